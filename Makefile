@@ -1,0 +1,49 @@
+# Each target makes .venv and installs what it needs, and again only when what it was made from has changed.
+# Needed beforehand: Python >= 3.11 with venv, a C++20 compiler, and node for pyright (make check).
+
+PYTHON ?= python3
+WORKERS ?= 2
+
+bin := .venv/bin
+pip := $(bin)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+# Everything the compiled module and its metadata are made from.
+sources := pyproject.toml constraints.txt CMakeLists.txt $(wildcard csrc/*)
+
+.DEFAULT_GOAL := help
+.PHONY: run test check bench clean help
+
+run: .venv/.installed ## the cost of a network and a picture of two activations
+	@mkdir -p build
+	$(bin)/mlp cost 784-256-128-10 --batch 32 --optimizer adam --rows 60000
+	$(bin)/mlp activations relu gelu --plot build/activations.svg
+
+test: .venv/.dev ## every test, the documentation's examples among them
+	$(bin)/pytest -q -n $(WORKERS)
+
+check: .venv/.dev ## format, lint, types, import order and public names
+	$(bin)/ruff format --check .
+	$(bin)/ruff check .
+	$(bin)/pyright
+	$(bin)/pytest -q tests/test_layout.py
+
+bench: .venv/.dev ## every question of bench/, each a script
+	@set -e; for script in $(sort $(wildcard bench/*.py)); do echo "== $$script"; $(bin)/python $$script; done
+
+clean: ## everything that can be made again
+	rm -rf .venv build dist .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+# The build's own tools come first, at the pinned versions: an isolated build would take the newest instead.
+.venv/.installed: $(sources)
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python >= 3.11 is needed: make PYTHON=...")'
+	$(PYTHON) -m venv .venv
+	$(pip) scikit-build-core nanobind cmake ninja
+	$(pip) --no-build-isolation -e '.[plot]'
+	@touch $@
+
+.venv/.dev: .venv/.installed
+	$(pip) --no-build-isolation -e '.[dev]'
+	@touch $@

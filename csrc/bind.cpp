@@ -1,0 +1,138 @@
+// The Python module multilayer._core: converts arguments, releases the GIL, calls the core. Nothing is computed here.
+//
+// The callers (random.py, machine.py) validate; the core's own std::invalid_argument arrives in Python as ValueError.
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/array.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <memory>
+
+#include "machine.h"
+#include "random.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace {
+
+using Rows = nb::ndarray<const std::int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+template <class T>
+using Matrix = nb::ndarray<nb::numpy, T, nb::ndim<2>, nb::c_contig>;
+template <class T>
+using Vector = nb::ndarray<nb::numpy, T, nb::ndim<1>, nb::c_contig>;
+
+// An uninitialised array for numpy to own, filled by fill(T*) without the GIL.
+template <class Array, class Fill>
+Array filled(std::initializer_list<std::size_t> shape, Fill fill) {
+    using T = typename Array::Scalar;
+    std::size_t size = 1;
+    for (const std::size_t d : shape) size *= d;
+    auto data = std::make_unique_for_overwrite<T[]>(size);
+    {
+        nb::gil_scoped_release unlocked;
+        fill(data.get());
+    }
+    nb::capsule owner(data.get(), [](void* p) noexcept { delete[] static_cast<T*>(p); });
+    return Array(data.release(), shape, owner);
+}
+
+// f(stream, window, out, extra...) as a Python function of (seed, purpose, epoch, part, rows, unit, units, extra...).
+template <class T, class... Extra>
+auto windowed(void (*f)(const multilayer::Stream&, const multilayer::Window&, T*, Extra...)) {
+    return [f](std::uint64_t seed, std::uint32_t purpose, std::uint32_t epoch, std::uint32_t part, const Rows& rows,
+               std::uint64_t unit, std::uint64_t units, Extra... extra) {
+        const multilayer::Stream stream{seed, static_cast<multilayer::Purpose>(purpose), epoch, part};
+        const multilayer::Window window{{rows.data(), rows.size()}, unit, units};
+        return filled<Matrix<T>>({rows.size(), units}, [&](T* out) { f(stream, window, out, extra...); });
+    };
+}
+
+void bind_random(nb::module_& m) {
+    using multilayer::Purpose;
+    nb::dict purposes;
+    for (const auto& [name, purpose] : multilayer::PURPOSES) purposes[name] = static_cast<std::uint32_t>(purpose);
+    m.attr("PURPOSES") = purposes;
+
+    m.def("philox", [](std::array<std::uint32_t, 4> counter, std::uint64_t seed) {
+        return multilayer::philox(counter, seed);
+    }, "counter"_a, "seed"_a);
+    m.def("bits", windowed(multilayer::bits), "seed"_a, "purpose"_a, "epoch"_a, "part"_a, "rows"_a, "unit"_a,
+          "units"_a);
+    m.def("uniform", windowed(multilayer::uniform), "seed"_a, "purpose"_a, "epoch"_a, "part"_a, "rows"_a, "unit"_a,
+          "units"_a);
+    m.def("normal", windowed(multilayer::normal), "seed"_a, "purpose"_a, "epoch"_a, "part"_a, "rows"_a, "unit"_a,
+          "units"_a);
+    m.def("keep", windowed(multilayer::keep), "seed"_a, "purpose"_a, "epoch"_a, "part"_a, "rows"_a, "unit"_a,
+          "units"_a, "p"_a);
+    m.def("permutation", [](std::uint64_t seed, std::uint32_t epoch, std::size_t n) {
+        const multilayer::Stream stream{seed, Purpose::shuffle, epoch, 0};
+        return filled<Vector<std::int64_t>>({n}, [&](std::int64_t* out) { multilayer::permutation(stream, {out, n}); });
+    }, "seed"_a, "epoch"_a, "n"_a);
+    m.def("derive", multilayer::derive, "seed"_a, "member"_a);
+}
+
+template <int N>
+using Floats = nb::ndarray<const float, nb::ndim<N>, nb::c_contig, nb::device::cpu>;
+
+const multilayer::Probe& probe_named(const std::string& name) {
+    for (const multilayer::Probe* probe : multilayer::probes()) {
+        if (probe->name == name) return *probe;
+    }
+    throw std::invalid_argument("this processor has no probe named '" + name + "'");
+}
+
+void check_length(std::size_t n) {
+    if (n % multilayer::PROBE_BLOCK != 0) {
+        throw std::invalid_argument("the length must be a multiple of " + std::to_string(multilayer::PROBE_BLOCK) +
+                                    ", got " + std::to_string(n));
+    }
+}
+
+void bind_machine(nb::module_& m) {
+    using Unlocked = nb::call_guard<nb::gil_scoped_release>;
+    m.def("instruction_sets", multilayer::instruction_sets);
+    m.def("usable_threads", multilayer::usable_threads);
+    m.def("cpu_quota", multilayer::cpu_quota, "root"_a);
+    m.def("matrix_peak", multilayer::matrix_peak, "threads"_a, "seconds"_a, Unlocked());
+    m.def("read_bandwidth", multilayer::read_bandwidth, "bytes"_a, "threads"_a, "seconds"_a, Unlocked());
+    m.def("triad_bandwidth", multilayer::triad_bandwidth, "bytes"_a, "threads"_a, "seconds"_a, Unlocked());
+
+    // The probes one by one, so that tests can hold what is timed against numpy.
+    m.def("probes", [] {
+        nb::dict sizes;
+        for (const multilayer::Probe* probe : multilayer::probes()) {
+            sizes[probe->name] = nb::make_tuple(probe->rows, probe->columns);
+        }
+        return sizes;
+    });
+    m.def("probe_tile", [](const std::string& name, const Floats<2>& a, const Floats<2>& b) {
+        const multilayer::Probe& probe = probe_named(name);
+        if (a.shape(0) != b.shape(0) || a.shape(1) != probe.rows || b.shape(1) != probe.columns) {
+            throw std::invalid_argument("the panels must be (depth, rows) and (depth, columns) of the probe");
+        }
+        return filled<Matrix<float>>({probe.rows, probe.columns},
+                                     [&](float* c) { probe.tile(a.shape(0), a.data(), b.data(), c); });
+    }, "name"_a, "a"_a, "b"_a);
+    m.def("probe_sum", [](const std::string& name, const Floats<1>& x) {
+        const multilayer::Probe& probe = probe_named(name);
+        check_length(x.size());
+        return filled<Vector<float>>({probe.sums}, [&](float* out) { probe.sum(x.size(), x.data(), out); });
+    }, "name"_a, "x"_a);
+    m.def("probe_triad", [](const std::string& name, const Floats<1>& x, const Floats<1>& z, float s) {
+        const multilayer::Probe& probe = probe_named(name);
+        check_length(x.size());
+        if (z.size() != x.size()) throw std::invalid_argument("x and z must have one length");
+        return filled<Vector<float>>({x.size()},
+                                     [&](float* y) { probe.triad(x.size(), y, x.data(), z.data(), s); });
+    }, "name"_a, "x"_a, "z"_a, "s"_a);
+}
+
+}  // namespace
+
+NB_MODULE(_core, m) {
+    m.attr("__version__") = MULTILAYER_VERSION;
+    bind_random(m);
+    bind_machine(m);
+}

@@ -1,0 +1,144 @@
+// Instruction sets: the only file that knows their intrinsics and the compilers' names for them.
+//
+// A source that includes this is compiled once per instruction set (CMakeLists.txt lists them and passes the namespace
+// of each, MULTILAYER_ISA) and sees one Vector of floats with the same operations everywhere:
+//
+//     isa        LANES   REGISTERS   multiply_add
+//     baseline   4       16          two roundings (SSE2, part of x86-64)
+//     avx2       8       16          one
+//     avx512     16      32          one
+//     baseline   4       32          one (NEON, part of AArch64)
+//     baseline   1       16          two (any other processor)
+//
+// Everything here has internal linkage: the linker must never give a caller the copy of a wider instruction set.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#if defined(__x86_64__) || defined(_M_X64)
+#include <immintrin.h>
+#if defined(_MSC_VER)
+#include <intrin.h>
+#else
+#include <cpuid.h>
+#endif
+#elif defined(__aarch64__) || defined(_M_ARM64)
+#include <arm_neon.h>
+#endif
+
+// Before a loop of constant length over an array of vectors: unrolled early, the array lives in registers.
+#if defined(__clang__)
+#define MULTILAYER_UNROLL _Pragma("unroll")
+#elif defined(__GNUC__)
+#define MULTILAYER_UNROLL _Pragma("GCC unroll 16")
+#else
+#define MULTILAYER_UNROLL
+#endif
+
+namespace multilayer::simd {
+namespace {
+
+#if defined(__AVX512F__)
+
+using Vector = __m512;
+constexpr std::size_t LANES = 16, REGISTERS = 32;
+constexpr const char* REQUIRES[] = {"avx512f"};
+inline Vector load(const float* p) { return _mm512_loadu_ps(p); }
+inline void store(float* p, Vector a) { _mm512_storeu_ps(p, a); }
+inline Vector splat(float a) { return _mm512_set1_ps(a); }
+inline Vector add(Vector a, Vector b) { return _mm512_add_ps(a, b); }
+inline Vector multiply_add(Vector a, Vector b, Vector c) { return _mm512_fmadd_ps(a, b, c); }
+
+#elif defined(__AVX2__)
+
+using Vector = __m256;
+constexpr std::size_t LANES = 8, REGISTERS = 16;
+constexpr const char* REQUIRES[] = {"avx2", "fma"};
+inline Vector load(const float* p) { return _mm256_loadu_ps(p); }
+inline void store(float* p, Vector a) { _mm256_storeu_ps(p, a); }
+inline Vector splat(float a) { return _mm256_set1_ps(a); }
+inline Vector add(Vector a, Vector b) { return _mm256_add_ps(a, b); }
+inline Vector multiply_add(Vector a, Vector b, Vector c) { return _mm256_fmadd_ps(a, b, c); }
+
+#elif defined(__x86_64__) || defined(_M_X64)
+
+using Vector = __m128;
+constexpr std::size_t LANES = 4, REGISTERS = 16;
+constexpr const char* REQUIRES[] = {"sse2"};
+inline Vector load(const float* p) { return _mm_loadu_ps(p); }
+inline void store(float* p, Vector a) { _mm_storeu_ps(p, a); }
+inline Vector splat(float a) { return _mm_set1_ps(a); }
+inline Vector add(Vector a, Vector b) { return _mm_add_ps(a, b); }
+inline Vector multiply_add(Vector a, Vector b, Vector c) { return _mm_add_ps(_mm_mul_ps(a, b), c); }
+
+#elif defined(__aarch64__) || defined(_M_ARM64)
+
+using Vector = float32x4_t;
+constexpr std::size_t LANES = 4, REGISTERS = 32;
+constexpr const char* REQUIRES[] = {"neon"};
+inline Vector load(const float* p) { return vld1q_f32(p); }
+inline void store(float* p, Vector a) { vst1q_f32(p, a); }
+inline Vector splat(float a) { return vdupq_n_f32(a); }
+inline Vector add(Vector a, Vector b) { return vaddq_f32(a, b); }
+inline Vector multiply_add(Vector a, Vector b, Vector c) { return vfmaq_f32(c, a, b); }
+
+#else
+
+using Vector = float;
+constexpr std::size_t LANES = 1, REGISTERS = 16;
+constexpr std::array<const char*, 0> REQUIRES = {};
+inline Vector load(const float* p) { return *p; }
+inline void store(float* p, Vector a) { *p = a; }
+inline Vector splat(float a) { return a; }
+inline Vector add(Vector a, Vector b) { return a + b; }
+inline Vector multiply_add(Vector a, Vector b, Vector c) { return a * b + c; }
+
+#endif
+
+// What the running processor is: cpuid(leaf, subleaf) → eax, ebx, ecx, edx, zeros past the last leaf; and xgetbv, which
+// tells the vector state that the operating system saves. Zeros on other processors.
+#if defined(__x86_64__) || defined(_M_X64)
+
+constexpr bool X86 = true, NEON = false;
+
+inline std::array<std::uint32_t, 4> cpuid(std::uint32_t leaf, std::uint32_t subleaf) {
+    std::array<std::uint32_t, 4> r{};
+#if defined(_MSC_VER)
+    int raw[4];
+    __cpuid(raw, 0);
+    if (leaf > static_cast<std::uint32_t>(raw[0])) return r;
+    __cpuidex(raw, static_cast<int>(leaf), static_cast<int>(subleaf));
+    for (int i = 0; i < 4; ++i) r[i] = static_cast<std::uint32_t>(raw[i]);
+#else
+    if (!__get_cpuid_count(leaf, subleaf, &r[0], &r[1], &r[2], &r[3])) return {};
+#endif
+    return r;
+}
+
+// Requires OSXSAVE (cpuid leaf 1, ecx bit 27).
+inline std::uint64_t xgetbv() {
+#if defined(_MSC_VER)
+    return _xgetbv(0);
+#else
+    std::uint32_t low, high;
+    __asm__("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+    return std::uint64_t{high} << 32 | low;
+#endif
+}
+
+#else
+
+#if defined(__aarch64__) || defined(_M_ARM64)
+constexpr bool X86 = false, NEON = true;
+#else
+constexpr bool X86 = false, NEON = false;
+#endif
+inline std::array<std::uint32_t, 4> cpuid(std::uint32_t, std::uint32_t) { return {}; }
+inline std::uint64_t xgetbv() { return 0; }
+
+#endif
+
+}  // namespace
+}  // namespace multilayer::simd

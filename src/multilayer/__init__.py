@@ -1,0 +1,98 @@
+"""multilayer: describe a feed-forward network once, and read it as cost, PyTorch module, fast program, picture.
+
+    import multilayer as ml
+
+    spec = ml.mlp(784, [256, 128], 10)        or ml.Spec.parse("784-256-128-10")
+    ml.cost(spec, batch=32).step              FLOPs of a training step, exactly
+    model = ml.build(spec, seed=0)            an ordinary torch.nn.Module
+
+Names load when first used: importing the package imports neither torch nor scikit-learn.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from .errors import MultilayerError, SpecError
+from .layers import (
+    GLU,
+    KAN,
+    Activation,
+    BatchNorm,
+    Columns,
+    Dropout,
+    GroupNorm,
+    Inputs,
+    LayerNorm,
+    Linear,
+    Maxout,
+    Residual,
+    RMSNorm,
+    Scale,
+)
+from .networks import collapse, feed_forward_block, hyperplane, linear, mlp, neuron, residual_mlp
+from .spec import Spec
+
+if TYPE_CHECKING:
+    from .cost import cost
+    from .init import initialise
+    from .model import build, from_torch, to_torch
+    from .picture import draw
+    from .variance import variance
+
+__version__ = "0.1.0"
+
+_LAZY = {
+    "build": "model",
+    "cost": "cost",
+    "draw": "picture",
+    "from_torch": "model",
+    "initialise": "init",
+    "to_torch": "model",
+    "variance": "variance",
+}
+
+__all__ = [
+    "GLU",
+    "KAN",
+    "Activation",
+    "BatchNorm",
+    "Columns",
+    "Dropout",
+    "GroupNorm",
+    "Inputs",
+    "LayerNorm",
+    "Linear",
+    "Maxout",
+    "MultilayerError",
+    "RMSNorm",
+    "Residual",
+    "Scale",
+    "Spec",
+    "SpecError",
+    "build",
+    "collapse",
+    "cost",
+    "draw",
+    "feed_forward_block",
+    "from_torch",
+    "hyperplane",
+    "initialise",
+    "linear",
+    "mlp",
+    "neuron",
+    "residual_mlp",
+    "to_torch",
+    "variance",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module 'multilayer' has no attribute {name!r}")
+    return getattr(importlib.import_module(f".{_LAZY[name]}", __name__), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,63 @@
+"""The argument ARCH of every command: a network as text, or the name of a file that holds one."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import BinaryIO
+
+from ..errors import MultilayerError, SpecError
+from ..spec import MAX_JSON, Spec
+
+HELP = "A network: its widths (784-256-128-10), a file that holds one as JSON or text, or - for standard input."
+
+
+def read_network(arch: str, activation: str = "relu") -> Spec:
+    """The network that ARCH names; `activation` is the one implied between plain widths of a text."""
+    if arch == "-":
+        return _interpret(_read(sys.stdin.buffer, "standard input"), "standard input", activation)
+    if not arch.lower().endswith(".json") and not os.path.isfile(arch):
+        return _parse(arch, activation)
+    try:
+        with Path(arch).open("rb") as file:
+            content = _read(file, arch)
+    except IsADirectoryError:
+        raise SpecError(f"cannot read {arch}: it is a folder, and a file with a network was expected") from None
+    except FileNotFoundError:
+        raise SpecError(f"cannot read {arch}: there is no such file") from None
+    except (OSError, ValueError) as error:
+        if isinstance(error, MultilayerError):
+            raise
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise SpecError(f"cannot read {arch}: {reason}") from None
+    return _interpret(content, arch, activation)
+
+
+def _read(file: BinaryIO, name: str) -> str:
+    content = file.read(MAX_JSON + 1)
+    if len(content) > MAX_JSON:
+        raise SpecError(f"cannot read {name}: a file with a network may have at most {MAX_JSON:,} bytes")
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise SpecError(f"cannot read {name}: not UTF-8 text, byte {error.start} is {content[error.start]:#04x}") from None
+
+
+def _interpret(content: str, name: str, activation: str) -> Spec:
+    is_json = name.lower().endswith(".json") or content.lstrip()[:1] in ("{", "[")
+    try:
+        return Spec.from_json(content) if is_json else _parse(content.strip(), activation)
+    except SpecError as error:
+        raise SpecError(f"{name}: {error}") from None
+    except ValueError as error:
+        raise SpecError(f"{name}: {error}") from None
+
+
+def _parse(text: str, activation: str) -> Spec:
+    try:
+        return Spec.parse(text, activation=activation)
+    except MultilayerError:
+        raise
+    except ValueError as error:  # Python reads no number of more than 4,300 digits
+        raise SpecError(str(error)) from None

@@ -1,0 +1,120 @@
+"""The command `mlp`: one file per sub-command, loaded when it is called, so that none pays for the others.
+
+An error of ours becomes one message on standard error and its exit code; a pipe that was closed and Ctrl-C end quietly,
+with the codes that shells give them.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import import_module
+from typing import Annotated, Any, NoReturn
+
+import typer
+from typer.core import TyperGroup
+
+from ..errors import MultilayerError, unknown_name
+from .output import printable
+
+COMMANDS = ("cost", "activations", "init", "show")
+"""Each is the function of that name in the module of that name beside this one."""
+
+_BROKEN_PIPE = 128 + 13  # what a shell reports of a process that SIGPIPE ended
+_INTERRUPTED = 128 + 2
+
+_EPILOG = """Examples:
+
+mlp cost 784-256-128-10 --batch 32 --rows 60000
+
+mlp cost "20-384-[layernorm-1536:gelu-384]*6-10" --memory 2GB
+
+mlp activations gelu relu --plot out.svg
+
+A network is written as its widths; docs/architecture.md has the whole grammar."""
+
+
+class Commands(TyperGroup):
+    """The sub-commands by name, and what happens to our errors."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name not in COMMANDS:
+            return None
+        module = import_module(f".{cmd_name}", __package__)
+        single = typer.Typer(add_completion=False, rich_markup_mode="rich")
+        epilog = getattr(module, "EPILOG", None)
+        single.command(cmd_name, epilog=epilog, no_args_is_help=cmd_name != "activations")(getattr(module, cmd_name))
+        return typer.main.get_command(single)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args and not args[0].startswith("-") and args[0] not in COMMANDS:
+            ctx.fail(unknown_name("command", args[0], COMMANDS))
+        return super().resolve_command(ctx, args)
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except MultilayerError as error:
+            typer.secho("error: ", fg="red", bold=True, nl=False, err=True)
+            typer.echo(printable(str(error)), err=True)
+            raise typer.Exit(error.exit_code) from None
+
+
+app = typer.Typer(
+    name="mlp",
+    cls=Commands,
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    epilog=_EPILOG,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        from ..machine import instruction_sets
+
+        typer.echo(f"mlp {version('multilayer')} ({', '.join(instruction_sets()) or 'baseline instructions'})")
+        raise typer.Exit
+
+
+@app.callback()
+def describe(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version and instruction sets in use."
+        ),
+    ] = False,
+) -> None:
+    """Feed-forward networks: what one costs, how it starts, what it looks like."""
+
+
+def main() -> NoReturn:
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")  # a terminal that cannot show σ shows a question mark
+    try:
+        code = _run()
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Nobody reads any more; Python would complain when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = _BROKEN_PIPE
+    except KeyboardInterrupt:
+        code = _INTERRUPTED
+    sys.exit(code)
+
+
+def _run() -> int:
+    try:
+        app(prog_name="mlp")
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else int(end.code is not None)
+    return 0

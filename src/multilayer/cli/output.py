@@ -1,0 +1,74 @@
+"""What every command needs to print or to write a file."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..errors import OptionError
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+
+def console() -> Console:
+    """Standard output, as wide as the terminal, 80 columns in a pipe; plain there, and no guesses about markup or colour."""
+    from rich.console import Console
+
+    class Quiet(Console):
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError  # for `main`, which knows the exit code
+
+    return Quiet(markup=False, highlight=False, emoji=False)
+
+
+def show(console: Console, *parts: RenderableType) -> None:
+    """Prints at least as wide as the parts need: a line that is too long is better than a number that is cut."""
+    from rich.measure import Measurement
+
+    for part in parts:
+        needed = Measurement.get(console, console.options.update(width=10_000), part).minimum
+        console.print(part, width=max(console.width, needed), soft_wrap=False)
+
+
+def printable(text: str) -> str:
+    """The text without anything that could steer a terminal.
+
+    >>> printable("a\\x1b[31mb")
+    'a\\\\x1b[31mb'
+    """
+    return "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text)
+
+
+def write_file(path: Path, text: str) -> None:
+    """All of the file or nothing: written beside the target, then put in its place."""
+    folder = path.parent
+    if path.is_dir() or not folder.is_dir():
+        what = "it is a folder" if path.is_dir() else f"there is no folder {folder}"
+        raise OptionError(f"cannot write {path}: {what}")
+    temporary = ""
+    try:
+        handle, temporary = tempfile.mkstemp(dir=folder, prefix=f".{path.name[:50]}.")
+        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, _mode(path))
+        os.replace(temporary, path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise OptionError(f"cannot write {path}: {error.strerror or error}") from None
+
+
+def _mode(path: Path) -> int:
+    """The rights the file has, or those a new one would get: mkstemp gives it to its owner alone."""
+    try:
+        return path.stat().st_mode & 0o777
+    except OSError:
+        mask = os.umask(0)
+        os.umask(mask)
+        return 0o666 & ~mask

@@ -1,0 +1,7 @@
+"""Exact cost of a network: what a step takes (`count`), what fits (`inverse`), how long it lasts (`roofline`)."""
+
+from __future__ import annotations
+
+from .count import DTYPES, Cost, Row, cost
+
+__all__ = ["DTYPES", "Cost", "Row", "cost"]

@@ -1,0 +1,352 @@
+"""Exact cost of a training step: FLOPs and bytes, by layer and in total.
+
+A row of the account is a linear map with the activation right behind it; whatever stands alone has a row of its own.
+
+    forward   matmul, bias, activation, other (norms, dropout, gates, sums); the loss's link counts with the last row
+    backward  dW, db, dA: the products and sums of the row itself
+              activation: through σ′ of the row below, because it is this row's dA that it multiplies
+              (an output activation has no row above it and keeps its own)
+              other: norms, gates, gradients of learned activations
+
+Two conventions. `textbook` charges dA for the first layer, which no real step computes, and one FLOP for σ′.
+`actual` counts what a step does, σ′ at its own price, and lists what the textbook charges beside it. `backward` holds
+no loss gradient and `step` no optimiser; both stand beside them.
+
+Numbers that come from a formula are `Count`s and carry it.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal, cast
+
+from .. import losses, optim
+from ..counting import Count, count, named
+from ..errors import OptionError, unknown_name
+from ..layers import Activation, Backward, Forward, Layer, Parameter, Residual
+from ..losses import Loss
+from ..optim import AVERAGE_FLOPS, CLIP_FLOPS, DECAY_FLOPS, Optimizer
+from ..spec import Entry, Spec
+from .memory import Memory, kept_floats, memory
+
+__all__ = ["DTYPES", "Cost", "Epoch", "LeftOut", "LossCost", "Memory", "Row", "cost", "kept_floats"]
+
+Convention = Literal["actual", "textbook"]
+EngineName = Literal["torch", "fused"]
+DTYPES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
+_MIXES = ("linear", "glu", "maxout", "kan", "columns")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One line of the account."""
+
+    name: str
+    what: str
+    d_in: int
+    d_out: int
+    parameters: int
+    forward: Forward
+    backward: Backward
+
+
+@dataclass(frozen=True, kw_only=True)
+class LossCost:
+    name: str
+    forward: int
+    backward: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Epoch:
+    rows: int
+    steps: int
+    flops: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class LeftOut:
+    """What the textbook charges and a real step does not, or charges otherwise."""
+
+    what: str
+    flops: int
+    why: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cost:
+    """The account of one training step of `spec`; every number an int."""
+
+    spec: Spec
+    batch: int
+    optimizer: str
+    engine: str
+    dtype: str
+    convention: str
+    parameters: int
+    layers: tuple[Row, ...]
+    loss: LossCost
+    forward: int
+    backward: int
+    step: int
+    optimizer_flops: int
+    memory: Memory
+    epoch: Epoch | None
+    left_out: tuple[LeftOut, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data with the keys that others read."""
+        rows = [
+            {
+                "name": row.name,
+                "what": row.what,
+                "parameters": row.parameters,
+                "forward": {**_ints(asdict(row.forward)), "total": row.forward.total},
+                "backward": {**_ints(asdict(row.backward)), "total": row.backward.total},
+            }
+            for row in self.layers
+        ]
+        return {
+            "network": str(self.spec),
+            "batch": self.batch,
+            "optimizer": self.optimizer,
+            "engine": self.engine,
+            "dtype": self.dtype,
+            "convention": self.convention,
+            "parameters": self.parameters,
+            "layers": rows,
+            "loss": asdict(self.loss),
+            "forward": self.forward,
+            "backward": self.backward,
+            "step": self.step,
+            "optimizer_flops": self.optimizer_flops,
+            "memory": {**asdict(self.memory), "total": self.memory.total},
+            "epoch": None if self.epoch is None else asdict(self.epoch),
+            "left_out": [asdict(item) for item in self.left_out],
+        }
+
+    def to_json(self) -> str:
+        return json.dumps(self.to_dict(), indent=2, ensure_ascii=False) + "\n"
+
+
+def cost(
+    spec: Spec | str,
+    *,
+    batch: int = 32,
+    optimizer: str = "adam",
+    loss: str = "auto",
+    engine: str = "torch",
+    dtype: str = "float32",
+    rows: int | None = None,
+    convention: str = "actual",
+    l2: bool = False,
+    clip: bool = False,
+    average: bool = False,
+) -> Cost:
+    """What one training step of a network costs, counted, not estimated.
+
+    `rows` adds the account of an epoch of so many rows, its last partial batch counted as what it is. `l2`, `clip` (by
+    norm) and `average` (of the weights) add what they take.
+
+    >>> c = cost("784-256-128-10", batch=32, convention="textbook")
+    >>> c.forward, c.backward, c.memory.total
+    (15051264, 30073152, 3913120)
+    """
+    spec = Spec.parse(spec) if isinstance(spec, str) else spec
+    _require(batch=batch, **({} if rows is None else {"rows": rows}))
+    for what, value, valid in (
+        ("convention", convention, ("actual", "textbook")),
+        ("engine", engine, ("torch", "fused")),
+        ("dtype", dtype, tuple(DTYPES)),
+    ):
+        if value not in valid:
+            raise OptionError(unknown_name(what, value, valid))
+    chosen_loss = losses.auto(spec.d_out) if loss == "auto" else losses.get(loss)
+    chosen_optimizer = optim.get(optimizer)
+
+    account = _account(spec, batch, chosen_loss, cast(Convention, convention))
+    extras = (l2, clip, average)
+    epoch = None
+    if rows is not None:
+        rest = _account(spec, rows % batch, chosen_loss, cast(Convention, convention)).step if rows % batch else 0
+        epoch = _epoch(rows, batch, account.step, rest)
+    return Cost(
+        spec=spec,
+        batch=batch,
+        optimizer=optimizer,
+        engine=engine,
+        dtype=dtype,
+        convention=convention,
+        parameters=spec.n_parameters,
+        layers=account.rows,
+        loss=account.loss,
+        forward=account.forward,
+        backward=account.backward,
+        step=account.step,
+        optimizer_flops=_optimizer_flops(spec, chosen_optimizer, *extras),
+        memory=memory(
+            spec,
+            batch,
+            loss=chosen_loss,
+            optimizer=chosen_optimizer,
+            engine=engine,
+            itemsize=DTYPES[dtype],
+            convention=convention,
+            average=average,
+        ),
+        epoch=epoch,
+        left_out=_left_out(spec, batch, chosen_loss, account) if convention == "actual" else (),
+    )
+
+
+# FLOPs
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Account:
+    rows: tuple[Row, ...]
+    loss: LossCost
+
+    @property
+    def forward(self) -> int:
+        return sum(row.forward.total for row in self.rows) + int(self.loss.forward)
+
+    @property
+    def backward(self) -> int:
+        return sum(row.backward.total for row in self.rows)
+
+    @property
+    def step(self) -> int:
+        return self.forward + self.backward
+
+
+def _account(spec: Spec, batch: int, loss: Loss, convention: Convention) -> _Account:
+    rows: list[Row] = []
+    B, C = named(B=batch, C=spec.d_out)
+    textbook = convention == "textbook"
+    learning = False  # whether anything so far has parameters: otherwise no gradient is needed below
+    waiting: int = 0  # σ′ of the row below, for the row whose dA it multiplies
+    bare: Entry | None = None  # the last row's layer, as long as it may take an activation
+    counted: set[str] = set()
+    for entry in spec.entries:
+        layer, needed = entry.layer, learning or textbook
+        own = () if isinstance(layer, Residual) else layer.parameters(cast(int, entry.d_in))
+        flops = layer.cost(cast(int, entry.d_in), batch, input_gradient=needed)
+        back = flops.backward if needed or own else Backward()
+        names = [spec.tensor_names[f"{entry.name}.{p.name}"] for p in own]
+        fresh = sum(_elements(p) for p, name in zip(own, names, strict=True) if name not in counted)
+        counted.update(names)
+        learning = learning or bool(own)
+        if isinstance(layer, Activation):
+            slope = (B * Count(entry.d_out, "n") if textbook else back.activation) if needed else 0
+            back = replace(back, activation=0)
+        else:
+            slope = 0
+        if isinstance(layer, Activation) and bare and _same_block(bare, entry):
+            below, bare = rows[-1], None
+            rows[-1] = replace(
+                below,
+                what=f"{below.what} {_word(layer)}",
+                parameters=below.parameters + fresh,
+                forward=replace(below.forward, activation=below.forward.activation + flops.forward.activation),
+                backward=replace(below.backward, other=below.backward.other + back.other),
+            )
+            waiting = slope
+            continue
+        rows.append(
+            Row(
+                name=entry.name,
+                what=_what(entry),
+                d_in=entry.width_in,
+                d_out=entry.d_out,
+                parameters=fresh,
+                forward=flops.forward,
+                backward=replace(back, activation=waiting + back.activation if waiting else back.activation),
+            )
+        )
+        waiting = slope
+        bare = entry if layer.kind in _MIXES else None
+    last = rows[-1]
+    linked = isinstance(spec.layers[-1], Activation) and spec.layers[-1].name == loss.link
+    link = 0 if linked else loss.link_flops * B * C
+    rows[-1] = replace(
+        last,
+        what=f"{last.what} {loss.link}" if link else last.what,
+        forward=replace(last.forward, activation=last.forward.activation + link),
+        backward=replace(last.backward, activation=last.backward.activation + waiting),
+    )
+    costs = LossCost(name=loss.name, forward=loss.flops * B * C, backward=loss.flops_backward * B * C)
+    return _Account(rows=tuple(rows), loss=costs)
+
+
+def _same_block(a: Entry, b: Entry) -> bool:
+    return a.name.rpartition(".")[0] == b.name.rpartition(".")[0]
+
+
+def _elements(parameter: Parameter) -> Count:
+    return Count(parameter.size, parameter.name, "·".join(map(str, parameter.shape)) or "1")
+
+
+def _what(entry: Entry) -> str:
+    layer = entry.layer
+    if layer.kind in _MIXES:
+        kind = "" if layer.kind == "linear" else f" {layer.label}"
+        return f"{entry.width_in}→{entry.d_out}{kind}"
+    return f"{entry.d_out} {_word(layer)}"
+
+
+def _word(layer: Layer) -> str:
+    if isinstance(layer, Activation) and layer.blend:
+        return f"blend({layer.name})"
+    return "sum" if isinstance(layer, Residual) else layer.label
+
+
+def _left_out(spec: Spec, batch: int, loss: Loss, actual: _Account) -> tuple[LeftOut, ...]:
+    """The difference to the textbook, item by item; the items add up to it."""
+    textbook = _account(spec, batch, loss, "textbook")
+    pairs = list(zip(textbook.rows, actual.rows, strict=True))
+    slopes = sum(b.backward.activation - a.backward.activation for b, a in pairs)
+    inputs = sum(b.backward.dA - a.backward.dA for b, a in pairs)
+    other = sum(b.backward.other - a.backward.other for b, a in pairs)
+    found = [
+        LeftOut(
+            what="dA of the first layer",
+            flops=int(inputs),
+            why="the textbook charges the gradient of the inputs; nothing below them learns, so no step computes it",
+        ),
+        LeftOut(
+            what="σ′ at its own price",
+            flops=int(slopes),
+            why="the textbook charges one FLOP an element for δ·σ′; a real step also has to evaluate σ′",
+        ),
+        LeftOut(
+            what="gradients below the first parameters",
+            flops=int(other),
+            why="norms, gates and dropout before anything that learns pass no gradient down",
+        ),
+    ]
+    return tuple(item for item in found if item.flops)
+
+
+def _optimizer_flops(spec: Spec, optimizer: Optimizer, l2: bool, clip: bool, average: bool) -> int:
+    P, W = named(P=spec.n_parameters, W=sum(p.size for p in spec.parameters.values() if p.decays))
+    per = count(optimizer.flops) + (CLIP_FLOPS if clip else 0) + (AVERAGE_FLOPS if average else 0)
+    decays = int(optimizer.decays) + int(l2)
+    return per * P + (DECAY_FLOPS * decays * W if decays else 0)
+
+
+def _epoch(rows: int, batch: int, step: int, rest: int) -> Epoch:
+    full = rows // batch
+    flops, letters = Count(full * step, "full steps·step", f"{full}·{step}"), "last partial step"
+    return Epoch(rows=rows, steps=-(-rows // batch), flops=flops + Count(rest, letters, str(rest)) if rest else flops)
+
+
+def _ints(values: dict[str, Any]) -> dict[str, int]:
+    return {key: int(value) for key, value in values.items()}
+
+
+def _require(**numbers: int) -> None:
+    for name, value in numbers.items():
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise OptionError(f"{name} must be a whole number of at least 1, got {value!r}")

@@ -1,0 +1,283 @@
+"""Questions asked backwards: what fits, and how long it lasts.
+
+    largest_batch   the most rows a batch may have within so many bytes
+    widest          all hidden widths scaled by one factor, inputs and outputs kept, within FLOPs or parameters
+    deepest         the last hidden layer (or residual block) repeated, within FLOPs or parameters
+    time            seconds of so many epochs, from this machine's measured roofline
+
+Each answer is exact: it fits, and the next larger one does not. FLOPs are those of `Cost.step` and bytes those of
+`Memory.total`, the very figures that an account of the answer shows.
+
+Scaling: with W the widest hidden width and t its new one, a hidden width w becomes w·t/W, rounded half up, at least 1
+and a multiple of what group norms ask for. A width that must equal another one (the end of a residual block) follows
+it. Equal widths stay equal, and no width ever falls as t grows, so that bisection over t finds the largest.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, cast
+
+from .. import losses, optim
+from ..errors import OptionError
+from ..layers import Columns, GroupNorm, Layer, Residual
+from ..spec import MAX_LAYERS, Spec
+from .count import DTYPES, cost
+from .memory import memory
+
+if TYPE_CHECKING:
+    from ..machine import Machine
+
+MAX_BATCH = 2**40
+"""Where the search for a batch ends: memory that does not grow with the batch would never stop it."""
+MAX_WIDTH = 2**31
+_SETS_WIDTH = ("linear", "glu", "maxout", "kan")
+
+
+def largest_batch(
+    spec: Spec,
+    memory_bytes: int,
+    *,
+    optimizer: str = "adam",
+    loss: str = "auto",
+    engine: str = "torch",
+    dtype: str = "float32",
+    convention: str = "actual",
+    average: bool = False,
+    temporary: bool = False,
+) -> int:
+    """The most rows that fit; 0 if not even one does, `MAX_BATCH` if their number hardly matters.
+
+    `temporary` counts the largest temporary too, which `Memory.total` leaves out.
+
+    >>> largest_batch(Spec.parse("784-256-128-10"), 2_000_000_000)
+    423649
+    """
+    chosen = losses.auto(spec.d_out) if loss == "auto" else losses.get(loss)
+
+    def fits(batch: int) -> bool:
+        found = memory(
+            spec,
+            batch,
+            loss=chosen,
+            optimizer=optim.get(optimizer),
+            engine=engine,
+            itemsize=DTYPES[dtype],
+            convention=convention,
+            average=average,
+        )
+        return found.total + (int(found.temporary) if temporary else 0) <= memory_bytes
+
+    return _largest(fits, start=1, most=MAX_BATCH)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Widest:
+    """`spec` has its widest hidden layer at `width`, where the network that was asked about had it at `base`."""
+
+    spec: Spec
+    width: int
+    base: int
+
+
+def widest(
+    spec: Spec,
+    *,
+    flops: int | None = None,
+    parameters: int | None = None,
+    batch: int = 32,
+    loss: str = "auto",
+    convention: str = "actual",
+) -> Widest | None:
+    """The widest network of the same form within the limits; None if not even widths of 1 fit.
+
+    >>> widest(Spec.parse("784-256-128-10"), parameters=1_000_000)
+    Widest(spec=Spec('784-829-415-10'), width=829, base=256)
+    """
+    _require_limit(flops, parameters)
+    base = max(hidden_widths(spec), default=0)
+    if not base:
+        raise OptionError(f"only a network with a hidden layer can be widened, got {str(spec)[:100]}")
+
+    def fits(width: int) -> bool:
+        wide = with_width(spec, width)
+        return (parameters is None or wide.n_parameters <= parameters) and (
+            flops is None or cost(wide, batch=batch, loss=loss, convention=convention).step <= flops
+        )
+
+    width = _largest(fits, start=base, most=MAX_WIDTH // 2)
+    return Widest(spec=with_width(spec, width), width=width, base=base) if width else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Deepest:
+    """`spec` has its last hidden layer or block `copies` times; `at_limit` when no network may have more layers."""
+
+    spec: Spec
+    copies: int
+    repeated: str
+    at_limit: bool
+
+
+def deepest(
+    spec: Spec,
+    *,
+    flops: int | None = None,
+    parameters: int | None = None,
+    batch: int = 32,
+    loss: str = "auto",
+    convention: str = "actual",
+) -> Deepest | None:
+    """The deepest network made by repeating the last hidden layer; None if the network itself is over a limit.
+
+    From the second copy on every copy costs the same, so the answer is a division.
+
+    >>> deepest(Spec.parse("784-256-128-10"), parameters=300_000)
+    Deepest(spec=Spec('784-256-128-128-128-128-10'), copies=4, repeated='linear2', at_limit=False)
+    """
+    _require_limit(flops, parameters)
+    start, end = _last_hidden(spec)
+    one, two, three = (_repeated(spec, start, end, n) for n in (1, 2, 3))
+    per_copy = len(three.entries) - len(two.entries)
+    most = 1 + (MAX_LAYERS - len(one.entries)) // per_copy
+    copies = most
+    if parameters is not None:
+        copies = min(copies, _copies(parameters, [s.n_parameters for s in (one, two, three)], most))
+    if flops is not None:
+        steps = [cost(s, batch=batch, loss=loss, convention=convention).step for s in (one, two, three)]
+        copies = min(copies, _copies(flops, steps, most))
+    if not copies:
+        return None
+    label = next(e.name for e in spec.entries if e.depth == 0 and e.layer is spec.layers[start])
+    return Deepest(spec=_repeated(spec, start, end, copies), copies=copies, repeated=label, at_limit=copies == most)
+
+
+def time(
+    spec: Spec,
+    *,
+    epochs: int,
+    rows: int,
+    batch: int = 32,
+    loss: str = "auto",
+    optimizer: str = "adam",
+    machine: Machine | None = None,
+) -> float:
+    """Seconds that training is predicted to take on `machine` (this one, measured, if not given)."""
+    from .. import machine as machines
+    from .roofline import predict
+
+    here = machine or machines.measure()
+    full, rest = divmod(rows, batch)
+    steps = [(full, batch), (1, rest)]
+    return epochs * sum(
+        n * predict(spec, size, here, optimizer=optimizer, loss=loss) for n, size in steps if n and size
+    )
+
+
+# Widths
+
+
+def hidden_widths(spec: Spec) -> list[int]:
+    """Widths that scaling may change, in order."""
+    found: list[int] = []
+
+    def note(width: int) -> int:
+        found.append(width)
+        return width
+
+    _resized(spec, note)
+    return found
+
+
+def with_width(spec: Spec, width: int) -> Spec:
+    """The network with its widest hidden layer at `width` and all other hidden widths in proportion.
+
+    >>> with_width(Spec.parse("784-256-128-10"), 64)
+    Spec('784-64-32-10')
+    """
+    base = max(hidden_widths(spec), default=0)
+    if not base:
+        raise OptionError(f"only a network with a hidden layer can be widened, got {str(spec)[:100]}")
+    multiple = math.lcm(*(layer.groups for layer in _all_layers(spec.layers) if isinstance(layer, GroupNorm)))
+    return _resized(spec, lambda w: multiple * max(1, (2 * w * width + base * multiple) // (2 * base * multiple)))
+
+
+def _resized(spec: Spec, width: Callable[[int], int]) -> Spec:
+    return Spec(spec.inputs, _resized_layers(spec.layers, spec, 0, None, width))
+
+
+def _resized_layers(
+    layers: Sequence[Layer], spec: Spec, d: int, out: int | None, width: Callable[[int], int]
+) -> Iterator[Layer]:
+    """`out` is the width the layers must end with; None keeps that of the last one that sets a width."""
+    setting = [i for i, layer in enumerate(layers) if layer.kind in _SETS_WIDTH]
+    d = d or spec.inputs.numeric
+    for i, layer in enumerate(layers):
+        if isinstance(layer, Residual):
+            yield Residual(tuple(_resized_layers(layer.layers, spec, d, d, width)))
+        elif isinstance(layer, Columns):
+            d = layer.width(spec.inputs if spec.inputs.categories else d)
+            yield layer
+        elif layer.kind in _SETS_WIDTH:
+            own = cast(Any, layer)
+            last = i == setting[-1]
+            d = (own.d_out if out is None else out) if last else width(own.d_out)
+            yield replace(own, d_out=d)
+        else:
+            yield layer
+
+
+def _all_layers(layers: Iterable[Layer]) -> Iterator[Layer]:
+    for layer in layers:
+        yield layer
+        if isinstance(layer, Residual):
+            yield from _all_layers(layer.layers)
+
+
+# Depth
+
+
+def _last_hidden(spec: Spec) -> tuple[int, int]:
+    """Where the last hidden layer or block begins, and where what follows it does: norm and activation belong to it."""
+    starts = [i for i, layer in enumerate(spec.layers) if layer.kind in _SETS_WIDTH or isinstance(layer, Residual)]
+    ends = [*starts[1:], len(spec.layers)]
+    groups = list(zip(starts, ends, strict=True))
+    if groups and not isinstance(spec.layers[groups[-1][0]], Residual):
+        groups.pop()  # the output layer
+    if not groups:
+        raise OptionError(f"only a network with a hidden layer can be deepened, got {str(spec)[:100]}")
+    return groups[-1]
+
+
+def _repeated(spec: Spec, start: int, end: int, copies: int) -> Spec:
+    return Spec(spec.inputs, [*spec.layers[:end], *spec.layers[start:end] * (copies - 1), *spec.layers[end:]])
+
+
+def _copies(limit: int, values: list[int], most: int) -> int:
+    one, two, three = values
+    if two > limit:
+        return int(one <= limit)
+    return most if three == two else min(most, 2 + (limit - two) // (three - two))
+
+
+# Search
+
+
+def _largest(fits: Callable[[int], bool], *, start: int, most: int) -> int:
+    """The largest number from 1 to `most` that fits, 0 if 1 does not; whoever fits, so does everything smaller."""
+    low, high = 0, start
+    while high < most and fits(high):
+        low, high = high, min(2 * high, most)
+    if high == most and fits(most):
+        return most
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
+
+
+def _require_limit(flops: int | None, parameters: int | None) -> None:
+    if flops is None and parameters is None:
+        raise OptionError("a limit is needed: flops or parameters")

@@ -1,0 +1,151 @@
+"""Bytes of a training step: what stays between steps, and what a step keeps for its way back.
+
+    parameters   s·P            s bytes a number, P parameters
+    gradients    s·P            none with the fused engine, which updates a weight as its gradient is made
+    optimizer    m·s·P          m numbers kept a parameter
+    averages     s·P            where averages of the weights are kept
+    activations  s·(B·(Σn + e) + f)   n the widths of the tensors kept, each once; e and f extras a row and a batch
+    temporary    s·B·(I + O)    the largest pair of δ alive at once; it comes and goes and is in no total
+
+`textbook` keeps the inputs and every layer's output; `actual` keeps what PyTorch, or the fused engine, really keeps.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from ..activations.function import Kept
+from ..counting import Count, count, named
+from ..layers import Activation, Dropout, Layer, Residual
+from ..layers.base import size
+from ..losses import Loss
+from ..optim import Optimizer
+from ..spec import Spec
+
+_TERMS = 12  # widths written out in a formula; beyond, only how many there are
+
+
+@dataclass(frozen=True, kw_only=True)
+class Memory:
+    """Bytes. `total` leaves out `temporary`, the largest pair of δ alive at once."""
+
+    parameters: int
+    buffers: int
+    gradients: int
+    optimizer: int
+    averages: int
+    activations: int
+    temporary: int
+
+    @property
+    def total(self) -> int:
+        parts = (self.parameters, self.buffers, self.gradients, self.optimizer, self.averages, self.activations)
+        return sum(int(part) for part in parts)
+
+
+def memory(
+    spec: Spec,
+    batch: int,
+    *,
+    loss: Loss,
+    optimizer: Optimizer,
+    engine: str,
+    itemsize: int,
+    convention: str,
+    average: bool,
+) -> Memory:
+    B, s, P, m = named(B=batch, s=itemsize, P=spec.n_parameters, m=len(optimizer.slots))
+    if convention == "textbook":
+        mixing = [entry.d_out for entry in spec.entries if not isinstance(entry.layer, Activation)]
+        kept = B * _widths([spec.inputs.numeric, *mixing])
+    else:
+        kept = kept_floats(spec, batch, loss, engine=engine)
+    I, O = max(((entry.width_in, entry.d_out) for entry in spec.entries), key=sum)  # noqa: E741
+    pair = Count(I + O, "(I + O)", f"({I} + {O})")
+    return Memory(
+        parameters=s * P,
+        buffers=s * Count(size(spec.buffers.values()), "buffers"),
+        gradients=0 if engine == "fused" else s * P,
+        optimizer=m * s * P if optimizer.slots else 0,
+        averages=s * P if average else 0,
+        activations=s * kept,
+        temporary=s * B * pair,
+    )
+
+
+def kept_floats(spec: Spec, batch: int, loss: Loss, *, engine: str = "torch") -> int:
+    """Floats kept for the backward pass: each tensor once, however many operations need it."""
+    ledger = _Ledger(batch, engine)
+    first = ledger.tensor(spec.inputs.numeric)
+    last, learning = ledger.walk(spec.layers, first, spec.inputs if spec.inputs.categories else None, False)
+    if learning:
+        ledger.keep(loss.kept(spec.d_out), last, last)
+    return ledger.total
+
+
+class _Ledger:
+    """Which tensors are kept; a tensor is known by its place in `widths`."""
+
+    def __init__(self, batch: int, engine: str) -> None:
+        self.batch, self.engine = batch, engine
+        self.widths: list[int] = []
+        self.kept: set[int] = set()
+        self.per_row = 0
+        self.per_batch = 0
+
+    def tensor(self, width: int) -> int:
+        self.widths.append(width)
+        return len(self.widths) - 1
+
+    def keep(self, kept: Kept, source: int, result: int) -> None:
+        self.kept |= ({source} if kept.input else set()) | ({result} if kept.output else set())
+        self.per_row += kept.per_row
+        self.per_batch += kept.per_batch
+
+    def walk(self, layers: Iterable[Layer], x: int, inputs: Any, learning: bool) -> tuple[int, bool]:
+        """The last tensor's place, and whether anything so far learns (otherwise nothing is kept)."""
+        for layer in layers:
+            d: Any = inputs if inputs is not None else self.widths[x]
+            inputs = None
+            if isinstance(layer, Residual):
+                _, learning = self.walk(layer.layers, x, None, learning)
+                x = self.tensor(self.widths[x])
+                continue
+            has_own = bool(layer.parameters(d))
+            if layer.passes_through:
+                continue
+            result = self.tensor(layer.width(d))
+            if learning or has_own:
+                self.keep(self._kept(layer, d, learning), x, result)
+            learning = learning or has_own
+            x = result
+        return x, learning
+
+    def _kept(self, layer: Layer, d: Any, input_gradient: bool) -> Kept:
+        if self.engine == "fused":
+            # Masks are drawn again from their counters, and an activation keeps only what its slope is made of.
+            if isinstance(layer, Dropout):
+                return Kept()
+            if isinstance(layer, Activation):
+                from_z = layer.blend or layer.function.cached.startswith("z")
+                return Kept(input=from_z, output=not from_z)
+        return layer.kept(d, input_gradient=input_gradient)
+
+    @property
+    def total(self) -> int:
+        B, e, f = named(B=self.batch, e=self.per_row, f=self.per_batch)
+        rows = _widths([self.widths[i] for i in sorted(self.kept)])
+        return B * (rows + e if self.per_row else rows) + (f if self.per_batch else 0)
+
+
+def _widths(widths: list[int]) -> Count:
+    """Σn, its figures with equal widths joined: 784 + 6·384."""
+    if not widths:
+        return count(0)
+    times = Counter(widths)
+    terms = [f"{n}·{width}" if n > 1 else str(width) for width, n in times.items()]
+    numbers = " + ".join(terms) if len(terms) <= _TERMS else f"Σ of {len(widths)} widths"
+    return Count(sum(widths), "Σn", numbers, is_sum=True)

@@ -1,0 +1,8 @@
+"""Engines: what runs the steps. `protocol` says what each must do; they differ in speed, never in result."""
+
+from __future__ import annotations
+
+from .protocol import Chunk, Data, Engine, Order, Settings
+from .state import State
+
+__all__ = ["Chunk", "Data", "Engine", "Order", "Settings", "State"]

@@ -1,0 +1,135 @@
+"""The oracle: every layer, loss and optimiser by its plain numpy definition, in the order the text books give.
+
+Slow, one thread, any dtype; what the loop's tests and the other engines are measured against.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from .. import losses, optim, random
+from ..init import initialise
+from ..layers import Dropout, Pass
+from ..layers.base import Array, backward_through, forward_through
+from ..random import Purpose
+from ..spec import Spec
+from .protocol import Chunk, Data, Order, Rows, Settings
+from .state import State
+
+
+class NumpyEngine:
+    """Meets the `Engine` protocol."""
+
+    name = "numpy"
+
+    def __init__(
+        self, spec: Spec, data: Data, settings: Settings, *, init: str = "auto", dtype: Any = np.float64
+    ) -> None:
+        self.spec, self.data, self.settings, self.dtype = spec, data, settings, dtype
+        self.loss, self.optimizer = losses.get(settings.loss), optim.get(settings.optimizer)
+        values = {k: v.astype(dtype) for k, v in initialise(spec, init, seed=settings.seed).items()}
+        self._state = State.first(spec, values, self.optimizer, averaged=settings.average is not None)
+
+    def run(self, order: Order, *, rate: Array, decay: Array, dropout: Array) -> Chunk:
+        taken: list[float] = []
+        norms: list[float] = []
+        for i, rows in enumerate(order.batches()):
+            loss, gradients, updates = self._gradients(rows, order.epoch, float(dropout[i]))
+            norm = _norm(gradients)
+            taken.append(loss)
+            norms.append(norm)
+            if not (math.isfinite(loss) and math.isfinite(norm)):
+                return Chunk(loss=np.array(taken), gradient_norm=np.array(norms), bad=i)
+            self._state.buffers.update(updates)
+            self.apply(gradients, rate=float(rate[i]), decay=float(decay[i]))
+        return Chunk(loss=np.array(taken), gradient_norm=np.array(norms))
+
+    def gradients(self, rows: Rows, *, epoch: int, dropout: float = 1.0) -> tuple[float, dict[str, Array]]:
+        loss, gradients, _ = self._gradients(rows, epoch, dropout)
+        return loss, gradients
+
+    def apply(self, gradients: dict[str, Array], *, rate: float, decay: float) -> float:
+        state, settings = self._state, self.settings
+        norm = _norm(gradients)
+        rate *= state.rate_factor
+        t = state.step + 1
+        for name, p in state.parameters.items():
+            g = gradients[name]
+            if settings.clip_norm is not None and norm > settings.clip_norm:
+                g = g * (settings.clip_norm / norm)
+            if settings.clip_value is not None:
+                g = np.clip(g, -settings.clip_value, settings.clip_value)
+            slots = {slot: values[name] for slot, values in state.optimizer.items()}
+            if self.spec.parameters[name].decays:
+                g = g + settings.l2 * p
+                p = p * (1 - rate * decay)
+            change, fresh = self.optimizer.update(g, slots, rate, t)
+            state.parameters[name] = (p - change).astype(self.dtype)
+            for slot, value in fresh.items():
+                state.optimizer[slot][name] = value.astype(self.dtype)
+            if settings.average is not None:
+                mean = settings.average * state.averages[name] + (1 - settings.average) * state.parameters[name]
+                state.averages[name] = mean.astype(self.dtype)
+        self._state = replace(state, step=t)
+        return norm
+
+    def outputs(self, rows: Rows, *, averaged: bool = False) -> Array:
+        values = self._state.averages if averaged and self._state.averages else self._state.parameters
+        z, _ = forward_through(self.spec.layers, self._inputs(rows), self._tensors(values), self._pass())
+        return z
+
+    def state(self) -> State:
+        return self._state.copy()
+
+    def load(self, state: State) -> None:
+        state.check(self.spec, self.optimizer)
+        self._state = state.copy()
+
+    def _gradients(self, rows: Rows, epoch: int, dropout: float) -> tuple[float, dict[str, Array], dict[str, Array]]:
+        tensors = self._tensors(self._state.parameters)
+        parts = iter(range(1 << 24))
+
+        def keep(d: int, p: float) -> Array:
+            mask = random.keep(
+                self.settings.seed, Purpose.DROPOUT, rows=rows, units=d, p=p * dropout, epoch=epoch, part=next(parts)
+            )
+            return (mask / (1 - p * dropout)).astype(self.dtype)
+
+        run = self._pass(training=True, keep=keep)
+        z, caches = forward_through(self.spec.layers, self._inputs(rows), tensors, run)  # (B, C)
+        y = self.data.y[rows]
+        weight = np.ones(len(rows)) if self.data.weight is None else self.data.weight[rows]
+        share = (weight / weight.sum()).astype(self.dtype)  # 1/B each where all weigh the same
+        dz = self.loss.slope(z, y) * share[:, None]
+        _, found = backward_through(self.spec.layers, dz.astype(self.dtype), caches, tensors)
+        gradients = {name: np.zeros_like(p) for name, p in self._state.parameters.items()}
+        for place, g in found.items():
+            gradients[self.spec.tensor_names[place]] += g  # what the network shares is summed over its places
+        return float((self.loss.rows(z, y) * share).sum()), gradients, run.updates
+
+    def _pass(self, **how: Any) -> Pass:
+        return Pass(categories=self.spec.inputs.categories, **how)
+
+    def _inputs(self, rows: Rows) -> Any:
+        x = self.data.x[rows].astype(self.dtype)
+        return x if self.data.codes is None else (x, self.data.codes[rows])
+
+    def _tensors(self, values: dict[str, Array]) -> dict[str, Array]:
+        places = {place: values[stored] for place, stored in self.spec.tensor_names.items()}
+        return places | self._state.buffers
+
+
+def dropout_layers(spec: Spec) -> list[str]:
+    """Names of the dropout layers in the order that keys their masks: each draws from the part of its ordinal, from 0.
+
+    One with p = 0 draws nothing and has no ordinal.
+    """
+    return [e.name for e in spec.entries if isinstance(e.layer, Dropout) and e.layer.p]
+
+
+def _norm(gradients: dict[str, Array]) -> float:
+    return math.sqrt(sum(float((g.astype(np.float64) ** 2).sum()) for g in gradients.values()))

@@ -1,0 +1,122 @@
+"""What an engine is: it owns parameters and optimiser, and runs steps over rows it is told.
+
+The loop decides everything else (order, schedules, when to look) and cuts the work into chunks; how it cuts never
+changes a result. An engine holds the data and one member's state; an ensemble is several engines.
+
+    run        many steps: for each, forward, loss, backward, clip, update
+    gradients  the gradient over given rows, nothing changed (data parallel, diagnostics)
+    apply      one update from a given gradient
+    outputs    raw outputs for given rows, dropout off, running statistics used
+    state, load
+
+A step over rows r with sample weights w minimises Σ w_r loss_r / Σ w_r. Dropout masks are keyed by seed, epoch, the
+dropout layer's ordinal, the row's own number and the unit, so they do not depend on the batch, threads or processes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import OptionError
+from ..layers.base import Array
+from .state import State
+
+Rows = NDArray[np.int64]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Data:
+    """A table as numbers: x (N, F), codes (N, C) or None, y (N,) classes or (N, O) numbers, weight (N,) or None."""
+
+    x: Array
+    y: NDArray[Any]
+    codes: NDArray[np.int64] | None = None
+    weight: Array | None = None
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Order:
+    """Rows of one epoch, cut into consecutive batches; the last may be smaller."""
+
+    epoch: int
+    rows: Rows
+    batch: int
+
+    @property
+    def steps(self) -> int:
+        return -(-len(self.rows) // self.batch)
+
+    def batches(self) -> list[Rows]:
+        return [self.rows[i : i + self.batch] for i in range(0, len(self.rows), self.batch)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What stays the same for a whole run."""
+
+    loss: str
+    optimizer: str = "adam"
+    seed: int = 0
+    l2: float = 0.0
+    clip_norm: float | None = None
+    clip_value: float | None = None
+    average: float | None = None
+    """β of the running average of the parameters, ā ← β ā + (1 − β) p after each step; None for none."""
+
+    def __post_init__(self) -> None:
+        for name in ("clip_norm", "clip_value"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise OptionError(f"{name} must be positive, got {value!r}")
+        if self.average is not None and not 0 <= self.average < 1:
+            raise OptionError(f"average must be at least 0 and below 1, got {self.average!r}")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Chunk:
+    """What a run of steps tells: each step's loss before its update and the norm of its gradient before clipping.
+
+    `bad` is the place in the chunk of the first step whose loss or gradient was not finite, or None. Steps from there
+    on were not taken by their meaning: the loop loads the state it had before the chunk and looks closer.
+    """
+
+    loss: NDArray[np.float64]
+    gradient_norm: NDArray[np.float64]
+    bad: int | None = None
+
+
+class Engine(Protocol):
+    """Meets this protocol: the numpy oracle, the torch engine, the fused engine."""
+
+    @property
+    def name(self) -> str: ...
+
+    def run(self, order: Order, *, rate: Array, decay: Array, dropout: Array) -> Chunk:
+        """Takes `order.steps` steps. Each step has its learning rate, its decoupled weight decay and a factor on the
+        spec's dropout; all three have one number a step."""
+        ...
+
+    def gradients(self, rows: Rows, *, epoch: int, dropout: float = 1.0) -> tuple[float, dict[str, Array]]:
+        """The loss over `rows` and its gradient by parameter, as a training step would see them."""
+        ...
+
+    def apply(self, gradients: dict[str, Array], *, rate: float, decay: float) -> float:
+        """One update (clipping included); gives the gradient's norm before clipping."""
+        ...
+
+    def outputs(self, rows: Rows, *, averaged: bool = False) -> Array:
+        """Raw outputs (rows, d_out) at prediction; with the averaged parameters where asked for and kept."""
+        ...
+
+    def state(self) -> State:
+        """A copy of all that must be saved to go on exactly."""
+        ...
+
+    def load(self, state: State) -> None: ...

@@ -1,0 +1,70 @@
+"""The few exceptions users meet.
+
+    MultilayerError
+    ├── SpecError        a network that cannot be described, and where in its text or JSON
+    ├── BatchError       a training batch a layer cannot use
+    ├── OptionError      a value outside what an option takes
+    ├── EventError       a line of a run's log that is not an event
+    ├── StateError       a state that does not belong to this network or optimiser
+    ├── MissingExtra     a library that an optional feature needs
+    └── BudgetExceeded   a limit the user set, and what went over it
+
+A message says what was required, what was received and where, then what to do. The command line prints it without a
+traceback and exits with `exit_code`.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class MultilayerError(ValueError):
+    """Base of every error this package raises on purpose."""
+
+    exit_code = 2
+
+
+class SpecError(MultilayerError):
+    """A network description that cannot be read or does not fit together."""
+
+
+class BatchError(MultilayerError):
+    """A training batch that a layer cannot use."""
+
+
+class OptionError(MultilayerError):
+    """An option's value is outside what it takes."""
+
+
+class EventError(MultilayerError):
+    """A line of a run's log that is not an event."""
+
+
+class StateError(MultilayerError):
+    """A training state that does not belong to this network, optimiser or version."""
+
+
+class MissingExtra(MultilayerError):
+    """An optional library is not installed."""
+
+    def __init__(self, library: str, *, extra: str, purpose: str) -> None:
+        super().__init__(f"{purpose} needs {library}, which is not installed: pip install 'multilayer[{extra}]'")
+
+
+class BudgetExceeded(MultilayerError):
+    """A cost is over the limit the user set."""
+
+    exit_code = 1
+
+
+def unknown_name(what: str, name: str, valid: Iterable[str]) -> str:
+    """The message for a name that is not in a closed set: the nearest name first, then all of them.
+
+    >>> unknown_name("optimizer", "adm", ["sgd", "adam"])
+    "unknown optimizer 'adm': did you mean 'adam'? valid: adam, sgd"
+    """
+    names = sorted(valid)
+    nearest = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    hint = f"did you mean {nearest[0]!r}? " if nearest else ""
+    return f"unknown {what} {name!r}: {hint}valid: {', '.join(names)}"

@@ -1,0 +1,206 @@
+"""The events of a run: what happened, in order, as plain data.
+
+An event is a frozen dataclass here and one JSON object a line in `events.jsonl`: its fields, and `event` with its name.
+The log is the truth that every tracker, plot and page replays, so its form is fixed: names are a closed set, numbers that
+are not finite are written as the strings "nan", "inf" and "-inf", and two logs of the same run are equal but for the
+clock fields. Nothing in an event depends on how the loop cuts its work into chunks.
+
+A run that was killed goes on from a checkpoint: its `resume` event supersedes every earlier event of a later step.
+"""
+
+from __future__ import annotations
+
+import math
+import typing
+from collections.abc import Iterable, Mapping
+from dataclasses import MISSING, asdict, dataclass, fields
+from typing import Any, ClassVar, Literal, cast
+
+from .errors import EventError, unknown_name
+
+CLOCK = frozenset({"time", "seconds", "rows_per_second"})
+"""Fields that tell the time: left out when two logs are compared."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Event:
+    """Base of all: the step it belongs to, counted from the start of training, and the time of day it was written."""
+
+    event: ClassVar[str]
+    step: int
+    time: float | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"event": self.event, **{key: _plain(value) for key, value in asdict(self).items()}}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Start(Event):
+    event: ClassVar[str] = "start"
+    network: str
+    parameters: int
+    rows: int
+    engine: str
+    seed: int
+    config: dict[str, Any]
+    versions: dict[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Progress(Event):
+    """At a fixed interval of steps: means since the last one."""
+
+    event: ClassVar[str] = "progress"
+    epoch: int
+    loss: float
+    gradient_norm: float
+    rate: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class EpochEnd(Event):
+    """`seconds` is training alone, without evaluation; `metrics` are those of the validation rows, by name."""
+
+    event: ClassVar[str] = "epoch"
+    epoch: int
+    loss: float
+    seconds: float
+    rows_per_second: float
+    validation_loss: float | None = None
+    metrics: dict[str, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checkpoint(Event):
+    event: ClassVar[str] = "checkpoint"
+    kind: Literal["last", "best"]
+    path: str
+    sha256: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spike(Event):
+    """A loss outside its running band, and what stood behind it."""
+
+    event: ClassVar[str] = "spike"
+    loss: float
+    limit: float
+    gradient_norm: float
+    layer: str
+    rows: list[int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RolledBack(Event):
+    event: ClassVar[str] = "rollback"
+    to_step: int
+    rate_factor: float
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class NonFinite(Event):
+    """The first value that is not finite: where it arose, and the rows that were in the batch."""
+
+    event: ClassVar[str] = "non_finite"
+    where: Literal["input", "target", "loss", "gradient", "parameter"]
+    layer: str
+    unit: int | None
+    rows: list[int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Notice(Event):
+    """Something a person should know, with what to do about it."""
+
+    event: ClassVar[str] = "notice"
+    message: str
+    remedy: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resume(Event):
+    """Goes on from `step`; earlier events of later steps did not happen."""
+
+    event: ClassVar[str] = "resume"
+    checkpoint: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class End(Event):
+    event: ClassVar[str] = "end"
+    status: Literal["finished", "stopped", "interrupted", "failed"]
+    reason: str
+    epoch: int
+    seconds: float
+    metrics: dict[str, float]
+
+
+EVENTS: dict[str, type[Event]] = {
+    cls.event: cls
+    for cls in (Start, Progress, EpochEnd, Checkpoint, Spike, RolledBack, NonFinite, Notice, Resume, End)
+}
+
+
+def from_dict(data: Mapping[str, Any]) -> Event:
+    """The event of a line of the log; unknown names and keys are errors that name them."""
+    name = data.get("event")
+    if not isinstance(name, str) or name not in EVENTS:
+        raise EventError(unknown_name("event", str(name), EVENTS))
+    cls = EVENTS[name]
+    hints = typing.get_type_hints(cls)
+    known = {field.name: field for field in fields(cls)}
+    values = {key: value for key, value in data.items() if key != "event"}
+    for key in values:
+        if key not in known:
+            raise EventError(f"event {name!r}: {unknown_name('key', key, known)}")
+    for key, field in known.items():
+        if key not in values and field.default is MISSING:
+            raise EventError(f"event {name!r} needs the key {key!r}, got {', '.join(values) or 'none'}")
+    return cls(**{key: _number(value) if _is_float(hints[key]) else _numbers(value) for key, value in values.items()})
+
+
+def effective(events: Iterable[Event]) -> list[Event]:
+    """What happened in the end: a resume takes out everything before it that belongs to a later step."""
+    kept: list[Event] = []
+    for event in events:
+        if isinstance(event, Resume):
+            kept = [earlier for earlier in kept if earlier.step <= event.step]
+        kept.append(event)
+    return kept
+
+
+def same(a: Iterable[Event], b: Iterable[Event]) -> bool:
+    """Whether two logs tell the same run: equal but for the clock, and for resumes."""
+    return _timeless(a) == _timeless(b)
+
+
+def _timeless(events: Iterable[Event]) -> list[dict[str, Any]]:
+    return [
+        {key: value for key, value in event.to_dict().items() if key not in CLOCK}
+        for event in effective(events)
+        if not isinstance(event, Resume)
+    ]
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
+    if isinstance(value, dict):
+        return {key: _plain(inner) for key, inner in cast("dict[str, Any]", value).items()}
+    return [_plain(inner) for inner in cast("list[Any]", value)] if isinstance(value, list) else value
+
+
+def _number(value: Any) -> Any:
+    return float(value) if isinstance(value, str) and value in ("nan", "inf", "-inf") else value
+
+
+def _numbers(value: Any) -> Any:
+    """Metrics are numbers throughout; other values are left as they are."""
+    if isinstance(value, dict):
+        return {key: _number(inner) for key, inner in cast("dict[str, Any]", value).items()}
+    return value
+
+
+def _is_float(hint: Any) -> bool:
+    return hint is float or float in typing.get_args(hint)

@@ -1,0 +1,239 @@
+"""First values of a network's parameters: the schemes, and the numbers they give.
+
+    zeros                 0: every unit of a layer computes the same and stays the same
+    constant(c)           c: the same failure
+    normal(v) uniform(v)  variance v, whatever the width
+    lecun                 1/n_in                              LeCun et al. 1998         (and lecun_uniform)
+    xavier                2/(n_in + n_out)                    Glorot & Bengio 2010      (and xavier_uniform)
+    he                    2/n_in                              He et al. 2015            (and he_uniform; he(fan_out))
+    auto                  gain²/n_in, gain = 1/√E[f(z)²] of the activation that follows, from the catalogue
+    depth                 auto's variance divided by the number of layers with weights
+    width                 1/n_out
+    orthogonal            gain times a matrix with orthonormal rows or columns          Saxe et al. 2014
+    torch                 PyTorch's nn.Linear: U(±1/√n_in) for weights and biases, variance 1/(3 n_in)
+
+Uniform laws are U(±√(3·variance)). Biases are 0 except under `torch`. A linear map with a fixed scale s has its weights
+divided by s, so that s·W is what the scheme says. Tensors with first values of their own (norms, learned activations,
+embeddings) keep those under every scheme.
+
+Numbers come from the counter-based stream: tensor t takes part t of the purpose INIT, its first axes as rows and its
+last as units, so the same seed gives the same float64 on any platform, whoever asks. `orthogonal` goes through a QR
+factorisation whose last digits depend on the linear-algebra library; it is the one exception.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from . import random
+from .activations.facts import gain as gain_of
+from .activations.function import Function
+from .errors import OptionError, unknown_name
+from .layers import Activation, Draw, Linear, Parameter, Residual
+from .layers.base import Array
+from .random import Purpose
+from .spec import Entry, Spec
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fan:
+    """What a scheme looks at."""
+
+    n_in: int
+    n_out: int
+    gain: float
+    depth: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scheme:
+    """How weights are drawn. `variance` is that of s·W."""
+
+    text: str
+    law: Literal["normal", "uniform", "orthogonal", "constant"]
+    variance: Callable[[Fan], float]
+    constant: float = 0.0
+    biases: bool = False
+    """Whether biases are drawn as well, from U(±1/√n_in)."""
+
+
+def _he(fan: Fan) -> float:
+    return 2 / fan.n_in
+
+
+def _he_out(fan: Fan) -> float:
+    return 2 / fan.n_out
+
+
+def _lecun(fan: Fan) -> float:
+    return 1 / fan.n_in
+
+
+def _xavier(fan: Fan) -> float:
+    return 2 / (fan.n_in + fan.n_out)
+
+
+def _auto(fan: Fan) -> float:
+    return fan.gain**2 / fan.n_in
+
+
+_PLAIN: dict[str, Scheme] = {
+    scheme.text: scheme
+    for scheme in (
+        Scheme(text="zeros", law="constant", variance=lambda fan: 0.0),
+        Scheme(text="lecun", law="normal", variance=_lecun),
+        Scheme(text="lecun_uniform", law="uniform", variance=_lecun),
+        Scheme(text="xavier", law="normal", variance=_xavier),
+        Scheme(text="xavier_uniform", law="uniform", variance=_xavier),
+        Scheme(text="he", law="normal", variance=_he),
+        Scheme(text="he_uniform", law="uniform", variance=_he),
+        Scheme(text="he(fan_out)", law="normal", variance=_he_out),
+        Scheme(text="he_uniform(fan_out)", law="uniform", variance=_he_out),
+        Scheme(text="auto", law="normal", variance=_auto),
+        Scheme(text="depth", law="normal", variance=lambda fan: _auto(fan) / fan.depth),
+        Scheme(text="width", law="normal", variance=lambda fan: 1 / fan.n_out),
+        Scheme(text="orthogonal", law="orthogonal", variance=_auto),
+        Scheme(text="torch", law="uniform", variance=lambda fan: 1 / (3 * fan.n_in), biases=True),
+    )
+}
+_WITH_NUMBER = ("constant", "normal", "uniform")
+_ALIASES = {"kaiming": "he", "glorot": "xavier", "kaiming_uniform": "he_uniform", "glorot_uniform": "xavier_uniform"}
+
+SCHEMES: tuple[str, ...] = (*_PLAIN, *(f"{name}(…)" for name in _WITH_NUMBER))
+"""Every scheme as it is written."""
+
+
+def scheme(text: str) -> Scheme:
+    """The scheme of that name; `he_normal` and the like are understood.
+
+    >>> scheme("normal(0.01)").variance(Fan(n_in=64, n_out=64, gain=1.0, depth=1))
+    0.01
+    """
+    name = text.replace(" ", "").removesuffix("_normal")
+    name = _ALIASES.get(name, name)
+    if name.endswith("(fan_in)"):
+        name = name.removesuffix("(fan_in)")
+    if name in _PLAIN:
+        return _PLAIN[name]
+    match = re.fullmatch(r"(\w+)\(([^()]*)\)", name)
+    if match is None or match[1] not in _WITH_NUMBER:
+        raise OptionError(unknown_name("initialisation scheme", text, SCHEMES))
+    try:
+        number = float(match[2])
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number) or (match[1] != "constant" and number < 0):
+        raise OptionError(f"{match[1]} needs a {'finite' if match[1] == 'constant' else 'non-negative'} number, got {text}")
+    if match[1] == "constant":
+        return Scheme(text=name, law="constant", variance=lambda fan: number**2, constant=number)
+    return Scheme(text=name, law="normal" if match[1] == "normal" else "uniform", variance=lambda fan: number)
+
+
+def initialise(spec: Spec, init: str | Scheme = "auto", *, seed: int = 0) -> dict[str, Array]:
+    """Every parameter and buffer of a network by name, float64.
+
+    >>> values = initialise(Spec.parse("784-256-10"), "he", seed=0)
+    >>> values["linear1.weight"].shape, round(float(values["linear1.weight"].std()), 3)
+    ((256, 784), 0.05)
+    """
+    chosen = scheme(init) if isinstance(init, str) else init
+    fans = dict(_fans(spec))
+    values: dict[str, Array] = {}
+    for part, (name, parameter) in enumerate(spec.parameters.items()):
+        values[name] = _values(parameter, chosen, fans.get(name), seed=seed, part=part)
+    for name, buffer in spec.buffers.items():
+        values[name] = _fixed(buffer)
+    return values
+
+
+def weight_variances(spec: Spec, init: str | Scheme = "auto") -> dict[str, float]:
+    """The variance of s·W that a scheme gives each weight matrix, by name; those with their own law included."""
+    chosen = scheme(init) if isinstance(init, str) else init
+    found: dict[str, float] = {}
+    for name, (fan, _) in _fans(spec):
+        own = spec.parameters[name].value
+        found[name] = _draw_variance(own) if isinstance(own, Draw) else chosen.variance(fan)
+    return found
+
+
+def next_activation(entries: tuple[Entry, ...], i: int) -> Function | None:
+    """The activation that the outputs of entry `i` meet first, before anything else mixes them."""
+    for entry in entries[i + 1 :]:
+        if isinstance(entry.layer, Activation):
+            return entry.layer.function
+        if isinstance(entry.layer, Residual) or any(p.role == "weight" for p in _own(entry)):
+            return None
+    return None
+
+
+def _fans(spec: Spec) -> Iterator[tuple[str, tuple[Fan, float]]]:
+    """Each weight matrix and bias with what its scheme looks at, and the fixed scale of its layer."""
+    entries = spec.entries
+    depth = sum(any(p.role == "weight" for p in _own(entry)) for entry in entries)
+    for i, entry in enumerate(entries):
+        own = [p for p in _own(entry) if p.role in ("weight", "bias") and p.fan_in]
+        if not own:
+            continue
+        function = next_activation(entries, i)
+        gain = 1.0 if function is None else gain_of(function) or 1.0
+        scale = entry.layer.factor(entry.width_in) if isinstance(entry.layer, Linear) else 1.0
+        for p in own:
+            fan = Fan(n_in=p.fan_in, n_out=p.fan_out, gain=gain, depth=max(depth, 1))
+            yield f"{entry.name}.{p.name}", (fan, scale)
+
+
+def _own(entry: Entry) -> tuple[Parameter, ...]:
+    return () if isinstance(entry.layer, Residual) else entry.layer.parameters(entry.d_in)  # pyright: ignore[reportArgumentType]
+
+
+def _values(parameter: Parameter, chosen: Scheme, fan: tuple[Fan, float] | None, *, seed: int, part: int) -> Array:
+    shape = parameter.shape
+    if isinstance(parameter.value, Draw):
+        return _draw(shape, parameter.value, seed=seed, part=part)
+    if parameter.value is not None or fan is None:
+        return _fixed(parameter)
+    sizes, scale = fan
+    if parameter.role == "bias":
+        bound = Draw("uniform", 1 / math.sqrt(sizes.n_in))
+        return _draw(shape, bound, seed=seed, part=part) if chosen.biases else np.zeros(shape)
+    if scale == 0:
+        return np.zeros(shape)
+    if chosen.law == "constant":
+        return np.full(shape, chosen.constant / scale)
+    deviation = math.sqrt(chosen.variance(sizes)) / scale
+    if chosen.law == "orthogonal":
+        return sizes.gain / scale * _orthogonal(_draw(shape, Draw("normal", 1.0), seed=seed, part=part))
+    law = Draw("normal", deviation) if chosen.law == "normal" else Draw("uniform", math.sqrt(3) * deviation)
+    return _draw(shape, law, seed=seed, part=part)
+
+
+def _fixed(parameter: Parameter) -> Array:
+    value = 0.0 if parameter.value is None or isinstance(parameter.value, Draw) else parameter.value
+    return np.array(np.broadcast_to(np.asarray(value, dtype=np.float64), parameter.shape))
+
+
+def _draw(shape: tuple[int, ...], law: Draw, *, seed: int, part: int) -> Array:
+    rows, units = math.prod(shape[:-1]), shape[-1] if shape else 1
+    if law.law == "normal":
+        flat = law.scale * random.normal(seed, Purpose.INIT, rows=rows, units=units, part=part)
+    else:
+        flat = law.scale * (2 * random.uniform(seed, Purpose.INIT, rows=rows, units=units, part=part) - 1)
+    return flat.reshape(shape)
+
+
+def _draw_variance(law: Draw) -> float:
+    return law.scale**2 if law.law == "normal" else law.scale**2 / 3
+
+
+def _orthogonal(normal: Array) -> Array:
+    """Orthonormal rows or columns, whichever are fewer, by QR with the signs of R's diagonal taken out."""
+    tall = normal if normal.shape[0] >= normal.shape[1] else normal.T
+    q, r = np.linalg.qr(tall)
+    q = q * np.where(np.diag(r) < 0, -1.0, 1.0)
+    return q if normal.shape[0] >= normal.shape[1] else q.T

@@ -1,0 +1,290 @@
+"""A spec as an ordinary `nn.Module`, and the way back from `nn.Sequential`.
+
+`Model` holds one twin per layer under the layer's name, so its state_dict has the names of `Spec.parameters` and
+`Spec.buffers`. It works with any optimiser, DataLoader, torch.compile and DDP, nests in a user's own module, and applies
+along the last axis of inputs of any rank.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, cast
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from . import layers as L
+from .errors import SpecError
+from .init import initialise
+from .modules import layers as twins
+from .spec import Spec
+
+
+class Model(nn.Module):
+    """The network of a spec. Make one with `build`.
+
+    Shape:
+        x (..., numeric inputs), codes (..., category columns) where the spec has them → (..., d_out)
+    """
+
+    def __init__(self, spec: Spec) -> None:
+        super().__init__()
+        self.spec = spec
+        d: Any = spec.inputs if spec.inputs.categories else spec.inputs.numeric
+        names: list[str] = []
+        for name, twin in twins.twins(spec.layers, d):
+            self.add_module(name, twin)
+            names.append(name)
+        self._order = tuple(names)
+        self._share()
+
+    def _share(self) -> None:
+        homes: dict[str, nn.Module] = {}
+        for entry in self.spec.entries:
+            if not isinstance(entry.layer, L.Activation) or entry.layer.per != "network":
+                continue
+            parameters = tuple(p for p in entry.layer.parameters(entry.d_out) if p.shared)
+            stored = self.spec.tensor_names[f"{entry.name}.{parameters[0].name}"].split(".")[1]
+            if stored not in homes:
+                homes[stored] = twins.Shared(parameters)
+            cast(twins.Activation, self.get_submodule(entry.name)).share(homes[stored])
+        if homes:
+            self.add_module("shared", nn.ModuleDict(homes))
+
+    def forward(self, x: Tensor, codes: Tensor | None = None) -> Tensor:
+        first, *rest = self._order
+        if codes is not None or self.spec.inputs.categories:
+            if codes is None or not self.spec.inputs.categories:
+                raise SpecError(
+                    f"this network takes {len(self.spec.inputs.categories)} category columns: "
+                    "call model(x, codes) with their codes"
+                )
+            x = self.get_submodule(first)(x, codes)
+        else:
+            x = self.get_submodule(first)(x)
+        for name in rest:
+            x = self.get_submodule(name)(x)
+        return x
+
+    def extra_repr(self) -> str:
+        return f"{self.spec}  # {self.spec.n_parameters:,} parameters"
+
+
+def build(
+    spec: Spec | str,
+    seed: int = 0,
+    *,
+    init: str = "auto",
+    dtype: torch.dtype = torch.float32,
+    device: torch.device | str | None = None,
+) -> Model:
+    """A network with its first values.
+
+    >>> model = build("784-256-128-10", seed=0)
+    >>> sum(p.numel() for p in model.parameters())
+    235146
+    """
+    model = Model(Spec.parse(spec) if isinstance(spec, str) else spec)
+    fill(model, initialise(model.spec, init, seed=seed))
+    return model.to(device=device, dtype=dtype)
+
+
+def fill(model: nn.Module, values: Mapping[str, Any]) -> None:
+    """Copies numpy values into a model by name; nothing may be missing or left over.
+
+    The model takes float64 first: values are rounded once, when it is cast to its own type.
+    """
+    model.double()
+    model.load_state_dict({name: torch.from_numpy(np.ascontiguousarray(value)) for name, value in values.items()})
+
+
+def to_torch(model: Model) -> nn.Sequential:
+    """The same network of torch's own modules, with the same weights; kinds that torch has none for are refused."""
+    found: list[nn.Module] = []
+    for name, twin in model.named_children():
+        if name != "shared":
+            found.append(_TO_TORCH[type(cast(Any, twin).layer)](twin) if _has_torch(twin) else _refuse(name, twin))
+    return nn.Sequential(*found).train(model.training)
+
+
+def from_torch(module: nn.Module) -> Model:
+    """A `Model` from a `nn.Sequential` of linear maps, activations, norms and dropout, with copies of its weights.
+
+    >>> from_torch(nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 1))).spec
+    Spec('4-3:tanh-1')
+    """
+    pairs = [(layer, child) for child in _leaves(module) for layer in _described(child)]
+    first = next((child for _, child in pairs if isinstance(child, nn.Linear)), None)
+    width = _leading_width(pairs) if first is None else _leading_width(pairs) or first.in_features
+    if not width:
+        raise SpecError("from_torch needs at least one module that fixes the width (nn.Linear or a norm), got none")
+    model = Model(Spec(width, [layer for layer, _ in pairs])).to(_dtype(module))
+    own = [twin for name, twin in model.named_children() if name != "shared"]
+    with torch.no_grad():
+        for twin, (_, child) in zip(own, pairs, strict=True):
+            for name, target in (*twin.named_parameters(), *twin.named_buffers()):
+                source = cast(Tensor, getattr(child, {"alpha": "weight"}.get(name, name)))
+                target.copy_(source.reshape(target.shape))
+    return model.train(module.training)
+
+
+# To torch
+
+
+def _linear(twin: Any) -> nn.Module:
+    layer = twin.layer
+    made = nn.Linear(twin.weight.shape[1], layer.d_out, bias=layer.bias, dtype=twin.weight.dtype)
+    with torch.no_grad():
+        made.weight.copy_(twin.weight * twin.factor)
+        if layer.bias:
+            made.bias.copy_(twin.bias)
+    return made
+
+
+def _with_state(made: nn.Module, twin: nn.Module) -> nn.Module:
+    made.to(next(twin.parameters()).dtype)
+    made.load_state_dict(twin.state_dict(), strict=False)
+    return made
+
+
+_ACTIVATIONS_OUT: dict[str, Any] = {
+    "identity": lambda fn: nn.Identity(),
+    "sigmoid": lambda fn: nn.Sigmoid() if fn.constant("a") == 1 else None,
+    "tanh": lambda fn: nn.Tanh(),
+    "hard_tanh": lambda fn: nn.Hardtanh(),
+    "relu": lambda fn: nn.ReLU(),
+    "leaky_relu": lambda fn: nn.LeakyReLU(fn.constant("alpha")),
+    "elu": lambda fn: nn.ELU(fn.constant("alpha")),
+    "selu": lambda fn: nn.SELU(),
+    "softplus": lambda fn: nn.Softplus(threshold=40.0),
+    "gelu": lambda fn: nn.GELU(),
+    "gelu_tanh": lambda fn: nn.GELU(approximate="tanh"),
+    "silu": lambda fn: nn.SiLU(),
+    "mish": lambda fn: nn.Mish(),
+    "softmax": lambda fn: nn.Softmax(dim=-1),
+}
+
+
+def _prelu(twin: Any) -> nn.Module:
+    home = twin._shared[0] if twin._shared else twin
+    made = nn.PReLU(home.alpha.numel(), dtype=home.alpha.dtype)
+    with torch.no_grad():
+        made.weight.copy_(home.alpha.reshape(-1))
+    return made
+
+
+def _activation(twin: Any) -> nn.Module:
+    layer: L.Activation = twin.layer
+    if layer.name == "prelu":
+        return _prelu(twin)
+    return _ACTIVATIONS_OUT[layer.name](layer.function)
+
+
+def _has_torch(twin: Any) -> bool:
+    layer = twin.layer
+    if isinstance(layer, L.Activation):
+        make = _ACTIVATIONS_OUT.get(layer.name)
+        return not layer.blend and (layer.name == "prelu" or (make is not None and make(layer.function) is not None))
+    return type(layer) in _TO_TORCH
+
+
+def _refuse(name: str, twin: Any) -> nn.Module:
+    raise SpecError(
+        f"torch has no module of its own for {name} ({twin.layer.label}): use the model itself, it is a nn.Module too"
+    )
+
+
+_TO_TORCH: dict[type[L.Layer], Any] = {
+    L.Linear: _linear,
+    L.Activation: _activation,
+    L.Dropout: lambda twin: nn.Dropout(twin.layer.p),
+    L.LayerNorm: lambda twin: _with_state(nn.LayerNorm(twin.weight.shape[0], eps=twin.layer.eps), twin),
+    L.RMSNorm: lambda twin: _with_state(nn.RMSNorm(twin.weight.shape[0], eps=twin.layer.eps), twin),
+    L.GroupNorm: lambda twin: _with_state(
+        nn.GroupNorm(twin.layer.groups, twin.weight.shape[0], eps=twin.layer.eps), twin
+    ),
+    L.BatchNorm: lambda twin: _with_state(
+        nn.BatchNorm1d(twin.weight.shape[0], eps=twin.layer.eps, momentum=twin.layer.momentum), twin
+    ),
+}
+
+
+# From torch
+
+
+def _leaves(module: nn.Module) -> Iterator[nn.Module]:
+    if isinstance(module, nn.Sequential):
+        for child in module:
+            yield from _leaves(child)
+    else:
+        yield module
+
+
+def _affine(child: Any) -> None:
+    if child.weight is None or getattr(child, "bias", None) is None:
+        raise SpecError(f"from_torch needs norms with weight and bias, got {child}")
+
+
+def _norm(child: Any, layer: L.Layer) -> L.Layer:
+    _affine(child)
+    if getattr(child, "track_running_stats", True) is False or getattr(child, "momentum", 0.1) is None:
+        raise SpecError(f"from_torch needs running statistics with a momentum, got {child}")
+    return layer
+
+
+def _rms(child: Any) -> L.Layer:
+    if child.weight is None:
+        raise SpecError(f"from_torch needs norms with a weight, got {child}")
+    return L.RMSNorm(eps=torch.finfo(child.weight.dtype).eps if child.eps is None else child.eps)
+
+
+_FROM_TORCH: dict[type[nn.Module], Any] = {
+    nn.Linear: lambda m: L.Linear(m.out_features, bias=m.bias is not None),
+    nn.Identity: lambda m: None,
+    nn.Flatten: lambda m: None,
+    nn.Dropout: lambda m: L.Dropout(m.p),
+    nn.LayerNorm: lambda m: _norm(m, L.LayerNorm(eps=m.eps)),
+    nn.RMSNorm: _rms,
+    nn.GroupNorm: lambda m: _norm(m, L.GroupNorm(m.num_groups, eps=m.eps)),
+    nn.BatchNorm1d: lambda m: _norm(m, L.BatchNorm(eps=m.eps, momentum=m.momentum)),
+    nn.PReLU: lambda m: L.Activation("prelu", per="unit" if m.num_parameters > 1 else "layer"),
+    nn.Sigmoid: lambda m: L.Activation("sigmoid"),
+    nn.Tanh: lambda m: L.Activation("tanh"),
+    nn.Hardtanh: lambda m: L.Activation("hard_tanh") if (m.min_val, m.max_val) == (-1, 1) else _unknown(m),
+    nn.ReLU: lambda m: L.Activation("relu"),
+    nn.LeakyReLU: lambda m: L.Activation("leaky_relu", {"alpha": m.negative_slope}),
+    nn.ELU: lambda m: L.Activation("elu", {"alpha": m.alpha}),
+    nn.SELU: lambda m: L.Activation("selu"),
+    nn.Softplus: lambda m: L.Activation("softplus") if m.beta == 1 else _unknown(m),
+    nn.GELU: lambda m: L.Activation("gelu" if m.approximate == "none" else "gelu_tanh"),
+    nn.SiLU: lambda m: L.Activation("silu"),
+    nn.Mish: lambda m: L.Activation("mish"),
+    nn.Softmax: lambda m: L.Activation("softmax") if m.dim in (-1, 1) else _unknown(m),
+}
+
+
+def _unknown(child: nn.Module) -> L.Layer:
+    names = ", ".join(sorted(cls.__name__ for cls in _FROM_TORCH))
+    raise SpecError(f"from_torch reads nn.Sequential of {names}; got {child}")
+
+
+def _described(child: nn.Module) -> Iterable[L.Layer]:
+    make = _FROM_TORCH.get(type(child))
+    layer = _unknown(child) if make is None else make(child)
+    return [] if layer is None else [layer]
+
+
+def _leading_width(pairs: list[tuple[L.Layer, nn.Module]]) -> int:
+    """The width that the first module with a size of its own expects."""
+    for _, child in pairs:
+        weight = cast("Tensor | None", getattr(child, "weight", None))
+        if isinstance(child, nn.Linear):
+            return child.in_features
+        if weight is not None and weight.numel() > 1:
+            return weight.numel()
+    return 0
+
+
+def _dtype(module: nn.Module) -> torch.dtype:
+    return next((p.dtype for p in module.parameters()), torch.float32)

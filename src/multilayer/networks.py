@@ -1,0 +1,189 @@
+"""Ready-made networks, and what can be said of the plainest ones.
+
+Each function gives a `Spec`; nothing here holds weights except what `collapse` and `hyperplane` are handed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from .errors import SpecError
+from .layers import (
+    GLU,
+    KINDS,
+    Activation,
+    BatchNorm,
+    Columns,
+    Dropout,
+    Inputs,
+    Layer,
+    LayerNorm,
+    Linear,
+    Residual,
+    RMSNorm,
+    Scale,
+    named,
+)
+from .layers.base import Array
+from .spec import Spec
+
+NORMS: dict[str, type[Layer]] = {"batchnorm": BatchNorm, "layernorm": LayerNorm, "rmsnorm": RMSNorm}
+
+
+def mlp(
+    d_in: int | Inputs,
+    hidden: Sequence[int] = (256, 128),
+    d_out: int = 1,
+    *,
+    activation: str | Activation | Sequence[str | Activation] = "relu",
+    output: str | Activation | None = None,
+    dropout: float = 0.0,
+    norm: str | None = None,
+    bias: bool = True,
+) -> Spec:
+    """A multilayer perceptron: linear maps with an activation between them, and raw outputs unless `output` is given.
+
+    `activation` is one for all hidden layers or one for each. Each hidden layer is linear, norm, activation, dropout.
+
+    >>> mlp(784, [256, 128], 10).n_parameters
+    235146
+    >>> mlp(2, [], 1)
+    Spec('2-1')
+    """
+    choices = [activation] * len(hidden) if isinstance(activation, str | Activation) else list(activation)
+    if len(choices) != len(hidden):
+        raise SpecError(f"activation must be one, or one for each of {len(hidden)} hidden layers, got {len(choices)}")
+    if norm is not None and norm not in NORMS:
+        raise SpecError(f"norm must be one of {', '.join(NORMS)}, got {norm!r}")
+    layers: list[Layer] = []
+    inputs = Inputs.of(d_in)
+    if inputs.categories:
+        layers.append(Columns())
+    for i, (width, chosen) in enumerate(zip(hidden, choices, strict=True)):
+        try:
+            layers.append(Linear(width, bias=bias))
+        except SpecError:
+            raise SpecError(f"width must be a whole number of at least 1, got hidden[{i}]={width!r}") from None
+        layers += [NORMS[norm]()] if norm else []
+        layers += _activation(chosen)
+        layers += [Dropout(dropout)] if dropout else []
+    layers.append(Linear(d_out, bias=bias))
+    layers += _activation(output)
+    return Spec(inputs, layers)
+
+
+def _activation(chosen: str | Activation | None) -> list[Layer]:
+    if chosen is None:
+        return []
+    layer = Activation(chosen) if isinstance(chosen, str) else chosen
+    return [] if layer.passes_through else [layer]
+
+
+def linear(d_in: int | Inputs, d_out: int = 1) -> Spec:
+    """No hidden layer: linear regression, or logistic and softmax regression with the loss that goes with them."""
+    return mlp(d_in, (), d_out)
+
+
+def neuron(d_in: int, *, activation: str = "step") -> Spec:
+    """One unit. With `step` it is the perceptron; sigmoid(a·s) with growing a tends to it.
+
+    >>> neuron(7).n_parameters
+    8
+    """
+    return mlp(d_in, (), 1, output=activation)
+
+
+def residual_mlp(
+    d_in: int | Inputs,
+    d_out: int,
+    *,
+    hidden: int = 384,
+    blocks: int = 6,
+    expansion: int = 4,
+    activation: str = "gelu",
+    dropout: float = 0.1,
+    norm: str = "layernorm",
+) -> Spec:
+    """Pre-norm residual network: embed, then blocks of x + FC(norm(x)), then a head.
+
+    >>> residual_mlp(20, 10).n_parameters
+    7105930
+    """
+    if norm not in NORMS:
+        raise SpecError(f"norm must be one of {', '.join(NORMS)}, got {norm!r}")
+    if blocks < 0:
+        raise SpecError(f"blocks must be at least 0, got {blocks}")
+    inner = feed_forward_block(hidden, expansion=expansion, activation=activation, dropout=dropout).layers
+    columns = [Columns()] if Inputs.of(d_in).categories else []
+    block = Residual((NORMS[norm](), *inner))
+    return Spec(d_in, [*columns, Linear(hidden), *[block] * blocks, Linear(d_out)])
+
+
+def feed_forward_block(
+    d: int, *, expansion: int = 4, activation: str = "gelu", dropout: float = 0.0, gate: str | None = None
+) -> Spec:
+    """The feed-forward block of a transformer: d → expansion·d → d; with `gate` ("swiglu") the first map is gated.
+
+    >>> feed_forward_block(768).n_parameters
+    4722432
+    """
+    wide = expansion * d
+    first = [Linear(wide), *_activation(activation)] if gate is None else [GLU(wide, gate)]
+    return Spec(d, [*first, *([Dropout(dropout)] if dropout else []), Linear(d)])
+
+
+def collapse(spec: Spec, weights: Mapping[str, ArrayLike]) -> tuple[Array, Array]:
+    """W_eff and b_eff of a network without activations: x W_effᵀ + b_eff gives the same outputs, to rounding.
+
+    `weights` holds the network's tensors by name (a state_dict will do). Dropout is taken as at prediction.
+    """
+    if spec.inputs.categories or isinstance(spec.layers[0], Columns):
+        raise SpecError("collapse needs plain numeric inputs, got a columns layer")
+    values = {name: np.asarray(weights[stored], dtype=np.float64) for name, stored in spec.tensor_names.items()}
+    return _collapse(spec.layers, spec.inputs.numeric, values, "")
+
+
+def _collapse(layers: Sequence[Layer], d: int, values: Mapping[str, Array], prefix: str) -> tuple[Array, Array]:
+    W, b = np.eye(d), np.zeros(d)
+    for name, layer in named(layers):
+        path = f"{prefix}{name}"
+        if isinstance(layer, Linear):
+            step = layer.factor(len(b)) * values[f"{path}.weight"]
+            W, b = step @ W, step @ b + (values[f"{path}.bias"] if layer.bias else 0)
+        elif isinstance(layer, Scale):
+            s = values[f"{path}.scale"]
+            W, b = s[:, None] * W, s * b
+        elif isinstance(layer, Residual):
+            inner, shift = _collapse(layer.layers, len(b), values, f"{path}.")
+            W, b = W + inner @ W, b + inner @ b + shift
+        elif not isinstance(layer, Dropout) and not layer.passes_through:
+            linear_kinds = ", ".join(sorted(k for k in KINDS if k in ("linear", "scale", "residual", "dropout")))
+            raise SpecError(f"only layers without an activation collapse ({linear_kinds}), got {path}")
+    return W, b
+
+
+@dataclass(frozen=True)
+class Hyperplane:
+    """w·x + b = 0: where a neuron's pre-activation changes sign."""
+
+    normal: Array
+    offset: float
+    """Signed distance of the plane from the origin along the normal: −b/‖w‖."""
+
+
+def hyperplane(w: ArrayLike, b: float) -> Hyperplane:
+    """The plane a neuron cuts its inputs along.
+
+    >>> hyperplane([3.0, 4.0], -10.0).offset
+    2.0
+    """
+    vector: Any = np.asarray(w, dtype=np.float64).ravel()
+    length = float(np.linalg.norm(vector))
+    if length == 0:
+        raise SpecError("a neuron with all weights 0 has no plane: its pre-activation is the same everywhere")
+    return Hyperplane(vector / length, -float(b) / length)

@@ -1,0 +1,19 @@
+"""Plots in one house style. matplotlib is needed (the extra `plot`) and imported only when something is drawn."""
+
+from __future__ import annotations
+
+from .activations import activation_figure
+from .lines import Line, Panel, lines_figure
+from .style import SUFFIXES, check_path, save
+from .variance import variance_figure
+
+__all__ = [
+    "SUFFIXES",
+    "Line",
+    "Panel",
+    "activation_figure",
+    "check_path",
+    "lines_figure",
+    "save",
+    "variance_figure",
+]

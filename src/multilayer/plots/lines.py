@@ -1,0 +1,166 @@
+"""Lines against one quantity, in panels side by side, each line named at its right end instead of in a legend."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from .style import COLOURS, MUTED, SMALL, heading, house, new_figure, place, spread, text_width
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_LABEL_GAP = 11.0
+_TOP, _BOTTOM, _EDGE = 62.0, 46.0, 16.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Line:
+    """Values y at x. What is not finite, or cannot stand on a logarithmic axis, leaves a gap."""
+
+    name: str
+    x: Sequence[float]
+    y: Sequence[float]
+    dashed: bool = False
+    points: bool = False
+    """Whether each value has a mark: for measurements."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Panel:
+    """One pair of axes and its lines. `unit` stands behind the prefix of large numbers: 10 MB."""
+
+    title: str
+    lines: Sequence[Line]
+    x_label: str = ""
+    unit: str | None = None
+    log_x: bool = False
+    log_y: bool = False
+    ticks: Sequence[str] = ()
+    """Names of x = 1, 2, …, where x counts things."""
+
+
+def lines_figure(
+    panels: Sequence[Panel], *, title: str, subtitle: str = "", width: float = 720.0, height: float = 300.0
+) -> Figure:
+    """Panels side by side; sizes in points."""
+    with house("a plot of lines"):
+        figure = new_figure(width, height)
+        heading(figure, 16, title, subtitle)
+        room = [max((text_width(line.name, SMALL) for line in p.lines if line.name), default=0.0) + 14 for p in panels]
+        ticks = [38 + text_width(p.unit or "", SMALL) for p in panels]
+        each = (width - 2 * _EDGE - sum(room) - sum(ticks)) / len(panels)
+        x = _EDGE
+        for panel, before, after in zip(panels, ticks, room, strict=True):
+            _draw(place(figure, x + before, _TOP, each, height - _TOP - _BOTTOM), panel)
+            x += before + each + after
+        return figure
+
+
+def _draw(ax: Axes, panel: Panel) -> None:
+    from matplotlib.ticker import EngFormatter, LogLocator, MaxNLocator, NullLocator
+
+    ax.set_title(panel.title, pad=8)
+    ax.set_xlabel(panel.x_label)
+    for axis, log in ((ax.xaxis, panel.log_x), (ax.yaxis, panel.log_y)):
+        if log:
+            axis.set_major_locator(LogLocator(numticks=7))
+            axis.set_minor_locator(NullLocator())
+    ends: list[tuple[Line, str, float, float]] = []
+    drawn: list[float] = []
+    for i, line in enumerate(panel.lines):
+        colour = COLOURS[i % len(COLOURS)]
+        x, y = np.asarray(line.x, dtype=float), np.asarray(line.y, dtype=float)
+        y = np.where(np.isfinite(y) & ((y > 0) | (not panel.log_y)), y, np.nan)
+        dashes = (0, (4, 2.5)) if line.dashed else "-"
+        marker = {"marker": "o", "markersize": 3.6, "markeredgewidth": 0} if line.points else {}
+        ax.plot(x, y, color=colour, linestyle=dashes, **marker)
+        known = np.flatnonzero(~np.isnan(y))
+        if len(known):
+            ends.append((line, colour, float(x[known[-1]]), float(y[known[-1]])))
+            drawn += [float(value) for value in y[known]]
+    if panel.log_x and ends:
+        ax.set_xscale("log", base=2)
+        ax.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}" if value >= 1 else f"{value:g}")
+    elif panel.ticks:
+        _name_ticks(ax, panel.ticks)
+    if panel.log_y and ends:
+        ax.set_yscale("log")
+        ax.yaxis.set_minor_locator(NullLocator())
+        ax.yaxis.set_major_formatter(lambda value, _: power(value))
+        _log_limits(ax, drawn)
+    else:
+        ax.yaxis.set_major_locator(MaxNLocator(5))
+    if panel.unit is not None:
+        ax.yaxis.set_major_formatter(EngFormatter(unit=panel.unit, sep=" "))
+    if not ends:
+        ax.set_yticks([])
+        ax.text(0.5, 0.5, "no value above 0 to draw" if panel.log_y else "no value to draw", transform=ax.transAxes, ha="center", va="center", color=MUTED)
+    name_ends(ax, ends)
+
+
+def power(value: float) -> str:
+    """A power of ten as people write it.
+
+    >>> power(100.0), power(0.01), power(1e-12)
+    ('100', '0.01', '10⁻¹²')
+    """
+    if 0.001 <= value <= 10_000 or value <= 0:
+        return f"{value:,g}"
+    return "10" + f"{round(math.log10(value))}".translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
+
+
+def _name_ticks(ax: Axes, names: Sequence[str]) -> None:
+    """Every name where there is room, otherwise every second, fifth, tenth … by number."""
+    from matplotlib.ticker import FixedLocator, MaxNLocator
+
+    width = ax.get_position().width * ax.get_figure(root=True).get_figwidth() * 72  # pyright: ignore[reportOptionalMemberAccess]
+    ax.set_xlim(0.6, len(names) + 0.4)
+    if sum(text_width(name, SMALL) + 8 for name in names) <= width:
+        ax.xaxis.set_major_locator(FixedLocator(list(range(1, len(names) + 1))))
+        ax.set_xticklabels(names)
+    else:
+        ax.xaxis.set_major_locator(MaxNLocator(8, integer=True))
+
+
+def _log_limits(ax: Axes, values: Sequence[float]) -> None:
+    """A margin of a twentieth, and at least two decades in all, so that what hardly changes looks so."""
+    low, high = math.log10(min(values)), math.log10(max(values))
+    reach = max(0.55 * (high - low), 1.0)
+    middle = (low + high) / 2
+    ax.set_ylim(max(10 ** (middle - reach), 1e-307), min(10 ** min(middle + reach, 307), 1e307))
+
+
+def name_ends(ax: Axes, ends: Sequence[tuple[Line, str, float, float]]) -> None:
+    """Each line's name right of the axes at the height its line ends, moved apart where they would overlap."""
+    figure = ax.get_figure(root=True)
+    if figure is None or not ends:
+        return
+    points = 72 / figure.dpi
+    box = ax.get_window_extent()
+    low, high = box.y0 * points + 4, box.y1 * points - 4
+    heights = [float(ax.transData.transform((x, y))[1]) * points for _, _, x, y in ends]
+    inside = [min(max(h, low - 4), high + 4) for h in heights]
+    for (line, colour, x, _), at, target in zip(
+        ends, spread(inside, _LABEL_GAP, low, max(high, low)), inside, strict=True
+    ):
+        if not line.name:
+            continue
+        left, right = float(ax.transData.transform((x, 1))[0]) * points, box.x1 * points
+        ax.annotate(
+            line.name,
+            xy=(left, target),
+            xycoords="figure points",
+            xytext=(right + 9, at),
+            textcoords="figure points",
+            color=colour,
+            fontsize=SMALL,
+            va="center_baseline",
+            annotation_clip=False,
+            arrowprops={"arrowstyle": "-", "color": colour, "linewidth": 0.6, "shrinkA": 2, "shrinkB": 2, "relpos": (0, 0.5)},
+        )

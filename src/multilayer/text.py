@@ -1,0 +1,418 @@
+"""The text form of a network, read and written.
+
+    network = inputs "-" sequence
+    inputs  = NUMBER [ "+" cat ] | cat              784        13+cat(3, 12)
+    cat     = "cat(" NUMBER { "," NUMBER } ")"
+    sequence= item { ("-" | ":") item }
+    item    = ( NUMBER | call | "[" sequence "]" | "(" sequence ")" ) [ "*" NUMBER ]
+    call    = NAME [ "(" argument { "," argument } ")" ]
+    argument= value | NAME "=" value,  value = number | NAME | call
+
+A number is a linear map of that width. `-` and `:` both mean "then"; by habit `:` attaches what belongs to a width.
+[ ... ] is a residual block, ( ... ) a group, * repeats. `none` stands for no activation. One rule is implied: a linear map
+that is not the last of its sequence and has no activation before the next layer with weights gets a ReLU right behind it
+(or the activation that was asked for). docs/architecture.md shows it by example.
+
+`render` writes the shortest text that reads back as the same network.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import MISSING, dataclass, fields
+from typing import Any, cast
+
+from . import activations
+from .errors import SpecError, unknown_name
+from .layers import GATES, GLU, KINDS, Activation, Columns, Inputs, Layer, Linear, Residual
+from .spec import MAX_LAYERS, Spec
+
+MAX_TEXT = 100_000
+MAX_DEPTH = 50
+
+_TOKEN = re.compile(
+    r"\s*(?:(?P<number>(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)|(?P<name>[A-Za-z_][A-Za-z0-9_]*)|(?P<mark>[-:+*\[\]()=,]))"
+)
+_WORDS = {"yes": True, "true": True, "no": False, "false": False}
+# one-hot is the one value with a dash in it; in text it is written one_hot.
+_VALUES = {"one_hot": "one-hot"}
+
+
+@dataclass(frozen=True)
+class _Token:
+    kind: str
+    text: str
+    at: int
+
+
+@dataclass(frozen=True)
+class _None:
+    """The word `none`: keeps the implied activation away and makes no layer."""
+
+
+@dataclass(frozen=True)
+class _Name:
+    """A name in an argument, with arguments of its own."""
+
+    name: str
+    arguments: tuple[tuple[str | None, Any], ...]
+    at: int
+
+
+def parse(text: str, *, activation: str = "relu") -> Spec:
+    """Reads a network; `activation` is the one that is implied between plain widths.
+
+    >>> parse("2-8:tanh-1")
+    Spec('2-8:tanh-1')
+    """
+    if len(text) > MAX_TEXT:
+        raise SpecError(f"a network's text must have at most {MAX_TEXT:,} characters, got {len(text):,}")
+    return _Parser(text, activation).network()
+
+
+class _Parser:
+    """Recursive descent over the tokens of one text."""
+
+    def __init__(self, text: str, activation: str) -> None:
+        self.text = text
+        implied = Activation(activation)
+        self.implied = () if implied.passes_through else (implied,)
+        self.tokens = list(self._tokens())
+        self.i = 0
+        self.depth = 0
+
+    def _tokens(self) -> Iterator[_Token]:
+        at, text = 0, self.text.rstrip()
+        while at < len(text):
+            match = _TOKEN.match(text, at)
+            if match is None or match.lastgroup is None:
+                at += len(text[at:]) - len(text[at:].lstrip())
+                raise self.error(f"a network cannot hold the character {text[at]!r}", at)
+            yield _Token(match.lastgroup, match[match.lastgroup], match.start(match.lastgroup))
+            at = match.end()
+        yield _Token("end", "", len(text))
+
+    def error(self, message: str, at: int) -> SpecError:
+        """The message with the text below it and a caret under the place."""
+        start = max(0, at - 60)
+        line = self.text[start : at + 40].replace("\n", " ").replace("\t", " ")
+        cut = "…" if start else ""
+        return SpecError(f"{message}\n  {cut}{line}\n  {' ' * (len(cut) + at - start)}^")
+
+    # Tokens
+
+    @property
+    def token(self) -> _Token:
+        return self.tokens[self.i]
+
+    def take(self, mark: str) -> bool:
+        if self.token.kind != "end" and self.token.text == mark:
+            self.i += 1
+            return True
+        return False
+
+    def expect(self, mark: str) -> None:
+        if not self.take(mark):
+            raise self.error(f"{mark!r} expected here, got {self.found}", self.token.at)
+
+    @property
+    def found(self) -> str:
+        return repr(self.token.text) if self.token.kind != "end" else "the end of the text"
+
+    def whole(self, what: str) -> int:
+        token = self.token
+        if token.kind != "number":
+            raise self.error(f"{what} must be a whole number of at least 1, got {self.found}", token.at)
+        if not token.text.isdigit() or int(token.text) < 1:
+            raise self.error(f"{what} must be a whole number of at least 1, got {token.text}", token.at)
+        self.i += 1
+        return int(token.text)
+
+    # Grammar
+
+    def network(self) -> Spec:
+        if self.token.kind == "end":
+            raise self.error("a network must begin with its inputs, got an empty text: try 784-256-128-10", 0)
+        inputs = self.inputs()
+        if self.token.kind == "end":
+            raise self.error(
+                f"a network needs at least one layer after its inputs, got the inputs alone: "
+                f"try {self.text.strip()}-10",
+                self.token.at,
+            )
+        if not (self.take("-") or self.take(":")):
+            raise self.error(f"'-' expected after the inputs, got {self.found}", self.token.at)
+        layers = self.sequence()
+        if self.token.kind != "end":
+            raise self.error(f"'-' or ':' expected between layers, got {self.found}", self.token.at)
+        if inputs.categories and not isinstance(layers[0], Columns):
+            layers = (Columns(), *layers)
+        try:
+            return Spec(inputs, layers)
+        except SpecError as error:
+            raise SpecError(f"{error}\n  {self.text.strip()[:200]}") from None
+
+    def inputs(self) -> Inputs:
+        at = self.token.at
+        try:
+            if self.token.text == "cat":
+                return Inputs(categories=self.categories())
+            numeric = self.whole("the number of inputs")
+            return Inputs(numeric, self.categories() if self.take("+") else ())
+        except SpecError as error:
+            raise error if "^" in str(error) else self.error(str(error), at) from None
+
+    def categories(self) -> tuple[int, ...]:
+        if not self.take("cat"):
+            raise self.error(f"cat(...) expected here, got {self.found}", self.token.at)
+        self.expect("(")
+        found = [self.whole("a number of categories")]
+        while self.take(","):
+            found.append(self.whole("a number of categories"))
+        self.expect(")")
+        return tuple(found)
+
+    def sequence(self) -> tuple[Layer, ...]:
+        return self.with_implied(self.items())
+
+    def items(self) -> list[Layer | _None]:
+        found = self.item()
+        while self.token.text in ("-", ":") and self.token.kind == "mark":
+            self.i += 1
+            found += self.item()
+        return found
+
+    def with_implied(self, items: Sequence[Layer | _None]) -> tuple[Layer, ...]:
+        layers: list[Layer] = []
+        for i, item in enumerate(items):
+            if isinstance(item, _None):
+                continue
+            layers.append(item)
+            if isinstance(item, Linear) and _implies(items, i):
+                layers += self.implied
+        return tuple(layers)
+
+    def item(self) -> list[Layer | _None]:
+        token = self.token
+        if token.text in ("[", "("):
+            self.i += 1
+            self.depth += 1
+            if self.depth > MAX_DEPTH:
+                raise self.error(f"brackets nest at most {MAX_DEPTH} deep", token.at)
+            found: list[Layer | _None] = [Residual(self.sequence())] if token.text == "[" else self.items()
+            self.depth -= 1
+            self.expect("]" if token.text == "[" else ")")
+        elif token.kind == "number":
+            found = [self.layer(Linear, {"d_out": self.whole("a width")}, token.at)]
+        elif token.kind == "name":
+            found = [self.call()]
+        else:
+            raise self.error(f"a width, a layer or a bracket expected here, got {self.found}", token.at)
+        if self.take("*"):
+            times = self.whole("a repetition")
+            if times * len(found) > MAX_LAYERS:
+                raise self.error(f"a network may have at most {MAX_LAYERS:,} layers", token.at)
+            found = found * times
+        return found
+
+    def call(self) -> Layer | _None:
+        name = self.name()
+        if name.name == "none" and not name.arguments:
+            return _None()
+        if name.name in GATES:
+            arguments = self.bind(name, GLU, skip=("variant",))
+            return self.layer(GLU, {**arguments, "variant": name.name}, name.at)
+        if name.name in KINDS and name.name not in ("activation", "residual"):
+            cls = KINDS[name.name]
+            return self.layer(cls, self.bind(name, cls), name.at)
+        known = {*activations.catalogue, *activations.aliases}
+        if name.name == "blend" or name.name in known:
+            return self.activation(name)
+        valid = {*KINDS, *GATES, *known, "blend"} - {"activation", "residual"}
+        raise self.error(unknown_name("layer or activation", name.name, valid), name.at)
+
+    def activation(self, name: _Name) -> Layer:
+        """`gelu`, `leaky_relu(0.2)`, `combination(relu, tanh, per=unit)`, `blend(selu)`."""
+        blend = name.name == "blend"
+        if blend:
+            if len(name.arguments) != 1 or not isinstance(name.arguments[0][1], _Name):
+                raise self.error("blend takes one activation: blend(selu)", name.at)
+            name = name.arguments[0][1]
+        options: dict[str, Any] = {}
+        constants: dict[str, Any] = {}
+        positional: list[Any] = []
+        for key, value in name.arguments:
+            plain = value.name if isinstance(value, _Name) else value
+            if key == "per":
+                options["per"] = plain
+            elif key is None:
+                positional.append(plain)
+            else:
+                constants[key] = plain
+        try:
+            function = activations.get(name.name)
+            if positional and not function.constants:
+                raise SpecError(f"{name.name} takes no constants, got {positional[0]}")
+            if positional and all(isinstance(value, str) for value in positional):
+                positional = ["+".join(positional)]  # combination(relu, tanh)
+            constants |= {key: value for (key, _), value in zip(function.constants, positional, strict=False)}
+            return Activation(name.name, constants, blend=blend, **options)
+        except SpecError as error:
+            raise self.error(str(error), name.at) from None
+
+    def name(self) -> _Name:
+        token = self.token
+        self.i += 1
+        arguments: list[tuple[str | None, Any]] = []
+        if self.take("("):
+            while not self.take(")"):
+                arguments.append(self.argument())
+                if self.token.text != ")":
+                    self.expect(",")
+        return _Name(token.text, tuple(arguments), token.at)
+
+    def argument(self) -> tuple[str | None, Any]:
+        ahead = self.tokens[self.i + 1] if self.i + 1 < len(self.tokens) else self.token
+        if self.token.kind == "name" and ahead.text == "=":
+            key = self.token.text
+            self.i += 2
+            return key, self.value()
+        return None, self.value()
+
+    def value(self) -> Any:
+        sign = -1 if self.take("-") else 1
+        token = self.token
+        if token.kind == "number":
+            self.i += 1
+            return sign * (int(token.text) if token.text.isdigit() else float(token.text))
+        if token.kind != "name" or sign < 0:
+            raise self.error(f"a number or a name expected here, got {self.found}", token.at)
+        self.depth += 1
+        if self.depth > MAX_DEPTH:
+            raise self.error(f"brackets nest at most {MAX_DEPTH} deep", token.at)
+        name = self.name()
+        while self.take("+"):  # the parts of a combination: relu+tanh
+            name = _Name(f"{name.name}+{self.name().name}", (), name.at)
+        self.depth -= 1
+        return _WORDS[name.name] if name.name in _WORDS and not name.arguments else name
+
+    def bind(self, name: _Name, cls: type[Layer], *, skip: tuple[str, ...] = ()) -> dict[str, Any]:
+        """Arguments of a call to fields of a layer: by position for those that may be, by name for all."""
+        all_fields = [f for f in fields(cast(Any, cls)) if f.init and f.name not in skip]
+        by_position = [f.name for f in all_fields if not f.kw_only]
+        valid = [f.name for f in all_fields]
+        found: dict[str, Any] = {}
+        for i, (key, value) in enumerate(name.arguments):
+            if key is None and i >= len(by_position):
+                raise self.error(f"{name.name} takes at most {len(by_position)} plain arguments; name the rest", name.at)
+            key = by_position[i] if key is None else {"width": "d_out"}.get(key, key)
+            if key not in valid:
+                raise self.error(unknown_name(f"option of {name.name}", key, valid), name.at)
+            if key in found:
+                raise self.error(f"{key} of {name.name} is given twice", name.at)
+            plain = value.name if isinstance(value, _Name) else value
+            found[key] = _VALUES.get(plain, plain) if isinstance(plain, str) else plain
+        missing = [f.name for f in all_fields if f.default is MISSING and f.name not in found]
+        if missing:
+            raise self.error(f"{name.name} needs {' and '.join(missing)}: {name.name}({_example(missing)})", name.at)
+        return found
+
+    def layer(self, cls: type[Layer], values: dict[str, Any], at: int) -> Layer:
+        from .spec import check_fields
+
+        try:
+            check_fields(cls, values)
+            return cls(**values)
+        except SpecError as error:
+            raise self.error(str(error), at) from None
+
+
+def _example(missing: list[str]) -> str:
+    return ", ".join({"d_out": "64", "p": "0.1", "groups": "4"}.get(name, "1") for name in missing)
+
+
+def _has_weights(item: Layer | _None) -> bool:
+    """Whether a layer begins a new stretch: it mixes inputs, so an activation before it is worth something."""
+    return isinstance(item, Layer) and item.kind in ("linear", "glu", "maxout", "kan", "residual", "columns")
+
+
+def _implies(items: Sequence[Layer | _None], i: int) -> bool:
+    """Whether the linear map at `i` gets the implied activation: a later layer has weights, and none is written before it."""
+    for item in items[i + 1 :]:
+        if isinstance(item, Activation | _None):
+            return False
+        if _has_weights(item):
+            return True
+    return False
+
+
+# Writing
+
+
+def render(spec: Spec) -> str:
+    """The shortest text that `parse` reads back as the same network."""
+    numeric, categories = spec.inputs.numeric, spec.inputs.categories
+    parts = [str(numeric)] if numeric else []
+    if categories:
+        parts.append(f"cat({', '.join(map(str, categories))})")
+    return f"{'+'.join(parts)}-{_render_sequence(spec.layers)}"
+
+
+def _render_sequence(layers: Sequence[Layer]) -> str:
+    text, i = "", 0
+    while i < len(layers):
+        layer = layers[i]
+        times = 1
+        if isinstance(layer, Residual):
+            while i + times < len(layers) and layers[i + times] == layer:
+                times += 1
+        joint = "-" if _has_weights(layer) else ":"
+        text += (joint if text else "") + _render_layer(layer) + (f"*{times}" if times > 1 else "")
+        i += times
+        if isinstance(layer, Linear) and _implies(layers, i - 1):
+            text += ":none"
+        elif isinstance(layer, Linear) and _is_implied(layers, i):
+            i += 1
+    return text
+
+
+def _is_implied(layers: Sequence[Layer], i: int) -> bool:
+    """Whether the layer at `i` is the ReLU that parse would put there if it were left out."""
+    return i < len(layers) and layers[i] == Activation("relu") and _implies([*layers[:i], *layers[i + 1 :]], i - 1)
+
+
+def _render_layer(layer: Layer) -> str:
+    if isinstance(layer, Residual):
+        return f"[{_render_sequence(layer.layers)}]"
+    if isinstance(layer, Activation):
+        return _render_activation(layer)
+    if isinstance(layer, Linear) and layer == Linear(layer.d_out):
+        return str(layer.d_out)
+    name = layer.label
+    arguments: list[str] = []
+    defaults = type(layer)(layer.numeric) if isinstance(layer, Columns) else None
+    for field in fields(cast(Any, layer)):
+        value = getattr(layer, field.name)
+        default = getattr(defaults, field.name) if defaults and field.name != "numeric" else field.default
+        if not field.init or value == default or (isinstance(layer, GLU) and field.name == "variant"):
+            continue
+        written = _render_value(value)
+        arguments.append(f"{field.name}={written}" if field.kw_only else written)
+    return f"{name}({', '.join(arguments)})" if arguments else name
+
+
+def _render_activation(layer: Activation) -> str:
+    arguments = [f"{key}={_render_value(value)}" for key, value in layer.constants]
+    if layer.per != "layer":
+        arguments.append(f"per={layer.per}")
+    inner = f"{layer.name}({', '.join(arguments)})" if arguments else layer.name
+    return f"blend({inner})" if layer.blend else inner
+
+
+def _render_value(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return repr(int(value)) if value.is_integer() and abs(value) < 1e15 else repr(value)
+    return str(value).replace("-", "_") if isinstance(value, str) else str(value)
