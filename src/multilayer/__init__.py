@@ -14,6 +14,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from .cost import cost
 from .errors import MultilayerError, SpecError
 from .layers import (
     GLU,
@@ -35,22 +36,20 @@ from .networks import collapse, feed_forward_block, hyperplane, linear, mlp, neu
 from .spec import Spec
 
 if TYPE_CHECKING:
-    from .cost import cost
     from .init import initialise
     from .model import build, from_torch, to_torch
     from .picture import draw
-    from .variance import variance
+    from .propagation import variance
 
 __version__ = "0.1.0"
 
 _LAZY = {
     "build": "model",
-    "cost": "cost",
     "draw": "picture",
     "from_torch": "model",
     "initialise": "init",
     "to_torch": "model",
-    "variance": "variance",
+    "variance": "propagation",
 }
 
 __all__ = [

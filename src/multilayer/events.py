@@ -157,7 +157,7 @@ def from_dict(data: Mapping[str, Any]) -> Event:
     for key, field in known.items():
         if key not in values and field.default is MISSING:
             raise EventError(f"event {name!r} needs the key {key!r}, got {', '.join(values) or 'none'}")
-    return cls(**{key: _number(value) if _is_float(hints[key]) else _numbers(value) for key, value in values.items()})
+    return cls(**{key: _read(value, hints[key]) for key, value in values.items()})
 
 
 def effective(events: Iterable[Event]) -> list[Event]:
@@ -191,16 +191,9 @@ def _plain(value: Any) -> Any:
     return [_plain(inner) for inner in cast("list[Any]", value)] if isinstance(value, list) else value
 
 
-def _number(value: Any) -> Any:
-    return float(value) if isinstance(value, str) and value in ("nan", "inf", "-inf") else value
-
-
-def _numbers(value: Any) -> Any:
-    """Metrics are numbers throughout; other values are left as they are."""
-    if isinstance(value, dict):
-        return {key: _number(inner) for key, inner in cast("dict[str, Any]", value).items()}
-    return value
-
-
-def _is_float(hint: Any) -> bool:
-    return hint is float or float in typing.get_args(hint)
+def _read(value: Any, hint: Any) -> Any:
+    """A value of the log as its field has it: "nan" and the like become numbers where numbers are kept."""
+    if typing.get_origin(hint) is dict and float in typing.get_args(hint):
+        return {key: _read(inner, float) for key, inner in cast("dict[str, Any]", value).items()}
+    keeps_numbers = hint is float or float in typing.get_args(hint)
+    return float(value) if keeps_numbers and value in ("nan", "inf", "-inf") else value

@@ -173,7 +173,7 @@ LOSSES: dict[str, Loss] = {
             slope=lambda z, y: -_sign(y) * (_sign(y) * z <= 0) / z.shape[-1],
             flops=3,
             flops_backward=2,
-            kept=lambda C: Kept(per_row=2 * C),
+            kept=lambda C: Kept(per_row=C),  # the signs t
         ),
     )
 }

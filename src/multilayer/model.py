@@ -120,6 +120,10 @@ def from_torch(module: nn.Module) -> Model:
     if not width:
         raise SpecError("from_torch needs at least one module that fixes the width (nn.Linear or a norm), got none")
     model = Model(Spec(width, [layer for layer, _ in pairs])).to(_dtype(module))
+    for entry, (_, child) in zip(model.spec.entries, pairs, strict=True):
+        expected = _leading_width([(entry.layer, child)])
+        if expected and expected != entry.width_in:
+            raise SpecError(f"{entry.name} takes {expected} numbers, but {entry.width_in} reach it: {child}")
     own = [twin for name, twin in model.named_children() if name != "shared"]
     with torch.no_grad():
         for twin, (_, child) in zip(own, pairs, strict=True):
@@ -167,10 +171,11 @@ _ACTIVATIONS_OUT: dict[str, Any] = {
 
 
 def _prelu(twin: Any) -> nn.Module:
-    home = twin._shared[0] if twin._shared else twin
-    made = nn.PReLU(home.alpha.numel(), dtype=home.alpha.dtype)
+    if twin.layer.per == "network":
+        raise SpecError("to_torch has no form for numbers shared by the whole network: use prelu(per=layer)")
+    made = nn.PReLU(twin.alpha.numel(), dtype=twin.alpha.dtype)
     with torch.no_grad():
-        made.weight.copy_(home.alpha.reshape(-1))
+        made.weight.copy_(twin.alpha.reshape(-1))
     return made
 
 

@@ -2,8 +2,8 @@
 
 A part is a linear map (or another layer that mixes its inputs) with the activation behind it, or a layer that stands
 alone, or a block of parts. What stands several times in a row becomes one part with `times`; its numbers are then those
-of all of them together, so that over any outline parameters add up to the network's and FLOPs to the step's. The text tree
-and the picture of `mlp show` are two readings of it.
+of all of them together, so that the parameters of an outline add up to the network's, and its FLOPs with those of the
+loss to the step's. The text tree and the picture of `mlp show` are two readings of it.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from .cost import Cost, Row, cost
-from .layers import Activation, Columns, Inputs, Layer, Linear, Residual, named
+from .layers import Activation, Columns, Inputs, Layer, Linear, Maxout, Residual, named
 from .spec import Spec
 
 _LONGEST_PATTERN = 8
+_FOLD_ALONE = 3
 _MIXES = ("linear", "glu", "maxout", "kan", "columns")
 
 
@@ -72,13 +73,9 @@ class Outline:
     cost: Cost
     parts: tuple[Part, ...]
 
-    @property
-    def flops(self) -> int:
-        """Of all parts; the loss is not one of them."""
-        return sum(part.flops for part in self.parts)
-
     def share(self, part: Part) -> float:
-        return part.flops / self.flops if self.flops else 0.0
+        """Of the step's FLOPs; what the parts leave is the loss."""
+        return part.flops / self.cost.step
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data; numbers of a part that stands several times are those of all of them."""
@@ -108,8 +105,8 @@ class Outline:
         return found | ({"layers": [self._part_to_dict(inner) for inner in part.parts]} if part.parts else {})
 
 
-def outline(spec: Spec | str, *, fold: int = 3) -> Outline:
-    """The outline of a network. A single layer folds from `fold` equal ones in a row on, a block or a pattern from two.
+def outline(spec: Spec | str, *, fold: bool = True) -> Outline:
+    """The outline of a network. A single layer folds from three equal ones in a row on, a block or a pattern from two.
 
     >>> [(part.heading, part.times) for part in outline("8-[8]*3-4-(16)*5-2").parts]
     [('residual1…3', 3), ('linear1', 1), ('linear2', 1), ('linear3…6', 4), ('linear7', 1)]
@@ -126,7 +123,7 @@ def written(layer: Layer, d: int | Inputs) -> str:
     return str(Spec(d, (layer,))).partition("-")[2]
 
 
-def _parts(layers: Sequence[Layer], d: int | Inputs, prefix: str, rows: dict[str, Row], fold: int) -> tuple[Part, ...]:
+def _parts(layers: Sequence[Layer], d: int | Inputs, prefix: str, rows: dict[str, Row], fold: bool) -> tuple[Part, ...]:
     found: list[Part] = []
     for name, layer in named(layers):
         path = prefix + name
@@ -154,7 +151,7 @@ def _parts(layers: Sequence[Layer], d: int | Inputs, prefix: str, rows: dict[str
             )
         )
         d = width
-    return tuple(_folded(found, fold))
+    return tuple(_folded(found)) if fold else tuple(found)
 
 
 def _detail(layer: Layer, d: int | Inputs) -> str:
@@ -169,10 +166,12 @@ def _detail(layer: Layer, d: int | Inputs) -> str:
         arguments = arguments[1:]
     elif isinstance(layer, Linear):
         arguments = [argument for argument in arguments if "=" in argument]
+    if isinstance(layer, Maxout) and arguments and "=" not in arguments[0]:
+        arguments[0] = f"k={arguments[0]}"
     return ", ".join(arguments)
 
 
-def _folded(parts: list[Part], fold: int) -> list[Part]:
+def _folded(parts: list[Part]) -> list[Part]:
     """Equal neighbours as one part, and a pattern of several layers that comes again as one group."""
     keys = [part.key() for part in parts]
     found: list[Part] = []
@@ -180,7 +179,7 @@ def _folded(parts: list[Part], fold: int) -> list[Part]:
     while i < len(parts):
         length, times = _pattern(keys, i)
         alone = length == 1 and not parts[i].parts
-        if times < (fold if alone else 2):
+        if times < (_FOLD_ALONE if alone else 2):
             found.append(parts[i])
             i += 1
             continue

@@ -175,10 +175,12 @@ class Spec:
 def _flatten(
     layers: Iterable[Layer], d: int | Inputs, prefix: str, place: str, depth: int, found: list[Entry]
 ) -> int:
+    layers = list(layers)
+    for i, layer in enumerate(layers):
+        if not isinstance(layer, Layer):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise SpecError(f"{place}[{i}] must be a layer, got {layer!r}")
     for i, (name, layer) in enumerate(named(layers)):
         here = f"{place}[{i}]"
-        if not isinstance(layer, Layer):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise SpecError(f"{here} must be a layer, got {layer!r}")
         if isinstance(layer, Columns) and (i or depth):
             raise SpecError(f"{here}: columns must be the first layer of the network")
         try:

@@ -17,7 +17,8 @@ def read_network(arch: str, activation: str = "relu") -> Spec:
     """The network that ARCH names; `activation` is the one implied between plain widths of a text."""
     if arch == "-":
         return _interpret(_read(sys.stdin.buffer, "standard input"), "standard input", activation)
-    if not arch.lower().endswith(".json") and not os.path.isfile(arch):
+    # No network's text has a slash, so what has one is a file, there or not.
+    if not arch.lower().endswith(".json") and os.sep not in arch and not os.path.isfile(arch):
         return _parse(arch, activation)
     try:
         with Path(arch).open("rb") as file:
@@ -41,16 +42,16 @@ def _read(file: BinaryIO, name: str) -> str:
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise SpecError(f"cannot read {name}: not UTF-8 text, byte {error.start} is {content[error.start]:#04x}") from None
+        raise SpecError(
+            f"cannot read {name}: not UTF-8 text, byte {error.start} is {content[error.start]:#04x}"
+        ) from None
 
 
 def _interpret(content: str, name: str, activation: str) -> Spec:
     is_json = name.lower().endswith(".json") or content.lstrip()[:1] in ("{", "[")
     try:
         return Spec.from_json(content) if is_json else _parse(content.strip(), activation)
-    except SpecError as error:
-        raise SpecError(f"{name}: {error}") from None
-    except ValueError as error:
+    except ValueError as error:  # SpecError is one; JSON with a number of more than 4,300 digits gives a plain one
         raise SpecError(f"{name}: {error}") from None
 
 
@@ -59,5 +60,5 @@ def _parse(text: str, activation: str) -> Spec:
         return Spec.parse(text, activation=activation)
     except MultilayerError:
         raise
-    except ValueError as error:  # Python reads no number of more than 4,300 digits
-        raise SpecError(str(error)) from None
+    except ValueError:  # Python reads no number of more than 4,300 digits
+        raise SpecError("a number in the network has too many digits") from None

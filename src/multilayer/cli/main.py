@@ -6,6 +6,7 @@ with the codes that shells give them.
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from importlib import import_module
@@ -27,7 +28,7 @@ _EPILOG = """Examples:
 
 mlp cost 784-256-128-10 --batch 32 --rows 60000
 
-mlp cost "20-384-[layernorm-1536:gelu-384]*6-10" --memory 2GB
+mlp cost "20-384-\\[layernorm-1536:gelu-384]*6-10" --memory 2GB
 
 mlp activations gelu relu --plot out.svg
 
@@ -61,6 +62,9 @@ class Commands(TyperGroup):
             typer.secho("error: ", fg="red", bold=True, nl=False, err=True)
             typer.echo(printable(str(error)), err=True)
             raise typer.Exit(error.exit_code) from None
+        except BrokenPipeError:
+            _stop_writing()
+            raise typer.Exit(_BROKEN_PIPE) from None
 
 
 app = typer.Typer(
@@ -98,18 +102,22 @@ def describe(
 
 def main() -> NoReturn:
     for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
+        if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that cannot show σ shows a question mark
     try:
         code = _run()
         sys.stdout.flush()
     except BrokenPipeError:
-        # Nobody reads any more; Python would complain when it flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _stop_writing()
         code = _BROKEN_PIPE
     except KeyboardInterrupt:
         code = _INTERRUPTED
     sys.exit(code)
+
+
+def _stop_writing() -> None:
+    """Nobody reads any more; without this Python would complain when it flushes at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _run() -> int:

@@ -12,10 +12,11 @@ from ..errors import OptionError
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
+    from rich.table import Table
 
 
 def console() -> Console:
-    """Standard output, as wide as the terminal, 80 columns in a pipe; plain there, and no guesses about markup or colour."""
+    """Standard output: as wide as the terminal, or 80 plain columns in a pipe. It guesses no markup and no colours."""
     from rich.console import Console
 
     class Quiet(Console):
@@ -31,7 +32,20 @@ def show(console: Console, *parts: RenderableType) -> None:
 
     for part in parts:
         needed = Measurement.get(console, console.options.update(width=10_000), part).minimum
-        console.print(part, width=max(console.width, needed), soft_wrap=False)
+        with console.capture() as lines:
+            console.print(part, width=max(console.width, needed))
+        console.file.write("".join(f"{line.rstrip()}\n" for line in lines.get().splitlines()))
+
+
+def held(table: Table) -> Table:
+    """The table with its columns that do not wrap kept as wide as their cells, so that none is ever cut."""
+    from rich.cells import cell_len
+
+    for column in table.columns:
+        if column.no_wrap:
+            cells = [str(cell) for cell in (column.header, *column.cells)]
+            column.min_width = max((cell_len(line) for cell in cells for line in cell.splitlines()), default=0)
+    return table
 
 
 def printable(text: str) -> str:

@@ -306,23 +306,24 @@ def _left_out(spec: Spec, batch: int, loss: Loss, actual: _Account) -> tuple[Lef
     """The difference to the textbook, item by item; the items add up to it."""
     textbook = _account(spec, batch, loss, "textbook")
     pairs = list(zip(textbook.rows, actual.rows, strict=True))
-    slopes = sum(b.backward.activation - a.backward.activation for b, a in pairs)
-    inputs = sum(b.backward.dA - a.backward.dA for b, a in pairs)
-    other = sum(b.backward.other - a.backward.other for b, a in pairs)
+    # Plain ints: a formula for a sum over every layer would grow with each of them.
+    slopes = sum(int(b.backward.activation) - int(a.backward.activation) for b, a in pairs)
+    inputs = sum(int(b.backward.dA) - int(a.backward.dA) for b, a in pairs)
+    other = sum(int(b.backward.other) - int(a.backward.other) for b, a in pairs)
     found = [
         LeftOut(
             what="dA of the first layer",
-            flops=int(inputs),
+            flops=inputs,
             why="the textbook charges the gradient of the inputs; nothing below them learns, so no step computes it",
         ),
         LeftOut(
             what="σ′ at its own price",
-            flops=int(slopes),
+            flops=slopes,
             why="the textbook charges one FLOP an element for δ·σ′; a real step also has to evaluate σ′",
         ),
         LeftOut(
             what="gradients below the first parameters",
-            flops=int(other),
+            flops=other,
             why="norms, gates and dropout before anything that learns pass no gradient down",
         ),
     ]

@@ -162,18 +162,22 @@ def time(
     batch: int = 32,
     loss: str = "auto",
     optimizer: str = "adam",
+    engine: str = "torch",
+    dtype: str = "float32",
     machine: Machine | None = None,
 ) -> float:
-    """Seconds that training is predicted to take on `machine` (this one, measured, if not given)."""
+    """Seconds that training takes at least, by the roofline of `machine` (this one, measured, if not given)."""
     from .. import machine as machines
     from .roofline import predict
 
     here = machine or machines.measure()
+
+    def step(size: int) -> float:
+        account = cost(spec, batch=size, optimizer=optimizer, loss=loss, engine=engine, dtype=dtype)
+        return predict(account, here).seconds
+
     full, rest = divmod(rows, batch)
-    steps = [(full, batch), (1, rest)]
-    return epochs * sum(
-        n * predict(spec, size, here, optimizer=optimizer, loss=loss) for n, size in steps if n and size
-    )
+    return epochs * ((full * step(batch) if full else 0.0) + (step(rest) if rest else 0.0))
 
 
 # Widths

@@ -1,27 +1,29 @@
 """What other tools would report for a network, and why it differs from our account. None of them is imported.
 
-Three tools read modules or a trace, forward only, and go by torch's own classes: they are shown the network that
-`to_torch` gives, in evaluation mode; a residual block is a module of the user's own, x + inner(x), that all of them look
-through. The fourth counts operations, so it is shown the network that `build` gives. With B rows, I in, O out, n numbers a
-row and k learned numbers of a module:
+Three tools look at one forward pass and go by torch's own modules: they are shown the network that `to_torch` gives, in
+evaluation mode. A residual block is a module of the user's own, x + inner(x); all three look through it. The fourth
+counts operations, so it is shown the network that `build` gives.
 
-    torchinfo     mult-adds: B·k for every module, so I·O + O for a biased Linear and a norm's γ and β once a row.
-                  pass size: 2·4·B·O bytes for modules with parameters, nothing for the others.
-                  input size: the numbers and the Python object that holds them.
-    fvcore        "flops" are MACs: B·I·O for a Linear, no bias; 5·B·n for LayerNorm and GroupNorm, 2·B·n for BatchNorm;
-                  nothing for activations, PReLU, RMSNorm.
-    thop          MACs: B·I·O for a Linear, no bias; 4·B·n for LayerNorm and BatchNorm; B·n for PReLU; B·(3n − 1) for Softmax.
-                  A module that it has no rule for, GroupNorm and RMSNorm among them, has no MACs and no parameters.
-    flopcounter   torch's FlopCounterMode. FLOPs of matrix products, two a multiply-add: 2·B·I·O forward, as many for dW and for
-                  dA where a gradient is needed; nothing else.
+With B rows, I in, O out, n numbers a row, and k learned numbers of a module:
 
-A figure is None where it cannot be known: torch has no such module, or torch refuses the batch. Figures are for float32.
+    torchinfo     mult-adds: B·k for every module, so B·(I·O + O) for a Linear, and γ and β of a norm once a row
+                  forward/backward pass: 2·4·B·O bytes for a module with parameters, nothing for the others
+                  input: the numbers, and the Python object that holds them
+    fvcore        MACs, called flops: B·I·O for a Linear, no bias; 5·B·n for LayerNorm and GroupNorm, 2·B·n for
+                  BatchNorm; nothing for RMSNorm and activations
+    thop          MACs: B·I·O for a Linear, no bias; 4·B·n for LayerNorm and BatchNorm, B·n for PReLU, B·(3n − 1) for
+                  Softmax. What it has no rule for, GroupNorm and RMSNorm among them, has no MACs and no parameters
+    flopcounter   torch's FlopCounterMode: matrix products alone, 2·B·I·O FLOPs forward, as many for dW, and as many for
+                  dA where something below learns
+
+A figure is None where it cannot be known: torch has no such module, or refuses such a batch. All is in float32.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import cast
 
 from .. import losses
 from ..errors import OptionError, unknown_name
@@ -34,11 +36,14 @@ STORAGE_OBJECT = 64
 """Bytes that sys.getsizeof adds for the object around a tensor's storage, in CPython 3.11."""
 
 _FLOAT = DTYPES["float32"]
-_SAME = "the same"
+_UNSHARED = "to_torch gives every PReLU numbers of its own, where this network shares one set"
 _MODULES = (Linear, Activation, BatchNorm, LayerNorm, RMSNorm, GroupNorm, Dropout, Residual)
-_ACTIVATIONS = frozenset(
-    "identity sigmoid tanh hard_tanh relu leaky_relu prelu elu selu softplus gelu gelu_tanh silu mish softmax".split()
-)
+# fmt: off
+_ACTIVATIONS = frozenset({
+    "identity", "sigmoid", "tanh", "hard_tanh", "relu", "leaky_relu", "prelu", "elu", "selu", "softplus", "gelu",
+    "gelu_tanh", "silu", "mish", "softmax",
+})
+# fmt: on
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,13 +105,15 @@ class _Network:
         return sum(int(row.forward.matmul) for row in self.account.layers) // 2
 
     def line(
-        self, what: str, figure: int, ours: int | None, why: str = "", *, module: bool = True, runs: bool = True
+        self, what: str, figure: int, ours: int | None, why: str, *, module: bool = True, runs: bool = True
     ) -> PeerLine:
         """A line whose figure is unknown if the network cannot be made of torch's modules, or cannot be run."""
         reason = (self.unknown if module else "") or (self.refused if runs else "")
         if reason:
             return PeerLine(what=what, figure=None, ours=ours, why=reason)
-        return PeerLine(what=what, figure=int(figure), ours=ours, why=_SAME if figure == ours else why)
+        if figure == ours:
+            why = "the same" if why == _UNSHARED else f"the same by chance: {why}"
+        return PeerLine(what=what, figure=figure, ours=ours, why=why)
 
 
 # Tools
@@ -153,8 +160,8 @@ def _torchinfo(network: _Network) -> Iterable[PeerLine]:
         "estimated total size (bytes)",
         total,
         memory.total,
-        "the three sizes above; ours adds the gradients of the parameters and running statistics, and counts what is really kept "
-        "(optimiser state comes on top of either)",
+        "the three sizes above; ours has gradients and running statistics beside the parameters, and what is "
+        "really kept (the optimiser's state comes on top of either)",
     )
 
 
@@ -179,11 +186,14 @@ def _thop(network: _Network) -> Iterable[PeerLine]:
     figure = network.macs + sum(n for _, n in charged)
     yield network.line("macs", figure, network.account.forward, _macs(network, charged=charged))
     skipped = network.own(GroupNorm, RMSNorm)
-    why = f"GroupNorm and RMSNorm have no rule, so their {skipped:,} parameters are missed" if skipped else _UNSHARED
+    reasons = [f"GroupNorm and RMSNorm have no rule, so their parameters are missed ({skipped:,})"] if skipped else []
+    if not skipped or network.own() != network.spec.n_parameters:
+        reasons.append(_UNSHARED)
+    why = "; ".join(reasons)
     line = network.line("params", network.own() - skipped, network.spec.n_parameters, why)
     if len(network.spec.entries) == 1 and line.figure:
         note = "in a nn.Sequential; 0 for the same module handed over alone"
-        line = PeerLine(what=line.what, figure=line.figure, ours=line.ours, why=f"{line.why}, {note}")
+        line = replace(line, why=f"{line.why}, {note}")
     yield line
 
 
@@ -197,19 +207,17 @@ def _flopcounter(network: _Network) -> Iterable[PeerLine]:
     )
     single = next((e for e in network.modules if isinstance(e.layer, BatchNorm)), None)
     if single and network.batch == 1:
-        why = f"torch refuses to train {single.name} with a batch of one row: choose a larger batch"
+        why = f"unknown: torch refuses to train {single.name} with a batch of one row: choose a larger batch"
         yield PeerLine(what="forward + backward FLOPs", figure=None, ours=account.step, why=why)
         return
     yield network.line(
         "forward + backward FLOPs",
         forward + backward,
         account.step,
-        f"{products}, dA of the first layer left out as it should be; {_left_out(network, ours='step')}",
+        f"{products}, dA only where something below learns; {_left_out(network, ours='step')}",
         module=False,
     )
 
-
-_UNSHARED = "to_torch gives every PReLU its own numbers, where the network shares one set"
 
 TOOLS: dict[str, tuple[str, Callable[[_Network], Iterable[PeerLine]]]] = {
     "torchinfo": ("1.8.0", _torchinfo),
@@ -245,7 +253,7 @@ def _left_out(network: _Network, *, ours: str) -> str:
 
 
 def _own(entry: Entry) -> int:
-    return size(entry.layer.parameters(entry.width_in))
+    return size(entry.layer.parameters(cast(int, entry.d_in)))
 
 
 def _no_module(entries: Iterable[Entry]) -> str:
@@ -263,7 +271,5 @@ def _no_module(entries: Iterable[Entry]) -> str:
 def _refused(entries: Iterable[Entry], batch: int) -> str:
     for entry in entries:
         if isinstance(entry.layer, GroupNorm) and batch * entry.d_out == entry.layer.groups:
-            return (
-                f"unknown: torch refuses {entry.name} where each group is one number of one row: choose a larger batch"
-            )
+            return f"unknown: torch refuses {entry.name} with one number in each group: choose a larger batch"
     return ""

@@ -93,9 +93,10 @@ class Activation(Layer):
         return Flops(forward=Forward(activation=forward), backward=Backward(activation=backward, other=extra))
 
     def kept(self, d: int, *, input_gradient: bool = True) -> Kept:
-        kept = self.function.kept
-        if not input_gradient and self.function.kept_on_data is not None:
-            kept = self.function.kept_on_data
+        fn = self.function
+        kept = fn.kept
+        if not input_gradient:  # then only what is learned needs anything
+            kept = (fn.kept if fn.kept_on_data is None else fn.kept_on_data) if fn.learned else Kept()
         if not self.blend:
             return Kept(input=kept.input, output=kept.output, per_row=kept.extra * d, per_batch=kept.per_batch)
         # The blend keeps f(z) − z; f(z) itself only where f keeps its own result.

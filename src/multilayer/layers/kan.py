@@ -56,8 +56,11 @@ class KAN(Layer):
     @property
     def centres(self) -> Array:
         """Where each base is centred, (K,)."""
-        first = -self.bound - self.step if self.basis == "spline" else -self.bound
-        return first + self.step * np.arange(self.n_bases)
+        return self.first + self.step * np.arange(self.n_bases)
+
+    @property
+    def first(self) -> float:
+        return -self.bound - self.step if self.basis == "spline" else -self.bound
 
     def width(self, d: int) -> int:
         return self.d_out

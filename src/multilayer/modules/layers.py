@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from .. import layers
-from ..activations import get
 from ..layers import Inputs, Layer, named
 from ..layers.base import Parameter
 from ..layers.batch_norm import require_rows
@@ -115,7 +114,8 @@ class GroupNorm(Twin[layers.GroupNorm]):
     def forward(self, x: Tensor) -> Tensor:
         flat = x.reshape(-1, x.shape[-1])
         weight, bias = cast(Tensor, self.weight), cast(Tensor, self.bias)
-        return functional.group_norm(flat, self.layer.groups, weight, bias, self.layer.eps).reshape(x.shape)
+        # Not functional.group_norm, which refuses one row of groups of one although their x̂ is plainly 0.
+        return torch.group_norm(flat, self.layer.groups, weight, bias, self.layer.eps).reshape(x.shape)
 
 
 class Dropout(Twin[layers.Dropout]):
@@ -137,10 +137,14 @@ class Dropout(Twin[layers.Dropout]):
 
 
 class GLU(Twin[layers.GLU]):
+    def __init__(self, layer: layers.GLU, d: int) -> None:
+        super().__init__(layer, d)
+        self.gate = layer.gate
+
     def forward(self, x: Tensor) -> Tensor:
         z = functional.linear(x, cast(Tensor, self.weight), cast("Tensor | None", getattr(self, "bias", None)))
         gate, value = z.chunk(2, dim=-1)  # (..., O) each
-        return activations.forward(self.layer.gate, gate, {}) * value
+        return activations.forward(self.gate, gate, {}) * value
 
 
 class Maxout(Twin[layers.Maxout]):
@@ -151,15 +155,17 @@ class Maxout(Twin[layers.Maxout]):
 
 class KAN(Twin[layers.KAN]):
     def forward(self, x: Tensor) -> Tensor:
-        centres = torch.from_numpy(self.layer.centres).to(x)
-        u = (x.unsqueeze(-1) - centres) / self.layer.step  # (..., I, K)
-        if self.layer.basis == "rbf":
+        layer = self.layer
+        places = torch.arange(layer.n_bases, dtype=x.dtype, device=x.device)
+        centres = layer.first + layer.step * places
+        u = (x.unsqueeze(-1) - centres) / layer.step  # (..., I, K)
+        if layer.basis == "rbf":
             bases = torch.exp(-(u**2))
         else:
             distance = u.abs()
             bases = (functional.relu(2 - distance) ** 3 - 4 * functional.relu(1 - distance) ** 3) / 6
         curves = functional.linear(bases.flatten(-2), cast(Tensor, self.weight))
-        return curves + functional.linear(activations.forward(get("silu"), x, {}), cast(Tensor, self.base))
+        return curves + functional.linear(functional.silu(x), cast(Tensor, self.base))
 
 
 class Scale(Twin[layers.Scale]):

@@ -1,8 +1,8 @@
 """Activations as curves: f and f′, where they have kinks and where they saturate.
 
-Up to four share two panels, f on the left and f′ on the right, so that they can be compared. More become a gallery with a
-panel each, f in blue and f′ in vermilion. A kink has a ring; where f saturates (the definition of `facts`) the panel of
-one function is shaded, and in a shared panel a bar in the function's colour runs along the bottom.
+Up to four share two panels, f on the left and f′ on the right, so that they can be compared. More become a gallery with
+a panel each, f in blue and f′ in vermilion. A kink has a ring; where f saturates (the definition of `facts`) the panel
+of one function is shaded, and in a shared panel a bar in the function's colour runs along the bottom.
 """
 
 from __future__ import annotations
@@ -140,10 +140,7 @@ def _legend(figure: Figure, left: float, width: float, height: float) -> None:
 
 
 def _subtitle(functions: Sequence[Function]) -> str:
-    if len(functions) == 1:
-        parts = [functions[0].formula]
-    else:
-        parts = []
+    parts = [functions[0].formula] if len(functions) == 1 else []
     if any(fn.kinks for fn in functions):
         parts.append("○ kink")
     if any(_flat_sides(fn) for fn in functions):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _LABEL_GAP = 11.0
+_FAR = 290.0
+"""Powers of ten beyond which matplotlib's ticks would overflow."""
 _TOP, _BOTTOM, _EDGE = 62.0, 46.0, 16.0
 
 
@@ -78,7 +80,7 @@ def _draw(ax: Axes, panel: Panel) -> None:
         x, y = np.asarray(line.x, dtype=float), np.asarray(line.y, dtype=float)
         y = np.where(np.isfinite(y) & ((y > 0) | (not panel.log_y)), y, np.nan)
         dashes = (0, (4, 2.5)) if line.dashed else "-"
-        marker = {"marker": "o", "markersize": 3.6, "markeredgewidth": 0} if line.points else {}
+        marker: dict[str, Any] = {"marker": "o", "markersize": 3.6, "markeredgewidth": 0} if line.points else {}
         ax.plot(x, y, color=colour, linestyle=dashes, **marker)
         known = np.flatnonzero(~np.isnan(y))
         if len(known):
@@ -100,7 +102,15 @@ def _draw(ax: Axes, panel: Panel) -> None:
         ax.yaxis.set_major_formatter(EngFormatter(unit=panel.unit, sep=" "))
     if not ends:
         ax.set_yticks([])
-        ax.text(0.5, 0.5, "no value above 0 to draw" if panel.log_y else "no value to draw", transform=ax.transAxes, ha="center", va="center", color=MUTED)
+        ax.text(
+            0.5,
+            0.5,
+            "no value above 0 to draw" if panel.log_y else "no value to draw",
+            transform=ax.transAxes,
+            ha="center",
+            va="center",
+            color=MUTED,
+        )
     name_ends(ax, ends)
 
 
@@ -133,7 +143,7 @@ def _log_limits(ax: Axes, values: Sequence[float]) -> None:
     low, high = math.log10(min(values)), math.log10(max(values))
     reach = max(0.55 * (high - low), 1.0)
     middle = (low + high) / 2
-    ax.set_ylim(max(10 ** (middle - reach), 1e-307), min(10 ** min(middle + reach, 307), 1e307))
+    ax.set_ylim(10 ** max(middle - reach, -_FAR), 10 ** min(middle + reach, _FAR))
 
 
 def name_ends(ax: Axes, ends: Sequence[tuple[Line, str, float, float]]) -> None:
@@ -162,5 +172,12 @@ def name_ends(ax: Axes, ends: Sequence[tuple[Line, str, float, float]]) -> None:
             fontsize=SMALL,
             va="center_baseline",
             annotation_clip=False,
-            arrowprops={"arrowstyle": "-", "color": colour, "linewidth": 0.6, "shrinkA": 2, "shrinkB": 2, "relpos": (0, 0.5)},
+            arrowprops={
+                "arrowstyle": "-",
+                "color": colour,
+                "linewidth": 0.6,
+                "shrinkA": 2,
+                "shrinkB": 2,
+                "relpos": (0, 0.5),
+            },
         )

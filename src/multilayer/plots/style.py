@@ -1,20 +1,20 @@
 """The house style of every plot, and how a figure becomes a file.
 
-    colours     told apart by people who see fewer of them (after Okabe and Ito 2008), dark enough to write with on white
+    colours     told apart by people who see fewer of them (after Okabe and Ito 2008), dark enough to write with
     background  a solid light card, so that a picture reads the same on a light page and on a dark one
     text        stays text in SVG; sizes are points, and a figure's coordinates are points too
     bytes       equal plots are equal files: no dates, fixed identifiers, and nothing of the user's own settings
 
 matplotlib is an optional extra, reached only inside functions. Figures are made directly, never through pyplot, so no
-backend is chosen and no global state changes: its settings are ours for the length of a `with house():` and then as they
-were.
+backend is chosen and no global state changes: its settings are ours for the length of a `with house():` and then as
+they were.
 """
 
 from __future__ import annotations
 
 import io
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -41,6 +41,7 @@ _FORMATS: dict[str, dict[str, Any]] = {
     ".png": {"metadata": {"Software": None}, "dpi": 200},
     ".pdf": {"metadata": {"CreationDate": None, "Creator": "multilayer", "Producer": None}},
 }
+_MOST_PIXELS = 20_000
 SUFFIXES = tuple(_FORMATS)
 """The kinds of file that `save` writes."""
 
@@ -49,6 +50,7 @@ _SETTINGS: dict[str, Any] = {
     "font.sans-serif": ["DejaVu Sans", "Helvetica", "Arial", "sans-serif"],
     "font.size": TEXT,
     "text.color": INK,
+    "text.hinting": "none",  # so that text takes the same room at every resolution
     "axes.facecolor": CARD,
     "axes.edgecolor": FAINT,
     "axes.labelcolor": MUTED,
@@ -82,7 +84,7 @@ _SETTINGS: dict[str, Any] = {
 
 
 @contextmanager
-def house(purpose: str = "a plot") -> Iterator[None]:
+def house(purpose: str = "a plot") -> Generator[None]:
     """matplotlib with our settings and none of the user's, put back afterwards."""
     try:
         import matplotlib as mpl
@@ -90,7 +92,7 @@ def house(purpose: str = "a plot") -> Iterator[None]:
         raise MissingExtra("matplotlib", extra="plot", purpose=purpose) from None
     with mpl.rc_context():
         mpl.rcdefaults()
-        mpl.rcParams.update(_SETTINGS)
+        mpl.rcParams.update(_SETTINGS)  # pyright: ignore
         yield
 
 
@@ -120,11 +122,12 @@ def heading(figure: Figure, x: float, title: str, subtitle: str = "") -> None:
 def text_width(text: str, size: float = TEXT, *, bold: bool = False) -> float:
     """Points that a line of text takes; call it in our house."""
     from matplotlib.font_manager import FontProperties, findfont, get_font
+    from matplotlib.ft2font import LoadFlags
 
     # Measured large, where rounding to the pixel does not matter.
     font = get_font(findfont(FontProperties(family="sans-serif", weight="bold" if bold else "normal")))
     font.set_size(100, 72)
-    font.set_text(text)
+    font.set_text(text, 0.0, flags=LoadFlags.NO_HINTING)
     return font.get_width_height()[0] / 64 * size / 100
 
 
@@ -142,7 +145,7 @@ def spread(targets: Sequence[float], gap: float, low: float, high: float) -> lis
     """Places at least `gap` apart and within low..high, in the order of the targets and as near to them as that allows.
 
     >>> spread([10, 11, 50], 6, 0, 100)
-    [7.5, 13.5, 50]
+    [7.5, 13.5, 50.0]
     """
     order = sorted(range(len(targets)), key=lambda i: targets[i])
     groups: list[tuple[float, list[int]]] = []  # where the middle of each group wants to be, and who is in it
@@ -171,6 +174,9 @@ def save(figure: Figure, path: str | Path, *, title: str = "") -> None:
     options = {**_FORMATS[suffix]}
     if title:
         options["metadata"] = {**options["metadata"], "Title": title}
+    if "dpi" in options:
+        longest = max(figure.get_figwidth(), figure.get_figheight())
+        options["dpi"] = min(options["dpi"], _MOST_PIXELS / longest)
     data = io.BytesIO()
     with house():
         figure.savefig(data, format=suffix[1:], **options)
@@ -190,7 +196,9 @@ def check_path(path: str | Path) -> str:
     if suffix not in _FORMATS:
         raise OptionError(f"a picture's file must end in {', '.join(SUFFIXES)}, got {str(path)!r}")
     if not target.parent.is_dir():
-        raise OptionError(f"the folder {str(target.parent)!r} does not exist, so {target.name!r} cannot be written there")
+        raise OptionError(
+            f"the folder {str(target.parent)!r} does not exist, so {target.name!r} cannot be written there"
+        )
     if target.is_dir():
         raise OptionError(f"{str(path)!r} is a folder, not a file")
     return suffix

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from .. import activations
 from ..errors import OptionError
-from ..variance import LayerVariance, Variance
+from ..propagation import LayerVariance, Variance
 from .lines import Line, Panel, lines_figure
 
 if TYPE_CHECKING:
@@ -37,12 +37,8 @@ def variance_figure(variance: Variance) -> Figure:
         return Panel(title=title, lines=lines, x_label=x_label, log_y=True, ticks=names)
 
     panels = (
-        panel(
-            "activations, E[a²]", [v.measured_forward for v in layers], [v.predicted_forward for v in layers]
-        ),
-        panel(
-            "gradients, E[δ²]", [v.measured_backward for v in layers], [v.predicted_backward for v in layers]
-        ),
+        panel("activations, E[a²]", [v.measured_forward for v in layers], [v.predicted_forward for v in layers]),
+        panel("gradients, E[δ²]", [v.measured_backward for v in layers], [v.predicted_backward for v in layers]),
     )
     title = f"Initialisation by {variance.scheme}: size by depth"
     return lines_figure(panels, title=title, subtitle=variance.verdict)

@@ -1,0 +1,272 @@
+"""`mlp activations`: the catalogue with every fact, in full for those that are named, and drawn."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from .. import activations as catalogue
+from ..activations import Function, facts
+from ..errors import OptionError, SpecError
+from ..layers import Activation
+from ..plots.activations import caption, curve
+from ..spec import Spec
+from . import drawing
+from .output import console, printable, show
+
+EPILOG = """Examples:
+
+mlp activations
+
+mlp activations gelu "leaky_relu(0.2)"
+
+mlp activations gelu relu --plot out.svg
+
+In JSON a bound that does not exist is the text "inf" or "-inf"; null means there is none: no gain, no saturation."""
+
+_WIDE = 150
+_LEGEND = (
+    "FLOPs: per element, forward and for f′. gain: 1/√E f(z)² for z ~ N(0, 1). saturates: slope within "
+    f"{100 * facts.SATURATED_SLOPE:g} % of its largest. vanishes: f′ → 0 on both sides. dies: f′ = 0 over a half-line. "
+    "learns: so many numbers of its own. cached: what the backward pass keeps, a = f(z)."
+)
+
+
+def activations(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="NAME",
+            help="Those to tell all about, with constants if wanted: leaky_relu(0.2). Without any, the whole list.",
+            show_default=False,
+            autocompletion=lambda incomplete: [n for n in catalogue.catalogue if n.startswith(incomplete)],
+        ),
+    ] = None,
+    plot: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw f and f′: .svg, .png or .pdf.", show_default=False)
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Activations: formula, cost, range, slope, gain, and where each saturates or dies.
+
+    Without names a line for each of the catalogue; with names everything there is to know of those.
+    """
+    functions = [read_activation(name) for name in names or catalogue.catalogue]
+    if plot is not None:
+        from ..plots import activation_figure, check_path, save
+
+        check_path(plot)
+        save(activation_figure(functions), plot, title=", ".join(caption(fn) for fn in functions))
+    if as_json:
+        print(
+            json.dumps(
+                {"activations": [to_dict(fn) for fn in functions]}, indent=2, ensure_ascii=False, allow_nan=False
+            )
+        )
+        return
+    out = console()
+    if names:
+        show(out, *(part for fn in functions for part in _details(fn, out)))
+    else:
+        show(out, *_listing(functions, out))
+    if plot is not None:
+        show(out, Text(f"drawn: {printable(str(plot))}", style="dim"))
+
+
+def read_activation(text: str) -> Function:
+    """An activation as it is written in a network: `gelu`, `leaky_relu(0.2)`, `kaf(n=10, target=relu)`."""
+    name, bracket, _ = text.strip().lower().partition("(")
+    function = catalogue.get(name.strip())
+    if not bracket:
+        return function
+    try:
+        layers = Spec.parse(f"1-1:{text.strip().lower()}").layers
+    except SpecError as error:
+        reason = str(error).partition("\n")[0]
+        raise OptionError(f"{text.strip()!r} is no activation: {reason}") from None
+    if len(layers) != 2 or not isinstance(layers[1], Activation):
+        raise OptionError(f"{text.strip()!r} is no single activation: write one as leaky_relu(0.2)")
+    return layers[1].function
+
+
+def to_dict(fn: Function) -> dict[str, Any]:
+    """Every fact as plain data."""
+    low, high = facts.extent(fn)
+    below, above = facts.saturates(fn)
+    return {
+        "name": fn.name,
+        "text": caption(fn),
+        "constants": dict(fn.constants),
+        "formula": fn.formula,
+        "latex": fn.latex,
+        "notes": _notes(fn),
+        "flops": fn.flops,
+        "flops_backward": fn.flops_backward,
+        "cached": fn.cached,
+        "cached_bits": fn.cached_bits,
+        "range": [_plain(low), _plain(high)],
+        "max_slope": _plain(facts.max_slope(fn)),
+        "gain": facts.gain(fn),
+        "gain_backward": facts.gain_backward(fn),
+        "saturates": {"below": below, "above": above},
+        "vanishes": fn.vanishes,
+        "dies": fn.dies,
+        "kinks": list(fn.kinks),
+        "learned": {name: value.tolist() for name, value in fn.learned.items()},
+        "elementwise": fn.elementwise,
+    }
+
+
+def _plain(number: float) -> float | str:
+    return number if math.isfinite(number) else str(number)
+
+
+def _notes(fn: Function) -> str:
+    text = inspect.getdoc(catalogue.catalogue[fn.name]) or ""
+    return " ".join(text.replace("\n\n", "\n").split("\n"))
+
+
+# The list
+
+
+def _listing(functions: Sequence[Function], out: Console) -> list[RenderableType]:
+    """A line for each; where the page is narrow, formulas have a table of their own."""
+    wide = out.width >= _WIDE
+    table = Table(box=None, header_style="dim", padding=(0, 2 if wide else 1, 0, 0), pad_edge=False)
+    table.add_column("activation", no_wrap=True, style="bold")
+    table.add_column("FLOPs", justify="right", no_wrap=True)
+    table.add_column("range", no_wrap=True)
+    table.add_column("|f′| ≤", no_wrap=True, justify="right")
+    table.add_column("gain", no_wrap=True, justify="right")
+    table.add_column("saturates", no_wrap=True)
+    table.add_column("", min_width=13)
+    formulas = table if wide else Table(box=None, header_style="dim", padding=(0, 2, 0, 0), pad_edge=False)
+    if not wide:
+        formulas.add_column("activation", no_wrap=True, style="bold")
+    formulas.add_column("cached", no_wrap=True)
+    formulas.add_column("formula", overflow="fold")
+    for fn in functions:
+        slope, gain = _number(facts.max_slope(fn)), _number(facts.gain(fn))
+        cells = (f"{fn.flops}/{fn.flops_backward}", _range(fn), slope, gain, _saturation(fn), _traits(fn))
+        more = fn.cached, fn.formula
+        table.add_row(caption(fn), *cells, *(more if wide else ()))
+        if not wide:
+            formulas.add_row(caption(fn), *more)
+    return [*([table] if wide else [table, "", formulas]), "", Text(_LEGEND, style="dim")]
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return "–"
+    return f"{value:.3f}" if math.isfinite(value) else _end(value)
+
+
+def _end(value: float) -> str:
+    if math.isinf(value):
+        return "∞" if value > 0 else "−∞"
+    return f"{value:.3g}".replace("-", "−")
+
+
+def _range(fn: Function) -> str:
+    low, high = facts.extent(fn)
+    return f"{_end(low)} … {_end(high)}"
+
+
+def _saturation(fn: Function) -> str:
+    below, above = facts.saturates(fn)
+    if below is None and above is None:
+        return "–"
+    if above is None or below is None:
+        return f"z > {_end(above)}" if above is not None else f"z < {_end(below or 0.0)}"
+    if math.isclose(-below, above, rel_tol=1e-6):
+        return f"|z| > {_end(above)}"
+    return f"z < {_end(below)}, > {_end(above)}"
+
+
+def _traits(fn: Function) -> Text:
+    learned = sum(int(np.size(value)) for value in fn.learned.values())
+    words = [("vanishes", "yellow")] if fn.vanishes else []
+    words += [("dies", "red")] if fn.dies else []
+    words += [(f"learns {learned}", "green")] if learned else []
+    return Text(" ").join([Text(word, style=style) for word, style in words])
+
+
+# One of them
+
+
+def _details(fn: Function, out: Console) -> list[RenderableType]:
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column(overflow="fold")
+    below, above = facts.saturates(fn)
+    learned = [f"{name} = {_values(value)}" for name, value in fn.learned.items()]
+    constants = [
+        f"{key} = {value:g}" if isinstance(value, float) else f"{key} = {value}" for key, value in fn.constants
+    ]
+    back = facts.gain_backward(fn)
+    for name, value in (
+        ("f(z)", fn.formula),
+        ("LaTeX", fn.latex),
+        ("constants", ", ".join(constants)),
+        ("learned", ", ".join(learned)),
+        ("FLOPs per element", f"{fn.flops} forward, {fn.flops_backward} for f′"),
+        ("cached", f"{fn.cached} ({fn.cached_bits} bit)" if fn.cached_bits else fn.cached),
+        ("range", _range(fn)),
+        ("max |f′|", f"{facts.max_slope(fn):.6g}".replace("inf", "∞")),
+        ("gain", f"{_precise(facts.gain(fn))} forward, {_precise(back)} backward"),
+        ("kinks", ", ".join(f"z = {_end(kink)}" for kink in fn.kinks)),
+        (
+            "saturates",
+            "" if below is None and above is None else f"{_saturation(fn)} (slope within 1 % of its largest)",
+        ),
+        ("vanishes", "f′ tends to 0 on both sides" if fn.vanishes else ""),
+        ("dies", "f′ is exactly 0 over a half-line" if fn.dies else ""),
+    ):
+        if value:
+            grid.add_row(name, value)
+    title = Text.assemble((caption(fn), "bold cyan"), "  ", (_notes(fn), ""), overflow="fold")
+    return [title, Padding(Group(grid, "", _plots(fn, out)), (0, 0, 1, 2))]
+
+
+def _precise(value: float | None) -> str:
+    return "none" if value is None else f"{value:.6g}"
+
+
+def _values(value: Any) -> str:
+    flat = np.ravel(value)
+    shown = ", ".join(f"{number:g}" for number in flat[:6])
+    return shown if np.ndim(value) == 0 else f"[{shown}{', …' if len(flat) > 6 else ''}]"
+
+
+def _plots(fn: Function, out: Console) -> RenderableType:
+    """f and f′ over −4 … 4 beside each other, in braille."""
+    width, height = (30, 8) if out.width >= 80 else (22, 6)
+    z = np.linspace(-4, 4, 2 * width)
+    table = Table.grid(padding=(0, 3, 0, 0))
+    cells: list[Text] = []
+    for slope, style in ((False, "cyan"), (True, "yellow")):
+        y = curve(fn, z, slope=slope)
+        known = y[np.isfinite(y)]
+        low, high = min(max(float(known.min()), -4.5), 0.0), max(min(float(known.max()), 4.5), 0.25)
+        lines = drawing.curve(y, low, high, width=width, height=height)
+        labels = {0: f"{high:.3g}", height - 1: f"{low:.3g}".replace("-", "−")}
+        side = max(len(label) for label in labels.values())
+        text = Text(f"{'':{side}}  {'f′(z)' if slope else 'f(z)'}\n", style=style)
+        for i, line in enumerate(lines):
+            text.append(f"{labels.get(i, ''):>{side}} ", style="dim").append("│", style="dim").append(line, style=style)
+            text.append("\n")
+        text.append(f"{'':{side}} └{'─' * width}\n{'':{side}}  −4{'0':^{width - 4}}4", style="dim")
+        cells.append(text)
+    table.add_row(*cells)
+    return table

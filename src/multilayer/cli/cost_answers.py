@@ -1,0 +1,261 @@
+"""Answers of `mlp cost` to what was asked beside the account: each as data for JSON and as something to print."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from ..cost import inverse
+from ..cost.budget import Item
+from ..cost.count import Cost
+from ..cost.quantity import duration, flops, size
+from ..cost.sweep import Sweep
+from ..spec import Spec
+from .output import held
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from ..cost.peers import PeerReport
+    from ..measure import Measurement
+    from ..verify import Verification
+
+Account = Callable[..., Cost]
+"""The cost of a network, and of a batch other than the one asked about."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """`data` goes under `key` in JSON; an answer that is not `ok` ends the command with 1."""
+
+    key: str
+    data: Any
+    shown: RenderableType
+    ok: bool = True
+
+
+def _titled(title: str, body: RenderableType, note: str = "") -> Group:
+    parts = [Text(title, style="bold cyan"), held(body) if isinstance(body, Table) else body]
+    return Group(*parts, Text(note, style="dim")) if note else Group(*parts)
+
+
+def _grid(*columns: str) -> Table:
+    """Columns: l left, r right and never cut, w wrapped."""
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    for kind in columns:
+        justify = "right" if kind == "r" else "left"
+        grid.add_column(justify=justify, no_wrap=kind != "w", overflow="fold")
+    return grid
+
+
+def _headed(*columns: tuple[str, str]) -> Table:
+    table = Table(box=None, header_style="dim", padding=(0, 2, 0, 0), pad_edge=False)
+    for name, kind in columns:
+        table.add_column(name, justify="right" if kind == "r" else "left", no_wrap=kind != "w", overflow="fold")
+    return table
+
+
+# What fits
+
+
+def largest_batch(limit: int, batch: int, safe: int, account: Account, spec: Spec) -> Answer:
+    """`batch` by `Memory.total`; `safe` with the temporary too."""
+    memory = account(spec, batch or 1).memory
+    data = {"limit": limit, "batch": batch, "with_temporary": safe, "memory": memory.total}
+    title = f"Largest batch within {limit:,} B ({size(limit)})"
+    if not batch:
+        why = f"none: a batch of one row takes {size(memory.total)} ({memory.total:,} B)"
+        return Answer(key="largest_batch", data=data, shown=_titled(title, Text(why)))
+    if batch == inverse.MAX_BATCH:
+        why = f"any: {batch:,} rows take {size(memory.total)}, because this network keeps nothing of a row"
+        return Answer(key="largest_batch", data=data, shown=_titled(title, Text(why)))
+    grid = _grid("r", "l", "r", "w")
+    grid.add_row(Text(f"{batch:,}", style="bold"), "rows", size(memory.total), f"{memory.total:,} B in total")
+    if safe:
+        peak = account(spec, safe).memory
+        top = peak.total + int(peak.temporary)
+        grid.add_row(f"{safe:,}", "rows", size(top), f"{top:,} B with the temporary")
+    return Answer(key="largest_batch", data=data, shown=_titled(title, grid))
+
+
+def _limits(flops_limit: int | None, parameters: int | None) -> str:
+    parts = [f"{flops(flops_limit)} a step"] if flops_limit is not None else []
+    return " and ".join([*parts, *([f"{parameters:,} parameters"] if parameters is not None else [])])
+
+
+def _fit(key: str, title: str, found: Spec | None, cost: Cost, how: str, data: dict[str, Any]) -> Answer:
+    """A network that fits with its cost, or that none does, with the cost of what was tried last."""
+    figures = {"parameters": cost.parameters, "flops": cost.step}
+    both = f"{cost.parameters:,} parameters, {cost.step:,} FLOPs a step ({flops(cost.step)})"
+    if found is None:
+        return Answer(key=key, data=None, shown=_titled(title, Text(f"none: {how} takes {both}")))
+    network = str(found)
+    text = network if len(network) <= 300 else f"{network[:150]} … {network[-140:]}"
+    shown = Group(Text(text, style="bold", overflow="fold"), Text(both))
+    return Answer(key=key, data={"network": network, **data, **figures}, shown=_titled(title, shown, how))
+
+
+def widest(
+    spec: Spec, found: inverse.Widest | None, *, limits: tuple[int | None, int | None], account: Account
+) -> Answer:
+    title = f"Widest within {_limits(*limits)}"
+    if found is None:
+        narrow = account(inverse.with_width(spec, 1))
+        return _fit("widest", title, None, narrow, f"even {narrow.spec}", {})
+    how = f"hidden widths × {found.width / found.base:.4g} ({found.base:,} → {found.width:,}), inputs and outputs kept"
+    data = {"width": found.width, "base": found.base}
+    return _fit("widest", title, found.spec, account(found.spec), how, data)
+
+
+def deepest(
+    spec: Spec, found: inverse.Deepest | None, *, limits: tuple[int | None, int | None], account: Account
+) -> Answer:
+    title = f"Deepest within {_limits(*limits)}"
+    if found is None:
+        return _fit("deepest", title, None, account(spec), "the network as it is", {})
+    times = "once" if found.copies == 1 else f"{found.copies:,} times"
+    end = "; no network may have more layers" if found.at_limit else ""
+    how = f"{found.repeated} stands {times}{end}"
+    data = {"copies": found.copies, "repeated": found.repeated, "at_limit": found.at_limit}
+    return _fit("deepest", title, found.spec, account(found.spec), how, data)
+
+
+def time(seconds: float, *, epochs: int, rows: int, batch: int, processor: str) -> Answer:
+    steps = epochs * -(-rows // batch)
+    grid = _grid("l", "w")
+    grid.add_row(Text(duration(seconds), style="bold"), f"{steps:,} steps of {duration(seconds / steps)}")
+    title = f"Time for {epochs:,} epochs of {rows:,} rows, at least"
+    data = {"epochs": epochs, "rows": rows, "steps": steps, "seconds": seconds, "machine": processor}
+    return Answer(
+        key="time",
+        data=data,
+        shown=_titled(title, grid, f"by the measured roofline of {processor}; --measure times a real step"),
+    )
+
+
+# A sweep
+
+
+def sweep_rows(sweep: Sweep) -> list[dict[str, int]]:
+    return [
+        {
+            sweep.over: point.value,
+            "parameters": point.cost.parameters,
+            "forward": point.cost.forward,
+            "backward": point.cost.backward,
+            "step": point.cost.step,
+            "activations": int(point.cost.memory.activations),
+            "memory": point.cost.memory.total,
+        }
+        for point in sweep.points
+    ]
+
+
+def sweep_table(sweep: Sweep) -> Answer:
+    first = (("batch", "r"),) if sweep.over == "batch" else (("width", "r"), ("parameters", "r"))
+    table = _headed(*first, ("step", "r"), ("FLOPs", "r"), ("memory", "r"), ("bytes", "r"))
+    for row, point in zip(sweep_rows(sweep), sweep.points, strict=True):
+        start = [f"{row[sweep.over]:,}"] + ([] if sweep.over == "batch" else [f"{row['parameters']:,}"])
+        step, total = row["step"], point.cost.memory.total
+        table.add_row(*start, flops(step), f"{step:,}", size(total), f"{total:,}")
+    note = "width is that of the widest hidden layer; the others keep their proportion" if sweep.over == "width" else ""
+    title = {"batch": "Cost as the batch grows", "width": "Cost as the hidden layers grow"}[sweep.over]
+    return Answer(key="sweep", data=sweep_rows(sweep), shown=_titled(title, table, note))
+
+
+def sweep_figure(sweep: Sweep) -> Figure:
+    """FLOPs of a step and its memory against what is swept."""
+    from ..plots.lines import Line, Panel, lines_figure
+
+    x = [float(point.value) for point in sweep.points]
+    costs = [point.cost for point in sweep.points]
+    work = {
+        "step": [c.step for c in costs],
+        "backward": [c.backward for c in costs],
+        "forward": [c.forward for c in costs],
+        "optimizer": [int(c.optimizer_flops) for c in costs],
+    }
+    held = {
+        "total": [c.memory.total for c in costs],
+        "activations": [int(c.memory.activations) for c in costs],
+        "the rest": [c.memory.total - int(c.memory.activations) for c in costs],
+    }
+    label = {"batch": "rows in a batch", "width": "width of the widest hidden layer"}[sweep.over]
+
+    def panel(title: str, values: dict[str, list[int]], unit: str) -> Panel:
+        lines = [Line(name=name, x=x, y=[float(v) for v in y], points=True) for name, y in values.items()]
+        return Panel(title=title, lines=lines, x_label=label, unit=unit, log_x=True, log_y=True)
+
+    first = costs[0]
+    network = str(first.spec) if sweep.over == "batch" else f"{costs[0].spec} … {costs[-1].spec}"
+    chosen = f"{first.optimizer} · {first.dtype} · {first.engine} engine · {first.convention} convention"
+    panels = (panel("FLOPs of a step", work, "FLOP"), panel("Memory", held, "B"))
+    return lines_figure(panels, title=network if len(network) <= 90 else f"{network[:87]}…", subtitle=chosen)
+
+
+# Checks
+
+
+def budget(items: Sequence[Item]) -> Answer:
+    table = _headed(("", "l"), ("", "l"), ("cost", "r"), ("limit", "r"), ("used", "r"))
+    for item in items:
+        mark = Text("ok", style="green") if item.ok else Text("over", style="bold red")
+        used = f"{100 * item.value / item.limit:,.1f} %"
+        table.add_row(mark, item.name, f"{item.value:,}", f"{item.limit:,}", used)
+    data = [{"name": item.name, "cost": int(item.value), "limit": item.limit, "ok": item.ok} for item in items]
+    return Answer(key="budget", data=data, shown=_titled("Budget", table))
+
+
+def verification(found: Verification) -> Answer:
+    table = _headed(("", "l"), ("", "l"), ("closed form", "r"), ("counted by torch", "r"))
+    for check in found.checks:
+        mark = Text("ok", style="green") if check.ok else Text("differs", style="bold red")
+        table.add_row(mark, check.what, f"{int(check.closed_form):,}", f"{check.counted:,}")
+    data = [
+        {"what": c.what, "closed_form": int(c.closed_form), "counted": int(c.counted), "ok": c.ok} for c in found.checks
+    ]
+    ok = all(check.ok for check in found.checks)
+    return Answer(key="verify", data=data, shown=_titled("Closed forms against PyTorch", table), ok=ok)
+
+
+def measurement(found: Measurement) -> Answer:
+    table = _headed(("layer", "l"), ("what", "l"), ("predicted", "r"), ("bound", "l"), ("measured", "r"))
+    for row in found.rows:
+        measured = "" if row.measured is None else duration(row.measured)
+        table.add_row(row.name, row.what, duration(row.predicted), row.bound, measured)
+    table.add_row("step", "", duration(found.predicted), "", duration(found.measured), style="bold")
+    note = Text.assemble(
+        f"the prediction is off by {100 * found.error:+.1f} %\n",
+        f"fusing each linear map with its activation saves {found.fused_saving:.2f} ×\n",
+        (found.machine, "dim"),
+    )
+    rows = [
+        {"name": r.name, "what": r.what, "predicted": r.predicted, "bound": r.bound, "measured": r.measured}
+        for r in found.rows
+    ]
+    data = {
+        "rows": rows,
+        "predicted": found.predicted,
+        "measured": found.measured,
+        "error": found.error,
+        "fused_saving": found.fused_saving,
+        "machine": found.machine,
+    }
+    return Answer(key="measure", data=data, shown=_titled("One step, predicted and measured", Group(held(table), note)))
+
+
+def peer(found: PeerReport) -> Answer:
+    table = _headed(("", "l"), (found.tool, "r"), ("ours", "r"))
+    whys: list[RenderableType] = []
+    for line in found.lines:
+        figures = ("unknown" if n is None else f"{n:,}" for n in (line.figure, line.ours))
+        table.add_row(line.what, *figures)
+        if line.figure is None or line.figure != line.ours:
+            whys += ["", Text(line.what, style="bold"), Text(line.why)]
+    title = f"What {found.tool} {found.version} would report"
+    return Answer(key="as", data=asdict(found), shown=_titled(title, Group(held(table), *whys)))

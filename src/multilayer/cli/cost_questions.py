@@ -1,0 +1,163 @@
+"""What `mlp cost` can be asked beside the account, and how each question is put to the modules that answer it.
+
+torch is imported by `--verify` and `--measure` alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..cost import Cost, cost, inverse
+from ..cost import sweep as sweeps
+from ..cost.sweep import Over
+from ..errors import OptionError
+from ..spec import Spec
+from . import cost_answers as answers
+from .cost_answers import Answer
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """The step whose cost is asked: every option of `multilayer.cost`."""
+
+    batch: int
+    optimizer: str
+    loss: str
+    engine: str
+    dtype: str
+    rows: int | None
+    convention: str
+    l2: bool
+    clip: bool
+    average: bool
+
+    def cost(self, spec: Spec, batch: int | None = None) -> Cost:
+        return cost(
+            spec,
+            batch=self.batch if batch is None else batch,
+            optimizer=self.optimizer,
+            loss=self.loss,
+            engine=self.engine,
+            dtype=self.dtype,
+            rows=self.rows,
+            convention=self.convention,
+            l2=self.l2,
+            clip=self.clip,
+            average=self.average,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Questions:
+    """Those that replace the account on the screen; None or False where nothing is asked."""
+
+    memory: int | None
+    flops: int | None
+    parameters: int | None
+    epochs: int | None
+    sweep: tuple[Over, tuple[int, ...]] | None
+    plot: Path | None
+    tool: str | None
+    verify: bool
+    measure: bool
+
+    def __post_init__(self) -> None:
+        if self.plot is not None and self.sweep is None:
+            raise OptionError("--plot draws a sweep: add --sweep batch=1..4096")
+        if self.epochs is not None and self.epochs < 1:
+            raise OptionError(f"epochs must be a whole number of at least 1, got {self.epochs}")
+
+    @property
+    def any(self) -> bool:
+        asked = (self.memory, self.flops, self.parameters, self.epochs, self.sweep, self.tool)
+        return self.verify or self.measure or any(item is not None for item in asked)
+
+    @property
+    def only_sweep(self) -> bool:
+        others = (self.memory, self.flops, self.parameters, self.epochs, self.tool)
+        return self.sweep is not None and all(o is None for o in others) and not self.verify and not self.measure
+
+
+def answer(spec: Spec, step: Step, asked: Questions) -> Iterator[Answer]:
+    """An answer to each question, in the order of the options."""
+    if asked.memory is not None:
+        yield _largest_batch(spec, step, asked.memory)
+    if asked.flops is not None or asked.parameters is not None:
+        yield from _networks(spec, step, asked.flops, asked.parameters)
+    if asked.epochs is not None:
+        yield _time(spec, step, asked.epochs)
+    if asked.sweep is not None:
+        yield _sweep(spec, step, *asked.sweep, asked.plot)
+    if asked.tool is not None:
+        from ..cost.peers import report
+
+        yield answers.peer(report(spec, asked.tool, batch=step.batch))
+    if asked.verify:
+        from ..verify import verify
+
+        yield answers.verification(verify(spec, batch=step.batch, loss=step.loss, dtype=step.dtype))
+    if asked.measure:
+        from ..measure import measure
+
+        yield answers.measurement(measure(spec, batch=step.batch, loss=step.loss, optimizer=step.optimizer))
+
+
+def _largest_batch(spec: Spec, step: Step, limit: int) -> Answer:
+    batch, safe = (
+        inverse.largest_batch(
+            spec,
+            limit,
+            optimizer=step.optimizer,
+            loss=step.loss,
+            engine=step.engine,
+            dtype=step.dtype,
+            convention=step.convention,
+            average=step.average,
+            temporary=temporary,
+        )
+        for temporary in (False, True)
+    )
+    return answers.largest_batch(limit, batch, safe, step.cost, spec)
+
+
+def _networks(spec: Spec, step: Step, flops: int | None, parameters: int | None) -> Iterator[Answer]:
+    limits, loss, convention = (flops, parameters), step.loss, step.convention
+    wide = inverse.widest(spec, flops=flops, parameters=parameters, batch=step.batch, loss=loss, convention=convention)
+    yield answers.widest(spec, wide, limits=limits, account=step.cost)
+    deep = inverse.deepest(spec, flops=flops, parameters=parameters, batch=step.batch, loss=loss, convention=convention)
+    yield answers.deepest(spec, deep, limits=limits, account=step.cost)
+
+
+def _time(spec: Spec, step: Step, epochs: int) -> Answer:
+    from .. import machine
+
+    if step.rows is None:
+        raise OptionError("--epochs needs --rows, the rows of the data")
+    here = machine.measure()
+    seconds = inverse.time(
+        spec,
+        epochs=epochs,
+        rows=step.rows,
+        batch=step.batch,
+        loss=step.loss,
+        optimizer=step.optimizer,
+        engine=step.engine,
+        dtype=step.dtype,
+        machine=here,
+    )
+    return answers.time(seconds, epochs=epochs, rows=step.rows, batch=step.batch, processor=here.processor)
+
+
+def _sweep(spec: Spec, step: Step, over: Over, values: tuple[int, ...], plot: Path | None) -> Answer:
+    if plot is not None:
+        from ..plots.style import check_path
+
+        check_path(plot)
+    found = sweeps.sweep(spec, over=over, values=values, batch=step.batch, account=step.cost)
+    if plot is not None:
+        from ..plots.style import save
+
+        save(answers.sweep_figure(found), plot, title=f"Cost of {str(spec)[:200]}")
+    return answers.sweep_table(found)

@@ -1,0 +1,156 @@
+"""`mlp init`: how large activations and gradients are at initialisation, layer by layer, predicted and measured."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from ..init import SCHEMES
+from ..propagation import STEADY, LayerVariance, Variance, variance
+from . import arch as networks
+from . import drawing
+from .output import console, printable
+from .output import show as print_parts
+
+MOST_LINES = 80
+
+EPILOG = """Examples:
+
+mlp init 784-256-128-10 --scheme he
+
+mlp init "64-(64:tanh)*20-10" --scheme "normal(0.01)" --plot variance.svg
+
+In JSON what cannot be predicted is null, and a number too large for a float is the text "inf" or "nan"."""
+
+
+def init(
+    arch: Annotated[str, typer.Argument(metavar="ARCH", help=networks.HELP, show_default=False)],
+    scheme: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help=f"{', '.join(SCHEMES[:-1])} or {SCHEMES[-1]}.",
+            autocompletion=lambda incomplete: [s for s in SCHEMES if s.startswith(incomplete)],
+        ),
+    ] = "auto",
+    seed: Annotated[int, typer.Option(metavar="N", help="Of the weights and of the rows.")] = 0,
+    rows: Annotated[int, typer.Option(metavar="N", help="Rows of N(0, 1) to measure with.")] = 512,
+    activation: Annotated[str, typer.Option(metavar="NAME", help="The one implied between plain widths.")] = "relu",
+    plot: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw it: .svg, .png or .pdf.", show_default=False)
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Size of activations and gradients by depth at initialisation, predicted and measured.
+
+    Sizes are mean squares: of activations from inputs of N(0, 1), of gradients from N(0, 1) at the outputs.
+
+    A scheme that suits the network keeps both near 1.
+    """
+    spec = networks.read_network(arch, activation)
+    if plot is not None:
+        from ..plots import check_path
+
+        check_path(plot)
+    found = variance(spec, scheme, seed=seed, rows=rows)
+    if plot is not None:
+        from ..plots import save, variance_figure
+
+        save(variance_figure(found), plot, title=f"{spec}, {found.scheme}")
+    if as_json:
+        print(
+            json.dumps(to_dict(found, str(spec), seed=seed, rows=rows), indent=2, ensure_ascii=False, allow_nan=False)
+        )
+        return
+    page = console()
+    print_parts(page, _heading(found, str(spec), seed, rows), "", table(found, page), "", _verdict(found))
+    if plot is not None:
+        print_parts(page, Text(f"drawn: {printable(str(plot))}", style="dim"))
+
+
+def to_dict(found: Variance, network: str, *, seed: int, rows: int) -> dict[str, Any]:
+    layers = [
+        {key: _plain(value) if isinstance(value, float) else value for key, value in asdict(layer).items()}
+        for layer in found.layers
+    ]
+    return {
+        "network": network,
+        "scheme": found.scheme,
+        "seed": seed,
+        "rows": rows,
+        "verdict": found.verdict,
+        "layers": layers,
+    }
+
+
+def _plain(number: float) -> float | str:
+    return number if math.isfinite(number) else str(number)
+
+
+def _heading(found: Variance, network: str, seed: int, rows: int) -> Text:
+    name = network if len(network) <= 400 else f"{network[:200]} … {network[-190:]}"
+    about = f"scheme {found.scheme} · seed {seed} · {rows:,} rows · mean squares"
+    return Text.assemble((name, "bold"), "\n", (about, "dim"), overflow="fold")
+
+
+def table(found: Variance, page: Console) -> RenderableType:
+    """A line for each layer; bars run from 1 to the right where a size is above it, to the left below."""
+    sheet = Table(box=None, header_style="dim", padding=(0, 1, 0, 0), pad_edge=False)
+    roomy = page.width >= 96
+    sheet.add_column("\nlayer", no_wrap=True)
+    if roomy:
+        sheet.add_column("", no_wrap=True)
+    width = 15 if roomy else 11
+    for name in ("E[a²]", "E[δ²]"):
+        sheet.add_column(f"{name}\npredicted", justify="right", no_wrap=True)
+        sheet.add_column("\nmeasured", justify="right", no_wrap=True)
+        sheet.add_column("\n" + "← 1 →".center(width), no_wrap=True)
+    decades = _decades(found)
+    layers = list(found.layers)
+    half = MOST_LINES // 2
+    hidden = layers[half:-half] if len(layers) > MOST_LINES else []
+    blanks = [""] * 6
+    for i, layer in enumerate(layers):
+        if half <= i < half + len(hidden):
+            if i == half:
+                sheet.add_row("…", *([f"{len(hidden):,} more"] if roomy else []), *blanks)
+            continue
+        cells: list[RenderableType] = [_name(layer), *([Text(layer.what, style="dim")] if roomy else [])]
+        for predicted, measured in (
+            (layer.predicted_forward, layer.measured_forward),
+            (layer.predicted_backward, layer.measured_backward),
+        ):
+            expected = Text("–" if predicted is None else _size(predicted), style="dim")
+            cells += [expected, _size(measured), drawing.log_bar(measured, decades, width=width, limit=STEADY)]
+        sheet.add_row(*cells)
+    return sheet
+
+
+def _name(layer: LayerVariance) -> Text:
+    block, dot, last = layer.name.rpartition(".")
+    return Text.assemble((f"{block}{dot}", "dim"), last)
+
+
+def _decades(found: Variance) -> float:
+    """What the bars reach: the largest distance from 1 among the measured sizes, and at least one decade."""
+    sizes = [size for layer in found.layers for size in (layer.measured_forward, layer.measured_backward)]
+    return max([1.0, *(abs(math.log10(size)) for size in sizes if 0 < size < math.inf)])
+
+
+def _size(value: float) -> str:
+    if value != 0 and math.isfinite(value) and not 1e-3 <= abs(value) < 1e4:
+        return f"{value:.1e}"
+    return f"{value:,.0f}" if 1000 <= value < 1e4 else f"{value:.3g}"
+
+
+def _verdict(found: Variance) -> Text:
+    steady = found.verdict.startswith("activations stay steady, gradients stay steady")
+    return Text(found.verdict, style="green" if steady else "yellow", overflow="fold")

@@ -1,0 +1,123 @@
+"""`mlp show`: a network as a tree in the terminal, and as a picture."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from ..cost.quantity import flops
+from ..layers import Inputs
+from ..outline import Outline, Part, outline
+from . import arch as networks
+from .drawing import share_bar
+from .output import console, printable
+from .output import show as print_parts
+
+MOST_LINES = 80
+
+EPILOG = """Examples:
+
+mlp show 784-256-128-10
+
+mlp show "20-384:none-\\[layernorm-1536:gelu:dropout(0.1)-384]*6-10" --out network.svg"""
+
+
+def show(
+    arch: Annotated[str, typer.Argument(metavar="ARCH", help=networks.HELP, show_default=False)],
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw it: .svg, .png or .pdf.", show_default=False)
+    ] = None,
+    activation: Annotated[str, typer.Option(metavar="NAME", help="The one implied between plain widths.")] = "relu",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """A network as a tree: layers, shapes, parameters, and each one's share of a training step's FLOPs.
+
+    Equal layers in a row are one line with ×n; its numbers are those of all of them together.
+    """
+    spec = networks.read_network(arch, activation)
+    whole = outline(spec)
+    if out is not None:
+        from ..picture import draw
+
+        draw(spec, out)
+    if as_json:
+        print(json.dumps(whole.to_dict(), indent=2, ensure_ascii=False))
+        return
+    page = console()
+    print_parts(page, heading(whole), "", tree(whole, page.width))
+    if out is not None:
+        print_parts(page, Text(f"drawn: {printable(str(out))}", style="dim"))
+
+
+def heading(whole: Outline) -> Text:
+    name = str(whole.spec)
+    name = name if len(name) <= 400 else f"{name[:200]} … {name[-190:]}"
+    about = f"{_counted(whole.cost.parameters)} · {flops(whole.cost.step)} a training step of {whole.cost.batch} rows"
+    return Text.assemble((name, "bold"), "\n", (about, "dim"), overflow="fold")
+
+
+def tree(whole: Outline, width: int = 80) -> RenderableType:
+    length = 16 if width >= 90 else 8
+    table = Table(box=None, header_style="dim", padding=(0, 2, 0, 0), pad_edge=False)
+    table.add_column("layer", no_wrap=True)
+    table.add_column("", overflow="fold")
+    table.add_column("shape", no_wrap=True)
+    table.add_column("parameters", justify="right", no_wrap=True)
+    table.add_column("share of the step", no_wrap=True)
+    table.add_row(Text("inputs", style="dim"), "", _inputs(whole.spec.inputs), "", "")
+    lines = list(_lines(whole.parts, ""))
+    half = MOST_LINES // 2
+    hidden = lines[half:-half] if len(lines) > MOST_LINES else []
+    for i, (prefix, part) in enumerate(lines):
+        if half <= i < half + len(hidden):
+            if i == half:
+                table.add_row("…", Text(f"{len(hidden):,} more lines", style="dim"), "", "", "")
+            continue
+        times = f" ×{part.times}" if part.times > 1 else ""
+        table.add_row(
+            Text.assemble((prefix, "dim"), "repeat" if part.kind == "group" else part.heading, (times, "bold yellow")),
+            _chosen(part),
+            f"(B, {part.d_out})",
+            Text(f"{part.parameters:,}", style="" if part.parameters else "dim"),
+            share_bar(whole.share(part), width=length),
+        )
+    loss = whole.cost.loss
+    share = loss.forward / whole.cost.step
+    table.add_row(Text("loss", style="dim"), Text(loss.name, style="dim"), "", "", share_bar(share, width=length))
+    return table
+
+
+def _lines(parts: Sequence[Part], prefix: str) -> Iterator[tuple[str, Part]]:
+    """Each part with the branches that lead to it; at the top there are none."""
+    for part in parts:
+        yield prefix, part
+        stem = prefix.replace("├─ ", "│  ").replace("└─ ", "   ")
+        for i, inner in enumerate(part.parts):
+            branch = "└─ " if i == len(part.parts) - 1 else "├─ "
+            yield from _lines([inner], stem + branch)
+
+
+def _chosen(part: Part) -> Text:
+    """Options and activation; for several of one kind, what each of them has."""
+    words = [Text(part.detail)] if part.detail else []
+    words += [Text(part.function, style="cyan")] if part.function and part.kind != "activation" else []
+    if part.times > 1 and part.parameters and part.parameters % part.times == 0:
+        words.append(Text(f"{part.parameters // part.times:,} each", style="dim"))
+    return Text("  ").join(words)
+
+
+def _inputs(inputs: Inputs) -> str:
+    numbers = f"(B, {inputs.numeric})" if inputs.numeric else ""
+    codes = f"(B, {len(inputs.categories)}) codes" if inputs.categories else ""
+    return " + ".join(word for word in (numbers, codes) if word)
+
+
+def _counted(parameters: int) -> str:
+    return f"{parameters:,} parameter{'s' * (parameters != 1)}"

@@ -1,0 +1,208 @@
+"""Initialisation: the figures, the laws, the same numbers everywhere, and the variance they predict."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from cases import ALL, Case
+
+import multilayer as ml
+from multilayer.activations import catalogue, facts, get
+from multilayer.errors import OptionError, SpecError
+from multilayer.init import SCHEMES, Fan, initialise, scheme, weight_variances
+from multilayer.spec import Spec
+
+by_name = pytest.mark.parametrize("case", ALL, ids=lambda case: case.name)
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "std"),
+    [
+        ("he", "linear1", 0.0505),
+        ("he", "linear2", 0.0884),
+        ("he", "linear3", 0.125),
+        ("xavier", "linear1", 0.0438),
+        ("xavier_uniform", "linear1", 0.0438),
+        ("lecun", "linear1", 1 / 28),
+        ("torch", "linear1", 1 / math.sqrt(3 * 784)),
+        ("he(fan_out)", "linear1", math.sqrt(2 / 256)),
+        ("width", "linear1", 1 / 16),
+        ("normal(0.25)", "linear1", 0.5),
+        ("uniform(0.25)", "linear1", 0.5),
+    ],
+)
+def test_standard_deviations(text: str, name: str, std: float) -> None:
+    """Predicted to the figures given, and drawn to within five standard errors of a sample's deviation."""
+    spec = ml.mlp(784, [256, 128], 10)
+    predicted = math.sqrt(weight_variances(spec, text)[f"{name}.weight"])
+    assert predicted == pytest.approx(std, abs=1e-4)
+    weight = initialise(spec, text, seed=0)[f"{name}.weight"]
+    assert weight.std() == pytest.approx(std, rel=5 / math.sqrt(2 * weight.size))
+
+
+def test_he_and_torch_at_512() -> None:
+    spec = ml.linear(512, 512)
+    assert math.sqrt(weight_variances(spec, "he")["linear1.weight"]) == pytest.approx(0.0625, abs=1e-4)
+    assert math.sqrt(weight_variances(spec, "torch")["linear1.weight"]) == pytest.approx(0.0255, abs=1e-4)
+
+
+def test_xavier_uniform_bound() -> None:
+    weight = initialise(ml.linear(30, 20), "xavier_uniform")["linear1.weight"]
+    bound = math.sqrt(6 / 50)
+    assert np.abs(weight).max() < bound
+    assert np.abs(weight).max() > 0.98 * bound
+
+
+def test_torch_scheme_draws_biases_and_the_others_do_not() -> None:
+    spec = ml.mlp(16, [64], 1)
+    assert np.abs(initialise(spec, "torch")["linear1.bias"]).max() == pytest.approx(0.25, rel=0.1)
+    assert not initialise(spec, "he")["linear1.bias"].any()
+
+
+def test_orthogonal() -> None:
+    for text in ("8-8", "8-5", "5-8"):
+        weight = initialise(Spec.parse(text), "orthogonal", seed=4)["linear1.weight"]
+        small = weight @ weight.T if weight.shape[0] <= weight.shape[1] else weight.T @ weight
+        np.testing.assert_allclose(small, np.eye(len(small)), atol=1e-14)
+
+
+def test_auto_takes_the_gain_of_the_activation_that_follows() -> None:
+    for name in catalogue:
+        gain = facts.gain(get(name)) or 1.0
+        spec = Spec.parse(f"50-40:{name}-1")
+        assert weight_variances(spec, "auto")["linear1.weight"] == pytest.approx(gain**2 / 50)
+    behind_norm = Spec.parse("50-40:layernorm:relu-1")
+    assert weight_variances(behind_norm)["linear1.weight"] == pytest.approx(2 / 50)
+
+
+def test_a_fixed_scale_is_divided_out() -> None:
+    spec = Spec.parse("400-linear(300, scale=tangent):relu-1")
+    weight = initialise(spec, "he")["linear1.weight"]
+    assert weight.std() == pytest.approx(math.sqrt(2), rel=0.02)
+
+
+def test_depth_divides_by_the_number_of_layers() -> None:
+    spec = ml.mlp(10, [10] * 3, 10, activation="none")
+    assert weight_variances(spec, "depth")["linear1.weight"] == pytest.approx(1 / 10 / 4)
+
+
+@by_name
+def test_every_tensor_has_its_first_value(case: Case) -> None:
+    spec = case.spec
+    for text in ("auto", "zeros", "torch", "orthogonal"):
+        values = initialise(spec, text, seed=1)
+        assert set(values) == set(spec.parameters) | set(spec.buffers)
+        for name, parameter in (spec.parameters | spec.buffers).items():
+            assert values[name].shape == parameter.shape
+            assert values[name].dtype == np.float64
+            assert np.isfinite(values[name]).all()
+
+
+def test_known_answers() -> None:
+    """The same seed gives the same float64 on any platform; these were checked against the stream itself."""
+    values = initialise(ml.mlp(3, [2], 1), "normal(1)", seed=7)
+    from multilayer import random
+
+    np.testing.assert_array_equal(
+        values["linear1.weight"], random.normal(7, random.Purpose.INIT, rows=2, units=3, part=0)
+    )
+    np.testing.assert_array_equal(
+        values["linear2.weight"], random.normal(7, random.Purpose.INIT, rows=1, units=2, part=2)
+    )
+    assert [value.hex() for value in values["linear1.weight"][0]] == KNOWN
+
+
+KNOWN = ["-0x1.5803a5591b7f1p-1", "-0x1.b132442c4ac96p-1", "-0x1.68a6a7d3b651cp-4"]
+
+
+def test_seeds_differ_and_repeat() -> None:
+    spec = ml.mlp(5, [4], 3)
+    a, b, c = (initialise(spec, seed=seed)["linear1.weight"] for seed in (0, 0, 1))
+    np.testing.assert_array_equal(a, b)
+    assert not np.array_equal(a, c)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("hee", "unknown initialisation scheme 'hee': did you mean 'he'"),
+        ("normal", r"valid: .*normal\(…\)"),
+        ("normal(x)", r"normal needs a non-negative number, got normal\(x\)"),
+        ("normal(-1)", "normal needs a non-negative number"),
+        ("constant(inf)", "constant needs a finite number"),
+        ("he(3)", "unknown initialisation scheme"),
+    ],
+)
+def test_bad_schemes(text: str, message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        scheme(text)
+
+
+def test_other_names_are_understood() -> None:
+    fan = Fan(n_in=8, n_out=4, gain=1.0, depth=1)
+    for other, name in (("kaiming", "he"), ("he_normal", "he"), ("glorot_uniform", "xavier_uniform"), ("he(fan_in)", "he")):
+        assert scheme(other).variance(fan) == scheme(name).variance(fan)
+    assert len(SCHEMES) > 10
+
+
+# Variance through depth
+
+
+def test_width_64_variance_one_explodes_and_a_hundredth_vanishes() -> None:
+    spec = ml.mlp(64, [64] * 20, 64)
+    assert "activations explode" in ml.variance(spec, "normal(1)").verdict
+    assert "activations vanish" in ml.variance(spec, "normal(0.01)").verdict
+    steady = ml.variance(spec, "he")
+    assert steady.verdict.startswith("activations stay steady, gradients stay steady")
+
+
+def test_what_a_hundredth_does_depends_on_the_width() -> None:
+    wide = ml.mlp(512, [512] * 12, 512)
+    assert "explode" in ml.variance(wide, "normal(0.01)", rows=64).verdict
+
+
+def test_relu_halves_the_mean_square() -> None:
+    layers = ml.variance(ml.mlp(256, [256], 256), "lecun", rows=2000).layers
+    assert layers[0].predicted_forward == pytest.approx(1.0)
+    assert layers[1].predicted_forward == pytest.approx(0.5, rel=1e-6)
+    assert layers[1].measured_forward == pytest.approx(0.5, rel=0.1)
+
+
+@pytest.mark.parametrize("activation", ["relu", "tanh", "gelu", "silu", "selu", "sigmoid", "leaky_relu", "mish", "softplus"])
+@pytest.mark.parametrize("init", ["auto", "xavier", "normal(0.01)"])
+def test_theory_agrees_with_measurement(activation: str, init: str) -> None:
+    """Width 400: the prediction treats units as independent, so it errs by about 1/√width a layer."""
+    spec = ml.mlp(400, [400] * 3, 400, activation=activation)
+    for layer in ml.variance(spec, init, rows=256, seed=2).layers:
+        assert layer.predicted_forward == pytest.approx(layer.measured_forward, rel=0.25), layer.name
+        assert layer.predicted_backward == pytest.approx(layer.measured_backward, rel=0.25), layer.name
+
+
+def test_theory_for_norms_residuals_gates_and_dropout() -> None:
+    spec = Spec.parse("300-300:none-[layernorm-300:relu:dropout(0.2)-300]*2-swiglu(300)-300")
+    for layer in ml.variance(spec, "auto", rows=256).layers:
+        assert layer.predicted_forward == pytest.approx(layer.measured_forward, rel=0.3), layer.name
+        assert layer.predicted_backward == pytest.approx(layer.measured_backward, rel=0.3), layer.name
+
+
+def test_sigmoid_gradients_vanish_with_depth() -> None:
+    layers = ml.variance(ml.mlp(64, [64] * 10, 64, activation="sigmoid"), "xavier", rows=64).layers
+    assert layers[0].measured_backward < 1e-9
+    assert layers[0].predicted_backward < 1e-9
+
+
+def test_where_no_rule_is_known_the_prediction_says_so() -> None:
+    layers = ml.variance("8-maxout(8)-8:layernorm-8").layers
+    by_name = {layer.name: layer for layer in layers}
+    assert by_name["maxout1"].predicted_forward is None
+    assert by_name["layernorm1"].predicted_forward == 1.0
+    assert ml.variance("8-8-8", "constant(0.1)").layers[0].predicted_forward is None
+
+
+def test_variance_refuses_categories() -> None:
+    with pytest.raises(SpecError, match="needs plain numeric inputs, got categories"):
+        ml.variance("3+cat(2)-4-1")
+    with pytest.raises(OptionError, match="rows must be at least 2, got 1"):
+        ml.variance("3-1", rows=1)
