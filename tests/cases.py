@@ -1,7 +1,7 @@
 """The table of every kind of layer and every activation that all checks run over.
 
-A kind has four twins: its description (with its numpy reference), its torch module, its kernel in the fused engine and its
-maths in the page. A row says which exist; a twin that does not is an explicit `no` with the reason.
+A kind has four twins: its description (with its numpy reference), its torch module, its kernel in the fused engine and
+its maths in the page. A row says which exist; a twin that does not is an explicit `no` with the reason.
 """
 
 from __future__ import annotations
@@ -90,7 +90,9 @@ LAYERS: dict[str, tuple[Case, ...]] = {
         Case(name="columns plain", text="5-columns-4:tanh-3"),
         Case(name="columns one-hot", text="3+cat(2, 3, 1)-columns-4:tanh-3"),
         Case(name="columns embedding", text="3+cat(4, 9, 2)-columns(d_category=3)-4:tanh-3"),
-        Case(name="columns of categories alone", text="cat(2, 12)-columns(categories=embedding, d_category=2)-4:tanh-3"),
+        Case(
+            name="columns of categories alone", text="cat(2, 12)-columns(categories=embedding, d_category=2)-4:tanh-3"
+        ),
         Case(name="columns of one-hots alone", text="cat(5, 12)-columns(categories=one_hot)-4:tanh-3"),
         Case(name="columns plr", text="3-columns(plr, d_numeric=4, n=5, sigma=0.3)-4:tanh-3", kinks=True),
         Case(name="columns plr one feature", text="1-columns(plr, d_numeric=2, n=3, sigma=0.3)-3", kinks=True),
@@ -107,7 +109,9 @@ def _activation(name: str) -> tuple[Case, ...]:
     before = "softplus" if name == "sqrt" else "none"
     kinks = bool(fn.kinks)
     found = [Case(name=name, text=f"5-4:{before}:{name}-3", kinks=kinks)]
-    found.append(Case(name=f"{name} at the end", text=f"5-4:tanh-3:{'softplus:' if name == 'sqrt' else ''}{name}", kinks=kinks))
+    found.append(
+        Case(name=f"{name} at the end", text=f"5-4:tanh-3:{'softplus:' if name == 'sqrt' else ''}{name}", kinks=kinks)
+    )
     if fn.elementwise and name != "sqrt":
         found.append(Case(name=f"{name} blended", text=f"5-4:blend({name})-3", kinks=kinks))
         found.append(Case(name=f"{name} first", text=f"4-{name}-4:tanh-3", kinks=kinks))
@@ -128,7 +132,10 @@ MIXTURES: tuple[Case, ...] = (
     Case(name="width one", text="1-1:tanh-1:tanh-1"),
     Case(name="residual network", text="20-16:none-[layernorm-64:gelu:dropout(0.1)-16]*3-10"),
     Case(name="constants", text="5-4:leaky_relu(0.3)-4:elu(0.5)-4:sigmoid(2)-4:combination(relu+tanh, per=unit)-2"),
-    Case(name="recipe", text="14+cat(3, 12, 2)-columns(pbld)-scale-(linear(16, scale=tangent):blend(selu):dropout(0.15))*3-2"),
+    Case(
+        name="recipe",
+        text="14+cat(3, 12, 2)-columns(pbld)-scale-(linear(16, scale=tangent):blend(selu):dropout(0.15))*3-2",
+    ),
 )
 
 ALL: tuple[Case, ...] = (*(case for cases in (*LAYERS.values(), *ACTIVATIONS.values()) for case in cases), *MIXTURES)

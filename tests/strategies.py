@@ -57,7 +57,9 @@ mixing: st.SearchStrategy[Layer] = st.one_of(
     st.builds(Linear, widths, bias=st.booleans(), scale=st.sampled_from([None, None, "tangent", 0.5])),
     st.builds(GLU, widths, st.sampled_from(list(GATES)), bias=st.booleans()),
     st.builds(Maxout, widths, st.integers(1, 4), bias=st.booleans()),
-    st.builds(KAN, widths, basis=st.sampled_from(["spline", "rbf"]), grid=st.integers(2, 5), bound=st.sampled_from([1.0, 2.5])),
+    st.builds(
+        KAN, widths, basis=st.sampled_from(["spline", "rbf"]), grid=st.integers(2, 5), bound=st.sampled_from([1.0, 2.5])
+    ),
 )
 
 

@@ -27,9 +27,26 @@ from multilayer.events import (
 )
 
 ONE_OF_EACH: list[Event] = [
-    Start(step=0, network="4-1", parameters=5, rows=10, engine="numpy", seed=0, config={"batch": 2}, versions={"numpy": "2"}),
+    Start(
+        step=0,
+        network="4-1",
+        parameters=5,
+        rows=10,
+        engine="numpy",
+        seed=0,
+        config={"batch": 2},
+        versions={"numpy": "2"},
+    ),
     Progress(step=5, epoch=0, loss=0.5, gradient_norm=math.inf, rate=1e-3),
-    EpochEnd(step=5, epoch=0, loss=0.5, seconds=1.5, rows_per_second=7.0, validation_loss=math.nan, metrics={"r2": 0.5, "bad": -math.inf}),
+    EpochEnd(
+        step=5,
+        epoch=0,
+        loss=0.5,
+        seconds=1.5,
+        rows_per_second=7.0,
+        validation_loss=math.nan,
+        metrics={"r2": 0.5, "bad": -math.inf},
+    ),
     Checkpoint(step=5, kind="best", path="checkpoints/5.safetensors", sha256="00"),
     Spike(step=6, loss=9.0, limit=2.0, gradient_norm=50.0, layer="linear1", rows=[3, 4]),
     RolledBack(step=6, to_step=5, rate_factor=0.1, reason="spike"),

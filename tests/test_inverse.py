@@ -120,7 +120,7 @@ def test_deepest_fits_and_one_deeper_does_not(text: str, limit: str) -> None:
 def test_deepest_repeats_the_last_hidden_layer_or_block() -> None:
     found = deepest(Spec.parse("4-8-6:tanh-2"), parameters=200)
     assert found is not None
-    assert (str(found.spec), found.copies, found.repeated) == ("4-8-6:tanh-6:tanh-6:tanh-2", 3, "linear2")
+    assert (found.spec, found.copies, found.repeated) == (Spec.parse("4-8-6:tanh-6:tanh-6:tanh-2"), 3, "linear2")
     block = deepest(Spec.parse("4-8-[8]-2"), parameters=500)
     assert block is not None
     assert (block.spec, block.repeated) == (Spec.parse("4-8-[8]*6-2"), "residual1")

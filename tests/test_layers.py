@@ -9,11 +9,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from cases import ACTIVATIONS, ALL, LAYERS, Case, kinds_of, no, rows_for
 from hypothesis import HealthCheck, given, settings
-from strategies import has_batch_norm, specs
 
 import multilayer as ml
+from cases import ACTIVATIONS, ALL, LAYERS, Case, kinds_of, no, rows_for
 from multilayer import activations
 from multilayer.errors import BatchError, SpecError
 from multilayer.init import initialise
@@ -22,6 +21,7 @@ from multilayer.layers.base import backward_through, forward_through
 from multilayer.model import Model, fill
 from multilayer.modules import TWINS, Dropout
 from multilayer.spec import Spec
+from strategies import has_batch_norm, specs
 
 TOLERANCE = 1e-11
 by_name = pytest.mark.parametrize("case", ALL, ids=lambda case: case.name)

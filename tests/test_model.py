@@ -8,11 +8,11 @@ import warnings
 import numpy as np
 import pytest
 import torch
-from cases import ALL, LAYERS, MIXTURES, Case, rows_for
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import multilayer as ml
+from cases import ALL, LAYERS, MIXTURES, Case, rows_for
 from multilayer.errors import SpecError
 from multilayer.init import initialise
 from multilayer.model import Model
@@ -25,9 +25,7 @@ def test_state_dict_has_the_names_of_the_spec(case: Case) -> None:
     spec = case.spec
     model = ml.build(spec, seed=1)
     assert set(model.state_dict()) == set(spec.parameters) | set(spec.buffers)
-    assert [name for name, _ in model.named_parameters()] == sorted(
-        spec.parameters, key=list(model.state_dict()).index
-    )
+    assert [name for name, _ in model.named_parameters()] == sorted(spec.parameters, key=list(model.state_dict()).index)
     for name, p in model.named_parameters():
         assert tuple(p.shape) == spec.parameters[name].shape
     assert sum(p.numel() for p in model.parameters()) == spec.n_parameters
@@ -46,7 +44,11 @@ def test_same_seed_same_numbers_as_numpy() -> None:
 
 def test_the_repr_tells_the_network() -> None:
     text = repr(ml.build("4-3:tanh:dropout(0.1)-1"))
-    for part in ("4-3:tanh:dropout(0.1)-1  # 19 parameters", "(linear1): linear(weight (3, 4), bias (3,))", "dropout(0.1)"):
+    for part in (
+        "4-3:tanh:dropout(0.1)-1  # 19 parameters",
+        "(linear1): linear(weight (3, 4), bias (3,))",
+        "dropout(0.1)",
+    ):
         assert part in text
 
 
@@ -120,10 +122,16 @@ def test_compiles_in_one_graph(text: str) -> None:
 
 SEQUENCES = [
     nn.Sequential(nn.Linear(5, 4), nn.ReLU(), nn.Linear(4, 3)),
-    nn.Sequential(nn.Linear(5, 4, bias=False), nn.BatchNorm1d(4), nn.GELU(), nn.Dropout(0.2), nn.Linear(4, 1), nn.Sigmoid()),
-    nn.Sequential(nn.LayerNorm(5), nn.Linear(5, 4), nn.LeakyReLU(0.2), nn.RMSNorm(4), nn.Linear(4, 3), nn.Softmax(dim=-1)),
+    nn.Sequential(
+        nn.Linear(5, 4, bias=False), nn.BatchNorm1d(4), nn.GELU(), nn.Dropout(0.2), nn.Linear(4, 1), nn.Sigmoid()
+    ),
+    nn.Sequential(
+        nn.LayerNorm(5), nn.Linear(5, 4), nn.LeakyReLU(0.2), nn.RMSNorm(4), nn.Linear(4, 3), nn.Softmax(dim=-1)
+    ),
     nn.Sequential(nn.Linear(5, 6), nn.GroupNorm(2, 6), nn.GELU(approximate="tanh"), nn.PReLU(), nn.Linear(6, 2)),
-    nn.Sequential(nn.Linear(5, 6), nn.PReLU(6), nn.Sequential(nn.ELU(0.5), nn.SELU()), nn.Softplus(), nn.SiLU(), nn.Mish()),
+    nn.Sequential(
+        nn.Linear(5, 6), nn.PReLU(6), nn.Sequential(nn.ELU(0.5), nn.SELU()), nn.Softplus(), nn.SiLU(), nn.Mish()
+    ),
     nn.Sequential(nn.Linear(5, 6), nn.Tanh(), nn.Hardtanh(), nn.Identity(), nn.Linear(6, 1)),
     nn.Sequential(nn.Tanh(), nn.Linear(5, 1)),
     nn.Linear(5, 2),
@@ -151,7 +159,12 @@ def test_to_torch_multiplies_the_fixed_scale_in() -> None:
 
 @pytest.mark.parametrize(
     ("text", "name"),
-    [("5-kan(3)-1", r"kan1 \(kan\)"), ("5-4:apl-1", r"apl1 \(apl\)"), ("5-4:blend(relu)-1", r"relu1 \(relu\)"), ("5-[5]-1", "residual1")],
+    [
+        ("5-kan(3)-1", r"kan1 \(kan\)"),
+        ("5-4:apl-1", r"apl1 \(apl\)"),
+        ("5-4:blend(relu)-1", r"relu1 \(relu\)"),
+        ("5-[5]-1", "residual1"),
+    ],
 )
 def test_to_torch_refuses_what_torch_has_not(text: str, name: str) -> None:
     with pytest.raises(SpecError, match=f"no module of its own for {name}.*: use the model itself"):

@@ -114,7 +114,7 @@ def test_collapse_reads_scales_residuals_and_a_model() -> None:
 
 def test_an_activation_does_not_collapse() -> None:
     spec = ml.mlp(4, [5], 3)
-    with pytest.raises(SpecError, match="only layers without an activation collapse .* got relu1"):
+    with pytest.raises(SpecError, match=r"only layers without an activation collapse .* got relu1"):
         ml.collapse(spec, initialise(spec))
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 
 import pytest
-from cases import ALL, Case
 from hypothesis import HealthCheck, given, settings
-from strategies import specs
 
 import multilayer as ml
+from cases import ALL, Case
 from multilayer.errors import SpecError
 from multilayer.layers import Activation, Columns, Dropout, Inputs, LayerNorm, Linear, Residual
 from multilayer.spec import MAX_JSON, Spec
+from strategies import specs
 
 by_name = pytest.mark.parametrize("case", ALL, ids=lambda case: case.name)
 
@@ -53,11 +53,20 @@ def test_random_networks_round_trip(spec: Spec) -> None:
         ("3+cat(2, 5)-4-1", ml.mlp(Inputs(3, (2, 5)), [4], 1)),
         ("cat(2)-1", Spec(Inputs(0, (2,)), [Columns(), Linear(1)])),
         ("3-leaky-1", Spec(3, [Activation("leaky_relu"), Linear(1)])),
-        ("3-4:blend(leaky_relu(0.2))-1", Spec(3, [Linear(4), Activation("leaky_relu", {"alpha": 0.2}, blend=True), Linear(1)])),
+        (
+            "3-4:blend(leaky_relu(0.2))-1",
+            Spec(3, [Linear(4), Activation("leaky_relu", {"alpha": 0.2}, blend=True), Linear(1)]),
+        ),
         ("3-4:sigmoid(a=2)-1", Spec(3, [Linear(4), Activation("sigmoid", {"a": 2.0}), Linear(1)])),
-        ("3-4:combination(relu, tanh)-1", Spec(3, [Linear(4), Activation("combination", {"parts": "relu+tanh"}), Linear(1)])),
+        (
+            "3-4:combination(relu, tanh)-1",
+            Spec(3, [Linear(4), Activation("combination", {"parts": "relu+tanh"}), Linear(1)]),
+        ),
         ("3-linear(4, bias=no, scale=-1e-3):none-1", Spec(3, [Linear(4, bias=False, scale=-1e-3), Linear(1)])),
-        ("3-columns(piecewise, categories=one_hot)-1", Spec(3, [Columns("piecewise", categories="one-hot"), Linear(1)])),
+        (
+            "3-columns(piecewise, categories=one_hot)-1",
+            Spec(3, [Columns("piecewise", categories="one-hot"), Linear(1)]),
+        ),
     ],
 )
 def test_text_means(text: str, spec: Spec) -> None:
@@ -161,17 +170,29 @@ def changed(**changes: object) -> str:
         (changed(layers={}), "layers must be a list, got {}"),
         (changed(layers=[]), "at least one layer"),
         (changed(layers=[3]), r"layers\[0\] must be an object, got 3"),
-        (changed(layers=[{"kind": "liner"}]), r"layers\[0\].kind: unknown kind of layer 'liner': did you mean 'linear'"),
+        (
+            changed(layers=[{"kind": "liner"}]),
+            r"layers\[0\].kind: unknown kind of layer 'liner': did you mean 'linear'",
+        ),
         (changed(layers=[{"kind": "linear"}]), r"layers\[0\] needs the key 'd_out', got kind"),
         (changed(layers=[{"kind": "linear", "d_out": "8"}]), r"layers\[0\]: d_out must be a whole number, got '8'"),
         (changed(layers=[{"kind": "linear", "d_out": 8, "bias": 1}]), "bias must be true or false, got 1"),
         (changed(layers=[{"kind": "linear", "d_out": -8}]), "width must be a whole number of at least 1, got -8"),
         (changed(layers=[{"kind": "linear", "d_out": 8, "biass": True}]), "unknown key 'biass': did you mean 'bias'"),
-        (changed(layers=[{"kind": "residual", "layers": [{"kind": "dropout", "p": 7}]}]), r"layers\[0\].layers\[0\]: dropout"),
+        (
+            changed(layers=[{"kind": "residual", "layers": [{"kind": "dropout", "p": 7}]}]),
+            r"layers\[0\].layers\[0\]: dropout",
+        ),
         (changed(inputs={"numeric": "4"}), "inputs must be a whole number of at least 1, got '4'"),
-        (changed(inputs={"numeric": 4, "categories": [2.5]}), "categories must be a whole number of at least 1, got 2.5"),
+        (
+            changed(inputs={"numeric": 4, "categories": [2.5]}),
+            "categories must be a whole number of at least 1, got 2.5",
+        ),
         (changed(inputs={"numeric": 4, "category": []}), "unknown key 'category': did you mean 'categories'"),
-        (changed(inputs={"numeric": 4, "categories": [3]}), "inputs with categories need a columns layer first, got linear"),
+        (
+            changed(inputs={"numeric": 4, "categories": [3]}),
+            "inputs with categories need a columns layer first, got linear",
+        ),
     ],
 )
 def test_bad_json_names_the_key(text: str, message: str) -> None:

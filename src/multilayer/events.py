@@ -1,9 +1,9 @@
 """The events of a run: what happened, in order, as plain data.
 
 An event is a frozen dataclass here and one JSON object a line in `events.jsonl`: its fields, and `event` with its name.
-The log is the truth that every tracker, plot and page replays, so its form is fixed: names are a closed set, numbers that
-are not finite are written as the strings "nan", "inf" and "-inf", and two logs of the same run are equal but for the
-clock fields. Nothing in an event depends on how the loop cuts its work into chunks.
+The log is the truth that every tracker, plot and page replays, so its form is fixed: names are a closed set, numbers
+that are not finite are written as the strings "nan", "inf" and "-inf", and two logs of the same run are equal but for
+the clock fields. Nothing in an event depends on how the loop cuts its work into chunks.
 
 A run that was killed goes on from a checkpoint: its `resume` event supersedes every earlier event of a later step.
 """
@@ -137,8 +137,7 @@ class End(Event):
 
 
 EVENTS: dict[str, type[Event]] = {
-    cls.event: cls
-    for cls in (Start, Progress, EpochEnd, Checkpoint, Spike, RolledBack, NonFinite, Notice, Resume, End)
+    cls.event: cls for cls in (Start, Progress, EpochEnd, Checkpoint, Spike, RolledBack, NonFinite, Notice, Resume, End)
 }
 
 

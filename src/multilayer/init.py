@@ -24,7 +24,6 @@ factorisation whose last digits depend on the linear-algebra library; it is the 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal
@@ -34,7 +33,7 @@ import numpy as np
 from . import random
 from .activations.facts import gain as gain_of
 from .activations.function import Function
-from .errors import OptionError, unknown_name
+from .choices import choose, require
 from .layers import Activation, Draw, Linear, Parameter, Residual
 from .layers.base import Array
 from .random import Purpose
@@ -59,6 +58,8 @@ class Scheme:
     law: Literal["normal", "uniform", "orthogonal", "constant"]
     variance: Callable[[Fan], float]
     constant: float = 0.0
+    fixed: bool = False
+    """Whether the variance is the same whatever the width."""
     biases: bool = False
     """Whether biases are drawn as well, from U(±1/√n_in)."""
 
@@ -102,7 +103,23 @@ _PLAIN: dict[str, Scheme] = {
         Scheme(text="torch", law="uniform", variance=lambda fan: 1 / (3 * fan.n_in), biases=True),
     )
 }
-_WITH_NUMBER = ("constant", "normal", "uniform")
+
+
+def _constant(value: float) -> Scheme:
+    return Scheme(text=f"constant({value:g})", law="constant", variance=lambda fan: value**2, constant=value)
+
+
+def _normal(variance: float) -> Scheme:
+    require("variance", variance, variance >= 0, "at least 0")
+    return Scheme(text=f"normal({variance:g})", law="normal", variance=lambda fan: variance, fixed=True)
+
+
+def _uniform(variance: float) -> Scheme:
+    require("variance", variance, variance >= 0, "at least 0")
+    return Scheme(text=f"uniform({variance:g})", law="uniform", variance=lambda fan: variance, fixed=True)
+
+
+_WITH_NUMBER: dict[str, Callable[..., Scheme]] = {"constant": _constant, "normal": _normal, "uniform": _uniform}
 _ALIASES = {"kaiming": "he", "glorot": "xavier", "kaiming_uniform": "he_uniform", "glorot_uniform": "xavier_uniform"}
 
 SCHEMES: tuple[str, ...] = (*_PLAIN, *(f"{name}(…)" for name in _WITH_NUMBER))
@@ -119,20 +136,7 @@ def scheme(text: str) -> Scheme:
     name = _ALIASES.get(name, name)
     if name.endswith("(fan_in)"):
         name = name.removesuffix("(fan_in)")
-    if name in _PLAIN:
-        return _PLAIN[name]
-    match = re.fullmatch(r"(\w+)\(([^()]*)\)", name)
-    if match is None or match[1] not in _WITH_NUMBER:
-        raise OptionError(unknown_name("initialisation scheme", text, SCHEMES))
-    try:
-        number = float(match[2])
-    except ValueError:
-        number = math.nan
-    if not math.isfinite(number) or (match[1] != "constant" and number < 0):
-        raise OptionError(f"{match[1]} needs a {'finite' if match[1] == 'constant' else 'non-negative'} number, got {text}")
-    if match[1] == "constant":
-        return Scheme(text=name, law="constant", variance=lambda fan: number**2, constant=number)
-    return Scheme(text=name, law="normal" if match[1] == "normal" else "uniform", variance=lambda fan: number)
+    return _PLAIN[name] if name in _PLAIN else choose("initialisation scheme", name, _WITH_NUMBER, also=tuple(_PLAIN))
 
 
 def initialise(spec: Spec, init: str | Scheme = "auto", *, seed: int = 0) -> dict[str, Array]:

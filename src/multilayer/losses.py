@@ -1,27 +1,29 @@
 """The losses: what each measures, its gradient and its cost.
 
-A network gives raw outputs z (B, C); the link that turns them into a prediction belongs to the loss. `rows(z, y)` is the
-loss of each row (B,), `slope(z, y)` its derivative by z (B, C). The loss of a batch is the mean over rows, so that
+A network gives raw outputs z (B, C); the link that turns them into a prediction belongs to the loss. `rows(z, y)` is
+the loss of each row (B,), `slope(z, y)` its derivative by z (B, C). The loss of a batch is the mean over rows, so that
 δ = slope/B already holds the only division by B.
 
     name                   loss of a row                                  link       slope
-    cross_entropy          −Σ_c y_c log softmax(z)_c                      softmax    softmax(z) − y
-    binary_cross_entropy   mean_c softplus(z) − y z                       sigmoid    (σ(z) − y)/C
+    cross_entropy          −Σ_c t_c log softmax(z)_c                      softmax    softmax(z) − t
+    binary_cross_entropy   mean_c softplus(z) − t z                       sigmoid    (σ(z) − t)/C
     mse                    mean_c (z − y)²                                           2(z − y)/C
     mae                    mean_c |z − y|                                            sign(z − y)/C
-    huber                  mean_c ½e² if |e| ≤ 1 else |e| − ½                        clip(e, ±1)/C
+    huber                  mean_c ½e² if |e| ≤ δ else δ(|e| − ½δ)                    clip(e, ±δ)/C
     quantile               mean_c max(q e, (q − 1) e),  e = y − z                    (1[e < 0] − q)/C
     poisson                mean_c exp(z) − y z                            exp        (exp(z) − y)/C
-    perceptron             mean_c max(0, −t z),  t = ±1                   step       −t 1[t z ≤ 0]/C
+    perceptron             mean_c max(0, −t z),  t = 2y − 1               step       −t 1[t z ≤ 0]/C
 
-Gradient descent on `perceptron` with a batch of one row and rate 1 is the perceptron rule (Rosenblatt 1958). The right
-answer for a target of 0 or 1 is t = 2y − 1.
+Label smoothing ε makes the target t = (1 − ε) y + ε/C, for one of C classes, or (1 − ε) y + ε/2 for yes or no. Several
+quantiles q of one target are several outputs: `quantile(0.1, 0.5, 0.9)`. Gradient descent on `perceptron` with a batch
+of one row and rate 1 is the perceptron rule (Rosenblatt 1958).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -30,19 +32,21 @@ from numpy.typing import NDArray
 from . import activations
 from .activations.function import Array, Kept
 from .activations.special import logistic
-from .errors import OptionError, unknown_name
+from .choices import choose, require
+from .errors import OptionError
 
 Targets = NDArray[Any]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Loss:
-    """One loss. FLOPs are per row and output; `kept` is what PyTorch keeps of it per row of C outputs."""
+    """One loss with its constants bound. FLOPs are per row and output; `kept` is what PyTorch keeps for C outputs."""
 
     name: str
     formula: str
-    link: str | None
-    link_flops: int
+    constants: tuple[tuple[str, Any], ...] = ()
+    link: str | None = None
+    link_flops: int = 0
     rows: Callable[[Array, Targets], Array]
     slope: Callable[[Array, Targets], Array]
     flops: int
@@ -50,6 +54,186 @@ class Loss:
     kept: Callable[[int], Kept]
     classes: bool = False
     """Whether the target is one class number per row."""
+    per_target: int = 1
+    """Outputs for each target."""
+
+    def constant(self, name: str) -> Any:
+        return dict(self.constants)[name]
+
+
+def cross_entropy(label_smoothing: float = 0.0) -> Loss:
+    eps = _smoothing(label_smoothing)
+
+    def targets(z: Array, y: Targets) -> Array:
+        C = z.shape[-1]
+        return (1 - eps) * np.eye(C, dtype=z.dtype)[y] + eps / C
+
+    return Loss(
+        name="cross_entropy",
+        formula="−log softmax(z)[y]",
+        constants=(("label_smoothing", eps),),
+        link="softmax",
+        link_flops=activations.get("softmax").flops,
+        rows=lambda z, y: -(_log_softmax(z) * targets(z, y)).sum(-1),
+        slope=lambda z, y: np.exp(_log_softmax(z)) - targets(z, y),
+        flops=2,
+        flops_backward=2,
+        # Log-probabilities, and nll_loss's count of rows.
+        kept=lambda C: Kept(per_row=C, per_batch=1),
+        classes=True,
+    )
+
+
+def binary_cross_entropy(label_smoothing: float = 0.0) -> Loss:
+    eps = _smoothing(label_smoothing)
+
+    def smooth(y: Targets) -> Array:
+        return (1 - eps) * y + eps / 2
+
+    return Loss(
+        name="binary_cross_entropy",
+        formula="softplus(z) − y·z",
+        constants=(("label_smoothing", eps),),
+        link="sigmoid",
+        link_flops=activations.get("sigmoid").flops,
+        rows=lambda z, y: _mean(np.logaddexp(0, z) - smooth(y) * z),
+        slope=lambda z, y: (logistic(z) - smooth(y)) / z.shape[-1],
+        flops=4,
+        flops_backward=2,
+        kept=lambda C: Kept(input=True, per_row=C if eps else 0),  # and the smoothed targets
+    )
+
+
+def mse() -> Loss:
+    return Loss(
+        name="mse",
+        formula="(z − y)²",
+        rows=lambda z, y: _mean((z - y) ** 2),
+        slope=lambda z, y: 2 * (z - y) / z.shape[-1],
+        flops=3,
+        flops_backward=2,
+        kept=lambda C: Kept(input=True),
+    )
+
+
+def mae() -> Loss:
+    return Loss(
+        name="mae",
+        formula="|z − y|",
+        rows=lambda z, y: _mean(np.abs(z - y)),
+        slope=lambda z, y: np.sign(z - y) / z.shape[-1],
+        flops=3,
+        flops_backward=2,
+        kept=lambda C: Kept(per_row=C),  # z − y, whose sign is the slope
+    )
+
+
+def huber(delta: float = 1.0) -> Loss:
+    require("delta", delta, delta > 0, "positive")
+
+    def rows(z: Array, y: Targets) -> Array:
+        e = np.abs(z - y)
+        return _mean(np.where(e <= delta, 0.5 * e**2, delta * (e - 0.5 * delta)))
+
+    return Loss(
+        name="huber",
+        formula="½e² if |e| ≤ δ else δ·(|e| − ½δ),  e = z − y",
+        constants=(("delta", delta),),
+        rows=rows,
+        slope=lambda z, y: np.clip(z - y, -delta, delta) / z.shape[-1],
+        flops=6,
+        flops_backward=4,
+        kept=lambda C: Kept(input=True),
+    )
+
+
+def quantile(*q: float) -> Loss:
+    """The quantiles q of the target, the median unless told; outputs go quantile by quantile for each target."""
+    levels = q or (0.5,)
+    for level in levels:
+        require("q", level, 0 < level < 1, "above 0 and below 1")
+    if list(levels) != sorted(set(levels)):
+        raise OptionError(f"quantiles must rise, got {', '.join(f'{level:g}' for level in levels)}")
+    Q = len(levels)
+
+    def parts(z: Array, y: Targets) -> tuple[Array, Array]:
+        """e = y − z and the q of each output, (B, C)."""
+        return np.repeat(y, Q, axis=-1) - z, np.tile(np.asarray(levels, dtype=z.dtype), z.shape[-1] // Q)
+
+    def rows(z: Array, y: Targets) -> Array:
+        e, level = parts(z, y)
+        return _mean(np.maximum(level * e, (level - 1) * e))
+
+    def slope(z: Array, y: Targets) -> Array:
+        e, level = parts(z, y)
+        return ((e < 0) + 0.5 * (e == 0) - level) / z.shape[-1]  # at e = 0 the mean of both sides, as torch has it
+
+    return Loss(
+        name="quantile",
+        formula="max(q·e, (q − 1)·e),  e = y − z",
+        constants=(("q", levels),),
+        rows=rows,
+        slope=slope,
+        flops=5,
+        flops_backward=3,
+        kept=lambda C: Kept(per_row=2 * C, per_batch=2 * C),  # q·e and (q − 1)·e; q and q − 1
+        per_target=Q,
+    )
+
+
+def poisson() -> Loss:
+    return Loss(
+        name="poisson",
+        formula="exp(z) − y·z",
+        link="exp",
+        link_flops=1,
+        rows=lambda z, y: _mean(np.exp(z) - y * z),
+        slope=lambda z, y: (np.exp(z) - y) / z.shape[-1],
+        flops=3,
+        flops_backward=2,
+        kept=lambda C: Kept(per_row=C),  # exp(z)
+    )
+
+
+def perceptron() -> Loss:
+    return Loss(
+        name="perceptron",
+        formula="max(0, −t·z),  t = 2y − 1",
+        link="step",
+        link_flops=1,
+        rows=lambda z, y: _mean(np.maximum(0, -(2 * y - 1) * z)),
+        slope=lambda z, y: -(2 * y - 1) * ((2 * y - 1) * z <= 0) / z.shape[-1],
+        flops=3,
+        flops_backward=2,
+        kept=lambda C: Kept(per_row=C),  # the signs t
+    )
+
+
+LOSSES: dict[str, Callable[..., Loss]] = {
+    "cross_entropy": cross_entropy,
+    "binary_cross_entropy": binary_cross_entropy,
+    "mse": mse,
+    "mae": mae,
+    "huber": huber,
+    "quantile": quantile,
+    "poisson": poisson,
+    "perceptron": perceptron,
+}
+
+
+@lru_cache(maxsize=256)
+def get(text: str) -> Loss:
+    """The loss of a text.
+
+    >>> get("quantile(0.1, 0.9)").per_target
+    2
+    """
+    return choose("loss", text, LOSSES, also=("auto",))
+
+
+def auto(d_out: int) -> Loss:
+    """Softmax cross-entropy for more than one output, mean squared error for one."""
+    return get("cross_entropy" if d_out > 1 else "mse")
 
 
 def _log_softmax(z: Array) -> Array:
@@ -57,134 +241,9 @@ def _log_softmax(z: Array) -> Array:
     return shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
 
 
-def _one_hot(z: Array, y: Targets) -> Array:
-    return np.asarray(np.eye(z.shape[-1], dtype=z.dtype)[y])
-
-
-def _cross_entropy(z: Array, y: Targets) -> Array:
-    return -(_log_softmax(z) * _one_hot(z, y)).sum(-1)
-
-
 def _mean(values: Array) -> Array:
     return np.asarray(values.mean(-1))
 
 
-def _sign(y: Targets) -> Array:
-    return 2 * y.astype(np.float64) - 1
-
-
-def _pinball(e: Array, q: float) -> Array:
-    return np.maximum(q * e, (q - 1) * e)
-
-
-def _one(name: str, **facts: Any) -> Loss:
-    return Loss(name=name, **facts)
-
-
-QUANTILE = 0.5
-
-LOSSES: dict[str, Loss] = {
-    loss.name: loss
-    for loss in (
-        _one(
-            "cross_entropy",
-            formula="−log softmax(z)[y]",
-            link="softmax",
-            link_flops=activations.get("softmax").flops,
-            rows=_cross_entropy,
-            slope=lambda z, y: np.exp(_log_softmax(z)) - _one_hot(z, y),
-            flops=2,
-            flops_backward=2,
-            kept=lambda C: Kept(per_row=C, per_batch=1),  # log-probabilities, and the number of rows
-            classes=True,
-        ),
-        _one(
-            "binary_cross_entropy",
-            formula="softplus(z) − y·z",
-            link="sigmoid",
-            link_flops=activations.get("sigmoid").flops,
-            rows=lambda z, y: _mean(np.logaddexp(0, z) - y * z),
-            slope=lambda z, y: (logistic(z) - y) / z.shape[-1],
-            flops=4,
-            flops_backward=2,
-            kept=lambda C: Kept(input=True),
-        ),
-        _one(
-            "mse",
-            formula="(z − y)²",
-            link=None,
-            link_flops=0,
-            rows=lambda z, y: _mean((z - y) ** 2),
-            slope=lambda z, y: 2 * (z - y) / z.shape[-1],
-            flops=3,
-            flops_backward=2,
-            kept=lambda C: Kept(input=True),
-        ),
-        _one(
-            "mae",
-            formula="|z − y|",
-            link=None,
-            link_flops=0,
-            rows=lambda z, y: _mean(np.abs(z - y)),
-            slope=lambda z, y: np.sign(z - y) / z.shape[-1],
-            flops=3,
-            flops_backward=2,
-            kept=lambda C: Kept(per_row=C),  # z − y, whose sign is the slope
-        ),
-        _one(
-            "huber",
-            formula="½e² if |e| ≤ 1 else |e| − ½,  e = z − y",
-            link=None,
-            link_flops=0,
-            rows=lambda z, y: _mean(np.where(np.abs(z - y) <= 1, 0.5 * (z - y) ** 2, np.abs(z - y) - 0.5)),
-            slope=lambda z, y: np.clip(z - y, -1, 1) / z.shape[-1],
-            flops=6,
-            flops_backward=4,
-            kept=lambda C: Kept(input=True),
-        ),
-        _one(
-            "quantile",
-            formula="max(q·e, (q − 1)·e),  e = y − z",
-            link=None,
-            link_flops=0,
-            rows=lambda z, y: _mean(_pinball(y - z, QUANTILE)),
-            slope=lambda z, y: ((y - z < 0) - QUANTILE * (y - z != 0)) / z.shape[-1],
-            flops=5,
-            flops_backward=3,
-            kept=lambda C: Kept(per_row=2 * C),  # q·e and (q − 1)·e
-        ),
-        _one(
-            "poisson",
-            formula="exp(z) − y·z",
-            link="exp",
-            link_flops=1,
-            rows=lambda z, y: _mean(np.exp(z) - y * z),
-            slope=lambda z, y: (np.exp(z) - y) / z.shape[-1],
-            flops=3,
-            flops_backward=2,
-            kept=lambda C: Kept(per_row=C),  # exp(z)
-        ),
-        _one(
-            "perceptron",
-            formula="max(0, −t·z),  t = 2y − 1",
-            link="step",
-            link_flops=1,
-            rows=lambda z, y: _mean(np.maximum(0, -_sign(y) * z)),
-            slope=lambda z, y: -_sign(y) * (_sign(y) * z <= 0) / z.shape[-1],
-            flops=3,
-            flops_backward=2,
-            kept=lambda C: Kept(per_row=C),  # the signs t
-        ),
-    )
-}
-
-
-def get(name: str) -> Loss:
-    if name not in LOSSES:
-        raise OptionError(unknown_name("loss", name, (*LOSSES, "auto")))
-    return LOSSES[name]
-
-
-def auto(d_out: int) -> Loss:
-    """Softmax cross-entropy for more than one output, mean squared error for one."""
-    return LOSSES["cross_entropy" if d_out > 1 else "mse"]
+def _smoothing(value: float) -> float:
+    return require("label_smoothing", value, 0 <= value < 1, "at least 0 and below 1")

@@ -23,6 +23,7 @@ from .machine import Machine
 from .machine import measure as measure_machine
 from .model import Model, build
 from .modules.losses import forward as loss_forward
+from .modules.optim import torch_optimizer
 from .spec import Entry, Spec
 from .verify import example
 
@@ -75,9 +76,7 @@ def measure(
     seen = {row.name: _row_seconds(model, spec, row, batch) for row in account.layers}
     return Measurement(
         rows=tuple(
-            MeasuredRow(
-                name=row.name, what=row.what, predicted=row.seconds, measured=seen[row.name], bound=row.bound
-            )
+            MeasuredRow(name=row.name, what=row.what, predicted=row.seconds, measured=seen[row.name], bound=row.bound)
             for row in prediction.rows
         ),
         predicted=prediction.seconds,
@@ -119,7 +118,7 @@ def step_seconds(spec: Spec, *, batch: int, optimizer: str, loss: str) -> float:
     chosen = losses.auto(spec.d_out) if loss == "auto" else losses.get(loss)
     model = build(spec).train()
     inputs, target = example(spec, chosen, batch, dtype=torch.float32)
-    update = OPTIMIZERS[optimizer](model.parameters())
+    update = torch_optimizer(optimizer, model.parameters())
 
     def step() -> None:
         update.zero_grad(set_to_none=True)
@@ -127,15 +126,6 @@ def step_seconds(spec: Spec, *, batch: int, optimizer: str, loss: str) -> float:
         update.step()
 
     return best(step)
-
-
-OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
-    "sgd": lambda p: torch.optim.SGD(p, lr=1e-4),
-    "momentum": lambda p: torch.optim.SGD(p, lr=1e-4, momentum=0.9),
-    "nesterov": lambda p: torch.optim.SGD(p, lr=1e-4, momentum=0.9, nesterov=True),
-    "adam": lambda p: torch.optim.Adam(p, lr=1e-4, fused=True),
-    "adamw": lambda p: torch.optim.AdamW(p, lr=1e-4, fused=True),
-}
 
 
 def best(work: Callable[[], Any], *, budget: float = BUDGET) -> float:

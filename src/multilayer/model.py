@@ -1,8 +1,8 @@
 """A spec as an ordinary `nn.Module`, and the way back from `nn.Sequential`.
 
 `Model` holds one twin per layer under the layer's name, so its state_dict has the names of `Spec.parameters` and
-`Spec.buffers`. It works with any optimiser, DataLoader, torch.compile and DDP, nests in a user's own module, and applies
-along the last axis of inputs of any rank.
+`Spec.buffers`. It works with any optimiser, DataLoader, torch.compile and DDP, nests in a user's own module, and
+applies along the last axis of inputs of any rank.
 """
 
 from __future__ import annotations

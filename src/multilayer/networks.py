@@ -149,6 +149,7 @@ def collapse(spec: Spec, weights: Mapping[str, ArrayLike]) -> tuple[Array, Array
 
 
 def _collapse(layers: Sequence[Layer], d: int, values: Mapping[str, Array], prefix: str) -> tuple[Array, Array]:
+    W: Array
     W, b = np.eye(d), np.zeros(d)
     for name, layer in named(layers):
         path = f"{prefix}{name}"

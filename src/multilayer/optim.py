@@ -20,11 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from .activations.function import Array
-from .errors import OptionError, unknown_name
-
-MOMENTUM = 0.9
-BETAS = (0.9, 0.999)
-EPSILON = 1e-8
+from .choices import choose, require
 
 Slots = Mapping[str, Array]
 Update = Callable[[Array, Slots, float, int], tuple[Array, dict[str, Array]]]
@@ -36,60 +32,96 @@ class Optimizer:
 
     name: str
     formula: str
-    slots: tuple[str, ...]
+    constants: tuple[tuple[str, float], ...] = ()
+    slots: tuple[str, ...] = ()
     flops: int
     """FLOPs a parameter and step, decay not in it."""
-    decays: bool
+    decays: bool = False
     """Whether weight decay is on unless told otherwise."""
     update: Update
 
-
-def _sgd(g: Array, slots: Slots, rate: float, t: int) -> tuple[Array, dict[str, Array]]:
-    return rate * g, {}
-
-
-def _momentum(g: Array, slots: Slots, rate: float, t: int) -> tuple[Array, dict[str, Array]]:
-    v = MOMENTUM * slots["velocity"] + g
-    return rate * v, {"velocity": v}
+    def constant(self, name: str) -> float:
+        return dict(self.constants)[name]
 
 
-def _nesterov(g: Array, slots: Slots, rate: float, t: int) -> tuple[Array, dict[str, Array]]:
-    v = MOMENTUM * slots["velocity"] + g
-    return rate * (g + MOMENTUM * v), {"velocity": v}
+def sgd() -> Optimizer:
+    return Optimizer(name="sgd", formula="p − η·g", flops=2, update=lambda g, slots, rate, t: (rate * g, {}))
 
 
-def _adam(g: Array, slots: Slots, rate: float, t: int) -> tuple[Array, dict[str, Array]]:
-    m = BETAS[0] * slots["mean"] + (1 - BETAS[0]) * g
-    v = BETAS[1] * slots["square"] + (1 - BETAS[1]) * g * g
-    step = rate / (1 - BETAS[0] ** t)
-    return step * m / (np.sqrt(v) / math.sqrt(1 - BETAS[1] ** t) + EPSILON), {"mean": m, "square": v}
+def momentum(momentum: float = 0.9) -> Optimizer:
+    mu = _share("momentum", momentum)
 
+    def update(g: Array, slots: Slots, rate: float, t: int) -> tuple[Array, dict[str, Array]]:
+        v = mu * slots["velocity"] + g
+        return rate * v, {"velocity": v}
 
-_ADAM_FORMULA = "p − η·m̂/(√v̂ + ε)"
-
-OPTIMIZERS: dict[str, Optimizer] = {
-    o.name: o
-    for o in (
-        Optimizer(name="sgd", formula="p − η·g", slots=(), flops=2, decays=False, update=_sgd),
-        Optimizer(
-            name="momentum", formula="p − η·v", slots=("velocity",), flops=4, decays=False, update=_momentum
-        ),
-        Optimizer(
-            name="nesterov", formula="p − η·(g + μ·v)", slots=("velocity",), flops=6, decays=False, update=_nesterov
-        ),
-        # m 3, v 4, the two corrections 2, √ 1, + ε 1, ÷ 1, × η 1, − 1
-        Optimizer(
-            name="adam", formula=_ADAM_FORMULA, slots=("mean", "square"), flops=14, decays=False, update=_adam
-        ),
-        Optimizer(
-            name="adamw",
-            formula=f"(1 − η·λ)·{_ADAM_FORMULA}",
-            slots=("mean", "square"),
-            flops=14,
-            decays=True,
-            update=_adam,
-        ),
+    return Optimizer(
+        name="momentum",
+        formula="p − η·v",
+        constants=(("momentum", mu),),
+        slots=("velocity",),
+        flops=4,
+        update=update,
     )
+
+
+def nesterov(momentum: float = 0.9) -> Optimizer:
+    mu = _share("momentum", momentum)
+
+    def update(g: Array, slots: Slots, rate: float, t: int) -> tuple[Array, dict[str, Array]]:
+        v = mu * slots["velocity"] + g
+        return rate * (g + mu * v), {"velocity": v}
+
+    return Optimizer(
+        name="nesterov",
+        formula="p − η·(g + μ·v)",
+        constants=(("momentum", mu),),
+        slots=("velocity",),
+        flops=6,
+        update=update,
+    )
+
+
+def adam(beta1: float = 0.9, beta2: float = 0.999, eps: float = 1e-8) -> Optimizer:
+    return _adam("adam", "p − η·m̂/(√v̂ + ε)", beta1, beta2, eps, decays=False)
+
+
+def adamw(beta1: float = 0.9, beta2: float = 0.999, eps: float = 1e-8) -> Optimizer:
+    return _adam("adamw", "(1 − η·λ)·p − η·m̂/(√v̂ + ε)", beta1, beta2, eps, decays=True)
+
+
+def _adam(name: str, formula: str, beta1: float, beta2: float, eps: float, *, decays: bool) -> Optimizer:
+    _share("beta1", beta1)
+    _share("beta2", beta2)
+    require("eps", eps, eps > 0, "positive")
+
+    def update(g: Array, slots: Slots, rate: float, t: int) -> tuple[Array, dict[str, Array]]:
+        m = beta1 * slots["mean"] + (1 - beta1) * g
+        v = beta2 * slots["square"] + (1 - beta2) * g * g
+        step = rate / (1 - beta1**t)
+        return step * m / (np.sqrt(v) / math.sqrt(1 - beta2**t) + eps), {"mean": m, "square": v}
+
+    return Optimizer(
+        name=name,
+        formula=formula,
+        constants=(("beta1", beta1), ("beta2", beta2), ("eps", eps)),
+        slots=("mean", "square"),
+        flops=14,  # m 3, v 4, the two corrections 2, √ 1, + ε 1, ÷ 1, × η 1, − 1
+        decays=decays,
+        update=update,
+    )
+
+
+def _share(name: str, value: float) -> float:
+    return require(name, value, 0 <= value < 1, "at least 0 and below 1")
+
+
+OPTIMIZERS: dict[str, Callable[..., Optimizer]] = {
+    "sgd": sgd,
+    "momentum": momentum,
+    "nesterov": nesterov,
+    "adam": adam,
+    "adamw": adamw,
 }
 DECAY_FLOPS = 2
 """A parameter and step: decoupled decay, or L2."""
@@ -99,7 +131,10 @@ AVERAGE_FLOPS = 3
 """A parameter and step: ā ← β ā + (1 − β) p."""
 
 
-def get(name: str) -> Optimizer:
-    if name not in OPTIMIZERS:
-        raise OptionError(unknown_name("optimizer", name, OPTIMIZERS))
-    return OPTIMIZERS[name]
+def get(text: str) -> Optimizer:
+    """The optimiser of a text.
+
+    >>> get("adam(beta2=0.95)").constants
+    (('beta1', 0.9), ('beta2', 0.95), ('eps', 1e-08))
+    """
+    return choose("optimizer", text, OPTIMIZERS)

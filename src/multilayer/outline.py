@@ -13,12 +13,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from .cost import Cost, Row, cost
-from .layers import Activation, Columns, Inputs, Layer, Linear, Maxout, Residual, named
+from .layers import KINDS, Activation, Columns, Inputs, Layer, Linear, Maxout, Residual, named
 from .spec import Spec
 
 _LONGEST_PATTERN = 8
 _FOLD_ALONE = 3
-_MIXES = ("linear", "glu", "maxout", "kan", "columns")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +42,7 @@ class Part:
 
     @property
     def mixes(self) -> bool:
-        return self.kind in _MIXES
+        return self.kind in KINDS and KINDS[self.kind].mixes
 
     @property
     def width_in(self) -> int:

@@ -9,8 +9,8 @@ zero (Glorot & Bengio 2010, He et al. 2015, Poole et al. 2016), V the variance o
     dropout p   E[y²] = E[x²]/(1 − p)                       the same
     residual    E[y²] = E[x²] + E[g(x)²]                    E[δ_in²] = E[δ²] + what comes back through g
 
-Inputs are N(0, 1), and so are the gradients that enter at the outputs. Where no such rule is known (maxout, KAN, columns,
-constant weights) the prediction is None from there on, until a norm starts it anew.
+Inputs are N(0, 1), and so are the gradients that enter at the outputs. Where no such rule is known (maxout, KAN,
+columns, constant weights) the prediction is None from there on, until a norm starts it anew.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import numpy as np
 from . import random
 from .activations import facts
 from .errors import OptionError, SpecError
-from .init import initialise, scheme, weight_variances
+from .init import Scheme, initialise, scheme, weight_variances
 from .layers import GLU, Activation, Columns, Dropout, Layer, Linear, Pass, Residual, Scale, named
 from .layers.base import Array
 from .random import Purpose, derive
@@ -79,7 +79,7 @@ def variance(spec: Spec | str, init: str = "auto", *, seed: int = 0, rows: int =
         )
         for entry in spec.entries
     )
-    return Variance(scheme=chosen.text, layers=layers, verdict=_verdict(layers))
+    return Variance(scheme=chosen.text, layers=layers, verdict=_verdict(layers, chosen))
 
 
 def _word(layer: Layer, d_in: int, d_out: int) -> str:
@@ -87,15 +87,20 @@ def _word(layer: Layer, d_in: int, d_out: int) -> str:
     return f"{d_in}→{d_out}" if mixes else "sum" if isinstance(layer, Residual) else layer.label
 
 
-def _verdict(layers: Sequence[LayerVariance]) -> str:
+def _verdict(layers: Sequence[LayerVariance], chosen: Scheme) -> str:
     """The change over the depth of the network, forward from the inputs' 1, backward from the outputs' 1."""
     ahead, back = layers[-1].measured_forward, layers[0].measured_backward
     words = [f"{what} {_change(size)}" for what, size in (("activations", ahead), ("gradients", back))]
     if all(word.endswith("steady") for word in words):
-        return f"{words[0]}, {words[1]}: this scheme suits the network"
-    exploding = any("explode" in word for word in words)
-    remedy = "smaller" if exploding else "larger"
-    return f"{', '.join(words)}: use a {remedy} variance ('auto' fits the activation), a norm, or residual blocks"
+        advice = "this scheme suits the network"
+    else:
+        remedy = "smaller" if any("explode" in word for word in words) else "larger"
+        advice = f"use a {remedy} variance ('auto' fits the activation), a norm, or residual blocks"
+    if chosen.law != "constant" and chosen.fixed:
+        advice += (
+            "; a fixed variance scales a layer's outputs by its number of inputs, so what it does depends on width"
+        )
+    return f"{', '.join(words)}: {advice}"
 
 
 def _change(size: float) -> str:

@@ -13,24 +13,24 @@ network shares lives under `shared`.
 from __future__ import annotations
 
 import json
-import typing
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, dataclass
 from functools import cached_property
 from typing import Any, Literal, cast
 
+from . import text
 from .errors import SpecError, unknown_name
-from .layers import KINDS, Columns, Inputs, Layer, Parameter, Residual, named
+from .layers import KINDS, MAX_LAYERS, Columns, Inputs, Layer, Parameter, Residual, named
+from .layers.fields import check_fields, stored_fields
 
 FORMAT = "multilayer.spec"
 VERSION = 1
-MAX_LAYERS = 100_000
 MAX_JSON = 4_000_000
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One operation of a network in the order it runs; a residual block comes after its layers, as the sum it ends with."""
+    """One operation of a network, in the order they run; a residual block comes last, as the sum it ends with."""
 
     name: str
     layer: Layer
@@ -135,7 +135,7 @@ class Spec:
         top = _object(data, "the spec", required=("format", "version", "inputs", "layers"))
         if top["format"] != FORMAT:
             raise SpecError(f"format must be {FORMAT!r}, got {top['format']!r}")
-        if top["version"] != VERSION or isinstance(top["version"], bool):
+        if type(top["version"]) is not int or top["version"] != VERSION:
             remedy = "update multilayer to read it" if _is_newer(top["version"]) else "no such version exists"
             raise SpecError(f"version must be {VERSION}, got {top['version']!r}: {remedy}")
         sizes = _object(top["inputs"], "inputs", required=("numeric",), optional=("categories",))
@@ -145,36 +145,39 @@ class Spec:
         return Spec(inputs, [_layer_from_dict(item, f"layers[{i}]") for i, item in enumerate(layers)])
 
     @staticmethod
-    def from_json(text: str) -> Spec:
-        if len(text) > MAX_JSON:
-            raise SpecError(f"a spec in JSON must have at most {MAX_JSON:,} characters, got {len(text):,}")
+    def from_json(data: str) -> Spec:
+        if len(data) > MAX_JSON:
+            raise SpecError(f"a spec in JSON must have at most {MAX_JSON:,} characters, got {len(data):,}")
         try:
-            return Spec.from_dict(json.loads(text, object_pairs_hook=_no_duplicates))
+            return Spec.from_dict(json.loads(data, object_pairs_hook=_no_duplicates))
         except json.JSONDecodeError as error:
             raise SpecError(f"not JSON: {error.msg} at line {error.lineno}, column {error.colno}") from None
         except RecursionError:
             raise SpecError("not a spec: its JSON is nested too deeply") from None
 
-    # Text: the grammar stands below this module, so it is reached when asked for.
+    # Text
 
     @staticmethod
-    def parse(text: str, *, activation: str = "relu") -> Spec:
-        from .text import parse
+    def parse(words: str, *, activation: str = "relu") -> Spec:
+        """The network of a text; `activation` is the one implied between plain widths.
 
-        return parse(text, activation=activation)
+        >>> Spec.parse("2-8:tanh-1").n_parameters
+        33
+        """
+        inputs, layers = text.parse(words, activation=activation)
+        try:
+            return Spec(inputs, layers)
+        except SpecError as error:
+            raise SpecError(f"{error}\n  {words.strip()[:200]}") from None
 
     def __str__(self) -> str:
-        from .text import render
-
-        return render(self)
+        return text.render(self.inputs, self.layers)
 
     def __repr__(self) -> str:
         return f"Spec({str(self)!r})"
 
 
-def _flatten(
-    layers: Iterable[Layer], d: int | Inputs, prefix: str, place: str, depth: int, found: list[Entry]
-) -> int:
+def _flatten(layers: Iterable[Layer], d: int | Inputs, prefix: str, place: str, depth: int, found: list[Entry]) -> int:
     layers = list(layers)
     for i, layer in enumerate(layers):
         if not isinstance(layer, Layer):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -207,7 +210,7 @@ def _kind_of(layer: object) -> str:
 
 def _layer_to_dict(layer: Layer) -> dict[str, Any]:
     found: dict[str, Any] = {"kind": layer.kind}
-    for field in _stored(type(layer)):
+    for field in stored_fields(type(layer)):
         value = getattr(layer, field.name)
         if field.name == "layers":
             value = [_layer_to_dict(inner) for inner in value]
@@ -222,8 +225,8 @@ def _layer_from_dict(data: object, place: str) -> Layer:
     if not isinstance(kind, str) or kind not in KINDS:
         raise SpecError(f"{place}.kind: {unknown_name('kind of layer', str(kind), KINDS)}")
     cls = KINDS[kind]
-    required = [f.name for f in _stored(cls) if f.default is MISSING]
-    optional = [f.name for f in _stored(cls) if f.default is not MISSING]
+    required = [f.name for f in stored_fields(cls) if f.default is MISSING]
+    optional = [f.name for f in stored_fields(cls) if f.default is not MISSING]
     values = dict(_object(data, place, required=("kind", *required), optional=optional))
     del values["kind"]
     for name, value in values.items():
@@ -238,39 +241,6 @@ def _layer_from_dict(data: object, place: str) -> Layer:
         return cls(**values)
     except SpecError as error:
         raise error if str(error).startswith(place) else SpecError(f"{place}: {error}") from None
-
-
-def _stored(cls: type[Layer]) -> list[Any]:
-    return [f for f in fields(cast(Any, cls)) if f.init]
-
-
-def check_fields(cls: type[Layer], values: Mapping[str, Any]) -> None:
-    """Refuses a value that is not of its field's type; what the values mean is the layer's own check."""
-    hints = typing.get_type_hints(cls)
-    for name, value in values.items():
-        if name not in ("layers", "constants") and not _fits(value, hints[name]):
-            raise SpecError(f"{name} must be {_describe(hints[name])}, got {value!r}")
-
-
-def _fits(value: object, hint: Any) -> bool:
-    """Whether a JSON value is of a field's type; a whole number fits where a float is asked for, true and false do not."""
-    origin = typing.get_origin(hint)
-    if origin is Literal:
-        return isinstance(value, str)  # which names are valid is the layer's own check, with its suggestion
-    if origin is not None:
-        return any(_fits(value, option) for option in typing.get_args(hint))
-    if hint is float:
-        return isinstance(value, int | float) and not isinstance(value, bool)
-    if hint is int:
-        return isinstance(value, int) and not isinstance(value, bool)
-    return isinstance(value, hint)
-
-
-def _describe(hint: Any) -> str:
-    words = {int: "a whole number", float: "a number", str: "a text", bool: "true or false", type(None): "null"}
-    if typing.get_origin(hint) is Literal:
-        return " or ".join(repr(option) for option in typing.get_args(hint))
-    return words.get(hint) or " or ".join(_describe(option) for option in typing.get_args(hint))
 
 
 def _object(
@@ -310,5 +280,5 @@ def _is_newer(version: object) -> bool:
 
 
 def _short(data: object) -> str:
-    text = repr(data)
-    return text if len(text) <= 60 else text[:57] + "..."
+    words = repr(data)
+    return words if len(words) <= 60 else words[:57] + "..."

@@ -9,24 +9,25 @@
     argument= value | NAME "=" value,  value = number | NAME | call
 
 A number is a linear map of that width. `-` and `:` both mean "then"; by habit `:` attaches what belongs to a width.
-[ ... ] is a residual block, ( ... ) a group, * repeats. `none` stands for no activation. One rule is implied: a linear map
-that is not the last of its sequence and has no activation before the next layer with weights gets a ReLU right behind it
-(or the activation that was asked for). docs/architecture.md shows it by example.
+[ ... ] is a residual block, ( ... ) a group, * repeats. `none` stands for no activation. One rule is implied: a linear
+map that is not the last of its sequence and has no activation before the next layer with weights gets a ReLU right
+behind it (or the activation that was asked for). docs/architecture.md shows it by example.
 
 `render` writes the shortest text that reads back as the same network.
 """
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import MISSING, dataclass, fields
-from typing import Any, cast
+from dataclasses import MISSING, dataclass
+from typing import Any
 
 from . import activations
 from .errors import SpecError, unknown_name
-from .layers import GATES, GLU, KINDS, Activation, Columns, Inputs, Layer, Linear, Residual
-from .spec import MAX_LAYERS, Spec
+from .layers import GATES, GLU, KINDS, MAX_LAYERS, Activation, Columns, Inputs, Layer, Linear, Residual
+from .layers.fields import check_fields, stored_fields
 
 MAX_TEXT = 100_000
 MAX_DEPTH = 50
@@ -60,11 +61,11 @@ class _Name:
     at: int
 
 
-def parse(text: str, *, activation: str = "relu") -> Spec:
-    """Reads a network; `activation` is the one that is implied between plain widths.
+def parse(text: str, *, activation: str = "relu") -> tuple[Inputs, tuple[Layer, ...]]:
+    """Inputs and layers of a text; `activation` is the one that is implied between plain widths.
 
-    >>> parse("2-8:tanh-1")
-    Spec('2-8:tanh-1')
+    >>> parse("2-1")
+    (Inputs(numeric=2, categories=()), (Linear(d_out=1, bias=True, scale=None),))
     """
     if len(text) > MAX_TEXT:
         raise SpecError(f"a network's text must have at most {MAX_TEXT:,} characters, got {len(text):,}")
@@ -131,7 +132,7 @@ class _Parser:
 
     # Grammar
 
-    def network(self) -> Spec:
+    def network(self) -> tuple[Inputs, tuple[Layer, ...]]:
         if self.token.kind == "end":
             raise self.error("a network must begin with its inputs, got an empty text: try 784-256-128-10", 0)
         inputs = self.inputs()
@@ -148,10 +149,7 @@ class _Parser:
             raise self.error(f"'-' or ':' expected between layers, got {self.found}", self.token.at)
         if inputs.categories and not isinstance(layers[0], Columns):
             layers = (Columns(), *layers)
-        try:
-            return Spec(inputs, layers)
-        except SpecError as error:
-            raise SpecError(f"{error}\n  {self.text.strip()[:200]}") from None
+        return inputs, layers
 
     def inputs(self) -> Inputs:
         at = self.token.at
@@ -161,7 +159,7 @@ class _Parser:
             numeric = self.whole("the number of inputs")
             return Inputs(numeric, self.categories() if self.take("+") else ())
         except SpecError as error:
-            raise error if "^" in str(error) else self.error(str(error), at) from None
+            raise error if "\n" in str(error) else self.error(str(error), at) from None
 
     def categories(self) -> tuple[int, ...]:
         if not self.take("cat"):
@@ -299,13 +297,15 @@ class _Parser:
 
     def bind(self, name: _Name, cls: type[Layer], *, skip: tuple[str, ...] = ()) -> dict[str, Any]:
         """Arguments of a call to fields of a layer: by position for those that may be, by name for all."""
-        all_fields = [f for f in fields(cast(Any, cls)) if f.init and f.name not in skip]
+        all_fields = [f for f in stored_fields(cls) if f.name not in skip]
         by_position = [f.name for f in all_fields if not f.kw_only]
         valid = [f.name for f in all_fields]
         found: dict[str, Any] = {}
         for i, (key, value) in enumerate(name.arguments):
             if key is None and i >= len(by_position):
-                raise self.error(f"{name.name} takes at most {len(by_position)} plain arguments; name the rest", name.at)
+                raise self.error(
+                    f"{name.name} takes at most {len(by_position)} plain arguments; name the rest", name.at
+                )
             key = by_position[i] if key is None else {"width": "d_out"}.get(key, key)
             if key not in valid:
                 raise self.error(unknown_name(f"option of {name.name}", key, valid), name.at)
@@ -319,8 +319,6 @@ class _Parser:
         return found
 
     def layer(self, cls: type[Layer], values: dict[str, Any], at: int) -> Layer:
-        from .spec import check_fields
-
         try:
             check_fields(cls, values)
             return cls(**values)
@@ -334,11 +332,11 @@ def _example(missing: list[str]) -> str:
 
 def _has_weights(item: Layer | _None) -> bool:
     """Whether a layer begins a new stretch: it mixes inputs, so an activation before it is worth something."""
-    return isinstance(item, Layer) and item.kind in ("linear", "glu", "maxout", "kan", "residual", "columns")
+    return isinstance(item, Residual) or (isinstance(item, Layer) and item.mixes)
 
 
 def _implies(items: Sequence[Layer | _None], i: int) -> bool:
-    """Whether the linear map at `i` gets the implied activation: a later layer has weights, and none is written before it."""
+    """Whether the linear map at `i` gets the implied activation: a later layer has weights, with none before it."""
     for item in items[i + 1 :]:
         if isinstance(item, Activation | _None):
             return False
@@ -350,31 +348,37 @@ def _implies(items: Sequence[Layer | _None], i: int) -> bool:
 # Writing
 
 
-def render(spec: Spec) -> str:
+def render(inputs: Inputs, layers: Sequence[Layer]) -> str:
     """The shortest text that `parse` reads back as the same network."""
-    numeric, categories = spec.inputs.numeric, spec.inputs.categories
+    numeric, categories = inputs.numeric, inputs.categories
     parts = [str(numeric)] if numeric else []
     if categories:
         parts.append(f"cat({', '.join(map(str, categories))})")
-    return f"{'+'.join(parts)}-{_render_sequence(spec.layers)}"
+    return f"{'+'.join(parts)}-{_render_sequence(layers)}"
 
 
 def _render_sequence(layers: Sequence[Layer]) -> str:
-    text, i = "", 0
+    """Stretches joined by dashes: a layer that mixes its inputs with what hangs on it; equal neighbours are folded."""
+    stretches: list[list[str]] = []
+    i = 0
     while i < len(layers):
         layer = layers[i]
-        times = 1
-        if isinstance(layer, Residual):
-            while i + times < len(layers) and layers[i + times] == layer:
-                times += 1
-        joint = "-" if _has_weights(layer) else ":"
-        text += (joint if text else "") + _render_layer(layer) + (f"*{times}" if times > 1 else "")
-        i += times
+        if not stretches or _has_weights(layer):
+            stretches.append([])
+        stretches[-1].append(_render_layer(layer))
+        i += 1
         if isinstance(layer, Linear) and _implies(layers, i - 1):
-            text += ":none"
+            stretches[-1].append("none")
         elif isinstance(layer, Linear) and _is_implied(layers, i):
             i += 1
-    return text
+    return "-".join(_fold(parts, len(list(run))) for parts, run in itertools.groupby(stretches))
+
+
+def _fold(parts: list[str], times: int) -> str:
+    text = ":".join(parts)
+    if times == 1 or (times == 2 and len(text) < 8):
+        return "-".join([text] * times)
+    return f"{text}*{times}" if len(parts) == 1 else f"({text})*{times}"
 
 
 def _is_implied(layers: Sequence[Layer], i: int) -> bool:
@@ -392,10 +396,10 @@ def _render_layer(layer: Layer) -> str:
     name = layer.label
     arguments: list[str] = []
     defaults = type(layer)(layer.numeric) if isinstance(layer, Columns) else None
-    for field in fields(cast(Any, layer)):
+    for field in stored_fields(type(layer)):
         value = getattr(layer, field.name)
         default = getattr(defaults, field.name) if defaults and field.name != "numeric" else field.default
-        if not field.init or value == default or (isinstance(layer, GLU) and field.name == "variant"):
+        if value == default or (isinstance(layer, GLU) and field.name == "variant"):
             continue
         written = _render_value(value)
         arguments.append(f"{field.name}={written}" if field.kw_only else written)

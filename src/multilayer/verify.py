@@ -93,7 +93,8 @@ def example(spec: Spec, loss: Loss, batch: int, *, dtype: torch.dtype) -> tuple[
     inputs = (x, torch.stack(categories, 1)) if categories else (x,)
     if loss.classes:
         return inputs, torch.randint(0, spec.d_out, (batch,), generator=generator)
-    return inputs, torch.randint(0, 2, (batch, spec.d_out), generator=generator).to(dtype)
+    targets = max(1, spec.d_out // loss.per_target)
+    return inputs, torch.randint(0, 2, (batch, targets), generator=generator).to(dtype)
 
 
 def _flops(model: Model, inputs: tuple[Tensor, ...], target: Tensor, loss: Loss) -> tuple[int, int]:

@@ -30,11 +30,14 @@ def show(console: Console, *parts: RenderableType) -> None:
     """Prints at least as wide as the parts need: a line that is too long is better than a number that is cut."""
     from rich.measure import Measurement
 
+    width = console.width
     for part in parts:
         needed = Measurement.get(console, console.options.update(width=10_000), part).minimum
+        console.width = max(width, needed)
         with console.capture() as lines:
-            console.print(part, width=max(console.width, needed))
+            console.print(part)
         console.file.write("".join(f"{line.rstrip()}\n" for line in lines.get().splitlines()))
+    console.width = width
 
 
 def held(table: Table) -> Table:

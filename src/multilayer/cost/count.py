@@ -35,7 +35,6 @@ __all__ = ["DTYPES", "Cost", "Epoch", "LeftOut", "LossCost", "Memory", "Row", "c
 Convention = Literal["actual", "textbook"]
 EngineName = Literal["torch", "fused"]
 DTYPES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
-_MIXES = ("linear", "glu", "maxout", "kan", "columns")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -266,7 +265,7 @@ def _account(spec: Spec, batch: int, loss: Loss, convention: Convention) -> _Acc
             )
         )
         waiting = slope
-        bare = entry if layer.kind in _MIXES else None
+        bare = entry if layer.mixes else None
     last = rows[-1]
     linked = isinstance(spec.layers[-1], Activation) and spec.layers[-1].name == loss.link
     link = 0 if linked else loss.link_flops * B * C
@@ -290,7 +289,7 @@ def _elements(parameter: Parameter) -> Count:
 
 def _what(entry: Entry) -> str:
     layer = entry.layer
-    if layer.kind in _MIXES:
+    if layer.mixes:
         kind = "" if layer.kind == "linear" else f" {layer.label}"
         return f"{entry.width_in}→{entry.d_out}{kind}"
     return f"{entry.d_out} {_word(layer)}"

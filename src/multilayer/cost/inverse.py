@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from .. import losses, optim
 from ..errors import OptionError
-from ..layers import Columns, GroupNorm, Layer, Residual
-from ..spec import MAX_LAYERS, Spec
+from ..layers import MAX_LAYERS, Columns, GroupNorm, Layer, Residual
+from ..spec import Spec
 from .count import DTYPES, cost
 from .memory import memory
 
@@ -135,7 +135,7 @@ def deepest(
     From the second copy on every copy costs the same, so the answer is a division.
 
     >>> deepest(Spec.parse("784-256-128-10"), parameters=300_000)
-    Deepest(spec=Spec('784-256-128-128-128-128-10'), copies=4, repeated='linear2', at_limit=False)
+    Deepest(spec=Spec('784-256-128*4-10'), copies=4, repeated='linear2', at_limit=False)
     """
     _require_limit(flops, parameters)
     start, end = _last_hidden(spec)

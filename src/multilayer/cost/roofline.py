@@ -10,6 +10,7 @@ says what it really reaches, and what every layer costs to start.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -43,7 +44,7 @@ class Calibration:
             return peak
         points = [(math.log(b), r) for b, r in self.rates]
         x = math.log(batch)
-        for (x0, y0), (x1, y1) in zip(points, points[1:], strict=False):
+        for (x0, y0), (x1, y1) in itertools.pairwise(points):
             if x <= x1:
                 return y0 + (y1 - y0) * max(0.0, x - x0) / (x1 - x0)
         return points[-1][1]

@@ -55,19 +55,20 @@ class NumpyEngine:
     def apply(self, gradients: dict[str, Array], *, rate: float, decay: float) -> float:
         state, settings = self._state, self.settings
         norm = _norm(gradients)
-        rate *= state.rate_factor
         t = state.step + 1
         for name, p in state.parameters.items():
+            step = rate * state.rate_factor * settings.rate_factors.get(name, 1.0)
+            shrink = settings.decay_factors.get(name, float(self.spec.parameters[name].decays))
             g = gradients[name]
             if settings.clip_norm is not None and norm > settings.clip_norm:
                 g = g * (settings.clip_norm / norm)
             if settings.clip_value is not None:
                 g = np.clip(g, -settings.clip_value, settings.clip_value)
             slots = {slot: values[name] for slot, values in state.optimizer.items()}
-            if self.spec.parameters[name].decays:
-                g = g + settings.l2 * p
-                p = p * (1 - rate * decay)
-            change, fresh = self.optimizer.update(g, slots, rate, t)
+            if settings.l2 * shrink:
+                g = g + settings.l2 * shrink * p
+            p = p * (1 - step * decay * shrink)
+            change, fresh = self.optimizer.update(g, slots, step, t)
             state.parameters[name] = (p - change).astype(self.dtype)
             for slot, value in fresh.items():
                 state.optimizer[slot][name] = value.astype(self.dtype)

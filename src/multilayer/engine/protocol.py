@@ -15,7 +15,8 @@ dropout layer's ordinal, the row's own number and the unit, so they do not depen
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
@@ -59,7 +60,7 @@ class Order:
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What stays the same for a whole run."""
+    """What stays the same for a whole run. Loss and optimiser are texts: `huber(delta=2)`, `adam(beta2=0.95)`."""
 
     loss: str
     optimizer: str = "adam"
@@ -69,6 +70,10 @@ class Settings:
     clip_value: float | None = None
     average: float | None = None
     """β of the running average of the parameters, ā ← β ā + (1 − β) p after each step; None for none."""
+    rate_factors: Mapping[str, float] = field(default_factory=dict[str, float])
+    """What the learning rate is multiplied by, for parameters named here; 1 for the rest."""
+    decay_factors: Mapping[str, float] = field(default_factory=dict[str, float])
+    """What decay and L2 are multiplied by; for the rest 1 on weight matrices, 0 on biases, norms and the like."""
 
     def __post_init__(self) -> None:
         for name in ("clip_norm", "clip_value"):

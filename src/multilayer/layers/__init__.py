@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from .activation import Activation
-from .base import Backward, Draw, Flops, Forward, Layer, Parameter, Pass, named
+from .base import MAX_LAYERS, Backward, Draw, Flops, Forward, Layer, Parameter, Pass, named
 from .batch_norm import BatchNorm
 from .columns import Columns
 from .dropout import Dropout
@@ -45,6 +45,7 @@ __all__ = [
     "GLU",
     "KAN",
     "KINDS",
+    "MAX_LAYERS",
     "Activation",
     "Backward",
     "BatchNorm",

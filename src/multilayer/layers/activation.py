@@ -70,9 +70,7 @@ class Activation(Layer):
         for name, initial in self.function.learned.items():
             value = np.broadcast_to(initial, (d, *initial.shape)) if self.per == "unit" else initial
             found.append(
-                Parameter(
-                    name=name, shape=value.shape, role="activation", value=value, shared=self.per == "network"
-                )
+                Parameter(name=name, shape=value.shape, role="activation", value=value, shared=self.per == "network")
             )
         if self.blend:
             found.append(Parameter(name="blend", shape=(d,), role="activation", value=1.0))

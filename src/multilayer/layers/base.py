@@ -32,6 +32,9 @@ from ..errors import SpecError
 Array = NDArray[np.floating[Any]]
 Tensors = Mapping[str, Array]
 
+MAX_LAYERS = 100_000
+"""A network with more is a mistake or an attack."""
+
 Role = Literal["weight", "bias", "norm", "scale", "embedding", "activation", "frequency", "statistic"]
 
 
@@ -120,6 +123,8 @@ class Layer(ABC):
     """Base of every kind of layer; see the module's text for what its methods mean."""
 
     kind: ClassVar[str]
+    mixes: ClassVar[bool] = False
+    """Whether each output depends on many inputs through weights: what an activation is worth standing between."""
 
     @property
     def label(self) -> str:
@@ -204,4 +209,3 @@ def require_positive(**fields: int) -> None:
             raise SpecError(f"{name} must be a whole number of at least 1, got {value!r}")
         if value > 2**31:
             raise SpecError(f"{name} must be at most 2^31, got {value}")
-

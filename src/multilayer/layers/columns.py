@@ -44,6 +44,7 @@ class Columns(Layer):
     """numbers (B, F) and codes (B, C) → one vector (B, O). Always the first layer."""
 
     kind: ClassVar[str] = "columns"
+    mixes: ClassVar[bool] = True
     numeric: Numeric = "none"
     _: KW_ONLY
     d_numeric: int | None = None
@@ -136,8 +137,8 @@ class Columns(Layer):
         if self.numeric == "none" or not inputs.numeric:
             return Flops(backward=Backward(other=scatter))
         product = 2 * B * F * K * D
-        # Per frequency: 2π, × c, cos, sin; back: slopes of both 4, their sum, × x, Σ, × 2π. pbld: × 2πw, + b, cos; back:
-        # sin, sign, × δ, × x, Σ dw, Σ db. Per bin: −, ×, min, max; nothing goes back through an encoding.
+        # Per frequency: 2π, × c, cos, sin; back: slopes of both 4, their sum, × x, Σ, × 2π. pbld: × 2πw, + b, cos;
+        # back: sin, sign, × δ, × x, Σ dw, Σ db. Per bin: −, ×, min, max; nothing goes back through an encoding.
         here, back = {"plr": (4 * B * F * n, 8 * B * F * n), "pbld": (4 * B * F * n, 6 * B * F * n)}.get(
             self.numeric, (4 * B * F * n, 0)
         )
@@ -167,7 +168,7 @@ class Columns(Layer):
     # Numpy
 
     def forward(self, x: Array | tuple[Array, Any], p: Tensors, run: Pass) -> tuple[Array, Any]:
-        numbers, codes = x if isinstance(x, tuple) else (x, None)
+        numbers, codes = x if isinstance(x, tuple) else (x, np.zeros((len(x), 0), dtype=np.int64))
         pieces: list[Array] = []
         cache: dict[str, Any] = {"x": numbers, "codes": codes, "numeric": 0}
         if numbers.shape[1]:
@@ -243,7 +244,7 @@ def one_hot(codes: Any, n: int) -> Array:
 
 
 def piecewise(x: Array, edges: Array) -> Array:
-    """Where x lies in each bin, 0 below it and 1 above; the first bin is open below, the last above.   (B, F) → (B, F, n)."""
+    """Where x lies in each bin: 0 below it, 1 above; the first is open below, the last above.   (B, F) → (B, F, n)."""
     low, high = edges[:, :-1], edges[:, 1:]
     t = (x[..., None] - low) / (high - low)
     lower, upper = np.zeros(t.shape[-1]), np.ones(t.shape[-1])

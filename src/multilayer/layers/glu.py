@@ -7,7 +7,7 @@ The two projections are one matrix of 2·O rows, the gate's first. Half of its f
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,6 +17,7 @@ from ..activations.function import Function, Kept
 from ..counting import named
 from ..errors import SpecError, unknown_name
 from .base import Array, Backward, Flops, Forward, Layer, Parameter, Pass, Tensors, require_positive
+from .linear import affine_parameters
 
 GATES = {"glu": "sigmoid", "reglu": "relu", "geglu": "gelu", "swiglu": "silu"}
 
@@ -26,6 +27,7 @@ class GLU(Layer):
     """y = f(W₁x + b₁) ⊙ (W₂x + b₂).   x (B, I), weight (2·O, I) = [W₁; W₂], bias (2·O,) → y (B, O)."""
 
     kind: ClassVar[str] = "glu"
+    mixes: ClassVar[bool] = True
     d_out: int
     variant: str = "glu"
     _: KW_ONLY
@@ -48,9 +50,10 @@ class GLU(Layer):
         return self.d_out
 
     def parameters(self, d: int) -> tuple[Parameter, ...]:
-        fans = {"fan_in": d, "fan_out": self.d_out}
-        weight = Parameter(name="weight", shape=(2 * self.d_out, d), role="weight", **fans)
-        return (weight, Parameter(name="bias", shape=(2 * self.d_out,), role="bias", **fans))[: 1 + self.bias]
+        both = affine_parameters(d, 2 * self.d_out, bias=self.bias)
+        return tuple(
+            replace(p, fan_out=self.d_out) for p in both
+        )  # each output has two projections, not one twice as wide
 
     def cost(self, d: int, batch: int, *, input_gradient: bool = True) -> Flops:
         gate = self.gate

@@ -1,4 +1,4 @@
-"""GroupNorm: each row cut into equal groups, each normalised by its own mean and deviation, then γ x̂ + β.   Wu & He 2018"""
+"""GroupNorm: each row cut into equal groups, each normalised by its own mean and deviation.   Wu & He 2018"""
 
 from __future__ import annotations
 

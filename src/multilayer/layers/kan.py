@@ -29,6 +29,7 @@ class KAN(Layer):
     """h_o = Σ_i φ_oi(x_i).   x (B, I), weight (O, I·K), base (O, I) → h (B, O)."""
 
     kind: ClassVar[str] = "kan"
+    mixes: ClassVar[bool] = True
     d_out: int
     _: KW_ONLY
     basis: Literal["spline", "rbf"] = "spline"
@@ -69,7 +70,9 @@ class KAN(Layer):
         K = self.n_bases
         small = Draw("normal", 0.1 / math.sqrt(d * K))  # the edges start near their silu branch
         return (
-            Parameter(name="weight", shape=(self.d_out, d * K), role="weight", fan_in=d * K, fan_out=self.d_out, value=small),
+            Parameter(
+                name="weight", shape=(self.d_out, d * K), role="weight", fan_in=d * K, fan_out=self.d_out, value=small
+            ),
             Parameter(name="base", shape=(self.d_out, d), role="weight", fan_in=d, fan_out=self.d_out),
         )
 

@@ -23,6 +23,7 @@ class Linear(Layer):
     """z = s · x Wᵀ + b.   x (B, I), W (O, I), b (O,) → z (B, O)."""
 
     kind: ClassVar[str] = "linear"
+    mixes: ClassVar[bool] = True
     d_out: int
     _: KW_ONLY
     bias: bool = True
@@ -59,7 +60,7 @@ class Linear(Layer):
 
     def backward(self, dy: Array, cache: Array, p: Tensors) -> tuple[Array, dict[str, Array]]:
         s = self.factor(cache.shape[-1])
-        grads = {"weight": s * (dy.T @ cache)}  # (O, I)
+        grads: dict[str, Array] = {"weight": s * (dy.T @ cache)}  # (O, I)
         if self.bias:
             grads["bias"] = dy.sum(0)
         return s * (dy @ p["weight"]), grads  # (B, I)

@@ -1,6 +1,6 @@
 """Maxout: each unit is the largest of k projections.   Goodfellow et al. 2013
 
-    y_o = max_j (x · W_oj + b_oj),  the gradient flows to the largest (the first of equals)
+y_o = max_j (x · W_oj + b_oj),  the gradient flows to the largest (the first of equals)
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ class Maxout(Layer):
     """y = max over k of x Wᵀ + b.   x (B, I), weight (O·k, I), bias (O·k,) → y (B, O)."""
 
     kind: ClassVar[str] = "maxout"
+    mixes: ClassVar[bool] = True
     d_out: int
     k: int = 2
     _: KW_ONLY

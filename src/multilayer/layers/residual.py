@@ -7,12 +7,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from ..counting import named as sizes
 from ..errors import SpecError
-from .base import Array, Backward, Flops, Forward, Layer, Parameter, Pass, Tensors, backward_through, forward_through, named
+from .base import (
+    Array,
+    Backward,
+    Flops,
+    Forward,
+    Layer,
+    Parameter,
+    Pass,
+    Tensors,
+    backward_through,
+    forward_through,
+    named,
+)
 
 
 @dataclass(frozen=True)
@@ -47,7 +59,7 @@ class Residual(Layer):
 
     def _tensors(self, d: int, which: str) -> tuple[Parameter, ...]:
         return tuple(
-            Parameter(**{**vars(q), "name": f"{name}.{q.name}"})
+            replace(q, name=f"{name}.{q.name}")
             for name, layer, inside in self._inside(d)
             for q in getattr(layer, which)(inside)
         )

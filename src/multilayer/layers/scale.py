@@ -24,9 +24,7 @@ class Scale(Layer):
 
     def cost(self, d: int, batch: int, *, input_gradient: bool = True) -> Flops:
         B, I = named(B=batch, I=d)  # noqa: E741
-        return Flops(
-            forward=Forward(other=B * I), backward=Backward(other=3 * B * I if input_gradient else 2 * B * I)
-        )
+        return Flops(forward=Forward(other=B * I), backward=Backward(other=3 * B * I if input_gradient else 2 * B * I))
 
     def kept(self, d: int, *, input_gradient: bool = True) -> Kept:
         return Kept(input=True)

@@ -54,10 +54,8 @@ class Linear(Twin[layers.Linear]):
         if self.layer.scale is None:
             return functional.linear(x, weight, bias)
         flat = x.reshape(-1, x.shape[-1])
-        if bias is None:
-            z = self.factor * (flat @ weight.T)
-        else:
-            z = torch.addmm(bias, flat, weight.T, alpha=self.factor)
+        W = weight.T
+        z = self.factor * (flat @ W) if bias is None else torch.addmm(bias, flat, W, alpha=self.factor)
         return z.reshape(*x.shape[:-1], weight.shape[0])
 
 
@@ -225,11 +223,9 @@ class Columns(Twin[layers.Columns]):
             lower[0], upper[-1] = -math.inf, math.inf
             inside = torch.minimum(torch.maximum(t, lower), upper)
         else:
-            v = 2 * math.pi * (wide * cast(Tensor, self.frequency))
-            if kind == "plr":
-                inside = torch.cat([v.cos(), v.sin()], -1)
-            else:
-                inside = (v + cast(Tensor, self.phase)).cos()
+            v = 2 * math.pi * (wide * cast(Tensor, self.frequency))  # (B, F, n)
+            plr = kind == "plr"
+            inside = torch.cat([v.cos(), v.sin()], -1) if plr else (v + cast(Tensor, self.phase)).cos()
         z = torch.bmm(inside.transpose(0, 1), weight).transpose(0, 1) + bias  # (B, F, D)
         if kind == "plr":
             z = functional.relu(z)

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _LABEL_GAP = 11.0
-_FAR = 290.0
-"""Powers of ten beyond which matplotlib's ticks would overflow."""
+_FAR = 200.0
+"""Powers of ten that an axis ends at: matplotlib looks for ticks well beyond its ends, and must not overflow."""
 _TOP, _BOTTOM, _EDGE = 62.0, 46.0, 16.0
 
 

@@ -2,8 +2,8 @@
 
 The loop hands every event to every policy, in the order they were given, and does the strongest thing asked for: stop
 over rollback over going on; the first of equals. Then every observer gets the event, and the events that follow from
-the action. A policy's state is part of a checkpoint, so a resumed run decides as the unbroken one would have; a rollback
-restores it as well, except what a policy says survives (how often it has rolled back).
+the action. A policy's state is part of a checkpoint, so a resumed run decides as the unbroken one would have; a
+rollback restores it as well, except what a policy says survives (how often it has rolled back).
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Policy(Protocol):
     """Decides. Early stopping, spikes, plateaus and time limits are policies."""
 
     def due(self, step: int) -> int | None:
-        """The next step after `step` at which it must be asked, so that a chunk ends there; None for epoch ends alone."""
+        """The next step after `step` at which it must be asked, where a chunk then ends; None for epoch ends alone."""
         ...
 
     def decide(self, event: Event) -> Action: ...

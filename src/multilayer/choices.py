@@ -1,0 +1,79 @@
+"""A choice by name with constants: `huber(delta=2)`, `adam(beta2=0.95)`, `normal(0.01)`.
+
+A closed set is a dict from names to plain functions that make the thing chosen; their keyword parameters, with
+defaults, are the constants. Numbers given without a name fill the parameters in order. Losses, optimisers,
+initialisation schemes and schedules are chosen this way.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+import re
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+from .errors import OptionError, unknown_name
+
+T = TypeVar("T")
+
+_CALL = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]*)\s*(?:\((.*)\))?\s*")
+
+
+def choose(what: str, text: str, makers: Mapping[str, Callable[..., T]], *, also: tuple[str, ...] = ()) -> T:
+    """The thing that `text` names, made with its constants. `also` are names that are valid elsewhere.
+
+    >>> choose("shape", "box(2, depth=3)", {"box": lambda width=1.0, depth=1.0: (width, depth)})
+    (2.0, 3.0)
+    """
+    match = _CALL.fullmatch(text)
+    if match is None or match[1] not in makers:
+        raise OptionError(unknown_name(what, text if match is None else match[1], (*makers, *also)))
+    name = match[1]
+    maker = makers[name]
+    takes = inspect.signature(maker).parameters
+    several = next((p.name for p in takes.values() if p.kind is p.VAR_POSITIONAL), None)
+    named: dict[str, float] = {}
+    plain: list[float] = []
+    for part in filter(None, (part.strip() for part in (match[2] or "").split(","))):
+        key, _, value = part.rpartition("=")
+        key = key.strip()
+        if key and (key not in takes or key == several):
+            raise OptionError(
+                unknown_name(f"constant of {name}", key, takes) if takes else f"{name} takes no constants, got {part}"
+            )
+        if key in named:
+            raise OptionError(f"{key} of {name} is given twice in {text!r}")
+        if key:
+            named[key] = _number(value, part, name)
+        else:
+            plain.append(_number(value, part, name))
+    if several is not None:
+        return maker(*plain, **named)
+    if len(plain) > len(takes):
+        raise OptionError(f"{name} takes at most {len(takes)} constants, got {len(plain)} in {text!r}")
+    for key, value in zip(takes, plain, strict=False):
+        if key in named:
+            raise OptionError(f"{key} of {name} is given twice in {text!r}")
+        named[key] = value
+    missing = [key for key, p in takes.items() if p.default is p.empty and key not in named]
+    if missing:
+        raise OptionError(f"{name} needs {' and '.join(missing)}: {name}({', '.join(missing)}), got {text!r}")
+    return maker(**named)
+
+
+def _number(value: str, part: str, name: str) -> float:
+    try:
+        number = float(value)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise OptionError(f"constants of {name} must be finite numbers, got {part!r}")
+    return number
+
+
+def require(name: str, value: float, condition: bool, requirement: str) -> float:
+    """A constant that meets its requirement, or the error that states it."""
+    if not condition:
+        raise OptionError(f"{name} must be {requirement}, got {value:g}")
+    return value

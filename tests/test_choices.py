@@ -1,0 +1,54 @@
+"""Choices by name with constants: losses and optimisers as texts."""
+
+from __future__ import annotations
+
+import pytest
+
+from multilayer import losses, optim
+from multilayer.errors import OptionError
+
+
+@pytest.mark.parametrize(
+    ("text", "constants"),
+    [
+        ("adam", {"beta1": 0.9, "beta2": 0.999, "eps": 1e-8}),
+        (" adam ( 0.8 , eps = 1e-6 ) ", {"beta1": 0.8, "beta2": 0.999, "eps": 1e-6}),
+        ("momentum(0.5)", {"momentum": 0.5}),
+        ("sgd()", {}),
+    ],
+)
+def test_optimisers(text: str, constants: dict[str, float]) -> None:
+    assert dict(optim.get(text).constants) == constants
+
+
+def test_losses() -> None:
+    assert losses.get("quantile(0.1, 0.9)").constant("q") == (0.1, 0.9)
+    assert losses.get("quantile").constant("q") == (0.5,)
+    assert losses.get("huber(delta=2)").constant("delta") == 2
+    assert losses.get("cross_entropy(0.1)").constant("label_smoothing") == 0.1
+
+
+@pytest.mark.parametrize(
+    ("get", "text", "message"),
+    [
+        (optim.get, "adm", "unknown optimizer 'adm': did you mean 'adam'"),
+        (optim.get, "adam(beta3=1)", "unknown constant of adam 'beta3': did you mean 'beta"),
+        (optim.get, "adam(1, 2, 3, 4)", "adam takes at most 3 constants, got 4"),
+        (optim.get, "adam(0.9, beta1=0.8)", "beta1 of adam is given twice"),
+        (optim.get, "adam(beta1=0.9, beta1=0.8)", "beta1 of adam is given twice"),
+        (optim.get, "adam(beta1=x)", "constants of adam must be finite numbers, got 'beta1=x'"),
+        (optim.get, "adam(nan)", "must be finite numbers, got 'nan'"),
+        (optim.get, "adam(beta2=1)", "beta2 must be at least 0 and below 1, got 1"),
+        (optim.get, "adam(eps=0)", "eps must be positive, got 0"),
+        (optim.get, "sgd(momentum=1)", "sgd takes no constants, got momentum=1"),
+        (optim.get, "adam(", "unknown optimizer"),
+        (losses.get, "huber(0)", "delta must be positive, got 0"),
+        (losses.get, "quantile(1.5)", "q must be above 0 and below 1, got 1.5"),
+        (losses.get, "quantile(0.9, 0.1)", "quantiles must rise, got 0.9, 0.1"),
+        (losses.get, "cross_entropy(1)", "label_smoothing must be at least 0 and below 1, got 1"),
+        (losses.get, "crossentropy", "did you mean 'cross_entropy'"),
+    ],
+)
+def test_errors(get, text: str, message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        get(text)

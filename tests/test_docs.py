@@ -1,0 +1,85 @@
+"""README and docs say what is true: their Python runs, their commands run, their links lead somewhere."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.M | re.S)
+
+
+def blocks(language: str) -> list[tuple[str, str]]:
+    found = []
+    for page in PAGES:
+        for i, match in enumerate(m for m in BLOCK.finditer(page.read_text()) if m[1] == language):
+            found.append((f"{page.name}:{i}", match[2]))
+    return found
+
+
+COMMANDS = [
+    (where, line.split("  #")[0])
+    for where, text in blocks("console")
+    for line in text.splitlines()
+    if line.startswith("mlp ")
+]
+
+
+@pytest.mark.parametrize(("where", "code"), blocks("python"), ids=[where for where, _ in blocks("python")])
+def test_python_runs(where: str, code: str, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, f"{where}:\n{code}\n{done.stderr}"
+
+
+@pytest.mark.parametrize(("where", "command"), COMMANDS, ids=[command for _, command in COMMANDS])
+def test_commands_run(where: str, command: str, tmp_path: Path) -> None:
+    arguments = [sys.executable, "-m", "multilayer", *shlex.split(command)[1:]]
+    done = subprocess.run(arguments, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{where}: {command}\n{done.stdout}\n{done.stderr}"
+    assert done.stdout.strip()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)]+)\)", page.read_text()):
+        if not target.startswith("http"):
+            assert (page.parent / target.split("#")[0]).exists(), target
+
+
+def test_readme_shows_the_two_commands() -> None:
+    text = (ROOT / "README.md").read_text()
+    for command in ("make run", "make test"):
+        assert command in text
+
+
+def test_make_targets_named_in_the_docs_exist() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    for page in PAGES:
+        for target in re.findall(r"`?make (\w+)`?", page.read_text()):
+            if target in ("sure", "up", "it"):
+                continue
+            assert f"\n{target}:" in makefile, f"{page.name}: make {target}"
+
+
+def test_the_documented_parameter_counts() -> None:
+    import multilayer as ml
+
+    d, width, k = 10, 7, 3
+    for text, parameters in {
+        f"{d}-linear({width})": width * d + width,
+        f"{d}-swiglu({width})": 2 * width * (d + 1),
+        f"{d}-maxout({width}, {k})": k * width * (d + 1),
+        f"{d}-kan({width})": width * d * (8 + 1),
+        f"{d}-scale": d,
+        f"{d}-layernorm": 2 * d,
+        f"{d}-rmsnorm": d,
+    }.items():
+        assert ml.Spec.parse(text).n_parameters == parameters, text

@@ -1,0 +1,154 @@
+"""The shape of the package: who may import whom, what is public, and what an import must not do."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import multilayer as ml
+
+SOURCE = Path(ml.__file__).parent
+
+ORDER = (
+    "errors",
+    "choices",
+    "counting",
+    "_core",
+    "random",
+    "activations",
+    "layers",
+    "text",
+    "spec",
+    "networks",
+    "losses",
+    "optim",
+    "machine",
+    "costs",
+    "init",
+    "propagation",
+    "outline",
+    "plots",
+    "picture",
+    "modules",
+    "model",
+    "verify",
+    "measure",
+    "engine",
+    "events",
+    "training",
+    "cli",
+    "__main__",
+)
+"""Each imports only from those above it."""
+
+PUBLIC = ["Activation", "BatchNorm", "Columns", "Dropout", "GLU", "GroupNorm", "Inputs", "KAN", "LayerNorm", "Linear", "Maxout", "MultilayerError", "RMSNorm", "Residual", "Scale", "Spec", "SpecError", "build", "collapse", "cost", "draw", "feed_forward_block", "from_torch", "hyperplane", "initialise", "linear", "mlp", "neuron", "residual_mlp", "to_torch", "variance"]
+
+MODULES = sorted(path for path in SOURCE.rglob("*.py"))
+
+
+def part_of(path: Path) -> str:
+    """The module or package directly below `multilayer` that a file belongs to."""
+    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
+
+
+def imports(path: Path) -> Iterator[tuple[str, int]]:
+    """Every module of ours that a file imports, at its top or inside functions, by the part it belongs to."""
+    package = ["multilayer", *path.relative_to(SOURCE).parts[:-1]]
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            module = [*base, *(node.module or "").split(".")] if node.module else base
+            for name in [module] if len(module) > 1 else [[*module, alias.name] for alias in node.names]:
+                if name[0] == "multilayer" and len(name) > 1:
+                    yield name[1], node.lineno
+        elif isinstance(node, ast.Import):
+            for alias in node.names:
+                parts = alias.name.split(".")
+                if parts[0] == "multilayer" and len(parts) > 1:
+                    yield parts[1], node.lineno
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_imports_go_one_way(path: Path) -> None:
+    part = part_of(path)
+    if part == "__init__":
+        return
+    assert part in ORDER, f"{part} has no place in the order"
+    for imported, line in imports(path):
+        if imported == "__version__" or imported == part:
+            continue
+        assert ORDER.index(imported) < ORDER.index(part), f"{path}:{line}: {part} imports {imported}, which is below it"
+
+
+def test_the_order_has_no_dead_entries() -> None:
+    present = {part_of(path) for path in MODULES} | {"_core"}
+    assert set(ORDER) == present - {"__init__"}
+
+
+def test_public_names() -> None:
+    assert sorted(ml.__all__, key=str.lower) == sorted(PUBLIC, key=str.lower)
+    for name in ml.__all__:
+        assert getattr(ml, name) is not None
+    assert set(dir(ml)) == set(PUBLIC)
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+        _ = ml.nothing
+
+
+def test_public_names_are_what_they_say_whatever_was_imported() -> None:
+    """A submodule of the same name would take a function's place once it is imported."""
+    parts = {part_of(path) for path in MODULES}
+    assert not parts & set(PUBLIC)
+
+
+def loaded(code: str) -> set[str]:
+    """The modules in memory after running some code in a fresh interpreter."""
+    script = f"import sys\n{code}\nprint(chr(10).join(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    return {name.split(".")[0] for name in done.stdout.split()}
+
+
+HEAVY = {"torch", "sklearn", "matplotlib", "pandas", "scipy", "rich", "typer"}
+
+
+def test_importing_multilayer_imports_nothing_heavy() -> None:
+    assert not loaded("import multilayer") & HEAVY
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import multilayer as ml; ml.cost('784-256-10').to_json()",
+        "import multilayer as ml; ml.variance('8-8-8')",
+        "import multilayer as ml; ml.Spec.from_json(ml.residual_mlp(4, 2).to_json())",
+        "import multilayer.engine.numpy_engine, multilayer.training, multilayer.events, multilayer.machine",
+    ],
+)
+def test_what_needs_no_torch_does_not_import_it(code: str) -> None:
+    assert not loaded(code) & {"torch", "sklearn", "matplotlib"}
+
+
+def test_torch_comes_with_the_model() -> None:
+    assert "torch" in loaded("import multilayer as ml; ml.build('2-1')")
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_no_file_runs_code_from_data(path: Path) -> None:
+    banned = {"pickle", "joblib", "dill", "cloudpickle", "marshal", "shelve"}
+    for node in ast.walk(ast.parse(path.read_text())):
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+        assert not {name.split(".")[0] for name in names} & banned, f"{path}:{getattr(node, 'lineno', 0)}"
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            assert node.func.id not in ("eval", "exec", "compile"), f"{path}:{node.lineno}"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_modules_are_short_and_say_what_they_are(path: Path) -> None:
+    text = path.read_text()
+    assert text.count("\n") <= 500, f"{path} should be split"
+    assert len(ast.get_docstring(ast.parse(text)) or "") > 20, f"{path} does not say what it is"
