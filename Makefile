@@ -7,7 +7,8 @@ WORKERS ?= 2
 bin := .venv/bin
 pip := $(bin)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 # Everything the compiled module and its metadata are made from.
-sources := pyproject.toml constraints.txt CMakeLists.txt $(wildcard csrc/*)
+# The list of packages too: an editable install knows those that were there when it was made.
+sources := pyproject.toml constraints.txt CMakeLists.txt $(wildcard csrc/*) $(wildcard src/multilayer/*/__init__.py)
 
 .DEFAULT_GOAL := help
 .PHONY: run test check bench clean help

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, assume, given, settings
 import multilayer as ml
 from cases import ALL, Case
 from multilayer import losses
-from multilayer.cost.count import kept_floats
+from multilayer.costs.count import kept_floats
 from multilayer.errors import OptionError
 from multilayer.spec import Spec
 from multilayer.verify import verify

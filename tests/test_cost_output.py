@@ -15,9 +15,9 @@ from typer.testing import CliRunner
 from multilayer.cli import cost_answers, cost_table
 from multilayer.cli.main import app
 from multilayer.cli.output import console, show
-from multilayer.cost import cost
-from multilayer.cost.explain import explain, legend
-from multilayer.cost.page import page
+from multilayer.costs import cost
+from multilayer.costs.explain import explain, legend
+from multilayer.costs.page import page
 from multilayer.counting import Count
 from multilayer.spec import Spec
 
@@ -442,7 +442,7 @@ def test_verify_exits_with_1_on_a_mismatch(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_measurement_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    from multilayer.cost.roofline import Prediction
+    from multilayer.costs.roofline import Prediction
     from multilayer.measure import MeasuredRow, Measurement
 
     rows = (

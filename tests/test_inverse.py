@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from multilayer.cost import cost
-from multilayer.cost.inverse import MAX_BATCH, deepest, hidden_widths, largest_batch, time, widest, with_width
-from multilayer.cost.quantity import duration, flops, parse, size
+from multilayer.costs import cost
+from multilayer.costs.inverse import MAX_BATCH, deepest, hidden_widths, largest_batch, time, widest, with_width
+from multilayer.costs.quantity import duration, flops, parse, size
 from multilayer.errors import OptionError
 from multilayer.machine import Bandwidth, Cache, Machine
 from multilayer.spec import MAX_LAYERS, Spec

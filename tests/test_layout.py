@@ -46,7 +46,39 @@ ORDER = (
 )
 """Each imports only from those above it."""
 
-PUBLIC = ["Activation", "BatchNorm", "Columns", "Dropout", "GLU", "GroupNorm", "Inputs", "KAN", "LayerNorm", "Linear", "Maxout", "MultilayerError", "RMSNorm", "Residual", "Scale", "Spec", "SpecError", "build", "collapse", "cost", "draw", "feed_forward_block", "from_torch", "hyperplane", "initialise", "linear", "mlp", "neuron", "residual_mlp", "to_torch", "variance"]
+PUBLIC = [
+    "Activation",
+    "BatchNorm",
+    "Columns",
+    "Dropout",
+    "GLU",
+    "GroupNorm",
+    "Inputs",
+    "KAN",
+    "LayerNorm",
+    "Linear",
+    "Maxout",
+    "MultilayerError",
+    "RMSNorm",
+    "Residual",
+    "Scale",
+    "Spec",
+    "SpecError",
+    "build",
+    "collapse",
+    "cost",
+    "draw",
+    "feed_forward_block",
+    "from_torch",
+    "hyperplane",
+    "initialise",
+    "linear",
+    "mlp",
+    "neuron",
+    "residual_mlp",
+    "to_torch",
+    "variance",
+]
 
 MODULES = sorted(path for path in SOURCE.rglob("*.py"))
 

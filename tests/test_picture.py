@@ -12,7 +12,7 @@ pytest.importorskip("matplotlib")
 from matplotlib.patches import Circle
 
 from drawings import outside, overlapping, texts_of_svg
-from multilayer.cost import cost
+from multilayer.costs import cost
 from multilayer.errors import OptionError
 from multilayer.outline import Part, outline
 from multilayer.picture import draw, network_figure

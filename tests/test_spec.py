@@ -118,6 +118,7 @@ def test_shortest_text() -> None:
         ("3+4-10", r"cat\(...\) expected here, got '4'", 2),
         ("0-10", "the number of inputs must be a whole number of at least 1, got 0", 0),
         ("99999999999-10", "inputs must be at most 2\\^31, got 99999999999", 0),
+        ("3-" + "9" * 5000, "a width must be at most 2\\^31, got a number of 5000 digits", 2),
         ("3-99999999999", "width must be at most 2\\^31, got 99999999999", 2),
     ],
 )
@@ -183,6 +184,7 @@ def changed(**changes: object) -> str:
             changed(layers=[{"kind": "residual", "layers": [{"kind": "dropout", "p": 7}]}]),
             r"layers\[0\].layers\[0\]: dropout",
         ),
+        ('{"format": ' + "9" * 5000 + "}", "not a spec: Exceeds the limit"),
         (changed(inputs={"numeric": "4"}), "inputs must be a whole number of at least 1, got '4'"),
         (
             changed(inputs={"numeric": 4, "categories": [2.5]}),

@@ -14,7 +14,6 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from .cost import cost
 from .errors import MultilayerError, SpecError
 from .layers import (
     GLU,
@@ -36,6 +35,7 @@ from .networks import collapse, feed_forward_block, hyperplane, linear, mlp, neu
 from .spec import Spec
 
 if TYPE_CHECKING:
+    from .costs import cost
     from .init import initialise
     from .model import build, from_torch, to_torch
     from .picture import draw
@@ -45,6 +45,7 @@ __version__ = "0.1.0"
 
 _LAZY = {
     "build": "model",
+    "cost": "costs",
     "draw": "picture",
     "from_torch": "model",
     "initialise": "init",

@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 from . import activations, losses
-from .cost import cost
-from .cost.count import Row
-from .cost.roofline import Bound, Calibration, Prediction, predict
+from .costs import cost
+from .costs.count import Row
+from .costs.roofline import Bound, Calibration, Prediction, predict
 from .layers import Residual
 from .machine import Machine
 from .machine import measure as measure_machine

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from .cost import Cost, Row, cost
+from .costs import Cost, Row, cost
 from .layers import KINDS, Activation, Columns, Inputs, Layer, Linear, Maxout, Residual, named
 from .spec import Spec
 

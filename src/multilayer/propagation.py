@@ -57,7 +57,7 @@ class Variance:
 def variance(spec: Spec | str, init: str = "auto", *, seed: int = 0, rows: int = 512) -> Variance:
     """Mean squares through a network at initialisation, layer by layer.
 
-    >>> variance("64-64-64-64", "normal(0.01)").verdict.split(":")[0]
+    >>> variance("64-64*10-64", "normal(0.01)").verdict.split(":")[0]
     'activations vanish, gradients vanish'
     """
     spec = Spec.parse(spec) if isinstance(spec, str) else spec

@@ -152,6 +152,8 @@ class Spec:
             return Spec.from_dict(json.loads(data, object_pairs_hook=_no_duplicates))
         except json.JSONDecodeError as error:
             raise SpecError(f"not JSON: {error.msg} at line {error.lineno}, column {error.colno}") from None
+        except ValueError as error:  # a whole number of thousands of digits
+            raise error if isinstance(error, SpecError) else SpecError(f"not a spec: {error}") from None
         except RecursionError:
             raise SpecError("not a spec: its JSON is nested too deeply") from None
 

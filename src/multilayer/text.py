@@ -125,6 +125,8 @@ class _Parser:
         token = self.token
         if token.kind != "number":
             raise self.error(f"{what} must be a whole number of at least 1, got {self.found}", token.at)
+        if len(token.text) > 20:  # int() itself refuses thousands of digits
+            raise self.error(f"{what} must be at most 2^31, got a number of {len(token.text)} digits", token.at)
         if not token.text.isdigit() or int(token.text) < 1:
             raise self.error(f"{what} must be a whole number of at least 1, got {token.text}", token.at)
         self.i += 1
@@ -283,7 +285,8 @@ class _Parser:
         token = self.token
         if token.kind == "number":
             self.i += 1
-            return sign * (int(token.text) if token.text.isdigit() else float(token.text))
+            whole = token.text.isdigit() and len(token.text) <= 20
+            return sign * (int(token.text) if whole else float(token.text))
         if token.kind != "name" or sign < 0:
             raise self.error(f"a number or a name expected here, got {self.found}", token.at)
         self.depth += 1
@@ -337,7 +340,8 @@ def _has_weights(item: Layer | _None) -> bool:
 
 def _implies(items: Sequence[Layer | _None], i: int) -> bool:
     """Whether the linear map at `i` gets the implied activation: a later layer has weights, with none before it."""
-    for item in items[i + 1 :]:
+    for j in range(i + 1, len(items)):
+        item = items[j]
         if isinstance(item, Activation | _None):
             return False
         if _has_weights(item):
@@ -346,6 +350,8 @@ def _implies(items: Sequence[Layer | _None], i: int) -> bool:
 
 
 # Writing
+
+_RELU = Activation("relu")
 
 
 def render(inputs: Inputs, layers: Sequence[Layer]) -> str:
@@ -383,7 +389,7 @@ def _fold(parts: list[str], times: int) -> str:
 
 def _is_implied(layers: Sequence[Layer], i: int) -> bool:
     """Whether the layer at `i` is the ReLU that parse would put there if it were left out."""
-    return i < len(layers) and layers[i] == Activation("relu") and _implies([*layers[:i], *layers[i + 1 :]], i - 1)
+    return i < len(layers) and layers[i] == _RELU and _implies(layers, i)
 
 
 def _render_layer(layer: Layer) -> str:

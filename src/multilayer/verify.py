@@ -18,7 +18,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.utils.flop_counter import FlopCounterMode
 
 from . import losses
-from .cost.count import DTYPES, cost, kept_floats
+from .costs.count import DTYPES, cost, kept_floats
 from .errors import OptionError
 from .losses import Loss
 from .model import Model, build
@@ -70,10 +70,10 @@ def verify(spec: Spec | str, *, batch: int = 32, loss: str = "auto", dtype: str 
                 closed_form=account.parameters,
                 counted=sum(p.numel() for p in model.parameters()),
             ),
-            Check(what="forward matmul FLOPs", closed_form=sum(r.forward.matmul for r in rows), counted=forward),
+            Check(what="forward matmul FLOPs", closed_form=sum(int(r.forward.matmul) for r in rows), counted=forward),
             Check(
                 what="backward matmul FLOPs",
-                closed_form=sum(r.backward.dW + r.backward.dA for r in rows),
+                closed_form=sum(int(r.backward.dW) + int(r.backward.dA) for r in rows),
                 counted=backward,
             ),
             Check(

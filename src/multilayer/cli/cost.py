@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..cost import DTYPES, Cost
-from ..cost import budget as budgets
-from ..cost.explain import Line
-from ..cost.explain import explain as explain_
-from ..cost.page import page
-from ..cost.peers import TOOLS
-from ..cost.quantity import parse as quantity
-from ..cost.sweep import parse as parse_sweep
+from ..costs import DTYPES, Cost
+from ..costs import budget as budgets
+from ..costs.explain import Line
+from ..costs.explain import explain as explain_
+from ..costs.page import page
+from ..costs.peers import TOOLS
+from ..costs.quantity import parse as quantity
+from ..costs.sweep import parse as parse_sweep
 from ..errors import OptionError, unknown_name
 from ..losses import LOSSES
 from ..optim import OPTIMIZERS

@@ -10,18 +10,18 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from ..cost import inverse
-from ..cost.budget import Item
-from ..cost.count import Cost
-from ..cost.quantity import duration, flops, size
-from ..cost.sweep import Sweep
+from ..costs import inverse
+from ..costs.budget import Item
+from ..costs.count import Cost
+from ..costs.quantity import duration, flops, size
+from ..costs.sweep import Sweep
 from ..spec import Spec
 from .output import held
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from ..cost.peers import PeerReport
+    from ..costs.peers import PeerReport
     from ..measure import Measurement
     from ..verify import Verification
 

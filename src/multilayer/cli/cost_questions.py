@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..cost import Cost, cost, inverse
-from ..cost import sweep as sweeps
-from ..cost.sweep import Over
+from ..costs import Cost, cost, inverse
+from ..costs import sweep as sweeps
+from ..costs.sweep import Over
 from ..errors import OptionError
 from ..spec import Spec
 from . import cost_answers as answers
@@ -91,7 +91,7 @@ def answer(spec: Spec, step: Step, asked: Questions) -> Iterator[Answer]:
     if asked.sweep is not None:
         yield _sweep(spec, step, *asked.sweep, asked.plot)
     if asked.tool is not None:
-        from ..cost.peers import report
+        from ..costs.peers import report
 
         yield answers.peer(report(spec, asked.tool, batch=step.batch))
     if asked.verify:

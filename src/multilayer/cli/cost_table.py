@@ -16,10 +16,10 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from ..cost import quantity
-from ..cost.count import Cost
-from ..cost.explain import Line, legend
-from ..cost.quantity import flops, size
+from ..costs import quantity
+from ..costs.count import Cost
+from ..costs.explain import Line, legend
+from ..costs.quantity import flops, size
 from ..layers import Backward, Forward
 from .output import held
 

@@ -12,7 +12,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from ..cost.quantity import flops
+from ..costs.quantity import flops
 from ..layers import Inputs
 from ..outline import Outline, Part, outline
 from . import arch as networks

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..activations import Function
-from ..cost.quantity import flops
+from ..costs.quantity import flops
 from ..outline import Outline, Part
 from ..plots.activations import curve
 from ..plots.canvas import Canvas

@@ -36,7 +36,6 @@ STORAGE_OBJECT = 64
 """Bytes that sys.getsizeof adds for the object around a tensor's storage, in CPython 3.11."""
 
 _FLOAT = DTYPES["float32"]
-_UNSHARED = "to_torch gives every PReLU numbers of its own, where this network shares one set"
 _MODULES = (Linear, Activation, BatchNorm, LayerNorm, RMSNorm, GroupNorm, Dropout, Residual)
 # fmt: off
 _ACTIVATIONS = frozenset({
@@ -112,7 +111,7 @@ class _Network:
         if reason:
             return PeerLine(what=what, figure=None, ours=ours, why=reason)
         if figure == ours:
-            why = "the same" if why == _UNSHARED else f"the same by chance: {why}"
+            why = f"the same by chance: {why}" if why else "the same"
         return PeerLine(what=what, figure=figure, ours=ours, why=why)
 
 
@@ -128,8 +127,8 @@ def _torchinfo(network: _Network) -> Iterable[PeerLine]:
     outputs = 2 * _FLOAT * B * sum(entry.d_out for entry in network.modules if _own(entry))
     parameters = _FLOAT * network.own()
     total = seen + outputs + parameters
-    yield network.line("total params", network.own(), network.spec.n_parameters, _UNSHARED)
-    yield network.line("trainable params", network.own(), network.spec.n_parameters, _UNSHARED)
+    yield network.line("total params", network.own(), network.spec.n_parameters, "")
+    yield network.line("trainable params", network.own(), network.spec.n_parameters, "")
     yield network.line(
         "total mult-adds",
         B * network.own(),
@@ -155,7 +154,7 @@ def _torchinfo(network: _Network) -> Iterable[PeerLine]:
         "twice the outputs of modules with parameters, whatever is kept; ours is what autograd keeps for the way back: "
         "inputs, results of activations and masks too, each tensor once",
     )
-    yield network.line("params size (bytes)", parameters, int(memory.parameters), _UNSHARED)
+    yield network.line("params size (bytes)", parameters, int(memory.parameters), "")
     yield network.line(
         "estimated total size (bytes)",
         total,
@@ -173,7 +172,7 @@ def _fvcore(network: _Network) -> Iterable[PeerLine]:
     figure = network.macs + sum(n for _, n in norms)
     why = "MACs under the name of flops: " + _macs(network, charged=norms)
     yield network.line("FlopCountAnalysis.total()", figure, network.account.forward, why)
-    yield network.line("parameter_count()", network.own(), network.spec.n_parameters, _UNSHARED, runs=False)
+    yield network.line("parameter_count()", network.own(), network.spec.n_parameters, "", runs=False)
 
 
 def _thop(network: _Network) -> Iterable[PeerLine]:
@@ -186,10 +185,7 @@ def _thop(network: _Network) -> Iterable[PeerLine]:
     figure = network.macs + sum(n for _, n in charged)
     yield network.line("macs", figure, network.account.forward, _macs(network, charged=charged))
     skipped = network.own(GroupNorm, RMSNorm)
-    reasons = [f"GroupNorm and RMSNorm have no rule, so their parameters are missed ({skipped:,})"] if skipped else []
-    if not skipped or network.own() != network.spec.n_parameters:
-        reasons.append(_UNSHARED)
-    why = "; ".join(reasons)
+    why = f"GroupNorm and RMSNorm have no rule, so their parameters are missed ({skipped:,})" if skipped else ""
     line = network.line("params", network.own() - skipped, network.spec.n_parameters, why)
     if len(network.spec.entries) == 1 and line.figure:
         note = "in a nn.Sequential; 0 for the same module handed over alone"
@@ -203,7 +199,12 @@ def _flopcounter(network: _Network) -> Iterable[PeerLine]:
     backward = sum(int(row.backward.dW) + int(row.backward.dA) for row in rows)
     products = "matrix products alone, at two FLOPs a multiply-add like ours"
     yield network.line(
-        "forward FLOPs", forward, account.forward, f"{products}; {_left_out(network, ours='forward')}", module=False
+        "forward FLOPs",
+        forward,
+        account.forward,
+        f"{products}; {_left_out(network, ours='forward')}",
+        module=False,
+        runs=False,
     )
     single = next((e for e in network.modules if isinstance(e.layer, BatchNorm)), None)
     if single and network.batch == 1:
@@ -216,6 +217,7 @@ def _flopcounter(network: _Network) -> Iterable[PeerLine]:
         account.step,
         f"{products}, dA only where something below learns; {_left_out(network, ours='step')}",
         module=False,
+        runs=False,
     )
 
 
@@ -262,7 +264,7 @@ def _no_module(entries: Iterable[Entry]) -> str:
         known = isinstance(layer, _MODULES)
         if isinstance(layer, Activation):
             scaled = layer.name == "sigmoid" and layer.function.constant("a") != 1
-            known = layer.name in _ACTIVATIONS and not layer.blend and not scaled
+            known = layer.name in _ACTIVATIONS and not layer.blend and not scaled and layer.per != "network"
         if not known:
             return f"unknown: torch has no module of its own for {entry.name}, so it depends on how it is written"
     return ""
