@@ -144,7 +144,7 @@ def test_an_error_cannot_steer_the_terminal() -> None:
         (["784"], "at least one layer after its inputs"),
         ([""], "a network must begin with its inputs"),
         (["784-256:gelo-10"], "did you mean 'gelu'?"),
-        (["784-" + "9" * 5000], "too many digits"),
+        (["784-" + "9" * 5000], "a number of 5000 digits"),
         (["784-" + "[" * 200], "brackets nest at most"),
         ([NET, "--activation", "gelo"], "unknown activation 'gelo': did you mean 'gelu'?"),
         ([NET, "--batch", "0"], "batch must be a whole number of at least 1, got 0"),

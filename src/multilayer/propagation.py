@@ -25,7 +25,7 @@ import numpy as np
 from . import random
 from .activations import facts
 from .errors import OptionError, SpecError
-from .init import Scheme, initialise, scheme, weight_variances
+from .init import initialise, scheme, weight_variances
 from .layers import GLU, Activation, Columns, Dropout, Layer, Linear, Pass, Residual, Scale, named
 from .layers.base import Array
 from .random import Purpose, derive
@@ -52,6 +52,8 @@ class Variance:
     scheme: str
     layers: tuple[LayerVariance, ...]
     verdict: str
+    note: str = ""
+    """What to know of the scheme itself."""
 
 
 def variance(spec: Spec | str, init: str = "auto", *, seed: int = 0, rows: int = 512) -> Variance:
@@ -79,7 +81,7 @@ def variance(spec: Spec | str, init: str = "auto", *, seed: int = 0, rows: int =
         )
         for entry in spec.entries
     )
-    return Variance(scheme=chosen.text, layers=layers, verdict=_verdict(layers, chosen))
+    return Variance(scheme=chosen.text, layers=layers, verdict=_verdict(layers), note=_NOTE if chosen.fixed else "")
 
 
 def _word(layer: Layer, d_in: int, d_out: int) -> str:
@@ -87,7 +89,10 @@ def _word(layer: Layer, d_in: int, d_out: int) -> str:
     return f"{d_in}→{d_out}" if mixes else "sum" if isinstance(layer, Residual) else layer.label
 
 
-def _verdict(layers: Sequence[LayerVariance], chosen: Scheme) -> str:
+_NOTE = "a fixed variance scales a layer's outputs by its number of inputs: what it does depends on the width"
+
+
+def _verdict(layers: Sequence[LayerVariance]) -> str:
     """The change over the depth of the network, forward from the inputs' 1, backward from the outputs' 1."""
     ahead, back = layers[-1].measured_forward, layers[0].measured_backward
     words = [f"{what} {_change(size)}" for what, size in (("activations", ahead), ("gradients", back))]
@@ -96,10 +101,6 @@ def _verdict(layers: Sequence[LayerVariance], chosen: Scheme) -> str:
     else:
         remedy = "smaller" if any("explode" in word for word in words) else "larger"
         advice = f"use a {remedy} variance ('auto' fits the activation), a norm, or residual blocks"
-    if chosen.law != "constant" and chosen.fixed:
-        advice += (
-            "; a fixed variance scales a layer's outputs by its number of inputs, so what it does depends on width"
-        )
     return f"{', '.join(words)}: {advice}"
 
 

@@ -87,6 +87,7 @@ def to_dict(found: Variance, network: str, *, seed: int, rows: int) -> dict[str,
         "seed": seed,
         "rows": rows,
         "verdict": found.verdict,
+        "note": found.note,
         "layers": layers,
     }
 
@@ -153,4 +154,5 @@ def _size(value: float) -> str:
 
 def _verdict(found: Variance) -> Text:
     steady = found.verdict.startswith("activations stay steady, gradients stay steady")
-    return Text(found.verdict, style="green" if steady else "yellow", overflow="fold")
+    text = Text(found.verdict, style="green" if steady else "yellow", overflow="fold")
+    return text.append(f"\n{found.note}", style="dim") if found.note else text
