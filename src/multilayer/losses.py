@@ -66,7 +66,8 @@ def cross_entropy(label_smoothing: float = 0.0) -> Loss:
 
     def targets(z: Array, y: Targets) -> Array:
         C = z.shape[-1]
-        return (1 - eps) * np.eye(C, dtype=z.dtype)[y] + eps / C
+        share = y if y.ndim == 2 else np.eye(C, dtype=z.dtype)[y]  # mixed rows come with probabilities
+        return (1 - eps) * share + eps / C
 
     return Loss(
         name="cross_entropy",

@@ -19,7 +19,7 @@ def read_network(arch: str, activation: str = "relu") -> Spec:
         return _interpret(_read(sys.stdin.buffer, "standard input"), "standard input", activation)
     # No network's text has a slash, so what has one is a file, there or not.
     if not arch.lower().endswith(".json") and os.sep not in arch and not os.path.isfile(arch):
-        return _parse(arch, activation)
+        return Spec.parse(arch, activation=activation)
     try:
         with Path(arch).open("rb") as file:
             content = _read(file, arch)
@@ -50,15 +50,6 @@ def _read(file: BinaryIO, name: str) -> str:
 def _interpret(content: str, name: str, activation: str) -> Spec:
     is_json = name.lower().endswith(".json") or content.lstrip()[:1] in ("{", "[")
     try:
-        return Spec.from_json(content) if is_json else _parse(content.strip(), activation)
-    except ValueError as error:  # SpecError is one; JSON with a number of more than 4,300 digits gives a plain one
+        return Spec.from_json(content) if is_json else Spec.parse(content.strip(), activation=activation)
+    except SpecError as error:
         raise SpecError(f"{name}: {error}") from None
-
-
-def _parse(text: str, activation: str) -> Spec:
-    try:
-        return Spec.parse(text, activation=activation)
-    except MultilayerError:
-        raise
-    except ValueError:  # Python reads no number of more than 4,300 digits
-        raise SpecError("a number in the network has too many digits") from None

@@ -17,7 +17,7 @@ from ..layers import Dropout, Pass
 from ..layers.base import Array, backward_through, forward_through
 from ..random import Purpose
 from ..spec import Spec
-from .protocol import Chunk, Data, Order, Rows, Settings
+from .protocol import Batch, Chunk, Data, Order, Rows, Settings
 from .state import State
 
 
@@ -80,7 +80,8 @@ class NumpyEngine:
 
     def outputs(self, rows: Rows, *, averaged: bool = False) -> Array:
         values = self._state.averages if averaged and self._state.averages else self._state.parameters
-        z, _ = forward_through(self.spec.layers, self._inputs(rows), self._tensors(values), self._pass())
+        batch = self.data.take(rows)
+        z, _ = forward_through(self.spec.layers, self._inputs(batch), self._tensors(values), self._pass())
         return z
 
     def state(self) -> State:
@@ -101,9 +102,10 @@ class NumpyEngine:
             return (mask / (1 - p * dropout)).astype(self.dtype)
 
         run = self._pass(training=True, keep=keep)
-        z, caches = forward_through(self.spec.layers, self._inputs(rows), tensors, run)  # (B, C)
-        y = self.data.y[rows]
-        weight = np.ones(len(rows)) if self.data.weight is None else self.data.weight[rows]
+        batch = self.data.take(rows, epoch=epoch)
+        z, caches = forward_through(self.spec.layers, self._inputs(batch), tensors, run)  # (B, C)
+        y = batch.y
+        weight = np.ones(len(rows)) if batch.weight is None else batch.weight
         share = (weight / weight.sum()).astype(self.dtype)  # 1/B each where all weigh the same
         dz = self.loss.slope(z, y) * share[:, None]
         _, found = backward_through(self.spec.layers, dz.astype(self.dtype), caches, tensors)
@@ -115,9 +117,9 @@ class NumpyEngine:
     def _pass(self, **how: Any) -> Pass:
         return Pass(categories=self.spec.inputs.categories, **how)
 
-    def _inputs(self, rows: Rows) -> Any:
-        x = self.data.x[rows].astype(self.dtype)
-        return x if self.data.codes is None else (x, self.data.codes[rows])
+    def _inputs(self, batch: Batch) -> Any:
+        x = batch.x.astype(self.dtype)
+        return x if batch.codes is None else (x, batch.codes)
 
     def _tensors(self, values: dict[str, Array]) -> dict[str, Array]:
         places = {place: values[stored] for place, stored in self.spec.tensor_names.items()}

@@ -30,16 +30,43 @@ Rows = NDArray[np.int64]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Data:
-    """A table as numbers: x (N, F), codes (N, C) or None, y (N,) classes or (N, O) numbers, weight (N,) or None."""
+class Batch:
+    """Rows as numbers: x (B, F), codes (B, C) or None, y, weight (B,) or None.
+
+    y is (B,) class numbers, (B, C) probabilities of classes where an augmentation mixed them, or (B, targets) numbers.
+    """
 
     x: Array
     y: NDArray[Any]
     codes: NDArray[np.int64] | None = None
     weight: Array | None = None
 
+
+class Augment(Protocol):
+    """Changes a training batch. A pure function of the rows' own numbers and the epoch, so that it gives the same
+    numbers however the work is cut and whichever engine asks; `data` is the whole table, for mixing rows."""
+
+    def __call__(self, batch: Batch, data: Data, rows: Rows, epoch: int) -> Batch: ...
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Data(Batch):
+    """A whole table; engines take their training batches from `take`."""
+
+    augment: Augment | None = None
+
     def __len__(self) -> int:
         return len(self.x)
+
+    def take(self, rows: Rows, *, epoch: int | None = None) -> Batch:
+        """The given rows; augmented for training where an epoch is given."""
+        batch = Batch(
+            x=self.x[rows],
+            y=self.y[rows],
+            codes=None if self.codes is None else self.codes[rows],
+            weight=None if self.weight is None else self.weight[rows],
+        )
+        return batch if self.augment is None or epoch is None else self.augment(batch, self, rows, epoch)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
