@@ -52,7 +52,7 @@ ONE_OF_EACH: list[Event] = [
     RolledBack(step=6, to_step=5, rate_factor=0.1, reason="spike"),
     NonFinite(step=7, where="gradient", layer="linear1", unit=None, rows=[1]),
     Notice(step=8, message="the loss has not moved for 5 epochs", remedy="raise the rate"),
-    Resume(step=8, checkpoint="checkpoints/8.safetensors"),
+    Resume(step=8, checkpoint="checkpoints/8.safetensors", kept=4, notes=[]),
     End(step=9, status="finished", reason="all epochs done", epoch=1, seconds=2.0, metrics={}),
 ]
 
@@ -94,10 +94,12 @@ def epoch(step: int, seconds: float = 1.0) -> EpochEnd:
     return EpochEnd(step=step, epoch=step, loss=1 / step, seconds=seconds, rows_per_second=1 / seconds, metrics={})
 
 
-def test_a_resume_supersedes_later_steps() -> None:
-    resume = Resume(step=2, checkpoint="x")
+def test_a_resume_supersedes_what_was_told_after_its_checkpoint() -> None:
+    resume = Resume(step=2, checkpoint="x", kept=2, notes=[])
     killed = [epoch(1), epoch(2), epoch(3), resume, epoch(3), epoch(4)]
-    assert effective(killed) == [epoch(1), epoch(2), resume, epoch(3), epoch(4)]
+    assert effective(killed) == [epoch(1), epoch(2), epoch(3), epoch(4)]
+    twice = [*killed, Resume(step=3, checkpoint="y", kept=3, notes=[]), epoch(4)]
+    assert effective(twice) == effective(killed)
     assert same(killed, [epoch(1, 9.0), epoch(2), epoch(3), epoch(4, 3.0)])
     assert not same(killed, [epoch(1), epoch(2), epoch(3)])
 

@@ -4,8 +4,12 @@
     ├── SpecError        a network that cannot be described, and where in its text or JSON
     ├── BatchError       a training batch a layer cannot use
     ├── OptionError      a value outside what an option takes
+    ├── DataError        a table that cannot be used as it is: which file, row and column, and by which rule
     ├── EventError       a line of a run's log that is not an event
     ├── StateError       a state that does not belong to this network or optimiser
+    ├── StorageError     a file that cannot be read or written, and what to do about the disk
+    ├── FileError        a model file or checkpoint whose content is not what it must be
+    ├── RunError         a run folder that is none, is in use, or has no checkpoint that is whole
     ├── MissingExtra     a library that an optional feature needs
     └── BudgetExceeded   a limit the user set, and what went over it
 
@@ -37,12 +41,28 @@ class OptionError(MultilayerError):
     """An option's value is outside what it takes."""
 
 
+class DataError(MultilayerError):
+    """A table that cannot be read, or does not fit what was trained."""
+
+
 class EventError(MultilayerError):
     """A line of a run's log that is not an event."""
 
 
 class StateError(MultilayerError):
     """A training state that does not belong to this network, optimiser or version."""
+
+
+class StorageError(MultilayerError):
+    """A file could not be read or written; what was there before is untouched."""
+
+
+class FileError(MultilayerError):
+    """The content of a model file or checkpoint is malformed, damaged, or newer than this version."""
+
+
+class RunError(MultilayerError):
+    """A run folder that is none, is in use by another process, or has no checkpoint that is whole."""
 
 
 class MissingExtra(MultilayerError):

@@ -5,7 +5,7 @@ The log is the truth that every tracker, plot and page replays, so its form is f
 that are not finite are written as the strings "nan", "inf" and "-inf", and two logs of the same run are equal but for
 the clock fields. Nothing in an event depends on how the loop cuts its work into chunks.
 
-A run that was killed goes on from a checkpoint: its `resume` event supersedes every earlier event of a later step.
+A run that was killed goes on from a checkpoint: its `resume` event supersedes every event told after that checkpoint.
 """
 
 from __future__ import annotations
@@ -120,10 +120,13 @@ class Notice(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class Resume(Event):
-    """Goes on from `step`; earlier events of later steps did not happen."""
+    """Goes on from a checkpoint, before which `kept` events had been told; those told after it did not happen."""
 
     event: ClassVar[str] = "resume"
     checkpoint: str
+    kept: int
+    notes: list[str]
+    """What was wrong with newer checkpoints, if anything."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,12 +163,13 @@ def from_dict(data: Mapping[str, Any]) -> Event:
 
 
 def effective(events: Iterable[Event]) -> list[Event]:
-    """What happened in the end: a resume takes out everything before it that belongs to a later step."""
+    """What happened in the end, without the resumes: each takes out what was told after its checkpoint."""
     kept: list[Event] = []
     for event in events:
         if isinstance(event, Resume):
-            kept = [earlier for earlier in kept if earlier.step <= event.step]
-        kept.append(event)
+            kept = kept[: event.kept]
+        else:
+            kept.append(event)
     return kept
 
 
@@ -175,11 +179,7 @@ def same(a: Iterable[Event], b: Iterable[Event]) -> bool:
 
 
 def _timeless(events: Iterable[Event]) -> list[dict[str, Any]]:
-    return [
-        {key: value for key, value in event.to_dict().items() if key not in CLOCK}
-        for event in effective(events)
-        if not isinstance(event, Resume)
-    ]
+    return [{key: value for key, value in event.to_dict().items() if key not in CLOCK} for event in effective(events)]
 
 
 def _plain(value: Any) -> Any:

@@ -18,13 +18,20 @@ from typer.core import TyperGroup
 from ..errors import MultilayerError, unknown_name
 from .output import printable
 
-COMMANDS = ("cost", "activations", "init", "show")
+COMMANDS = ("train", "resume", "predict", "evaluate", "runs", "cost", "show", "activations", "init")
 """Each is the function of that name in the module of that name beside this one."""
+
+_ALONE = ("train", "runs", "activations")
+"""Commands that do something without arguments."""
 
 _BROKEN_PIPE = 128 + 13  # what a shell reports of a process that SIGPIPE ended
 _INTERRUPTED = 128 + 2
 
 _EPILOG = """Examples:
+
+mlp train digits
+
+mlp train people.csv --target income --epochs 50
 
 mlp cost 784-256-128-10 --batch 32 --rows 60000
 
@@ -47,7 +54,7 @@ class Commands(TyperGroup):
         module = import_module(f".{cmd_name}", __package__)
         single = typer.Typer(add_completion=False, rich_markup_mode="rich")
         epilog = getattr(module, "EPILOG", None)
-        single.command(cmd_name, epilog=epilog, no_args_is_help=cmd_name != "activations")(getattr(module, cmd_name))
+        single.command(cmd_name, epilog=epilog, no_args_is_help=cmd_name not in _ALONE)(getattr(module, cmd_name))
         return typer.main.get_command(single)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
@@ -97,7 +104,7 @@ def describe(
         ),
     ] = False,
 ) -> None:
-    """Feed-forward networks: what one costs, how it starts, what it looks like."""
+    """Feed-forward networks: train one, know what it costs, see what it looks like."""
 
 
 def main() -> NoReturn:

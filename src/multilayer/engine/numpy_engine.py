@@ -91,6 +91,7 @@ class NumpyEngine:
         state.check(self.spec, self.optimizer)
         self._state = state.copy()
 
+    @np.errstate(over="ignore", invalid="ignore")  # what is not finite is looked for at the end, by its value
     def _gradients(self, rows: Rows, epoch: int, dropout: float) -> tuple[float, dict[str, Array], dict[str, Array]]:
         tensors = self._tensors(self._state.parameters)
         parts = iter(range(1 << 24))
@@ -134,5 +135,6 @@ def dropout_layers(spec: Spec) -> list[str]:
     return [e.name for e in spec.entries if isinstance(e.layer, Dropout) and e.layer.p]
 
 
+@np.errstate(over="ignore", invalid="ignore")
 def _norm(gradients: dict[str, Array]) -> float:
     return math.sqrt(sum(float((g.astype(np.float64) ** 2).sum()) for g in gradients.values()))

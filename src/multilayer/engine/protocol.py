@@ -130,6 +130,9 @@ class Engine(Protocol):
     @property
     def name(self) -> str: ...
 
+    @property
+    def data(self) -> Data: ...
+
     def run(self, order: Order, *, rate: Array, decay: Array, dropout: Array) -> Chunk:
         """Takes `order.steps` steps. Each step has its learning rate, its decoupled weight decay and a factor on the
         spec's dropout; all three have one number a step."""

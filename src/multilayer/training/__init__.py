@@ -2,6 +2,19 @@
 
 from __future__ import annotations
 
-from .protocol import Action, Continue, Observer, Policy, Rollback, Stop, strongest
+from .loop import Loop, Plan
+from .protocol import Action, Continue, Found, Observer, Policy, Rollback, Steps, Stop, strongest
 
-__all__ = ["Action", "Continue", "Observer", "Policy", "Rollback", "Stop", "strongest"]
+__all__ = [
+    "Action",
+    "Continue",
+    "Found",
+    "Loop",
+    "Observer",
+    "Plan",
+    "Policy",
+    "Rollback",
+    "Steps",
+    "Stop",
+    "strongest",
+]

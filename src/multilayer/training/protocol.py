@@ -1,9 +1,9 @@
 """What the loop calls without knowing names: policies that decide, observers that look.
 
-The loop hands every event to every policy, in the order they were given, and does the strongest thing asked for: stop
-over rollback over going on; the first of equals. Then every observer gets the event, and the events that follow from
-the action. A policy's state is part of a checkpoint, so a resumed run decides as the unbroken one would have; a
-rollback restores it as well, except what a policy says survives (how often it has rolled back).
+Policies see every step once (`watch`), in order and however the loop cut its work, and every event (`decide`). The loop
+does the strongest thing asked for: stop over rollback over going on; the first of equals. Observers get every event,
+those that follow from an action included. A policy's state is part of a checkpoint, so a resumed run decides as the
+unbroken one would have; a rollback restores it as well, except what `survives` says (how often it has rolled back).
 """
 
 from __future__ import annotations
@@ -12,12 +12,17 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 from ..events import Event
 
 
 @dataclass(frozen=True, kw_only=True)
 class Continue:
-    """Go on."""
+    """Go on; `notice` is something a person should know, and its remedy."""
+
+    notice: tuple[str, str] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,10 +35,9 @@ class Rollback:
 
 @dataclass(frozen=True, kw_only=True)
 class Stop:
-    """End the run; with `restore_best` the best parameters so far become the result."""
+    """End the run."""
 
     reason: str
-    restore_best: bool = False
 
 
 Action = Continue | Rollback | Stop
@@ -44,7 +48,7 @@ def strongest(actions: Iterable[Action]) -> Action:
     """What the loop does when several policies answer.
 
     >>> strongest([Continue(), Rollback(reason="spike"), Stop(reason="time")])
-    Stop(reason='time', restore_best=False)
+    Stop(reason='time')
     """
     chosen: Action = Continue()
     for action in actions:
@@ -53,20 +57,46 @@ def strongest(actions: Iterable[Action]) -> Action:
     return chosen
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Steps:
+    """Steps just taken: the number of the first (from 1), and each one's loss and gradient norm."""
+
+    first: int
+    loss: NDArray[np.float64]
+    gradient_norm: NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """A step among those watched after which to act: its place, what to do, and the limit that its loss went over."""
+
+    place: int
+    action: Action
+    limit: float | None = None
+
+
 class Policy(Protocol):
     """Decides. Early stopping, spikes, plateaus and time limits are policies."""
 
-    def due(self, step: int) -> int | None:
-        """The next step after `step` at which it must be asked, where a chunk then ends; None for epoch ends alone."""
+    def watch(self, steps: Steps) -> Found | None:
+        """The first step that calls for action; what it has seen up to there, and not beyond, is remembered."""
         ...
 
     def decide(self, event: Event) -> Action: ...
+
+    def broken(self, what: str) -> Action:
+        """What to do about a value that is not finite; where no policy has an answer, the run stops."""
+        ...
 
     def state(self) -> dict[str, Any]:
         """What must be saved, as JSON."""
         ...
 
     def load(self, state: dict[str, Any]) -> None: ...
+
+    def survives(self) -> dict[str, Any]:
+        """The part of the state that a rollback does not take back."""
+        ...
 
 
 class Observer(Protocol):

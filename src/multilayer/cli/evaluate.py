@@ -1,0 +1,37 @@
+"""`mlp evaluate`: how good a model is on rows whose target is known."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from .output import console, show
+
+EPILOG = """Examples:
+
+mlp evaluate runs/digits-001 digits --json"""
+
+
+def evaluate(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A model file, or the folder of a run.")],
+    data: Annotated[str, typer.Argument(metavar="DATA", help="Rows with their target.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Every metric of the task on the rows of a table."""
+    from ..predictor import load
+
+    found = load(model).evaluate(data)
+    if as_json:
+        print(
+            json.dumps({name: value if math.isfinite(value) else str(value) for name, value in found.items()}, indent=2)
+        )
+        return
+    table = Table(box=None, show_header=False, pad_edge=False)
+    for name, value in found.items():
+        table.add_row(name, f"{value:.6g}")
+    show(console(), table)

@@ -1,0 +1,76 @@
+"""`mlp runs`: the runs that are there, best first, side by side."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from .output import console, printable, show
+
+EPILOG = """Examples:
+
+mlp runs
+
+mlp runs runs/digits-001 runs/digits-002"""
+
+
+def runs(
+    paths: Annotated[
+        list[Path] | None, typer.Argument(metavar="[RUN]...", help="Folders of runs; all below ./runs.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Lists runs and compares them: network, status, metrics; the best by its first metric comes first."""
+    from ..runs import RunFolder, find
+
+    found = [summary(RunFolder.open(path)) for path in (paths or find())]
+    found.sort(key=_merit, reverse=True)
+    if as_json:
+        print(json.dumps(found, indent=2, ensure_ascii=False))
+        return
+    if not found:
+        show(console(), "no runs below ./runs yet: mlp train makes one")
+        return
+    names = list(dict.fromkeys(name for run in found for name in run["metrics"]))
+    table = Table(box=None, pad_edge=False)
+    for heading in ("run", "network", "status", "epochs", *names, "seconds"):
+        table.add_column(
+            heading, justify="left" if heading in ("run", "network", "status") else "right", overflow="fold"
+        )
+    for run in found:
+        figures = [f"{run['metrics'][name]:.4g}" if name in run["metrics"] else "" for name in names]
+        row = (run["run"], run["network"], run["status"], str(run["epochs"]), *figures, f"{run['seconds']:.1f}")
+        table.add_row(*map(printable, row))
+    show(console(), table)
+
+
+def summary(folder: Any) -> dict[str, Any]:
+    """What a run's log says of it."""
+    from ..events import End, EpochEnd, Start
+
+    told = folder.events(effective=True)
+    start = next((event for event in told if isinstance(event, Start)), None)
+    end = next((event for event in reversed(told) if isinstance(event, End)), None)
+    last = next((event for event in reversed(told) if isinstance(event, EpochEnd)), None)
+    metrics = end.metrics if end is not None else last.metrics if last is not None else {}
+    return {
+        "run": str(folder.path),
+        "network": "" if start is None else start.network,
+        "status": "unfinished" if end is None else end.status,
+        "epochs": 0 if last is None else last.epoch + 1,
+        "metrics": metrics,
+        "seconds": 0.0 if end is None else end.seconds,
+    }
+
+
+def _merit(run: dict[str, Any]) -> float:
+    from ..metrics import METRICS
+
+    for name, value in run["metrics"].items():
+        if name in METRICS:
+            return value if METRICS[name].better == "higher" else -value
+    return float("-inf")

@@ -1,0 +1,158 @@
+"""`mlp train`: from a table to a trained model in one command. Its options are the fields of `Config`."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import typing
+from collections.abc import Callable, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ..training.config import Config
+from . import arch as networks
+from .output import console, printable, show
+
+if typing.TYPE_CHECKING:
+    from ..training.fit import Run
+
+EPILOG = """Examples:
+
+mlp train digits
+
+mlp train people.csv --target income --epochs 50 --run runs/people
+
+mlp train table.parquet --target y --arch 12-64-64-1 --patience 10 --json
+
+Ctrl-C saves and stops; mlp resume RUN goes on where it was, to the same bits."""
+
+_SIGNALLED = 128
+
+
+def _options() -> list[inspect.Parameter]:
+    """One option for each field of Config; None means: as the TOML file or the default has it."""
+    hints = typing.get_type_hints(Config)
+    found: list[inspect.Parameter] = []
+    for field in fields(Config):
+        kind = _plain(hints[field.name])
+        default = "none" if field.default is None else field.default
+        option = typer.Option(
+            "--" + field.name.replace("_", "-"),
+            help=f"{field.metadata['help']}  [default: {default}]".replace("[default", "\\[default"),
+            show_default=False,
+            metavar={int: "N", float: "X", str: "TEXT", bool: None}[kind],
+            rich_help_panel="Training",
+        )
+        found.append(
+            inspect.Parameter(
+                field.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind | None, option]
+            )
+        )
+    return found
+
+
+def _plain(hint: Any) -> Any:
+    """The one type that the command line reads for a field; `validation` is read as text and then as what it is."""
+    options = [option for option in typing.get_args(hint) or (hint,) if option is not type(None)]
+    return str if str in options else options[0]
+
+
+def _with_options(function: Callable[..., None]) -> Callable[..., None]:
+    """The function with the fields of Config as options of its own, for typer to read."""
+    own = [p for p in inspect.signature(function, eval_str=True).parameters.values() if p.kind is not p.VAR_KEYWORD]
+    own = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own]
+    function.__signature__ = inspect.Signature([*own, *_options()])  # type: ignore[attr-defined]
+    function.__annotations__ = {p.name: p.annotation for p in (*own, *_options())}
+    return function
+
+
+def train(
+    data: Annotated[str, typer.Argument(metavar="DATA", help="A table, or the name of a bundled set.")] = "digits",
+    target: Annotated[str | None, typer.Option(metavar="COL", help="The column to predict; several by commas.")] = None,
+    arch: Annotated[str | None, typer.Option(metavar="ARCH", help="The network; from the task unless given.")] = None,
+    run: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Where to keep everything; runs/NAME-001, …")
+    ] = None,
+    group: Annotated[str | None, typer.Option(metavar="COL", help="Rows of a group stay on one side.")] = None,
+    time_column: Annotated[str | None, typer.Option("--time", metavar="COL", help="Hold out the latest rows.")] = None,
+    config: Annotated[Path | None, typer.Option(metavar="FILE.toml", help="Options from a file.")] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say only how it ended.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Stream every event as a line of JSON.")] = False,
+    **options: Any,
+) -> None:
+    """Trains a network on a table and keeps the run: model, log, checkpoints.
+
+    The data is read, typed and split; the task is inferred and said. What is held out tells how good the model is.
+    """
+    from ..training.fit import fit, free_folder
+
+    chosen: dict[str, Any] = Config.from_toml(config) if config is not None else {}
+    chosen |= {name: _value(name, value) for name, value in options.items() if value is not None}
+    checked = Config.from_dict(chosen, where=str(config) if config is not None else "options")
+    targets: Any = target if target is None or "," not in target else [part.strip() for part in target.split(",")]
+    done = fit(
+        None if arch is None else networks.read_network(arch),
+        data,
+        target=targets,
+        group=group,
+        time_column=time_column,
+        run=run or free_folder(Path(data).name.split(".")[0] or "run"),
+        observers=events_as_json(as_json),
+        quiet=quiet or as_json,
+        **typing.cast(Any, checked.to_dict()),
+    )
+    tell(done, as_json=as_json)
+
+
+def _value(name: str, value: Any) -> Any:
+    """What a text of the command line means where a field takes more than text."""
+    if name != "validation":
+        return value
+    if value in ("none", "auto"):
+        return None if value == "none" else value
+    try:
+        return float(value)
+    except ValueError:
+        return value
+
+
+def events_as_json(wanted: bool) -> Sequence[Any]:
+    if not wanted:
+        return ()
+    from ..training.progress import JsonLines
+
+    return (JsonLines(sys.stdout),)
+
+
+def tell(done: Run, *, as_json: bool) -> None:
+    """How a run ended: where it is, how good, what it cost; the exit code of the signal that stopped it."""
+    if not as_json:
+        show(console(), *_summary(done))
+    if done.signal is not None:
+        raise typer.Exit(_SIGNALLED + done.signal)
+
+
+def _summary(done: Run) -> list[str]:
+    from ..costs import cost
+    from ..costs.quantity import flops
+
+    lines = [f"data: {printable(note)}" for note in done.notes]
+    end = done.end
+    lines.append(f"{end.status}: {end.reason}, after {end.epoch} epochs and {end.step:,} steps in {end.seconds:.1f} s")
+    if done.metrics:
+        lines.append("on held-out rows: " + ", ".join(f"{name} {value:.4g}" for name, value in done.metrics.items()))
+    if done.model is not None:
+        account = cost(done.model.spec, batch=1)
+        lines.append(f"network: {done.model.spec}, {account.parameters:,} parameters")
+        lines.append(f"cost: {flops(account.forward)} to predict a row")
+    if done.path is not None and done.signal is None:
+        lines.append(f"model: {printable(str(done.path / 'model.safetensors'))}")
+    elif done.path is not None:
+        lines.append(f"go on with: mlp resume {printable(str(done.path))}")
+    return lines
+
+
+train = _with_options(train)

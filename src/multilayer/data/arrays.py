@@ -1,0 +1,220 @@
+"""Tables from arrays: numpy, scipy sparse, torch, .npy and .npz files, and the idx files of MNIST.
+
+A two-dimensional array is columns x0, x1, …; one of three or four dimensions is pictures, (rows, height, width) or
+(rows, height, width, channels), whose numbers stand in that order; torch's channels are moved last. Files are read
+without pickle. idx: two zero bytes, a type, the number of dimensions, each dimension as a big-endian 32-bit number,
+then the values.
+"""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ..errors import DataError
+from .arrow import from_numpy
+from .tables import Matrix, Table, short
+
+IDX_TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
+X_NAMES = ("x", "data", "features", "inputs", "images", "x_train", "train_images")
+Y_NAMES = ("y", "target", "targets", "label", "labels", "y_train", "train_labels")
+
+
+def table_of_array(array: Any, *, name: str) -> Table:
+    """The rows of an array as a table."""
+    if isinstance(array, np.ma.MaskedArray):
+        masked: Any = array
+        array = masked.astype(np.float64).filled(np.nan) if masked.dtype.kind in "iuf" else masked.filled()
+    values = np.asarray(array)
+    if values.dtype.names:
+        columns = {field: arrow_of(values[field], f"{name}: column {field!r}") for field in values.dtype.names}
+        return _sized(Table(name=name, columns=columns))
+    if values.ndim not in (2, 3, 4):
+        hint = "reshape(-1, 1) where it is one column, reshape(1, -1) where it is one row"
+        raise DataError(f"{name}: an array must have 2 dimensions, or 3 or 4 for pictures, got {values.ndim}: {hint}")
+    if 0 in values.shape:
+        raise DataError(f"{name}: a table needs at least one row and one column, got an array of shape {values.shape}")
+    image = None
+    if values.ndim > 2:
+        height, width, channels = (*values.shape[1:], 1)[:3]
+        image = (int(height), int(width), int(channels))
+        values = values.reshape(len(values), -1)
+    names = tuple(f"x{i}" for i in range(values.shape[1]))
+    if values.dtype.kind in "iufb":
+        matrix = values.astype(np.uint8) if values.dtype.kind == "b" else values
+        if matrix.dtype.itemsize > 8 or not matrix.dtype.isnative:
+            matrix = matrix.astype(np.float64 if matrix.dtype.kind == "f" else np.int64)
+        top = 255.0 if image and values.dtype == np.uint8 else None
+        return Table(name=name, matrix=matrix, matrix_names=names, image=image, top=top, positional=True)
+    columns = {column: arrow_of(values[:, i], f"{name}: column {column!r}") for i, column in enumerate(names)}
+    return Table(name=name, columns=columns, positional=True)
+
+
+def arrow_of(values: Any, what: str) -> Any:
+    """One column of numpy or Python values as an Arrow array."""
+    try:
+        if isinstance(values, np.ndarray) and values.dtype.kind in "biuf" and values.dtype.isnative:
+            return pa.chunked_array([from_numpy(values)])
+        items: Any = values.tolist() if isinstance(values, np.ndarray) and values.dtype.kind != "M" else values
+        return pa.chunked_array([pa.array(items, from_pandas=True)])
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError, TypeError) as error:
+        raise DataError(f"{what}: must hold values of one type: {_first_odd(values, error)}") from None
+
+
+def _first_odd(values: Any, error: Exception) -> str:
+    """Names the first value that is of another type than those before it."""
+    kinds: dict[type, int] = {}
+    for row, value in enumerate(values):
+        if value is None or (isinstance(value, float) and value != value):
+            continue
+        kind = float if isinstance(value, (int, float, np.number)) and not isinstance(value, bool) else type(value)
+        if kinds and kind not in kinds:
+            return f"row {row + 1:,} holds {short(value)} after {next(iter(kinds)).__name__} in the rows before"
+        kinds.setdefault(kind, row)
+    return (str(error).strip() or type(error).__name__).splitlines()[0][:200]
+
+
+def target_columns(y: Any, *, n: int, name: str) -> dict[str, Any]:
+    """The target of `(X, y)` as named columns."""
+    label = getattr(y, "name", None)
+    if hasattr(y, "to_arrow") or hasattr(y, "columns"):
+        from .sources import read
+
+        if hasattr(y, "columns"):
+            table = read(y)
+            found = {column: table.column(column) for column in table.names}
+        else:
+            found = {str(label or "y"): arrow_of(np.asarray(y.to_numpy()), f"{name}: the target")}
+    else:
+        values = np.asarray(_numpy(y))
+        if values.ndim == 2 and values.shape[1] == 1:
+            values = values[:, 0]
+        if values.ndim not in (1, 2):
+            raise DataError(f"{name}: the target must have one or two dimensions, got {values.ndim}")
+        label = label if isinstance(label, str) and label else "y"
+        many = [values] if values.ndim == 1 else list(values.T)
+        names = [label] if values.ndim == 1 else [f"{label}{i}" for i in range(len(many))]
+        found = {one: arrow_of(column, f"{name}: the target {one!r}") for one, column in zip(names, many, strict=True)}
+    for column in found.values():
+        if len(column) != n:
+            raise DataError(f"{name}: X and y must have the same number of rows, got {n:,} and {len(column):,}")
+    return found
+
+
+def _numpy(values: Any) -> Any:
+    """A torch tensor as numpy, with the channels of pictures last; anything else as it is."""
+    if not hasattr(values, "detach"):
+        return values
+    array = values.detach().cpu().numpy()
+    return np.moveaxis(array, -3, -1) if array.ndim in (3, 4) and array.shape[-3] in (1, 3, 4) else array
+
+
+def table_of_tensor(tensor: Any, *, name: str) -> Table:
+    return table_of_array(_numpy(tensor), name=name)
+
+
+def table_of_sparse(matrix: Any, *, name: str) -> Table:
+    """A scipy sparse matrix, made dense: networks here read every number of a row."""
+    return table_of_array(matrix.toarray(), name=name)
+
+
+def table_of_dataset(dataset: Any, *, name: str) -> Table:
+    """A torch Dataset of rows, or of (row, target) pairs."""
+    if hasattr(dataset, "tensors"):
+        parts = [_numpy(tensor) for tensor in dataset.tensors]
+    else:
+        try:
+            items = [dataset[i] for i in range(len(dataset))]
+        except TypeError:
+            raise DataError(f"{name}: a dataset must have a length: one that only streams cannot be shuffled") from None
+        if not items:
+            raise DataError(f"{name}: a table needs at least one row, got an empty dataset")
+        pairs = [item if isinstance(item, (tuple, list)) else (item,) for item in items]
+        try:
+            parts = [np.stack([np.asarray(_numpy(pair[i])) for pair in pairs]) for i in range(len(pairs[0]))]
+        except (ValueError, IndexError, TypeError) as error:
+            raise DataError(f"{name}: every item must be arrays of the same shapes: {error}") from None
+    if len(parts) > 2:
+        raise DataError(f"{name}: an item must be a row or a row and its target, got {len(parts)} parts")
+    rows: Matrix = parts[0]
+    table = table_of_array(rows[:, None] if rows.ndim == 1 else rows, name=name)
+    if len(parts) == 1:
+        return table
+    columns = target_columns(parts[1], n=len(table), name=name)
+    return table.with_columns(columns, targets=tuple(columns))
+
+
+# Files
+
+
+def read_npy(path: Path) -> Table:
+    try:
+        values = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (ValueError, OSError, EOFError, MemoryError, SyntaxError, OverflowError) as error:
+        raise DataError(f"{path}: cannot be read as .npy: {_plain(error)}") from None
+    return table_of_array(np.asarray(values), name=str(path))
+
+
+def read_npz(path: Path) -> Table:
+    """Arrays X and y (or one of the usual names for them), else every array is a column."""
+    try:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
+            arrays = {key: stored[key] for key in stored.files}
+    except (ValueError, OSError, EOFError, MemoryError, SyntaxError, OverflowError, KeyError) as error:
+        raise DataError(f"{path}: cannot be read as .npz: {_plain(error)}") from None
+    except (zipfile.BadZipFile, NotImplementedError, zipfile.zlib.error) as error:  # pyright: ignore
+        raise DataError(f"{path}: cannot be read as .npz: {_plain(error)}") from None
+    lower = {key.lower(): key for key in arrays}
+    x = next((lower[key] for key in X_NAMES if key in lower), None)
+    if x is None:
+        columns = {key: value for key, value in arrays.items() if value.ndim == 1}
+        if not columns or len(columns) < len(arrays) or len({len(value) for value in columns.values()}) > 1:
+            raise DataError(f"{path}: must hold arrays X and y, or columns of equal length, got {', '.join(arrays)}")
+        made = {key: arrow_of(value, f"{path}: column {key!r}") for key, value in columns.items()}
+        return _sized(Table(name=str(path), columns=made))
+    table = table_of_array(arrays[x], name=str(path))
+    y = next((lower[key] for key in Y_NAMES if key in lower), None)
+    if y is None:
+        return table
+    columns = target_columns(arrays[y], n=len(table), name=str(path))
+    return table.with_columns(columns, targets=tuple(columns))
+
+
+def read_idx(data: bytes, *, name: str) -> Matrix:
+    """The array of an idx file."""
+    if len(data) < 4 or data[:2] != b"\x00\x00" or data[2] not in IDX_TYPES or not 1 <= data[3] <= 4:
+        raise DataError(f"{name}: not an idx file: it must begin with 00 00, a type and 1 to 4 dimensions")
+    n_dims, kind = data[3], np.dtype(IDX_TYPES[data[2]])
+    start = 4 + 4 * n_dims
+    if len(data) < start:
+        raise DataError(f"{name}: the idx file ends inside its header")
+    shape = tuple(int(n) for n in np.frombuffer(data, ">u4", count=n_dims, offset=4))
+    expected = int(np.prod([int(n) for n in shape], dtype=object)) * kind.itemsize
+    if len(data) - start != expected:
+        raise DataError(f"{name}: {shape} values need {expected:,} bytes after the header, got {len(data) - start:,}")
+    return np.frombuffer(data, kind, offset=start).reshape(shape).astype(kind.newbyteorder("="))
+
+
+def idx_table(images: Matrix, labels: Matrix | None, *, name: str) -> Table:
+    table = table_of_array(images, name=name)
+    if labels is None:
+        return table
+    if labels.ndim != 1:
+        raise DataError(f"{name}: labels must have one dimension, got {labels.ndim}")
+    columns = target_columns(labels, n=len(table), name=name)
+    return table.with_columns({"label": columns["y"]}, targets=("label",))
+
+
+def _sized(table: Table) -> Table:
+    if not len(table):
+        raise DataError(f"{table.name}: a table needs at least one row, got none")
+    return table
+
+
+def _plain(error: BaseException) -> str:
+    words = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
+    return "it holds Python objects, which could run code: save plain numbers" if "pickle" in words else words

@@ -1,0 +1,306 @@
+"""What a column is: its family (what its values are) and its kind (how a network reads them).
+
+    family     values                               kind unless told
+    number     whole, decimal, floating; durations  numeric       one number
+    boolean    true, false                          categorical   of two values
+    text       words                                categorical   where few differ; otherwise dropped, and said
+    date       days                                 date          day number, year and week on a circle
+    datetime   moments                              datetime      the same, and the day on a circle
+    time       times of day                         time          hours, and the day on a circle
+    empty      nothing at all                       dropped
+
+Circles: (sin, cos) of 2π times the part of the year, week or day that has passed. Text has few values where at most 20
+differ, or at most half as many as there are training rows and at most 10,000. At prediction a column must be of the
+family it had in training, or of one that loses nothing: `drift` is the list. Numbers written as text are text.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, cast
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from ..errors import DataError, unknown_name
+from .arrow import from_numpy, pc, to_numpy
+from .tables import Table, short, where
+from .text_files import NUMBER, first_not
+
+Floats = NDArray[np.float64]
+Family = Literal["number", "boolean", "text", "date", "datetime", "time", "empty"]
+Kind = Literal["numeric", "categorical", "date", "datetime", "time", "drop"]
+
+KINDS: tuple[Kind, ...] = ("numeric", "categorical", "date", "datetime", "time", "drop")
+DEFAULT_KIND: dict[Family, Kind] = {
+    "number": "numeric",
+    "boolean": "categorical",
+    "text": "categorical",
+    "date": "date",
+    "datetime": "datetime",
+    "time": "time",
+    "empty": "drop",
+}
+SAID: dict[Family, str] = {
+    "number": "numbers",
+    "boolean": "true or false",
+    "text": "text",
+    "date": "dates",
+    "datetime": "moments",
+    "time": "times of day",
+    "empty": "nothing",
+}
+PARTS: dict[Kind, tuple[str, ...]] = {
+    "numeric": ("",),
+    "date": (" (days)", " (year, sin)", " (year, cos)", " (week, sin)", " (week, cos)"),
+    "datetime": (
+        *(" (days)", " (year, sin)", " (year, cos)", " (week, sin)", " (week, cos)"),
+        *(" (day, sin)", " (day, cos)"),
+    ),
+    "time": (" (hours)", " (day, sin)", " (day, cos)"),
+}
+"""What each kind adds to its column's name, one for each number it gives."""
+
+FEW, MANY = 20, 10_000
+MOSTLY = 0.9
+"""Text of which so many values are numbers was meant to be numbers."""
+LARGEST = float(np.finfo(np.float32).max)
+DAY = 86_400.0
+YEAR = 365.2425
+
+
+def family_of(column: Any, what: str) -> Family:
+    """The family of an Arrow column; one that is none is refused by name."""
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    t = pa.types
+    if t.is_integer(kind) or t.is_floating(kind) or t.is_decimal(kind) or t.is_duration(kind):
+        return "number"
+    if t.is_string(kind) or t.is_large_string(kind) or t.is_string_view(kind):
+        return "text"
+    families: list[tuple[Any, Family]] = [
+        (t.is_boolean, "boolean"),
+        (t.is_date, "date"),
+        (t.is_timestamp, "datetime"),
+        (t.is_time, "time"),
+        (t.is_null, "empty"),
+    ]
+    for test, family in families:
+        if test(kind):
+            return family
+    raise DataError(
+        f"{what}: must hold numbers, text, true and false, or dates, got {kind}: spread it over columns or drop it"
+    )
+
+
+def is_category(column: Any) -> bool:
+    """Whether a data frame says that its values are categories."""
+    return pa.types.is_dictionary(column.type)
+
+
+def plain(column: Any) -> Any:
+    """Without a dictionary, and text as one Arrow type."""
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    if pa.types.is_string(column.type) or pa.types.is_string_view(column.type):
+        column = column.cast(pa.large_string())
+    return column
+
+
+def missing(column: Any) -> NDArray[np.bool_]:
+    """Where a column holds nothing, or not a number."""
+    if pa.types.is_dictionary(column.type):
+        column = plain(column)
+    return to_numpy(pc.is_null(column, nan_is_null=True))
+
+
+def numbers(table: Table, name: str, kind: Kind) -> Floats:
+    """The numbers that a column gives, NaN where a value is missing.   → (N, parts)."""
+    if name in table.places and table.matrix is not None:
+        values = table.matrix[:, table.places[name]].astype(np.float64)
+        return check_finite(values, table, name)[:, None]
+    column = plain(table.column(name))
+    family = family_of(column, where(table, name))
+    if family == "text":
+        column = _parsed(column, kind, table, name)
+    if kind == "numeric":
+        return check_finite(floats(column), table, name)[:, None]
+    return _dates(column, kind, table, name)
+
+
+def floats(column: Any) -> Floats:
+    """Numbers, durations (in seconds) or booleans as float64; whole numbers past 2^53 are rounded."""
+    if pa.types.is_duration(column.type):
+        seconds = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}[column.type.unit]
+        return floats(column.cast(pa.int64())) / seconds
+    if pa.types.is_null(column.type):
+        return np.full(len(column), np.nan)
+    if pa.types.is_boolean(column.type):
+        column = column.cast(pa.uint8())
+    return to_numpy(pc.cast(column, pa.float64(), safe=False))
+
+
+def check_finite(values: Floats, table: Table, name: str) -> Floats:
+    """Refuses numbers beyond float32, in which networks compute; NaN means missing and is allowed."""
+    with np.errstate(invalid="ignore"):
+        bad = np.abs(values) > LARGEST
+    if bad.any():
+        row = int(np.flatnonzero(bad)[0])
+        value = float(values[row])
+        rule = "numbers must be finite" if np.isinf(value) else f"numbers must lie within ±{LARGEST:.2g} (float32)"
+        remedy = "remove the row or leave the value empty" if np.isinf(value) else "rescale the column"
+        raise DataError(f"{where(table, name, row)}: {rule}, got {value:g}: {remedy}")
+    return values
+
+
+def _parsed(column: Any, kind: Kind, table: Table, name: str) -> Any:
+    """Text that the user declared to be numbers or dates."""
+    wanted: Any = {
+        "numeric": pa.float64(),
+        "date": pa.date32(),
+        "datetime": pa.timestamp("us"),
+        "time": pa.time64("us"),
+    }
+    try:
+        return pc.cast(column, wanted[kind])
+    except pa.ArrowInvalid:
+        row = first_not(column, wanted[kind]) or 0
+        value = short(column[row].as_py())
+        remedy = "correct it, or give the column another kind"
+        raise DataError(f"{where(table, name, row)}: must be {_SAID[kind]}, got {value}: {remedy}") from None
+
+
+_SAID = {"numeric": "a number", "date": "a date such as 2024-12-31", "datetime": "a moment such as 2024-12-31 23:59"}
+_SAID["time"] = "a time such as 23:59"
+
+
+def _dates(column: Any, kind: Kind, table: Table, name: str) -> Floats:
+    """The parts of dates and times, see `PARTS`."""
+    nothing = missing(column)
+    if pa.types.is_null(column.type):
+        return np.full((len(column), len(PARTS[kind])), np.nan)
+    if pa.types.is_time(column.type) != (kind == "time"):
+        raise DataError(f"{where(table, name)}: must be {_SAID[kind]}, got {column.type}: give it another kind")
+    if kind == "time":
+        column = column.cast(pa.time64("us"), safe=False)
+        seconds = to_numpy(column.cast(pa.int64())).astype(np.float64) / 1e6
+        found = np.stack([seconds / 3600, *_circle(seconds / DAY)], 1)
+    else:
+        if column.type == pa.date64():
+            column = column.cast(pa.date32(), safe=False)
+        stamps = column.cast(pa.timestamp("us", tz=getattr(column.type, "tz", None)), safe=False)
+        days = to_numpy(stamps.cast(pa.int64())).astype(np.float64) / 1e6 / DAY
+        # Day 0 is Thursday 1 January 1970; the mean Gregorian year is close enough for a season.
+        found = np.stack([days, *_circle(days / YEAR), *_circle((days + 3) / 7)], 1)
+        if kind == "datetime":
+            found = np.concatenate([found, np.stack(_circle(days), 1)], 1)
+    found[nothing] = np.nan
+    return check_finite(found.ravel(), table, name).reshape(found.shape)
+
+
+def _circle(turns: Floats) -> tuple[Floats, Floats]:
+    angle = 2 * np.pi * (turns - np.floor(turns))
+    return np.sin(angle), np.cos(angle)
+
+
+# Categories
+
+
+def keys_of(column: Any, table: Table, name: str) -> Any:
+    """The values of a category column: large_string, bool, int64 or float64."""
+    column = plain(column)
+    family = family_of(column, where(table, name))
+    if family in ("text", "boolean", "empty"):
+        return column
+    if family != "number":
+        raise DataError(f"{where(table, name)}: categories must be text, numbers or booleans, got {column.type}")
+    if pa.types.is_integer(column.type):
+        try:
+            return column.cast(pa.int64())
+        except pa.ArrowInvalid:
+            raise DataError(f"{where(table, name)}: whole numbers as categories must be below 2^63") from None
+    return _nan_to_null(check_finite(floats(column), table, name))
+
+
+def _nan_to_null(values: Floats) -> Any:
+    made = from_numpy(values)
+    return pa.chunked_array([pc.if_else(pc.is_nan(made), pa.nulls(len(values), pa.float64()), made)])
+
+
+def vocabulary(keys: Any) -> Any:
+    """The values that occur, in order, as one Arrow array."""
+    found = pc.drop_null(pc.unique(keys))
+    found = found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
+    return found.take(pc.array_sort_indices(found)) if len(found) else found
+
+
+def codes(keys: Any, known: Any) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """0 for missing or unknown, else the place in the vocabulary from 1; and which values were unknown."""
+    nothing = to_numpy(pc.is_null(keys))
+    if pa.types.is_null(keys.type):
+        return np.zeros(len(keys), dtype=np.int64), np.zeros(len(keys), dtype=np.bool_)
+    if keys.type != known.type:  # whole numbers against floats
+        keys, known = keys.cast(pa.float64(), safe=False), known.cast(pa.float64(), safe=False)
+    found = pc.index_in(keys, value_set=known)
+    place = np.where(to_numpy(pc.is_null(found)), 0, to_numpy(found).astype(np.int64) + 1)
+    return place, (place == 0) & ~nothing
+
+
+def few(n_values: int, n_rows: int) -> bool:
+    """Whether text with so many different values over so many rows reads as categories."""
+    return n_values <= FEW or (n_values <= MANY and 2 * n_values <= n_rows)
+
+
+def check_not_numbers(table: Table, name: str, values: Any, keys: Any) -> None:
+    """Refuses text of a CSV column that is nearly all numbers: one stray word must not make categories of them."""
+    if not table.inferred or not len(values):
+        return
+    number = to_numpy(pc.match_substring_regex(values, NUMBER))
+    if MOSTLY <= number.mean() < 1 and len(values) >= 5:
+        odd = values[int(np.flatnonzero(~number)[0])].as_py()
+        row = cast(int, pc.index(keys, odd).as_py())
+        raise DataError(
+            f"{where(table, name, row)}: {number.sum():,} of {len(values):,} different values are numbers, "
+            f"got {odd!r}: correct it, leave it empty, or declare the column categorical"
+        )
+
+
+# Drift
+
+
+def check_family(table: Table, name: str, trained: Family) -> tuple[Family, str | None]:
+    """The family of a column at prediction, and a note where it is another than in training that loses nothing."""
+    column = table.column(name)
+    given = family_of(column, where(table, name))
+    if given in (trained, "empty") or trained == "empty":
+        return given, None
+    if trained == "number" and given == "boolean":
+        return given, f"{name!r} was numbers in training: true and false are read as 1 and 0"
+    if trained == "boolean" and given == "number":
+        values = floats(plain(column))
+        odd = ~np.isin(values, (0.0, 1.0)) & ~np.isnan(values)
+        if not odd.any():
+            return given, f"{name!r} was true or false in training: 1 and 0 are read so"
+        row = int(np.flatnonzero(odd)[0])
+        raise DataError(f"{where(table, name, row)}: was true or false in training, got {values[row]:g}: convert it")
+    if {trained, given} == {"date", "datetime"}:
+        return given, f"{name!r} was {SAID[trained]} in training, here {SAID[given]}"
+    row = 0
+    values = plain(column)
+    if given == "text" and trained == "number":
+        row = first_not(values, pa.float64()) or int(np.flatnonzero(~missing(values))[0])
+    elif len(values) > values.null_count:
+        row = int(np.flatnonzero(~missing(values))[0])
+    value = short(values[row].as_py())
+    raise DataError(
+        f"{where(table, name, row)}: was {SAID[trained]} in training, got {SAID[given]}, {value}: "
+        "convert the column (nothing is converted silently)"
+    )
+
+
+def check_kind(kind: str, name: str) -> Kind:
+    for known in KINDS:
+        if kind == known:
+            return known
+    raise DataError(f"column {name!r}: {unknown_name('kind', kind, KINDS)}")

@@ -1,0 +1,321 @@
+"""`Encoding`: how rows of a table become numbers, fitted on training rows and kept with the model.
+
+    x      (N, F)   the numbers of numeric and date columns, scaled; then 0 or 1 for each that had missing values
+    codes  (N, C)   one whole number for each category column: 0 missing or unknown, else 1 … n in sorted order
+
+Scaling of each number, by training rows:
+    standard   (x − mean)/std
+    robust     r = (x − median)/(q75 − q25), or 2(x − median)/(max − min) where the quartiles meet; then r/√(1 + (r/3)²)
+               Holzmüller et al. 2024
+    none       x
+    range      pictures: x/top, 255 for bytes; where there is no top, one mean and std for all pixels
+Missing numbers become the median first. Columns that are constant, empty, or text with too many values are dropped; the
+numbers of a date column that are constant too. At prediction columns are found by name (arrays: by place); more columns
+do not matter, missing ones are refused by name, and what was not seen in training is counted in the notes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from ..errors import DataError
+from ..layers import Inputs
+from . import columns as C
+from . import tasks
+from .arrow import from_numpy
+from .columns import Family, Kind
+from .sources import read
+from .tables import Rows, Shape, Table, count, where
+from .tasks import Task
+
+Floats = NDArray[np.float64]
+Codes = NDArray[np.int64]
+SCALINGS = ("auto", "standard", "robust", "none")
+BLOCK = 8192
+"""Rows of a matrix that are scaled at a time."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Column:
+    """One column of the training table. `parts` are the numbers of its kind that are used, by place."""
+
+    name: str
+    family: Family
+    kind: Kind
+    parts: tuple[int, ...] = ()
+    indicator: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Encoded:
+    """A table as numbers. `rows` are the places in the source, from 0, of the rows that could be used."""
+
+    x: NDArray[Any]
+    codes: Codes | None
+    y: NDArray[Any] | None
+    rows: Rows
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Encoding:
+    """Plain data. `center`, `scale` and `fill` have one value for each number that is not an indicator."""
+
+    columns: tuple[Column, ...]
+    task: Task
+    loss: str
+    scaling: str
+    center: Floats
+    scale: Floats
+    fill: Floats
+    vocabularies: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    image: Shape | None = None
+    top: float | None = None
+    positional: bool = False
+
+    @cached_property
+    def numeric(self) -> tuple[Column, ...]:
+        return tuple(c for c in self.columns if c.parts)
+
+    @cached_property
+    def categorical(self) -> tuple[Column, ...]:
+        return tuple(c for c in self.columns if c.kind == "categorical")
+
+    @cached_property
+    def numeric_names(self) -> tuple[str, ...]:
+        """What each number of x is."""
+        values = [c.name + C.PARTS[c.kind][part] for c in self.numeric for part in c.parts]
+        return (*values, *(f"{c.name} (missing)" for c in self.numeric if c.indicator))
+
+    @property
+    def inputs(self) -> Inputs:
+        sizes = tuple(len(self.vocabularies[c.name]) for c in self.categorical)
+        return Inputs(numeric=len(self.numeric_names), categories=sizes)
+
+    @property
+    def outputs(self) -> int:
+        """Outputs that the network needs."""
+        return self.task.outputs(self.loss)
+
+    @property
+    def metric(self) -> str:
+        return self.task.metric
+
+    # New rows
+
+    def apply(self, source: Any, *, dtype: Any = np.float32) -> tuple[NDArray[Any], Codes | None]:
+        """x and codes of new rows."""
+        found = self.encode(source, dtype=dtype)
+        return found.x, found.codes
+
+    def encode(self, source: Any, *, targets: bool = False, dtype: Any = np.float32) -> Encoded:
+        """New rows as numbers, with what there was to say; with their targets where asked for.
+
+        Rows without a target are then left out, and said.
+        """
+        table = self._aligned(read(source, hints=self._hints(targets)), targets)
+        notes = list(table.notes)
+        rows = np.arange(len(table))
+        if targets:
+            present = usable(table, self.task.names)
+            if not present.all():
+                notes.append(f"{count(int((~present).sum()), 'row')} without a target left out")
+                rows = np.flatnonzero(present)
+                table = table.take(rows)
+        for column in self.columns:
+            if column.kind != "drop" and (column.family != "number" or column.name not in table.places):
+                _, note = C.check_family(table, column.name, column.family)
+                notes += [] if note is None else [note]
+        x, codes, more = self.transform(table, dtype)
+        y = tasks.encode(self.task, table, self.loss, dtype) if targets else None
+        return Encoded(x=x, codes=codes, y=y, rows=rows, notes=(*notes, *more))
+
+    def transform(self, table: Table, dtype: Any) -> tuple[NDArray[Any], Codes | None, list[str]]:
+        """The numbers of a table whose columns have the names and families of training."""
+        notes: list[str] = []
+        x = np.empty((len(table), len(self.numeric_names)), dtype=dtype)
+        indicators = len(self.center)
+        place = 0
+        if table.matrix is not None and all(c.name in table.places and c.kind == "numeric" for c in self.numeric):
+            self._transform_matrix(table, x, notes)
+        else:
+            for column in self.numeric:
+                values = C.numbers(table, column.name, column.kind)[:, column.parts]  # (N, parts)
+                stop = place + len(column.parts)
+                nothing = np.isnan(values[:, 0])
+                if column.indicator:
+                    x[:, indicators] = nothing
+                    indicators += 1
+                elif nothing.any():
+                    notes.append(_unforeseen(column.name, int(nothing.sum())))
+                x[:, place:stop] = self._scaled(values, slice(place, stop), dtype)
+                place = stop
+        self._check_range(x, table)
+        known = self.categorical
+        codes = np.empty((len(table), len(known)), dtype=np.int64) if known else None
+        for i, column in enumerate(known):
+            assert codes is not None
+            keys = C.keys_of(table.column(column.name), table, column.name)
+            codes[:, i], unknown = C.codes(_as_trained(keys, column), self.vocabularies[column.name])
+            if unknown.any():
+                kinds = len(C.vocabulary(keys.filter(from_numpy(unknown))))
+                what = f"{count(int(unknown.sum()), 'row')} with {count(kinds, 'value')} that training did not see"
+                notes.append(f"{column.name!r}: {what}: read as unknown")
+        return x, codes, notes
+
+    def _transform_matrix(self, table: Table, x: NDArray[Any], notes: list[str]) -> None:
+        assert table.matrix is not None
+        order = np.array([table.places[c.name] for c in self.numeric], dtype=np.int64)
+        straight = np.array_equal(order, np.arange(table.matrix.shape[1]))
+        with_indicator = np.array([c.indicator for c in self.numeric], dtype=np.bool_)
+        lost = np.zeros(len(order), dtype=np.int64)
+        V = len(order)
+        for start in range(0, len(table), BLOCK):
+            block = table.matrix[start : start + BLOCK]
+            values = (block if straight else block[:, order]).astype(np.float64)
+            with np.errstate(invalid="ignore"):
+                if (np.abs(values) > C.LARGEST).any():
+                    column = int(np.flatnonzero((np.abs(values) > C.LARGEST).any(0))[0])
+                    C.numbers(table, self.numeric[column].name, "numeric")  # says which row
+            nothing = np.isnan(values)
+            lost += nothing.sum(0)
+            x[start : start + BLOCK, V:] = nothing[:, with_indicator]
+            x[start : start + BLOCK, :V] = self._scaled(values, slice(None), x.dtype)
+        for i in np.flatnonzero((lost > 0) & ~with_indicator):
+            notes.append(_unforeseen(self.numeric[i].name, int(lost[i])))
+
+    def _scaled(self, values: Floats, place: slice, dtype: Any) -> NDArray[Any]:
+        values = np.where(np.isnan(values), self.fill[place], values)
+        values = (values - self.center[place]) / self.scale[place]
+        if self.scaling == "robust":
+            values = values / np.sqrt(1 + (values / 3) ** 2)
+        with np.errstate(over="ignore"):
+            return values.astype(dtype)
+
+    def _check_range(self, x: NDArray[Any], table: Table) -> None:
+        if np.isfinite(x).all():
+            return
+        row, place = (int(i) for i in np.argwhere(~np.isfinite(x))[0])
+        raise DataError(
+            f"{where(table, self.numeric_names[place], row)}: so far from the training rows "
+            f"that its scaled value is beyond {x.dtype}: correct it or leave it empty"
+        )
+
+    def _hints(self, targets: bool) -> dict[str, Any]:
+        """Types that a text file's columns are read as, so that a file that happens to hold only digits where training
+        had words is not read as numbers."""
+        types: dict[str, Any] = {"text": pa.large_string(), "boolean": pa.bool_(), "date": pa.date32()}
+        hints = {c.name: types[c.family] for c in self.columns if c.kind != "drop" and c.family in types}
+        if targets:
+            for name, found in zip(self.task.names, self.task.classes, strict=False):
+                if isinstance(found[0], str):
+                    hints[name] = pa.large_string()
+        return hints
+
+    def _aligned(self, table: Table, targets: bool) -> Table:
+        """The table with the names of training."""
+        names = tuple(c.name for c in self.columns)
+        if self.image is not None and table.image is not None and table.image != self.image:
+            raise DataError(f"{table.name}: pictures must be {self.image} as in training, got {table.image}")
+        if targets and table.targets and set(table.targets) != set(self.task.names):
+            if len(table.targets) != len(self.task.names):
+                raise DataError(f"{table.name}: needs {len(self.task.names)} targets, got {len(table.targets)}")
+            new = dict(zip(table.targets, self.task.names, strict=True))
+            renamed = {new.get(name, name): column for name, column in table.columns.items()}
+            table = replace(table, columns=renamed, targets=self.task.names)
+        given = tuple(name for name in table.names if name not in table.targets)
+        if table.positional or (self.positional and not set(names) <= set(given)):
+            rest = [name for name in given if name not in self.task.names] if not table.positional else list(given)
+            if len(rest) != len(names):
+                raise DataError(f"{table.name}: needs {len(names):,} columns as in training, got {len(rest):,}")
+            new = dict(zip(rest, names, strict=True))
+            table = replace(
+                table,
+                columns={new.get(name, name): column for name, column in table.columns.items()},
+                matrix_names=tuple(new.get(name, name) for name in table.matrix_names),
+            )
+        present = set(table.names)
+        wanted = [c.name for c in self.columns if c.kind != "drop"] + (list(self.task.names) if targets else [])
+        lacking = [name for name in wanted if name not in present]
+        if lacking:
+            words = ", ".join(repr(name) for name in lacking[:20]) + (", …" if len(lacking) > 20 else "")
+            missing = f"{count(len(lacking), 'column')} of training missing: {words}"
+            raise DataError(f"{table.name}: {missing}: add them, empty where unknown")
+        if self.top is not None and table.matrix is not None and table.matrix.dtype.kind == "f":
+            self._check_bytes(table)
+        return table
+
+    def _check_bytes(self, table: Table) -> None:
+        """Pictures trained as 0 … 255 and given as floats must be the same numbers."""
+        assert table.matrix is not None
+        with np.errstate(invalid="ignore"):
+            bad = (table.matrix != np.floor(table.matrix)) & ~np.isnan(table.matrix)
+        if bad.any():
+            row, place = (int(i) for i in np.argwhere(bad)[0])
+            raise DataError(
+                f"{where(table, table.matrix_names[place], row)}: pixels were whole numbers up to {self.top:g} in "
+                f"training, got {table.matrix[row, place]:g}: multiply by {self.top:g} and round"
+            )
+
+    # Predictions
+
+    def decode(self, z: Any, loss: str | None = None) -> NDArray[Any]:
+        """Predictions from raw outputs."""
+        return tasks.decode(self.task, z, loss or self.loss)
+
+    def probabilities(self, z: Any, loss: str | None = None) -> NDArray[np.float64]:
+        return tasks.probabilities(self.task, z, loss or self.loss)
+
+    # As data
+
+    def to_parts(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        from .encoding_parts import to_parts
+
+        return to_parts(self)
+
+    @staticmethod
+    def from_parts(data: dict[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Encoding:
+        from .encoding_parts import from_parts
+
+        return from_parts(data, arrays)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Encoding):
+            return NotImplemented
+        (mine, numbers), (theirs, others) = self.to_parts(), other.to_parts()
+        return (
+            mine == theirs
+            and numbers.keys() == others.keys()
+            and all(
+                value.dtype == others[name].dtype and value.tobytes() == others[name].tobytes()
+                for name, value in numbers.items()
+            )
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def usable(table: Table, names: tuple[str, ...]) -> NDArray[np.bool_]:
+    """Which rows have a value in every one of the columns."""
+    present = np.ones(len(table), dtype=np.bool_)
+    for name in names:
+        present &= ~C.missing(table.column(name))
+    return present
+
+
+def _unforeseen(name: str, n: int) -> str:
+    return f"{name!r}: {count(n, 'missing value')}, none in training: read as the median"
+
+
+def _as_trained(keys: Any, column: Column) -> Any:
+    """0 and 1 as false and true where training had those."""
+    if column.family == "boolean" and not pa.types.is_boolean(keys.type) and not pa.types.is_null(keys.type):
+        return keys.cast(pa.bool_())
+    return keys

@@ -1,0 +1,171 @@
+"""Fits an `Encoding` to the training rows of a table: kinds, vocabularies, scales, and what to drop."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from ..errors import DataError, OptionError, unknown_name
+from . import columns as C
+from .arrow import from_numpy
+from .columns import Kind
+from .encoding import SCALINGS, Column, Encoding
+from .tables import Rows, Table, where
+from .tasks import Task
+from .text_files import counts_rows
+
+Floats = NDArray[np.float64]
+COUNTERS = {"id", "index", "row", "rownames", "rowid", "row_id", "unnamed: 0"}
+"""Names under which a column that counts the rows is their number and nothing else."""
+
+
+def fit(
+    table: Table,
+    train: Rows,
+    *,
+    inputs: tuple[str, ...],
+    task: Task,
+    loss: str,
+    scaling: str = "auto",
+    kinds: Mapping[str, str] | None = None,
+) -> tuple[Encoding, list[str]]:
+    """The encoding of the columns `inputs`, and what there was to say."""
+    if scaling not in SCALINGS:
+        raise OptionError(unknown_name("scaling", scaling, SCALINGS))
+    if table.image is not None and scaling == "auto" and set(inputs) <= set(table.matrix_names) and not kinds:
+        return _fit_image(table, train, inputs, task, loss), []
+    scaling = "standard" if scaling == "auto" else scaling
+    declared: dict[str, Kind] = {name: C.check_kind(kind, name) for name, kind in (kinds or {}).items()}
+    for name in declared:
+        if name not in inputs:
+            raise DataError(f"{table.name}: {unknown_name('input column', name, inputs)}")
+    if not inputs:
+        raise DataError(f"{table.name}: a table needs a column beside its target, got {', '.join(table.names)}")
+    # Values are looked at in all rows, so that what training rows hide does not fail later; numbers come from training.
+    found: list[Column] = []
+    numbers: list[tuple[float, float, float]] = []
+    vocabularies: dict[str, Any] = {}
+    dropped: dict[str, list[str]] = {}
+    for name in inputs:
+        family = "number" if name in table.places else C.family_of(table.column(name), where(table, name))
+        kind = declared[name] if name in declared else _kind(table, name, family)
+        parts: tuple[int, ...] = ()
+        indicator, why = False, ""
+        if kind == "drop":
+            why = "asked for" if name in declared else "empty"
+        elif kind == "categorical":
+            vocabulary, why = _categories(table, name, train, declared=name in declared)
+            vocabularies[name] = vocabulary
+        elif name not in declared and _is_counter(table, name):
+            why = "counts the rows"
+        else:
+            values = C.numbers(table, name, kind)[train]  # (N, parts)
+            nothing = np.isnan(values[:, 0])
+            indicator = bool(nothing.any())
+            values = values[~nothing]
+            parts = tuple(i for i in range(values.shape[1]) if len(values) and values[:, i].min() < values[:, i].max())
+            numbers += [_scale(values[:, i], scaling) for i in parts]
+            why = "" if parts else "constant" if len(values) and not indicator else "empty"
+            if not parts and len(values) and indicator:
+                parts, why = (0,), ""  # whether it is there at all may tell
+                numbers.append((float(values[0, 0]), 1.0, float(values[0, 0])))
+        if why:
+            dropped.setdefault(why, []).append(name)
+            vocabularies.pop(name, None)
+            kind, parts, indicator = "drop", (), False
+        found.append(Column(name=name, family=family, kind=kind, parts=parts, indicator=indicator))
+    if all(column.kind == "drop" for column in found):
+        raise DataError(f"{table.name}: no column is left to learn from: {_said(dropped)}")
+    whole = not vocabularies and all(column.parts == (0,) and not column.indicator for column in found)
+    center, scale, fill = np.array(numbers, dtype=np.float64).reshape(-1, 3).T.copy()
+    encoding = Encoding(
+        columns=tuple(found),
+        task=task,
+        loss=loss,
+        scaling=scaling,
+        center=center,
+        scale=scale,
+        fill=fill,
+        vocabularies=vocabularies,
+        image=table.image if whole else None,
+        positional=table.positional,
+    )
+    return encoding, [f"columns dropped: {_said(dropped)}"] if dropped else []
+
+
+def _kind(table: Table, name: str, family: C.Family) -> Kind:
+    if name not in table.places and C.is_category(table.column(name)) and family in ("number", "text", "boolean"):
+        return "categorical"
+    return C.DEFAULT_KIND[family]
+
+
+def _is_counter(table: Table, name: str) -> bool:
+    return name.strip().lower() in COUNTERS and name in table.columns and counts_rows(table.column(name))
+
+
+def _categories(table: Table, name: str, train: Rows, *, declared: bool) -> tuple[Any, str]:
+    """The values that training rows hold, and why the column is dropped, if it is."""
+    keys = C.keys_of(table.column(name), table, name)
+    seen = keys.take(from_numpy(train))
+    values = C.vocabulary(seen)
+    if not len(values):
+        return values, "empty"
+    if len(values) == 1 and not seen.null_count:
+        return values, "constant"
+    if pa.types.is_large_string(keys.type) and not declared:
+        C.check_not_numbers(table, name, C.vocabulary(keys), keys)
+        if not C.few(len(values), len(train)):
+            return values, f"text with many different values (more than {C.FEW} and half the rows, or {C.MANY:,})"
+    return values, ""
+
+
+def _scale(values: Floats, scaling: str) -> tuple[float, float, float]:
+    """Center, scale and what stands for a missing value."""
+    median = float(np.median(values))
+    if scaling == "none":
+        return 0.0, 1.0, median
+    if scaling == "robust":
+        low, high = (float(q) for q in np.quantile(values, (0.25, 0.75)))
+        spread = high - low
+        return median, spread if spread > 0 else float(values.max() - values.min()) / 2, median
+    std = float(values.std())
+    # Numbers that differ in their last bits alone may round to no deviation at all.
+    return float(values.mean()), std if std > 0 else float(values.max() - values.min()), median
+
+
+def _fit_image(table: Table, train: Rows, inputs: tuple[str, ...], task: Task, loss: str) -> Encoding:
+    """Pictures keep every pixel and one scale for all."""
+    assert table.matrix is not None
+    n = len(inputs)
+    center, scale = 0.0, table.top or 1.0
+    if table.top is None:
+        values = table.matrix[train].astype(np.float64)
+        center, scale = float(np.nanmean(values)), float(np.nanstd(values)) or 1.0
+        if not (np.isfinite(center) and np.isfinite(scale)):
+            for name in inputs:
+                C.numbers(table, name, "numeric")  # says where
+            raise DataError(f"{table.name}: every pixel is missing")
+    return Encoding(
+        columns=tuple(Column(name=name, family="number", kind="numeric", parts=(0,)) for name in inputs),
+        task=task,
+        loss=loss,
+        scaling="range",
+        center=np.full(n, center),
+        scale=np.full(n, scale),
+        fill=np.full(n, center),
+        image=table.image,
+        top=table.top,
+        positional=table.positional,
+    )
+
+
+def _said(dropped: Mapping[str, list[str]]) -> str:
+    parts: list[str] = []
+    for why, names in dropped.items():
+        more = f" and {len(names) - 5:,} more" if len(names) > 5 else ""
+        parts.append(f"{', '.join(repr(name) for name in names[:5])}{more} ({why})")
+    return "; ".join(parts)

@@ -1,0 +1,270 @@
+"""`prepare`: from a source to the numbers an engine trains on, in one call.
+
+    read → target and task → rows that can be used → split → encoding fitted on training rows → x, codes, y, weights
+
+Everything that was decided or left out is said in `notes`. Rows without a target or of weight 0 are left out. Columns
+named as group, time or weight are not inputs unless `columns` gives them a kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..engine import Augment, Data
+from ..errors import DataError, OptionError
+from . import augment as augmentation
+from . import columns as C
+from . import splits, tasks
+from .encoding import Encoding, usable
+from .fitting import fit
+from .sources import read
+from .tables import Rows, Table, count, where
+
+TARGETS = ("target", "label", "labels", "class", "y", "outcome")
+"""Names that are the target where none is given."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Prepared:
+    """`data` holds every usable row: those of the source, then those of a validation source of its own.
+
+    `origin` is where each row of `data` stood in its source, from 0.
+    """
+
+    data: Data
+    train: Rows
+    validation: Rows
+    encoding: Encoding
+    notes: tuple[str, ...]
+    origin: Rows
+
+
+def prepare(
+    source: Any,
+    *,
+    target: str | int | Sequence[str] | None = None,
+    task: str = "auto",
+    loss: str | None = None,
+    validation: Any = "auto",
+    seed: int = 0,
+    group: str | None = None,
+    time: str | None = None,
+    weight: str | Any = None,
+    class_weight: str | Mapping[Any, float] | None = None,
+    columns: Mapping[str, str] | None = None,
+    scaling: str = "auto",
+    augment: str | Sequence[str] | Augment | None = None,
+    dtype: Any = np.float32,
+) -> Prepared:
+    """A source as numbers.
+
+    `validation` is a share, "auto" (20 %, none below 50 rows), None, or a source of its own; `weight` a column's name
+    or one number a row; `class_weight` "balanced" or a number for each class, on training rows; `columns` gives kinds:
+    numeric, categorical, date, datetime, time or drop; `augment` is texts of `data.augment`, such as "noise(0.1)".
+
+    >>> ready = prepare("iris")
+    >>> ready.encoding.inputs, ready.encoding.outputs, len(ready.train), len(ready.validation)
+    (Inputs(numeric=4, categories=()), 3, 120, 30)
+    """
+    table = read(source)
+    notes = list(table.notes)
+    names = target_names(table, target, notes)
+    table, origin, weights = _usable_rows(table, names, weight, notes)
+    found = tasks.infer(table, names, task, loss)
+    loss = loss or found.loss
+    if task == "auto":
+        notes.append(f"{found.said()} (inferred; task=… overrides)")
+    train, held_out = _split(table, found, validation, seed, group, time, notes)
+    found, more = tasks.standardise(found, table, train, loss)
+    reserved = {*names, *(name for name in (group, time, weight) if isinstance(name, str))} - set(columns or {})
+    inputs = tuple(name for name in table.names if name not in reserved and name not in names)
+    encoding, dropped = fit(table, train, inputs=inputs, task=found, loss=loss, scaling=scaling, kinds=columns)
+    notes += [*more, *dropped]
+    x, codes, _ = encoding.transform(table, dtype)
+    y = tasks.encode(found, table, loss, dtype)
+    if class_weight is not None:
+        weights = _class_weights(class_weight, found, table, train, weights)
+    if _is_source(validation):
+        own = encoding.encode(validation, targets=True, dtype=dtype)
+        notes += [f"validation: {note}" for note in own.notes]
+        held_out = np.arange(len(x), len(x) + len(own.x), dtype=np.int64)
+        origin = np.concatenate([origin, own.rows])
+        weights = None if weights is None else np.concatenate([weights, np.ones(len(own.x))])
+        x, y = np.concatenate([x, own.x]), np.concatenate([y, cast("NDArray[Any]", own.y)])
+        codes = None if codes is None else np.concatenate([codes, cast("NDArray[np.int64]", own.codes)])
+    data = Data(
+        x=x,
+        y=y,
+        codes=codes,
+        weight=None if weights is None else weights.astype(dtype),
+        augment=_augment(augment, encoding, train, seed),
+    )
+    return Prepared(data=data, train=train, validation=held_out, encoding=encoding, notes=tuple(notes), origin=origin)
+
+
+def target_names(table: Table, target: str | int | Sequence[str] | None, notes: list[str]) -> tuple[str, ...]:
+    """The target columns: those asked for, those the source knows, or one with a usual name."""
+    if target is None and table.targets:
+        return table.targets
+    if target is None:
+        usual = [name for name in table.names if name.strip().lower() in TARGETS]
+        if len(usual) != 1:
+            words = ", ".join(repr(name) for name in table.names[:12]) + (", …" if len(table.names) > 12 else "")
+            raise DataError(f"{table.name}: name the target: target='…', one of {words}")
+        notes.append(f"target: {usual[0]!r} (by its name; target=… overrides)")
+        return (usual[0],)
+    if isinstance(target, (int, np.integer)) and not isinstance(target, bool):
+        if not -len(table.names) <= target < len(table.names):
+            raise DataError(f"{table.name}: target column {target} of {len(table.names)}")
+        return (table.names[target],)
+    names = (target,) if isinstance(target, str) else tuple(cast("Sequence[str]", target))
+    if not names:
+        raise DataError(f"{table.name}: a target is needed, got none")
+    if isinstance(target, str) and target not in table.names and "," in target:
+        names = tuple(part.strip() for part in target.split(","))
+    if len(set(names)) < len(names):
+        raise DataError(f"{table.name}: targets must differ, got {', '.join(names)}")
+    for name in names:
+        table.column(name)  # refuses an unknown name
+    return names
+
+
+def _usable_rows(
+    table: Table, names: tuple[str, ...], weight: Any, notes: list[str]
+) -> tuple[Table, Rows, NDArray[np.float64] | None]:
+    keep = usable(table, names)
+    weights = None
+    if not keep.all():
+        notes.append(f"{count(int((~keep).sum()), 'row')} without a target left out")
+    if weight is not None:
+        weights = _weights(table, weight)
+        nothing = keep & (weights == 0)
+        if nothing.any():
+            notes.append(f"{count(int(nothing.sum()), 'row')} of weight 0 left out")
+        keep &= weights > 0
+    rows = np.flatnonzero(keep).astype(np.int64)
+    if not len(rows):
+        what = "a target" if weight is None else "a target and a weight above 0"
+        raise DataError(f"{table.name}: no row has {what}: nothing can be learned")
+    if len(rows) < len(table):
+        table = table.take(rows)
+    return table, rows, None if weights is None else weights[rows]
+
+
+def _weights(table: Table, weight: Any) -> NDArray[np.float64]:
+    name = weight if isinstance(weight, str) else "the weights"
+    if isinstance(weight, str):
+        column = C.plain(table.column(weight))
+        if C.family_of(column, where(table, weight)) != "number":
+            raise DataError(f"{where(table, weight)}: weights must be numbers, got {column.type}")
+        values = C.floats(column)
+    else:
+        values = np.asarray(weight, dtype=np.float64)
+        if values.shape != (len(table),):
+            raise DataError(f"{table.name}: weights must be one number a row, {len(table):,}, got {values.shape}")
+    bad = ~(np.isfinite(values) & (values >= 0))
+    if bad.any():
+        row = int(np.flatnonzero(bad)[0])
+        raise DataError(f"{where(table, name, row)}: weights must be 0 or more and finite, got {values[row]:g}")
+    return values
+
+
+def _is_source(validation: Any) -> bool:
+    return (
+        validation is not None
+        and not isinstance(validation, float)
+        and not (isinstance(validation, str) and validation == "auto")
+    )
+
+
+def _split(
+    table: Table, task: tasks.Task, validation: Any, seed: int, group: str | None, time: str | None, notes: list[str]
+) -> splits.Pair:
+    n, every, none = len(table), np.arange(len(table), dtype=np.int64), np.zeros(0, dtype=np.int64)
+    if isinstance(validation, (bool, int)):
+        raise OptionError(f"validation must be a share, None or data of its own, got {validation!r}")
+    if group is not None and time is not None:
+        raise OptionError("a split is by group or by time, got both")
+    for name in (group, time):
+        if name is not None:
+            _refuse_missing(table, name)
+    if validation is None or _is_source(validation):
+        return every, none
+    if validation == "auto":
+        if n < splits.TINY and group is None and time is None:
+            notes.append(f"no rows held out: {count(n, 'row')} are fewer than {splits.TINY} (validation=0.2 would)")
+            return every, none
+        validation = splits.AUTO
+    share = splits.check_share(float(validation))
+    if group is not None:
+        keys = C.keys_of(table.column(group), table, group)
+        codes, _ = C.codes(keys, C.vocabulary(keys))
+        pair = splits.grouped(codes - 1, share, seed=seed)
+        how = f"whole groups of {group!r}"
+    elif time is not None:
+        family = C.family_of(table.column(time), where(table, time))
+        if family not in ("number", "date", "datetime", "time"):
+            raise DataError(f"{where(table, time)}: a split by time needs dates or numbers, got {family}")
+        kind = C.DEFAULT_KIND[family]
+        pair = splits.by_time(C.numbers(table, time, kind)[:, 0], share)
+        how = f"the last by {time!r}"
+    elif task.kind in ("binary", "multiclass"):
+        classes = tasks.class_numbers(table, task.names[0], task.classes[0])
+        pair = splits.stratified(classes, share, seed=seed)
+        how = "stratified by class"
+    else:
+        pair = splits.holdout(n, share, seed=seed)
+        how = "at random"
+    notes.append(f"{len(pair[1]):,} of {n:,} rows held out for validation, {how}")
+    if task.kind in ("binary", "multiclass"):
+        place = tasks.class_numbers(table, task.names[0], task.classes[0])
+        absent = sorted(set(range(len(task.classes[0]))) - set(np.unique(place[pair[0]]).tolist()))
+        if absent:
+            notes.append(f"class {task.classes[0][absent[0]]!r} has no training row")
+    return pair
+
+
+def _refuse_missing(table: Table, name: str) -> None:
+    nothing = C.missing(table.column(name))
+    if nothing.any():
+        row = int(np.flatnonzero(nothing)[0])
+        raise DataError(f"{where(table, name, row)}: must have a value in every row to split by, got none")
+
+
+def _class_weights(
+    class_weight: str | Mapping[Any, float], task: tasks.Task, table: Table, train: Rows, weights: Any
+) -> NDArray[np.float64]:
+    """Weights of training rows times those of their classes; balanced: N/(C · rows of the class)."""
+    if task.kind not in ("binary", "multiclass"):
+        raise OptionError(f"class_weight needs a task with classes, got {task.kind}")
+    classes = task.classes[0]
+    place = tasks.class_numbers(table, task.names[0], classes)
+    if isinstance(class_weight, str):
+        if class_weight != "balanced":
+            raise OptionError(f"class_weight must be 'balanced' or a mapping, got {class_weight!r}")
+        sizes = np.bincount(place[train], minlength=len(classes))
+        factor = len(train) / (len(classes) * np.maximum(sizes, 1))
+    else:
+        unknown = [value for value in class_weight if value not in classes]
+        if unknown:
+            raise OptionError(f"class_weight names {unknown[0]!r}: classes are {', '.join(map(str, classes[:20]))}")
+        factor = np.array([float(class_weight.get(value, 1.0)) for value in classes])
+        if not (np.isfinite(factor).all() and (factor > 0).all()):
+            raise OptionError(f"class weights must be positive and finite, got {dict(class_weight)}")
+    made = np.ones(len(table)) if weights is None else weights.copy()
+    made[train] *= factor[place[train]]
+    return made
+
+
+def _augment(given: str | Sequence[str] | Augment | None, encoding: Encoding, train: Rows, seed: int) -> Augment | None:
+    if given is None or callable(given):
+        return given
+    background = 0.0 if encoding.image is None else float((0 - encoding.center[0]) / encoding.scale[0])
+    n_classes = len(encoding.task.classes[0]) if encoding.task.kind in ("binary", "multiclass") else None
+    scene = augmentation.Scene(seed=seed, train=train, image=encoding.image, background=background, n_classes=n_classes)
+    return augmentation.build(given, scene)

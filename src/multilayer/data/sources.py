@@ -1,0 +1,252 @@
+"""`read`: anything that holds rows, as a `Table`.
+
+    a path              .csv .tsv .txt .jsonl .ndjson .parquet .arrow .feather .ipc .npy .npz, idx, or a folder of idx
+                        files; any of them but Parquet and Arrow also gzipped. What a file is, its first bytes say;
+                        its name decides only between kinds of text
+    a name              a bundled set: digits, iris, …, xor, spirals(turns=2), …
+    (X, y)              any of the below, and its target
+    a data frame        pandas, polars, pyarrow and whatever else narwhals knows
+    arrays              numpy, scipy sparse, torch tensors
+    datasets            torch and Hugging Face
+    dict, list of dict  columns, rows
+
+Libraries that are not installed or not yet imported are never imported to find out.
+"""
+
+from __future__ import annotations
+
+import gzip
+import re
+import sys
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.ipc as ipc
+import pyarrow.parquet as parquet
+
+from ..errors import DataError, unknown_name
+from . import arrays, bundled
+from .tables import Table, check_names
+from .text_files import SNIFFED, Hints, first_line, read_csv, read_json_lines
+
+SUFFIXES = (".csv", ".tsv", ".tab", ".txt", ".jsonl", ".ndjson", ".parquet", ".arrow", ".feather", ".npy", ".npz")
+
+
+def read(source: Any, *, hints: Hints | None = None) -> Table:
+    """The table that a source holds. `hints` are Arrow types that columns of text files must have."""
+    if isinstance(source, Table):
+        return source
+    if isinstance(source, (str, Path)):
+        return read_path(source, hints)
+    if isinstance(source, tuple) and len(cast("tuple[Any, ...]", source)) == 2:
+        X, y = cast("tuple[Any, Any]", source)
+        table = _unnamed(read(X, hints=hints))
+        columns = arrays.target_columns(y, n=len(table), name=table.name)
+        columns = {_free(name, table): column for name, column in columns.items()}
+        return table.with_columns(columns, targets=tuple(columns))
+    table = _of_object(source)
+    if not len(table) or not table.names:
+        raise DataError(f"{table.name}: a table needs at least one row and one column, got none")
+    return table
+
+
+def _of_object(source: Any) -> Table:
+    if isinstance(source, np.ndarray):
+        return arrays.table_of_array(source, name="the array")
+    if isinstance(source, (pa.Table, pa.RecordBatch)):
+        return _of_arrow(source, "the Arrow table")
+    if isinstance(source, Mapping):
+        return _of_mapping(cast("Mapping[Any, Any]", source))
+    kind = f"{type(source).__module__}.{type(source).__qualname__}"
+    if kind.startswith("datasets."):
+        return _of_hugging_face(source)
+    if hasattr(source, "toarray") and hasattr(source, "nnz"):
+        return arrays.table_of_sparse(source, name="the sparse matrix")
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(source, torch.Tensor):
+        return arrays.table_of_tensor(source, name="the tensor")
+    if torch is not None and isinstance(source, torch.utils.data.Dataset):
+        return arrays.table_of_dataset(source, name=f"the dataset {type(source).__name__}")
+    if torch is not None and isinstance(source, torch.utils.data.DataLoader):
+        raise DataError("a DataLoader holds batches in an order of its own: give its dataset, loader.dataset")
+    if isinstance(source, Sequence):
+        items = cast("Sequence[Any]", source)
+        if items and all(isinstance(item, Mapping) for item in items):
+            return _of_rows(items)
+        try:
+            return arrays.table_of_array(np.array(items), name="the list")
+        except ValueError as error:
+            raise DataError(f"the list: rows must have the same length: {first_line(error)}") from None
+    return _of_frame(source, kind)
+
+
+# Files
+
+
+def read_path(source: str | Path, hints: Hints | None = None) -> Table:
+    path = Path(source)
+    if isinstance(source, str) and bundled.known(source) and not path.exists():
+        return bundled.load(source)
+    if path.is_dir():
+        return _folder(path)
+    if not path.exists():
+        hint = unknown_name("bundled set", str(source), bundled.names())
+        raise DataError(f"{source}: no such file. Or a bundled set? {hint}")
+    try:
+        with path.open("rb") as file:
+            start = file.read(16)
+        if start.startswith(b"PAR1"):
+            return _of_arrow(_whole(parquet.read_table(path, memory_map=False)), str(path))
+        if start.startswith(b"ARROW1"):
+            with pa.memory_map(str(path)) as stream:
+                return _of_arrow(_whole(ipc.open_file(stream).read_all()), str(path))
+        if start.startswith(b"\x93NUMPY"):
+            return arrays.read_npy(path)
+        if start.startswith(b"PK\x03\x04"):
+            return arrays.read_npz(path)
+        data = path.read_bytes()
+        if start.startswith(b"\x1f\x8b"):
+            data = gzip.decompress(data)
+    except (pa.ArrowException, OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
+        raise DataError(f"{path}: cannot be read: {first_line(error)}: is the file whole?") from None
+    return _of_bytes(data, path, hints)
+
+
+def _of_bytes(data: bytes, path: Path, hints: Hints | None) -> Table:
+    name, suffix = str(path), path.name.lower().removesuffix(".gz").rpartition(".")[2]
+    if data[:2] == b"\x00\x00" and data[2:3] and data[2] in arrays.IDX_TYPES:
+        return _idx_with_labels(data, path)
+    if suffix in ("jsonl", "ndjson", "json"):
+        return read_json_lines(data, name=name)
+    if suffix in ("csv", "tsv", "tab", "txt", "data", "dat"):
+        tabs = suffix in ("tsv", "tab") and b"\t" in data[:SNIFFED].partition(b"\n")[0]
+        return read_csv(data, name=name, delimiter="\t" if tabs else None, hints=hints)
+    if suffix in ("arrow", "ipc", "arrows"):
+        try:
+            return _of_arrow(_whole(ipc.open_stream(data).read_all()), name)
+        except (pa.ArrowException, OSError) as error:
+            raise DataError(f"{name}: cannot be read as an Arrow file: {first_line(error)}") from None
+    if suffix in ("parquet", "feather", "npy", "npz") or "idx" in path.name:
+        raise DataError(f"{name}: does not begin as a {suffix} file does: is the file whole?")
+    raise DataError(f"{name}: {unknown_name('kind of file', '.' + suffix, SUFFIXES)}")
+
+
+def _whole(table: Any) -> Any:
+    """A table whose buffers were checked: a file may say anything about them."""
+    table.validate(full=True)
+    return table
+
+
+def _idx_with_labels(data: bytes, path: Path) -> Table:
+    """Images with the labels that lie beside them under MNIST's names."""
+    values = arrays.read_idx(data, name=str(path))
+    if values.ndim == 1:
+        raise DataError(f"{path}: holds labels alone: give the file of images, or the folder")
+    beside = re.sub(r"images([-.])idx\d", r"labels\1idx1", path.name)
+    options = (beside, beside.removesuffix(".gz"), beside + ".gz")
+    other = next((path.with_name(name) for name in options if path.with_name(name).exists()), None)
+    labels = None if other is None or other == path else arrays.read_idx(_unzipped(other), name=str(other))
+    return arrays.idx_table(values, labels, name=str(path))
+
+
+def _unzipped(path: Path) -> bytes:
+    data = path.read_bytes()
+    try:
+        return gzip.decompress(data) if data.startswith(b"\x1f\x8b") else data
+    except (OSError, EOFError, zlib.error) as error:
+        raise DataError(f"{path}: cannot be read: {first_line(error)}: is the file whole?") from None
+
+
+def _folder(path: Path) -> Table:
+    """The training images of a folder in MNIST's layout."""
+    found = sorted(p for p in path.iterdir() if re.search(r"images[-.]idx", p.name))
+    training = [p for p in found if "train" in p.name]
+    if not found or len(training or found) > 1:
+        raise DataError(f"{path}: a folder must hold one idx file of training images, got {len(training or found)}")
+    chosen = (training or found)[0]
+    table = read_path(chosen)
+    rest = [p for p in found if p != chosen]
+    notes = (f"{rest[0]} is left for testing: validation={str(rest[0])!r} would use it",) if rest else ()
+    return replace(table, notes=(*table.notes, *notes))
+
+
+# Objects
+
+
+def _of_arrow(table: Any, name: str) -> Table:
+    if not table.num_rows or not table.num_columns:
+        raise DataError(f"{name}: a table needs at least one row and one column, got none")
+    plain = pa.Table.from_batches([table]) if isinstance(table, pa.RecordBatch) else table
+    return Table.of_arrow(plain, name=name)
+
+
+def _of_mapping(source: Mapping[Any, Any]) -> Table:
+    if any(hasattr(value, "column_names") for value in source.values()):
+        raise DataError(f"a dictionary of datasets: choose one of {', '.join(map(str, source))}")
+    columns: dict[str, Any] = {}
+    for name, values in source.items():
+        if isinstance(values, (str, bytes)) or not hasattr(values, "__len__"):
+            raise DataError(f"the dictionary: column {name!r} must be a list or an array, got {values!r}")
+        columns[str(name)] = arrays.arrow_of(values, f"the dictionary: column {name!r}")
+    lengths = {name: len(column) for name, column in columns.items()}
+    if len(set(lengths.values())) > 1:
+        raise DataError(f"the dictionary: columns must have the same length, got {lengths}")
+    return Table(name="the dictionary", columns=columns)
+
+
+def _of_rows(rows: Sequence[Mapping[str, Any]]) -> Table:
+    names = dict.fromkeys(name for row in rows for name in row)
+    columns = {
+        str(name): arrays.arrow_of([row.get(name) for row in rows], f"the rows: column {name!r}") for name in names
+    }
+    return Table(name="the rows", columns=columns)
+
+
+def _of_hugging_face(source: Any) -> Table:
+    if not hasattr(source, "with_format"):
+        raise DataError("a Hugging Face dataset must be one split, such as data['train']")
+    if not hasattr(source, "__len__"):
+        raise DataError("a Hugging Face dataset must not stream: its rows could not be shuffled")
+    return _of_arrow(source.with_format("arrow")[:], "the dataset")
+
+
+def _of_frame(source: Any, kind: str) -> Table:
+    import narwhals as nw
+    from narwhals.exceptions import DuplicateError
+
+    name = f"the {kind.partition('.')[0]} frame"
+    try:
+        frame = nw.from_native(source)
+    except TypeError:
+        raise DataError(f"rows must come as a path, a data frame, arrays or a dataset, got {kind}") from None
+    except DuplicateError:
+        check_names([str(column) for column in source.columns], name)
+        raise
+    if isinstance(frame, nw.LazyFrame):
+        frame = frame.collect()
+    labels = [str(column) for column in frame.columns]
+    check_names(labels, name)
+    columns: dict[str, Any] = {}
+    for place, label in enumerate(labels):
+        native = frame[:, place]
+        try:
+            columns[label] = pa.chunked_array([native.to_arrow()])
+        except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError):
+            columns[label] = arrays.arrow_of(native.to_list(), f"{name}: column {label!r}")
+    return Table(name=name, columns=columns)
+
+
+def _unnamed(table: Table) -> Table:
+    return replace(table, targets=())
+
+
+def _free(name: str, table: Table) -> str:
+    """A target's name that no column of X has."""
+    while name in table.names:
+        name = f"{name} (target)"
+    return name

@@ -1,0 +1,98 @@
+"""Which rows train and which are held out. Each split is a function of the seed and the table alone.
+
+holdout      rows at random
+stratified   rows at random within each class, as near the share as whole rows allow; a class keeps one row to train
+grouped      whole groups at random, until the share is reached: no group stands on both sides
+by_time      the last rows in time; rows of one moment stay on one side
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import random
+from ..errors import DataError, OptionError
+from ..random import Purpose
+from .tables import Rows
+
+TINY = 50
+"""Below so many rows, "auto" holds none out."""
+AUTO = 0.2
+
+Pair = tuple[Rows, Rows]
+
+
+def check_share(share: float) -> float:
+    if not 0 < share < 1:
+        raise OptionError(f"the share held out must be above 0 and below 1, got {share!r}")
+    return share
+
+
+def keys(n: int, seed: int) -> NDArray[np.uint64]:
+    """A random 64-bit number for each of n things."""
+    words = random.bits(seed, Purpose.SPLIT, rows=n, units=2).astype(np.uint64)
+    return words[:, 0] << np.uint64(32) | words[:, 1]
+
+
+def holdout(n: int, share: float, *, seed: int) -> Pair:
+    """Training rows and held-out rows, each in rising order."""
+    count = _count(n, share)
+    return _pair(np.argsort(keys(n, seed), kind="stable")[:count], n)
+
+
+def stratified(classes: NDArray[np.int64], share: float, *, seed: int) -> Pair:
+    """`classes` are class numbers from 0."""
+    n = len(classes)
+    total = _count(n, share)
+    sizes = np.bincount(classes)
+    wanted = sizes * (total / n)
+    take = np.minimum(np.floor(wanted).astype(np.int64), np.maximum(sizes - 1, 0))
+    # What is left goes to the classes that lost most by rounding, the first of equals.
+    for c in np.argsort(-(wanted - take), kind="stable"):
+        if take.sum() >= total:
+            break
+        take[c] += int(take[c] < sizes[c] - 1)
+    order = np.lexsort((keys(n, seed), classes))
+    rank = np.arange(n) - np.repeat(np.cumsum(sizes) - sizes, sizes)  # place within the class
+    chosen = order[rank < np.repeat(take, sizes)]
+    if not len(chosen):
+        return holdout(n, share, seed=seed)
+    return _pair(chosen, n)
+
+
+def grouped(groups: NDArray[np.int64], share: float, *, seed: int) -> Pair:
+    """`groups` are group numbers from 0."""
+    n = len(groups)
+    sizes = np.bincount(groups)
+    if len(sizes) < 2:
+        raise DataError("a split by group needs two groups or more, got one")
+    order = np.argsort(keys(len(sizes), seed), kind="stable")
+    before = np.cumsum(sizes[order]) - sizes[order]
+    chosen = order[:-1][before[:-1] < _count(n, share)]
+    return _pair(np.flatnonzero(np.isin(groups, chosen)), n)
+
+
+def by_time(times: NDArray[np.float64], share: float) -> Pair:
+    n = len(times)
+    ordered = np.sort(times)
+    cut = ordered[n - _count(n, share)]
+    late = times >= cut
+    if late.all():
+        late = times > cut
+    if not late.any():
+        raise DataError("a split by time needs two moments or more, got one")
+    return _pair(np.flatnonzero(late), n)
+
+
+def _count(n: int, share: float) -> int:
+    """Rows to hold out: at least one, and one is left to train on."""
+    if n < 2:
+        raise DataError(f"a split needs two rows or more, got {n}: train with validation=None")
+    return min(max(round(n * check_share(share)), 1), n - 1)
+
+
+def _pair(held_out: NDArray[np.integer], n: int) -> Pair:
+    mask = np.zeros(n, dtype=np.bool_)
+    mask[held_out] = True
+    return np.flatnonzero(~mask).astype(np.int64), np.flatnonzero(mask).astype(np.int64)

@@ -1,0 +1,319 @@
+"""What is to be predicted: the task, its classes, and the way between target values and a network's outputs.
+
+    kind          target                                    y of the engine            network outputs
+    binary        two values                                (N, 1) 0 or 1              1
+    multiclass    more                                      (N,) class numbers         one a class
+    multilabel    several columns of two values each        (N, T) 0 or 1              T
+    regression    one column of numbers                     (N, 1) standardised        1
+    multioutput   several                                   (N, T) standardised        T
+
+Inferred: text, booleans and categories are classes; so are whole numbers of which at most 20 differ and each has five
+rows or more on average (two values: always). Other numbers are regression. Classes are sorted; of two the second is
+the positive one. Standardised: (y − mean)/std of the training rows; not for a loss whose link is exp (poisson), where
+y must not be negative. With cross_entropy two classes are two outputs; with another loss than its own, many classes
+are one output each, 0 or 1.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, cast
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from .. import losses
+from ..activations.special import logistic
+from ..errors import DataError, OptionError, unknown_name
+from . import columns
+from .arrow import from_numpy, from_texts
+from .tables import Rows, Table, short, where
+
+TaskKind = Literal["binary", "multiclass", "multilabel", "regression", "multioutput"]
+TASKS: tuple[TaskKind, ...] = ("binary", "multiclass", "multilabel", "regression", "multioutput")
+Class = str | int | float | bool
+MAX_CLASSES, ROWS_PER_CLASS = 20, 5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """`classes` has a tuple for each target of a classification; `mean` and `std` a number for each of a regression."""
+
+    kind: TaskKind
+    names: tuple[str, ...]
+    classes: tuple[tuple[Class, ...], ...] = ()
+    mean: tuple[float, ...] = ()
+    std: tuple[float, ...] = ()
+
+    @property
+    def classifies(self) -> bool:
+        return bool(self.classes)
+
+    @property
+    def loss(self) -> str:
+        """The usual loss."""
+        if self.kind == "multiclass":
+            return "cross_entropy"
+        return "binary_cross_entropy" if self.classifies else "mse"
+
+    @property
+    def metric(self) -> str:
+        """The usual measure of quality."""
+        return "accuracy" if self.classifies else "rmse"
+
+    def outputs(self, loss: str) -> int:
+        """Outputs that a network needs for this task and loss."""
+        chosen = losses.get(loss)
+        if self.kind == "multiclass" or (self.kind == "binary" and chosen.classes):
+            return len(self.classes[0])
+        return len(self.names) * chosen.per_target
+
+    def said(self) -> str:
+        """One line for the user."""
+        words = ", ".join(repr(name) for name in self.names[:5]) + (", …" if len(self.names) > 5 else "")
+        if self.kind == "binary":
+            return f"task: binary classification of {words}: {self.classes[0][0]!r} or {self.classes[0][1]!r}"
+        if self.kind == "multiclass":
+            return f"task: classification of {words} into {len(self.classes[0])} classes"
+        if self.kind == "multilabel":
+            return f"task: {len(self.names)} yes-or-no labels: {words}"
+        return f"task: {'multi-output ' if len(self.names) > 1 else ''}regression of {words}"
+
+
+# Inference
+
+
+def infer(table: Table, names: Sequence[str], task: str, loss: str | None) -> Task:
+    """The task of a table's target columns; `task` is what the user said, or "auto". Rows have no missing target."""
+    if task not in ("auto", "classification", *TASKS):
+        raise OptionError(unknown_name("task", task, ("auto", "classification", *TASKS)))
+    if task in ("binary", "multiclass") and len(names) > 1:
+        raise DataError(f"{table.name}: a {task} task has one target, got {len(names)}: {', '.join(names)}")
+    if task == "auto":
+        classes = [looks_like_classes(table, name) for name in names]
+        labels = [len(found) == 2 if (found := one) else False for one in classes]
+        if len(names) == 1:
+            kind = "regression" if classes[0] is None else "classification"
+        elif all(labels):
+            kind = "multilabel"
+        else:
+            bad = next((n for n in names if columns.family_of(table.column(n), where(table, n)) == "text"), None)
+            if bad is not None:
+                raise DataError(f"{where(table, bad)}: several targets must be numbers or have two values each")
+            kind = "multioutput"
+    else:
+        kind = task
+    if kind in ("regression", "multioutput"):
+        return Task(kind="regression" if len(names) == 1 else "multioutput", names=tuple(names))
+    values = tuple(tuple(classes_of(table, name)) for name in names)
+    if kind == "classification":
+        kind = "multilabel" if len(names) > 1 else "binary" if len(values[0]) == 2 else "multiclass"
+    for name, found in zip(names, values, strict=True):
+        if len(found) < 2:
+            raise DataError(f"{where(table, name)}: a classification needs two classes or more, got {short(found)}")
+        if kind in ("binary", "multilabel") and len(found) != 2:
+            raise DataError(f"{where(table, name)}: a {kind} task needs two classes, got {len(found)}: {short(found)}")
+    return Task(kind=cast(TaskKind, kind), names=tuple(names), classes=values)
+
+
+def looks_like_classes(table: Table, name: str) -> tuple[Class, ...] | None:
+    """The classes of a target that reads as classes, or None where it reads as numbers."""
+    column = table.column(name)
+    family = columns.family_of(column, where(table, name))
+    if family in ("date", "datetime", "time"):
+        raise DataError(f"{where(table, name)}: a target must be numbers, text or booleans, got a {family}")
+    if family != "number" or columns.is_category(column):
+        return classes_of(table, name)
+    values = np.unique(columns.check_finite(columns.floats(columns.plain(column)), table, name))
+    if len(values) > MAX_CLASSES or (values != np.floor(values)).any():
+        return None
+    return classes_of(table, name) if len(values) <= 2 or len(values) * ROWS_PER_CLASS <= len(table) else None
+
+
+def classes_of(table: Table, name: str) -> tuple[Class, ...]:
+    """The different values of a target, sorted; whole numbers as int, also where they came as floats."""
+    keys = columns.keys_of(table.column(name), table, name)
+    found = columns.vocabulary(keys)
+    if pa.types.is_large_string(found.type):
+        columns.check_not_numbers(table, name, found, keys)
+        if not columns.few(len(found), len(table)):
+            raise DataError(
+                f"{where(table, name)}: {len(found):,} different texts in {len(table):,} rows cannot be a target: "
+                "name another column"
+            )
+    values: list[Class] = found.to_pylist()
+    if pa.types.is_floating(found.type) and all(float(value).is_integer() for value in values):
+        values = [int(value) for value in values]
+    if len(values) > columns.MANY:
+        raise DataError(
+            f"{where(table, name)}: a classification has at most {columns.MANY:,} classes, got {len(values):,}"
+        )
+    return tuple(values)
+
+
+# Targets as numbers
+
+
+def class_numbers(table: Table, name: str, classes: tuple[Class, ...]) -> NDArray[np.int64]:
+    """The place of each row's class; a class that training never saw is refused.   → (N,)"""
+    keys = columns.keys_of(table.column(name), table, name)
+    known = _arrow(classes)
+    if keys.type != known.type and not {str(keys.type), str(known.type)} <= {"int64", "double"}:
+        raise DataError(f"{where(table, name)}: classes must be {known.type} as in training, got {keys.type}")
+    place, _ = columns.codes(keys, known)
+    if not place.all():
+        row = int(np.flatnonzero(place == 0)[0])
+        value = keys[row].as_py()
+        raise DataError(f"{where(table, name, row)}: must be one of {short(list(classes))}, got {value!r}")
+    return place - 1
+
+
+def _arrow(classes: tuple[Class, ...]) -> Any:
+    return from_texts(str(value) for value in classes) if isinstance(classes[0], str) else from_numpy(np.array(classes))
+
+
+def target_numbers(table: Table, name: str) -> NDArray[np.float64]:
+    """The numbers of a regression target.   → (N,)"""
+    column = columns.plain(table.column(name))
+    family = columns.family_of(column, where(table, name))
+    if family not in ("number", "boolean"):
+        row = 0
+        if family == "text":
+            row = columns.first_not(column, pa.float64()) or 0
+        value = short(column[row].as_py())
+        raise DataError(f"{where(table, name, row)}: the target of a regression must be numbers, got {value}")
+    return columns.check_finite(columns.floats(column), table, name)
+
+
+def standardise(task: Task, table: Table, train: Rows, loss: str) -> tuple[Task, list[str]]:
+    """The task with the mean and standard deviation of its targets over training rows."""
+    if task.classifies:
+        return task, []
+    T = len(task.names)
+    if losses.get(loss).link == "exp":
+        return replace(task, mean=(0.0,) * T, std=(1.0,) * T), []
+    notes: list[str] = []
+    means: list[float] = []
+    stds: list[float] = []
+    for name in task.names:
+        y = target_numbers(table, name)[train]
+        std = float(y.std())
+        if not std > 0 or y.min() == y.max():
+            notes.append(f"target {name!r} is the same in every training row")
+            std = 1.0
+        means.append(float(y.mean()))
+        stds.append(std)
+    return replace(task, mean=tuple(means), std=tuple(stds)), notes
+
+
+def encode(task: Task, table: Table, loss: str, dtype: Any) -> NDArray[Any]:
+    """y as the engine takes it for this loss."""
+    chosen = losses.get(loss)
+    if task.classifies:
+        place = [class_numbers(table, name, found) for name, found in zip(task.names, task.classes, strict=True)]
+        if chosen.classes:
+            if len(place) > 1:
+                raise OptionError(f"{chosen.name} takes one class a row, not several labels: use binary_cross_entropy")
+            return place[0]
+        if chosen.name in ("quantile", "poisson"):
+            raise OptionError(f"{chosen.name} is a loss for numbers, and the task is {task.kind} classification")
+        if task.kind == "multiclass":
+            return np.eye(len(task.classes[0]), dtype=dtype)[place[0]]  # (N, C)
+        return np.stack(place, 1).astype(dtype)  # (N, T)
+    if chosen.classes or chosen.name in ("binary_cross_entropy", "perceptron"):
+        raise OptionError(f"{chosen.name} is a loss for classes, and the task is {task.kind}: try mse, mae or huber")
+    y = np.stack([target_numbers(table, name) for name in task.names], 1)  # (N, T)
+    if chosen.link == "exp" and (y < 0).any():
+        row, place = (int(i) for i in np.argwhere(y < 0)[0])
+        raise DataError(
+            f"{where(table, task.names[place], row)}: {chosen.name} needs counts of 0 or more, got {y[row, place]:g}"
+        )
+    return ((y - task.mean) / task.std).astype(dtype)
+
+
+# Outputs as predictions
+
+
+def probabilities(task: Task, z: Any, loss: str) -> NDArray[np.float64]:
+    """(N, C) probabilities of the classes, or (N, T) of the second value of each label."""
+    if not task.classifies:
+        raise DataError(f"a {task.kind} has no probabilities: predict its numbers")
+    z = np.asarray(z, dtype=np.float64)
+    chosen = losses.get(loss)
+    if chosen.link == "softmax":
+        p = np.exp(z - z.max(1, keepdims=True))
+        return p / p.sum(1, keepdims=True)
+    if chosen.link == "sigmoid":
+        p = np.asarray(logistic(z), dtype=np.float64)
+    elif chosen.link == "step":
+        p = (z > 0).astype(np.float64)
+    else:
+        p = np.clip(z, 0, 1)  # a network trained to give 0 or 1 itself
+    if task.kind == "multilabel":
+        return p
+    if task.kind == "binary":
+        return np.concatenate([1 - p, p], 1)
+    total = p.sum(1, keepdims=True)
+    return np.where(total > 0, p / np.where(total > 0, total, 1), 1 / p.shape[1])
+
+
+def decode(task: Task, z: Any, loss: str) -> NDArray[Any]:
+    """Predictions: (N,) classes or numbers, (N, T) for several targets, with one more axis for several quantiles."""
+    z = np.asarray(z, dtype=np.float64)
+    if task.kind == "multilabel":
+        yes = probabilities(task, z, loss) > 0.5
+        pairs = [values_of(found)[yes[:, i].astype(np.int64)] for i, found in enumerate(task.classes)]
+        return np.stack(pairs, 1)
+    if task.classifies:
+        chosen = losses.get(loss)
+        best = z.argmax(1) if z.shape[1] > 1 else (z[:, 0] > (0.5 if chosen.link is None else 0.0)).astype(np.int64)
+        return values_of(task.classes[0])[best]
+    chosen = losses.get(loss)
+    if chosen.link == "exp":
+        z = np.exp(z)
+    z = z.reshape(len(z), len(task.names), chosen.per_target)  # (N, T, Q)
+    z = z * np.asarray(task.std)[:, None] + np.asarray(task.mean)[:, None]
+    z = z[:, :, 0] if chosen.per_target == 1 else z
+    return z[:, 0] if len(task.names) == 1 else z
+
+
+def values_of(classes: tuple[Class, ...]) -> NDArray[Any]:
+    """Classes as an array that keeps their type.
+
+    >>> values_of(("no", "yes"))[[1, 0]]
+    array(['yes', 'no'], dtype='<U3')
+    """
+    return np.array(classes)
+
+
+# As data
+
+
+def to_dict(task: Task) -> dict[str, Any]:
+    return {
+        "kind": task.kind,
+        "names": list(task.names),
+        "classes": [list(found) for found in task.classes],
+        "mean": list(task.mean),
+        "std": list(task.std),
+    }
+
+
+def from_dict(data: dict[str, Any]) -> Task:
+    if not isinstance(data, dict) or set(data) != {"kind", "names", "classes", "mean", "std"}:  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise DataError(f"a task has kind, names, classes, mean and std, got {short(data)}")
+    if data["kind"] not in TASKS:
+        raise DataError(unknown_name("task", str(data["kind"]), TASKS))
+    mean, std = tuple(float(v) for v in data["mean"]), tuple(float(v) for v in data["std"])
+    if not all(math.isfinite(v) for v in (*mean, *std)):
+        raise DataError("mean and std of a task must be finite")
+    return Task(
+        kind=data["kind"],
+        names=tuple(str(name) for name in data["names"]),
+        classes=tuple(tuple(found) for found in data["classes"]),
+        mean=mean,
+        std=std,
+    )

@@ -1,0 +1,297 @@
+"""CSV, TSV and JSON lines, by Arrow's parsers. What is decided here is what they leave open.
+
+    delimiter       the one of , ; tab | that cuts the first records most evenly; quotes are respected
+    header          the first record; names must be there and differ; a nameless first column that only counts the rows
+                    is the index that pandas writes, and is left out
+    missing         nothing, a blank, NA, N/A, NaN, null and their spellings, and ?
+    decimal comma   where ; or tab delimits and columns hold 1,5 and none holds 1.5
+    types           as Arrow infers them over the whole file; at prediction, text stays text where training saw text
+
+A file must be UTF-8 without NUL bytes; a byte order mark is skipped.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+import pyarrow.json as pa_json
+
+from ..errors import DataError
+from .arrow import pc, to_numpy
+from .tables import Table, check_names, short
+
+DELIMITERS = (",", ";", "\t", "|")
+MISSING = [*pa_csv.ConvertOptions().null_values, "?", " ", "<NA>"]
+BOM = b"\xef\xbb\xbf"
+NUMBER = r"^\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*$"
+COMMA_NUMBER = r"^\s*[+-]?\d+,\d+([eE][+-]?\d+)?\s*$"
+BLOCK = 8 << 20
+SNIFFED = 4 << 20
+"""Bytes at the start of a file in which the header must end."""
+
+Hints = Mapping[str, Any]
+
+
+def read_csv(data: bytes, *, name: str, delimiter: str | None = None, hints: Hints | None = None) -> Table:
+    """`hints` are the Arrow types that columns had in training."""
+    data = check_text(data, name)
+    delimiter, header = sniff(data, name, delimiter)
+    found, notes = _parse(data, name, delimiter, header, dict(hints or {}), "."), []
+    if delimiter in ";\t" and _decimal_commas(found):
+        found = _parse(data, name, delimiter, header, dict(hints or {}), ",")
+        notes.append("numbers are written with a decimal comma")
+    if found.num_rows == 0:
+        raise DataError(f"{name}: a table needs at least one row after its header, got none")
+    if data.count(b'"') % 2:
+        _refuse_open_quote(found, name)
+    found, names, more = _nameless(found, [cell.strip() for cell in header])
+    check_names(names, name)
+    _check_not_data(names, name)
+    found = found.rename_columns(names)
+    for column in names:
+        if pa.types.is_binary(found[column].type):
+            _refuse_bytes(found[column], column, name)
+    return Table.of_arrow(found, name=name, inferred=True, notes=(*notes, *more))
+
+
+def check_text(data: bytes, name: str) -> bytes:
+    """The bytes of a text file without its byte order mark."""
+    for mark, encoding in ((b"\xff\xfe", "UTF-16"), (b"\xfe\xff", "UTF-16"), (b"\x00\x00\xfe\xff", "UTF-32")):
+        if data.startswith(mark):
+            raise DataError(f"{name}: a text file must be UTF-8, got {encoding}: save it as UTF-8")
+    data = data.removeprefix(BOM)
+    if not data[:4096].strip() and not data.strip():
+        raise DataError(f"{name}: the file is empty: a table needs a header and rows")
+    nul = data.find(b"\x00")
+    if nul >= 0:
+        line = data.count(b"\n", 0, nul) + 1
+        raise DataError(f"{name}: line {line:,}: a text file must not hold NUL bytes: is it binary or UTF-16?")
+    return data
+
+
+def sniff(data: bytes, name: str, delimiter: str | None = None) -> tuple[str, list[str]]:
+    """The delimiter of a CSV file, and its header."""
+    start = data[:SNIFFED]
+    try:
+        text = start.decode()
+    except UnicodeDecodeError as error:
+        if error.start < len(start) - 4:
+            line = data.count(b"\n", 0, error.start) + 1
+            raise DataError(
+                f"{name}: line {line:,}: a text file must be UTF-8, got the byte 0x{start[error.start]:02x}: "
+                "save it as UTF-8"
+            ) from None
+        text = start[: error.start].decode()
+    best: tuple[float, int, str, list[str]] | None = None
+    for mark in DELIMITERS if delimiter is None else (delimiter,):
+        records: list[list[str]] = []
+        try:
+            for record in csv.reader(io.StringIO(text, newline=""), delimiter=mark):
+                if record:
+                    records.append(record)
+                if len(records) == 50:
+                    break
+        except csv.Error:
+            pass  # a field of more than 131,072 characters; what came before it tells enough
+        if not records or (len(records[0]) < 2 and best is not None):
+            continue
+        widths = Counter(map(len, records))
+        even = widths[len(records[0])] / len(records) if len(records[0]) > 1 else 0.0
+        candidate = (even, len(records[0]), mark, records[0])
+        if best is None or candidate[:2] > best[:2]:
+            best = candidate
+    if best is None:
+        raise DataError(f"{name}: no header could be read: the first record must hold the names of the columns")
+    return best[2], best[3]
+
+
+def _parse(data: bytes, name: str, delimiter: str, header: list[str], hints: dict[str, Any], point: str) -> Any:
+    raw = {cell.strip(): cell for cell in header}
+    options: dict[str, Any] = {
+        "parse_options": pa_csv.ParseOptions(delimiter=delimiter, newlines_in_values=b'"' in data),
+        "convert_options": pa_csv.ConvertOptions(
+            null_values=MISSING,
+            strings_can_be_null=True,
+            decimal_point=point,
+            column_types={raw[column]: kind for column, kind in hints.items() if column in raw},
+        ),
+    }
+    try:
+        try:
+            found = pa_csv.read_csv(pa.BufferReader(data), read_options=pa_csv.ReadOptions(block_size=BLOCK), **options)
+        except pa.ArrowInvalid as error:
+            if "straddl" not in str(error):
+                raise
+            whole = pa_csv.ReadOptions(block_size=min(len(data) + 1, (1 << 31) - 1))
+            found = pa_csv.read_csv(pa.BufferReader(data), read_options=whole, **options)
+    except (pa.ArrowInvalid, UnicodeDecodeError) as error:
+        raise _explain(data, name, delimiter, header, hints, error) from None
+    if found.num_columns != len(header):
+        raise DataError(f"{name}: the header must end where its line ends: check its quotes")
+    return found
+
+
+def _explain(
+    data: bytes, name: str, delimiter: str, header: list[str], hints: dict[str, Any], error: Exception
+) -> DataError:
+    """What is wrong with a file that Arrow refused: the row and the column."""
+    try:
+        data.decode()
+    except UnicodeDecodeError as bad:
+        line = data.count(b"\n", 0, bad.start) + 1
+        return DataError(
+            f"{name}: line {line:,}: a text file must be UTF-8, got the byte 0x{data[bad.start]:02x}: save it as UTF-8"
+        )
+    ragged: list[Any] = []
+
+    def note(row: Any) -> str:
+        ragged.append(row)
+        return "skip"
+
+    one_by_one = pa_csv.ReadOptions(use_threads=False, block_size=min(max(BLOCK, len(data) + 1), (1 << 31) - 1))
+    quotes = pa_csv.ParseOptions(delimiter=delimiter, newlines_in_values=True, invalid_row_handler=note)
+    texts = pa_csv.ConvertOptions(column_types={cell: pa.large_string() for cell in header}, null_values=MISSING)
+    texts.strings_can_be_null = True
+    try:
+        found = pa_csv.read_csv(
+            pa.BufferReader(data), read_options=one_by_one, parse_options=quotes, convert_options=texts
+        )
+    except (pa.ArrowInvalid, UnicodeDecodeError) as again:
+        return DataError(f"{name}: cannot be read as CSV: {first_line(again)}")
+    if ragged:
+        row = ragged[0]
+        place = f"row {row.number - 1:,}" if row.number else "a row"
+        return DataError(
+            f"{name}: {place} has {row.actual_columns:,} values where the header has {row.expected_columns:,} names: "
+            f"{short(row.text)}: check its quotes and delimiters"
+        )
+    for cell, column in zip(header, found.columns, strict=False):
+        kind = hints.get(cell.strip())
+        bad = None if kind is None else first_not(column, kind)
+        if bad is not None:
+            return DataError(
+                f"{name}: row {bad + 1:,}, column {cell.strip()!r}: must be {_said(kind)} as in training, "
+                f"got {short(column[bad].as_py())}"
+            )
+    return DataError(f"{name}: cannot be read as CSV: {first_line(error)}")
+
+
+def first_not(column: Any, kind: Any) -> int | None:
+    """The first row, from 0, whose text cannot be cast to a type; None where all can."""
+    low, high = 0, len(column)
+    if _casts(column, kind):
+        return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        if _casts(column.slice(low, middle - low), kind):
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+def _casts(column: Any, kind: Any) -> bool:
+    try:
+        pc.cast(column, kind)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        return False
+    return True
+
+
+def _said(kind: Any) -> str:
+    return {"bool": "true or false", "date32[day]": "a date"}.get(str(kind), str(kind))
+
+
+def _decimal_commas(found: Any) -> bool:
+    commas = False
+    for column in found.columns:
+        if pa.types.is_floating(column.type):
+            return False
+        if pa.types.is_string(column.type):
+            unique = pc.drop_null(pc.unique(column))
+            both = pc.or_(pc.match_substring_regex(unique, COMMA_NUMBER), pc.match_substring_regex(unique, NUMBER))
+            commas |= bool(len(unique) and pc.all(both).as_py())
+    return commas
+
+
+def _nameless(found: Any, names: list[str]) -> tuple[Any, list[str], list[str]]:
+    """Without a nameless first column that counts the rows, and without nameless columns that hold nothing."""
+    notes: list[str] = []
+    for place in reversed([i for i, name in enumerate(names) if not name]):
+        column = found.column(place)
+        if counts_rows(column) and place == 0:
+            notes.append("the first column has no name and counts the rows: left out")
+        elif column.null_count == len(column):
+            notes.append(f"column {place + 1} has no name and no values: left out")
+        else:
+            continue
+        found, names = found.remove_column(place), names[:place] + names[place + 1 :]
+    return found, names, notes
+
+
+def counts_rows(column: Any) -> bool:
+    """Whether whole numbers go up by one from row to row."""
+    if not pa.types.is_integer(column.type) or column.null_count or len(column) < 2:
+        return False
+    values = to_numpy(column)
+    return bool((np.diff(values.astype(np.float64)) == 1).all())
+
+
+def _check_not_data(names: list[str], source: str) -> None:
+    """A first record of numbers is a row, not a header: 5.1,3.5,1.4,0.2,setosa."""
+    numbers = [name for name in names if re.match(NUMBER, name)]
+    if len(names) > 1 and len(numbers) >= len(names) - 1 and any("." in name for name in numbers):
+        raise DataError(f"{source}: the first record must hold the names of the columns, got {short(', '.join(names))}")
+
+
+def _refuse_open_quote(found: Any, source: str) -> None:
+    """A quote that never ends swallows the rest of the file into its last value."""
+    last = found.num_rows - 1
+    for place, column in enumerate(found.columns, 1):
+        value = column[last].as_py()
+        if isinstance(value, str) and "\n" in value:
+            raise DataError(
+                f"{source}: row {last + 1:,}, column {place}: a quote begins and never ends: {short(value)}"
+            )
+
+
+def _refuse_bytes(column: Any, name: str, source: str) -> None:
+    row = first_not(column, pa.large_string()) or 0
+    raise DataError(
+        f"{source}: row {row + 1:,}, column {name!r}: a text file must be UTF-8, got {short(column[row].as_py())}: "
+        "save it as UTF-8"
+    )
+
+
+def read_json_lines(data: bytes, *, name: str) -> Table:
+    data = check_text(data, name)
+    if data.lstrip().startswith(b"["):
+        raise DataError(f"{name}: JSON lines hold one object a line, got a list: write one row a line")
+    try:
+        data.decode()
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise DataError(f"{name}: line {line:,}: a text file must be UTF-8, got 0x{data[error.start]:02x}") from None
+    options = pa_json.ReadOptions(block_size=min(max(BLOCK, len(data) + 1), (1 << 31) - 1), use_threads=False)
+    try:
+        found = pa_json.read_json(pa.BufferReader(data), read_options=options)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, UnicodeDecodeError) as error:
+        words = re.sub(r"in row (\d+)", lambda m: f"in row {int(m[1]) + 1:,}", first_line(error))
+        words = re.sub(r"Column\(/?([^)]*)\)", lambda m: f"column {m[1]!r}" if m[1] else "the row", words)
+        raise DataError(f"{name}: cannot be read as JSON lines: {words}: write one object a line") from None
+    if not found.num_rows or not found.num_columns:
+        raise DataError(f"{name}: a table needs at least one row and one column, got none")
+    return Table.of_arrow(found, name=name)
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of a library's message."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0][:300]

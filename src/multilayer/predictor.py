@@ -1,0 +1,107 @@
+"""A trained model: how a table becomes numbers, the network, and what its outputs mean. Predicts without PyTorch.
+
+    rows → encoding → x, codes → network → z → link → labels, probabilities or numbers in the target's own units
+
+Saved as one file (`files`): the description as canonical JSON, everything else as tensors. Equal models are equal
+bytes, and loading one never runs code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+
+from . import files, metrics
+from .data import Encoding
+from .engine import State
+from .errors import FileError
+from .layers import Pass
+from .layers.base import Array, forward_through
+from .spec import Spec
+
+SLAB = 4096
+"""Rows that go through the network at a time."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Predictor:
+    """What `ml.fit` gives as `run.model` and `ml.load` reads."""
+
+    spec: Spec
+    encoding: Encoding
+    tensors: Mapping[str, Array]
+    """Parameters and buffers by name."""
+
+    @staticmethod
+    def of(spec: Spec, encoding: Encoding, state: State, *, averaged: bool) -> Predictor:
+        values = state.averages if averaged and state.averages else state.parameters
+        return Predictor(spec=spec, encoding=encoding, tensors={**values, **state.buffers})
+
+    def outputs(self, source: Any) -> Array:
+        """Raw outputs z (rows, d_out)."""
+        return self._outputs(*self.encoding.apply(source))
+
+    def _outputs(self, x: Array, codes: Any) -> Array:
+        tensors = {place: self.tensors[stored] for place, stored in self.spec.tensor_names.items()}
+        tensors |= {name: self.tensors[name] for name in self.spec.buffers}
+        dtype = next(iter(tensors.values())).dtype if tensors else np.dtype(np.float32)
+        found: list[Array] = []
+        for start in range(0, len(x), SLAB):
+            part = slice(start, start + SLAB)
+            numbers = x[part].astype(dtype, copy=False)
+            inputs: Any = numbers if codes is None else (numbers, codes[part])
+            run = Pass(categories=self.spec.inputs.categories)
+            found.append(forward_through(self.spec.layers, inputs, tensors, run)[0])
+        return np.concatenate(found) if found else np.zeros((0, self.spec.d_out), dtype)
+
+    def predict(self, source: Any) -> np.ndarray:
+        """Labels for classification, numbers in the target's own units for regression."""
+        return self.encoding.decode(self.outputs(source))
+
+    def predict_proba(self, source: Any) -> Array:
+        """Probabilities by class (rows, classes)."""
+        return self.encoding.probabilities(self.outputs(source))
+
+    def evaluate(self, source: Any) -> dict[str, float]:
+        """Every metric of the task, on rows that have their target."""
+        found = self.encoding.encode(source, targets=True)
+        z = self._outputs(found.x, found.codes).astype(np.float64)
+        task = self.encoding.task
+        return metrics.measure(task, cast(Any, found.y), z, loss=self.encoding.loss, names=metrics.names_for(task))
+
+    def save(self, path: str | Path) -> str:
+        """Writes the model file and gives its SHA-256."""
+        described, arrays = self.encoding.to_parts()
+        meta = {"spec": self.spec.to_dict(), "encoding": described, "loss": self.encoding.loss}
+        tensors = {f"network/{name}": value for name, value in self.tensors.items()}
+        tensors |= {f"encoding/{name}": value for name, value in arrays.items()}
+        return files.save(Path(path), tensors, meta)
+
+    @staticmethod
+    def load(path: str | Path) -> Predictor:
+        """Reads a model file; what does not belong together is refused."""
+        tensors, meta = files.load(Path(path))
+        spec = Spec.from_dict(meta["spec"])
+        parts: dict[str, dict[str, Array]] = {"network": {}, "encoding": {}}
+        for name, value in tensors.items():
+            group, _, rest = name.partition("/")
+            parts.setdefault(group, {})[rest] = value
+        network = parts["network"]
+        for name, parameter in (spec.parameters | spec.buffers).items():
+            if name not in network or network[name].shape != parameter.shape:
+                found = network[name].shape if name in network else "none"
+                raise FileError(f"{path}: {name} must have the shape {parameter.shape}, got {found}")
+        encoding = Encoding.from_parts(meta["encoding"], parts["encoding"])
+        if encoding.loss != meta["loss"] or encoding.inputs != spec.inputs or encoding.outputs != spec.d_out:
+            raise FileError(f"{path}: its network does not belong to its encoding")
+        return Predictor(spec=spec, encoding=encoding, tensors=network)
+
+
+def load(path: str | Path) -> Predictor:
+    """The model of a file, or of a run's folder."""
+    path = Path(path)
+    return Predictor.load(path / "model.safetensors" if path.is_dir() else path)

@@ -1,0 +1,8 @@
+"""A run on disk: what was asked for, what happened, and checkpoints to go on from."""
+
+from __future__ import annotations
+
+from .checkpoints import Loaded
+from .folder import RunFolder, find
+
+__all__ = ["Loaded", "RunFolder", "find"]

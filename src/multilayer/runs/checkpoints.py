@@ -1,0 +1,197 @@
+"""Checkpoints: states that a run can go on from, of which at least one is whole whenever the process dies.
+
+    STEP-KIND-HASH.safetensors    the state, and JSON that goes with it
+    STEP-KIND.json                the note: that this checkpoint counts, and the SHA-256 of its data
+
+The data is put in place first and the note second: from the note on it counts. Data that no note names is not there,
+and data is never written over, so a process may die between any two steps and leave the checkpoint before whole.
+Reading checks the hash; a checkpoint that does not have it is passed over, and the user is told.
+
+Of kind `last` the newest two are kept; of kind `best` the newest, and those that were the newest at these two. A new
+checkpoint takes back those of later steps: after a rollback or a resume they did not happen. Names follow from step,
+kind and content alone, so a resumed run makes the same ones as a run that was never broken.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, cast
+
+from .. import canonical, events, files, storage
+from ..engine import State
+from ..errors import FileError, RunError, StorageError
+
+Kind = Literal["last", "best"]
+
+VERSION = 1
+KEEP = 2
+"""How many checkpoints of kind `last` are kept."""
+
+_NOTE = re.compile(r"(\d{8,})-(last|best)\.json")
+_DATA = re.compile(r"(\d{8,})-(last|best)-[0-9a-f]{8}\.safetensors")
+_MAX_NOTE = 4096
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Loaded:
+    """A checkpoint that was read and found whole. `notes` are for the user: which newer ones were not, and why."""
+
+    state: State
+    extra: dict[str, Any]
+    event: events.Checkpoint
+    """What `checkpoint` gave when it was saved."""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def step(self) -> int:
+        return self.event.step
+
+    @property
+    def path(self) -> str:
+        """Relative to the run's folder."""
+        return self.event.path
+
+
+class Place(NamedTuple):
+    """Which checkpoint: at most one of each step and kind."""
+
+    step: int
+    kind: Kind
+
+    @property
+    def note(self) -> str:
+        return f"{self.step:08d}-{self.kind}.json"
+
+    def data(self, sha256: str) -> str:
+        return f"{self.step:08d}-{self.kind}-{sha256[:8]}.safetensors"
+
+
+class Checkpoints:
+    """The checkpoints of one run."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def save(self, state: State, extra: Mapping[str, Any], kind: Kind) -> events.Checkpoint:
+        """On return it is on the disk; when it raises, the one before is what it was."""
+        place = Place(state.step, kind)
+        about = {"extra": dict(extra), "purpose": kind, "step": state.step}
+        data = files.encode(state.tensors(), about, kind="checkpoint")
+        sha256 = hashlib.sha256(data).hexdigest()
+        try:
+            storage.write(self.folder / place.data(sha256), data)
+            storage.write(self.folder / place.note, _note_text(place, sha256).encode())
+        except StorageError:
+            with contextlib.suppress(StorageError):  # a full disk needs the space; the first error is the one to tell
+                self._sweep(self._places())
+            raise
+        storage.point("checkpoint.committed")
+        self._prune(state.step)
+        storage.point("checkpoint.pruned")
+        return self._event(place, sha256)
+
+    def newest(self, kind: Kind, *, at: int | None = None) -> Loaded | None:
+        """The newest that is whole, of those up to step `at`; None where none was finished."""
+        while True:
+            present = self._places()
+            wanted = sorted(place for place in present if place.kind == kind and (at is None or place.step <= at))
+            if not wanted:
+                return None
+            notes: list[str] = []
+            for place in reversed(wanted):
+                try:
+                    return self._load(place, [*self._unfinished(place, at), *notes])
+                # Every error of ours is a ValueError, and so is what a state that is none raises.
+                except (ValueError, TypeError) as error:
+                    notes.append(f"the {kind} checkpoint of step {place.step} was passed over: {error}")
+            if present == self._places():  # else a writer was at work meanwhile: look again
+                raise RunError(f"{self.folder} has no {kind} checkpoint that is whole: " + "; ".join(notes))
+
+    def _load(self, place: Place, notes: Iterable[str]) -> Loaded:
+        sha256 = _read_note(self.folder / place.note, place)
+        path = self.folder / place.data(sha256)
+        tensors, about = files.load(path, kind="checkpoint", sha256=sha256)
+        state = State.from_tensors(tensors)
+        if (state.step, about["step"], about["purpose"]) != (place.step, place.step, place.kind):
+            raise FileError(f"{path}: holds step {state.step} of kind {about['purpose']!r}, not what its name says")
+        if not isinstance(about["extra"], dict):
+            raise FileError(f"{path}: extra must be a JSON object")
+        return Loaded(state=state, extra=about["extra"], event=self._event(place, sha256), notes=tuple(notes))
+
+    def _event(self, place: Place, sha256: str) -> events.Checkpoint:
+        path = f"{self.folder.name}/{place.data(sha256)}"
+        return events.Checkpoint(step=place.step, kind=place.kind, path=path, sha256=sha256)
+
+    def _unfinished(self, taken: Place, at: int | None) -> list[str]:
+        """What to say of newer data without a note."""
+        matches = (_DATA.fullmatch(name) for name in self._names())
+        found = {Place(int(match[1]), cast("Kind", match[2])) for match in matches if match} - self._places()
+        return [
+            f"the {taken.kind} checkpoint of step {place.step} was not finished: step {taken.step} is taken"
+            for place in sorted(found)
+            if place.kind == taken.kind and taken.step < place.step and (at is None or place.step <= at)
+        ]
+
+    def _prune(self, step: int) -> None:
+        """Takes away all that is not to be kept: notes, then data."""
+        places = self._places()
+        readable = {place for place in places if self._noted(place) is not None}
+        kept = _kept(readable, step)
+        storage.remove(self.folder / place.note for place in sorted(places - kept))
+        self._sweep(kept)
+
+    def _sweep(self, places: Iterable[Place]) -> None:
+        """Takes away data that none of these checkpoints' notes names."""
+        named = {place.data(self._noted(place) or "") for place in places}
+        storage.remove(self.folder / name for name in self._names() if _DATA.fullmatch(name) and name not in named)
+
+    def _noted(self, place: Place) -> str | None:
+        """The hash of a checkpoint's note; None where the note is damaged. What cannot be read now may be whole."""
+        try:
+            return _read_note(self.folder / place.note, place)
+        except FileError:
+            return None
+
+    def _places(self) -> set[Place]:
+        matches = (_NOTE.fullmatch(name) for name in self._names())
+        return {Place(int(match[1]), cast("Kind", match[2])) for match in matches if match}
+
+    def _names(self) -> list[str]:
+        if not self.folder.is_dir():
+            return []
+        with storage.reported("look into", self.folder):
+            return sorted(os.listdir(self.folder))
+
+
+def _kept(places: set[Place], step: int) -> set[Place]:
+    """Up to a step: the newest of kind `last`, the newest `best`, and the one that was so at each of these."""
+    present = sorted(place for place in places if place.step <= step)
+    lasts = [place for place in present if place.kind == "last"][-KEEP:]
+    kept = set(lasts)
+    for limit in (*(last.step for last in lasts), step):
+        kept |= set([place for place in present if place.kind == "best" and place.step <= limit][-1:])
+    return kept
+
+
+def _note_text(place: Place, sha256: str) -> str:
+    about = {"kind": place.kind, "sha256": sha256, "step": place.step, "version": VERSION}
+    return canonical.dumps(about) + "\n"
+
+
+def _read_note(path: Path, place: Place) -> str:
+    """The hash that a note states; the note must be what we would write, to the byte."""
+    data = storage.read(path, limit=_MAX_NOTE)
+    about = canonical.loads(data, str(path))
+    found = cast("dict[str, Any]", about) if isinstance(about, dict) else {}
+    sha256 = found.get("sha256")
+    if not isinstance(sha256, str) or not re.fullmatch("[0-9a-f]{64}", sha256):
+        raise FileError(f"{path}: damaged: it must note a SHA-256")
+    if _note_text(place, sha256).encode() != data:
+        raise FileError(f"{path}: damaged: not the note of a checkpoint of kind {place.kind} at step {place.step}")
+    return sha256

@@ -1,0 +1,218 @@
+"""The folder of a run: its configuration, the log of what happened, checkpoints, and the result.
+
+    config.json          what was asked for; from when it is there, the folder is a run
+    events.jsonl         one event a line; only grows; every plot and tracker replays it
+    checkpoints/         states to go on from
+    model.safetensors    the result
+    report.html
+
+One process writes (`open(path, write=True)`), by a lock that ends with the process; any number may read, and reading
+changes nothing. No name or content here tells the time, but for the events' own `time`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any, cast
+
+from .. import canonical, events, machine, storage
+from ..engine import State
+from ..errors import EventError, FileError, RunError
+from .checkpoints import Checkpoints, Kind, Loaded
+from .lock import Lock
+
+FORMAT = "multilayer-run"
+VERSION = 1
+_CONFIG = "config.json"
+_MAX_CONFIG = 1 << 24
+
+
+class RunFolder:
+    """One run's folder; made by `create` or `open`, closed by `close` or at the end of a `with` block."""
+
+    def __init__(self, path: Path, config: dict[str, Any], lock: Lock | None) -> None:
+        self.path = path
+        self.config = config
+        self._checkpoints = Checkpoints(self.checkpoints)
+        self._lock = lock
+        self._log: storage.Log | None = None
+        if lock is not None:
+            storage.make_folder(self.checkpoints)
+            storage.remove_temporaries(path)
+            storage.remove_temporaries(self.checkpoints)
+            self._log = storage.Log(self.log)
+
+    @property
+    def log(self) -> Path:
+        return self.path / "events.jsonl"
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.path / "checkpoints"
+
+    @property
+    def model(self) -> Path:
+        return self.path / "model.safetensors"
+
+    @property
+    def report(self) -> Path:
+        return self.path / "report.html"
+
+    # Making and opening
+
+    @staticmethod
+    def create(
+        path: str | os.PathLike[str] | None = None,
+        *,
+        config: Mapping[str, Any],
+        name: str = "run",
+        root: str | os.PathLike[str] = "runs",
+    ) -> RunFolder:
+        """A new run, open for writing, at `path` or at the next of root/name-001, root/name-002, …"""
+        text = _config_text(config)
+        folder = _next_free(Path(root), name) if path is None else Path(path)
+        storage.make_folder(folder)
+        lock = Lock(folder)
+        try:
+            with storage.reported("look into", folder):
+                present = sorted(entry.name for entry in folder.iterdir() if not entry.name.startswith("."))
+            if present:
+                raise RunError(
+                    f"a new run needs a new or empty folder, {folder} has {present[0]}: "
+                    "choose another path, or resume the run that is there"
+                )
+            storage.write(folder / _CONFIG, text.encode())
+            return RunFolder(folder, _config(text.encode(), str(folder)), lock)
+        except BaseException:
+            lock.release()
+            raise
+
+    @staticmethod
+    def open(path: str | os.PathLike[str], *, write: bool = False) -> RunFolder:
+        """A run that is there: to read, or as the one process that goes on with it."""
+        folder = Path(path)
+        file = folder / _CONFIG
+        if not folder.is_dir():
+            raise RunError(f"there is no run at {folder}: give the folder of a run")
+        if not file.exists():
+            raise RunError(f"{folder} is not a run: it has no {_CONFIG}")
+        lock = Lock(folder) if write else None
+        try:
+            return RunFolder(folder, _config(storage.read(file, limit=_MAX_CONFIG), str(file)), lock)
+        except BaseException:
+            if lock is not None:
+                lock.release()
+            raise
+
+    def close(self) -> None:
+        log, self._log = self._log, None
+        lock, self._lock = self._lock, None
+        if log is not None:
+            log.close()
+        if lock is not None:
+            lock.release()
+
+    def __enter__(self) -> RunFolder:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # Events
+
+    def append(self, event: events.Event) -> None:
+        """Adds a line to the log, with the time of day unless the event has one. From then on it survives this process;
+        from the next checkpoint on, a power cut."""
+        stamped = event if event.time is not None else replace(event, time=time.time())
+        self._writing().append(canonical.dumps(stamped.to_dict()))
+
+    def events(self, *, effective: bool = False) -> list[events.Event]:
+        """What was told, in order; with `effective`, without what a resume took back. A torn last line, which a killed
+        writer leaves, is dropped; any other damage is an error that names the line."""
+        if not self.log.exists():
+            return []
+        lines = storage.read(self.log, limit=machine._physical_memory()).split(b"\n")
+        told = [_event(line, f"{self.log}, line {number}") for number, line in enumerate(lines[:-1], start=1)]
+        return events.effective(told) if effective else told
+
+    # Checkpoints
+
+    def checkpoint(self, state: State, extra: Mapping[str, Any], kind: Kind) -> events.Checkpoint:
+        """Saves a state, and JSON that goes with it. When this returns it is on the disk, with every event before it;
+        when it raises, the checkpoint before is what it was. Gives the event that tells of it, for the caller to
+        append."""
+        log = self._writing()
+        storage.point("checkpoint.begin")
+        log.sync()
+        return self._checkpoints.save(state, extra, kind)
+
+    def latest(self) -> Loaded | None:
+        """The newest checkpoint of kind `last` that is whole; None where none was finished."""
+        return self._checkpoints.newest("last")
+
+    def best(self, *, at: int | None = None) -> Loaded | None:
+        """The newest of kind `best` that is whole; with `at`, of those up to that step."""
+        return self._checkpoints.newest("best", at=at)
+
+    def _writing(self) -> storage.Log:
+        if self._log is None:
+            raise RunError(f"{self.path} is not open for writing: open it with write=True to add to it")
+        return self._log
+
+
+def find(root: str | os.PathLike[str] = "runs") -> list[Path]:
+    """The runs in a folder, by name."""
+    folder = Path(root)
+    if not folder.is_dir():
+        return []
+    with storage.reported("look into", folder):
+        return sorted(path for path in folder.iterdir() if (path / _CONFIG).is_file())
+
+
+def _event(line: bytes, where: str) -> events.Event:
+    data = canonical.loads(line, where)
+    if not isinstance(data, dict):
+        raise FileError(f"{where}: an event must be a JSON object")
+    try:
+        return events.from_dict(cast("dict[str, Any]", data))
+    except EventError as error:
+        raise EventError(f"{where}: {error}") from None
+
+
+def _config_text(config: Mapping[str, Any]) -> str:
+    about = {"config": dict(config), "format": FORMAT, "version": VERSION}
+    canonical.dumps(about)  # refuses what JSON cannot hold
+    return json.dumps(about, ensure_ascii=False, indent=2, sort_keys=True) + "\n"
+
+
+def _config(data: bytes, where: str) -> dict[str, Any]:
+    about = canonical.loads(data, where)
+    found = cast("dict[str, Any]", about) if isinstance(about, dict) else {}
+    if found.get("format") != FORMAT or not isinstance(found.get("config"), dict):
+        raise RunError(f"{where}: not the configuration of a run")
+    version = found.get("version")
+    if type(version) is not int or version != VERSION:
+        newer = type(version) is int and version > VERSION
+        remedy = "update multilayer to read it" if newer else "no such version exists"
+        raise RunError(f"{where}: version must be at most {VERSION}, got {str(version)[:40]}: {remedy}")
+    return found["config"]
+
+
+def _next_free(root: Path, name: str) -> Path:
+    """Makes root/name-NNN, one more than the highest there; of several processes each gets its own."""
+    stem = re.sub(r"[^A-Za-z0-9_.]+", "-", name).strip("-.")[:60] or "run"
+    pattern = re.compile(rf"{re.escape(stem)}-(\d{{3,}})")
+    taken = [int(match[1]) for path in root.glob("*") if (match := pattern.fullmatch(path.name))]
+    number = max(taken, default=0) + 1
+    while not storage.make_folder(root / f"{stem}-{number:03d}"):
+        number += 1
+    return root / f"{stem}-{number:03d}"

@@ -1,0 +1,161 @@
+"""The configuration of a run: every choice but the data and the network, in one place.
+
+`Config` is what the command line's options, a TOML file and `ml.fit`'s keywords become, and what a run saves. Defaults,
+types and help text stand here alone; the rest is derived.
+"""
+
+from __future__ import annotations
+
+import tomllib
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any, TypedDict
+
+from .. import losses, optim, schedules
+from ..errors import OptionError, unknown_name
+from ..init import scheme
+
+
+def _option(default: Any, text: str) -> Any:
+    return field(default=default, metadata={"help": text})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """How to train."""
+
+    engine: str = _option("auto", "Which engine runs the steps: auto, torch or numpy.")
+    optimizer: str = _option("adamw", "sgd, momentum, nesterov, adam or adamw, with constants: adam(beta2=0.95).")
+    loss: str = _option("auto", "auto fits the task; or cross_entropy, mse, mae, huber(delta=1), quantile(0.1, 0.9), …")
+    learning_rate: float = _option(1e-3, "The learning rate at its highest.")
+    schedule: str = _option("cosine(warmup=0.05)", "How the rate goes: constant, cosine, one_cycle, coslog, …")
+    weight_decay: float = _option(1e-4, "Decoupled weight decay on weight matrices.")
+    decay_schedule: str = _option("constant", "How weight decay goes.")
+    dropout_schedule: str = _option("constant", "How dropout goes.")
+    l2: float = _option(0.0, "L2 penalty on weight matrices.")
+    clip_norm: float | None = _option(None, "Largest norm of the gradient.")
+    clip_value: float | None = _option(None, "Largest value of any part of the gradient.")
+    average: float | None = _option(None, "Running average of the weights: its β, such as 0.999.")
+    batch_size: int | None = _option(None, "Rows a step; 256, and fewer where an epoch would have under 40 steps.")
+    epochs: int = _option(20, "Passes over the training rows.")
+    validation: float | str | None = _option(
+        "auto", "Share of rows held out, none, or auto: a fifth unless rows are few."
+    )
+    metric: str = _option("auto", "What decides which epoch was best: auto, loss, accuracy, r2, …")
+    patience: int | None = _option(None, "Stop after so many epochs without a better metric.")
+    time_limit: float | None = _option(None, "Stop after so many seconds.")
+    on_spike: str = _option("rollback", "When the loss leaps: rollback, stop or ignore.")
+    rollbacks: int = _option(3, "At most so many rollbacks.")
+    augment: str | None = _option(None, "Augmentations, joined by +: noise(0.1)+mask(0.1)+mixup(0.2).")
+    task: str = _option("auto", "auto, binary, multiclass, multilabel, regression or multioutput.")
+    class_weight: str | None = _option(None, "balanced, to weigh classes by how rare they are.")
+    init: str = _option("auto", "How weights start: auto, he, xavier, orthogonal, …")
+    seed: int = _option(0, "Fixes everything that is random.")
+    dtype: str = _option("float32", "float32, float64 or bfloat16.")
+    device: str = _option("auto", "auto, cpu or cuda.")
+    compile: bool = _option(False, "Use torch.compile.")
+    threads: int | None = _option(None, "Threads to use; as many as there are cores unless told.")
+    checkpoint_every: int | None = _option(None, "Steps between checkpoints; about every 200 steps at epoch ends.")
+
+    def __post_init__(self) -> None:
+        for spec in fields(self):
+            value = getattr(self, spec.name)
+            if not _fits(value, typing.get_type_hints(Config)[spec.name]):
+                raise OptionError(f"{spec.name} must be {_words(spec.name)}, got {value!r}")
+        for name in ("learning_rate", "batch_size", "epochs", "clip_norm", "clip_value", "patience", "time_limit"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise OptionError(f"{name} must be positive, got {value!r}")
+        for name in ("weight_decay", "l2", "rollbacks", "seed"):
+            if getattr(self, name) < 0:
+                raise OptionError(f"{name} must be at least 0, got {getattr(self, name)!r}")
+        if isinstance(self.validation, float) and not 0 < self.validation < 1:
+            raise OptionError(f"validation must be a share between 0 and 1, got {self.validation!r}")
+        optim.get(self.optimizer)
+        if self.loss != "auto":
+            losses.get(self.loss)
+        for text in (self.schedule, self.decay_schedule, self.dropout_schedule):
+            schedules.get(text)
+        scheme(self.init)
+        for name, valid in (
+            ("engine", ("auto", "torch", "numpy")),
+            ("on_spike", ("rollback", "stop", "ignore")),
+            ("dtype", ("float32", "float64", "bfloat16")),
+        ):
+            if getattr(self, name) not in valid:
+                raise OptionError(unknown_name(name, getattr(self, name), valid))
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @staticmethod
+    def from_dict(values: Mapping[str, Any], *, where: str = "the configuration") -> Config:
+        known = {spec.name for spec in fields(Config)}
+        for key in values:
+            if key not in known:
+                raise OptionError(f"{where}: {unknown_name('option', key, known)}")
+        return Config(**values)
+
+    @staticmethod
+    def from_toml(path: Path) -> dict[str, Any]:
+        """The options of a TOML file, not yet checked against each other."""
+        try:
+            return tomllib.loads(path.read_text())
+        except OSError as error:
+            raise OptionError(f"cannot read {path}: {error.strerror}") from None
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise OptionError(f"{path} is not TOML: {error}") from None
+
+
+class Options(TypedDict, total=False):
+    """The fields of `Config` as keywords; a test keeps the two the same."""
+
+    engine: str
+    optimizer: str
+    loss: str
+    learning_rate: float
+    schedule: str
+    weight_decay: float
+    decay_schedule: str
+    dropout_schedule: str
+    l2: float
+    clip_norm: float | None
+    clip_value: float | None
+    average: float | None
+    batch_size: int | None
+    epochs: int
+    validation: float | str | None
+    metric: str
+    patience: int | None
+    time_limit: float | None
+    on_spike: str
+    rollbacks: int
+    augment: str | None
+    task: str
+    class_weight: str | None
+    init: str
+    seed: int
+    dtype: str
+    device: str
+    compile: bool
+    threads: int | None
+    checkpoint_every: int | None
+
+
+def _fits(value: object, hint: Any) -> bool:
+    if isinstance(hint, types.UnionType):
+        return any(_fits(value, option) for option in typing.get_args(hint))
+    if hint is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    if hint is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    return value is None if hint is type(None) else isinstance(value, hint)
+
+
+def _words(name: str) -> str:
+    hint = typing.get_type_hints(Config)[name]
+    names = {int: "a whole number", float: "a number", str: "a text", bool: "true or false", type(None): "nothing"}
+    return " or ".join(names[option] for option in (typing.get_args(hint) or (hint,)))

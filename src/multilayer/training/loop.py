@@ -1,0 +1,358 @@
+"""The loop: cut the work, run it, ask the policies, tell the observers.
+
+Work is cut at whatever comes next: the end of the epoch, a due checkpoint, a due line of progress, or about 50 ms of
+steps, so that signals are answered. How it is cut never changes a result: whatever must happen at a step happens at
+that step, by running the chunk again up to it where necessary.
+
+Two places are kept: where the chunk began (so that a step can be cut exactly, or looked at closely when a value was not
+finite) and the last checkpoint (what a rollback returns to, and what a killed run resumes from).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import random
+from ..engine import Chunk, Engine, Order, State
+from ..events import Checkpoint, EpochEnd, Event, NonFinite, Notice, Progress, RolledBack, Spike
+from ..schedules import Schedule
+from .inspection import blame, first_bad
+from .policies import better, states, value_of
+from .protocol import Action, Continue, Found, Observer, Policy, Rollback, Steps, Stop, strongest
+
+CHUNK_SECONDS = 0.05
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What is to be done, fixed for the whole run."""
+
+    rows: NDArray[np.int64]
+    batch: int
+    epochs: int
+    seed: int
+    rate: float
+    decay: float
+    rate_schedule: Schedule
+    decay_schedule: Schedule
+    dropout_schedule: Schedule
+    log_every: int
+    checkpoint_every: int
+    metric: str
+    larger: bool
+
+    @property
+    def steps_per_epoch(self) -> int:
+        return -(-len(self.rows) // self.batch)
+
+    @property
+    def steps(self) -> int:
+        return self.epochs * self.steps_per_epoch
+
+    def order(self, epoch: int) -> Order:
+        chosen = random.permutation(len(self.rows), seed=self.seed, epoch=epoch)
+        return Order(epoch=epoch, rows=self.rows[chosen], batch=self.batch)
+
+    def schedules(self, first: int, count: int) -> dict[str, NDArray[np.float64]]:
+        """Rate, decay and dropout of the steps from `first` (from 0) on."""
+        at = np.arange(first, first + count)
+        return {
+            "rate": self.rate * self.rate_schedule(at, self.steps),
+            "decay": self.decay * self.decay_schedule(at, self.steps),
+            "dropout": self.dropout_schedule(at, self.steps),
+        }
+
+
+@dataclass
+class Sums:
+    """Running sums between two lines of progress, or over an epoch."""
+
+    loss: float = 0.0
+    norm: float = 0.0
+    steps: int = 0
+    rows: int = 0
+    weighted: float = 0.0
+
+
+@dataclass
+class Position:
+    """Where the run is; with the engine's and the policies' state, all that a checkpoint holds."""
+
+    step: int = 0
+    epoch: int = 0
+    best: float | None = None
+    best_step: int | None = None
+    progress: Sums = field(default_factory=Sums)
+    in_epoch: Sums = field(default_factory=Sums)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Snapshot:
+    """A whole place in time to return to."""
+
+    state: State
+    policies: list[dict[str, Any]]
+    position: Position
+    best: State | None
+
+
+class Saver(Protocol):
+    """Where checkpoints go; nowhere, for a run without a folder."""
+
+    def __call__(self, state: State, extra: dict[str, Any], kind: str) -> Checkpoint | None: ...
+
+
+class Outcome(NamedTuple):
+    """How a run came to its end."""
+
+    status: Literal["finished", "stopped", "interrupted"]
+    reason: str
+
+
+@dataclass(kw_only=True)
+class Loop:
+    """One run of a plan on an engine."""
+
+    plan: Plan
+    engine: Engine
+    policies: Sequence[Policy]
+    observers: Sequence[Observer]
+    evaluate: Callable[[Engine], tuple[float | None, dict[str, float]]]
+    """Validation loss and metrics, now."""
+    save: Saver
+    interrupted: Callable[[], int | None] = lambda: None
+    """The signal that asked for the end, if one did."""
+    position: Position = field(default_factory=Position)
+    best: State | None = None
+    seconds: float = 0.0
+    per_step: float = 0.0
+    told: int = 0
+    """Events told so far, those that a resume took back not counted."""
+    good: Snapshot = field(init=False)
+
+    def run(self) -> Outcome:
+        """Trains to the end of the plan, or until something stops it."""
+        self.good = self._snapshot()
+        ended: Stop | None = None
+        while ended is None and self.position.step < self.plan.steps:
+            ended = self._chunk()
+            if ended is None and self.interrupted() is not None:
+                self._checkpoint("last", scheduled=False)
+                return Outcome("interrupted", "a signal asked for it")
+        return Outcome("finished", "all epochs are done") if ended is None else Outcome("stopped", ended.reason)
+
+    # One chunk
+
+    def _chunk(self) -> Stop | None:
+        plan, position = self.plan, self.position
+        order = plan.order(position.epoch)
+        within = position.step - position.epoch * plan.steps_per_epoch
+        count = min(self._until_due(), order.steps - within)
+        before = self._snapshot()
+        chunk = self._take(order, within, count)
+        if chunk.bad is not None:
+            return self._not_finite(before, order, within, chunk.bad)
+        steps = Steps(first=position.step + 1, loss=chunk.loss, gradient_norm=chunk.gradient_norm)
+        found = self._watch(steps)
+        if found is not None and found.place + 1 < count:
+            self._restore(before)
+            chunk = self._take(order, within, found.place + 1)
+            steps = replace(steps, loss=chunk.loss, gradient_norm=chunk.gradient_norm)
+            found = self._watch(steps)
+        self._advance(order, within, chunk)
+        if found is not None and not isinstance(found.action, Continue):
+            return self._spiked(found, before, order, within, steps)
+        if self.position.step % plan.log_every == 0:
+            self._tell_progress()
+        ended = self._finish_epoch() if self.position.step % plan.steps_per_epoch == 0 else None
+        if ended is None and self.position.step % plan.checkpoint_every == 0:
+            self._checkpoint("last")
+        return ended
+
+    def _until_due(self) -> int:
+        """Steps to the next thing that is due, or as many as 50 ms hold."""
+        plan, step = self.plan, self.position.step
+        due = min(every - step % every for every in (plan.log_every, plan.checkpoint_every, plan.steps_per_epoch))
+        return max(1, min(due, int(CHUNK_SECONDS / self.per_step) if self.per_step else 1))
+
+    def _take(self, order: Order, within: int, count: int) -> Chunk:
+        rows = order.rows[within * order.batch : (within + count) * order.batch]
+        started = time.perf_counter()
+        chunk = self.engine.run(replace(order, rows=rows), **self.plan.schedules(self.position.step, count))
+        taken = time.perf_counter() - started
+        self.seconds += taken
+        self.per_step = taken / count
+        return chunk
+
+    def _watch(self, steps: Steps) -> Found | None:
+        """The earliest step that any policy would act on; the strongest of those at the same step."""
+        found = [answer for policy in self.policies if (answer := policy.watch(steps)) is not None]
+        if not found:
+            return None
+        place = min(answer.place for answer in found)
+        first = [answer for answer in found if answer.place == place]
+        action = strongest(answer.action for answer in first)
+        return next(answer for answer in first if answer.action == action)
+
+    def _advance(self, order: Order, within: int, chunk: Chunk) -> None:
+        position = self.position
+        sizes = [min(order.batch, len(order.rows) - (within + i) * order.batch) for i in range(len(chunk.loss))]
+        for sums in (position.progress, position.in_epoch):
+            for loss, norm, rows in zip(chunk.loss.tolist(), chunk.gradient_norm.tolist(), sizes, strict=True):
+                sums.loss += loss
+                sums.norm += norm
+                sums.steps += 1
+                sums.rows += rows
+                sums.weighted += loss * rows
+        position.step += len(chunk.loss)
+
+    # What may follow
+
+    def _spiked(self, found: Found, before: Snapshot, order: Order, within: int, steps: Steps) -> Stop | None:
+        if found.limit is None:
+            return self._act(found.action)
+        rows = order.rows[(within + found.place) * order.batch : (within + found.place + 1) * order.batch]
+        self.tell(
+            Spike(
+                step=self.position.step,
+                loss=float(steps.loss[found.place]),
+                limit=found.limit,
+                gradient_norm=float(steps.gradient_norm[found.place]),
+                layer=blame(self.engine, rows, epoch=order.epoch),
+                rows=rows.tolist(),
+            )
+        )
+        return self._act(found.action)
+
+    def _not_finite(self, before: Snapshot, order: Order, within: int, bad: int) -> Stop | None:
+        """Back to before the chunk, forward to just before the bad step, and a close look at it."""
+        self._restore(before)
+        if bad:
+            chunk = self._take(order, within, bad)
+            self._advance(order, within, chunk)
+        rows = order.rows[(within + bad) * order.batch : (within + bad + 1) * order.batch]
+        where = first_bad(self.engine, rows, epoch=order.epoch)
+        self.tell(
+            NonFinite(
+                step=self.position.step + 1, rows=where.rows, where=where.where, layer=where.layer, unit=where.unit
+            )
+        )
+        what = f"a {where.where} that is not finite in {where.layer} at step {self.position.step + 1}"
+        action = strongest(policy.broken(what) for policy in self.policies)
+        return self._act(Stop(reason=what) if isinstance(action, Continue) else action)
+
+    def _act(self, action: Action) -> Stop | None:
+        if isinstance(action, Stop):
+            return action
+        if isinstance(action, Rollback):
+            surviving = [policy.survives() for policy in self.policies]
+            self._restore(self.good)
+            for policy, kept in zip(self.policies, surviving, strict=True):
+                policy.load({**policy.state(), **kept})
+            factor = self.good.state.rate_factor * action.rate_factor
+            self.engine.load(replace(self.good.state, rate_factor=factor))
+            step = self.position.step
+            self.tell(RolledBack(step=step, to_step=step, rate_factor=factor, reason=action.reason))
+            self._checkpoint("last")
+        return None
+
+    def _finish_epoch(self) -> Stop | None:
+        position, sums = self.position, self.position.in_epoch
+        validation, metrics = self.evaluate(self.engine)
+        event = EpochEnd(
+            step=position.step,
+            epoch=position.epoch,
+            loss=sums.weighted / max(sums.rows, 1),
+            seconds=self.seconds,
+            rows_per_second=sums.rows / max(self.seconds, 1e-9),
+            validation_loss=validation,
+            metrics=metrics,
+        )
+        position.epoch += 1
+        position.in_epoch = Sums()
+        self.seconds = 0.0
+        self.tell(event)
+        value = value_of(event, self.plan.metric)
+        if value is not None and better(value, position.best, larger=self.plan.larger):
+            position.best, position.best_step = value, position.step
+            self.best = self.engine.state()
+            self._checkpoint("best")
+        actions = [policy.decide(event) for policy in self.policies]
+        for action in actions:
+            if isinstance(action, Continue) and action.notice is not None:
+                self.tell(Notice(step=position.step, message=action.notice[0], remedy=action.notice[1]))
+        return self._act(strongest(actions))
+
+    # Places in time
+
+    def _snapshot(self) -> Snapshot:
+        return Snapshot(
+            state=self.engine.state(),
+            policies=states(self.policies),
+            position=_copy(self.position),
+            best=self.best,
+        )
+
+    def _restore(self, place: Snapshot) -> None:
+        self.engine.load(place.state)
+        for policy, state in zip(self.policies, place.policies, strict=True):
+            policy.load(state)
+        self.position = _copy(place.position)
+        self.best = place.best
+
+    def _checkpoint(self, kind: str, *, scheduled: bool = True) -> None:
+        """`scheduled` ones belong to the run whoever interrupts it, so a resume tells them again."""
+        place = self._snapshot()
+        if kind == "last":
+            self.good = place
+        event = self.save(place.state, {**extra_of(place), "told": self.told, "scheduled": scheduled}, kind)
+        if event is not None:
+            self.tell(event)
+
+    # Telling
+
+    def tell(self, event: Event, *, counted: bool = True) -> None:
+        """Every observer gets it; a resume does not count, since it is not part of what happened."""
+        self.told += counted
+        for observer in self.observers:
+            observer.notice(event)
+
+    def _tell_progress(self) -> None:
+        position, sums = self.position, self.position.progress
+        rate = self.plan.schedules(position.step - 1, 1)["rate"][0] * self.good.state.rate_factor
+        self.tell(
+            Progress(
+                step=position.step,
+                epoch=position.epoch,
+                loss=sums.loss / sums.steps,
+                gradient_norm=sums.norm / sums.steps,
+                rate=float(rate),
+            )
+        )
+        position.progress = Sums()
+
+
+def _copy(position: Position) -> Position:
+    return replace(position, progress=replace(position.progress), in_epoch=replace(position.in_epoch))
+
+
+def extra_of(place: Snapshot) -> dict[str, Any]:
+    """What a checkpoint holds beside the engine's state, as JSON."""
+    position = place.position
+    return {
+        "policies": place.policies,
+        "position": {**vars(position), "progress": vars(position.progress), "in_epoch": vars(position.in_epoch)},
+    }
+
+
+def position_of(extra: dict[str, Any]) -> Position:
+    """The other way."""
+    values = dict(extra["position"])
+    progress, in_epoch = Sums(**values.pop("progress")), Sums(**values.pop("in_epoch"))
+    return Position(**values, progress=progress, in_epoch=in_epoch)

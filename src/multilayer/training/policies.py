@@ -1,0 +1,192 @@
+"""The policies: when to stop, when to go back, when to say something.
+
+    EarlyStopping   no better value of a metric for `patience` epochs
+    Spikes          a loss above its running band: median + k · 1.4826 · MAD of the last losses, at least three times
+                    the largest of them, and a gradient that grew with it
+    Plateau         a training loss that has stopped falling: told once, with its remedy
+    TimeLimit       seconds of this process
+
+A band of median and absolute deviations (Hampel 1974) is not moved by the spikes it looks for. Everything that must
+survive a checkpoint is in `state`, as JSON; the clock is not, so a resumed run has its full time again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterable
+from typing import Any, Literal
+
+import numpy as np
+
+from ..errors import OptionError, unknown_name
+from ..events import EpochEnd, Event
+from .protocol import Action, Continue, Found, Rollback, Steps, Stop
+
+OnSpike = Literal["rollback", "stop", "ignore"]
+
+
+class Quiet:
+    """A policy that does nothing; the others say only where they differ."""
+
+    def watch(self, steps: Steps) -> Found | None:
+        return None
+
+    def decide(self, event: Event) -> Action:
+        return Continue()
+
+    def broken(self, what: str) -> Action:
+        return Continue()
+
+    def state(self) -> dict[str, Any]:
+        return {}
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Nothing to take back."""
+
+    def survives(self) -> dict[str, Any]:
+        return {}
+
+
+def better(value: float, than: float | None, *, larger: bool) -> bool:
+    """Whether a metric improved; what is not a number never does."""
+    if np.isnan(value):
+        return False
+    return than is None or (value > than if larger else value < than)
+
+
+class EarlyStopping(Quiet):
+    """Stops when `metric` ("loss" for the validation loss) has not improved for `patience` epochs."""
+
+    def __init__(self, metric: str, *, larger: bool, patience: int) -> None:
+        if patience < 1:
+            raise OptionError(f"patience must be at least 1, got {patience}")
+        self.metric, self.larger, self.patience = metric, larger, patience
+        self.best: float | None = None
+        self.waited = 0
+
+    def decide(self, event: Event) -> Action:
+        value = value_of(event, self.metric)
+        if value is None:
+            return Continue()
+        if better(value, self.best, larger=self.larger):
+            self.best, self.waited = value, 0
+            return Continue()
+        self.waited += 1
+        if self.waited < self.patience:
+            return Continue()
+        return Stop(reason=f"{self.metric} has not improved for {self.waited} epochs")
+
+    def state(self) -> dict[str, Any]:
+        return {"best": self.best, "waited": self.waited}
+
+    def load(self, state: dict[str, Any]) -> None:
+        self.best, self.waited = state["best"], state["waited"]
+
+
+def value_of(event: Event, metric: str) -> float | None:
+    """A metric's value at the end of an epoch, or None."""
+    if not isinstance(event, EpochEnd):
+        return None
+    return event.validation_loss if metric == "loss" else event.metrics.get(metric)
+
+
+class Spikes(Quiet):
+    """Notices a loss far above the band of the last `window` losses; rolls back at most `most` times, then stops."""
+
+    def __init__(self, *, on_spike: OnSpike = "rollback", most: int = 3, window: int = 64, width: float = 10.0) -> None:
+        choices = ("rollback", "stop", "ignore")
+        if on_spike not in choices:
+            raise OptionError(unknown_name("value of on_spike", on_spike, choices))
+        self.on_spike, self.most, self.width = on_spike, most, width
+        self.losses: deque[float] = deque(maxlen=window)
+        self.norms: deque[float] = deque(maxlen=window)
+        self.rollbacks = 0
+
+    def watch(self, steps: Steps) -> Found | None:
+        if self.on_spike == "ignore":
+            return None
+        for i, (loss, norm) in enumerate(zip(steps.loss.tolist(), steps.gradient_norm.tolist(), strict=True)):
+            limit = self._limit()
+            grown = not self.norms or norm > 2 * float(np.median(self.norms))
+            if limit is not None and loss > limit and grown:
+                return Found(place=i, action=self.broken("the loss left its band"), limit=limit)
+            self.losses.append(loss)
+            self.norms.append(norm)
+        return None
+
+    def broken(self, what: str) -> Action:
+        """Back to the last checkpoint while that is allowed, otherwise the end."""
+        if self.on_spike == "rollback" and self.rollbacks < self.most:
+            self.rollbacks += 1
+            return Rollback(reason=what)
+        again = f" after {self.rollbacks} rollbacks" if self.rollbacks else ""
+        return Stop(reason=f"{what}{again}")
+
+    def _limit(self) -> float | None:
+        """Top of the band, once enough is seen to know one: never below three times the largest loss that was seen,
+        because single batches of a network that has nearly learned its task differ that much without harm."""
+        if len(self.losses) < (self.losses.maxlen or 0) // 2:
+            return None
+        middle = float(np.median(self.losses))
+        spread = 1.4826 * float(np.median(np.abs(np.asarray(self.losses) - middle)))
+        return max(middle + self.width * spread, 3 * max(self.losses))
+
+    def state(self) -> dict[str, Any]:
+        return {"losses": list(self.losses), "norms": list(self.norms), **self.survives()}
+
+    def load(self, state: dict[str, Any]) -> None:
+        self.losses.clear()
+        self.norms.clear()
+        self.losses.extend(state["losses"])
+        self.norms.extend(state["norms"])
+        self.rollbacks = state["rollbacks"]
+
+    def survives(self) -> dict[str, Any]:
+        return {"rollbacks": self.rollbacks}
+
+
+class Plateau(Quiet):
+    """Tells, once, that the training loss has fallen by less than `share` over `epochs` epochs."""
+
+    def __init__(self, *, epochs: int = 10, share: float = 0.01) -> None:
+        self.epochs, self.share = epochs, share
+        self.losses: list[float] = []
+        self.told = False
+
+    def decide(self, event: Event) -> Action:
+        if not isinstance(event, EpochEnd):
+            return Continue()
+        self.losses = [*self.losses, event.loss][-(self.epochs + 1) :]
+        first, last = self.losses[0], self.losses[-1]
+        flat = len(self.losses) > self.epochs and first - last < self.share * abs(first)
+        if self.told or not flat:
+            return Continue()
+        self.told = True
+        message = f"the training loss has fallen by less than {self.share:.0%} over {self.epochs} epochs"
+        return Continue(notice=(message, "raise the learning rate, take a larger batch, or try another optimizer"))
+
+    def state(self) -> dict[str, Any]:
+        return {"losses": self.losses, "told": self.told}
+
+    def load(self, state: dict[str, Any]) -> None:
+        self.losses, self.told = list(state["losses"]), state["told"]
+
+
+class TimeLimit(Quiet):
+    """Stops when this process has trained for so many seconds; the step it stops at is the clock's choice."""
+
+    def __init__(self, seconds: float) -> None:
+        if not seconds > 0:
+            raise OptionError(f"time_limit must be positive, got {seconds!r}")
+        self.seconds = seconds
+        self.started = time.monotonic()
+
+    def watch(self, steps: Steps) -> Found | None:
+        if time.monotonic() - self.started < self.seconds:
+            return None
+        return Found(place=len(steps.loss) - 1, action=Stop(reason=f"the time limit of {self.seconds:g} s is up"))
+
+
+def states(policies: Iterable[Any]) -> list[dict[str, Any]]:
+    return [policy.state() for policy in policies]

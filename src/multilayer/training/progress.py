@@ -1,0 +1,319 @@
+"""Progress as people and programs see it.
+
+On a terminal, one block that is drawn again and again, and above it, for good, what a person should hear of:
+
+    epoch 7/20         34%  ━━━━━━━━━━━━━━╸━━━━━━━━━━━━━━━━━━━━━━━━━━  0:14 left
+    train loss      0.2341  █▇▆▅▄▃▃▂▂▁▁▁▁▁▁                            52,100 rows/s
+    validation loss 0.2811  █▇▆▅▄▃▃▃▃▂▂▂▂▂▂                            rate 9.5e-04
+    accuracy        0.9653  ▁▂▄▅▆▇▇████████                            best 0.9712 (epoch 6)
+
+Anywhere else, a plain line an epoch, but no more than one every two seconds, the first and the last always.
+
+It is drawn when something happened, from the thread that trains: no thread of its own, so nothing is left running when
+an exception ends the run. A display that breaks (its terminal is gone) goes quiet; training goes on.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+import json
+import sys
+import time
+from collections.abc import Iterable
+from typing import Literal, NamedTuple, TextIO
+
+from rich.console import Console
+from rich.errors import LiveError
+from rich.live import Live
+from rich.text import Text
+
+from ..events import End, EpochEnd, Event, Start, effective
+from .course import ASCII_BLOCKS, BLOCKS, Course, Point, columns, duration, limits, sparkline
+from .telling import Told, number, told
+
+REDRAW_SECONDS = 0.2
+LINE_SECONDS = 2.0
+WIDEST_CURVE = 100
+NARROWEST_CURVE = 8
+ECHO = 3
+"""Columns left free: a terminal's ^C on the last of them would begin a new line, and the block be drawn one off."""
+
+_STYLES = {"info": "cyan", "warn": "yellow", "error": "bold red"}
+
+
+class Progress:
+    """An observer that shows how training goes; close it, or use it as a context, whatever happens.
+
+    `metric` and `larger` say what "best" means; `past` are the events of a run that goes on, for its curves.
+    """
+
+    def __init__(
+        self,
+        steps: int,
+        epochs: int,
+        steps_per_epoch: int,
+        *,
+        metric: str = "loss",
+        larger: bool = False,
+        console: Console | None = None,
+        quiet: bool = False,
+        past: Iterable[Event] = (),
+    ) -> None:
+        self.course = Course(steps=steps, epochs=epochs, steps_per_epoch=steps_per_epoch, metric=metric, larger=larger)
+        for event in effective(past):
+            self.course.take(event)
+        self.console = _console() if console is None else console
+        self._how: Literal["quiet", "plain", "live"] = "quiet" if quiet else _how(self.console)
+        self._live: Live | None = None
+        self._shown: float | None = None
+        """When something was last shown."""
+        self._withheld: EpochEnd | None = None
+
+    def notice(self, event: Event) -> None:
+        self.course.take(event)
+        if self._how == "quiet":
+            return
+        try:
+            if self._how == "live":
+                self._draw_event(event)
+            else:
+                self._print_event(event)
+        except (OSError, UnicodeError):
+            self._how = "quiet"
+            self._stop()
+
+    def close(self) -> None:
+        """The last state stays on the screen, and the terminal is as it was."""
+        try:
+            if self._live is not None:
+                self._redraw()
+            elif self._how == "plain":
+                self._print_withheld()
+        except (OSError, UnicodeError):
+            self._how = "quiet"
+        finally:
+            self._stop()
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # On a terminal
+
+    def _draw_event(self, event: Event) -> None:
+        if self._live is None and not isinstance(event, End):
+            self._begin()
+        self._say_event(event)
+        if isinstance(event, End):
+            self.close()
+            self._how = "quiet"
+        elif self._live is not None and (self._shown is None or time.monotonic() - self._shown >= REDRAW_SECONDS):
+            self._redraw()
+
+    def _begin(self) -> None:
+        # Standard output that goes to a file or a program must keep going there.
+        live = Live(
+            console=self.console,
+            auto_refresh=False,
+            transient=False,
+            redirect_stdout=sys.stdout.isatty() or self.console.is_jupyter,
+            redirect_stderr=sys.stderr.isatty() or self.console.is_jupyter,
+        )
+        try:
+            live.start()
+            self._live = live
+        except LiveError:
+            self._how = "plain"  # another display has this terminal
+
+    def _redraw(self) -> None:
+        self._shown = time.monotonic()
+        if self._live is not None:
+            self._live.update(block(self.course, self.console), refresh=True)
+
+    def _stop(self) -> None:
+        live, self._live = self._live, None
+        if live is not None:
+            try:
+                live.stop()
+            except (OSError, UnicodeError):
+                self._how = "quiet"
+
+    # Anywhere else
+
+    def _print_event(self, event: Event) -> None:
+        if isinstance(event, EpochEnd):
+            due = self._shown is None or time.monotonic() - self._shown >= LINE_SECONDS
+            self._withheld = event
+            if due or event.epoch + 1 >= self.course.epochs:
+                self._print_withheld()
+        if isinstance(event, End):
+            self._print_withheld()
+        self._say_event(event)
+
+    def _print_withheld(self) -> None:
+        if self._withheld is not None:
+            self._shown = time.monotonic()
+            self._print(Text(line(self.course, self._withheld)))
+            self._withheld = None
+
+    # Both
+
+    def _say_event(self, event: Event) -> None:
+        words = told(event)
+        if words is not None:
+            self._say(words, event.step)
+        elif isinstance(event, Start):
+            rows = f"{event.rows:,} rows" if event.rows != 1 else "1 row"
+            self._print(
+                Text(_clean(f"{event.network} · {event.parameters:,} parameters · {rows} · {event.engine} engine"))
+            )
+        elif isinstance(event, End) and event.status != "finished":
+            self._say(Told("error" if event.status == "failed" else "warn", event.status, event.reason), event.step)
+
+    def _say(self, words: Told, step: int) -> None:
+        text = Text.assemble(
+            (f"step {step:,}", "dim"), " ", (words.title, _STYLES[words.level]), ": ", _clean(words.text)
+        )
+        self._print(text)
+
+    def _print(self, text: Text) -> None:
+        if self.console.options.ascii_only:
+            text = Text(text.plain.encode("ascii", "replace").decode())
+        self.console.print(text, soft_wrap=self._how != "live")
+
+
+class JsonLines:
+    """An observer that writes every event to a stream, one JSON object a line, at once."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self.stream = stream
+
+    def notice(self, event: Event) -> None:
+        self.stream.write(json.dumps(event.to_dict(), allow_nan=False) + "\n")
+        self.stream.flush()
+
+
+def line(course: Course, event: EpochEnd) -> str:
+    """An epoch in one plain line."""
+    digits = len(str(course.epochs))
+    parts = [f"epoch {event.epoch + 1:>{digits}}/{course.epochs}", f"train loss {number(event.loss)}"]
+    if event.validation_loss is not None:
+        parts.append(f"validation loss {number(event.validation_loss)}")
+    parts += [f"{_clean(name)} {number(value)}" for name, value in event.metrics.items()]
+    if course.best is not None:
+        value, epoch = course.best
+        parts.append("best so far" if epoch == event.epoch + 1 else f"best {number(value)} (epoch {epoch})")
+    left = [f"{duration(course.left)} left"] if course.left is not None and course.share < 1 else []
+    return "  ".join([*parts, *_pace(course), *left])
+
+
+class _Row(NamedTuple):
+    """A curve of the block."""
+
+    label: str
+    points: list[Point]
+    style: str
+    is_loss: bool
+
+
+def block(course: Course, console: Console) -> Text:
+    """The block on a terminal: bar and curves over the same columns, what is best and how fast beside them."""
+    ascii_only = console.options.ascii_only
+    rows = _rows(course)
+    tails = _tails(course, rows)
+    labels = [f"epoch {course.epoch}/{course.epochs}", *(_clean(row.label)[:17] for row in rows)]
+    values = [f"{course.share:.0%}", *(number(row.points[-1][1]) if row.points else "" for row in rows)]
+    left = max(map(len, labels)) + max(7, *map(len, values)) + 1
+    right = max(map(len, tails)) + 2
+    room = console.width - left - 2 - ECHO
+    if room - right < NARROWEST_CURVE:
+        tails, right = [""] * len(tails), 0
+    width = max(min(room - right, WIDEST_CURVE), 0)
+    curves = [_bar(course.share, width, ascii_only), *_curves(course, rows, width, ascii_only)]
+    text = Text(no_wrap=True, overflow="crop")
+    for label, value, curve, tail in itertools.zip_longest(labels, values, curves, tails):
+        start = f"{label or ''}{value or '':>{left - len(label or '')}}  "
+        text.append("\n" if text else "").append(start)
+        text.append_text(curve or Text(" " * width))
+        text.append(f"  {tail}" if tail else "")
+    return text
+
+
+def _rows(course: Course) -> list[_Row]:
+    rows = [_Row("train loss", course.train, "blue", True)]
+    if course.validation:
+        rows.append(_Row("validation loss", course.validation, "magenta", True))
+    shown = course.metric if course.metric in course.metrics else next(iter(course.metrics), None)
+    if shown is not None:
+        rows.append(_Row(shown, course.metrics[shown], "green", False))
+    return rows
+
+
+def _curves(course: Course, rows: list[_Row], width: int, ascii_only: bool) -> list[Text]:
+    """Losses share a scale, so that a validation curve that leaves the training curve is seen to."""
+    curves = [columns(row.points, steps=course.steps, width=width, origin=course.origin) for row in rows]
+    losses = limits(*(curve for curve, row in zip(curves, rows, strict=True) if row.is_loss))
+    blocks = ASCII_BLOCKS if ascii_only else BLOCKS
+    return [
+        Text(
+            sparkline(curve, within=losses if row.is_loss else limits(curve), log=row.is_loss, blocks=blocks).ljust(
+                width
+            ),
+            row.style,
+        )
+        for curve, row in zip(curves, rows, strict=True)
+    ]
+
+
+def _bar(share: float, width: int, ascii_only: bool) -> Text:
+    halves = int(share * width * 2)
+    full, half, empty = ("#", "+", "-") if ascii_only else ("━", "╸", "━")
+    done = full * (halves // 2) + half * (halves % 2)
+    return Text.assemble((done, "cyan"), (empty * (width - len(done)), "bright_black"))
+
+
+def _tails(course: Course, rows: list[_Row]) -> list[str]:
+    """What stands at the right: the time, then the pace, with the best beside the curve it is of."""
+    left = "" if course.left is None else f"{duration(course.left)} left"
+    tails = [f"{duration(course.elapsed)} in all" if course.share >= 1 else left]
+    best = "" if course.best is None else f"best {number(course.best[0])} (epoch {course.best[1]})"
+    measured = [row.label for row in rows if row.is_loss][-1] if course.metric == "loss" else course.metric
+    pace = _pace(course)
+    for row in rows:
+        tails.append(best if row.label == measured else pace.pop(0) if pace else "")
+    return [*tails, *pace]
+
+
+def _pace(course: Course) -> list[str]:
+    pace: list[str] = []
+    if course.speed is not None:
+        pace.append(f"{course.speed:,.0f} rows/s")
+    if course.rate is not None:
+        pace.append(f"rate {course.rate:.2g}")
+    return pace
+
+
+def _how(console: Console) -> Literal["plain", "live"]:
+    """Whether the block can be drawn again in place. Colours that are forced into a file make it no terminal."""
+    if console.is_jupyter:
+        # Without widgets, rich can show a block once and not again.
+        return "live" if importlib.util.find_spec("ipywidgets") is not None else "plain"
+    return "live" if console.is_terminal and console.file.isatty() and not console.is_dumb_terminal else "plain"
+
+
+def _console() -> Console:
+    """Standard error: what comes out of a command goes to standard output."""
+
+    class Plain(Console):
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError
+
+    return Plain(stderr=True, markup=False, highlight=False, emoji=False)
+
+
+def _clean(text: str) -> str:
+    """Names come from data: nothing in them may steer a terminal."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)

@@ -1,0 +1,94 @@
+"""Which sink: by name, or by the shape of an object that is already there."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any, cast
+
+from ...errors import OptionError, unknown_name
+from .base import Sink
+from .loggers import Keras, Lightning
+from .tools import MLflow, TensorBoard, Trackio, WandB
+
+SINKS: dict[str, type[Sink]] = {
+    "mlflow": MLflow,
+    "tensorboard": TensorBoard,
+    "trackio": Trackio,
+    "wandb": WandB,
+}
+"""Those that make a run of their own."""
+
+
+def get(name: str, /, **where: Any) -> Sink:
+    """A sink of ours; its library is looked for now, and its run begins with the training.
+
+    `where` is what the tool needs to know: `folder` for tensorboard, `project`, `name` and the like for the others.
+    """
+    if name not in SINKS:
+        raise OptionError(unknown_name("tracker", name, SINKS))
+    known = inspect.signature(SINKS[name]).parameters
+    for key in where:
+        if key not in known:
+            raise OptionError(f"{name}: {unknown_name('option', key, known)}")
+    return SINKS[name](**where)
+
+
+def adapt(given: Any) -> Sink:
+    """A sink for what a user has: a name, a sink, or the run, writer or logger of a tool, known by its methods.
+
+    A run that was there before stays open at the end; ending it is its owner's business.
+    """
+    if isinstance(given, str):
+        return get(given)
+    if isinstance(given, Sink):
+        return given
+    if isinstance(given, tuple) and len(cast("tuple[Any, ...]", given)) == 2:
+        client, run_id = cast("tuple[Any, Any]", given)
+        if _has(client, "log_batch"):
+            return MLflow.of(client, str(run_id))
+    for fits, make in _SHAPES:
+        if fits(given):
+            return make(given)
+    raise OptionError(f"cannot log to {type(given).__name__}: {_ACCEPTED}")
+
+
+_ACCEPTED = (
+    f"give one of {', '.join(SINKS)}, a W&B or trackio run, a SummaryWriter, mlflow with a run that is active, "
+    "(MlflowClient, run_id), a Lightning logger, a Keras callback, or a Sink of your own"
+)
+
+
+def _has(given: object, *names: str) -> bool:
+    return all(callable(getattr(given, name, None)) for name in names)
+
+
+def _of_mlflow(mlflow: Any) -> Sink:
+    run = mlflow.active_run()
+    if run is None:
+        raise OptionError("mlflow has no active run: call mlflow.start_run() first, or give 'mlflow' for a run of ours")
+    return MLflow.of(mlflow.MlflowClient(), run.info.run_id)
+
+
+def _of_wandb(wandb: Any) -> Sink:
+    if wandb.run is None:
+        raise OptionError("wandb has no active run: call wandb.init() first, or give 'wandb' for a run of ours")
+    return WandB.of(wandb.run)
+
+
+def _lonely_client(_: Any) -> Sink:
+    raise OptionError("an MlflowClient alone does not say which run: give (client, run_id)")
+
+
+_SHAPES: tuple[tuple[Callable[[Any], bool], Callable[[Any], Sink]], ...] = (
+    (lambda o: _has(o, "log_metrics", "log_hyperparams"), Lightning),
+    (lambda o: _has(o, "add_scalar"), TensorBoard.of),
+    (lambda o: _has(o, "active_run", "log_metrics"), _of_mlflow),
+    (lambda o: _has(o, "log_batch"), _lonely_client),
+    (lambda o: hasattr(getattr(o, "info", None), "run_id"), lambda o: MLflow.of(None, o.info.run_id)),
+    (lambda o: _has(o, "init", "log") and hasattr(o, "define_metric"), _of_wandb),
+    (lambda o: _has(o, "log", "define_metric"), WandB.of),
+    (lambda o: _has(o, "log", "finish"), Trackio.of),
+    (lambda o: _has(o, "on_epoch_end"), Keras),
+)
+"""In this order: the first that fits is it."""

@@ -1,0 +1,27 @@
+"""Tells at the end how many cases the tables of the reliability tests tried."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    counts: Counter[str] = Counter()
+    for outcome in ("passed", "failed"):
+        for report in terminalreporter.stats.get(outcome, []):
+            for name, value in report.user_properties:
+                if name.startswith("cases "):
+                    counts[name.removeprefix("cases ")] += value
+    if counts:
+        terminalreporter.section("cases tried")
+        for name, count in sorted(counts.items()):
+            terminalreporter.line(f"{count:>7}  {name}")
+
+
+@pytest.fixture
+def tried(record_property: Any) -> Any:
+    """tried("R2: errors of the system", 120) has the number of cases printed at the end."""
+    return lambda name, count: record_property(f"cases {name}", count)

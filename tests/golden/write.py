@@ -1,0 +1,64 @@
+"""Writes the golden files of the current versions. A file that is there is never written again: it loads for ever.
+
+`python tests/golden/write.py` after a version has gone up; commit what is new.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from multilayer import events, files
+from multilayer.engine import State
+from multilayer.runs import RunFolder
+from multilayer.runs.checkpoints import Kind
+from multilayer.spec import Spec
+
+HERE = Path(__file__).parent
+
+
+def model() -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, Any]]:
+    """A model file's content: every type of number, empty and scalar tensors, text that is not English."""
+    spec = Spec.parse("2-3:tanh-1")
+    tensors: dict[str, np.ndarray[Any, Any]] = {
+        f"network/{name}": np.linspace(-1, 1, parameter.size, dtype=np.float32).reshape(parameter.shape)
+        for name, parameter in spec.parameters.items()
+    }
+    for code in ("f8", "f4", "f2", "i8", "i4", "i2", "i1", "u8", "u4", "u2", "u1", "?"):
+        tensors[f"encoding/{np.dtype(code).name}"] = np.arange(3).astype(code)
+    tensors["encoding/empty"] = np.zeros((0, 2), np.float64)
+    tensors["encoding/scalar"] = np.array(np.pi)
+    tensors["encoding/special"] = np.array([np.nan, np.inf, -np.inf, -0.0, 5e-324])
+    return tensors, {"spec": spec.to_dict(), "encoding": {"columns": ["größe", "重さ"], "ratio": 0.1}, "loss": "mse"}
+
+
+def state(step: int) -> State:
+    w = np.arange(6, dtype=np.float32).reshape(3, 2) / (step + 1)
+    return State(
+        parameters={"linear1.weight": w},
+        buffers={"norm1.mean": w[0]},
+        optimizer={"mean": {"linear1.weight": -w}, "square": {"linear1.weight": w * w}},
+        averages={"linear1.weight": w / 2},
+        step=step,
+        rate_factor=0.1,
+    )
+
+
+EXTRA = {"policies": [{"best": 0.25, "waited": 3}], "position": {"epoch": 1}}
+
+
+if __name__ == "__main__":
+    path = HERE / f"model-v{files.FORMS['model'].version}.safetensors"
+    if not path.exists():
+        files.save(path, *model())
+    run = HERE / f"run-v{files.FORMS['checkpoint'].version}"
+    if not run.exists():
+        with RunFolder.create(run, config={"seed": 1, "name": "größe"}) as folder:
+            folder.append(events.Notice(step=0, message="größe", remedy="", time=1.5))
+            saves: list[tuple[int, Kind]] = [(10, "last"), (10, "best"), (20, "last")]
+            for step, kind in saves:
+                folder.append(replace(folder.checkpoint(state(step), EXTRA, kind), time=2.5))
+        (run / ".lock").unlink()

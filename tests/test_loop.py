@@ -1,0 +1,303 @@
+"""The loop: how it is cut changes nothing, and spikes, bad values, early stopping and resumes come out the same."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from multilayer import schedules
+from multilayer.engine import Batch, Data, Settings, State
+from multilayer.engine.numpy_engine import NumpyEngine
+from multilayer.engine.torch_engine import TorchEngine
+from multilayer.events import Checkpoint, EpochEnd, Event, NonFinite, Notice, Progress, RolledBack, Spike, same
+from multilayer.spec import Spec
+from multilayer.training import Loop, Plan
+from multilayer.training import loop as module
+from multilayer.training.loop import Outcome, position_of
+from multilayer.training.policies import EarlyStopping, Plateau, Spikes, TimeLimit
+
+ENGINES = [NumpyEngine, TorchEngine]
+both = pytest.mark.parametrize("make", ENGINES, ids=["numpy", "torch"])
+
+
+class Recorder:
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        self.saved: list[tuple[State, dict[str, Any], str]] = []
+
+    def notice(self, event: Event) -> None:
+        self.events.append(event)
+
+    def save(self, state: State, extra: dict[str, Any], kind: str) -> Checkpoint:
+        self.saved.append((state, extra, kind))
+        return Checkpoint(step=state.step, kind=kind, path=f"{state.step}", sha256="")  # type: ignore[arg-type]
+
+
+def table(rows: int = 90, *, seed: int = 0) -> Data:
+    generator = np.random.default_rng(seed)
+    x = generator.normal(size=(rows, 4))
+    y = np.sin(x[:, :1]) + 0.3 * x[:, 1:2] * x[:, 2:3]
+    return Data(x=x, y=y)
+
+
+def make_loop(
+    make: type,
+    data: Data,
+    *,
+    epochs: int = 6,
+    rate: float = 0.01,
+    policies: Callable[[], list[Any]] = list,
+    text: str = "4-8:tanh:dropout(0.1)-1",
+    **plan: Any,
+) -> tuple[Loop, Recorder]:
+    spec = Spec.parse(text)
+    settings = Settings(loss="mse", optimizer="adam", average=0.9)
+    dtype = {"dtype": np.float64} if make is NumpyEngine else {"dtype": "float64"}
+    engine = make(spec, data, settings, **dtype)
+    n = len(data)
+    recorder = Recorder()
+    held_out = np.arange(n - 20, n)
+
+    def evaluate(engine: Any) -> tuple[float | None, dict[str, float]]:
+        z = engine.outputs(held_out, averaged=True)
+        return float(((z - data.y[held_out]) ** 2).mean()), {"mae": float(np.abs(z - data.y[held_out]).mean())}
+
+    made = Plan(
+        **{
+            "rows": np.arange(n - 20),
+            "batch": 8,
+            "epochs": epochs,
+            "seed": 0,
+            "rate": rate,
+            "decay": 0.0,
+            "rate_schedule": schedules.get("cosine(warmup=0.1)"),
+            "decay_schedule": schedules.get("constant"),
+            "dropout_schedule": schedules.get("flat_cosine"),
+            "log_every": 5,
+            "checkpoint_every": 9,
+            "metric": "loss",
+            "larger": False,
+            **plan,
+        }
+    )
+    loop = Loop(
+        plan=made, engine=engine, policies=policies(), observers=[recorder], evaluate=evaluate, save=recorder.save
+    )
+    return loop, recorder
+
+
+def cut_to(monkeypatch: pytest.MonkeyPatch, steps: int) -> None:
+    """Chunks of at most so many steps, whatever the clock says."""
+    due = Loop._until_due
+    monkeypatch.setattr(Loop, "_until_due", lambda self: min(steps, unhurried(self)))
+
+    def unhurried(self: Loop) -> int:
+        self.per_step = 1e-9
+        return due(self)
+
+
+@both
+@pytest.mark.parametrize("steps", [1, 7, 1000])
+def test_how_work_is_cut_changes_nothing(make: type, steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole, told = make_loop(make, table())
+    whole.run()
+    cut_to(monkeypatch, steps)
+    other, retold = make_loop(make, table())
+    other.run()
+    assert same(told.events, retold.events)
+    assert whole.engine.state().equals(other.engine.state())
+    assert whole.position == other.position
+
+
+ABSURD = 33
+
+
+def spiky(epoch: int = 3) -> Data:
+    """One row whose target is absurd, from an epoch on."""
+    plain = table()
+
+    def augment(batch: Batch, data: Data, rows: np.ndarray, at: int) -> Batch:
+        return replace(batch, y=np.where((rows == ABSURD)[:, None] & (at >= epoch), 1e4, batch.y))
+
+    return Data(x=plain.x, y=plain.y, augment=augment)
+
+
+def spikes() -> list[Any]:
+    return [Spikes(most=2, window=16), Plateau(epochs=2)]
+
+
+@both
+def test_a_spike_is_told_rolled_back_and_then_ends_the_run(make: type) -> None:
+    loop, told = make_loop(make, spiky(), epochs=8, policies=spikes, text="4-8:tanh-1")
+    outcome = loop.run()
+    found = [event for event in told.events if isinstance(event, Spike)]
+    backs = [event for event in told.events if isinstance(event, RolledBack)]
+    assert len(found) == 3
+    assert all(ABSURD in event.rows for event in found)
+    assert all(event.loss > event.limit for event in found)
+    assert all(event.layer.startswith("linear") for event in found)
+    assert [event.rate_factor for event in backs] == pytest.approx([0.1, 0.01])
+    assert [event.to_step for event in backs] == [27, 27]
+    assert outcome == Outcome("stopped", "the loss left its band after 2 rollbacks")
+
+
+@both
+def test_what_a_rollback_does_not_take_back_is_how_often_it_happened(make: type) -> None:
+    loop, _ = make_loop(make, spiky(), epochs=8, policies=spikes, text="4-8:tanh-1")
+    loop.run()
+    assert loop.policies[0].state()["rollbacks"] == 2
+    assert loop.engine.state().rate_factor == pytest.approx(0.01)
+
+
+@both
+@pytest.mark.parametrize("steps", [1, 7, 1000])
+def test_a_run_with_rollbacks_is_cut_invariant(make: type, steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def trained() -> tuple[Loop, Recorder, Outcome]:
+        loop, told = make_loop(make, spiky(), epochs=6, policies=spikes, text="4-8:tanh-1")
+        outcome = loop.run()
+        return loop, told, outcome
+
+    whole, told, ended = trained()
+    cut_to(monkeypatch, steps)
+    other, retold, ended_too = trained()
+    assert any(isinstance(event, RolledBack) for event in told.events)
+    assert ended == ended_too
+    assert same(told.events, retold.events)
+    assert whole.engine.state().equals(other.engine.state())
+
+
+@both
+def test_stopping_at_a_spike_stops_at_its_step(make: type, monkeypatch: pytest.MonkeyPatch) -> None:
+    def trained() -> tuple[Loop, Recorder, Outcome]:
+        stop = lambda: [Spikes(on_spike="stop", window=16)]  # noqa: E731
+        loop, told = make_loop(make, spiky(), policies=stop, text="4-8:tanh-1")
+        return loop, told, loop.run()
+
+    whole, told, outcome = trained()
+    assert outcome == Outcome("stopped", "the loss left its band")
+    cut_to(monkeypatch, 1)
+    other, retold, _ = trained()
+    assert whole.engine.state().equals(other.engine.state())
+    assert same(told.events, retold.events)
+
+
+def test_a_healthy_run_near_the_end_of_its_learning_has_no_spikes() -> None:
+    loop, told = make_loop(NumpyEngine, table(), epochs=60, rate=0.02, policies=spikes, text="4-32:tanh-1")
+    loop.run()
+    assert not [event for event in told.events if isinstance(event, Spike)]
+
+
+@both
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+@pytest.mark.parametrize("steps", [1, 7, 1000])
+def test_a_bad_value_is_named_and_the_state_precedes_it(
+    make: type, value: float, steps: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cut_to(monkeypatch, steps)
+    data = table()
+    loop, told = make_loop(make, data, epochs=1)
+    row = int(loop.plan.order(0).rows[43])  # in the sixth batch of eight
+    data.x[row, 2] = value
+    fresh, told = make_loop(make, data, epochs=1)
+    outcome = fresh.run()
+    assert outcome.status == "stopped"
+    bad = next(event for event in told.events if isinstance(event, NonFinite))
+    assert (bad.step, bad.where, bad.unit, bad.rows) == (6, "input", 2, [row])
+    state = fresh.engine.state()
+    assert state.step == 5
+    assert all(np.isfinite(p).all() for p in state.parameters.values())
+
+
+@both
+def test_a_rate_that_explodes_is_rolled_back_until_it_does_not(make: type) -> None:
+    data = table()
+    loop, told = make_loop(make, data, rate=1e155, policies=spikes, epochs=2, text="4-8:relu-1", checkpoint_every=3)
+    outcome = loop.run()
+    kinds = [type(event).__name__ for event in told.events]
+    assert "NonFinite" in kinds or "Spike" in kinds
+    assert outcome.status == "stopped"
+    assert "after 2 rollbacks" in outcome.reason
+    assert all(np.isfinite(p).all() for p in loop.engine.state().parameters.values())
+
+
+@both
+def test_early_stopping_keeps_the_best(make: type) -> None:
+    loop, told = make_loop(
+        make,
+        table(60),
+        epochs=60,
+        rate=0.05,
+        policies=lambda: [EarlyStopping("loss", larger=False, patience=3)],
+        text="4-32:tanh-32:tanh-1",
+    )
+    outcome = loop.run()
+    values = [event.validation_loss for event in told.events if isinstance(event, EpochEnd)]
+    assert outcome.status == "stopped"
+    assert outcome.reason == "loss has not improved for 3 epochs"
+    assert loop.position.best == min(values)  # type: ignore[type-var]
+    assert values.index(min(values)) == len(values) - 4  # type: ignore[type-var]
+    assert loop.best is not None
+    assert loop.best.step == loop.position.best_step
+
+
+@both
+@pytest.mark.parametrize("at", [1, 4, 9, 13, 18, 27, 40])
+def test_a_resumed_run_is_the_unbroken_one(make: type, at: int) -> None:
+    """Stopped by a signal after `at` steps, in whatever phase that is, and taken up from its checkpoint."""
+    policies = lambda: [EarlyStopping("loss", larger=False, patience=50), Spikes(window=16), Plateau(epochs=2)]  # noqa: E731
+    whole, told = make_loop(make, table(), policies=policies)
+    whole.run()
+
+    first, before = make_loop(make, table(), policies=policies)
+    first.interrupted = lambda: 15 if first.position.step >= at else None
+    assert first.run().status == "interrupted"
+    state, extra, kind = before.saved[-1]
+    assert kind == "last"
+    again, after = make_loop(make, table(), policies=policies)
+    again.engine.load(state)
+    again.position = position_of(extra)
+    again.told = extra["told"]
+    for policy, kept in zip(again.policies, extra["policies"], strict=True):
+        policy.load(kept)
+    best = [saved for saved, _, kind in before.saved if kind == "best" and saved.step == again.position.best_step]
+    again.best = best[0] if best else None
+    again.run()
+    assert again.engine.state().equals(whole.engine.state())
+    assert again.position == whole.position
+    assert same([*before.events[: extra["told"]], *after.events], told.events)
+    assert (again.best is None) == (whole.best is None)
+    assert again.best is None or again.best.equals(whole.best)  # type: ignore[arg-type]
+
+
+@both
+def test_a_time_limit_stops(make: type) -> None:
+    loop, told = make_loop(make, table(), epochs=100_000, policies=lambda: [TimeLimit(0.2)])
+    outcome = loop.run()
+    assert outcome == Outcome("stopped", "the time limit of 0.2 s is up")
+    assert not any(isinstance(event, Spike) for event in told.events)
+
+
+def test_a_plateau_is_told_once_with_its_remedy() -> None:
+    loop, told = make_loop(
+        NumpyEngine, table(), epochs=10, rate=1e-12, policies=lambda: [Plateau(epochs=3)], text="4-8:tanh-1"
+    )
+    loop.run()
+    notices = [event for event in told.events if isinstance(event, Notice)]
+    assert len(notices) == 1
+    assert "fallen by less than 1% over 3 epochs" in notices[0].message
+    assert "raise the learning rate" in notices[0].remedy
+
+
+def test_what_is_told_at_which_step() -> None:
+    loop, told = make_loop(NumpyEngine, table(), epochs=2)
+    assert loop.plan.steps_per_epoch == 9
+    loop.run()
+    assert [event.step for event in told.events if isinstance(event, Progress)] == [5, 10, 15]
+    assert [event.step for event in told.events if isinstance(event, EpochEnd)] == [9, 18]
+    assert [event.step for event in told.events if isinstance(event, Checkpoint) and event.kind == "last"] == [9, 18]
+    assert module.CHUNK_SECONDS <= 0.05
