@@ -109,7 +109,9 @@ def text_cases() -> Iterator[Case]:
     yield Case(name="gzip", data=gzip.compress(good), suffix=".csv.gz", rows=24)
     yield Case(name="gzip without its name", data=gzip.compress(good), rows=24)
     for cut in (3, 9, 12, 30, len(gzip.compress(good)) - 1, len(gzip.compress(good)) - 8):
-        yield Case(name=f"gzip cut at {cut}", data=gzip.compress(good)[:cut], suffix=".csv.gz", fault="is the file whole")
+        yield Case(
+            name=f"gzip cut at {cut}", data=gzip.compress(good)[:cut], suffix=".csv.gz", fault="is the file whole"
+        )
     broken = bytearray(gzip.compress(good))
     broken[-6] ^= 0xFF
     yield Case(name="gzip checksum", data=bytes(broken), suffix=".csv.gz", fault="is the file whole")
@@ -127,7 +129,9 @@ def text_cases() -> Iterator[Case]:
         parts[line - 1] += b"\x00"
         yield Case(name=f"NUL in line {line}", data=b"\n".join(parts), fault=f"line {line}: .*NUL")
         parts[line - 1] = parts[line - 1][:-1].replace(b",", b"\xe9,", 1)
-        yield Case(name=f"Latin-1 in line {line}", data=b"\n".join(parts), fault=f"line {line}: .*UTF-8, got the byte 0xe9")
+        yield Case(
+            name=f"Latin-1 in line {line}", data=b"\n".join(parts), fault=f"line {line}: .*UTF-8, got the byte 0xe9"
+        )
     for bad in (b"\xff", b"\xc0\xaf", b"\xed\xa0\x80", b"\xf8\x88\x80\x80\x80"):
         data = csv(changed(5, 2, "@")).replace(b"@", bad)
         yield Case(name=f"UTF-8 {bad!r}", data=data, fault="line 6: .*UTF-8")
@@ -164,19 +168,29 @@ def header_cases() -> Iterator[Case]:
     rows = [[i * 2, *line] for i, line in enumerate(GOOD)]
     yield Case(name="nameless numbers", data=csv(rows, ["", *HEADER]), fault="column 1 has no name")
     yield Case(name="trailing delimiter", data=csv([[*r, ""] for r in GOOD], [*HEADER, ""]), note="no values", rows=24)
-    yield Case(name="id", data=csv([[i, *r] for i, r in enumerate(GOOD)], ["id", *HEADER]), note="'id' .counts the rows")
+    yield Case(
+        name="id", data=csv([[i, *r] for i, r in enumerate(GOOD)], ["id", *HEADER]), note="'id' .counts the rows"
+    )
     yield Case(name="no header", data=b"5.1,3.5,1.4,s\n4.9,3.0,1.4,t\n", fault="names of the columns, got '5.1")
     yield Case(name="all numbers", data=b"5.1,3.5,1.4\n4.9,3.0,1.2\n", fault="names of the columns")
     yield Case(name="names that are whole numbers", data=csv(header=["0", "1", "2", "y"]), rows=24)
     many = [f"c{i}" for i in range(10_000)]
     values = [[(i * j) % 13 for j in range(10_000)] + ["ab"[i % 2]] for i in range(6)]
     yield Case(name="10,000 columns", data=csv(values, [*many, "y"]), rows=6)
-    yield Case(name="10,000 columns, one twice", data=csv(values, [*many[:-1], "c7", "y"]), fault="8 and 10000 are both")
-    yield Case(name="10,000 columns, one short", data=csv([*values, values[0][1:]], [*many, "y"]), fault="row 7 has 10,000")
+    yield Case(
+        name="10,000 columns, one twice", data=csv(values, [*many[:-1], "c7", "y"]), fault="8 and 10000 are both"
+    )
+    yield Case(
+        name="10,000 columns, one short", data=csv([*values, values[0][1:]], [*many, "y"]), fault="row 7 has 10,000"
+    )
     yield Case(name="a very long value", data=csv(changed(2, 2, "x" * 9_000_000)), rows=24)
     for target in ("z", "Y", "a b"):
-        yield Case(name=f"no target {target}", data=csv(), options={"target": target}, fault="unknown column.*valid: a, b")
-    yield Case(name="target not named", data=csv(header=["a", "b", "c", "d"]), options={"target": None}, fault="name the")
+        yield Case(
+            name=f"no target {target}", data=csv(), options={"target": target}, fault="unknown column.*valid: a, b"
+        )
+    yield Case(
+        name="target not named", data=csv(header=["a", "b", "c", "d"]), options={"target": None}, fault="name the"
+    )
     yield Case(name="usual target", data=csv(), options={"target": None}, note="target: 'y' .by its name")
     yield Case(name="two targets alike", data=csv(), options={"target": ["y", "y"]}, fault="targets must differ")
     yield Case(name="no targets", data=csv(), options={"target": []}, fault="a target is needed")
@@ -189,7 +203,9 @@ HUGE = ("1e39", "-3.5e38", "1e300")
 
 def value_cases() -> Iterator[Case]:
     for text in INFINITE:
-        yield Case(name=f"feature {text}", data=csv(changed(7, 1, text)), fault=rf"{at(7, 'b')}: numbers must be finite")
+        yield Case(
+            name=f"feature {text}", data=csv(changed(7, 1, text)), fault=rf"{at(7, 'b')}: numbers must be finite"
+        )
         target = csv([[*row[:3], i + 0.5] for i, row in enumerate(GOOD)] + [[1, 2, "u", text]])
         yield Case(name=f"target {text}", data=target, fault=rf"{at(25, 'y')}: numbers must be finite")
     for text in HUGE:
@@ -198,7 +214,9 @@ def value_cases() -> Iterator[Case]:
     for text in ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "?", " ", "<NA>", "#N/A"):
         yield Case(name=f"missing number {text!r}", data=csv(changed(7, 1, text)), rows=24)
         yield Case(name=f"missing word {text!r}", data=csv(changed(7, 2, text)), rows=24)
-        yield Case(name=f"missing target {text!r}", data=csv(changed(7, 3, text)), note="1 row without a target", rows=23)
+        yield Case(
+            name=f"missing target {text!r}", data=csv(changed(7, 3, text)), note="1 row without a target", rows=23
+        )
     yield Case(name="no target at all", data=csv([[*row[:3], ""] for row in GOOD]), fault="no row has a target")
     yield Case(name="past int64", data=csv(changed(7, 0, 10**20)), rows=24)
     for word in ("oops", "1.2.3", "12x", "--", "1 000", "0x1F", "1,5"):
@@ -210,10 +228,14 @@ def value_cases() -> Iterator[Case]:
         yield Case(name=f"{word} in the target", data=csv(rows), fault=rf"{at(9, 'y')}: .* are numbers")
     words = {"options": {"columns": {"b": "categorical"}}}
     yield Case(name="declared categorical", data=csv(changed(9, 1, "oops")), rows=24, **words)
-    yield Case(name="declared numeric", data=csv(), options={"columns": {"c": "numeric"}}, fault=f"{at(1, 'c')}.*a number")
+    yield Case(
+        name="declared numeric", data=csv(), options={"columns": {"c": "numeric"}}, fault=f"{at(1, 'c')}.*a number"
+    )
     yield Case(name="declared date", data=csv(), options={"columns": {"c": "date"}}, fault=f"{at(1, 'c')}.*a date")
     yield Case(name="unknown kind", data=csv(), options={"columns": {"c": "wrod"}}, fault=r"column 'c': unknown kind")
-    yield Case(name="kind of no column", data=csv(), options={"columns": {"q": "drop"}}, fault="unknown input column 'q'")
+    yield Case(
+        name="kind of no column", data=csv(), options={"columns": {"q": "drop"}}, fault="unknown input column 'q'"
+    )
     yield Case(name="constant", data=csv([[5, *row[1:]] for row in GOOD]), note="'a' .constant", rows=24)
     yield Case(name="empty column", data=csv([["", *row[1:]] for row in GOOD]), note="'a' .empty", rows=24)
     yield Case(name="nothing varies", data=csv([[5, 5, "u", row[3]] for row in GOOD]), fault="no column is left")
@@ -227,7 +249,9 @@ def value_cases() -> Iterator[Case]:
     yield Case(name="dates as target", data=dates, fault="column 'y': a target must be numbers, text or booleans")
     three = csv([[*row[:3], "abc"[i % 3]] for i, row in enumerate(GOOD)])
     yield Case(name="three are not two", data=three, options={"task": "binary"}, fault="needs two classes, got 3")
-    yield Case(name="words are no numbers", data=csv(), options={"task": "regression"}, fault=rf"{at(1, 'y')}.*be numbers")
+    yield Case(
+        name="words are no numbers", data=csv(), options={"task": "regression"}, fault=rf"{at(1, 'y')}.*be numbers"
+    )
     counts = csv([[*row[:3], i - 1] for i, row in enumerate(GOOD)])
     yield Case(
         name="negative counts",
@@ -236,10 +260,16 @@ def value_cases() -> Iterator[Case]:
         fault=rf"{at(1, 'y')}: poisson needs counts",
     )
     negative = {"options": {"weight": "a"}}
-    yield Case(name="negative weight", data=csv(changed(4, 0, -1)), fault=rf"{at(4, 'a')}: weights must be 0", **negative)
-    yield Case(name="missing weight", data=csv(changed(4, 0, "")), fault=rf"{at(4, 'a')}: weights must be 0", **negative)
+    yield Case(
+        name="negative weight", data=csv(changed(4, 0, -1)), fault=rf"{at(4, 'a')}: weights must be 0", **negative
+    )
+    yield Case(
+        name="missing weight", data=csv(changed(4, 0, "")), fault=rf"{at(4, 'a')}: weights must be 0", **negative
+    )
     yield Case(name="weight in words", data=csv(), options={"weight": "c"}, fault="column 'c': weights must be numbers")
-    yield Case(name="missing group", data=csv(changed(4, 2, "")), options={"group": "c"}, fault=f"{at(4, 'c')}.*a value")
+    yield Case(
+        name="missing group", data=csv(changed(4, 2, "")), options={"group": "c"}, fault=f"{at(4, 'c')}.*a value"
+    )
     yield Case(name="missing time", data=csv(changed(4, 1, "")), options={"time": "b"}, fault=f"{at(4, 'b')}.*a value")
     yield Case(name="time in words", data=csv(), options={"time": "c"}, fault="needs dates or numbers, got text")
 
@@ -254,7 +284,9 @@ def binary_cases() -> Iterator[Case]:
         for cut in (0, 3, 4, 8, 13, len(data) // 3, len(data) // 2, len(data) - 9, len(data) - 4, len(data) - 1):
             if suffix == ".arrow" and cut > len(data) // 2:
                 continue  # a stream may end without its last mark
-            yield Case(name=f"{suffix} cut at {cut}", data=data[:cut], suffix=suffix, fault="cannot be read|whole|empty")
+            yield Case(
+                name=f"{suffix} cut at {cut}", data=data[:cut], suffix=suffix, fault="cannot be read|whole|empty"
+            )
         for i, value in enumerate((np.inf, -np.inf, 1e39)):
             column = [row[1] for row in GOOD]
             column[10] = value
@@ -273,7 +305,7 @@ def binary_cases() -> Iterator[Case]:
     for name, table, fault in parquets:
         yield Case(name=f"Parquet {name}", data=stream(table), suffix=".arrow", fault=fault)
     footer = bytearray(written(parquet.write_table, arrow()))
-    for place in (-5, -8, -40):
+    for place in (-1, -5, -6, -7, -8):
         bad = bytearray(footer)
         bad[place] ^= 0xFF
         yield Case(name=f"Parquet footer {place}", data=bytes(bad), suffix=".parquet", fault="cannot be read")
@@ -403,7 +435,9 @@ DRIFTS = [
     Drift(name="one more", columns=new(extra=same("x"))),
     Drift(name="without target", columns=new(y=None)),
     Drift(name="text that is all digits", columns=new(s=same(7)), note="'s': 24 rows with 1 value"),
-    Drift(name="unseen", columns=new(s=["u", "q", "r"] * 8), note="'s': 16 rows with 2 values that training did not see"),
+    Drift(
+        name="unseen", columns=new(s=["u", "q", "r"] * 8), note="'s': 16 rows with 2 values that training did not see"
+    ),
     Drift(name="no text", columns=new(s=same(""))),
     Drift(name="no numbers", columns=new(n=same("")), note="'n': 24 missing values, none in training"),
     Drift(name="no booleans", columns=new(f=same(""))),

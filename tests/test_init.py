@@ -68,13 +68,31 @@ def test_orthogonal() -> None:
         np.testing.assert_allclose(small, np.eye(len(small)), atol=1e-14)
 
 
-def test_auto_takes_the_gain_of_the_activation_that_follows() -> None:
+def test_auto_takes_the_gain_of_the_activation_that_feeds_the_layer() -> None:
     for name in catalogue:
         gain = facts.gain(get(name)) or 1.0
-        spec = Spec.parse(f"50-40:{name}-1")
-        assert weight_variances(spec, "auto")["linear1.weight"] == pytest.approx(gain**2 / 50)
-    behind_norm = Spec.parse("50-40:layernorm:relu-1")
-    assert weight_variances(behind_norm)["linear1.weight"] == pytest.approx(2 / 50)
+        variances = weight_variances(Spec.parse(f"50-40:{name}-1"), "auto")
+        assert variances["linear1.weight"] == pytest.approx(1 / 50)
+        assert variances["linear2.weight"] == pytest.approx(gain**2 / 40)
+    for text, variance in {
+        "50-40:relu:layernorm-1": 1 / 40,
+        "50-40:layernorm:relu-1": 2 / 40,
+        "50-40:relu:dropout(0.5)-1": 1 / 40,
+        "50-40:relu:scale-1": 2 / 40,
+        "50-40:none-[40:relu]-1": 1 / 40,
+        "50-swiglu(40)-1": facts.gain(get("silu")) ** 2 / 40,  # type: ignore[operator]
+    }.items():
+        found = weight_variances(Spec.parse(text))
+        assert list(found.values())[-2] == pytest.approx(variance), text
+
+
+@pytest.mark.parametrize(
+    "name", ["relu", "gelu", "silu", "mish", "tanh", "sigmoid", "softplus", "elu", "selu", "leaky_relu"]
+)
+def test_auto_keeps_the_variance_at_any_depth(name: str) -> None:
+    layers = ml.variance(f"256-(256:{name})*50-256", "auto", rows=8).layers
+    linear = [layer.predicted_forward for layer in layers if layer.name.startswith("linear")]
+    assert linear == pytest.approx([1.0] * 51, rel=1e-6)
 
 
 def test_a_fixed_scale_is_divided_out() -> None:
@@ -194,6 +212,29 @@ def test_theory_for_norms_residuals_gates_and_dropout() -> None:
     for layer in ml.variance(spec, "auto", rows=256).layers:
         assert layer.predicted_forward == pytest.approx(layer.measured_forward, rel=0.3), layer.name
         assert layer.predicted_backward == pytest.approx(layer.measured_backward, rel=0.3), layer.name
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "300-(300:relu:batchnorm)*6-300",
+        "300-(300:relu:layernorm)*4-300",
+        "300-(300:relu:rmsnorm)*4-300",
+        "300-[batchnorm-300:relu]*5-300",
+        "300-300:none-[layernorm-300:relu]*5-300",
+        "300-[300:gelu]*4-300",
+    ],
+)
+def test_theory_behind_activations_whose_mean_is_not_zero(text: str) -> None:
+    for layer in ml.variance(text, "he", rows=512, seed=1).layers:
+        assert layer.predicted_forward == pytest.approx(layer.measured_forward, rel=0.35), layer.name
+        assert layer.predicted_backward == pytest.approx(layer.measured_backward, rel=0.35), layer.name
+
+
+def test_a_deep_narrow_network_scatters_and_it_is_said() -> None:
+    narrow, wide = (ml.variance(f"{n}-{n}*40-{n}", "he", rows=16) for n in (64, 1024))
+    assert narrow.scatter > 3 > wide.scatter > 1
+    assert "factor of about" in narrow.note
 
 
 def test_sigmoid_gradients_vanish_with_depth() -> None:

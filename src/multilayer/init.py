@@ -6,7 +6,8 @@
     lecun                 1/n_in                              LeCun et al. 1998         (and lecun_uniform)
     xavier                2/(n_in + n_out)                    Glorot & Bengio 2010      (and xavier_uniform)
     he                    2/n_in                              He et al. 2015            (and he_uniform; he(fan_out))
-    auto                  gain²/n_in, gain = 1/√E[f(z)²] of the activation that follows, from the catalogue
+    auto                  gain²/n_in, gain = 1/√E[f(z)²] of the activation that feeds the layer (1 for inputs and
+                          norms): then every z has variance 1, whatever the activation and the depth
     depth                 auto's variance divided by the number of layers with weights
     width                 1/n_out
     orthogonal            gain times a matrix with orthonormal rows or columns          Saxe et al. 2014
@@ -32,9 +33,8 @@ import numpy as np
 
 from . import random
 from .activations.facts import gain as gain_of
-from .activations.function import Function
 from .choices import choose, require
-from .layers import Activation, Draw, Linear, Parameter, Residual
+from .layers import GLU, Activation, Draw, Dropout, Linear, Parameter, Residual, Scale
 from .layers.base import Array
 from .random import Purpose
 from .spec import Entry, Spec
@@ -166,14 +166,24 @@ def weight_variances(spec: Spec, init: str | Scheme = "auto") -> dict[str, float
     return found
 
 
-def next_activation(entries: tuple[Entry, ...], i: int) -> Function | None:
-    """The activation that the outputs of entry `i` meet first, before anything else mixes them."""
-    for entry in entries[i + 1 :]:
-        if isinstance(entry.layer, Activation):
-            return entry.layer.function
-        if isinstance(entry.layer, Residual) or any(p.role == "weight" for p in _own(entry)):
-            return None
-    return None
+def feeding_gain(entries: tuple[Entry, ...], i: int) -> float:
+    """1/√E[a²] of what reaches entry `i`, where every z before has variance 1.
+
+    Dropout divides by 1 − p, so it raises E[a²]; a norm makes it 1; behind a residual block it is taken as 1.
+    """
+    square = 1.0
+    for entry in reversed(entries[:i]):
+        layer = entry.layer
+        if entry.depth != entries[i].depth:
+            break
+        if isinstance(layer, Dropout):
+            square /= 1 - layer.p
+        elif isinstance(layer, Activation | GLU):
+            function = layer.function if isinstance(layer, Activation) else layer.gate
+            return math.sqrt((gain_of(function) or 1.0) ** 2 / square)
+        elif not isinstance(layer, Scale):
+            break
+    return math.sqrt(1 / square)
 
 
 def _fans(spec: Spec) -> Iterator[tuple[str, tuple[Fan, float]]]:
@@ -184,8 +194,7 @@ def _fans(spec: Spec) -> Iterator[tuple[str, tuple[Fan, float]]]:
         own = [p for p in _own(entry) if p.role in ("weight", "bias") and p.fan_in]
         if not own:
             continue
-        function = next_activation(entries, i)
-        gain = 1.0 if function is None else gain_of(function) or 1.0
+        gain = feeding_gain(entries, i)
         scale = entry.layer.factor(entry.width_in) if isinstance(entry.layer, Linear) else 1.0
         for p in own:
             fan = Fan(n_in=p.fan_in, n_out=p.fan_out, gain=gain, depth=max(depth, 1))

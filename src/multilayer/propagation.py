@@ -1,31 +1,33 @@
 """How the size of activations and gradients changes with depth at initialisation: predicted and measured.
 
-Sizes are mean squares, E[a²] going forward and E[δ²] going back. The prediction takes units as independent with mean
-zero (Glorot & Bengio 2010, He et al. 2015, Poole et al. 2016), V the variance of s·W:
+Sizes are mean squares, E[a²] going forward and E[δ²] going back. The prediction follows three numbers through the
+layers, for wide networks (Glorot & Bengio 2010, He et al. 2015, Poole et al. 2016, Yang et al. 2019): the mean square q
+of a unit, its mean m, and c, the mean product of a unit on two different rows. V is the variance of s·W:
 
-    linear      E[z²] = n_in V E[a²]                        E[δ_in²] = n_out V E[δ²]
-    activation  E[a²] = E_{z~N(0, E[z²])} f(z)²             E[δ_z²] = E[δ_a²] E f′(z)²
-    norm        E[y²] = 1                                   E[δ_in²] = E[δ²]/E[x²]
-    dropout p   E[y²] = E[x²]/(1 − p)                       the same
-    residual    E[y²] = E[x²] + E[g(x)²]                    E[δ_in²] = E[δ²] + what comes back through g
+    linear      q ← n V q,  c ← n V c,  m ← 0                          E[δ_in²] = n_out V E[δ²]
+    activation  q, m, c ← E f², E f, E f f′ over Gaussians of those     E[δ_z²] = E[δ_a²] E f′²
+    norms       q ← 1; layer: (c − m²)/(q − m²), batch: c ← 0           E[δ²] divided by what the norm divides by
+    dropout p   q ← q/(1 − p)                                           E[δ²]/(1 − p)
+    residual    q + q_g + 2 m m_g, and c and m alike                    E[δ²] + what comes back through g
 
 Inputs are N(0, 1), and so are the gradients that enter at the outputs. Where no such rule is known (maxout, KAN,
-columns, constant weights) the prediction is None from there on, until a norm starts it anew.
+columns, constant weights) the prediction is None from there on, until a norm starts it anew. A single network of finite
+width scatters around it; `scatter` says by about which factor (Hanin 2018): exp √Σ κ/n, κ = E f⁴/(E f²)² − 1.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from . import random
-from .activations import facts
+from .activations import Function, facts
 from .errors import OptionError, SpecError
-from .init import initialise, scheme, weight_variances
+from .init import Scheme, initialise, scheme, weight_variances
 from .layers import GLU, Activation, Columns, Dropout, Layer, Linear, Pass, Residual, Scale, named
 from .layers.base import Array
 from .random import Purpose, derive
@@ -53,7 +55,9 @@ class Variance:
     layers: tuple[LayerVariance, ...]
     verdict: str
     note: str = ""
-    """What to know of the scheme itself."""
+    """What to know of the scheme and of the prediction."""
+    scatter: float = 1.0
+    """The factor by which one network differs from the prediction at its last layer, about."""
 
 
 def variance(spec: Spec | str, init: str = "auto", *, seed: int = 0, rows: int = 512) -> Variance:
@@ -68,20 +72,26 @@ def variance(spec: Spec | str, init: str = "auto", *, seed: int = 0, rows: int =
     if rows < 2:
         raise OptionError(f"rows must be at least 2, got {rows}")
     chosen = scheme(init)
-    forward, backward = _predict(spec, weight_variances(spec, chosen), known=chosen.law != "constant")
+    found = _Prediction(variances=weight_variances(spec, chosen), known=chosen.law != "constant")
+    with np.errstate(over="ignore", invalid="ignore"):
+        found.ahead(spec.layers, spec.inputs.numeric, _Moments(1.0, 0.0, 0.0), "")
+        found.back(spec.layers, 1.0, "")
     seen = _measure(spec, initialise(spec, chosen, seed=seed), rows=rows, seed=seed)
     layers = tuple(
         LayerVariance(
             name=entry.name,
             what=_word(entry.layer, entry.width_in, entry.d_out),
-            predicted_forward=forward[entry.name],
+            predicted_forward=found.forward[entry.name],
             measured_forward=seen.forward[entry.name],
-            predicted_backward=backward[entry.name],
+            predicted_backward=found.backward[entry.name],
             measured_backward=seen.backward[entry.name],
         )
         for entry in spec.entries
     )
-    return Variance(scheme=chosen.text, layers=layers, verdict=_verdict(layers), note=_NOTE if chosen.fixed else "")
+    scatter = math.exp(math.sqrt(min(found.scatter, 1e4)))
+    return Variance(
+        scheme=chosen.text, layers=layers, verdict=_verdict(layers), note=_note(chosen, scatter), scatter=scatter
+    )
 
 
 def _word(layer: Layer, d_in: int, d_out: int) -> str:
@@ -89,7 +99,17 @@ def _word(layer: Layer, d_in: int, d_out: int) -> str:
     return f"{d_in}→{d_out}" if mixes else "sum" if isinstance(layer, Residual) else layer.label
 
 
-_NOTE = "a fixed variance scales a layer's outputs by its number of inputs: what it does depends on the width"
+def _note(chosen: Scheme, scatter: float) -> str:
+    said: list[str] = []
+    if chosen.fixed:
+        said.append(
+            "a fixed variance scales a layer's outputs by its number of inputs: what it does depends on the width"
+        )
+    if scatter > 2:
+        said.append(
+            f"at this width and depth one network scatters about the prediction by a factor of about {scatter:.1g}"
+        )
+    return "; ".join(said)
 
 
 def _verdict(layers: Sequence[LayerVariance]) -> str:
@@ -115,74 +135,127 @@ def _change(size: float) -> str:
 Sizes = dict[str, float | None]
 
 
-def _predict(spec: Spec, variances: Mapping[str, float], *, known: bool) -> tuple[Sizes, Sizes]:
-    """Mean square of each layer's output, and of the gradient that reaches it."""
-    forward: Sizes = {}
-    backward: Sizes = {}
-    rules: dict[str, float | None] = {}  # what the gradient is multiplied by on its way through a layer
-    with np.errstate(over="ignore"):
-        _ahead(spec.layers, spec.inputs.numeric, 1.0, "", variances, known, forward, rules)
-        _back(spec.layers, 1.0, "", rules, backward)
-    return forward, backward
+@dataclass(frozen=True)
+class _Moments:
+    """Of one unit: mean square, mean product on two rows, mean."""
+
+    q: float
+    c: float
+    m: float
 
 
-def _ahead(
-    layers: Sequence[Layer],
-    d: int,
-    q: float | None,
-    prefix: str,
-    variances: Mapping[str, float],
-    known: bool,
-    forward: Sizes,
-    rules: Sizes,
-) -> float | None:
-    for name, layer in named(layers):
-        path = prefix + name
-        before, factor = q, None
-        V = variances.get(f"{path}.weight")
-        if isinstance(layer, Residual):
-            inner = _ahead(layer.layers, d, q, f"{path}.", variances, known, forward, rules)
-            q = None if q is None or inner is None else q + inner
-        elif isinstance(layer, Linear) and V is not None and known:
-            q, factor = (None if q is None else d * V * q), layer.d_out * V
-        elif isinstance(layer, GLU) and V is not None and known and q is not None:
-            z = d * V * q
-            opened, slope = facts.second_moment(layer.gate, z), facts.slope_moment(layer.gate, z)
-            q, factor = opened * z, layer.d_out * V * (slope * z + opened)
-        elif isinstance(layer, Activation) and layer.function.elementwise and q is not None:
-            q, factor = _moments(layer, q)
-        elif layer.kind in ("layernorm", "rmsnorm", "batchnorm", "groupnorm"):
-            q, factor = 1.0, (1 / before if before else None)
-        elif isinstance(layer, Dropout) and q is not None:
-            q, factor = q / (1 - layer.p), 1 / (1 - layer.p)
-        elif isinstance(layer, Scale):
-            factor = 1.0
-        else:
-            q = None
-        forward[path], rules[path] = q, factor
-        d = layer.width(d)
-    return q
+@dataclass(kw_only=True)
+class _Prediction:
+    """What is found on the way: each layer's mean square, and what the gradient is multiplied by on its way through."""
 
+    variances: Mapping[str, float]
+    known: bool
+    forward: Sizes = field(default_factory=dict[str, "float | None"])
+    rules: Sizes = field(default_factory=dict[str, "float | None"])
+    backward: Sizes = field(default_factory=dict[str, "float | None"])
+    scatter: float = 0.0
 
-def _moments(layer: Activation, q: float) -> tuple[float | None, float | None]:
-    if q == 0 or not math.isfinite(q):
+    def ahead(self, layers: Sequence[Layer], d: int, x: _Moments | None, prefix: str) -> _Moments | None:
+        for name, layer in named(layers):
+            path = prefix + name
+            if isinstance(layer, Residual):
+                g = self.ahead(layer.layers, d, x, f"{path}.")
+                y, factor = _sum(x, g), None
+            else:
+                y, factor = self._rule(layer, d, x, self.variances.get(f"{path}.weight"))
+            self.forward[path], self.rules[path] = (None if y is None else y.q), factor
+            x, d = y, layer.width(d)
+        return x
+
+    def _rule(self, layer: Layer, d: int, x: _Moments | None, V: float | None) -> tuple[_Moments | None, float | None]:
+        """What comes out of a layer, and the factor on E[δ²]."""
+        if isinstance(layer, Linear) and V is not None and self.known:
+            if x is not None and x.q:
+                self.scatter += _kurtosis(x) / d
+            return (None if x is None else _Moments(d * V * x.q, d * V * x.c, 0.0)), layer.d_out * V
+        if layer.kind in _NORMS:
+            return _normed(layer.kind, x)
+        if isinstance(layer, Scale):
+            return x, 1.0
+        if x is None:
+            return None, None
+        if isinstance(layer, Dropout):
+            return _Moments(x.q / (1 - layer.p), x.c, x.m), 1 / (1 - layer.p)
+        if isinstance(layer, GLU) and V is not None and self.known:
+            z = _Moments(d * V * x.q, d * V * x.c, 0.0)
+            opened, slope = _through(layer.gate, z)
+            if opened is None or slope is None:
+                return None, None
+            return _Moments(opened.q * z.q, opened.c * z.c, 0.0), layer.d_out * V * (slope * z.q + opened.q)
+        if isinstance(layer, Activation) and layer.function.elementwise:
+            return _through(layer.function, x)
         return None, None
-    moments = facts.second_moment(layer.function, q), facts.slope_moment(layer.function, q)
-    a, slope = (m if math.isfinite(m) else None for m in moments)
-    return a, slope
+
+    def back(self, layers: Sequence[Layer], g: float | None, prefix: str) -> float | None:
+        for name, layer in reversed(list(named(layers))):
+            path = prefix + name
+            self.backward[path] = g
+            if isinstance(layer, Residual):
+                inner = self.back(layer.layers, g, f"{path}.")
+                g = None if g is None or inner is None else g + inner
+            else:
+                factor = self.rules[path]
+                g = None if g is None or factor is None else g * factor
+        return g
 
 
-def _back(layers: Sequence[Layer], g: float | None, prefix: str, rules: Sizes, backward: Sizes) -> float | None:
-    for name, layer in reversed(list(named(layers))):
-        path = prefix + name
-        backward[path] = g
-        if isinstance(layer, Residual):
-            inner = _back(layer.layers, g, f"{path}.", rules, backward)
-            g = None if g is None or inner is None else g + inner
-        else:
-            factor = rules[path]
-            g = None if g is None or factor is None else g * factor
-    return g
+_NORMS = ("layernorm", "rmsnorm", "batchnorm", "groupnorm")
+
+
+def _sum(x: _Moments | None, g: _Moments | None) -> _Moments | None:
+    if x is None or g is None:
+        return None
+    cross = 2 * x.m * g.m
+    return _Moments(x.q + g.q + cross, x.c + g.c + cross, x.m + g.m)
+
+
+def _normed(kind: str, x: _Moments | None) -> tuple[_Moments, float | None]:
+    """Batch norm takes out what all rows share, layer and group norm the mean over units, RMS norm nothing."""
+    if x is None:
+        return _Moments(1.0, 0.0, 0.0), None
+    taken = {"batchnorm": x.c, "rmsnorm": 0.0}.get(kind, x.m**2)
+    left = x.q - taken
+    if not left > 0:
+        return _Moments(1.0, 0.0, 0.0), None
+    if kind == "rmsnorm":
+        return _Moments(1.0, x.c / left, x.m / math.sqrt(left)), 1 / left
+    return _Moments(1.0, 0.0 if kind == "batchnorm" else (x.c - taken) / left, 0.0), 1 / left
+
+
+# A fixed rule serves all: the panels are finer than any kink's effect on a prediction that is asymptotic anyway.
+_T, _W = np.polynomial.legendre.leggauss(120)
+_T, _W = 8 * _T, 8 * _W * np.exp(-0.5 * (8 * _T) ** 2) / math.sqrt(2 * math.pi)
+
+
+def _through(fn: Function, x: _Moments) -> tuple[_Moments | None, float | None]:
+    """Moments behind an activation of z ~ N(m, q − m²), whose values on two rows have covariance c − m²; and E f′²."""
+    variance = x.q - x.m**2
+    if not (math.isfinite(x.q) and variance > 0):
+        return None, None
+    if x.m == 0:
+        q, slope = facts.second_moment(fn, x.q), facts.slope_moment(fn, x.q)
+    else:
+        z = x.m + math.sqrt(variance) * _T
+        q, slope = float((_W * fn.f(z) ** 2).sum()), float((_W * fn.df(z) ** 2).sum())
+    r = min(1.0, max(0.0, (x.c - x.m**2) / variance))
+    # z on two rows: √r · shared + √(1 − r) · own, so E f f is the mean over what is shared of (E f given it)².
+    shared = x.m + math.sqrt(variance * r) * _T
+    given = (fn.f(shared[:, None] + math.sqrt(variance * (1 - r)) * _T) * _W).sum(1)
+    m, c = float((_W * given).sum()), float((_W * given**2).sum())
+    if not all(map(math.isfinite, (q, m, c))):
+        return None, None
+    return _Moments(q, c, m), slope if math.isfinite(slope) else None
+
+
+def _kurtosis(x: _Moments) -> float:
+    """E a⁴/(E a²)² − 1 of a unit, by its share of zero-mean Gaussian: 2 for one, 5 behind a ReLU."""
+    lopsided = min(1.0, x.m**2 / x.q * math.pi)  # 1 behind a ReLU, whose mean is √(q/π); 0 where the mean is 0
+    return 2 + 3 * lopsided
 
 
 # Measurement

@@ -1,17 +1,22 @@
 """The text form of a network, read and written.
 
-    network = inputs "-" sequence
-    inputs  = NUMBER [ "+" cat ] | cat              784        13+cat(3, 12)
-    cat     = "cat(" NUMBER { "," NUMBER } ")"
-    sequence= item { ("-" | ":") item }
-    item    = ( NUMBER | call | "[" sequence "]" | "(" sequence ")" ) [ "*" NUMBER ]
-    call    = NAME [ "(" argument { "," argument } ")" ]
-    argument= value | NAME "=" value,  value = number | NAME | call
+    network  = inputs then sequence
+    inputs   = WHOLE [ "+" cat ] | cat
+    cat      = "cat" "(" WHOLE { "," WHOLE } ")"
+    sequence = item { then item }
+    then     = "-" | ":"
+    item     = ( WHOLE | call | "[" sequence "]" | "(" sequence ")" ) [ "*" WHOLE ]
+    call     = NAME [ "(" [ argument { "," argument } [ "," ] ] ")" ]
+    argument = [ NAME "=" ] value
+    value    = [ "-" ] NUMBER | NAME { "+" NAME } | call
 
-A number is a linear map of that width. `-` and `:` both mean "then"; by habit `:` attaches what belongs to a width.
-[ ... ] is a residual block, ( ... ) a group, * repeats. `none` stands for no activation. One rule is implied: a linear
-map that is not the last of its sequence and has no activation before the next layer with weights gets a ReLU right
-behind it (or the activation that was asked for). docs/architecture.md shows it by example.
+WHOLE is a whole number of at least 1, NUMBER any decimal number (3, 0.1, 1e-3). A whole number is a linear map of that
+width. `-` and `:` both mean "then"; by habit `:` attaches what belongs to a width. [ ... ] is a residual block, ( ... )
+a group, * repeats. Plain arguments come before named ones; only blend takes an argument that has its own.
+
+Two things are implied. A linear map with no activation before the next layer with weights of its sequence gets a ReLU
+(or the activation that was asked for), behind the norms that directly follow it and before anything else; `none` keeps
+it away. Inputs with categories that no `columns` follows get a plain one. docs/architecture.md shows it by example.
 
 `render` writes the shortest text that reads back as the same network.
 """
@@ -26,7 +31,7 @@ from typing import Any
 
 from . import activations
 from .errors import SpecError, unknown_name
-from .layers import GATES, GLU, KINDS, MAX_LAYERS, Activation, Columns, Inputs, Layer, Linear, Residual
+from .layers import GATES, GLU, KINDS, MAX_LAYERS, NORMS, Activation, Columns, Inputs, Layer, Linear, Residual
 from .layers.fields import check_fields, stored_fields
 
 MAX_TEXT = 100_000
@@ -54,10 +59,19 @@ class _None:
 
 @dataclass(frozen=True)
 class _Name:
-    """A name in an argument, with arguments of its own."""
+    """A name with its arguments."""
 
     name: str
-    arguments: tuple[tuple[str | None, Any], ...]
+    arguments: tuple[_Argument, ...]
+    at: int
+
+
+@dataclass(frozen=True)
+class _Argument:
+    """`key` is None where it was given without one; `at` is where it begins, `value` a number, a truth or a name."""
+
+    key: str | None
+    value: Any
     at: int
 
 
@@ -146,11 +160,14 @@ class _Parser:
             )
         if not (self.take("-") or self.take(":")):
             raise self.error(f"'-' expected after the inputs, got {self.found}", self.token.at)
+        at = self.token.at
         layers = self.sequence()
         if self.token.kind != "end":
             raise self.error(f"'-' or ':' expected between layers, got {self.found}", self.token.at)
-        if inputs.categories and not isinstance(layers[0], Columns):
+        if inputs.categories and not isinstance(next(iter(layers), None), Columns):
             layers = (Columns(), *layers)
+        if not layers:
+            raise self.error("a network needs at least one layer after its inputs, got 'none' alone", at)
         return inputs, layers
 
     def inputs(self) -> Inputs:
@@ -185,11 +202,13 @@ class _Parser:
 
     def with_implied(self, items: Sequence[Layer | _None]) -> tuple[Layer, ...]:
         layers: list[Layer] = []
+        due = -1  # where the implied activation of the linear map before stands
         for i, item in enumerate(items):
-            if isinstance(item, _None):
-                continue
-            layers.append(item)
+            if not isinstance(item, _None):
+                layers.append(item)
             if isinstance(item, Linear) and _implies(items, i):
+                due = _behind_norms(items, i) - 1
+            if i == due:
                 layers += self.implied
         return tuple(layers)
 
@@ -200,9 +219,11 @@ class _Parser:
             self.depth += 1
             if self.depth > MAX_DEPTH:
                 raise self.error(f"brackets nest at most {MAX_DEPTH} deep", token.at)
-            found: list[Layer | _None] = [Residual(self.sequence())] if token.text == "[" else self.items()
+            residual = token.text == "["
+            inside = self.sequence() if residual else self.items()
             self.depth -= 1
-            self.expect("]" if token.text == "[" else ")")
+            self.expect("]" if residual else ")")
+            found: list[Layer | _None] = [self.layer(Residual, {"layers": inside}, token.at)] if residual else [*inside]
         elif token.kind == "number":
             found = [self.layer(Linear, {"d_out": self.whole("a width")}, token.at)]
         elif token.kind == "name":
@@ -236,49 +257,51 @@ class _Parser:
         """`gelu`, `leaky_relu(0.2)`, `combination(relu, tanh, per=unit)`, `blend(selu)`."""
         blend = name.name == "blend"
         if blend:
-            if len(name.arguments) != 1 or not isinstance(name.arguments[0][1], _Name):
+            inner = name.arguments[0] if len(name.arguments) == 1 else None
+            if inner is None or inner.key is not None or not isinstance(inner.value, _Name):
                 raise self.error("blend takes one activation: blend(selu)", name.at)
-            name = name.arguments[0][1]
-        options: dict[str, Any] = {}
-        constants: dict[str, Any] = {}
-        positional: list[Any] = []
-        for key, value in name.arguments:
-            plain = value.name if isinstance(value, _Name) else value
-            if key == "per":
-                options["per"] = plain
-            elif key is None:
-                positional.append(plain)
-            else:
-                constants[key] = plain
+            name = inner.value
         try:
             function = activations.get(name.name)
-            if positional and not function.constants:
-                raise SpecError(f"{name.name} takes no constants, got {positional[0]}")
-            if positional and all(isinstance(value, str) for value in positional):
-                positional = ["+".join(positional)]  # combination(relu, tanh)
-            constants |= {key: value for (key, _), value in zip(function.constants, positional, strict=False)}
-            return Activation(name.name, constants, blend=blend, **options)
+            keys = [key for key, _ in function.constants]
+            arguments = self.together(name) if function.name == "combination" else name.arguments
+            values = self.assign(name, arguments, keys, [*keys, "per"] if function.learned else keys)
+            per: Any = values.pop("per", "layer")
+            return Activation(name.name, values, per=per, blend=blend)
         except SpecError as error:
-            raise self.error(str(error), name.at) from None
+            raise error if "\n" in str(error) else self.error(str(error), name.at) from None
+
+    def together(self, name: _Name) -> Sequence[_Argument]:
+        """The arguments of a combination, with parts that were given one by one as one: relu, tanh → relu+tanh."""
+        parts = [a for a in name.arguments if a.key is None and isinstance(a.value, _Name)]
+        if len(parts) < 2:
+            return name.arguments
+        joined = "+".join(self.plain(part) for part in parts)
+        rest = [a for a in name.arguments if a not in parts]
+        return [_Argument(None, _Name(joined, (), parts[0].at), parts[0].at), *rest]
 
     def name(self) -> _Name:
         token = self.token
+        if token.kind != "name":
+            raise self.error(f"a name expected here, got {self.found}", token.at)
         self.i += 1
-        arguments: list[tuple[str | None, Any]] = []
+        arguments: list[_Argument] = []
         if self.take("("):
             while not self.take(")"):
                 arguments.append(self.argument())
+                if arguments[-1].key is None and len(arguments) > 1 and arguments[-2].key is not None:
+                    raise self.error("plain arguments come before named ones", arguments[-1].at)
                 if self.token.text != ")":
                     self.expect(",")
         return _Name(token.text, tuple(arguments), token.at)
 
-    def argument(self) -> tuple[str | None, Any]:
-        ahead = self.tokens[self.i + 1] if self.i + 1 < len(self.tokens) else self.token
-        if self.token.kind == "name" and ahead.text == "=":
-            key = self.token.text
+    def argument(self) -> _Argument:
+        token = self.token
+        ahead = self.tokens[self.i + 1] if token.kind != "end" else token
+        if token.kind == "name" and ahead.text == "=":
             self.i += 2
-            return key, self.value()
-        return None, self.value()
+            return _Argument(token.text, self.value(), token.at)
+        return _Argument(None, self.value(), token.at)
 
     def value(self) -> Any:
         sign = -1 if self.take("-") else 1
@@ -294,29 +317,51 @@ class _Parser:
             raise self.error(f"brackets nest at most {MAX_DEPTH} deep", token.at)
         name = self.name()
         while self.take("+"):  # the parts of a combination: relu+tanh
-            name = _Name(f"{name.name}+{self.name().name}", (), name.at)
+            parts = name, self.name()
+            self.alone(*parts)
+            name = _Name("+".join(part.name for part in parts), (), name.at)
         self.depth -= 1
         return _WORDS[name.name] if name.name in _WORDS and not name.arguments else name
 
-    def bind(self, name: _Name, cls: type[Layer], *, skip: tuple[str, ...] = ()) -> dict[str, Any]:
-        """Arguments of a call to fields of a layer: by position for those that may be, by name for all."""
-        all_fields = [f for f in stored_fields(cls) if f.name not in skip]
-        by_position = [f.name for f in all_fields if not f.kw_only]
-        valid = [f.name for f in all_fields]
+    def alone(self, *names: _Name) -> None:
+        for name in names:
+            if name.arguments:
+                raise self.error(f"{name.name} takes no arguments of its own here", name.arguments[0].at)
+
+    def plain(self, argument: _Argument) -> Any:
+        """Its value: a number, a truth, or a name that stands alone."""
+        if not isinstance(argument.value, _Name):
+            return argument.value
+        self.alone(argument.value)
+        return _VALUES.get(argument.value.name, argument.value.name)
+
+    def assign(
+        self, name: _Name, arguments: Sequence[_Argument], by_position: Sequence[str], valid: Sequence[str]
+    ) -> dict[str, Any]:
+        """Arguments to what they are for, each at most once: any valid name, and the first ones by position too."""
         found: dict[str, Any] = {}
-        for i, (key, value) in enumerate(name.arguments):
+        for i, argument in enumerate(arguments):
+            key = {"width": "d_out"}.get(argument.key or "", argument.key)
+            if not valid:
+                raise self.error(f"{name.name} takes no arguments", argument.at)
             if key is None and i >= len(by_position):
-                raise self.error(
-                    f"{name.name} takes at most {len(by_position)} plain arguments; name the rest", name.at
-                )
-            key = by_position[i] if key is None else {"width": "d_out"}.get(key, key)
+                most = f"at most {i} plain argument{'s' * (i != 1)}" if i else "no plain arguments"
+                rest = "; name the rest" if len(valid) > i else ""
+                raise self.error(f"{name.name} takes {most}{rest}", argument.at)
+            key = by_position[i] if key is None else key
             if key not in valid:
-                raise self.error(unknown_name(f"option of {name.name}", key, valid), name.at)
+                raise self.error(unknown_name(f"option of {name.name}", key, valid), argument.at)
             if key in found:
-                raise self.error(f"{key} of {name.name} is given twice", name.at)
-            plain = value.name if isinstance(value, _Name) else value
-            found[key] = _VALUES.get(plain, plain) if isinstance(plain, str) else plain
-        missing = [f.name for f in all_fields if f.default is MISSING and f.name not in found]
+                raise self.error(f"{key} of {name.name} is given twice", argument.at)
+            found[key] = self.plain(argument)
+        return found
+
+    def bind(self, name: _Name, cls: type[Layer], *, skip: tuple[str, ...] = ()) -> dict[str, Any]:
+        """Arguments of a call to fields of a layer."""
+        fields = [f for f in stored_fields(cls) if f.name not in skip]
+        by_position = [f.name for f in fields if not f.kw_only]
+        found = self.assign(name, name.arguments, by_position, [f.name for f in fields])
+        missing = [f.name for f in fields if f.default is MISSING and f.name not in found]
         if missing:
             raise self.error(f"{name.name} needs {' and '.join(missing)}: {name.name}({_example(missing)})", name.at)
         return found
@@ -349,6 +394,14 @@ def _implies(items: Sequence[Layer | _None], i: int) -> bool:
     return False
 
 
+def _behind_norms(items: Sequence[Layer | _None], i: int) -> int:
+    """The place behind `i` and the norms that directly follow it: there the implied activation stands."""
+    i += 1
+    while i < len(items) and isinstance(items[i], NORMS):
+        i += 1
+    return i
+
+
 # Writing
 
 _RELU = Activation("relu")
@@ -366,17 +419,17 @@ def render(inputs: Inputs, layers: Sequence[Layer]) -> str:
 def _render_sequence(layers: Sequence[Layer]) -> str:
     """Stretches joined by dashes: a layer that mixes its inputs with what hangs on it; equal neighbours are folded."""
     stretches: list[list[str]] = []
-    i = 0
-    while i < len(layers):
-        layer = layers[i]
+    left_out = -1  # where the activation stands that the linear map before implies
+    for i, layer in enumerate(layers):
+        if i == left_out:
+            continue
         if not stretches or _has_weights(layer):
             stretches.append([])
         stretches[-1].append(_render_layer(layer))
-        i += 1
-        if isinstance(layer, Linear) and _implies(layers, i - 1):
+        if isinstance(layer, Linear) and _implies(layers, i):
             stretches[-1].append("none")
-        elif isinstance(layer, Linear) and _is_implied(layers, i):
-            i += 1
+        elif isinstance(layer, Linear) and _is_implied(layers, _behind_norms(layers, i)):
+            left_out = _behind_norms(layers, i)
     return "-".join(_fold(parts, len(list(run))) for parts, run in itertools.groupby(stretches))
 
 
@@ -388,8 +441,9 @@ def _fold(parts: list[str], times: int) -> str:
 
 
 def _is_implied(layers: Sequence[Layer], i: int) -> bool:
-    """Whether the layer at `i` is the ReLU that parse would put there if it were left out."""
-    return i < len(layers) and layers[i] == _RELU and _implies(layers, i)
+    """Whether the layer at `i`, behind a linear map and its norms, is the ReLU that parse would put there."""
+    found = i < len(layers) and layers[i] == _RELU and _implies(layers, i)
+    return found and _behind_norms(layers, i) == i + 1  # a norm behind it would come before it
 
 
 def _render_layer(layer: Layer) -> str:

@@ -217,4 +217,4 @@ def _sized(table: Table) -> Table:
 
 def _plain(error: BaseException) -> str:
     words = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
-    return "it holds Python objects, which could run code: save plain numbers" if "pickle" in words else words
+    return "it holds Python objects, which could run code: save plain numbers" if "pickle" in words or "Python objects" in words else words

@@ -101,7 +101,8 @@ def read_path(source: str | Path, hints: Hints | None = None) -> Table:
         with path.open("rb") as file:
             start = file.read(16)
         if start.startswith(b"PAR1"):
-            return _of_arrow(_whole(parquet.read_table(path, memory_map=False)), str(path))
+            with parquet.ParquetFile(path) as stored:
+                return _of_arrow(_whole(stored.read()), str(path))
         if start.startswith(b"ARROW1"):
             with pa.memory_map(str(path)) as stream:
                 return _of_arrow(_whole(ipc.open_file(stream).read_all()), str(path))

@@ -43,6 +43,8 @@ Hints = Mapping[str, Any]
 def read_csv(data: bytes, *, name: str, delimiter: str | None = None, hints: Hints | None = None) -> Table:
     """`hints` are the Arrow types that columns had in training."""
     data = check_text(data, name)
+    if b"\n" not in data and b"\r" not in data:
+        raise DataError(f"{name}: a table needs a header and at least one row, got one line")
     delimiter, header = sniff(data, name, delimiter)
     found, notes = _parse(data, name, delimiter, header, dict(hints or {}), "."), []
     if delimiter in ";\t" and _decimal_commas(found):

@@ -132,7 +132,16 @@ def _driven(
     from .progress import Progress as Display
 
     plan = session.plan()
-    display = Display(plan.steps, plan.epochs, plan.steps_per_epoch, quiet=quiet)
+    past = folder.events(effective=True) if resumed and folder is not None else ()
+    display = Display(
+        plan.steps,
+        plan.epochs,
+        plan.steps_per_epoch,
+        metric=plan.metric,
+        larger=plan.larger,
+        quiet=quiet,
+        past=past,
+    )
     with display, folder or nullcontext():
         return drive(session, folder, observers=[display, *observers], resumed=resumed)
 
