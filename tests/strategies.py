@@ -46,6 +46,7 @@ def plain_activations(draw: st.DrawFn) -> Activation:
 
 simple: st.SearchStrategy[Layer] = st.one_of(
     plain_activations(),
+    st.just(Activation("relu")),  # the one that text may leave out
     st.builds(LayerNorm, eps=eps),
     st.builds(RMSNorm, eps=eps),
     st.builds(BatchNorm, eps=eps, momentum=st.sampled_from([0.1, 1.0])),

@@ -227,6 +227,22 @@ def test_every_number_is_an_integer_and_adds_up(case: Case) -> None:
     assert memory.pop("total") == sum(v for k, v in memory.items() if k != "temporary")
 
 
+def test_slopes_are_charged_to_the_next_linear_map() -> None:
+    rows = {
+        row.name: row.backward.activation for row in ml.cost("8-8:relu:dropout(0.1)-4:layernorm:gelu-2", batch=1).layers
+    }
+    relu, gelu = 8 * 2, 4 * 11
+    assert rows == {"linear1": 0, "dropout1": 0, "linear2": relu, "layernorm1": 0, "gelu1": gelu, "linear3": 0}
+    assert ml.cost("8-4:relu:dropout(0.1)", batch=1).layers[0].backward.activation == 4 * 2
+
+
+def test_what_a_layer_makes_inside_is_in_the_temporary() -> None:
+    assert ml.cost("4-kan(3)", batch=1).memory.temporary == 4 * (4 + 4 * 8)
+    assert ml.cost("4-maxout(3, 5)", batch=1).memory.temporary == 4 * (4 + 15)
+    assert ml.cost("4-swiglu(3)", batch=1).memory.temporary == 4 * (4 + 6)
+    assert ml.cost("4-columns(plr, n=50, d_numeric=2)-1", batch=1).memory.temporary == 4 * (4 + 4 * 100)
+
+
 def test_formulas_stand_beside_the_numbers() -> None:
     first = ml.cost(WORKED, batch=32).layers[0].forward.matmul
     assert (first.formula, first.numbers) == ("2·B·I·O", "2·32·784·256")  # type: ignore[attr-defined]

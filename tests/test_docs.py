@@ -69,6 +69,26 @@ def test_make_targets_named_in_the_docs_exist() -> None:
             assert f"\n{target}:" in makefile, f"{page.name}: make {target}"
 
 
+def test_the_grammar_is_the_same_in_the_code_and_on_its_page() -> None:
+    from multilayer import text
+
+    page = (ROOT / "docs" / "architecture.md").read_text().split("## Grammar")[1].split("```")[1]
+    assert page.strip().splitlines()
+    assert [line.strip() for line in page.strip().splitlines()] == [
+        line.strip() for line in (text.__doc__ or "").split("\n\n")[1].splitlines()
+    ]
+
+
+def test_every_network_of_the_page_can_be_read() -> None:
+    import multilayer as ml
+
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    networks = re.findall(r"`((?:[0-9]+|cat\()[^`]*-[^`]*)`", page)
+    assert len(networks) > 12
+    for network in networks:
+        assert ml.Spec.parse(str(ml.Spec.parse(network))) == ml.Spec.parse(network)
+
+
 def test_the_documented_parameter_counts() -> None:
     import multilayer as ml
 

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 import multilayer as ml
 from cases import ALL, Case
 from multilayer.errors import SpecError
-from multilayer.layers import Activation, Columns, Dropout, Inputs, LayerNorm, Linear, Residual
+from multilayer.layers import Activation, Columns, Dropout, GroupNorm, Inputs, LayerNorm, Linear, Residual, Scale
 from multilayer.spec import MAX_JSON, Spec
 from strategies import specs
 
@@ -48,10 +48,26 @@ def test_random_networks_round_trip(spec: Spec) -> None:
         ("4-8:layernorm:gelu:dropout(0.1)-1", ml.mlp(4, [8], 1, norm="layernorm", activation="gelu", dropout=0.1)),
         ("4-8-dropout(0.1)-1", ml.mlp(4, [8], 1, dropout=0.1)),
         ("4-8-layernorm-gelu-1", ml.mlp(4, [8], 1, norm="layernorm", activation="gelu")),
+        ("4-8:batchnorm-1", ml.mlp(4, [8], 1, norm="batchnorm")),
+        ("4-8:rmsnorm:dropout(0.1)-1", ml.mlp(4, [8], 1, norm="rmsnorm", dropout=0.1)),
+        (
+            "4-8:groupnorm(2):layernorm-1",
+            Spec(4, [Linear(8), GroupNorm(2), LayerNorm(), Activation("relu"), Linear(1)]),
+        ),
+        ("4-8:relu:layernorm-1", Spec(4, [Linear(8), Activation("relu"), LayerNorm(), Linear(1)])),
+        ("4-8:none:layernorm-1", Spec(4, [Linear(8), LayerNorm(), Linear(1)])),
+        (
+            "4-8:dropout(0.1):layernorm-1",
+            Spec(4, [Linear(8), Activation("relu"), Dropout(0.1), LayerNorm(), Linear(1)]),
+        ),
+        ("4-8:scale:layernorm-1", Spec(4, [Linear(8), Activation("relu"), Scale(), LayerNorm(), Linear(1)])),
+        ("4-layernorm-8-1", Spec(4, [LayerNorm(), Linear(8), Activation("relu"), Linear(1)])),
         ("20-384:none-[layernorm-1536:gelu:dropout(0.1)-384]*6-10", ml.residual_mlp(20, 10)),
         ("768-3072:gelu-768", ml.feed_forward_block(768)),
         ("3+cat(2, 5)-4-1", ml.mlp(Inputs(3, (2, 5)), [4], 1)),
         ("cat(2)-1", Spec(Inputs(0, (2,)), [Columns(), Linear(1)])),
+        ("cat(2)-none", Spec(Inputs(0, (2,)), [Columns()])),
+        ("3:linear(width=1, bias=no,)", Spec(3, [Linear(1, bias=False)])),
         ("3-leaky-1", Spec(3, [Activation("leaky_relu"), Linear(1)])),
         (
             "3-4:blend(leaky_relu(0.2))-1",
@@ -61,6 +77,10 @@ def test_random_networks_round_trip(spec: Spec) -> None:
         (
             "3-4:combination(relu, tanh)-1",
             Spec(3, [Linear(4), Activation("combination", {"parts": "relu+tanh"}), Linear(1)]),
+        ),
+        (
+            "3-4:combination(relu, tanh+sin, per=unit)-1",
+            Spec(3, [Linear(4), Activation("combination", {"parts": "relu+tanh+sin"}, per="unit"), Linear(1)]),
         ),
         ("3-linear(4, bias=no, scale=-1e-3):none-1", Spec(3, [Linear(4, bias=False, scale=-1e-3), Linear(1)])),
         (
@@ -82,6 +102,7 @@ def test_shortest_text() -> None:
     assert str(ml.mlp(784, [256, 128], 10)) == "784-256-128-10"
     assert str(ml.residual_mlp(20, 10)) == "20-384:none-[layernorm-1536:gelu:dropout(0.1)-384]*6-10"
     assert repr(ml.linear(3)) == "Spec('3-1')"
+    assert str(ml.mlp(4, [8], 1, norm="batchnorm", dropout=0.1)) == "4-8:batchnorm:dropout(0.1)-1"
 
 
 @pytest.mark.parametrize(
@@ -103,13 +124,39 @@ def test_shortest_text() -> None:
         ("784-dropout-10", r"dropout needs p: dropout\(0.1\)", 4),
         ("784-dropout(2)-10", "dropout must be at least 0 and below 1, got 2", 4),
         ("784-dropout(x)-10", "p must be a number, got 'x'", 4),
-        ("784-linear(8, bia=no)-10", "unknown option of linear 'bia': did you mean 'bias'", 4),
+        ("784-linear(8, bia=no)-10", "unknown option of linear 'bia': did you mean 'bias'", 14),
         ("784-linear(8, bias=3)-10", "bias must be true or false, got 3", 4),
-        ("784-linear(8, d_out=9)-10", "d_out of linear is given twice", 4),
-        ("784-scale(3)-10", "scale takes at most 0 plain arguments", 4),
-        ("784-8:relu(3)-10", "relu takes no constants, got 3", 6),
-        ("784-8:leaky_relu(alfa=3)-10", "did you mean 'alpha'", 6),
+        ("784-linear(8, d_out=9)-10", "d_out of linear is given twice", 14),
+        ("784-linear(8, width=9)-10", "d_out of linear is given twice", 14),
+        ("784-linear(8, 9)-10", "linear takes at most 1 plain argument; name the rest", 14),
+        ("784-linear(bias=no, 8)-10", "plain arguments come before named ones", 20),
+        ("784-layernorm(3)-10", "layernorm takes no plain arguments; name the rest", 14),
+        ("784-linear(4,scale=relu+", "a name expected here, got the end of the text", 24),
+        ("784-linear(8,scale=tangent(5))-10", "tangent takes no arguments of its own here", 27),
+        ("784-linear(8,bias=no(5))-10", "no takes no arguments of its own here", 21),
+        ("784-columns(plr(3))-10", "plr takes no arguments of its own here", 16),
+        ("784-scale(3)-10", "scale takes no arguments", 10),
+        ("784-8:relu(3)-10", "relu takes no arguments", 11),
+        ("784-8:relu(per=unit)-10", "relu takes no arguments", 11),
+        ("784-8:leaky_relu(alfa=3)-10", "did you mean 'alpha'", 17),
+        ("784-8:leaky_relu(0.2,0.3)-10", "leaky_relu takes at most 1 plain argument\n", 21),
+        ("784-8:leaky_relu(0.2,alpha=0.3)-10", "alpha of leaky_relu is given twice", 21),
+        ("784-8:leaky_relu(alpha=0.2,alpha=0.3)-10", "alpha of leaky_relu is given twice", 27),
+        ("784-8:prelu(per=unit,per=layer)-10", "per of prelu is given twice", 21),
+        ("784-8:combination(relu+", "a name expected here, got the end of the text", 23),
+        ("784-8:combination(relu+3)", "a name expected here, got '3'", 23),
+        ("784-8:combination(relu(3)+tanh)-10", "relu takes no arguments of its own here", 23),
+        ("784-8:combination(relu+tanh(3))-10", "tanh takes no arguments of its own here", 28),
+        ("784-8:combination(relu(3), tanh)-10", "relu takes no arguments of its own here", 23),
+        ("784-8:combination(relu, tanh, 3)-10", "combination takes at most 1 plain argument; name the rest", 30),
+        ("784-8:generalised_relu(gate=tanh(9))-10", "tanh takes no arguments of its own here", 33),
+        ("784-8:generalised_relu(tanh, relu)-10", "generalised_relu takes at most 1 plain argument", 29),
         ("784-8:blend-10", r"blend takes one activation: blend\(selu\)", 6),
+        ("784-8:blend(x=selu)-10", r"blend takes one activation: blend\(selu\)", 6),
+        ("784-8:blend(leaky_relu(0.2,9))-10", "leaky_relu takes at most 1 plain argument", 27),
+        ("784-[none", "']' expected here, got the end of the text", 9),
+        ("784-[none]-10", "a residual block must hold at least one layer, got none", 4),
+        ("784-none", "at least one layer after its inputs, got 'none' alone", 4),
         ("784-8*0-10", "a repetition must be a whole number of at least 1, got 0", 6),
         ("784-8*100001-10", "at most 100,000 layers", 4),
         ("784-" + "[" * 60, "brackets nest at most 50 deep", 54),
@@ -185,6 +232,20 @@ def changed(**changes: object) -> str:
             r"layers\[0\].layers\[0\]: dropout",
         ),
         ('{"format": ' + "9" * 5000 + "}", "not a spec: Exceeds the limit"),
+        *(
+            (
+                changed(layers=[layer | {name: 10**400}]),
+                f"{name} must be a number that fits a float, got a whole number",
+            )
+            for name, layer in {
+                "scale": {"kind": "linear", "d_out": 8},
+                "eps": {"kind": "layernorm"},
+                "bound": {"kind": "kan", "d_out": 8},
+                "sigma": {"kind": "columns", "numeric": "plr"},
+            }.items()
+        ),
+        (changed(layers=[{"kind": "batchnorm", "momentum": 10**400}]), "momentum must be above 0 and at most 1"),
+        (changed(layers=[{"kind": "columns", "max_one_hot": 10**400}]), r"max_one_hot .* at most 2\^31"),
         (changed(inputs={"numeric": "4"}), "inputs must be a whole number of at least 1, got '4'"),
         (
             changed(inputs={"numeric": 4, "categories": [2.5]}),
@@ -205,6 +266,27 @@ def test_bad_json_names_the_key(text: str, message: str) -> None:
 def test_json_may_not_be_endless() -> None:
     with pytest.raises(SpecError, match="at most 4,000,000 characters"):
         Spec.from_json(" " * (MAX_JSON + 1))
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        {"kind": "linear", "d_out": 8, "scale": 10**30},
+        {"kind": "linear", "d_out": 8, "scale": -(10**17) - 1},
+        *({"kind": kind, "eps": 10**30} for kind in ("batchnorm", "layernorm", "rmsnorm")),
+        {"kind": "groupnorm", "groups": 2, "eps": 10**30},
+        {"kind": "batchnorm", "momentum": 1},
+        {"kind": "columns", "numeric": "plr", "sigma": 10**30},
+        {"kind": "kan", "d_out": 8, "bound": 10**30},
+        {"kind": "dropout", "p": 0},
+    ],
+    ids=lambda layer: "-".join(map(str, layer.values())),
+)
+def test_whole_numbers_in_place_of_floats_round_trip(layer: dict[str, object]) -> None:
+    spec = Spec.from_json(changed(layers=[layer]))
+    assert Spec.parse(str(spec)) == spec
+    assert Spec.parse(str(spec)).to_json() == spec.to_json()
+    assert Spec.from_json(spec.to_json()).to_json() == spec.to_json()
 
 
 def test_a_spec_is_plain_immutable_data() -> None:

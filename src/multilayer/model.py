@@ -15,10 +15,14 @@ import torch
 from torch import Tensor, nn
 
 from . import layers as L
-from .errors import SpecError
+from .errors import DataError, SpecError
 from .init import initialise
+from .layers.columns import code_refused
 from .modules import layers as twins
 from .spec import Spec
+
+SOFTPLUS_EXACT = 40.0
+"""Above it torch's softplus gives z, which is then log(1 + e^z) to the last bit of a float64."""
 
 
 class Model(nn.Module):
@@ -60,6 +64,9 @@ class Model(nn.Module):
                     f"this network takes {len(self.spec.inputs.categories)} category columns: "
                     "call model(x, codes) with their codes"
                 )
+            # A graph being recorded has no values to look at.
+            if not (torch.compiler.is_compiling() or torch.jit.is_tracing() or codes.is_meta):
+                _check_codes(codes, self.spec.inputs.categories)
             x = self.get_submodule(first)(x, codes)
         else:
             x = self.get_submodule(first)(x)
@@ -85,7 +92,7 @@ def build(
     >>> sum(p.numel() for p in model.parameters())
     235146
     """
-    model = Model(Spec.parse(spec) if isinstance(spec, str) else spec)
+    model = Model(Spec.of(spec))
     fill(model, initialise(model.spec, init, seed=seed))
     return model.to(device=device, dtype=dtype)
 
@@ -96,25 +103,57 @@ def fill(model: nn.Module, values: Mapping[str, Any]) -> None:
     The model takes float64 first: values are rounded once, when it is cast to its own type.
     """
     model.double()
-    model.load_state_dict({name: torch.from_numpy(np.ascontiguousarray(value)) for name, value in values.items()})
+    tensors = model.state_dict()
+    for name in sorted(tensors.keys() ^ values.keys()):
+        raise SpecError(f"a value must be given for each tensor of the network, got {name} only on one side")
+    with torch.no_grad():
+        # One by one: load_state_dict looks through all names for every module, which takes seconds for 2,000 layers.
+        for name, target in tensors.items():
+            value = torch.from_numpy(np.ascontiguousarray(values[name]))
+            if value.shape != target.shape:
+                raise SpecError(f"{name} must have the shape {tuple(target.shape)}, got {tuple(value.shape)}")
+            target.copy_(value)
+
+
+def _check_codes(codes: Tensor, categories: tuple[int, ...]) -> None:
+    if codes.shape[-1:] != (len(categories),):
+        raise DataError(
+            f"codes must have {len(categories)} columns, one for each category column, got shape {tuple(codes.shape)}"
+        )
+    flat = codes.reshape(-1, len(categories))
+    fits = (flat >= 0) & (flat <= torch.tensor(categories, device=codes.device))
+    if not fits.all():
+        row, column = (~fits).nonzero()[0].tolist()
+        raise DataError(code_refused(column, categories[column], flat[row, column].item(), row))
 
 
 def to_torch(model: Model) -> nn.Sequential:
     """The same network of torch's own modules, with the same weights; kinds that torch has none for are refused."""
+    if not isinstance(model, Model):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise SpecError(f"to_torch needs a model with its weights, got {model!r}: make one with ml.build(spec)")
     found: list[nn.Module] = []
     for name, twin in model.named_children():
         if name != "shared":
-            found.append(_TO_TORCH[type(cast(Any, twin).layer)](twin) if _has_torch(twin) else _refuse(name, twin))
-    return nn.Sequential(*found).train(model.training)
+            made = _TO_TORCH[type(cast(Any, twin).layer)](twin) if _has_torch(twin) else _refuse(name, twin)
+            for own, p in twin.named_parameters():
+                made.get_parameter(_TORCH_NAMES.get(own, own)).requires_grad_(p.requires_grad)
+            found.append(made.train(twin.training))
+    whole = nn.Sequential(*found)
+    whole.training = model.training  # and not of its children, which have their own
+    return whole
 
 
 def from_torch(module: nn.Module) -> Model:
     """A `Model` from a `nn.Sequential` of linear maps, activations, norms and dropout, with copies of its weights.
 
+    What is frozen (`requires_grad`, `eval`) stays so. What a spec cannot say is refused, never changed.
+
     >>> from_torch(nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 1))).spec
     Spec('4-3:tanh-1')
     """
-    pairs = [(layer, child) for child in _leaves(module) for layer in _described(child)]
+    leaves = list(_leaves(module))
+    _refuse_ties(leaves)
+    pairs = [(layer, child) for child in leaves for layer in _described(child)]
     first = next((child for _, child in pairs if isinstance(child, nn.Linear)), None)
     width = _leading_width(pairs) if first is None else _leading_width(pairs) or first.in_features
     if not width:
@@ -128,9 +167,16 @@ def from_torch(module: nn.Module) -> Model:
     with torch.no_grad():
         for twin, (_, child) in zip(own, pairs, strict=True):
             for name, target in (*twin.named_parameters(), *twin.named_buffers()):
-                source = cast(Tensor, getattr(child, {"alpha": "weight"}.get(name, name)))
+                source = cast(Tensor, getattr(child, _TORCH_NAMES.get(name, name)))
                 target.copy_(source.reshape(target.shape))
-    return model.train(module.training)
+                target.requires_grad_(source.requires_grad)
+            twin.train(child.training)
+    model.training = module.training
+    return model
+
+
+_TORCH_NAMES = {"alpha": "weight"}
+"""Our name of a parameter → torch's, where they differ."""
 
 
 # To torch
@@ -161,7 +207,7 @@ _ACTIVATIONS_OUT: dict[str, Any] = {
     "leaky_relu": lambda fn: nn.LeakyReLU(fn.constant("alpha")),
     "elu": lambda fn: nn.ELU(fn.constant("alpha")),
     "selu": lambda fn: nn.SELU(),
-    "softplus": lambda fn: nn.Softplus(threshold=40.0),
+    "softplus": lambda fn: nn.Softplus(threshold=SOFTPLUS_EXACT),
     "gelu": lambda fn: nn.GELU(),
     "gelu_tanh": lambda fn: nn.GELU(approximate="tanh"),
     "silu": lambda fn: nn.SiLU(),
@@ -226,19 +272,60 @@ def _leaves(module: nn.Module) -> Iterator[nn.Module]:
         yield module
 
 
+def _refuse_ties(leaves: list[nn.Module]) -> None:
+    """A module without parameters may stand in several places; one with them would get copies that part in training."""
+    homes: dict[Tensor, tuple[int, nn.Module]] = {}
+    for place, child in enumerate(leaves):
+        for p in child.parameters():
+            if p in homes:
+                first, same = homes[p]
+                what = f"{child} stands at both" if same is child else f"{same} and {child} have the same weights"
+                raise SpecError(
+                    f"from_torch needs weights of its own for each module, but those at {first} and {place} are tied "
+                    f"({what}): give each its own, for example with copy.deepcopy"
+                )
+        homes |= {p: (place, child) for p in child.parameters()}
+
+
 def _affine(child: Any) -> None:
     if child.weight is None or getattr(child, "bias", None) is None:
         raise SpecError(f"from_torch needs norms with weight and bias, got {child}")
 
 
 def _norm(child: Any, layer: L.Layer) -> L.Layer:
+    _last_axis(child)
     _affine(child)
     if getattr(child, "track_running_stats", True) is False or getattr(child, "momentum", 0.1) is None:
         raise SpecError(f"from_torch needs running statistics with a momentum, got {child}")
     return layer
 
 
+def _last_axis(child: Any) -> None:
+    if len(getattr(child, "normalized_shape", (0,))) != 1:
+        raise SpecError(
+            f"from_torch needs norms over the last axis alone, got {child}: "
+            "flatten the rows first, and use a norm of one dimension"
+        )
+
+
+def _flatten(child: nn.Module) -> L.Layer:
+    raise SpecError(
+        f"from_torch cannot describe {child}: layers act on the last axis, and inputs of more than two axes would not "
+        "be flattened; leave it out of the Sequential and pass x.flatten(1)"
+    )
+
+
+def _softplus(child: nn.Softplus) -> L.Layer:
+    if child.beta != 1 or child.threshold not in (20, SOFTPLUS_EXACT):
+        raise SpecError(
+            "from_torch needs softplus with beta 1 and the default threshold of 20, because the catalogue's is exact "
+            f"everywhere, got {child}: use nn.Softplus()"
+        )
+    return L.Activation("softplus")
+
+
 def _rms(child: Any) -> L.Layer:
+    _last_axis(child)
     if child.weight is None:
         raise SpecError(f"from_torch needs norms with a weight, got {child}")
     return L.RMSNorm(eps=torch.finfo(child.weight.dtype).eps if child.eps is None else child.eps)
@@ -247,7 +334,7 @@ def _rms(child: Any) -> L.Layer:
 _FROM_TORCH: dict[type[nn.Module], Any] = {
     nn.Linear: lambda m: L.Linear(m.out_features, bias=m.bias is not None),
     nn.Identity: lambda m: None,
-    nn.Flatten: lambda m: None,
+    nn.Flatten: _flatten,
     nn.Dropout: lambda m: L.Dropout(m.p),
     nn.LayerNorm: lambda m: _norm(m, L.LayerNorm(eps=m.eps)),
     nn.RMSNorm: _rms,
@@ -261,7 +348,7 @@ _FROM_TORCH: dict[type[nn.Module], Any] = {
     nn.LeakyReLU: lambda m: L.Activation("leaky_relu", {"alpha": m.negative_slope}),
     nn.ELU: lambda m: L.Activation("elu", {"alpha": m.alpha}),
     nn.SELU: lambda m: L.Activation("selu"),
-    nn.Softplus: lambda m: L.Activation("softplus") if m.beta == 1 else _unknown(m),
+    nn.Softplus: _softplus,
     nn.GELU: lambda m: L.Activation("gelu" if m.approximate == "none" else "gelu_tanh"),
     nn.SiLU: lambda m: L.Activation("silu"),
     nn.Mish: lambda m: L.Activation("mish"),
@@ -270,7 +357,7 @@ _FROM_TORCH: dict[type[nn.Module], Any] = {
 
 
 def _unknown(child: nn.Module) -> L.Layer:
-    names = ", ".join(sorted(cls.__name__ for cls in _FROM_TORCH))
+    names = ", ".join(sorted(cls.__name__ for cls in _FROM_TORCH if cls is not nn.Flatten))
     raise SpecError(f"from_torch reads nn.Sequential of {names}; got {child}")
 
 

@@ -4,8 +4,8 @@ A row of the account is a linear map with the activation right behind it; whatev
 
     forward   matmul, bias, activation, other (norms, dropout, gates, sums); the loss's link counts with the last row
     backward  dW, db, dA: the products and sums of the row itself
-              activation: through σ′ of the row below, because it is this row's dA that it multiplies
-              (an output activation has no row above it and keeps its own)
+              activation: through σ′ of the linear map below, because it is this row's dA that it multiplies
+              (an output activation has no row above it and keeps its own, as does one that stands alone)
               other: norms, gates, gradients of learned activations
 
 Two conventions. `textbook` charges dA for the first layer, which no real step computes, and one FLOP for σ′.
@@ -225,7 +225,8 @@ def _account(spec: Spec, batch: int, loss: Loss, convention: Convention) -> _Acc
     B, C = named(B=batch, C=spec.d_out)
     textbook = convention == "textbook"
     learning = False  # whether anything so far has parameters: otherwise no gradient is needed below
-    waiting: int = 0  # σ′ of the row below, for the row whose dA it multiplies
+    waiting: int = 0  # σ′ of the mixing row below, for the next one, whose dA it multiplies
+    owner = 0  # the row that σ′ belongs to, where no other follows
     bare: Entry | None = None  # the last row's layer, as long as it may take an activation
     counted: set[str] = set()
     for entry in spec.entries:
@@ -251,8 +252,10 @@ def _account(spec: Spec, batch: int, loss: Loss, convention: Convention) -> _Acc
                 forward=replace(below.forward, activation=below.forward.activation + flops.forward.activation),
                 backward=replace(below.backward, other=below.backward.other + back.other),
             )
-            waiting = slope
+            waiting, owner = slope, len(rows) - 1
             continue
+        # What mixes its inputs takes the σ′ that waits; an activation that stands alone keeps its own.
+        taken, waiting = (waiting, 0) if layer.mixes else (slope, waiting)
         rows.append(
             Row(
                 name=entry.name,
@@ -261,11 +264,13 @@ def _account(spec: Spec, batch: int, loss: Loss, convention: Convention) -> _Acc
                 d_out=entry.d_out,
                 parameters=fresh,
                 forward=flops.forward,
-                backward=replace(back, activation=waiting + back.activation if waiting else back.activation),
+                backward=replace(back, activation=taken + back.activation if taken else back.activation),
             )
         )
-        waiting = slope
         bare = entry if layer.mixes else None
+    if waiting:
+        held = rows[owner]
+        rows[owner] = replace(held, backward=replace(held.backward, activation=held.backward.activation + waiting))
     last = rows[-1]
     linked = isinstance(spec.layers[-1], Activation) and spec.layers[-1].name == loss.link
     link = 0 if linked else loss.link_flops * B * C
@@ -273,7 +278,6 @@ def _account(spec: Spec, batch: int, loss: Loss, convention: Convention) -> _Acc
         last,
         what=f"{last.what} {loss.link}" if link else last.what,
         forward=replace(last.forward, activation=last.forward.activation + link),
-        backward=replace(last.backward, activation=last.backward.activation + waiting),
     )
     costs = LossCost(name=loss.name, forward=loss.flops * B * C, backward=loss.flops_backward * B * C)
     return _Account(rows=tuple(rows), loss=costs)

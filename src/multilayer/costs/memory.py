@@ -5,7 +5,8 @@
     optimizer    m·s·P          m numbers kept a parameter
     averages     s·P            where averages of the weights are kept
     activations  s·(B·(Σn + e) + f)   n the widths of the tensors kept, each once; e and f extras a row and a batch
-    temporary    s·B·(I + O)    the largest pair of δ alive at once; it comes and goes and is in no total
+    temporary    s·B·(I + O)    the largest pair of δ alive at once, O the widest tensor a layer makes on its way; it
+                                comes and goes and is in no total
 
 `textbook` keeps the inputs and every layer's output; `actual` keeps what PyTorch, or the fused engine, really keeps.
 """
@@ -15,7 +16,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from ..activations.function import Kept
 from ..counting import Count, count, named
@@ -63,7 +64,8 @@ def memory(
         kept = B * _widths([spec.inputs.numeric, *mixing])
     else:
         kept = kept_floats(spec, batch, loss, engine=engine)
-    I, O = max(((entry.width_in, entry.d_out) for entry in spec.entries), key=sum)  # noqa: E741
+    pairs = ((entry.width_in, entry.layer.widest(cast(int, entry.d_in))) for entry in spec.entries)
+    I, O = max(pairs, key=sum)  # noqa: E741
     pair = Count(I + O, "(I + O)", f"({I} + {O})")
     return Memory(
         parameters=s * P,

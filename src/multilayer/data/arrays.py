@@ -81,14 +81,13 @@ def _first_odd(values: Any, error: Exception) -> str:
 def target_columns(y: Any, *, n: int, name: str) -> dict[str, Any]:
     """The target of `(X, y)` as named columns."""
     label = getattr(y, "name", None)
-    if hasattr(y, "to_arrow") or hasattr(y, "columns"):
+    if hasattr(y, "columns") or hasattr(y, "to_frame"):
         from .sources import read
 
-        if hasattr(y, "columns"):
-            table = read(y)
-            found = {column: table.column(column) for column in table.names}
-        else:
-            found = {str(label or "y"): arrow_of(np.asarray(y.to_numpy()), f"{name}: the target")}
+        table = read(y if hasattr(y, "columns") else y.to_frame())
+        found = {column: table.column(column) for column in table.names}
+        if len(found) == 1 and label is None and not hasattr(y, "columns"):
+            found = {"y": column for column in found.values()}
     else:
         values = np.asarray(_numpy(y))
         if values.ndim == 2 and values.shape[1] == 1:
@@ -217,4 +216,8 @@ def _sized(table: Table) -> Table:
 
 def _plain(error: BaseException) -> str:
     words = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
-    return "it holds Python objects, which could run code: save plain numbers" if "pickle" in words or "Python objects" in words else words
+    return (
+        "it holds Python objects, which could run code: save plain numbers"
+        if "pickle" in words or "Python objects" in words
+        else words
+    )

@@ -2,6 +2,7 @@
 
 holdout      rows at random
 stratified   rows at random within each class, as near the share as whole rows allow; a class keeps one row to train
+                 unless every class has one alone
 grouped      whole groups at random, until the share is reached: no group stands on both sides
 by_time      the last rows in time; rows of one moment stay on one side
 """

@@ -246,7 +246,10 @@ def probabilities(task: Task, z: Any, loss: str) -> NDArray[np.float64]:
     if chosen.link == "softmax":
         p = np.exp(z - z.max(1, keepdims=True))
         return p / p.sum(1, keepdims=True)
-    if chosen.link == "sigmoid":
+    if task.kind == "multiclass" and chosen.link != "sigmoid":  # scores without a link: their positive parts
+        p = np.maximum(z, 0)
+        p = np.where(p.any(1, keepdims=True), p, np.arange(p.shape[1]) == z.argmax(1)[:, None])
+    elif chosen.link == "sigmoid":
         p = np.asarray(logistic(z), dtype=np.float64)
     elif chosen.link == "step":
         p = (z > 0).astype(np.float64)
@@ -256,8 +259,7 @@ def probabilities(task: Task, z: Any, loss: str) -> NDArray[np.float64]:
         return p
     if task.kind == "binary":
         return np.concatenate([1 - p, p], 1)
-    total = p.sum(1, keepdims=True)
-    return np.where(total > 0, p / np.where(total > 0, total, 1), 1 / p.shape[1])
+    return p / p.sum(1, keepdims=True)
 
 
 def decode(task: Task, z: Any, loss: str) -> NDArray[Any]:

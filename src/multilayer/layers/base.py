@@ -135,6 +135,10 @@ class Layer(ABC):
     @abstractmethod
     def width(self, d: int) -> int: ...
 
+    def widest(self, d: int) -> int:
+        """Numbers a row of the widest tensor that it makes on its way."""
+        return self.width(d)
+
     def parameters(self, d: int) -> tuple[Parameter, ...]:
         return ()
 
@@ -210,3 +214,15 @@ def require_positive(**fields: int) -> None:
             raise SpecError(f"{name} must be a whole number of at least 1, got {value!r}")
         if value > 2**31:
             raise SpecError(f"{name} must be at most 2^31, got {value}")
+
+
+def require_number(name: str, value: float, *, positive: bool = False, requirement: str = "") -> float:
+    """The value as a float, so that equal networks read back equal from text and JSON."""
+    try:
+        number = float(value)
+    except OverflowError:
+        raise SpecError(f"{name} must be a number that fits a float, got a whole number of 2^1024 or more") from None
+    if not math.isfinite(number) or (positive and number <= 0):
+        requirement = requirement or ("a positive number" if positive else "a finite number")
+        raise SpecError(f"{name} must be {requirement}, got {value!r}")
+    return number

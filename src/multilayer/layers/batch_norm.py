@@ -16,7 +16,7 @@ from ..activations.function import Kept
 from ..counting import named
 from ..errors import BatchError, SpecError
 from .base import Array, Flops, Layer, Parameter, Pass, Tensors
-from .norm import affine, norm_cost, normalise, normalise_backward, require_epsilon
+from .norm import affine, norm_cost, normalise, normalise_backward, store_epsilon
 
 
 @dataclass(frozen=True)
@@ -29,9 +29,10 @@ class BatchNorm(Layer):
     momentum: float = 0.1
 
     def __post_init__(self) -> None:
-        require_epsilon(self.eps)
+        store_epsilon(self, self.eps)
         if not 0 < self.momentum <= 1:
             raise SpecError(f"momentum must be above 0 and at most 1, got {self.momentum!r}")
+        object.__setattr__(self, "momentum", float(self.momentum))
 
     def width(self, d: int) -> int:
         return d

@@ -24,8 +24,20 @@ import numpy as np
 
 from ..activations.function import Kept
 from ..counting import named
-from ..errors import SpecError, unknown_name
-from .base import Array, Backward, Draw, Flops, Forward, Layer, Parameter, Pass, Tensors, require_positive
+from ..errors import DataError, SpecError, unknown_name
+from .base import (
+    Array,
+    Backward,
+    Draw,
+    Flops,
+    Forward,
+    Layer,
+    Parameter,
+    Pass,
+    Tensors,
+    require_number,
+    require_positive,
+)
 from .inputs import Inputs
 
 Numeric = Literal["none", "plr", "pbld", "piecewise"]
@@ -70,11 +82,11 @@ class Columns(Layer):
             require_positive(d_numeric=self.d_numeric or 0, n=self.n or 0)
         if self.numeric == "pbld" and self.d_numeric == 1:
             raise SpecError("d_numeric must be at least 2 with pbld (one of them is the number itself), got 1")
-        if self.sigma is not None and not (math.isfinite(self.sigma) and self.sigma > 0):
-            raise SpecError(f"sigma must be a positive number, got {self.sigma!r}")
+        if self.sigma is not None:
+            object.__setattr__(self, "sigma", require_number("sigma", self.sigma, positive=True))
         require_positive(d_category=self.d_category)
-        if self.max_one_hot < 0:
-            raise SpecError(f"max_one_hot must be at least 0, got {self.max_one_hot}")
+        if not 0 <= self.max_one_hot <= 2**31:
+            raise SpecError(f"max_one_hot must be at least 0 and at most 2^31, got {self.max_one_hot}")
 
     # What it is made of
 
@@ -97,6 +109,9 @@ class Columns(Layer):
     def width(self, d: int | Inputs) -> int:
         inputs = Inputs.of(d)
         return inputs.numeric * (self.d_numeric or 1) + sum(self.category_widths(inputs))
+
+    def widest(self, d: int | Inputs) -> int:
+        return max(self.width(d), Inputs.of(d).numeric * max(self.inner))
 
     def parameters(self, d: int | Inputs) -> tuple[Parameter, ...]:
         inputs = Inputs.of(d)
@@ -176,6 +191,8 @@ class Columns(Layer):
             cache["numeric"] = pieces[0].shape[1]
         for i, n in enumerate(run.categories):
             column = codes[:, i]
+            for row in np.flatnonzero(~((column >= 0) & (column <= n)))[:1]:
+                raise DataError(code_refused(i, n, column[row].item(), int(row)))
             pieces.append(one_hot(column, n) if self.one_hot(n) else p[f"table{i + 1}"][column])
         cache["widths"] = [piece.shape[1] for piece in pieces]
         return np.concatenate(pieces, axis=1), cache
@@ -198,7 +215,7 @@ class Columns(Layer):
             z = np.where(z > 0, z, 0)
         elif self.numeric == "pbld":
             z = np.concatenate([x[..., None], z], -1)
-        return z.reshape(len(x), -1)
+        return z.reshape(len(x), z.shape[1] * z.shape[2])
 
     def backward(self, dy: Array, cache: Any, p: Tensors) -> tuple[Array, dict[str, Array]]:
         """∂L/∂x is not formed: nothing stands below; zeros keep the shape."""
@@ -209,7 +226,7 @@ class Columns(Layer):
         if cache["numeric"]:
             dnumeric = pieces.pop(0)
             if self.numeric != "none":
-                grads |= self._embed_backward(dnumeric.reshape(len(x), x.shape[1], -1), cache, p)
+                grads |= self._embed_backward(dnumeric.reshape(len(x), x.shape[1], self.d_numeric or 0), cache, p)
         for i, piece in enumerate(pieces):
             if f"table{i + 1}" in p:
                 table = np.zeros_like(p[f"table{i + 1}"])
@@ -235,6 +252,14 @@ class Columns(Layer):
             grads["phase"] = dv.sum(0)
         grads["frequency"] = 2 * np.pi * (dv * x[..., None]).sum(0)
         return grads
+
+
+def code_refused(column: int, n: int, code: float, row: int) -> str:
+    """The message for a code that no value has; -1 is how pandas says missing."""
+    return (
+        f"category column {column} must hold whole numbers from 0 (missing or unknown) to {n}, "
+        f"got {code} in row {row} of the batch: number the values from 1, and what is missing or new 0"
+    )
 
 
 def one_hot(codes: Any, n: int) -> Array:

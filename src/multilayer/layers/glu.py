@@ -49,6 +49,9 @@ class GLU(Layer):
     def width(self, d: int) -> int:
         return self.d_out
 
+    def widest(self, d: int) -> int:
+        return 2 * self.d_out
+
     def parameters(self, d: int) -> tuple[Parameter, ...]:
         both = affine_parameters(d, 2 * self.d_out, bias=self.bias)
         return tuple(

@@ -9,7 +9,7 @@ from ..activations.function import Kept
 from ..counting import named
 from ..errors import SpecError
 from .base import Array, Flops, Layer, Parameter, Pass, Tensors, require_positive
-from .norm import affine, norm_cost, normalise, normalise_backward, require_epsilon
+from .norm import affine, norm_cost, normalise, normalise_backward, store_epsilon
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class GroupNorm(Layer):
 
     def __post_init__(self) -> None:
         require_positive(groups=self.groups)
-        require_epsilon(self.eps)
+        store_epsilon(self, self.eps)
 
     def width(self, d: int) -> int:
         if d % self.groups:

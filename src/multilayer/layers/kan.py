@@ -21,7 +21,19 @@ from .. import activations
 from ..activations.function import Kept
 from ..counting import named
 from ..errors import SpecError, unknown_name
-from .base import Array, Backward, Draw, Flops, Forward, Layer, Parameter, Pass, Tensors, require_positive
+from .base import (
+    Array,
+    Backward,
+    Draw,
+    Flops,
+    Forward,
+    Layer,
+    Parameter,
+    Pass,
+    Tensors,
+    require_number,
+    require_positive,
+)
 
 
 @dataclass(frozen=True)
@@ -42,9 +54,7 @@ class KAN(Layer):
             raise SpecError(unknown_name("basis", self.basis, ("spline", "rbf")))
         if self.basis == "rbf" and self.grid < 2:
             raise SpecError(f"grid must be at least 2 for the rbf basis, got {self.grid}")
-        if not (math.isfinite(self.bound) and self.bound > 0):
-            raise SpecError(f"bound must be a positive number, got {self.bound!r}")
-        object.__setattr__(self, "bound", float(self.bound))
+        object.__setattr__(self, "bound", require_number("bound", self.bound, positive=True))
 
     @property
     def n_bases(self) -> int:
@@ -65,6 +75,9 @@ class KAN(Layer):
 
     def width(self, d: int) -> int:
         return self.d_out
+
+    def widest(self, d: int) -> int:
+        return max(self.d_out, d * self.n_bases)
 
     def parameters(self, d: int) -> tuple[Parameter, ...]:
         K = self.n_bases

@@ -8,7 +8,7 @@ from typing import ClassVar
 from ..activations.function import Kept
 from ..counting import named
 from .base import Array, Flops, Layer, Parameter, Pass, Tensors
-from .norm import affine, norm_cost, normalise, normalise_backward, require_epsilon
+from .norm import affine, norm_cost, normalise, normalise_backward, store_epsilon
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class LayerNorm(Layer):
     eps: float = 1e-5
 
     def __post_init__(self) -> None:
-        require_epsilon(self.eps)
+        store_epsilon(self, self.eps)
 
     def width(self, d: int) -> int:
         return d

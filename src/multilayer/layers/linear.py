@@ -15,7 +15,7 @@ from typing import ClassVar, Literal
 from ..activations.function import Kept
 from ..counting import named
 from ..errors import SpecError
-from .base import Array, Backward, Flops, Forward, Layer, Parameter, Pass, Tensors, require_positive
+from .base import Array, Backward, Flops, Forward, Layer, Parameter, Pass, Tensors, require_number, require_positive
 
 
 @dataclass(frozen=True)
@@ -31,16 +31,17 @@ class Linear(Layer):
 
     def __post_init__(self) -> None:
         require_positive(width=self.d_out)
+        requirement = "a finite number or 'tangent'"
         if isinstance(self.scale, str):
             if self.scale != "tangent":
-                raise SpecError(f"scale must be a finite number or 'tangent', got {self.scale!r}")
-        elif self.scale is not None and not math.isfinite(self.scale):
-            raise SpecError(f"scale must be a finite number or 'tangent', got {self.scale!r}")
+                raise SpecError(f"scale must be {requirement}, got {self.scale!r}")
+        elif self.scale is not None:
+            object.__setattr__(self, "scale", require_number("scale", self.scale, requirement=requirement))
 
     def factor(self, d: int) -> float:
         if self.scale is None:
             return 1.0
-        return 1 / math.sqrt(d) if self.scale == "tangent" else float(self.scale)
+        return 1 / math.sqrt(d) if self.scale == "tangent" else self.scale
 
     def width(self, d: int) -> int:
         return self.d_out

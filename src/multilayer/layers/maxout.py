@@ -33,6 +33,9 @@ class Maxout(Layer):
     def width(self, d: int) -> int:
         return self.d_out
 
+    def widest(self, d: int) -> int:
+        return self.d_out * self.k
+
     def parameters(self, d: int) -> tuple[Parameter, ...]:
         return affine_parameters(d, self.d_out * self.k, bias=self.bias)
 

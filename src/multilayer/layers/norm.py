@@ -9,18 +9,14 @@ centred: dβ 1, dγ 2, dx̂ 1, two means 3, dx 4 = 11; uncentred: dγ 2, dx̂ 1,
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from ..counting import Count
-from ..errors import SpecError
-from .base import Array, Backward, Flops, Forward, Parameter
+from .base import Array, Backward, Flops, Forward, Layer, Parameter, require_number
 
 
-def require_epsilon(eps: float) -> None:
-    if not (math.isfinite(eps) and eps > 0):
-        raise SpecError(f"eps must be a positive number, got {eps!r}")
+def store_epsilon(layer: Layer, eps: float) -> None:
+    object.__setattr__(layer, "eps", require_number("eps", eps, positive=True))
 
 
 def affine(d: int, *, shift: bool = True) -> tuple[Parameter, ...]:

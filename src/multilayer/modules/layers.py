@@ -219,7 +219,7 @@ class Columns(Twin[layers.Columns]):
         if kind == "piecewise":
             edges = cast(Tensor, self.edges)
             t = (wide - edges[:, :-1]) / (edges[:, 1:] - edges[:, :-1])  # (B, F, n)
-            lower, upper = torch.zeros_like(t[0, 0]), torch.ones_like(t[0, 0])
+            lower, upper = t.new_zeros(t.shape[-1]), t.new_ones(t.shape[-1])
             lower[0], upper[-1] = -math.inf, math.inf
             inside = torch.minimum(torch.maximum(t, lower), upper)
         else:
@@ -231,7 +231,7 @@ class Columns(Twin[layers.Columns]):
             z = functional.relu(z)
         elif kind == "pbld":
             z = torch.cat([wide, z], -1)
-        return z.reshape(*x.shape[:-1], -1)
+        return z.reshape(*x.shape[:-1], z.shape[1] * z.shape[2])
 
 
 TWINS: dict[type[Layer], type[Twin[Any]]] = {

@@ -1,0 +1,157 @@
+"""Splits: every row on one side, the same for the same seed, and the promise of each kind."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from multilayer.data import prepare, splits
+from multilayer.errors import DataError, OptionError
+
+
+def whole(pair: splits.Pair, n: int) -> None:
+    train, held_out = pair
+    assert len(train) > 0
+    assert len(held_out) > 0
+    np.testing.assert_array_equal(np.sort(np.concatenate(pair)), np.arange(n))
+
+
+@settings(deadline=None, max_examples=60)
+@given(n=st.integers(2, 300), share=st.floats(0.01, 0.99), seed=st.integers(0, 2**32), k=st.integers(1, 9))
+def test_every_row_is_on_one_side(n: int, share: float, seed: int, k: int) -> None:
+    labels = np.arange(n) * 7919 % k
+    pair = splits.holdout(n, share, seed=seed)
+    whole(pair, n)
+    assert len(pair[1]) == min(max(round(n * share), 1), n - 1)
+    whole(splits.by_time(np.arange(n)[::-1].astype(float), share), n)
+    classes = np.unique(labels, return_inverse=True)[1]
+    pair = splits.stratified(classes, share, seed=seed)
+    whole(pair, n)
+    if np.bincount(classes).max() > 1:
+        counts, held = np.bincount(classes), np.bincount(classes[pair[1]], minlength=classes.max() + 1)
+        assert (counts - held >= 1).all()
+        assert (np.abs(held - counts * share) <= 1 + counts * abs(len(pair[1]) / n - share) + 1e-9).all()
+    if classes.max() > 0:
+        train, held_out = splits.grouped(classes, share, seed=seed)
+        whole((train, held_out), n)
+        assert not set(classes[train]) & set(classes[held_out])
+
+
+def test_seeds_differ_and_repeat() -> None:
+    a, b, c = (splits.holdout(100, 0.2, seed=seed)[1].tolist() for seed in (0, 0, 1))
+    assert a == b != c
+    assert splits.holdout(10, 0.3, seed=7)[1].tolist() == KNOWN
+
+
+KNOWN = [2, 8, 9]
+"""The split is part of what a seed means: it never changes."""
+
+
+def test_time_keeps_equal_moments_together() -> None:
+    times = np.array([1.0, 2.0, 2.0, 2.0, 3.0])
+    train, held_out = splits.by_time(times, 0.4)
+    assert (train.tolist(), held_out.tolist()) == ([0], [1, 2, 3, 4])
+    with pytest.raises(DataError, match="two moments or more"):
+        splits.by_time(np.ones(5), 0.4)
+
+
+@pytest.mark.parametrize("share", [0.0, 1.0, -0.5, 2.0, float("nan")])
+def test_shares(share: float) -> None:
+    with pytest.raises(OptionError, match="above 0 and below 1"):
+        splits.holdout(10, share, seed=0)
+
+
+def test_too_few() -> None:
+    with pytest.raises(DataError, match="two rows or more, got 1: train with validation=None"):
+        splits.holdout(1, 0.5, seed=0)
+    with pytest.raises(DataError, match="two groups or more"):
+        splits.grouped(np.zeros(5, dtype=np.int64), 0.5, seed=0)
+
+
+# As `prepare` uses them
+
+X = np.arange(200.0).reshape(100, 2)
+TABLE = {"t": np.arange(100) * 3 % 101, "g": [f"g{i % 10}" for i in range(100)], "a": X[:, 0], "y": np.arange(100) % 4}
+
+
+def test_validation_choices() -> None:
+    for validation, sizes in (("auto", (80, 20)), (0.1, (90, 10)), (None, (100, 0))):
+        ready = prepare((X, np.arange(100) % 4), validation=validation)
+        assert (len(ready.train), len(ready.validation)) == sizes
+    ready = prepare((X[:49], np.arange(49) % 2))
+    assert len(ready.validation) == 0
+    assert "no rows held out: 49 rows are fewer than 50 (validation=0.2 would)" in ready.notes
+    assert len(prepare((X[:49], np.arange(49) % 2), validation=0.2).validation) == 10
+    for bad in (1, True, 0):
+        with pytest.raises(OptionError, match="validation must be a share, None or data of its own"):
+            prepare((X, np.arange(100) % 4), validation=bad)
+
+
+def test_groups_and_time_split_and_are_no_inputs() -> None:
+    ready = prepare(TABLE, target="y", group="g")
+    groups = np.array(TABLE["g"])
+    assert not set(groups[ready.train]) & set(groups[ready.validation])
+    assert [c.name for c in ready.encoding.columns] == ["t", "a"]
+    ready = prepare(TABLE, target="y", time="t")
+    times = np.asarray(TABLE["t"])
+    assert times[ready.train].max() < times[ready.validation].min()
+    assert [c.name for c in ready.encoding.columns] == ["g", "a"]
+    assert "t" in [c.name for c in prepare(TABLE, target="y", time="t", columns={"t": "numeric"}).encoding.columns]
+    with pytest.raises(OptionError, match="by group or by time, got both"):
+        prepare(TABLE, target="y", time="t", group="g")
+
+
+def test_own_validation_data() -> None:
+    y = np.arange(100) % 4
+    ready = prepare((X, y), validation=(X[:7] + 0.5, y[:7]))
+    assert (len(ready.train), len(ready.validation), len(ready.data)) == (100, 7, 107)
+    assert ready.validation.tolist() == list(range(100, 107))
+    assert ready.origin[100:].tolist() == list(range(7))
+    alone = prepare((X, y), validation=None)
+    assert alone.encoding == ready.encoding
+    np.testing.assert_array_equal(alone.encoding.apply(X[:7] + 0.5)[0], ready.data.x[100:])
+    with pytest.raises(DataError, match=r"row 1, column 'y': must be one of \[0, 1, 2, 3\], got 9"):
+        prepare((X, y), validation=(X[:7], y[:7] + 9))
+
+
+# Weights
+
+
+def test_weights() -> None:
+    y = np.array([0] * 75 + [1] * 25)
+    weight = np.linspace(0, 2, 100)
+    ready = prepare((X, y), weight=weight, validation=None)
+    assert ready.data.weight is not None
+    np.testing.assert_allclose(ready.data.weight, weight[1:], rtol=1e-6)
+    assert "1 row of weight 0 left out" in ready.notes
+    assert ready.origin.tolist() == list(range(1, 100))
+    balanced = prepare((X, y), class_weight="balanced", seed=1)
+    made = balanced.data.weight
+    assert made is not None
+    sums = [made[balanced.train][y[balanced.train] == c].sum() for c in (0, 1)]
+    np.testing.assert_allclose(sums, len(balanced.train) / 2, rtol=1e-6)
+    np.testing.assert_array_equal(made[balanced.validation], 1)
+    mapped = prepare((X, y), class_weight={1: 3.0}, weight=np.full(100, 2.0), validation=None).data.weight
+    assert mapped is not None
+    assert set(mapped.tolist()) == {2.0, 6.0}
+    by_name = prepare({"w": np.full(100, 2.0), "a": X[:, 0], "y": y}, target="y", weight="w")
+    assert [c.name for c in by_name.encoding.columns] == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("options", "fault"),
+    [
+        ({"weight": np.ones(5)}, "one number a row, 100, got"),
+        ({"weight": -np.ones(100)}, "weights must be 0 or more and finite, got -1"),
+        ({"weight": np.zeros(100)}, "no row has a target and a weight above 0"),
+        ({"class_weight": "balance"}, "must be 'balanced' or a mapping, got 'balance'"),
+        ({"class_weight": {7: 1.0}}, "class_weight names 7: classes are 0, 1"),
+        ({"class_weight": {1: 0.0}}, "class weights must be positive"),
+        ({"class_weight": "balanced", "task": "regression"}, "needs a task with classes, got regression"),
+    ],
+)
+def test_bad_weights(options: dict[str, object], fault: str) -> None:
+    with pytest.raises((DataError, OptionError), match=fault):
+        prepare((X, np.arange(100) % 2), **options)  # type: ignore[arg-type]
