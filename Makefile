@@ -11,12 +11,11 @@ pip := $(bin)/python -m pip install --quiet --disable-pip-version-check -c const
 sources := pyproject.toml constraints.txt CMakeLists.txt $(wildcard csrc/*) $(wildcard src/multilayer/*/__init__.py)
 
 .DEFAULT_GOAL := help
-.PHONY: run test check bench clean help
+.PHONY: run test soak check bench clean help
 
-run: .venv/.installed ## the cost of a network and a picture of two activations
-	@mkdir -p build
-	$(bin)/mlp cost 784-256-128-10 --batch 32 --optimizer adam --rows 60000
-	$(bin)/mlp activations relu gelu --plot build/activations.svg
+run: .venv/.installed ## train on digits: a model, how good it is, what it costs
+	$(bin)/mlp train digits
+	$(bin)/mlp cost 64-256:gelu:dropout\(0.1\)-128:gelu:dropout\(0.1\)-10 --batch 32 --optimizer adamw --rows 1438
 
 test: .venv/.dev ## every test, the documentation's examples among them
 	$(bin)/pytest -q -n $(WORKERS)
@@ -26,6 +25,9 @@ check: .venv/.dev ## format, lint, types, import order and public names
 	$(bin)/ruff check .
 	$(bin)/pyright
 	$(bin)/pytest -q tests/test_layout.py
+
+soak: .venv/.dev ## the reliability tables in full: hundreds of kills, thousands of damaged files
+	SOAK=1 $(bin)/pytest -q -n $(WORKERS) tests/test_kill.py tests/test_runs.py tests/test_files.py tests/test_storage.py
 
 bench: .venv/.dev ## every question of bench/, each a script
 	@set -e; for script in $(sort $(wildcard bench/*.py)); do echo "== $$script"; $(bin)/python $$script; done

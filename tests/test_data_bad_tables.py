@@ -5,10 +5,12 @@ Every refusal must be a DataError that begins with the file, and says the row an
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import io
 import json
 import re
+import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +22,8 @@ import pyarrow.feather as feather
 import pyarrow.ipc as ipc
 import pyarrow.parquet as parquet
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from multilayer.data import prepare
 from multilayer.errors import DataError
@@ -510,6 +514,23 @@ def test_drift_of_types(name: str, columns: dict[str, Any], fault: str | None) -
     else:
         with pytest.raises(DataError, match=fault):
             encoding.apply(drifted)
+
+
+WHOLE = [(case.suffix, case.data) for case in CASES if case.fault is None and len(case.data) < 20_000]
+
+
+@settings(deadline=None, max_examples=150, derandomize=True)
+@given(which=st.integers(0, 10**6), place=st.floats(0, 1), bad=st.binary(max_size=12), cut=st.booleans())
+def test_damage_anywhere_is_read_or_refused(which: int, place: float, bad: bytes, cut: bool) -> None:
+    """Bytes overwritten, put in or cut off: a table or a DataError, never another exception."""
+    suffix, data = WHOLE[which % len(WHOLE)]
+    i = int(place * len(data))
+    data = data[:i] + bad + (b"" if cut else data[i + len(bad) // 2 :])
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / f"table{suffix}"
+        path.write_bytes(data)
+        with contextlib.suppress(DataError):
+            prepare(path, target="y")
 
 
 def test_number_of_cases(tried: Callable[[str, int], None]) -> None:

@@ -195,6 +195,10 @@ def test_npy_and_npz(tmp_path: Path) -> None:
     np.savez_compressed(tmp_path / "keras.npz", x_train=X, y_train=y, x_test=X, y_test=y)
     np.save(tmp_path / "t.npy", np.concatenate([X, y[:, None]], 1))
     assert numbers(tmp_path / "t.npz") == numbers((X, y)) == numbers(tmp_path / "keras.npz")
+    encoding = prepare(tmp_path / "t.npy", target=-1).encoding
+    again, pair = encoding.encode(tmp_path / "t.npy", targets=True), encoding.encode((X, y), targets=True)
+    np.testing.assert_array_equal(again.y, pair.y)
+    np.testing.assert_array_equal(encoding.apply(tmp_path / "t.npy")[0], encoding.apply(X)[0])
     assert numbers(tmp_path / "t.npy", target=-1) == numbers(tmp_path / "t.npy", target="x3") == numbers((X, y))
 
 

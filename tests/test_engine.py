@@ -12,8 +12,9 @@ import torch
 import multilayer as ml
 from cases import ALL, Case, rows_for
 from multilayer import losses, random
-from multilayer.engine import Chunk, Data, Engine, Order, Settings, State
+from multilayer.engine import Chunk, Data, Engine, Gradients, Order, Settings, State
 from multilayer.engine.numpy_engine import NumpyEngine, dropout_layers
+from multilayer.engine.torch_engine import TorchEngine
 from multilayer.errors import OptionError, StateError
 from multilayer.init import initialise
 from multilayer.model import Model, fill
@@ -184,15 +185,73 @@ def test_masks_are_keyed_by_the_row_alone() -> None:
     spec = Spec.parse("4-8:tanh:dropout(0.5)-3:dropout(0.25)")
     engine = NumpyEngine(spec, table(spec, 20), Settings(loss="mse", seed=9))
     rows = np.array([3, 11, 7, 19])
-    loss, together = engine.gradients(rows, epoch=4)
+    step = engine.gradients(rows, epoch=4)
+    together = step.gradients
     singles = [engine.gradients(rows[i : i + 1], epoch=4) for i in range(4)]
-    assert loss == pytest.approx(np.mean([value for value, _ in singles]), rel=1e-12)
+    assert step.loss == pytest.approx(np.mean([single.loss for single in singles]), rel=1e-12)
     for name, g in together.items():
-        np.testing.assert_allclose(g, np.mean([found[name] for _, found in singles], axis=0), atol=1e-13)
-    _, again = engine.gradients(rows[::-1].copy(), epoch=4)
-    _, later = engine.gradients(rows, epoch=5)
+        np.testing.assert_allclose(g, np.mean([single.gradients[name] for single in singles], axis=0), atol=1e-13)
+    again = engine.gradients(rows[::-1].copy(), epoch=4).gradients
+    later = engine.gradients(rows, epoch=5).gradients
     assert all(np.allclose(again[name], g, atol=1e-13) for name, g in together.items())
     assert not all(np.allclose(later[name], g) for name, g in together.items())
+
+
+@pytest.mark.parametrize("case", [c for c in ALL if c.name != "worked example"], ids=lambda case: case.name)
+def test_gradients_and_apply_are_a_step_bit_for_bit(case: Case) -> None:
+    """Running statistics are part of the step."""
+    spec = case.spec
+    settings = Settings(loss="mse", clip_norm=0.1, l2=0.01, average=0.9)
+    one, two = (NumpyEngine(spec, table(spec, 12), settings) for _ in range(2))
+    for epoch in (3, 4):
+        chunk = run(one, Order(epoch=epoch, rows=np.arange(12), batch=12), decay=0.1)
+        before = two.state()
+        found = two.gradients(np.arange(12), epoch=epoch)
+        assert two.state().equals(before)
+        norm = two.apply(found, rate=0.01, decay=0.1)
+        assert (found.loss, norm) == (chunk.loss[0], chunk.gradient_norm[0])
+    assert one.state().equals(two.state())
+
+
+both = pytest.mark.parametrize("make", [NumpyEngine, TorchEngine], ids=["numpy", "torch"])
+
+
+@both
+def test_a_state_with_and_without_averages_are_not_exchanged(make: type) -> None:
+    spec = ml.linear(3)
+    plain, averaged = (make(spec, table(spec, 4), Settings(loss="mse", average=a)) for a in (None, 0.9))
+    with pytest.raises(StateError, match="an engine with `average` needs a state with averages, got none: go on with"):
+        averaged.load(plain.state())
+    with pytest.raises(StateError, match="an engine without `average` needs a state with no averages, got some"):
+        plain.load(averaged.state())
+
+
+@both
+@pytest.mark.parametrize("which", ["rate_factors", "decay_factors"])
+def test_a_factor_for_a_parameter_that_is_not_there(make: type, which: str) -> None:
+    spec = ml.linear(3)
+    settings = Settings(loss="mse", **{which: {"linear1.wieght": 0.1}})
+    with pytest.raises(OptionError, match=f"in {which} 'linear1.wieght': did you mean 'linear1.weight'"):
+        make(spec, table(spec, 4), settings)
+
+
+@pytest.mark.parametrize(
+    ("counters", "got"),
+    [
+        ([1.5, 1.0], r"\[1.5, 1.0\]"),
+        ([-1.0, 1.0], r"\[-1.0, 1.0\]"),
+        ([1.0, 0.0], r"\[1.0, 0.0\]"),
+        ([math.nan, 1.0], r"\[nan, 1.0\]"),
+        ([1.0], r"\[1.0\]"),
+        (np.zeros(9), "9 numbers"),
+        (["a", "b"], r"\['a', 'b'\]"),
+    ],
+)
+def test_counters_that_are_none(counters: object, got: str) -> None:
+    with pytest.raises(
+        StateError, match=f"counters must be the step, a whole number .* rate factor above 0, got {got}"
+    ):
+        State.from_tensors({"counters": np.array(counters)})
 
 
 def test_replicas_average_to_the_whole_batch() -> None:
@@ -201,10 +260,12 @@ def test_replicas_average_to_the_whole_batch() -> None:
     settings = Settings(loss="cross_entropy")
     one, two = NumpyEngine(spec, data, settings), NumpyEngine(spec, data, settings)
     rows = np.arange(24)
-    _, whole = one.gradients(rows, epoch=0)
-    halves = [two.gradients(part, epoch=0)[1] for part in (rows[:12], rows[12:])]
+    whole = one.gradients(rows, epoch=0)
+    first, second = (two.gradients(part, epoch=0) for part in (rows[:12], rows[12:]))
     one.apply(whole, rate=0.1, decay=0.0)
-    two.apply({name: (halves[0][name] + halves[1][name]) / 2 for name in whole}, rate=0.1, decay=0.0)
+    mean = {name: (g + second.gradients[name]) / 2 for name, g in first.gradients.items()}
+    two.apply(Gradients(loss=(first.loss + second.loss) / 2, gradients=mean), rate=0.1, decay=0.0)
+    assert whole.loss == pytest.approx((first.loss + second.loss) / 2, rel=1e-12)
     for name, value in one.state().parameters.items():
         np.testing.assert_allclose(value, two.state().parameters[name], atol=1e-12)
 
@@ -216,11 +277,11 @@ def test_sample_weights_are_repetitions() -> None:
     repeated = np.repeat(np.arange(4), weight.astype(int))
     weighted = NumpyEngine(spec, Data(x=data.x, y=data.y, weight=weight), Settings(loss="mse"))
     plain = NumpyEngine(spec, Data(x=data.x[repeated], y=data.y[repeated]), Settings(loss="mse"))
-    loss, found = weighted.gradients(np.arange(4), epoch=0)
-    expected_loss, expected = plain.gradients(np.arange(7), epoch=0)
-    assert loss == pytest.approx(expected_loss, rel=1e-12)
-    for name, g in found.items():
-        np.testing.assert_allclose(g, expected[name], atol=1e-13)
+    found = weighted.gradients(np.arange(4), epoch=0)
+    expected = plain.gradients(np.arange(7), epoch=0)
+    assert found.loss == pytest.approx(expected.loss, rel=1e-12)
+    for name, g in found.gradients.items():
+        np.testing.assert_allclose(g, expected.gradients[name], atol=1e-13)
 
 
 def test_clipping() -> None:
@@ -231,7 +292,7 @@ def test_clipping() -> None:
     def change(**how: float) -> tuple[float, dict[str, np.ndarray]]:
         engine = NumpyEngine(spec, data, Settings(loss="mse", optimizer="sgd", **how))
         before = engine.state().parameters
-        norm = engine.apply(engine.gradients(rows, epoch=0)[1], rate=1.0, decay=0.0)
+        norm = engine.apply(engine.gradients(rows, epoch=0), rate=1.0, decay=0.0)
         return norm, {name: before[name] - value for name, value in engine.state().parameters.items()}
 
     norm, plain = change()

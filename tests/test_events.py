@@ -14,6 +14,7 @@ from multilayer.events import (
     End,
     EpochEnd,
     Event,
+    Measured,
     NonFinite,
     Notice,
     Progress,
@@ -51,6 +52,7 @@ ONE_OF_EACH: list[Event] = [
     Spike(step=6, loss=9.0, limit=2.0, gradient_norm=50.0, layer="linear1", rows=[3, 4]),
     RolledBack(step=6, to_step=5, rate_factor=0.1, reason="spike"),
     NonFinite(step=7, where="gradient", layer="linear1", unit=None, rows=[1]),
+    Measured(step=7, name="activations", values={"dead": 0.25, "rms": [1.0, math.nan]}),
     Notice(step=8, message="the loss has not moved for 5 epochs", remedy="raise the rate"),
     Resume(step=8, checkpoint="checkpoints/8.safetensors", kept=4, notes=[]),
     End(step=9, status="finished", reason="all epochs done", epoch=1, seconds=2.0, metrics={}),
@@ -67,6 +69,7 @@ KNOWN = {
     "validation_loss": "nan",
     "metrics": {"r2": 0.5, "bad": "-inf"},
 }
+SPIKE, SAVED, MEASURED = (ONE_OF_EACH[i].to_dict() for i in (4, 3, 7))
 
 
 def test_every_event_is_in_the_table() -> None:
@@ -111,6 +114,20 @@ def test_a_resume_supersedes_what_was_told_after_its_checkpoint() -> None:
         ({"step": 1}, "unknown event 'None'"),
         ({**KNOWN, "los": 1}, "event 'epoch': unknown key 'los': did you mean 'loss'"),
         ({"event": "epoch", "step": 1}, "event 'epoch' needs the key 'epoch', got step"),
+        ([1], r"an event must be an object, got \[1\]"),
+        ({**KNOWN, "step": "x"}, "event 'epoch': step must be a whole number, got 'x'"),
+        ({**KNOWN, "step": 1.5}, "event 'epoch': step must be a whole number, got 1.5"),
+        ({**KNOWN, "step": True}, "event 'epoch': step must be a whole number, got True"),
+        ({**KNOWN, "loss": "abc"}, "event 'epoch': loss must be a number, got 'abc'"),
+        ({**KNOWN, "loss": None}, "event 'epoch': loss must be a number, got None"),
+        ({**KNOWN, "validation_loss": [1]}, r"event 'epoch': validation_loss must be a number, got \[1\]"),
+        ({**KNOWN, "metrics": [1]}, r"event 'epoch': metrics must be an object, got \[1\]"),
+        ({**KNOWN, "metrics": {"r2": "x"}}, r"event 'epoch': metrics\['r2'\] must be a number, got 'x'"),
+        ({**SPIKE, "rows": [1, "x"]}, r"event 'spike': rows\[1\] must be a whole number, got 'x'"),
+        ({**SPIKE, "layer": 3}, "event 'spike': layer must be a text, got 3"),
+        ({**SAVED, "kind": "worst"}, "event 'checkpoint': kind must be 'last' or 'best', got 'worst'"),
+        ({**MEASURED, "values": {"a": [1, "x"]}}, r"event 'measured': values\['a'\]\[1\] must be a number, got 'x'"),
+        ({**MEASURED, "values": {"a": {}}}, r"event 'measured': values\['a'\] must be a number, got {}"),
     ],
 )
 def test_what_is_no_event_is_refused(data: dict[str, object], message: str) -> None:

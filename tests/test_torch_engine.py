@@ -232,11 +232,11 @@ def test_the_numpy_engine_agrees_on_weights_and_mixed_targets(loss: str) -> None
     settings = Settings(loss=loss, optimizer="sgd")
     for d in (data, replace(plain, weight=data.weight)):
         oracle, engine = NumpyEngine(spec, d, settings), double(spec, d, settings)
-        expected_loss, expected = oracle.gradients(np.arange(20), epoch=0)
-        found_loss, found = engine.gradients(np.arange(20), epoch=0)
-        assert found_loss == pytest.approx(expected_loss, rel=1e-12)
-        for name, g in expected.items():
-            np.testing.assert_allclose(found[name], g, atol=1e-13, err_msg=name)
+        expected = oracle.gradients(np.arange(20), epoch=0)
+        found = engine.gradients(np.arange(20), epoch=0)
+        assert found.loss == pytest.approx(expected.loss, rel=1e-12)
+        for name, g in expected.gradients.items():
+            np.testing.assert_allclose(found.gradients[name], g, atol=1e-13, err_msg=name)
 
 
 # What must not matter
@@ -323,23 +323,26 @@ def test_looking_at_gradients_changes_nothing() -> None:
     engine = double(spec, table(spec, 20), Settings(loss="mse"))
     run(engine, orders(20, 5, 1)[0])
     before = engine.state()
-    loss, found = engine.gradients(np.arange(7), epoch=2)
+    found = engine.gradients(np.arange(7), epoch=2)
     again = engine.gradients(np.arange(7), epoch=2)
-    assert loss == again[0]
-    assert all(np.array_equal(g, again[1][name]) for name, g in found.items())
+    assert found.loss == again.loss
+    assert all(np.array_equal(g, again.gradients[name]) for name, g in found.gradients.items())
     assert engine.state().equals(before)
 
 
-@pytest.mark.parametrize("text", ["4-6:tanh:dropout(0.5)-3", "4-6:tanh-3"])
-def test_gradients_and_apply_are_a_step(text: str) -> None:
-    spec = Spec.parse(text)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("case", [c for c in ALL if c.name != "worked example"], ids=lambda case: case.name)
+def test_gradients_and_apply_are_a_step_bit_for_bit(case: Case, dtype: str) -> None:
+    """Running statistics are part of the step."""
+    spec = case.spec
     settings = Settings(loss="mse", clip_norm=0.1, l2=0.01, average=0.9)
     data = table(spec, 12)
-    one, two = double(spec, data, settings), double(spec, data, settings)
-    chunk = run(one, Order(epoch=3, rows=np.arange(12), batch=12), decay=0.1)
-    loss, gradients = two.gradients(np.arange(12), epoch=3)
-    norm = two.apply(gradients, rate=0.01, decay=0.1)
-    assert (loss, norm) == (chunk.loss[0], chunk.gradient_norm[0])
+    one, two = (TorchEngine(spec, data, settings, dtype=dtype) for _ in range(2))
+    for epoch in (3, 4):
+        chunk = run(one, Order(epoch=epoch, rows=np.arange(12), batch=12), decay=0.1)
+        found = two.gradients(np.arange(12), epoch=epoch)
+        norm = two.apply(found, rate=0.01, decay=0.1)
+        assert (found.loss, norm) == (chunk.loss[0], chunk.gradient_norm[0])
     assert one.state().equals(two.state())
 
 
@@ -353,9 +356,9 @@ def test_masks_are_keyed_by_the_row_alone_and_by_the_ordinal_of_the_layer() -> N
     engine, oracle = double(spec, data, settings), NumpyEngine(spec, data, settings)
     rows = np.array([3, 11, 7, 19])
     for factor in (1.0, 0.5, 0.0):
-        _, together = engine.gradients(rows, epoch=4, dropout=factor)
-        singles = [engine.gradients(rows[i : i + 1], epoch=4, dropout=factor)[1] for i in range(4)]
-        _, expected = oracle.gradients(rows, epoch=4, dropout=factor)
+        together = engine.gradients(rows, epoch=4, dropout=factor).gradients
+        singles = [engine.gradients(rows[i : i + 1], epoch=4, dropout=factor).gradients for i in range(4)]
+        expected = oracle.gradients(rows, epoch=4, dropout=factor).gradients
         for name, g in together.items():
             np.testing.assert_allclose(g, np.mean([found[name] for found in singles], axis=0), atol=1e-13)
             np.testing.assert_allclose(g, expected[name], atol=1e-13)
@@ -368,10 +371,10 @@ def test_a_device_draws_masks_that_depend_on_seed_epoch_and_batch_alone(monkeypa
     data = table(spec, 40)
     before = torch.random.get_rng_state()
     engine = double(spec, data, Settings(loss="mse", optimizer="sgd"))
-    first, _ = engine.gradients(np.arange(8), epoch=0)
-    assert engine.gradients(np.arange(8), epoch=1)[0] != first
-    assert engine.gradients(np.arange(8, 16), epoch=0)[0] != first
-    assert engine.gradients(np.arange(8), epoch=0)[0] == first
+    first = engine.gradients(np.arange(8), epoch=0).loss
+    assert engine.gradients(np.arange(8), epoch=1).loss != first
+    assert engine.gradients(np.arange(8, 16), epoch=0).loss != first
+    assert engine.gradients(np.arange(8), epoch=0).loss == first
     assert torch.equal(torch.random.get_rng_state(), before)
     engine._rows, engine._epoch = np.arange(40), 0
     mask = engine._mask(400, 0.25, 0)

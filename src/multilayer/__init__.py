@@ -39,7 +39,9 @@ if TYPE_CHECKING:
     from .init import initialise
     from .model import build, from_torch, to_torch
     from .picture import draw
+    from .predictor import load
     from .propagation import variance
+    from .training.fit import fit, resume
 
 __version__ = "0.1.0"
 
@@ -47,8 +49,11 @@ _LAZY = {
     "build": "model",
     "cost": "costs",
     "draw": "picture",
+    "fit": "training.fit",
     "from_torch": "model",
     "initialise": "init",
+    "load": "predictor",
+    "resume": "training.fit",
     "to_torch": "model",
     "variance": "propagation",
 }
@@ -76,13 +81,16 @@ __all__ = [
     "cost",
     "draw",
     "feed_forward_block",
+    "fit",
     "from_torch",
     "hyperplane",
     "initialise",
     "linear",
+    "load",
     "mlp",
     "neuron",
     "residual_mlp",
+    "resume",
     "to_torch",
     "variance",
 ]

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import inspect
 import math
+import operator
 import re
 from collections.abc import Callable, Mapping
-from typing import TypeVar
+from typing import SupportsIndex, TypeVar
 
-from .errors import OptionError, unknown_name
+from .errors import MultilayerError, OptionError, unknown_name
 
 T = TypeVar("T")
 
@@ -26,6 +27,8 @@ def choose(what: str, text: str, makers: Mapping[str, Callable[..., T]], *, also
     >>> choose("shape", "box(2, depth=3)", {"box": lambda width=1.0, depth=1.0: (width, depth)})
     (2.0, 3.0)
     """
+    if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise OptionError(f"{what} must be chosen by a text such as {next(iter(makers))!r}, got {text!r}")
     match = _CALL.fullmatch(text)
     if match is None or match[1] not in makers:
         raise OptionError(unknown_name(what, text if match is None else match[1], (*makers, *also)))
@@ -77,3 +80,24 @@ def require(name: str, value: float, condition: bool, requirement: str) -> float
     if not condition:
         raise OptionError(f"{name} must be {requirement}, got {value:g}")
     return value
+
+
+def whole(
+    name: str, value: SupportsIndex, *, least: int = 1, most: int = 2**63, error: type[MultilayerError] = OptionError
+) -> int:
+    """The value as a plain int, numpy's whole numbers included; what is none, or outside its bounds, is refused.
+
+    >>> whole("batch", 32)
+    32
+    """
+    try:
+        number = None if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        number = None
+    if number is None or number < least:
+        raise error(f"{name} must be a whole number of at least {least}, got {value!r}")
+    if number > most:
+        power = most.bit_length() - 1
+        limit = f"2^{power}" if most == 1 << power else f"{most:,}"
+        raise error(f"{name} must be at most {limit}, got {number if number < 10**20 else 'far more'}")
+    return number

@@ -85,6 +85,6 @@ def unknown_name(what: str, name: str, valid: Iterable[str]) -> str:
     "unknown optimizer 'adm': did you mean 'adam'? valid: adam, sgd"
     """
     names = sorted(valid)
-    nearest = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    nearest = difflib.get_close_matches(str(name), names, n=1, cutoff=0.5)
     hint = f"did you mean {nearest[0]!r}? " if nearest else ""
     return f"unknown {what} {name!r}: {hint}valid: {', '.join(names)}"

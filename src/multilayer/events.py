@@ -14,7 +14,8 @@ import math
 import typing
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, asdict, dataclass, fields
-from typing import Any, ClassVar, Literal, cast
+from types import UnionType
+from typing import Any, ClassVar, Literal, Union, cast
 
 from .errors import EventError, unknown_name
 
@@ -110,6 +111,16 @@ class NonFinite(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Measured(Event):
+    """What an observer found by looking: `name` says what was measured, `values` are numbers, or one for each layer,
+    unit or bin, by name."""
+
+    event: ClassVar[str] = "measured"
+    name: str
+    values: dict[str, float | list[float]]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Notice(Event):
     """Something a person should know, with what to do about it."""
 
@@ -140,12 +151,27 @@ class End(Event):
 
 
 EVENTS: dict[str, type[Event]] = {
-    cls.event: cls for cls in (Start, Progress, EpochEnd, Checkpoint, Spike, RolledBack, NonFinite, Notice, Resume, End)
+    cls.event: cls
+    for cls in (
+        Start,
+        Progress,
+        EpochEnd,
+        Checkpoint,
+        Spike,
+        RolledBack,
+        NonFinite,
+        Measured,
+        Notice,
+        Resume,
+        End,
+    )
 }
 
 
 def from_dict(data: Mapping[str, Any]) -> Event:
-    """The event of a line of the log; unknown names and keys are errors that name them."""
+    """The event of a line of the log; unknown names and keys and values of another type are errors that name them."""
+    if not isinstance(data, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise EventError(f"an event must be an object, got {_short(data)}")
     name = data.get("event")
     if not isinstance(name, str) or name not in EVENTS:
         raise EventError(unknown_name("event", str(name), EVENTS))
@@ -159,7 +185,7 @@ def from_dict(data: Mapping[str, Any]) -> Event:
     for key, field in known.items():
         if key not in values and field.default is MISSING:
             raise EventError(f"event {name!r} needs the key {key!r}, got {', '.join(values) or 'none'}")
-    return cls(**{key: _read(value, hints[key]) for key, value in values.items()})
+    return cls(**{key: _read(value, hints[key], f"event {name!r}: {key}") for key, value in values.items()})
 
 
 def effective(events: Iterable[Event]) -> list[Event]:
@@ -190,9 +216,36 @@ def _plain(value: Any) -> Any:
     return [_plain(inner) for inner in cast("list[Any]", value)] if isinstance(value, list) else value
 
 
-def _read(value: Any, hint: Any) -> Any:
+def _read(value: Any, hint: Any, place: str) -> Any:
     """A value of the log as its field has it: "nan" and the like become numbers where numbers are kept."""
-    if typing.get_origin(hint) is dict and float in typing.get_args(hint):
-        return {key: _read(inner, float) for key, inner in cast("dict[str, Any]", value).items()}
-    keeps_numbers = hint is float or float in typing.get_args(hint)
-    return float(value) if keeps_numbers and value in ("nan", "inf", "-inf") else value
+    origin, inner = typing.get_origin(hint), typing.get_args(hint)
+    if hint is Any:
+        return value
+    if origin in (Union, UnionType):
+        return None if value is None and type(None) in inner else _read(value, _option(value, inner), place)
+    if origin is dict and isinstance(value, dict):
+        items = cast("dict[str, Any]", value).items()
+        return {key: _read(item, inner[1], f"{place}[{key!r}]") for key, item in items}
+    if origin is list and isinstance(value, list):
+        return [_read(item, inner[0], f"{place}[{i}]") for i, item in enumerate(cast("list[Any]", value))]
+    if hint is float and value in ("nan", "inf", "-inf"):
+        return float(value)
+    if value in inner if origin is Literal else isinstance(value, _TAKES.get(hint, ())) and not isinstance(value, bool):
+        return value
+    wanted = " or ".join(map(repr, inner)) if origin is Literal else _WORDS[origin or hint]
+    raise EventError(f"{place} must be {wanted}, got {_short(value)}")
+
+
+_TAKES: dict[Any, Any] = {int: int, float: int | float, str: str}
+_WORDS: dict[Any, str] = {int: "a whole number", float: "a number", str: "a text", list: "a list", dict: "an object"}
+
+
+def _option(value: Any, options: tuple[Any, ...]) -> Any:
+    """Which of several types a value is meant for: a list where it is one, else the plain type."""
+    lists = [option for option in options if typing.get_origin(option) is list]
+    return lists[0] if lists and isinstance(value, list) else options[0]
+
+
+def _short(value: object) -> str:
+    words = repr(value)
+    return words if len(words) <= 60 else f"{words[:57]}..."

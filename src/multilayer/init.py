@@ -34,8 +34,10 @@ import numpy as np
 from . import random
 from .activations.facts import gain as gain_of
 from .choices import choose, require
+from .errors import OptionError
 from .layers import GLU, Activation, Draw, Dropout, Linear, Parameter, Residual, Scale
 from .layers.base import Array
+from .machine import require_memory
 from .random import Purpose
 from .spec import Entry, Spec
 
@@ -106,7 +108,7 @@ _PLAIN: dict[str, Scheme] = {
 
 
 def _constant(value: float) -> Scheme:
-    return Scheme(text=f"constant({value:g})", law="constant", variance=lambda fan: value**2, constant=value)
+    return Scheme(text=f"constant({value:g})", law="constant", variance=lambda fan: value * value, constant=value)
 
 
 def _normal(variance: float) -> Scheme:
@@ -132,11 +134,16 @@ def scheme(text: str) -> Scheme:
     >>> scheme("normal(0.01)").variance(Fan(n_in=64, n_out=64, gain=1.0, depth=1))
     0.01
     """
-    name = text.replace(" ", "").removesuffix("_normal")
-    name = _ALIASES.get(name, name)
-    if name.endswith("(fan_in)"):
-        name = name.removesuffix("(fan_in)")
-    return _PLAIN[name] if name in _PLAIN else choose("initialisation scheme", name, _WITH_NUMBER, also=tuple(_PLAIN))
+    called, bracket, given = text.replace(" ", "").partition("(")
+    called = called.removesuffix("_normal")
+    called = _ALIASES.get(called, called)
+    name = (called + bracket + given).removesuffix("(fan_in)")
+    if name in _PLAIN:
+        return _PLAIN[name]
+    if bracket and called in _PLAIN:
+        takes = "fan_in or fan_out" if f"{called}(fan_out)" in _PLAIN else "nothing"
+        raise OptionError(f"{called} takes {takes} in brackets, got {given.removesuffix(')')!r}")
+    return choose("initialisation scheme", name, _WITH_NUMBER, also=tuple(_PLAIN))
 
 
 def initialise(spec: Spec, init: str | Scheme = "auto", *, seed: int = 0) -> dict[str, Array]:
@@ -147,6 +154,7 @@ def initialise(spec: Spec, init: str | Scheme = "auto", *, seed: int = 0) -> dic
     ((256, 784), 0.05)
     """
     chosen = scheme(init) if isinstance(init, str) else init
+    require_memory(8 * spec.n_parameters, f"a network of {spec.n_parameters:,} parameters in float64")
     fans = dict(_fans(spec))
     values: dict[str, Array] = {}
     for part, (name, parameter) in enumerate(spec.parameters.items()):
@@ -241,7 +249,8 @@ def _draw(shape: tuple[int, ...], law: Draw, *, seed: int, part: int) -> Array:
 
 
 def _draw_variance(law: Draw) -> float:
-    return law.scale**2 if law.law == "normal" else law.scale**2 / 3
+    square = law.scale * law.scale  # unlike a power, infinite where it is too large
+    return square if law.law == "normal" else square / 3
 
 
 def _orthogonal(normal: Array) -> Array:

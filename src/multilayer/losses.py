@@ -237,6 +237,21 @@ def auto(d_out: int) -> Loss:
     return get("cross_entropy" if d_out > 1 else "mse")
 
 
+def of(text: str, d_out: int) -> Loss:
+    """The loss of a text for a network of so many outputs; `auto` chooses by them.
+
+    >>> of("auto", 10).name
+    'cross_entropy'
+    """
+    loss = auto(d_out) if text == "auto" else get(text)
+    if d_out % loss.per_target:
+        raise OptionError(
+            f"{text} needs {loss.per_target} outputs for each target, got a network of {d_out}: "
+            f"end it with a multiple of {loss.per_target}"
+        )
+    return loss
+
+
 def _log_softmax(z: Array) -> Array:
     shifted = z - z.max(-1, keepdims=True)
     return shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))

@@ -206,6 +206,15 @@ def _physical_memory() -> int:
         return 4 << 30
 
 
+def require_memory(needed: int, what: str) -> None:
+    """Refuses what this machine cannot hold, before anything of it is allocated."""
+    there = _physical_memory()
+    if needed > there:
+        raise OptionError(
+            f"{what} needs {needed / 2**30:,.1f} GiB of memory, and this machine has {there / 2**30:,.1f} GiB"
+        )
+
+
 # ---- the cache ----
 
 

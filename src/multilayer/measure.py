@@ -25,7 +25,7 @@ from .model import Model, build
 from .modules.losses import forward as loss_forward
 from .modules.optim import torch_optimizer
 from .spec import Entry, Spec
-from .verify import example
+from .verify import example, require_step
 
 BATCHES = (1, 4, 16, 64, 256, 1024)
 BUDGET = 0.3
@@ -67,10 +67,11 @@ def measure(
     machine: Machine | None = None,
 ) -> Measurement:
     """One training step in float32 on the CPU, predicted and timed."""
-    spec = Spec.parse(spec) if isinstance(spec, str) else spec
+    spec = Spec.of(spec)
+    account = cost(spec, batch=batch, optimizer=optimizer, loss=loss)
+    require_step(account)
     machine = measure_machine() if machine is None else machine
     threads = torch.get_num_threads()
-    account = cost(spec, batch=batch, optimizer=optimizer, loss=loss)
     prediction = predict(account, machine, threads=threads, calibration=calibrate(optimizer))
     model = build(spec).train()
     seen = {row.name: _row_seconds(model, spec, row, batch) for row in account.layers}
@@ -115,7 +116,7 @@ def calibrate(optimizer: str = "adam") -> Calibration:
 
 def step_seconds(spec: Spec, *, batch: int, optimizer: str, loss: str) -> float:
     """Best time of forward, loss, backward and update, gradients set to None in between."""
-    chosen = losses.auto(spec.d_out) if loss == "auto" else losses.get(loss)
+    chosen = losses.of(loss, spec.d_out)
     model = build(spec).train()
     inputs, target = example(spec, chosen, batch, dtype=torch.float32)
     update = torch_optimizer(optimizer, model.parameters())

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from . import layers as L
 from .errors import DataError, SpecError
 from .init import initialise
+from .machine import require_memory
 from .layers.columns import code_refused
 from .modules import layers as twins
 from .spec import Spec
@@ -65,7 +66,7 @@ class Model(nn.Module):
                     "call model(x, codes) with their codes"
                 )
             # A graph being recorded has no values to look at.
-            if not (torch.compiler.is_compiling() or torch.jit.is_tracing() or codes.is_meta):
+            if not (torch.compiler.is_compiling() or cast(Any, torch.jit).is_tracing() or codes.is_meta):
                 _check_codes(codes, self.spec.inputs.categories)
             x = self.get_submodule(first)(x, codes)
         else:
@@ -92,7 +93,9 @@ def build(
     >>> sum(p.numel() for p in model.parameters())
     235146
     """
-    model = Model(Spec.of(spec))
+    spec = Spec.of(spec)
+    require_memory(16 * spec.n_parameters, f"a network of {spec.n_parameters:,} parameters with its first values")
+    model = Model(spec)
     fill(model, initialise(model.spec, init, seed=seed))
     return model.to(device=device, dtype=dtype)
 
@@ -104,14 +107,12 @@ def fill(model: nn.Module, values: Mapping[str, Any]) -> None:
     """
     model.double()
     tensors = model.state_dict()
-    for name in sorted(tensors.keys() ^ values.keys()):
-        raise SpecError(f"a value must be given for each tensor of the network, got {name} only on one side")
+    assert tensors.keys() == values.keys(), sorted(tensors.keys() ^ values.keys())
     with torch.no_grad():
         # One by one: load_state_dict looks through all names for every module, which takes seconds for 2,000 layers.
         for name, target in tensors.items():
-            value = torch.from_numpy(np.ascontiguousarray(values[name]))
-            if value.shape != target.shape:
-                raise SpecError(f"{name} must have the shape {tuple(target.shape)}, got {tuple(value.shape)}")
+            value = torch.from_numpy(np.array(values[name]))
+            assert value.shape == target.shape, (name, value.shape, target.shape)
             target.copy_(value)
 
 

@@ -5,9 +5,9 @@ Each function gives a `Spec`; nothing here holds weights except what `collapse` 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -29,8 +29,10 @@ from .layers import (
     Scale,
     named,
 )
-from .layers.base import Array
+from .layers.base import MAX_LAYERS, Array, whole
 from .spec import Spec
+
+T = TypeVar("T")
 
 NORMS: dict[str, type[Layer]] = {"batchnorm": BatchNorm, "layernorm": LayerNorm, "rmsnorm": RMSNorm}
 
@@ -55,11 +57,15 @@ def mlp(
     >>> mlp(2, [], 1)
     Spec('2-1')
     """
-    choices = [activation] * len(hidden) if isinstance(activation, str | Activation) else list(activation)
+    hidden = _several("hidden", hidden, "a sequence of widths", f"write [{hidden!r}]")
+    if isinstance(activation, str | Activation):
+        choices: tuple[str | Activation, ...] = (activation,) * len(hidden)
+    else:
+        choices = _several("activation", activation, "a name, or one for each hidden layer", "write 'relu'")
     if len(choices) != len(hidden):
         raise SpecError(f"activation must be one, or one for each of {len(hidden)} hidden layers, got {len(choices)}")
-    if norm is not None and norm not in NORMS:
-        raise SpecError(f"norm must be one of {', '.join(NORMS)}, got {norm!r}")
+    if norm is not None:
+        _require_norm(norm)
     layers: list[Layer] = []
     inputs = Inputs.of(d_in)
     if inputs.categories:
@@ -80,8 +86,19 @@ def mlp(
 def _activation(chosen: str | Activation | None) -> list[Layer]:
     if chosen is None:
         return []
-    layer = Activation(chosen) if isinstance(chosen, str) else chosen
+    layer = chosen if isinstance(chosen, Activation) else Activation(chosen)
     return [] if layer.passes_through else [layer]
+
+
+def _several(name: str, values: Iterable[T], what: str, remedy: str) -> tuple[T, ...]:
+    if isinstance(values, str) or not isinstance(values, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise SpecError(f"{name} must be {what}, got {values!r}: {remedy}")
+    return tuple(values)
+
+
+def _require_norm(norm: str) -> None:
+    if norm not in tuple(NORMS):
+        raise SpecError(f"norm must be one of {', '.join(NORMS)}, got {norm!r}")
 
 
 def linear(d_in: int | Inputs, d_out: int = 1) -> Spec:
@@ -114,10 +131,8 @@ def residual_mlp(
     >>> residual_mlp(20, 10).n_parameters
     7105930
     """
-    if norm not in NORMS:
-        raise SpecError(f"norm must be one of {', '.join(NORMS)}, got {norm!r}")
-    if blocks < 0:
-        raise SpecError(f"blocks must be at least 0, got {blocks}")
+    _require_norm(norm)
+    blocks = whole("blocks", blocks, least=0, most=MAX_LAYERS)
     inner = feed_forward_block(hidden, expansion=expansion, activation=activation, dropout=dropout).layers
     columns = [Columns()] if Inputs.of(d_in).categories else []
     block = Residual((NORMS[norm](), *inner))
@@ -132,20 +147,36 @@ def feed_forward_block(
     >>> feed_forward_block(768).n_parameters
     4722432
     """
-    wide = expansion * d
+    d = whole("d", d)
+    wide = whole("expansion", expansion) * d
     first = [Linear(wide), *_activation(activation)] if gate is None else [GLU(wide, gate)]
     return Spec(d, [*first, *([Dropout(dropout)] if dropout else []), Linear(d)])
 
 
-def collapse(spec: Spec, weights: Mapping[str, ArrayLike]) -> tuple[Array, Array]:
+def collapse(spec: Spec | str, weights: Mapping[str, Any]) -> tuple[Array, Array]:
     """W_eff and b_eff of a network without activations: x W_effᵀ + b_eff gives the same outputs, to rounding.
 
-    `weights` holds the network's tensors by name (a state_dict will do). Dropout is taken as at prediction.
+    `weights` holds the network's tensors by name, as arrays or torch tensors (a state_dict will do). Dropout is taken
+    as at prediction.
     """
+    spec = Spec.of(spec)
     if spec.inputs.categories or isinstance(spec.layers[0], Columns):
         raise SpecError("collapse needs plain numeric inputs, got a columns layer")
-    values = {name: np.asarray(weights[stored], dtype=np.float64) for name, stored in spec.tensor_names.items()}
+    values = {name: _weight(weights, stored, spec) for name, stored in spec.tensor_names.items()}
     return _collapse(spec.layers, spec.inputs.numeric, values, "")
+
+
+def _weight(weights: Mapping[str, Any], name: str, spec: Spec) -> Array:
+    if name not in weights:
+        raise SpecError(f"weights must hold {name} for {spec}, got {', '.join(weights) or 'none'}")
+    value = weights[name]
+    if hasattr(value, "detach"):  # a torch tensor, which may be one that numpy cannot read as it is
+        value = value.detach().cpu().double()
+    found = np.asarray(value, dtype=np.float64)
+    wanted = spec.parameters[name].shape
+    if found.shape != wanted:
+        raise SpecError(f"{name} must have the shape {wanted} for {spec}, got {found.shape}")
+    return found
 
 
 def _collapse(layers: Sequence[Layer], d: int, values: Mapping[str, Array], prefix: str) -> tuple[Array, Array]:

@@ -110,7 +110,7 @@ def outline(spec: Spec | str, *, fold: bool = True) -> Outline:
     >>> [(part.heading, part.times) for part in outline("8-[8]*3-4-(16)*5-2").parts]
     [('residual1…3', 3), ('linear1', 1), ('linear2', 1), ('linear3…6', 4), ('linear7', 1)]
     """
-    spec = Spec.parse(spec) if isinstance(spec, str) else spec
+    spec = Spec.of(spec)
     account = cost(spec)
     rows = {row.name: row for row in account.layers}
     inputs = spec.inputs if spec.inputs.categories else spec.inputs.numeric

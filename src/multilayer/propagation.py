@@ -30,6 +30,7 @@ from .errors import OptionError, SpecError
 from .init import Scheme, initialise, scheme, weight_variances
 from .layers import GLU, Activation, Columns, Dropout, Layer, Linear, Pass, Residual, Scale, named
 from .layers.base import Array
+from .machine import require_memory
 from .random import Purpose, derive
 from .spec import Spec
 
@@ -66,11 +67,13 @@ def variance(spec: Spec | str, init: str = "auto", *, seed: int = 0, rows: int =
     >>> variance("64-64*10-64", "normal(0.01)").verdict.split(":")[0]
     'activations vanish, gradients vanish'
     """
-    spec = Spec.parse(spec) if isinstance(spec, str) else spec
+    spec = Spec.of(spec)
     if spec.inputs.categories:
         raise SpecError("variance needs plain numeric inputs, got categories: describe the network behind its columns")
     if rows < 2:
         raise OptionError(f"rows must be at least 2, got {rows}")
+    numbers = rows * (spec.inputs.numeric + sum(entry.d_out for entry in spec.entries))
+    require_memory(8 * (numbers + spec.n_parameters), f"a pass of {rows:,} rows through this network in float64")
     chosen = scheme(init)
     found = _Prediction(variances=weight_variances(spec, chosen), known=chosen.law != "constant")
     with np.errstate(over="ignore", invalid="ignore"):

@@ -16,7 +16,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import MISSING, dataclass
 from functools import cached_property
-from typing import Any, Literal, cast
+from typing import Any, Literal, Protocol, cast
 
 from . import text
 from .errors import SpecError, unknown_name
@@ -44,6 +44,13 @@ class Entry:
         return self.d_in.numeric if isinstance(self.d_in, Inputs) else self.d_in
 
 
+class HasSpec(Protocol):
+    """What `build` makes, named without importing it."""
+
+    @property
+    def spec(self) -> Spec: ...
+
+
 @dataclass(frozen=True)
 class Spec:
     """A feed-forward network.
@@ -57,11 +64,29 @@ class Spec:
     layers: tuple[Layer, ...]
 
     def __init__(self, inputs: int | Inputs, layers: Iterable[Layer]) -> None:
+        if isinstance(layers, Layer | str) or not isinstance(layers, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise SpecError(f"layers must be a sequence of layers, got {layers!r}: write [Linear(10)]")
         object.__setattr__(self, "inputs", Inputs.of(inputs))
         object.__setattr__(self, "layers", tuple(layers))
         if not self.layers:
             raise SpecError("a network needs at least one layer after its inputs, got none: try '784-10'")
         self.entries  # noqa: B018  # widths are checked as they are derived
+
+    @staticmethod
+    def of(network: Spec | str | HasSpec) -> Spec:
+        """The description of whatever stands for a network: a spec, its text, or a model that has one.
+
+        >>> Spec.of("2-1")
+        Spec('2-1')
+        """
+        if isinstance(network, str):
+            return Spec.parse(network)
+        found = getattr(network, "spec", network)
+        if not isinstance(found, Spec):
+            raise SpecError(
+                f"a network must be a Spec, a text such as '784-256-10', or a model of this package, got {network!r}"
+            )
+        return found
 
     @cached_property
     def entries(self) -> tuple[Entry, ...]:
@@ -113,10 +138,14 @@ class Spec:
         return sum(p.size for p in self.parameters.values())
 
     def _tensors(self, which: Literal["parameters", "buffers"]) -> Iterator[tuple[str, Parameter, Layer]]:
+        known: dict[tuple[Layer, object], tuple[Parameter, ...]] = {}  # deep networks repeat their layers
         for entry in self.entries:
             if isinstance(entry.layer, Residual):
                 continue  # its layers have entries of their own
-            for parameter in getattr(entry.layer, which)(entry.d_in):
+            key = (entry.layer, entry.d_in)
+            if key not in known:
+                known[key] = getattr(entry.layer, which)(entry.d_in)
+            for parameter in known[key]:
                 yield entry.name, parameter, entry.layer
 
     # JSON
@@ -166,6 +195,8 @@ class Spec:
         >>> Spec.parse("2-8:tanh-1").n_parameters
         33
         """
+        if not isinstance(words, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise SpecError(f"Spec.parse reads a text such as '784-256-10', got {words!r}")
         inputs, layers = text.parse(words, activation=activation)
         try:
             return Spec(inputs, layers)

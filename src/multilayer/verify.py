@@ -18,9 +18,10 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.utils.flop_counter import FlopCounterMode
 
 from . import losses
-from .costs.count import DTYPES, cost, kept_floats
+from .costs.count import DTYPES, Cost, cost, kept_floats
 from .errors import OptionError
 from .losses import Loss
+from .machine import require_memory
 from .model import Model, build
 from .modules.losses import forward as loss_forward
 from .spec import Spec
@@ -54,11 +55,12 @@ def verify(spec: Spec | str, *, batch: int = 32, loss: str = "auto", dtype: str 
     >>> verify("4-8-3", batch=5).ok
     True
     """
-    spec = Spec.parse(spec) if isinstance(spec, str) else spec
-    chosen = losses.auto(spec.d_out) if loss == "auto" else losses.get(loss)
+    spec = Spec.of(spec)
+    chosen = losses.of(loss, spec.d_out)
     if dtype not in DTYPES:
         raise OptionError(f"dtype must be one of {', '.join(DTYPES)}, got {dtype!r}")
-    account = cost(spec, batch=batch, loss=chosen.name)
+    account = cost(spec, batch=batch, loss=loss, optimizer="sgd")
+    require_step(account)
     model = build(spec, dtype=getattr(torch, dtype)).train()
     inputs, target = example(spec, chosen, batch, dtype=getattr(torch, dtype))
     forward, backward = _flops(model, inputs, target, chosen)
@@ -83,6 +85,13 @@ def verify(spec: Spec | str, *, batch: int = 32, loss: str = "auto", dtype: str 
             ),
         )
     )
+
+
+def require_step(account: Cost) -> None:
+    """Refuses a step that this machine's memory cannot hold."""
+    rows = 8 * account.batch * account.spec.inputs.count  # drawn in float64
+    needed = account.memory.total + int(account.memory.temporary) + rows
+    require_memory(needed, f"a step of {account.batch:,} rows with {account.parameters:,} parameters")
 
 
 def example(spec: Spec, loss: Loss, batch: int, *, dtype: torch.dtype) -> tuple[tuple[Tensor, ...], Tensor]:

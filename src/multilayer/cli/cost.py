@@ -26,8 +26,8 @@ from ..optim import OPTIMIZERS
 from . import arch as networks
 from . import cost_answers as answers_
 from .cost_answers import Answer
-from .cost_questions import Questions, Step, answer
-from .output import console, show, write_file
+from .cost_questions import Questions, Step, answer, require_fitting
+from .output import console, printable, show, write_file
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -197,6 +197,7 @@ def cost(
         clip=clip,
         average=average,
     )
+    require_fitting(step, asked)
     spec = networks.read_network(arch, activation)
     found = step.cost(spec)
     items = budgets.check(found, limits)
@@ -209,7 +210,7 @@ def cost(
         typer.echo(_csv(_sheet(found, lines, answers if asked.any else [])), nl=False)
     elif html is not None:
         write_file(html, page(found, lines))
-        typer.echo(f"wrote {html}")
+        typer.echo(f"wrote {printable(str(html))}")
     else:
         _print(found, lines, answers, questions=asked.any)
     budgets.require(items)

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..choices import whole
 from ..costs import Cost, cost, inverse
 from ..costs import sweep as sweeps
 from ..costs.sweep import Over
@@ -66,8 +67,8 @@ class Questions:
     def __post_init__(self) -> None:
         if self.plot is not None and self.sweep is None:
             raise OptionError("--plot draws a sweep: add --sweep batch=1..4096")
-        if self.epochs is not None and self.epochs < 1:
-            raise OptionError(f"epochs must be a whole number of at least 1, got {self.epochs}")
+        if self.epochs is not None:
+            whole("epochs", self.epochs)
 
     @property
     def any(self) -> bool:
@@ -78,6 +79,30 @@ class Questions:
     def only_sweep(self) -> bool:
         others = (self.memory, self.flops, self.parameters, self.epochs, self.tool)
         return self.sweep is not None and all(o is None for o in others) and not self.verify and not self.measure
+
+
+_LEAVES_ALONE = {
+    "--as": ("reports what a tool says, in float32", ("loss", "dtype", "engine", "convention")),
+    "--verify": ("checks what PyTorch does", ("engine", "convention")),
+    "--measure": (
+        "times a plain step of PyTorch in float32",
+        ("dtype", "engine", "convention", "l2", "clip", "average"),
+    ),
+}
+"""Questions that are about one kind of step: what that is, and the options that would say otherwise."""
+
+_USUAL = {"loss": "auto", "dtype": "float32", "engine": "torch", "convention": "actual"}
+
+
+def require_fitting(step: Step, asked: Questions) -> None:
+    """Refuses an option that an answer would leave aside while the heading shows it."""
+    questions = {"--as": asked.tool is not None, "--verify": asked.verify, "--measure": asked.measure}
+    for question, (does, options) in _LEAVES_ALONE.items():
+        for option in options if questions[question] else ():
+            value = getattr(step, option)
+            if value != _USUAL.get(option, False):
+                given = f"--{option}" if value is True else f"--{option} {value}"
+                raise OptionError(f"{question} {does}: leave out {given}")
 
 
 def answer(spec: Spec, step: Step, asked: Questions) -> Iterator[Answer]:

@@ -66,12 +66,19 @@ class Commands(TyperGroup):
         try:
             return super().invoke(ctx)
         except MultilayerError as error:
-            typer.secho("error: ", fg="red", bold=True, nl=False, err=True)
-            typer.echo(printable(str(error)), err=True)
+            _tell(str(error))
             raise typer.Exit(error.exit_code) from None
+        except MemoryError as error:
+            _tell(f"this machine's memory does not hold it: {error or 'choose a smaller network or batch'}")
+            raise typer.Exit(MultilayerError.exit_code) from None
         except BrokenPipeError:
             _stop_writing()
             raise typer.Exit(_BROKEN_PIPE) from None
+
+
+def _tell(message: str) -> None:
+    typer.secho("error: ", fg="red", bold=True, nl=False, err=True)
+    typer.echo(printable(message), err=True)
 
 
 app = typer.Typer(
@@ -108,6 +115,9 @@ def describe(
 
 
 def main() -> NoReturn:
+    if sys.stdout is None:  # pyright: ignore[reportUnnecessaryComparison]  # the shell's >&-
+        _tell("standard output is closed: there is nowhere to write to")
+        sys.exit(MultilayerError.exit_code)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that cannot show σ shows a question mark
@@ -119,6 +129,12 @@ def main() -> NoReturn:
         code = _BROKEN_PIPE
     except KeyboardInterrupt:
         code = _INTERRUPTED
+    except OSError as error:
+        if error.filename is not None:
+            raise  # a file that no command has made an error of ours
+        _stop_writing()
+        _tell(f"cannot write to standard output: {error.strerror or error}")
+        code = MultilayerError.exit_code
     sys.exit(code)
 
 

@@ -9,24 +9,38 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
+from ..errors import OptionError
 from .output import console, printable, show
 
 EPILOG = """Examples:
 
 mlp runs
 
-mlp runs runs/digits-001 runs/digits-002"""
+mlp runs runs/digits-001 runs/digits-002
+
+mlp runs log runs/digits-001 --to tensorboard"""
 
 
 def runs(
     paths: Annotated[
         list[Path] | None, typer.Argument(metavar="[RUN]...", help="Folders of runs; all below ./runs.")
     ] = None,
+    to: Annotated[
+        str | None, typer.Option(metavar="TRACKER", help="With log: tensorboard, wandb, trackio or mlflow.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Lists runs and compares them: network, status, metrics; the best by its first metric comes first."""
+    """Lists runs and compares them: network, status, metrics; the best by its first metric comes first.
+
+    `mlp runs log RUN --to tensorboard` replays the log of a run into a tracker.
+    """
     from ..runs import RunFolder, find
 
+    if paths and str(paths[0]) == "log" and not paths[0].exists():
+        _log(paths[1:], to)
+        return
+    if to is not None:
+        raise OptionError("--to goes with log: mlp runs log RUN --to tensorboard")
     found = [summary(RunFolder.open(path)) for path in (paths or find())]
     found.sort(key=_merit, reverse=True)
     if as_json:
@@ -46,6 +60,18 @@ def runs(
         row = (run["run"], run["network"], run["status"], str(run["epochs"]), *figures, f"{run['seconds']:.1f}")
         table.add_row(*map(printable, row))
     show(console(), table)
+
+
+def _log(paths: list[Path], to: str | None) -> None:
+    from ..runs import RunFolder
+    from ..training import sinks
+
+    if to is None or not paths:
+        raise OptionError("mlp runs log needs a run and where to: mlp runs log RUN --to tensorboard")
+    for path in paths:
+        folder = RunFolder.open(path)
+        sinks.replay(folder.events(), sinks.get(to), model=folder.model if folder.model.exists() else None)
+        show(console(), f"logged {printable(str(path))} to {to}")
 
 
 def summary(folder: Any) -> dict[str, Any]:

@@ -17,21 +17,25 @@ Numbers that come from a formula are `Count`s and carry it.
 
 from __future__ import annotations
 
+import itertools
 import json
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal, cast
+from functools import cached_property
+from typing import Any, Literal, TypeVar, cast
 
 from .. import losses, optim
+from ..choices import whole
 from ..counting import Count, count, named
 from ..errors import OptionError, unknown_name
 from ..layers import Activation, Backward, Forward, Layer, Parameter, Residual
 from ..losses import Loss
 from ..optim import AVERAGE_FLOPS, CLIP_FLOPS, DECAY_FLOPS, Optimizer
-from ..spec import Entry, Spec
+from ..spec import Entry, HasSpec, Spec
 from .memory import Memory, kept_floats, memory
 
 __all__ = ["DTYPES", "Cost", "Epoch", "LeftOut", "LossCost", "Memory", "Row", "cost", "kept_floats"]
 
+Parts = TypeVar("Parts", Forward, Backward)
 Convention = Literal["actual", "textbook"]
 EngineName = Literal["torch", "fused"]
 DTYPES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
@@ -130,7 +134,7 @@ class Cost:
 
 
 def cost(
-    spec: Spec | str,
+    spec: Spec | str | HasSpec,
     *,
     batch: int = 32,
     optimizer: str = "adam",
@@ -152,8 +156,8 @@ def cost(
     >>> c.forward, c.backward, c.memory.total
     (15051264, 30073152, 3913120)
     """
-    spec = Spec.parse(spec) if isinstance(spec, str) else spec
-    _require(batch=batch, **({} if rows is None else {"rows": rows}))
+    spec, batch = Spec.of(spec), whole("batch", batch)
+    rows = None if rows is None else whole("rows", rows)
     for what, value, valid in (
         ("convention", convention, ("actual", "textbook")),
         ("engine", engine, ("torch", "fused")),
@@ -161,7 +165,7 @@ def cost(
     ):
         if value not in valid:
             raise OptionError(unknown_name(what, value, valid))
-    chosen_loss = losses.auto(spec.d_out) if loss == "auto" else losses.get(loss)
+    chosen_loss = losses.of(loss, spec.d_out)
     chosen_optimizer = optim.get(optimizer)
 
     account = _account(spec, batch, chosen_loss, cast(Convention, convention))
@@ -207,11 +211,11 @@ class _Account:
     rows: tuple[Row, ...]
     loss: LossCost
 
-    @property
+    @cached_property
     def forward(self) -> int:
         return sum(row.forward.total for row in self.rows) + int(self.loss.forward)
 
-    @property
+    @cached_property
     def backward(self) -> int:
         return sum(row.backward.total for row in self.rows)
 
@@ -220,54 +224,93 @@ class _Account:
         return self.forward + self.backward
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Price:
+    """What one layer adds to the account, wherever it stands: `slope` is its σ′ if it is an activation."""
+
+    own: tuple[Parameter, ...]
+    parameters: int
+    forward: Forward
+    backward: Backward
+    slope: int
+
+
+class _Prices:
+    """Prices of layers, each computed once: a deep network repeats its layers, and a formula takes its time."""
+
+    def __init__(self, batch: int, *, textbook: bool) -> None:
+        self.batch, self.textbook = batch, textbook
+        self.learning = False  # whether anything so far has parameters: otherwise no gradient is needed below
+        self.known: dict[tuple[Layer, object, bool], _Price] = {}
+        self.sums: dict[tuple[int, str, int], Any] = {}
+        self.held: list[object] = []  # what `sums` knows by its id must stay
+
+    def of(self, entry: Entry) -> _Price:
+        """The price of the next layer."""
+        key = (entry.layer, entry.d_in, self.learning or self.textbook)
+        price = self.known.get(key)
+        if price is None:
+            price = self.known[key] = self._price(*key)
+        self.learning = self.learning or bool(price.own)
+        return price
+
+    def _price(self, layer: Layer, d: Any, needed: bool) -> _Price:
+        own = () if isinstance(layer, Residual) else layer.parameters(d)
+        flops = layer.cost(d, self.batch, input_gradient=needed)
+        back, slope = flops.backward if needed or own else Backward(), 0
+        if isinstance(layer, Activation):
+            if needed:
+                slope = Count(self.batch, "B") * Count(d, "n") if self.textbook else back.activation
+            back = replace(back, activation=0)
+        elements = sum(_elements(p) for p in own)
+        return _Price(own=own, parameters=elements, forward=flops.forward, backward=back, slope=slope)
+
+    def add(self, parts: Parts, name: str, more: int, *, first: bool = False) -> Parts:
+        """`parts` with `more` added to one of them, in front of it if `first`."""
+        if not more and not isinstance(more, Count):
+            return parts
+        key = (id(parts), name, id(more))
+        if key not in self.sums:
+            there = getattr(parts, name)
+            self.sums[key] = replace(parts, **{name: more + there if first else there + more})
+            self.held += [parts, more]
+        return self.sums[key]
+
+
 def _account(spec: Spec, batch: int, loss: Loss, convention: Convention) -> _Account:
     rows: list[Row] = []
     B, C = named(B=batch, C=spec.d_out)
-    textbook = convention == "textbook"
-    learning = False  # whether anything so far has parameters: otherwise no gradient is needed below
+    prices = _Prices(batch, textbook=convention == "textbook")
     waiting: int = 0  # σ′ of the mixing row below, for the next one, whose dA it multiplies
     owner = 0  # the row that σ′ belongs to, where no other follows
-    bare: Entry | None = None  # the last row's layer, as long as it may take an activation
     counted: set[str] = set()
-    for entry in spec.entries:
-        layer, needed = entry.layer, learning or textbook
-        own = () if isinstance(layer, Residual) else layer.parameters(cast(int, entry.d_in))
-        flops = layer.cost(cast(int, entry.d_in), batch, input_gradient=needed)
-        back = flops.backward if needed or own else Backward()
-        names = [spec.tensor_names[f"{entry.name}.{p.name}"] for p in own]
-        fresh = sum(_elements(p) for p, name in zip(own, names, strict=True) if name not in counted)
-        counted.update(names)
-        learning = learning or bool(own)
-        if isinstance(layer, Activation):
-            slope = (B * Count(entry.d_out, "n") if textbook else back.activation) if needed else 0
-            back = replace(back, activation=0)
-        else:
-            slope = 0
-        if isinstance(layer, Activation) and bare and _same_block(bare, entry):
-            below, bare = rows[-1], None
-            rows[-1] = replace(
-                below,
-                what=f"{below.what} {_word(layer)}",
-                parameters=below.parameters + fresh,
-                forward=replace(below.forward, activation=below.forward.activation + flops.forward.activation),
-                backward=replace(below.backward, other=below.backward.other + back.other),
-            )
-            waiting, owner = slope, len(rows) - 1
-            continue
+    entries = iter(itertools.pairwise((*spec.entries, None)))
+    for entry, following in entries:
+        entry = cast(Entry, entry)
+        layer, price = entry.layer, prices.of(entry)
+        what, parameters, forward = _what(entry), _fresh(spec, entry, price, counted), price.forward
         # What mixes its inputs takes the σ′ that waits; an activation that stands alone keeps its own.
-        taken, waiting = (waiting, 0) if layer.mixes else (slope, waiting)
+        taken, waiting = (waiting, 0) if layer.mixes else (price.slope, waiting)
+        back = prices.add(price.backward, "activation", taken, first=True)
+        if layer.mixes and following and isinstance(following.layer, Activation) and _same_block(entry, following):
+            next(entries)
+            bent = prices.of(following)
+            what = f"{what} {_word(following.layer)}"
+            parameters += _fresh(spec, following, bent, counted)
+            forward = prices.add(forward, "activation", bent.forward.activation)
+            back = prices.add(back, "other", bent.backward.other)
+            waiting, owner = bent.slope, len(rows)
         rows.append(
             Row(
                 name=entry.name,
-                what=_what(entry),
+                what=what,
                 d_in=entry.width_in,
                 d_out=entry.d_out,
-                parameters=fresh,
-                forward=flops.forward,
-                backward=replace(back, activation=taken + back.activation if taken else back.activation),
+                parameters=parameters,
+                forward=forward,
+                backward=back,
             )
         )
-        bare = entry if layer.mixes else None
     if waiting:
         held = rows[owner]
         rows[owner] = replace(held, backward=replace(held.backward, activation=held.backward.activation + waiting))
@@ -281,6 +324,16 @@ def _account(spec: Spec, batch: int, loss: Loss, convention: Convention) -> _Acc
     )
     costs = LossCost(name=loss.name, forward=loss.flops * B * C, backward=loss.flops_backward * B * C)
     return _Account(rows=tuple(rows), loss=costs)
+
+
+def _fresh(spec: Spec, entry: Entry, price: _Price, counted: set[str]) -> int:
+    """Its parameters without those that are shared and `counted` already."""
+    if not any(p.shared for p in price.own):
+        return price.parameters
+    names = [spec.tensor_names[f"{entry.name}.{p.name}"] for p in price.own]
+    fresh = sum(_elements(p) for p, name in zip(price.own, names, strict=True) if name not in counted)
+    counted.update(names)
+    return fresh
 
 
 def _same_block(a: Entry, b: Entry) -> bool:
@@ -348,9 +401,3 @@ def _epoch(rows: int, batch: int, step: int, rest: int) -> Epoch:
 
 def _ints(values: dict[str, Any]) -> dict[str, int]:
     return {key: int(value) for key, value in values.items()}
-
-
-def _require(**numbers: int) -> None:
-    for name, value in numbers.items():
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise OptionError(f"{name} must be a whole number of at least 1, got {value!r}")

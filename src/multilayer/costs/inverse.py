@@ -55,7 +55,7 @@ def largest_batch(
     >>> largest_batch(Spec.parse("784-256-128-10"), 2_000_000_000)
     423649
     """
-    chosen = losses.auto(spec.d_out) if loss == "auto" else losses.get(loss)
+    chosen = losses.of(loss, spec.d_out)
 
     def fits(batch: int) -> bool:
         found = memory(

@@ -97,13 +97,17 @@ class _Ledger:
         self.kept: set[int] = set()
         self.per_row = 0
         self.per_batch = 0
+        self.known: dict[tuple[Layer, object, bool], tuple[bool, Kept]] = {}
 
     def tensor(self, width: int) -> int:
         self.widths.append(width)
         return len(self.widths) - 1
 
     def keep(self, kept: Kept, source: int, result: int) -> None:
-        self.kept |= ({source} if kept.input else set()) | ({result} if kept.output else set())
+        if kept.input:
+            self.kept.add(source)
+        if kept.output:
+            self.kept.add(result)
         self.per_row += kept.per_row
         self.per_batch += kept.per_batch
 
@@ -116,12 +120,15 @@ class _Ledger:
                 _, learning = self.walk(layer.layers, x, None, learning)
                 x = self.tensor(self.widths[x])
                 continue
-            has_own = bool(layer.parameters(d))
+            key = (layer, d, learning)  # deep networks repeat their layers
+            if key not in self.known:
+                self.known[key] = bool(layer.parameters(d)), self._kept(layer, d, learning)
+            has_own, kept = self.known[key]
             if layer.passes_through:
                 continue
             result = self.tensor(layer.width(d))
             if learning or has_own:
-                self.keep(self._kept(layer, d, learning), x, result)
+                self.keep(kept, x, result)
             learning = learning or has_own
             x = result
         return x, learning

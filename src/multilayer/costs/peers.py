@@ -73,7 +73,7 @@ def report(spec: Spec | str, tool: str, *, batch: int = 1) -> PeerReport:
     if tool not in TOOLS:
         raise OptionError(unknown_name("tool", tool, TOOLS))
     version, read = TOOLS[tool]
-    network = _Network(Spec.parse(spec) if isinstance(spec, str) else spec, batch)
+    network = _Network(Spec.of(spec), batch)
     return PeerReport(tool=tool, version=version, lines=tuple(read(network)))
 
 

@@ -8,7 +8,10 @@ then the values.
 
 from __future__ import annotations
 
+import struct
+import tokenize
 import zipfile
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +90,7 @@ def target_columns(y: Any, *, n: int, name: str) -> dict[str, Any]:
         table = read(y if hasattr(y, "columns") else y.to_frame())
         found = {column: table.column(column) for column in table.names}
         if len(found) == 1 and label is None and not hasattr(y, "columns"):
-            found = {"y": column for column in found.values()}
+            found = {"y": next(iter(found.values()))}
     else:
         values = np.asarray(_numpy(y))
         if values.ndim == 2 and values.shape[1] == 1:
@@ -150,10 +153,17 @@ def table_of_dataset(dataset: Any, *, name: str) -> Table:
 # Files
 
 
+FAULTS = (
+    *(ValueError, TypeError, KeyError, OSError, EOFError, MemoryError, OverflowError, RecursionError, SyntaxError),
+    *(NotImplementedError, tokenize.TokenError, zipfile.BadZipFile, zlib.error, struct.error),
+)
+"""What numpy raises at a file that is not what it says: its header is a Python literal, its container a zip."""
+
+
 def read_npy(path: Path) -> Table:
     try:
         values = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, OSError, EOFError, MemoryError, SyntaxError, OverflowError) as error:
+    except FAULTS as error:
         raise DataError(f"{path}: cannot be read as .npy: {_plain(error)}") from None
     return table_of_array(np.asarray(values), name=str(path))
 
@@ -163,9 +173,7 @@ def read_npz(path: Path) -> Table:
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
             arrays = {key: stored[key] for key in stored.files}
-    except (ValueError, OSError, EOFError, MemoryError, SyntaxError, OverflowError, KeyError) as error:
-        raise DataError(f"{path}: cannot be read as .npz: {_plain(error)}") from None
-    except (zipfile.BadZipFile, NotImplementedError, zipfile.zlib.error) as error:  # pyright: ignore
+    except FAULTS as error:
         raise DataError(f"{path}: cannot be read as .npz: {_plain(error)}") from None
     lower = {key.lower(): key for key in arrays}
     x = next((lower[key] for key in X_NAMES if key in lower), None)

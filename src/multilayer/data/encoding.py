@@ -231,7 +231,8 @@ class Encoding:
             renamed = {new.get(name, name): column for name, column in table.columns.items()}
             table = replace(table, columns=renamed, targets=self.task.names)
         given = tuple(name for name in table.names if name not in table.targets)
-        if table.positional or (self.positional and not set(names) <= set(given)):
+        with_targets = len(given) == len(names) + len(self.task.names) and {*names, *self.task.names} == {*given}
+        if not with_targets and (table.positional or (self.positional and not set(names) <= set(given))):
             rest = [name for name in given if name not in self.task.names] if not table.positional else list(given)
             if len(rest) != len(names):
                 raise DataError(f"{table.name}: needs {len(names):,} columns as in training, got {len(rest):,}")

@@ -75,7 +75,7 @@ def prepare(
     notes = list(table.notes)
     names = target_names(table, target, notes)
     table, origin, weights = _usable_rows(table, names, weight, notes)
-    found = tasks.infer(table, names, task, loss)
+    found = tasks.infer(table, names, task)
     loss = loss or found.loss
     if task == "auto":
         notes.append(f"{found.said()} (inferred; task=… overrides)")

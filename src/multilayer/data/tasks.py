@@ -86,7 +86,7 @@ class Task:
 # Inference
 
 
-def infer(table: Table, names: Sequence[str], task: str, loss: str | None) -> Task:
+def infer(table: Table, names: Sequence[str], task: str) -> Task:
     """The task of a table's target columns; `task` is what the user said, or "auto". Rows have no missing target."""
     if task not in ("auto", "classification", *TASKS):
         raise OptionError(unknown_name("task", task, ("auto", "classification", *TASKS)))

@@ -17,7 +17,7 @@ from ..layers import Dropout, Pass
 from ..layers.base import Array, backward_through, forward_through
 from ..random import Purpose
 from ..spec import Spec
-from .protocol import Batch, Chunk, Data, Order, Rows, Settings
+from .protocol import Batch, Chunk, Data, Gradients, Order, Rows, Settings
 from .state import State
 
 
@@ -30,6 +30,7 @@ class NumpyEngine:
         self, spec: Spec, data: Data, settings: Settings, *, init: str = "auto", dtype: Any = np.float64
     ) -> None:
         self.spec, self.data, self.settings, self.dtype = spec, data, settings, dtype
+        settings.check(spec.parameters)
         self.loss, self.optimizer = losses.get(settings.loss), optim.get(settings.optimizer)
         values = {k: v.astype(dtype) for k, v in initialise(spec, init, seed=settings.seed).items()}
         self._state = State.first(spec, values, self.optimizer, averaged=settings.average is not None)
@@ -38,28 +39,24 @@ class NumpyEngine:
         taken: list[float] = []
         norms: list[float] = []
         for i, rows in enumerate(order.batches()):
-            loss, gradients, updates = self._gradients(rows, order.epoch, float(dropout[i]))
-            norm = _norm(gradients)
-            taken.append(loss)
+            found = self.gradients(rows, epoch=order.epoch, dropout=float(dropout[i]))
+            norm = _norm(found.gradients)
+            taken.append(found.loss)
             norms.append(norm)
-            if not (math.isfinite(loss) and math.isfinite(norm)):
+            if not (math.isfinite(found.loss) and math.isfinite(norm)):
                 return Chunk(loss=np.array(taken), gradient_norm=np.array(norms), bad=i)
-            self._state.buffers.update(updates)
-            self.apply(gradients, rate=float(rate[i]), decay=float(decay[i]))
+            self.apply(found, rate=float(rate[i]), decay=float(decay[i]))
         return Chunk(loss=np.array(taken), gradient_norm=np.array(norms))
 
-    def gradients(self, rows: Rows, *, epoch: int, dropout: float = 1.0) -> tuple[float, dict[str, Array]]:
-        loss, gradients, _ = self._gradients(rows, epoch, dropout)
-        return loss, gradients
-
-    def apply(self, gradients: dict[str, Array], *, rate: float, decay: float) -> float:
+    def apply(self, gradients: Gradients, *, rate: float, decay: float) -> float:
         state, settings = self._state, self.settings
-        norm = _norm(gradients)
+        norm = _norm(gradients.gradients)
+        state.buffers.update({name: value.astype(self.dtype) for name, value in gradients.buffers.items()})
         t = state.step + 1
         for name, p in state.parameters.items():
             step = rate * state.rate_factor * settings.rate_factors.get(name, 1.0)
             shrink = settings.decay_factors.get(name, float(self.spec.parameters[name].decays))
-            g = gradients[name]
+            g = gradients.gradients[name]
             if settings.clip_norm is not None and norm > settings.clip_norm:
                 g = g * (settings.clip_norm / norm)
             if settings.clip_value is not None:
@@ -88,11 +85,11 @@ class NumpyEngine:
         return self._state.copy()
 
     def load(self, state: State) -> None:
-        state.check(self.spec, self.optimizer)
+        state.check(self.spec, self.optimizer, averaged=self.settings.average is not None)
         self._state = state.copy()
 
     @np.errstate(over="ignore", invalid="ignore")  # what is not finite is looked for at the end, by its value
-    def _gradients(self, rows: Rows, epoch: int, dropout: float) -> tuple[float, dict[str, Array], dict[str, Array]]:
+    def gradients(self, rows: Rows, *, epoch: int, dropout: float = 1.0) -> Gradients:
         tensors = self._tensors(self._state.parameters)
         parts = iter(range(1 << 24))
 
@@ -110,10 +107,12 @@ class NumpyEngine:
         share = (weight / weight.sum()).astype(self.dtype)  # 1/B each where all weigh the same
         dz = self.loss.slope(z, y) * share[:, None]
         _, found = backward_through(self.spec.layers, dz.astype(self.dtype), caches, tensors)
-        gradients = {name: np.zeros_like(p) for name, p in self._state.parameters.items()}
+        # In the spec's order, not a loaded state's, so that the norm adds up the same way.
+        gradients = {name: np.zeros_like(self._state.parameters[name]) for name in self.spec.parameters}
         for place, g in found.items():
             gradients[self.spec.tensor_names[place]] += g  # what the network shares is summed over its places
-        return float((self.loss.rows(z, y) * share).sum()), gradients, run.updates
+        loss = float((self.loss.rows(z, y) * share).sum())
+        return Gradients(loss=loss, gradients=gradients, buffers=run.updates)
 
     def _pass(self, **how: Any) -> Pass:
         return Pass(categories=self.spec.inputs.categories, **how)

@@ -4,8 +4,8 @@ The loop decides everything else (order, schedules, when to look) and cuts the w
 changes a result. An engine holds the data and one member's state; an ensemble is several engines.
 
     run        many steps: for each, forward, loss, backward, clip, update
-    gradients  the gradient over given rows, nothing changed (data parallel, diagnostics)
-    apply      one update from a given gradient
+    gradients  what a step over given rows would do, nothing changed (data parallel, diagnostics)
+    apply      that step, or one made of several: `apply(gradients(rows))` is `run` over those rows, bit for bit
     outputs    raw outputs for given rows, dropout off, running statistics used
     state, load
 
@@ -15,14 +15,14 @@ dropout layer's ordinal, the row's own number and the unit, so they do not depen
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import OptionError
+from ..errors import OptionError, unknown_name
 from ..layers.base import Array
 from .state import State
 
@@ -110,6 +110,14 @@ class Settings:
         if self.average is not None and not 0 <= self.average < 1:
             raise OptionError(f"average must be at least 0 and below 1, got {self.average!r}")
 
+    def check(self, parameters: Iterable[str]) -> None:
+        """Refuses a factor for a parameter that the network does not have; engines ask when they are made."""
+        names = list(parameters)
+        for field_name in ("rate_factors", "decay_factors"):
+            for name in getattr(self, field_name):
+                if name not in names:
+                    raise OptionError(unknown_name(f"parameter in {field_name}", name, names))
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Chunk:
@@ -122,6 +130,17 @@ class Chunk:
     loss: NDArray[np.float64]
     gradient_norm: NDArray[np.float64]
     bad: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Gradients:
+    """What a training step finds before it changes anything; replicas average all three."""
+
+    loss: float
+    gradients: dict[str, Array]
+    """By parameter."""
+    buffers: dict[str, Array] = field(default_factory=dict[str, Array])
+    """New values of those that a step moves: running statistics."""
 
 
 class Engine(Protocol):
@@ -138,12 +157,12 @@ class Engine(Protocol):
         spec's dropout; all three have one number a step."""
         ...
 
-    def gradients(self, rows: Rows, *, epoch: int, dropout: float = 1.0) -> tuple[float, dict[str, Array]]:
-        """The loss over `rows` and its gradient by parameter, as a training step would see them."""
+    def gradients(self, rows: Rows, *, epoch: int, dropout: float = 1.0) -> Gradients:
+        """The loss over `rows`, its gradient and the buffers' new values, as a training step would see them."""
         ...
 
-    def apply(self, gradients: dict[str, Array], *, rate: float, decay: float) -> float:
-        """One update (clipping included); gives the gradient's norm before clipping."""
+    def apply(self, gradients: Gradients, *, rate: float, decay: float) -> float:
+        """One update (clipping included) and the buffers' new values; gives the gradient's norm before clipping."""
         ...
 
     def outputs(self, rows: Rows, *, averaged: bool = False) -> Array:

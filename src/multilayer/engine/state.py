@@ -12,8 +12,10 @@ their own state; it is checkpointed beside this one.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any, cast
 
 import numpy as np
 
@@ -71,11 +73,17 @@ class State:
                 raise StateError(f"a state holds parameters, buffers, optimizer, averages and counters, got {name!r}")
         if "counters" not in tensors:
             raise StateError("a state needs its counters, got none")
-        step, rate_factor = (float(number) for number in tensors["counters"])
-        return State(**groups, optimizer=slots, step=int(step), rate_factor=rate_factor)
+        step, rate_factor = _counters(tensors["counters"])
+        return State(**groups, optimizer=slots, step=step, rate_factor=rate_factor)
 
-    def check(self, spec: Spec, optimizer: Optimizer) -> None:
+    def check(self, spec: Spec, optimizer: Optimizer, *, averaged: bool) -> None:
         """Refuses a state of another network or optimiser, naming the first tensor that does not fit."""
+        if spec.parameters and averaged != bool(self.averages):
+            wanted, got = ("averages", "none") if averaged else ("no averages", "some")
+            raise StateError(
+                f"an engine {'with' if averaged else 'without'} `average` needs a state with {wanted}, got {got}: "
+                "go on with the settings that the state was made with"
+            )
         if set(self.optimizer) != set(optimizer.slots):
             raise StateError(
                 f"{optimizer.name} keeps {', '.join(optimizer.slots) or 'nothing'} between steps, "
@@ -103,3 +111,18 @@ class State:
             and value.tobytes() == theirs[name].tobytes()
             for name, value in mine.items()
         )
+
+
+def _counters(values: Array) -> tuple[int, float]:
+    numbers = cast("list[Any]", np.asarray(values).ravel().tolist())
+    form = "counters must be the step, a whole number of at least 0, and a rate factor above 0"
+    if len(numbers) != 2 or not all(isinstance(n, int | float) and math.isfinite(n) for n in numbers):
+        raise StateError(f"{form}, got {_short(numbers)}")
+    step, factor = numbers
+    if step < 0 or step != int(step) or factor <= 0:
+        raise StateError(f"{form}, got {_short(numbers)}")
+    return int(step), float(factor)
+
+
+def _short(values: list[Any]) -> str:
+    return str(values) if len(values) < 5 else f"{len(values)} numbers"

@@ -33,7 +33,7 @@ from ..modules.losses import forward as loss_forward
 from ..random import Purpose
 from ..spec import Spec
 from .numpy_engine import dropout_layers
-from .protocol import Chunk, Data, Order, Rows, Settings
+from .protocol import Chunk, Data, Gradients, Order, Rows, Settings
 from .state import State
 from .torch_table import Table
 from .torch_update import Updater, foreach
@@ -66,6 +66,7 @@ class TorchEngine:
             raise OptionError(unknown_name("dtype", dtype, get_args(Precision)))
         if threads is not None:
             torch.set_num_threads(threads)
+        settings.check(spec.parameters)
         self.spec, self.data, self.settings = spec, data, settings
         self.loss = losses.get(settings.loss)
         self.device = choose_device(device)
@@ -84,8 +85,9 @@ class TorchEngine:
         self._parameters = list(self._named.values())
         self._buffers = {name: self.model.get_buffer(name) for name in spec.buffers}
         # A training pass moves these, also one that must change nothing.
-        self._statistics = [b for name, b in self._buffers.items() if spec.buffers[name].role == "statistic"]
-        self._before = [b.clone() for b in self._statistics]
+        self._statistics = {name: b for name, b in self._buffers.items() if spec.buffers[name].role == "statistic"}
+        self._moving = list(self._statistics.values())
+        self._before = [b.clone() for b in self._moving]
         self._updater = Updater(spec, settings, self._named)
 
     @property
@@ -121,17 +123,20 @@ class TorchEngine:
         self._clear()
         return Chunk(loss=np.array(taken), gradient_norm=np.array(norms), bad=bad)
 
-    def gradients(self, rows: Rows, *, epoch: int, dropout: float = 1.0) -> tuple[float, dict[str, Array]]:
+    def gradients(self, rows: Rows, *, epoch: int, dropout: float = 1.0) -> Gradients:
         self.model.train()
         loss, _ = self._backward(rows, epoch, dropout)
         found = {name: _numpy(cast(Tensor, p.grad)) for name, p in self._named.items()}
+        moved = {name: _numpy(b) for name, b in self._statistics.items()}
         self._forget_statistics()
         self._clear()
-        return loss, found
+        return Gradients(loss=loss, gradients=found, buffers=moved)
 
-    def apply(self, gradients: dict[str, Array], *, rate: float, decay: float) -> float:
+    def apply(self, gradients: Gradients, *, rate: float, decay: float) -> float:
         for name, p in self._named.items():
-            p.grad = torch.tensor(gradients[name], dtype=p.dtype, device=p.device)
+            p.grad = torch.tensor(gradients.gradients[name], dtype=p.dtype, device=p.device)
+        for name, value in gradients.buffers.items():
+            _copy(self._buffers[name], value)
         norm = self._updater.norm()
         self._updater.update(norm, rate, decay)
         self._clear()
@@ -165,14 +170,13 @@ class TorchEngine:
 
     def load(self, state: State) -> None:
         kept = self._updater
-        state.check(self.spec, kept.optimizer)
-        averages = state.averages or state.parameters
+        state.check(self.spec, kept.optimizer, averaged=self.settings.average is not None)
         for i, (name, p) in enumerate(self._named.items()):
             _copy(p, state.parameters[name])
             for slot, values in kept.slots.items():
                 _copy(values[i], state.optimizer[slot][name])
             if kept.averages:
-                _copy(kept.averages[i], averages[name])
+                _copy(kept.averages[i], state.averages[name])
         for name, b in self._buffers.items():
             _copy(b, state.buffers[name])
         kept.step, kept.rate_factor = state.step, state.rate_factor
@@ -182,8 +186,8 @@ class TorchEngine:
     def _backward(self, rows: Rows, epoch: int, dropout: float) -> tuple[float, float]:
         """Leaves the gradient in the parameters; gives the loss and the gradient's norm."""
         self._clear()
-        if self._statistics:
-            foreach._foreach_copy_(self._before, self._statistics)
+        if self._moving:
+            foreach._foreach_copy_(self._before, self._moving)
         self._rows, self._epoch, self._dropout = rows, epoch, dropout
         inputs, y, weight = self._table.take(rows, epoch=epoch)
         with self._precision():
@@ -200,8 +204,8 @@ class TorchEngine:
             p.grad = None
 
     def _forget_statistics(self) -> None:
-        if self._statistics:
-            foreach._foreach_copy_(self._statistics, self._before)
+        if self._moving:
+            foreach._foreach_copy_(self._moving, self._before)
 
     def _precision(self) -> AbstractContextManager[Any]:
         return torch.autocast(self.device.type, torch.bfloat16) if self._autocast else nullcontext()

@@ -9,6 +9,7 @@ function uses one set.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from typing import ClassVar, Literal
@@ -24,13 +25,18 @@ from .base import Array, Backward, Flops, Forward, Layer, Parameter, Pass, Tenso
 Per = Literal["unit", "layer", "network"]
 Constants = tuple[tuple[str, object], ...]
 
+_CALL = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]*)\s*\((.*)\)\s*", re.DOTALL)
+
 
 @dataclass(frozen=True)
 class Activation(Layer):
     """a = f(z), elementwise (softmax: along the last axis).
 
     `constants` are those of the catalogue's function, given as a mapping or as pairs; what equals its default is left
-    out, so that equal networks compare equal.
+    out, so that equal networks compare equal. The name may be written with them, as in a network's text.
+
+    >>> Activation("leaky_relu(0.2)") == Activation("leaky_relu", {"alpha": 0.2})
+    True
     """
 
     kind: ClassVar[str] = "activation"
@@ -42,6 +48,10 @@ class Activation(Layer):
     function: Function = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        if not isinstance(self.name, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise SpecError(f"an activation must be a name such as 'relu' or 'leaky_relu(0.2)', got {self.name!r}")
+        if "(" in self.name:
+            self._read()
         function = activations.get(self.name, **dict(self.constants))
         usual = activations.get(function.name).constants
         chosen = tuple(pair for pair in function.constants if pair not in usual)
@@ -53,6 +63,19 @@ class Activation(Layer):
             raise SpecError(f"per={self.per!r} needs an activation with learned numbers, got {self.name!r}")
         if self.blend and not function.elementwise:
             raise SpecError(f"blend needs an elementwise activation, got {self.name!r}")
+
+    def _read(self) -> None:
+        """Takes `leaky_relu(0.2)`, `prelu(per=unit)` or `blend(selu)` apart."""
+        text = self.name
+        if dict(self.constants) or self.blend or self.per != "layer":
+            raise SpecError(f"options stand in the name or beside it, not both, got {text!r}")
+        blended = _CALL.fullmatch(text)
+        if blended is not None and blended[1] == "blend":
+            text = blended[2]
+            object.__setattr__(self, "blend", True)
+        name, options = _call(text)
+        for key, value in (("name", name), ("per", options.pop("per", "layer")), ("constants", options)):
+            object.__setattr__(self, key, value)
 
     @property
     def label(self) -> str:
@@ -121,3 +144,30 @@ class Activation(Layer):
                 grads[name] = per_unit if self.per == "unit" else per_unit.sum(0)
         dz = fn.vjp(z, da) if fn.vjp is not None else da * fn.df(z, **learned)
         return (dz + (1 - p["blend"]) * dy if self.blend else dz), grads
+
+
+def _call(text: str) -> tuple[str, dict[str, object]]:
+    """`elu(0.5)` as its name and options; plain ones fill the constants in order."""
+    match = _CALL.fullmatch(text)
+    if match is None:
+        return text.strip(), {}
+    name, inside = match[1], match[2]
+    keys = [key for key, _ in activations.get(name).constants]
+    arguments = [argument.strip() for argument in inside.split(",") if argument.strip()]
+    if activations.get(name).name == "combination":  # its parts may stand one by one
+        parts = [argument for argument in arguments if "=" not in argument]
+        arguments = ["+".join(parts)] * bool(parts) + [argument for argument in arguments if "=" in argument]
+    found: dict[str, object] = {}
+    for i, argument in enumerate(arguments):
+        key, named, value = (word.strip() for word in argument.rpartition("="))
+        if not named:
+            if i >= len(keys):
+                raise SpecError(f"{name} takes at most {len(keys)} plain options, got {text!r}")
+            key = keys[i]
+        if key in found:
+            raise SpecError(f"{key} of {name} is given twice in {text!r}")
+        try:
+            found[key] = float(value)
+        except ValueError:
+            found[key] = value
+    return name, found

@@ -22,11 +22,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from dataclasses import field as dataclass_field
-from typing import Any, ClassVar, Literal
+from functools import cached_property
+from typing import Any, ClassVar, Literal, SupportsIndex
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .. import choices
 from ..activations.function import Kept
 from ..errors import SpecError
 
@@ -79,7 +81,7 @@ class Forward:
     activation: int = 0
     other: int = 0
 
-    @property
+    @cached_property
     def total(self) -> int:
         return int(self.matmul) + int(self.bias) + int(self.activation) + int(self.other)
 
@@ -94,7 +96,7 @@ class Backward:
     activation: int = 0
     other: int = 0
 
-    @property
+    @cached_property
     def total(self) -> int:
         return int(self.dW) + int(self.db) + int(self.dA) + int(self.activation) + int(self.other)
 
@@ -208,18 +210,22 @@ def size(parameters: Iterable[Parameter]) -> int:
     return sum(p.size for p in parameters)
 
 
-def require_positive(**fields: int) -> None:
-    for name, value in fields.items():
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise SpecError(f"{name} must be a whole number of at least 1, got {value!r}")
-        if value > 2**31:
-            raise SpecError(f"{name} must be at most 2^31, got {value}")
+def whole(name: str, value: SupportsIndex, *, least: int = 1, most: int = 2**31) -> int:
+    return choices.whole(name, value, least=least, most=most, error=SpecError)
+
+
+def store_whole(thing: object, **called: str) -> None:
+    """Makes fields of a frozen dataclass plain ints of at least 1; each is given with what messages call it."""
+    for field, name in called.items():
+        object.__setattr__(thing, field, whole(name, getattr(thing, field)))
 
 
 def require_number(name: str, value: float, *, positive: bool = False, requirement: str = "") -> float:
     """The value as a float, so that equal networks read back equal from text and JSON."""
     try:
-        number = float(value)
+        number = math.nan if isinstance(value, bool | str) else float(value)
+    except (TypeError, ValueError):
+        number = math.nan
     except OverflowError:
         raise SpecError(f"{name} must be a number that fits a float, got a whole number of 2^1024 or more") from None
     if not math.isfinite(number) or (positive and number <= 0):

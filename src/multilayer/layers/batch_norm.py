@@ -15,7 +15,7 @@ import numpy as np
 from ..activations.function import Kept
 from ..counting import named
 from ..errors import BatchError, SpecError
-from .base import Array, Flops, Layer, Parameter, Pass, Tensors
+from .base import Array, Flops, Layer, Parameter, Pass, Tensors, require_number
 from .norm import affine, norm_cost, normalise, normalise_backward, store_epsilon
 
 
@@ -30,9 +30,10 @@ class BatchNorm(Layer):
 
     def __post_init__(self) -> None:
         store_epsilon(self, self.eps)
-        if not 0 < self.momentum <= 1:
+        momentum = require_number("momentum", self.momentum, requirement="above 0 and at most 1")
+        if not 0 < momentum <= 1:
             raise SpecError(f"momentum must be above 0 and at most 1, got {self.momentum!r}")
-        object.__setattr__(self, "momentum", float(self.momentum))
+        object.__setattr__(self, "momentum", momentum)
 
     def width(self, d: int) -> int:
         return d

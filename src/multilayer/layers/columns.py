@@ -36,7 +36,8 @@ from .base import (
     Pass,
     Tensors,
     require_number,
-    require_positive,
+    store_whole,
+    whole,
 )
 from .inputs import Inputs
 
@@ -79,14 +80,13 @@ class Columns(Layer):
                 raise SpecError(f"{name} has no meaning with numeric={self.numeric!r}, got {given!r}")
             object.__setattr__(self, name, default if given is None else given)
         if self.numeric != "none":
-            require_positive(d_numeric=self.d_numeric or 0, n=self.n or 0)
+            store_whole(self, d_numeric="d_numeric", n="n")
         if self.numeric == "pbld" and self.d_numeric == 1:
             raise SpecError("d_numeric must be at least 2 with pbld (one of them is the number itself), got 1")
         if self.sigma is not None:
             object.__setattr__(self, "sigma", require_number("sigma", self.sigma, positive=True))
-        require_positive(d_category=self.d_category)
-        if not 0 <= self.max_one_hot <= 2**31:
-            raise SpecError(f"max_one_hot must be at least 0 and at most 2^31, got {self.max_one_hot}")
+        store_whole(self, d_category="d_category")
+        object.__setattr__(self, "max_one_hot", whole("max_one_hot", self.max_one_hot, least=0))
 
     # What it is made of
 

@@ -13,7 +13,7 @@ from typing import ClassVar
 from ..activations.function import Kept
 from ..counting import named
 from ..errors import SpecError
-from .base import Array, Backward, Flops, Forward, Layer, Pass, Tensors
+from .base import Array, Backward, Flops, Forward, Layer, Pass, Tensors, require_number
 
 
 @dataclass(frozen=True)
@@ -24,9 +24,10 @@ class Dropout(Layer):
     p: float
 
     def __post_init__(self) -> None:
-        if not 0 <= self.p < 1:
+        p = require_number("dropout", self.p, requirement="at least 0 and below 1")
+        if not 0 <= p < 1:
             raise SpecError(f"dropout must be at least 0 and below 1, got {self.p!r}")
-        object.__setattr__(self, "p", float(self.p))
+        object.__setattr__(self, "p", p)
 
     def width(self, d: int) -> int:
         return d

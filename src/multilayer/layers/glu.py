@@ -16,7 +16,7 @@ from .. import activations
 from ..activations.function import Function, Kept
 from ..counting import named
 from ..errors import SpecError, unknown_name
-from .base import Array, Backward, Flops, Forward, Layer, Parameter, Pass, Tensors, require_positive
+from .base import Array, Backward, Flops, Forward, Layer, Parameter, Pass, Tensors, store_whole
 from .linear import affine_parameters
 
 GATES = {"glu": "sigmoid", "reglu": "relu", "geglu": "gelu", "swiglu": "silu"}
@@ -34,7 +34,7 @@ class GLU(Layer):
     bias: bool = True
 
     def __post_init__(self) -> None:
-        require_positive(width=self.d_out)
+        store_whole(self, d_out="width")
         if self.variant not in GATES:
             raise SpecError(unknown_name("gated unit", self.variant, GATES))
 

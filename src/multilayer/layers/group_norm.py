@@ -8,7 +8,7 @@ from typing import ClassVar
 from ..activations.function import Kept
 from ..counting import named
 from ..errors import SpecError
-from .base import Array, Flops, Layer, Parameter, Pass, Tensors, require_positive
+from .base import Array, Flops, Layer, Parameter, Pass, Tensors, store_whole
 from .norm import affine, norm_cost, normalise, normalise_backward, store_epsilon
 
 
@@ -22,7 +22,7 @@ class GroupNorm(Layer):
     eps: float = 1e-5
 
     def __post_init__(self) -> None:
-        require_positive(groups=self.groups)
+        store_whole(self, groups="groups")
         store_epsilon(self, self.eps)
 
     def width(self, d: int) -> int:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ..errors import SpecError
-from .base import require_positive
+from .base import whole
 
 
 @dataclass(frozen=True)
@@ -20,11 +21,10 @@ class Inputs:
     categories: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "categories", tuple(self.categories))
-        if self.numeric != 0:
-            require_positive(inputs=self.numeric)
-        for n in self.categories:
-            require_positive(categories=n)
+        object.__setattr__(self, "numeric", whole("inputs", self.numeric, least=0))
+        if not isinstance(self.categories, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise SpecError(f"categories must be one number for each column, got {self.categories!r}: write (3, 12)")
+        object.__setattr__(self, "categories", tuple(whole("categories", n) for n in self.categories))
         if not self.numeric and not self.categories:
             raise SpecError("a network needs at least one input, got none")
 
@@ -32,8 +32,7 @@ class Inputs:
     def of(inputs: int | Inputs) -> Inputs:
         if isinstance(inputs, Inputs):
             return inputs
-        require_positive(inputs=inputs)
-        return Inputs(numeric=inputs)
+        return Inputs(numeric=whole("inputs", inputs))
 
     @property
     def count(self) -> int:

@@ -32,7 +32,7 @@ from .base import (
     Pass,
     Tensors,
     require_number,
-    require_positive,
+    store_whole,
 )
 
 
@@ -49,7 +49,7 @@ class KAN(Layer):
     bound: float = 1.0
 
     def __post_init__(self) -> None:
-        require_positive(width=self.d_out, grid=self.grid)
+        store_whole(self, d_out="width", grid="grid")
         if self.basis not in ("spline", "rbf"):
             raise SpecError(unknown_name("basis", self.basis, ("spline", "rbf")))
         if self.basis == "rbf" and self.grid < 2:

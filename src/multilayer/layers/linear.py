@@ -15,7 +15,7 @@ from typing import ClassVar, Literal
 from ..activations.function import Kept
 from ..counting import named
 from ..errors import SpecError
-from .base import Array, Backward, Flops, Forward, Layer, Parameter, Pass, Tensors, require_number, require_positive
+from .base import Array, Backward, Flops, Forward, Layer, Parameter, Pass, Tensors, require_number, store_whole
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Linear(Layer):
     scale: float | Literal["tangent"] | None = None
 
     def __post_init__(self) -> None:
-        require_positive(width=self.d_out)
+        store_whole(self, d_out="width")
         requirement = "a finite number or 'tangent'"
         if isinstance(self.scale, str):
             if self.scale != "tangent":

@@ -12,7 +12,7 @@ import numpy as np
 
 from ..activations.function import Kept
 from ..counting import named
-from .base import Array, Backward, Flops, Forward, Layer, Parameter, Pass, Tensors, require_positive
+from .base import Array, Backward, Flops, Forward, Layer, Parameter, Pass, Tensors, store_whole
 from .linear import affine_parameters
 
 
@@ -28,7 +28,7 @@ class Maxout(Layer):
     bias: bool = True
 
     def __post_init__(self) -> None:
-        require_positive(width=self.d_out, k=self.k)
+        store_whole(self, d_out="width", k="k")
 
     def width(self, d: int) -> int:
         return self.d_out

@@ -28,7 +28,7 @@ def draw(spec: Spec | str, path: str | Path) -> None:
 
 def network_figure(spec: Spec | str) -> Figure:
     """The picture as a matplotlib figure."""
-    spec = Spec.parse(spec) if isinstance(spec, str) else spec
+    spec = Spec.of(spec)
     plain = outline(spec, fold=False) if len(spec.entries) <= neurons.MOST_ENTRIES else None
     with house("a picture of a network"):
         if plain is not None and neurons.fits(plain):

@@ -98,18 +98,18 @@ def resume(path: str | Path, *, data: Any = None, observers: Sequence[Observer] 
 
     `data` is needed only where the run was not made from a file or a bundled set.
     """
-    folder = RunFolder.open(path, write=True)
-    saved = folder.config
-    config = Config.from_dict(saved["config"], where=str(path))
-    described = dict(saved["data"])
-    source = described.pop("path")
-    if data is None and source is None:
-        raise RunError(f"{path} was trained on data in memory: hand it over again, resume(path, data=…)")
-    prepared = prepare(source if data is None else data, config, **described)
-    session = Session.make(Spec.from_dict(saved["spec"]), prepared, config)
-    if session.fingerprint() != saved["fingerprint"]:
-        raise RunError(f"the data is not what {path} was trained on: resume needs the same rows in the same order")
-    return _driven(session, folder, observers, quiet=quiet, resumed=True)
+    with RunFolder.open(path, write=True) as folder:
+        saved = folder.config
+        config = Config.from_dict(saved["config"], where=str(path))
+        described = dict(saved["data"])
+        source = described.pop("path")
+        if data is None and source is None:
+            raise RunError(f"{path} was trained on data in memory: hand it over again, resume(path, data=…)")
+        prepared = prepare(source if data is None else data, config, **described)
+        session = Session.make(Spec.from_dict(saved["spec"]), prepared, config)
+        if session.fingerprint() != saved["fingerprint"]:
+            raise RunError(f"the data is not what {path} was trained on: resume needs the same rows in the same order")
+        return _driven(session, folder, observers, quiet=quiet, resumed=True)
 
 
 def prepare(data: Any, config: Config, **source: Any) -> tables.Prepared:

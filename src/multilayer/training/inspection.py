@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..engine import Engine
+from ..errors import BatchError
 
 Where = Literal["input", "target", "loss", "gradient", "parameter"]
 
@@ -23,7 +24,7 @@ class Bad:
 
 def blame(engine: Engine, rows: NDArray[np.int64], *, epoch: int) -> str:
     """The layer whose gradient is largest for its size, over the rows of a step."""
-    _, gradients = engine.gradients(rows, epoch=epoch)
+    gradients = engine.gradients(rows, epoch=epoch).gradients
     sizes = {name: float(np.sqrt(np.mean(np.square(g, dtype=np.float64)))) for name, g in gradients.items()}
     return max(sizes, key=lambda name: np.nan_to_num(sizes[name], nan=np.inf)).rpartition(".")[0]
 
@@ -40,8 +41,9 @@ def first_bad(engine: Engine, rows: NDArray[np.int64], *, epoch: int) -> Bad:
             bad = ~np.isfinite(values.reshape(len(rows), -1))
             column = int(np.argwhere(bad)[0][1])
             return Bad(where=where, layer=f"column {column}", unit=column, rows=rows[bad.any(1)].tolist())
-    loss, gradients = engine.gradients(rows, epoch=epoch)
-    guilty = [int(row) for row in rows if not np.isfinite(engine.gradients(np.array([row]), epoch=epoch)[0])]
+    step = engine.gradients(rows, epoch=epoch)
+    loss, gradients = step.loss, step.gradients
+    guilty = [int(row) for row in rows if not np.isfinite(_loss_alone(engine, row, epoch))]
     if not np.isfinite(loss):
         return Bad(where="loss", layer=list(gradients)[-1].rpartition(".")[0], unit=None, rows=guilty or rows.tolist())
     # A gradient goes backward: the last layer with a bad one is where it arose.
@@ -49,6 +51,13 @@ def first_bad(engine: Engine, rows: NDArray[np.int64], *, epoch: int) -> Bad:
         if not np.isfinite(g).all():
             return Bad(where="gradient", layer=name.rpartition(".")[0], unit=_unit(g), rows=guilty or rows.tolist())
     return Bad(where="gradient", layer="all layers together", unit=None, rows=guilty or rows.tolist())
+
+
+def _loss_alone(engine: Engine, row: int, epoch: int) -> float:
+    try:
+        return engine.gradients(np.array([row]), epoch=epoch).loss
+    except BatchError:  # statistics of one row say nothing
+        return 0.0
 
 
 def _unit(values: NDArray[np.floating]) -> int | None:

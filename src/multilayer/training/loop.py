@@ -318,10 +318,16 @@ class Loop:
     # Telling
 
     def tell(self, event: Event, *, counted: bool = True) -> None:
-        """Every observer gets it; a resume does not count, since it is not part of what happened."""
+        """Every observer gets it, then what any of them answered, one round of that; answers to answers are dropped.
+
+        A resume does not count, since it is not part of what happened, nor does it get answers.
+        """
+        answers = [answer for observer in self.observers for answer in observer.notice(event) or ()]
         self.told += counted
-        for observer in self.observers:
-            observer.notice(event)
+        for answer in answers if counted else ():
+            for observer in self.observers:
+                observer.notice(answer)
+            self.told += 1
 
     def _tell_progress(self) -> None:
         position, sums = self.position, self.position.progress

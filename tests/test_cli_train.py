@@ -1,0 +1,159 @@
+"""`mlp train`, `resume`, `predict`, `evaluate` and `runs`, as a person would use them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyarrow import csv, parquet
+from typer.testing import CliRunner
+
+from multilayer.cli.main import app
+from multilayer.training.config import Config
+
+FAST = ["--engine", "numpy", "--epochs", "3", "--quiet"]
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def mlp(*args: str, code: int = 0) -> str:
+    done = CliRunner().invoke(app, list(args))
+    assert done.exit_code == code, f"{done.output}\n{done.exception!r}"
+    return done.output
+
+
+def table(path: Path, rows: int = 80) -> Path:
+    generator = np.random.default_rng(0)
+    x = generator.normal(size=rows)
+    kind = generator.choice(["a", "b", "c"], rows)
+    csv.write_csv(pa.table({"x": x, "kind": kind, "y": np.where(kind == "a", x, -x) > 0}), path)
+    return path
+
+
+def test_from_a_file_to_predictions(here: Path) -> None:
+    table(here / "t.csv")
+    out = mlp("train", "t.csv", "--target", "y", *FAST)
+    assert "task: binary classification of 'y'" in out
+    assert "on held-out rows: accuracy" in out
+    assert "model: runs/t-001/model.safetensors" in " ".join(out.split())
+    found = mlp("predict", "runs/t-001", "t.csv").splitlines()
+    assert found[0] == '"y"'
+    assert len(found) == 81
+    mlp("predict", "runs/t-001", "t.csv", "--proba", "--out", "p.parquet")
+    answers = parquet.read_table(here / "p.parquet")
+    assert answers.column_names == ["y", "y=False", "y=True"]
+    assert json.loads(mlp("evaluate", "runs/t-001", "t.csv", "--json"))["accuracy"] <= 1
+    assert "accuracy" in mlp("evaluate", "runs/t-001/model.safetensors", "t.csv")
+    mlp("train", "t.csv", "--target", "y", *FAST, "--seed", "1")
+    listed = json.loads(mlp("runs", "--json"))
+    assert {run["run"] for run in listed} == {"runs/t-001", "runs/t-002"}
+    assert [run["metrics"]["accuracy"] for run in listed] == sorted(
+        (r["metrics"]["accuracy"] for r in listed), reverse=True
+    )
+    assert "runs/t-002" in mlp("runs", "runs/t-002")
+
+
+def test_options_from_a_file_and_the_line_above_it(here: Path) -> None:
+    (here / "c.toml").write_text('epochs = 2\nengine = "numpy"\nbatch_size = 8\n')
+    mlp("train", "iris", "--config", "c.toml", "--epochs", "1", "--quiet")
+    saved = json.loads((here / "runs" / "iris-001" / "config.json").read_text())
+    chosen = saved["config"]["config"] if "config" in saved["config"] else saved["config"]
+    assert (chosen["epochs"], chosen["batch_size"]) == (1, 8)
+
+
+def test_every_field_is_an_option() -> None:
+    text = mlp("train", "--help")
+    for name in Config.__dataclass_fields__:
+        assert "--" + name.replace("_", "-") in text
+
+
+def test_events_as_json_lines(here: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "multilayer", "train", "iris", "--json", *FAST[:4]],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    told = [json.loads(line) for line in done.stdout.splitlines()]
+    assert told[0]["event"] == "start"
+    assert told[-1]["event"] == "end"
+    assert sum(event["event"] == "epoch" for event in told) == 3
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129)])
+def test_a_signal_saves_and_gives_its_exit_code(here: Path, number: signal.Signals, code: int) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "multilayer",
+        "train",
+        "iris",
+        "--engine",
+        "numpy",
+        "--epochs",
+        "100000",
+        "--run",
+        "r",
+        "--quiet",
+    ]
+    child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    log = here / "r" / "events.jsonl"
+    while child.poll() is None and (not log.exists() or log.read_bytes().count(b"\n") < 5):
+        os.sched_yield()
+    child.send_signal(number)
+    out, _ = child.communicate(timeout=60)
+    assert child.returncode == code
+    assert "go on with: mlp resume r" in " ".join(out.split())
+    assert '"interrupted"' in log.read_text()
+
+
+def test_a_run_is_replayed_into_tensorboard(here: Path) -> None:
+    mlp("train", "iris", *FAST)
+    assert "logged runs/iris-001 to tensorboard" in mlp("runs", "log", "runs/iris-001", "--to", "tensorboard")
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["train", "nothing.csv", "--target", "y"], "nothing.csv"),
+        (["train", "digit"], "digits"),
+        (["train", "t.csv", "--target", "z"], "z"),
+        (["train", "t.csv", "--target", "y", "--optimizer", "adm"], "did you mean 'adam'"),
+        (["train", "t.csv", "--target", "y", "--arch", "9-1"], "but the network takes 9 numbers"),
+        (["train", "t.csv", "--target", "y", "--config", "no.toml"], "cannot read no.toml"),
+        (["resume", "nowhere"], "there is no run at nowhere"),
+        (["predict", "t.csv", "t.csv"], "not a model file"),
+        (["predict", "nowhere", "t.csv"], "nowhere"),
+        (["predict", "m", "t.csv", "--out", "x.txt"], "--out must end in .csv or .parquet, got x.txt"),
+        (["runs", "nowhere"], "there is no run at nowhere"),
+        (["runs", "log", "nowhere"], "mlp runs log needs a run and where to"),
+        (["runs", "--to", "wandb"], "--to goes with log"),
+    ],
+)
+def test_bad_input_is_one_clear_error(here: Path, args: list[str], message: str) -> None:
+    table(here / "t.csv")
+    before = sorted(path.name for path in here.iterdir())
+    out = mlp(*args, code=2)
+    assert "Traceback" not in out
+    assert message in " ".join(out.split())
+    assert sorted(path.name for path in here.iterdir()) == before
+
+
+def test_no_runs_yet(here: Path) -> None:
+    assert "no runs below ./runs yet" in mlp("runs")
+
+
+def test_proba_of_numbers_is_refused(here: Path) -> None:
+    mlp("train", "diabetes", *FAST)
+    assert "--proba needs a model of classes" in mlp("predict", "runs/diabetes-001", "diabetes", "--proba", code=2)

@@ -1,0 +1,24 @@
+"""R1 over whole training runs: killed anywhere, resumed, equal to the bit."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from soak import FULL, memory_folder
+
+
+def test_a_killed_run_ends_as_if_it_had_not_been(tried) -> None:
+    points, times = (400, 200) if FULL else (25, 15)
+    with memory_folder() as folder:
+        command = [sys.executable, str(Path(__file__).with_name("kill.py")), str(folder), str(points), str(times)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert found["at points of saves"] >= min(points, 25)
+    assert found["at random times"] == times
+    assert found["resumed"] >= 10  # the others were killed before there was anything to resume
+    for name, count in found.items():
+        tried(f"R1: training killed {name}" if name != "resumed" else "R1: of them resumed", count)
