@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 
@@ -12,7 +13,7 @@ import multilayer as ml
 from cases import ALL, Case
 from multilayer import losses
 from multilayer.costs.count import kept_floats
-from multilayer.errors import OptionError
+from multilayer.errors import OptionError, SpecError
 from multilayer.spec import Spec
 from multilayer.verify import verify
 from strategies import batches, has_batch_norm, specs
@@ -264,6 +265,19 @@ def test_formulas_stand_beside_the_numbers() -> None:
 def test_bad_options(options: dict[str, object], message: str) -> None:
     with pytest.raises(OptionError, match=message):
         ml.cost("4-2", **options)  # type: ignore[arg-type]
+
+
+def test_numpys_whole_numbers_and_models_are_taken() -> None:
+    plain = ml.cost("4-3-1", batch=3, rows=10)
+    assert ml.cost("4-3-1", batch=np.int64(3), rows=np.int64(10)).to_json() == plain.to_json()
+    assert ml.cost(ml.build("4-3-1"), batch=3, rows=10) == plain
+
+
+def test_what_is_no_network_has_no_cost() -> None:
+    with pytest.raises(SpecError, match=r"a network must be a Spec, a text such as '784-256-10', .* got 784"):
+        ml.cost(784)  # type: ignore[arg-type]
+    with pytest.raises(OptionError, match="loss must be chosen by a text such as 'cross_entropy', got 5"):
+        ml.cost("4-1", loss=5)  # type: ignore[arg-type]
 
 
 def test_cost_of_a_wide_network_takes_no_memory() -> None:

@@ -23,12 +23,7 @@ def blocks(language: str) -> list[tuple[str, str]]:
     return found
 
 
-COMMANDS = [
-    (where, line.split("  #")[0])
-    for where, text in blocks("console")
-    for line in text.splitlines()
-    if line.startswith("mlp ")
-]
+CONSOLES = [(where, text) for where, text in blocks("console") if "mlp " in text]
 
 
 @pytest.mark.parametrize(("where", "code"), blocks("python"), ids=[where for where, _ in blocks("python")])
@@ -39,12 +34,16 @@ def test_python_runs(where: str, code: str, tmp_path: Path) -> None:
     assert done.returncode == 0, f"{where}:\n{code}\n{done.stderr}"
 
 
-@pytest.mark.parametrize(("where", "command"), COMMANDS, ids=[command for _, command in COMMANDS])
-def test_commands_run(where: str, command: str, tmp_path: Path) -> None:
-    arguments = [sys.executable, "-m", "multilayer", *shlex.split(command)[1:]]
-    done = subprocess.run(arguments, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, f"{where}: {command}\n{done.stdout}\n{done.stderr}"
-    assert done.stdout.strip()
+@pytest.mark.parametrize(("where", "text"), CONSOLES, ids=[where for where, _ in CONSOLES])
+def test_commands_run(where: str, text: str, tmp_path: Path) -> None:
+    """The commands of one block, one after another in one folder."""
+    for line in text.splitlines():
+        if not line.startswith("mlp "):
+            continue
+        arguments = [sys.executable, "-m", "multilayer", *shlex.split(line, comments=True)[1:]]
+        done = subprocess.run(arguments, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, f"{where}: {line}\n{done.stdout}\n{done.stderr}"
+        assert done.stdout.strip()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

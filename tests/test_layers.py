@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 import multilayer as ml
 from cases import ACTIVATIONS, ALL, LAYERS, Case, kinds_of, no, rows_for
 from multilayer import activations
-from multilayer.errors import BatchError, SpecError
+from multilayer.errors import BatchError, DataError, SpecError
 from multilayer.init import initialise
 from multilayer.layers import KINDS, Pass
 from multilayer.layers.base import backward_through, forward_through
@@ -151,6 +151,73 @@ def test_rank_three_applies_along_the_last_axis(case: Case) -> None:
     flat = (torch.from_numpy(x),) if codes is None else (torch.from_numpy(x), torch.from_numpy(codes))
     deep = tuple(t.reshape(2, 3, t.shape[-1]) for t in flat)
     torch.testing.assert_close(model(*deep), model(*flat).reshape(2, 3, spec.d_out), rtol=0, atol=1e-12)
+
+
+@by_name
+def test_no_rows_give_no_rows(case: Case) -> None:
+    spec = case.spec
+    values = values_for(spec)
+    x, codes = rows_for(spec, 0)
+    inputs = [torch.from_numpy(x)] + ([] if codes is None else [torch.from_numpy(codes)])
+    for shape in ((0,), (2, 0)):
+        wide = [part.reshape(*shape, part.shape[-1]) for part in inputs]
+        assert model_with(spec, values).eval()(*wide).shape == (*shape, spec.d_out)
+    tensors = {place: values[stored] for place, stored in spec.tensor_names.items()}
+    tensors |= {name: values[name] for name in spec.buffers}
+    run = Pass(categories=spec.inputs.categories)
+    y, _ = forward_through(spec.layers, x if codes is None else (x, codes), tensors, run)  # type: ignore[arg-type]
+    assert y.shape == (0, spec.d_out)
+
+
+@pytest.mark.parametrize("text", ["2+cat(2, 3)-1", "2+cat(2, 12)-columns(d_category=3)-1"])
+@pytest.mark.parametrize(("column", "code"), [(0, -1), (0, 3), (1, -1), (1, 13)])
+def test_codes_outside_their_values_are_refused(text: str, column: int, code: int) -> None:
+    spec = Spec.parse(text)
+    n = spec.inputs.categories[column]
+    codes = np.ones((4, 2), dtype=np.int64)
+    codes[2, column] = code
+    run = Pass(categories=spec.inputs.categories)
+    message = rf"category column {column} must hold .* from 0 \(missing or unknown\) to {n}, got {code} in row 2"
+    with pytest.raises(DataError, match=message):
+        forward_through(spec.layers, (np.zeros((4, 2)), codes), values_for(spec), run)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("numpys", "plain"),
+    [
+        (lambda: ml.Linear(np.int64(4)), ml.Linear(4)),
+        (lambda: ml.GLU(np.uint8(4)), ml.GLU(4)),
+        (lambda: ml.Maxout(np.int32(4), np.int64(3)), ml.Maxout(4, 3)),
+        (lambda: ml.KAN(np.int64(4), grid=np.int64(3)), ml.KAN(4, grid=3)),
+        (lambda: ml.GroupNorm(np.int64(2)), ml.GroupNorm(2)),
+        (lambda: ml.Columns("plr", n=np.int64(3), d_category=np.int64(2)), ml.Columns("plr", n=3, d_category=2)),
+        (lambda: ml.Columns(max_one_hot=np.int64(0)), ml.Columns(max_one_hot=0)),
+        (lambda: ml.Inputs(np.int64(3), np.array([2, 4])), ml.Inputs(3, (2, 4))),
+        (lambda: ml.Inputs(np.int64(0), (np.int64(2),)), ml.Inputs(0, (2,))),
+        (lambda: ml.mlp(np.int64(3), np.array([4]), np.int64(1)), ml.mlp(3, [4], 1)),
+    ],
+)
+def test_whole_numbers_of_numpy_are_stored_as_plain_ones(numpys, plain) -> None:
+    made = numpys()
+    assert made == plain
+    assert repr(made) == repr(plain)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("leaky_relu(0.2)", ml.Activation("leaky_relu", {"alpha": 0.2})),
+        ("leaky_relu(alpha=0.2)", ml.Activation("leaky_relu", {"alpha": 0.2})),
+        ("relu()", ml.Activation("relu")),
+        ("prelu(per=unit)", ml.Activation("prelu", per="unit")),
+        ("combination(relu, tanh, per=unit)", ml.Activation("combination", {"parts": "relu+tanh"}, per="unit")),
+        ("combination(relu+tanh)", ml.Activation("combination", {"parts": "relu+tanh"})),
+        ("blend(elu(0.5))", ml.Activation("elu", {"alpha": 0.5}, blend=True)),
+    ],
+)
+def test_an_activation_may_be_written_as_in_a_networks_text(text: str, expected: ml.Activation) -> None:
+    assert ml.Activation(text) == expected
+    assert ml.mlp(3, [4], 1, activation=text) == Spec.parse(f"3-4:{text}-1")
 
 
 @pytest.mark.parametrize("text", ["3-4:batchnorm:relu-2", "3-batchnorm-2", "3-[batchnorm-3]-2"])

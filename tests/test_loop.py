@@ -14,7 +14,19 @@ from multilayer import schedules
 from multilayer.engine import Batch, Data, Settings, State
 from multilayer.engine.numpy_engine import NumpyEngine
 from multilayer.engine.torch_engine import TorchEngine
-from multilayer.events import Checkpoint, EpochEnd, Event, NonFinite, Notice, Progress, RolledBack, Spike, same
+from multilayer.events import (
+    Checkpoint,
+    EpochEnd,
+    Event,
+    Measured,
+    NonFinite,
+    Notice,
+    Progress,
+    Resume,
+    RolledBack,
+    Spike,
+    same,
+)
 from multilayer.spec import Spec
 from multilayer.training import Loop, Plan
 from multilayer.training import loop as module
@@ -272,6 +284,110 @@ def test_a_resumed_run_is_the_unbroken_one(make: type, at: int) -> None:
     assert same([*before.events[: extra["told"]], *after.events], told.events)
     assert (again.best is None) == (whole.best is None)
     assert again.best is None or again.best.equals(whole.best)  # type: ignore[arg-type]
+
+
+@both
+@pytest.mark.parametrize("at", [20, 29, 31, 44])
+def test_a_log_with_a_rollback_and_a_kill_tells_the_unbroken_run(make: type, at: int) -> None:
+    """Killed without warning after `at` events, before or after the rollbacks: what the resume keeps, and what follows,
+    are the events of the unbroken run."""
+
+    class Killed(Exception):
+        pass
+
+    def loop_of() -> tuple[Loop, Recorder]:
+        return make_loop(make, spiky(), epochs=6, policies=spikes, text="4-8:tanh-1")
+
+    whole, told = loop_of()
+    whole.run()
+    assert any(isinstance(event, RolledBack) for event in told.events)
+
+    first, log = loop_of()
+    at = min(at, len(told.events) - 1)
+
+    def killing(event: Event) -> None:
+        log.events.append(event)
+        if len(log.events) == at:
+            raise Killed
+
+    log.notice = killing  # type: ignore[method-assign]
+    with pytest.raises(Killed):
+        first.run()
+    state, extra, _ = next(saved for saved in reversed(log.saved) if saved[2] == "last")
+    again, rest = loop_of()
+    again.engine.load(state)
+    again.position = position_of(extra)
+    again.told = extra["told"]
+    for policy, kept in zip(again.policies, extra["policies"], strict=True):
+        policy.load(kept)
+    best = [saved for saved, _, kind in log.saved if kind == "best" and saved.step == again.position.best_step]
+    again.best = best[0] if best else None
+    again.tell(Resume(step=state.step, checkpoint="x", kept=again.told, notes=[]), counted=False)
+    again.tell(Checkpoint(step=state.step, kind="last", path=f"{state.step}", sha256=""))
+    again.run()
+    both_logs = [*log.events, *rest.events]
+    assert same(both_logs, told.events)
+    assert again.told == whole.told == len(told.events)
+    assert again.engine.state().equals(whole.engine.state())
+
+
+class Measuring:
+    """Answers every event, those of others and its own included."""
+
+    def __init__(self, engine: Any) -> None:
+        self.engine = engine
+
+    def notice(self, event: Event) -> list[Event]:
+        largest = max(float(np.abs(p).max()) for p in self.engine.state().parameters.values())
+        return [Measured(step=event.step, name="parameters", values={"largest": largest})]
+
+
+def test_what_observers_answer_is_told_once_and_counted() -> None:
+    loop, told = make_loop(NumpyEngine, table(), epochs=2)
+    plain, expected = make_loop(NumpyEngine, table(), epochs=2)
+    loop.observers = [Measuring(loop.engine), told]
+    loop.run()
+    plain.run()
+    assert same([event for event in told.events if not isinstance(event, Measured)], expected.events)
+    assert [isinstance(event, Measured) for event in told.events] == [False, True] * len(expected.events)
+    assert loop.told == len(told.events)
+    # A resume is not part of what happened, so nothing may answer it.
+    loop.tell(Resume(step=1, checkpoint="x", kept=1, notes=[]), counted=False)
+    assert isinstance(told.events[-1], Resume)
+    assert loop.told == len(told.events) - 1
+
+
+@both
+def test_a_run_with_measurements_resumes_to_the_same_log(make: type) -> None:
+    def measured() -> tuple[Loop, Recorder]:
+        loop, told = make_loop(make, table(), epochs=3)
+        loop.observers = [told, Measuring(loop.engine)]
+        return loop, told
+
+    whole, told = measured()
+    whole.run()
+    first, before = measured()
+    first.interrupted = lambda: 15 if first.position.step >= 13 else None
+    first.run()
+    state, extra, _ = before.saved[-1]
+    again, after = measured()
+    again.engine.load(state)
+    again.position, again.told = position_of(extra), extra["told"]
+    again.best = next(saved for saved, _, kind in before.saved if kind == "best")
+    again.tell(Resume(step=state.step, checkpoint="x", kept=again.told, notes=[]), counted=False)
+    again.run()
+    assert same([*before.events, *after.events], told.events)
+
+
+@both
+def test_a_bad_loss_with_batch_norm_is_named_though_no_row_stands_alone(make: type) -> None:
+    data = table()
+    plain = Data(x=data.x, y=np.where(np.arange(90)[:, None] == ABSURD, 1e200, data.y))
+    loop, told = make_loop(make, plain, epochs=1, text="4-8:batchnorm:tanh-1")
+    assert loop.run().status == "stopped"
+    bad = next(event for event in told.events if isinstance(event, NonFinite))
+    assert bad.where == "loss"
+    assert ABSURD in bad.rows
 
 
 @both

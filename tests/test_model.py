@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import time
 import warnings
 
 import numpy as np
@@ -13,7 +14,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import multilayer as ml
 from cases import ALL, LAYERS, MIXTURES, Case, rows_for
-from multilayer.errors import SpecError
+from multilayer.errors import DataError, SpecError
 from multilayer.init import initialise
 from multilayer.model import Model
 
@@ -189,6 +190,108 @@ def test_to_torch_does_not_unshare_silently() -> None:
 def test_from_torch_refuses_what_it_cannot_describe(module: nn.Module, message: str) -> None:
     with pytest.raises(SpecError, match=message):
         ml.from_torch(module)
+
+
+SHARED = nn.Linear(3, 3)
+TIED = nn.Sequential(nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 3))
+TIED[2].weight = TIED[0].weight
+
+
+@pytest.mark.parametrize(
+    ("module", "message"),
+    [
+        (
+            nn.Sequential(SHARED, nn.ReLU(), SHARED),
+            r"but those at 0 and 2 are tied \(Linear.* stands at both\): give each its own, .*deepcopy",
+        ),
+        (TIED, r"those at 0 and 2 are tied \(Linear.* and Linear.* have the same weights\)"),
+        (nn.Sequential(nn.Linear(3, 3), nn.Sequential(SHARED, SHARED)), "those at 1 and 2 are tied"),
+        (
+            nn.Sequential(nn.Linear(3, 2), nn.Softplus(threshold=5)),
+            r"threshold of 20, because .* is exact everywhere, got Softplus.*threshold=5.*: use nn.Softplus\(\)",
+        ),
+        (
+            nn.Sequential(nn.LayerNorm((4, 5)), nn.Linear(5, 2)),
+            r"norms over the last axis alone, got LayerNorm\(\(4, 5\).*: flatten the rows first",
+        ),
+        (nn.Sequential(nn.RMSNorm((4, 5)), nn.Linear(5, 2)), r"norms over the last axis alone, got RMSNorm\(\(4, 5\)"),
+        (
+            nn.Sequential(nn.Flatten(), nn.Linear(5, 2)),
+            r"cannot describe Flatten.*more than two axes would not be flattened; leave it out .* pass x.flatten\(1\)",
+        ),
+    ],
+)
+def test_from_torch_refuses_what_it_would_change(module: nn.Module, message: str) -> None:
+    with pytest.raises(SpecError, match=message):
+        ml.from_torch(module)
+
+
+def test_a_module_without_parameters_may_stand_in_several_places() -> None:
+    relu = nn.ReLU()
+    module = nn.Sequential(nn.Linear(3, 4), relu, nn.Linear(4, 4), relu, nn.Linear(4, 1))
+    x = torch.randn(6, 3)
+    torch.testing.assert_close(ml.from_torch(module)(x), module(x))
+
+
+def test_what_is_frozen_stays_frozen_both_ways() -> None:
+    module = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.PReLU(), nn.Linear(4, 1))
+    module[0].requires_grad_(False)
+    module[2].weight.requires_grad_(False)
+    module[1].eval()
+    model = ml.from_torch(module)
+    frozen = {name for name, p in model.named_parameters() if not p.requires_grad}
+    assert frozen == {"linear1.weight", "linear1.bias", "prelu1.alpha"}
+    assert model.training
+    assert not model.get_submodule("batchnorm1").training
+    again = ml.to_torch(model)
+    assert [p.requires_grad for p in again.parameters()] == [p.requires_grad for p in module.parameters()]
+    assert [m.training for m in again.modules()] == [m.training for m in module.modules()]
+
+
+def test_to_torch_needs_weights() -> None:
+    with pytest.raises(SpecError, match=r"needs a model with its weights, got Spec\('4-1'\): make one with ml.build"):
+        ml.to_torch(ml.linear(4))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("text", ["2+cat(2, 3)-1", "2+cat(2, 12)-columns(d_category=3)-1"])
+@pytest.mark.parametrize(("column", "code"), [(0, -1), (0, 3), (1, -1), (1, 13)])
+def test_codes_outside_their_values_are_refused(text: str, column: int, code: int) -> None:
+    model = ml.build(text)
+    n = model.spec.inputs.categories[column]
+    codes = torch.ones(2, 3, 2, dtype=torch.int64)
+    codes[1, 2, column] = code
+    message = rf"category column {column} must hold .* from 0 \(missing or unknown\) to {n}, got {code} in row 5"
+    with pytest.raises(DataError, match=message):
+        model(torch.zeros(2, 3, 2), codes)
+    with pytest.raises(DataError, match="codes must have 2 columns, one for each category column"):
+        model(torch.zeros(2, 3, 2), codes[..., :1])
+
+
+def test_codes_of_a_graph_being_recorded_are_not_looked_at() -> None:
+    model = ml.build("2+cat(2, 3)-1").eval()
+    inputs = torch.zeros(4, 2), torch.tensor([[0, 0], [1, 3], [2, 1], [0, 2]])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a constant of ours is recorded as one, and tracing itself is deprecated
+        warnings.filterwarnings("error", message="Converting a tensor to a Python")
+        traced = torch.jit.trace(model, inputs)
+    torch.testing.assert_close(traced(*inputs), model(*inputs))
+    exported = torch.export.export(model, inputs)
+    torch.testing.assert_close(exported.module()(*inputs), model(*inputs))
+
+
+def test_building_takes_time_in_proportion_to_depth() -> None:
+    """Twice the layers take about twice as long; a part that looks through all names for each of them would show."""
+
+    def seconds(depth: int) -> float:
+        spec = ml.mlp(4, [4] * depth, 1)
+        found: list[float] = []
+        for _ in range(3):
+            started = time.process_time()
+            ml.build(spec)
+            found.append(time.process_time() - started)
+        return min(found)
+
+    assert seconds(2000) < 8 * seconds(500)
 
 
 def test_from_torch_checks_that_the_widths_fit() -> None:

@@ -61,6 +61,36 @@ def test_width_errors_name_the_place() -> None:
         ml.mlp(3, [4, 0], 1)
 
 
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: ml.mlp(4, 256, 1), r"hidden must be a sequence of widths, got 256: write \[256\]"),
+        (lambda: ml.mlp(4, "256", 1), "hidden must be a sequence of widths, got '256'"),
+        (lambda: ml.mlp(4, [8], 1, dropout="x"), "dropout must be at least 0 and below 1, got 'x'"),
+        (lambda: ml.mlp(4, [8], 1, activation=5), "activation must be a name, or one for each hidden layer, got 5"),
+        (lambda: ml.mlp(4, [8], 1, activation=[5]), "an activation must be a name such as 'relu' .* got 5"),
+        (lambda: ml.mlp(4, [8], 1, norm=["batchnorm"]), r"norm must be one of .* got \['batchnorm'\]"),
+        (lambda: ml.residual_mlp(4, 2, blocks=1.5), "blocks must be a whole number of at least 0, got 1.5"),
+        (lambda: ml.residual_mlp(4, 2, blocks=10**9), "blocks must be at most 100,000, got 1000000000"),
+        (lambda: ml.feed_forward_block(4, expansion=1.5), "expansion must be a whole number of at least 1, got 1.5"),
+        (lambda: ml.Spec(4, ml.Linear(3)), r"layers must be a sequence of layers, got Linear\(d_out=3.*: write \["),
+        (lambda: ml.Spec(4, 3), "layers must be a sequence of layers, got 3"),
+        (lambda: ml.Spec.parse(784), "Spec.parse reads a text such as '784-256-10', got 784"),
+        (lambda: ml.Inputs(categories=3), r"categories must be one number for each column, got 3: write \(3, 12\)"),
+        (lambda: ml.build(784), "a network must be a Spec, a text such as '784-256-10', or a model .* got 784"),
+        (lambda: ml.Activation("elu(1, 2)"), r"elu takes at most 1 plain options, got 'elu\(1, 2\)'"),
+        (lambda: ml.Activation("elu(1, alpha=2)"), "alpha of elu is given twice"),
+        (lambda: ml.Activation("elu(x)"), "elu needs alpha to be a finite number, got alpha='x'"),
+        (lambda: ml.Activation("elu(1)", {"alpha": 2}), "options stand in the name or beside it, not both"),
+        (lambda: ml.BatchNorm(momentum="x"), "momentum must be above 0 and at most 1, got 'x'"),
+        (lambda: ml.LayerNorm(eps="x"), "eps must be a positive number, got 'x'"),
+    ],
+)
+def test_what_is_no_network_is_refused_in_words(make, message: str) -> None:
+    with pytest.raises(SpecError, match=message):
+        make()
+
+
 def test_gated_block() -> None:
     assert str(ml.feed_forward_block(8, gate="swiglu")) == "8-swiglu(32)-8"
 
@@ -110,6 +140,22 @@ def test_collapse_reads_scales_residuals_and_a_model() -> None:
     W, b = ml.collapse(spec, model.state_dict())
     x = torch.randn(5, 4, dtype=torch.float64)
     np.testing.assert_allclose(x.numpy() @ W.T + b, model(x).detach().numpy(), atol=1e-13)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_collapse_reads_text_live_parameters_and_any_float(dtype: torch.dtype) -> None:
+    model = ml.build("4-3:none-2", dtype=dtype)
+    W, _ = ml.collapse("4-3:none-2", dict(model.named_parameters()))
+    expected = model.get_parameter("linear2.weight").double() @ model.get_parameter("linear1.weight").double()
+    np.testing.assert_allclose(W, expected.detach().numpy(), atol=1e-15)
+
+
+def test_collapse_names_what_is_missing_or_of_another_shape() -> None:
+    values = initialise(ml.linear(4, 2))
+    with pytest.raises(SpecError, match=r"weights must hold linear1.bias for 4-2, got linear1.weight"):
+        ml.collapse("4-2", {"linear1.weight": values["linear1.weight"]})
+    with pytest.raises(SpecError, match=r"linear1.weight must have the shape \(2, 5\) for 5-2, got \(2, 4\)"):
+        ml.collapse("5-2", values)
 
 
 def test_an_activation_does_not_collapse() -> None:

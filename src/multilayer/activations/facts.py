@@ -67,7 +67,7 @@ def slope_moment(fn: Function, variance: float, learned: Learned | None = None) 
 
 def gain(fn: Function, learned: Learned | None = None) -> float | None:
     """1/√E f(z)² for z ~ N(0, 1); None where that is no finite number."""
-    return _gain(second_moment(fn, 1.0, learned))
+    return _initial_gain(fn) if learned is None else _gain(second_moment(fn, 1.0, learned))
 
 
 def gain_backward(fn: Function, learned: Learned | None = None) -> float | None:
@@ -177,6 +177,12 @@ def _max_slope(fn: Function, learned: Learned | None) -> float:
 @lru_cache(maxsize=1024)
 def _initial_max_slope(fn: Function) -> float:
     return _max_slope(fn, None)
+
+
+@lru_cache(maxsize=1024)
+def _initial_gain(fn: Function) -> float | None:
+    """Asked for by every layer of a network."""
+    return _gain(second_moment(fn, 1.0))
 
 
 def _gain(moment: float) -> float | None:

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import numpy as np
 import typer
+from numpy.typing import NDArray
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
@@ -36,8 +37,9 @@ mlp activations gelu relu --plot out.svg
 In JSON a bound that does not exist is the text "inf" or "-inf"; null means there is none: no gain, no saturation."""
 
 _WIDE = 150
+_INDENT, _GAP = 2, 3
 _LEGEND = (
-    "FLOPs: per element, forward and for f′. gain: 1/√E f(z)² for z ~ N(0, 1). saturates: slope within "
+    "FLOPs: per element, forward and for f′. gain: 1/√E f(z)² for z ~ N(0, 1). saturates: slope at most "
     f"{100 * facts.SATURATED_SLOPE:g} % of its largest. vanishes: f′ → 0 on both sides. dies: f′ = 0 over a half-line. "
     "learns: so many numbers of its own. cached: what the backward pass keeps, a = f(z)."
 )
@@ -214,7 +216,7 @@ def _details(fn: Function, out: Console) -> list[RenderableType]:
     constants = [
         f"{key} = {value:g}" if isinstance(value, float) else f"{key} = {value}" for key, value in fn.constants
     ]
-    back = facts.gain_backward(fn)
+    back, most = facts.gain_backward(fn), f"{100 * facts.SATURATED_SLOPE:g}"
     for name, value in (
         ("f(z)", fn.formula),
         ("LaTeX", fn.latex),
@@ -228,7 +230,7 @@ def _details(fn: Function, out: Console) -> list[RenderableType]:
         ("kinks", ", ".join(f"z = {_end(kink)}" for kink in fn.kinks)),
         (
             "saturates",
-            "" if below is None and above is None else f"{_saturation(fn)} (slope within 1 % of its largest)",
+            "" if below is None and above is None else f"{_saturation(fn)} (slope at most {most} % of its largest)",
         ),
         ("vanishes", "f′ tends to 0 on both sides" if fn.vanishes else ""),
         ("dies", "f′ is exactly 0 over a half-line" if fn.dies else ""),
@@ -236,7 +238,7 @@ def _details(fn: Function, out: Console) -> list[RenderableType]:
         if value:
             grid.add_row(name, value)
     title = Text.assemble((caption(fn), "bold cyan"), "  ", (_notes(fn), ""), overflow="fold")
-    return [title, Padding(Group(grid, "", _plots(fn, out)), (0, 0, 1, 2))]
+    return [title, Padding(Group(grid, "", _plots(fn, out)), (0, 0, 1, _INDENT))]
 
 
 def _precise(value: float | None) -> str:
@@ -249,19 +251,29 @@ def _values(value: Any) -> str:
     return shown if np.ndim(value) == 0 else f"[{shown}{', …' if len(flat) > 6 else ''}]"
 
 
+def _ends(y: NDArray[np.floating]) -> tuple[float, float]:
+    """The lowest and the highest value that a picture of y shows."""
+    known = y[np.isfinite(y)]
+    return min(max(float(known.min()), -4.5), 0.0), max(min(float(known.max()), 4.5), 0.25)
+
+
 def _plots(fn: Function, out: Console) -> RenderableType:
-    """f and f′ over −4 … 4 beside each other, in braille."""
-    width, height = (30, 8) if out.width >= 80 else (22, 6)
+    """f and f′ over −4 … 4 beside each other, in braille, as wide as the page lets them be."""
+    ends = [_ends(curve(fn, np.linspace(-4, 4, 400), slope=slope)) for slope in (False, True)]
+    sides = [max(len(_end(end)) for end in pair) for pair in ends]
+    room = out.width - _INDENT - sum(sides) - 2 * len(" │") - _GAP
+    width, height = (30, 8) if room >= 60 else (max(room // 2, 10), 8 if room >= 44 else 6)
     z = np.linspace(-4, 4, 2 * width)
-    table = Table.grid(padding=(0, 3, 0, 0))
+    table = Table.grid(padding=(0, _GAP, 0, 0), pad_edge=False)
+    for _ in ends:
+        table.add_column(no_wrap=True)
     cells: list[Text] = []
-    for slope, style in ((False, "cyan"), (True, "yellow")):
+    for slope, style, (low, high), side in zip((False, True), ("cyan", "yellow"), ends, sides, strict=True):
         y = curve(fn, z, slope=slope)
-        known = y[np.isfinite(y)]
-        low, high = min(max(float(known.min()), -4.5), 0.0), max(min(float(known.max()), 4.5), 0.25)
+        near = (high - low) / (8 * height)  # half a dot: these points are not those that the ends were found with
+        y = np.where((y > low - near) & (y < high + near), np.clip(y, low, high), y)
         lines = drawing.curve(y, low, high, width=width, height=height)
-        labels = {0: f"{high:.3g}", height - 1: f"{low:.3g}".replace("-", "−")}
-        side = max(len(label) for label in labels.values())
+        labels = {0: _end(high), height - 1: _end(low)}
         text = Text(f"{'':{side}}  {'f′(z)' if slope else 'f(z)'}\n", style=style)
         for i, line in enumerate(lines):
             text.append(f"{labels.get(i, ''):>{side}} ", style="dim").append("│", style="dim").append(line, style=style)

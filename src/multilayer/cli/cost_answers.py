@@ -72,7 +72,10 @@ def largest_batch(limit: int, batch: int, safe: int, account: Account, spec: Spe
         why = f"none: a batch of one row takes {size(memory.total)} ({memory.total:,} B)"
         return Answer(key="largest_batch", data=data, shown=_titled(title, Text(why)))
     if batch == inverse.MAX_BATCH:
-        why = f"any: {batch:,} rows take {size(memory.total)}, because this network keeps nothing of a row"
+        figures = f"{batch:,} rows take {size(memory.total)}"
+        why = f"{figures} and fit: the search ends there"
+        if account(spec, 1).memory.total == memory.total:
+            why = f"any: {figures}, because this network keeps nothing of a row"
         return Answer(key="largest_batch", data=data, shown=_titled(title, Text(why)))
     grid = _grid("r", "l", "r", "w")
     grid.add_row(Text(f"{batch:,}", style="bold"), "rows", size(memory.total), f"{memory.total:,} B in total")
@@ -88,16 +91,19 @@ def _limits(flops_limit: int | None, parameters: int | None) -> str:
     return " and ".join([*parts, *([f"{parameters:,} parameters"] if parameters is not None else [])])
 
 
-def _fit(key: str, title: str, found: Spec | None, cost: Cost, how: str, data: dict[str, Any]) -> Answer:
-    """A network that fits with its cost, or that none does, with the cost of what was tried last."""
-    figures = {"parameters": cost.parameters, "flops": cost.step}
-    both = f"{cost.parameters:,} parameters, {cost.step:,} FLOPs a step ({flops(cost.step)})"
+def _fit(
+    key: str, title: str, found: Spec | None, costs: tuple[int, int], how: str, data: dict[str, Any] | None = None
+) -> Answer:
+    """A network that fits with its parameters and FLOPs, or that none does, with those of what was tried last."""
+    parameters, step = costs
+    both = f"{parameters:,} parameters, {step:,} FLOPs a step ({flops(step)})"
     if found is None:
         return Answer(key=key, data=None, shown=_titled(title, Text(f"none: {how} takes {both}")))
     network = str(found)
     text = network if len(network) <= 300 else f"{network[:150]} … {network[-140:]}"
     shown = Group(Text(text, style="bold", overflow="fold"), Text(both))
-    return Answer(key=key, data={"network": network, **data, **figures}, shown=_titled(title, shown, how))
+    data = {"network": network, **(data or {}), "parameters": parameters, "flops": step}
+    return Answer(key=key, data=data, shown=_titled(title, shown, how))
 
 
 def widest(
@@ -106,10 +112,12 @@ def widest(
     title = f"Widest within {_limits(*limits)}"
     if found is None:
         narrow = account(inverse.with_width(spec, 1))
-        return _fit("widest", title, None, narrow, f"even {narrow.spec}", {})
+        return _fit("widest", title, None, (narrow.parameters, narrow.step), f"even {narrow.spec}")
     how = f"hidden widths × {found.width / found.base:.4g} ({found.base:,} → {found.width:,}), inputs and outputs kept"
-    data = {"width": found.width, "base": found.base}
-    return _fit("widest", title, found.spec, account(found.spec), how, data)
+    how += "; the search ends there" if found.at_limit else ""
+    data = {"width": found.width, "base": found.base, "at_limit": found.at_limit}
+    cost = account(found.spec)
+    return _fit("widest", title, found.spec, (cost.parameters, cost.step), how, data)
 
 
 def deepest(
@@ -117,12 +125,13 @@ def deepest(
 ) -> Answer:
     title = f"Deepest within {_limits(*limits)}"
     if found is None:
-        return _fit("deepest", title, None, account(spec), "the network as it is", {})
+        cost = account(spec)
+        return _fit("deepest", title, None, (cost.parameters, cost.step), "the network as it is")
     times = "once" if found.copies == 1 else f"{found.copies:,} times"
     end = "; no network may have more layers" if found.at_limit else ""
     how = f"{found.repeated} stands {times}{end}"
     data = {"copies": found.copies, "repeated": found.repeated, "at_limit": found.at_limit}
-    return _fit("deepest", title, found.spec, account(found.spec), how, data)
+    return _fit("deepest", title, found.spec, (found.parameters, found.step), how, data)
 
 
 def time(seconds: float, *, epochs: int, rows: int, batch: int, processor: str) -> Answer:
@@ -230,7 +239,7 @@ def measurement(found: Measurement) -> Answer:
         table.add_row(row.name, row.what, duration(row.predicted), row.bound, measured)
     table.add_row("step", "", duration(found.predicted), "", duration(found.measured), style="bold")
     note = Text.assemble(
-        f"the prediction is off by {100 * found.error:+.1f} %\n",
+        f"the prediction is off by {100 * found.error:+.1f} %\n".replace("-", "−"),
         f"fusing each linear map with its activation saves {found.fused_saving:.2f} ×\n",
         (found.machine, "dim"),
     )

@@ -19,9 +19,9 @@ from rich.text import Text
 from ..costs import quantity
 from ..costs.count import Cost
 from ..costs.explain import Line, legend
-from ..costs.quantity import flops, size
+from ..costs.quantity import flops, signed, size
 from ..layers import Backward, Forward
-from .output import held
+from .output import held, printable
 
 MOST_ROWS = 60
 _BAR, _SMALL_BAR = 24, 8
@@ -49,7 +49,9 @@ class Shown:
 
 
 def heading(cost: Cost) -> Text:
-    chosen = f"batch {cost.batch:,} · {cost.optimizer} · {cost.loss.name} · {cost.dtype} · {cost.engine} engine"
+    chosen = (
+        f"batch {cost.batch:,} · {printable(cost.optimizer)} · {cost.loss.name} · {cost.dtype} · {cost.engine} engine"
+    )
     name = str(cost.spec)
     name = name if len(name) <= 400 else f"{name[:200]} … {name[-190:]}"
     return Text.assemble((name, "bold"), "\n", (f"{chosen} · {cost.convention} convention", "dim"), overflow="fold")
@@ -203,7 +205,7 @@ def totals(cost: Cost) -> Table:
     grid.add_column(justify="right", no_wrap=True)
     grid.add_column(style="dim", overflow="fold")
     ratio = f"{cost.backward / cost.forward:.2f} × forward; layers only" if cost.forward else "layers only"
-    updates = f"{cost.optimizer}, after each step" if int(cost.optimizer_flops) else cost.optimizer
+    updates = printable(cost.optimizer) + (", after each step" if int(cost.optimizer_flops) else "")
     memory = cost.memory
     lines: list[tuple[str, str, str, str, str]] = [
         ("Step", "forward", flops(cost.forward), exact(cost.forward), "with the loss"),
@@ -246,7 +248,7 @@ def left_out(cost: Cost) -> list[RenderableType]:
     grid.add_column(justify="right", no_wrap=True)
     grid.add_column(overflow="fold")
     for item in cost.left_out:
-        grid.add_row(f"{item.flops:+,}", Text.assemble((item.what, "bold"), f"\n{item.why}"))
+        grid.add_row(signed(item.flops), Text.assemble((item.what, "bold"), f"\n{item.why}"))
     book = cost.step + sum(item.flops for item in cost.left_out)
     title = Text("Beside it, the textbook charges", style="bold cyan")
     closing = Text(f"which makes its step {flops(book)} ({book:,})", style="dim")

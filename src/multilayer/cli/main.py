@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import Annotated, Any, NoReturn
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from ..errors import MultilayerError, unknown_name
 from .output import printable
@@ -42,7 +42,22 @@ mlp activations gelu relu --plot out.svg
 A network is written as its widths; docs/architecture.md has the whole grammar."""
 
 
-class Commands(TyperGroup):
+class _Flags:
+    """Help that shows no type behind an option that takes no value."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        params: list[Any] = super().get_params(ctx)  # pyright: ignore[reportAttributeAccessIssue,reportUnknownVariableType,reportUnknownMemberType]
+        for param in params:
+            if getattr(param, "is_flag", False):
+                param.metavar = ""
+        return params
+
+
+class Command(_Flags, TyperCommand):
+    """One sub-command."""
+
+
+class Commands(_Flags, TyperGroup):
     """The sub-commands by name, and what happens to our errors."""
 
     def list_commands(self, ctx: Any) -> list[str]:
@@ -54,7 +69,8 @@ class Commands(TyperGroup):
         module = import_module(f".{cmd_name}", __package__)
         single = typer.Typer(add_completion=False, rich_markup_mode="rich")
         epilog = getattr(module, "EPILOG", None)
-        single.command(cmd_name, epilog=epilog, no_args_is_help=cmd_name not in _ALONE)(getattr(module, cmd_name))
+        make = single.command(cmd_name, cls=Command, epilog=epilog, no_args_is_help=cmd_name not in _ALONE)
+        make(getattr(module, cmd_name))
         return typer.main.get_command(single)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:

@@ -75,11 +75,13 @@ def largest_batch(
 
 @dataclass(frozen=True, kw_only=True)
 class Widest:
-    """`spec` has its widest hidden layer at `width`, where the network that was asked about had it at `base`."""
+    """`spec` has its widest hidden layer at `width`, where the network that was asked about had it at `base`;
+    `at_limit` when the search ended there."""
 
     spec: Spec
     width: int
     base: int
+    at_limit: bool
 
 
 def widest(
@@ -94,7 +96,7 @@ def widest(
     """The widest network of the same form within the limits; None if not even widths of 1 fit.
 
     >>> widest(Spec.parse("784-256-128-10"), parameters=1_000_000)
-    Widest(spec=Spec('784-829-415-10'), width=829, base=256)
+    Widest(spec=Spec('784-829-415-10'), width=829, base=256, at_limit=False)
     """
     _require_limit(flops, parameters)
     base = max(hidden_widths(spec), default=0)
@@ -108,17 +110,22 @@ def widest(
         )
 
     width = _largest(fits, start=base, most=MAX_WIDTH // 2)
-    return Widest(spec=with_width(spec, width), width=width, base=base) if width else None
+    if not width:
+        return None
+    return Widest(spec=with_width(spec, width), width=width, base=base, at_limit=width == MAX_WIDTH // 2)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Deepest:
-    """`spec` has its last hidden layer or block `copies` times; `at_limit` when no network may have more layers."""
+    """`spec` has its last hidden layer or block `copies` times; `at_limit` when no network may have more layers.
+    `step` is in FLOPs."""
 
     spec: Spec
     copies: int
     repeated: str
     at_limit: bool
+    parameters: int
+    step: int
 
 
 def deepest(
@@ -134,24 +141,30 @@ def deepest(
 
     From the second copy on every copy costs the same, so the answer is a division.
 
-    >>> deepest(Spec.parse("784-256-128-10"), parameters=300_000)
-    Deepest(spec=Spec('784-256-128*4-10'), copies=4, repeated='linear2', at_limit=False)
+    >>> found = deepest(Spec.parse("784-256-128-10"), parameters=300_000)
+    >>> found.spec, found.copies, found.repeated, found.parameters
+    (Spec('784-256-128*4-10'), 4, 'linear2', 284682)
     """
     _require_limit(flops, parameters)
     start, end = _last_hidden(spec)
     one, two, three = (_repeated(spec, start, end, n) for n in (1, 2, 3))
     per_copy = len(three.entries) - len(two.entries)
     most = 1 + (MAX_LAYERS - len(one.entries)) // per_copy
-    copies = most
-    if parameters is not None:
-        copies = min(copies, _copies(parameters, [s.n_parameters for s in (one, two, three)], most))
-    if flops is not None:
-        steps = [cost(s, batch=batch, loss=loss, convention=convention).step for s in (one, two, three)]
-        copies = min(copies, _copies(flops, steps, most))
+    sizes = [s.n_parameters for s in (one, two, three)]
+    steps = [cost(s, batch=batch, loss=loss, convention=convention).step for s in (one, two, three)]
+    limits = [(limit, values) for limit, values in ((parameters, sizes), (flops, steps)) if limit is not None]
+    copies = min(_copies(limit, values, most) for limit, values in limits)
     if not copies:
         return None
     label = next(e.name for e in spec.entries if e.depth == 0 and e.layer is spec.layers[start])
-    return Deepest(spec=_repeated(spec, start, end, copies), copies=copies, repeated=label, at_limit=copies == most)
+    return Deepest(
+        spec=_repeated(spec, start, end, copies),
+        copies=copies,
+        repeated=label,
+        at_limit=copies == most,
+        parameters=_value(sizes, copies),
+        step=_value(steps, copies),
+    )
 
 
 def time(
@@ -264,6 +277,11 @@ def _copies(limit: int, values: list[int], most: int) -> int:
     if two > limit:
         return int(one <= limit)
     return most if three == two else min(most, 2 + (limit - two) // (three - two))
+
+
+def _value(values: list[int], copies: int) -> int:
+    one, two, three = values
+    return one if copies == 1 else two + (copies - 2) * (three - two)
 
 
 # Search

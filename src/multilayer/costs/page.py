@@ -15,7 +15,7 @@ from html import escape
 from ..layers import Backward, Forward
 from .count import Cost
 from .explain import Line, legend
-from .quantity import flops, size
+from .quantity import flops, signed, size
 
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1f2933; --muted: #5b6672; --line: #dde3e8; --card: #fff; --page: #f5f7f9;
@@ -188,7 +188,7 @@ def _totals(cost: Cost) -> str:
 
 def _left_out(cost: Cost) -> str:
     rows = [
-        f'<tr><td class="left text"><b>{escape(item.what)}</b><br>{escape(item.why)}</td><td>{item.flops:+,}</td></tr>'
+        f'<tr><td class="left text"><b>{escape(item.what)}</b><br>{escape(item.why)}</td><td>{signed(item.flops)}</td></tr>'
         for item in cost.left_out
     ]
     return f"<table>{''.join(rows)}</table>"

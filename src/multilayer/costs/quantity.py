@@ -65,6 +65,15 @@ def size(value: int) -> str:
     return _scaled(value, 1024, ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"), "B")
 
 
+def signed(value: int) -> str:
+    """A difference, exact.
+
+    >>> signed(12288), signed(-12288)
+    ('+12,288', '−12,288')
+    """
+    return f"{value:+,}".replace("-", "−")
+
+
 def short(value: int) -> str:
     """A count with a letter: a number for a narrow column.
 
@@ -95,7 +104,8 @@ def _scaled(value: int, base: int, prefixes: tuple[str, ...], unit: str) -> str:
     scaled, index = value / base, 1
     while _rounds_to_base(scaled, base) and index < len(prefixes) - 1:
         scaled, index = scaled / base, index + 1
-    return f"{_three(scaled)} {prefixes[index]}{unit}"
+    figure = f"{scaled:.3g}" if abs(scaled) >= 1e9 else _three(scaled)  # beyond the prefixes no digit is true
+    return f"{figure} {prefixes[index]}{unit}"
 
 
 def _rounds_to_base(scaled: float, base: int) -> bool:

@@ -41,7 +41,7 @@ class GroupNorm(Layer):
         return Kept(input=True, per_row=2 * self.groups)
 
     def forward(self, x: Array, p: Tensors, run: Pass) -> tuple[Array, tuple[Array, Array]]:
-        grouped = x.reshape(x.shape[0], self.groups, -1)  # (B, G, I/G)
+        grouped = x.reshape(len(x), self.groups, x.shape[1] // self.groups)  # (B, G, I/G)
         xhat, inverse = normalise(grouped, axis=-1, eps=self.eps)
         return xhat.reshape(x.shape) * p["weight"] + p["bias"], (xhat, inverse)
 

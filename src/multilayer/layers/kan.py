@@ -122,7 +122,7 @@ class KAN(Layer):
 
     def forward(self, x: Array, p: Tensors, run: Pass) -> tuple[Array, Any]:
         value, slope = self.bases(x)
-        flat = value.reshape(len(x), -1)  # (B, I·K)
+        flat = value.reshape(len(x), x.shape[1] * self.n_bases)  # (B, I·K)
         silu = activations.get("silu").f(x)
         return flat @ p["weight"].T + silu @ p["base"].T, (x, flat, slope, silu)
 

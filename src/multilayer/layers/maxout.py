@@ -63,7 +63,7 @@ class Maxout(Layer):
         x, best = cache
         dz = np.zeros((*dy.shape, self.k), dy.dtype)
         np.put_along_axis(dz, best, dy[..., None], -1)
-        dz = dz.reshape(len(dy), -1)  # (B, O·k)
+        dz = dz.reshape(len(dy), self.d_out * self.k)  # (B, O·k)
         grads = {"weight": dz.T @ x}
         if self.bias:
             grads["bias"] = dz.sum(0)

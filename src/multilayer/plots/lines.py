@@ -35,7 +35,7 @@ class Line:
 
 @dataclass(frozen=True, kw_only=True)
 class Panel:
-    """One pair of axes and its lines. `unit` stands behind the prefix of large numbers: 10 MB."""
+    """One pair of axes and its lines. `unit` stands behind the prefix of large numbers: 10 MFLOP, and 16 MiB for B."""
 
     title: str
     lines: Sequence[Line]
@@ -92,13 +92,15 @@ def _draw(ax: Axes, panel: Panel) -> None:
     elif panel.ticks:
         _name_ticks(ax, panel.ticks)
     if panel.log_y and ends:
-        ax.set_yscale("log")
+        ax.set_yscale("log", base=2 if panel.unit == "B" else 10)
         ax.yaxis.set_minor_locator(NullLocator())
         ax.yaxis.set_major_formatter(lambda value, _: power(value))
         _log_limits(ax, drawn)
     else:
         ax.yaxis.set_major_locator(MaxNLocator(5))
-    if panel.unit is not None:
+    if panel.unit == "B":
+        ax.yaxis.set_major_formatter(lambda value, _: binary(value))
+    elif panel.unit is not None:
         ax.yaxis.set_major_formatter(EngFormatter(unit=panel.unit, sep=" "))
     if not ends:
         ax.set_yticks([])
@@ -123,6 +125,16 @@ def power(value: float) -> str:
     if 0.001 <= value <= 10_000 or value <= 0:
         return f"{value:,g}"
     return "10" + f"{round(math.log10(value))}".translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
+
+
+def binary(value: float) -> str:
+    """Bytes at a tick.
+
+    >>> binary(512.0), binary(16 * 2.0**20), binary(1.5 * 2.0**40)
+    ('512 B', '16 MiB', '1.5 TiB')
+    """
+    power = min(int(math.log2(value)) // 10, 6) if value >= 1 else 0
+    return f"{value / 1024**power:,g} {('', 'Ki', 'Mi', 'Gi', 'Ti', 'Pi', 'Ei')[power]}B"
 
 
 def _name_ticks(ax: Axes, names: Sequence[str]) -> None:

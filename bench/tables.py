@@ -1,0 +1,73 @@
+"""Does `mlp train` take real tables as they come?   python bench/tables.py FOLDER [NAME...]
+
+For every table that FOLDER/INDEX.json lists: `mlp train TABLE --target TARGET` with no other flags, then `mlp predict` on
+a copy with its rows shuffled, its columns in another order, categories it has never seen and gaps. Prints a line for
+each and writes bench/results/tables.json.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from pyarrow import compute, parquet
+
+
+def disturbed(table: pa.Table, target: str) -> pa.Table:
+    """The table without its target: rows and columns in another order, new categories, gaps."""
+    generator = np.random.default_rng(0)
+    table = table.drop_columns([target]).take(pa.array(generator.permutation(len(table))))
+    columns = {}
+    for name in generator.permutation(table.column_names):
+        column = table[name].combine_chunks()
+        if pa.types.is_dictionary(column.type):
+            column = column.dictionary_decode()
+        if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+            unseen = pa.array(np.arange(len(column)) % 50 == 7)
+            column = compute.if_else(unseen, pa.scalar("never seen", column.type), column)
+        gaps = pa.array(generator.random(len(column)) < 0.05)
+        columns[str(name)] = compute.if_else(gaps, pa.scalar(None, column.type), column)
+    return pa.table(columns)
+
+
+def mlp(*args: str, cwd: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "multilayer", *args], cwd=cwd, capture_output=True, text=True, check=False)
+
+
+def main(folder: Path, wanted: list[str]) -> int:
+    listed = json.loads((folder / "INDEX.json").read_text())
+    found = {}
+    entries = listed["tables"] if isinstance(listed, dict) and "tables" in listed else listed
+    for entry in entries.values() if isinstance(entries, dict) else entries:
+        name, target = entry["name"], entry["target"]
+        path = folder / f"{name}.parquet"
+        if (wanted and name not in wanted) or not path.exists():
+            continue
+        with tempfile.TemporaryDirectory() as work:
+            started = time.perf_counter()
+            trained = mlp("train", str(path.resolve()), "--target", target, "--run", "run", "--quiet", cwd=work)
+            seconds = time.perf_counter() - started
+            table = parquet.read_table(path)
+            parquet.write_table(disturbed(table, target), Path(work) / "new.parquet")
+            predicted = mlp("predict", "run", "new.parquet", "--out", "out.parquet", cwd=work)
+            ok = trained.returncode == predicted.returncode == 0
+            ok = ok and parquet.read_table(Path(work) / "out.parquet").num_rows == len(table)
+            said = [line for line in trained.stdout.splitlines() if line.startswith("on held-out")]
+            error = (trained.stderr + predicted.stderr).strip()
+        found[name] = {"ok": ok, "seconds": round(seconds, 1), "metrics": "".join(said), "error": error}
+        print(f"{'ok  ' if ok else 'FAIL'} {name:20} {seconds:6.1f} s  {''.join(said)}{error}", flush=True)
+    results = Path(__file__).parent / "results"
+    results.mkdir(exist_ok=True)
+    (results / "tables.json").write_text(json.dumps(found, indent=2))
+    print(f"{sum(run['ok'] for run in found.values())} of {len(found)} tables")
+    return 0 if all(run["ok"] for run in found.values()) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1]), sys.argv[2:]) if len(sys.argv) > 1 else print(__doc__))
