@@ -1,7 +1,7 @@
 """Does `mlp train` take real tables as they come?   python bench/tables.py FOLDER [NAME...]
 
-For every table that FOLDER/INDEX.json lists: `mlp train TABLE --target TARGET` with no other flags, then `mlp predict` on
-a copy with its rows shuffled, its columns in another order, categories it has never seen and gaps. Prints a line for
+For every table that FOLDER/INDEX.json lists: `mlp train TABLE --target TARGET` with no other flags, then `mlp predict`
+on a copy with its rows shuffled, its columns in another order, categories it has never seen and gaps. Prints a line for
 each and writes bench/results/tables.json.
 """
 
@@ -37,7 +37,8 @@ def disturbed(table: pa.Table, target: str) -> pa.Table:
 
 
 def mlp(*args: str, cwd: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "multilayer", *args], cwd=cwd, capture_output=True, text=True, check=False)
+    command = [sys.executable, "-m", "multilayer", *args]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
 
 
 def main(folder: Path, wanted: list[str]) -> int:

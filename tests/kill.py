@@ -1,8 +1,8 @@
 """Training runs that are killed, in processes of their own: `python kill.py FOLDER POINTS RANDOM`.
 
-A run is trained once, whole. Then it is trained again and again in forks that die by SIGKILL: at points of its saves, in
-order, POINTS of them spread over the run; and at RANDOM random times. Each is resumed, some are killed once more on the
-way, and must end as the whole run did: model, log, checkpoints, to the bit. Prints what was tried, as JSON.
+A run is trained once, whole. Then it is trained again and again in forks that die by SIGKILL: at points of its saves,
+in order, POINTS of them spread over the run; and at RANDOM random times. Each is resumed, some are killed once more on
+the way, and must end as the whole run did: model, log, checkpoints, to the bit. Prints what was tried, as JSON.
 """
 
 from __future__ import annotations

@@ -83,6 +83,11 @@ def test_help_of_every_command_fits_80_columns(command: str) -> None:
     assert max(len(line) for line in result.stdout.splitlines()) <= 80
 
 
+@pytest.mark.parametrize("command", [[], *([name] for name in COMMANDS)], ids=" ".join)
+def test_help_shows_no_type_behind_a_flag(command: list[str]) -> None:
+    assert "bool" not in run(*command, "--help").stdout
+
+
 def test_help_shows_brackets_of_a_network() -> None:
     assert '"20-384-[layernorm-1536:gelu-384]*6-10"' in run("--help").stdout
 
@@ -112,6 +117,30 @@ def test_a_closed_pipe_ends_quietly() -> None:
     assert done.stdout.splitlines()[-1] == "code 141"
 
 
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="a device of Linux")
+@pytest.mark.parametrize("command", [f"cost {NET}", f"cost {NET} --json", f"show {NET} --json", "activations"])
+def test_a_full_disk_is_one_clear_error(command: str) -> None:
+    script = f'"{sys.executable}" -m multilayer {command} > /dev/full'
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False)
+    assert done.stderr == "error: cannot write to standard output: No space left on device\n"
+    assert done.returncode == 2
+
+
+def test_a_closed_output_is_one_clear_error() -> None:
+    script = f'"{sys.executable}" -m multilayer cost {NET} >&-'
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False)
+    assert done.stderr == "error: standard output is closed: there is nowhere to write to\n"
+    assert done.returncode == 2
+
+
+def test_too_little_memory_is_one_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def exhaust(*_: object) -> Spec:
+        raise MemoryError("Unable to allocate 64.0 GiB")
+
+    monkeypatch.setattr("multilayer.cli.arch.read_network", exhaust)
+    assert refused("cost", NET) == "error: this machine's memory does not hold it: Unable to allocate 64.0 GiB\n"
+
+
 def test_interrupt_ends_quietly(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(*_: object) -> Spec:
         raise KeyboardInterrupt
@@ -131,6 +160,12 @@ def test_an_error_cannot_steer_the_terminal() -> None:
     message = refused("cost", "784-\x1b[31m10")
     assert "\x1b" not in message
     assert "\\x1b" in message
+
+
+def test_what_was_written_cannot_steer_the_terminal(tmp_path: Path) -> None:
+    result = run("cost", "4-4", "--html", f"{tmp_path}/\x1b[31mx.html")
+    assert result.stdout == f"wrote {tmp_path}/\\x1b[31mx.html\n"
+    assert "\x1b" not in run("cost", "4-4", "--optimizer", "adam\x1c").stdout
 
 
 # Bad input, one clear error each
@@ -172,6 +207,30 @@ def test_an_error_cannot_steer_the_terminal() -> None:
         ([NET, "--csv", "--memory", "2GB"], "--html and --csv hold the account"),
         (["784-10", "--flops", "1e9"], "only a network with a hidden layer can be widened"),
         ([NET, "--html", "/nowhere/at/all.html"], "there is no folder /nowhere/at"),
+        (["4-8:combination(relu+"], "a name expected here, got the end of the text\n  4-8:combination(relu+\n"),
+        ([NET, "--batch", "9" * 401], "batch must be at most 2^63"),
+        ([NET, "--rows", "9" * 401], "rows must be at most 2^63"),
+        ([NET, "--epochs", "9" * 401, "--rows", "9"], "epochs must be at most 2^63"),
+        (
+            ["4-8-3", "--loss", "quantile(0.1,0.9)"],
+            "quantile(0.1,0.9) needs 2 outputs for each target, got a network of 3",
+        ),
+        (["4-8-3", "--loss", "quantile(0.1,0.9)", "--memory", "1GB"], "end it with a multiple of 2"),
+        (
+            [NET, "--dtype", "float16", "--measure"],
+            "--measure times a plain step of PyTorch in float32: leave out --dtype",
+        ),
+        ([NET, "--engine", "fused", "--measure"], "leave out --engine fused"),
+        ([NET, "--l2", "--measure"], "leave out --l2\n"),
+        ([NET, "--engine", "fused", "--verify"], "--verify checks what PyTorch does: leave out --engine fused"),
+        ([NET, "--loss", "mse", "--as", "thop"], "--as reports what a tool says, in float32: leave out --loss mse"),
+        ([NET, "--dtype", "float16", "--as", "thop"], "leave out --dtype float16"),
+        (["100000-1000000-10", "--verify"], " GiB of memory, and this machine has "),
+        (
+            ["4-4-1", "--batch", "99999999999999", "--verify"],
+            "a step of 99,999,999,999,999 rows with 25 parameters needs ",
+        ),
+        (["4-4-1", "--batch", "99999999999999", "--measure"], " GiB of memory, and this machine has "),
     ],
 )
 def test_bad_input_is_one_clear_error(args: list[str], message: str) -> None:

@@ -44,6 +44,28 @@ def test_every_activation_can_be_told(width: int) -> None:
     assert max(len(line) for line in output.splitlines()) <= max(width, 60)
 
 
+@pytest.mark.parametrize("width", [80, 60])
+@pytest.mark.parametrize("name", catalogue)
+def test_the_pictures_are_whole(name: str, width: int) -> None:
+    """Every line of the two curves has both axes and all of their dots, however long the figures beside them."""
+    lines = run("activations", name, width=width).splitlines()
+    drawn = [line for line in lines if any("⠀" <= c <= "⣿" for c in line)]
+    assert len(drawn) in (6, 8)
+    dots = {tuple(sum("⠀" <= c <= "⣿" for c in part) for part in line.split("│")) for line in drawn}
+    (widths,) = dots
+    assert widths[0] == 0
+    assert widths[1] == widths[2] >= 10
+    assert "…" not in "".join(drawn)
+    feet = lines[lines.index(drawn[-1]) + 1 :][:2]
+    assert feet[0].count("└" + "─" * widths[1]) == 2
+    assert feet[1].split() == ["−4", "0", "4"] * 2
+
+
+def test_saturation_says_that_the_slope_is_small() -> None:
+    assert "z < −6.14 (slope at most 1 % of its largest)" in run("activations", "silu")
+    assert "saturates: slope at most 1 % of its largest" in " ".join(run("activations").split())
+
+
 def test_json_has_every_fact() -> None:
     data = json.loads(run("activations", "--json"))["activations"]
     found: dict[str, Any] = {item["name"]: item for item in data}
@@ -76,7 +98,7 @@ def test_the_plot_is_drawn(tmp_path: Path) -> None:
     [
         (["gelo"], "unknown activation 'gelo': did you mean 'gelu'?"),
         (["relu-5"], "did you mean 'relu'?"),
-        (["relu(3)"], "relu takes no constants"),
+        (["relu(3)"], "relu takes no arguments"),
         (["leaky_relu(beta=2)"], "constant of leaky_relu 'beta'"),
         (["leaky_relu(0.2)-5"], "no single activation"),
         (["leaky_relu("], "is no activation"),

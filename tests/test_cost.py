@@ -260,6 +260,11 @@ def test_formulas_stand_beside_the_numbers() -> None:
         ({"engine": "fuse"}, "did you mean 'fused'"),
         ({"dtype": "float23"}, "did you mean 'float32'"),
         ({"convention": "text"}, "did you mean 'textbook'"),
+        ({"batch": 10**401}, r"batch must be at most 2\^63"),
+        (
+            {"loss": "quantile(0.1, 0.5, 0.9)"},
+            "needs 3 outputs for each target, got a network of 2: end it with a multi",
+        ),
     ],
 )
 def test_bad_options(options: dict[str, object], message: str) -> None:
@@ -278,6 +283,39 @@ def test_what_is_no_network_has_no_cost() -> None:
         ml.cost(784)  # type: ignore[arg-type]
     with pytest.raises(OptionError, match="loss must be chosen by a text such as 'cross_entropy', got 5"):
         ml.cost("4-1", loss=5)  # type: ignore[arg-type]
+
+
+def test_verify_refuses_what_does_not_fit_together_or_into_memory() -> None:
+    with pytest.raises(OptionError, match="needs 2 outputs for each target, got a network of 3"):
+        verify("4-3", loss="quantile(0.1, 0.9)")
+    with pytest.raises(OptionError, match=r"needs 819,563\.9 GiB of memory, and this machine has"):
+        verify("4-3", batch=10**13)
+    assert verify("4-4", loss="quantile(0.1, 0.9)", batch=3).ok
+
+
+def test_building_refuses_what_memory_cannot_hold() -> None:
+    with pytest.raises(OptionError, match=r"a network of 1,000,000,000,000 parameters with its first values needs "):
+        ml.build("1000000-linear(1000000, bias=no)")
+    with pytest.raises(OptionError, match=r"a network of 1,000,000,000,000 parameters in float64 needs 7,450\.6 GiB"):
+        ml.initialise(Spec.parse("1000000-linear(1000000, bias=no)"))
+    with pytest.raises(OptionError, match=r"a pass of 512 rows through this network in float64 needs "):
+        ml.variance("1000000-1000000")
+
+
+@pytest.mark.parametrize("text", ["8-(8:gelu)*500-1", "8-[layernorm-16-8]*200-1", "8-(8:prelu(per=network))*100-1"])
+def test_layers_that_repeat_are_priced_once(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = Spec.parse(text)
+    asked: list[object] = []
+    for kind in {type(entry.layer) for entry in spec.entries}:
+
+        def counted(self, d, batch, *, input_gradient=True, real=kind.cost):  # type: ignore[no-untyped-def]
+            asked.append(self)
+            return real(self, d, batch, input_gradient=input_gradient)
+
+        monkeypatch.setattr(kind, "cost", counted)
+    account = ml.cost(spec)
+    assert len(asked) < 40  # the distinct layers, with and without a gradient below, for both conventions
+    assert sum(row.parameters for row in account.layers) == account.parameters
 
 
 def test_cost_of_a_wide_network_takes_no_memory() -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from multilayer.cli import cost_answers, cost_table
+from multilayer.cli import cost_answers, cost_questions, cost_table
 from multilayer.cli.main import app
 from multilayer.cli.output import console, show
 from multilayer.costs import cost
@@ -156,7 +156,7 @@ def test_actual_lists_what_the_textbook_charges() -> None:
     text = printed(NET)
     assert "Beside it, the textbook charges" in text
     assert "+12,845,056  dA of the first layer" in text
-    assert "-12,288  σ′ at its own price" in text
+    assert "−12,288  σ′ at its own price" in text
     assert "which makes its step 45.1 MFLOP (45,124,416)" in text
     assert "Beside it" not in run(*TEXTBOOK).stdout
 
@@ -364,6 +364,8 @@ def test_sweep_is_drawn(tmp_path: Path, name: str, start: bytes) -> None:
     if name.endswith("svg"):
         text = path.read_text(encoding="utf-8")
         assert all(word in text for word in ("rows in a batch", "FLOPs of a step", "Memory", "activations", NET))
+        assert re.search("[0-9] MiB", text)
+        assert not re.search("[0-9] [kM]B", text)
 
 
 def test_a_plot_of_an_unknown_kind_is_refused_before_any_work(tmp_path: Path) -> None:
@@ -384,7 +386,11 @@ def test_largest_batch_is_answered() -> None:
     assert f"{batch:,}" in text
     assert "Forward" not in text
     assert "none: a batch of one row takes" in printed(NET, "--memory", "1kB")
-    assert "any: " in printed("4-relu", "--memory", "1kB")
+    assert "because this network keeps nothing of a row" in " ".join(printed("4-relu", "--memory", "1kB").split())
+    everything = " ".join(printed(NET, "--memory", "1e99").split())
+    assert "1,099,511,627,776 rows take" in everything
+    assert "and fit: the search ends there" in everything
+    assert "keeps nothing" not in everything
 
 
 def test_widest_and_deepest_are_answered() -> None:
@@ -406,6 +412,27 @@ def test_time_is_answered() -> None:
     assert found["steps"] == 12
     assert found["seconds"] > 0
     assert "12 steps of" in printed("8-16-2", "--epochs", "3", "--rows", "100")
+
+
+def test_beyond_all_limits_no_giant_network_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    counted: list[int] = []
+    real = cost_questions.cost
+
+    def counting(spec: Spec, **options: object):
+        counted.append(len(spec.entries))
+        return real(spec, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(cost_questions, "cost", counting)
+    for limit in ("--flops", "--parameters"):
+        text = " ".join(printed("4-4-1", limit, "1e99").split())
+        assert "4-4*49999-1 999,985 parameters, 185,596,192 FLOPs a step" in text
+        assert "inputs and outputs kept; the search ends there" in text
+    assert max(counted) < 10
+
+
+def test_differences_have_a_minus_sign() -> None:
+    assert "−12,288 σ′" in re.sub(" +", " ", printed(NET))
+    assert "-12,288" not in printed(NET)
 
 
 # Other tools, and checks against PyTorch
@@ -465,5 +492,5 @@ def test_measurement_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     text = capsys.readouterr().out
     assert re.search(r"linear1 +4→8 +1\.00 ms +compute +2\.00 ms", text)
     assert re.search(r"residual1 +8 sum +1\.00 µs +memory$", text, re.MULTILINE)
-    assert "the prediction is off by -50.0 %" in text
-    assert "saves 1.40 ×" in text
+    assert "the prediction is off by −50.0 %" in text
+    assert "layers 1.40 × as fast" in text

@@ -52,7 +52,7 @@ def test_a_table_becomes_a_model(table: Path, tmp_path: Path, engine: str) -> No
     assert run.metrics["accuracy"] > 0.8
     assert run.model is not None
     assert run.path == tmp_path / "run"
-    assert [event["event"] for event in run.events][0] == "start"
+    assert run.events[0]["event"] == "start"
     epoch = next(event for event in run.events if event["event"] == "epoch")
     assert {"epoch", "seconds", "loss", "validation_loss", "metrics"} <= epoch.keys()
     loaded = ml.load(tmp_path / "run")
@@ -168,7 +168,7 @@ def test_resuming_with_other_data_is_refused(table: Path, tmp_path: Path) -> Non
     fit(None, table, target="rich", run=tmp_path / "run", **FAST)
     (tmp_path / "run" / "events.jsonl").write_text("")
     csv.write_csv(people(seed=4), table)
-    with pytest.raises(RunError, match="the data is not what .* was trained on"):
+    with pytest.raises(RunError, match=r"the data is not what .* was trained on"):
         resume(tmp_path / "run", quiet=True)
 
 
@@ -259,5 +259,5 @@ def test_a_model_file_that_does_not_fit_together_is_refused(table: Path, tmp_pat
     assert run.model is not None
     other = replace(run.model, spec=ml.Spec.parse("9-256:gelu:dropout(0.1)-128:gelu:dropout(0.1)-1"))
     other.save(tmp_path / "bad.safetensors")
-    with pytest.raises(MultilayerError, match="must have the shape|does not belong"):
+    with pytest.raises(MultilayerError, match=r"must have the shape|does not belong"):
         Predictor.load(tmp_path / "bad.safetensors")

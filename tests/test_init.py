@@ -150,7 +150,11 @@ def test_seeds_differ_and_repeat() -> None:
         ("normal(x)", "constants of normal must be finite numbers, got 'x'"),
         ("normal(-1)", "variance must be at least 0, got -1"),
         ("constant(inf)", "constants of constant must be finite numbers, got 'inf'"),
-        ("he(3)", "unknown initialisation scheme 'he': .*valid"),
+        ("he(3)", "^he takes fan_in or fan_out in brackets, got '3'$"),
+        ("he(fan_ot)", "^he takes fan_in or fan_out in brackets, got 'fan_ot'$"),
+        ("he_uniform(fan_ot)", "^he_uniform takes fan_in or fan_out in brackets, got 'fan_ot'$"),
+        ("lecun(3)", "^lecun takes nothing in brackets, got '3'$"),
+        ("nrmal(3)", "unknown initialisation scheme 'nrmal': did you mean 'normal'"),
     ],
 )
 def test_bad_schemes(text: str, message: str) -> None:
@@ -165,9 +169,15 @@ def test_other_names_are_understood() -> None:
         ("he_normal", "he"),
         ("glorot_uniform", "xavier_uniform"),
         ("he(fan_in)", "he"),
+        ("kaiming_normal(fan_out)", "he(fan_out)"),
     ):
         assert scheme(other).variance(fan) == scheme(name).variance(fan)
     assert len(SCHEMES) > 10
+
+
+def test_a_constant_may_be_as_large_as_a_float() -> None:
+    assert weight_variances(Spec.parse("4-4-1"), "constant(1e308)")["linear1.weight"] == math.inf
+    assert ml.variance("4-4-1", "constant(1e308)").verdict.startswith("activations explode, gradients explode")
 
 
 # Variance through depth

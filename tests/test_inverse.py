@@ -7,8 +7,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from multilayer.costs import cost
-from multilayer.costs.inverse import MAX_BATCH, deepest, hidden_widths, largest_batch, time, widest, with_width
-from multilayer.costs.quantity import duration, flops, parse, size
+from multilayer.costs.inverse import (
+    MAX_BATCH,
+    MAX_WIDTH,
+    deepest,
+    hidden_widths,
+    largest_batch,
+    time,
+    widest,
+    with_width,
+)
+from multilayer.costs.quantity import duration, flops, parse, signed, size
 from multilayer.errors import OptionError
 from multilayer.machine import Bandwidth, Cache, Machine
 from multilayer.spec import MAX_LAYERS, Spec
@@ -109,6 +118,8 @@ def test_deepest_fits_and_one_deeper_does_not(text: str, limit: str) -> None:
     assert found.copies >= 2
     assert value(found.spec) <= target
     assert found.spec.d_out == spec.d_out
+    assert found.parameters == found.spec.n_parameters
+    assert found.step == cost(found.spec, batch=batch).step
     # One more of the same is over the limit: ask for exactly what it would take, and get it.
     deeper = deepest(spec, batch=batch, **{limit: target + 10 * value(spec)})
     assert deeper is not None
@@ -131,6 +142,16 @@ def test_deepest_ends_where_networks_end() -> None:
     assert found is not None
     assert found.at_limit
     assert len(found.spec.entries) == MAX_LAYERS
+
+
+def test_widest_ends_where_the_search_does() -> None:
+    found = widest(Spec.parse("4-4-1"), parameters=10**99)
+    assert found is not None
+    assert found.at_limit
+    assert found.width == MAX_WIDTH // 2
+    smaller = widest(Spec.parse("4-4-1"), parameters=100)
+    assert smaller is not None
+    assert not smaller.at_limit
 
 
 def test_none_fits() -> None:
@@ -231,6 +252,8 @@ def test_figures_for_people() -> None:
     ]  # fmt: skip
     assert [size(n) for n in (1023, 1024, 3_913_120, 2**30 - 1)] == ["1023 B", "1.00 KiB", "3.73 MiB", "1.00 GiB"]
     assert flops(10**24) == "1,000,000 EFLOP"
+    assert flops(10**99) == "1e+81 EFLOP"
+    assert [signed(n) for n in (12_288, -12_288, 0)] == ["+12,288", "−12,288", "+0"]
     assert [duration(s) for s in (2e-9, 0.0015, 59.0, 61.0, 3660.0)] == [
         "2.00 ns", "1.50 ms", "59.0 s", "1 min 1 s", "1 h 1 min"
     ]  # fmt: skip

@@ -24,6 +24,13 @@ BLOCK = 256
 # ---- detection ----
 
 
+def test_what_memory_cannot_hold_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "_physical_memory", lambda: 8 << 30)
+    machine.require_memory(8 << 30, "it")
+    with pytest.raises(OptionError, match=r"^it needs 1,024\.0 GiB of memory, and this machine has 8\.0 GiB$"):
+        machine.require_memory(1 << 40, "it")
+
+
 def test_instruction_sets_are_those_the_kernel_lists() -> None:
     sets = machine.instruction_sets()
     if not Path("/proc/cpuinfo").exists() or "neon" in sets:

@@ -25,7 +25,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -255,9 +255,23 @@ def _from_json(data: dict[str, Any]) -> Machine:
 
 
 def _save(machine: Machine) -> None:
-    content = json.dumps({"format": _FORMAT, "core": _core.__version__, "machine": asdict(machine)}, indent=1)
+    remember("machine.json", {"format": _FORMAT, "core": _core.__version__, "machine": asdict(machine)})
+
+
+def remembered(name: str) -> dict[str, Any] | None:
+    """What `remember` kept in the cache folder under a name, if it is there and whole."""
+    try:
+        found = json.loads(_cache_file().with_name(name).read_text(encoding="utf-8"))
+    except (OSError, RuntimeError, ValueError, RecursionError):
+        return None
+    return cast("dict[str, Any]", found) if isinstance(found, dict) else None
+
+
+def remember(name: str, data: dict[str, Any]) -> None:
+    """Keeps plain data in the cache folder; where that cannot be written, nothing happens."""
+    content = json.dumps(data, indent=1)
     with contextlib.suppress(OSError, RuntimeError):  # without a home or a writable folder: measured again next time
-        target = _cache_file()
+        target = _cache_file().with_name(name)
         target.parent.mkdir(parents=True, exist_ok=True)
         # Another process may read or write at the same time: each sees a whole file.
         handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=target.name)

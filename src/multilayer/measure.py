@@ -6,6 +6,7 @@ and what each layer and each step cost to start. Then the step is timed: best of
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,10 +15,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from . import activations, losses
+from . import losses
 from .costs import cost
 from .costs.count import Row
-from .costs.roofline import Bound, Calibration, Prediction, predict
+from .costs.roofline import Bound, Calibration, Prediction, predict, remember
 from .layers import Residual
 from .machine import Machine
 from .machine import measure as measure_machine
@@ -52,6 +53,8 @@ class Measurement:
     threads: int
     machine: str
     prediction: Prediction
+    busy: bool = False
+    """Whether other work was running, so that no figure here is to be trusted."""
 
     @property
     def error(self) -> float:
@@ -72,7 +75,11 @@ def measure(
     require_step(account)
     machine = measure_machine() if machine is None else machine
     threads = torch.get_num_threads()
-    prediction = predict(account, machine, threads=threads, calibration=calibrate(optimizer))
+    calibration = calibrate(optimizer)
+    prediction = predict(account, machine, threads=threads, calibration=calibration)
+    busy = is_busy()
+    if not busy:
+        remember(calibration, machine, threads=threads, version=torch.__version__)
     model = build(spec).train()
     seen = {row.name: _row_seconds(model, spec, row, batch) for row in account.layers}
     return Measurement(
@@ -86,11 +93,12 @@ def measure(
         threads=threads,
         machine=machine.processor,
         prediction=prediction,
+        busy=busy,
     )
 
 
 def calibrate(optimizer: str = "adam") -> Calibration:
-    """What PyTorch reaches here: the three products of a 512×512 layer, a GELU, a mask, and networks too small to take
+    """What PyTorch reaches here: the three products of a 512×512 layer, a ReLU, a mask, and networks too small to take
     time themselves."""
     W = torch.randn(512, 512)
     rates: list[tuple[int, float]] = []
@@ -99,7 +107,7 @@ def calibrate(optimizer: str = "adam") -> Calibration:
         seconds = best(lambda x=x, dz=dz: (x @ W.T, dz.T @ x, dz @ W), budget=0.1)
         rates.append((batch, 6 * batch * 512 * 512 / seconds / 1e9))
     z = torch.randn(64, 1024)
-    curve = best(lambda: torch.nn.functional.gelu(z), budget=0.05)
+    moved = best(lambda: torch.nn.functional.relu(z), budget=0.05)
     mask = best(lambda: torch.nn.functional.dropout(z, 0.5), budget=0.05)
     shallow, deep = (
         step_seconds(Spec.parse(f"2-{'2-' * hidden}2"), batch=2, optimizer=optimizer, loss="mse") for hidden in (2, 12)
@@ -107,7 +115,7 @@ def calibrate(optimizer: str = "adam") -> Calibration:
     per_layer = max(0.0, (deep - shallow) / 20)  # ten linear maps and ten activations more
     return Calibration(
         rates=tuple(rates),
-        elementwise=activations.get("gelu").flops * z.numel() / curve / 1e9,
+        traffic=2 * z.nbytes / moved / 1e9,
         per_random=mask / z.numel(),
         per_layer=per_layer,
         per_step=max(0.0, shallow - 5 * per_layer),
@@ -127,6 +135,11 @@ def step_seconds(spec: Spec, *, batch: int, optimizer: str, loss: str) -> float:
         update.step()
 
     return best(step)
+
+
+def is_busy() -> bool:
+    """Whether other processes have kept more than half of the cores at work over the last minute."""
+    return hasattr(os, "getloadavg") and os.getloadavg()[0] > 1 + (os.cpu_count() or 1) / 2
 
 
 def best(work: Callable[[], Any], *, budget: float = BUDGET) -> float:

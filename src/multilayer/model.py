@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from . import layers as L
 from .errors import DataError, SpecError
 from .init import initialise
-from .machine import require_memory
 from .layers.columns import code_refused
+from .machine import require_memory
 from .modules import layers as twins
 from .spec import Spec
 

@@ -134,16 +134,25 @@ def deepest(
     return _fit("deepest", title, found.spec, (found.parameters, found.step), how, data)
 
 
-def time(seconds: float, *, epochs: int, rows: int, batch: int, processor: str) -> Answer:
+def time(seconds: float, *, epochs: int, rows: int, batch: int, processor: str, calibrated: bool) -> Answer:
     steps = epochs * -(-rows // batch)
     grid = _grid("l", "w")
     grid.add_row(Text(duration(seconds), style="bold"), f"{steps:,} steps of {duration(seconds / steps)}")
-    title = f"Time for {epochs:,} epochs of {rows:,} rows, at least"
-    data = {"epochs": epochs, "rows": rows, "steps": steps, "seconds": seconds, "machine": processor}
+    title = f"Time for {epochs:,} epochs of {rows:,} rows" + ("" if calibrated else ", at least")
+    how = "PyTorch as measured on" if calibrated else "by the measured roofline of"
+    more = "" if calibrated else "; --measure adds what PyTorch itself takes"
+    data = {
+        "epochs": epochs,
+        "rows": rows,
+        "steps": steps,
+        "seconds": seconds,
+        "machine": processor,
+        "lower_bound": not calibrated,
+    }
     return Answer(
         key="time",
         data=data,
-        shown=_titled(title, grid, f"by the measured roofline of {processor}; --measure times a real step"),
+        shown=_titled(title, grid, f"{how} {processor}{more}"),
     )
 
 
@@ -240,8 +249,9 @@ def measurement(found: Measurement) -> Answer:
     table.add_row("step", "", duration(found.predicted), "", duration(found.measured), style="bold")
     note = Text.assemble(
         f"the prediction is off by {100 * found.error:+.1f} %\n".replace("-", "−"),
-        f"fusing each linear map with its activation saves {found.fused_saving:.2f} ×\n",
+        f"fusing each linear map with its activation would make the layers {found.fused_saving:.2f} × as fast\n",
         (found.machine, "dim"),
+        ("\nthe machine was busy: time it again when nothing else runs" if found.busy else "", "yellow"),
     )
     rows = [
         {"name": r.name, "what": r.what, "predicted": r.predicted, "bound": r.bound, "measured": r.measured}
@@ -254,6 +264,7 @@ def measurement(found: Measurement) -> Answer:
         "error": found.error,
         "fused_saving": found.fused_saving,
         "machine": found.machine,
+        "busy": found.busy,
     }
     return Answer(key="measure", data=data, shown=_titled("One step, predicted and measured", Group(held(table), note)))
 

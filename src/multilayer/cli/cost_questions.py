@@ -157,6 +157,7 @@ def _networks(spec: Spec, step: Step, flops: int | None, parameters: int | None)
 
 def _time(spec: Spec, step: Step, epochs: int) -> Answer:
     from .. import machine
+    from ..costs.roofline import recall
 
     if step.rows is None:
         raise OptionError("--epochs needs --rows, the rows of the data")
@@ -172,7 +173,10 @@ def _time(spec: Spec, step: Step, epochs: int) -> Answer:
         dtype=step.dtype,
         machine=here,
     )
-    return answers.time(seconds, epochs=epochs, rows=step.rows, batch=step.batch, processor=here.processor)
+    known = step.engine == "torch" and recall(here) is not None
+    return answers.time(
+        seconds, epochs=epochs, rows=step.rows, batch=step.batch, processor=here.processor, calibrated=known
+    )
 
 
 def _sweep(spec: Spec, step: Step, over: Over, values: tuple[int, ...], plot: Path | None) -> Answer:

@@ -179,15 +179,18 @@ def time(
     dtype: str = "float32",
     machine: Machine | None = None,
 ) -> float:
-    """Seconds that training takes at least, by the roofline of `machine` (this one, measured, if not given)."""
+    """Seconds that training takes by the roofline of `machine` (this one, measured, if not given).
+
+    With what PyTorch was measured to reach there, if it was (`mlp cost --measure`); otherwise it is a lower bound.
+    """
     from .. import machine as machines
-    from .roofline import predict
+    from .roofline import predict, recall
 
     here = machine or machines.measure()
 
     def step(size: int) -> float:
         account = cost(spec, batch=size, optimizer=optimizer, loss=loss, engine=engine, dtype=dtype)
-        return predict(account, here).seconds
+        return predict(account, here, calibration=recall(here) if engine == "torch" else None).seconds
 
     full, rest = divmod(rows, batch)
     return epochs * ((full * step(batch) if full else 0.0) + (step(rest) if rest else 0.0))

@@ -188,7 +188,8 @@ def _totals(cost: Cost) -> str:
 
 def _left_out(cost: Cost) -> str:
     rows = [
-        f'<tr><td class="left text"><b>{escape(item.what)}</b><br>{escape(item.why)}</td><td>{signed(item.flops)}</td></tr>'
+        f'<tr><td class="left text"><b>{escape(item.what)}</b><br>{escape(item.why)}</td>'
+        f"<td>{signed(item.flops)}</td></tr>"
         for item in cost.left_out
     ]
     return f"<table>{''.join(rows)}</table>"

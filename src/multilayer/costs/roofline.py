@@ -5,17 +5,18 @@
 A row of the account is up to six operations: product and activation forward; dW, dA, db and σ′ back. Each reads its
 operands and writes its result once. Fused, an activation happens in the registers of its product: no bytes of its own.
 Products run at the machine's matrix peak and elementwise work at a fixed share of it, unless a calibration of an engine
-says what it really reaches, and what every layer costs to start.
+says what it really reaches, and what every operation costs to start. A calibration is remembered with the machine.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
 
+from .. import machine as machines
 from ..machine import Machine
 from ..optim import get as get_optimizer
 from .count import DTYPES, Cost, Row
@@ -31,12 +32,21 @@ class Calibration:
     """What an engine really reaches here: GFLOP/s of products by batch size, and seconds."""
 
     rates: tuple[tuple[int, float], ...] = ()
-    elementwise: float | None = None
-    """GFLOP/s of elementwise work."""
+    traffic: float | None = None
+    """GB/s that its elementwise operations move."""
     per_random: float = 0.0
     """Seconds for one random number of a dropout mask."""
     per_layer: float = 0.0
     per_step: float = 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @staticmethod
+    def from_dict(data: Mapping[str, Any]) -> Calibration:
+        rates = tuple((int(batch), float(rate)) for batch, rate in data["rates"])
+        numbers = {key: float(data[key]) for key in ("traffic", "per_random", "per_layer", "per_step")}
+        return Calibration(rates=rates, **numbers)
 
     def rate(self, batch: int, peak: float) -> float:
         """GFLOP/s at a batch size, straight between the calibrated ones on a log scale."""
@@ -86,6 +96,26 @@ class Prediction:
         return sum(row.seconds for row in self.rows) + self.optimizer + self.per_step
 
 
+_FILE = "torch.json"
+
+
+def remember(calibration: Calibration, machine: Machine, *, threads: int, version: str) -> None:
+    """Keeps what PyTorch reaches on this machine, for predictions that do not run it."""
+    keys = {"processor": machine.processor, "threads": threads, "torch": version}
+    machines.remember(_FILE, {**keys, "calibration": calibration.to_dict()})
+
+
+def recall(machine: Machine) -> Calibration | None:
+    """The calibration that `mlp cost --measure` left, if it is of this machine."""
+    found = machines.remembered(_FILE)
+    if found is None or found.get("processor") != machine.processor:
+        return None
+    try:
+        return Calibration.from_dict(found["calibration"])
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
 def predict(
     account: Cost, machine: Machine, *, threads: int | None = None, calibration: Calibration | None = None
 ) -> Prediction:
@@ -94,8 +124,7 @@ def predict(
     model = _Roof(account, machine, threads, calibration or Calibration())
     fused = account.engine == "fused"
     rows = [model.time(row, fused=fused) for row in account.layers]
-    apart = sum(row.compute + row.memory for row in (model.time(row, fused=False) for row in account.layers))
-    together = sum(row.compute + row.memory for row in (model.time(row, fused=True) for row in account.layers))
+    apart, together = (sum(model.time(row, fused=how).seconds for row in account.layers) for how in (False, True))
     # Reads p, g and every slot, writes p and every slot; the fused engine has g in registers.
     touched = (2 if fused else 3) + 2 * len(get_optimizer(account.optimizer).slots)
     return Prediction(
@@ -113,13 +142,14 @@ class _Roof:
         peak = machine.peak(threads)
         self.account, self.calibration = account, calibration
         self.matrix = calibration.rate(account.batch, peak) * 1e9
-        self.elementwise = (calibration.elementwise or ELEMENTWISE_SHARE * peak) * 1e9
+        self.elementwise = ELEMENTWISE_SHARE * peak * 1e9
         self.bandwidth = machine.bandwidth(account.memory.total, threads=threads) * 1e9
+        self.traffic = min(self.bandwidth, (calibration.traffic or math.inf) * 1e9)
 
     def time(self, row: Row, *, fused: bool) -> RowTime:
         compute = memory = 0.0
         for flops, moved, rate in self._operations(row, fused=fused):
-            arithmetic, traffic = flops / rate, moved / self.bandwidth
+            arithmetic, traffic = flops / rate, moved / (self.bandwidth if rate == self.matrix else self.traffic)
             if arithmetic >= traffic:
                 compute += arithmetic
             else:
@@ -130,7 +160,7 @@ class _Roof:
             what=row.what,
             compute=compute + dropped * self.calibration.per_random,
             memory=memory,
-            overhead=0.0 if fused else self.calibration.per_layer * (2 if row.forward.activation else 1),
+            overhead=self.calibration.per_layer * (1 if fused or not row.forward.activation else 2),
         )
 
     def _operations(self, row: Row, *, fused: bool) -> Iterator[tuple[int, int, float]]:
