@@ -96,7 +96,7 @@ def test_brackets_in_strings_do_not_count() -> None:
 @pytest.mark.parametrize(
     "value",
     [math.nan, [math.inf], {"a": -math.inf}, {1: 2}, [{None: 1}], {"a"}, b"x", 1j, "\ud800", object()],
-    ids=repr,
+    ids=lambda value: type(value).__name__,
 )
 def test_what_cannot_be_saved(value: Any) -> None:
     with pytest.raises(FileError, match=r"JSON to be saved|saved as JSON"):

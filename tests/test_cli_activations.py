@@ -99,7 +99,7 @@ def test_the_plot_is_drawn(tmp_path: Path) -> None:
         (["gelo"], "unknown activation 'gelo': did you mean 'gelu'?"),
         (["relu-5"], "did you mean 'relu'?"),
         (["relu(3)"], "relu takes no arguments"),
-        (["leaky_relu(beta=2)"], "constant of leaky_relu 'beta'"),
+        (["leaky_relu(beta=2)"], "option of leaky_relu 'beta'"),
         (["leaky_relu(0.2)-5"], "no single activation"),
         (["leaky_relu("], "is no activation"),
         (["relu", "--plot", "out.jpg"], "must end in .svg, .png, .pdf"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import subprocess
@@ -12,6 +13,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+ONE_THREAD = {**os.environ, "OMP_NUM_THREADS": "1"}  # two test processes share two cores
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.M | re.S)
 
 
@@ -41,7 +43,7 @@ def test_commands_run(where: str, text: str, tmp_path: Path) -> None:
         if not line.startswith("mlp "):
             continue
         arguments = [sys.executable, "-m", "multilayer", *shlex.split(line, comments=True)[1:]]
-        done = subprocess.run(arguments, cwd=tmp_path, capture_output=True, text=True, check=False)
+        done = subprocess.run(arguments, cwd=tmp_path, env=ONE_THREAD, capture_output=True, text=True, check=False)
         assert done.returncode == 0, f"{where}: {line}\n{done.stdout}\n{done.stderr}"
         assert done.stdout.strip()
 

@@ -244,9 +244,9 @@ def changed(**changes: object) -> str:
                 "sigma": {"kind": "columns", "numeric": "plr"},
             }.items()
         ),
-        (changed(layers=[{"kind": "batchnorm", "momentum": 10**400}]), "momentum must be above 0 and at most 1"),
+        (changed(layers=[{"kind": "batchnorm", "momentum": 10**400}]), "momentum must be a number that fits a float"),
         (changed(layers=[{"kind": "columns", "max_one_hot": 10**400}]), r"max_one_hot .* at most 2\^31"),
-        (changed(inputs={"numeric": "4"}), "inputs must be a whole number of at least 1, got '4'"),
+        (changed(inputs={"numeric": "4"}), "inputs must be a whole number of at least 0, got '4'"),
         (
             changed(inputs={"numeric": 4, "categories": [2.5]}),
             "categories must be a whole number of at least 1, got 2.5",
