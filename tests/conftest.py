@@ -1,4 +1,4 @@
-"""Tells at the end how many cases the tables of the reliability tests tried."""
+"""Tells at the end how many cases the tables of the reliability tests tried; says how random tests draw."""
 
 from __future__ import annotations
 
@@ -6,6 +6,14 @@ from collections import Counter
 from typing import Any
 
 import pytest
+from hypothesis import settings
+
+from soak import FULL
+
+# The same draws in every run, so that a red run is the change's own; `make soak` draws anew and looks further.
+settings.register_profile("short", derandomize=True)
+settings.register_profile("full", print_blob=True)
+settings.load_profile("full" if FULL else "short")
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

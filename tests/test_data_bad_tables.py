@@ -519,7 +519,7 @@ def test_drift_of_types(name: str, columns: dict[str, Any], fault: str | None) -
 WHOLE = [(case.suffix, case.data) for case in CASES if case.fault is None and len(case.data) < 20_000]
 
 
-@settings(deadline=None, max_examples=150, derandomize=True)
+@settings(deadline=None, max_examples=150)
 @given(which=st.integers(0, 10**6), place=st.floats(0, 1), bad=st.binary(max_size=12), cut=st.booleans())
 def test_damage_anywhere_is_read_or_refused(which: int, place: float, bad: bytes, cut: bool) -> None:
     """Bytes overwritten, put in or cut off: a table or a DataError, never another exception."""
