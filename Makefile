@@ -27,8 +27,9 @@ check: .venv/.dev ## format, lint, types, import order and public names
 	$(bin)/pytest -q tests/test_layout.py
 
 soak: .venv/.dev ## the reliability tables in full, and new random networks
-	SOAK=1 $(bin)/pytest -q -n $(WORKERS) tests/test_kill.py tests/test_runs.py tests/test_files.py tests/test_storage.py \
-		tests/test_layers.py tests/test_cost.py tests/test_spec.py tests/test_peers.py
+	SOAK=1 $(bin)/pytest -q -n $(WORKERS) tests/test_kill.py tests/test_promises.py tests/test_fit_accuracy.py \
+		$(wildcard tests/test_runs*.py) tests/test_files.py \
+		tests/test_storage.py tests/test_layers.py tests/test_cost.py tests/test_spec.py tests/test_peers.py
 
 bench: .venv/.dev ## every question of bench/, each a script
 	@set -e; for script in $(sort $(wildcard bench/*.py)); do echo "== $$script"; $(bin)/python $$script; done

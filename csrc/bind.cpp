@@ -1,14 +1,11 @@
 // The Python module multilayer._core: converts arguments, releases the GIL, calls the core. Nothing is computed here.
 //
 // The callers (random.py, machine.py) validate; the core's own std::invalid_argument arrives in Python as ValueError.
-#include <nanobind/nanobind.h>
-#include <nanobind/ndarray.h>
 #include <nanobind/stl/array.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
-#include <memory>
-
+#include "bind.h"
 #include "machine.h"
 #include "random.h"
 
@@ -17,26 +14,10 @@ using namespace nb::literals;
 
 namespace {
 
-using Rows = nb::ndarray<const std::int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-template <class T>
-using Matrix = nb::ndarray<nb::numpy, T, nb::ndim<2>, nb::c_contig>;
-template <class T>
-using Vector = nb::ndarray<nb::numpy, T, nb::ndim<1>, nb::c_contig>;
-
-// An uninitialised array for numpy to own, filled by fill(T*) without the GIL.
-template <class Array, class Fill>
-Array filled(std::initializer_list<std::size_t> shape, Fill fill) {
-    using T = typename Array::Scalar;
-    std::size_t size = 1;
-    for (const std::size_t d : shape) size *= d;
-    auto data = std::make_unique_for_overwrite<T[]>(size);
-    {
-        nb::gil_scoped_release unlocked;
-        fill(data.get());
-    }
-    nb::capsule owner(data.get(), [](void* p) noexcept { delete[] static_cast<T*>(p); });
-    return Array(data.release(), shape, owner);
-}
+using multilayer::Matrix;
+using multilayer::Rows;
+using multilayer::Vector;
+using multilayer::filled;
 
 // f(stream, window, out, extra...) as a Python function of (seed, purpose, epoch, part, rows, unit, units, extra...).
 template <class T, class... Extra>
@@ -135,4 +116,5 @@ NB_MODULE(_core, m) {
     m.attr("__version__") = MULTILAYER_VERSION;
     bind_random(m);
     bind_machine(m);
+    multilayer::bind_engine(m);
 }

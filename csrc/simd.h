@@ -32,7 +32,7 @@
 #if defined(__clang__)
 #define MULTILAYER_UNROLL _Pragma("unroll")
 #elif defined(__GNUC__)
-#define MULTILAYER_UNROLL _Pragma("GCC unroll 16")
+#define MULTILAYER_UNROLL _Pragma("GCC unroll 32")
 #else
 #define MULTILAYER_UNROLL
 #endif
@@ -44,11 +44,13 @@ namespace {
 
 using Vector = __m512;
 constexpr std::size_t LANES = 16, REGISTERS = 32;
-constexpr const char* REQUIRES[] = {"avx512f"};
+constexpr const char* REQUIRES[] = {"avx512f", "fma"};
 inline Vector load(const float* p) { return _mm512_loadu_ps(p); }
 inline void store(float* p, Vector a) { _mm512_storeu_ps(p, a); }
 inline Vector splat(float a) { return _mm512_set1_ps(a); }
 inline Vector add(Vector a, Vector b) { return _mm512_add_ps(a, b); }
+inline Vector subtract(Vector a, Vector b) { return _mm512_sub_ps(a, b); }
+inline Vector multiply(Vector a, Vector b) { return _mm512_mul_ps(a, b); }
 inline Vector multiply_add(Vector a, Vector b, Vector c) { return _mm512_fmadd_ps(a, b, c); }
 
 #elif defined(__AVX2__)
@@ -60,6 +62,8 @@ inline Vector load(const float* p) { return _mm256_loadu_ps(p); }
 inline void store(float* p, Vector a) { _mm256_storeu_ps(p, a); }
 inline Vector splat(float a) { return _mm256_set1_ps(a); }
 inline Vector add(Vector a, Vector b) { return _mm256_add_ps(a, b); }
+inline Vector subtract(Vector a, Vector b) { return _mm256_sub_ps(a, b); }
+inline Vector multiply(Vector a, Vector b) { return _mm256_mul_ps(a, b); }
 inline Vector multiply_add(Vector a, Vector b, Vector c) { return _mm256_fmadd_ps(a, b, c); }
 
 #elif defined(__x86_64__) || defined(_M_X64)
@@ -71,6 +75,8 @@ inline Vector load(const float* p) { return _mm_loadu_ps(p); }
 inline void store(float* p, Vector a) { _mm_storeu_ps(p, a); }
 inline Vector splat(float a) { return _mm_set1_ps(a); }
 inline Vector add(Vector a, Vector b) { return _mm_add_ps(a, b); }
+inline Vector subtract(Vector a, Vector b) { return _mm_sub_ps(a, b); }
+inline Vector multiply(Vector a, Vector b) { return _mm_mul_ps(a, b); }
 inline Vector multiply_add(Vector a, Vector b, Vector c) { return _mm_add_ps(_mm_mul_ps(a, b), c); }
 
 #elif defined(__aarch64__) || defined(_M_ARM64)
@@ -82,6 +88,8 @@ inline Vector load(const float* p) { return vld1q_f32(p); }
 inline void store(float* p, Vector a) { vst1q_f32(p, a); }
 inline Vector splat(float a) { return vdupq_n_f32(a); }
 inline Vector add(Vector a, Vector b) { return vaddq_f32(a, b); }
+inline Vector subtract(Vector a, Vector b) { return vsubq_f32(a, b); }
+inline Vector multiply(Vector a, Vector b) { return vmulq_f32(a, b); }
 inline Vector multiply_add(Vector a, Vector b, Vector c) { return vfmaq_f32(c, a, b); }
 
 #else
@@ -93,7 +101,72 @@ inline Vector load(const float* p) { return *p; }
 inline void store(float* p, Vector a) { *p = a; }
 inline Vector splat(float a) { return a; }
 inline Vector add(Vector a, Vector b) { return a + b; }
+inline Vector subtract(Vector a, Vector b) { return a - b; }
+inline Vector multiply(Vector a, Vector b) { return a * b; }
 inline Vector multiply_add(Vector a, Vector b, Vector c) { return a * b + c; }
+
+#endif
+
+// to[j][i] = from[i][j] for a square of 16 by 16 floats, rows `step` and `stride` apart.
+#if defined(__AVX512F__)
+
+inline void transpose16(const float* from, std::size_t step, float* to, std::size_t stride) {
+    __m512 a[16], b[16];
+    MULTILAYER_UNROLL for (int i = 0; i < 16; ++i) a[i] = _mm512_loadu_ps(from + static_cast<std::size_t>(i) * step);
+    // Pairs, then fours, within each quarter of a vector; then quarters among the rows.
+    MULTILAYER_UNROLL for (int i = 0; i < 16; i += 2) {
+        b[i] = _mm512_unpacklo_ps(a[i], a[i + 1]), b[i + 1] = _mm512_unpackhi_ps(a[i], a[i + 1]);
+    }
+    MULTILAYER_UNROLL for (int i = 0; i < 16; i += 4) {
+        a[i] = _mm512_shuffle_ps(b[i], b[i + 2], 0x44), a[i + 1] = _mm512_shuffle_ps(b[i], b[i + 2], 0xEE);
+        a[i + 2] = _mm512_shuffle_ps(b[i + 1], b[i + 3], 0x44), a[i + 3] = _mm512_shuffle_ps(b[i + 1], b[i + 3], 0xEE);
+    }
+    MULTILAYER_UNROLL for (int i = 0; i < 4; ++i) {
+        b[i] = _mm512_shuffle_f32x4(a[i], a[i + 4], 0x88), b[i + 4] = _mm512_shuffle_f32x4(a[i], a[i + 4], 0xDD);
+        b[i + 8] = _mm512_shuffle_f32x4(a[i + 8], a[i + 12], 0x88);
+        b[i + 12] = _mm512_shuffle_f32x4(a[i + 8], a[i + 12], 0xDD);
+    }
+    MULTILAYER_UNROLL for (int i = 0; i < 4; ++i) {
+        const __m512 rows[4] = {
+            _mm512_shuffle_f32x4(b[i], b[i + 8], 0x88), _mm512_shuffle_f32x4(b[i + 4], b[i + 12], 0x88),
+            _mm512_shuffle_f32x4(b[i], b[i + 8], 0xDD), _mm512_shuffle_f32x4(b[i + 4], b[i + 12], 0xDD)};
+        MULTILAYER_UNROLL for (int j = 0; j < 4; ++j) {
+            _mm512_storeu_ps(to + static_cast<std::size_t>(4 * j + i) * stride, rows[j]);
+        }
+    }
+}
+
+#elif defined(__AVX2__)
+
+inline void transpose8(const float* from, std::size_t step, float* to, std::size_t stride) {
+    __m256 a[8], b[8];
+    MULTILAYER_UNROLL for (int i = 0; i < 8; ++i) a[i] = _mm256_loadu_ps(from + static_cast<std::size_t>(i) * step);
+    MULTILAYER_UNROLL for (int i = 0; i < 8; i += 2) {
+        b[i] = _mm256_unpacklo_ps(a[i], a[i + 1]), b[i + 1] = _mm256_unpackhi_ps(a[i], a[i + 1]);
+    }
+    MULTILAYER_UNROLL for (int i = 0; i < 8; i += 4) {
+        a[i] = _mm256_shuffle_ps(b[i], b[i + 2], 0x44), a[i + 1] = _mm256_shuffle_ps(b[i], b[i + 2], 0xEE);
+        a[i + 2] = _mm256_shuffle_ps(b[i + 1], b[i + 3], 0x44), a[i + 3] = _mm256_shuffle_ps(b[i + 1], b[i + 3], 0xEE);
+    }
+    MULTILAYER_UNROLL for (int i = 0; i < 4; ++i) {
+        _mm256_storeu_ps(to + static_cast<std::size_t>(i) * stride, _mm256_permute2f128_ps(a[i], a[i + 4], 0x20));
+        _mm256_storeu_ps(to + static_cast<std::size_t>(i + 4) * stride, _mm256_permute2f128_ps(a[i], a[i + 4], 0x31));
+    }
+}
+
+inline void transpose16(const float* from, std::size_t step, float* to, std::size_t stride) {
+    for (std::size_t i = 0; i < 16; i += 8) {
+        for (std::size_t j = 0; j < 16; j += 8) transpose8(from + i * step + j, step, to + j * stride + i, stride);
+    }
+}
+
+#else
+
+inline void transpose16(const float* from, std::size_t step, float* to, std::size_t stride) {
+    for (std::size_t i = 0; i < 16; ++i) {
+        for (std::size_t j = 0; j < 16; ++j) to[j * stride + i] = from[i * step + j];
+    }
+}
 
 #endif
 

@@ -16,6 +16,9 @@ from multilayer.spec import Spec
 
 no = "no"
 NOT_YET = f"{no}: the part that will hold it is not written yet"
+TORCH_RUNS_IT = f"{no}: rare, and slow by nature; the torch engine runs it"
+TORCH_ALONE = ("trainable_swish", "apl", "kaf", "combination", "generalised_relu", "softmax")
+"""Activations without a kernel."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,7 +27,7 @@ class Case:
     text: str
     """A network around the layer, as text: inputs, the layer, and something on either side of it."""
     torch: str = "yes"
-    kernel: str = NOT_YET
+    kernel: str = "yes"
     page: str = NOT_YET
     kinks: bool = False
     """Whether a random input may fall so near a kink that finite differences mislead."""
@@ -67,12 +70,12 @@ LAYERS: dict[str, tuple[Case, ...]] = {
         for variant in ("glu", "reglu", "geglu", "swiglu")
     ),
     "maxout": (
-        Case(name="maxout", text="5-maxout(4, 3)-maxout(2, bias=no)", kinks=True),
-        Case(name="maxout of one", text="5-maxout(4, 1)-2"),
+        Case(name="maxout", text="5-maxout(4, 3)-maxout(2, bias=no)", kinks=True, kernel=TORCH_RUNS_IT),
+        Case(name="maxout of one", text="5-maxout(4, 1)-2", kernel=TORCH_RUNS_IT),
     ),
     "kan": (
-        Case(name="kan spline", text="4-kan(3)-kan(2, grid=1, bound=2)"),
-        Case(name="kan rbf", text="4-kan(3, basis=rbf)-kan(2, basis=rbf, grid=2, bound=2)"),
+        Case(name="kan spline", text="4-kan(3)-kan(2, grid=1, bound=2)", kernel=TORCH_RUNS_IT),
+        Case(name="kan rbf", text="4-kan(3, basis=rbf)-kan(2, basis=rbf, grid=2, bound=2)", kernel=TORCH_RUNS_IT),
     ),
     "residual": (
         Case(name="residual", text="3-4:none-[layernorm-8:gelu-4]-2"),
@@ -107,19 +110,18 @@ def _activation(name: str) -> tuple[Case, ...]:
     fn = activations.get(name)
     # √z is defined above 0 alone, so it gets inputs that are.
     before = "softplus" if name == "sqrt" else "none"
-    kinks = bool(fn.kinks)
-    found = [Case(name=name, text=f"5-4:{before}:{name}-3", kinks=kinks)]
-    found.append(
-        Case(name=f"{name} at the end", text=f"5-4:tanh-3:{'softplus:' if name == 'sqrt' else ''}{name}", kinks=kinks)
-    )
+    texts = {
+        name: f"5-4:{before}:{name}-3",
+        f"{name} at the end": f"5-4:tanh-3:{'softplus:' if name == 'sqrt' else ''}{name}",
+    }
     if fn.elementwise and name != "sqrt":
-        found.append(Case(name=f"{name} blended", text=f"5-4:blend({name})-3", kinks=kinks))
-        found.append(Case(name=f"{name} first", text=f"4-{name}-4:tanh-3", kinks=kinks))
+        texts[f"{name} blended"] = f"5-4:blend({name})-3"
+        texts[f"{name} first"] = f"4-{name}-4:tanh-3"
     if fn.learned:
-        found.append(Case(name=f"{name} per unit", text=f"5-4:{name}(per=unit)-3:{name}(per=unit)", kinks=kinks))
-        shared = f"5-4:{name}(per=network)-4:{name}(per=network)-[4:{name}(per=network)]-3"
-        found.append(Case(name=f"{name} shared", text=shared, kinks=kinks))
-    return tuple(found)
+        texts[f"{name} per unit"] = f"5-4:{name}(per=unit)-3:{name}(per=unit)"
+        texts[f"{name} shared"] = f"5-4:{name}(per=network)-4:{name}(per=network)-[4:{name}(per=network)]-3"
+    kernel = TORCH_RUNS_IT if name in TORCH_ALONE else "yes"
+    return tuple(Case(name=k, text=text, kinks=bool(fn.kinks), kernel=kernel) for k, text in texts.items())
 
 
 ACTIVATIONS: dict[str, tuple[Case, ...]] = {name: _activation(name) for name in activations.catalogue}
@@ -131,7 +133,8 @@ MIXTURES: tuple[Case, ...] = (
     Case(name="xor", text="2-2:tanh-1"),
     Case(name="width one", text="1-1:tanh-1:tanh-1"),
     Case(name="residual network", text="20-16:none-[layernorm-64:gelu:dropout(0.1)-16]*3-10"),
-    Case(name="constants", text="5-4:leaky_relu(0.3)-4:elu(0.5)-4:sigmoid(2)-4:combination(relu+tanh, per=unit)-2"),
+    Case(name="constants", text="5-4:leaky_relu(0.3)-4:elu(0.5)-4:sigmoid(2)-4:polynomial(3)-4:swish(0.5)-2"),
+    Case(name="constants of parts", text="5-4:combination(relu+tanh, per=unit)-2", kernel=TORCH_RUNS_IT),
     Case(
         name="recipe",
         text="14+cat(3, 12, 2)-columns(pbld)-scale-(linear(16, scale=tangent):blend(selu):dropout(0.15))*3-2",

@@ -1,14 +1,16 @@
-"""Tells at the end how many cases the tables of the reliability tests tried; says how random tests draw."""
+"""What tests ask for by name, how random tests draw, and at the end how many cases the reliability tests tried."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import settings
 
-from soak import FULL
+from soak import FULL, memory_folder
 
 # The same draws in every run, so that a red run is the change's own; `make soak` draws anew and looks further.
 settings.register_profile("short", derandomize=True)
@@ -33,3 +35,31 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
 def tried(record_property: Any) -> Any:
     """tried("R2: errors of the system", 120) has the number of cases printed at the end."""
     return lambda name, count: record_property(f"cases {name}", count)
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A folder in memory; what hooks into storage is taken out of it afterwards."""
+    from multilayer import storage
+
+    with memory_folder() as path:
+        yield path
+    storage.hook = None
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Any:
+    from displays import Clock
+
+    return Clock(monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def one_thread() -> Iterator[None]:
+    """Torch on one thread: its sums then have one order."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from dataclasses import replace
 
 import numpy as np
@@ -300,6 +301,27 @@ def test_building_refuses_what_memory_cannot_hold() -> None:
         ml.initialise(Spec.parse("1000000-linear(1000000, bias=no)"))
     with pytest.raises(OptionError, match=r"a pass of 512 rows through this network in float64 needs "):
         ml.variance("1000000-1000000")
+    with pytest.raises(OptionError, match=r"a pass of 512 rows through this network in float64 needs "):
+        ml.variance("4-kan(1, grid=10000000)")  # what it makes inside is what does not fit
+
+
+def test_bin_edges_are_refused_before_they_are_made() -> None:
+    spec = Spec.parse("1000-columns(piecewise, n=2147483648, d_numeric=1)-1")
+    refusals = (ml.build, ml.initialise, ml.variance, verify)
+    tracemalloc.start()
+    try:
+        assert ml.cost(spec).memory.buffers == 4 * 1000 * (2**31 + 1)
+        for refused in refusals:
+            with pytest.raises(OptionError, match=r"needs [\d,.]+ GiB of memory, and this machine has"):
+                refused(spec)
+        assert tracemalloc.get_traced_memory()[1] < 10**7  # one feature's edges alone are 16 GiB
+    finally:
+        tracemalloc.stop()
+
+
+def test_bin_edges_start_evenly() -> None:
+    values = ml.initialise(Spec.parse("2-columns(piecewise, n=3, d_numeric=1)-1"))
+    assert values["columns1.edges"].tolist() == [[-3, -1, 1, 3]] * 2
 
 
 @pytest.mark.parametrize("text", ["8-(8:gelu)*500-1", "8-[layernorm-16-8]*200-1", "8-(8:prelu(per=network))*100-1"])

@@ -330,8 +330,10 @@ def test_budget_exceeded_names_each_item_and_by_how_much() -> None:
 
 
 def test_budget_at_the_very_limit_is_kept() -> None:
-    run("cost", NET, "--budget", "parameters=235146")
-    run("cost", NET, "--budget", "parameters=235145", code=1)
+    item = {"name": "parameters", "cost": 235_146, "limit": 235_146, "ok": True}
+    assert data(NET, "--budget", "parameters=235146")["budget"] == [item]
+    over = run("cost", NET, "--budget", "parameters=235145", code=1).stderr
+    assert "parameters is 235,146: 1.00 times the limit of 235,145, 1 over" in " ".join(over.split())
 
 
 # Sweeps

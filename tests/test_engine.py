@@ -10,9 +10,10 @@ import pytest
 import torch
 
 import multilayer as ml
-from cases import ALL, Case, rows_for
+from cases import ALL, Case
+from engines import LOSSES, orders, run, table
 from multilayer import losses, random
-from multilayer.engine import Chunk, Data, Engine, Gradients, Order, Settings, State
+from multilayer.engine import Data, Engine, Gradients, Order, Settings, State
 from multilayer.engine.numpy_engine import NumpyEngine, dropout_layers
 from multilayer.engine.torch_engine import TorchEngine
 from multilayer.errors import OptionError, StateError
@@ -25,32 +26,6 @@ from multilayer.optim import OPTIMIZERS
 from multilayer.random import Purpose
 from multilayer.spec import Spec
 from multilayer.training import Continue, Rollback, Stop, strongest
-
-LOSS_TEXTS = [
-    *losses.LOSSES,
-    "cross_entropy(label_smoothing=0.1)",
-    "binary_cross_entropy(0.2)",
-    "huber(0.3)",
-    "quantile(0.1, 0.5, 0.9)",
-]
-
-
-def table(spec: Spec, rows: int, loss: str = "mse", seed: int = 0) -> Data:
-    x, codes = rows_for(spec, rows, seed)
-    generator = np.random.default_rng(seed + 1)
-    if losses.get(loss).classes:
-        return Data(x=x, codes=codes, y=generator.integers(0, spec.d_out, size=rows))
-    targets = spec.d_out // losses.get(loss).per_target
-    return Data(x=x, codes=codes, y=generator.integers(0, 2, size=(rows, targets)).astype(float))
-
-
-def orders(rows: int, batch: int, epochs: int, seed: int = 0) -> list[Order]:
-    return [Order(epoch=e, rows=random.permutation(rows, seed=seed, epoch=e), batch=batch) for e in range(epochs)]
-
-
-def run(engine: Engine, order: Order, *, rate: float = 0.01, decay: float = 0.0, dropout: float = 1.0) -> Chunk:
-    steps = np.ones(order.steps)
-    return engine.run(order, rate=rate * steps, decay=decay * steps, dropout=dropout * steps)
 
 
 def by_hand(
@@ -113,7 +88,7 @@ def test_steps_equal_torch(case: Case) -> None:
 
 
 @pytest.mark.parametrize("optimizer", [*OPTIMIZERS, "adam(beta2=0.95)", "nesterov(0.5)"])
-@pytest.mark.parametrize("loss", LOSS_TEXTS)
+@pytest.mark.parametrize("loss", LOSSES)
 def test_50_steps_equal_torch_for_every_loss_and_optimiser(loss: str, optimizer: str) -> None:
     spec = Spec.parse("5-6:tanh:dropout(0.2)-3")
     data = table(spec, 50, loss)

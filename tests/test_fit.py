@@ -44,7 +44,7 @@ def table(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("engine", ["numpy", "torch"])
+@pytest.mark.parametrize("engine", ["fused", "numpy", "torch"])
 def test_a_table_becomes_a_model(table: Path, tmp_path: Path, engine: str) -> None:
     run = fit(
         None, table, target="rich", run=tmp_path / "run", engine=engine, epochs=30, quiet=True, learning_rate=0.01
@@ -111,7 +111,7 @@ def test_a_run_is_the_same_in_memory_and_in_a_folder(table: Path, tmp_path: Path
     assert (tmp_path / "a.safetensors").read_bytes() == (tmp_path / "run" / "model.safetensors").read_bytes()
 
 
-@pytest.mark.parametrize("engine", ["numpy", "torch"])
+@pytest.mark.parametrize("engine", ["fused", "numpy", "torch"])
 def test_reruns_are_equal_bytes(table: Path, tmp_path: Path, engine: str) -> None:
     made = []
     for i in range(3):

@@ -11,7 +11,7 @@ import multilayer as ml
 from cases import ALL, Case
 from multilayer.activations import catalogue, facts, get
 from multilayer.errors import OptionError, SpecError
-from multilayer.init import SCHEMES, Fan, initialise, scheme, weight_variances
+from multilayer.init import SCHEMES, Fan, feeding_gains, initialise, scheme, weight_variances
 from multilayer.spec import Spec
 
 by_name = pytest.mark.parametrize("case", ALL, ids=lambda case: case.name)
@@ -84,6 +84,38 @@ def test_auto_takes_the_gain_of_the_activation_that_feeds_the_layer() -> None:
     }.items():
         found = weight_variances(Spec.parse(text))
         assert list(found.values())[-2] == pytest.approx(variance), text
+
+
+def test_gains_of_a_deep_network() -> None:
+    """3,000 layers, of everything a gain looks through and everything it stops at; each group like the others."""
+    gelu, tanh, half = facts.gain(get("gelu")), facts.gain(get("tanh")), math.sqrt(0.5)
+    assert gelu
+    assert tanh
+    group = {
+        "scale": tanh,  # of the group before
+        "dropout(0.5)": tanh,
+        "40": tanh * half,
+        "gelu": 1,
+        "scale:dropout(0.5):scale:40": [gelu, gelu, gelu * half, gelu * half],
+        "none:layernorm:dropout(0.5):40": [1, 1, half],
+        "relu:[40:relu]:40": [1, 1, 1, 1, 1],  # the block's linear, ReLU and sum, and what follows them
+        "tanh": 1,
+    }
+    expected = np.hstack(list(group.values()))
+    found = list(feeding_gains(Spec.parse(f"40-({':'.join(group)})*200-1").entries))
+    assert len(found) > 3000
+    assert found[:3] == pytest.approx([1, 1, half])
+    for i in range(len(expected), len(found) - 1, len(expected)):
+        assert found[i : i + len(expected)] == pytest.approx(expected)
+    assert found[-1] == pytest.approx(tanh)
+
+
+def test_a_deep_network_is_built_and_followed() -> None:
+    spec = Spec.parse("8-(8:tanh:dropout(0.1))*1000-1")
+    assert len(spec.entries) > 3000
+    weights = [p for name, p in ml.build(spec).named_parameters() if name.endswith("weight")]
+    assert len(weights) == 1001
+    assert len(ml.variance(spec, rows=2).layers) == len(spec.entries)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from multilayer.costs import cost
+from machines import SLOW
+from multilayer.costs import Cost, cost
 from multilayer.costs.inverse import (
     MAX_BATCH,
     MAX_WIDTH,
@@ -19,7 +20,6 @@ from multilayer.costs.inverse import (
 )
 from multilayer.costs.quantity import duration, flops, parse, signed, size
 from multilayer.errors import OptionError
-from multilayer.machine import Bandwidth, Cache, Machine
 from multilayer.spec import MAX_LAYERS, Spec
 
 NETWORKS = [
@@ -62,17 +62,19 @@ def test_largest_batch_where_none_fits_and_where_all_do() -> None:
     assert largest_batch(Spec.parse("4-relu"), 10) == MAX_BATCH  # nothing learns, so nothing is kept
 
 
+def of_8_rows(spec: Spec, batch: int | None = None) -> Cost:
+    return cost(spec, batch=batch or 8)
+
+
+VALUES = {"flops": lambda spec: of_8_rows(spec).step, "parameters": lambda spec: spec.n_parameters}
+
+
 @pytest.mark.parametrize("text", NETWORKS)
-@pytest.mark.parametrize("limit", ["flops", "parameters"])
+@pytest.mark.parametrize("limit", VALUES)
 def test_widest_fits_and_one_wider_does_not(text: str, limit: str) -> None:
-    spec = Spec.parse(text)
-    batch = 8
-
-    def value(network: Spec) -> int:
-        return network.n_parameters if limit == "parameters" else cost(network, batch=batch).step
-
+    spec, value = Spec.parse(text), VALUES[limit]
     target = 5 * value(spec)
-    found = widest(spec, batch=batch, **{limit: target})
+    found = widest(spec, account=of_8_rows, **{limit: target})
     assert found is not None
     assert value(found.spec) <= target
     # A group norm's widths grow in steps, so the next wider network may be several units away.
@@ -104,24 +106,19 @@ def test_with_width_keeps_proportions_and_what_must_be_equal() -> None:
 
 
 @pytest.mark.parametrize("text", NETWORKS)
-@pytest.mark.parametrize("limit", ["flops", "parameters"])
+@pytest.mark.parametrize("limit", VALUES)
 def test_deepest_fits_and_one_deeper_does_not(text: str, limit: str) -> None:
-    spec = Spec.parse(text)
-    batch = 8
-
-    def value(network: Spec) -> int:
-        return network.n_parameters if limit == "parameters" else cost(network, batch=batch).step
-
+    spec, value = Spec.parse(text), VALUES[limit]
     target = 3 * value(spec) + 17
-    found = deepest(spec, batch=batch, **{limit: target})
+    found = deepest(spec, account=of_8_rows, **{limit: target})
     assert found is not None
     assert found.copies >= 2
     assert value(found.spec) <= target
     assert found.spec.d_out == spec.d_out
     assert found.parameters == found.spec.n_parameters
-    assert found.step == cost(found.spec, batch=batch).step
+    assert found.step == of_8_rows(found.spec).step
     # One more of the same is over the limit: ask for exactly what it would take, and get it.
-    deeper = deepest(spec, batch=batch, **{limit: target + 10 * value(spec)})
+    deeper = deepest(spec, account=of_8_rows, **{limit: target + 10 * value(spec)})
     assert deeper is not None
     assert deeper.copies > found.copies
     per_copy = (value(deeper.spec) - value(found.spec)) // (deeper.copies - found.copies)
@@ -176,7 +173,7 @@ def test_a_limit_and_a_hidden_layer_are_needed(question) -> None:
 )
 def test_answers_are_exact_for_any_plain_network(hidden: list[int], limit: int, batch: int) -> None:
     spec = Spec.parse("-".join(map(str, [3, *hidden, 2])))
-    wide = widest(spec, flops=limit, batch=batch)
+    wide = widest(spec, flops=limit, account=lambda network, _=None: cost(network, batch=batch))
     if wide is None:
         assert cost(with_width(spec, 1), batch=batch).step > limit
     else:
@@ -188,22 +185,14 @@ def test_answers_are_exact_for_any_plain_network(hidden: list[int], limit: int, 
 
 # Time
 
-SLOW = Machine(
-    processor="a slow one",
-    instruction_sets=(),
-    threads=1,
-    caches=(Cache(level="L1", size=1 << 30, shared_by=1),),
-    matrix_peak=((1, 1.0),),
-    bandwidths=tuple(Bandwidth(level=n, threads=1, working_set=1, read=1e6, triad=1e6) for n in ("L1", "DRAM")),
-    quick=False,
-)
-
 
 def test_time_counts_full_steps_and_the_last_partial_one() -> None:
     spec = Spec.parse("64-128-10")
-    full, rest = (time(spec, epochs=1, rows=n, batch=32, machine=SLOW) for n in (32, 5))
-    assert time(spec, epochs=3, rows=69, batch=32, machine=SLOW) == pytest.approx(3 * (2 * full + rest))
-    assert time(spec, epochs=1, rows=5, batch=32, machine=SLOW) == pytest.approx(rest)
+    full, rest = (time(spec, epochs=1, rows=n, batch=32, machine=SLOW).seconds for n in (32, 5))
+    several = time(spec, epochs=3, rows=69, batch=32, machine=SLOW)
+    assert several.seconds == pytest.approx(3 * (2 * full + rest))
+    assert several.lower_bound
+    assert time(spec, epochs=1, rows=5, batch=32, machine=SLOW).seconds == pytest.approx(rest)
     # At 1 GFLOP/s and next to free memory a step takes at least its products.
     assert full >= cost(spec, batch=32).layers[0].forward.matmul / 1e9
 

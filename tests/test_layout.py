@@ -37,6 +37,7 @@ ORDER = (
     "modules",
     "model",
     "verify",
+    "rates",
     "measure",
     "canonical",
     "storage",
@@ -169,6 +170,7 @@ def test_importing_multilayer_imports_nothing_heavy() -> None:
         "import multilayer as ml; ml.variance('8-8-8')",
         "import multilayer as ml; ml.Spec.from_json(ml.residual_mlp(4, 2).to_json())",
         "import multilayer.engine.numpy_engine, multilayer.training, multilayer.events, multilayer.machine",
+        "import multilayer.engine.fused_engine",
     ],
 )
 def test_what_needs_no_torch_does_not_import_it(code: str) -> None:

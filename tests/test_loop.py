@@ -12,6 +12,7 @@ import pytest
 
 from multilayer import schedules
 from multilayer.engine import Batch, Data, Settings, State
+from multilayer.engine.fused_engine import FusedEngine
 from multilayer.engine.numpy_engine import NumpyEngine
 from multilayer.engine.torch_engine import TorchEngine
 from multilayer.events import (
@@ -33,8 +34,8 @@ from multilayer.training import loop as module
 from multilayer.training.loop import Outcome, position_of
 from multilayer.training.policies import EarlyStopping, Plateau, Spikes, TimeLimit
 
-ENGINES = [NumpyEngine, TorchEngine]
-both = pytest.mark.parametrize("make", ENGINES, ids=["numpy", "torch"])
+ENGINES = [NumpyEngine, TorchEngine, FusedEngine]
+both = pytest.mark.parametrize("make", ENGINES, ids=["numpy", "torch", "fused"])
 
 
 class Recorder:
@@ -101,6 +102,19 @@ def make_loop(
         plan=made, engine=engine, policies=policies(), observers=[recorder], evaluate=evaluate, save=recorder.save
     )
     return loop, recorder
+
+
+def restore(loop: Loop, past: Recorder) -> int:
+    """Puts a new loop where the last checkpoint of another stands; its step."""
+    state, extra, _ = next(saved for saved in reversed(past.saved) if saved[2] == "last")
+    loop.engine.load(state)
+    loop.position = position_of(extra)
+    loop.told = extra["told"]
+    for policy, kept in zip(loop.policies, extra["policies"], strict=True):
+        policy.load(kept)
+    best = [saved for saved, _, kind in past.saved if kind == "best" and saved.step == loop.position.best_step]
+    loop.best = best[0] if best else None
+    return state.step
 
 
 def cut_to(monkeypatch: pytest.MonkeyPatch, steps: int) -> None:
@@ -268,20 +282,15 @@ def test_a_resumed_run_is_the_unbroken_one(make: type, at: int) -> None:
     first, before = make_loop(make, table(), policies=policies)
     first.interrupted = lambda: 15 if first.position.step >= at else None
     assert first.run().status == "interrupted"
-    state, extra, kind = before.saved[-1]
-    assert kind == "last"
+    assert before.saved[-1][2] == "last"
     again, after = make_loop(make, table(), policies=policies)
-    again.engine.load(state)
-    again.position = position_of(extra)
-    again.told = extra["told"]
-    for policy, kept in zip(again.policies, extra["policies"], strict=True):
-        policy.load(kept)
-    best = [saved for saved, _, kind in before.saved if kind == "best" and saved.step == again.position.best_step]
-    again.best = best[0] if best else None
+    step = restore(again, before)
+    if before.saved[-1][1]["scheduled"]:  # due at that step anyway, so told again
+        again.tell(Checkpoint(step=step, kind="last", path=f"{step}", sha256=""))
     again.run()
     assert again.engine.state().equals(whole.engine.state())
     assert again.position == whole.position
-    assert same([*before.events[: extra["told"]], *after.events], told.events)
+    assert same([*before.events[: before.saved[-1][1]["told"]], *after.events], told.events)
     assert (again.best is None) == (whole.best is None)
     assert again.best is None or again.best.equals(whole.best)  # type: ignore[arg-type]
 
@@ -313,17 +322,10 @@ def test_a_log_with_a_rollback_and_a_kill_tells_the_unbroken_run(make: type, at:
     log.notice = killing  # type: ignore[method-assign]
     with pytest.raises(Killed):
         first.run()
-    state, extra, _ = next(saved for saved in reversed(log.saved) if saved[2] == "last")
     again, rest = loop_of()
-    again.engine.load(state)
-    again.position = position_of(extra)
-    again.told = extra["told"]
-    for policy, kept in zip(again.policies, extra["policies"], strict=True):
-        policy.load(kept)
-    best = [saved for saved, _, kind in log.saved if kind == "best" and saved.step == again.position.best_step]
-    again.best = best[0] if best else None
-    again.tell(Resume(step=state.step, checkpoint="x", kept=again.told, notes=[]), counted=False)
-    again.tell(Checkpoint(step=state.step, kind="last", path=f"{state.step}", sha256=""))
+    step = restore(again, log)
+    again.tell(Resume(step=step, checkpoint="x", kept=again.told, notes=[]), counted=False)
+    again.tell(Checkpoint(step=step, kind="last", path=f"{step}", sha256=""))
     again.run()
     both_logs = [*log.events, *rest.events]
     assert same(both_logs, told.events)

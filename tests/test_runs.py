@@ -1,54 +1,24 @@
-"""The run folder: R1 (kills), R2 (errors of the system) and R3 (damage) over checkpoints and the log."""
+"""The run folder: making and opening it, its log, and which checkpoints are kept."""
 
 from __future__ import annotations
 
 import errno
-import json
 import os
-import random
-import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-import crash
-from crash import Do, perform, stand_after, stand_on_disk, state_of, tree
-from multilayer import events, storage
+from crash import Do, state_of, tree
+from multilayer import events
 from multilayer.engine import State
 from multilayer.errors import EventError, FileError, RunError, StorageError
 from multilayer.runs import RunFolder, find
-from soak import FULL, memory_folder
-
-Tried = Callable[[str, int], None]
-
-TWO = [Do("create"), Do("best", 1), Do("last", 1), Do("best", 2), Do("last", 2)]
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    with memory_folder() as path:
-        yield path
-    storage.hook = None
-
-
-def made(path: Path, todo: list[Do] = TWO) -> Path:
-    perform(path, todo)
-    return path
-
-
-def save(run: RunFolder, what: Any, step: int, salt: int = 0) -> events.Checkpoint:
-    return run.checkpoint(state_of(Do(what, step, salt)), {"salt": salt}, what)
-
-
-def names(path: Path) -> list[str]:
-    return sorted(os.listdir(path / "checkpoints"))
-
+from run_folders import made, names, save
 
 # Making and opening
 
@@ -224,13 +194,17 @@ def test_events_as_they_count(folder: Path) -> None:
         assert run.events(effective=True) == events.effective(told)
 
 
-def test_the_clock_is_the_events_alone(folder: Path) -> None:
-    """Two runs of the same things are equal files, but for the time of an event."""
-    for name in ("a", "b"):
-        made(folder / name)
-        time.sleep(0.01)
+def test_the_clock_is_the_events_alone(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same things done years later are the same files, but for the time of an event."""
+    for name, now in (("a", 1e9), ("b", 2e9)):
+        monkeypatch.setattr(time, "time", lambda now=now: now)
+        with RunFolder.open(made(folder / name), write=True) as run:
+            run.append(events.Notice(step=1, message="m", remedy="r"))
     a, b = (tree(folder / name) for name in ("a", "b"))
     assert a.pop(".lock") == b.pop(".lock")
+    log = a.pop("events.jsonl")
+    assert log.count(b"1000000000.0") == 1
+    assert b.pop("events.jsonl") == log.replace(b"1000000000.0", b"2000000000.0")
     assert a == b
 
 
@@ -310,263 +284,3 @@ def test_empty_and_wide_states(folder: Path) -> None:
             loaded = run.latest()
             assert loaded is not None
             assert loaded.state.equals(state)
-
-
-# R1
-
-
-def test_a_kill_at_every_point(tried: Tried) -> None:
-    with memory_folder() as folder:
-        command = [sys.executable, crash.__file__, str(folder), *(["--full"] if FULL else [])]
-        done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    matrix, at_random = json.loads(done.stdout)
-    assert matrix["failures"] + at_random["failures"] == []
-    # What only a failure passes has its own tests: a line that is taken back.
-    assert set(matrix["points"]) == set(storage.POINTS) - {"log.take_back"}
-    assert matrix["cases"].keys() == crash.SCENARIOS.keys()
-    assert min(matrix["cases"][name] for name in ("first save", "second save", "best and last")) >= 25
-    tried("R1: kills at points of a save, scenarios of a run folder", sum(matrix["cases"].values()))
-    tried("R1: kills of a saving process at random times", at_random["cases"]["random times"])
-    assert sum(matrix["cases"].values()) >= 380
-    assert max(at_random["done"]) > 10
-
-
-# R2
-
-
-ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS, errno.EIO)
-NO_CALL = ("checkpoint.begin", "checkpoint.committed", "checkpoint.pruned")
-"""Points between the calls to the system, where none can fail."""
-
-
-@pytest.mark.parametrize("scenario", crash.SCENARIOS)
-def test_an_error_at_every_point(folder: Path, scenario: str, tried: Tried) -> None:
-    past, todo = crash.SCENARIOS[scenario]
-    base, path = folder / "base", folder / "run"
-    perform(base, past)
-    shutil.copytree(base, path) if base.exists() else None
-    points, _ = crash.listed(path, todo)
-    cases = [(k, code) for k, point in enumerate(points) if point not in NO_CALL for code in ERRNOS]
-    for k, code in cases if FULL else cases[::4]:
-        shutil.rmtree(path, ignore_errors=True)
-        shutil.copytree(base, path) if base.exists() else None
-        done, left = [0], iter(range(k, -1, -1))
-
-        def count(done: list[int] = done) -> None:
-            done[0] += 1
-
-        def hook(_: str, left: Iterator[int] = left, code: int = code) -> None:
-            if next(left, -1) == 0:
-                raise OSError(code, os.strerror(code))
-
-        storage.hook = hook
-        with pytest.raises(StorageError, match=rf"cannot .* \({errno.errorcode[code]}\): "):
-            perform(path, todo, count)
-        storage.hook = None
-        crash.check(path, past, todo, done[0])
-    tried("R2: errors of the system, scenarios of a run folder", len(cases if FULL else cases[::4]))
-    assert len(cases) >= 5 * 8
-
-
-@pytest.mark.parametrize("writes", range(4))
-@pytest.mark.parametrize("code", [errno.ENOSPC, 0], ids=["full", "nothing taken"])
-def test_short_writes(folder: Path, monkeypatch: pytest.MonkeyPatch, writes: int, code: int, tried: Tried) -> None:
-    """The disk takes half of a write, then no more; a full disk is left as it was found."""
-    run = RunFolder.open(made(folder / "run"), write=True)
-    before, real, count = tree(run.path), os.write, [0]
-
-    def half(file: int, data: Any) -> int:
-        count[0] += 1
-        if count[0] <= writes // 2:
-            return real(file, data)
-        if count[0] == writes // 2 + 1 and writes % 2:
-            return real(file, data[: len(data) // 2])
-        if code:
-            raise OSError(code, os.strerror(code))
-        return 0
-
-    with monkeypatch.context() as patch:
-        patch.setattr(storage.os, "write", half)
-        with pytest.raises(StorageError, match=r"disk is full|EIO"):
-            save(run, "last", 3)
-        with pytest.raises(StorageError, match=r"disk is full|EIO"):
-            run.append(events.Notice(step=1, message="m", remedy="r"))
-    assert tree(run.path) == before
-    save(run, "last", 3)
-    loaded = run.latest()
-    assert loaded is not None
-    assert loaded.step == 3
-    tried("R2: short writes of a checkpoint", 1)
-
-
-def test_a_real_disk_that_is_read_only(folder: Path) -> None:
-    """Folders that may not be written to: reading works, writing says why."""
-    path = made(folder / "run")
-    before = tree(path)
-    code = f"""
-import os
-from multilayer.runs import RunFolder
-from multilayer.errors import StorageError
-os.chdir("/")
-if os.getuid() == 0:
-    os.setuid(65534)
-print(RunFolder.open({str(path)!r}).latest().step, RunFolder.open({str(path)!r}).best().step)
-path = {str(path)!r}
-for action in (lambda: RunFolder.open(path, write=True), lambda: RunFolder.create(path + "/x", config={{}})):
-    try:
-        action()
-    except StorageError as error:
-        print(error)
-"""
-    for part in (path.parent, path, path / "checkpoints"):
-        part.chmod(0o555)
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    for part in (path.parent, path, path / "checkpoints"):
-        part.chmod(0o755)
-    assert done.stdout.startswith("2 2\n"), done.stderr
-    assert done.stdout.count("permission is missing") == 2
-    assert tree(path) == before
-
-
-# R3
-
-
-def damages(path: Path, *, flips: int) -> Iterator[tuple[str, Callable[[], None]]]:
-    """Ways to damage the newest `last` checkpoint, each with its name."""
-    checkpoints = path / "checkpoints"
-    note, data = checkpoints / "00000002-last.json", next(checkpoints.glob("00000002-last-*"))
-    older, best = next(checkpoints.glob("00000001-last-*")), next(checkpoints.glob("00000002-best-*"))
-    generator = random.Random(0)
-
-    def put(target: Path, content: bytes) -> Callable[[], None]:
-        return lambda: (target.write_bytes(content), None)[1]
-
-    for target, share in ((data, 0.7), (note, 0.3)):
-        content = target.read_bytes()
-        bits = [(place, bit) for place in range(len(content)) for bit in range(8)]
-        for place, bit in bits if FULL else generator.sample(bits, round(flips * share)):
-            changed = bytearray(content)
-            changed[place] ^= 1 << bit
-            yield f"{target.suffix}: bit {bit} of byte {place}", put(target, bytes(changed))
-        cuts = range(len(content)) if FULL else sorted({0, 1, 7, 8, 9, *range(0, len(content), len(content) // 20)})
-        for cut in cuts:
-            yield f"{target.suffix}: cut to {cut}", put(target, content[:cut])
-        for more in (b"\0", b"\n", b" ", content):
-            yield f"{target.suffix}: {len(more)} bytes more", put(target, content + more)
-        yield f"{target.suffix}: zeros", put(target, b"\0" * len(content))
-        yield f"{target.suffix}: gone", target.unlink
-    yield "another step's data", put(data, older.read_bytes())
-    yield "another kind's data", put(data, best.read_bytes())
-    yield "another step's note", put(note, (checkpoints / "00000001-last.json").read_bytes())
-    yield "another kind's note", put(note, (checkpoints / "00000002-best.json").read_bytes())
-    yield "a note of a newer version", put(note, note.read_bytes().replace(b'"version":1', b'"version":2'))
-    yield "a note of a wrong hash", put(note, note.read_bytes().replace(data.name[14:22].encode(), b"00000000"))
-    yield "a folder", lambda: (data.unlink(), data.mkdir(), None)[2]
-    yield "a pipe", lambda: (data.unlink(), os.mkfifo(data), None)[2]
-    yield "a link to itself", lambda: (data.unlink(), data.symlink_to(data.name), None)[2]
-
-
-def restore(path: Path, content: dict[str, bytes]) -> None:
-    for name in names(path):
-        target = path / "checkpoints" / name
-        if str(target.relative_to(path)) in content and target.is_file() and not target.is_symlink():
-            continue
-        target.rmdir() if target.is_dir() else target.unlink()
-    for name, data in content.items():
-        (path / name).write_bytes(data)
-
-
-def test_damage_is_found_and_told(folder: Path, tried: Tried) -> None:
-    path = made(folder / "run")
-    whole, count = tree(path), 0
-    for name, damage in damages(path, flips=500):
-        damage()
-        loaded = RunFolder.open(path).latest()
-        assert loaded is not None, name
-        assert loaded.step == 1, name
-        assert loaded.state.equals(state_of(Do("last", 1))), name
-        told = f"the last checkpoint of step 2 was {'not finished' if name == '.json: gone' else 'passed over'}: "
-        assert any(note.startswith(told) for note in loaded.notes), (name, loaded.notes)
-        restore(path, whole)
-        count += 1
-    assert stand_on_disk(path) == stand_after(TWO)
-    tried("R3: damaged checkpoints, fallback told", count)
-    assert count >= 500 + 40 + 9
-
-
-def test_damage_to_all_is_an_error(folder: Path) -> None:
-    path = made(folder / "run")
-    for file in (path / "checkpoints").glob("*.safetensors"):
-        file.write_bytes(file.read_bytes()[:-1])
-    run = RunFolder.open(path)
-    with pytest.raises(
-        RunError, match=r"no last checkpoint that is whole: .*step 2 was passed over.*step 1 was passed"
-    ):
-        run.latest()
-    with pytest.raises(RunError, match=r"no best checkpoint that is whole: .*step 2"):
-        run.best()
-
-
-def test_a_damaged_best_falls_back_too(folder: Path) -> None:
-    path = made(folder / "run")
-    next((path / "checkpoints").glob("00000002-best-*")).write_bytes(b"")
-    best = RunFolder.open(path).best()
-    assert best is not None
-    assert best.step == 1
-    assert "the best checkpoint of step 2 was passed over" in best.notes[0]
-
-
-def test_going_on_after_damage(folder: Path) -> None:
-    """The run goes on from the older one; what it makes then is whole, and damaged notes are swept away."""
-    path = made(folder / "run")
-    (path / "checkpoints" / "00000002-last.json").write_bytes(b"")
-    with RunFolder.open(path, write=True) as run:
-        save(run, "last", 3)
-        assert [name for name in names(path) if "-last." in name] == ["00000001-last.json", "00000003-last.json"]
-        latest = run.latest()
-    assert latest is not None
-    assert (latest.step, latest.notes) == (3, ())
-
-
-def test_a_state_that_is_none(folder: Path) -> None:
-    """A file that is whole by its hashes and still no state of training."""
-    from multilayer import files
-    from multilayer.runs import checkpoints
-
-    path = made(folder / "run")
-    for tensors, about in (
-        ({"counters": np.zeros(3)}, {"extra": {}, "purpose": "last", "step": 2}),
-        ({"counters": np.zeros(())}, {"extra": {}, "purpose": "last", "step": 2}),
-        ({}, {"extra": {}, "purpose": "last", "step": 2}),
-        ({"counters": np.array([np.nan, 1])}, {"extra": {}, "purpose": "last", "step": 2}),
-        ({"counters": np.array([9.0, 1])}, {"extra": {}, "purpose": "last", "step": 2}),
-        ({"counters": np.array([2.0, 1])}, {"extra": {}, "purpose": "last", "step": 3}),
-        ({"counters": np.array([2.0, 1])}, {"extra": [], "purpose": "last", "step": 2}),
-        ({"counters": np.array([2.0, 1])}, {"extra": {}, "purpose": "best", "step": 2}),
-    ):
-        place = checkpoints.Place(2, "last")
-        sha256 = files.save(path / "made", tensors, about, kind="checkpoint")
-        os.replace(path / "made", path / "checkpoints" / place.data(sha256))
-        (path / "checkpoints" / place.note).write_text(checkpoints._note_text(place, sha256))
-        loaded = RunFolder.open(path).latest()
-        assert loaded is not None
-        assert loaded.step == 1
-        assert "the last checkpoint of step 2 was passed over" in loaded.notes[0]
-
-
-def test_reading_while_another_process_writes(folder: Path) -> None:
-    """A reader sees a checkpoint that is whole however often the writer takes old ones away."""
-    path = made(folder / "run", [Do("create"), Do("last", 1)])
-    code = f"import sys\nsys.path.insert(0, {os.path.dirname(crash.__file__)!r})\nfrom crash import *\n" + (
-        f"perform(Path({str(path)!r}), [Do('last', step) for step in range(2, 200)])"
-    )
-    writer = subprocess.Popen([sys.executable, "-c", code])
-    seen: list[int] = []
-    while writer.poll() is None:
-        loaded = RunFolder.open(path).latest()
-        assert loaded is not None
-        seen.append(loaded.step)
-    assert writer.returncode == 0
-    assert seen == sorted(seen)
-    assert len(set(seen)) > 10

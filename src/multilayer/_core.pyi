@@ -1,7 +1,9 @@
-"""Types of the compiled core (csrc/bind.cpp). `random` and `machine` are its readers and check what they pass."""
+"""Types of the compiled core (csrc/bind.cpp, bind_engine.cpp). Its readers (`random`, `machine`, the fused engine)
+check what they pass."""
 
 from collections.abc import Sequence
-from typing import Final
+from enum import Enum
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,3 +40,127 @@ def probes() -> dict[str, tuple[int, int]]: ...
 def probe_tile(name: str, a: NDArray[np.float32], b: NDArray[np.float32]) -> NDArray[np.float32]: ...
 def probe_sum(name: str, x: NDArray[np.float32]) -> NDArray[np.float32]: ...
 def probe_triad(name: str, x: NDArray[np.float32], z: NDArray[np.float32], s: float) -> NDArray[np.float32]: ...
+
+# The engine's program (csrc/program.h). Members of an enum are looked up by name: Kind["linear"].
+NONE: Final[int]
+
+class Kind(Enum): ...
+class Function(Enum): ...
+class Numeric(Enum): ...
+class LossKind(Enum): ...
+class OptimizerKind(Enum): ...
+class Group(Enum): ...
+
+class Category:
+    values: int
+    table: int
+    width: int
+
+class Columns:
+    numeric: Numeric
+    n: int
+    K: int
+    D: int
+    frequency: int
+    phase: int
+    weight: int
+    bias: int
+    edges: int
+    categories: list[Category]
+
+class Op:
+    kind: Kind
+    d_in: int
+    d_out: int
+    weight: int
+    bias: int
+    factor: float
+    function: Function
+    constant: float
+    learned: int
+    blend: int
+    p: float
+    part: int
+    eps: float
+    groups: int
+    momentum: float
+    mean: int
+    var: int
+    columns: Columns
+
+class Parameter:
+    size: int
+    rate_factor: float
+    decay_factor: float
+
+class Loss:
+    kind: LossKind
+    constant: float
+    quantiles: list[float]
+
+class Optimizer:
+    kind: OptimizerKind
+    momentum: float
+    beta1: float
+    beta2: float
+    eps: float
+
+class Program:
+    numeric: int
+    d_out: int
+    ops: list[Op]
+    parameters: list[Parameter]
+    buffers: list[int]
+    loss: Loss
+    optimizer: Optimizer
+    seed: int
+    l2: float
+    clip_norm: float
+    clip_value: float
+    average: float
+
+# Cores and the tables they run over, in float and double. Arrays are held and not copied.
+class _Table:
+    def __init__(
+        self,
+        x: NDArray[Any],
+        codes: NDArray[np.int64] | None,
+        classes: NDArray[np.int64] | None,
+        y: NDArray[Any] | None,
+        weight: NDArray[Any] | None,
+    ) -> None: ...
+
+class TableFloat(_Table): ...
+class TableDouble(_Table): ...
+
+class _Core:
+    step: int
+    def run(
+        self,
+        table: _Table,
+        rows: NDArray[np.int64],
+        ids: NDArray[np.int64],
+        batch: int,
+        epoch: int,
+        rate: NDArray[np.float64],
+        decay: NDArray[np.float64],
+        dropout: NDArray[np.float64],
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64], int | None]: ...
+    def gradients(
+        self, table: _Table, rows: NDArray[np.int64], ids: NDArray[np.int64], epoch: int, dropout: float
+    ) -> tuple[float, list[NDArray[Any]], list[NDArray[Any]]]: ...
+    def apply(
+        self, gradients: Sequence[NDArray[Any]], buffers: Sequence[NDArray[Any]], rate: float, decay: float
+    ) -> float: ...
+    def outputs(self, table: _Table, rows: NDArray[np.int64], averaged: bool) -> NDArray[Any]: ...
+    def read(self, group: Group, place: int) -> NDArray[Any]: ...
+    def write(self, group: Group, place: int, values: NDArray[Any]) -> None: ...
+
+class CoreFloat(_Core): ...
+class CoreDouble(_Core): ...
+
+def reference_float(program: Program) -> CoreFloat: ...
+def reference_double(program: Program) -> CoreDouble: ...
+def fused(program: Program, threads: int, kernels: str = "") -> CoreFloat: ...
+def fused_kernels() -> list[str]: ...
+def fused_bytes(program: Program, batch: int) -> int: ...

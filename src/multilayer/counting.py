@@ -7,8 +7,8 @@ A cost is written once, as arithmetic on named sizes, and read twice: as an inte
     >>> matmul, matmul.formula, matmul.numbers
     (12845056, '2·B·I·O', '2·32·784·256')
 
-`Count` is an int, so it goes wherever an int goes (JSON included). Only + − and × keep the formula; anything else
-gives a plain int.
+`Count` is an int, so it goes wherever an int goes (JSON included). Only + − and × with whole numbers keep the formula;
+anything else gives a plain number.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ class Count(int):
         return count
 
     def __add__(self, other: int) -> Count:
-        return _sum(self, count(other), "+")
+        return _sum(self, count(other), "+") if hasattr(other, "__index__") else NotImplemented
 
     def __radd__(self, other: int) -> Count:
         return _sum(count(other), self, "+")
 
     def __sub__(self, other: int) -> Count:
-        return _sum(self, count(other), "−")
+        return _sum(self, count(other), "−") if hasattr(other, "__index__") else NotImplemented
 
     def __rsub__(self, other: int) -> Count:
         return _sum(count(other), self, "−")
 
     def __mul__(self, other: SupportsIndex) -> Count:
-        return _product(self, count(other))
+        return _product(self, count(other)) if hasattr(other, "__index__") else NotImplemented
 
     def __rmul__(self, other: SupportsIndex) -> Count:
         return _product(count(other), self)

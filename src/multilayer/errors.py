@@ -88,3 +88,12 @@ def unknown_name(what: str, name: str, valid: Iterable[str]) -> str:
     nearest = difflib.get_close_matches(str(name), names, n=1, cutoff=0.5)
     hint = f"did you mean {nearest[0]!r}? " if nearest else ""
     return f"unknown {what} {name!r}: {hint}valid: {', '.join(names)}"
+
+
+def printable(text: str, *, lines: bool = False) -> str:
+    """The text with nothing in it that could steer a terminal: names come from data. `lines` keeps its line ends.
+
+    >>> printable("a\\x1b[31mb\\n")
+    'a\\\\x1b[31mb\\\\n'
+    """
+    return "".join(c if c.isprintable() or (lines and c == "\n") else repr(c)[1:-1] for c in text)

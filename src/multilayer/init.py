@@ -25,7 +25,7 @@ factorisation whose last digits depend on the linear-algebra library; it is the 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -35,7 +35,7 @@ from . import random
 from .activations.facts import gain as gain_of
 from .choices import choose, require
 from .errors import OptionError
-from .layers import GLU, Activation, Draw, Dropout, Linear, Parameter, Residual, Scale
+from .layers import GLU, Activation, Draw, Dropout, Even, Linear, Parameter, Residual, Scale
 from .layers.base import Array
 from .machine import require_memory
 from .random import Purpose
@@ -154,7 +154,7 @@ def initialise(spec: Spec, init: str | Scheme = "auto", *, seed: int = 0) -> dic
     ((256, 784), 0.05)
     """
     chosen = scheme(init) if isinstance(init, str) else init
-    require_memory(8 * spec.n_parameters, f"a network of {spec.n_parameters:,} parameters in float64")
+    require_memory(8 * spec.n_stored, f"a network of {spec.n_parameters:,} parameters in float64")
     fans = dict(_fans(spec))
     values: dict[str, Array] = {}
     for part, (name, parameter) in enumerate(spec.parameters.items()):
@@ -174,35 +174,35 @@ def weight_variances(spec: Spec, init: str | Scheme = "auto") -> dict[str, float
     return found
 
 
-def feeding_gain(entries: tuple[Entry, ...], i: int) -> float:
-    """1/√E[a²] of what reaches entry `i`, where every z before has variance 1.
+def feeding_gains(entries: Iterable[Entry]) -> Iterator[float]:
+    """1/√E[a²] of what reaches each entry, where every z before has variance 1.
 
     Dropout divides by 1 − p, so it raises E[a²]; a norm makes it 1; behind a residual block it is taken as 1.
     """
-    square = 1.0
-    for entry in reversed(entries[:i]):
+    gain = square = 1.0
+    depth = 0
+    for entry in entries:
         layer = entry.layer
-        if entry.depth != entries[i].depth:
-            break
+        if entry.depth != depth:
+            gain, square, depth = 1.0, 1.0, entry.depth
+        yield math.sqrt(gain**2 / square)
         if isinstance(layer, Dropout):
             square /= 1 - layer.p
         elif isinstance(layer, Activation | GLU):
             function = layer.function if isinstance(layer, Activation) else layer.gate
-            return math.sqrt((gain_of(function) or 1.0) ** 2 / square)
+            gain, square = gain_of(function) or 1.0, 1.0
         elif not isinstance(layer, Scale):
-            break
-    return math.sqrt(1 / square)
+            gain, square = 1.0, 1.0
 
 
 def _fans(spec: Spec) -> Iterator[tuple[str, tuple[Fan, float]]]:
     """Each weight matrix and bias with what its scheme looks at, and the fixed scale of its layer."""
     entries = spec.entries
     depth = sum(any(p.role == "weight" for p in _own(entry)) for entry in entries)
-    for i, entry in enumerate(entries):
+    for entry, gain in zip(entries, feeding_gains(entries), strict=True):
         own = [p for p in _own(entry) if p.role in ("weight", "bias") and p.fan_in]
         if not own:
             continue
-        gain = feeding_gain(entries, i)
         scale = entry.layer.factor(entry.width_in) if isinstance(entry.layer, Linear) else 1.0
         for p in own:
             fan = Fan(n_in=p.fan_in, n_out=p.fan_out, gain=gain, depth=max(depth, 1))
@@ -236,6 +236,8 @@ def _values(parameter: Parameter, chosen: Scheme, fan: tuple[Fan, float] | None,
 
 def _fixed(parameter: Parameter) -> Array:
     value = 0.0 if parameter.value is None or isinstance(parameter.value, Draw) else parameter.value
+    if isinstance(value, Even):
+        value = np.linspace(-value.bound, value.bound, parameter.shape[-1])
     return np.array(np.broadcast_to(np.asarray(value, dtype=np.float64), parameter.shape))
 
 

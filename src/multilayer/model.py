@@ -94,7 +94,7 @@ def build(
     235146
     """
     spec = Spec.of(spec)
-    require_memory(16 * spec.n_parameters, f"a network of {spec.n_parameters:,} parameters with its first values")
+    require_memory(16 * spec.n_stored, f"a network of {spec.n_parameters:,} parameters with its first values")
     model = Model(spec)
     fill(model, initialise(model.spec, init, seed=seed))
     return model.to(device=device, dtype=dtype)

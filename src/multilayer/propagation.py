@@ -20,7 +20,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -29,7 +29,7 @@ from .activations import Function, facts
 from .errors import OptionError, SpecError
 from .init import Scheme, initialise, scheme, weight_variances
 from .layers import GLU, Activation, Columns, Dropout, Layer, Linear, Pass, Residual, Scale, named
-from .layers.base import Array
+from .layers.base import Array, Tensors
 from .machine import require_memory
 from .random import Purpose, derive
 from .spec import Spec
@@ -72,8 +72,11 @@ def variance(spec: Spec | str, init: str = "auto", *, seed: int = 0, rows: int =
         raise SpecError("variance needs plain numeric inputs, got categories: describe the network behind its columns")
     if rows < 2:
         raise OptionError(f"rows must be at least 2, got {rows}")
-    numbers = rows * (spec.inputs.numeric + sum(entry.d_out for entry in spec.entries))
-    require_memory(8 * (numbers + spec.n_parameters), f"a pass of {rows:,} rows through this network in float64")
+    widths = (entry.layer.widest(cast(int, entry.d_in)) for entry in spec.entries)
+    require_memory(
+        8 * (rows * (spec.inputs.numeric + sum(widths)) + spec.n_stored),
+        f"a pass of {rows:,} rows through this network in float64",
+    )
     chosen = scheme(init)
     found = _Prediction(variances=weight_variances(spec, chosen), known=chosen.law != "constant")
     with np.errstate(over="ignore", invalid="ignore"):
@@ -272,9 +275,10 @@ class _Seen:
 
 def _measure(spec: Spec, values: Mapping[str, Array], *, rows: int, seed: int) -> _Seen:
     """One pass forward and one back through the numpy layers, with N(0, 1) at both ends."""
-    tensors = {place: values[stored] for place, stored in spec.tensor_names.items()} | {
-        name: values[name] for name in spec.buffers
-    }
+    tensors: dict[str, dict[str, Array]] = {entry.name: {} for entry in spec.entries}
+    for place, stored in (*spec.tensor_names.items(), *((name, name) for name in spec.buffers)):
+        layer, _, tensor = place.rpartition(".")
+        tensors[layer][tensor] = values[stored]
     keeps = iter(range(1, 1 << 20))
 
     def keep(d: int, p: float) -> Array:
@@ -293,7 +297,7 @@ def _measure(spec: Spec, values: Mapping[str, Array], *, rows: int, seed: int) -
 
 
 def _walk(
-    layers: Sequence[Layer], x: Array, tensors: Mapping[str, Array], prefix: str, run: Pass, seen: _Seen
+    layers: Sequence[Layer], x: Array, tensors: Mapping[str, Tensors], prefix: str, run: Pass, seen: _Seen
 ) -> tuple[Array, list[Any]]:
     caches: list[Any] = []
     for name, layer in named(layers):
@@ -302,14 +306,14 @@ def _walk(
             h, cache = _walk(layer.layers, x, tensors, f"{path}.", run, seen)
             x = x + h
         else:
-            x, cache = layer.forward(x, _own(tensors, path), run)
+            x, cache = layer.forward(x, tensors[path], run)
         seen.forward[path] = _mean_square(x)
         caches.append(cache)
     return x, caches
 
 
 def _walk_back(
-    layers: Sequence[Layer], dy: Array, caches: list[Any], tensors: Mapping[str, Array], prefix: str, seen: _Seen
+    layers: Sequence[Layer], dy: Array, caches: list[Any], tensors: Mapping[str, Tensors], prefix: str, seen: _Seen
 ) -> Array:
     for (name, layer), cache in zip(reversed(list(named(layers))), reversed(caches), strict=True):
         path = prefix + name
@@ -317,12 +321,8 @@ def _walk_back(
         if isinstance(layer, Residual):
             dy = dy + _walk_back(layer.layers, dy, cache, tensors, f"{path}.", seen)
         elif not isinstance(layer, Columns):
-            dy, _ = layer.backward(dy, cache, _own(tensors, path))
+            dy, _ = layer.backward(dy, cache, tensors[path])
     return dy
-
-
-def _own(tensors: Mapping[str, Array], path: str) -> dict[str, Array]:
-    return {name.rpartition(".")[2]: value for name, value in tensors.items() if name.rpartition(".")[0] == path}
 
 
 def _mean_square(x: Array) -> float:

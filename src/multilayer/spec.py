@@ -21,6 +21,7 @@ from typing import Any, Literal, Protocol, cast
 from . import text
 from .errors import SpecError, unknown_name
 from .layers import KINDS, MAX_LAYERS, Columns, Inputs, Layer, Parameter, Residual, named
+from .layers.base import whole
 from .layers.fields import check_fields, stored_fields
 
 FORMAT = "multilayer.spec"
@@ -137,6 +138,11 @@ class Spec:
     def n_parameters(self) -> int:
         return sum(p.size for p in self.parameters.values())
 
+    @property
+    def n_stored(self) -> int:
+        """Numbers it is stored in: parameters and buffers."""
+        return self.n_parameters + sum(b.size for b in self.buffers.values())
+
     def _tensors(self, which: Literal["parameters", "buffers"]) -> Iterator[tuple[str, Parameter, Layer]]:
         known: dict[tuple[Layer, object], tuple[Parameter, ...]] = {}  # deep networks repeat their layers
         for entry in self.entries:
@@ -224,7 +230,7 @@ def _flatten(layers: Iterable[Layer], d: int | Inputs, prefix: str, place: str, 
                 if depth >= 50:
                     raise SpecError("residual blocks nest at most 50 deep")
                 _flatten(layer.layers, d, f"{prefix}{name}.", f"{here}.layers", depth + 1, found)
-            width = layer.width(cast(int, d))
+            width = whole("width", layer.width(cast(int, d)))
         except SpecError as error:
             raise error if str(error).startswith(place) else SpecError(f"{here} ({layer.label}): {error}") from None
         found.append(Entry(prefix + name, layer, d, width, depth))

@@ -19,12 +19,12 @@ from rich.text import Text
 
 from .. import activations as catalogue
 from ..activations import Function, facts
-from ..errors import OptionError, SpecError
+from ..errors import OptionError, SpecError, printable
 from ..layers import Activation
 from ..plots.activations import caption, curve
 from ..spec import Spec
 from . import drawing
-from .output import console, printable, show
+from .output import console, show
 
 EPILOG = """Examples:
 

@@ -20,14 +20,14 @@ from ..costs.page import page
 from ..costs.peers import TOOLS
 from ..costs.quantity import parse as quantity
 from ..costs.sweep import parse as parse_sweep
-from ..errors import OptionError, unknown_name
+from ..errors import OptionError, printable, unknown_name
 from ..losses import LOSSES
 from ..optim import OPTIMIZERS
 from . import arch as networks
 from . import cost_answers as answers_
 from .cost_answers import Answer
 from .cost_questions import Questions, Step, answer, require_fitting
-from .output import console, printable, show, write_file
+from .output import console, show, write_file
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

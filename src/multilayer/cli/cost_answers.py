@@ -134,26 +134,22 @@ def deepest(
     return _fit("deepest", title, found.spec, (found.parameters, found.step), how, data)
 
 
-def time(seconds: float, *, epochs: int, rows: int, batch: int, processor: str, calibrated: bool) -> Answer:
-    steps = epochs * -(-rows // batch)
+def time(found: inverse.Time, *, epochs: int, rows: int, batch: int, machine: str) -> Answer:
+    steps, seconds, least = epochs * -(-rows // batch), found.seconds, found.lower_bound
     grid = _grid("l", "w")
     grid.add_row(Text(duration(seconds), style="bold"), f"{steps:,} steps of {duration(seconds / steps)}")
-    title = f"Time for {epochs:,} epochs of {rows:,} rows" + ("" if calibrated else ", at least")
-    how = "PyTorch as measured on" if calibrated else "by the measured roofline of"
-    more = "" if calibrated else "; --measure adds what PyTorch itself takes"
+    title = f"Time for {epochs:,} epochs of {rows:,} rows" + (", at least" if least else "")
+    how = "by the measured roofline of" if least else "PyTorch as measured on"
+    more = "; --measure adds what PyTorch itself takes" if least else ""
     data = {
         "epochs": epochs,
         "rows": rows,
         "steps": steps,
         "seconds": seconds,
-        "machine": processor,
-        "lower_bound": not calibrated,
+        "machine": machine,
+        "lower_bound": least,
     }
-    return Answer(
-        key="time",
-        data=data,
-        shown=_titled(title, grid, f"{how} {processor}{more}"),
-    )
+    return Answer(key="time", data=data, shown=_titled(title, grid, f"{how} {machine}{more}"))
 
 
 # A sweep

@@ -6,7 +6,7 @@ torch is imported by `--verify` and `--measure` alone.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..choices import whole
@@ -148,35 +148,22 @@ def _largest_batch(spec: Spec, step: Step, limit: int) -> Answer:
 
 
 def _networks(spec: Spec, step: Step, flops: int | None, parameters: int | None) -> Iterator[Answer]:
-    limits, loss, convention = (flops, parameters), step.loss, step.convention
-    wide = inverse.widest(spec, flops=flops, parameters=parameters, batch=step.batch, loss=loss, convention=convention)
-    yield answers.widest(spec, wide, limits=limits, account=step.cost)
-    deep = inverse.deepest(spec, flops=flops, parameters=parameters, batch=step.batch, loss=loss, convention=convention)
-    yield answers.deepest(spec, deep, limits=limits, account=step.cost)
+    limits, account = (flops, parameters), replace(step, rows=None).cost
+    wide = inverse.widest(spec, flops=flops, parameters=parameters, account=account)
+    yield answers.widest(spec, wide, limits=limits, account=account)
+    deep = inverse.deepest(spec, flops=flops, parameters=parameters, account=account)
+    yield answers.deepest(spec, deep, limits=limits, account=account)
 
 
 def _time(spec: Spec, step: Step, epochs: int) -> Answer:
     from .. import machine
-    from ..costs.roofline import recall
 
     if step.rows is None:
         raise OptionError("--epochs needs --rows, the rows of the data")
     here = machine.measure()
-    seconds = inverse.time(
-        spec,
-        epochs=epochs,
-        rows=step.rows,
-        batch=step.batch,
-        loss=step.loss,
-        optimizer=step.optimizer,
-        engine=step.engine,
-        dtype=step.dtype,
-        machine=here,
-    )
-    known = step.engine == "torch" and recall(here) is not None
-    return answers.time(
-        seconds, epochs=epochs, rows=step.rows, batch=step.batch, processor=here.processor, calibrated=known
-    )
+    account = replace(step, rows=None, convention="actual").cost  # time passes as it does, not as textbooks charge
+    found = inverse.time(spec, epochs=epochs, rows=step.rows, batch=step.batch, account=account, machine=here)
+    return answers.time(found, epochs=epochs, rows=step.rows, batch=step.batch, machine=here.processor)
 
 
 def _sweep(spec: Spec, step: Step, over: Over, values: tuple[int, ...], plot: Path | None) -> Answer:

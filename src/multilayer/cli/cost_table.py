@@ -20,8 +20,10 @@ from ..costs import quantity
 from ..costs.count import Cost
 from ..costs.explain import Line, legend
 from ..costs.quantity import flops, signed, size
+from ..errors import printable
 from ..layers import Backward, Forward
-from .output import held, printable
+from .drawing import share_bar
+from .output import held
 
 MOST_ROWS = 60
 _BAR, _SMALL_BAR = 24, 8
@@ -179,7 +181,7 @@ def _backward(cost: Cost, rows: Sequence[Shown], number: Number, length: int) ->
             row.name,
             *(_cell(getattr(row.backward, part), number) for part in parts),
             _cell(row.backward.total, number),
-            bar((row.forward.total + row.backward.total) / cost.step, length),
+            share_bar((row.forward.total + row.backward.total) / cost.step, width=length),
         )
     added = [number(_total(rows, "backward", part)) for part in parts]
     table.add_row("total", *added, number(cost.backward), style="bold")
@@ -188,12 +190,6 @@ def _backward(cost: Cost, rows: Sequence[Shown], number: Number, length: int) ->
 
 def _total(rows: Sequence[Shown], side: str, part: str) -> int:
     return sum(int(getattr(getattr(row, side), part)) for row in rows)
-
-
-def bar(share: float, length: int = _BAR) -> Text:
-    eighths = round(share * length * 8)
-    blocks = "█" * (eighths // 8) + " ▏▎▍▌▋▊▉"[eighths % 8].strip()
-    return Text.assemble((f"{100 * share:5.1f} % ", ""), (blocks, "cyan"))
 
 
 def totals(cost: Cost) -> Table:

@@ -13,11 +13,12 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from ..errors import printable
 from ..init import SCHEMES
 from ..propagation import STEADY, LayerVariance, Variance, variance
 from . import arch as networks
 from . import drawing
-from .output import console, printable
+from .output import console
 from .output import show as print_parts
 
 MOST_LINES = 80

@@ -15,8 +15,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from ..errors import MultilayerError, unknown_name
-from .output import printable
+from ..errors import MultilayerError, printable, unknown_name
 
 COMMANDS = ("train", "resume", "predict", "evaluate", "runs", "cost", "show", "activations", "init")
 """Each is the function of that name in the module of that name beside this one."""
@@ -94,7 +93,7 @@ class Commands(_Flags, TyperGroup):
 
 def _tell(message: str) -> None:
     typer.secho("error: ", fg="red", bold=True, nl=False, err=True)
-    typer.echo(printable(message), err=True)
+    typer.echo(printable(message, lines=True), err=True)
 
 
 app = typer.Typer(

@@ -51,15 +51,6 @@ def held(table: Table) -> Table:
     return table
 
 
-def printable(text: str) -> str:
-    """The text without anything that could steer a terminal.
-
-    >>> printable("a\\x1b[31mb")
-    'a\\\\x1b[31mb'
-    """
-    return "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text)
-
-
 def write_file(path: Path, text: str) -> None:
     """All of the file or nothing: written beside the target, then put in its place."""
     folder = path.parent

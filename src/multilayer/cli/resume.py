@@ -17,10 +17,15 @@ mlp resume runs/digits-001"""
 def resume(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of the run.", show_default=False)],
     data: Annotated[str | None, typer.Option(metavar="DATA", help="The same table, if it has moved.")] = None,
+    track: Annotated[
+        list[str] | None,
+        typer.Option(metavar="TRACKER", help="Log to tensorboard, wandb, trackio or mlflow too; may be repeated."),
+    ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say only how it ended.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Stream every event as a line of JSON.")] = False,
 ) -> None:
     """Goes on where a run was, to the same bits as if it had never been stopped."""
     from ..training.fit import resume as go_on
 
-    tell(go_on(run, data=data, observers=events_as_json(as_json), quiet=quiet or as_json), as_json=as_json)
+    done = go_on(run, data=data, observers=events_as_json(as_json), trackers=track or (), quiet=quiet or as_json)
+    tell(done, quiet=quiet, as_json=as_json)

@@ -9,8 +9,8 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from ..errors import OptionError
-from .output import console, printable, show
+from ..errors import OptionError, printable
+from .output import console, show
 
 EPILOG = """Examples:
 

@@ -13,11 +13,12 @@ from rich.table import Table
 from rich.text import Text
 
 from ..costs.quantity import flops
+from ..errors import printable
 from ..layers import Inputs
 from ..outline import Outline, Part, outline
 from . import arch as networks
 from .drawing import share_bar
-from .output import console, printable
+from .output import console
 from .output import show as print_parts
 
 MOST_LINES = 80

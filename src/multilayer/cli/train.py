@@ -12,9 +12,10 @@ from typing import Annotated, Any
 
 import typer
 
+from ..errors import printable
 from ..training.config import Config
 from . import arch as networks
-from .output import console, printable, show
+from .output import console
 
 if typing.TYPE_CHECKING:
     from ..training.fit import Run
@@ -79,6 +80,10 @@ def train(
     group: Annotated[str | None, typer.Option(metavar="COL", help="Rows of a group stay on one side.")] = None,
     time_column: Annotated[str | None, typer.Option("--time", metavar="COL", help="Hold out the latest rows.")] = None,
     config: Annotated[Path | None, typer.Option(metavar="FILE.toml", help="Options from a file.")] = None,
+    track: Annotated[
+        list[str] | None,
+        typer.Option(metavar="TRACKER", help="Log to tensorboard, wandb, trackio or mlflow too; may be repeated."),
+    ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say only how it ended.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Stream every event as a line of JSON.")] = False,
     **options: Any,
@@ -101,10 +106,11 @@ def train(
         time_column=time_column,
         run=run or free_folder(Path(data).name.split(".")[0] or "run"),
         observers=events_as_json(as_json),
+        trackers=track or (),
         quiet=quiet or as_json,
         **typing.cast(Any, checked.to_dict()),
     )
-    tell(done, as_json=as_json)
+    tell(done, quiet=quiet, as_json=as_json)
 
 
 def _value(name: str, value: Any) -> Any:
@@ -127,31 +133,35 @@ def events_as_json(wanted: bool) -> Sequence[Any]:
     return (JsonLines(sys.stdout),)
 
 
-def tell(done: Run, *, as_json: bool) -> None:
-    """How a run ended: where it is, how good, what it cost; the exit code of the signal that stopped it."""
+def tell(done: Run, *, quiet: bool, as_json: bool) -> None:
+    """How a run ended: how good it is, what it cost, where it is; the exit code of the signal that stopped it."""
     if not as_json:
-        show(console(), *_summary(done))
+        out = console()
+        for line in _summary(done, quiet=quiet):
+            out.print(printable(line), soft_wrap=True)
     if done.signal is not None:
         raise typer.Exit(_SIGNALLED + done.signal)
 
 
-def _summary(done: Run) -> list[str]:
+def _summary(done: Run, *, quiet: bool) -> list[str]:
+    """What the display has not said; everything where there was none."""
     from ..costs import cost
     from ..costs.quantity import flops
 
-    lines = [f"data: {printable(note)}" for note in done.notes]
-    end = done.end
-    lines.append(f"{end.status}: {end.reason}, after {end.epoch} epochs and {end.step:,} steps in {end.seconds:.1f} s")
+    end, lines = done.end, list[str]()
+    spec = None if done.model is None else done.model.spec
+    if quiet:
+        lines += [f"data: {note}" for note in done.notes]
+        lines += [f"network: {spec}, {spec.n_parameters:,} parameters"] if spec is not None else []
+        lines.append(f"{end.status}: {end.reason}, after {end.epoch} epochs and {end.step:,} steps")
     if done.metrics:
         lines.append("on held-out rows: " + ", ".join(f"{name} {value:.4g}" for name, value in done.metrics.items()))
-    if done.model is not None:
-        account = cost(done.model.spec, batch=1)
-        lines.append(f"network: {done.model.spec}, {account.parameters:,} parameters")
-        lines.append(f"cost: {flops(account.forward)} to predict a row")
+    if spec is not None:
+        lines.append(f"cost: {flops(cost(spec, batch=1).forward)} to predict a row, {end.seconds:.1f} s to train")
     if done.path is not None and done.signal is None:
-        lines.append(f"model: {printable(str(done.path / 'model.safetensors'))}")
+        lines.append(f"model: {done.path / 'model.safetensors'}")
     elif done.path is not None:
-        lines.append(f"go on with: mlp resume {printable(str(done.path))}")
+        lines.append(f"go on with: mlp resume {done.path}")
     return lines
 
 

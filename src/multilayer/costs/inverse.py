@@ -5,7 +5,8 @@
     deepest         the last hidden layer (or residual block) repeated, within FLOPs or parameters
     time            seconds of so many epochs, from this machine's measured roofline
 
-Each answer is exact: it fits, and the next larger one does not. FLOPs are those of `Cost.step` and bytes those of
+Each answer is exact: it fits, and the next larger one does not. `account` prices a network as the asker would, by
+default as `multilayer.cost` does. FLOPs are those of `Cost.step` and bytes those of
 `Memory.total`, the very figures that an account of the answer shows.
 
 Scaling: with W the widest hidden width and t its new one, a hidden width w becomes w·t/W, rounded half up, at least 1
@@ -18,13 +19,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from .. import losses, optim
 from ..errors import OptionError
 from ..layers import MAX_LAYERS, Columns, GroupNorm, Layer, Residual
 from ..spec import Spec
-from .count import DTYPES, cost
+from .count import DTYPES, Cost, cost
 from .memory import memory
 
 if TYPE_CHECKING:
@@ -34,6 +35,16 @@ MAX_BATCH = 2**40
 """Where the search for a batch ends: memory that does not grow with the batch would never stop it."""
 MAX_WIDTH = 2**31
 _SETS_WIDTH = ("linear", "glu", "maxout", "kan")
+
+
+class Account(Protocol):
+    """What a step of a network costs; without a batch, that of the one who asks."""
+
+    def __call__(self, spec: Spec, batch: int | None = None, /) -> Cost: ...
+
+
+def _account(spec: Spec, batch: int | None = None) -> Cost:
+    return cost(spec) if batch is None else cost(spec, batch=batch)
 
 
 def largest_batch(
@@ -85,13 +96,7 @@ class Widest:
 
 
 def widest(
-    spec: Spec,
-    *,
-    flops: int | None = None,
-    parameters: int | None = None,
-    batch: int = 32,
-    loss: str = "auto",
-    convention: str = "actual",
+    spec: Spec, *, flops: int | None = None, parameters: int | None = None, account: Account = _account
 ) -> Widest | None:
     """The widest network of the same form within the limits; None if not even widths of 1 fit.
 
@@ -106,7 +111,7 @@ def widest(
     def fits(width: int) -> bool:
         wide = with_width(spec, width)
         return (parameters is None or wide.n_parameters <= parameters) and (
-            flops is None or cost(wide, batch=batch, loss=loss, convention=convention).step <= flops
+            flops is None or account(wide).step <= flops
         )
 
     width = _largest(fits, start=base, most=MAX_WIDTH // 2)
@@ -129,13 +134,7 @@ class Deepest:
 
 
 def deepest(
-    spec: Spec,
-    *,
-    flops: int | None = None,
-    parameters: int | None = None,
-    batch: int = 32,
-    loss: str = "auto",
-    convention: str = "actual",
+    spec: Spec, *, flops: int | None = None, parameters: int | None = None, account: Account = _account
 ) -> Deepest | None:
     """The deepest network made by repeating the last hidden layer; None if the network itself is over a limit.
 
@@ -151,7 +150,7 @@ def deepest(
     per_copy = len(three.entries) - len(two.entries)
     most = 1 + (MAX_LAYERS - len(one.entries)) // per_copy
     sizes = [s.n_parameters for s in (one, two, three)]
-    steps = [cost(s, batch=batch, loss=loss, convention=convention).step for s in (one, two, three)]
+    steps = [account(s).step for s in (one, two, three)]
     limits = [(limit, values) for limit, values in ((parameters, sizes), (flops, steps)) if limit is not None]
     copies = min(_copies(limit, values, most) for limit, values in limits)
     if not copies:
@@ -167,19 +166,22 @@ def deepest(
     )
 
 
+@dataclass(frozen=True, kw_only=True)
+class Time:
+    seconds: float
+    lower_bound: bool
+
+
 def time(
     spec: Spec,
     *,
     epochs: int,
     rows: int,
     batch: int = 32,
-    loss: str = "auto",
-    optimizer: str = "adam",
-    engine: str = "torch",
-    dtype: str = "float32",
+    account: Account = _account,
     machine: Machine | None = None,
-) -> float:
-    """Seconds that training takes by the roofline of `machine` (this one, measured, if not given).
+) -> Time:
+    """What training takes by the roofline of `machine` (this one, measured, if not given).
 
     With what PyTorch was measured to reach there, if it was (`mlp cost --measure`); otherwise it is a lower bound.
     """
@@ -187,13 +189,14 @@ def time(
     from .roofline import predict, recall
 
     here = machine or machines.measure()
-
-    def step(size: int) -> float:
-        account = cost(spec, batch=size, optimizer=optimizer, loss=loss, engine=engine, dtype=dtype)
-        return predict(account, here, calibration=recall(here) if engine == "torch" else None).seconds
-
     full, rest = divmod(rows, batch)
-    return epochs * ((full * step(batch) if full else 0.0) + (step(rest) if rest else 0.0))
+    seconds, lower_bound = 0.0, False
+    for steps, size in ((full, batch), (1, rest)):
+        if steps and size:
+            taken = account(spec, size)
+            found = predict(taken, here, calibration=recall(here) if taken.engine == "torch" else None)
+            seconds, lower_bound = seconds + steps * found.seconds, lower_bound or not found.calibrated
+    return Time(seconds=epochs * seconds, lower_bound=lower_bound)
 
 
 # Widths

@@ -1,42 +1,64 @@
-"""How long a step should take on this machine: for each operation the larger of its arithmetic and its traffic.
+"""How long a step should take on this machine: by its roofline alone, or by what an engine was seen to reach on it.
 
-    seconds = max(FLOPs / rate, bytes / bandwidth)        Williams, Waterman & Patterson 2009
+The roofline is a lower bound: for each operation the larger of its arithmetic and its traffic.
+
+    seconds ≥ max(FLOPs / rate, bytes / bandwidth)        Williams, Waterman & Patterson 2009
 
 A row of the account is up to six operations: product and activation forward; dW, dA, db and σ′ back. Each reads its
 operands and writes its result once. Fused, an activation happens in the registers of its product: no bytes of its own.
-Products run at the machine's matrix peak and elementwise work at a fixed share of it, unless a calibration of an engine
-says what it really reaches, and what every operation costs to start. A calibration is remembered with the machine.
+
+With a calibration the products run at the rate that products of their size and batch reach; their weights come from
+the level of memory that holds the step, which adds up, because a product packs its operands before it multiplies. All
+else takes what its kind of layer takes for so many numbers (`kinds`), and so do the loss and the update; what is left
+of a step is the same for every network. A calibration is remembered with the machine.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
+from itertools import pairwise
 from typing import Any, Literal
 
+import numpy as np
+
 from .. import machine as machines
+from ..layers import Activation, Columns, Linear
 from ..machine import Machine
 from ..optim import get as get_optimizer
 from .count import DTYPES, Cost, Row
+from .kinds import Unit, units
 
 Bound = Literal["compute", "memory", "overhead"]
+Curve = tuple[tuple[int, float], ...]
+"""Seconds by numbers handled, both growing; the first is what it takes to start."""
 
 ELEMENTWISE_SHARE = 0.125
 """Elementwise work has divisions and no fused multiply-adds: this share of the matrix peak."""
 
 
+def seconds_of(curve: Curve, numbers: int) -> float:
+    """Straight between the points of a curve, and on as it ends.
+
+    >>> [seconds_of(((10, 1.0), (20, 2.0)), n) for n in (1, 10, 15, 40)]
+    [1.0, 1.0, 1.5, 4.0]
+    """
+    for (n0, s0), (n1, s1) in pairwise(curve):
+        if numbers <= n1 or n1 == curve[-1][0]:
+            return s0 + (s1 - s0) * max(0, numbers - n0) / (n1 - n0)
+    return curve[0][1]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Calibration:
-    """What an engine really reaches here: GFLOP/s of products by batch size, and seconds."""
+    """What an engine really reaches here. `products` are rows, width and GFLOP/s of square maps, every pair of them."""
 
-    rates: tuple[tuple[int, float], ...] = ()
-    traffic: float | None = None
-    """GB/s that its elementwise operations move."""
-    per_random: float = 0.0
-    """Seconds for one random number of a dropout mask."""
-    per_layer: float = 0.0
+    products: tuple[tuple[int, int, float], ...] = ()
+    kinds: Mapping[str, Curve] = field(default_factory=dict[str, Curve])
+    """Of layers by `Unit.key`, of losses and updates by their names."""
+    per_tensor: float = 0.0
+    """Seconds that each tensor of parameters adds to an update."""
     per_step: float = 0.0
 
     def to_dict(self) -> dict[str, Any]:
@@ -44,20 +66,22 @@ class Calibration:
 
     @staticmethod
     def from_dict(data: Mapping[str, Any]) -> Calibration:
-        rates = tuple((int(batch), float(rate)) for batch, rate in data["rates"])
-        numbers = {key: float(data[key]) for key in ("traffic", "per_random", "per_layer", "per_step")}
-        return Calibration(rates=rates, **numbers)
+        curves = {
+            str(key): tuple((int(n), float(seconds)) for n, seconds in curve) for key, curve in data["kinds"].items()
+        }
+        return Calibration(
+            products=tuple((int(rows), int(width), float(rate)) for rows, width, rate in data["products"]),
+            kinds=curves,
+            per_tensor=float(data["per_tensor"]),
+            per_step=float(data["per_step"]),
+        )
 
-    def rate(self, batch: int, peak: float) -> float:
-        """GFLOP/s at a batch size, straight between the calibrated ones on a log scale."""
-        if not self.rates:
-            return peak
-        points = [(math.log(b), r) for b, r in self.rates]
-        x = math.log(batch)
-        for (x0, y0), (x1, y1) in itertools.pairwise(points):
-            if x <= x1:
-                return y0 + (y1 - y0) * max(0.0, x - x0) / (x1 - x0)
-        return points[-1][1]
+    def rate(self, rows: int, width: float) -> float:
+        """GFLOP/s of the products of a map of about that width, straight between what was timed on log scales."""
+        rates = {(b, w): math.log(r) for b, w, r in self.products}
+        batches, widths = (sorted({pair[i] for pair in rates}) for i in (0, 1))
+        by_width = [np.interp(math.log(rows), np.log(batches), [rates[b, w] for b in batches]) for w in widths]
+        return math.exp(float(np.interp(math.log(width), np.log(widths), by_width)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,25 +108,31 @@ class RowTime:
 
 @dataclass(frozen=True, kw_only=True)
 class Prediction:
-    """`fused_saving` is how many times longer the layers take than with their activations fused."""
+    """`fused_saving` is how many times longer the layers take than with their activations fused; `calibrated`, whether
+    all of it is by what the engine was seen to reach. Otherwise it is a lower bound."""
 
     rows: tuple[RowTime, ...]
     optimizer: float
     per_step: float
     fused_saving: float
+    loss: float = 0.0
+    calibrated: bool = False
 
     @property
     def seconds(self) -> float:
-        return sum(row.seconds for row in self.rows) + self.optimizer + self.per_step
+        return sum(row.seconds for row in self.rows) + self.optimizer + self.loss + self.per_step
 
 
 _FILE = "torch.json"
 
 
 def remember(calibration: Calibration, machine: Machine, *, threads: int, version: str) -> None:
-    """Keeps what PyTorch reaches on this machine, for predictions that do not run it."""
+    """Keeps what PyTorch reaches on this machine, for predictions that do not run it; kinds known before stay known."""
     keys = {"processor": machine.processor, "threads": threads, "torch": version}
-    machines.remember(_FILE, {**keys, "calibration": calibration.to_dict()})
+    before = machines.remembered(_FILE)
+    known = recall(machine) if before is not None and keys.items() <= before.items() else None
+    kinds = {**(known.kinds if known is not None else {}), **calibration.kinds}
+    machines.remember(_FILE, {**keys, "calibration": replace(calibration, kinds=kinds).to_dict()})
 
 
 def recall(machine: Machine) -> Calibration | None:
@@ -112,7 +142,7 @@ def recall(machine: Machine) -> Calibration | None:
         return None
     try:
         return Calibration.from_dict(found["calibration"])
-    except (KeyError, TypeError, ValueError):
+    except (AttributeError, KeyError, TypeError, ValueError):
         return None
 
 
@@ -121,52 +151,72 @@ def predict(
 ) -> Prediction:
     """The time of one training step from its account and the machine's measured figures."""
     threads = machine.threads if threads is None else threads
-    model = _Roof(account, machine, threads, calibration or Calibration())
+    model = _Roof(account, machine, threads, calibration)
     fused = account.engine == "fused"
-    rows = [model.time(row, fused=fused) for row in account.layers]
-    apart, together = (sum(model.time(row, fused=how).seconds for row in account.layers) for how in (False, True))
-    # Reads p, g and every slot, writes p and every slot; the fused engine has g in registers.
-    touched = (2 if fused else 3) + 2 * len(get_optimizer(account.optimizer).slots)
+    apart, together = ([model.time(row, fused=how) for row in account.layers] for how in (False, True))
+    taken = [sum(row.seconds for row in rows) for rows in (apart, together)]
     return Prediction(
-        rows=tuple(rows),
-        optimizer=touched * account.memory.parameters / model.bandwidth,
-        per_step=model.calibration.per_step,
-        fused_saving=apart / together if together else 1.0,
+        rows=tuple(together if fused else apart),
+        optimizer=model.update(),
+        loss=model.loss(),
+        per_step=calibration.per_step if calibration is not None else 0.0,
+        fused_saving=taken[0] / taken[1] if taken[1] else 1.0,
+        calibrated=model.complete,
     )
 
 
 class _Roof:
     """One machine's limits for one account."""
 
-    def __init__(self, account: Cost, machine: Machine, threads: int, calibration: Calibration) -> None:
+    def __init__(self, account: Cost, machine: Machine, threads: int, calibration: Calibration | None) -> None:
         peak = machine.peak(threads)
         self.account, self.calibration = account, calibration
-        self.matrix = calibration.rate(account.batch, peak) * 1e9
+        self.size = DTYPES[account.dtype]
+        self.matrix = peak * 1e9
         self.elementwise = ELEMENTWISE_SHARE * peak * 1e9
         self.bandwidth = machine.bandwidth(account.memory.total, threads=threads) * 1e9
-        self.traffic = min(self.bandwidth, (calibration.traffic or math.inf) * 1e9)
+        self.parts = {} if calibration is None else _parts(account)
+        self.complete = calibration is not None
+
+    def _curve(self, key: str) -> Curve | None:
+        curve = None if self.calibration is None else self.calibration.kinds.get(key)
+        self.complete = self.complete and curve is not None
+        return curve
+
+    def update(self) -> float:
+        curve = self._curve(update_key(self.account.optimizer))
+        if self.calibration is not None and curve is not None:
+            more = max(0, len(self.account.spec.parameters) - 1) * self.calibration.per_tensor
+            return seconds_of(curve, self.account.parameters) + more
+        # Reads p, g and every slot, writes p and every slot; the fused engine has g in registers.
+        touched = 3 - (self.account.engine == "fused") + 2 * len(get_optimizer(self.account.optimizer).slots)
+        return touched * self.account.memory.parameters / self.bandwidth
+
+    def loss(self) -> float:
+        curve = self._curve(loss_key(self.account.loss.name))
+        return 0.0 if curve is None else seconds_of(curve, self.account.batch * self.account.spec.d_out)
 
     def time(self, row: Row, *, fused: bool) -> RowTime:
+        parts = self.parts.get(row.name, ())
+        curves = [self._curve(unit.key) for unit in parts]
+        if self.calibration is None or None in curves:
+            return self._bounded(row, fused=fused)
+        return self._calibrated(row, self.calibration, [(u, c) for u, c in zip(parts, curves, strict=True) if c], fused)
+
+    def _bounded(self, row: Row, *, fused: bool) -> RowTime:
         compute = memory = 0.0
         for flops, moved, rate in self._operations(row, fused=fused):
-            arithmetic, traffic = flops / rate, moved / (self.bandwidth if rate == self.matrix else self.traffic)
+            arithmetic, traffic = flops / rate, moved / self.bandwidth
             if arithmetic >= traffic:
                 compute += arithmetic
             else:
                 memory += traffic
-        dropped = self.account.batch * row.d_out if row.what.endswith("dropout") else 0
-        return RowTime(
-            name=row.name,
-            what=row.what,
-            compute=compute + dropped * self.calibration.per_random,
-            memory=memory,
-            overhead=self.calibration.per_layer * (1 if fused or not row.forward.activation else 2),
-        )
+        return RowTime(name=row.name, what=row.what, compute=compute, memory=memory, overhead=0.0)
 
     def _operations(self, row: Row, *, fused: bool) -> Iterator[tuple[int, int, float]]:
         """FLOPs, bytes and FLOP rate of each operation of a row."""
-        size, B = DTYPES[self.account.dtype], self.account.batch
-        x, y, W = size * B * row.d_in, size * B * row.d_out, size * row.parameters
+        B = self.account.batch
+        x, y, W = (self.size * n for n in (B * row.d_in, B * row.d_out, row.parameters))
         ahead, back = row.forward, row.backward
         if ahead.matmul:
             yield ahead.matmul + ahead.bias, x + W + y, self.matrix
@@ -177,3 +227,39 @@ class _Roof:
         yield back.activation, 0 if fused else 3 * x if back.activation else 0, self.elementwise
         yield ahead.other, 2 * y if ahead.other else 0, self.elementwise
         yield back.other, 3 * y if back.other else 0, self.elementwise
+
+    def _calibrated(self, row: Row, calibration: Calibration, parts: list[tuple[Unit, Curve]], fused: bool) -> RowTime:
+        B, compute, memory, overhead = self.account.batch, 0.0, 0.0, 0.0
+        for i, (unit, curve) in enumerate(parts):
+            if fused and i and isinstance(unit.layer, Activation):
+                continue  # it happens in the registers of the product
+            start = curve[0][1]
+            rest = seconds_of(curve, B * unit.numbers) - start
+            # Two passes forward and three back are what the numbers at either end take; the rest is arithmetic.
+            traffic = min(rest, 5 * self.size * B * row.d_out / self.bandwidth)
+            overhead, memory, compute = overhead + start, memory + traffic, compute + rest - traffic
+        if fused and parts and isinstance(parts[0][0].layer, Linear):
+            compute += (row.forward.activation + row.backward.activation) / self.elementwise
+        products = (row.forward.matmul, row.backward.dW, row.backward.dA)
+        if products[0] and not any(isinstance(unit.layer, Columns) for unit, _ in parts):
+            width = math.sqrt(products[0] / (2 * B))
+            compute += sum(map(int, products)) / (calibration.rate(B, width) * 1e9)
+            memory += sum(map(bool, products)) * self.size * row.parameters / self.bandwidth
+        return RowTime(name=row.name, what=row.what, compute=compute, memory=memory, overhead=overhead)
+
+
+def update_key(optimizer: str) -> str:
+    return f"update by {get_optimizer(optimizer).name}"
+
+
+def loss_key(name: str) -> str:
+    return f"loss {name}"
+
+
+def _parts(account: Cost) -> dict[str, tuple[Unit, ...]]:
+    """The units of each row: those of its layer, and of the activation counted with it."""
+    rows, found, current = {row.name for row in account.layers}, dict[str, tuple[Unit, ...]](), ""
+    for name, parts in units(account.spec).items():
+        current = name if name in rows else current
+        found[current] = (*found.get(current, ()), *parts)
+    return found

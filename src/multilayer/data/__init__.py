@@ -8,9 +8,21 @@ ready.encoding                                 kept with the model: apply, decod
 from __future__ import annotations
 
 from .encoding import Column, Encoded, Encoding
+from .loaders import is_loader, prepare_loader
 from .prepare import Prepared, prepare
 from .sources import read
 from .tables import Table
 from .tasks import Task
 
-__all__ = ["Column", "Encoded", "Encoding", "Prepared", "Table", "Task", "prepare", "read"]
+__all__ = [
+    "Column",
+    "Encoded",
+    "Encoding",
+    "Prepared",
+    "Table",
+    "Task",
+    "is_loader",
+    "prepare",
+    "prepare_loader",
+    "read",
+]

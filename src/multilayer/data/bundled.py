@@ -66,7 +66,6 @@ def digits() -> Table:
         matrix_names=tuple(bunch.feature_names),
         targets=("digit",),
         image=(8, 8, 1),
-        top=16.0,
     )
 
 

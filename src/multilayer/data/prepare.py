@@ -42,6 +42,8 @@ class Prepared:
     encoding: Encoding
     notes: tuple[str, ...]
     origin: Rows
+    loader_batch: int | None = None
+    """Rows of a batch where a user's own loader makes them, in its own order."""
 
 
 def prepare(

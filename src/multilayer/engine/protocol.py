@@ -24,6 +24,8 @@ from numpy.typing import NDArray
 
 from ..errors import OptionError, unknown_name
 from ..layers.base import Array
+from ..losses import Loss
+from ..spec import Spec
 from .state import State
 
 Rows = NDArray[np.int64]
@@ -174,3 +176,20 @@ class Engine(Protocol):
         ...
 
     def load(self, state: State) -> None: ...
+
+
+def check_data(spec: Spec, data: Data, loss: Loss) -> None:
+    """Refuses shapes that do not fit, which an engine would broadcast or read past."""
+    n, targets = len(data), spec.d_out // loss.per_target
+    wanted: dict[str, tuple[Any, tuple[tuple[int, ...], ...]]] = {
+        "x": (data.x, ((n, spec.inputs.numeric),)),
+        "y": (data.y, ((n,), (n, spec.d_out)) if loss.classes else ((n, targets),)),
+    }
+    if data.codes is not None or spec.inputs.categories:
+        wanted["codes"] = (data.codes, ((n, len(spec.inputs.categories)),))
+    if data.weight is not None:
+        wanted["weight"] = (data.weight, ((n,),))
+    for name, (array, shapes) in wanted.items():
+        if array is None or array.shape not in shapes:
+            got = "none" if array is None else f"shape {array.shape}"
+            raise OptionError(f"{name} must have the shape {' or '.join(map(str, shapes))} for {spec}, got {got}")

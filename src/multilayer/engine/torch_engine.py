@@ -45,7 +45,8 @@ SLAB = 16_384
 
 
 class TorchEngine:
-    """Meets the `Engine` protocol. `values` replace first values of `init` by name; `threads` is for the process."""
+    """Meets the `Engine` protocol. `values` replace first values of `init` by name; `threads` is for the process, until
+    `close` gives it back what it had."""
 
     name = "torch"
 
@@ -64,6 +65,7 @@ class TorchEngine:
     ) -> None:
         if dtype not in get_args(Precision):
             raise OptionError(unknown_name("dtype", dtype, get_args(Precision)))
+        self._threads_before = torch.get_num_threads()
         if threads is not None:
             torch.set_num_threads(threads)
         settings.check(spec.parameters)
@@ -180,6 +182,9 @@ class TorchEngine:
         for name, b in self._buffers.items():
             _copy(b, state.buffers[name])
         kept.step, kept.rate_factor = state.step, state.rate_factor
+
+    def close(self) -> None:
+        torch.set_num_threads(self._threads_before)
 
     # A step
 

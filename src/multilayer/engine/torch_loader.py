@@ -2,13 +2,15 @@
 
     data = from_loader(loader)      x, y (and codes) of one pass; training batches come from the loader
 
-The loader keeps its own order, shuffling and random changes, so what depends on them is not promised: see `notes`.
+The loader keeps its own order, shuffling and random changes, so what depends on them is not promised: see `notes`. What
+it gave lately is kept, because the loop takes steps again to look at them closely.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,36 +20,74 @@ from .protocol import Batch, Data, Rows
 
 Encode = Callable[[Batch], Batch]
 
+KEPT = 64
+"""Batches that are kept: more than the loop takes between two looks."""
+
+
+class _Given(NamedTuple):
+    epoch: int
+    rows: Rows
+    batch: Batch
+
 
 class LoaderBatches:
     """An `Augment` that puts the loader's next batch in the place of the rows asked for.
 
     An epoch begins the loader anew; a loader that ends before the epoch does begins again. `encode` makes numbers
-    that the network takes of what the loader gives.
+    that the network takes of what the loader gives; `size` is its batch size, for a run that goes on at an epoch's last
+    and smaller batch.
     """
 
     notes = (
         "batches come from your own loader: their order is its own, a resumed run or a rollback goes on with other "
-        "batches, row numbers in messages are not those of your data, and dropout does not follow the rows",
+        "batches, rows are numbered as they came in that epoch, and dropout follows those numbers",
     )
 
-    def __init__(self, loader: Iterable[Any], encode: Encode = lambda batch: batch) -> None:
-        self.loader, self.encode = loader, encode
+    def __init__(self, loader: Iterable[Any], encode: Encode = lambda batch: batch, *, size: int | None = None) -> None:
+        self.loader, self.encode, self.size = loader, encode, size
         self._epoch: int | None = None
         self._batches: Iterator[Any] = iter(())
+        self._given: deque[_Given] = deque(maxlen=KEPT)
 
     def __call__(self, batch: Batch, data: Data, rows: Rows, epoch: int) -> Batch:
+        if self._epoch is not None and epoch < self._epoch:
+            self._given.clear()  # a rollback: what came after its checkpoint need not come again
+        again = self._again(rows, epoch)
+        if again is not None:
+            return again
+        first = epoch != self._epoch
+        found = self._next(epoch)
+        due = len(rows) if self.size is None else self.size
+        if first and len(found.x) != due:
+            got = f"the loader gave a batch of {len(found.x)} rows where {due} were due"
+            raise BatchError(f"{got}: train with its own batch size")
+        # After a rollback the loader's smaller last batch comes early: it is left out.
+        for _ in range(2):
+            if len(found.x) < len(rows):
+                found = self._next(epoch)
+        if len(found.x) < len(rows):
+            raise BatchError(f"the loader gave no batch of {len(rows)} rows any more: its batches must not change size")
+        found = _part(found, np.arange(len(rows))) if len(found.x) > len(rows) else found
+        self._given.append(_Given(epoch, rows, found))
+        return found
+
+    def _again(self, rows: Rows, epoch: int) -> Batch | None:
+        """What was given for these rows before, or for one of them."""
+        for given in reversed(self._given):
+            if given.epoch == epoch and given.rows[0] == rows[0] and np.array_equal(given.rows, rows):
+                return given.batch
+            if given.epoch == epoch and len(rows) == 1 and rows[0] in given.rows:
+                return _part(given.batch, np.flatnonzero(given.rows == rows[0]))
+        return None
+
+    def _next(self, epoch: int) -> Batch:
         if epoch != self._epoch:
             self._begin(epoch)
         item = next(self._batches, None)
         if item is None:
             self._begin(epoch)
             item = next(self._batches)
-        found = self.encode(as_batch(item))
-        if len(found.x) != len(rows):
-            got = f"the loader gave a batch of {len(found.x)} rows where {len(rows)} were due"
-            raise BatchError(f"{got}: train with its own batch size")
-        return found
+        return self.encode(as_batch(item))
 
     def _begin(self, epoch: int) -> None:
         self._epoch = epoch
@@ -59,17 +99,30 @@ class LoaderBatches:
 
 def from_loader(loader: Iterable[Any], encode: Encode = lambda batch: batch) -> Data:
     """A table of one pass over the loader, whose training batches are the loader's own."""
-    read = [encode(as_batch(item)) for item in loader]
+    return whole([encode(batch) for batch in one_pass(loader)], LoaderBatches(loader, encode))
+
+
+def one_pass(loader: Iterable[Any]) -> list[Batch]:
+    """Every batch that a loader gives."""
+    read = [as_batch(item) for item in loader]
     if not read:
         raise OptionError("a loader must give at least one batch, got none")
-    codes = [b.codes for b in read if b.codes is not None]
-    weight = [b.weight for b in read if b.weight is not None]
+    shapes = {batch.x.shape[1] for batch in read}
+    if len(shapes) > 1:
+        raise OptionError(f"rows of a loader must have the same numbers, got {' and '.join(map(str, sorted(shapes)))}")
+    return read
+
+
+def whole(batches: list[Batch], augment: LoaderBatches | None = None) -> Data:
+    """Batches as one table."""
+    codes = [b.codes for b in batches if b.codes is not None]
+    weight = [b.weight for b in batches if b.weight is not None]
     return Data(
-        x=np.concatenate([b.x for b in read]),
-        y=np.concatenate([b.y for b in read]),
+        x=np.concatenate([b.x for b in batches]),
+        y=np.concatenate([b.y for b in batches]),
         codes=np.concatenate(codes) if codes else None,
         weight=np.concatenate(weight) if weight else None,
-        augment=LoaderBatches(loader, encode),
+        augment=augment,
     )
 
 
@@ -78,8 +131,10 @@ def as_batch(item: object) -> Batch:
     parts: list[Any] = list(cast("tuple[Any, ...]", item)) if isinstance(item, tuple | list) else []
     if len(parts) not in (2, 3):
         got = f"{len(parts)} parts" if parts else type(item).__name__
-        raise OptionError(f"a loader must give (x, y) or (x, codes, y), got {got}")
+        raise OptionError(f"a loader must give (x, y) or (x, codes, y), got {got}: its collate_fn can")
     x, y = _array(parts[0]), _array(parts[-1])
+    if not x.ndim or not y.ndim or len(x) != len(y):
+        raise OptionError(f"x and y of a batch must have the same number of rows, got shapes {x.shape} and {y.shape}")
     return Batch(
         x=x.reshape(len(x), -1),
         y=y[:, None] if y.ndim == 1 and y.dtype.kind == "f" else y,
@@ -88,4 +143,18 @@ def as_batch(item: object) -> Batch:
 
 
 def _array(values: Any) -> NDArray[Any]:
-    return np.asarray(values.detach().cpu() if hasattr(values, "detach") else values)
+    """Numbers as numpy; the channels of torch's images go last, as everywhere here."""
+    tensor = hasattr(values, "detach")
+    array = np.asarray(values.detach().cpu() if tensor else values)
+    if array.dtype.kind not in "iufb":
+        raise OptionError(f"a loader must give numbers, got {array.dtype}: its collate_fn can make them")
+    return np.moveaxis(array, 1, -1) if tensor and array.ndim == 4 and array.shape[1] in (1, 3, 4) else array
+
+
+def _part(batch: Batch, places: NDArray[np.int64]) -> Batch:
+    return Batch(
+        x=batch.x[places],
+        y=batch.y[places],
+        codes=None if batch.codes is None else batch.codes[places],
+        weight=None if batch.weight is None else batch.weight[places],
+    )

@@ -10,10 +10,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..errors import OptionError
 from ..losses import Loss
 from ..spec import Spec
-from .protocol import Batch, Data, Rows
+from .protocol import Batch, Data, Rows, check_data
 
 Inputs = tuple[Tensor, ...]
 
@@ -26,7 +25,7 @@ class Table:
 
     def __init__(self, spec: Spec, data: Data, loss: Loss, *, dtype: torch.dtype, device: torch.device) -> None:
         self.data, self.loss, self.dtype, self.device = data, loss, dtype, device
-        _check(spec, data, loss)
+        check_data(spec, data, loss)
         self._whole = self._tensors(data)
 
     @property
@@ -55,20 +54,3 @@ class Table:
             # An array that may not be written to (a file mapped into memory) is only read here.
             warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
             return torch.from_numpy(np.ascontiguousarray(array)).to(device=self.device, dtype=dtype)
-
-
-def _check(spec: Spec, data: Data, loss: Loss) -> None:
-    """Refuses shapes that torch would silently broadcast."""
-    n, targets = len(data), spec.d_out // loss.per_target
-    wanted: dict[str, tuple[Any, tuple[tuple[int, ...], ...]]] = {
-        "x": (data.x, ((n, spec.inputs.numeric),)),
-        "y": (data.y, ((n,), (n, spec.d_out)) if loss.classes else ((n, targets),)),
-    }
-    if data.codes is not None or spec.inputs.categories:
-        wanted["codes"] = (data.codes, ((n, len(spec.inputs.categories)),))
-    if data.weight is not None:
-        wanted["weight"] = (data.weight, ((n,),))
-    for name, (array, shapes) in wanted.items():
-        if array is None or array.shape not in shapes:
-            got = "none" if array is None else f"shape {array.shape}"
-            raise OptionError(f"{name} must have the shape {' or '.join(map(str, shapes))} for {spec}, got {got}")

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from .activation import Activation
-from .base import MAX_LAYERS, Backward, Draw, Flops, Forward, Layer, Parameter, Pass, named
+from .base import MAX_LAYERS, Backward, Draw, Even, Flops, Forward, Layer, Parameter, Pass, named
 from .batch_norm import BatchNorm
 from .columns import Columns
 from .dropout import Dropout
@@ -55,6 +55,7 @@ __all__ = [
     "Columns",
     "Draw",
     "Dropout",
+    "Even",
     "Flops",
     "Forward",
     "GroupNorm",

@@ -49,6 +49,13 @@ class Draw:
     scale: float
 
 
+@dataclass(frozen=True)
+class Even:
+    """First values that stand evenly from −bound to bound along the last axis; said, not made: they may be many."""
+
+    bound: float
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Parameter:
     """One tensor of a layer. `value` None means: by the network's initialisation scheme."""
@@ -58,7 +65,7 @@ class Parameter:
     role: Role
     fan_in: int = 0
     fan_out: int = 0
-    value: float | Array | Draw | None = None
+    value: float | Array | Draw | Even | None = None
     shared: bool = False
     """One tensor for the whole network, whichever layers use it."""
 

@@ -29,6 +29,7 @@ from .base import (
     Array,
     Backward,
     Draw,
+    Even,
     Flops,
     Forward,
     Layer,
@@ -138,8 +139,8 @@ class Columns(Layer):
         inputs = Inputs.of(d)
         if self.numeric != "piecewise" or not inputs.numeric:
             return ()
-        edges = np.tile(np.linspace(-3, 3, (self.n or 0) + 1), (inputs.numeric, 1))  # (F, n + 1)
-        return (Parameter(name="edges", shape=edges.shape, role="statistic", value=edges),)
+        shape = (inputs.numeric, (self.n or 0) + 1)
+        return (Parameter(name="edges", shape=shape, role="statistic", value=Even(3.0)),)
 
     # What it costs
 

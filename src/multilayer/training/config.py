@@ -27,7 +27,7 @@ def _option(default: Any, text: str) -> Any:
 class Config:
     """How to train."""
 
-    engine: str = _option("auto", "Which engine runs the steps: auto, torch or numpy.")
+    engine: str = _option("auto", "Which engine runs the steps: auto, fused, torch or numpy.")
     optimizer: str = _option("adamw", "sgd, momentum, nesterov, adam or adamw, with constants: adam(beta2=0.95).")
     loss: str = _option("auto", "auto fits the task; or cross_entropy, mse, mae, huber(delta=1), quantile(0.1, 0.9), …")
     learning_rate: float = _option(1e-3, "The learning rate at its highest.")
@@ -57,7 +57,7 @@ class Config:
     dtype: str = _option("float32", "float32, float64 or bfloat16.")
     device: str = _option("auto", "auto, cpu or cuda.")
     compile: bool = _option(False, "Use torch.compile.")
-    threads: int | None = _option(None, "Threads to use; as many as there are cores unless told.")
+    threads: int | None = _option(None, "Threads to use; one where steps are small, else one for each core.")
     checkpoint_every: int | None = _option(None, "Steps between checkpoints; about every 200 steps at epoch ends.")
 
     def __post_init__(self) -> None:
@@ -81,7 +81,7 @@ class Config:
             schedules.get(text)
         scheme(self.init)
         for name, valid in (
-            ("engine", ("auto", "torch", "numpy")),
+            ("engine", ("auto", "fused", "torch", "numpy")),
             ("on_spike", ("rollback", "stop", "ignore")),
             ("dtype", ("float32", "float64", "bfloat16")),
         ):
@@ -111,7 +111,7 @@ class Config:
 
 
 class Options(TypedDict, total=False):
-    """The fields of `Config` as keywords; a test keeps the two the same."""
+    """The fields of `Config` as keywords; a test keeps the two the same. `validation` may also be data of its own."""
 
     engine: str
     optimizer: str
@@ -127,7 +127,7 @@ class Options(TypedDict, total=False):
     average: float | None
     batch_size: int | None
     epochs: int
-    validation: float | str | None
+    validation: Any
     metric: str
     patience: int | None
     time_limit: float | None

@@ -113,7 +113,8 @@ class Course:
         for name, value in event.metrics.items():
             self.metrics.setdefault(name, []).append((event.step, value))
         value = self.value(event)
-        if value is not None and better(value, self.best[0] if self.best else None, larger=self.larger):
+        best, losses = self.best, (event.validation_loss, self.bests[-1].validation_loss if self.bests else None)
+        if value is not None and better(value, best[0] if best else None, larger=self.larger, losses=losses):
             self.bests.append(event)
 
     def value(self, event: EpochEnd) -> float | None:

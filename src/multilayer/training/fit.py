@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Unpack, cast
@@ -18,16 +18,18 @@ import numpy as np
 
 from .. import data as tables
 from ..engine import State
-from ..errors import RunError
-from ..events import Checkpoint, End, Event, Resume, Start
+from ..errors import OptionError, RunError
+from ..events import Checkpoint, End, Event, Notice, Resume, Start
 from ..predictor import Predictor
 from ..runs import RunFolder
 from ..spec import Spec
+from . import sinks
 from .config import Config, Options
 from .loop import Loop, Outcome, Saver, position_of
 from .protocol import Observer
-from .session import Session, versions
+from .session import Session, check_loader, versions
 from .signals import listening
+from .sinks import Sink, Tracker
 
 
 @dataclass(kw_only=True, eq=False)
@@ -68,66 +70,122 @@ def fit(
     time_column: str | None = None,
     run: str | Path | None = None,
     observers: Sequence[Observer] = (),
+    trackers: Sequence[Any] = (),
     quiet: bool = False,
     **options: Unpack[Options],
 ) -> Run:
     """Trains a network on a table and gives the run: `run.model.predict(rows)`, `run.metrics`, `run.events`.
 
-    `spec` may be None for the plain recipe. `data` is anything that holds a table, or `(X, y)`. `run` is a folder to
-    keep everything in, so that the run survives being killed; without one it lives in memory.
+    `spec` may be None for the plain recipe. `data` is anything that holds a table, `(X, y)`, or a DataLoader of your
+    own; `validation` is a share of its rows, None, or data of its own. `run` is a folder to keep everything in, so that
+    the run survives being killed; without one it lives in memory. `trackers` are names (tensorboard, wandb, trackio,
+    mlflow), or runs, writers and loggers of such tools.
     """
-    config = Config(**options)
+    chosen: dict[str, Any] = dict(options)
+    held_out = chosen.get("validation", "auto")
+    own = _in_memory(held_out)
+    if own:
+        chosen["validation"] = None
+    config = Config(**chosen)
     source = {"target": target, "group": group, "time": time_column}
-    session = Session.make(spec, prepare(data, config, **source), config)
+    prepared = prepare(data, config, **source, validation=held_out)
+    session = Session.make(spec, prepared, config)
+    tracking = _trackers(trackers, None if run is None else Path(run))
     folder = None
     if run is not None:
+        where = {"path": _place(data), "loader": tables.is_loader(data), "validation": "memory" if own else None}
         folder = RunFolder.create(
             Path(run),
             config={
-                "config": config.to_dict(),
+                "config": session.config.to_dict(),
                 "spec": session.spec.to_dict(),
-                "data": {**source, "path": _place(data)},
+                "data": {**source, **where},
                 "fingerprint": session.fingerprint(),
             },
         )
-    return _driven(session, folder, observers, quiet=quiet)
+    return _driven(session, folder, observers, tracking, quiet=quiet)
 
 
-def resume(path: str | Path, *, data: Any = None, observers: Sequence[Observer] = (), quiet: bool = False) -> Run:
+def resume(
+    path: str | Path,
+    *,
+    data: Any = None,
+    validation: Any = None,
+    observers: Sequence[Observer] = (),
+    trackers: Sequence[Any] = (),
+    quiet: bool = False,
+) -> Run:
     """Goes on where a run was stopped or killed, to the same bits as if it had not been.
 
-    `data` is needed only where the run was not made from a file or a bundled set.
+    `data` and `validation` are needed only where the run was not made from files or a bundled set. A DataLoader of your
+    own goes on with other batches.
     """
     with RunFolder.open(path, write=True) as folder:
         saved = folder.config
         config = Config.from_dict(saved["config"], where=str(path))
         described = dict(saved["data"])
-        source = described.pop("path")
+        source, loader = described.pop("path"), described.pop("loader", False)
+        own = described.pop("validation", None) is not None
+        if loader and data is None:
+            raise RunError(
+                f"{path} was trained from a loader of your own: hand it over again, ml.resume(path, data=loader)"
+            )
         if data is None and source is None:
             raise RunError(f"{path} was trained on data in memory: hand it over again, resume(path, data=…)")
-        prepared = prepare(source if data is None else data, config, **described)
+        if own and validation is None:
+            raise RunError(f"{path} was validated on data in memory: hand it over again, resume(path, validation=…)")
+        if loader and not tables.is_loader(data):
+            raise RunError(f"{path} was trained from a loader: resume needs one, got {type(data).__name__}")
+        held_out = validation if own else config.validation
+        prepared = prepare(source if data is None else data, config, **described, validation=held_out)
         session = Session.make(Spec.from_dict(saved["spec"]), prepared, config)
         if session.fingerprint() != saved["fingerprint"]:
             raise RunError(f"the data is not what {path} was trained on: resume needs the same rows in the same order")
-        return _driven(session, folder, observers, quiet=quiet, resumed=True)
+        return _driven(session, folder, observers, _trackers(trackers, folder.path), quiet=quiet, resumed=True)
 
 
-def prepare(data: Any, config: Config, **source: Any) -> tables.Prepared:
+def prepare(data: Any, config: Config, *, validation: Any, **source: Any) -> tables.Prepared:
+    loss = None if config.loss == "auto" else config.loss
+    dtype = np.float64 if config.dtype == "float64" else np.float32
+    if tables.is_loader(data):
+        check_loader(config)
+        for name, value in source.items():
+            if value is not None:
+                raise OptionError(f"{name} is for tables, got {name}={value!r}: a loader gives rows with their target")
+        return tables.prepare_loader(data, task=config.task, loss=loss, validation=validation, dtype=dtype)
     return tables.prepare(
         data,
         task=config.task,
-        loss=None if config.loss == "auto" else config.loss,
-        validation=config.validation,
+        loss=loss,
+        validation=validation,
         seed=config.seed,
         class_weight=config.class_weight,
         augment=None if config.augment is None else config.augment.split("+"),
-        dtype=np.float64 if config.dtype == "float64" else np.float32,
+        dtype=dtype,
         **source,
     )
 
 
+def _in_memory(validation: Any) -> bool:
+    """Whether validation is data that no configuration can hold."""
+    return not (validation is None or isinstance(validation, str | int | float))
+
+
+def _trackers(given: Sequence[Any], run: Path | None) -> list[Sink]:
+    """A sink for each; a library that is missing is told before there is anything of a run."""
+    if isinstance(given, str):
+        raise OptionError(f"trackers must be a list, got {given!r}: trackers=[{given!r}]")
+    return [sinks.for_run(one, run) if isinstance(one, str) else sinks.adapt(one) for one in given]
+
+
 def _driven(
-    session: Session, folder: RunFolder | None, observers: Sequence[Observer], *, quiet: bool, resumed: bool = False
+    session: Session,
+    folder: RunFolder | None,
+    observers: Sequence[Observer],
+    tracking: Sequence[Sink],
+    *,
+    quiet: bool,
+    resumed: bool = False,
 ) -> Run:
     from .progress import Progress as Display
 
@@ -141,9 +199,16 @@ def _driven(
         larger=plan.larger,
         quiet=quiet,
         past=past,
+        notes=session.prepared.notes,
     )
-    with display, folder or nullcontext():
-        return drive(session, folder, observers=[display, *observers], resumed=resumed)
+    with ExitStack() as stack:
+        stack.callback(getattr(session.engine, "close", lambda: None))
+        stack.enter_context(display)
+        if folder is not None:
+            stack.enter_context(folder)
+        model = None if folder is None else folder.model
+        told = [stack.enter_context(Tracker(sink, model=model, warn=display.warn)) for sink in tracking]
+        return drive(session, folder, observers=[display, *observers, *told], resumed=resumed)
 
 
 def drive(session: Session, folder: RunFolder | None, *, observers: Sequence[Observer], resumed: bool = False) -> Run:
@@ -167,6 +232,8 @@ def drive(session: Session, folder: RunFolder | None, *, observers: Sequence[Obs
             _go_back(loop, folder, run)
         if loop.told == 0:
             loop.tell(_start(session))
+            for note in getattr(session.engine, "notes", ()):  # promises that do not hold
+                loop.tell(Notice(step=0, message=note, remedy=""))
         outcome = loop.run()
     run.signal = heard.signal
     _finish(session, loop, outcome, run, folder, started)
@@ -232,7 +299,8 @@ def _go_back(loop: Loop, folder: RunFolder, run: Run) -> None:
     loop.best = None if best is None else best.state
     run.log.extend(folder.events(effective=True)[: extra["told"]])
     loop.told = extra["told"]
-    resumed = Resume(step=found.step, checkpoint=found.path, kept=loop.told, notes=list(found.notes))
+    notes = [*found.notes, *(["the loader goes on with other batches"] if not loop.plan.shuffled else [])]
+    resumed = Resume(step=found.step, checkpoint=found.path, kept=loop.told, notes=notes)
     loop.tell(resumed, counted=False)
     if extra["scheduled"]:
         loop.tell(found.event)

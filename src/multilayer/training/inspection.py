@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..engine import Engine
+from ..engine import Engine, State
 from ..errors import BatchError
 
 Where = Literal["input", "target", "loss", "gradient", "parameter"]
@@ -29,12 +29,20 @@ def blame(engine: Engine, rows: NDArray[np.int64], *, epoch: int) -> str:
     return max(sizes, key=lambda name: np.nan_to_num(sizes[name], nan=np.inf)).rpartition(".")[0]
 
 
+def bad_parameter(state: State) -> Bad | None:
+    """The first parameter that is not finite."""
+    for name, value in state.parameters.items():
+        if not np.isfinite(value).all():
+            return Bad(where="parameter", layer=name.rpartition(".")[0], unit=_unit(value), rows=[])
+    return None
+
+
 def first_bad(engine: Engine, rows: NDArray[np.int64], *, epoch: int) -> Bad:
     """Where the first value of a step that is not finite is: parameters, then the rows' own, then what follows."""
-    for name, value in engine.state().parameters.items():
-        if not np.isfinite(value).all():
-            return Bad(where="parameter", layer=name.rpartition(".")[0], unit=_unit(value), rows=rows.tolist())
-    batch = engine.data.take(rows)
+    parameter = bad_parameter(engine.state())
+    if parameter is not None:
+        return replace(parameter, rows=rows.tolist())
+    batch = engine.data.take(rows, epoch=epoch)  # as the step saw them
     own: tuple[tuple[Where, NDArray[Any]], ...] = (("input", batch.x), ("target", batch.y))
     for where, values in own:
         if values.dtype.kind == "f" and not np.isfinite(values).all():

@@ -22,7 +22,7 @@ from .. import random
 from ..engine import Chunk, Engine, Order, State
 from ..events import Checkpoint, EpochEnd, Event, NonFinite, Notice, Progress, RolledBack, Spike
 from ..schedules import Schedule
-from .inspection import blame, first_bad
+from .inspection import Bad, bad_parameter, blame, first_bad
 from .policies import better, states, value_of
 from .protocol import Action, Continue, Found, Observer, Policy, Rollback, Steps, Stop, strongest
 
@@ -46,6 +46,8 @@ class Plan:
     checkpoint_every: int
     metric: str
     larger: bool
+    shuffled: bool = True
+    """Whether an epoch's rows are permuted; those of a user's own loader are numbered as they come."""
 
     @property
     def steps_per_epoch(self) -> int:
@@ -56,8 +58,10 @@ class Plan:
         return self.epochs * self.steps_per_epoch
 
     def order(self, epoch: int) -> Order:
-        chosen = random.permutation(len(self.rows), seed=self.seed, epoch=epoch)
-        return Order(epoch=epoch, rows=self.rows[chosen], batch=self.batch)
+        rows = self.rows
+        if self.shuffled:
+            rows = rows[random.permutation(len(rows), seed=self.seed, epoch=epoch)]
+        return Order(epoch=epoch, rows=rows, batch=self.batch)
 
     def schedules(self, first: int, count: int) -> dict[str, NDArray[np.float64]]:
         """Rate, decay and dropout of the steps from `first` (from 0) on."""
@@ -87,6 +91,8 @@ class Position:
     step: int = 0
     epoch: int = 0
     best: float | None = None
+    best_loss: float | None = None
+    """The validation loss of that epoch, where the metric is another."""
     best_step: int | None = None
     progress: Sums = field(default_factory=Sums)
     in_epoch: Sums = field(default_factory=Sums)
@@ -134,7 +140,12 @@ class Loop:
     per_step: float = 0.0
     told: int = 0
     """Events told so far, those that a resume took back not counted."""
+    saved: int | None = None
+    """The step of the last checkpoint."""
+    _state: State | None = None
+    """The engine's, where it has not moved since it was taken: a copy a chunk is enough."""
     good: Snapshot = field(init=False)
+    _order: Order | None = None
 
     def run(self) -> Outcome:
         """Trains to the end of the plan, or until something stops it."""
@@ -143,7 +154,8 @@ class Loop:
         while ended is None and self.position.step < self.plan.steps:
             ended = self._chunk()
             if ended is None and self.interrupted() is not None:
-                self._checkpoint("last", scheduled=False)
+                if self.saved != self.position.step:
+                    self._checkpoint("last", scheduled=False)
                 return Outcome("interrupted", "a signal asked for it")
         return Outcome("finished", "all epochs are done") if ended is None else Outcome("stopped", ended.reason)
 
@@ -151,13 +163,13 @@ class Loop:
 
     def _chunk(self) -> Stop | None:
         plan, position = self.plan, self.position
-        order = plan.order(position.epoch)
+        order = self._order_of(position.epoch)
         within = position.step - position.epoch * plan.steps_per_epoch
         count = min(self._until_due(), order.steps - within)
         before = self._snapshot()
         chunk = self._take(order, within, count)
-        if chunk.bad is not None:
-            return self._not_finite(before, order, within, chunk.bad)
+        if chunk.bad is not None or bad_parameter(self._snapshot().state) is not None:
+            return self._not_finite(before, order, within, count if chunk.bad is None else chunk.bad)
         steps = Steps(first=position.step + 1, loss=chunk.loss, gradient_norm=chunk.gradient_norm)
         found = self._watch(steps)
         if found is not None and found.place + 1 < count:
@@ -175,6 +187,11 @@ class Loop:
             self._checkpoint("last")
         return ended
 
+    def _order_of(self, epoch: int) -> Order:
+        if self._order is None or self._order.epoch != epoch:
+            self._order = self.plan.order(epoch)
+        return self._order
+
     def _until_due(self) -> int:
         """Steps to the next thing that is due, or as many as 50 ms hold."""
         plan, step = self.plan, self.position.step
@@ -183,6 +200,7 @@ class Loop:
 
     def _take(self, order: Order, within: int, count: int) -> Chunk:
         rows = order.rows[within * order.batch : (within + count) * order.batch]
+        self._state = None
         started = time.perf_counter()
         chunk = self.engine.run(replace(order, rows=rows), **self.plan.schedules(self.position.step, count))
         taken = time.perf_counter() - started
@@ -231,13 +249,23 @@ class Loop:
         return self._act(found.action)
 
     def _not_finite(self, before: Snapshot, order: Order, within: int, bad: int) -> Stop | None:
-        """Back to before the chunk, forward to just before the bad step, and a close look at it."""
+        """Back to before the chunk, forward to just before the bad step, and a close look at it.
+
+        A step is bad if its loss or gradient is not finite, or if its update makes a parameter so.
+        """
         self._restore(before)
-        if bad:
-            chunk = self._take(order, within, bad)
-            self._advance(order, within, chunk)
+        where: Bad | None = None
+        for place in range(bad):
+            place_before = self._snapshot()
+            chunk = self._take(order, within + place, 1)
+            where = bad_parameter(self._snapshot().state)
+            if where is not None:
+                self._restore(place_before)
+                bad = place
+                break
+            self._advance(order, within + place, chunk)
         rows = order.rows[(within + bad) * order.batch : (within + bad + 1) * order.batch]
-        where = first_bad(self.engine, rows, epoch=order.epoch)
+        where = first_bad(self.engine, rows, epoch=order.epoch) if where is None else replace(where, rows=rows.tolist())
         self.tell(
             NonFinite(
                 step=self.position.step + 1, rows=where.rows, where=where.where, layer=where.layer, unit=where.unit
@@ -256,6 +284,7 @@ class Loop:
             for policy, kept in zip(self.policies, surviving, strict=True):
                 policy.load({**policy.state(), **kept})
             factor = self.good.state.rate_factor * action.rate_factor
+            self._state = None
             self.engine.load(replace(self.good.state, rate_factor=factor))
             step = self.position.step
             self.tell(RolledBack(step=step, to_step=step, rate_factor=factor, reason=action.reason))
@@ -279,9 +308,10 @@ class Loop:
         self.seconds = 0.0
         self.tell(event)
         value = value_of(event, self.plan.metric)
-        if value is not None and better(value, position.best, larger=self.plan.larger):
-            position.best, position.best_step = value, position.step
-            self.best = self.engine.state()
+        losses = (event.validation_loss, position.best_loss)
+        if value is not None and better(value, position.best, larger=self.plan.larger, losses=losses):
+            position.best, position.best_loss, position.best_step = value, event.validation_loss, position.step
+            self.best = self._snapshot().state
             self._checkpoint("best")
         actions = [policy.decide(event) for policy in self.policies]
         for action in actions:
@@ -292,8 +322,10 @@ class Loop:
     # Places in time
 
     def _snapshot(self) -> Snapshot:
+        if self._state is None:
+            self._state = self.engine.state()
         return Snapshot(
-            state=self.engine.state(),
+            state=self._state,
             policies=states(self.policies),
             position=_copy(self.position),
             best=self.best,
@@ -301,6 +333,7 @@ class Loop:
 
     def _restore(self, place: Snapshot) -> None:
         self.engine.load(place.state)
+        self._state = place.state
         for policy, state in zip(self.policies, place.policies, strict=True):
             policy.load(state)
         self.position = _copy(place.position)
@@ -310,7 +343,7 @@ class Loop:
         """`scheduled` ones belong to the run whoever interrupts it, so a resume tells them again."""
         place = self._snapshot()
         if kind == "last":
-            self.good = place
+            self.good, self.saved = place, self.position.step
         event = self.save(place.state, {**extra_of(place), "told": self.told, "scheduled": scheduled}, kind)
         if event is not None:
             self.tell(event)

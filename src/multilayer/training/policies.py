@@ -26,6 +26,10 @@ from .protocol import Action, Continue, Found, Rollback, Steps, Stop
 OnSpike = Literal["rollback", "stop", "ignore"]
 
 
+MULTIPLE = 3.0
+"""A spike is so many times the largest loss of the band, at least."""
+
+
 class Quiet:
     """A policy that does nothing; the others say only where they differ."""
 
@@ -48,10 +52,13 @@ class Quiet:
         return {}
 
 
-def better(value: float, than: float | None, *, larger: bool) -> bool:
-    """Whether a metric improved; what is not a number never does."""
+def better(value: float, than: float | None, *, larger: bool, losses: tuple[Any, Any] = (None, None)) -> bool:
+    """Whether a metric improved; what is not a number never does. Where it is the same, a lower of the two losses
+    decides: on few rows many epochs have the same accuracy, and the first of them is seldom the best."""
     if np.isnan(value):
         return False
+    if value == than and None not in losses:
+        return losses[0] < losses[1]
     return than is None or (value > than if larger else value < than)
 
 
@@ -107,9 +114,9 @@ class Spikes(Quiet):
         if self.on_spike == "ignore":
             return None
         for i, (loss, norm) in enumerate(zip(steps.loss.tolist(), steps.gradient_norm.tolist(), strict=True)):
-            limit = self._limit()
-            grown = not self.norms or norm > 2 * float(np.median(self.norms))
-            if limit is not None and loss > limit and grown:
+            # The cheap part of the limit first: medians of every step would cost more than a small network's step.
+            limit = self._limit() if self.losses and loss > MULTIPLE * max(self.losses) else None
+            if limit is not None and loss > limit and norm > 2 * float(np.median(self.norms)):
                 return Found(place=i, action=self.broken("the loss left its band"), limit=limit)
             self.losses.append(loss)
             self.norms.append(norm)
@@ -130,7 +137,7 @@ class Spikes(Quiet):
             return None
         middle = float(np.median(self.losses))
         spread = 1.4826 * float(np.median(np.abs(np.asarray(self.losses) - middle)))
-        return max(middle + self.width * spread, 3 * max(self.losses))
+        return max(middle + self.width * spread, MULTIPLE * max(self.losses))
 
     def state(self) -> dict[str, Any]:
         return {"losses": list(self.losses), "norms": list(self.norms), **self.survives()}

@@ -20,6 +20,7 @@ import itertools
 import json
 import sys
 import time
+import warnings
 from collections.abc import Iterable
 from typing import Literal, NamedTuple, TextIO
 
@@ -28,6 +29,7 @@ from rich.errors import LiveError
 from rich.live import Live
 from rich.text import Text
 
+from ..errors import printable
 from ..events import End, EpochEnd, Event, Start, effective
 from .course import ASCII_BLOCKS, BLOCKS, Course, Point, columns, duration, limits, sparkline
 from .telling import Told, number, told
@@ -45,7 +47,8 @@ _STYLES = {"info": "cyan", "warn": "yellow", "error": "bold red"}
 class Progress:
     """An observer that shows how training goes; close it, or use it as a context, whatever happens.
 
-    `metric` and `larger` say what "best" means; `past` are the events of a run that goes on, for its curves.
+    `metric` and `larger` say what "best" means; `past` are the events of a run that goes on, for its curves;
+    `notes` are said at its start.
     """
 
     def __init__(
@@ -59,10 +62,12 @@ class Progress:
         console: Console | None = None,
         quiet: bool = False,
         past: Iterable[Event] = (),
+        notes: Iterable[str] = (),
     ) -> None:
         self.course = Course(steps=steps, epochs=epochs, steps_per_epoch=steps_per_epoch, metric=metric, larger=larger)
         for event in effective(past):
             self.course.take(event)
+        self.notes = tuple(notes)
         self.console = _console() if console is None else console
         self._how: Literal["quiet", "plain", "live"] = "quiet" if quiet else _how(self.console)
         self._live: Live | None = None
@@ -82,6 +87,13 @@ class Progress:
         except (OSError, UnicodeError):
             self._how = "quiet"
             self._stop()
+
+    def warn(self, message: str) -> None:
+        """Says something that is not an event; as Python's own warning where nothing is shown."""
+        if self._how == "quiet":
+            warnings.warn(message, RuntimeWarning, stacklevel=2)
+        else:
+            self._say(Told("warn", "tracker", message), self.course.step)
 
     def close(self) -> None:
         """The last state stays on the screen, and the terminal is as it was."""
@@ -166,17 +178,18 @@ class Progress:
         if words is not None:
             self._say(words, event.step)
         elif isinstance(event, Start):
+            for note in self.notes:
+                self._print(Text.assemble(("data", "dim"), ": ", printable(note)))
             rows = f"{event.rows:,} rows" if event.rows != 1 else "1 row"
             self._print(
-                Text(_clean(f"{event.network} · {event.parameters:,} parameters · {rows} · {event.engine} engine"))
+                Text(printable(f"{event.network} · {event.parameters:,} parameters · {rows} · {event.engine} engine"))
             )
         elif isinstance(event, End) and event.status != "finished":
             self._say(Told("error" if event.status == "failed" else "warn", event.status, event.reason), event.step)
 
     def _say(self, words: Told, step: int) -> None:
-        text = Text.assemble(
-            (f"step {step:,}", "dim"), " ", (words.title, _STYLES[words.level]), ": ", _clean(words.text)
-        )
+        place = (f"step {step:,} ", "dim") if step else ""
+        text = Text.assemble(place, (words.title, _STYLES[words.level]), ": ", printable(words.text))
         self._print(text)
 
     def _print(self, text: Text) -> None:
@@ -202,7 +215,9 @@ def line(course: Course, event: EpochEnd) -> str:
     parts = [f"epoch {event.epoch + 1:>{digits}}/{course.epochs}", f"train loss {number(event.loss)}"]
     if event.validation_loss is not None:
         parts.append(f"validation loss {number(event.validation_loss)}")
-    parts += [f"{_clean(name)} {number(value)}" for name, value in event.metrics.items()]
+    # The loss of some tasks is a metric too, under another name.
+    said = None if event.validation_loss is None else number(event.validation_loss)
+    parts += [f"{printable(name)} {number(value)}" for name, value in event.metrics.items() if number(value) != said]
     if course.best is not None:
         value, epoch = course.best
         parts.append("best so far" if epoch == event.epoch + 1 else f"best {number(value)} (epoch {epoch})")
@@ -224,7 +239,7 @@ def block(course: Course, console: Console) -> Text:
     ascii_only = console.options.ascii_only
     rows = _rows(course)
     tails = _tails(course, rows)
-    labels = [f"epoch {course.epoch}/{course.epochs}", *(_clean(row.label)[:17] for row in rows)]
+    labels = [f"epoch {course.epoch}/{course.epochs}", *(printable(row.label)[:17] for row in rows)]
     values = [f"{course.share:.0%}", *(number(row.points[-1][1]) if row.points else "" for row in rows)]
     left = max(map(len, labels)) + max(7, *map(len, values)) + 1
     right = max(map(len, tails)) + 2
@@ -312,8 +327,3 @@ def _console() -> Console:
             raise BrokenPipeError
 
     return Plain(stderr=True, markup=False, highlight=False, emoji=False)
-
-
-def _clean(text: str) -> str:
-    """Names come from data: nothing in them may steer a terminal."""
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)

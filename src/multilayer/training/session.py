@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import platform
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import numpy as np
@@ -12,8 +12,10 @@ import numpy as np
 from .. import losses, metrics, networks, schedules
 from ..data import Encoding, Prepared
 from ..engine import Engine, Settings
+from ..engine.fused_engine import FusedEngine
+from ..engine.fused_program import why_not
 from ..engine.numpy_engine import NumpyEngine
-from ..errors import SpecError
+from ..errors import OptionError, SpecError
 from ..losses import Loss
 from ..spec import Spec
 from .config import Config
@@ -23,6 +25,9 @@ from .protocol import Policy
 
 LOG_EVERY = 50
 CHECKPOINT_STEPS = 200
+SMALL_STEP = 5e7
+"""Operations of a step that one core does in about a millisecond: a second thread waits more than it works, and on a
+machine that others use it waits for its turn as well."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -39,8 +44,11 @@ class Session:
     @staticmethod
     def make(spec: Spec | str | None, prepared: Prepared, config: Config) -> Session:
         encoding = prepared.encoding
+        if prepared.loader_batch is not None:
+            config = with_loader(config, prepared.loader_batch)
         loss = losses.get(encoding.loss)
         chosen = choose_network(spec, encoding)
+        config = replace(config, engine=choose_engine(chosen, config))  # a run goes on with the engine it began with
         metric = encoding.metric if config.metric == "auto" else config.metric
         return Session(
             config=config,
@@ -61,8 +69,7 @@ class Session:
 
     def plan(self) -> Plan:
         config = self.config
-        rows = len(self.prepared.train)
-        batch = batch_size(rows) if config.batch_size is None else config.batch_size
+        rows, batch = len(self.prepared.train), chosen_batch(self.prepared, config)
         steps = -(-rows // batch)
         every = config.checkpoint_every or steps * max(1, -(-CHECKPOINT_STEPS // steps))
         return Plan(
@@ -79,6 +86,7 @@ class Session:
             checkpoint_every=every,
             metric=self.metric,
             larger=self.larger,
+            shuffled=self.prepared.loader_batch is None,
         )
 
     def policies(self) -> list[Policy]:
@@ -98,24 +106,55 @@ class Session:
         rows = self.prepared.validation
         if not len(rows):
             return None, {}
-        z = engine.outputs(rows, averaged=self.averaged).astype(np.float64)
         batch = self.prepared.data.take(rows)
-        values = self.loss.rows(z, batch.y)
         weight = np.ones(len(rows)) if batch.weight is None else batch.weight
-        loss = float((values * weight).sum() / weight.sum())
         encoding = self.prepared.encoding
         names = {*metrics.USUAL[encoding.task.kind], *([] if self.metric == "loss" else [self.metric])}
-        found = metrics.measure(encoding.task, batch.y, z, loss=encoding.loss, weight=batch.weight, names=sorted(names))
+        # A network that has left its senses is measured as such: infinite.
+        with np.errstate(over="ignore", invalid="ignore"):
+            z = engine.outputs(rows, averaged=self.averaged).astype(np.float64)
+            loss = float((self.loss.rows(z, batch.y) * weight).sum() / weight.sum())
+            found = metrics.measure(
+                encoding.task, batch.y, z, loss=encoding.loss, weight=batch.weight, names=sorted(names)
+            )
         return loss, found
 
     def fingerprint(self) -> str:
-        """A hash of the encoded rows and how they are split, so that a resume notices other data."""
+        """A hash of the encoded rows and how they are split, so that a resume notices other data.
+
+        A loader may give other rows each time: there it is the hash of what they are.
+        """
         digest = hashlib.sha256()
         data = self.prepared.data
+        if self.prepared.loader_batch is not None:
+            about = (data.x.shape, data.y.shape, self.prepared.loader_batch, self.prepared.encoding.task.classes)
+            return hashlib.sha256(repr(about).encode()).hexdigest()
         for array in (data.x, data.y, data.codes, data.weight, self.prepared.train, self.prepared.validation):
             if array is not None:
                 digest.update(np.ascontiguousarray(array).tobytes())
         return digest.hexdigest()
+
+
+def check_loader(config: Config) -> None:
+    """Refuses what only a table can have, before a user's own loader is read."""
+    if config.engine not in ("auto", "torch"):
+        got = f"got engine={config.engine!r}"
+        raise OptionError(f"a loader needs the torch engine, {got}: leave engine out, or give its dataset")
+    for name in ("augment", "class_weight"):
+        if getattr(config, name) is not None:
+            got = f"got {name}={getattr(config, name)!r}"
+            raise OptionError(f"{name} is for tables, {got}: with a loader that is the loader's own work")
+
+
+def with_loader(config: Config, batch: int) -> Config:
+    """The configuration as a loader with batches of so many rows has it."""
+    if config.batch_size not in (None, batch):
+        raise OptionError(f"the loader makes batches of {batch} rows, got batch_size={config.batch_size}: leave it out")
+    return replace(config, engine="torch", batch_size=batch)
+
+
+def chosen_batch(prepared: Prepared, config: Config) -> int:
+    return batch_size(len(prepared.train)) if config.batch_size is None else config.batch_size
 
 
 def batch_size(rows: int) -> int:
@@ -146,6 +185,14 @@ def describe(inputs: Any) -> str:
     return f"{numbers} and {len(inputs.categories)} category columns" if inputs.categories else numbers
 
 
+def choose_engine(spec: Spec, config: Config) -> str:
+    """The fused engine wherever it can run what is asked for; PyTorch is for the rest, and for other devices."""
+    if config.engine != "auto":
+        return config.engine
+    plain = config.device in ("auto", "cpu") and config.dtype != "bfloat16" and not config.compile
+    return "fused" if plain and why_not(spec) is None else "torch"
+
+
 def make_engine(spec: Spec, prepared: Prepared, config: Config) -> Engine:
     settings = Settings(
         loss=prepared.encoding.loss,
@@ -159,8 +206,12 @@ def make_engine(spec: Spec, prepared: Prepared, config: Config) -> Engine:
     if config.engine == "numpy":
         dtype = {"float32": np.float32, "float64": np.float64}.get(config.dtype, np.float32)
         return NumpyEngine(spec, prepared.data, settings, init=config.init, dtype=dtype)
+    if config.engine == "fused":
+        return FusedEngine(spec, prepared.data, settings, init=config.init, dtype=config.dtype, threads=config.threads)
     from ..engine.torch_engine import TorchEngine
 
+    # Forward and backward are about six operations for each row and parameter.
+    small = 6 * chosen_batch(prepared, config) * spec.n_parameters < SMALL_STEP
     return TorchEngine(
         spec,
         prepared.data,
@@ -169,7 +220,7 @@ def make_engine(spec: Spec, prepared: Prepared, config: Config) -> Engine:
         dtype=cast(Any, config.dtype),
         device=config.device,
         compile=config.compile,
-        threads=config.threads,
+        threads=1 if config.threads is None and small else config.threads,
     )
 
 

@@ -7,6 +7,7 @@
     at the end of an epoch   train/loss  train/epoch  train/seconds  train/rows_per_second
                              validation/loss  validation/accuracy  …
     at fixed steps           train/running_loss  train/gradient_norm  train/rate
+    as it is measured        measured/NAME/…: a number, or the distribution of one for each unit or bin
     at the end               final/…
 
 Values that are not finite are handed on as they are, since every tool here shows them in its own way, and the first of
@@ -27,7 +28,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ...events import End, EpochEnd, Event, Progress, Resume, Start, effective
+from ...events import End, EpochEnd, Event, Measured, Progress, Resume, Start, effective
 from ..telling import Told, number, told
 
 
@@ -132,6 +133,10 @@ class _Feed:
         if values:
             self._alert_bad(values, event.step)
             self.sink.log(values, event.step, time=event.time)
+        if isinstance(event, Measured):
+            for key, found in event.values.items():
+                if isinstance(found, list) and found:
+                    self.sink.histogram(f"measured/{event.name}/{key}", np.asarray(found, dtype=np.float64), event.step)
         words = told(event)
         if words is not None:
             self.sink.alert(words, event.step)
@@ -183,6 +188,8 @@ def values_of(event: Event) -> dict[str, float]:
                 **validation,
                 **{f"validation/{name}": value for name, value in event.metrics.items()},
             }
+        case Measured():
+            return {f"measured/{event.name}/{key}": v for key, v in event.values.items() if not isinstance(v, list)}
         case End():
             return {f"final/{name}": value for name, value in event.metrics.items()}
         case _:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, cast
 
 from ...errors import OptionError, unknown_name
@@ -32,6 +33,13 @@ def get(name: str, /, **where: Any) -> Sink:
         if key not in known:
             raise OptionError(f"{name}: {unknown_name('option', key, known)}")
     return SINKS[name](**where)
+
+
+def for_run(name: str, run: Path | None) -> Sink:
+    """A sink of ours for a run: its files inside the run's folder where it writes files, its run called like it."""
+    if run is None or name not in SINKS:
+        return get(name)
+    return get(name, folder=run / name) if name == "tensorboard" else get(name, name=run.name)
 
 
 def adapt(given: Any) -> Sink:

@@ -120,7 +120,7 @@ class WandB(Sink):
             # One key of our own: the user's `seed` or `epochs` are not ours to change.
             self.run.config.update({"multilayer": dict(config)}, allow_val_change=True)
         self.run.define_metric("train/step")
-        for group in ("train/*", "validation/*", "final/*"):
+        for group in ("train/*", "validation/*", "measured/*", "final/*"):
             self.run.define_metric(group, step_metric="train/step")
 
     def log(self, values: Mapping[str, float], step: int, *, time: float | None = None) -> None:

@@ -1,0 +1,22 @@
+// The fused core: whole steps on panels of rows (kernels.h), over threads that meet only where numbers must be shared.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "program.h"
+
+namespace multilayer {
+
+// A core on up to `threads` threads with the widest kernels that this processor runs, or those of the name given.
+// Bits do not depend on the number of threads.
+std::unique_ptr<Core<float>> make_fused(const Program& program, std::size_t threads, const std::string& isa = "");
+
+// Names of the kernels that this processor runs, narrowest first.
+std::vector<std::string> fused_kernels();
+
+// Bytes that a core keeps for steps of `batch` rows: parameters, slots, averages and what a step writes.
+std::size_t fused_bytes(const Program& program, std::size_t batch);
+
+}  // namespace multilayer

@@ -1,0 +1,283 @@
+// Activations and dropout, in place on panels; the slope is kept at once, so that the way back is one product whatever
+// the function. Masks: lanes are rows, so a block of the stream gives four units of sixteen rows.
+#pragma once
+
+namespace {
+
+struct Value {
+    float f, slope;
+};
+
+// a = f(z) and f′(z); constant as in program.h.
+template <Function function>
+inline Value value_of(float z, float c) {
+    if constexpr (function == Function::identity) {
+        return {z, 1.0f};
+    } else if constexpr (function == Function::step) {
+        return {z >= 0.0f ? 1.0f : 0.0f, 0.0f};
+    } else if constexpr (function == Function::sqrt) {
+        const float a = __builtin_sqrtf(z);
+        return {a, 0.5f / a};
+    } else if constexpr (function == Function::sigmoid) {
+        const float a = logistic(c * z);
+        return {a, c * a * (1.0f - a)};
+    } else if constexpr (function == Function::tanh) {
+        const float a = hyperbolic_tangent(z);
+        return {a, fma(-a, a, 1.0f)};
+    } else if constexpr (function == Function::hard_tanh) {
+        return {z > 1.0f ? 1.0f : z < -1.0f ? -1.0f : z, z > -1.0f && z < 1.0f ? 1.0f : 0.0f};
+    } else if constexpr (function == Function::sin) {
+        const Circle at = circle_of(z);
+        return {at.sine, at.cosine};
+    } else if constexpr (function == Function::relu) {
+        return {z < 0.0f ? 0.0f : z, z > 0.0f ? 1.0f : 0.0f};  // NaN goes on
+    } else if constexpr (function == Function::leaky_relu || function == Function::prelu) {
+        return {z > 0.0f ? z : c * z, z > 0.0f ? 1.0f : c};
+    } else if constexpr (function == Function::elu) {
+        const float e = c * exponential_minus_one(z > 0.0f ? 0.0f : z);  // NaN goes on
+        return {z > 0.0f ? z : e, z > 0.0f ? 1.0f : e + c};
+    } else if constexpr (function == Function::selu) {
+        constexpr float ALPHA = 1.6732632423543772f, SCALE = 1.0507009873554805f;
+        const float e = SCALE * ALPHA * exponential_minus_one(z > 0.0f ? 0.0f : z);
+        return {z > 0.0f ? SCALE * z : e, z > 0.0f ? SCALE : e + SCALE * ALPHA};
+    } else if constexpr (function == Function::softplus) {
+        return {softplus_of(z), logistic(z)};
+    } else if constexpr (function == Function::gelu) {
+        const Normal at = normal_of(z);
+        return {z * at.below, fma(z, at.density, at.below)};
+    } else if constexpr (function == Function::gelu_tanh) {
+        constexpr float C = 0.7978845608f, D = 0.044715f;
+        const float z2 = z * z;
+        const float t = hyperbolic_tangent(C * z * fma(D, z2, 1.0f));
+        const float half = 0.5f * (1.0f + t);
+        return {z * half, fma(0.5f * z * fma(-t, t, 1.0f), C * fma(3.0f * D, z2, 1.0f), half)};
+    } else if constexpr (function == Function::mish) {
+        const float e = exponential(smaller(z, 20.0f));
+        const float n = e * (e + 2.0f);
+        const float t = n / (n + 2.0f);
+        const float s = e / (1.0f + e);
+        return {z * t, fma(z * s, fma(-t, t, 1.0f), t)};
+    } else {  // silu, swish, learned_swish: z σ(βz)
+        const float s = logistic(c * z);
+        return {z * s, fma(c * z * s, 1.0f - s, s)};
+    }
+}
+
+// z to a whole power, and its slope.
+inline Value power_of(float z, int p) {
+    float below = 1.0f;
+    for (int i = 1; i < p; ++i) below *= z;
+    return {below * z, static_cast<float>(p) * below};
+}
+
+// df/dp of the one learned number.
+template <Function function>
+inline float learned_slope(float z, float c) {
+    if constexpr (function == Function::prelu) return z > 0.0f ? 0.0f : z;
+    if constexpr (function == Function::learned_swish) {
+        const float s = logistic(c * z);
+        return z * z * s * (1.0f - s);
+    }
+    return 0.0f;
+}
+
+// Words of four units of sixteen rows.
+inline void philox_lines(std::uint32_t block, const std::uint32_t* ids, std::uint32_t epoch, std::uint32_t last,
+                         std::uint64_t seed, std::uint32_t (*words)[LANE]) {
+    std::uint32_t *x0 = words[0], *x1 = words[1], *x2 = words[2], *x3 = words[3];
+    for (std::size_t i = 0; i < LANE; ++i) x0[i] = block, x1[i] = ids[i], x2[i] = epoch, x3[i] = last;
+    RoundKey key(seed);
+    for (int round = 0; round < PHILOX_ROUNDS; ++round, key.advance()) {
+        for (std::size_t i = 0; i < LANE; ++i) philox_round(x0[i], x1[i], x2[i], x3[i], key.k0, key.k1);
+    }
+}
+
+inline void drop(const Pointwise& w, float* x, std::size_t p, std::size_t u0, std::size_t u1) {
+    const std::uint32_t last = static_cast<std::uint32_t>(Purpose::dropout) << 24 | w.part;
+    float* const kept[4] = {x, w.slope, w.d_learned, w.d_blend};
+    // Words are below 2³²; a threshold of 2³² drops all.
+    const bool all = w.threshold > 0xFFFFFFFFu;
+    const auto threshold = static_cast<std::uint32_t>(w.threshold);
+    for (std::size_t u = u0; u < u1; u += 4) {
+        alignas(64) std::uint32_t words[4][LANE];
+        philox_lines(static_cast<std::uint32_t>(u / 4), w.ids + p * LANE, w.epoch, last, w.seed, words);
+        for (std::size_t i = 0; i < 4 && u + i < u1; ++i) {
+            alignas(64) float mask[LANE];
+            for (std::size_t l = 0; l < LANE; ++l) mask[l] = words[i][l] >= threshold && !all ? w.kept : 0.0f;
+            for (float* values : kept) {
+                if (!values) continue;
+                float* line = values + (p * w.d + u + i) * LANE;
+                for (std::size_t l = 0; l < LANE; ++l) line[l] *= mask[l];
+            }
+        }
+    }
+}
+
+template <Function function>
+void pointwise_as(const Pointwise& w, float* x, Part part) {
+    for (std::size_t p = part.p0; p < part.p1; ++p) {
+        if (!w.learned && !w.blend) {  // one loop over all lines
+            const std::size_t first = (p * w.d + part.u0) * LANE, n = (part.u1 - part.u0) * LANE;
+            float* __restrict z = x + first;
+            const float c = w.constant;
+            if (w.slope) {
+                float* __restrict slope = w.slope + first;
+                for (std::size_t i = 0; i < n; ++i) {
+                    const Value v = value_of<function>(z[i], c);
+                    z[i] = v.f, slope[i] = v.slope;
+                }
+            } else {
+                for (std::size_t i = 0; i < n; ++i) z[i] = value_of<function>(z[i], c).f;
+            }
+        } else {
+            for (std::size_t u = part.u0; u < part.u1; ++u) {
+                const std::size_t at = (p * w.d + u) * LANE;
+                const float c = w.learned ? w.learned[w.per_unit ? u : 0] : w.constant;
+                const float alpha = w.blend ? w.blend[u] : 1.0f;
+                float* __restrict z = x + at;
+                alignas(64) float f[LANE], slope[LANE];
+                for (std::size_t l = 0; l < LANE; ++l) {
+                    const Value v = value_of<function>(z[l], c);
+                    f[l] = v.f, slope[l] = v.slope;
+                }
+                if (w.d_learned) {
+                    for (std::size_t l = 0; l < LANE; ++l) {
+                        w.d_learned[at + l] = alpha * learned_slope<function>(z[l], c);
+                    }
+                }
+                if (w.d_blend) {
+                    for (std::size_t l = 0; l < LANE; ++l) w.d_blend[at + l] = f[l] - z[l];
+                }
+                if (w.blend) {
+                    for (std::size_t l = 0; l < LANE; ++l) {
+                        f[l] = fma(alpha, f[l] - z[l], z[l]), slope[l] = fma(alpha, slope[l] - 1.0f, 1.0f);
+                    }
+                }
+                for (std::size_t l = 0; l < LANE; ++l) z[l] = f[l];
+                if (w.slope) {
+                    for (std::size_t l = 0; l < LANE; ++l) w.slope[at + l] = slope[l];
+                }
+            }
+        }
+    }
+}
+
+void polynomial(const Pointwise& w, float* x, Part part) {
+    const int power = static_cast<int>(w.constant);
+    for (std::size_t p = part.p0; p < part.p1; ++p) {
+        for (std::size_t u = part.u0; u < part.u1; ++u) {
+            const std::size_t at = (p * w.d + u) * LANE;
+            const float alpha = w.blend ? w.blend[u] : 1.0f;
+            for (std::size_t l = 0; l < LANE; ++l) {
+                const float z = x[at + l];
+                const Value v = power_of(z, power);
+                if (w.d_blend) w.d_blend[at + l] = v.f - z;
+                x[at + l] = w.blend ? fma(alpha, v.f - z, z) : v.f;
+                if (w.slope) w.slope[at + l] = w.blend ? fma(alpha, v.slope - 1.0f, 1.0f) : v.slope;
+            }
+        }
+    }
+}
+
+void pointwise(const Pointwise& w, float* x, Part part) {
+    switch (w.function) {
+#define CASE(name) \
+    case Function::name: pointwise_as<Function::name>(w, x, part); break
+        CASE(identity);
+        CASE(step);
+        CASE(sqrt);
+        CASE(sigmoid);
+        CASE(tanh);
+        CASE(hard_tanh);
+        CASE(sin);
+        CASE(relu);
+        CASE(leaky_relu);
+        CASE(prelu);
+        CASE(elu);
+        CASE(selu);
+        CASE(softplus);
+        CASE(gelu);
+        CASE(gelu_tanh);
+        CASE(silu);
+        CASE(swish);
+        CASE(learned_swish);
+        CASE(mish);
+#undef CASE
+        case Function::polynomial: polynomial(w, x, part); break;
+    }
+    if (w.drops) {
+        for (std::size_t p = part.p0; p < part.p1; ++p) drop(w, x, p, part.u0, part.u1);
+    }
+}
+
+void pointwise_backward(const Pointwise& w, float* g, Part part) {
+    for (std::size_t p = part.p0; p < part.p1; ++p) {
+        const std::size_t first = (p * w.d + part.u0) * LANE, n = (part.u1 - part.u0) * LANE;
+        float* __restrict to = g + first;
+        for (float* learned : {w.d_learned, w.d_blend}) {
+            if (!learned) continue;
+            float* __restrict slope = learned + first;
+            for (std::size_t i = 0; i < n; ++i) slope[i] *= to[i];
+        }
+        const float* __restrict slope = w.slope + first;
+        for (std::size_t i = 0; i < n; ++i) to[i] *= slope[i];
+    }
+}
+
+void gate(Function function, std::size_t d, float* z, float* y, Part part, bool train) {
+    const auto run = [&](auto value) {
+        for (std::size_t p = part.p0; p < part.p1; ++p) {
+            float* __restrict z1 = z + (2 * p * d + part.u0) * LANE;
+            float* __restrict z2 = z1 + d * LANE;
+            float* __restrict to = y + (p * d + part.u0) * LANE;
+            const std::size_t n = (part.u1 - part.u0) * LANE;
+            for (std::size_t i = 0; i < n; ++i) {
+                const Value v = value(z1[i]);
+                to[i] = v.f * z2[i];
+                if (train) z1[i] = v.slope * z2[i], z2[i] = v.f;
+            }
+        }
+    };
+    switch (function) {
+        case Function::sigmoid: return run([](float x) { return value_of<Function::sigmoid>(x, 1.0f); });
+        case Function::relu: return run([](float x) { return value_of<Function::relu>(x, 0.0f); });
+        case Function::gelu: return run([](float x) { return value_of<Function::gelu>(x, 0.0f); });
+        default: return run([](float x) { return value_of<Function::silu>(x, 1.0f); });
+    }
+}
+
+// dz₁ = g ⊙ dy/dz₁, dz₂ = g ⊙ dy/dz₂; dz may be where the slopes are.
+void gate_backward(std::size_t d, const float* slopes, const float* g, float* dz, Part part) {
+    for (std::size_t p = part.p0; p < part.p1; ++p) {
+        for (std::size_t half = 0; half < 2; ++half) {
+            const std::size_t first = ((2 * p + half) * d + part.u0) * LANE;
+            const float* from = g + (p * d + part.u0) * LANE;
+            for (std::size_t i = 0; i < (part.u1 - part.u0) * LANE; ++i) dz[first + i] = slopes[first + i] * from[i];
+        }
+    }
+}
+
+void scale(std::size_t d, const float* s, const float* x, float* y, Part part) {
+    for (std::size_t p = part.p0; p < part.p1; ++p) {
+        for (std::size_t u = part.u0; u < part.u1; ++u) {
+            const std::size_t at = (p * d + u) * LANE;
+            for (std::size_t l = 0; l < LANE; ++l) y[at + l] = x[at + l] * s[u];
+        }
+    }
+}
+
+void add(std::size_t d, const float* x, float* y, Part part) {
+    for (std::size_t p = part.p0; p < part.p1; ++p) {
+        const std::size_t first = (p * d + part.u0) * LANE, n = (part.u1 - part.u0) * LANE;
+        for (std::size_t i = 0; i < n; ++i) y[first + i] += x[first + i];
+    }
+}
+
+void copy(std::size_t d, const float* x, float* y, Part part) {
+    for (std::size_t p = part.p0; p < part.p1; ++p) {
+        const std::size_t first = (p * d + part.u0) * LANE, n = (part.u1 - part.u0) * LANE;
+        for (std::size_t i = 0; i < n; ++i) y[first + i] = x[first + i];
+    }
+}
+
+}  // namespace

@@ -1,0 +1,312 @@
+// The tile of products that forward, backward and gradient share, and the loops over tiles.
+//
+//     sum[i][j] += scalar[i] · vector[j]      for each t in turn, i < R, j < N · (16 / LANES)
+//
+// Registers: the sums, one row of vectors, one scalar spread over a vector.
+//
+//     LANES   N = 4 panels    N = 2            N = 1            of
+//     16      R = 6: 24+4+1   R = 12: 24+2+1   R = 12: 12+1+1   32
+//     8       –               –                R = 6: 12+2+1    16
+//     4       –               –                R = 3: 12+4+...  16 (32 for NEON)
+#pragma once
+
+namespace {
+
+using simd::LANES;
+using simd::Vector;
+
+constexpr std::size_t PER_PANEL = LANE / LANES;                  // vectors
+constexpr std::size_t WIDEST = simd::REGISTERS >= 32 && LANES == 16 ? TOGETHER : 1;  // panels at once
+
+// Scalars: s[i · row + t · step]. Vectors: v[t · along + j · across] for panel (or line) j.
+struct Walk {
+    const float* s;
+    std::size_t row, step;
+    const float* v;
+    std::size_t along, across;
+    std::size_t depth;
+};
+
+template <std::size_t R, std::size_t N>
+struct Tile {
+    static constexpr std::size_t V = N * PER_PANEL;
+    Vector sums[R][V];
+
+    inline void start(const float* first) {
+        UNROLL for (std::size_t i = 0; i < R; ++i) {
+            const Vector value = simd::splat(first ? first[i] : 0.0f);
+            UNROLL for (std::size_t j = 0; j < V; ++j) sums[i][j] = value;
+        }
+    }
+
+    inline void walk(const Walk& w) {
+        const float *s = w.s, *v = w.v;
+        const std::size_t row = w.row, across = w.across;
+        for (std::size_t t = 0; t < w.depth; ++t, s += w.step, v += w.along) {
+            Vector x[V];
+            UNROLL for (std::size_t j = 0; j < V; ++j) {
+                x[j] = simd::load(v + j / PER_PANEL * across + j % PER_PANEL * LANES);
+            }
+            UNROLL for (std::size_t i = 0; i < R; ++i) {
+                const Vector a = simd::splat(s[i * row]);
+                UNROLL for (std::size_t j = 0; j < V; ++j) sums[i][j] = simd::multiply_add(a, x[j], sums[i][j]);
+            }
+        }
+    }
+
+    // take(i, j, vector): j counts vectors within the tile.
+    template <class Take>
+    inline void each(Take take) {
+        UNROLL for (std::size_t i = 0; i < R; ++i) {
+            UNROLL for (std::size_t j = 0; j < V; ++j) take(i, j, sums[i][j]);
+        }
+    }
+};
+
+// Rows of a tile over N panels.
+template <std::size_t N>
+constexpr std::size_t TALLEST = simd::REGISTERS >= 32 && LANES == 16 ? (N == 4 ? 6 : 12) : LANES == 8 ? 6 : 3;
+
+// f.template operator()<R>() for the R that is asked for, at most `Most`.
+template <std::size_t Most, class F>
+inline void with_rows(std::size_t rows, F f) {
+    if constexpr (Most == 1) {
+        f.template operator()<1>();
+    } else {
+        if (rows >= Most) return f.template operator()<Most>();
+        with_rows<Most - 1>(rows, f);
+    }
+}
+
+// Cuts units u0 .. u1 into tiles of N panels: f<R>(first unit).
+template <std::size_t N, class F>
+inline void over_units(std::size_t u0, std::size_t u1, F f) {
+    constexpr std::size_t MOST = TALLEST<N>;
+    for (std::size_t u = u0; u < u1;) {
+        const std::size_t rows = u1 - u < MOST ? u1 - u : MOST;
+        with_rows<MOST>(rows, [&]<std::size_t R>() { f.template operator()<R>(u); });
+        u += rows;
+    }
+}
+
+// Cuts panels into groups of 4, 2 and 1: f<N>(first panel).
+template <class F>
+inline void over_panels(std::size_t p0, std::size_t p1, F f) {
+    std::size_t p = p0;
+    if constexpr (WIDEST == 4) {
+        for (; p + 4 <= p1; p += 4) f.template operator()<4>(p);
+        if (p + 2 <= p1) f.template operator()<2>(p), p += 2;
+    }
+    for (; p < p1; ++p) f.template operator()<1>(p);
+}
+
+void forward(const Affine& a, const float* x, float* z, Part part) {
+    const std::size_t size_x = a.d_in * LANE, size_z = a.d_out * LANE;
+    const Strips strips{a.d_out, a.d_in};
+    const bool plain = a.factor == 1.0f;
+    const Vector factor = simd::splat(a.factor);
+    over_panels(part.p0, part.p1, [&]<std::size_t N>(std::size_t p) {
+        over_units<N>(part.u0, part.u1, [&]<std::size_t R>(std::size_t u) {
+            Tile<R, N> tile;
+            tile.start(plain && a.bias ? a.bias + u : nullptr);
+            for (std::size_t k = 0; k < a.d_in; k += STRIP) {
+                const std::size_t width = strips.width(k / STRIP), depth = a.d_in - k < STRIP ? a.d_in - k : STRIP;
+                const float* scalars = a.weight + strips.first(k / STRIP) + u * width;
+                tile.walk({scalars, width, 1, x + p * size_x + k * LANE, LANE, size_x, depth});
+            }
+            float* out = z + p * size_z + u * LANE;
+            tile.each([&](std::size_t i, std::size_t j, Vector sum) __attribute__((always_inline)) {
+                if (!plain) {
+                    sum = simd::multiply_add(factor, sum, simd::splat(a.bias ? a.bias[u + i] : 0.0f));
+                }
+                simd::store(out + i * LANE + j / PER_PANEL * size_z + j % PER_PANEL * LANES, sum);
+            });
+        });
+    });
+}
+
+// The part lies within one strip.
+void backward(const Affine& a, const float* delta, float* dx, Part part, bool add) {
+    const std::size_t size_d = a.d_out * LANE, size_x = a.d_in * LANE;
+    const Strips strips{a.d_out, a.d_in};
+    const std::size_t strip = part.u0 / STRIP, width = strips.width(strip);
+    const float* weight = a.weight + strips.first(strip);
+    const Vector factor = simd::splat(a.factor);
+    over_panels(part.p0, part.p1, [&]<std::size_t N>(std::size_t p) {
+        over_units<N>(part.u0, part.u1, [&]<std::size_t R>(std::size_t u) {
+            Tile<R, N> tile;
+            tile.start(nullptr);
+            tile.walk({weight + u % STRIP, 1, width, delta + p * size_d, LANE, size_d, a.d_out});
+            float* out = dx + p * size_x + u * LANE;
+            tile.each([&](std::size_t i, std::size_t j, Vector sum) __attribute__((always_inline)) {
+                float* to = out + i * LANE + j / PER_PANEL * size_x + j % PER_PANEL * LANES;
+                if (a.factor != 1.0f) sum = simd::multiply(factor, sum);
+                simd::store(to, add ? simd::add(simd::load(to), sum) : sum);
+            });
+        });
+    });
+}
+
+inline Line add_squares(const float* g, std::size_t n, Line squares) {
+    for (std::size_t j = 0; j < n; j += LANE) {
+        const Line x = load_line(g + j);
+        squares = fma(x, x, squares);
+    }
+    return squares;
+}
+
+void square_sums(const float* g, Strips matrix, bool upwards, float* squares) {
+    for (std::size_t o = 0; o < matrix.rows; ++o) {
+        Line sum = spread(0.0f);
+        for (std::size_t i = 0; i < matrix.count(); ++i) {
+            const std::size_t strip = upwards ? matrix.count() - 1 - i : i;
+            sum = add_squares(g + matrix.at(o, strip * STRIP), matrix.width(strip), sum);
+        }
+        squares[o * LANE] = lane_sum(sum);
+    }
+}
+
+// A tile of gradients that waits to be applied, line after line.
+struct Pending {
+    const float* g = nullptr;
+    std::size_t at = 0, left = 0;  // place of the next line in the matrix; lines
+};
+
+// The next line of what waits. Inlined into the loop over the batch: its divisions and roots, and its waits for memory,
+// run beside the next tile's products.
+template <bool extras>
+[[gnu::always_inline]] inline void apply_line(const WeightGradient& w, Pending& p) {
+    update_as<OptimizerKind::adam, extras, false>(*w.update, LANE, p.g, w.place.value + p.at, w.place.slot0 + p.at,
+                                                  w.place.slot1 + p.at, nullptr);
+    p.g += LANE, p.at += LANE, --p.left;
+}
+
+// Rows of the batch between two lines of the update.
+constexpr std::size_t BETWEEN = 8;
+
+// Sums R rows of N lines over the batch into g (R, N · 16); meanwhile applies what waits.
+template <std::size_t R, std::size_t N, int beside>
+inline void gradient_tile(const WeightGradient& w, std::size_t o, const float* x, std::size_t width, float* g,
+                          Pending& waiting) {
+    Tile<R, N> tile;
+    tile.start(nullptr);
+    const std::size_t rounds = (w.batch + BETWEEN - 1) / BETWEEN;
+    const std::size_t each = (waiting.left + rounds - 1) / rounds;
+    // Panel by panel: within one, δ of a unit is a line, and b walks along it.
+    for (std::size_t b = 0; b < w.batch; b += BETWEEN) {
+        const std::size_t depth = w.batch - b < BETWEEN ? w.batch - b : BETWEEN;
+        const float* delta = w.delta + b / LANE * LANE * w.d_out + o * LANE + b % LANE;
+        tile.walk({delta, LANE, 1, x + b * width, width, LANE, depth});
+        if constexpr (beside != 0) {
+            for (std::size_t i = 0; i < each && waiting.left; ++i) apply_line<beside == 2>(w, waiting);
+        }
+    }
+    const Vector factor = simd::splat(w.factor);
+    tile.each([&](std::size_t i, std::size_t j, Vector sum) __attribute__((always_inline)) {
+        simd::store(g + i * (N * LANE) + j * LANES, simd::multiply(sum, factor));
+    });
+}
+
+// Lines of a tile: a whole strip where registers allow, else a part of it.
+constexpr std::size_t LINES = WIDEST;
+constexpr std::size_t DELTAS = TALLEST<LINES>;
+
+template <std::size_t N>
+void strip_gradient(const WeightGradient& w, std::size_t line, std::size_t o0, std::size_t o1) {
+    const Strips matrix{w.d_out, w.d_in}, rows{w.capacity, w.d_in};
+    const std::size_t strip = line * LANE / STRIP, inside = line * LANE % STRIP, width = matrix.width(strip);
+    const float* x = w.rows + rows.first(strip) + inside;
+    const bool adam = w.update && w.update->kind == OptimizerKind::adam && w.update->average < 0.0f;
+    // A tile that is not as wide as its strip is not one run of lines.
+    const int beside = !adam || width != N * LANE ? 0 : has_extras(*w.update) ? 2 : 1;
+    alignas(64) float tiles[2][DELTAS * N * LANE];
+    Pending waiting;
+    std::size_t turn = 0;
+    for (std::size_t o = o0; o < o1; o += DELTAS) {
+        const std::size_t count = o1 - o < DELTAS ? o1 - o : DELTAS;
+        float* g = tiles[turn ^= 1];
+        with_rows<DELTAS>(count, [&]<std::size_t R>() {
+            if (beside == 1) {
+                gradient_tile<R, N, 1>(w, o, x, width, g, waiting);
+            } else if (beside == 2) {
+                gradient_tile<R, N, 2>(w, o, x, width, g, waiting);
+            } else {
+                gradient_tile<R, N, 0>(w, o, x, width, g, waiting);
+            }
+        });
+        for (std::size_t i = 0; i < count; ++i) {
+            const float* row = g + i * (N * LANE);
+            const std::size_t at = matrix.first(strip) + (o + i) * width + inside;
+            float* squares = w.squares + (o + i) * LANE;
+            store_line(squares, add_squares(row, N * LANE, load_line(squares)));
+            if (w.gradient) {
+                for (std::size_t j = 0; j < N * LANE; ++j) w.gradient[at + j] = row[j];
+            }
+            if (w.update && !beside) {
+                const Place& p = w.place;
+                update(*w.update, N * LANE, row,
+                       {p.value + at, p.slot0 ? p.slot0 + at : nullptr, p.slot1 ? p.slot1 + at : nullptr,
+                        p.average ? p.average + at : nullptr});
+            }
+        }
+        if (beside) waiting = {g, matrix.first(strip) + o * width, count * N};
+    }
+    while (waiting.left) beside == 2 ? apply_line<true>(w, waiting) : apply_line<false>(w, waiting);
+}
+
+void weight_gradient(const WeightGradient& w, std::size_t o0, std::size_t o1) {
+    const Strips matrix{w.d_out, w.d_in};
+    for (std::size_t o = o0; o < o1; ++o) store_line(w.squares + o * LANE, spread(0.0f));
+    for (std::size_t i = 0; i < matrix.count(); ++i) {
+        const std::size_t strip = w.upwards ? matrix.count() - 1 - i : i;
+        const std::size_t first = strip * STRIP / LANE, lines = matrix.width(strip) / LANE;
+        if constexpr (LINES == 4) {
+            if (lines == 4) strip_gradient<4>(w, first, o0, o1);
+            if (lines == 3) strip_gradient<3>(w, first, o0, o1);
+            if (lines == 2) strip_gradient<2>(w, first, o0, o1);
+            if (lines == 1) strip_gradient<1>(w, first, o0, o1);
+        } else {
+            for (std::size_t line = 0; line < lines; ++line) strip_gradient<1>(w, first + line, o0, o1);
+        }
+    }
+    for (std::size_t o = o0; o < o1; ++o) w.squares[o * LANE] = lane_sum(load_line(w.squares + o * LANE));
+}
+
+// A square of 16 rows and 16 units from one order to the other.
+void to_rows(const float* x, Strips rows, float* to, Part part) {
+    const std::size_t d = rows.columns;
+    for (std::size_t p = part.p0; p < part.p1; ++p) {
+        for (std::size_t u = part.u0; u < part.u1; u += LANE) {
+            const std::size_t width = rows.width(u / STRIP);
+            const float* from = x + (p * d + u) * LANE;
+            float* here = to + rows.at(p * LANE, u);
+            if (u + LANE <= d) {
+                simd::transpose16(from, LANE, here, width);
+            } else {
+                for (std::size_t b = 0; b < LANE; ++b) {
+                    for (std::size_t i = 0; i < LANE; ++i) here[b * width + i] = u + i < d ? from[i * LANE + b] : 0.0f;
+                }
+            }
+        }
+    }
+}
+
+void to_panels(const float* from, Strips rows, float* x, Part part) {
+    const std::size_t d = rows.columns;
+    for (std::size_t p = part.p0; p < part.p1; ++p) {
+        for (std::size_t u = part.u0; u < part.u1; u += LANE) {
+            const std::size_t width = rows.width(u / STRIP);
+            const float* here = from + rows.at(p * LANE, u);
+            float* to = x + (p * d + u) * LANE;
+            if (u + LANE <= d) {
+                simd::transpose16(here, width, to, LANE);
+            } else {
+                for (std::size_t i = 0; u + i < d; ++i) {
+                    for (std::size_t b = 0; b < LANE; ++b) to[i * LANE + b] = here[b * width + i];
+                }
+            }
+        }
+    }
+}
+
+}  // namespace

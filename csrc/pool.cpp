@@ -1,0 +1,126 @@
+#include "pool.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <thread>
+#include <vector>
+
+#if defined(__linux__) || defined(__APPLE__)
+#include <unistd.h>
+#endif
+#if defined(__x86_64__) || defined(_M_X64)
+#include <immintrin.h>
+#endif
+
+namespace multilayer {
+namespace {
+
+inline void pause() {
+#if defined(__x86_64__) || defined(_M_X64)
+    _mm_pause();
+#elif defined(__aarch64__) && defined(__GNUC__)
+    __asm__ volatile("yield");
+#endif
+}
+
+// Spins about 20 µs, then sleeps until the value is another.
+void wait_while(const std::atomic<std::uint32_t>& value, std::uint32_t old) {
+    for (int i = 0; i < 500; ++i) {
+        if (value.load(std::memory_order_acquire) != old) return;
+        pause();
+    }
+    // A core that has lost its processor would spin in vain: let others run, then sleep.
+    for (int i = 0; i < 20; ++i) {
+        if (value.load(std::memory_order_acquire) != old) return;
+        std::this_thread::yield();
+    }
+    value.wait(old, std::memory_order_acquire);
+}
+
+std::int64_t process() {
+#if defined(__linux__) || defined(__APPLE__)
+    return getpid();
+#else
+    return 0;
+#endif
+}
+
+}  // namespace
+
+struct Pool::Workers {
+    std::int64_t owner = process();
+    std::vector<std::thread> threads;
+    const std::function<void(std::size_t)>* work = nullptr;
+    std::size_t n = 0;
+    bool leave = false;
+    std::atomic<std::uint32_t> call{0};
+    std::atomic<std::uint32_t> busy{0};
+
+    void serve(std::size_t thread) {
+        for (std::uint32_t seen = 0;; ++seen) {
+            wait_while(call, seen);
+            if (leave) return;
+            if (thread < n) (*work)(thread);
+            if (busy.fetch_sub(1, std::memory_order_acq_rel) == 1) busy.notify_one();
+        }
+    }
+};
+
+Pool::Pool(std::size_t threads) : threads_(std::max<std::size_t>(1, threads)) {}
+
+Pool::~Pool() {
+    if (!workers_) return;
+    if (workers_->owner != process()) {
+        (void)workers_.release();  // a forked child: the threads are the parent's, and cannot be joined
+        return;
+    }
+    workers_->leave = true;
+    workers_->call.fetch_add(1, std::memory_order_release);
+    workers_->call.notify_all();
+    for (std::thread& thread : workers_->threads) thread.join();
+}
+
+void Pool::start() {
+    if (workers_ && workers_->owner == process()) return;
+    if (workers_) (void)workers_.release();
+    workers_ = std::make_unique<Workers>();
+    waiting_ = 0;
+    Workers& w = *workers_;
+    w.threads.reserve(threads_ - 1);
+    for (std::size_t i = 1; i < threads_; ++i) w.threads.emplace_back([&w, i] { w.serve(i); });
+}
+
+void Pool::run(std::size_t n, const std::function<void(std::size_t)>& work) {
+    if (n <= 1) return work(0);
+    start();
+    Workers& w = *workers_;
+    w.work = &work;
+    w.n = n;
+    const auto others = static_cast<std::uint32_t>(w.threads.size());
+    w.busy.store(others, std::memory_order_relaxed);
+    w.call.fetch_add(1, std::memory_order_release);
+    w.call.notify_all();
+    work(0);
+    for (std::uint32_t left; (left = w.busy.load(std::memory_order_acquire)) != 0;) wait_while(w.busy, left);
+}
+
+void Pool::meet(std::size_t n) {
+    const std::uint32_t turn = turn_.load(std::memory_order_relaxed);
+    if (waiting_.fetch_add(1, std::memory_order_acq_rel) + 1 == n) {
+        waiting_.store(0, std::memory_order_relaxed);
+        turn_.store(turn + 1, std::memory_order_release);
+        turn_.notify_all();
+    } else {
+        wait_while(turn_, turn);
+    }
+}
+
+#if defined(__x86_64__) || defined(_M_X64)
+FlushDenormals::FlushDenormals() : before_(_mm_getcsr()) { _mm_setcsr(before_ | 0x8040); }
+FlushDenormals::~FlushDenormals() { _mm_setcsr(before_); }
+#else
+FlushDenormals::FlushDenormals() : before_(0) {}
+FlushDenormals::~FlushDenormals() = default;
+#endif
+
+}  // namespace multilayer

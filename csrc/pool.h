@@ -1,0 +1,50 @@
+// Threads that stay: a call is given to all of them at once, and they meet at barriers within it.
+//
+// Workers spin for a moment after a call, since the next chunk usually follows, and then sleep; a barrier does the same.
+// Each core has a pool of its own, so that cores run side by side in several Python threads. A pool starts its workers
+// when it is first used, and again in a forked child, where they do not exist.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <functional>
+#include <memory>
+
+namespace multilayer {
+
+class Pool {
+public:
+    explicit Pool(std::size_t threads);
+    ~Pool();
+    Pool(const Pool&) = delete;
+    Pool& operator=(const Pool&) = delete;
+
+    std::size_t threads() const { return threads_; }
+
+    // work(thread) on threads 0 .. n - 1, the caller's own being 0; returns when all have. n <= threads().
+    void run(std::size_t n, const std::function<void(std::size_t)>& work);
+
+    // Within a run on n > 1 threads: every thread waits for all others. What each wrote before is seen by all after.
+    void meet(std::size_t n);
+
+private:
+    struct Workers;
+    void start();
+
+    std::size_t threads_;
+    std::unique_ptr<Workers> workers_;
+    alignas(64) std::atomic<std::uint32_t> waiting_{0};
+    alignas(64) std::atomic<std::uint32_t> turn_{0};
+};
+
+// Flushes denormals to zero on this thread while it lives: they would be a hundred times slower and mean nothing here.
+class FlushDenormals {
+public:
+    FlushDenormals();
+    ~FlushDenormals();
+
+private:
+    unsigned before_;
+};
+
+}  // namespace multilayer

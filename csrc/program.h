@@ -1,0 +1,197 @@
+// A network, its loss and its optimiser as plain data, and what a core that runs them does.
+//
+// Python writes a Program from a Spec once; cores only read it. Two kinds of core meet the same interface: plain loops
+// in float or double (reference.h), which are oracle and fallback, and vectorised panels in float (fused.h).
+//
+// A network is a flat list of operations. What goes in is the row's numbers and codes; each operation turns the d_in
+// numbers of a row into d_out. A residual block is `enter`, its operations, `leave`: leave adds what enter was given.
+//
+//     kind         reads                                     gives
+//     linear       weight (O, I), bias (O)                   y = factor · W x + b
+//     glu          weight (2·O, I), bias (2·O)               y = f(W₁x + b₁) ⊙ (W₂x + b₂)
+//     activation   learned () or (I), blend (I)              a = f(x), or x + α (f(x) − x)
+//     scale        weight (I)                                y = x ⊙ s
+//     dropout      p, part                                   y = x ⊙ keep / (1 − p · factor of the step)
+//     batch_norm   weight, bias (I), mean, var (buffers)     over the rows of the batch
+//     layer_norm   weight, bias (I)                          over each row
+//     rms_norm     weight (I)                                over each row, without a mean
+//     group_norm   weight, bias (I), groups                  over each of `groups` slices of a row
+//     columns      see Columns                               numbers and codes to one vector; always first
+//     enter, leave                                           y = x; y = x + what its enter was given
+//
+// Formulas are those of src/multilayer/layers; masks are keyed as random.h says, by purpose dropout, the operation's
+// part, the row's own number (`ids`) and the unit.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <span>
+#include <vector>
+
+namespace multilayer {
+
+constexpr int NONE = -1;
+
+enum class Kind : int {
+    linear, glu, activation, scale, dropout, batch_norm, layer_norm, rms_norm, group_norm, columns, enter, leave,
+};
+
+// Activations by name, as in the catalogue; `constant` is the one number that some have.
+enum class Function : int {
+    identity, step, polynomial,  // constant: the power p
+    sqrt, sigmoid,               // constant: the slope a
+    tanh, hard_tanh, sin, relu,
+    leaky_relu,                  // constant: alpha
+    prelu,                       // learned: alpha
+    elu,                         // constant: alpha
+    selu, softplus, gelu, gelu_tanh, silu,
+    swish,                       // constant: beta
+    learned_swish,               // learned: beta
+    mish,
+};
+
+enum class Numeric : int { none, plr, pbld, piecewise };
+
+// One category column of `values` known values: a table (values + 1, width), or one-hot where table is NONE.
+struct Category {
+    std::int64_t values = 0;
+    int table = NONE;
+    std::size_t width = 0;
+};
+
+// F numbers, each with weights of its own: K values inside, D out of the product. Tensors as in layers/columns.py:
+// frequency, phase (F, n), weight (F, K, D), bias (F, D), edges (F, n + 1).
+struct Columns {
+    Numeric numeric = Numeric::none;
+    std::size_t n = 0;  // frequencies or bins
+    std::size_t K = 0, D = 0;
+    int frequency = NONE, phase = NONE, weight = NONE, bias = NONE;  // parameters
+    int edges = NONE;                                                // buffer
+    std::vector<Category> categories;
+};
+
+struct Op {
+    Kind kind = Kind::linear;
+    std::size_t d_in = 0, d_out = 0;
+    int weight = NONE, bias = NONE;  // parameters, by their place in Program::parameters
+    double factor = 1.0;             // linear
+
+    Function function = Function::identity;  // activation, and the gate of glu
+    double constant = 0.0;
+    int learned = NONE;  // of one number, shared by all units, or of one for each
+    int blend = NONE;
+
+    double p = 0.0;           // dropout
+    std::uint32_t part = 0;   // its ordinal among those with p > 0
+
+    double eps = 0.0;         // norms
+    std::size_t groups = 1;
+    double momentum = 0.0;    // batch_norm
+    int mean = NONE, var = NONE;  // buffers, by their place in Program::buffers
+
+    Columns columns;
+};
+
+struct Parameter {
+    std::size_t size = 0;
+    double rate_factor = 1.0;   // what the learning rate is multiplied by
+    double decay_factor = 0.0;  // what decay and L2 are multiplied by
+};
+
+enum class LossKind : int { cross_entropy, binary_cross_entropy, mse, mae, huber, quantile, poisson, perceptron };
+
+struct Loss {
+    LossKind kind = LossKind::mse;
+    double constant = 0.0;          // label smoothing, or huber's delta
+    std::vector<double> quantiles;  // outputs go quantile by quantile for each target
+};
+
+enum class OptimizerKind : int { sgd, momentum, nesterov, adam };  // adamw is adam with decay
+
+struct Optimizer {
+    OptimizerKind kind = OptimizerKind::adam;
+    double momentum = 0.0, beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
+    // Slots kept for each parameter: velocity; or mean, square.
+    std::size_t slots() const { return kind == OptimizerKind::sgd ? 0 : kind == OptimizerKind::adam ? 2 : 1; }
+};
+
+struct Program {
+    std::size_t numeric = 0;  // numbers a row
+    std::size_t d_out = 0;
+    std::vector<Op> ops;
+    std::vector<Parameter> parameters;
+    std::vector<std::size_t> buffers;  // sizes
+    Loss loss;
+    Optimizer optimizer;
+    std::uint64_t seed = 0;
+    double l2 = 0.0;
+    double clip_norm = std::numeric_limits<double>::infinity();
+    double clip_value = std::numeric_limits<double>::infinity();
+    double average = NONE;  // β of the running average of the parameters; negative for none
+};
+
+// Rows that a core reads and never changes. Class numbers, or `targets` numbers a row, which are probabilities of
+// classes where an augmentation mixed them under cross-entropy.
+template <class T>
+struct Table {
+    std::size_t rows = 0;
+    const T* x = nullptr;             // (rows, numeric), `stride` apart
+    std::size_t stride = 0;
+    const std::int64_t* codes = nullptr;    // (rows, categories); checked by the caller
+    const std::int64_t* classes = nullptr;  // (rows), or
+    const T* y = nullptr;                   // (rows, targets)
+    std::size_t targets = 0;
+    const T* weight = nullptr;  // (rows), or null: all the same
+};
+
+// Where the rows of some steps are and who they are: row i of a step is table row `rows[i]`, and its masks are those of
+// `ids[i]`. The two are the same array unless the table was made for the call (augmented rows).
+struct Order {
+    std::span<const std::int64_t> rows, ids;
+    std::size_t batch = 1;
+    std::uint32_t epoch = 0;
+    std::size_t steps() const { return (rows.size() + batch - 1) / batch; }
+};
+
+// Of each step: learning rate (times the state's own factor), decay, factor on dropout.
+struct Schedule {
+    const double *rate, *decay, *dropout;
+};
+
+// Tensors of the state, by group and place.
+enum class Group : int { parameters, buffers, slot0, slot1, averages };
+
+constexpr std::size_t FINISHED = static_cast<std::size_t>(-1);
+
+template <class T>
+class Core {
+public:
+    virtual ~Core() = default;
+
+    // Takes the steps of the order. Writes each step's loss (before its update) and gradient norm (before clipping).
+    // Gives the first step whose loss or norm is not finite, or FINISHED: what was computed from there on means nothing.
+    // Looks at `stop` between steps, and ends early when it is set: `taken` says after how many.
+    virtual std::size_t run(const Table<T>& table, const Order& order, const Schedule& schedule, double* loss,
+                            double* norm, const std::atomic<bool>& stop, std::size_t& taken) = 0;
+
+    // The loss of a step over all the rows of the order; each parameter's gradient and each buffer's new value.
+    virtual double gradients(const Table<T>& table, const Order& order, double dropout, std::span<T* const> gradients,
+                             std::span<T* const> buffers) = 0;
+
+    // One update with given gradients (clipping included) and new values of buffers. Gives the norm before clipping.
+    virtual double apply(std::span<const T* const> gradients, std::span<const T* const> buffers, double rate,
+                         double decay) = 0;
+
+    // Raw outputs (rows, d_out) at prediction: no dropout, running statistics.
+    virtual void outputs(const Table<T>& table, std::span<const std::int64_t> rows, bool averaged, T* out) = 0;
+
+    virtual void read(Group group, std::size_t place, T* out) const = 0;
+    virtual void write(Group group, std::size_t place, const T* values) = 0;
+
+    std::uint64_t step = 0;  // updates made so far
+};
+
+}  // namespace multilayer

@@ -1,0 +1,132 @@
+"""A user's own DataLoader: read once for task, classes and shapes; training batches stay the loader's.
+
+Rows reach the network as the loader gives them: whoever writes a loader scales in it. Targets are encoded as those of
+any table, so metrics and predictions are in their own units.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ..engine import Batch
+from ..engine.torch_loader import LoaderBatches, one_pass, whole
+from ..errors import DataError, OptionError
+from . import tasks
+from .arrays import target_columns
+from .encoding import Column, Encoding
+from .prepare import Prepared
+from .tables import Table, count
+
+NAME = "the loader"
+LARGE = 100.0
+"""Numbers beyond this were hardly scaled."""
+
+
+def is_loader(source: Any) -> bool:
+    """Whether something is a DataLoader of torch, or made like one."""
+    return all(hasattr(source, name) for name in ("__iter__", "batch_size", "dataset"))
+
+
+def prepare_loader(
+    loader: Any, *, task: str = "auto", loss: str | None = None, validation: Any = "auto", dtype: Any = np.float32
+) -> Prepared:
+    """One pass over a loader as numbers. `validation` is another loader, data with its target, or None."""
+    if isinstance(validation, int | float):
+        got = f"got {validation!r}"
+        raise OptionError(
+            f"with a loader, validation must be a second loader, (X, y) or None, {got}: split the dataset"
+        )
+    batches = one_pass(loader)
+    batch = _batch_size(batches)
+    x, columns = _columns(batches)
+    table = Table(name=NAME, columns=columns, matrix=x, matrix_names=tuple(f"x{i}" for i in range(x.shape[1])))
+    found = tasks.infer(table, tuple(columns), task)
+    loss = loss or found.loss
+    every = np.arange(len(table), dtype=np.int64)
+    found, notes = tasks.standardise(found, table, every, loss)
+    encoding = _encoding(x.shape[1], found, loss)
+
+    def encode(given: Batch) -> Batch:
+        made = Table(name=NAME, columns=target_columns(given.y, n=len(given.x), name=NAME))
+        return replace(given, x=given.x.astype(dtype, copy=False), y=tasks.encode(found, made, loss, dtype))
+
+    data = whole([encode(given) for given in batches], LoaderBatches(loader, encode, size=batch))
+    notes = [
+        f"{count(len(x), 'row')} of {x.shape[1]:,} numbers in batches of {batch}, as the loader gives them",
+        *notes,
+    ]
+    if task == "auto":
+        notes.append(f"{found.said()} (inferred; task=… overrides)")
+    largest = float(np.abs(data.x).max())
+    if largest > LARGE:
+        notes.append(f"numbers up to {largest:,.0f} are not scaled: a network learns better from a loader that does")
+    held_out = np.zeros(0, dtype=np.int64)
+    if validation == "auto":
+        notes.append("no rows held out: validation=… takes a second loader or (X, y)")
+    elif validation is not None:
+        own = _held_out(validation, encoding, encode, dtype)
+        held_out = np.arange(len(x), len(x) + len(own.x), dtype=np.int64)
+        data = replace(data, x=np.concatenate([data.x, own.x]), y=np.concatenate([data.y, own.y]))
+        notes.append(f"{count(len(held_out), 'row')} for validation")
+    origin = np.arange(len(data), dtype=np.int64)
+    return Prepared(
+        data=data,
+        train=every,
+        validation=held_out,
+        encoding=encoding,
+        notes=tuple(notes),
+        origin=origin,
+        loader_batch=batch,
+    )
+
+
+def _batch_size(batches: Sequence[Batch]) -> int:
+    size = len(batches[0].x)
+    for place, batch in enumerate(batches, 1):
+        if batch.codes is not None:
+            raise DataError("a loader must give (x, y): for categories give its dataset, or a table with their columns")
+        rows = len(batch.x)
+        if rows > size or (rows < size and place < len(batches)):
+            got = f"got {rows} in batch {place} of {len(batches)} after {size}"
+            raise DataError(f"batches of a loader must have the same size, only the last may be smaller, {got}")
+    return size
+
+
+def _columns(batches: Sequence[Batch]) -> tuple[Any, dict[str, Any]]:
+    x = np.concatenate([batch.x for batch in batches])
+    bad = ~np.isfinite(x)
+    if bad.any():
+        row, column = (int(i) for i in np.argwhere(bad)[0])
+        got = f"{x[row, column]:g}"
+        raise DataError(f"{NAME}: row {row + 1:,}, column {column}: must be finite, got {got}: fill it in the dataset")
+    y = np.concatenate([batch.y for batch in batches])
+    return x, target_columns(y, n=len(x), name=NAME)
+
+
+def _encoding(width: int, task: tasks.Task, loss: str) -> Encoding:
+    """Numbers as they are, by place."""
+    return Encoding(
+        columns=tuple(Column(name=f"x{i}", family="number", kind="numeric", parts=(0,)) for i in range(width)),
+        task=task,
+        loss=loss,
+        scaling="none",
+        center=np.zeros(width),
+        scale=np.ones(width),
+        fill=np.zeros(width),
+        positional=True,
+    )
+
+
+def _held_out(source: Any, encoding: Encoding, encode: Any, dtype: Any) -> Any:
+    """x and y of the validation rows."""
+    if not is_loader(source):
+        return encoding.encode(source, targets=True, dtype=dtype)
+    read = whole([encode(batch) for batch in one_pass(source)])
+    if read.x.shape[1] != len(encoding.columns):
+        wanted = f"{len(encoding.columns)} numbers a row as in training"
+        raise DataError(f"the validation loader must give {wanted}, got {read.x.shape[1]}")
+    return read

@@ -1,0 +1,250 @@
+"""The engine on the compiled core: whole runs of steps without returning to Python, and without torch.
+
+    float32   vectorised kernels where there are some, else plain loops
+    float64   plain loops (csrc/reference.h), as `core="reference"` has them in float32 too
+
+The core holds parameters, optimiser and averages, and reads the data's own arrays where they are of its type. Class
+numbers and codes are checked once, here. Augmented rows are made by `Data.take` and put together for each call; their
+masks are still keyed by the rows' own numbers.
+
+A network that has a layer without a kernel is refused; `fused_program.why_not` tells beforehand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import _core, choices, losses, machine, optim
+from ..errors import DataError, OptionError, SpecError, unknown_name
+from ..init import initialise
+from ..layers.base import Array
+from ..layers.batch_norm import require_rows
+from ..layers.columns import code_refused
+from ..spec import Spec
+from .fused_program import program_of, why_not
+from .protocol import Batch, Chunk, Data, Gradients, Order, Rows, Settings, check_data
+from .state import State
+
+Table = _core.TableFloat | _core.TableDouble
+
+CORES = ("auto", "reference", *_core.fused_kernels())
+TABLES = {"float32": _core.TableFloat, "float64": _core.TableDouble}
+
+PIECE = 16_384
+"""Augmented rows put together for one call of the core, to bound memory."""
+
+
+class FusedEngine:
+    """Meets the `Engine` protocol. One thread of Python at a time may call it."""
+
+    name = "fused"
+
+    def __init__(
+        self,
+        spec: Spec,
+        data: Data,
+        settings: Settings,
+        *,
+        init: str = "auto",
+        dtype: Any = np.float32,
+        threads: int | None = None,
+        core: str = "auto",
+    ) -> None:
+        reason = why_not(spec)
+        if reason is not None:
+            raise SpecError(f"{reason}: train {spec} with engine='torch'")
+        settings.check(spec.parameters)
+        self.spec, self.data, self.settings = spec, data, settings
+        self.dtype = _dtype(dtype)
+        self.loss, self.optimizer = losses.get(settings.loss), optim.get(settings.optimizer)
+        check_data(spec, data, self.loss)
+        program = program_of(spec, settings)
+        self._core = _make_core(program, self.dtype, core, threads)
+        self._table = self._held(data)
+        self._rate_factor = 1.0
+        self._most_dropout = max([op.p for op in program.ops], default=0.0)
+        moved = [place for op in program.ops for place in (op.mean, op.var) if place != _core.NONE]
+        self._moving = [name for place, name in enumerate(spec.buffers) if place in moved]
+        values = {name: value.astype(self.dtype) for name, value in initialise(spec, init, seed=settings.seed).items()}
+        self.load(State.first(spec, values, self.optimizer, averaged=settings.average is not None))
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What is not as on the other engines, for the user."""
+        return getattr(self.data.augment, "notes", ())
+
+    # The protocol
+
+    def run(self, order: Order, *, rate: Array, decay: Array, dropout: Array) -> Chunk:
+        rates = np.ascontiguousarray(rate, dtype=np.float64) * self._rate_factor
+        decays, factors = (np.ascontiguousarray(values, dtype=np.float64) for values in (decay, dropout))
+        self._check_step(min(order.batch, len(order.rows) - (order.steps - 1) * order.batch), factors)
+        taken, norms, bad = [np.zeros(0)], [np.zeros(0)], None
+        first = 0
+        for part in self._parts(order):
+            table, rows, ids = self._training(part)
+            steps = slice(first, first + part.steps)
+            loss, norm, bad = self._core.run(
+                table, rows, ids, part.batch, part.epoch, rates[steps], decays[steps], factors[steps]
+            )
+            taken.append(loss)
+            norms.append(norm)
+            if bad is not None:
+                bad += first
+                break
+            first += part.steps
+        return Chunk(loss=np.concatenate(taken), gradient_norm=np.concatenate(norms), bad=bad)
+
+    def gradients(self, rows: Rows, *, epoch: int, dropout: float = 1.0) -> Gradients:
+        self._check_step(len(rows), np.array([dropout]))
+        table, places, ids = self._training(Order(epoch=epoch, rows=rows, batch=max(len(rows), 1)))
+        loss, found, moved = self._core.gradients(table, places, ids, epoch, float(dropout))
+        shaped = {name: g.reshape(p.shape) for (name, p), g in zip(self.spec.parameters.items(), found, strict=True)}
+        buffers = {name: b.reshape(p.shape) for (name, p), b in zip(self.spec.buffers.items(), moved, strict=True)}
+        return Gradients(loss=loss, gradients=shaped, buffers={name: buffers[name] for name in self._moving})
+
+    def apply(self, gradients: Gradients, *, rate: float, decay: float) -> float:
+        found = [self._flat(gradients.gradients[name]) for name in self.spec.parameters]
+        buffers = self._read("buffers", self.spec.buffers) | gradients.buffers
+        moved = [self._flat(buffers[name]) for name in self.spec.buffers]
+        return self._core.apply(found, moved, rate * self._rate_factor, decay)
+
+    def outputs(self, rows: Rows, *, averaged: bool = False) -> Array:
+        return self._core.outputs(self._table, _whole(rows), averaged)
+
+    def state(self) -> State:
+        parameters = self.spec.parameters
+        return State(
+            parameters=self._read("parameters", parameters),
+            buffers=self._read("buffers", self.spec.buffers),
+            optimizer={slot: self._read(f"slot{i}", parameters) for i, slot in enumerate(self.optimizer.slots)},
+            averages={} if self.settings.average is None else self._read("averages", parameters),
+            step=self._core.step,
+            rate_factor=self._rate_factor,
+        )
+
+    def load(self, state: State) -> None:
+        state.check(self.spec, self.optimizer, averaged=self.settings.average is not None)
+        groups = {"parameters": state.parameters, "buffers": state.buffers, "averages": state.averages}
+        groups |= {f"slot{i}": state.optimizer[slot] for i, slot in enumerate(self.optimizer.slots)}
+        for group, values in groups.items():
+            names = self.spec.buffers if group == "buffers" else self.spec.parameters
+            for place, name in enumerate(names if values else ()):
+                self._core.write(_core.Group[group], place, self._flat(values[name]))
+        self._core.step, self._rate_factor = state.step, state.rate_factor
+
+    # Tensors
+
+    def _read(self, group: str, names: Iterable[str]) -> dict[str, Array]:
+        shapes = self.spec.parameters | self.spec.buffers
+        kind = _core.Group[group]
+        return {name: self._core.read(kind, i).reshape(shapes[name].shape) for i, name in enumerate(names)}
+
+    @np.errstate(over="ignore")
+    def _flat(self, values: Array) -> Array:
+        return np.require(values, self.dtype, ["C", "A"]).reshape(-1)
+
+    # Rows
+
+    def _parts(self, order: Order) -> Iterator[Order]:
+        """The order whole; or cut between batches where its rows have to be made."""
+        if self.data.augment is None:
+            yield order
+            return
+        size = max(PIECE // order.batch, 1) * order.batch
+        for start in range(0, len(order.rows), size):
+            yield replace(order, rows=order.rows[start : start + size])
+
+    def _training(self, order: Order) -> tuple[Table, Rows, Rows]:
+        """A table, and for each row of the order its place in the table and its own number."""
+        rows = _whole(order.rows)
+        if self.data.augment is None:
+            return self._table, rows, rows
+        made = _joined([self.data.take(batch, epoch=order.epoch) for batch in order.batches()])
+        return self._held(made), np.arange(len(rows)), rows
+
+    @np.errstate(over="ignore")  # what float32 cannot hold is infinite, and found by its value in the step
+    def _held(self, batch: Batch) -> Table:
+        """The rows as the core reads them, checked; arrays that are so already are not copied."""
+        codes = self.spec.inputs.categories
+        labels = self.loss.classes and batch.y.ndim == 1
+        if labels:
+            _check_whole(batch.y, self.spec.d_out - 1, lambda code, row: _class_refused(self.spec.d_out, code, row))
+        for i, n in enumerate(codes):
+            assert batch.codes is not None, "check_data refuses a table without the network's codes"
+            _check_whole(batch.codes[:, i], n, lambda code, row, i=i, n=n: code_refused(i, n, code, row))
+        return TABLES[self.dtype.name](
+            _beside(np.asarray(batch.x), self.dtype),
+            _whole(batch.codes) if codes and batch.codes is not None else None,
+            _whole(batch.y) if labels else None,
+            None if labels else np.require(batch.y, self.dtype, ["C", "A"]),
+            None if batch.weight is None else np.require(batch.weight, self.dtype, ["C", "A"]),
+        )
+
+    def _check_step(self, smallest: int, dropout: NDArray[np.float64]) -> None:
+        """Refuses what no step can be made of."""
+        if self._moving:
+            require_rows(smallest)
+        for factor in dropout[~((dropout >= 0) & (dropout * self._most_dropout < 1))][:1]:
+            p = factor * self._most_dropout
+            raise OptionError(f"dropout times its factor must be at least 0 and below 1, got {p:g}")
+
+
+def _dtype(dtype: Any) -> np.dtype[Any]:
+    name = getattr(dtype, "__name__", None) or str(dtype)
+    if name not in TABLES:
+        raise OptionError(f"the fused engine computes in float32 or float64, got {name!r}: use engine='torch'")
+    return np.dtype(name)
+
+
+def _make_core(
+    program: _core.Program, dtype: np.dtype[Any], core: str, threads: int | None
+) -> _core.CoreFloat | _core.CoreDouble:
+    """`auto` is the fastest core there is for the type."""
+    if core not in CORES:
+        raise OptionError(unknown_name("core", core, CORES))
+    threads = machine.threads() if threads is None else choices.whole("threads", threads)
+    if dtype == np.float64:
+        return _core.reference_double(program)
+    if core == "reference":
+        return _core.reference_float(program)
+    return _core.fused(program, threads, "" if core == "auto" else core)
+
+
+def _beside(x: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Rows whose numbers stand side by side, in the core's type; rows may be further apart than they are long."""
+    apart, within = x.strides
+    fits = x.dtype == dtype and x.flags.aligned and apart >= 0 and apart % dtype.itemsize == 0
+    return x if fits and within == dtype.itemsize else np.require(x, dtype, ["C", "A"])
+
+
+def _whole(numbers: NDArray[Any]) -> NDArray[np.int64]:
+    return np.require(numbers, np.int64, ["C", "A"])
+
+
+def _check_whole(numbers: NDArray[Any], most: int, refused: Callable[[float, int], str]) -> None:
+    """Refuses the first that is not a whole number from 0 to `most`."""
+    for row in np.flatnonzero(~((numbers >= 0) & (numbers <= most) & (numbers == np.trunc(numbers))))[:1]:
+        raise DataError(refused(numbers[row].item(), int(row)))
+
+
+def _class_refused(classes: int, code: float, row: int) -> str:
+    return f"y must hold class numbers from 0 to {classes - 1}, got {code} in row {row}: give the network more outputs"
+
+
+def _joined(batches: list[Batch]) -> Batch:
+    if len(batches) == 1:
+        return batches[0]
+    codes = [b.codes for b in batches if b.codes is not None]
+    weight = [b.weight for b in batches if b.weight is not None]
+    return Batch(
+        x=np.concatenate([b.x for b in batches]),
+        y=np.concatenate([b.y for b in batches]),
+        codes=np.concatenate(codes) if codes else None,
+        weight=np.concatenate(weight) if weight else None,
+    )

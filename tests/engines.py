@@ -1,0 +1,42 @@
+"""What the tests of engines share: losses and optimisers to run over, tables, orders of rows, and steps."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cases import rows_for
+from multilayer import losses, random
+from multilayer.engine import Chunk, Data, Engine, Order, Settings
+from multilayer.engine.torch_engine import TorchEngine
+from multilayer.spec import Spec
+
+LOSSES = [
+    *losses.LOSSES,
+    "cross_entropy(label_smoothing=0.1)",
+    "binary_cross_entropy(0.2)",
+    "huber(0.3)",
+    "quantile(0.1, 0.5, 0.9)",
+]
+OPTIMIZERS = ["sgd", "momentum", "nesterov", "adam", "adamw", "adam(beta2=0.95)", "nesterov(0.5)"]
+
+
+def table(spec: Spec, rows: int, loss: str = "mse", seed: int = 0) -> Data:
+    x, codes = rows_for(spec, rows, seed)
+    generator = np.random.default_rng(seed + 1)
+    if losses.get(loss).classes:
+        return Data(x=x, codes=codes, y=generator.integers(0, spec.d_out, size=rows))
+    targets = spec.d_out // losses.get(loss).per_target
+    return Data(x=x, codes=codes, y=generator.integers(0, 2, size=(rows, targets)).astype(float))
+
+
+def orders(rows: int, batch: int, epochs: int, seed: int = 0) -> list[Order]:
+    return [Order(epoch=e, rows=random.permutation(rows, seed=seed, epoch=e), batch=batch) for e in range(epochs)]
+
+
+def run(engine: Engine, order: Order, *, rate: float = 0.01, decay: float = 0.0, dropout: float = 1.0) -> Chunk:
+    steps = np.ones(order.steps)
+    return engine.run(order, rate=rate * steps, decay=decay * steps, dropout=dropout * steps)
+
+
+def double(spec: Spec, data: Data, settings: Settings, **how) -> TorchEngine:
+    return TorchEngine(spec, data, settings, dtype="float64", **how)
