@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable
 from functools import cache
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -37,7 +38,7 @@ def torch_epochs(widths: tuple[int, ...], batch: int, steps: int, threads: int, 
     x, y, order = (torch.from_numpy(a) for a in table(widths, batch * steps))
     torch.manual_seed(0)
     layers: list[nn.Module] = []
-    for d_in, d_out in zip(widths, widths[1:], strict=False):
+    for d_in, d_out in pairwise(widths):
         layers += [nn.Linear(d_in, d_out), nn.ReLU()]
     model = nn.Sequential(*layers[:-1])
     optimizer = torch.optim.Adam(model.parameters(), fused=True)
@@ -71,7 +72,7 @@ def jax_epochs(widths: tuple[int, ...], batch: int, steps: int, members: int = 1
     def first() -> list[Any]:
         return [
             (jnp.asarray(generator.normal(size=(i, o)) * np.sqrt(2 / i), dtype=jnp.float32), jnp.zeros(o))
-            for i, o in zip(widths, widths[1:], strict=False)
+            for i, o in pairwise(widths)
         ]
 
     def loss_of(parameters: Any, rows: Any, targets: Any) -> Any:

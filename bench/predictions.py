@@ -1,7 +1,7 @@
 """How far is the predicted time of a training step from the measured one?
 
 For each network PyTorch is calibrated as `mlp cost --measure` does, on layers of our own and never on the network; then
-its step is timed at three batch sizes. A busy machine disturbs both, and not alike: the load is told beside the figures.
+its step is timed at three batch sizes. A busy machine disturbs both, and not alike: the load is told with the figures.
 
     python bench/predictions.py [--json FILE] [--threads N]
 """

@@ -48,6 +48,14 @@ def test_he_and_torch_at_512() -> None:
     assert math.sqrt(weight_variances(spec, "torch")["linear1.weight"]) == pytest.approx(0.0255, abs=1e-4)
 
 
+def test_a_scheme_is_chosen_by_text() -> None:
+    for refused in (ml.build, ml.variance):
+        with pytest.raises(
+            OptionError, match="an initialisation scheme must be chosen by a text such as 'he', got None"
+        ):
+            refused("4-3", init=None)
+
+
 def test_xavier_uniform_bound() -> None:
     weight = initialise(ml.linear(30, 20), "xavier_uniform")["linear1.weight"]
     bound = math.sqrt(6 / 50)

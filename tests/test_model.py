@@ -180,6 +180,7 @@ def test_to_torch_does_not_unshare_silently() -> None:
 @pytest.mark.parametrize(
     ("module", "message"),
     [
+        (5, "from_torch reads a nn.Sequential, got 5"),
         (nn.Sequential(nn.Conv2d(1, 2, 3)), "from_torch reads nn.Sequential of .*; got Conv2d"),
         (nn.Sequential(nn.ReLU()), "at least one module that fixes the width"),
         (nn.Sequential(nn.Linear(3, 2), nn.LayerNorm(2, elementwise_affine=False)), "needs norms with weight and bias"),
@@ -305,3 +306,12 @@ def test_building_leaves_global_state_alone() -> None:
     torch.manual_seed(5)
     ml.build("4-8-1", seed=3)
     assert torch.equal(torch.rand(3), first)
+
+
+@pytest.mark.parametrize("text", ["3-4-1", "3-scale-1", "1-scale-1", "1-columns(plr)-1", "3+cat(2)-columns-1"])
+def test_rows_of_another_width_are_refused(text: str) -> None:
+    """Those of one number would otherwise be spread over any width."""
+    model = ml.build(text)
+    codes = [torch.zeros(2, 1, dtype=torch.long)] * bool(model.spec.inputs.categories)
+    with pytest.raises(DataError, match=r"x must have \d numbers? a row, .* got shape \(2, 5\)"):
+        model(torch.zeros(2, 5), *codes)

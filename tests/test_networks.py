@@ -65,7 +65,9 @@ def test_width_errors_name_the_place() -> None:
     ("make", "message"),
     [
         (lambda: ml.mlp(4, 256, 1), r"hidden must be a sequence of widths, got 256: write \[256\]"),
-        (lambda: ml.mlp(4, "256", 1), "hidden must be a sequence of widths, got '256'"),
+        (lambda: ml.mlp(4, "256", 1), r"hidden must be a sequence of widths, got '256': write \[256, 128\]"),
+        (lambda: ml.Residual(ml.Linear(3)), r"must hold a sequence of layers, got Linear.*: write \[Linear\(10\)\]"),
+        (lambda: ml.Residual(3), "must hold a sequence of layers, got 3"),
         (lambda: ml.mlp(4, [8], 1, dropout="x"), "dropout must be at least 0 and below 1, got 'x'"),
         (lambda: ml.mlp(4, [8], 1, activation=5), "activation must be a name, or one for each hidden layer, got 5"),
         (lambda: ml.mlp(4, [8], 1, activation=[5]), "an activation must be a name such as 'relu' .* got 5"),

@@ -184,6 +184,10 @@ def test_errors_point_at_the_place(text: str, message: str, column: int | None) 
         ("7-[3-4]-1", r"layers\[0\] \(residual\): a residual block must return the width it is given: 7 in, 4 out"),
         ("7-4-[4-[3:relu-5]-4]-1", r"layers\[2\].layers\[2\] \(residual\): .* 4 in, 5 out"),
         ("7-groupnorm(2)-1", r"layers\[0\] \(groupnorm\): .* got width 7 and groups=2"),
+        (
+            "4-columns(plr, d_numeric=2147483648)-1",
+            r"layers\[0\] \(columns\): width must be at most 2\^31, got 8589934592",
+        ),
         ("7-4-columns-1", r"layers\[2\]: columns must be the first layer"),
         ("7-[columns-7]-1", r"layers\[0\].layers\[0\]: columns must be the first layer"),
     ],

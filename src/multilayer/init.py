@@ -134,6 +134,8 @@ def scheme(text: str) -> Scheme:
     >>> scheme("normal(0.01)").variance(Fan(n_in=64, n_out=64, gain=1.0, depth=1))
     0.01
     """
+    if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise OptionError(f"an initialisation scheme must be chosen by a text such as 'he', got {text!r}")
     called, bracket, given = text.replace(" ", "").partition("(")
     called = called.removesuffix("_normal")
     called = _ALIASES.get(called, called)
@@ -153,7 +155,7 @@ def initialise(spec: Spec, init: str | Scheme = "auto", *, seed: int = 0) -> dic
     >>> values["linear1.weight"].shape, round(float(values["linear1.weight"].std()), 3)
     ((256, 784), 0.05)
     """
-    chosen = scheme(init) if isinstance(init, str) else init
+    chosen = init if isinstance(init, Scheme) else scheme(init)
     require_memory(8 * spec.n_stored, f"a network of {spec.n_parameters:,} parameters in float64")
     fans = dict(_fans(spec))
     values: dict[str, Array] = {}
@@ -166,7 +168,7 @@ def initialise(spec: Spec, init: str | Scheme = "auto", *, seed: int = 0) -> dic
 
 def weight_variances(spec: Spec, init: str | Scheme = "auto") -> dict[str, float]:
     """The variance of s·W that a scheme gives each weight matrix, by name; those with their own law included."""
-    chosen = scheme(init) if isinstance(init, str) else init
+    chosen = init if isinstance(init, Scheme) else scheme(init)
     found: dict[str, float] = {}
     for name, (fan, _) in _fans(spec):
         own = spec.parameters[name].value

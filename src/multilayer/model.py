@@ -59,14 +59,18 @@ class Model(nn.Module):
 
     def forward(self, x: Tensor, codes: Tensor | None = None) -> Tensor:
         first, *rest = self._order
+        # A graph being recorded has no values to look at.
+        looking = not (torch.compiler.is_compiling() or cast(Any, torch.jit).is_tracing())
+        numeric = self.spec.inputs.numeric
+        if looking and numeric and x.shape[-1:] != (numeric,):
+            raise DataError(f"x must have {numeric} numbers a row, as the network's inputs, got shape {tuple(x.shape)}")
         if codes is not None or self.spec.inputs.categories:
             if codes is None or not self.spec.inputs.categories:
                 raise SpecError(
                     f"this network takes {len(self.spec.inputs.categories)} category columns: "
                     "call model(x, codes) with their codes"
                 )
-            # A graph being recorded has no values to look at.
-            if not (torch.compiler.is_compiling() or cast(Any, torch.jit).is_tracing() or codes.is_meta):
+            if looking and not codes.is_meta:
                 _check_codes(codes, self.spec.inputs.categories)
             x = self.get_submodule(first)(x, codes)
         else:
@@ -152,6 +156,8 @@ def from_torch(module: nn.Module) -> Model:
     >>> from_torch(nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 1))).spec
     Spec('4-3:tanh-1')
     """
+    if not isinstance(module, nn.Module):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise SpecError(f"from_torch reads a nn.Sequential, got {module!r}")
     leaves = list(_leaves(module))
     _refuse_ties(leaves)
     pairs = [(layer, child) for child in leaves for layer in _described(child)]

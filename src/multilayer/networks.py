@@ -57,7 +57,8 @@ def mlp(
     >>> mlp(2, [], 1)
     Spec('2-1')
     """
-    hidden = _several("hidden", hidden, "a sequence of widths", f"write [{hidden!r}]")
+    example = f"write [{hidden}]" if isinstance(hidden, int) else "write [256, 128]"
+    hidden = _several("hidden", hidden, "a sequence of widths", example)
     if isinstance(activation, str | Activation):
         choices: tuple[str | Activation, ...] = (activation,) * len(hidden)
     else:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from .train import events_as_json, tell
+from .train import AsJson, Quiet, Track, events_as_json, tell
 
 EPILOG = """Examples:
 
@@ -17,12 +17,9 @@ mlp resume runs/digits-001"""
 def resume(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of the run.", show_default=False)],
     data: Annotated[str | None, typer.Option(metavar="DATA", help="The same table, if it has moved.")] = None,
-    track: Annotated[
-        list[str] | None,
-        typer.Option(metavar="TRACKER", help="Log to tensorboard, wandb, trackio or mlflow too; may be repeated."),
-    ] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say only how it ended.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Stream every event as a line of JSON.")] = False,
+    track: Track = None,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
 ) -> None:
     """Goes on where a run was, to the same bits as if it had never been stopped."""
     from ..training.fit import resume as go_on

@@ -32,6 +32,13 @@ Ctrl-C saves and stops; mlp resume RUN goes on where it was, to the same bits.""
 
 _SIGNALLED = 128
 
+Track = Annotated[
+    list[str] | None,
+    typer.Option(metavar="TRACKER", help="Log to tensorboard, wandb, trackio or mlflow too; may be repeated."),
+]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say only how it ended.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Stream every event as a line of JSON.")]
+
 
 def _options() -> list[inspect.Parameter]:
     """One option for each field of Config; None means: as the TOML file or the default has it."""
@@ -80,12 +87,9 @@ def train(
     group: Annotated[str | None, typer.Option(metavar="COL", help="Rows of a group stay on one side.")] = None,
     time_column: Annotated[str | None, typer.Option("--time", metavar="COL", help="Hold out the latest rows.")] = None,
     config: Annotated[Path | None, typer.Option(metavar="FILE.toml", help="Options from a file.")] = None,
-    track: Annotated[
-        list[str] | None,
-        typer.Option(metavar="TRACKER", help="Log to tensorboard, wandb, trackio or mlflow too; may be repeated."),
-    ] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say only how it ended.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Stream every event as a line of JSON.")] = False,
+    track: Track = None,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
     **options: Any,
 ) -> None:
     """Trains a network on a table and keeps the run: model, log, checkpoints.

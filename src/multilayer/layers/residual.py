@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -35,6 +36,8 @@ class Residual(Layer):
     layers: tuple[Layer, ...]
 
     def __post_init__(self) -> None:
+        if isinstance(self.layers, Layer) or not isinstance(self.layers, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise SpecError(f"a residual block must hold a sequence of layers, got {self.layers!r}: write [Linear(10)]")
         object.__setattr__(self, "layers", tuple(self.layers))
         if not self.layers:
             raise SpecError("a residual block must hold at least one layer, got none")

@@ -1,0 +1,221 @@
+// The fused core's inside: what a step works on, and how threads share it. Written in three files:
+//
+//     fused.cpp         runs of steps, outputs, state
+//     fused_walk.cpp    a step's rows in, forward through the nodes, and back
+//     fused_learn.cpp   gradients of parameters, and their updates
+#pragma once
+
+#include <algorithm>
+#include <vector>
+
+#include "fused_plan.h"
+#include "kernels.h"
+#include "pool.h"
+#include "program.h"
+
+namespace multilayer {
+
+// The part of n things that is a thread's, cut at multiples of `step`.
+struct Range {
+    std::size_t first, end;
+};
+
+inline Range share_of(std::size_t n, std::size_t grain, std::size_t thread, std::size_t threads) {
+    const std::size_t pieces = (n + grain - 1) / grain;
+    const auto cut = [&](std::size_t t) { return std::min(n, pieces * t / threads * grain); };
+    return {cut(thread), cut(thread + 1)};
+}
+
+class Fused final : public Core<float> {
+public:
+    Fused(const Program& program, std::size_t threads, const Kernels& kernels);
+
+    std::size_t run(const Table<float>& table, const Order& order, const Schedule& schedule, double* loss, double* norm,
+                    const std::atomic<bool>& stop, std::size_t& taken) override;
+
+    double gradients(const Table<float>& table, const Order& order, double dropout, std::span<float* const> out,
+                     std::span<float* const> buffers) override;
+
+    double apply(std::span<const float* const> given, std::span<const float* const> buffers, double rate,
+                 double decay) override;
+
+    void outputs(const Table<float>& table, std::span<const std::int64_t> rows, bool averaged, float* out) override;
+
+    void read(Group group, std::size_t place, float* out) const override;
+
+    void write(Group group, std::size_t place, const float* values) override;
+
+private:
+    // What a step knows of its rows.
+    struct Numbers {
+        std::vector<std::uint32_t> ids;
+        std::vector<float> share, y, loss;
+        std::vector<std::int64_t> classes, codes;
+    };
+
+    // A thread's way through a step.
+    struct Work {
+        std::size_t thread, threads;
+        std::size_t batch = 0, n_panels = 0;
+        bool training;
+        bool by_rows = true;     // whether rows are shared out, or units are
+        Range panels = {0, 0};   // its own rows, where they are
+        Numbers* numbers = nullptr;
+    };
+
+    static std::size_t at(int place) { return static_cast<std::size_t>(place); }
+
+    // (rows, columns) from strips, and to them.
+    static void unpack(const Strips& shape, const float* from, float* to) {
+        each_piece(shape, [&](std::size_t strip, std::size_t plain, std::size_t n) { std::copy_n(from + strip, n, to + plain); });
+    }
+
+    static void pack(const Strips& shape, const float* from, float* to) {
+        each_piece(shape, [&](std::size_t strip, std::size_t plain, std::size_t n) { std::copy_n(from + plain, n, to + strip); });
+    }
+
+    template <class F>
+    static void each_piece(const Strips& shape, F f) {
+        for (std::size_t r = 0; r < shape.rows; ++r) {
+            for (std::size_t c = 0; c < shape.columns; c += STRIP) {
+                f(shape.at(r, c), r * shape.columns + c, std::min(STRIP, shape.columns - c));
+            }
+        }
+    }
+
+    float* stored_gradient(std::size_t i) {
+        return tensors_[i].matrix ? gradients_.data() + tensors_[i].offset : vectors_.data() + vector_at_[i];
+    }
+
+    const float* parameter(int place) const {
+        return place == NONE ? nullptr : parameters_now_ + tensors_[at(place)].offset;
+    }
+
+    void meet(const Work& w) {
+        if (w.threads > 1) pool_.meet(w.threads);
+    }
+
+    // Memory for so many rows of a table.
+    void reserve(std::size_t rows, const Table<float>& table);
+
+    void reserve_panels(std::size_t rows);
+
+    // Threads that a step of so many rows is worth: a meeting costs about what 50,000 multiply-adds do.
+    std::size_t threads_for(std::size_t batch) const;
+
+    void begin(Work& w, std::size_t batch, Numbers& numbers);
+
+    // A thread's part of a node: all units of its rows, or its units of all rows.
+    Part part_of(const Work& w, std::size_t d, std::size_t grain) const {
+        if (w.by_rows) return {0, d, w.panels.first, w.panels.end};
+        const Range units = share_of(d, grain, w.thread, w.threads);
+        return {units.first, units.end, 0, w.n_panels};
+    }
+
+    // Its rows, for work that takes all units of a row.
+    Range rows_of(const Work& w) const {
+        return w.by_rows ? w.panels : share_of(w.n_panels, 1, w.thread, w.threads);
+    }
+
+    // Work on units must be whole before another node reads all of them.
+    void settle(const Work& w) {
+        if (!w.by_rows) meet(w);
+    }
+
+    void gather(const Work& w, const Table<float>& table, std::span<const std::int64_t> rows,
+                std::span<const std::int64_t> ids);
+
+    Affine affine_of(const Node& node) const;
+
+    Pointwise pointwise_of(const Node& node, const Numbers& numbers, std::uint32_t epoch, double dropout,
+                           bool training) const;
+
+    Norm norm_of(const Node& node) const;
+
+    // f(block) for blocks of units and panels that stay in the first caches.
+    template <class F>
+    static void blocks(Part part, F f) {
+        for (std::size_t p = part.p0; p < part.p1; p += TOGETHER) {
+            for (std::size_t u = part.u0; u < part.u1; u += STRIP) {
+                f(Part{u, std::min(u + STRIP, part.u1), p, std::min(p + TOGETHER, part.p1)});
+            }
+        }
+    }
+
+    void forward(Work& w, std::uint32_t epoch, double dropout, bool moves);
+
+    void columns(const Work& w, Node& node, const Numbers& numbers);
+
+    Embedding embedding_at(const Node& node) const;
+
+    // Running statistics as a step leaves them: the mean, and the variance without bias.
+    void fresh_statistics(const Node& node, float* mean, float* var) const;
+
+    void backward(Work& w);
+
+    Pointwise slopes_of(const Node& node) const;
+
+    // ---- what parameters learn ----
+
+    Place place(std::size_t parameter, std::size_t offset = 0);
+
+    void prepare_updates(double rate, double decay, std::uint64_t t, double scale);
+
+    double clip_scale(double norm) const { return norm > program_.clip_norm ? program_.clip_norm / norm : 1.0; }
+
+    // Steps walk through the parameters up and down in turn.
+    bool upwards() const { return step % 2 == 1; }
+
+    // Every gradient of this thread's units; applied at once, or kept where `stored` is given.
+    void learn(const Work& w, float* stored);
+
+    float* gradient_of(int parameter) { return vectors_.data() + vector_at_[at(parameter)]; }
+
+    void sum(const Work& w, int parameter, const float* x, const float* y, std::size_t d, Range units, bool stored);
+
+    void update_vector(int parameter, Range units);
+
+    // One number for a layer, or for several layers of the network: the sum of its units, in their order.
+    bool is_shared(int parameter) const;
+
+    bool shared_learned() const;
+
+    void clear_shared();
+
+    void add_shared(const Op& op, const Node& node, std::size_t d, std::size_t panels, bool stored);
+
+    void learn_columns(const Work& w, Node& node, bool stored);
+
+    void apply_stored(const Work& w, const float* stored);
+
+    double gradient_norm() const;
+
+    static double total_loss(const Numbers& numbers, std::size_t n);
+
+    const Program program_;
+    const Kernels& k_;
+    Pool pool_;
+    Plan plan_;
+    std::vector<Tensor> tensors_;
+    std::size_t total_ = 0;
+    Floats store_[5];  // by Group: parameters, (buffers), slot0, slot1, averages
+    std::vector<Floats> buffers_;
+    std::vector<float> quantiles_;
+    const float* parameters_now_ = nullptr;
+
+    Floats memory_;             // what a step writes
+    std::size_t capacity_ = 0;  // panels
+    Numbers numbers_[2];        // of this step and the one before, whose loss is still read
+    bool has_classes_ = false;
+    std::size_t targets_ = 0;
+
+    std::vector<std::size_t> vector_at_, squares_at_;
+    Floats vectors_;    // gradients of all but matrices
+    Floats gradients_;  // of matrices, where they are asked for
+    Floats squares_;    // Σ g² of each row of each matrix, a line apart
+    std::vector<Update> updates_;
+    std::vector<float> units_;
+    std::vector<int> left_ = std::vector<int>(program_.parameters.size());
+};
+
+}  // namespace multilayer

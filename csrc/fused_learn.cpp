@@ -1,0 +1,216 @@
+#include <algorithm>
+#include <cmath>
+
+#include "fused_core.h"
+
+namespace multilayer {
+namespace {
+
+constexpr std::size_t GRAIN = 6;  // rows of a matrix that a thread learns are a multiple of: the height of a tile
+
+}  // namespace
+
+Place Fused::place(std::size_t parameter, std::size_t offset) {
+    const std::size_t first = tensors_[parameter].offset + offset;
+    const auto in = [&](std::size_t i) { return store_[i].size() ? store_[i].data() + first : nullptr; };
+    return {in(0), in(2), in(3), in(4)};
+}
+
+void Fused::prepare_updates(double rate, double decay, std::uint64_t t, double scale) {
+    const Optimizer& o = program_.optimizer;
+    const auto steps = static_cast<double>(t);
+    for (std::size_t i = 0; i < program_.parameters.size(); ++i) {
+        const Parameter& p = program_.parameters[i];
+        double step_rate = rate * p.rate_factor;
+        const double shrink = 1.0 - step_rate * decay * p.decay_factor;
+        double correction = 1.0;
+        if (o.kind == OptimizerKind::adam) {
+            step_rate /= 1.0 - std::pow(o.beta1, steps);
+            correction = 1.0 / std::sqrt(1.0 - std::pow(o.beta2, steps));
+        }
+        updates_[i] = {.kind = o.kind,
+                       .rate = static_cast<float>(step_rate),
+                       .shrink = static_cast<float>(shrink),
+                       .l2 = static_cast<float>(program_.l2 * p.decay_factor),
+                       .clip = static_cast<float>(program_.clip_value),
+                       .scale = static_cast<float>(scale),
+                       .momentum = static_cast<float>(o.kind == OptimizerKind::adam ? o.beta1 : o.momentum),
+                       .beta2 = static_cast<float>(o.beta2),
+                       .correction = static_cast<float>(correction),
+                       .eps = static_cast<float>(o.eps),
+                       .average = static_cast<float>(program_.average)};
+    }
+}
+
+void Fused::learn(const Work& w, float* stored) {
+    if (shared_learned() && w.thread == 0) clear_shared();
+    if (shared_learned()) meet(w);
+    for (std::size_t i = 0; i < plan_.nodes.size(); ++i) {
+        Node& node = plan_.nodes[upwards() ? plan_.nodes.size() - 1 - i : i];
+        if (!node.learns || node.kind == Kind::leave) continue;
+        const Op& op = *node.op;
+        const Value &in = plan_.values[node.in], &out = plan_.values[node.out];
+        const std::size_t panels = w.n_panels;
+        switch (node.kind) {
+            case Kind::linear:
+            case Kind::glu: {
+                const std::size_t rows = node.kind == Kind::glu ? 2 * op.d_out : op.d_out;
+                const float* delta = node.kind == Kind::glu ? node.z : out.g;
+                const Range units = share_of(rows, GRAIN, w.thread, w.threads);
+                const std::size_t offset = tensors_[at(op.weight)].offset;
+                const WeightGradient gradient{.delta = delta,
+                                              .rows = node.rows,
+                                              .capacity = capacity_ * LANE,
+                                              .batch = w.batch,
+                                              .factor = static_cast<float>(op.factor),
+                                              .d_in = op.d_in,
+                                              .d_out = rows,
+                                              .place = place(at(op.weight)),
+                                              .gradient = stored ? stored + offset : nullptr,
+                                              .update = stored ? nullptr : &updates_[at(op.weight)],
+                                              .squares = squares_.data() + squares_at_[at(op.weight)],
+                                              .upwards = upwards()};
+                k_.weight_gradient(gradient, units.first, units.end);
+                if (op.bias != NONE) sum(w, op.bias, delta, nullptr, rows, units, stored);
+                break;
+            }
+            case Kind::activation: {
+                const Range units = share_of(out.d, LANE, w.thread, w.threads);
+                if (op.blend != NONE) sum(w, op.blend, node.d_blend, nullptr, out.d, units, stored);
+                if (op.learned == NONE) break;
+                if (program_.parameters[at(op.learned)].size == out.d && !is_shared(op.learned)) {
+                    sum(w, op.learned, node.d_learned, nullptr, out.d, units, stored);
+                } else if (w.thread == 0) {
+                    add_shared(op, node, out.d, panels, stored);
+                }
+                break;
+            }
+            case Kind::scale: {
+                const Range units = share_of(op.d_in, LANE, w.thread, w.threads);
+                sum(w, op.weight, out.g, in.x, op.d_in, units, stored);
+                break;
+            }
+            case Kind::columns: learn_columns(w, node, stored); break;
+            default: {
+                const Range units = share_of(op.d_in, LANE, w.thread, w.threads);
+                sum(w, op.weight, out.g, node.hat, op.d_in, units, stored);
+                if (op.bias != NONE) sum(w, op.bias, out.g, nullptr, op.d_in, units, stored);
+            }
+        }
+    }
+}
+
+void Fused::sum(const Work& w, int parameter, const float* x, const float* y, std::size_t d, Range units, bool stored) {
+    float* g = gradient_of(parameter);
+    k_.sum_rows(x, y, d, w.n_panels, g, units.first, units.end);
+    if (!stored) update_vector(parameter, units);
+}
+
+void Fused::update_vector(int parameter, Range units) {
+    if (units.first >= units.end) return;
+    k_.update(updates_[at(parameter)], units.end - units.first, gradient_of(parameter) + units.first,
+              place(at(parameter), units.first));
+}
+
+bool Fused::is_shared(int parameter) const {
+    return std::count_if(program_.ops.begin(), program_.ops.end(),
+                         [parameter](const Op& op) { return op.learned == parameter; }) > 1;
+}
+
+bool Fused::shared_learned() const {
+    return std::any_of(program_.ops.begin(), program_.ops.end(), [this](const Op& op) {
+        return op.learned != NONE && (program_.parameters[at(op.learned)].size == 1 || is_shared(op.learned));
+    });
+}
+
+void Fused::clear_shared() {
+    for (const Op& op : program_.ops) {
+        if (op.learned != NONE) gradient_of(op.learned)[0] = 0.0f;
+    }
+    for (const Op& op : program_.ops) {
+        if (op.learned != NONE) left_[op.learned] = 0;
+    }
+    for (const Op& op : program_.ops) {
+        if (op.learned != NONE) ++left_[op.learned];
+    }
+}
+
+void Fused::add_shared(const Op& op, const Node& node, std::size_t d, std::size_t panels, bool stored) {
+    units_.resize(d);
+    k_.sum_rows(node.d_learned, nullptr, d, panels, units_.data(), 0, d);
+    float* g = gradient_of(op.learned);
+    float sum = 0.0f;
+    for (const float part : units_) sum += part;
+    g[0] += sum;
+    if (--left_[op.learned] == 0 && !stored) update_vector(op.learned, {0, 1});
+}
+
+void Fused::learn_columns(const Work& w, Node& node, bool stored) {
+    const Op& op = *node.op;
+    const Columns& c = op.columns;
+    const Value &in = plan_.values[node.in], &out = plan_.values[node.out];
+    const Embedding e = embedding_at(node);
+    if (c.weight != NONE) {
+        const Range f = share_of(e.F, 1, w.thread, w.threads);
+        const auto gradient = [&](int p) { return p == NONE ? nullptr : gradient_of(p); };
+        k_.embed_gradient(e, in.x, out.g, out.d, node.inside, node.slopes, w.n_panels, gradient(c.frequency),
+                          gradient(c.phase), gradient(c.weight), gradient(c.bias), f.first, f.end);
+        if (!stored) {
+            for (const int p : {c.frequency, c.phase}) {
+                if (p != NONE) update_vector(p, {f.first * e.n, f.end * e.n});
+            }
+            update_vector(c.weight, {f.first * e.K * e.D, f.end * e.K * e.D});
+            update_vector(c.bias, {f.first * e.D, f.end * e.D});
+        }
+    }
+    // A table for each thread in turn; rows are added in the order of the batch.
+    std::size_t unit = e.F * e.width, turn = 0;
+    for (std::size_t i = 0; i < c.categories.size(); unit += c.categories[i++].width) {
+        const Category& category = c.categories[i];
+        if (category.table == NONE || turn++ % w.threads != w.thread) continue;
+        float* g = gradient_of(category.table);
+        const std::size_t size = program_.parameters[at(category.table)].size;
+        std::fill_n(g, size, 0.0f);
+        const std::vector<std::int64_t>& codes = w.numbers->codes;
+        for (std::size_t b = 0; b < w.batch; ++b) {
+            const auto code = static_cast<std::size_t>(codes[b * c.categories.size() + i]);
+            const float* from = out.g + (b / LANE * out.d + unit) * LANE + b % LANE;
+            for (std::size_t j = 0; j < category.width; ++j) g[code * category.width + j] += from[j * LANE];
+        }
+        if (!stored) update_vector(category.table, {0, size});
+    }
+}
+
+void Fused::apply_stored(const Work& w, const float* stored) {
+    for (std::size_t i = 0; i < tensors_.size(); ++i) {
+        const Tensor& t = tensors_[i];
+        if (t.matrix) {
+            const Range part = share_of(t.shape.size(), LANE, w.thread, w.threads);
+            if (part.first == part.end) continue;
+            k_.update(updates_[i], part.end - part.first, stored + t.offset + part.first, place(i, part.first));
+        } else {
+            update_vector(static_cast<int>(i), share_of(t.shape.columns, LANE, w.thread, w.threads));
+        }
+    }
+}
+
+double Fused::gradient_norm() const {
+    double sum = 0.0;
+    for (std::size_t i = 0; i < squares_.size(); i += LANE) sum += static_cast<double>(squares_.data()[i]);
+    for (std::size_t i = 0; i < tensors_.size(); ++i) {
+        if (tensors_[i].matrix) continue;
+        const float* g = vectors_.data() + vector_at_[i];
+        for (std::size_t j = 0; j < tensors_[i].shape.columns; ++j) sum += static_cast<double>(g[j]) * static_cast<double>(g[j]);
+    }
+    return std::sqrt(sum);
+}
+
+double Fused::total_loss(const Numbers& numbers, std::size_t n) {
+    double sum = 0.0;
+    for (std::size_t b = 0; b < n; ++b) {
+        sum += static_cast<double>(numbers.loss[b]) * static_cast<double>(numbers.share[b]);
+    }
+    return sum;
+}
+
+}  // namespace multilayer

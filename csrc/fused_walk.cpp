@@ -1,0 +1,263 @@
+#include <algorithm>
+#include <cstring>
+
+#include "fused_core.h"
+
+namespace multilayer {
+
+void Fused::gather(const Work& w, const Table<float>& table, std::span<const std::int64_t> rows,
+            std::span<const std::int64_t> ids) {
+    Numbers& numbers = *w.numbers;
+    const std::size_t F = program_.numeric, n = rows.size();
+    const std::size_t categories = numbers.codes.size() / std::max<std::size_t>(1, numbers.ids.size());
+    double weights = static_cast<double>(n);
+    if (w.training && table.weight) {
+        weights = 0.0;
+        for (const std::int64_t row : rows) weights += static_cast<double>(table.weight[row]);
+    }
+    const Range panels = rows_of(w);
+    const Value& input = plan_.values[0];
+    Node* first = plan_.raw ? &plan_.nodes.front() : nullptr;
+    for (std::size_t p = panels.first; p < panels.end; ++p) {
+        for (std::size_t l = 0; l < LANE; ++l) {
+            // Past the last row stands the first again, with no share: every number is as finite as a real one.
+            const std::size_t b = p * LANE + l, i = b < n ? b : 0;
+            const auto row = static_cast<std::size_t>(rows[i]);
+            const float* x = table.x + row * table.stride;
+            if (first) {
+                const Strips strips{capacity_ * LANE, F};
+                for (std::size_t f = 0; f < F; f += STRIP) {
+                    std::memcpy(first->rows + strips.at(b, f), x + f, std::min(STRIP, F - f) * sizeof(float));
+                }
+            } else {
+                for (std::size_t f = 0; f < F; ++f) input.x[(p * F + f) * LANE + l] = x[f];
+            }
+            for (std::size_t c = 0; c < categories; ++c) numbers.codes[b * categories + c] = table.codes[row * categories + c];
+            if (!w.training) continue;
+            numbers.ids[b] = static_cast<std::uint32_t>(ids[i]);
+            const double weight = table.weight ? static_cast<double>(table.weight[row]) : 1.0;
+            numbers.share[b] = b < n ? static_cast<float>(weight / weights) : 0.0f;
+            if (table.classes) numbers.classes[b] = table.classes[row];
+            if (table.y) std::copy_n(table.y + row * table.targets, table.targets, numbers.y.data() + b * table.targets);
+        }
+        if (first) k_.to_panels(first->rows, {capacity_ * LANE, F}, input.x, {0, F, p, p + 1});
+    }
+    settle(w);
+}
+
+Affine Fused::affine_of(const Node& node) const {
+    const Op& op = *node.op;
+    const std::size_t rows = op.kind == Kind::glu ? 2 * op.d_out : op.d_out;
+    return {parameter(op.weight), parameter(op.bias), static_cast<float>(op.factor), op.d_in, rows};
+}
+
+Pointwise Fused::pointwise_of(const Node& node, const Numbers& numbers, std::uint32_t epoch, double dropout,
+                       bool training) const {
+    const Op& op = *node.op;
+    const bool active = op.kind == Kind::activation;
+    const double p = node.dropout ? node.dropout->p * dropout : 0.0;
+    return {.function = active ? op.function : Function::identity,
+            .constant = static_cast<float>(op.function == Function::silu ? 1.0 : op.constant),
+            .learned = active ? parameter(op.learned) : nullptr,
+            .per_unit = active && op.learned != NONE && program_.parameters[at(op.learned)].size > 1,
+            .blend = active ? parameter(op.blend) : nullptr,
+            .d = plan_.values[node.out].d,
+            .slope = training ? node.slope : nullptr,
+            .d_learned = training ? node.d_learned : nullptr,
+            .d_blend = training ? node.d_blend : nullptr,
+            .drops = training && p > 0.0,
+            .threshold = static_cast<std::uint64_t>(p * 0x1p32 + 0.5),
+            .kept = static_cast<float>(1.0 / (1.0 - p)),
+            .seed = program_.seed,
+            .epoch = epoch,
+            .part = node.dropout ? node.dropout->part : 0,
+            .ids = numbers.ids.data()};
+}
+
+Norm Fused::norm_of(const Node& node) const {
+    const Op& op = *node.op;
+    return {op.kind, op.d_in, op.kind == Kind::group_norm ? op.groups : 1, static_cast<float>(op.eps),
+            parameter(op.weight), parameter(op.bias), node.mean.data(), node.scale.data()};
+}
+
+void Fused::forward(Work& w, std::uint32_t epoch, double dropout, bool moves) {
+    const bool training = w.training;
+    Numbers& numbers = *w.numbers;
+    for (std::size_t i = 0; i < plan_.nodes.size(); ++i) {
+        Node& node = plan_.nodes[i];
+        const Op& op = *node.op;
+        const Value &in = plan_.values[node.in], &out = plan_.values[node.out];
+        switch (node.kind) {
+            case Kind::linear:
+            case Kind::glu: {
+                const bool raw = plan_.raw && i == 0;
+                if (training && !raw) {
+                    k_.to_rows(in.x, {capacity_ * LANE, op.d_in}, node.rows, part_of(w, whole_lines(op.d_in), LANE));
+                }
+                const Affine a = affine_of(node);
+                if (node.kind == Kind::glu) {
+                    blocks(part_of(w, a.d_out, LANE), [&](Part b) { k_.forward(a, in.x, node.z, b); });
+                    settle(w);
+                    k_.gate(op.function, op.d_out, node.z, out.x, part_of(w, op.d_out, LANE), training);
+                    break;
+                }
+                const Node* next = i + 1 < plan_.nodes.size() && plan_.nodes[i + 1].with_next ? &plan_.nodes[i + 1] : nullptr;
+                const Pointwise after = next ? pointwise_of(*next, numbers, epoch, dropout, training) : Pointwise{};
+                blocks(part_of(w, a.d_out, LANE), [&](Part b) {
+                    k_.forward(a, in.x, out.x, b);
+                    if (next) k_.pointwise(after, out.x, b);
+                });
+                if (next) ++i;
+                break;
+            }
+            case Kind::activation:
+                k_.pointwise(pointwise_of(node, numbers, epoch, dropout, training), out.x, part_of(w, out.d, LANE));
+                break;
+            case Kind::scale: k_.scale(op.d_in, parameter(op.weight), in.x, out.x, part_of(w, op.d_in, LANE)); break;
+            case Kind::enter: k_.copy(op.d_in, in.x, out.x, part_of(w, op.d_in, LANE)); break;
+            case Kind::leave:
+                k_.add(out.d, plan_.values[node.other].x, out.x, part_of(w, out.d, LANE));
+                break;
+            case Kind::columns: columns(w, node, numbers); break;
+            case Kind::batch_norm:
+                if (training) {
+                    meet(w);
+                    const Range units = share_of(op.d_in, LANE, w.thread, w.threads);
+                    k_.batch_statistics(in.x, op.d_in, w.batch, static_cast<float>(op.eps), node.mean.data(),
+                                        node.scale.data(), node.variance.data(), units.first, units.end);
+                    meet(w);
+                    if (moves && w.thread == 0) {
+                        fresh_statistics(node, buffers_[at(op.mean)].data(), buffers_[at(op.var)].data());
+                    }
+                }
+                [[fallthrough]];
+            default: {
+                const Range panels = rows_of(w);
+                k_.norm(norm_of(node), in.x, out.x, node.hat, node.inverse, panels.first, panels.end);
+            }
+        }
+        settle(w);
+    }
+    if (!training) return;
+    const LossTable table{.loss = &program_.loss,
+                          .quantiles = quantiles_.data(),
+                          .d = program_.d_out,
+                          .targets = targets_,
+                          .share = numbers.share.data(),
+                          .classes = has_classes_ ? numbers.classes.data() : nullptr,
+                          .y = numbers.y.data()};
+    const Range panels = rows_of(w);
+    k_.loss(table, plan_.values[plan_.last].x, numbers.loss.data(), panels.first, panels.end);
+    settle(w);
+}
+
+void Fused::columns(const Work& w, Node& node, const Numbers& numbers) {
+    const Op& op = *node.op;
+    Embedding e = embedding_at(node);
+    const Value &in = plan_.values[node.in], &out = plan_.values[node.out];
+    const Part part = part_of(w, e.F, 1);
+    k_.embed(e, in.x, out.x, out.d, node.inside, node.slopes, part.u0, part.u1, part.p0, part.p1);
+    const Range panels = rows_of(w);
+    const std::size_t n = op.columns.categories.size();
+    std::size_t unit = e.F * e.width;
+    for (std::size_t c = 0; c < n; ++c) {
+        const Category& category = op.columns.categories[c];
+        const float* table = parameter(category.table);
+        for (std::size_t b = panels.first * LANE; b < panels.end * LANE; ++b) {
+            const std::int64_t code = numbers.codes[b * n + c];
+            float* to = out.x + (b / LANE * out.d + unit) * LANE + b % LANE;
+            for (std::size_t j = 0; j < category.width; ++j) {
+                if (table) {
+                    to[j * LANE] = table[static_cast<std::size_t>(code) * category.width + j];
+                } else if (category.values == 2) {
+                    to[j * LANE] = code == 0 ? 0.0f : code == 1 ? -1.0f : 1.0f;
+                } else {
+                    to[j * LANE] = code == static_cast<std::int64_t>(j) + 1 ? 1.0f : 0.0f;
+                }
+            }
+        }
+        unit += category.width;
+    }
+}
+
+Embedding Fused::embedding_at(const Node& node) const {
+    const Columns& c = node.op->columns;
+    Embedding e = embedding_of(program_, *node.op);
+    e.frequency = parameter(c.frequency), e.phase = parameter(c.phase);
+    e.weight = parameter(c.weight), e.bias = parameter(c.bias);
+    e.edges = c.edges == NONE ? nullptr : buffers_[at(c.edges)].data();
+    return e;
+}
+
+void Fused::fresh_statistics(const Node& node, float* mean, float* var) const {
+    const auto m = static_cast<float>(node.op->momentum);
+    for (std::size_t u = 0; u < node.op->d_in; ++u) {
+        mean[u] = (1.0f - m) * mean[u] + m * node.mean[u];
+        var[u] = (1.0f - m) * var[u] + m * node.variance[u];
+    }
+}
+
+void Fused::backward(Work& w) {
+    for (std::size_t i = plan_.nodes.size(); i-- > 0;) {
+        Node& node = plan_.nodes[i];
+        const Op& op = *node.op;
+        const Value &in = plan_.values[node.in], &out = plan_.values[node.out];
+        if (node.kind == Kind::leave) {
+            if (node.learns) k_.copy(out.d, out.g, plan_.values[node.other].g, part_of(w, out.d, LANE));
+            settle(w);
+            continue;
+        }
+        if (!node.passes && !node.learns) break;  // nothing from here down learns
+        const Pointwise here = node.kind == Kind::activation ? slopes_of(node) : Pointwise{};
+        switch (node.kind) {
+            case Kind::glu:
+                k_.gate_backward(op.d_out, node.z, out.g, node.z, part_of(w, op.d_out, LANE));
+                settle(w);
+                [[fallthrough]];
+            case Kind::linear: {
+                if (!node.passes) break;
+                const Affine a = affine_of(node);
+                const float* delta = node.kind == Kind::glu ? node.z : out.g;
+                Node* before = i > 0 && plan_.nodes[i - 1].with_later ? &plan_.nodes[i - 1] : nullptr;
+                const Pointwise slopes = before ? slopes_of(*before) : Pointwise{};
+                blocks(part_of(w, op.d_in, STRIP), [&](Part b) {
+                    k_.backward(a, delta, in.g, b, false);
+                    if (before) k_.pointwise_backward(slopes, in.g, b);
+                });
+                if (before) --i;
+                break;
+            }
+            case Kind::activation: k_.pointwise_backward(here, out.g, part_of(w, out.d, LANE)); break;
+            case Kind::scale:
+                if (node.passes) k_.scale(op.d_in, parameter(op.weight), out.g, in.g, part_of(w, op.d_in, LANE));
+                break;
+            case Kind::enter:
+                if (node.passes) k_.add(op.d_in, out.g, in.g, part_of(w, op.d_in, LANE));
+                break;
+            case Kind::columns: break;
+            case Kind::batch_norm:
+                if (node.passes) {
+                    meet(w);
+                    const Range units = share_of(op.d_in, LANE, w.thread, w.threads);
+                    k_.batch_backward(norm_of(node), out.g, node.hat, w.batch, in.g, units.first, units.end);
+                    meet(w);
+                }
+                break;
+            default: {
+                if (!node.passes) break;
+                const Range panels = rows_of(w);
+                k_.norm_backward(norm_of(node), out.g, node.hat, node.inverse, in.g, panels.first, panels.end);
+            }
+        }
+        settle(w);
+    }
+}
+
+Pointwise Fused::slopes_of(const Node& node) const {
+    Pointwise p{};
+    p.d = plan_.values[node.out].d;
+    p.slope = node.slope, p.d_learned = node.d_learned, p.d_blend = node.d_blend;
+    return p;
+}
+
+}  // namespace multilayer
