@@ -31,8 +31,14 @@ soak: .venv/.dev ## the reliability tables in full, and new random networks
 		$(wildcard tests/test_runs*.py) tests/test_files.py \
 		tests/test_storage.py tests/test_layers.py tests/test_cost.py tests/test_spec.py tests/test_peers.py
 
-bench: .venv/.dev ## every question of bench/, each a script
-	@set -e; for script in $(sort $(wildcard bench/*.py)); do echo "== $$script"; $(bin)/python $$script; done
+# Those that need tables or images of others are run where DATA names their folder.
+bench: .venv/.dev ## every question of bench/, each a script; make bench DATA=FOLDER
+	@set -e; for script in $(sort $(wildcard bench/*.py)); do echo "== $$script"; case $$script in \
+		bench/tables.py|bench/images.py) \
+			if [ -n "$(DATA)" ]; then $(bin)/python $$script "$(DATA)"; \
+			else echo "skipped: it needs data, make bench DATA=FOLDER"; fi;; \
+		*) $(bin)/python $$script;; \
+	esac; done
 
 clean: ## everything that can be made again
 	rm -rf .venv build dist .pytest_cache .ruff_cache .hypothesis

@@ -1,12 +1,14 @@
-"""How accurate is 784-256-128-10 on MNIST and Fashion-MNIST in at most 20 epochs?   python bench/images.py FOLDER
+"""How accurate is 784-256-128-10 on MNIST and Fashion-MNIST in at most 20 epochs?   python bench/images.py [FOLDER]
 
-FOLDER holds `mnist` and `fashion_mnist` with the four idx files each. Prints test accuracy against what must be reached
-and writes bench/results/images.json.
+FOLDER, $MULTILAYER_DATA unless given, holds `mnist` and `fashion_mnist` with the four idx files each. Prints test
+accuracy against what must be reached and writes bench/results/images.json. Exit 1 where one is below it, 2 without a
+folder.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from pathlib import Path
@@ -43,4 +45,8 @@ def main(folder: Path) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1])) if len(sys.argv) > 1 else print(__doc__))
+    given = sys.argv[1] if len(sys.argv) > 1 else os.environ.get("MULTILAYER_DATA", "")
+    if not given:
+        print("needed: the folder of mnist and fashion_mnist, as an argument or in MULTILAYER_DATA", file=sys.stderr)
+        sys.exit(2)
+    sys.exit(main(Path(given)))

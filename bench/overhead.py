@@ -8,6 +8,8 @@ its rows are many.) Slices of about 15 ms, for the loop one epoch, alternate, an
 so that a busy machine disturbs all alike; the quartiles say how busy it was. All end with the same parameters, which is
 checked.
 
+Exit 1 where a ratio, as a median, is over its limit.
+
     python bench/overhead.py [--json FILE] [--rounds 60] [--threads 1,2]
 """
 
@@ -17,6 +19,7 @@ import argparse
 import json
 import os
 import platform
+import sys
 import time
 from pathlib import Path
 
@@ -133,7 +136,17 @@ def measure(text: str, steps: int, rounds: int, threads: int) -> dict[str, float
     return found
 
 
-def main() -> None:
+def over(results: list[dict[str, float | str | int]]) -> list[str]:
+    """The ratios beyond the limit, in words."""
+    return [
+        f"{r['network']}, {r['threads']} threads: {name} {r[name]:.3f} is over {LIMIT}"
+        for r in results
+        for name in ("engine ratio", "loop ratio")
+        if not float(r[name]) <= LIMIT
+    ]
+
+
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=60)
     parser.add_argument("--threads", default="1,2")
@@ -163,7 +176,10 @@ def main() -> None:
         options.json.write_text(text + "\n")
     else:
         print(f"\n{text}")
+    for line in over(results):
+        print(line, file=sys.stderr)
+    return 1 if over(results) else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

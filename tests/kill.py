@@ -1,4 +1,4 @@
-"""Training runs that are killed, in processes of their own: `python kill.py FOLDER POINTS RANDOM`.
+"""Training runs that are killed, in processes of their own: `python kill.py FOLDER POINTS RANDOM ENGINE`.
 
 A run is trained once, whole. Then it is trained again and again in forks that die by SIGKILL: at points of its saves,
 in order, POINTS of them spread over the run; and at RANDOM random times. Each is resumed, some are killed once more on
@@ -26,7 +26,7 @@ from multilayer.runs import RunFolder
 from multilayer.training.fit import fit, resume
 
 OPTIONS: dict[str, Any] = {
-    "engine": "numpy",
+    "engine": "auto",
     "epochs": 5,
     "batch_size": 16,
     "quiet": True,
@@ -133,4 +133,5 @@ def main(root: Path, points: int, times: int) -> dict[str, int]:
 
 
 if __name__ == "__main__":
+    OPTIONS["engine"] = sys.argv[4]
     print(json.dumps(main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))))

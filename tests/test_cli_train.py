@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -150,6 +151,19 @@ def test_bad_input_is_one_clear_error(here: Path, args: list[str], message: str)
     assert sorted(path.name for path in here.iterdir()) == before
 
 
+def test_what_resuming_passed_over_is_said_however_quiet(here: Path) -> None:
+    table(here / "t.csv")
+    mlp("train", "t.csv", "--target", "y", "--run", "r", "--checkpoint-every", "2", *FAST)
+    log = here / "r" / "events.jsonl"
+    log.write_text("".join(log.read_text().splitlines(keepends=True)[:-1]))
+    newest = max((here / "r" / "checkpoints").glob("*-last-*.safetensors"))
+    newest.write_bytes(newest.read_bytes()[:-1])
+    done = CliRunner().invoke(app, ["resume", "r", "-q"])
+    assert done.exit_code == 0, done.output
+    assert re.search(r"^warning: the last checkpoint of step \d+ was passed over: ", done.stderr)
+    assert "warning" not in done.stdout
+
+
 def test_no_runs_yet(here: Path) -> None:
     assert "no runs below ./runs yet" in mlp("runs")
 
@@ -157,3 +171,10 @@ def test_no_runs_yet(here: Path) -> None:
 def test_proba_of_numbers_is_refused(here: Path) -> None:
     mlp("train", "diabetes", *FAST)
     assert "--proba needs a model of classes" in mlp("predict", "runs/diabetes-001", "diabetes", "--proba", code=2)
+
+
+def test_a_run_that_diverges_exits_with_1_and_leaves_a_model_with_finite_metrics(here: Path) -> None:
+    wild = ["--optimizer", "sgd", "--learning-rate", "1e30", "--schedule", "constant", "--run", "wild"]
+    assert "not finite" in mlp("train", "diabetes", "-q", *wild, code=1)
+    metrics = json.loads(mlp("evaluate", "wild", "diabetes", "--json"))
+    assert all(np.isfinite(list(metrics.values())))

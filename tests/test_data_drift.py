@@ -13,8 +13,9 @@ import pyarrow as pa
 import pytest
 
 from bad_tables import at, csv
-from multilayer.data import prepare
+from multilayer.data import Encoding, prepare
 from multilayer.errors import DataError
+from multilayer.training.fit import fit
 
 TRAINED = {
     "n": [i * 0.5 for i in range(24)],
@@ -57,7 +58,11 @@ DRIFTS = [
     Drift(name="1 and 0", columns=new(f=same(1))),
     Drift(name="whole numbers", columns=new(n=same(3))),
     Drift(name="decimals", columns=new(k=same(3.5))),
-    Drift(name="booleans as numbers", columns=new(n=same("true")), note="'n' was numbers in training"),
+    Drift(
+        name="booleans as numbers",
+        columns=new(n=same("true")),
+        fault=rf"{at(1, 'n')}: was numbers in training, got true or false, True: convert",
+    ),
     *(Drift(name=f"no {c}", columns=new(**{c: None}), fault=f"1 column of training missing: '{c}'") for c in "nksfd"),
     Drift(name="none of them", columns={"q": [1, 2]}, fault="5 columns of training missing: 'n', 'k', 's', 'f', 'd'"),
     Drift(name="a word among numbers", columns=new(n=[*same(1)[:-1], "x"]), fault=rf"{at(24, 'n')}: was numbers .*'x'"),
@@ -123,6 +128,49 @@ def test_drift_of_types(name: str, columns: dict[str, Any], fault: str | None) -
     else:
         with pytest.raises(DataError, match=fault):
             encoding.apply(drifted)
+
+
+MOMENTS = [0, 3_600, 90_000, 200_000] * 6
+
+
+@pytest.mark.parametrize("trained", [None, "UTC"])
+def test_a_time_zone_that_came_or_went_is_refused(trained: str | None) -> None:
+    def table(zone: str | None) -> Any:
+        return pa.table({"when": pa.array(MOMENTS, pa.timestamp("s", tz=zone)), "y": TRAINED["y"]})
+
+    encoding = prepare(table(trained), target="y").encoding
+    other, said = ("UTC", ("without", "with")) if trained is None else (None, ("with", "without"))
+    fault = (
+        f"column 'when': was moments {said[0]} a time zone in training, got moments {said[1]} a time zone, timestamp"
+    )
+    saved, arrays = encoding.to_parts()
+    for one in (encoding, Encoding.from_parts(saved, arrays)):
+        one.apply(table(trained))
+        with pytest.raises(DataError, match=fault):
+            one.apply(table(other))
+    if trained is not None:  # the same moments, told in another place
+        np.testing.assert_array_equal(encoding.apply(table("Asia/Tokyo"))[0], encoding.apply(table(trained))[0])
+    before = {**saved, "columns": [{k: v for k, v in c.items() if k != "zone"} for c in saved["columns"]]}
+    Encoding.from_parts(before, arrays).apply(table(other))  # a model that was saved before zones were
+    wrong = {**saved, "columns": [{**c, "zone": "UTC"} for c in saved["columns"]]}
+    with pytest.raises(DataError, match="column 'when' of family datetime has the zone 'UTC'"):
+        Encoding.from_parts(wrong, arrays)
+
+
+def test_drift_is_one_warning_of_each_kind() -> None:
+    columns = {f"c{i}": TRAINED["s"] for i in range(7)} | {"n": TRAINED["n"], "y": TRAINED["y"]}
+    model = fit(None, pa.table(columns), target="y", epochs=1, validation=None, quiet=True).model
+    assert model is not None
+    drifted = pa.table({f"c{i}": same("q") for i in range(7)} | {"n": [None, *TRAINED["n"][1:]], "y": TRAINED["y"]})
+    for call in (model.predict, model.predict_proba, model.outputs, model.evaluate):
+        with pytest.warns(UserWarning, match="training") as warned:
+            call(drifted)
+        assert [str(one.message).split(";")[0] for one in warned] == [
+            "'n': 1 missing value, none in training: read as the median",
+            "'c0': 24 rows with 1 value that training did not see: read as unknown",
+        ]
+        assert str(warned[1].message).endswith("; and 2 more")
+        assert {one.filename for one in warned} == {__file__}
 
 
 def test_number_of_drifts(tried: Callable[[str, int], None]) -> None:

@@ -99,10 +99,15 @@ def test_dates_become_a_number_and_circles() -> None:
 
 
 def test_a_moment_is_the_same_in_every_unit_and_zone() -> None:
-    expected = fitted(pa.table({"t": MOMENTS, "y": COLUMNS["y"]}))
+    def table(unit: str, zone: str | None) -> Any:
+        return pa.table({"t": pa.array(MOMENTS, pa.timestamp(unit, tz=zone)), "y": COLUMNS["y"]})
+
+    plain, zoned = (fitted(table("us", zone)) for zone in (None, "UTC"))
+    np.testing.assert_array_equal(plain.apply(table("us", None))[0], zoned.apply(table("us", "UTC"))[0])
+    assert plain != zoned  # whether there was a zone is kept
     for unit in ("s", "ms", "ns"):
-        table = pa.table({"t": pa.array(MOMENTS, pa.timestamp(unit, tz="UTC")), "y": COLUMNS["y"]})
-        assert fitted(table) == expected
+        assert fitted(table(unit, None)) == plain
+        assert fitted(table(unit, "UTC")) == zoned
 
 
 def test_scaling_choices() -> None:

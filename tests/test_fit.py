@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -59,8 +60,10 @@ def test_a_table_becomes_a_model(table: Path, tmp_path: Path, engine: str) -> No
     np.testing.assert_array_equal(loaded.predict(table), run.model.predict(table))
     new = people(50, seed=9).select(["job", "income", "age"])  # other order, no target
     changed = new.set_column(0, "job", pa.array(["astronaut", None, *new["job"].to_pylist()[2:]]))
-    assert loaded.predict(changed).shape == (50,)
-    assert loaded.predict_proba(changed).shape == (50, 2)
+    with pytest.warns(UserWarning, match="'job': 1 row with 1 value that training did not see"):
+        assert loaded.predict(changed).shape == (50,)
+    with pytest.warns(UserWarning, match="'job': 1 row"):
+        assert loaded.predict_proba(changed).shape == (50, 2)
 
 
 def test_regression_in_its_own_units(table: Path) -> None:
@@ -164,9 +167,43 @@ def test_resuming_a_finished_run_changes_nothing(table: Path, tmp_path: Path) ->
     assert again.model is not None
 
 
+def unfinished(run: Path) -> None:
+    """Takes the end from the log, as if the process had been killed before it."""
+    log = run / "events.jsonl"
+    log.write_text("".join(log.read_text().splitlines(keepends=True)[:-1]))
+
+
+def test_a_log_that_is_missing_or_cut_short_is_refused(table: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    fit(None, table, target="rich", run=run, checkpoint_every=2, **FAST)
+    (run / "events.jsonl").write_text("")
+    with pytest.raises(RunError, match=r"events.jsonl is cut short: it tells 0 events, but .* after \d+: put it back"):
+        resume(run, quiet=True)
+    (run / "events.jsonl").unlink()
+    for _ in range(2):  # refusing makes none
+        with pytest.raises(RunError, match=r"events.jsonl is missing, but there are checkpoints: put it back from a"):
+            resume(run, quiet=True)
+    shutil.rmtree(run / "checkpoints")
+    again = resume(run, quiet=True)
+    assert again.end.status == "finished"
+    assert [event.notes for event in again.log if isinstance(event, Resume)] == [[]]
+
+
+def test_checkpoints_that_are_gone_are_told(table: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    first = fit(None, table, target="rich", run=run, checkpoint_every=2, **FAST)
+    unfinished(run)
+    shutil.rmtree(run / "checkpoints")
+    again = resume(run, quiet=True)
+    told = next(event for event in again.log if isinstance(event, Resume))
+    assert (told.step, told.kept) == (0, 0)
+    assert told.notes == [f"the log tells of checkpoints, but {run / 'checkpoints'} has none: starting anew"]
+    assert again.metrics == first.metrics
+
+
 def test_resuming_with_other_data_is_refused(table: Path, tmp_path: Path) -> None:
     fit(None, table, target="rich", run=tmp_path / "run", **FAST)
-    (tmp_path / "run" / "events.jsonl").write_text("")
+    unfinished(tmp_path / "run")
     csv.write_csv(people(seed=4), table)
     with pytest.raises(RunError, match=r"the data is not what .* was trained on"):
         resume(tmp_path / "run", quiet=True)
@@ -176,7 +213,7 @@ def test_data_in_memory_must_be_handed_over_again(tmp_path: Path) -> None:
     x = np.random.default_rng(0).normal(size=(60, 2))
     data = (x, x.sum(1))
     fit("2-1", data, run=tmp_path / "run", **FAST)
-    (tmp_path / "run" / "events.jsonl").write_text("")
+    unfinished(tmp_path / "run")
     with pytest.raises(RunError, match="was trained on data in memory: hand it over again"):
         resume(tmp_path / "run", quiet=True)
     assert resume(tmp_path / "run", data=data, quiet=True).end.status == "finished"
@@ -185,6 +222,7 @@ def test_data_in_memory_must_be_handed_over_again(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
+        ({"epoch": 3}, OptionError, "fit: unknown option 'epoch': did you mean 'epochs'"),
         ({"epochs": 0}, OptionError, "epochs must be positive, got 0"),
         ({"epochs": 1.5}, OptionError, "epochs must be a whole number, got 1.5"),
         ({"optimizer": "adm"}, OptionError, "did you mean 'adam'"),
@@ -210,6 +248,21 @@ def test_options_are_the_fields_of_the_configuration() -> None:
     assert Config.from_dict(Config(epochs=3).to_dict()) == Config(epochs=3)
     with pytest.raises(OptionError, match="the configuration: unknown option 'epoch': did you mean 'epochs'"):
         Config.from_dict({"epoch": 3})
+
+
+def test_numbers_of_numpy_and_none_in_words_are_options(table: Path, tmp_path: Path) -> None:
+    numbers: dict[str, Any] = {"epochs": np.int64(2), "learning_rate": np.float32(0.5), "compile": np.bool_(False)}
+    config = Config(**numbers, validation=np.float32(0.25))
+    assert config == Config(epochs=2, learning_rate=0.5, validation=0.25)
+    assert {type(value) for value in config.to_dict().values()} <= {int, float, str, bool, type(None)}
+    with pytest.raises(OptionError, match=r"epochs must be a whole number, got 2\.5"):
+        Config(epochs=np.float64(2.5))  # type: ignore[arg-type]
+    (tmp_path / "none.toml").write_text('validation = "none"')
+    assert Config.from_dict(Config.from_toml(tmp_path / "none.toml")).validation is None
+    run = fit(None, table, target="rich", **{**FAST, **numbers, "validation": "none"})
+    assert run.metrics == {}
+    run = fit(None, table, target="rich", **{**FAST, **numbers, "validation": np.float32(0.25)})
+    assert "accuracy" in run.metrics
 
 
 def test_batches_are_smaller_where_rows_are_few() -> None:

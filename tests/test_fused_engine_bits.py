@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import subprocess
 import sys
 import textwrap
@@ -110,6 +111,36 @@ def test_reruns_and_engines_in_several_threads_are_the_same_bits() -> None:
     alone = trained(0)
     with ThreadPoolExecutor(4) as pool:
         assert all(state.equals(alone) for state in pool.map(trained, range(8)))
+
+
+SHARED = {
+    "dropout": ("64-256:gelu:dropout(0.1)-384:relu-10", {}),
+    "batch norm": ("64-256:batchnorm:gelu:dropout(0.1)-384:prelu-10", {"optimizer": "momentum", "l2": 1e-3}),
+    "residual": ("64-256-[256:layernorm:gelu-256]-256:rmsnorm-10", {"clip_norm": 0.1}),
+    "gated": ("64-swiglu(256)-384:relu-10", {"average": 0.9}),
+    "columns": ("20+cat(3, 12)-columns(pbld)-256:gelu-384:blend(selu):dropout(0.1)-10", {"clip_value": 0.01}),
+}
+"""Networks so large that a step is worth eight threads even at 32 rows, as Fused::threads_for counts."""
+
+
+@pytest.mark.parametrize("batch", [32, 45, 512])  # units are shared out, then with a tail, then rows
+@pytest.mark.parametrize("name", SHARED)
+def test_any_number_of_threads_gives_the_same_bits(name: str, batch: int) -> None:
+    text, how = SHARED[name]
+    assert _products(Spec.parse(text)) * batch >= 8 * 400_000
+    found = []
+    for threads in (1, 2, 3, 4, 8):
+        made = engine(text, rows=3 * batch, loss="cross_entropy", threads=threads, **how)
+        chunk = run(made, orders(3 * batch, batch, 1)[0], decay=0.01)
+        found.append((made.state(), [*chunk.loss, *chunk.gradient_norm, *made.outputs(np.arange(batch)).flat]))
+    for state, numbers in found[1:]:
+        assert state.step == 3
+        assert state.equals(found[0][0])
+        assert numbers == found[0][1]
+
+
+def _products(spec: Spec) -> int:
+    return sum(math.prod(p.shape) for name, p in spec.parameters.items() if name.endswith("weight"))
 
 
 def test_a_state_handed_out_is_a_copy() -> None:

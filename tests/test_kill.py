@@ -7,13 +7,17 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from soak import FULL, memory_folder
 
 
-def test_a_killed_run_ends_as_if_it_had_not_been(tried) -> None:
+@pytest.mark.parametrize("engine", ["fused", "numpy"] if FULL else ["fused"])
+def test_a_killed_run_ends_as_if_it_had_not_been(engine: str, tried) -> None:
     points, times = (400, 200) if FULL else (25, 15)
     with memory_folder() as folder:
-        command = [sys.executable, str(Path(__file__).with_name("kill.py")), str(folder), str(points), str(times)]
+        script = Path(__file__).with_name("kill.py")
+        command = [sys.executable, script, folder, str(points), str(times), engine]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout.splitlines()[-1])

@@ -33,6 +33,7 @@ from multilayer.training import Loop, Plan
 from multilayer.training import loop as module
 from multilayer.training.loop import Outcome, position_of
 from multilayer.training.policies import EarlyStopping, Plateau, Spikes, TimeLimit
+from multilayer.training.protocol import Steps
 
 ENGINES = [NumpyEngine, TorchEngine, FusedEngine]
 both = pytest.mark.parametrize("make", ENGINES, ids=["numpy", "torch", "fused"])
@@ -216,6 +217,16 @@ def test_a_healthy_run_near_the_end_of_its_learning_has_no_spikes() -> None:
     loop, told = make_loop(NumpyEngine, table(), epochs=60, rate=0.02, policies=spikes, text="4-32:tanh-1")
     loop.run()
     assert not [event for event in told.events if isinstance(event, Spike)]
+
+
+def test_one_hard_batch_of_a_network_that_has_nearly_learned_is_no_spike() -> None:
+    policy = Spikes(window=16)
+    losses = np.array([2.3] * 8 + [0.01] * 40 + [0.3])  # far above its band, far below where it began
+    steps = Steps(first=1, loss=losses, gradient_norm=10 * losses)
+    assert policy.watch(steps) is None
+    again = policy.watch(Steps(first=50, loss=np.array([2.0]), gradient_norm=np.array([20.0])))
+    assert again is not None
+    assert again.limit == pytest.approx(1.15)
 
 
 @both

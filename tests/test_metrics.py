@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -96,10 +98,48 @@ def test_the_middle_quantile_is_judged() -> None:
     assert every(NUMBER, y, z, "quantile(0.1, 0.5, 0.9)", None) == middle
 
 
+@pytest.mark.parametrize("weight", WEIGHTS, ids=["plain", "weighted"])
+@pytest.mark.parametrize("levels", [1, 2, 5, 1000])
+def test_auc_where_scores_are_equal(levels: int, weight: Any) -> None:
+    y, z = RNG.integers(0, 2, (N, 1)).astype(float), RNG.integers(0, levels, (N, 1)) / 100
+    found = metrics.measure(BINARY, y, z, loss="binary_cross_entropy", weight=weight, names=["auc"])
+    assert found["auc"] == pytest.approx(theirs.roc_auc_score(y[:, 0], z[:, 0], sample_weight=weight), rel=1e-12)
+
+
+def test_classes_that_are_never_given_or_never_true() -> None:
+    y, z = np.array([0, 0, 3, 3]), np.eye(4)[[0, 1, 1, 3]]
+    task = Task(kind="multiclass", names=("y",), classes=((0, 1, 2, 3),))
+    found = every(task, y, z, "cross_entropy", None)
+    given = z.argmax(1)
+    assert found["f1"] == pytest.approx(theirs.f1_score(y, given, average="macro", zero_division=0))
+    assert found["balanced_accuracy"] == 0.5
+    nothing = every(BINARY, np.array([[1.0], [0.0]]), np.full((2, 1), -3.0), "binary_cross_entropy", None)
+    assert nothing["f1"] == 0
+
+
+def test_measuring_imports_no_scikit_learn() -> None:
+    code = """
+import sys, numpy as np
+from multilayer import metrics
+from multilayer.data import Task
+task = Task(kind="binary", names=("y",), classes=((0, 1),))
+y = z = np.array([[0.0], [1.0]])
+metrics.measure(task, y, z, loss="binary_cross_entropy", names=metrics.names_for(task))
+assert not {"sklearn", "scipy"} & set(sys.modules)
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 def test_what_has_no_value_is_nan() -> None:
     one = metrics.measure(BINARY, np.zeros((4, 1)), RNG.normal(size=(4, 1)), loss="binary_cross_entropy")
     assert math.isnan(one["auc"])
     assert not math.isnan(one["accuracy"])
+    y, z = np.array([[0.0], [1.0], [0.0]]), np.array([[0.5], [math.nan], [0.0]])
+    assert math.isnan(metrics.measure(BINARY, y, z, loss="binary_cross_entropy", names=["auc"])["auc"])
+    unseen = np.array([1.0, 0.0, 1.0])
+    z[1] = 1.0
+    found = metrics.measure(BINARY, y, z, loss="binary_cross_entropy", names=["auc"], weight=unseen)
+    assert math.isnan(found["auc"])
     assert math.isnan(metrics.measure(NUMBER, np.zeros((3, 1)), np.ones((3, 1)), loss="mse")["r2"])
     empty = metrics.measure(NUMBER, np.zeros((0, 1)), np.zeros((0, 1)), loss="mse")
     assert all(math.isnan(value) for value in empty.values())

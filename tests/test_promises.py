@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,6 +23,7 @@ import numpy as np
 import pytest
 
 from multilayer.engine import Data, Settings
+from multilayer.engine.fused_engine import FusedEngine
 from multilayer.engine.numpy_engine import NumpyEngine
 from multilayer.engine.torch_engine import TorchEngine
 from multilayer.events import Checkpoint, End, EpochEnd, Event, NonFinite, RolledBack, same
@@ -34,7 +36,7 @@ from soak import FULL, memory_folder
 
 Tried = Callable[[str, int], None]
 
-ENGINES = ("numpy", "torch")
+ENGINES = ("fused", "numpy", "torch")
 OPTIMIZERS = ("sgd", "momentum", "nesterov", "adam", "adamw")
 NETWORKS = {
     "plain": "3-6:tanh-1",
@@ -217,7 +219,7 @@ CHILD = """
 import sys
 import numpy as np
 from multilayer.cli.main import main
-sys.argv = ["mlp", "train", "moons", "--engine", "numpy", "--epochs", "100000", "--run", sys.argv[1], "--quiet"]
+sys.argv = ["mlp", "train", "moons", "--engine", "fused", "--epochs", "100000", "--run", sys.argv[1], "--quiet"]
 main()
 """
 
@@ -252,12 +254,25 @@ def test_signals_at_random_times(tried: Tried) -> None:
 # R6: values that are not finite
 
 
+class Made(NamedTuple):
+    make: Callable[..., Any]
+    square_overflows: float = 1e200
+    product_overflows: float = 1.5e308
+
+
+BAD = {
+    "fused": Made(FusedEngine, 1e30, 3e38),
+    "fused, float64": Made(partial(FusedEngine, dtype="float64")),
+    "numpy": Made(partial(NumpyEngine, dtype=np.float64)),
+    "torch": Made(partial(TorchEngine, dtype="float64")),
+}
+
+
 def looped(
-    make: type, made: Data, *, rows: int | None = None, text: str = "3-4:tanh-4:tanh-1"
+    name: str, made: Data, *, rows: int | None = None, text: str = "3-4:tanh-4:tanh-1"
 ) -> tuple[Loop, list[Event]]:
     spec = Spec.parse(text)
-    dtype: Any = np.float64 if make is NumpyEngine else "float64"
-    engine = make(spec, made, Settings(loss="mse", optimizer="momentum", average=0.9), dtype=dtype)
+    engine = BAD[name].make(spec, made, Settings(loss="mse", optimizer="momentum", average=0.9))
     told: list[Event] = []
 
     class Log:
@@ -303,15 +318,15 @@ PLACES = {"the first step": 0, "inside the epoch": 3, "its last batch": 6, "the 
 """Steps from 0; an epoch of 52 rows has 7, the last of 4 rows."""
 
 
-@pytest.mark.parametrize("make", [NumpyEngine, TorchEngine], ids=ENGINES)
-def test_what_is_not_finite_is_named_and_the_state_precedes_it(make: type, tried: Tried) -> None:
+@pytest.mark.parametrize("engine", BAD)
+def test_what_is_not_finite_is_named_and_the_state_precedes_it(engine: str, tried: Tried) -> None:
     generator = np.random.default_rng(1)
     plain = Data(x=generator.normal(size=(52, 3)), y=generator.normal(size=(52, 1)))
-    values = (math.nan, math.inf, -math.inf)
+    values, absurd_target = (math.nan, math.inf, -math.inf), BAD[engine].square_overflows
     cases = list(itertools.product(("input", "target", "loss"), values, PLACES.values(), (1, 7, 1000)))
     cases = part(cases, 36)
     for where, value, place, steps in cases:
-        loop, _ = looped(make, plain)
+        loop, _ = looped(engine, plain)
         order = loop.plan.order(place // 7)
         row = int(order.batches()[place % 7][2])
 
@@ -319,13 +334,13 @@ def test_what_is_not_finite_is_named_and_the_state_precedes_it(make: type, tried
             hit = (rows == row) & (epoch == at)
             if where == "input":  # noqa: B023
                 return replace(batch, x=np.where(hit[:, None] & (np.arange(3) == 1), value, batch.x))  # noqa: B023
-            absurd = 1e200 if where == "loss" else value  # noqa: B023
+            absurd = absurd_target if where == "loss" else value  # noqa: B023
             return replace(batch, y=np.where(hit[:, None], absurd, batch.y))
 
         # One row in one epoch, as a fault in an augmentation would make it.
-        clean, _ = looped(make, plain)
+        clean, _ = looped(engine, plain)
         states = _states(clean, place)
-        loop, told = looped(make, replace(plain, augment=spoil))
+        loop, told = looped(engine, replace(plain, augment=spoil))
         with chunks_of(steps):
             outcome = loop.run()
         bad = next(event for event in told if isinstance(event, NonFinite))
@@ -348,13 +363,13 @@ def _states(loop: Loop, steps: int) -> Any:
     return loop.engine.state()
 
 
-@pytest.mark.parametrize("make", [NumpyEngine, TorchEngine], ids=ENGINES)
+@pytest.mark.parametrize("engine", BAD)
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-def test_weights_and_gradients_that_are_not_finite_are_named(make: type, value: float, tried: Tried) -> None:
+def test_weights_and_gradients_that_are_not_finite_are_named(engine: str, value: float, tried: Tried) -> None:
     plain = Data(x=np.zeros((16, 3)), y=np.full((16, 1), 10.0))
     names = ("linear1.weight", "linear2.bias", "linear3.weight")
     for name in names:
-        loop, told = looped(make, plain)
+        loop, told = looped(engine, plain)
         state = loop.engine.state()
         state.parameters[name].flat[-1] = value
         loop.engine.load(state)
@@ -364,9 +379,9 @@ def test_weights_and_gradients_that_are_not_finite_are_named(make: type, value: 
         assert bad.unit == len(state.parameters[name]) - 1
         assert loop.engine.state().equals(state)
     # Rows of zeros give outputs of zero, and a gradient that overflows on its way through huge weights.
-    loop, told = looped(make, plain)
+    loop, told = looped(engine, plain)
     state = loop.engine.state()
-    state.parameters["linear3.weight"][:] = 1.5e308
+    state.parameters["linear3.weight"][:] = BAD[engine].product_overflows
     loop.engine.load(state)
     assert loop.run().status == "stopped"
     bad = next(event for event in told if isinstance(event, NonFinite))
@@ -382,7 +397,7 @@ RERUNS = 20
 
 
 @pytest.mark.parametrize(
-    ("engine", "threads"), [("numpy", None), ("torch", 1), ("torch", 2)], ids=["numpy", "torch, 1 thread", "torch, 2"]
+    ("engine", "threads"), [("fused", None), ("numpy", None), ("torch", 1), ("torch", 2)], ids=lambda value: str(value)
 )
 def test_reruns_are_the_same_bits(engine: str, threads: int | None, tried: Tried) -> None:
     cases = list(itertools.product(OPTIMIZERS, NETWORKS)) if FULL else [("adamw", "layer norm and dropout")]
@@ -398,13 +413,14 @@ def test_reruns_are_the_same_bits(engine: str, threads: int | None, tried: Tried
     tried("R14: reruns compared", len(cases) * reruns)
 
 
-def test_reruns_with_steps_large_enough_for_two_threads(tried: Tried) -> None:
+@pytest.mark.parametrize("engine", ["fused", "torch"])
+def test_reruns_with_steps_large_enough_for_two_threads(engine: str, tried: Tried) -> None:
     generator = np.random.default_rng(0)
     x = generator.normal(size=(1024, 64)).astype(np.float32)
     rows = (x, x[:, :10].argmax(1))
     runs = []
     for _ in range(RERUNS if FULL else 3):
-        run = fit("64-256:relu-256:relu-10", rows, epochs=2, batch_size=256, engine="torch", threads=2, quiet=True)
+        run = fit("64-256:relu-256:relu-10", rows, epochs=2, batch_size=256, engine=engine, threads=2, quiet=True)
         assert run.model is not None
         runs.append(run)
     for run in runs[1:]:

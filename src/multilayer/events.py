@@ -32,7 +32,7 @@ class Event:
     time: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        return {"event": self.event, **{key: _plain(value) for key, value in asdict(self).items()}}
+        return {"event": self.event, **{key: plain(value) for key, value in asdict(self).items()}}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -208,12 +208,13 @@ def _timeless(events: Iterable[Event]) -> list[dict[str, Any]]:
     return [{key: value for key, value in event.to_dict().items() if key not in CLOCK} for event in effective(events)]
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """A value as strict JSON can hold it: what is not finite as "nan", "inf" or "-inf"."""
     if isinstance(value, float) and not math.isfinite(value):
         return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
     if isinstance(value, dict):
-        return {key: _plain(inner) for key, inner in cast("dict[str, Any]", value).items()}
-    return [_plain(inner) for inner in cast("list[Any]", value)] if isinstance(value, list) else value
+        return {key: plain(inner) for key, inner in cast("dict[str, Any]", value).items()}
+    return [plain(inner) for inner in cast("list[Any]", value)] if isinstance(value, list | tuple) else value
 
 
 def _read(value: Any, hint: Any, place: str) -> Any:

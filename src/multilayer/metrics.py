@@ -8,13 +8,14 @@
     rmse, mae           numbers            in the target's own units; several: mean over them; lower is better
     r2                  numbers            1 − squared error/variance; several: mean over them
 
-All take sample weights. The ones a loop asks for every epoch are plain numpy; the others are scikit-learn's, imported
-when first used. What has no value (one class alone, no rows) is NaN. With several quantiles the middle one is judged.
+All take sample weights, and are plain numpy: importing scikit-learn would take longer than many an epoch. What has no
+value (one class alone, no rows) is NaN. With several quantiles the middle one is judged.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import math
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -58,36 +59,40 @@ def log_loss(truth: Array, p: Floats, weight: Floats) -> float:
 
 
 def balanced_accuracy(truth: Array, p: Floats, weight: Floats) -> float:
-    from sklearn.metrics import recall_score
-
-    given = p.argmax(1)
-    return float(
-        recall_score(truth, given, labels=np.unique(truth), average="macro", sample_weight=weight, zero_division=0)  # pyright: ignore[reportArgumentType]
-    )
+    right = weight * (p.argmax(1) == truth)
+    found = [_share(right[truth == c].sum(), weight[truth == c].sum()) for c in np.unique(truth)]
+    return float(np.mean(found))
 
 
 def auc(truth: Array, p: Floats, weight: Floats) -> float:
-    from sklearn.metrics import roc_auc_score
-
     several = truth if truth.ndim == 2 else truth[:, None] == np.arange(p.shape[1])  # (N, C)
     if truth.ndim == 1 and p.shape[1] == 2:
         several, p = several[:, 1:], p[:, 1:]
-    areas = [
-        float(roc_auc_score(several[:, i], p[:, i], sample_weight=weight))
-        for i in range(p.shape[1])
-        if 0 < several[:, i].sum() < len(several)
-    ]
+    yes, no = weight[:, None] * several, weight[:, None] * (1 - several)  # (N, C)
+    both = (yes.sum(0) > 0) & (no.sum(0) > 0)
+    areas = [_area(p[:, i], yes[:, i], no[:, i]) for i in np.flatnonzero(both)]
     return float(np.mean(areas)) if areas else float("nan")
 
 
-def f1(truth: Array, p: Floats, weight: Floats) -> float:
-    from sklearn.metrics import f1_score
+def _area(score: Floats, yes: Floats, no: Floats) -> float:
+    """The chance that a row that is so scores above one that is not; half of it where they are equal (Mann–Whitney)."""
+    if np.isnan(score).any():
+        return float("nan")
+    ranked, rank = np.unique(score, return_inverse=True)
+    above, level = (np.bincount(rank, weights=side, minlength=len(ranked)) for side in (yes, no))
+    below = np.cumsum(level) - level / 2
+    return float((above * below).sum() / (above.sum() * level.sum()))
 
+
+def f1(truth: Array, p: Floats, weight: Floats) -> float:
     if truth.ndim == 2:
-        given, average = (p > 0.5).astype(np.int64), "macro"
+        sides = [(truth[:, i] > 0.5, p[:, i] > 0.5) for i in range(truth.shape[1])]
     else:
-        given, average = p.argmax(1), "binary" if p.shape[1] == 2 else "macro"
-    return float(f1_score(truth, given, average=average, sample_weight=weight, zero_division=0))  # pyright: ignore[reportArgumentType]
+        given = p.argmax(1)
+        classes = [1] if p.shape[1] == 2 else np.union1d(truth, given)
+        sides = [(truth == c, given == c) for c in classes]
+    # 2 hits / (2 hits + misses + false alarms)
+    return float(np.mean([_share(2 * weight[t & g].sum(), weight[t].sum() + weight[g].sum()) for t, g in sides]))
 
 
 def rmse(truth: Floats, given: Floats, weight: Floats) -> float:
@@ -106,6 +111,10 @@ def r2(truth: Floats, given: Floats, weight: Floats) -> float:
         spread = _mean((y - _mean(y, weight)) ** 2, weight)
         scores.append(1 - _mean((y - given[:, i]) ** 2, weight) / spread if spread > 0 else float("nan"))
     return float(np.mean(scores))
+
+
+def _share(part: float, whole: float) -> float:
+    return part / whole if whole > 0 else 0.0
 
 
 def _mean(values: Array, weight: Floats) -> float:
@@ -134,12 +143,23 @@ USUAL: dict[str, tuple[str, ...]] = {
     "multioutput": ("rmse", "mae", "r2"),
 }
 """What is measured unless told."""
+MAY_LACK = ("auc", "r2")
+"""Those that rows of one class or one value do not have. Any other that is NaN tells of a network that diverged."""
 
 
 def get(name: str) -> Metric:
     if name not in METRICS:
         raise OptionError(unknown_name("metric", name, METRICS))
     return METRICS[name]
+
+
+def shown(found: Mapping[str, float]) -> dict[str, float]:
+    """The metrics without those that have no value on such rows: a class without rows has no area under a curve.
+
+    >>> shown({"accuracy": 1.0, "auc": float("nan")})
+    {'accuracy': 1.0}
+    """
+    return {name: value for name, value in found.items() if not (name in MAY_LACK and math.isnan(value))}
 
 
 def names_for(task: Task) -> tuple[str, ...]:

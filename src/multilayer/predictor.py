@@ -8,6 +8,7 @@ bytes, and loading one never runs code.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +17,7 @@ from typing import Any, cast
 import numpy as np
 
 from . import files, metrics
-from .data import Encoding
+from .data import Encoded, Encoding
 from .engine import State
 from .errors import FileError
 from .layers import Pass
@@ -25,6 +26,8 @@ from .spec import Spec
 
 SLAB = 4096
 """Rows that go through the network at a time."""
+TOLD = 5
+"""Notes of a kind that its warning tells."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -43,9 +46,20 @@ class Predictor:
 
     def outputs(self, source: Any) -> Array:
         """Raw outputs z (rows, d_out)."""
-        return self._outputs(*self.encoding.apply(source))
+        return self.forward(self._read(source))
 
-    def _outputs(self, x: Array, codes: Any) -> Array:
+    def _read(self, source: Any, *, targets: bool = False) -> Encoded:
+        """The rows as numbers. How they differ from training is a warning of each kind, at the caller's caller."""
+        found = self.encoding.encode(source, targets=targets)
+        for kind in dict.fromkeys(note.kind for note in found.notes):
+            alike = [note for note in found.notes if note.kind == kind]
+            more = f"; and {len(alike) - TOLD:,} more" if len(alike) > TOLD else ""
+            warnings.warn("; ".join(alike[:TOLD]) + more, UserWarning, stacklevel=3)
+        return found
+
+    def forward(self, rows: Encoded) -> Array:
+        """Raw outputs z (rows, d_out) of rows that are numbers already."""
+        x, codes = rows.x, rows.codes
         tensors = {place: self.tensors[stored] for place, stored in self.spec.tensor_names.items()}
         tensors |= {name: self.tensors[name] for name in self.spec.buffers}
         dtype = next(iter(tensors.values())).dtype if tensors else np.dtype(np.float32)
@@ -60,18 +74,21 @@ class Predictor:
 
     def predict(self, source: Any) -> np.ndarray:
         """Labels for classification, numbers in the target's own units for regression."""
-        return self.encoding.decode(self.outputs(source))
+        return self.encoding.decode(self.forward(self._read(source)))
 
     def predict_proba(self, source: Any) -> Array:
         """Probabilities by class (rows, classes)."""
-        return self.encoding.probabilities(self.outputs(source))
+        return self.encoding.probabilities(self.forward(self._read(source)))
 
     def evaluate(self, source: Any) -> dict[str, float]:
         """Every metric of the task, on rows that have their target."""
-        found = self.encoding.encode(source, targets=True)
-        z = self._outputs(found.x, found.codes).astype(np.float64)
+        return self.measured(self._read(source, targets=True))
+
+    def measured(self, rows: Encoded) -> dict[str, float]:
+        """Every metric of the task, on rows that are numbers already, with their targets."""
+        z = self.forward(rows).astype(np.float64)
         task = self.encoding.task
-        return metrics.measure(task, cast(Any, found.y), z, loss=self.encoding.loss, names=metrics.names_for(task))
+        return metrics.measure(task, cast(Any, rows.y), z, loss=self.encoding.loss, names=metrics.names_for(task))
 
     def save(self, path: str | Path) -> str:
         """Writes the model file and gives its SHA-256."""

@@ -1,14 +1,17 @@
 """What PyTorch reaches on this machine: seconds of products, of each kind of layer, of a loss, an update and a step.
 
-Nothing of a user's network is timed here, only the kinds of layer that it has. A kind is timed at a few sizes, several
-of it in one graph less one of it: starting the backward pass drops out, and where they are large their numbers come
-from as far away as in a network. Times are the best of many, which is what a busy machine disturbs least.
+Nothing of a user's network is timed here, only the kinds of layer that it has. How a kind grows with its numbers is
+timed on several of it in one graph less one of it: starting the backward pass drops out, and where they are large their
+numbers come from as far away as in a network. What it takes to start is what it adds to a small network's step: among
+other operations its code is no longer at hand, which costs half as much again as when it runs over and over. Times are
+the best of many, which is what a busy machine disturbs least.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from itertools import accumulate
 from typing import Any
 
@@ -58,29 +61,55 @@ def best(work: Callable[[], Any], *, budget: float = BUDGET) -> float:
 
 def step_seconds(spec: Spec, *, batch: int, optimizer: str, loss: str) -> float:
     """Best time of forward, loss, backward and update, gradients set to None in between."""
-    chosen = losses.of(loss, spec.d_out)
-    model = build(spec).train()
-    inputs, target = example(spec, chosen, batch, dtype=torch.float32)
-    update = torch_optimizer(optimizer, model.parameters())
+    return best(_Step(spec, batch=batch, optimizer=optimizer, loss=loss).run)
 
-    def step() -> None:
-        update.zero_grad(set_to_none=True)
-        loss_forward(chosen, model(*inputs), target).backward()
-        update.step()
 
-    return best(step)
+class _Step:
+    """A training step, alone or with a part of another network in its graph."""
+
+    def __init__(self, spec: Spec, *, batch: int, optimizer: str, loss: str) -> None:
+        self.loss = losses.of(loss, spec.d_out)
+        self.model = build(spec).train()
+        self.inputs, self.target = example(spec, self.loss, batch, dtype=torch.float32)
+        self.update = torch_optimizer(optimizer, self.model.parameters())
+
+    def run(self) -> None:
+        self.update.zero_grad(set_to_none=True)
+        loss_forward(self.loss, self.model(*self.inputs), self.target).backward()
+        self.update.step()
+
+    def run_with(self, part: Part, gradient: Tensor | None) -> None:
+        """`gradient` is that of the part's output; None where nothing goes back through it."""
+        self.update.zero_grad(set_to_none=True)
+        z, output = self.model(*self.inputs), part[0]()
+        loss = loss_forward(self.loss, z, self.target)
+        if gradient is None:
+            loss.backward()
+        else:
+            torch.autograd.backward((loss, output), (None, gradient))
+        for tensor in part[1]:
+            tensor.grad = None
+        self.update.step()
+
+    def seconds_added(self, part: Part) -> float:
+        output = part[0]()
+        gradient = torch.ones_like(output) if output.requires_grad else None
+        with_it, alone = _in_turns(lambda: self.run_with(part, gradient), self.run)
+        return max(0.0, with_it - alone)
 
 
 def graph_seconds(parts: Sequence[Part], *, budget: float) -> float:
     """Forward through all of the parts, then backward through all of them, as one graph."""
+    return best(_graph(parts), budget=budget)
+
+
+def _graph(parts: Sequence[Part]) -> Callable[[], Any]:
     outputs = [run() for run, _ in parts]
     if not outputs[0].requires_grad:
-        return best(lambda: [run() for run, _ in parts], budget=budget)
+        return lambda: [run() for run, _ in parts]
     wanted = [tensor for _, tensors in parts for tensor in tensors]
     gradients = [torch.ones_like(output) for output in outputs]
-    return best(
-        lambda: torch.autograd.grad([run() for run, _ in parts], wanted, gradients, allow_unused=True), budget=budget
-    )
+    return lambda: torch.autograd.grad([run() for run, _ in parts], wanted, gradients, allow_unused=True)
 
 
 def calibrate(spec: Spec, machine: Machine, *, optimizer: str, loss: str) -> Calibration:
@@ -88,15 +117,16 @@ def calibrate(spec: Spec, machine: Machine, *, optimizer: str, loss: str) -> Cal
     chosen = losses.of(loss, spec.d_out)
     # Too small to take time itself: what its step takes beyond its parts, any step does.
     small = Spec.parse(f"2-2-{2 * chosen.per_target}")
+    step = _Step(small, batch=2, optimizer=optimizer, loss=loss)
     parts = [unit for some in (*units(spec).values(), *units(small).values()) for unit in some]
-    kinds = {key: _curve_of(unit) for key, unit in {unit.key: unit for unit in parts}.items() if unit.widest <= MOST}
+    different = {unit.key: unit for unit in parts if unit.widest <= MOST}
+    kinds = {key: _curve_of(unit, step) for key, unit in different.items()}
     kinds[loss_key(chosen.name)] = _loss_curve(loss, chosen.per_target)
     kinds[update_key(optimizer)], per_tensor = _update_curve(optimizer)
     known = Calibration(products=_products(), kinds=kinds, per_tensor=per_tensor)
     account = cost(small, batch=2, optimizer=optimizer, loss=loss)
     expected = predict(account, machine, threads=torch.get_num_threads(), calibration=known).seconds
-    taken = step_seconds(small, batch=2, optimizer=optimizer, loss=loss)
-    return Calibration(products=known.products, kinds=kinds, per_tensor=per_tensor, per_step=max(0.0, taken - expected))
+    return replace(known, per_step=max(0.0, best(step.run) - expected))
 
 
 def _products() -> tuple[tuple[int, int, float], ...]:
@@ -118,10 +148,14 @@ def _products() -> tuple[tuple[int, int, float], ...]:
 
 def _per_part(make: Callable[[], Part]) -> float:
     parts = [make() for _ in range(SEVERAL)]
-    # In turns, so that a burst of other work does not fall on one of the two alone.
-    rounds = [[graph_seconds(parts[:n], budget=SHORT / 2) for n in (1, SEVERAL)] for _ in range(2)]
-    one, all_of_them = map(min, zip(*rounds, strict=True))
+    all_of_them, one = _in_turns(_graph(parts), _graph(parts[:1]))
     return max(0.0, all_of_them - one) / (SEVERAL - 1)
+
+
+def _in_turns(*works: Callable[[], Any]) -> list[float]:
+    """The best time of each, in turns, so that a burst of other work does not fall on one of them alone."""
+    rounds = [[best(work, budget=SHORT / 2) for work in works] for _ in range(2)]
+    return [min(times) for times in zip(*rounds, strict=True)]
 
 
 def _curve(points: Iterable[tuple[int, float]]) -> Curve:
@@ -134,7 +168,7 @@ def _heights(widest: int) -> list[int]:
     return sorted({max(2, size // widest) for size in SIZES})  # a batch norm needs two rows
 
 
-def _curve_of(unit: Unit) -> Curve:
+def _curve_of(unit: Unit, step: _Step) -> Curve:
     spec = Spec(unit.d, [unit.layer])
 
     def part(rows: int) -> Part:
@@ -143,7 +177,10 @@ def _curve_of(unit: Unit) -> Curve:
         codes = [torch.ones(rows, len(spec.inputs.categories), dtype=torch.long)] * bool(spec.inputs.categories)
         return (lambda: twin(x, *codes)), [t for t in (x, *twin.parameters()) if t.requires_grad]
 
-    return _curve((rows * unit.standard, _per_part(lambda rows=rows: part(rows))) for rows in _heights(unit.widest))
+    heights = _heights(unit.widest)
+    curve = _curve((rows * unit.standard, _per_part(lambda rows=rows: part(rows))) for rows in heights)
+    more = max(0.0, step.seconds_added(part(heights[0])) - curve[0][1])
+    return tuple((numbers, seconds + more) for numbers, seconds in curve)
 
 
 def _loss_curve(text: str, per_target: int) -> Curve:

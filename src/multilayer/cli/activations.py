@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,7 +23,7 @@ from ..layers import Activation
 from ..plots.activations import caption, curve
 from ..spec import Spec
 from . import drawing
-from .output import console, show
+from .output import console, show, strict_json
 
 EPILOG = """Examples:
 
@@ -71,11 +70,7 @@ def activations(
         check_path(plot)
         save(activation_figure(functions), plot, title=", ".join(caption(fn) for fn in functions))
     if as_json:
-        print(
-            json.dumps(
-                {"activations": [to_dict(fn) for fn in functions]}, indent=2, ensure_ascii=False, allow_nan=False
-            )
-        )
+        print(strict_json({"activations": [to_dict(fn) for fn in functions]}))
         return
     out = console()
     if names:

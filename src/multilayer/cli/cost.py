@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -27,7 +26,7 @@ from . import arch as networks
 from . import cost_answers as answers_
 from .cost_answers import Answer
 from .cost_questions import Questions, Step, answer, require_fitting
-from .output import console, show, write_file
+from .output import console, show, strict_json, write_file
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -240,7 +239,7 @@ def _json(found: Cost, lines: Sequence[Line], answers: Sequence[Answer]) -> str:
     if lines:
         data["explain"] = [asdict(line) for line in lines]
     data |= {item.key: item.data for item in answers}
-    return json.dumps(data, indent=2, ensure_ascii=False) + "\n"
+    return strict_json(data) + "\n"
 
 
 def _sheet(found: Cost, lines: Sequence[Line], answers: Sequence[Answer]) -> list[dict[str, Any]]:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import math
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.table import Table
 
-from .output import console, show
+from .output import console, say, show, strict_json
 
 EPILOG = """Examples:
 
@@ -23,15 +21,17 @@ def evaluate(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Every metric of the task on the rows of a table."""
+    from ..metrics import shown
     from ..predictor import load
 
-    found = load(model).evaluate(data)
+    loaded = load(model)
+    rows = loaded.encoding.encode(data, targets=True)
+    say(rows.notes)
+    found = loaded.measured(rows)
     if as_json:
-        print(
-            json.dumps({name: value if math.isfinite(value) else str(value) for name, value in found.items()}, indent=2)
-        )
+        print(strict_json(found))
         return
     table = Table(box=None, show_header=False, pad_edge=False)
-    for name, value in found.items():
+    for name, value in shown(found).items():
         table.add_row(name, f"{value:.6g}")
     show(console(), table)

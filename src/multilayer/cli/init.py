@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import asdict
 from pathlib import Path
@@ -18,7 +17,7 @@ from ..init import SCHEMES
 from ..propagation import STEADY, LayerVariance, Variance, variance
 from . import arch as networks
 from . import drawing
-from .output import console
+from .output import console, strict_json
 from .output import show as print_parts
 
 MOST_LINES = 80
@@ -67,9 +66,7 @@ def init(
 
         save(variance_figure(found), plot, title=f"{spec}, {found.scheme}")
     if as_json:
-        print(
-            json.dumps(to_dict(found, str(spec), seed=seed, rows=rows), indent=2, ensure_ascii=False, allow_nan=False)
-        )
+        print(strict_json(to_dict(found, str(spec), seed=seed, rows=rows)))
         return
     page = console()
     print_parts(page, _heading(found, str(spec), seed, rows), "", table(found, page), "", _verdict(found))

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
+import sys
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from ..errors import OptionError
+from ..errors import OptionError, printable
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -38,6 +41,19 @@ def show(console: Console, *parts: RenderableType) -> None:
             console.print(part)
         console.file.write("".join(f"{line.rstrip()}\n" for line in lines.get().splitlines()))
     console.width = width
+
+
+def strict_json(value: Any) -> str:
+    """Strict JSON for a person and a program: what is not finite is "nan", "inf" or "-inf", as in a run's log."""
+    from ..events import plain
+
+    return json.dumps(plain(value), indent=2, ensure_ascii=False, allow_nan=False)
+
+
+def say(notes: Iterable[str]) -> None:
+    """How new rows differ from training, a line each on standard error."""
+    for note in notes:
+        print(f"note: {printable(note)}", file=sys.stderr)
 
 
 def held(table: Table) -> Table:

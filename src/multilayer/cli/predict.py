@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import OptionError, printable
-from .output import console, show
+from .output import console, say, show
 
 EPILOG = """Examples:
 
@@ -47,7 +47,9 @@ def answers(model: Any, data: Any, *, proba: bool) -> Any:
     task = model.encoding.task
     if proba and not task.classifies:
         raise OptionError(f"--proba needs a model of classes, got one of {task.kind}")
-    z = model.outputs(data)
+    rows = model.encoding.encode(data)
+    say(rows.notes)
+    z = model.forward(rows)
     predicted = model.encoding.decode(z)
     columns: dict[str, Any] = {}
     flat = predicted.reshape(len(predicted), -1)

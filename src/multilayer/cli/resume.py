@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from ..errors import printable
+from ..events import Event, Resume
 from .train import AsJson, Quiet, Track, events_as_json, tell
 
 EPILOG = """Examples:
@@ -24,5 +26,15 @@ def resume(
     """Goes on where a run was, to the same bits as if it had never been stopped."""
     from ..training.fit import resume as go_on
 
-    done = go_on(run, data=data, observers=events_as_json(as_json), trackers=track or (), quiet=quiet or as_json)
+    observers = [*events_as_json(as_json), *([_Warnings()] if quiet else [])]
+    done = go_on(run, data=data, observers=observers, trackers=track or (), quiet=quiet or as_json)
     tell(done, quiet=quiet, as_json=as_json)
+
+
+class _Warnings:
+    """Says what was wrong with a run, which matters however quiet it is to be."""
+
+    def notice(self, event: Event) -> None:
+        if isinstance(event, Resume):
+            for note in event.notes:
+                typer.echo(f"warning: {printable(note)}", err=True)

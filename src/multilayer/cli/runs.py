@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import math
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,7 +10,7 @@ import typer
 from rich.table import Table
 
 from ..errors import OptionError, printable
-from .output import console, show
+from .output import console, show, strict_json
 
 EPILOG = """Examples:
 
@@ -34,6 +34,7 @@ def runs(
 
     `mlp runs log RUN --to tensorboard` replays the log of a run into a tracker.
     """
+    from ..metrics import shown
     from ..runs import RunFolder, find
 
     if paths and str(paths[0]) == "log" and not paths[0].exists():
@@ -44,19 +45,19 @@ def runs(
     found = [summary(RunFolder.open(path)) for path in (paths or find())]
     found.sort(key=_merit, reverse=True)
     if as_json:
-        print(json.dumps(found, indent=2, ensure_ascii=False))
+        print(strict_json(found))
         return
     if not found:
         show(console(), "no runs below ./runs yet: mlp train makes one")
         return
-    names = list(dict.fromkeys(name for run in found for name in run["metrics"]))
+    names = list(dict.fromkeys(name for run in found for name in shown(run["metrics"])))
     table = Table(box=None, pad_edge=False)
     for heading in ("run", "network", "status", "epochs", *names, "seconds"):
         table.add_column(
             heading, justify="left" if heading in ("run", "network", "status") else "right", overflow="fold"
         )
     for run in found:
-        figures = [f"{run['metrics'][name]:.4g}" if name in run["metrics"] else "" for name in names]
+        figures = [f"{run['metrics'][name]:.4g}" if name in shown(run["metrics"]) else "" for name in names]
         row = (run["run"], run["network"], run["status"], str(run["epochs"]), *figures, f"{run['seconds']:.1f}")
         table.add_row(*map(printable, row))
     show(console(), table)
@@ -97,6 +98,6 @@ def _merit(run: dict[str, Any]) -> float:
     from ..metrics import METRICS
 
     for name, value in run["metrics"].items():
-        if name in METRICS:
+        if name in METRICS and not math.isnan(value):
             return value if METRICS[name].better == "higher" else -value
     return float("-inf")

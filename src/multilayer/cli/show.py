@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated
@@ -18,7 +17,7 @@ from ..layers import Inputs
 from ..outline import Outline, Part, outline
 from . import arch as networks
 from .drawing import share_bar
-from .output import console
+from .output import console, strict_json
 from .output import show as print_parts
 
 MOST_LINES = 80
@@ -49,7 +48,7 @@ def show(
 
         draw(spec, out)
     if as_json:
-        print(json.dumps(whole.to_dict(), indent=2, ensure_ascii=False))
+        print(strict_json(whole.to_dict()))
         return
     page = console()
     print_parts(page, heading(whole), "", tree(whole, page.width))

@@ -86,6 +86,7 @@ def train(
     ] = None,
     group: Annotated[str | None, typer.Option(metavar="COL", help="Rows of a group stay on one side.")] = None,
     time_column: Annotated[str | None, typer.Option("--time", metavar="COL", help="Hold out the latest rows.")] = None,
+    weight: Annotated[str | None, typer.Option(metavar="COL", help="What each row counts; no input.")] = None,
     config: Annotated[Path | None, typer.Option(metavar="FILE.toml", help="Options from a file.")] = None,
     track: Track = None,
     quiet: Quiet = False,
@@ -108,6 +109,7 @@ def train(
         target=targets,
         group=group,
         time_column=time_column,
+        sample_weight=weight,
         run=run or free_folder(Path(data).name.split(".")[0] or "run"),
         observers=events_as_json(as_json),
         trackers=track or (),
@@ -138,19 +140,23 @@ def events_as_json(wanted: bool) -> Sequence[Any]:
 
 
 def tell(done: Run, *, quiet: bool, as_json: bool) -> None:
-    """How a run ended: how good it is, what it cost, where it is; the exit code of the signal that stopped it."""
+    """How a run ended: how good it is, what it cost, where it is. Exits with the code of the signal that stopped it,
+    and with 1 where it diverged."""
     if not as_json:
         out = console()
         for line in _summary(done, quiet=quiet):
             out.print(printable(line), soft_wrap=True)
     if done.signal is not None:
         raise typer.Exit(_SIGNALLED + done.signal)
+    if done.failed:
+        raise typer.Exit(1)
 
 
 def _summary(done: Run, *, quiet: bool) -> list[str]:
     """What the display has not said; everything where there was none."""
     from ..costs import cost
     from ..costs.quantity import flops
+    from ..metrics import shown
 
     end, lines = done.end, list[str]()
     spec = None if done.model is None else done.model.spec
@@ -158,8 +164,8 @@ def _summary(done: Run, *, quiet: bool) -> list[str]:
         lines += [f"data: {note}" for note in done.notes]
         lines += [f"network: {spec}, {spec.n_parameters:,} parameters"] if spec is not None else []
         lines.append(f"{end.status}: {end.reason}, after {end.epoch} epochs and {end.step:,} steps")
-    if done.metrics:
-        lines.append("on held-out rows: " + ", ".join(f"{name} {value:.4g}" for name, value in done.metrics.items()))
+    if figures := shown(done.metrics):
+        lines.append("on held-out rows: " + ", ".join(f"{name} {value:.4g}" for name, value in figures.items()))
     if spec is not None:
         lines.append(f"cost: {flops(cost(spec, batch=1).forward)} to predict a row, {end.seconds:.1f} s to train")
     if done.path is not None and done.signal is None:

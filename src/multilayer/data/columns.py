@@ -11,7 +11,8 @@
 
 Circles: (sin, cos) of 2π times the part of the year, week or day that has passed. Text has few values where at most 20
 differ, or at most half as many as there are training rows and at most 10,000. At prediction a column must be of the
-family it had in training, or of one that loses nothing: `drift` is the list. Numbers written as text are text.
+family it had in training, or of one that loses nothing: `check_family` is the list. Numbers written as text are text.
+Moments with a time zone and those without are never read as each other; those with one may come in any zone.
 """
 
 from __future__ import annotations
@@ -269,14 +270,28 @@ def check_not_numbers(table: Table, name: str, values: Any, keys: Any) -> None:
 # Drift
 
 
-def check_family(table: Table, name: str, trained: Family) -> tuple[Family, str | None]:
-    """The family of a column at prediction, and a note where it is another than in training that loses nothing."""
+def has_zone(column: Any) -> bool | None:
+    """Whether the moments of a column have a time zone; None where it holds no moments."""
+    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    return kind.tz is not None if pa.types.is_timestamp(kind) else None
+
+
+def check_family(table: Table, name: str, trained: Family, *, zone: bool | None = None) -> tuple[Family, str | None]:
+    """The family of a column at prediction, and a note where it is another than in training that loses nothing.
+
+    `zone` is what `has_zone` said in training.
+    """
     column = table.column(name)
     given = family_of(column, where(table, name))
+    zoned = has_zone(column)
+    if zone is not None and zoned is not None and zone != zoned:
+        said = {True: "with a time zone", False: "without a time zone"}
+        raise DataError(
+            f"{where(table, name)}: was moments {said[zone]} in training, got moments {said[zoned]}, {column.type}: "
+            "convert the column (nothing is converted silently)"
+        )
     if given in (trained, "empty") or trained == "empty":
         return given, None
-    if trained == "number" and given == "boolean":
-        return given, f"{name!r} was numbers in training: true and false are read as 1 and 0"
     if trained == "boolean" and given == "number":
         values = floats(plain(column))
         odd = ~np.isin(values, (0.0, 1.0)) & ~np.isnan(values)

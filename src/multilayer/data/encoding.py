@@ -51,6 +51,19 @@ class Column:
     kind: Kind
     parts: tuple[int, ...] = ()
     indicator: bool = False
+    zone: bool | None = None
+    """Whether moments had a time zone; None for other families, and for models saved before it was kept."""
+
+
+class Note(str):
+    """Something to say about new rows. Notes of one `kind` are one warning."""
+
+    kind: str
+
+    def __new__(cls, text: str, kind: str) -> Note:
+        made = super().__new__(cls, text)
+        made.kind = kind
+        return made
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -61,7 +74,7 @@ class Encoded:
     codes: Codes | None
     y: NDArray[Any] | None
     rows: Rows
-    notes: tuple[str, ...]
+    notes: tuple[Note, ...]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -121,25 +134,25 @@ class Encoding:
         Rows without a target are then left out, and said.
         """
         table = self._aligned(read(source, hints=self._hints(targets)), targets)
-        notes = list(table.notes)
+        notes = [Note(note, "reading") for note in table.notes]
         rows = np.arange(len(table))
         if targets:
             present = usable(table, self.task.names)
             if not present.all():
-                notes.append(f"{count(int((~present).sum()), 'row')} without a target left out")
+                notes.append(Note(f"{count(int((~present).sum()), 'row')} without a target left out", "target"))
                 rows = np.flatnonzero(present)
                 table = table.take(rows)
         for column in self.columns:
             if column.kind != "drop" and (column.family != "number" or column.name not in table.places):
-                _, note = C.check_family(table, column.name, column.family)
-                notes += [] if note is None else [note]
+                _, note = C.check_family(table, column.name, column.family, zone=column.zone)
+                notes += [] if note is None else [Note(note, "family")]
         x, codes, more = self.transform(table, dtype)
         y = tasks.encode(self.task, table, self.loss, dtype) if targets else None
         return Encoded(x=x, codes=codes, y=y, rows=rows, notes=(*notes, *more))
 
-    def transform(self, table: Table, dtype: Any) -> tuple[NDArray[Any], Codes | None, list[str]]:
+    def transform(self, table: Table, dtype: Any) -> tuple[NDArray[Any], Codes | None, list[Note]]:
         """The numbers of a table whose columns have the names and families of training."""
-        notes: list[str] = []
+        notes: list[Note] = []
         x = np.empty((len(table), len(self.numeric_names)), dtype=dtype)
         indicators = len(self.center)
         place = 0
@@ -167,10 +180,10 @@ class Encoding:
             if unknown.any():
                 kinds = len(C.vocabulary(keys.filter(from_numpy(unknown))))
                 what = f"{count(int(unknown.sum()), 'row')} with {count(kinds, 'value')} that training did not see"
-                notes.append(f"{column.name!r}: {what}: read as unknown")
+                notes.append(Note(f"{column.name!r}: {what}: read as unknown", "unseen"))
         return x, codes, notes
 
-    def _transform_matrix(self, table: Table, x: NDArray[Any], notes: list[str]) -> None:
+    def _transform_matrix(self, table: Table, x: NDArray[Any], notes: list[Note]) -> None:
         assert table.matrix is not None
         order = np.array([table.places[c.name] for c in self.numeric], dtype=np.int64)
         straight = np.array_equal(order, np.arange(table.matrix.shape[1]))
@@ -311,8 +324,8 @@ def usable(table: Table, names: tuple[str, ...]) -> NDArray[np.bool_]:
     return present
 
 
-def _unforeseen(name: str, n: int) -> str:
-    return f"{name!r}: {count(n, 'missing value')}, none in training: read as the median"
+def _unforeseen(name: str, n: int) -> Note:
+    return Note(f"{name!r}: {count(n, 'missing value')}, none in training: read as the median", "missing")
 
 
 def _as_trained(keys: Any, column: Column) -> Any:

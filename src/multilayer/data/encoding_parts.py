@@ -1,7 +1,8 @@
 """An `Encoding` as JSON and arrays, and back exactly: what a model file stores.
 
 Names, kinds, classes and options are JSON; center, scale, fill and vocabularies are arrays. A vocabulary of texts is
-its UTF-8 bytes and where each text ends.
+its UTF-8 bytes and where each text ends. `zone` stands only with columns of moments, and may be absent there: models
+saved before it was kept take moments with and without a time zone.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ def to_parts(encoding: Encoding) -> tuple[dict[str, Any], dict[str, NDArray[Any]
     for i, column in enumerate(encoding.columns):
         entry: dict[str, Any] = {"name": column.name, "family": column.family, "kind": column.kind}
         entry |= {"parts": list(column.parts), "indicator": column.indicator, "keys": None}
+        entry |= {} if column.zone is None else {"zone": column.zone}
         if column.name in encoding.vocabularies:
             entry["keys"], stored = _store(encoding.vocabularies[column.name])
             arrays |= {f"vocabulary{i}{end}": value for end, value in stored.items()}
@@ -86,6 +88,7 @@ def _from_parts(data: dict[str, Any], arrays: Arrays) -> Encoding:
                 kind=kind,
                 parts=parts,
                 indicator=entry["indicator"] is True,
+                zone=_zone(entry),
             )
         )
         if (entry["keys"] is not None) != (kind == "categorical"):
@@ -114,6 +117,13 @@ def _from_parts(data: dict[str, Any], arrays: Arrays) -> Encoding:
         top=None if data["top"] is None else float(data["top"]),
         positional=data["positional"] is True,
     )
+
+
+def _zone(entry: dict[str, Any]) -> bool | None:
+    zone = entry.get("zone")
+    if zone is not None and (not isinstance(zone, bool) or entry["family"] != "datetime"):
+        raise DataError(f"column {entry['name']!r} of family {entry['family']} has the zone {short(zone)}")
+    return zone
 
 
 def _store(values: Any) -> tuple[str, dict[str, NDArray[Any]]]:

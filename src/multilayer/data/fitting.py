@@ -77,7 +77,8 @@ def fit(
             dropped.setdefault(why, []).append(name)
             vocabularies.pop(name, None)
             kind, parts, indicator = "drop", (), False
-        found.append(Column(name=name, family=family, kind=kind, parts=parts, indicator=indicator))
+        zone = None if name in table.places else C.has_zone(table.column(name))
+        found.append(Column(name=name, family=family, kind=kind, parts=parts, indicator=indicator, zone=zone))
     if all(column.kind == "drop" for column in found):
         raise DataError(f"{table.name}: no column is left to learn from: {_said(dropped)}")
     whole = not vocabularies and all(column.parts == (0,) and not column.indicator for column in found)

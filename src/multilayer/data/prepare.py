@@ -23,7 +23,7 @@ from . import splits, tasks
 from .encoding import Encoding, usable
 from .fitting import fit
 from .sources import read
-from .tables import Rows, Table, count, where
+from .tables import Rows, Table, count, short, where
 
 TARGETS = ("target", "label", "labels", "class", "y", "outcome")
 """Names that are the target where none is given."""
@@ -166,7 +166,10 @@ def _weights(table: Table, weight: Any) -> NDArray[np.float64]:
             raise DataError(f"{where(table, weight)}: weights must be numbers, got {column.type}")
         values = C.floats(column)
     else:
-        values = np.asarray(weight, dtype=np.float64)
+        try:
+            values = np.asarray(weight, dtype=np.float64)
+        except (TypeError, ValueError):
+            raise DataError(f"{table.name}: weights must be one number a row, got {short(weight)}") from None
         if values.shape != (len(table),):
             raise DataError(f"{table.name}: weights must be one number a row, {len(table):,}, got {values.shape}")
     bad = ~(np.isfinite(values) & (values >= 0))
@@ -252,15 +255,25 @@ def _class_weights(
         sizes = np.bincount(place[train], minlength=len(classes))
         factor = len(train) / (len(classes) * np.maximum(sizes, 1))
     else:
-        unknown = [value for value in class_weight if value not in classes]
-        if unknown:
-            raise OptionError(f"class_weight names {unknown[0]!r}: classes are {', '.join(map(str, classes[:20]))}")
-        factor = np.array([float(class_weight.get(value, 1.0)) for value in classes])
+        given: dict[int, float] = {}
+        for name, value in class_weight.items():
+            matching = [i for i, one in enumerate(classes) if one == name or str(name) in _spellings(one)]
+            if not matching:
+                raise OptionError(f"class_weight names {name!r}: classes are {', '.join(map(str, classes[:20]))}")
+            given[matching[0]] = float(value)
+        factor = np.array([given.get(i, 1.0) for i in range(len(classes))])
         if not (np.isfinite(factor).all() and (factor > 0).all()):
             raise OptionError(f"class weights must be positive and finite, got {dict(class_weight)}")
     made = np.ones(len(table)) if weights is None else weights.copy()
     made[train] *= factor[place[train]]
     return made
+
+
+def _spellings(value: tasks.Class) -> set[str]:
+    """The texts that name a class where keys are texts, as in TOML: true is True, 1 is 1.0."""
+    if isinstance(value, bool):
+        return {str(value), str(value).lower()}
+    return {str(value), f"{value:.0f}"} if isinstance(value, float) and value.is_integer() else {str(value)}
 
 
 def _augment(given: str | Sequence[str] | Augment | None, encoding: Encoding, train: Rows, seed: int) -> Augment | None:

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from .checkpoints import Loaded
-from .folder import RunFolder, find
+from .folder import RESTORE, RunFolder, find
 
-__all__ = ["Loaded", "RunFolder", "find"]
+__all__ = ["RESTORE", "Loaded", "RunFolder", "find"]

@@ -30,6 +30,8 @@ from .lock import Lock
 
 FORMAT = "multilayer-run"
 VERSION = 1
+RESTORE = "put it back from a copy, or train anew in another folder"
+"""What to do about a log that is not what its run wrote."""
 _CONFIG = "config.json"
 _MAX_CONFIG = 1 << 24
 
@@ -105,7 +107,12 @@ class RunFolder:
             raise RunError(f"{folder} is not a run: it has no {_CONFIG}")
         lock = Lock(folder) if write else None
         try:
-            return RunFolder(folder, _config(storage.read(file, limit=_MAX_CONFIG), str(file)), lock)
+            run = RunFolder(folder, _config(storage.read(file, limit=_MAX_CONFIG), str(file)), None)
+            if lock is None:
+                return run
+            if not run.log.exists() and any(run.checkpoints.glob("*.json")):  # killed before the first: no matter
+                raise RunError(f"{run.log} is missing, but there are checkpoints: {RESTORE}")
+            return RunFolder(folder, run.config, lock)
         except BaseException:
             if lock is not None:
                 lock.release()

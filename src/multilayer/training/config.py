@@ -12,7 +12,9 @@ import typing
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any, TypedDict, cast
+
+import numpy as np
 
 from .. import losses, optim, schedules
 from ..errors import OptionError, unknown_name
@@ -51,7 +53,7 @@ class Config:
     rollbacks: int = _option(3, "At most so many rollbacks.")
     augment: str | None = _option(None, "Augmentations, joined by +: noise(0.1)+mask(0.1)+mixup(0.2).")
     task: str = _option("auto", "auto, binary, multiclass, multilabel, regression or multioutput.")
-    class_weight: str | None = _option(None, "balanced, to weigh classes by how rare they are.")
+    class_weight: str | Mapping[str, float] | None = _option(None, "balanced, to weigh classes by how rare they are.")
     init: str = _option("auto", "How weights start: auto, he, xavier, orthogonal, …")
     seed: int = _option(0, "Fixes everything that is random.")
     dtype: str = _option("float32", "float32, float64 or bfloat16.")
@@ -61,8 +63,16 @@ class Config:
     checkpoint_every: int | None = _option(None, "Steps between checkpoints; about every 200 steps at epoch ends.")
 
     def __post_init__(self) -> None:
+        if isinstance(self.class_weight, Mapping):  # texts, as JSON and TOML have them
+            named = {str(name): value for name, value in self.class_weight.items()}
+            object.__setattr__(self, "class_weight", named)
         for spec in fields(self):
             value = getattr(self, spec.name)
+            if isinstance(value, np.generic):
+                value = value.item()
+            if spec.name == "validation" and value == "none":
+                value = None
+            object.__setattr__(self, spec.name, value)
             if not _fits(value, typing.get_type_hints(Config)[spec.name]):
                 raise OptionError(f"{spec.name} must be {_words(spec.name)}, got {value!r}")
         for name in ("learning_rate", "batch_size", "epochs", "clip_norm", "clip_value", "patience", "time_limit"):
@@ -135,7 +145,7 @@ class Options(TypedDict, total=False):
     rollbacks: int
     augment: str | None
     task: str
-    class_weight: str | None
+    class_weight: str | Mapping[Any, float] | None
     init: str
     seed: int
     dtype: str
@@ -148,6 +158,8 @@ class Options(TypedDict, total=False):
 def _fits(value: object, hint: Any) -> bool:
     if isinstance(hint, types.UnionType):
         return any(_fits(value, option) for option in typing.get_args(hint))
+    if typing.get_origin(hint) is Mapping:
+        return isinstance(value, dict) and all(_fits(one, float) for one in cast("dict[str, Any]", value).values())
     if hint is float:
         return isinstance(value, int | float) and not isinstance(value, bool)
     if hint is int:
@@ -158,4 +170,5 @@ def _fits(value: object, hint: Any) -> bool:
 def _words(name: str) -> str:
     hint = typing.get_type_hints(Config)[name]
     names = {int: "a whole number", float: "a number", str: "a text", bool: "true or false", type(None): "nothing"}
-    return " or ".join(names[option] for option in (typing.get_args(hint) or (hint,)))
+    options = typing.get_args(hint) or (hint,)
+    return " or ".join(names.get(option, "a number for each class") for option in options)

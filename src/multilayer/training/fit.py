@@ -17,11 +17,12 @@ from typing import Any, Unpack, cast
 import numpy as np
 
 from .. import data as tables
+from ..data.tables import short
 from ..engine import State
 from ..errors import OptionError, RunError
 from ..events import Checkpoint, End, Event, Notice, Resume, Start
 from ..predictor import Predictor
-from ..runs import RunFolder
+from ..runs import RESTORE, RunFolder
 from ..spec import Spec
 from . import sinks
 from .config import Config, Options
@@ -43,6 +44,8 @@ class Run:
     """What was decided about the data."""
     signal: int | None = None
     """The signal that ended it early, if one did."""
+    failed: bool = False
+    """Whether it diverged: it ended because loss, gradient or parameters were not finite, or far out of their band."""
 
     @property
     def events(self) -> list[dict[str, Any]]:
@@ -68,6 +71,7 @@ def fit(
     target: str | Sequence[str] | None = None,
     group: str | None = None,
     time_column: str | None = None,
+    sample_weight: Any = None,
     run: str | Path | None = None,
     observers: Sequence[Observer] = (),
     trackers: Sequence[Any] = (),
@@ -77,7 +81,8 @@ def fit(
     """Trains a network on a table and gives the run: `run.model.predict(rows)`, `run.metrics`, `run.events`.
 
     `spec` may be None for the plain recipe. `data` is anything that holds a table, `(X, y)`, or a DataLoader of your
-    own; `validation` is a share of its rows, None, or data of its own. `run` is a folder to keep everything in, so that
+    own; `validation` is a share of its rows, None, or data of its own. `sample_weight` is what each row counts: a
+    column's name, or a number for each row. `run` is a folder to keep everything in, so that
     the run survives being killed; without one it lives in memory. `trackers` are names (tensorboard, wandb, trackio,
     mlflow), or runs, writers and loggers of such tools.
     """
@@ -86,20 +91,23 @@ def fit(
     own = _in_memory(held_out)
     if own:
         chosen["validation"] = None
-    config = Config(**chosen)
+    config = Config.from_dict(chosen, where="fit")
+    held_out = held_out if own else config.validation
     source = {"target": target, "group": group, "time": time_column}
-    prepared = prepare(data, config, **source, validation=held_out)
+    named = sample_weight is None or isinstance(sample_weight, str)
+    prepared = prepare(data, config, **source, weight=sample_weight, validation=held_out)
     session = Session.make(spec, prepared, config)
     tracking = _trackers(trackers, None if run is None else Path(run))
     folder = None
     if run is not None:
+        weights = {"weight": sample_weight if named else None, "weights": None if named else "memory"}
         where = {"path": _place(data), "loader": tables.is_loader(data), "validation": "memory" if own else None}
         folder = RunFolder.create(
             Path(run),
             config={
                 "config": session.config.to_dict(),
                 "spec": session.spec.to_dict(),
-                "data": {**source, **where},
+                "data": {**source, **weights, **where},
                 "fingerprint": session.fingerprint(),
             },
         )
@@ -111,14 +119,15 @@ def resume(
     *,
     data: Any = None,
     validation: Any = None,
+    sample_weight: Any = None,
     observers: Sequence[Observer] = (),
     trackers: Sequence[Any] = (),
     quiet: bool = False,
 ) -> Run:
     """Goes on where a run was stopped or killed, to the same bits as if it had not been.
 
-    `data` and `validation` are needed only where the run was not made from files or a bundled set. A DataLoader of your
-    own goes on with other batches.
+    `data`, `validation` and `sample_weight` are needed only where they were in memory, not in files or bundled sets. A
+    DataLoader of your own goes on with other batches.
     """
     with RunFolder.open(path, write=True) as folder:
         saved = folder.config
@@ -134,6 +143,14 @@ def resume(
             raise RunError(f"{path} was trained on data in memory: hand it over again, resume(path, data=…)")
         if own and validation is None:
             raise RunError(f"{path} was validated on data in memory: hand it over again, resume(path, validation=…)")
+        if described.pop("weights", None) is not None:
+            if sample_weight is None:
+                raise RunError(
+                    f"{path} was trained with weights in memory: hand them over again, ml.resume(path, sample_weight=…)"
+                )
+            described["weight"] = sample_weight
+        elif sample_weight is not None:
+            raise RunError(f"{path} knows its weights: leave out sample_weight, got {short(sample_weight)}")
         if loader and not tables.is_loader(data):
             raise RunError(f"{path} was trained from a loader: resume needs one, got {type(data).__name__}")
         held_out = validation if own else config.validation
@@ -151,7 +168,8 @@ def prepare(data: Any, config: Config, *, validation: Any, **source: Any) -> tab
         check_loader(config)
         for name, value in source.items():
             if value is not None:
-                raise OptionError(f"{name} is for tables, got {name}={value!r}: a loader gives rows with their target")
+                got = f"got {name}={short(value)}"
+                raise OptionError(f"{name} is for tables, {got}: a loader gives rows with their target")
         return tables.prepare_loader(data, task=config.task, loss=loss, validation=validation, dtype=dtype)
     return tables.prepare(
         data,
@@ -168,7 +186,7 @@ def prepare(data: Any, config: Config, *, validation: Any, **source: Any) -> tab
 
 def _in_memory(validation: Any) -> bool:
     """Whether validation is data that no configuration can hold."""
-    return not (validation is None or isinstance(validation, str | int | float))
+    return not (validation is None or isinstance(validation, str | int | float | np.generic))
 
 
 def _trackers(given: Sequence[Any], run: Path | None) -> list[Sink]:
@@ -252,8 +270,11 @@ def _over(folder: RunFolder, run: Run) -> bool:
 
 def _finish(session: Session, loop: Loop, outcome: Outcome, run: Run, folder: RunFolder | None, started: float) -> None:
     """The best parameters become the model, and the last event tells how good it is."""
+    run.failed = loop.failed
     if outcome.status != "interrupted" and loop.best is not None:
         session.engine.load(loop.best)
+    elif loop.failed:  # finite, but on its way out of its senses: rather the last that was saved
+        session.engine.load(loop.good.state)
     _, metrics = session.evaluate(session.engine)
     state = session.engine.state()
     run.model = Predictor.of(session.spec, session.prepared.encoding, state, averaged=session.averaged)
@@ -288,16 +309,24 @@ def _go_back(loop: Loop, folder: RunFolder, run: Run) -> None:
     """Puts the loop where the last good checkpoint was; what was told after it did not happen."""
     found = folder.latest()
     if found is None:
-        loop.tell(Resume(step=0, checkpoint="", kept=0, notes=[]), counted=False)
+        lost = any(isinstance(event, Checkpoint) and event.kind == "last" for event in folder.events())
+        notes = [f"the log tells of checkpoints, but {folder.checkpoints} has none: starting anew"] if lost else []
+        loop.tell(Resume(step=0, checkpoint="", kept=0, notes=notes), counted=False)
         return
     extra = found.extra
+    told = folder.events(effective=True)
+    if len(told) < extra["told"]:
+        raise RunError(
+            f"{folder.log} is cut short: it tells {len(told)} events, but the checkpoint of step {found.step} "
+            f"was saved after {extra['told']}: {RESTORE}"
+        )
     loop.engine.load(found.state)
     loop.position = position_of(extra)
     for policy, state in zip(loop.policies, extra["policies"], strict=True):
         policy.load(state)
     best = None if loop.position.best_step is None else folder.best(at=loop.position.best_step)
     loop.best = None if best is None else best.state
-    run.log.extend(folder.events(effective=True)[: extra["told"]])
+    run.log.extend(told[: extra["told"]])
     loop.told = extra["told"]
     notes = [*found.notes, *(["the loader goes on with other batches"] if not loop.plan.shuffled else [])]
     resumed = Resume(step=found.step, checkpoint=found.path, kept=loop.told, notes=notes)

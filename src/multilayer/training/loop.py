@@ -145,6 +145,9 @@ class Loop:
     _state: State | None = None
     """The engine's, where it has not moved since it was taken: a copy a chunk is enough."""
     good: Snapshot = field(init=False)
+    """At the last checkpoint, or at the start."""
+    failed: bool = False
+    """Whether it ended because loss, gradient or parameters left their senses."""
     _order: Order | None = None
 
     def run(self) -> Outcome:
@@ -246,6 +249,7 @@ class Loop:
                 rows=rows.tolist(),
             )
         )
+        self.failed = isinstance(found.action, Stop)
         return self._act(found.action)
 
     def _not_finite(self, before: Snapshot, order: Order, within: int, bad: int) -> Stop | None:
@@ -273,6 +277,7 @@ class Loop:
         )
         what = f"a {where.where} that is not finite in {where.layer} at step {self.position.step + 1}"
         action = strongest(policy.broken(what) for policy in self.policies)
+        self.failed = not isinstance(action, Rollback)
         return self._act(Stop(reason=what) if isinstance(action, Continue) else action)
 
     def _act(self, action: Action) -> Stop | None:

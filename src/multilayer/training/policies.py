@@ -29,6 +29,10 @@ OnSpike = Literal["rollback", "stop", "ignore"]
 MULTIPLE = 3.0
 """A spike is so many times the largest loss of the band, at least."""
 
+SHARE_OF_START = 0.5
+"""And this share of what the loss was at first: below that, one hard batch of a network that has nearly learned its
+task looks like a spike and is none."""
+
 
 class Quiet:
     """A policy that does nothing; the others say only where they differ."""
@@ -108,6 +112,7 @@ class Spikes(Quiet):
         self.on_spike, self.most, self.width = on_spike, most, width
         self.losses: deque[float] = deque(maxlen=window)
         self.norms: deque[float] = deque(maxlen=window)
+        self.start: list[float] = []
         self.rollbacks = 0
 
     def watch(self, steps: Steps) -> Found | None:
@@ -120,6 +125,8 @@ class Spikes(Quiet):
                 return Found(place=i, action=self.broken("the loss left its band"), limit=limit)
             self.losses.append(loss)
             self.norms.append(norm)
+            if len(self.start) < (self.losses.maxlen or 0) // 2:
+                self.start.append(loss)
         return None
 
     def broken(self, what: str) -> Action:
@@ -137,16 +144,18 @@ class Spikes(Quiet):
             return None
         middle = float(np.median(self.losses))
         spread = 1.4826 * float(np.median(np.abs(np.asarray(self.losses) - middle)))
-        return max(middle + self.width * spread, MULTIPLE * max(self.losses))
+        floor = SHARE_OF_START * float(np.median(self.start))
+        return max(middle + self.width * spread, MULTIPLE * max(self.losses), floor)
 
     def state(self) -> dict[str, Any]:
-        return {"losses": list(self.losses), "norms": list(self.norms), **self.survives()}
+        return {"losses": list(self.losses), "norms": list(self.norms), "start": list(self.start), **self.survives()}
 
     def load(self, state: dict[str, Any]) -> None:
         self.losses.clear()
         self.norms.clear()
         self.losses.extend(state["losses"])
         self.norms.extend(state["norms"])
+        self.start = list(state["start"])
         self.rollbacks = state["rollbacks"]
 
     def survives(self) -> dict[str, Any]:

@@ -31,6 +31,7 @@ from rich.text import Text
 
 from ..errors import printable
 from ..events import End, EpochEnd, Event, Start, effective
+from ..metrics import shown
 from .course import ASCII_BLOCKS, BLOCKS, Course, Point, columns, duration, limits, sparkline
 from .telling import Told, number, told
 
@@ -217,7 +218,9 @@ def line(course: Course, event: EpochEnd) -> str:
         parts.append(f"validation loss {number(event.validation_loss)}")
     # The loss of some tasks is a metric too, under another name.
     said = None if event.validation_loss is None else number(event.validation_loss)
-    parts += [f"{printable(name)} {number(value)}" for name, value in event.metrics.items() if number(value) != said]
+    parts += [
+        f"{printable(name)} {number(value)}" for name, value in shown(event.metrics).items() if number(value) != said
+    ]
     if course.best is not None:
         value, epoch = course.best
         parts.append("best so far" if epoch == event.epoch + 1 else f"best {number(value)} (epoch {epoch})")
