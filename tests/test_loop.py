@@ -224,9 +224,19 @@ def test_one_hard_batch_of_a_network_that_has_nearly_learned_is_no_spike() -> No
     losses = np.array([2.3] * 8 + [0.01] * 40 + [0.3])  # far above its band, far below where it began
     steps = Steps(first=1, loss=losses, gradient_norm=10 * losses)
     assert policy.watch(steps) is None
-    again = policy.watch(Steps(first=50, loss=np.array([2.0]), gradient_norm=np.array([20.0])))
-    assert again is not None
-    assert again.limit == pytest.approx(1.15)
+
+
+def test_a_spike_is_wild_or_stays() -> None:
+    policy = Spikes(window=16)
+
+    def watch(*losses: float) -> Any:
+        return policy.watch(Steps(first=1, loss=np.array(losses), gradient_norm=10 * np.array(losses)))
+
+    assert watch(*[2.3] * 8, *[0.1] * 40) is None
+    assert watch(2.0, 0.1, 2.0, 2.0, 0.1) is None  # rows far out, now and then
+    found = watch(0.1, 2.0, 2.0, 2.0)
+    assert (found.place, found.limit) == (3, pytest.approx(1.15))
+    assert watch(24.0).place == 0
 
 
 @both

@@ -32,7 +32,7 @@ FLAT = ((1, 0.0), (2, 0.0))
 def calibration(spec: Spec, **curves: tuple[tuple[int, float], ...]) -> Calibration:
     """Products at 2 GFLOP/s, and all else for nothing but the kinds that are given a curve."""
     kinds = {unit.key: FLAT for parts in units(spec).values() for unit in parts}
-    kinds |= {loss_key("mse"): FLAT, loss_key("cross_entropy"): FLAT, update_key("adam"): FLAT}
+    kinds |= {loss_key("mse", 1): FLAT, loss_key("cross_entropy", 4): FLAT, update_key("adam"): FLAT}
     for name, curve in curves.items():
         (key,) = [key for key in kinds if name in key]
         kinds[key] = curve
@@ -83,7 +83,7 @@ def test_products_take_their_rate_and_kinds_their_curve() -> None:
 def test_a_loss_an_update_and_a_step_of_their_own() -> None:
     spec = Spec.parse("2-3-1")
     known = calibration(spec)
-    kinds = {**known.kinds, loss_key("mse"): ((5, 1.0), (10, 2.0)), update_key("adam"): ((1, 0.0), (100, 100.0))}
+    kinds = {**known.kinds, loss_key("mse", 1): ((5, 1.0), (10, 2.0)), update_key("adam"): ((1, 0.0), (100, 100.0))}
     known = replace(known, kinds=kinds, per_tensor=1000.0, per_step=0.5)
     found = predict(cost(spec, batch=5), SLOW, calibration=known)
     assert (found.loss, found.per_step) == (1.0, 0.5)

@@ -21,7 +21,7 @@ from torch import Tensor
 from . import losses
 from .costs import cost
 from .costs.kinds import WIDTH, Unit, units
-from .costs.roofline import Calibration, Curve, loss_key, predict, update_key
+from .costs.roofline import MANY_OUTPUTS, Calibration, Curve, loss_key, predict, update_key
 from .layers import Linear
 from .machine import Machine
 from .model import build
@@ -37,6 +37,8 @@ SIZES = (2**8, 2**13, 2**15, 2**17, 2**19)
 UPDATES = (2**8, 2**12, 2**16, 2**18, 2**20, 2**22)
 MOST = 2**21
 """A kind whose rows are wider is not timed: what it takes stays a lower bound."""
+FEW = 8
+"""Outputs that stand for few of them."""
 SEVERAL = 5
 BUDGET = 0.3
 """Seconds that timing a step may take."""
@@ -94,7 +96,7 @@ class _Step:
     def seconds_added(self, part: Part) -> float:
         output = part[0]()
         gradient = torch.ones_like(output) if output.requires_grad else None
-        with_it, alone = _in_turns(lambda: self.run_with(part, gradient), self.run)
+        with_it, alone = _in_turns(lambda: self.run_with(part, gradient), self.run, rounds=4)
         return max(0.0, with_it - alone)
 
 
@@ -121,7 +123,8 @@ def calibrate(spec: Spec, machine: Machine, *, optimizer: str, loss: str) -> Cal
     parts = [unit for some in (*units(spec).values(), *units(small).values()) for unit in some]
     different = {unit.key: unit for unit in parts if unit.widest <= MOST}
     kinds = {key: _curve_of(unit, step) for key, unit in different.items()}
-    kinds[loss_key(chosen.name)] = _loss_curve(loss, chosen.per_target)
+    for d_out in {spec.d_out, small.d_out}:
+        kinds[loss_key(chosen.name, d_out)] = _loss_curve(loss, chosen.per_target, many=d_out >= MANY_OUTPUTS)
     kinds[update_key(optimizer)], per_tensor = _update_curve(optimizer)
     known = Calibration(products=_products(), kinds=kinds, per_tensor=per_tensor)
     account = cost(small, batch=2, optimizer=optimizer, loss=loss)
@@ -152,10 +155,10 @@ def _per_part(make: Callable[[], Part]) -> float:
     return max(0.0, all_of_them - one) / (SEVERAL - 1)
 
 
-def _in_turns(*works: Callable[[], Any]) -> list[float]:
+def _in_turns(*works: Callable[[], Any], rounds: int = 2) -> list[float]:
     """The best time of each, in turns, so that a burst of other work does not fall on one of them alone."""
-    rounds = [[best(work, budget=SHORT / 2) for work in works] for _ in range(2)]
-    return [min(times) for times in zip(*rounds, strict=True)]
+    taken = [[best(work, budget=SHORT / 2) for work in works] for _ in range(rounds)]
+    return [min(times) for times in zip(*taken, strict=True)]
 
 
 def _curve(points: Iterable[tuple[int, float]]) -> Curve:
@@ -179,12 +182,13 @@ def _curve_of(unit: Unit, step: _Step) -> Curve:
 
     heights = _heights(unit.widest)
     curve = _curve((rows * unit.standard, _per_part(lambda rows=rows: part(rows))) for rows in heights)
-    more = max(0.0, step.seconds_added(part(heights[0])) - curve[0][1])
+    # A small difference of two long times: never taken for more than the start itself.
+    more = min(max(0.0, step.seconds_added(part(heights[0])) - curve[0][1]), curve[0][1])
     return tuple((numbers, seconds + more) for numbers, seconds in curve)
 
 
-def _loss_curve(text: str, per_target: int) -> Curve:
-    width = per_target * max(1, WIDTH // per_target)
+def _loss_curve(text: str, per_target: int, *, many: bool) -> Curve:
+    width = per_target * max(1, (WIDTH if many else FEW) // per_target)
     chosen = losses.of(text, width)
     spec = Spec(1, [Linear(width)])
 

@@ -34,6 +34,7 @@ Bound = Literal["compute", "memory", "overhead"]
 Curve = tuple[tuple[int, float], ...]
 """Seconds by numbers handled, both growing; the first is what it takes to start."""
 
+MANY_OUTPUTS = 32
 ELEMENTWISE_SHARE = 0.125
 """Elementwise work has divisions and no fused multiply-adds: this share of the matrix peak."""
 
@@ -193,7 +194,7 @@ class _Roof:
         return touched * self.account.memory.parameters / self.bandwidth
 
     def loss(self) -> float:
-        curve = self._curve(loss_key(self.account.loss.name))
+        curve = self._curve(loss_key(self.account.loss.name, self.account.spec.d_out))
         return 0.0 if curve is None else seconds_of(curve, self.account.batch * self.account.spec.d_out)
 
     def time(self, row: Row, *, fused: bool) -> RowTime:
@@ -252,8 +253,9 @@ def update_key(optimizer: str) -> str:
     return f"update by {get_optimizer(optimizer).name}"
 
 
-def loss_key(name: str) -> str:
-    return f"loss {name}"
+def loss_key(name: str, d_out: int) -> str:
+    """A row of few outputs takes about as long as one of many more."""
+    return f"loss {name} of {'few' if d_out < MANY_OUTPUTS else 'many'} outputs"
 
 
 def _parts(account: Cost) -> dict[str, tuple[Unit, ...]]:

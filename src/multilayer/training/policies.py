@@ -33,6 +33,12 @@ SHARE_OF_START = 0.5
 """And this share of what the loss was at first: below that, one hard batch of a network that has nearly learned its
 task looks like a spike and is none."""
 
+WILD = 10.0
+"""So many times what the loss was at first is a spike at once."""
+
+IN_A_ROW = 3
+"""Otherwise so many steps in a row are: one batch with rows far out looks like a spike and is none."""
+
 
 class Quiet:
     """A policy that does nothing; the others say only where they differ."""
@@ -113,6 +119,7 @@ class Spikes(Quiet):
         self.losses: deque[float] = deque(maxlen=window)
         self.norms: deque[float] = deque(maxlen=window)
         self.start: list[float] = []
+        self.over = 0
         self.rollbacks = 0
 
     def watch(self, steps: Steps) -> Found | None:
@@ -122,7 +129,12 @@ class Spikes(Quiet):
             # The cheap part of the limit first: medians of every step would cost more than a small network's step.
             limit = self._limit() if self.losses and loss > MULTIPLE * max(self.losses) else None
             if limit is not None and loss > limit and norm > 2 * float(np.median(self.norms)):
+                self.over += 1
+                if self.over < IN_A_ROW and loss < WILD * float(np.median(self.start)):
+                    continue  # and the band stays as it was
+                self.over = 0
                 return Found(place=i, action=self.broken("the loss left its band"), limit=limit)
+            self.over = 0
             self.losses.append(loss)
             self.norms.append(norm)
             if len(self.start) < (self.losses.maxlen or 0) // 2:
@@ -148,14 +160,15 @@ class Spikes(Quiet):
         return max(middle + self.width * spread, MULTIPLE * max(self.losses), floor)
 
     def state(self) -> dict[str, Any]:
-        return {"losses": list(self.losses), "norms": list(self.norms), "start": list(self.start), **self.survives()}
+        bands = {"losses": list(self.losses), "norms": list(self.norms), "start": list(self.start)}
+        return {**bands, "over": self.over, **self.survives()}
 
     def load(self, state: dict[str, Any]) -> None:
         self.losses.clear()
         self.norms.clear()
         self.losses.extend(state["losses"])
         self.norms.extend(state["norms"])
-        self.start = list(state["start"])
+        self.start, self.over = list(state["start"]), state["over"]
         self.rollbacks = state["rollbacks"]
 
     def survives(self) -> dict[str, Any]:
