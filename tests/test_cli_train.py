@@ -73,6 +73,13 @@ def test_options_from_a_file_and_the_line_above_it(here: Path) -> None:
     assert (chosen["epochs"], chosen["batch_size"]) == (1, 8)
 
 
+def test_what_was_chosen_is_saved(here: Path) -> None:
+    mlp("train", "iris", *FAST)
+    chosen = json.loads((here / "runs" / "iris-001" / "config.json").read_text())["config"]["effective"]
+    assert (chosen["task"], chosen["loss"], chosen["batch_size"]) == ("multiclass", "cross_entropy", 16)
+    assert (chosen["rows"], chosen["validation_rows"]) == (120, 30)
+
+
 def test_every_field_is_an_option() -> None:
     text = mlp("train", "--help")
     for name in Config.__dataclass_fields__:

@@ -64,7 +64,8 @@ class FusedEngine:
         self.loss, self.optimizer = losses.get(settings.loss), optim.get(settings.optimizer)
         check_data(spec, data, self.loss)
         program = program_of(spec, settings)
-        self._core = _make_core(program, self.dtype, core, threads)
+        self.threads = machine.threads() if threads is None else choices.whole("threads", threads)
+        self._core = _make_core(program, self.dtype, core, self.threads)
         self._table = self._held(data)
         self._rate_factor = 1.0
         self._most_dropout = max([op.p for op in program.ops], default=0.0)
@@ -203,12 +204,11 @@ def _dtype(dtype: Any) -> np.dtype[Any]:
 
 
 def _make_core(
-    program: _core.Program, dtype: np.dtype[Any], core: str, threads: int | None
+    program: _core.Program, dtype: np.dtype[Any], core: str, threads: int
 ) -> _core.CoreFloat | _core.CoreDouble:
     """`auto` is the fastest core there is for the type."""
     if core not in CORES:
         raise OptionError(unknown_name("core", core, CORES))
-    threads = machine.threads() if threads is None else choices.whole("threads", threads)
     if dtype == np.float64:
         return _core.reference_double(program)
     if core == "reference":

@@ -68,6 +68,7 @@ class TorchEngine:
         self._threads_before = torch.get_num_threads()
         if threads is not None:
             torch.set_num_threads(threads)
+        self.threads = torch.get_num_threads()
         settings.check(spec.parameters)
         self.spec, self.data, self.settings = spec, data, settings
         self.loss = losses.get(settings.loss)

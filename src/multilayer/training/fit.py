@@ -106,6 +106,7 @@ def fit(
             Path(run),
             config={
                 "config": session.config.to_dict(),
+                "effective": session.effective(),
                 "spec": session.spec.to_dict(),
                 "data": {**source, **weights, **where},
                 "fingerprint": session.fingerprint(),

@@ -59,6 +59,20 @@ class Session:
             engine=make_engine(chosen, prepared, config),
         )
 
+    def effective(self) -> dict[str, Any]:
+        """What was chosen where the configuration says auto or nothing; for people, since nothing reads it back."""
+        prepared = self.prepared
+        return {
+            "task": prepared.encoding.task.kind,
+            "loss": prepared.encoding.loss,
+            "metric": self.metric,
+            "batch_size": chosen_batch(prepared, self.config),
+            "rows": len(prepared.train),
+            "validation_rows": len(prepared.validation),
+            "threads": getattr(self.engine, "threads", 1),
+            "network": str(self.spec),
+        }
+
     @property
     def averaged(self) -> bool:
         return self.config.average is not None
