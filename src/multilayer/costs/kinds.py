@@ -7,7 +7,7 @@ number in or out; what its products take comes on top, by their FLOPs.
 
     kind                         numbers a row        stands for it
     linear, gated unit, maxout   outputs              128 outputs of 1 input
-    KAN                          inputs               1 output of 128 inputs, with its bases
+    KAN                          inputs               1 output of 16 inputs, with its bases
     columns                      features; 1 a code   16 features, products and all; one column of codes
     every other                  inputs               itself, 128 wide
 
@@ -80,7 +80,7 @@ def _units(entry: Entry, learning: bool) -> Iterator[Unit]:
             width = _fitting(WIDTH, replace(cast(Any, layer), d_out=1).widest(1))
             stands, d, numbers = replace(cast(Any, layer), d_out=width), 1, entry.d_out
         case KAN():
-            d = width = _fitting(WIDTH, layer.n_bases)
+            d = width = _fitting(FEATURES, layer.n_bases)
             stands = replace(layer, d_out=1)
         case Residual():
             stands = Residual((Activation("identity"),))
