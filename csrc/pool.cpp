@@ -23,14 +23,15 @@ inline void pause() {
 #endif
 }
 
-// Spins about 20 µs, then sleeps until the value is another.
+// Spins about 20 µs, offers the core to others for about a millisecond more, then sleeps until the value is another.
 void wait_while(const std::atomic<std::uint32_t>& value, std::uint32_t old) {
     for (int i = 0; i < 500; ++i) {
         if (value.load(std::memory_order_acquire) != old) return;
         pause();
     }
-    // A core that has lost its processor would spin in vain: let others run, then sleep.
-    for (int i = 0; i < 20; ++i) {
+    // Whoever is waited for may have lost its core to this thread: a yield is cheap where nobody else wants to run,
+    // and where somebody does it lets them; being woken from sleep costs more than most phases of a step take.
+    for (int i = 0; i < 1000; ++i) {
         if (value.load(std::memory_order_acquire) != old) return;
         std::this_thread::yield();
     }
