@@ -44,11 +44,13 @@ class Schedule:
     @overload
     def __call__(self, step: NDArray[np.integer[Any]], steps: int) -> NDArray[np.float64]: ...
     def __call__(self, step: int | NDArray[np.integer[Any]], steps: int) -> float | NDArray[np.float64]:
+        asked: list[int] = step.ravel().tolist() if isinstance(step, np.ndarray) else [step]
+        for outside in (s for s in (min(asked, default=0), max(asked, default=0)) if asked and not 0 <= s < steps):
+            raise OptionError(f"step must be from 0 to {steps - 1} in a run of {steps} steps, got {outside}")
+        at = self.at
         if isinstance(step, np.ndarray):
-            return np.array([self(int(s), steps) for s in step.ravel()], dtype=np.float64).reshape(step.shape)
-        if not 0 <= step < steps:
-            raise OptionError(f"step must be from 0 to {steps - 1} in a run of {steps} steps, got {step}")
-        return self.at(step, steps)
+            return np.array([at(s, steps) for s in asked], dtype=np.float64).reshape(step.shape)
+        return at(step, steps)
 
 
 def constant(warmup: float = 0.0) -> Schedule:
@@ -151,6 +153,9 @@ def get(text: str) -> Schedule:
 def _after(warmup: float, then: Callable[[int, int], float]) -> Callable[[int, int], float]:
     """A linear rise over the first steps, 1/(w + 1) … w/(w + 1), then `then` over what is left of the run."""
     _share("warmup", warmup)
+
+    if not warmup:
+        return then
 
     def at(step: int, steps: int) -> float:
         rising = _whole(warmup * steps)
