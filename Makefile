@@ -1,5 +1,5 @@
 # Each target makes .venv and installs what it needs, and again only when what it was made from has changed.
-# Needed beforehand: Python >= 3.11 with venv, a C++20 compiler, and node for pyright (make check).
+# Needed beforehand: Python >= 3.11 with venv, a C++20 compiler, and Node >= 20.19 with npm for the pages.
 
 PYTHON ?= python3
 WORKERS ?= 2
@@ -10,8 +10,13 @@ pip := $(bin)/python -m pip install --quiet --disable-pip-version-check -c const
 # The list of packages too: an editable install knows those that were there when it was made.
 sources := pyproject.toml constraints.txt CMakeLists.txt $(wildcard csrc/*) $(wildcard src/multilayer/*/__init__.py)
 
+# The pages, and what they are made from.
+pages := src/multilayer/web/pages/.built
+page_sources := $(wildcard frontend/*.* frontend/build/* frontend/engine/* frontend/figure/* frontend/shared/* \
+	frontend/explorer/* frontend/explorer/*/* frontend/report/* frontend/report/*/*)
+
 .DEFAULT_GOAL := help
-.PHONY: run test soak check bench clean help
+.PHONY: run test soak check bench clean help pages
 
 run: .venv/.installed ## train on digits: a model, how good it is, what it costs
 	$(bin)/mlp train digits
@@ -19,12 +24,15 @@ run: .venv/.installed ## train on digits: a model, how good it is, what it costs
 
 test: .venv/.dev ## every test, the documentation's examples among them
 	$(bin)/pytest -q -n $(WORKERS)
+	@command -v chromium >/dev/null || { [ "$$(id -u)" = 0 ] && apt-get install -y -qq chromium >/dev/null; } || true
+	cd frontend && npm test --silent
 
 check: .venv/.dev ## format, lint, types, import order and public names
 	$(bin)/ruff format --check .
 	$(bin)/ruff check .
 	$(bin)/pyright
 	$(bin)/pytest -q tests/test_layout.py
+	cd frontend && npm run check --silent
 
 soak: .venv/.dev ## the reliability tables in full, and new random networks
 	SOAK=1 $(bin)/pytest -q -n $(WORKERS) tests/test_kill.py tests/test_promises.py tests/test_fit_accuracy.py \
@@ -40,15 +48,17 @@ bench: .venv/.dev ## every question of bench/, each a script; make bench DATA=FO
 		*) $(bin)/python $$script;; \
 	esac; done
 
+pages: $(pages) ## the explorer and the report, from frontend/
+
 clean: ## everything that can be made again
-	rm -rf .venv build dist .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv build dist frontend/node_modules src/multilayer/web/pages .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # The build's own tools come first, at the pinned versions: an isolated build would take the newest instead.
-.venv/.installed: $(sources)
+.venv/.installed: $(sources) | $(pages)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python >= 3.11 is needed: make PYTHON=...")'
 	$(PYTHON) -m venv .venv
 	$(pip) scikit-build-core nanobind cmake ninja
@@ -57,4 +67,12 @@ help: ## this list
 
 .venv/.dev: .venv/.installed
 	$(pip) --no-build-isolation -e '.[dev]'
+	@touch $@
+
+$(pages): $(page_sources) | frontend/node_modules/.installed
+	cd frontend && npm run build --silent
+	@touch $@
+
+frontend/node_modules/.installed: frontend/package.json frontend/package-lock.json
+	cd frontend && npm ci --silent
 	@touch $@

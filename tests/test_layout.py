@@ -50,6 +50,7 @@ ORDER = (
     "runs",
     "predictor",
     "training",
+    "web",
     "cli",
     "__main__",
 )

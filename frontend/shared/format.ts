@@ -1,0 +1,61 @@
+// How numbers look: a true minus sign, fixed decimals where they stand in columns, full precision where they are edited.
+const MINUS = '\u2212'
+
+export const typeset = (text: string): string => text.replaceAll('-', MINUS)
+
+/** Fixed decimals; values too large or small for them in powers of ten; NaN and infinity by name. */
+export function fixed(value: number, decimals = 2): string {
+  if (Number.isNaN(value)) return 'NaN'
+  if (!Number.isFinite(value)) return value > 0 ? '∞' : `${MINUS}∞`
+  const size = Math.abs(value)
+  if (size >= 1e6) return power(value)
+  const text = value.toFixed(decimals)
+  return typeset(Number(text) === 0 ? text.replace('-', '') : text)
+}
+
+/** So many significant digits, without trailing zeros. */
+export function significant(value: number, digits = 4): string {
+  if (!Number.isFinite(value)) return fixed(value)
+  const size = Math.abs(value)
+  if (value !== 0 && (size >= 1e6 || size < 1e-4)) return power(value, digits - 2)
+  return typeset(String(Number(value.toPrecision(digits))))
+}
+
+/** With its sign, plus too. */
+export const signed = (value: number, decimals = 2): string => {
+  const text = fixed(value, decimals)
+  return value > 0 && !/^[0.]+$/.test(text) ? `+${text}` : text
+}
+
+/** Every digit that tells this float64 from its neighbours. */
+export const exact = (value: number): string => typeset(String(value))
+
+const RAISED = '⁰¹²³⁴⁵⁶⁷⁸⁹'
+
+export function power(value: number, decimals = 1): string {
+  const [digits, exponent] = value.toExponential(decimals).split('e') as [string, string]
+  const raised = [...exponent].map((c) => (c === '-' ? '⁻' : c === '+' ? '' : RAISED[Number(c)])).join('')
+  return `${typeset(digits)}·10${raised}`
+}
+
+/** 1234567 → "1,234,567". */
+export const grouped = (value: number): string => typeset(Math.round(value).toLocaleString('en-US'))
+
+export function bytes(count: number): string {
+  const units = ['B', 'kB', 'MB', 'GB', 'TB']
+  let unit = 0
+  while (count >= 1000 && unit < units.length - 1) (count /= 1000), unit++
+  return `${significant(count, 3)} ${units[unit]}`
+}
+
+export const percent = (share: number, decimals = 1): string => `${fixed(100 * share, decimals)} %`
+
+/** What a person typed: "1/3", "0,5", "−2", "1e-3"; null where it is no number. */
+export function parsed(text: string): number | null {
+  const plain = text.trim().replaceAll(MINUS, '-').replace(',', '.')
+  const number = '[+-]?(?:\\d+\\.?\\d*|\\.\\d+)(?:e[+-]?\\d+)?'
+  const match = new RegExp(`^(${number})(?:\\s*/\\s*(${number}))?$`, 'i').exec(plain)
+  if (!match) return null
+  const value = Number(match[1]) / (match[2] === undefined ? 1 : Number(match[2]))
+  return Number.isFinite(value) ? value : null
+}

@@ -1,0 +1,4 @@
+declare module '*.tex.json' {
+  const mathml: Record<string, string>
+  export default mathml
+}

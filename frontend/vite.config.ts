@@ -1,0 +1,27 @@
+// Two pages, each one HTML file with script and style inside: `vite build --mode explorer` and `--mode report`.
+// Python fills in the state and the hashes of the content security policy when it writes a page.
+import { svelte } from '@sveltejs/vite-plugin-svelte'
+import { defineConfig, type Plugin } from 'vite'
+import { formulas } from './build/formulas.ts'
+import { inline } from './build/inline.ts'
+
+const PAGES = ['explorer', 'report']
+
+export default defineConfig(({ mode, command }) => {
+  const page = PAGES.includes(mode) ? mode : 'explorer'
+  const plugins: Plugin[] = [svelte({ compilerOptions: { css: 'external' } }), formulas()].flat() as Plugin[]
+  if (command === 'build') plugins.push(inline(page))
+  return {
+    root: import.meta.dirname,
+    plugins,
+    build: {
+      target: 'es2022',
+      outDir: '../src/multilayer/web/pages',
+      emptyOutDir: false,
+      assetsInlineLimit: 0,
+      cssCodeSplit: false,
+      modulePreload: false,
+      rollupOptions: { input: `${import.meta.dirname}/${page}/index.html` },
+    },
+  }
+})

@@ -1,0 +1,1 @@
+"""Python side of the pages: data in, one HTML file out. The pages themselves are built from `frontend/`."""

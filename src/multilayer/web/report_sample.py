@@ -1,0 +1,162 @@
+"""The rows a model is judged by, with their own values: those held out of training, or others that have their target.
+
+`x`, `codes` and `y` are what the network reads, `table` is the rows as the user knows them, in the same order. Where a
+run held none out its training rows are judged, and the report says so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Literal, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import losses
+from ..data import Encoded, Prepared, Table, is_loader, read
+from ..data.arrow import from_numpy
+from ..data.tables import Rows
+from ..engine import Data, Settings
+from ..engine.fused_engine import FusedEngine
+from ..engine.fused_program import why_not
+from ..engine.state import State
+from ..metrics import _sides
+from ..optim import get as get_optimizer
+from ..predictor import Predictor
+
+Array = NDArray[Any]
+Floats = NDArray[np.float64]
+Origin = Literal["held out", "trained on", "given"]
+
+TRAINING_ROWS = 2000
+"""Training rows that are looked at beside the others, to see how far apart both are."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Sample:
+    """`numbers` are the rows' places in their source, from 0."""
+
+    model: Predictor
+    x: Array
+    codes: NDArray[np.int64] | None
+    y: Array
+    weight: Floats | None
+    numbers: Rows
+    table: Table | None
+    origin: Origin
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    @property
+    def task(self) -> Any:
+        return self.model.encoding.task
+
+    @property
+    def loss(self) -> str:
+        return self.model.encoding.loss
+
+    @cached_property
+    def z(self) -> Floats:
+        """Raw outputs (N, d_out)."""
+        return forward(self.model, self.x, self.codes, self.y).astype(np.float64)
+
+    @cached_property
+    def sides(self) -> tuple[Array, Array]:
+        """The truth and what was predicted, as metrics compare them."""
+        return _sides(self.task, self.y, self.z, self.loss)
+
+    @cached_property
+    def weights(self) -> Floats:
+        return np.ones(len(self)) if self.weight is None else np.asarray(self.weight, dtype=np.float64)
+
+    @cached_property
+    def row_losses(self) -> Floats:
+        with np.errstate(over="ignore", invalid="ignore"):
+            return np.asarray(losses.get(self.loss).rows(self.z, self.y), dtype=np.float64)
+
+    def take(self, places: Rows) -> Sample:
+        return replace(
+            self,
+            x=self.x[places],
+            codes=None if self.codes is None else self.codes[places],
+            y=self.y[places],
+            weight=None if self.weight is None else self.weight[places],
+            numbers=self.numbers[places],
+            table=None if self.table is None else taken(self.table, places),
+        )
+
+
+def taken(table: Table, places: Rows) -> Table:
+    """Rows of a table, for their values alone."""
+    columns = {name: column.take(from_numpy(places)) for name, column in table.columns.items()}
+    return replace(
+        table, columns=columns, matrix=None if table.matrix is None else table.matrix[places], origin=None
+    )
+
+
+def of_prepared(
+    model: Predictor, prepared: Prepared, source: Any, validation: Any = None
+) -> tuple[Sample, Sample, Table | None]:
+    """The rows to judge by, some training rows, and the whole table; `validation` is a source of its own, or nothing."""
+    table = None if is_loader(source) else read(source)
+    own = validation is not None and len(prepared.validation) > 0
+    if not own:
+        judged = table
+    else:
+        judged = None if is_loader(validation) else model.encoding._aligned(read(validation), True)
+    held = prepared.validation if len(prepared.validation) else prepared.train
+    origin: Origin = "held out" if len(prepared.validation) else "trained on"
+    train = prepared.train
+    if len(train) > TRAINING_ROWS:
+        train = train[np.linspace(0, len(train) - 1, TRAINING_ROWS).astype(np.int64)]
+    return (
+        _part(model, prepared, held, judged, origin),
+        _part(model, prepared, train, table, "trained on"),
+        table,
+    )
+
+
+def of_source(model: Predictor, source: Any) -> tuple[Sample, Table]:
+    """Any rows that have their target."""
+    encoding = model.encoding
+    table = encoding._aligned(read(source, hints=encoding._hints(True)), True)
+    found: Encoded = encoding.encode(table, targets=True)
+    sample = Sample(
+        model=model,
+        x=found.x,
+        codes=found.codes,
+        y=cast(Any, found.y),
+        weight=None,
+        numbers=found.rows,
+        table=taken(table, found.rows),
+        origin="given",
+    )
+    return sample, table
+
+
+def _part(model: Predictor, prepared: Prepared, rows: Rows, table: Table | None, origin: Origin) -> Sample:
+    batch = prepared.data.take(rows)
+    numbers = prepared.origin[rows]
+    return Sample(
+        model=model,
+        x=batch.x,
+        codes=batch.codes,
+        y=batch.y,
+        weight=None if batch.weight is None else np.asarray(batch.weight, dtype=np.float64),
+        numbers=numbers,
+        table=None if table is None else taken(table, numbers),
+        origin=origin,
+    )
+
+
+def forward(model: Predictor, x: Array, codes: NDArray[np.int64] | None, y: Array) -> Array:
+    """Raw outputs, in compiled code where it has a kernel for every layer; y is only checked, not used."""
+    dtype = next(iter(model.tensors.values())).dtype if model.tensors else np.dtype(np.float32)
+    if why_not(model.spec) is not None or dtype != np.float32 or not len(x):
+        return model.forward(Encoded(x=x, codes=codes, y=None, rows=np.arange(len(x)), notes=()))
+    settings = Settings(loss=model.encoding.loss, optimizer="sgd")
+    engine = FusedEngine(model.spec, Data(x=x, codes=codes, y=y), settings)
+    engine.load(State.first(model.spec, model.tensors, get_optimizer("sgd"), averaged=False))
+    return engine.outputs(np.arange(len(x), dtype=np.int64))
