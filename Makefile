@@ -12,7 +12,7 @@ sources := pyproject.toml constraints.txt CMakeLists.txt $(wildcard csrc/*) $(wi
 
 # The pages, and what they are made from.
 pages := src/multilayer/web/pages/.built
-page_sources := $(wildcard frontend/*.* frontend/build/* frontend/engine/* frontend/figure/* frontend/shared/* \
+page_sources := $(wildcard frontend/*.* frontend/plugins/* frontend/engine/* frontend/figure/* frontend/shared/* \
 	frontend/explorer/* frontend/explorer/*/* frontend/report/* frontend/report/*/*)
 
 .DEFAULT_GOAL := help

@@ -2,8 +2,8 @@
 // Python fills in the state and the hashes of the content security policy when it writes a page.
 import { svelte } from '@sveltejs/vite-plugin-svelte'
 import { defineConfig, type Plugin } from 'vite'
-import { formulas } from './build/formulas.ts'
-import { inline } from './build/inline.ts'
+import { formulas } from './plugins/formulas.ts'
+import { inline } from './plugins/inline.ts'
 
 const PAGES = ['explorer', 'report']
 

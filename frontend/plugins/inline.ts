@@ -1,0 +1,34 @@
+// Puts the one script and the one style of a page inside its HTML, so that the page is a single file.
+import type { Plugin } from 'vite'
+
+type Text = { code?: string; source?: string | Uint8Array }
+
+export function inline(page: string): Plugin {
+  return {
+    name: 'inline-page',
+    enforce: 'post',
+    generateBundle(_, bundle) {
+      const found = { html: '', js: '', css: '' }
+      for (const [name, output] of Object.entries(bundle)) {
+        const kind = name.split('.').pop() as keyof typeof found
+        if (!(kind in found)) throw new Error(`a page is one HTML file, but the build also made ${name}`)
+        if (found[kind]) throw new Error(`a page has one ${kind} file, but the build made a second: ${name}`)
+        const text = output as Text
+        found[kind] = text.code ?? String(text.source)
+        delete bundle[name]
+      }
+      this.emitFile({ type: 'asset', fileName: `${page}.html`, source: joined(found) })
+    },
+  }
+}
+
+function joined({ html, js, css }: { html: string; js: string; css: string }): string {
+  // What would end the element early is written another way; a function, because $ means something in a replacement.
+  const script = js.trim().replaceAll('</script', '<\\/script').replaceAll('<!--', '<\\!--')
+  const bare = html
+    .replace(/\s*<script type="module"[^>]*src=[^>]*><\/script>/, '')
+    .replace(/\s*<link rel="stylesheet"[^>]*>/, '')
+  return bare
+    .replace('</head>', () => `<style>${css.trim()}</style>\n</head>`)
+    .replace('</body>', () => `<script type="module">${script}</script>\n</body>`)
+}
