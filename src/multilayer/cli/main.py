@@ -17,7 +17,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from ..errors import MultilayerError, printable, unknown_name
 
-COMMANDS = ("train", "resume", "predict", "evaluate", "runs", "cost", "show", "activations", "init")
+COMMANDS = ("train", "resume", "predict", "evaluate", "runs", "report", "cost", "show", "activations", "init")
 """Each is the function of that name in the module of that name beside this one."""
 
 _ALONE = ("train", "runs", "activations")

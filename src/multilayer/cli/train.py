@@ -18,7 +18,7 @@ from . import arch as networks
 from .output import console
 
 if typing.TYPE_CHECKING:
-    from ..training.fit import Run
+    from ..training.fit import Ended, Run
 
 EPILOG = """Examples:
 
@@ -97,7 +97,8 @@ def train(
 
     The data is read, typed and split; the task is inferred and said. What is held out tells how good the model is.
     """
-    from ..training.fit import fit, free_folder
+    from ..jobs import fit
+    from ..training.fit import free_folder
 
     chosen: dict[str, Any] = Config.from_toml(config) if config is not None else {}
     chosen |= {name: _value(name, value) for name, value in options.items() if value is not None}
@@ -114,6 +115,7 @@ def train(
         observers=events_as_json(as_json),
         trackers=track or (),
         quiet=quiet or as_json,
+        ended=reporting(quiet=quiet or as_json),
         **typing.cast(Any, checked.to_dict()),
     )
     tell(done, quiet=quiet, as_json=as_json)
@@ -137,6 +139,19 @@ def events_as_json(wanted: bool) -> Sequence[Any]:
     from ..training.progress import JsonLines
 
     return (JsonLines(sys.stdout),)
+
+
+def reporting(*, quiet: bool) -> Callable[[Ended], None]:
+    """What leaves the report of a run, and says on standard error what went wrong with it."""
+    from ..jobs import leave_report
+
+    def warn(text: str) -> None:
+        typer.echo(f"warning: {printable(text)}", err=True)
+
+    def say(text: str) -> None:
+        typer.echo(text, err=True)
+
+    return lambda ended: leave_report(ended, warn=warn, say=None if quiet else say)
 
 
 def tell(done: Run, *, quiet: bool, as_json: bool) -> None:
@@ -170,6 +185,7 @@ def _summary(done: Run, *, quiet: bool) -> list[str]:
         lines.append(f"cost: {flops(cost(spec, batch=1).forward)} to predict a row, {end.seconds:.1f} s to train")
     if done.path is not None and done.signal is None:
         lines.append(f"model: {done.path / 'model.safetensors'}")
+        lines += [f"report: {done.path / 'report.html'}"] if (done.path / "report.html").exists() else []
     elif done.path is not None:
         lines.append(f"go on with: mlp resume {done.path}")
     return lines

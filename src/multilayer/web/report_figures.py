@@ -1,13 +1,13 @@
 """What the figures of a report are drawn from: ROC and precision–recall curves, calibration, residuals, coverage.
 
-    ROC           share of the others taken for the class, against share of the class found, at every threshold
-    PR            share of the class found, against share of those taken for it that are right; its area is the average
-                  precision Σ (R_k − R_{k−1}) P_k
-    calibration   ten bins of probability: mean probability given, against the share that came true; ECE = Σ n_k/n
-                  |share − mean|. For more than two classes it is the probability of the class predicted.
-    chance        the ECE that 95 % of perfectly calibrated models would stay under on as many rows, found by drawing the
-                  truth from the probabilities (Bröcker & Smith 2007)
-    coverage      share of rows below each predicted quantile
+ROC           share of the others taken for the class, against share of the class found, at every threshold
+PR            share of the class found, against share of those taken for it that are right; its area is the average
+              precision Σ (R_k − R_{k−1}) P_k
+calibration   ten bins of probability: mean probability given, against the share that came true; ECE = Σ n_k/n
+              |share − mean|. For more than two classes it is the probability of the class predicted.
+chance        the ECE that 95 % of perfectly calibrated models would stay under on as many rows, found by drawing the
+              truth from the probabilities (Bröcker & Smith 2007)
+coverage      share of rows below each predicted quantile
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ def coverage(sample: Sample) -> list[dict[str, Any]] | None:
     loss = losses.get(sample.loss)
     if loss.name != "quantile":
         return None
-    levels = loss.constant("levels")
+    levels = loss.constant("q")
     truth, _ = sample.sides
     given = np.asarray(tasks.decode(sample.task, sample.z, sample.loss)).reshape(len(truth), -1, len(levels))
     found: list[dict[str, Any]] = []

@@ -1,8 +1,8 @@
 """How good a model is: every metric of its task with an interval, beside a guess that knows nothing, and confusions.
 
 Intervals cover 95 %. Accuracy of rows that count alike is a share, and has the exact interval of Clopper & Pearson
-(1934); everything else has the percentiles of a bootstrap over rows (Efron 1979), whose draws are those of the one random
-stream, so that the same model and rows have the same interval.
+(1934); everything else has the percentiles of a bootstrap over rows (Efron 1979), whose draws are those of the one
+random stream, so that the same model and rows have the same interval.
 
 The guess always answers what was most frequent in training, with the shares of training as its probabilities; for
 numbers it is the mean of training.
@@ -22,8 +22,8 @@ from ..random import Purpose
 from .report_sample import Floats, Sample
 
 DRAWS, FEWEST_DRAWS = 400, 100
-WORK = 4_000_000
-"""Rows that may be drawn in all, so that many rows are drawn fewer times."""
+WORK = 700_000
+"""Rows times outputs that may be drawn in all, so that many rows are drawn fewer times."""
 TAIL = 0.025
 MOST_CLASSES = 25
 """Classes of which a whole confusion matrix is shown."""
@@ -72,12 +72,11 @@ def _measured(sample: Sample, names: tuple[str, ...]) -> dict[str, float]:
 def guess_of(train: Sample) -> Guess:
     """What training rows alone say, whatever the inputs."""
     truth, given = train.sides
-    weights = train.weights / train.weights.sum()
     if not train.task.classifies:
-        return np.zeros(0), weights @ truth
+        return np.zeros(0), truth.mean(0)
     if train.task.kind == "multilabel":
-        return weights @ truth, np.zeros(0)
-    return np.bincount(truth, weights=weights, minlength=given.shape[1]), np.zeros(0)
+        return truth.mean(0), np.zeros(0)
+    return np.bincount(truth, minlength=given.shape[1]) / len(truth), np.zeros(0)
 
 
 def _guessed(judged: Sample, guess: Guess, names: tuple[str, ...]) -> dict[str, float]:
@@ -96,7 +95,7 @@ def _drawn(sample: Sample, names: tuple[str, ...]) -> dict[str, tuple[float, flo
     n = len(sample)
     exact = "accuracy" in names and truth.ndim == 1 and sample.weight is None
     rest = [name for name in names if not (exact and name == "accuracy")]
-    draws = max(FEWEST_DRAWS, min(DRAWS, WORK // max(n, 1)))
+    draws = max(FEWEST_DRAWS, min(DRAWS, WORK // max(given.size, 1)))
     values: dict[str, list[float]] = {name: [] for name in rest}
     with np.errstate(all="ignore"):
         for draw in range(draws):

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from .. import losses
 from ..data import Encoded, Prepared, Table, is_loader, read
 from ..data.arrow import from_numpy
+from ..data.prepare import _is_source
 from ..data.tables import Rows
 from ..engine import Data, Settings
 from ..engine.fused_engine import FusedEngine
@@ -91,29 +92,29 @@ class Sample:
 def taken(table: Table, places: Rows) -> Table:
     """Rows of a table, for their values alone."""
     columns = {name: column.take(from_numpy(places)) for name, column in table.columns.items()}
-    return replace(
-        table, columns=columns, matrix=None if table.matrix is None else table.matrix[places], origin=None
-    )
+    return replace(table, columns=columns, matrix=None if table.matrix is None else table.matrix[places], origin=None)
 
 
 def of_prepared(
-    model: Predictor, prepared: Prepared, source: Any, validation: Any = None
+    model: Predictor, prepared: Prepared, source: Any, validation: Any = None, *, plain: bool = False
 ) -> tuple[Sample, Sample, Table | None]:
-    """The rows to judge by, some training rows, and the whole table; `validation` is a source of its own, or nothing."""
+    """The rows to judge by, some training rows, and the whole table.
+
+    `validation` is as `prepare` was given it: a share, nothing, or a source of its own. `plain` leaves out the weights
+    of training rows, where those are of their classes: a share of rows right is then of rows, as of those held out.
+    """
     table = None if is_loader(source) else read(source)
-    own = validation is not None and len(prepared.validation) > 0
-    if not own:
-        judged = table
-    else:
+    judged = table
+    if _is_source(validation) and len(prepared.validation):
         judged = None if is_loader(validation) else model.encoding._aligned(read(validation), True)
-    held = prepared.validation if len(prepared.validation) else prepared.train
-    origin: Origin = "held out" if len(prepared.validation) else "trained on"
+    apart = len(prepared.validation) > 0 and not prepared.folds  # members of an ensemble saw one another's rows
+    held, origin = (prepared.validation, "held out") if apart else (prepared.train, "trained on")
     train = prepared.train
     if len(train) > TRAINING_ROWS:
         train = train[np.linspace(0, len(train) - 1, TRAINING_ROWS).astype(np.int64)]
     return (
-        _part(model, prepared, held, judged, origin),
-        _part(model, prepared, train, table, "trained on"),
+        _part(model, prepared, held, judged, cast(Origin, origin), plain=plain),
+        _part(model, prepared, train, table, "trained on", plain=plain),
         table,
     )
 
@@ -136,15 +137,18 @@ def of_source(model: Predictor, source: Any) -> tuple[Sample, Table]:
     return sample, table
 
 
-def _part(model: Predictor, prepared: Prepared, rows: Rows, table: Table | None, origin: Origin) -> Sample:
+def _part(
+    model: Predictor, prepared: Prepared, rows: Rows, table: Table | None, origin: Origin, *, plain: bool
+) -> Sample:
     batch = prepared.data.take(rows)
     numbers = prepared.origin[rows]
+    weight = None if plain and origin == "trained on" else batch.weight
     return Sample(
         model=model,
         x=batch.x,
         codes=batch.codes,
         y=batch.y,
-        weight=None if batch.weight is None else np.asarray(batch.weight, dtype=np.float64),
+        weight=None if weight is None else np.asarray(weight, dtype=np.float64),
         numbers=numbers,
         table=None if table is None else taken(table, numbers),
         origin=origin,

@@ -1,0 +1,154 @@
+"""The report of a run as plain data, and as a page.
+
+    run folder   config.json, events.jsonl, model.safetensors    how training went, the network, its cost
+    report.json  beside them, written when training ends         how good the model is, while its data is at hand
+
+So a report can be made again at any time, anywhere, without the data. With other rows that have their target the same
+judgement is made of those.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from .. import canonical, metrics, storage
+from ..data import Prepared, Table
+from ..errors import FileError, RunError
+from ..events import Event
+from ..predictor import Predictor
+from ..runs import RunFolder
+from . import page, report_columns, report_data, report_figures, report_quality, report_run, report_verdict
+from .report_columns import SECONDS
+from .report_sample import Sample, of_prepared, of_source
+
+FORMAT, VERSION = "multilayer-report", 1
+STORED = "report.json"
+_LARGEST = 1 << 26
+
+
+# What needs the data
+
+
+def evaluation(
+    model: Predictor,
+    judged: Sample,
+    train: Sample | None,
+    table: Table | None,
+    *,
+    metric: str | None = None,
+    notes: Sequence[str] = (),
+    seconds: float = SECONDS,
+) -> dict[str, Any]:
+    """How good a model is on some rows, and what those rows are."""
+    task = model.encoding.task
+    names = metrics.names_for(task)
+    metric = metric if metric in names else task.metric
+    guess = None if train is None else report_quality.guess_of(train)
+    important = report_columns.importance(judged, metric, seconds=seconds)
+    ranked = [] if important is None else sorted(important["columns"], key=lambda one: -(one["mean"] or 0.0))
+    first = [one["name"] for one in ranked]
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "rows": len(judged),
+        "origin": judged.origin,
+        "task": task.kind,
+        "classifies": task.classifies,
+        "targets": [str(name) for name in task.names],
+        "metric": metric,
+        "metrics": report_quality.figures(judged, train, guess),
+        "confusion": report_quality.confusion(judged),
+        "labels": report_quality.label_table(judged),
+        "curves": report_figures.curves(judged),
+        "calibration": report_figures.calibration(judged),
+        "residuals": report_figures.residuals(judged),
+        "coverage": report_figures.coverage(judged),
+        "importance": important,
+        "worst": report_data.worst(judged, first),
+        "data": None if table is None else report_data.summary(table, model.encoding, first),
+        "notes": [str(note) for note in notes],
+    }
+
+
+def of_run(
+    model: Predictor,
+    prepared: Prepared,
+    source: Any,
+    validation: Any,
+    *,
+    metric: str | None,
+    class_weighted: bool,
+    seconds: float = SECONDS,
+) -> dict[str, Any]:
+    """The evaluation of a model that has just been trained."""
+    judged, train, table = of_prepared(model, prepared, source, validation, plain=class_weighted)
+    return evaluation(model, judged, train, table, metric=metric, notes=prepared.notes, seconds=seconds)
+
+
+def of_rows(model: Predictor, source: Any, metric: str | None) -> dict[str, Any]:
+    """The evaluation of a model on rows that it may never have seen."""
+    judged, table = of_source(model, source)
+    return evaluation(model, judged, None, table, metric=metric)
+
+
+def store(path: Path, found: dict[str, Any]) -> None:
+    storage.write(path / STORED, canonical.dumps(found).encode())
+
+
+def stored(path: Path) -> dict[str, Any] | None:
+    """What was found when training ended; None where nothing was kept."""
+    file = path / STORED
+    if not file.exists():
+        return None
+    found = canonical.loads(storage.read(file, limit=_LARGEST), str(file))
+    if not isinstance(found, dict) or found.get("format") != FORMAT:
+        raise FileError(f"{file}: not the evaluation of a run: delete it, and give --data instead")
+    if found.get("version") != VERSION:
+        raise FileError(f"{file}: its version must be {VERSION}, got {found.get('version')!r}: update multilayer")
+    return found
+
+
+# The whole report
+
+
+def report(path: str | Path, *, data: Any = None) -> dict[str, Any]:
+    """The report of a run's folder as plain data; with `data`, the model is judged by those rows."""
+    folder = RunFolder.open(path)
+    model = Predictor.load(folder.model) if folder.model.exists() else None
+    found = stored(folder.path)
+    if data is not None:
+        if model is None:
+            raise RunError(f"{path} has no model yet, so no rows can be judged: resume it, or leave out the data")
+        found = of_rows(model, data, None if found is None else found["metric"])
+    return assemble(folder.path.name, folder.config, folder.events(), model, found)
+
+
+def assemble(
+    name: str, saved: dict[str, Any], log: Sequence[Event], model: Predictor | None, found: dict[str, Any] | None
+) -> dict[str, Any]:
+    """The report of its parts."""
+    from ..spec import Spec
+
+    spec = model.spec if model is not None else Spec.from_dict(saved["spec"])
+    config, effective = saved.get("config", {}), saved.get("effective", {})
+    run = report_run.ending(log)
+    made: dict[str, Any] = {
+        "name": name,
+        "run": run,
+        "curves": report_run.curves(log),
+        "evaluation": found,
+        "network": report_run.network(spec),
+        "cost": report_run.account(spec, config, effective, run["engine"]),
+        "predicted": None if found is None else found.get("predicted"),
+        "config": config,
+        "effective": effective,
+        "again": report_run.again(saved, spec),
+    }
+    return {**made, "verdict": report_verdict.verdict(made)}
+
+
+def html(reports: Sequence[dict[str, Any]], *, live: bool = False) -> str:
+    """One page of one or several reports, side by side."""
+    return page.fill("report", {"kind": "report", "version": VERSION, "live": live, "runs": list(reports)}, live=live)

@@ -1,0 +1,122 @@
+"""Which columns a model relies on: how much worse it gets when one of them is shuffled among the rows.
+
+Permutation importance (Breiman 2001; Fisher, Rudin & Dominici 2019): a column keeps its values and loses what they say
+of the row. All numbers of a column move together: the parts of a date, and whether it was missing. Every column is
+shuffled once, then again while time is left; the mean and the standard deviation are over those rounds. Columns that
+tell the same share what they have to tell: each of them may look as if it did not matter.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import metrics, random
+from ..data.encoding import Encoding
+from ..metrics import _sides
+from .report_quality import number
+from .report_sample import Array, Sample, forward
+
+ROUNDS = 10
+SECONDS = 0.3
+"""After so long no further round begins; the first is always whole."""
+MOST_ROWS = 1000
+MOST_NUMBERS = 40_000_000
+"""Of the first round: rows × columns × columns. Wider tables are judged on fewer rows."""
+BLOCK = 8192
+"""Rows that go through the network at a time."""
+FEWEST_ROWS = 32
+
+
+def importance(sample: Sample, metric: str, *, seconds: float = SECONDS) -> dict[str, Any] | None:
+    """None where no row is there, or fewer than would tell anything."""
+    encoding = sample.model.encoding
+    columns = list(places(encoding))
+    width = max(1, sample.x.shape[1])
+    rows = min(len(sample), MOST_ROWS, max(FEWEST_ROWS, MOST_NUMBERS // (width * max(len(columns), 1))))
+    if rows < 2 or not columns:
+        return None
+    if rows < len(sample):
+        sample = sample.take(np.sort(random.permutation(len(sample), seed=0, epoch=1)[:rows]))
+    function, higher = metrics.get(metric).function, metrics.get(metric).better == "higher"
+    base = function(*sample.sides, sample.weights)
+    worse: list[list[float]] = []
+    started = time.perf_counter()
+    while len(worse) < ROUNDS and (not worse or time.perf_counter() - started < seconds):
+        order = random.permutation(rows, seed=0, epoch=2 + len(worse))
+        with np.errstate(all="ignore"):
+            worse.append(
+                [base - value if higher else value - base for value in _values(sample, columns, order, function)]
+            )
+    drops = np.array(worse)  # (rounds, columns)
+    found: list[dict[str, Any]] = [
+        {
+            "name": name,
+            "mean": number(float(drops[:, i].mean())),
+            "sd": number(float(drops[:, i].std(ddof=1))) if len(drops) > 1 else None,
+        }
+        for i, (name, _, _) in enumerate(columns)
+    ]
+    image = encoding.image
+    if image is None:
+        found.sort(key=_drop, reverse=True)
+    return {
+        "metric": metric,
+        "better": metrics.get(metric).better,
+        "base": number(base),
+        "rounds": len(drops),
+        "rows": rows,
+        "image": None if image is None else list(image),
+        "columns": found,
+    }
+
+
+def _drop(column: dict[str, Any]) -> float:
+    return column["mean"] or 0.0
+
+
+Place = tuple[str, list[int], int | None]
+"""A column, its numbers in x, and its place among the codes."""
+
+
+def places(encoding: Encoding) -> Iterator[Place]:
+    """Where each column that is used stands in what the network reads."""
+    indicator, start = len(encoding.center), 0
+    numbers: dict[str, list[int]] = {}
+    for column in encoding.numeric:
+        numbers[column.name] = list(range(start, start + len(column.parts)))
+        start += len(column.parts)
+        if column.indicator:
+            numbers[column.name].append(indicator)
+            indicator += 1
+    codes = {column.name: i for i, column in enumerate(encoding.categorical)}
+    for column in encoding.columns:
+        if column.name in numbers or column.name in codes:
+            yield column.name, numbers.get(column.name, []), codes.get(column.name)
+
+
+def _values(sample: Sample, columns: list[Place], order: NDArray[np.int64], function: Any) -> Iterator[float]:
+    """The metric with each column shuffled in turn; as many of them at a time as make a block."""
+    n = len(sample)
+    together = max(1, BLOCK // n)
+    for start in range(0, len(columns), together):
+        part = columns[start : start + together]
+        x = np.tile(sample.x, (len(part), 1))
+        codes = None if sample.codes is None else np.tile(sample.codes, (len(part), 1))
+        for i, (_, numbers, code) in enumerate(part):
+            rows = slice(i * n, (i + 1) * n)
+            x[rows, numbers] = sample.x[order][:, numbers]
+            if codes is not None and sample.codes is not None and code is not None:
+                codes[rows, code] = sample.codes[order, code]
+        y = np.tile(sample.y, (len(part), *[1] * (sample.y.ndim - 1)))
+        z = forward(sample.model, x, codes, y).astype(np.float64)
+        for i in range(len(part)):
+            yield _judged(sample, z[i * n : (i + 1) * n], function)
+
+
+def _judged(sample: Sample, z: Array, function: Any) -> float:
+    return function(*_sides(sample.task, sample.y, z, sample.loss), sample.weights)

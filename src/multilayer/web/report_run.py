@@ -1,0 +1,236 @@
+"""What a run's own folder tells: how training went, what network came of it, what it costs, how to do it again.
+
+Everything here is read from the log, the configuration and the model file; nothing needs the data.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from typing import Any
+
+from .. import events, machine
+from ..costs import cost
+from ..costs.roofline import predict
+from ..events import Checkpoint, End, EpochEnd, Event, NonFinite, Notice, Progress, Resume, RolledBack, Spike, Start
+from ..outline import outline
+from ..spec import Spec
+from ..training.config import Config
+from .report_quality import number
+
+MOST_POINTS = 300
+"""Of a curve; longer logs are thinned evenly."""
+
+
+# How training went
+
+
+def curves(log: Sequence[Event]) -> dict[str, Any]:
+    """Loss, rate and gradient norm by step, and what happened on the way; `log` is every line, with its resumes."""
+    told = events.effective(log)
+    epochs = [event for event in told if isinstance(event, EpochEnd)]
+    steps = [event for event in told if isinstance(event, Progress)]
+    length = epochs[0].step if epochs else 0
+    return {
+        "steps_per_epoch": length or None,
+        "epochs": [
+            {
+                "epoch": event.step // length,
+                "step": event.step,
+                "loss": number(event.loss),
+                "validation": None if event.validation_loss is None else number(event.validation_loss),
+                "metrics": {name: number(value) for name, value in event.metrics.items()},
+            }
+            for event in _thinned(epochs)
+        ],
+        "steps": [
+            {
+                "step": event.step,
+                "loss": number(event.loss),
+                "norm": number(event.gradient_norm),
+                "rate": number(event.rate),
+            }
+            for event in _thinned(steps)
+        ],
+        "marks": _marks(log, told),
+    }
+
+
+def _thinned(points: list[Any]) -> list[Any]:
+    if len(points) <= MOST_POINTS:
+        return points
+    return [points[i * (len(points) - 1) // (MOST_POINTS - 1)] for i in range(MOST_POINTS)]
+
+
+def _marks(log: Sequence[Event], told: Sequence[Event]) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+
+    def mark(kind: str, step: int, text: str) -> None:
+        found.append({"kind": kind, "step": step, "text": text})
+
+    best = [event for event in told if isinstance(event, Checkpoint) and event.kind == "best"]
+    if best:
+        mark("best", best[-1].step, "the epoch that the model is of")
+    for event in log:
+        if isinstance(event, Resume):
+            mark("resume", event.step, "went on from a checkpoint" if event.checkpoint else "started anew")
+    for event in told:
+        if isinstance(event, Spike):
+            limit = f"above its band, which ends at {event.limit:.4g}"
+            mark("spike", event.step, f"loss {event.loss:.4g}, {limit}; the gradient was largest in {event.layer}")
+        elif isinstance(event, RolledBack):
+            factor = f"the learning rate times {event.rate_factor:g}"
+            mark("rollback", event.to_step, f"back to step {event.to_step:,}, {factor}: {event.reason}")
+        elif isinstance(event, NonFinite):
+            mark("not finite", event.step, f"a {event.where} that is not finite in {event.layer}")
+        elif isinstance(event, Notice):
+            mark("notice", event.step, f"{event.message}{': ' if event.remedy else ''}{event.remedy}")
+        elif isinstance(event, End) and event.status == "stopped":
+            mark("stopped", event.step, event.reason)
+        elif isinstance(event, End) and event.status == "interrupted":
+            mark("interrupted", event.step, "a signal asked for it")
+    return sorted(found, key=lambda one: one["step"])
+
+
+def ending(log: Sequence[Event]) -> dict[str, Any]:
+    """Status, epochs, steps and time of a run."""
+    told = events.effective(log)
+    start = next((event for event in told if isinstance(event, Start)), None)
+    end = next((event for event in reversed(told) if isinstance(event, End)), None)
+    epochs = [event for event in told if isinstance(event, EpochEnd)]
+    trained = sum(event.seconds for event in epochs)
+    return {
+        "status": "running" if end is None else end.status,
+        "reason": "" if end is None else end.reason,
+        "epochs": len(epochs),
+        "steps": told[-1].step if told else 0,
+        "seconds": None if end is None else end.seconds,
+        "step_seconds": trained / epochs[-1].step if epochs and epochs[-1].step else None,
+        "rows_per_second": epochs[-1].rows_per_second if epochs else None,
+        "engine": "" if start is None else start.engine,
+        "seed": None if start is None else start.seed,
+        "rows": None if start is None else start.rows,
+        "versions": {} if start is None else start.versions,
+    }
+
+
+# The network
+
+
+def network(spec: Spec) -> dict[str, Any]:
+    """Its parts from first to last, equal ones folded, as `mlp show` draws them."""
+    whole = outline(spec)
+    return {**whole.to_dict(), "outputs": spec.d_out}
+
+
+def account(spec: Spec, config: dict[str, Any], effective: dict[str, Any], engine: str) -> dict[str, Any]:
+    """What a step of this run and a prediction cost, exactly."""
+    batch = effective.get("batch_size") or config.get("batch_size") or 32
+    dtype = config.get("dtype", "float32")
+    step = cost(
+        spec,
+        batch=batch,
+        optimizer=config.get("optimizer", "adam"),
+        loss=effective.get("loss", "auto"),
+        engine="fused" if engine == "fused" else "torch",
+        dtype=dtype,
+        rows=effective.get("rows"),
+        l2=bool(config.get("l2")),
+        clip=config.get("clip_norm") is not None,
+        average=config.get("average") is not None,
+    )
+    parts = [
+        {
+            "name": row.name,
+            "what": row.what,
+            "parameters": row.parameters,
+            "forward": int(row.forward.total),
+            "backward": int(row.backward.total),
+        }
+        for row in step.layers
+    ]
+    return {
+        "batch": batch,
+        "parameters": step.parameters,
+        "layers": parts,
+        "step": step.step,
+        "epoch": None if step.epoch is None else step.epoch.flops,
+        "row": cost(spec, batch=1, loss=effective.get("loss", "auto")).forward,
+        "memory": step.memory.total,
+        "file": step.memory.parameters,
+    }
+
+
+def predicted_seconds(
+    spec: Spec, config: dict[str, Any], effective: dict[str, Any], engine: str
+) -> dict[str, Any] | None:
+    """The least time that a step can take here, from what this machine was measured to reach; None where it was not."""
+    here = machine._load()
+    if here is None or engine != "fused":
+        return None
+    step = cost(
+        spec,
+        batch=effective.get("batch_size") or 32,
+        optimizer=config.get("optimizer", "adam"),
+        loss=effective.get("loss", "auto"),
+        engine="fused",
+        dtype=config.get("dtype", "float32"),
+    )
+    found = predict(step, here, threads=min(effective.get("threads") or here.threads, here.threads))
+    return {
+        "step": found.seconds,
+        "rows": {row.name: row.seconds for row in found.rows},
+        "processor": here.processor,
+        "threads": effective.get("threads"),
+    }
+
+
+# How to do it again
+
+
+def again(saved: dict[str, Any], spec: Spec) -> dict[str, Any]:
+    """The command and the Python that make this run once more; what cannot be written down is said."""
+    data = saved.get("data", {})
+    usual = Config().to_dict()
+    config = {key: value for key, value in saved.get("config", {}).items() if key in usual and value != usual[key]}
+    source = data.get("path")
+    notes: list[str] = []
+    if source is None:
+        notes.append("The data was in memory: put your own where `data` stands.")
+    if data.get("weights") == "memory":
+        notes.append("Weights were in memory: hand them over as `sample_weight`.")
+    if data.get("validation") == "memory":
+        notes.append("Validation data was in memory: hand it over as `validation`.")
+    return {
+        "command": None if source is None or notes else _command(source, data, config, spec),
+        "python": _python(source, data, config, spec),
+        "notes": notes,
+    }
+
+
+def _command(source: str, data: dict[str, Any], config: dict[str, Any], spec: Spec) -> str | None:
+    parts = ["mlp", "train", source]
+    target = data.get("target")
+    named = {"--target": ",".join(target) if isinstance(target, list) else target, "--arch": str(spec)}
+    named |= {"--group": data.get("group"), "--time": data.get("time"), "--weight": data.get("weight")}
+    for option, value in named.items():
+        parts += [] if value is None else [option, str(value)]
+    for key, value in config.items():
+        option = "--" + key.replace("_", "-")
+        if isinstance(value, dict):
+            return None  # weights of classes have no option
+        if isinstance(value, bool):
+            parts += [option if value else option.replace("--", "--no-", 1)]
+        else:
+            parts += [option, "none" if value is None else str(value)]
+    return shlex.join(parts)
+
+
+def _python(source: str | None, data: dict[str, Any], config: dict[str, Any], spec: Spec) -> str:
+    arguments = {"target": data.get("target"), "group": data.get("group"), "time_column": data.get("time")}
+    arguments |= {"sample_weight": data.get("weight")}
+    chosen = {key: value for key, value in arguments.items() if value is not None} | config
+    lines = [repr(str(spec)), "data" if source is None else repr(source)]
+    lines += [f"{key}={value!r}" for key, value in chosen.items()]
+    inside = "".join(f"    {line},\n" for line in lines)
+    return f"import multilayer as ml\n\nrun = ml.fit(\n{inside})\n"
