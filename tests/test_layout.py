@@ -50,6 +50,7 @@ ORDER = (
     "runs",
     "predictor",
     "training",
+    "explain",
     "web",
     "cli",
     "__main__",
@@ -90,6 +91,7 @@ PUBLIC = [
     "residual_mlp",
     "resume",
     "to_torch",
+    "trace",
     "variance",
 ]
 

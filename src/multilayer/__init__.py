@@ -36,6 +36,7 @@ from .spec import Spec
 
 if TYPE_CHECKING:
     from .costs import cost
+    from .explain.trace import trace
     from .init import initialise
     from .model import build, from_torch, to_torch
     from .picture import draw
@@ -55,6 +56,7 @@ _LAZY = {
     "load": "predictor",
     "resume": "training.fit",
     "to_torch": "model",
+    "trace": "explain.trace",
     "variance": "propagation",
 }
 
@@ -92,6 +94,7 @@ __all__ = [
     "residual_mlp",
     "resume",
     "to_torch",
+    "trace",
     "variance",
 ]
 

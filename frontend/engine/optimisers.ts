@@ -1,0 +1,77 @@
+// The optimisers of multilayer.optim, with the order of operations of PyTorch.
+//
+//   sgd        p ← p − η g
+//   momentum   v ← μ v + g,  p ← p − η v
+//   adam       m ← β₁ m + (1 − β₁) g,  v ← β₂ v + (1 − β₂) g²,  p ← p − η m̂ / (√v̂ + ε)
+//
+// L2 adds λ p to the gradient of weights, not of biases.
+import type { Network, Trace } from './network.ts'
+
+export type OptimiserName = 'sgd' | 'momentum' | 'adam'
+
+export const MOMENTUM = 0.9
+export const BETA1 = 0.9
+export const BETA2 = 0.999
+export const EPSILON = 1e-8
+
+export interface Slots {
+  readonly first: Float64Array
+  readonly second: Float64Array
+}
+
+/** What an optimiser remembers between steps: two slots for W and b of every layer, and the number of steps. */
+export interface Memory {
+  step: number
+  readonly W: readonly Slots[]
+  readonly b: readonly Slots[]
+}
+
+const slots = (n: number): Slots => ({ first: new Float64Array(n), second: new Float64Array(n) })
+
+export function memory(net: Network): Memory {
+  return {
+    step: 0,
+    W: net.layers.map((layer) => slots(layer.W.length)),
+    b: net.layers.map((layer) => slots(layer.nOut)),
+  }
+}
+
+export function copied(from: Memory): Memory {
+  const copy = (s: Slots): Slots => ({ first: s.first.slice(), second: s.second.slice() })
+  return { step: from.step, W: from.W.map(copy), b: from.b.map(copy) }
+}
+
+type Update = (p: Float64Array, g: Float64Array, s: Slots, rate: number, t: number, l2: number) => void
+
+const UPDATES: Record<OptimiserName, Update> = {
+  sgd: (p, g, _, rate, __, l2) => {
+    for (let k = 0; k < p.length; k++) p[k] -= rate * (g[k] + l2 * p[k])
+  },
+  momentum: (p, g, s, rate, _, l2) => {
+    const v = s.first
+    for (let k = 0; k < p.length; k++) {
+      v[k] = MOMENTUM * v[k] + (g[k] + l2 * p[k])
+      p[k] -= rate * v[k]
+    }
+  },
+  adam: (p, g, s, rate, t, l2) => {
+    const { first: m, second: v } = s
+    const scale = rate / (1 - BETA1 ** t)
+    const root = Math.sqrt(1 - BETA2 ** t)
+    for (let k = 0; k < p.length; k++) {
+      const slope = g[k] + l2 * p[k]
+      m[k] = BETA1 * m[k] + (1 - BETA1) * slope
+      v[k] = BETA2 * v[k] + (1 - BETA2) * slope * slope
+      p[k] -= (scale * m[k]) / (Math.sqrt(v[k]) / root + EPSILON)
+    }
+  },
+}
+
+/** One step on the gradients of a trace; changes the network and the memory. */
+export function update(net: Network, t: Trace, of: Memory, name: OptimiserName, rate: number, l2 = 0): void {
+  of.step++
+  net.layers.forEach((layer, l) => {
+    UPDATES[name](layer.W, t.layers[l].dW, of.W[l], rate, of.step, l2)
+    UPDATES[name](layer.b, t.layers[l].db, of.b[l], rate, of.step, 0)
+  })
+}

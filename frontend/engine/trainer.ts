@@ -1,0 +1,131 @@
+// Training in the page: batches in a random order each epoch, dropout on hidden layers, L2, one optimiser.
+// A step that would leave a number that is not finite is not taken: where and when is told instead.
+import type { DataSet } from './data.ts'
+import { backward, clone, forward, measure, trace, type Network, type Trace } from './network.ts'
+import { copied, memory, update, type Memory, type OptimiserName } from './optimisers.ts'
+import { Random } from './random.ts'
+import type { LossName } from './losses.ts'
+
+export interface Settings {
+  readonly optimiser: OptimiserName
+  readonly rate: number
+  /** Rows a step; 0 means all of them. */
+  readonly batch: number
+  readonly l2: number
+  readonly dropout: number
+  readonly seed: number
+}
+
+/** The first thing that was not finite: which step, which layer (from 1) and what of it. */
+export interface Failure {
+  readonly step: number
+  readonly layer: number
+  readonly what: string
+}
+
+export class Trainer {
+  readonly memory: Memory
+  step = 0
+  failure: Failure | null = null
+  private order: number[] = []
+  private readonly random: Random
+  private readonly buffers = new Map<number, Trace>()
+
+  constructor(
+    readonly net: Network,
+    readonly data: DataSet,
+    readonly loss: LossName,
+    public settings: Settings,
+  ) {
+    this.memory = memory(net)
+    this.random = new Random(settings.seed + 77)
+  }
+
+  /** One step; false where it failed. */
+  advance(): boolean {
+    if (this.failure) return false
+    const { data, net, settings } = this
+    const rows = this.take()
+    const whole = rows === null
+    const [nIn, nOut] = [net.layers[0].nIn, net.layers[net.layers.length - 1].nOut]
+    const x = whole ? data.x : picked(data.x, rows, nIn)
+    const y = whole ? data.y : picked(data.y, rows, nOut)
+    const t = this.buffer(y.length / nOut)
+    const keep = settings.dropout > 0 ? this.masks(t) : undefined
+    forward(net, x, t, keep)
+    measure(net, y, t, this.loss)
+    backward(net, y, t, this.loss, keep)
+    this.step++
+    const bad = notFinite(t)
+    const before = { net: clone(net), memory: copied(this.memory) }
+    if (!bad) update(net, t, this.memory, settings.optimiser, settings.rate, settings.l2)
+    const wild = bad ?? brokenWeights(net)
+    if (wild) {
+      this.failure = { step: this.step, ...wild }
+      net.layers.forEach((layer, l) => (layer.W.set(before.net.layers[l].W), layer.b.set(before.net.layers[l].b)))
+    }
+    return !this.failure
+  }
+
+  private take(): number[] | null {
+    const n = this.data.y.length
+    const size = this.settings.batch
+    if (!size || size >= n) return null
+    if (this.order.length < size) this.order = this.random.order(n)
+    return this.order.splice(0, size)
+  }
+
+  private buffer(B: number): Trace {
+    let found = this.buffers.get(B)
+    if (!found) this.buffers.set(B, (found = trace(this.net, B)))
+    return found
+  }
+
+  /** 0, or 1/(1 − p) where a unit is kept; the output layer keeps everything. */
+  private masks(t: Trace): Float64Array[] {
+    const p = this.settings.dropout
+    return t.layers.map((layer, l) =>
+      layer.a.map(() => (l === t.layers.length - 1 ? 1 : this.random.uniform() < p ? 0 : 1 / (1 - p))),
+    )
+  }
+}
+
+function picked(from: Float64Array, rows: readonly number[], width: number): Float64Array {
+  return Float64Array.from(rows.flatMap((r) => Array.from(from.subarray(r * width, (r + 1) * width))))
+}
+
+const finite = (values: Float64Array): boolean => values.every(Number.isFinite)
+
+/** The first layer, in the order of the pass, whose numbers are not all finite. */
+export function notFinite(t: Trace): { layer: number; what: string } | null {
+  for (const [l, layer] of t.layers.entries()) {
+    if (!finite(layer.z)) return { layer: l + 1, what: 'z' }
+    if (!finite(layer.a)) return { layer: l + 1, what: 'a' }
+  }
+  if (!Number.isFinite(t.loss)) return { layer: t.layers.length, what: 'the loss' }
+  for (let l = t.layers.length - 1; l >= 0; l--) {
+    if (!finite(t.layers[l].dW)) return { layer: l + 1, what: 'dW' }
+  }
+  return null
+}
+
+function brokenWeights(net: Network): { layer: number; what: string } | null {
+  const l = net.layers.findIndex((layer) => !finite(layer.W) || !finite(layer.b))
+  return l < 0 ? null : { layer: l + 1, what: 'a weight' }
+}
+
+export interface Health {
+  readonly dead: boolean
+  readonly saturated: boolean
+}
+
+/** A hidden unit is dead where no row gets a slope through it, saturated where all slopes are under a twentieth. */
+export function health(net: Network, t: Trace, slopes: readonly ((z: number) => number)[]): Health[][] {
+  return net.layers.slice(0, -1).map((layer, l) =>
+    Array.from({ length: layer.nOut }, (_, o) => {
+      let top = 0
+      for (let r = 0; r < t.B; r++) top = Math.max(top, Math.abs(slopes[l](t.layers[l].z[r * layer.nOut + o])))
+      return { dead: top === 0, saturated: top > 0 && top < 0.05 }
+    }),
+  )
+}
