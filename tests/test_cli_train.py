@@ -96,7 +96,11 @@ def test_events_as_json_lines(here: Path) -> None:
     told = [json.loads(line) for line in done.stdout.splitlines()]
     assert told[0]["event"] == "start"
     assert told[-1]["event"] == "end"
-    assert sum(event["event"] == "epoch" for event in told) == 3
+    assert [event["epoch"] for event in told if event["event"] == "epoch"] == [1, 2, 3]
+    assert {event["event"] for event in told} == {"start", "epoch", "checkpoint", "end"}
+    assert all(event["time"] for event in told)
+    assert (told[0]["task"], told[0]["held_out"], told[0]["dropped"]) == ("multiclass", 30, 0)
+    assert any(note.startswith("30 of 150 rows held out") for note in told[0]["notes"])
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129)])

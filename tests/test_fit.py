@@ -7,7 +7,8 @@ import shutil
 import signal
 import subprocess
 import sys
-from dataclasses import fields
+import time
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -88,7 +89,7 @@ def test_arrays_in_memory() -> None:
     run = fit("3-8:tanh-1", (x, x[:, 0] * x[:, 1]), **FAST | {"epochs": 5})
     assert run.path is None
     assert isinstance(run.log[-1], End)
-    assert not [event for event in run.log if isinstance(event, Checkpoint)]
+    assert {event.path for event in run.log if isinstance(event, Checkpoint)} == {""}
 
 
 def test_the_best_epoch_is_the_model(table: Path) -> None:
@@ -106,7 +107,8 @@ def test_without_validation_the_last_epoch_is(table: Path) -> None:
 def test_a_run_is_the_same_in_memory_and_in_a_folder(table: Path, tmp_path: Path) -> None:
     options = FAST | {"epochs": 6, "patience": 3, "average": 0.9}
     memory, folder = (fit(None, table, target="rich", run=where, **options) for where in (None, tmp_path / "run"))
-    kept = [event for event in folder.log if not isinstance(event, Checkpoint)]
+    kept = [replace(e, path="", sha256="") if isinstance(e, Checkpoint) else e for e in folder.log]
+    assert any(isinstance(event, Checkpoint) for event in kept)
     assert same(memory.log, kept)
     assert memory.model is not None
     assert folder.model is not None
@@ -275,6 +277,30 @@ def test_start_says_what_the_run_is(table: Path) -> None:
     assert start.parameters == ml.Spec.parse(start.network).n_parameters
     assert start.config["epochs"] == 3
     assert "numpy" in start.versions
+    assert (start.task, start.metric, start.rows, start.held_out, start.dropped) == ("binary", "accuracy", 96, 24, 0)
+
+
+def test_start_tells_rows_that_were_dropped_and_why() -> None:
+    rows = people()
+    gaps = rows.set_column(3, "rich", pa.array([None, None, *rows["rich"].to_pylist()[2:]]))
+    run = fit(None, gaps, target="rich", **FAST)
+    start = run.events[0]
+    assert (start["rows"] + start["held_out"], start["dropped"]) == (118, 2)
+    assert "2 rows without a target left out" in start["notes"]
+    assert tuple(start["notes"]) == run.notes
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_every_event_has_its_time_and_epochs_count_from_1(table: Path, tmp_path: Path, kept: bool) -> None:
+    before = time.time()
+    run = fit(None, table, target="rich", run=tmp_path / "run" if kept else None, batch_size=2, **FAST)
+    times = [before, *(event["time"] for event in run.events), time.time()]
+    assert times == sorted(times)
+    assert [event["epoch"] for event in run.events if event["event"] == "epoch"] == [1, 2, 3]
+    assert {event["epoch"] for event in run.events if event["event"] == "progress"} == {2, 3}  # steps 50 and 100 of 144
+    assert run.end.epoch == 3
+    if kept:
+        assert RunFolder.open(tmp_path / "run").events() == run.log
 
 
 @pytest.mark.parametrize("name", ["xor", "songs"])
@@ -306,8 +332,6 @@ def test_predicting_imports_no_torch(table: Path, tmp_path: Path) -> None:
 
 
 def test_a_model_file_that_does_not_fit_together_is_refused(table: Path, tmp_path: Path) -> None:
-    from dataclasses import replace
-
     run = fit(None, table, target="rich", **FAST)
     assert run.model is not None
     other = replace(run.model, spec=ml.Spec.parse("9-256:gelu:dropout(0.1)-128:gelu:dropout(0.1)-1"))

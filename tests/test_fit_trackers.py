@@ -85,6 +85,49 @@ def test_a_users_own_objects_get_every_event() -> None:
     assert recorder.calls[-1] == ("finish", "finished")
 
 
+class Own:
+    """A user's tracker with nothing but `log(dict, step)`, whatever the second is called."""
+
+    def __init__(self) -> None:
+        self.logged: list[tuple[dict[str, float], int]] = []
+
+    def log(self, values: dict[str, float], at: int) -> None:
+        self.logged.append((values, at))
+
+
+class Touchy:
+    """Cannot even be looked at."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise ConnectionError(f"no {name}")
+
+
+class LikeWandb(Own):
+    def log(self, values: dict[str, float], step: int) -> None:
+        raise ConnectionError("offline")
+
+    def finish(self) -> None: ...
+
+
+def test_an_object_that_can_only_log_is_enough() -> None:
+    own, recorder = Own(), Recorder()
+    ml.fit(None, "iris", trackers=[own, recorder], **FAST)
+    assert own.logged == [(values, step) for values, step, _ in recorder.of("log")]
+
+
+def test_one_that_cannot_be_looked_at_is_dropped_with_one_warning() -> None:
+    recorder = Recorder()
+    with pytest.warns(RuntimeWarning, match=r"Touchy failed .* ConnectionError: no \w+$") as warned:
+        ml.fit(None, "iris", trackers=[Touchy(), recorder], **FAST)
+    assert len(warned) == 1
+    assert recorder.calls[-1] == ("finish", "finished")
+
+
+def test_a_users_own_is_named_by_its_type() -> None:
+    with pytest.warns(RuntimeWarning, match=r"LikeWandb failed .* ConnectionError: offline$"):
+        ml.fit(None, "iris", trackers=[LikeWandb()], **FAST)
+
+
 @pytest.mark.parametrize("at", ["start", "log", "artifact", "finish"])
 def test_one_that_fails_is_dropped_with_one_warning(at: str, tmp_path: Path) -> None:
     bad, good = Recorder(fails=at), Recorder()

@@ -22,6 +22,10 @@ START = Start(
     seed=7,
     config={"epochs": 2, "optimizer": "adam", "seed": 7},
     versions={"numpy": "2"},
+    task="multiclass",
+    metric="accuracy",
+    held_out=25,
+    dropped=1,
 )
 
 
@@ -29,7 +33,7 @@ def epoch(number: int, *, validation: float | None = 0.5, accuracy: float = 0.9)
     return EpochEnd(
         step=10 * (number + 1),
         time=1000.0 + number,
-        epoch=number,
+        epoch=number + 1,
         loss=0.4,
         seconds=1.0,
         rows_per_second=100.0,
@@ -44,7 +48,7 @@ def end(status: Any = "finished") -> End:
 
 RUN: list[Event] = [
     START,
-    Progress(step=5, time=999.5, epoch=0, loss=0.6, gradient_norm=math.inf, rate=1e-3),
+    Progress(step=5, time=999.5, epoch=1, loss=0.6, gradient_norm=math.inf, rate=1e-3),
     epoch(0),
     Checkpoint(step=10, kind="best", path="checkpoints/10.safetensors", sha256="00"),
     Spike(step=12, loss=9.0, limit=2.0, gradient_norm=50.0, layer="linear1", rows=[3, 4]),

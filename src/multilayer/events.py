@@ -3,7 +3,8 @@
 An event is a frozen dataclass here and one JSON object a line in `events.jsonl`: its fields, and `event` with its name.
 The log is the truth that every tracker, plot and page replays, so its form is fixed: names are a closed set, numbers
 that are not finite are written as the strings "nan", "inf" and "-inf", and two logs of the same run are equal but for
-the clock fields. Nothing in an event depends on how the loop cuts its work into chunks.
+the clock fields. Nothing in an event depends on how the loop cuts its work into chunks. Epochs are counted from 1:
+when epoch 3 has ended, 3 are done.
 
 A run that was killed goes on from a checkpoint: its `resume` event supersedes every event told after that checkpoint.
 """
@@ -13,7 +14,7 @@ from __future__ import annotations
 import math
 import typing
 from collections.abc import Iterable, Mapping
-from dataclasses import MISSING, asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from types import UnionType
 from typing import Any, ClassVar, Literal, Union, cast
 
@@ -37,6 +38,8 @@ class Event:
 
 @dataclass(frozen=True, kw_only=True)
 class Start(Event):
+    """What is about to be trained, on how many rows; `notes` are what was decided about the data."""
+
     event: ClassVar[str] = "start"
     network: str
     parameters: int
@@ -45,6 +48,14 @@ class Start(Event):
     seed: int
     config: dict[str, Any]
     versions: dict[str, str]
+    task: str = ""
+    metric: str = ""
+    """What decides which epoch was best."""
+    held_out: int = 0
+    """Rows for validation."""
+    dropped: int = 0
+    """Rows of the source that could not be used."""
+    notes: list[str] = field(default_factory=list[str])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,6 +84,8 @@ class EpochEnd(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class Checkpoint(Event):
+    """Where a state was saved; a run in memory keeps it there, so that path and hash are empty."""
+
     event: ClassVar[str] = "checkpoint"
     kind: Literal["last", "best"]
     path: str
@@ -142,6 +155,8 @@ class Resume(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class End(Event):
+    """`epoch` is the last one that was done; `metrics` are the model's on the rows held out."""
+
     event: ClassVar[str] = "end"
     status: Literal["finished", "stopped", "interrupted", "failed"]
     reason: str
@@ -177,13 +192,13 @@ def from_dict(data: Mapping[str, Any]) -> Event:
         raise EventError(unknown_name("event", str(name), EVENTS))
     cls = EVENTS[name]
     hints = typing.get_type_hints(cls)
-    known = {field.name: field for field in fields(cls)}
+    known = {one.name: one for one in fields(cls)}
     values = {key: value for key, value in data.items() if key != "event"}
     for key in values:
         if key not in known:
             raise EventError(f"event {name!r}: {unknown_name('key', key, known)}")
-    for key, field in known.items():
-        if key not in values and field.default is MISSING:
+    for key, one in known.items():
+        if key not in values and one.default is MISSING and one.default_factory is MISSING:
             raise EventError(f"event {name!r} needs the key {key!r}, got {', '.join(values) or 'none'}")
     return cls(**{key: _read(value, hints[key], f"event {name!r}: {key}") for key, value in values.items()})
 

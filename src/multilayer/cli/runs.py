@@ -88,7 +88,7 @@ def summary(folder: Any) -> dict[str, Any]:
         "run": str(folder.path),
         "network": "" if start is None else start.network,
         "status": "unfinished" if end is None else end.status,
-        "epochs": 0 if last is None else last.epoch + 1,
+        "epochs": 0 if last is None else last.epoch,
         "metrics": metrics,
         "seconds": 0.0 if end is None else end.seconds,
     }

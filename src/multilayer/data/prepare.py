@@ -44,6 +44,8 @@ class Prepared:
     origin: Rows
     loader_batch: int | None = None
     """Rows of a batch where a user's own loader makes them, in its own order."""
+    dropped: int = 0
+    """Rows of the source that were left out: without a target, or of weight 0."""
 
 
 def prepare(
@@ -74,9 +76,10 @@ def prepare(
     (Inputs(numeric=4, categories=()), 3, 120, 30)
     """
     table = read(source)
-    notes = list(table.notes)
+    notes, given = list(table.notes), len(table)
     names = target_names(table, target, notes)
     table, origin, weights = _usable_rows(table, names, weight, notes)
+    dropped = given - len(table)
     found = tasks.infer(table, names, task)
     loss = loss or found.loss
     if task == "auto":
@@ -85,8 +88,8 @@ def prepare(
     found, more = tasks.standardise(found, table, train, loss)
     reserved = {*names, *(name for name in (group, time, weight) if isinstance(name, str))} - set(columns or {})
     inputs = tuple(name for name in table.names if name not in reserved and name not in names)
-    encoding, dropped = fit(table, train, inputs=inputs, task=found, loss=loss, scaling=scaling, kinds=columns)
-    notes += [*more, *dropped]
+    encoding, said = fit(table, train, inputs=inputs, task=found, loss=loss, scaling=scaling, kinds=columns)
+    notes += [*more, *said]
     x, codes, _ = encoding.transform(table, dtype)
     y = tasks.encode(found, table, loss, dtype)
     if class_weight is not None:
@@ -106,7 +109,15 @@ def prepare(
         weight=None if weights is None else weights.astype(dtype),
         augment=_augment(augment, encoding, train, seed),
     )
-    return Prepared(data=data, train=train, validation=held_out, encoding=encoding, notes=tuple(notes), origin=origin)
+    return Prepared(
+        data=data,
+        train=train,
+        validation=held_out,
+        encoding=encoding,
+        notes=tuple(notes),
+        origin=origin,
+        dropped=dropped,
+    )
 
 
 def target_names(table: Table, target: str | int | Sequence[str] | None, notes: list[str]) -> tuple[str, ...]:

@@ -57,7 +57,7 @@ class Course:
     def best(self) -> tuple[float, int] | None:
         """The best value of the metric, and its epoch from 1."""
         value = self.value(self.bests[-1]) if self.bests else None
-        return None if value is None else (value, self.bests[-1].epoch + 1)
+        return None if value is None else (value, self.bests[-1].epoch)
 
     @property
     def share(self) -> float:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Unpack, cast
 
@@ -194,7 +194,7 @@ def _trackers(given: Sequence[Any], run: Path | None) -> list[Sink]:
     """A sink for each; a library that is missing is told before there is anything of a run."""
     if isinstance(given, str):
         raise OptionError(f"trackers must be a list, got {given!r}: trackers=[{given!r}]")
-    return [sinks.for_run(one, run) if isinstance(one, str) else sinks.adapt(one) for one in given]
+    return sinks.accepted(given, run)
 
 
 def _driven(
@@ -238,7 +238,7 @@ def drive(session: Session, folder: RunFolder | None, *, observers: Sequence[Obs
         plan=session.plan(),
         engine=session.engine,
         policies=session.policies(),
-        observers=watchers,
+        observers=[_Stamped(watchers)],
         evaluate=session.evaluate,
         save=_saver(folder),
     )
@@ -303,6 +303,11 @@ def _start(session: Session) -> Start:
         seed=session.config.seed,
         config=session.config.to_dict(),
         versions=versions(),
+        task=session.prepared.encoding.task.kind,
+        metric=session.metric,
+        held_out=len(session.prepared.validation),
+        dropped=session.prepared.dropped,
+        notes=list(session.prepared.notes),
     )
 
 
@@ -337,8 +342,10 @@ def _go_back(loop: Loop, folder: RunFolder, run: Run) -> None:
 
 
 def _saver(folder: RunFolder | None) -> Saver:
-    def save(state: State, extra: dict[str, Any], kind: str) -> Checkpoint | None:
-        return None if folder is None else folder.checkpoint(state, extra, cast(Any, kind))
+    def save(state: State, extra: dict[str, Any], kind: str) -> Checkpoint:
+        if folder is None:  # the loop itself keeps the state
+            return Checkpoint(step=state.step, kind=cast(Any, kind), path="", sha256="")
+        return folder.checkpoint(state, extra, cast(Any, kind))
 
     return save
 
@@ -348,6 +355,17 @@ def _place(data: Any) -> str | None:
     if not isinstance(data, str | Path):
         return None
     return str(Path(data).resolve()) if Path(data).exists() else str(data)
+
+
+class _Stamped:
+    """Tells several observers of an event with the time of day, the same for all; the loop itself reads no clock."""
+
+    def __init__(self, observers: Sequence[Observer]) -> None:
+        self.observers = observers
+
+    def notice(self, event: Event) -> list[Event]:
+        event = event if event.time is not None else replace(event, time=time.time())
+        return [answer for observer in self.observers for answer in observer.notice(event) or ()]
 
 
 class _Log:

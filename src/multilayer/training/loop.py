@@ -301,7 +301,7 @@ class Loop:
         validation, metrics = self.evaluate(self.engine)
         event = EpochEnd(
             step=position.step,
-            epoch=position.epoch,
+            epoch=position.epoch + 1,
             loss=sums.weighted / max(sums.rows, 1),
             seconds=self.seconds,
             rows_per_second=sums.rows / max(self.seconds, 1e-9),
@@ -373,7 +373,7 @@ class Loop:
         self.tell(
             Progress(
                 step=position.step,
-                epoch=position.epoch,
+                epoch=position.epoch + 1,
                 loss=sums.loss / sums.steps,
                 gradient_norm=sums.norm / sums.steps,
                 rate=float(rate),

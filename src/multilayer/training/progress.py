@@ -160,7 +160,7 @@ class Progress:
         if isinstance(event, EpochEnd):
             due = self._shown is None or time.monotonic() - self._shown >= LINE_SECONDS
             self._withheld = event
-            if due or event.epoch + 1 >= self.course.epochs:
+            if due or event.epoch >= self.course.epochs:
                 self._print_withheld()
         if isinstance(event, End):
             self._print_withheld()
@@ -213,7 +213,7 @@ class JsonLines:
 def line(course: Course, event: EpochEnd) -> str:
     """An epoch in one plain line."""
     digits = len(str(course.epochs))
-    parts = [f"epoch {event.epoch + 1:>{digits}}/{course.epochs}", f"train loss {number(event.loss)}"]
+    parts = [f"epoch {event.epoch:>{digits}}/{course.epochs}", f"train loss {number(event.loss)}"]
     if event.validation_loss is not None:
         parts.append(f"validation loss {number(event.validation_loss)}")
     # The loss of some tasks is a metric too, under another name.
@@ -223,7 +223,7 @@ def line(course: Course, event: EpochEnd) -> str:
     ]
     if course.best is not None:
         value, epoch = course.best
-        parts.append("best so far" if epoch == event.epoch + 1 else f"best {number(value)} (epoch {epoch})")
+        parts.append("best so far" if epoch == event.epoch else f"best {number(value)} (epoch {epoch})")
     left = [f"{duration(course.left)} left"] if course.left is not None and course.share < 1 else []
     return "  ".join([*parts, *_pace(course), *left])
 

@@ -10,6 +10,6 @@ starts and ends its own run; `adapt(object)` takes a run, writer or logger that 
 from __future__ import annotations
 
 from .base import Sink, Tracker, config_of, replay, values_of
-from .choice import SINKS, adapt, for_run, get
+from .choice import SINKS, accepted, adapt, for_run, get
 
-__all__ = ["SINKS", "Sink", "Tracker", "adapt", "config_of", "for_run", "get", "replay", "values_of"]
+__all__ = ["SINKS", "Sink", "Tracker", "accepted", "adapt", "config_of", "for_run", "get", "replay", "values_of"]

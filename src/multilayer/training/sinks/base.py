@@ -23,7 +23,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,7 +35,8 @@ from ..telling import Told, number, told
 class Sink(ABC):
     """A tracker. Derive from it to add one; whatever it raises costs the run no more than this sink."""
 
-    name: ClassVar[str] = "sink"
+    name: str = "sink"
+    """What a warning calls it; a user's own is called by its type."""
 
     @abstractmethod
     def start(self, config: Mapping[str, Any], *, resumed_at: int | None = None) -> None:
@@ -100,8 +101,13 @@ class Tracker:
             act()
         except Exception as error:  # any tool may raise anything, and none of it is worth a run
             name, self.sink = self.sink.name, None
-            why = f"{type(error).__name__}: {error}".rstrip(": ")
-            self._warn(f"{name} failed and is left out from here on, the run's own log is complete: {why}")
+            self._warn(left_out(name, error))
+
+
+def left_out(name: str, error: Exception) -> str:
+    """The one warning about a sink that failed."""
+    why = f"{type(error).__name__}: {error}".rstrip(": ")
+    return f"{name} failed and is left out from here on, the run's own log is complete: {why}"
 
 
 def replay(events: Iterable[Event], sink: Sink, *, model: Path | None = None) -> None:
@@ -161,14 +167,14 @@ class _Feed:
 
 def config_of(event: Start) -> dict[str, Any]:
     """What a run is told to be: its configuration, and what came of it."""
-    facts = {"network": event.network, "parameters": event.parameters, "rows": event.rows, "engine": event.engine}
-    return {**event.config, **facts, "seed": event.seed, "versions": dict(event.versions)}
+    facts = ("network", "parameters", "rows", "held_out", "dropped", "task", "metric", "engine", "seed")
+    return {**event.config, **{name: getattr(event, name) for name in facts}, "versions": dict(event.versions)}
 
 
 def values_of(event: Event) -> dict[str, float]:
     """The numbers of an event by their names in a tracker; none for most events.
 
-    >>> values_of(Progress(step=50, epoch=0, loss=0.5, gradient_norm=2.0, rate=0.001))
+    >>> values_of(Progress(step=50, epoch=1, loss=0.5, gradient_norm=2.0, rate=0.001))
     {'train/running_loss': 0.5, 'train/gradient_norm': 2.0, 'train/rate': 0.001}
     """
     match event:
@@ -182,7 +188,7 @@ def values_of(event: Event) -> dict[str, float]:
             validation = {} if event.validation_loss is None else {"validation/loss": event.validation_loss}
             return {
                 "train/loss": event.loss,
-                "train/epoch": event.epoch + 1,
+                "train/epoch": event.epoch,
                 "train/seconds": event.seconds,
                 "train/rows_per_second": event.rows_per_second,
                 **validation,

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any, cast
 
-from ...errors import OptionError, unknown_name
-from .base import Sink
-from .loggers import Keras, Lightning
+from ...errors import MultilayerError, OptionError, unknown_name
+from .base import Sink, left_out, warn
+from .loggers import Keras, Lightning, Plain
 from .tools import MLflow, TensorBoard, Trackio, WandB
 
 SINKS: dict[str, type[Sink]] = {
@@ -57,14 +58,44 @@ def adapt(given: Any) -> Sink:
             return MLflow.of(client, str(run_id))
     for fits, make in _SHAPES:
         if fits(given):
-            return make(given)
+            sink = make(given)
+            sink.name = called(given)
+            return sink
     raise OptionError(f"cannot log to {type(given).__name__}: {_ACCEPTED}")
 
 
 _ACCEPTED = (
     f"give one of {', '.join(SINKS)}, a W&B or trackio run, a SummaryWriter, mlflow with a run that is active, "
-    "(MlflowClient, run_id), a Lightning logger, a Keras callback, or a Sink of your own"
+    "(MlflowClient, run_id), a Lightning logger, a Keras callback, an object with log(values, step), or a Sink of your "
+    "own"
 )
+
+
+def accepted(given: Sequence[Any], run: Path | None) -> list[Sink]:
+    """A sink for each name or object. What is no tracker and a library that is missing are errors; a user's own object
+    that raises when it is looked at is left out with one warning."""
+    found: list[Sink] = []
+    for one in given:
+        try:
+            found.append(for_run(one, run) if isinstance(one, str) else adapt(one))
+        except MultilayerError:
+            raise
+        except Exception as error:  # as in Tracker: none of it is worth a run
+            warn(left_out(called(one), error))
+    return found
+
+
+def called(given: object) -> str:
+    """What a user's own object is called: by its type, and the library that it is from.
+
+    >>> called(Path()), called(inspect)
+    ('pathlib.PosixPath', 'inspect')
+    """
+    if isinstance(given, ModuleType):
+        return given.__name__
+    kind = type(given)
+    library = kind.__module__.partition(".")[0]
+    return kind.__name__ if library == "__main__" else f"{library}.{kind.__name__}"
 
 
 def _has(given: object, *names: str) -> bool:
@@ -98,5 +129,6 @@ _SHAPES: tuple[tuple[Callable[[Any], bool], Callable[[Any], Sink]], ...] = (
     (lambda o: _has(o, "log", "define_metric"), WandB.of),
     (lambda o: _has(o, "log", "finish"), Trackio.of),
     (lambda o: _has(o, "on_epoch_end"), Keras),
+    (lambda o: _has(o, "log"), Plain),
 )
 """In this order: the first that fits is it."""

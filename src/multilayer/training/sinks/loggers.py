@@ -1,9 +1,10 @@
-"""Loggers that a trainer calls: Lightning's and Keras'. They are always the user's, so they are never ended here."""
+"""Loggers that a trainer calls: Lightning's, Keras' and any with a `log`. They are always the user's, so they are
+never ended here."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 from .base import Sink
 
@@ -11,7 +12,7 @@ from .base import Sink
 class Lightning(Sink):
     """`log_hyperparams`, `log_metrics`, `save`. `finalize` ends the experiment and is left to its owner."""
 
-    name: ClassVar[str] = "the Lightning logger"
+    name: str = "the Lightning logger"
 
     def __init__(self, logger: Any) -> None:
         self.logger = logger
@@ -31,7 +32,7 @@ class Lightning(Sink):
 class Keras(Sink):
     """A callback that hears of epochs, under Keras' names: loss, val_loss, val_accuracy. It gets no Keras model."""
 
-    name: ClassVar[str] = "the Keras callback"
+    name: str = "the Keras callback"
 
     def __init__(self, callback: Any) -> None:
         self.callback = callback
@@ -52,3 +53,21 @@ class Keras(Sink):
         method = getattr(self.callback, name, None)
         if callable(method):
             method()
+
+
+class Plain(Sink):
+    """Anything with `log(values, step)`."""
+
+    name: str = "the logger"
+
+    def __init__(self, logger: Any) -> None:
+        self.logger = logger
+
+    def start(self, config: Mapping[str, Any], *, resumed_at: int | None = None) -> None:
+        return
+
+    def log(self, values: Mapping[str, float], step: int, *, time: float | None = None) -> None:
+        self.logger.log(dict(values), step)
+
+    def finish(self, status: str) -> None:
+        return

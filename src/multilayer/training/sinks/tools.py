@@ -37,7 +37,7 @@ def library(module: str, *, extra: str) -> Any:
 class TensorBoard(Sink):
     """Event files for `tensorboard --logdir`. A resumed run hides what it logged after the step it goes on from."""
 
-    name: ClassVar[str] = "tensorboard"
+    name: str = "tensorboard"
 
     def __init__(self, *, folder: str | Path | None = None) -> None:
         self.folder = folder
@@ -89,7 +89,7 @@ class TensorBoard(Sink):
 class WandB(Sink):
     """Weights & Biases. Its own step never goes back, ours does after a rollback; so ours is a metric, train/step."""
 
-    name: ClassVar[str] = "wandb"
+    name: str = "wandb"
 
     def __init__(
         self,
@@ -146,7 +146,7 @@ class WandB(Sink):
 class Trackio(Sink):
     """trackio, or another module or run with its `log(metrics, step=…)`."""
 
-    name: ClassVar[str] = "trackio"
+    name: str = "trackio"
 
     def __init__(self, *, project: str = "multilayer", name: str | None = None) -> None:
         self.where: dict[str, Any] = {"project": project, "name": name}
@@ -198,7 +198,7 @@ class MLflow(Sink):
     are tags. A resumed run is a new run.
     """
 
-    name: ClassVar[str] = "mlflow"
+    name: str = "mlflow"
     _STATUS: ClassVar[dict[str, str]] = {
         "finished": "FINISHED",
         "stopped": "FINISHED",
