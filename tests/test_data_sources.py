@@ -189,12 +189,50 @@ def test_idx_files_and_folders(tmp_path: Path, zipped: bool) -> None:
         read(tmp_path / "none")
 
 
+CODES = "zip,size,month,when,part,y\n" + "".join(
+    f"{'00' if i % 3 else '90'}123,{i * 10},{i % 12 + 1:02},2024-01-0{i % 9 + 1},0.{i},{'abc'[i % 3]}\n"
+    for i in range(60)
+)
+"""zip and month are codes; 0, 0.5 and dates are not."""
+
+
+def test_leading_zeros_are_codes_and_said(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text(CODES)
+    ready = prepare(tmp_path / "t.csv", target="y")
+    kinds = {column.name: column.kind for column in ready.encoding.columns}
+    expected = {"zip": "categorical", "size": "numeric", "month": "categorical", "when": "date", "part": "numeric"}
+    assert kinds == expected
+    assert ready.notes[:2] == (
+        "'zip' has leading zeros, such as '00123': read as text, not as numbers",
+        "'month' has leading zeros, such as '01': read as text, not as numbers",
+    )
+    assert ready.encoding.vocabularies["zip"].to_pylist() == ["00123", "90123"]
+    (tmp_path / "new.csv").write_text("zip,size,month,when,part\n90123,5,11,2024-01-01,0.5\n")  # no zero to be seen
+    new = ready.encoding.encode(tmp_path / "new.csv")
+    assert new.codes is not None
+    assert new.codes.all()  # known categories
+    assert not new.notes
+    (tmp_path / "new.csv").write_text("zip,size,month,when,part\n90123,005,11,2024-01-01,0.5\n")
+    with pytest.raises(DataError, match="'size': was numbers in training, got text, '005'"):
+        ready.encoding.encode(tmp_path / "new.csv")
+
+
+def test_leading_zeros_of_a_target_are_classes(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("x,y\n" + "".join(f"{i},{i % 2:02}\n" for i in range(60)))
+    assert prepare(tmp_path / "t.csv").encoding.task.classes == (("00", "01"),)
+
+
 def test_npy_and_npz(tmp_path: Path) -> None:
     X, y = arrays()
     np.savez(tmp_path / "t.npz", X=X, y=y)
     np.savez_compressed(tmp_path / "keras.npz", x_train=X, y_train=y, x_test=X, y_test=y)
     np.save(tmp_path / "t.npy", np.concatenate([X, y[:, None]], 1))
     assert numbers(tmp_path / "t.npz") == numbers((X, y)) == numbers(tmp_path / "keras.npz")
+    assert read(tmp_path / "t.npz").notes == ()
+    assert prepare(tmp_path / "keras.npz").notes[0] == (
+        "left aside beside x_train and y_train: x_test, y_test: "
+        "save them as X and y in a file of their own for validation or mlp evaluate"
+    )
     encoding = prepare(tmp_path / "t.npy", target=-1).encoding
     again, pair = encoding.encode(tmp_path / "t.npy", targets=True), encoding.encode((X, y), targets=True)
     np.testing.assert_array_equal(again.y, pair.y)

@@ -12,6 +12,7 @@ import struct
 import tokenize
 import zipfile
 import zlib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -169,7 +170,8 @@ def read_npy(path: Path) -> Table:
 
 
 def read_npz(path: Path) -> Table:
-    """Arrays X and y (or one of the usual names for them), else every array is a column."""
+    """Arrays X and y (or one of the usual names for them), else every array is a column. Others beside X and y, such as
+    x_test and y_test, are left aside, and said."""
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
             arrays = {key: stored[key] for key in stored.files}
@@ -185,6 +187,11 @@ def read_npz(path: Path) -> Table:
         return _sized(Table(name=str(path), columns=made))
     table = table_of_array(arrays[x], name=str(path))
     y = next((lower[key] for key in Y_NAMES if key in lower), None)
+    rest = [key for key in arrays if key not in (x, y)]
+    if rest:
+        remedy = "save them as X and y in a file of their own for validation or mlp evaluate"
+        used = x if y is None else f"{x} and {y}"
+        table = replace(table, notes=(f"left aside beside {used}: {', '.join(rest)}: {remedy}",))
     if y is None:
         return table
     columns = target_columns(arrays[y], n=len(table), name=str(path))

@@ -6,6 +6,7 @@
     missing         nothing, a blank, NA, N/A, NaN, null and their spellings, and ?
     decimal comma   where ; or tab delimits and columns hold 1,5 and none holds 1.5
     types           as Arrow infers them over the whole file; at prediction, text stays text where training saw text
+    codes           whole numbers of which any is written with leading zeros, 00123, are text
 
 A file must be UTF-8 without NUL bytes; a byte order mark is skipped.
 """
@@ -32,6 +33,7 @@ DELIMITERS = (",", ";", "\t", "|")
 MISSING = [*pa_csv.ConvertOptions().null_values, "?", " ", "<NA>"]
 BOM = b"\xef\xbb\xbf"
 NUMBER = r"^\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*$"
+PADDED = r"^\s*0\d+\s*$"
 COMMA_NUMBER = r"^\s*[+-]?\d+,\d+([eE][+-]?\d+)?\s*$"
 BLOCK = 8 << 20
 SNIFFED = 4 << 20
@@ -54,6 +56,7 @@ def read_csv(data: bytes, *, name: str, delimiter: str | None = None, hints: Hin
         raise DataError(f"{name}: a table needs at least one row after its header, got none")
     if data.count(b'"') % 2:
         _refuse_open_quote(found, name)
+    found, codes = _codes(found, data, name, delimiter, header, dict(hints or {}))
     found, names, more = _nameless(found, [cell.strip() for cell in header])
     check_names(names, name)
     _check_not_data(names, name)
@@ -61,7 +64,7 @@ def read_csv(data: bytes, *, name: str, delimiter: str | None = None, hints: Hin
     for column in names:
         if pa.types.is_binary(found[column].type):
             _refuse_bytes(found[column], column, name)
-    return Table.of_arrow(found, name=name, inferred=True, notes=(*notes, *more))
+    return Table.of_arrow(found, name=name, inferred=True, notes=(*notes, *codes, *more))
 
 
 def check_text(data: bytes, name: str) -> bytes:
@@ -222,6 +225,25 @@ def _decimal_commas(found: Any) -> bool:
             both = pc.or_(pc.match_substring_regex(unique, COMMA_NUMBER), pc.match_substring_regex(unique, NUMBER))
             commas |= bool(len(unique) and pc.all(both).as_py())
     return commas
+
+
+def _codes(
+    found: Any, data: bytes, name: str, delimiter: str, header: list[str], hints: dict[str, Any]
+) -> tuple[Any, list[str]]:
+    """With columns of whole numbers that have leading zeros as text, and what to say of them."""
+    whole = [i for i, column in enumerate(found.columns) if pa.types.is_integer(column.type) and header[i].strip()]
+    if not whole or re.search(rb'(?:^|[,;|"\s])0\d', data) is None:
+        return found, []
+    texts = _parse(data, name, delimiter, header, hints | {header[i].strip(): pa.large_string() for i in whole}, ".")
+    notes: list[str] = []
+    for i in whole:
+        column = texts.column(i)
+        padded = pc.index(pc.match_substring_regex(column, PADDED), pa.scalar(value=True)).as_py()
+        if padded >= 0:
+            found = found.set_column(i, found.column_names[i], column)
+            example = short(column[padded].as_py().strip())
+            notes.append(f"{header[i].strip()!r} has leading zeros, such as {example}: read as text, not as numbers")
+    return found, notes
 
 
 def _nameless(found: Any, names: list[str]) -> tuple[Any, list[str], list[str]]:
