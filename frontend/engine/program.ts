@@ -1,0 +1,155 @@
+// Any network that Python can describe and the page can compute: layers one after another, forward, and back to its
+// inputs. The dense networks of the figure have their own, fuller engine (network.ts); this one opens trained models.
+//
+// Dropout is off and batch norm uses its running statistics, as in prediction.
+import { makeColumns } from './columns.ts'
+import { makeLayer } from './layers.ts'
+
+export type Tensors = Readonly<Record<string, Float64Array>>
+
+export interface LayerSpec {
+  readonly kind: string
+  readonly [field: string]: unknown
+}
+
+export interface Spec {
+  readonly inputs: { readonly numeric: number; readonly categories: readonly number[] }
+  readonly layers: readonly LayerSpec[]
+}
+
+/** One layer: y (B, nOut) of x (B, nIn), and ∂L/∂x of ∂L/∂y for the same x. */
+export interface Op {
+  readonly name: string
+  readonly kind: string
+  readonly nIn: number
+  readonly nOut: number
+  /** Each output depends on its own input alone, so that one unit can be brought up to date by itself. */
+  readonly elementwise: boolean
+  /** A linear map's weight (nOut, nIn) with its factor and bias, where that is all it does. */
+  readonly linear?: { readonly W: Float64Array; readonly b: Float64Array | null; readonly factor: number }
+  /** Layers inside a residual block. */
+  readonly inner?: readonly Op[]
+  forward(x: Float64Array, B: number): Float64Array
+  backward(x: Float64Array, y: Float64Array, dy: Float64Array, B: number): Float64Array
+}
+
+/** Why the page cannot compute a network: the layer and what of it. */
+export class Unsupported extends Error {}
+
+export class Program {
+  readonly ops: readonly Op[]
+  readonly nOut: number
+
+  constructor(
+    readonly spec: Spec,
+    readonly tensors: Tensors,
+  ) {
+    const [first, ...rest] = spec.layers
+    const typed = first.kind === 'columns'
+    const columns = typed ? makeColumns(spec, first, tensors) : null
+    const start = columns ? columns.nOut : spec.inputs.numeric
+    this.ops = [...(columns ? [columns] : []), ...makeOps(typed ? rest : spec.layers, start, tensors, '')]
+    this.nOut = this.ops[this.ops.length - 1].nOut
+  }
+
+  /** Numbers a row that it reads: the numeric inputs, then a code for each category column. */
+  get nIn(): number {
+    return this.spec.inputs.numeric + this.spec.inputs.categories.length
+  }
+
+  /** The input of every layer and, last, the outputs. */
+  run(x: Float64Array, B: number): Float64Array[] {
+    const found = [x]
+    for (const op of this.ops) found.push(op.forward(found[found.length - 1], B))
+    return found
+  }
+
+  /** ∂L/∂(input of every layer) and, last, ∂L/∂output, from ∂L/∂output. */
+  back(values: readonly Float64Array[], dOut: Float64Array, B: number): Float64Array[] {
+    const found: Float64Array[] = [dOut]
+    for (let l = this.ops.length - 1; l >= 0; l--)
+      found.unshift(this.ops[l].backward(values[l], values[l + 1], found[0], B))
+    return found
+  }
+
+  /** Moves weight (o, i) of linear layer l, or its bias where i is −1, and brings `values` up to date by increments. */
+  nudge(values: Float64Array[], B: number, l: number, o: number, i: number, change: number): void {
+    const op = this.ops[l]
+    const { W, b, factor } = op.linear!
+    if (i < 0) b![o] += change
+    else W[o * op.nIn + i] += change
+    const y = values[l + 1]
+    for (let r = 0; r < B; r++) y[r * op.nOut + o] += i < 0 ? change : change * factor * values[l][r * op.nIn + i]
+    this.follow(values, B, l + 1, o)
+  }
+
+  /** Unit o of values[l] has changed: through elementwise layers alone, one column into the next linear map, then all. */
+  private follow(values: Float64Array[], B: number, l: number, o: number): void {
+    let at = l
+    while (at < this.ops.length && this.ops[at].elementwise) {
+      const width = this.ops[at].nOut
+      const one = new Float64Array(B * width)
+      // An elementwise layer over the whole row costs no more than finding the one unit's parameters.
+      one.set(this.ops[at].forward(values[at], B))
+      if (at + 1 < this.ops.length && this.ops[at + 1].linear) return this.column(values, B, at + 1, o, one)
+      values[++at] = one
+    }
+    for (; at < this.ops.length; at++) values[at + 1] = this.ops[at].forward(values[at], B)
+  }
+
+  /** Replaces values[l] by `fresh`, which differs in unit o, and adds the difference into linear layer l. */
+  private column(values: Float64Array[], B: number, l: number, o: number, fresh: Float64Array): void {
+    const op = this.ops[l]
+    const { W, factor } = op.linear!
+    const y = values[l + 1]
+    for (let r = 0; r < B; r++) {
+      const moved = factor * (fresh[r * op.nIn + o] - values[l][r * op.nIn + o])
+      for (let k = 0; k < op.nOut; k++) y[r * op.nOut + k] += moved * W[k * op.nIn + o]
+    }
+    values[l] = fresh
+    for (let at = l + 1; at < this.ops.length; at++) values[at + 1] = this.ops[at].forward(values[at], B)
+  }
+}
+
+/** Layers by their labels and ordinals, as Python names them: linear1, relu1, linear2. */
+export function makeOps(layers: readonly LayerSpec[], nIn: number, tensors: Tensors, prefix: string): Op[] {
+  const seen = new Map<string, number>()
+  let width = nIn
+  return layers.map((layer) => {
+    const label = labelOf(layer)
+    seen.set(label, (seen.get(label) ?? 0) + 1)
+    const name = `${prefix}${label}${seen.get(label)}`
+    const op = layer.kind === 'residual' ? residual(layer, width, tensors, name) : makeLayer(layer, width, tensors, name)
+    width = op.nOut
+    return op
+  })
+}
+
+function labelOf(layer: LayerSpec): string {
+  if (layer.kind === 'activation') return layer.name as string
+  return layer.kind === 'glu' ? (layer.variant as string) : layer.kind
+}
+
+function residual(layer: LayerSpec, nIn: number, tensors: Tensors, name: string): Op {
+  const inner = makeOps(layer.layers as LayerSpec[], nIn, tensors, `${name}.`)
+  const through = (x: Float64Array, B: number): Float64Array[] => {
+    const found = [x]
+    for (const op of inner) found.push(op.forward(found[found.length - 1], B))
+    return found
+  }
+  return {
+    name,
+    kind: 'residual',
+    nIn,
+    nOut: nIn,
+    elementwise: false,
+    inner,
+    forward: (x, B) => through(x, B)[inner.length].map((h, k) => x[k] + h),
+    backward: (x, _, dy, B) => {
+      const values = through(x, B)
+      let d = dy
+      for (let l = inner.length - 1; l >= 0; l--) d = inner[l].backward(values[l], values[l + 1], d, B)
+      return d.map((g, k) => dy[k] + g)
+    },
+  }
+}

@@ -1,0 +1,154 @@
+// The engine against PyTorch in float64 and ml.trace: every z, a, δ, dW, db, and 20 steps of each optimiser, to 1e-10.
+import { readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { describe, expect, inject, it } from 'vitest'
+import { activation, ACTIVATIONS } from '../engine/activations.ts'
+import { nudge } from '../engine/increments.ts'
+import type { LossName } from '../engine/losses.ts'
+import { backward, clone, forward, measure, network, pass, trace, type Network } from '../engine/network.ts'
+import { memory, update, type OptimiserName } from '../engine/optimisers.ts'
+import { Program, type Spec } from '../engine/program.ts'
+
+type Nested = number | Nested[]
+
+interface Step {
+  name: string
+  kind: string
+  y: Nested
+  dy: Nested
+  dx: Nested
+  gradients: Record<string, Nested>
+}
+
+interface Case {
+  text: string
+  activation: string
+  widths: number[]
+  loss: LossName
+  optimiser: OptimiserName
+  rate: number
+  x: Nested
+  y: Nested
+  weights: Record<string, Nested>
+  after: Record<string, Nested> | null
+  trace: { loss: number; rows: number[]; steps: Step[] }
+}
+
+interface Typed {
+  text: string
+  spec: Spec
+  tensors: Record<string, Nested>
+  x: number[][]
+  codes: number[][] | null
+  y: number[][]
+  output: Nested
+  steps: Step[]
+}
+
+const flat = (values: Nested): Float64Array => Float64Array.from([values].flat(Infinity as 1) as number[])
+const golden = JSON.parse(readFileSync(join(inject('folder'), 'golden.json'), 'utf8')) as { dense: Case[]; programs: Typed[] }
+
+/** Agreement to 1e-10 of the larger of 1 and the number. */
+function same(mine: ArrayLike<number>, theirs: Nested, what: string): void {
+  const wanted = flat(theirs)
+  expect(mine.length, what).toBe(wanted.length)
+  for (let k = 0; k < wanted.length; k++) {
+    const gap = Math.abs(mine[k] - wanted[k]) / Math.max(1, Math.abs(wanted[k]))
+    if (!(gap <= 1e-10)) expect.fail(`${what}[${k}] is ${mine[k]}, Python has ${wanted[k]}`)
+  }
+}
+
+function filled(of: Case): Network {
+  const net = network(of.widths, of.activation)
+  net.layers.forEach((layer, l) => {
+    layer.W.set(flat(of.weights[`linear${l + 1}.weight`]))
+    layer.b.set(flat(of.weights[`linear${l + 1}.bias`]))
+  })
+  return net
+}
+
+describe('dense networks', () => {
+  it('has two hundred networks and every activation', () => {
+    expect(golden.dense.length).toBeGreaterThanOrEqual(200)
+    const absent = ACTIVATIONS.filter((name) => !golden.dense.some((c) => c.activation === name))
+    expect(absent).toEqual(['sqrt']) // NaN below 0, so no network of random numbers has one
+    expect(activation('sqrt').f(2.25)).toBe(1.5)
+    expect(activation('sqrt').df(0.25)).toBe(1)
+    expect(activation('sqrt').f(-1)).toBeNaN()
+  })
+
+  it.each(golden.dense.map((c, i) => [i, c.text, c] as const))('%i %s: one pass', (_, __, c) => {
+    const net = filled(c)
+    const t = pass(net, flat(c.x), flat(c.y), c.loss)
+    same([t.loss], c.trace.loss, 'loss')
+    same(t.rowLoss, c.trace.rows, 'loss of rows')
+    net.layers.forEach((_, l) => {
+      const linear = c.trace.steps.find((s) => s.name === `linear${l + 1}`)!
+      same(t.layers[l].z, linear.y, `z${l + 1}`)
+      same(t.layers[l].delta, linear.dy, `δ${l + 1}`)
+      same(t.layers[l].dW, linear.gradients.weight, `dW${l + 1}`)
+      same(t.layers[l].db, linear.gradients.bias, `db${l + 1}`)
+      same(l ? t.layers[l - 1].dA : t.dX, linear.dx, `dA${l}`)
+      const after = c.trace.steps.find((s) => s.kind === c.activation && s.name === `${c.activation}${l + 1}`)
+      if (after && l < net.layers.length - 1) same(t.layers[l].a, after.y, `a${l + 1}`)
+    })
+  })
+
+  it.each(golden.dense.filter((c) => c.after).map((c, i) => [i, c.text, c.optimiser, c] as const))(
+    '%i %s: 20 steps of %s',
+    (_, __, ___, c) => {
+      const net = filled(c)
+      const kept = memory(net)
+      const t = trace(net, flat(c.x).length / c.widths[0])
+      for (let step = 0; step < 20; step++) {
+        forward(net, flat(c.x), t)
+        measure(net, flat(c.y), t, c.loss)
+        backward(net, flat(c.y), t, c.loss)
+        update(net, t, kept, c.optimiser, c.rate)
+      }
+      net.layers.forEach((layer, l) => {
+        same(layer.W, c.after![`linear${l + 1}.weight`], `W${l + 1}`)
+        same(layer.b, c.after![`linear${l + 1}.bias`], `b${l + 1}`)
+      })
+    },
+  )
+
+  it('follows a dragged weight by increments', () => {
+    for (const c of golden.dense) {
+      const net = filled(c)
+      const t = pass(net, flat(c.x), flat(c.y), c.loss)
+      net.layers.forEach((layer, l) => {
+        nudge(net, t, l, layer.nOut - 1, layer.nIn - 1, 0.37)
+        nudge(net, t, l, 0, -1, -0.2)
+      })
+      const whole = pass(clone(net), flat(c.x), flat(c.y), c.loss)
+      t.layers.forEach((layer, l) => same(layer.a, Array.from(whole.layers[l].a), `${c.text} a${l + 1}`))
+    }
+  })
+})
+
+describe('other kinds of layer', () => {
+  it.each(golden.programs.map((c) => [c.text, c] as const))('%s', (_, c) => {
+    const tensors = Object.fromEntries(Object.entries(c.tensors).map(([name, v]) => [name, flat(v)]))
+    const program = new Program(c.spec, tensors)
+    const B = c.x.length
+    const x = flat(c.x.map((row, r) => [...row, ...(c.codes?.[r] ?? [])]))
+    const values = program.run(x, B)
+    same(values[values.length - 1], c.output, 'output')
+    const out = flat(c.output)
+    const dOut = out.map((z, k) => (2 * (z - flat(c.y)[k])) / (out.length / B) / B)
+    const back = program.back(values, dOut, B)
+    program.ops.forEach((op, l) => {
+      const step = c.steps.find((s) => s.name === op.name)!
+      same(values[l + 1], step.y, op.name)
+      if (op.kind !== 'columns') same(back[l], step.dx, `∂L/∂x of ${op.name}`)
+    })
+    for (const [l, op] of program.ops.entries()) {
+      if (!op.linear) continue
+      program.nudge(values, B, l, op.nOut - 1, 0, 0.21)
+      if (op.linear.b) program.nudge(values, B, l, 0, -1, -0.4)
+      const whole = program.run(x, B)
+      whole.forEach((wanted, k) => same(values[k], Array.from(wanted), `${op.name} dragged, values ${k}`))
+    }
+  })
+})

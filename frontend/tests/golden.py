@@ -1,0 +1,149 @@
+"""Writes the numbers that the page's engine must reproduce, from PyTorch in float64 and from `ml.trace`.
+
+    python golden.py OUT.json
+
+Networks of dense layers with every activation the page has, three losses, and 20 steps of each optimiser; and the
+other kinds of layer by `ml.trace` alone, which tests/test_trace.py holds against autograd. Where both sources give a
+number they must agree here before it is written.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+import multilayer as ml
+from multilayer.explain import Trace, opened
+
+ACTIVATIONS = """identity step polynomial sigmoid tanh hard_tanh sin relu leaky_relu elu selu softplus gelu gelu_tanh
+silu swish mish""".split()  # noqa: SIM905
+LOSSES: dict[str, Any] = {
+    "mse": nn.functional.mse_loss,
+    "binary_cross_entropy": nn.functional.binary_cross_entropy_with_logits,
+    "cross_entropy": nn.functional.cross_entropy,
+}
+OPTIMIZERS: dict[str, Any] = {
+    "sgd": lambda p: torch.optim.SGD(p, lr=0.05),
+    "momentum": lambda p: torch.optim.SGD(p, lr=0.02, momentum=0.9),
+    "adam": lambda p: torch.optim.Adam(p, lr=0.05),
+}
+RATES = {"sgd": 0.05, "momentum": 0.02, "adam": 0.05}
+STEPS = 20
+PROGRAMS = (
+    "3-4:layernorm:silu-[rmsnorm-6:relu-4]*2-2",
+    "4-6:batchnorm:elu-6:groupnorm(2):softplus-1",
+    "3-swiglu(4)-maxout(3)-2",
+    "3-geglu(4)-reglu(4)-glu(2)-2",
+    "4-4:blend(selu)-2",
+    "4-scale-linear(8, scale=tangent, bias=no):sin-2:softmax",
+    "3-4:prelu-4:learned_swish-2",
+    "2-[3:tanh-2]-[2:relu:dropout(0.5)-[2:gelu-2]]-1",
+    "2+cat(2, 3, 12)-columns(pbld)-4:relu-1",
+    "2+cat(2, 12)-columns(plr, d_category=3)-4:relu-1",
+    "2+cat(3)-columns(piecewise, n=5)-4:relu-1",
+    "3-columns(none)-4:relu-1",
+)
+
+
+def main(out: Path) -> None:
+    torch.set_num_threads(1)
+    draw = np.random.default_rng(7)
+    cases = [dense(draw, name, i) for i, name in enumerate(ACTIVATIONS * 13)]
+    programs = [program(draw, text) for text in PROGRAMS]
+    out.write_text(json.dumps({"dense": cases, "programs": programs}))
+
+
+def dense(draw: np.random.Generator, activation: str, i: int) -> dict[str, Any]:
+    """One network, one batch: the trace, and the weights after 20 steps of one optimiser."""
+    loss = list(LOSSES)[i % 3]
+    optimizer = list(OPTIMIZERS)[(i // 3) % 3]
+    inputs, outputs = int(draw.integers(1, 6)), int(draw.integers(2 if loss == "cross_entropy" else 1, 4))
+    hidden = [int(n) for n in draw.integers(1, 7, size=int(draw.integers(1, 4)))]
+    text = "-".join([str(inputs), *(f"{n}:{activation}" for n in hidden), str(outputs)])
+    model = ml.build(text, seed=i, init="normal(0.6)", dtype=torch.float64)
+    with torch.no_grad():
+        for name, p in model.named_parameters():
+            if name.endswith("bias"):
+                p.copy_(torch.from_numpy(draw.normal(size=p.shape)))
+    B = int(draw.integers(1, 6))
+    x = draw.normal(size=(B, inputs))
+    if i % 5 == 0:
+        x[0] = 0  # kinks: with biases of 0 the first z is 0 exactly
+        with torch.no_grad():
+            model.get_parameter("linear1.bias").zero_()
+    y = draw.integers(0, outputs, B) if loss == "cross_entropy" else draw.normal(size=(B, outputs))
+    y = (y > 0).astype(float) if loss == "binary_cross_entropy" else y
+    found = ml.trace(model, x, y, loss=loss)
+    case = {
+        "text": text,
+        "activation": activation,
+        "widths": [inputs, *hidden, outputs],
+        "loss": loss,
+        "optimiser": optimizer,
+        "rate": RATES[optimizer],
+        "x": x.tolist(),
+        "y": (np.eye(outputs)[y] if loss == "cross_entropy" else y).tolist(),
+        "weights": weights(model),
+        "trace": found.to_dict(),
+    }
+    case["after"] = trained(model, x, y, loss, optimizer, found)
+    return case
+
+
+def weights(model: Any) -> dict[str, Any]:
+    return {name: p.detach().numpy().tolist() for name, p in model.state_dict().items()}
+
+
+def trained(model: Any, x: Any, y: Any, loss: str, optimizer: str, found: Trace) -> dict[str, Any] | None:
+    moves = OPTIMIZERS[optimizer](model.parameters())
+    for step in range(STEPS):
+        moves.zero_grad()
+        total = LOSSES[loss](model(torch.from_numpy(x)), torch.from_numpy(y))
+        total.backward()
+        if step == 0:
+            np.testing.assert_allclose(found.loss, total.item(), rtol=1e-12, atol=1e-14)
+            for name, p in model.named_parameters():
+                layer, _, tensor = name.rpartition(".")
+                # A step function hands nothing back, which torch says as None.
+                g = torch.zeros_like(p) if p.grad is None else p.grad
+                np.testing.assert_allclose(found[layer].gradients[tensor], g.numpy(), rtol=1e-10, atol=1e-12)
+        moves.step()
+    # A square of a square may leave all bounds in 20 steps, and then rounding decides: not a number to compare.
+    wild = any(not torch.isfinite(p).all() or p.abs().max() > 1e3 for p in model.parameters())
+    return None if wild else weights(model)
+
+
+def program(draw: np.random.Generator, text: str) -> dict[str, Any]:
+    """A network with other layers: outputs of every layer, and ∂L/∂x."""
+    model = ml.build(text, seed=11, dtype=torch.float64).eval()
+    with torch.no_grad():
+        for name, p in (*model.named_parameters(), *model.named_buffers()):
+            if not name.endswith(("running_var", "edges")):
+                p.add_(torch.tensor(0.3 * draw.normal(size=tuple(p.shape))))
+    spec = model.spec
+    x = draw.normal(size=(4, spec.inputs.numeric))
+    codes = (
+        np.stack([draw.integers(0, n + 1, 4) for n in spec.inputs.categories], 1) if spec.inputs.categories else None
+    )
+    y = draw.normal(size=(4, spec.d_out))
+    found = ml.trace(model, x if codes is None else (x, codes), y, loss="mse")
+    return {
+        "text": text,
+        "spec": spec.to_dict(),
+        "tensors": {name: value.tolist() for name, value in opened(model).places.items()},
+        "x": x.tolist(),
+        "codes": None if codes is None else codes.tolist(),
+        "y": y.tolist(),
+        "output": found.output.tolist(),
+        "steps": [{"name": step.name, "y": step.y.tolist(), "dx": step.dx.tolist()} for step in found.steps],
+    }
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
