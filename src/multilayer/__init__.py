@@ -6,7 +6,7 @@
     ml.cost(spec, batch=32).step              FLOPs of a training step, exactly
     model = ml.build(spec, seed=0)            an ordinary torch.nn.Module
 
-Names load when first used: importing the package imports neither torch nor scikit-learn.
+Names load when first used: importing the package imports neither torch nor scikit-learn, nor numpy.
 """
 
 from __future__ import annotations
@@ -15,46 +15,54 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from .errors import MultilayerError, SpecError
-from .layers import (
-    GLU,
-    KAN,
-    Activation,
-    BatchNorm,
-    Columns,
-    Dropout,
-    GroupNorm,
-    Inputs,
-    LayerNorm,
-    Linear,
-    Maxout,
-    Residual,
-    RMSNorm,
-    Scale,
-)
-from .networks import collapse, feed_forward_block, hyperplane, linear, mlp, neuron, residual_mlp
-from .spec import Spec
 
 if TYPE_CHECKING:
     from .costs import cost
     from .explain.trace import trace
     from .init import initialise
+    from .jobs import fit, resume
+    from .layers import (
+        GLU,
+        KAN,
+        Activation,
+        BatchNorm,
+        Columns,
+        Dropout,
+        GroupNorm,
+        Inputs,
+        LayerNorm,
+        Linear,
+        Maxout,
+        Residual,
+        RMSNorm,
+        Scale,
+    )
     from .model import build, from_torch, to_torch
+    from .networks import collapse, feed_forward_block, hyperplane, linear, mlp, neuron, residual_mlp
     from .picture import draw
     from .predictor import load
     from .propagation import variance
-    from .training.fit import fit, resume
+    from .tabular import MLPClassifier, MLPRegressor
+    from .spec import Spec
 
 __version__ = "0.1.0"
 
 _LAZY = {
+    "MLPClassifier": "tabular",
+    "MLPRegressor": "tabular",
+    **dict.fromkeys(("GLU", "KAN", "Activation", "BatchNorm", "Columns", "Dropout", "GroupNorm", "Inputs"), "layers"),
+    **dict.fromkeys(("LayerNorm", "Linear", "Maxout", "RMSNorm", "Residual", "Scale"), "layers"),
+    **dict.fromkeys(("collapse", "feed_forward_block", "hyperplane", "linear", "mlp"), "networks"),
+    **dict.fromkeys(("neuron", "residual_mlp"), "networks"),
+    "Spec": "spec",
     "build": "model",
     "cost": "costs",
     "draw": "picture",
-    "fit": "training.fit",
+    "fit": "jobs",
     "from_torch": "model",
     "initialise": "init",
     "load": "predictor",
-    "resume": "training.fit",
+    "resume": "jobs",
     "to_torch": "model",
     "trace": "explain.trace",
     "variance": "propagation",
@@ -71,6 +79,8 @@ __all__ = [
     "Inputs",
     "LayerNorm",
     "Linear",
+    "MLPClassifier",
+    "MLPRegressor",
     "Maxout",
     "MultilayerError",
     "RMSNorm",

@@ -16,9 +16,11 @@ from typing import Any, cast
 
 import numpy as np
 
-from . import files, metrics
+from . import files, losses, metrics
+from .calibration import Calibration, combined
 from .data import Encoded, Encoding
 from .engine import State
+from .engine.ensemble import member_name
 from .errors import FileError
 from .layers import Pass
 from .layers.base import Array, forward_through
@@ -37,12 +39,23 @@ class Predictor:
     spec: Spec
     encoding: Encoding
     tensors: Mapping[str, Array]
-    """Parameters and buffers by name."""
+    """Parameters and buffers by name; an ensemble's under `memberN/`."""
+    members: int = 1
+    calibration: Calibration | None = None
 
     @staticmethod
-    def of(spec: Spec, encoding: Encoding, state: State, *, averaged: bool) -> Predictor:
+    def of(
+        spec: Spec,
+        encoding: Encoding,
+        state: State,
+        *,
+        averaged: bool,
+        members: int = 1,
+        calibration: Calibration | None = None,
+    ) -> Predictor:
         values = state.averages if averaged and state.averages else state.parameters
-        return Predictor(spec=spec, encoding=encoding, tensors={**values, **state.buffers})
+        tensors = {**values, **state.buffers}
+        return Predictor(spec=spec, encoding=encoding, tensors=tensors, members=members, calibration=calibration)
 
     def outputs(self, source: Any) -> Array:
         """Raw outputs z (rows, d_out)."""
@@ -59,9 +72,23 @@ class Predictor:
 
     def forward(self, rows: Encoded) -> Array:
         """Raw outputs z (rows, d_out) of rows that are numbers already."""
+        z = [self._member(i, rows) for i in range(self.members)]
+        if self.members == 1 and self.calibration is None:
+            return z[0]
+        return combined(losses.get(self.encoding.loss), z, self.calibration)
+
+    def member(self, i: int) -> dict[str, Array]:
+        """The parameters and buffers of one member, by name."""
+        if self.members == 1:
+            return dict(self.tensors)
+        prefix = f"{member_name(i)}/"
+        return {n.removeprefix(prefix): value for n, value in self.tensors.items() if n.startswith(prefix)}
+
+    def _member(self, i: int, rows: Encoded) -> Array:
         x, codes = rows.x, rows.codes
-        tensors = {place: self.tensors[stored] for place, stored in self.spec.tensor_names.items()}
-        tensors |= {name: self.tensors[name] for name in self.spec.buffers}
+        own = self.member(i)
+        tensors = {place: own[stored] for place, stored in self.spec.tensor_names.items()}
+        tensors |= {name: own[name] for name in self.spec.buffers}
         dtype = next(iter(tensors.values())).dtype if tensors else np.dtype(np.float32)
         found: list[Array] = []
         for start in range(0, len(x), SLAB):
@@ -92,30 +119,56 @@ class Predictor:
 
     def save(self, path: str | Path) -> str:
         """Writes the model file and gives its SHA-256."""
+        return files.save(Path(path), *self._parts())
+
+    def to_bytes(self) -> bytes:
+        """What `save` writes."""
+        return files.encode(*self._parts())
+
+    def _parts(self) -> tuple[dict[str, Array], dict[str, Any]]:
         described, arrays = self.encoding.to_parts()
         meta = {"spec": self.spec.to_dict(), "encoding": described, "loss": self.encoding.loss}
         tensors = {f"network/{name}": value for name, value in self.tensors.items()}
         tensors |= {f"encoding/{name}": value for name, value in arrays.items()}
-        return files.save(Path(path), tensors, meta)
+        if self.calibration is not None:
+            meta["calibration"], arrays = self.calibration.to_parts()
+            tensors |= {f"calibration/{name}": value for name, value in arrays.items()}
+        return tensors, meta
 
     @staticmethod
     def load(path: str | Path) -> Predictor:
         """Reads a model file; what does not belong together is refused."""
-        tensors, meta = files.load(Path(path))
+        return Predictor._of_parts(*files.load(Path(path)), str(path))
+
+    @staticmethod
+    def from_bytes(data: bytes) -> Predictor:
+        """The model that `to_bytes` gave."""
+        return Predictor._of_parts(*files.decode(data), "the model")
+
+    @staticmethod
+    def _of_parts(tensors: Mapping[str, Array], meta: Mapping[str, Any], path: str) -> Predictor:
         spec = Spec.from_dict(meta["spec"])
         parts: dict[str, dict[str, Array]] = {"network": {}, "encoding": {}}
         for name, value in tensors.items():
             group, _, rest = name.partition("/")
             parts.setdefault(group, {})[rest] = value
         network = parts["network"]
-        for name, parameter in (spec.parameters | spec.buffers).items():
+        found_members = {name.partition("/")[0] for name in network if "/" in name}
+        members = max(len(found_members), 1)
+        wanted = spec.parameters | spec.buffers
+        if found_members:
+            wanted = {f"{member_name(i)}/{name}": p for i in range(members) for name, p in wanted.items()}
+        for name, parameter in wanted.items():
             if name not in network or network[name].shape != parameter.shape:
                 found = network[name].shape if name in network else "none"
                 raise FileError(f"{path}: {name} must have the shape {parameter.shape}, got {found}")
         encoding = Encoding.from_parts(meta["encoding"], parts["encoding"])
         if encoding.loss != meta["loss"] or encoding.inputs != spec.inputs or encoding.outputs != spec.d_out:
             raise FileError(f"{path}: its network does not belong to its encoding")
-        return Predictor(spec=spec, encoding=encoding, tensors=network)
+        calibration = None
+        if "calibration" in meta:
+            calibration = Calibration.from_parts(meta["calibration"], parts.get("calibration", {}), path)
+        return Predictor(spec=spec, encoding=encoding, tensors=network, members=members, calibration=calibration)
 
 
 def load(path: str | Path) -> Predictor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -32,8 +33,13 @@ def fit(
     loss: str,
     scaling: str = "auto",
     kinds: Mapping[str, str] | None = None,
+    keep_constant: bool = False,
 ) -> tuple[Encoding, list[str]]:
-    """The encoding of the columns `inputs`, and what there was to say."""
+    """The encoding of the columns `inputs`, and what there was to say.
+
+    Where every column is constant there is nothing to learn from, which is refused; with `keep_constant` the first of
+    them is kept, and every prediction is the same.
+    """
     if scaling not in SCALINGS:
         raise OptionError(unknown_name("scaling", scaling, SCALINGS))
     if table.image is not None and scaling == "auto" and set(inputs) <= set(table.matrix_names) and not kinds:
@@ -79,6 +85,13 @@ def fit(
             kind, parts, indicator = "drop", (), False
         zone = None if name in table.places else C.has_zone(table.column(name))
         found.append(Column(name=name, family=family, kind=kind, parts=parts, indicator=indicator, zone=zone))
+    constant = dropped.get("constant", ())
+    if keep_constant and constant and all(column.kind == "drop" for column in found):
+        place = inputs.index(constant[0])
+        if found[place].family == "number":
+            found[place] = replace(found[place], kind="numeric", parts=(0,))
+            value = float(C.numbers(table, constant[0], "numeric")[train[0], 0])
+            numbers.append((value, 1.0, value))
     if all(column.kind == "drop" for column in found):
         raise DataError(f"{table.name}: no column is left to learn from: {_said(dropped)}")
     whole = not vocabularies and all(column.parts == (0,) and not column.indicator for column in found)

@@ -42,6 +42,9 @@ class Prepared:
     encoding: Encoding
     notes: tuple[str, ...]
     origin: Rows
+    folds: tuple[Rows, ...] = ()
+    """Where an ensemble's members each hold out a part of their own: those parts, together all rows of `train`, which
+    are then those of `validation` too."""
     loader_batch: int | None = None
     """Rows of a batch where a user's own loader makes them, in its own order."""
     dropped: int = 0
@@ -56,12 +59,14 @@ def prepare(
     loss: str | None = None,
     validation: Any = "auto",
     seed: int = 0,
-    group: str | None = None,
-    time: str | None = None,
+    group: Any = None,
+    time: Any = None,
     weight: str | Any = None,
     class_weight: str | Mapping[Any, float] | None = None,
     columns: Mapping[str, str] | None = None,
     scaling: str = "auto",
+    folds: int = 1,
+    keep_constant: bool = False,
     augment: str | Sequence[str] | Augment | None = None,
     dtype: Any = np.float32,
 ) -> Prepared:
@@ -69,7 +74,9 @@ def prepare(
 
     `validation` is a share, "auto" (20 %, none below 50 rows), None, or a source of its own; `weight` a column's name
     or one number a row; `class_weight` "balanced" or a number for each class, on training rows; `columns` gives kinds:
-    numeric, categorical, date, datetime, time or drop; `augment` is texts of `data.augment`, such as "noise(0.1)".
+    numeric, categorical, date, datetime, time or drop; `folds` above 1 cuts the rows into so many parts to hold out in
+    turn, where validation is "auto" and rows have no order in time; `keep_constant`
+    takes a table in which nothing varies; `augment` is texts of `data.augment`, such as "noise(0.1)".
 
     >>> ready = prepare("iris")
     >>> ready.encoding.inputs, ready.encoding.outputs, len(ready.train), len(ready.validation)
@@ -78,17 +85,29 @@ def prepare(
     table = read(source)
     notes, given = list(table.notes), len(table)
     names = target_names(table, target, notes)
+    for one in (group, time):
+        if one is not None and not isinstance(one, str) and len(one) != len(table):
+            raise DataError(
+                f"{table.name}: a group or time for each of {len(table):,} rows is needed, got {len(one):,}"
+            )
     table, origin, weights = _usable_rows(table, names, weight, notes)
+    group, time = (one if one is None or isinstance(one, str) else np.asarray(one)[origin] for one in (group, time))
     dropped = given - len(table)
     found = tasks.infer(table, names, task)
     loss = loss or found.loss
     if task == "auto":
         notes.append(f"{found.said()} (inferred; task=… overrides)")
-    train, held_out = _split(table, found, validation, seed, group, time, notes)
+    parts = _folds(table, found, validation, folds, seed, group, time, notes)
+    if parts:
+        train = held_out = np.arange(len(table), dtype=np.int64)
+    else:
+        train, held_out = _split(table, found, validation, seed, group, time, notes)
     found, more = tasks.standardise(found, table, train, loss)
     reserved = {*names, *(name for name in (group, time, weight) if isinstance(name, str))} - set(columns or {})
     inputs = tuple(name for name in table.names if name not in reserved and name not in names)
-    encoding, said = fit(table, train, inputs=inputs, task=found, loss=loss, scaling=scaling, kinds=columns)
+    encoding, said = fit(
+        table, train, inputs=inputs, task=found, loss=loss, scaling=scaling, kinds=columns, keep_constant=keep_constant
+    )
     notes += [*more, *said]
     x, codes, _ = encoding.transform(table, dtype)
     y = tasks.encode(found, table, loss, dtype)
@@ -113,6 +132,7 @@ def prepare(
         data=data,
         train=train,
         validation=held_out,
+        folds=parts,
         encoding=encoding,
         notes=tuple(notes),
         origin=origin,
@@ -198,8 +218,53 @@ def _is_source(validation: Any) -> bool:
     )
 
 
+def _folds(
+    table: Table,
+    task: tasks.Task,
+    validation: Any,
+    k: int,
+    seed: int,
+    group: Any,
+    time: Any,
+    notes: list[str],
+) -> tuple[Rows, ...]:
+    """The parts that members hold out in turn; none where one split is asked for, or the latest rows must be it."""
+    n = len(table)
+    k = min(k, n // 2)
+    if k < 2 or not (isinstance(validation, str) and validation == "auto") or time is not None:
+        return ()
+    if group is not None:
+        if isinstance(group, str):
+            _refuse_missing(table, group)
+        part, how = splits.grouped_folds(_groups(table, group), k, seed=seed), _whole_groups(group)
+    elif task.kind in ("binary", "multiclass"):
+        classes = tasks.class_numbers(table, task.names[0], task.classes[0])
+        part, how = splits.folds(n, k, seed=seed, strata=classes), "stratified by class"
+    elif task.kind == "regression":
+        numbers = tasks.target_numbers(table, task.names[0])
+        part, how = splits.folds(n, k, seed=seed, strata=numbers), "alike in the target"
+    else:
+        part, how = splits.folds(n, k, seed=seed), "at random"
+    parts = tuple(np.flatnonzero(part == i).astype(np.int64) for i in range(int(part.max()) + 1))
+    notes.append(f"{n:,} rows, each held out by one of {len(parts)} members, {how}")
+    return parts
+
+
+def _whole_groups(group: Any) -> str:
+    return f"whole groups of {group!r}" if isinstance(group, str) else "whole groups"
+
+
+def _groups(table: Table, group: Any) -> NDArray[np.int64]:
+    """The number, from 0, of each row's group."""
+    if not isinstance(group, str):
+        return np.unique(group, return_inverse=True)[1].reshape(-1).astype(np.int64)
+    keys = C.keys_of(table.column(group), table, group)
+    codes, _ = C.codes(keys, C.vocabulary(keys))
+    return codes - 1
+
+
 def _split(
-    table: Table, task: tasks.Task, validation: Any, seed: int, group: str | None, time: str | None, notes: list[str]
+    table: Table, task: tasks.Task, validation: Any, seed: int, group: Any, time: Any, notes: list[str]
 ) -> splits.Pair:
     n, every, none = len(table), np.arange(len(table), dtype=np.int64), np.zeros(0, dtype=np.int64)
     if isinstance(validation, (bool, int)):
@@ -207,7 +272,7 @@ def _split(
     if group is not None and time is not None:
         raise OptionError("a split is by group or by time, got both")
     for name in (group, time):
-        if name is not None:
+        if isinstance(name, str):
             _refuse_missing(table, name)
     if validation is None or _is_source(validation):
         return every, none
@@ -218,10 +283,11 @@ def _split(
         validation = splits.AUTO
     share = splits.check_share(float(validation))
     if group is not None:
-        keys = C.keys_of(table.column(group), table, group)
-        codes, _ = C.codes(keys, C.vocabulary(keys))
-        pair = splits.grouped(codes - 1, share, seed=seed)
-        how = f"whole groups of {group!r}"
+        pair = splits.grouped(_groups(table, group), share, seed=seed)
+        how = _whole_groups(group)
+    elif time is not None and not isinstance(time, str):
+        moments = time.astype("datetime64[us]").astype(np.int64) if time.dtype.kind == "M" else time
+        pair, how = splits.by_time(np.asarray(moments, dtype=np.float64), share), "the last by time"
     elif time is not None:
         family = C.family_of(table.column(time), where(table, time))
         if family not in ("number", "date", "datetime", "time"):

@@ -5,9 +5,12 @@ stratified   rows at random within each class, as near the share as whole rows a
                  unless every class has one alone
 grouped      whole groups at random, until the share is reached: no group stands on both sides
 by_time      the last rows in time; rows of one moment stay on one side
+folds        every row in one of k parts: alike in classes or numbers, or of whole groups
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -84,6 +87,37 @@ def by_time(times: NDArray[np.float64], share: float) -> Pair:
     if not late.any():
         raise DataError("a split by time needs two moments or more, got one")
     return _pair(np.flatnonzero(late), n)
+
+
+def folds(n: int, k: int, *, seed: int, strata: NDArray[Any] | None = None) -> NDArray[np.int64]:
+    """The part, from 0, of each of n rows. Rows are dealt out in the order of `strata` (class numbers, or targets that
+    are numbers), equals and neighbours at random, so that each part has its share of each. → (n,)"""
+    random_keys = keys(n, seed)
+    if strata is None:
+        order = np.argsort(random_keys, kind="stable")
+    elif strata.dtype.kind == "f":
+        rank = np.empty(n, dtype=np.int64)
+        rank[np.argsort(strata, kind="stable")] = np.arange(n)
+        order = np.lexsort((random_keys, rank // k))
+    else:
+        order = np.lexsort((random_keys, strata))
+    part = np.empty(n, dtype=np.int64)
+    part[order] = np.arange(n) % k
+    return part
+
+
+def grouped_folds(groups: NDArray[np.int64], k: int, *, seed: int) -> NDArray[np.int64]:
+    """Whole groups, the largest first, each to the part that has fewest rows. → (n,)"""
+    sizes = np.bincount(groups)
+    if len(sizes) < 2:
+        raise DataError("a split by group needs two groups or more, got one")
+    k = min(k, len(sizes))
+    held = np.zeros(k, dtype=np.int64)
+    part = np.zeros(len(sizes), dtype=np.int64)
+    for group in np.lexsort((keys(len(sizes), seed), -sizes)):
+        part[group] = int(held.argmin())
+        held[part[group]] += sizes[group]
+    return part[groups]
 
 
 def _count(n: int, share: float) -> int:

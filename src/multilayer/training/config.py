@@ -6,6 +6,7 @@ types and help text stand here alone; the rest is derived.
 
 from __future__ import annotations
 
+import math
 import tomllib
 import types
 import typing
@@ -19,6 +20,7 @@ import numpy as np
 from .. import losses, optim, schedules
 from ..errors import OptionError, unknown_name
 from ..init import scheme
+from ..layers import Parameter
 
 
 def _option(default: Any, text: str) -> Any:
@@ -54,7 +56,11 @@ class Config:
     augment: str | None = _option(None, "Augmentations, joined by +: noise(0.1)+mask(0.1)+mixup(0.2).")
     task: str = _option("auto", "auto, binary, multiclass, multilabel, regression or multioutput.")
     class_weight: str | Mapping[str, float] | None = _option(None, "balanced, to weigh classes by how rare they are.")
-    init: str = _option("auto", "How weights start: auto, he, xavier, orthogonal, …")
+    init: str = _option("auto", "How weights start: auto, he, xavier, orthogonal, …; data looks at the rows.")
+    scaling: str = _option("auto", "How numbers are scaled: auto, standard, robust or none.")
+    ensemble: int = _option(1, "Networks to train side by side; each holds out a part of the rows of its own.")
+    calibrate: bool = _option(False, "Probabilities, ranges and intervals from rows held out.")
+    rates: str | None = _option(None, "Factors on the learning rate: bias=0.1, scale=6, columns.weight=0.1.")
     seed: int = _option(0, "Fixes everything that is random.")
     dtype: str = _option("float32", "float32, float64 or bfloat16.")
     device: str = _option("auto", "auto, cpu or cuda.")
@@ -75,7 +81,16 @@ class Config:
             object.__setattr__(self, spec.name, value)
             if not _fits(value, typing.get_type_hints(Config)[spec.name]):
                 raise OptionError(f"{spec.name} must be {_words(spec.name)}, got {value!r}")
-        for name in ("learning_rate", "batch_size", "epochs", "clip_norm", "clip_value", "patience", "time_limit"):
+        for name in (
+            "learning_rate",
+            "batch_size",
+            "epochs",
+            "ensemble",
+            "clip_norm",
+            "clip_value",
+            "patience",
+            "time_limit",
+        ):
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise OptionError(f"{name} must be positive, got {value!r}")
@@ -89,14 +104,45 @@ class Config:
             losses.get(self.loss)
         for text in (self.schedule, self.decay_schedule, self.dropout_schedule):
             schedules.get(text)
-        scheme(self.init)
+        if self.init != "data":
+            scheme(self.init)
+        self.rate_factors({})
         for name, valid in (
             ("engine", ("auto", "fused", "torch", "numpy")),
             ("on_spike", ("rollback", "stop", "ignore")),
             ("dtype", ("float32", "float64", "bfloat16")),
+            ("scaling", ("auto", "standard", "robust", "none")),
         ):
             if getattr(self, name) not in valid:
                 raise OptionError(unknown_name(name, getattr(self, name), valid))
+
+    def rate_factors(self, parameters: Mapping[str, Parameter]) -> dict[str, float]:
+        """The factor of each parameter that `rates` names: by its name, by its layer's kind, or by its role.
+
+        >>> from multilayer import Spec
+        >>> Config(rates="bias=0.1, columns.bias=1").rate_factors(Spec.parse("2-1").parameters)
+        {'linear1.bias': 0.1}
+        """
+        given: dict[str, float] = {}
+        for part in (self.rates or "").split(",") if self.rates else ():
+            name, equals, value = (text.strip() for text in part.partition("="))
+            try:
+                given[name] = float(value)
+            except ValueError:
+                equals = ""
+            if not (name and equals and 0 <= given.get(name, -1) < math.inf):
+                raise OptionError(
+                    f"rates must be names with factors, such as 'bias=0.1, scale=6', got {part.strip()!r}"
+                )
+        found: dict[str, float] = {}
+        for name, parameter in parameters.items():
+            layer, _, own = name.rpartition(".")
+            kind = layer.rpartition(".")[2].rstrip("0123456789")
+            for key in (name, f"{kind}.{own}", parameter.role):
+                if key in given:
+                    found[name] = given[key]
+                    break
+        return found
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -147,6 +193,10 @@ class Options(TypedDict, total=False):
     task: str
     class_weight: str | Mapping[Any, float] | None
     init: str
+    scaling: str
+    ensemble: int
+    calibrate: bool
+    rates: str | None
     seed: int
     dtype: str
     device: str

@@ -7,8 +7,9 @@ A run without a folder keeps its events and checkpoints in memory; everything el
 
 from __future__ import annotations
 
+import html
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -28,7 +29,7 @@ from . import sinks
 from .config import Config, Options
 from .loop import Loop, Outcome, Saver, position_of
 from .protocol import Observer
-from .session import Session, check_loader, versions
+from .session import Chooser, Session, check_loader, versions
 from .signals import listening
 from .sinks import Sink, Tracker
 
@@ -63,28 +64,52 @@ class Run:
     def notice(self, event: Event) -> None:
         self.log.append(event)
 
+    def _repr_html_(self) -> str | None:
+        """The report that the run left, for a notebook, apart from everything else on its page."""
+        report = None if self.path is None else self.path / "report.html"
+        if report is None or not report.is_file():
+            return None
+        page = html.escape(report.read_text(encoding="utf-8"))
+        return f'<iframe srcdoc="{page}" sandbox="allow-scripts" width="100%" height="720" title="report"></iframe>'
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Ended:
+    """A run that has ended, with the data it was made of still at hand; its folder is still this process's own."""
+
+    run: Run
+    session: Session
+    source: Any
+    validation: Any
+
 
 def fit(
-    spec: Spec | str | None,
+    spec: Spec | str | Chooser | None,
     data: Any,
     *,
     target: str | Sequence[str] | None = None,
-    group: str | None = None,
-    time_column: str | None = None,
+    group: Any = None,
+    time_column: Any = None,
     sample_weight: Any = None,
+    start: Predictor | None = None,
+    keep_constant: bool = False,
     run: str | Path | None = None,
     observers: Sequence[Observer] = (),
     trackers: Sequence[Any] = (),
     quiet: bool = False,
+    ended: Callable[[Ended], None] | None = None,
     **options: Unpack[Options],
 ) -> Run:
     """Trains a network on a table and gives the run: `run.model.predict(rows)`, `run.metrics`, `run.events`.
 
-    `spec` may be None for the plain recipe. `data` is anything that holds a table, `(X, y)`, or a DataLoader of your
-    own; `validation` is a share of its rows, None, or data of its own. `sample_weight` is what each row counts: a
-    column's name, or a number for each row. `run` is a folder to keep everything in, so that
-    the run survives being killed; without one it lives in memory. `trackers` are names (tensorboard, wandb, trackio,
-    mlflow), or runs, writers and loggers of such tools.
+    `spec` may be None for the plain recipe, or a function that chooses once the data is known. `data` is anything that
+    holds a table, `(X, y)`, or a DataLoader of your own; `validation` is a share of its rows, None, or data of its own.
+    `sample_weight` is what each row counts: a column's name, or a number for each row; `group` and `time_column` are
+    names of columns too, or values for each row. `start` is a model whose parameters to begin with; `keep_constant`
+    trains on a table in which nothing varies, which is refused otherwise. `run` is a folder to keep everything in, so
+    that the run survives being killed; without one it lives in memory. `trackers` are names
+    (tensorboard, wandb, trackio, mlflow), or runs, writers and loggers of such tools. `ended` is called once the model
+    is there and saved, while the data is still in memory.
     """
     chosen: dict[str, Any] = dict(options)
     held_out = chosen.get("validation", "auto")
@@ -95,8 +120,16 @@ def fit(
     held_out = held_out if own else config.validation
     source = {"target": target, "group": group, "time": time_column}
     named = sample_weight is None or isinstance(sample_weight, str)
-    prepared = prepare(data, config, **source, weight=sample_weight, validation=held_out)
+    prepared = prepare(data, config, **source, weight=sample_weight, validation=held_out, keep_constant=keep_constant)
     session = Session.make(spec, prepared, config)
+    if run is not None and (
+        start is not None or not all(one is None or isinstance(one, str) for one in (group, time_column))
+    ):
+        raise OptionError(
+            "a run's folder cannot hold values of rows or a model to begin with: name columns, leave out start"
+        )
+    if start is not None:
+        session.begin(start)
     tracking = _trackers(trackers, None if run is None else Path(run))
     folder = None
     if run is not None:
@@ -112,7 +145,8 @@ def fit(
                 "fingerprint": session.fingerprint(),
             },
         )
-    return _driven(session, folder, observers, tracking, quiet=quiet)
+    after = None if ended is None else lambda run: ended(_ended(run, session, data, held_out))
+    return _driven(session, folder, observers, tracking, quiet=quiet, after=after)
 
 
 def resume(
@@ -124,6 +158,7 @@ def resume(
     observers: Sequence[Observer] = (),
     trackers: Sequence[Any] = (),
     quiet: bool = False,
+    ended: Callable[[Ended], None] | None = None,
 ) -> Run:
     """Goes on where a run was stopped or killed, to the same bits as if it had not been.
 
@@ -155,11 +190,14 @@ def resume(
         if loader and not tables.is_loader(data):
             raise RunError(f"{path} was trained from a loader: resume needs one, got {type(data).__name__}")
         held_out = validation if own else config.validation
-        prepared = prepare(source if data is None else data, config, **described, validation=held_out)
+        source = source if data is None else data
+        prepared = prepare(source, config, **described, validation=held_out)
         session = Session.make(Spec.from_dict(saved["spec"]), prepared, config)
         if session.fingerprint() != saved["fingerprint"]:
             raise RunError(f"the data is not what {path} was trained on: resume needs the same rows in the same order")
-        return _driven(session, folder, observers, _trackers(trackers, folder.path), quiet=quiet, resumed=True)
+        after = None if ended is None else lambda run: ended(_ended(run, session, source, held_out))
+        tracking = _trackers(trackers, folder.path)
+        return _driven(session, folder, observers, tracking, quiet=quiet, resumed=True, after=after)
 
 
 def prepare(data: Any, config: Config, *, validation: Any, **source: Any) -> tables.Prepared:
@@ -168,7 +206,7 @@ def prepare(data: Any, config: Config, *, validation: Any, **source: Any) -> tab
     if tables.is_loader(data):
         check_loader(config)
         for name, value in source.items():
-            if value is not None:
+            if value is not None and value is not False:
                 got = f"got {name}={short(value)}"
                 raise OptionError(f"{name} is for tables, {got}: a loader gives rows with their target")
         return tables.prepare_loader(data, task=config.task, loss=loss, validation=validation, dtype=dtype)
@@ -180,9 +218,15 @@ def prepare(data: Any, config: Config, *, validation: Any, **source: Any) -> tab
         seed=config.seed,
         class_weight=config.class_weight,
         augment=None if config.augment is None else config.augment.split("+"),
+        scaling=config.scaling,
+        folds=config.ensemble,
         dtype=dtype,
         **source,
     )
+
+
+def _ended(run: Run, session: Session, source: Any, validation: Any) -> Ended:
+    return Ended(run=run, session=session, source=source, validation=validation)
 
 
 def _in_memory(validation: Any) -> bool:
@@ -205,6 +249,7 @@ def _driven(
     *,
     quiet: bool,
     resumed: bool = False,
+    after: Callable[[Run], None] | None = None,
 ) -> Run:
     from .progress import Progress as Display
 
@@ -227,7 +272,10 @@ def _driven(
             stack.enter_context(folder)
         model = None if folder is None else folder.model
         told = [stack.enter_context(Tracker(sink, model=model, warn=display.warn)) for sink in tracking]
-        return drive(session, folder, observers=[display, *observers, *told], resumed=resumed)
+        run = drive(session, folder, observers=[display, *observers, *told], resumed=resumed)
+        if after is not None:
+            after(run)
+        return run
 
 
 def drive(session: Session, folder: RunFolder | None, *, observers: Sequence[Observer], resumed: bool = False) -> Run:
@@ -276,9 +324,16 @@ def _finish(session: Session, loop: Loop, outcome: Outcome, run: Run, folder: Ru
         session.engine.load(loop.best)
     elif loop.failed:  # finite, but on its way out of its senses: rather the last that was saved
         session.engine.load(loop.good.state)
-    _, metrics = session.evaluate(session.engine)
-    state = session.engine.state()
-    run.model = Predictor.of(session.spec, session.prepared.encoding, state, averaged=session.averaged)
+    calibration = session.calibration(session.engine)
+    _, metrics = session.evaluate(session.engine, calibration)
+    run.model = Predictor.of(
+        session.spec,
+        session.prepared.encoding,
+        session.engine.state(),
+        averaged=session.averaged,
+        members=session.members,
+        calibration=calibration,
+    )
     if folder is not None and outcome.status != "interrupted":
         run.model.save(folder.model)
     loop.tell(

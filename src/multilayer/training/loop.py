@@ -211,6 +211,12 @@ class Loop:
         self.per_step = taken / count
         return chunk
 
+    def _rows(self, order: Order, step: int) -> NDArray[np.int64]:
+        """The rows of the table that a step of the epoch is made of; an ensemble's members have rows of their own."""
+        rows = order.rows[step * order.batch : (step + 1) * order.batch]
+        own = getattr(self.engine, "own_rows", None)
+        return rows if own is None else own(rows, order.epoch)
+
     def _watch(self, steps: Steps) -> Found | None:
         """The earliest step that any policy would act on; the strongest of those at the same step."""
         found = [answer for policy in self.policies if (answer := policy.watch(steps)) is not None]
@@ -238,7 +244,7 @@ class Loop:
     def _spiked(self, found: Found, before: Snapshot, order: Order, within: int, steps: Steps) -> Stop | None:
         if found.limit is None:
             return self._act(found.action)
-        rows = order.rows[(within + found.place) * order.batch : (within + found.place + 1) * order.batch]
+        rows = self._rows(order, within + found.place)
         self.tell(
             Spike(
                 step=self.position.step,
@@ -268,7 +274,7 @@ class Loop:
                 bad = place
                 break
             self._advance(order, within + place, chunk)
-        rows = order.rows[(within + bad) * order.batch : (within + bad + 1) * order.batch]
+        rows = self._rows(order, within + bad)
         where = first_bad(self.engine, rows, epoch=order.epoch) if where is None else replace(where, rows=rows.tolist())
         self.tell(
             NonFinite(

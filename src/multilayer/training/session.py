@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import hashlib
 import platform
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
-from .. import losses, metrics, networks, schedules
+from .. import data_init, losses, machine, metrics, networks, random, schedules
+from ..calibration import Calibration, calibrated, combined, temperature
 from ..data import Encoding, Prepared
 from ..engine import Engine, Settings
+from ..engine.ensemble import Ensemble, Member
 from ..engine.fused_engine import FusedEngine
 from ..engine.fused_program import why_not
 from ..engine.numpy_engine import NumpyEngine
 from ..errors import OptionError, SpecError
 from ..losses import Loss
+from ..predictor import Predictor
 from ..spec import Spec
 from .config import Config
 from .loop import Plan
@@ -28,6 +33,10 @@ CHECKPOINT_STEPS = 200
 SMALL_STEP = 5e7
 """Operations of a step that one core does in about a millisecond: a second thread waits more than it works, and on a
 machine that others use it waits for its turn as well."""
+
+
+Chooser = Callable[[Prepared, Config], tuple[Spec, Config]]
+"""Chooses the network, and what of the configuration depends on the data, once the data is known."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -42,8 +51,13 @@ class Session:
     engine: Engine
 
     @staticmethod
-    def make(spec: Spec | str | None, prepared: Prepared, config: Config) -> Session:
+    def make(spec: Spec | str | Chooser | None, prepared: Prepared, config: Config) -> Session:
         encoding = prepared.encoding
+        if callable(spec):
+            spec, config = spec(prepared, config)
+        if config.ensemble < len(prepared.folds):  # rows that every member sees would judge nobody
+            kept = prepared.folds[: config.ensemble]
+            prepared = replace(prepared, folds=kept, validation=np.sort(np.concatenate(kept)))
         if prepared.loader_batch is not None:
             config = with_loader(config, prepared.loader_batch)
         loss = losses.get(encoding.loss)
@@ -58,6 +72,22 @@ class Session:
             metric=metric if len(prepared.validation) else "loss",
             engine=make_engine(chosen, prepared, config),
         )
+
+    def begin(self, model: Predictor) -> None:
+        """Takes the parameters of a model of the same network to begin with."""
+        state = self.engine.state()
+        found = {name: model.tensors.get(name) for name in state.parameters | state.buffers}
+        if model.spec != self.spec or model.members != self.members:
+            raise OptionError(
+                f"a run can begin with a model of its own network, {self.members} × {self.spec}, "
+                f"got {model.members} × {model.spec}"
+            )
+        parts = [
+            {name: np.asarray(found[name]).astype(value.dtype) for name, value in group.items()}
+            for group in (state.parameters, state.buffers)
+        ]
+        averages = {name: value.copy() for name, value in parts[0].items()} if state.averages else {}
+        self.engine.load(replace(state, parameters=parts[0], buffers=parts[1], averages=averages))
 
     def effective(self) -> dict[str, Any]:
         """What was chosen where the configuration says auto or nothing; for people, since nothing reads it back."""
@@ -74,6 +104,10 @@ class Session:
         }
 
     @property
+    def members(self) -> int:
+        return len(self.engine.members) if isinstance(self.engine, Ensemble) else 1
+
+    @property
     def averaged(self) -> bool:
         return self.config.average is not None
 
@@ -83,11 +117,12 @@ class Session:
 
     def plan(self) -> Plan:
         config = self.config
-        rows, batch = len(self.prepared.train), chosen_batch(self.prepared, config)
+        batch = chosen_batch(self.prepared, config)
+        rows = self.engine.length if isinstance(self.engine, Ensemble) else len(self.prepared.train)
         steps = -(-rows // batch)
         every = config.checkpoint_every or steps * max(1, -(-CHECKPOINT_STEPS // steps))
         return Plan(
-            rows=self.prepared.train,
+            rows=np.arange(rows) if self.members > 1 else self.prepared.train,
             batch=batch,
             epochs=config.epochs,
             seed=config.seed,
@@ -100,7 +135,7 @@ class Session:
             checkpoint_every=every,
             metric=self.metric,
             larger=self.larger,
-            shuffled=self.prepared.loader_batch is None,
+            shuffled=self.prepared.loader_batch is None and self.members == 1,
         )
 
     def policies(self) -> list[Policy]:
@@ -115,7 +150,17 @@ class Session:
             found.append(TimeLimit(config.time_limit))
         return found
 
-    def evaluate(self, engine: Engine) -> tuple[float | None, dict[str, float]]:
+    def calibration(self, engine: Engine) -> Calibration | None:
+        """What the rows held out tell of how far to trust the model, where that is asked for."""
+        if not self.config.calibrate:
+            return None
+        data, rows = self.prepared.data, self.prepared.validation
+        held_out = data.take(rows)
+        targets = np.zeros((0, 0)) if self.loss.classes else data.y[self.prepared.train]
+        z = engine.outputs(rows, averaged=self.averaged)
+        return calibrated(self.loss, z, held_out.y, held_out.weight, targets)
+
+    def evaluate(self, engine: Engine, calibration: Calibration | None = None) -> tuple[float | None, dict[str, float]]:
         """Loss and metrics on the validation rows; none where there are none."""
         rows = self.prepared.validation
         if not len(rows):
@@ -126,12 +171,19 @@ class Session:
         names = {*metrics.USUAL[encoding.task.kind], *([] if self.metric == "loss" else [self.metric])}
         # A network that has left its senses is measured as such: infinite.
         with np.errstate(over="ignore", invalid="ignore"):
-            z = engine.outputs(rows, averaged=self.averaged).astype(np.float64)
-            loss = float((self.loss.rows(z, batch.y) * weight).sum() / weight.sum())
+            z = combined(self.loss, [engine.outputs(rows, averaged=self.averaged)], calibration)
+            loss = self._loss(z, batch.y, weight)
             found = metrics.measure(
                 encoding.task, batch.y, z, loss=encoding.loss, weight=batch.weight, names=sorted(names)
             )
         return loss, found
+
+    def _loss(self, z: NDArray[np.float64], y: NDArray[Any], weight: NDArray[Any]) -> float:
+        """The mean over rows. Where a temperature will be found in the end, it is that at the best temperature: how
+        sure a network is can be mended, what it confuses cannot (Berta et al. 2025)."""
+        if self.config.calibrate and self.loss.link in ("softmax", "sigmoid"):
+            z = z / temperature(self.loss, z, y, weight)
+        return float((self.loss.rows(z, y) * weight).sum() / weight.sum())
 
     def fingerprint(self) -> str:
         """A hash of the encoded rows and how they are split, so that a resume notices other data.
@@ -143,7 +195,8 @@ class Session:
         if self.prepared.loader_batch is not None:
             about = (data.x.shape, data.y.shape, self.prepared.loader_batch, self.prepared.encoding.task.classes)
             return hashlib.sha256(repr(about).encode()).hexdigest()
-        for array in (data.x, data.y, data.codes, data.weight, self.prepared.train, self.prepared.validation):
+        split = (self.prepared.train, self.prepared.validation, *self.prepared.folds)
+        for array in (data.x, data.y, data.codes, data.weight, *split):
             if array is not None:
                 digest.update(np.ascontiguousarray(array).tobytes())
         return digest.hexdigest()
@@ -208,20 +261,57 @@ def choose_engine(spec: Spec, config: Config) -> str:
 
 
 def make_engine(spec: Spec, prepared: Prepared, config: Config) -> Engine:
+    """One engine, or an ensemble of them: member i has a seed of its own and holds out part i of the rows."""
+    if config.ensemble == 1:
+        return _one_engine(spec, prepared, config, prepared.train)
+    if prepared.loader_batch is not None:
+        raise OptionError(f"a loader trains one network, got ensemble={config.ensemble}: give its dataset")
+    if prepared.folds and config.augment is not None and "mixup" in config.augment:
+        raise OptionError("mixup would mix in rows that a member holds out: name a share of rows, validation=0.2")
+    threads = machine.threads() if config.threads is None else config.threads
+    members: list[Member] = []
+    for i in range(config.ensemble):
+        held_out = prepared.folds[i % len(prepared.folds)] if prepared.folds else ()
+        rows = np.setdiff1d(prepared.train, held_out, assume_unique=True)
+        own = replace(config, seed=random.derive(config.seed, i), threads=max(1, threads // config.ensemble))
+        members.append(Member(engine=_one_engine(spec, prepared, own, rows), rows=rows, seed=own.seed))
+    return Ensemble(members, losses.get(prepared.encoding.loss), threads=threads)
+
+
+def _one_engine(spec: Spec, prepared: Prepared, config: Config, rows: NDArray[np.int64]) -> Engine:
     settings = Settings(
         loss=prepared.encoding.loss,
         optimizer=config.optimizer,
+        rate_factors=config.rate_factors(spec.parameters),
         seed=config.seed,
         l2=config.l2,
         clip_norm=config.clip_norm,
         clip_value=config.clip_value,
         average=config.average,
     )
+    scheme = "auto" if config.init == "data" else config.init
+    engine = _bare_engine(spec, prepared, config, settings, scheme)
+    if config.init == "data":
+        data, state = prepared.data, engine.state()
+        values = data_init.from_rows(
+            spec, data.x[rows], None if data.codes is None else data.codes[rows], seed=config.seed
+        )
+        first = {
+            name: value.astype(state.parameters[name].dtype)
+            for name, value in values.items()
+            if name in state.parameters
+        }
+        averages = {name: value.copy() for name, value in first.items()} if state.averages else {}
+        engine.load(replace(state, parameters=first, averages=averages))
+    return engine
+
+
+def _bare_engine(spec: Spec, prepared: Prepared, config: Config, settings: Settings, init: str) -> Engine:
     if config.engine == "numpy":
         dtype = {"float32": np.float32, "float64": np.float64}.get(config.dtype, np.float32)
-        return NumpyEngine(spec, prepared.data, settings, init=config.init, dtype=dtype)
+        return NumpyEngine(spec, prepared.data, settings, init=init, dtype=dtype)
     if config.engine == "fused":
-        return FusedEngine(spec, prepared.data, settings, init=config.init, dtype=config.dtype, threads=config.threads)
+        return FusedEngine(spec, prepared.data, settings, init=init, dtype=config.dtype, threads=config.threads)
     from ..engine.torch_engine import TorchEngine
 
     # Forward and backward are about six operations for each row and parameter.
@@ -230,7 +320,7 @@ def make_engine(spec: Spec, prepared: Prepared, config: Config) -> Engine:
         spec,
         prepared.data,
         settings,
-        init=config.init,
+        init=init,
         dtype=cast(Any, config.dtype),
         device=config.device,
         compile=config.compile,

@@ -1,0 +1,61 @@
+"""First values that look at the data: each unit of a linear layer starts with z of deviation 1 over training rows.
+
+    W ~ N(0, 1), each row divided by the deviation of its unit's s·x Wᵀ                      Holzmüller et al. 2024
+    b = −s·x̃ Wᵀ, x̃ a random point between five training rows (the last layer: b = 0)         Steinwart 2019
+
+So every unit's kink goes through the data, whatever the columns look like. A unit that sees nothing vary keeps its
+weights. Layers inside residual blocks keep the scheme of `init`; so do all other tensors.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from . import random
+from .init import initialise
+from .layers import Linear, Pass, named
+from .layers.base import Array
+from .random import Purpose
+from .spec import Spec
+
+ROWS = 1024
+"""Training rows that are looked at, at most."""
+CORNERS = 5
+
+
+def from_rows(spec: Spec, x: NDArray[Any], codes: NDArray[np.int64] | None, *, seed: int) -> dict[str, Array]:
+    """Every parameter and buffer by name, float64, for training rows x (N, F) and codes (N, C)."""
+    values = initialise(spec, "normal(1)", seed=seed)
+    chosen = random.permutation(len(x), seed=seed, epoch=0)[:ROWS]
+    a: Any = np.asarray(x[chosen], dtype=np.float64)
+    if codes is not None and spec.inputs.categories:
+        a = (a, codes[chosen])
+    layers = list(named(spec.layers))
+    last = max((i for i, (_, layer) in enumerate(layers) if isinstance(layer, Linear)), default=-1)
+    run = Pass(categories=spec.inputs.categories)
+    for i, (name, layer) in enumerate(layers):
+        own = {stored.removeprefix(f"{name}."): stored for stored in values if stored.startswith(f"{name}.")}
+        tensors = {short: values[stored] for short, stored in own.items()}
+        if isinstance(layer, Linear):
+            _linear(layer, a, tensors, seed=seed, part=i, bias=i != last)
+            values |= {stored: tensors[short] for short, stored in own.items()}
+        a, _ = layer.forward(a, tensors, run)
+    return values
+
+
+def _linear(layer: Linear, x: Array, tensors: dict[str, Array], *, seed: int, part: int, bias: bool) -> None:
+    s, W = layer.factor(x.shape[1]), tensors["weight"]
+    deviation = (s * (x @ W.T)).std(0)  # (O,)
+    seen = deviation > 1e-6
+    tensors["weight"] = W / np.where(seen, deviation, 1.0)[:, None]
+    if layer.bias and bias:
+        units = layer.d_out
+        draw = random.uniform(seed, Purpose.INIT, rows=units, units=2 * CORNERS, epoch=1, part=part)
+        corners = (draw[:, :CORNERS] * len(x)).astype(np.int64)  # (O, 5)
+        shares = -np.log(draw[:, CORNERS:])
+        shares /= shares.sum(1, keepdims=True)
+        points = np.einsum("ok,oki->oi", shares, x[corners])  # (O, I)
+        tensors["bias"] = -s * (points * tensors["weight"]).sum(1)

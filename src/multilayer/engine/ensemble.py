@@ -1,0 +1,192 @@
+"""Several members of one spec, each on rows, order, masks and first values of its own, trained side by side.
+
+An `Engine` like the others: the loop, its policies, checkpoints and resume need not know. Members are spread over
+threads without waiting for each other inside a chunk; each runs on one core unless there are more cores than members,
+and since an engine's bits do not depend on its threads, neither do the ensemble's.
+
+The loop's order holds places, not rows: place i of an epoch is the i-th row of each member's own permutation of its own
+training rows. Members whose rows are fewer begin again with their first, so that all take the same steps.
+
+`outputs` are what the members that did not train on a row make of it together; all of them, where all or none did.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import random
+from ..calibration import combined
+from ..layers.base import Array
+from ..losses import Loss
+from .protocol import Chunk, Data, Engine, Gradients, Order, Rows
+from .state import State
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Member:
+    """`rows` are those it trains on, `seed` that of its order."""
+
+    engine: Engine
+    rows: Rows
+    seed: int
+
+
+class Ensemble:
+    """Meets the `Engine` protocol."""
+
+    def __init__(self, members: Sequence[Member], loss: Loss, *, threads: int) -> None:
+        self.members, self.loss, self.threads = tuple(members), loss, threads
+        self.name = self.members[0].engine.name
+        self.data: Data = self.members[0].engine.data
+        self.length = max(len(member.rows) for member in self.members)
+        self._pool = ThreadPoolExecutor(max(1, min(threads, len(self.members))))
+        self._epoch, self._orders = -1, list[Rows]()
+        self._seen = np.zeros((len(self.members), len(self.data)), dtype=np.bool_)
+        for seen, member in zip(self._seen, self.members, strict=True):
+            seen[member.rows] = True
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return getattr(self.members[0].engine, "notes", ())
+
+    def close(self) -> None:
+        self._pool.shutdown(wait=True)
+
+    # The protocol
+
+    def run(self, order: Order, *, rate: Array, decay: Array, dropout: Array) -> Chunk:
+        orders = self._orders_of(order.epoch)
+
+        def one(i: int) -> Chunk:
+            mine = replace(order, rows=orders[i][order.rows])
+            return self.members[i].engine.run(mine, rate=rate, decay=decay, dropout=dropout)
+
+        chunks = self._each(one)
+        taken = min(len(chunk.loss) for chunk in chunks)
+        bad = [chunk.bad for chunk in chunks if chunk.bad is not None]
+        return Chunk(
+            loss=_mean([chunk.loss[:taken] for chunk in chunks]),
+            gradient_norm=_mean([chunk.gradient_norm[:taken] for chunk in chunks]),
+            bad=min(bad) if bad else None,
+        )
+
+    def own_rows(self, places: Rows, epoch: int) -> Rows:
+        """The rows of the table that the members see at these places of an epoch."""
+        return np.unique(np.concatenate([order[places] for order in self._orders_of(epoch)]))
+
+    def gradients(self, rows: Rows, *, epoch: int, dropout: float = 1.0) -> Gradients:
+        found = self._each(lambda i: self.members[i].engine.gradients(rows, epoch=epoch, dropout=dropout))
+        return Gradients(
+            loss=float(np.mean([one.loss for one in found])),
+            gradients=_joined([one.gradients for one in found]),
+            buffers=_joined([one.buffers for one in found]),
+        )
+
+    def apply(self, gradients: Gradients, *, rate: float, decay: float) -> float:
+        values = _parted(gradients.gradients, len(self.members))
+        moved = _parted(gradients.buffers, len(self.members))
+        found = [replace(gradients, gradients=g, buffers=b) for g, b in zip(values, moved, strict=True)]
+        return float(np.mean(self._each(lambda i: self.members[i].engine.apply(found[i], rate=rate, decay=decay))))
+
+    def outputs(self, rows: Rows, *, averaged: bool = False) -> Array:
+        if not len(rows):
+            return self.members[0].engine.outputs(rows, averaged=averaged)
+        unseen = ~self._seen[:, rows]
+        unseen[:, ~unseen.any(0)] = True  # rows that all members trained on
+        z = self._each(lambda i: self.members[i].engine.outputs(rows[unseen[i]], averaged=averaged))
+        width = z[0].shape[1]
+        wide = [np.zeros((len(rows), width)) for _ in z]
+        for one, mine, asked in zip(wide, z, unseen, strict=True):
+            one[asked] = mine
+        found = np.empty((len(rows), width))
+        # Rows with the same judges go together: one pattern for each fold, and one for all.
+        patterns, which = np.unique(unseen, axis=1, return_inverse=True)
+        for i in range(patterns.shape[1]):
+            mine = which.reshape(-1) == i
+            judges = [one[mine] for one, asked in zip(wide, patterns[:, i], strict=True) if asked]
+            found[mine] = combined(self.loss, judges)
+        return found
+
+    def state(self) -> State:
+        return joined(self._each(lambda i: self.members[i].engine.state()))
+
+    def load(self, state: State) -> None:
+        states = parted(state, len(self.members))
+        self._each(lambda i: self.members[i].engine.load(states[i]))
+
+    # Members
+
+    def _each(self, call: Callable[[int], T]) -> list[T]:
+        return list(self._pool.map(call, range(len(self.members))))
+
+    def _orders_of(self, epoch: int) -> list[Rows]:
+        if epoch != self._epoch:
+            self._orders = [
+                np.resize(member.rows[random.permutation(len(member.rows), seed=member.seed, epoch=epoch)], self.length)
+                for member in self.members
+            ]
+            self._epoch = epoch
+        return self._orders
+
+
+def joined(states: Sequence[State]) -> State:
+    """One state of several members: every tensor under `memberN/`."""
+    first = states[0]
+    return State(
+        parameters=_joined([one.parameters for one in states]),
+        buffers=_joined([one.buffers for one in states]),
+        optimizer={slot: _joined([one.optimizer[slot] for one in states]) for slot in first.optimizer},
+        averages=_joined([one.averages for one in states]),
+        step=first.step,
+        rate_factor=first.rate_factor,
+    )
+
+
+def parted(state: State, members: int) -> list[State]:
+    """The states that `joined` put together."""
+    slots = {slot: _parted(values, members) for slot, values in state.optimizer.items()}
+    return [
+        State(
+            parameters=parameters,
+            buffers=buffers,
+            optimizer={slot: values[i] for slot, values in slots.items()},
+            averages=averages,
+            step=state.step,
+            rate_factor=state.rate_factor,
+        )
+        for i, (parameters, buffers, averages) in enumerate(
+            zip(*(_parted(v, members) for v in (state.parameters, state.buffers, state.averages)), strict=True)
+        )
+    ]
+
+
+def _joined(values: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    return {f"{member_name(i)}/{name}": value for i, one in enumerate(values) for name, value in one.items()}
+
+
+def _parted(values: dict[str, Any], members: int) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = [{} for _ in range(members)]
+    places = {member_name(i): i for i in range(members)}
+    for name, value in values.items():
+        member, _, rest = name.partition("/")
+        if member in places:
+            found[places[member]][rest] = value
+        else:  # a tensor of another number of members: each refuses it by its name
+            found[0][name] = value
+    return found
+
+
+def member_name(i: int) -> str:
+    return f"member{i + 1}"
+
+
+def _mean(values: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
+    return np.mean(values, axis=0)

@@ -1,0 +1,416 @@
+"""`MLPClassifier` and `MLPRegressor`: the recipe behind scikit-learn's contract.
+
+model = ml.MLPClassifier().fit(X, y)         any table: missing values, texts, categories, dates
+model.predict(X), model.predict_proba(X)     calibrated on rows that the members did not see
+ml.MLPRegressor().fit(X, y).predict_interval(X, coverage=0.9)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal, Self, cast
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import ClassifierMixin, MultiOutputMixin, RegressorMixin
+from sklearn.utils.multiclass import check_classification_targets, type_of_target
+from sklearn.utils.validation import check_array, check_consistent_length, column_or_1d
+
+from .. import losses
+from ..errors import OptionError
+from ..predictor import Predictor
+from .base import Tabular
+from .partial import Partial
+from .recipe import Recipe
+
+Validation = float | Literal["auto"] | None
+
+
+class MLPClassifier(ClassifierMixin, Tabular):
+    """A classifier for tables: networks trained by the recipe, their probabilities averaged and calibrated.
+
+    hidden, activation      widths of the hidden layers, and their function or one for each
+    loss, metric            what is minimised, and what decides which epoch is kept
+    ensemble                members; each holds out a part of the rows of its own
+    validation              "auto", a share of rows, or None; or give `X_val, y_val` to fit
+    time_limit              seconds; epochs and members are planned to fit
+    epochs, batch_size, learning_rate, dropout, weight_decay
+    class_weight            "balanced", or a number for each class
+    random_state            fixes everything that is random, whatever the number of threads
+    n_threads, device, verbose
+    warm_start              fit goes on from the parameters that are there
+
+    None leaves the choice to the recipe. After fit: `classes_`, `history_`, `n_iter_`, `spec_`, `cost_`, `config_`.
+
+    >>> from sklearn.datasets import load_iris
+    >>> X, y = load_iris(return_X_y=True)
+    >>> MLPClassifier(ensemble=2, epochs=8, random_state=0).fit(X, y).score(X, y) > 0.9
+    True
+    """
+
+    def __init__(
+        self,
+        *,
+        hidden: Sequence[int] | None = None,
+        activation: str | Sequence[str] | None = None,
+        loss: str | None = None,
+        metric: str | None = None,
+        ensemble: int | None = None,
+        validation: Validation = "auto",
+        time_limit: float | None = None,
+        epochs: int | None = None,
+        batch_size: int | None = None,
+        learning_rate: float | None = None,
+        dropout: float | None = None,
+        weight_decay: float | None = None,
+        class_weight: str | Mapping[Any, float] | None = None,
+        random_state: Any = None,
+        n_threads: int | None = None,
+        device: str | None = None,
+        verbose: bool = False,
+        warm_start: bool = False,
+    ) -> None:
+        self.hidden = hidden
+        self.activation = activation
+        self.loss = loss
+        self.metric = metric
+        self.ensemble = ensemble
+        self.validation = validation
+        self.time_limit = time_limit
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.dropout = dropout
+        self.weight_decay = weight_decay
+        self.class_weight = class_weight
+        self.random_state = random_state
+        self.n_threads = n_threads
+        self.device = device
+        self.verbose = verbose
+        self.warm_start = warm_start
+
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        *,
+        X_val: Any = None,
+        y_val: Any = None,
+        sample_weight_val: Any = None,
+        groups: Any = None,
+        times: Any = None,
+    ) -> Self:
+        """Trains on a table; rows of one group, and the latest by `times`, are held out together."""
+        table = self._table(X, reset=True)
+        y, task = self._labels(y, table)
+        validation = self._validation(X_val, y_val)
+        if isinstance(validation, tuple):
+            validation = (validation[0], self._codes(validation[1]))
+        if task == "one class":
+            return self
+        weight = self._weights(sample_weight, X)
+        self._fit(
+            table,
+            y,
+            task=task,
+            sample_weight=self._class_weighted(y, weight),
+            validation=validation,
+            sample_weight_val=sample_weight_val,
+            groups=groups,
+            times=times,
+        )
+        self._name_classes()
+        return self
+
+    def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
+        """One pass over some rows. The first call fixes columns, scales and `classes`; the members then go on."""
+        first = getattr(self, "_partial", None) is None
+        table = self._table(X, reset=first)
+        if first:
+            self.classes_ = np.unique(column_or_1d(y) if classes is None else np.asarray(classes))
+            if len(self.classes_) < 2:
+                raise OptionError(f"partial_fit needs all classes at its first call, got {self.classes_.tolist()}")
+        codes = self._codes(y)
+        weight = self._class_weighted(codes, self._weights(sample_weight, X))
+        if first:
+            recipe = Recipe(
+                self._asked() | {"loss": self.loss or "cross_entropy"},
+                hidden=self.hidden,
+                activation=self.activation,
+                dropout=self.dropout,
+            )
+            self._partial = Partial.begin(
+                recipe, (table, codes), weight, task="multiclass", seed=self._seed(), classes=len(self.classes_)
+            )
+        else:
+            self._partial = self._partial.go_on((table, codes), weight)
+        self._take(self._partial.model)
+        self.n_iter_ = self._partial.passes
+        return self
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """The likeliest class of each row; for several labels, 0 or 1 for each."""
+        p = self.predict_proba(X)
+        if self._multilabel:
+            return (p > 0.5).astype(np.int64)
+        return self.classes_[p.argmax(1)]
+
+    def predict_proba(self, X: Any) -> NDArray[np.float64]:
+        """The probability of each class (rows, classes); of each label, where there are several."""
+        model = self._fitted()
+        table = self._table(X, reset=False)
+        if model is None:
+            return np.ones((_length(table), 1))
+        return model.predict_proba(table).astype(np.float64, copy=False)
+
+    def predict_log_proba(self, X: Any) -> NDArray[np.float64]:
+        with np.errstate(divide="ignore"):
+            return np.log(self.predict_proba(X))
+
+    @property
+    def _multilabel(self) -> bool:
+        return self.model_ is not None and self.model_.encoding.task.kind == "multilabel"
+
+    def _fitted(self) -> Predictor | None:
+        return cast("Predictor | None", self._model())
+
+    # Labels
+
+    def _labels(self, y: Any, table: Any) -> tuple[NDArray[Any], str]:
+        """y as class numbers, or as labels of 0 and 1; and the task."""
+        if y is None:
+            raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None")
+        check_consistent_length(_first(table), y)
+        check_classification_targets(y)
+        if type_of_target(y, input_name="y") == "multilabel-indicator":
+            dense = np.asarray(y.toarray() if hasattr(y, "toarray") else y).astype(np.int64)
+            self.classes_ = np.arange(dense.shape[1])
+            return dense, "multilabel"
+        y = column_or_1d(y, warn=True)
+        self.classes_, codes = np.unique(y, return_inverse=True)
+        if len(self.classes_) == 1:
+            self.model_, self.n_iter_, self.history_ = None, 1, {}
+            return codes, "one class"
+        return codes.astype(np.int64), "binary" if len(self.classes_) == 2 else "multiclass"
+
+    def _codes(self, y: Any) -> NDArray[np.int64]:
+        y = column_or_1d(y, warn=True)
+        places = np.searchsorted(self.classes_, y)
+        known = self.classes_[np.minimum(places, len(self.classes_) - 1)] == y
+        if not known.all():
+            strange = np.asarray(y)[~known][0]
+            raise OptionError(
+                f"classes are {self.classes_.tolist()[:20]}, got {strange!r} in row {int((~known).argmax())}"
+            )
+        return places.astype(np.int64)
+
+    def _class_weighted(self, codes: NDArray[Any], weight: NDArray[np.float64] | None) -> NDArray[np.float64] | None:
+        """The rows' weights times those of their classes; balanced: N/(C · weight of the class)."""
+        if self.class_weight is None:
+            return weight
+        if codes.ndim > 1:
+            raise OptionError("class_weight needs one class a row, got several labels")
+        rows = np.ones(len(codes)) if weight is None else weight
+        if isinstance(self.class_weight, str):
+            if self.class_weight != "balanced":
+                raise OptionError(f"class_weight must be 'balanced' or a mapping, got {self.class_weight!r}")
+            sizes = np.bincount(codes, weights=rows, minlength=len(self.classes_))
+            factor = rows.sum() / (len(self.classes_) * np.maximum(sizes, np.finfo(np.float64).tiny))
+        else:
+            known = self.classes_.tolist()
+            strange = [name for name in self.class_weight if name not in known]
+            if strange:
+                raise OptionError(f"class_weight names {strange[0]!r}: classes are {known[:20]}")
+            factor = np.array([float(self.class_weight.get(name, 1.0)) for name in known])
+        return rows * factor[codes]
+
+    def _name_classes(self) -> None:
+        """The model's classes become the labels themselves, so that a saved model tells them."""
+        model = self.model_
+        assert model is not None
+        if model.encoding.task.kind == "multilabel":
+            return
+        names: tuple[Any, ...] = tuple(self.classes_.tolist())
+        if not all(isinstance(name, str | int | float | bool) for name in names):
+            names = tuple(str(name) for name in names)
+        task = replace(model.encoding.task, classes=(names,))
+        self.model_ = replace(model, encoding=replace(model.encoding, task=task))
+
+    def _take(self, model: Predictor) -> None:
+        super()._take(model)
+        if not hasattr(self, "classes_"):
+            found = model.encoding.task.classes
+            self.classes_ = np.array(found[0]) if len(found) == 1 else np.arange(len(found))
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_label = True
+        return tags
+
+
+class MLPRegressor(RegressorMixin, MultiOutputMixin, Tabular):
+    """A regressor for tables: networks trained by the recipe, their predictions averaged.
+
+    Options are those of `MLPClassifier`, without class_weight. `loss` is mse unless given: mae, huber(delta=1),
+    quantile(0.1, 0.5, 0.9), poisson. Intervals come from rows that the members did not see.
+
+    >>> from sklearn.datasets import load_diabetes
+    >>> X, y = load_diabetes(return_X_y=True)
+    >>> MLPRegressor(ensemble=2, epochs=8, random_state=0).fit(X, y).predict(X[:3]).shape
+    (3,)
+    """
+
+    def __init__(
+        self,
+        *,
+        hidden: Sequence[int] | None = None,
+        activation: str | Sequence[str] | None = None,
+        loss: str | None = None,
+        metric: str | None = None,
+        ensemble: int | None = None,
+        validation: Validation = "auto",
+        time_limit: float | None = None,
+        epochs: int | None = None,
+        batch_size: int | None = None,
+        learning_rate: float | None = None,
+        dropout: float | None = None,
+        weight_decay: float | None = None,
+        random_state: Any = None,
+        n_threads: int | None = None,
+        device: str | None = None,
+        verbose: bool = False,
+        warm_start: bool = False,
+    ) -> None:
+        self.hidden = hidden
+        self.activation = activation
+        self.loss = loss
+        self.metric = metric
+        self.ensemble = ensemble
+        self.validation = validation
+        self.time_limit = time_limit
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.dropout = dropout
+        self.weight_decay = weight_decay
+        self.random_state = random_state
+        self.n_threads = n_threads
+        self.device = device
+        self.verbose = verbose
+        self.warm_start = warm_start
+
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        *,
+        X_val: Any = None,
+        y_val: Any = None,
+        sample_weight_val: Any = None,
+        groups: Any = None,
+        times: Any = None,
+    ) -> Self:
+        """Trains on a table; rows of one group, and the latest by `times`, are held out together."""
+        table = self._table(X, reset=True)
+        numbers = self._numbers(y, table)
+        validation = self._validation(X_val, y_val)
+        self._fit(
+            table,
+            numbers,
+            task="regression" if numbers.ndim == 1 else "multioutput",
+            sample_weight=self._weights(sample_weight, X),
+            validation=validation,
+            sample_weight_val=sample_weight_val,
+            groups=groups,
+            times=times,
+        )
+        return self
+
+    def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """One pass over some rows. The first call fixes columns and scales; the members then go on."""
+        first = getattr(self, "_partial", None) is None
+        table = self._table(X, reset=first)
+        numbers, weight = self._numbers(y, table), self._weights(sample_weight, X)
+        if first:
+            recipe = Recipe(self._asked(), hidden=self.hidden, activation=self.activation, dropout=self.dropout)
+            task = "regression" if numbers.ndim == 1 else "multioutput"
+            self._partial = Partial.begin(recipe, (table, numbers), weight, task=task, seed=self._seed())
+        else:
+            self._partial = self._partial.go_on((table, numbers), weight)
+        self._take(self._partial.model)
+        self.n_iter_ = self._partial.passes
+        return self
+
+    def predict(self, X: Any) -> NDArray[np.float64]:
+        """The target of each row; with a quantile loss of several levels, the middle one."""
+        model = self._model()
+        found = model.predict(self._table(X, reset=False))
+        levels = losses.get(model.encoding.loss).per_target
+        return found[..., levels // 2] if levels > 1 else found
+
+    def predict_quantiles(self, X: Any, quantiles: Sequence[float] = (0.1, 0.5, 0.9)) -> NDArray[np.float64]:
+        """Quantiles of the target (rows, …, quantiles): those the network was trained for, or the prediction moved by
+        the quantiles of the errors on held-out rows."""
+        model = self._model()
+        table = self._table(X, reset=False)
+        loss = losses.get(model.encoding.loss)
+        if loss.name == "quantile":
+            trained = [float(q) for q in np.atleast_1d(np.asarray(loss.constant("q")))]
+            absent = [q for q in quantiles if q not in trained]
+            if absent:
+                raise OptionError(f"the network was trained for the quantiles {trained}, got {absent[0]:g}")
+            found = model.predict(table).reshape(_length(table), -1, len(trained))
+            chosen = found[..., [trained.index(q) for q in quantiles]]
+        else:
+            middle = self._apart(table)
+            moves = np.stack([self._errors().quantile(q) for q in quantiles], -1) * self._units()[:, None]  # (T, Q)
+            chosen = middle[:, :, None] + moves
+        return chosen[:, 0] if len(model.encoding.task.names) == 1 else chosen
+
+    def predict_interval(self, X: Any, coverage: float = 0.9) -> NDArray[np.float64]:
+        """Low and high (rows, …, 2) between which the given share of new rows lies, by the errors on held-out rows."""
+        half = self._errors().interval(coverage) * self._units()  # (T,)
+        middle = self._apart(self._table(X, reset=False))
+        both = np.stack([middle - half, middle + half], -1)
+        return both[:, 0] if both.shape[1] == 1 else both
+
+    def _errors(self) -> Any:
+        calibration = self._model().calibration
+        if calibration is None or not len(calibration.errors):
+            raise OptionError("intervals need rows that were held out: fit with validation, and a loss such as mse")
+        return calibration
+
+    def _units(self) -> NDArray[np.float64]:
+        return np.asarray(self._model().encoding.task.std)
+
+    def _apart(self, table: Any) -> NDArray[np.float64]:
+        return self._model().predict(table).reshape(_length(table), -1)
+
+    def _numbers(self, y: Any, table: Any) -> NDArray[np.float64]:
+        if y is None:
+            raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None")
+        numbers = check_array(y, ensure_2d=False, dtype=cast(Any, np.float64), input_name="y")
+        if numbers.ndim == 2 and numbers.shape[1] == 1:
+            numbers = column_or_1d(numbers, warn=True)
+        check_consistent_length(_first(table), numbers)
+        return numbers
+
+
+def _first(table: Any) -> Any:
+    """Something as long as the table."""
+    return next(iter(table.values())) if isinstance(table, dict) else table
+
+
+def _length(table: Any) -> int:
+    first = _first(table)
+    return int(first.shape[0]) if hasattr(first, "shape") else len(first)
+
+
+def estimator_of(path: str | Path) -> MLPClassifier | MLPRegressor:
+    """The estimator that fits a model file."""
+    classifies = Predictor.load(path).encoding.task.classifies
+    return MLPClassifier.load(path) if classifies else MLPRegressor.load(path)

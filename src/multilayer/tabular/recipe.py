@@ -1,0 +1,111 @@
+"""The default recipe for tables: one network and one set of options from the task and the size of the table.
+
+Everything that was chosen is data in this file. What was tried, what it gave and what failed is in docs/recipe.md.
+
+    numbers      robust scaling with a smooth clip, then a periodic embedding with a linear part (PBLD)
+    categories   one-hot up to eight values, else a learned vector of eight numbers
+    network      a scale for each input, three layers of 256 units that blend f(z) with z, dropout; W ~ N(0, 1) with the
+                 factor 1/√inputs in front, rescaled to the data at the start
+    training     Adam with β₂ = 0.95, a rate that goes through four ever longer cosine waves, decay and dropout that
+                 fall to nothing in the second half, the epoch with the best loss on held-out rows
+    ensemble     members side by side, each holding out a part of the rows of its own, so that no row is wasted and
+                 each is judged by a member that did not see it; one temperature from those rows
+
+The parts are those of RealMLP (Holzmüller et al., NeurIPS 2024); members, joint best epoch and sizes are our own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from ..data import Prepared
+from ..errors import OptionError
+from ..layers import Activation, Columns, Dropout, Inputs, Layer, Linear, Scale
+from ..spec import Spec
+from ..training.config import Config, Options
+
+HIDDEN = (256, 256, 256)
+DROPOUT = 0.15
+ACTIVATION = {"classes": "selu", "numbers": "mish"}
+RATE = {"classes": 0.04, "numbers": 0.2}
+MEMBERS = 8
+BATCH = 256
+EPOCHS, LEAST_EPOCHS = 256, 32
+MANY_ROWS = 20_000
+"""Rows from which epochs become fewer."""
+MOST_EMBEDDED = 512
+"""Numbers beyond which they go in as they are: the embedding would be most of the network."""
+
+OPTIONS: Options = {
+    "optimizer": "adamw(beta2=0.95)",
+    "schedule": "coslog(cycles=4)",
+    "weight_decay": 0.02,
+    "decay_schedule": "flat_cosine",
+    "dropout_schedule": "flat_cosine",
+    "init": "data",
+    "scaling": "robust",
+    "metric": "loss",
+    "calibrate": True,
+    "on_spike": "ignore",  # every wave of the rate begins with one
+    "rates": "bias=0.1, scale.scale=6, activation.blend=0.1, columns.frequency=0.1, columns.phase=0.1, "
+    "columns.weight=0.1, columns.bias=0.1",
+}
+
+
+class Recipe:
+    """Chooses network and options once the data is known; what was asked for stands."""
+
+    def __init__(
+        self,
+        asked: Mapping[str, Any] | None = None,
+        *,
+        hidden: Sequence[int] | None = None,
+        activation: str | Sequence[str] | None = None,
+        dropout: float | None = None,
+    ) -> None:
+        self.asked = dict(asked or {})
+        self.hidden, self.activation, self.dropout = hidden, activation, dropout
+
+    @property
+    def options(self) -> Options:
+        """Those that do not depend on the data, for `ml.fit`."""
+        return Options(**{**OPTIONS, "ensemble": MEMBERS, **self.asked})  # type: ignore[typeddict-item]
+
+    def __call__(self, prepared: Prepared, config: Config) -> tuple[Spec, Config]:
+        encoding, rows = prepared.encoding, len(prepared.train)
+        kind = "classes" if encoding.task.classifies else "numbers"
+        made = {"learning_rate": RATE[kind], "epochs": epochs(rows), "batch_size": batch_size(rows)}
+        spec = network(
+            encoding.inputs,
+            encoding.outputs,
+            activation=ACTIVATION[kind] if self.activation is None else self.activation,
+            hidden=HIDDEN if self.hidden is None else self.hidden,
+            dropout=DROPOUT if self.dropout is None else self.dropout,
+        )
+        left = {name: value for name, value in made.items() if name not in self.asked}
+        return spec, replace(config, **left)
+
+
+def network(
+    inputs: Inputs, outputs: int, *, hidden: Sequence[int], activation: str | Sequence[str], dropout: float
+) -> Spec:
+    """The recipe's network for these inputs."""
+    functions = [activation] * len(hidden) if isinstance(activation, str) else list(activation)
+    if len(functions) != len(hidden):
+        raise OptionError(f"activation must be one, or one for each of {len(hidden)} layers, got {len(functions)}")
+    layers: list[Layer] = [Columns("pbld" if 0 < inputs.numeric <= MOST_EMBEDDED else "none"), Scale()]
+    for width, function in zip(hidden, functions, strict=True):
+        layers += [Linear(width, scale="tangent"), Activation(f"blend({function})")]
+        layers += [Dropout(dropout)] if dropout else []
+    return Spec(inputs, [*layers, Linear(outputs, scale="tangent")])
+
+
+def batch_size(rows: int) -> int:
+    return max(1, min(BATCH, rows))
+
+
+def epochs(rows: int) -> int:
+    """Fewer where rows are many: they see as many steps all the same."""
+    return max(LEAST_EPOCHS, min(EPOCHS, EPOCHS * MANY_ROWS // max(rows, 1)))
