@@ -150,6 +150,32 @@ def test_interrupt_ends_quietly(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (result.exit_code, result.output) == (130, "")
 
 
+PRESSED = """
+import importlib.abc, os, signal, sys
+
+class Press(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name == os.environ["PRESS_AT"]:
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Press())
+"""
+
+
+@pytest.mark.parametrize("at", ["multilayer.cli", "numpy", "typer", "multilayer.training.fit", "pyarrow", "rich.live"])
+def test_interrupt_while_libraries_load_ends_quietly(at: str, tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(PRESSED)
+    done = subprocess.run(
+        [sys.executable, "-m", "multilayer", "train", "iris", "--epochs", "1"],
+        env={**os.environ, "PYTHONPATH": str(tmp_path), "PRESS_AT": at},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr, done.stdout) == (130, "", "")
+
+
 def test_a_terminal_without_unicode_is_no_error() -> None:
     done = process("-m", "multilayer", "cost", NET, env={**os.environ, "PYTHONIOENCODING": "ascii"})
     assert done.returncode == 0, done.stderr

@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     from .picture import draw
     from .predictor import load
     from .propagation import variance
-    from .tabular import MLPClassifier, MLPRegressor
     from .spec import Spec
+    from .tabular import MLPClassifier, MLPRegressor
 
 __version__ = "0.1.0"
 
