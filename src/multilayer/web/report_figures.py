@@ -71,7 +71,11 @@ def _curve(name: str, yes: NDArray[np.bool_], score: Floats, weight: Floats) -> 
 
 
 def _thinned(x: Floats, y: Floats) -> list[list[float]]:
-    """At most so many points, evenly along the curve, its ends among them."""
+    """The corners of a curve; where they are many, so many points evenly along it, its ends among them."""
+    dx, dy = np.diff(x), np.diff(y)
+    corner = np.ones(len(x), dtype=np.bool_)
+    corner[1:-1] = np.abs(dx[1:] * dy[:-1] - dx[:-1] * dy[1:]) > 1e-15
+    x, y = x[corner], y[corner]
     if len(x) > POINTS:
         way = np.cumsum(np.hypot(np.diff(x, prepend=x[0]), np.diff(y, prepend=y[0])))
         places = np.unique(np.searchsorted(way, np.linspace(0, way[-1], POINTS)).clip(0, len(x) - 1))

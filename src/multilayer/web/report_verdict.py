@@ -113,7 +113,7 @@ def _fit(found: dict[str, Any], report: dict[str, Any], told: list[dict[str, str
     name = entry["name"]
     reached = entry["high"] if entry["better"] == "higher" else entry["low"]
     outside = reached is None or (_skill(entry, reached) or 0) < there
-    seen = f"{figure(name, entry['train'])} on rows it was trained on"
+    seen = f"{WORDS[name]} {figure(name, entry['train'])} on rows it was trained on"
     if there - here > GAP and outside:
         told.append({"tone": "bad" if there - here > 2 * GAP else "fair", "text": f"It overfits: {seen}."})
         tries += [

@@ -1,0 +1,239 @@
+// The data of a report, as `multilayer.web.report` makes it. What has no value is null.
+export type Num = number | null
+
+export interface Sentence {
+  tone: 'good' | 'fair' | 'bad'
+  text: string
+}
+
+export interface Epoch {
+  epoch: number
+  step: number
+  loss: Num
+  validation: Num
+  metrics: Record<string, Num>
+}
+
+export interface Step {
+  step: number
+  loss: Num
+  norm: Num
+  rate: Num
+}
+
+export interface Mark {
+  kind: string
+  step: number
+  text: string
+}
+
+export interface Curves {
+  steps_per_epoch: Num
+  epochs: Epoch[]
+  steps: Step[]
+  marks: Mark[]
+}
+
+export interface Metric {
+  name: string
+  value: Num
+  low: Num
+  high: Num
+  how: string
+  better: 'higher' | 'lower'
+  train: Num
+  baseline: Num
+}
+
+export interface Confusion {
+  labels: string[] | null
+  counts: number[][] | null
+  classes: number
+  pairs: { truth: string; predicted: string; rows: number }[]
+}
+
+export interface Curve {
+  label: string
+  rows: number
+  auc: number
+  ap: number
+  roc: [number, number][]
+  pr: [number, number][]
+}
+
+export interface Bin {
+  from: number
+  to: number
+  rows: number
+  given: number
+  came: number
+  low: number
+  high: number
+}
+
+export interface Calibration {
+  of: string
+  bins: Bin[]
+  ece: number
+  chance: number
+  lean: number
+}
+
+export interface Histogram {
+  low: number
+  high: number
+  counts: number[]
+}
+
+export interface Residual {
+  target: string
+  points: [Num, Num][]
+  rows: number
+  histogram: Histogram | null
+  bias: Num
+}
+
+export interface Coverage {
+  target: string
+  level: number
+  share: number
+  low: number
+  high: number
+}
+
+export interface Importance {
+  metric: string
+  better: 'higher' | 'lower'
+  base: Num
+  rounds: number
+  rows: number
+  image: number[] | null
+  columns: { name: string; mean: Num; sd: Num }[]
+}
+
+export type Cell = string | number | boolean | null
+
+export interface WorstRow {
+  row: number
+  loss: Num
+  truth: string
+  predicted: string
+  sure?: Num
+  of_truth?: Num
+  error?: Num
+  values: Cell[]
+  pixels?: number[]
+}
+
+export interface Worst {
+  columns: string[]
+  rows: WorstRow[]
+  image: number[] | null
+}
+
+export interface Column {
+  name: string
+  family: string
+  kind: string
+  missing: number
+  distinct: number
+  range?: [Cell, Cell, Cell]
+  histogram?: Histogram | null
+  frequent?: [Cell, number][]
+}
+
+export interface Data {
+  rows: number
+  columns: number
+  shown: Column[]
+  targets: Column[]
+  image: number[] | null
+  mean_image: number[] | null
+}
+
+export interface Evaluation {
+  rows: number
+  origin: 'held out' | 'trained on' | 'given'
+  task: string
+  classifies: boolean
+  targets: string[]
+  metric: string
+  metrics: Metric[]
+  confusion: Confusion | null
+  labels: { label: string; hits: number; misses: number; false_alarms: number; rejections: number }[] | null
+  curves: { of: number; curves: Curve[] } | null
+  calibration: Calibration | null
+  residuals: Residual[] | null
+  coverage: Coverage[] | null
+  importance: Importance | null
+  worst: Worst
+  data: Data | null
+  notes: string[]
+}
+
+export interface Part {
+  name: string
+  last: string
+  kind: string
+  detail: string
+  activation: string | null
+  d_in: number
+  d_out: number
+  times: number
+  parameters: number
+  flops: number
+  share: number
+  layers?: Part[]
+}
+
+export interface Network {
+  network: string
+  parameters: number
+  inputs: { numeric: number; categories: number[] }
+  outputs: number
+  layers: Part[]
+}
+
+export interface Cost {
+  batch: number
+  parameters: number
+  layers: { name: string; what: string; parameters: number; forward: number; backward: number }[]
+  step: number
+  epoch: Num
+  row: number
+  memory: number
+  file: number
+}
+
+export interface Report {
+  name: string
+  run: {
+    status: string
+    reason: string
+    epochs: number
+    steps: number
+    seconds: Num
+    step_seconds: Num
+    rows_per_second: Num
+    engine: string
+    seed: Num
+    rows: Num
+    versions: Record<string, string>
+  }
+  verdict: { sentences: Sentence[]; tries: string[] }
+  curves: Curves
+  evaluation: Evaluation | null
+  network: Network
+  cost: Cost
+  predicted: { step: number; rows: Record<string, number>; processor: string; threads: Num } | null
+  config: Record<string, unknown>
+  effective: Record<string, unknown>
+  again: { command: string | null; python: string; notes: string[] }
+}
+
+export interface State {
+  kind: 'report'
+  version: number
+  live: boolean
+  runs: Report[]
+}
