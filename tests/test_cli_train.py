@@ -144,6 +144,9 @@ def test_a_run_is_replayed_into_tensorboard(here: Path) -> None:
         (["train", "t.csv", "--target", "y", "--optimizer", "adm"], "did you mean 'adam'"),
         (["train", "t.csv", "--target", "y", "--arch", "9-1"], "but the network takes 9 numbers"),
         (["train", "t.csv", "--target", "y", "--config", "no.toml"], "cannot read no.toml"),
+        (["train", "t.csv", "--target", "y", "--group", "y"], "group must be another column than the target, got 'y'"),
+        (["train", "t.csv", "--target", "y", "--time", "y"], "time must be another column than the target, got 'y'"),
+        (["train", "t.csv", "--target", "y", "--weight", "y"], "weight must be another column than the target"),
         (["resume", "nowhere"], "there is no run at nowhere"),
         (["predict", "t.csv", "t.csv"], "not a model file"),
         (["predict", "nowhere", "t.csv"], "nowhere"),
@@ -173,6 +176,55 @@ def test_what_resuming_passed_over_is_said_however_quiet(here: Path) -> None:
     assert done.exit_code == 0, done.output
     assert re.search(r"^warning: the last checkpoint of step \d+ was passed over: ", done.stderr)
     assert "warning" not in done.stdout
+
+
+def test_runs_of_other_data_and_tasks_are_not_ranked_together(here: Path) -> None:
+    table(here / "t.csv")
+    for args in (["t.csv", "--target", "y"], ["diabetes"], ["iris"], ["iris", "--metric", "log_loss"]):
+        mlp("train", *args, *FAST)
+    mlp("train", "iris", *FAST, "--epochs", "1")
+    listed = json.loads(mlp("runs", "--json"))
+    assert [(run["data"], run["task"], run["metric"]) for run in listed] == [
+        ("diabetes", "regression", "rmse"),
+        ("iris", "multiclass", "accuracy"),
+        ("iris", "multiclass", "accuracy"),
+        ("iris", "multiclass", "log_loss"),
+        ("t.csv, y", "binary", "accuracy"),
+    ]
+    assert listed[1]["metrics"]["accuracy"] >= listed[2]["metrics"]["accuracy"]
+    shown = mlp("runs").splitlines()
+    headings = [line for line in shown if " · " in line]
+    assert headings == [
+        "diabetes · regression · best by rmse",
+        "iris · multiclass · best by accuracy",
+        "iris · multiclass · best by log_loss",
+        "t.csv, y · binary · best by accuracy",
+    ]
+    assert "rmse" not in "".join(shown[shown.index(headings[1]) :])
+
+
+def test_a_damaged_run_does_not_hide_the_others(here: Path) -> None:
+    for name in ("a", "b", "c"):
+        mlp("train", "iris", *FAST, "--run", f"runs/{name}")
+    (here / "runs" / "a" / "events.jsonl").write_text("{}\n")
+    (here / "runs" / "b" / "config.json").write_text("{")
+    done = CliRunner().invoke(app, ["runs"])
+    assert done.exit_code == 0
+    assert "runs/c" in done.stdout
+    assert "runs/a" not in done.stdout
+    lines = done.stderr.splitlines()
+    assert [line.split(":")[:2] for line in lines] == [
+        ["damaged", " runs/a/events.jsonl, line 1"],
+        ["damaged", " runs/b/config.json"],
+    ]
+    found = json.loads(CliRunner().invoke(app, ["runs", "--json"]).stdout)
+    assert [(run["run"], run["status"]) for run in found] == [
+        ("runs/c", "finished"),
+        ("runs/a", "damaged"),
+        ("runs/b", "damaged"),
+    ]
+    asked = CliRunner().invoke(app, ["runs", "runs/a", "runs/c"])
+    assert (asked.exit_code, "runs/c" in asked.stdout) == (2, True)
 
 
 def test_no_runs_yet(here: Path) -> None:

@@ -221,6 +221,15 @@ def test_data_in_memory_must_be_handed_over_again(tmp_path: Path) -> None:
     assert resume(tmp_path / "run", data=data, quiet=True).end.status == "finished"
 
 
+def test_an_empty_path_is_no_run(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(table.parent)
+    with pytest.raises(RunError, match="needs the path of a new or empty folder, got an empty text"):
+        fit(None, table, target="rich", run="", **FAST)
+    with pytest.raises(RunError, match=f"a new run needs a new or empty folder, .* has {table.name}"):
+        fit(None, table, target="rich", run=".", **FAST)
+    assert [path.name for path in table.parent.iterdir()] == [table.name]
+
+
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [

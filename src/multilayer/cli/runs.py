@@ -1,7 +1,8 @@
-"""`mlp runs`: the runs that are there, best first, side by side."""
+"""`mlp runs`: the runs that are there, side by side; those of the same data, task and metric together, best first."""
 
 from __future__ import annotations
 
+import itertools
 import math
 from pathlib import Path
 from typing import Annotated, Any
@@ -9,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from ..errors import OptionError, printable
+from ..errors import MultilayerError, OptionError, printable
 from .output import console, show, strict_json
 
 EPILOG = """Examples:
@@ -30,11 +31,11 @@ def runs(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Lists runs and compares them: network, status, metrics; the best by its first metric comes first.
+    """Lists runs and compares them: network, status, metrics. Runs of the same data, task and metric stand together, the
+    best first. A damaged run is named on standard error; where it was asked for by name, the exit code is 2.
 
     `mlp runs log RUN --to tensorboard` replays the log of a run into a tracker.
     """
-    from ..metrics import shown
     from ..runs import RunFolder, find
 
     if paths and str(paths[0]) == "log" and not paths[0].exists():
@@ -42,14 +43,35 @@ def runs(
         return
     if to is not None:
         raise OptionError("--to goes with log: mlp runs log RUN --to tensorboard")
-    found = [summary(RunFolder.open(path)) for path in (paths or find())]
-    found.sort(key=_merit, reverse=True)
+    found: list[dict[str, Any]] = []
+    damaged: list[dict[str, Any]] = []
+    for path in paths or find():
+        try:
+            found.append(summary(RunFolder.open(path)))
+        except MultilayerError as error:
+            damaged.append({"run": str(path), "status": "damaged", "reason": str(error)})
+    found.sort(key=lambda run: (_alike(run), -_merit(run)))
     if as_json:
-        print(strict_json(found))
-        return
-    if not found:
-        show(console(), "no runs below ./runs yet: mlp train makes one")
-        return
+        print(strict_json([*found, *damaged]))
+    else:
+        for alike, group in itertools.groupby(found, key=_alike):
+            show(console(), printable(" · ".join(filter(None, alike))), _table(list(group)), "")
+        if not found and not damaged:
+            show(console(), "no runs below ./runs yet: mlp train makes one")
+    for run in damaged:
+        typer.echo(f"damaged: {printable(run['reason'])}", err=True)
+    if paths and damaged:
+        raise typer.Exit(MultilayerError.exit_code)
+
+
+def _alike(run: dict[str, Any]) -> tuple[str, ...]:
+    """What runs must share to be ranked: data and target, task, metric."""
+    return run["data"], run["task"], f"best by {run['metric']}" if run["metric"] else ""
+
+
+def _table(found: list[dict[str, Any]]) -> Table:
+    from ..metrics import shown
+
     names = list(dict.fromkeys(name for run in found for name in shown(run["metrics"])))
     table = Table(box=None, pad_edge=False)
     for heading in ("run", "network", "status", "epochs", *names, "seconds"):
@@ -60,7 +82,7 @@ def runs(
         figures = [f"{run['metrics'][name]:.4g}" if name in shown(run["metrics"]) else "" for name in names]
         row = (run["run"], run["network"], run["status"], str(run["epochs"]), *figures, f"{run['seconds']:.1f}")
         table.add_row(*map(printable, row))
-    show(console(), table)
+    return table
 
 
 def _log(paths: list[Path], to: str | None) -> None:
@@ -83,9 +105,15 @@ def summary(folder: Any) -> dict[str, Any]:
     start = next((event for event in told if isinstance(event, Start)), None)
     end = next((event for event in reversed(told) if isinstance(event, End)), None)
     last = next((event for event in reversed(told) if isinstance(event, EpochEnd)), None)
+    given = folder.config.get("data", {})
+    data = "data in memory" if given.get("path") is None else _near(given["path"])
+    target = given.get("target")
     metrics = end.metrics if end is not None else last.metrics if last is not None else {}
     return {
         "run": str(folder.path),
+        "data": f"{data}, {target if isinstance(target, str) else ', '.join(target)}" if target else data,
+        "task": "" if start is None else start.task,
+        "metric": "" if start is None else start.metric,
         "network": "" if start is None else start.network,
         "status": "unfinished" if end is None else end.status,
         "epochs": 0 if last is None else last.epoch,
@@ -94,10 +122,17 @@ def summary(folder: Any) -> dict[str, Any]:
     }
 
 
+def _near(path: str) -> str:
+    """A path as seen from here, where it lies below."""
+    return str(Path(path).relative_to(Path.cwd())) if Path(path).is_relative_to(Path.cwd()) else path
+
+
 def _merit(run: dict[str, Any]) -> float:
+    """How good a run is: by what decided its best epoch, or else its first metric."""
     from ..metrics import METRICS
 
-    for name, value in run["metrics"].items():
+    chosen = {name: value for name, value in run["metrics"].items() if name == run["metric"]}
+    for name, value in {**chosen, **run["metrics"]}.items():
         if name in METRICS and not math.isnan(value):
             return value if METRICS[name].better == "higher" else -value
     return float("-inf")

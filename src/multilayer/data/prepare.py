@@ -85,6 +85,9 @@ def prepare(
     table = read(source)
     notes, given = list(table.notes), len(table)
     names = target_names(table, target, notes)
+    for what, name in (("group", group), ("time", time), ("weight", weight)):
+        if isinstance(name, str) and name in names:
+            raise OptionError(f"{what} must be another column than the target, got {name!r}: name another, or none")
     for one in (group, time):
         if one is not None and not isinstance(one, str) and len(one) != len(table):
             raise DataError(

@@ -79,17 +79,14 @@ class RunFolder:
     ) -> RunFolder:
         """A new run, open for writing, at `path` or at the next of root/name-001, root/name-002, …"""
         text = _config_text(config)
+        if path is not None and not os.fspath(path):
+            raise RunError("a new run needs the path of a new or empty folder, got an empty text: name one")
         folder = _next_free(Path(root), name) if path is None else Path(path)
         storage.make_folder(folder)
+        _check_empty(folder)  # before the lock, which would stay behind
         lock = Lock(folder)
         try:
-            with storage.reported("look into", folder):
-                present = sorted(entry.name for entry in folder.iterdir() if not entry.name.startswith("."))
-            if present:
-                raise RunError(
-                    f"a new run needs a new or empty folder, {folder} has {present[0]}: "
-                    "choose another path, or resume the run that is there"
-                )
+            _check_empty(folder)  # and after: another process may have been first
             storage.write(folder / _CONFIG, text.encode())
             return RunFolder(folder, _config(text.encode(), str(folder)), lock)
         except BaseException:
@@ -212,6 +209,16 @@ def _config(data: bytes, where: str) -> dict[str, Any]:
         remedy = "update multilayer to read it" if newer else "no such version exists"
         raise RunError(f"{where}: version must be at most {VERSION}, got {str(version)[:40]}: {remedy}")
     return found["config"]
+
+
+def _check_empty(folder: Path) -> None:
+    with storage.reported("look into", folder):
+        present = sorted(entry.name for entry in folder.iterdir() if not entry.name.startswith("."))
+    if present:
+        raise RunError(
+            f"a new run needs a new or empty folder, {folder} has {present[0]}: "
+            "choose another path, or resume the run that is there"
+        )
 
 
 def _next_free(root: Path, name: str) -> Path:

@@ -136,7 +136,7 @@ def fit(
         weights = {"weight": sample_weight if named else None, "weights": None if named else "memory"}
         where = {"path": _place(data), "loader": tables.is_loader(data), "validation": "memory" if own else None}
         folder = RunFolder.create(
-            Path(run),
+            run,
             config={
                 "config": session.config.to_dict(),
                 "effective": session.effective(),
