@@ -43,13 +43,13 @@ if TYPE_CHECKING:
     from .predictor import load
     from .propagation import variance
     from .spec import Spec
-    from .tabular import MLPClassifier, MLPRegressor
+    from .tabular.estimators import MLPClassifier, MLPRegressor
 
 __version__ = "0.1.0"
 
 _LAZY = {
-    "MLPClassifier": "tabular",
-    "MLPRegressor": "tabular",
+    "MLPClassifier": "tabular.estimators",
+    "MLPRegressor": "tabular.estimators",
     **dict.fromkeys(("GLU", "KAN", "Activation", "BatchNorm", "Columns", "Dropout", "GroupNorm", "Inputs"), "layers"),
     **dict.fromkeys(("LayerNorm", "Linear", "Maxout", "RMSNorm", "Residual", "Scale"), "layers"),
     **dict.fromkeys(("collapse", "feed_forward_block", "hyperplane", "linear", "mlp"), "networks"),

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ..errors import printable
+from ..errors import OptionError, printable, unknown_name
 from ..training.config import Config
 from . import arch as networks
 from .output import console
@@ -31,6 +31,7 @@ mlp train table.parquet --target y --arch 12-64-64-1 --patience 10 --json
 Ctrl-C saves and stops; mlp resume RUN goes on where it was, to the same bits."""
 
 _SIGNALLED = 128
+RECIPES = ("tabular", "plain")
 
 Track = Annotated[
     list[str] | None,
@@ -81,6 +82,10 @@ def train(
     data: Annotated[str, typer.Argument(metavar="DATA", help="A table, or the name of a bundled set.")] = "digits",
     target: Annotated[str | None, typer.Option(metavar="COL", help="The column to predict; several by commas.")] = None,
     arch: Annotated[str | None, typer.Option(metavar="ARCH", help="The network; from the task unless given.")] = None,
+    recipe: Annotated[
+        str,
+        typer.Option(metavar="NAME", help="Without --arch: tabular, or plain for one network of 256 and 128 units."),
+    ] = "tabular",
     run: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Where to keep everything; runs/NAME-001, …")
     ] = None,
@@ -103,9 +108,11 @@ def train(
     chosen: dict[str, Any] = Config.from_toml(config) if config is not None else {}
     chosen |= {name: _value(name, value) for name, value in options.items() if value is not None}
     checked = Config.from_dict(chosen, where=str(config) if config is not None else "options")
+    if recipe not in RECIPES:
+        raise OptionError(unknown_name("recipe", recipe, RECIPES))
     targets: Any = target if target is None or "," not in target else [part.strip() for part in target.split(",")]
     done = fit(
-        None if arch is None else networks.read_network(arch),
+        _network(arch, recipe, checked),
         data,
         target=targets,
         group=group,
@@ -116,9 +123,19 @@ def train(
         trackers=track or (),
         quiet=quiet or as_json,
         ended=reporting(quiet=quiet or as_json),
-        **typing.cast(Any, checked.to_dict()),
+        **typing.cast(Any, chosen),
     )
     tell(done, quiet=quiet, as_json=as_json)
+
+
+def _network(arch: str | None, recipe: str, config: Config) -> Any:
+    """The network asked for; without one, what chooses it by the data."""
+    if arch is not None or recipe == "plain":
+        return None if arch is None else networks.read_network(arch)
+    from ..tabular.recipe import Recipe
+    from ..tabular.timing import Within
+
+    return Recipe() if config.time_limit is None else Within(Recipe(), config.time_limit)
 
 
 def _value(name: str, value: Any) -> Any:

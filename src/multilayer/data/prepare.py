@@ -231,10 +231,11 @@ def _folds(
     time: Any,
     notes: list[str],
 ) -> tuple[Rows, ...]:
-    """The parts that members hold out in turn; none where one split is asked for, or the latest rows must be it."""
+    """The parts that members hold out in turn; none where rows are few, one split is asked for, or the latest rows must
+    be it."""
     n = len(table)
     k = min(k, n // 2)
-    if k < 2 or not (isinstance(validation, str) and validation == "auto") or time is not None:
+    if n < splits.TINY or k < 2 or not (isinstance(validation, str) and validation == "auto") or time is not None:
         return ()
     if group is not None:
         if isinstance(group, str):

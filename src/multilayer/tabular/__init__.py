@@ -1,8 +1,4 @@
-"""Tables: the default recipe, and the estimators that follow scikit-learn's contract."""
+"""Tables: the default recipe (`recipe`), and the estimators that follow scikit-learn's contract (`estimators`).
 
-from __future__ import annotations
-
-from .estimators import MLPClassifier, MLPRegressor
-from .recipe import Recipe
-
-__all__ = ["MLPClassifier", "MLPRegressor", "Recipe"]
+Nothing is imported here: the recipe needs no scikit-learn.
+"""

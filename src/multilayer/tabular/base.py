@@ -6,6 +6,7 @@ the model file's bytes, so it is small, has no training data in it and loads wit
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self, cast
@@ -20,16 +21,14 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
-from .. import machine
 from ..costs import cost
 from ..errors import OptionError
 from ..predictor import Predictor
-from ..training.config import Config
 from ..training.fit import Run
 from ..training.fit import fit as train
 from .partial import Partial
 from .recipe import Recipe
-from .timing import within
+from .timing import Within
 
 ASKED = {
     "loss": "loss",
@@ -70,11 +69,9 @@ class Tabular(BaseEstimator):
         groups: Any,
         times: Any,
     ) -> Run:
-        asked = self._asked()
-        recipe = Recipe(asked, hidden=self.hidden, activation=self.activation, dropout=self.dropout)
+        recipe = self._recipe()
         start = getattr(self, "model_", None) if self.warm_start else None
-        chooser = recipe if self.time_limit is None else within(recipe, self.time_limit)
-        options = dict(recipe.options)
+        chooser = recipe if self.time_limit is None else Within(recipe, self.time_limit)
         if sample_weight_val is not None:
             raise OptionError("weights of validation rows are not used by any metric here: leave sample_weight_val out")
         run = train(
@@ -86,11 +83,14 @@ class Tabular(BaseEstimator):
             start=start,
             keep_constant=True,
             quiet=not self.verbose,
-            **cast(Any, {**options, "task": task, "validation": validation, "seed": self._seed()}),
+            **cast(Any, {**self._asked(), "task": task, "validation": validation, "seed": self._seed()}),
         )
         assert run.model is not None
         self._keep(run.model, run)
         return run
+
+    def _recipe(self) -> Recipe:
+        return Recipe(hidden=self.hidden, activation=self.activation, dropout=self.dropout)
 
     def _asked(self) -> dict[str, Any]:
         found = {ours: getattr(self, name) for name, ours in ASKED.items() if getattr(self, name, None) is not None}
@@ -198,9 +198,12 @@ class Tabular(BaseEstimator):
         block = super()._repr_html_inner()
         if not hasattr(self, "spec_"):
             return block
-        from ..picture import draw
+        from ..picture import network_figure
 
-        return f"{block}<div>{draw(self.spec_)._repr_svg_()}</div>"
+        with io.StringIO() as text:
+            network_figure(self.spec_).savefig(text, format="svg", bbox_inches="tight")
+            picture = text.getvalue()
+        return f"{block}<div>{picture[picture.index('<svg') :]}</div>"
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "model_")
@@ -249,10 +252,3 @@ def _column(values: NDArray[Any]) -> Any:
     if all(isinstance(value, int | float | bool) for value in present):
         return np.array([np.nan if value is None else value for value in values.tolist()], dtype=np.float64)
     return [None if value is None or value != value else str(value) for value in values.tolist()]
-
-
-def threads_of(n_threads: int | None) -> int:
-    return machine.threads() if n_threads is None else n_threads
-
-
-__all__ = ["ASKED", "Config", "Tabular", "threads_of"]

@@ -23,7 +23,6 @@ from ..errors import OptionError
 from ..predictor import Predictor
 from .base import Tabular
 from .partial import Partial
-from .recipe import Recipe
 
 Validation = float | Literal["auto"] | None
 
@@ -136,15 +135,8 @@ class MLPClassifier(ClassifierMixin, Tabular):
         codes = self._codes(y)
         weight = self._class_weighted(codes, self._weights(sample_weight, X))
         if first:
-            recipe = Recipe(
-                self._asked() | {"loss": self.loss or "cross_entropy"},
-                hidden=self.hidden,
-                activation=self.activation,
-                dropout=self.dropout,
-            )
-            self._partial = Partial.begin(
-                recipe, (table, codes), weight, task="multiclass", seed=self._seed(), classes=len(self.classes_)
-            )
+            asked = {"loss": "cross_entropy", **self._asked(), "task": "classification", "seed": self._seed()}
+            self._partial = Partial.begin(self._recipe(), (table, codes), weight, asked, classes=len(self.classes_))
         else:
             self._partial = self._partial.go_on((table, codes), weight)
         self._take(self._partial.model)
@@ -336,9 +328,9 @@ class MLPRegressor(RegressorMixin, MultiOutputMixin, Tabular):
         table = self._table(X, reset=first)
         numbers, weight = self._numbers(y, table), self._weights(sample_weight, X)
         if first:
-            recipe = Recipe(self._asked(), hidden=self.hidden, activation=self.activation, dropout=self.dropout)
             task = "regression" if numbers.ndim == 1 else "multioutput"
-            self._partial = Partial.begin(recipe, (table, numbers), weight, task=task, seed=self._seed())
+            asked = {**self._asked(), "task": task, "seed": self._seed()}
+            self._partial = Partial.begin(self._recipe(), (table, numbers), weight, asked)
         else:
             self._partial = self._partial.go_on((table, numbers), weight)
         self._take(self._partial.model)

@@ -6,13 +6,14 @@ calibration; that is what `fit` is for.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from .. import files
-from ..data import Prepared
+from ..data import Prepared, read
 from ..engine import Data, Order, State
 from ..predictor import Predictor
 from ..training.config import Config
@@ -34,14 +35,18 @@ class Partial:
     passes: int = 0
 
     @staticmethod
-    def begin(recipe: Recipe, piece: Any, weight: Any, *, task: str, seed: int, classes: Any = None) -> Partial:
-        """With the first piece; `classes` is a table with one row of each class, of which only the target is read."""
-        options = {**recipe.options, "task": task, "validation": None, "seed": seed, "calibrate": False}
-        config = Config.from_dict(options)
-        prepared = prepare(piece, config, validation=None, weight=weight)
-        session = Session.make(recipe, prepared, config)
-        calm = session.config.learning_rate * (1.0 if "learning_rate" in recipe.asked else CALM)
-        config = replace(session.config, learning_rate=calm)
+    def begin(recipe: Recipe, piece: Any, weight: Any, asked: Mapping[str, Any], *, classes: int = 0) -> Partial:
+        """With the first piece. Where there are `classes`, its targets are their numbers, and it may lack some."""
+        table = read(piece)
+        config = Config.from_dict({**recipe.before(table), **asked, "validation": None, "calibrate": False})
+        prepared = prepare(table, config, validation=None, weight=weight, keep_constant=True)
+        if classes:
+            task = replace(prepared.encoding.task, kind="multiclass", classes=(tuple(range(classes)),))
+            prepared = replace(prepared, encoding=replace(prepared.encoding, task=task))
+        spec, config = recipe.network(prepared, config, asked.keys())
+        if "learning_rate" not in asked:
+            config = replace(config, learning_rate=CALM * config.learning_rate)
+        session = Session.make(spec, prepared, config)
         model = Predictor.of(
             session.spec, prepared.encoding, session.engine.state(), averaged=False, members=session.members
         )

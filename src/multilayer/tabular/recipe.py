@@ -16,15 +16,17 @@ The parts are those of RealMLP (Holzmüller et al., NeurIPS 2024); members, join
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
-from typing import Any
 
 from ..data import Prepared
+from ..data.tables import Table
 from ..errors import OptionError
 from ..layers import Activation, Columns, Dropout, Inputs, Layer, Linear, Scale
 from ..spec import Spec
 from ..training.config import Config, Options
+from ..training.session import choose_network
 
 HIDDEN = (256, 256, 256)
 DROPOUT = 0.15
@@ -55,37 +57,37 @@ OPTIONS: Options = {
 
 
 class Recipe:
-    """Chooses network and options once the data is known; what was asked for stands."""
+    """Chooses network and options by the data, for `ml.fit(Recipe(), data)`; whatever is asked for stands.
+
+    Pictures are no tables: they get the plain network of `ml.fit(None, …)`, whose pixels share one scale.
+    """
 
     def __init__(
         self,
-        asked: Mapping[str, Any] | None = None,
         *,
         hidden: Sequence[int] | None = None,
         activation: str | Sequence[str] | None = None,
         dropout: float | None = None,
     ) -> None:
-        self.asked = dict(asked or {})
         self.hidden, self.activation, self.dropout = hidden, activation, dropout
 
-    @property
-    def options(self) -> Options:
-        """Those that do not depend on the data, for `ml.fit`."""
-        return Options(**{**OPTIONS, "ensemble": MEMBERS, **self.asked})  # type: ignore[typeddict-item]
+    def before(self, table: Table) -> Options:
+        return Options() if table.image is not None else {**OPTIONS, "ensemble": MEMBERS}
 
-    def __call__(self, prepared: Prepared, config: Config) -> tuple[Spec, Config]:
+    def network(self, prepared: Prepared, config: Config, asked: AbstractSet[str]) -> tuple[Spec, Config]:
         encoding, rows = prepared.encoding, len(prepared.train)
+        if encoding.image is not None:
+            return choose_network(None, encoding), config
         kind = "classes" if encoding.task.classifies else "numbers"
-        made = {"learning_rate": RATE[kind], "epochs": epochs(rows), "batch_size": batch_size(rows)}
         spec = network(
             encoding.inputs,
             encoding.outputs,
-            activation=ACTIVATION[kind] if self.activation is None else self.activation,
             hidden=HIDDEN if self.hidden is None else self.hidden,
+            activation=ACTIVATION[kind] if self.activation is None else self.activation,
             dropout=DROPOUT if self.dropout is None else self.dropout,
         )
-        left = {name: value for name, value in made.items() if name not in self.asked}
-        return spec, replace(config, **left)
+        made = {"learning_rate": RATE[kind], "epochs": epochs(rows), "batch_size": batch_size(rows)}
+        return spec, replace(config, **{name: value for name, value in made.items() if name not in asked})
 
 
 def network(

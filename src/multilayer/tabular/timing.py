@@ -7,16 +7,19 @@ Should the machine be slower than it was when the steps were timed, training sti
 from __future__ import annotations
 
 import time
-from dataclasses import replace
+from collections.abc import Mapping, Set
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from .. import machine
 from ..data import Prepared
+from ..data.tables import Table
 from ..engine import Order
 from ..spec import Spec
 from ..training.config import Config
-from ..training.session import Chooser, make_engine
+from ..training.session import Chooser, chosen_batch, make_engine
 
 STEPS = 4
 SHARE = 0.75
@@ -25,16 +28,22 @@ FEWEST_EPOCHS = 32
 """Below so many epochs there are rather fewer members."""
 
 
-def within(recipe: Chooser, seconds: float) -> Chooser:
-    """What the recipe chooses, made to fit into so many seconds."""
+@dataclass(frozen=True)
+class Within:
+    """What a recipe chooses, made to fit into so many seconds."""
 
-    def choose(prepared: Prepared, config: Config) -> tuple[Spec, Config]:
-        spec, config = recipe(prepared, config)
-        steps = -(-len(prepared.train) // (config.batch_size or len(prepared.train)))
+    recipe: Chooser
+    seconds: float
+
+    def before(self, table: Table) -> Mapping[str, Any]:
+        return self.recipe.before(table)
+
+    def network(self, prepared: Prepared, config: Config, asked: Set[str]) -> tuple[Spec, Config]:
+        spec, config = self.recipe.network(prepared, config, asked)
+        steps = -(-len(prepared.train) // chosen_batch(prepared, config))
         member = steps * seconds_of_step(spec, prepared, config)  # of one epoch
         threads = machine.threads() if config.threads is None else config.threads
-        side_by_side = max(1, min(threads, config.ensemble))
-        affordable = SHARE * seconds * side_by_side / member  # epochs of members
+        affordable = SHARE * self.seconds * max(1, min(threads, config.ensemble)) / member  # epochs of members
         epochs = int(affordable / config.ensemble)
         if epochs >= config.epochs:
             return spec, config
@@ -44,13 +53,11 @@ def within(recipe: Chooser, seconds: float) -> Chooser:
             epochs = min(config.epochs, int(affordable / members))
         return spec, replace(config, ensemble=members, epochs=max(1, epochs))
 
-    return choose
-
 
 def seconds_of_step(spec: Spec, prepared: Prepared, config: Config) -> float:
     """The time of one step of one member, the best of a few after a first."""
     engine = make_engine(spec, prepared, replace(config, ensemble=1, threads=1, init="auto"))
-    rows = prepared.train[: config.batch_size]
+    rows = prepared.train[: chosen_batch(prepared, config)]
     taken: list[float] = []
     for _ in range(1 + STEPS):
         start = time.perf_counter()

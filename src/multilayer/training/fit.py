@@ -102,7 +102,7 @@ def fit(
 ) -> Run:
     """Trains a network on a table and gives the run: `run.model.predict(rows)`, `run.metrics`, `run.events`.
 
-    `spec` may be None for the plain recipe, or a function that chooses once the data is known. `data` is anything that
+    `spec` may be None for the plain recipe, or a `Recipe`, which chooses by the data. `data` is anything that
     holds a table, `(X, y)`, or a DataLoader of your own; `validation` is a share of its rows, None, or data of its own.
     `sample_weight` is what each row counts: a column's name, or a number for each row; `group` and `time_column` are
     names of columns too, or values for each row. `start` is a model whose parameters to begin with; `keep_constant`
@@ -112,6 +112,11 @@ def fit(
     is there and saved, while the data is still in memory.
     """
     chosen: dict[str, Any] = dict(options)
+    chooser = None if spec is None or isinstance(spec, str | Spec) else spec
+    read = data
+    if chooser is not None:
+        read = tables.read(data)
+        chosen = {**chooser.before(read), **chosen}
     held_out = chosen.get("validation", "auto")
     own = _in_memory(held_out)
     if own:
@@ -120,8 +125,10 @@ def fit(
     held_out = held_out if own else config.validation
     source = {"target": target, "group": group, "time": time_column}
     named = sample_weight is None or isinstance(sample_weight, str)
-    prepared = prepare(data, config, **source, weight=sample_weight, validation=held_out, keep_constant=keep_constant)
-    session = Session.make(spec, prepared, config)
+    prepared = prepare(read, config, **source, weight=sample_weight, validation=held_out, keep_constant=keep_constant)
+    if chooser is not None:
+        spec, config = chooser.network(prepared, config, options.keys())
+    session = Session.make(cast("Spec | str | None", spec), prepared, config)
     if run is not None and (
         start is not None or not all(one is None or isinstance(one, str) for one in (group, time_column))
     ):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import platform
-from collections.abc import Callable
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from .. import data_init, losses, machine, metrics, networks, random, schedules
 from ..calibration import Calibration, calibrated, combined, temperature
 from ..data import Encoding, Prepared
+from ..data.tables import Table
 from ..engine import Engine, Settings
 from ..engine.ensemble import Ensemble, Member
 from ..engine.fused_engine import FusedEngine
@@ -35,8 +36,16 @@ SMALL_STEP = 5e7
 machine that others use it waits for its turn as well."""
 
 
-Chooser = Callable[[Prepared, Config], tuple[Spec, Config]]
-"""Chooses the network, and what of the configuration depends on the data, once the data is known."""
+class Chooser(Protocol):
+    """Chooses network and options for the data at hand; what the user asked for stands."""
+
+    def before(self, table: Table) -> Mapping[str, Any]:
+        """Options that decide how the table becomes numbers, and those that need no more than it."""
+        ...
+
+    def network(self, prepared: Prepared, config: Config, asked: Set[str]) -> tuple[Spec, Config]:
+        """The network, and the configuration with what depends on the numbers."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -51,13 +60,14 @@ class Session:
     engine: Engine
 
     @staticmethod
-    def make(spec: Spec | str | Chooser | None, prepared: Prepared, config: Config) -> Session:
+    def make(spec: Spec | str | None, prepared: Prepared, config: Config) -> Session:
         encoding = prepared.encoding
-        if callable(spec):
-            spec, config = spec(prepared, config)
         if config.ensemble < len(prepared.folds):  # rows that every member sees would judge nobody
             kept = prepared.folds[: config.ensemble]
             prepared = replace(prepared, folds=kept, validation=np.sort(np.concatenate(kept)))
+            if config.ensemble == 1:
+                train = np.setdiff1d(prepared.train, kept[0], assume_unique=True)
+                prepared = replace(prepared, folds=(), train=train)
         if prepared.loader_batch is not None:
             config = with_loader(config, prepared.loader_batch)
         loss = losses.get(encoding.loss)
