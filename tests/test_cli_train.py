@@ -80,6 +80,15 @@ def test_what_was_chosen_is_saved(here: Path) -> None:
     assert (chosen["rows"], chosen["validation_rows"]) == (120, 30)
 
 
+def test_notes_spell_options_as_the_command_line_does(here: Path) -> None:
+    table(here / "t.csv", rows=20)
+    out = mlp("train", "t.csv", *FAST, "--epochs", "1")
+    assert "data: target: 'y' (by its name; --target … overrides)" in out
+    assert "(inferred; --task … overrides)" in out
+    assert "20 rows are fewer than 50 (--validation 0.2 would)" in out
+    assert "after 1 epoch and 2 steps" in out
+
+
 def test_every_field_is_an_option() -> None:
     text = mlp("train", "--help")
     for name in Config.__dataclass_fields__:
@@ -148,7 +157,21 @@ def test_a_run_is_replayed_into_tensorboard(here: Path) -> None:
         (["train", "t.csv", "--target", "y", "--time", "y"], "time must be another column than the target, got 'y'"),
         (["train", "t.csv", "--target", "y", "--weight", "y"], "weight must be another column than the target"),
         (["resume", "nowhere"], "there is no run at nowhere"),
-        (["predict", "t.csv", "t.csv"], "not a model file"),
+        (
+            ["predict", "t.csv", "t.csv"],
+            "t.csv: not a model file but text, as a table is: give a .safetensors file or the",
+        ),
+        (["train", "t.csv", "--target", "Y"], "unknown column 'Y': did you mean 'y'?"),
+        (["train", "t.csv", "--epoch", "3"], "No such option: --epoch (Possible options: --epochs)"),
+        (["train", "t.csv", "--target", "y", "--arch", "1-8:gleu-1"], "did you mean 'gelu'?"),
+        (["train", "t.csv", "--target", "y", "--metric", "los"], "did you mean 'loss'? valid: accuracy, auc,"),
+        (["train", "t.csv", "--target", "y", "--metric", "r2"], "r2 does not fit a binary task: it has accuracy,"),
+        (["train", "nameless.csv"], "nameless.csv: name the target: --target …, one of 'a', 'b'"),
+        (
+            ["train", "t.csv", "--target", "y", "--arch", "9+cat(4)-1"],
+            "1 number and categories of 3 values after encoding, but the network takes 9 numbers and categories of 4",
+        ),
+        (["train", "t.csv", "--target", "y", "--arch", "1+cat(3)-columns-3"], "need 1 output, but the network has 3"),
         (["predict", "nowhere", "t.csv"], "nowhere"),
         (["predict", "m", "t.csv", "--out", "x.txt"], "--out must end in .csv or .parquet, got x.txt"),
         (["runs", "nowhere"], "there is no run at nowhere"),
@@ -158,6 +181,7 @@ def test_a_run_is_replayed_into_tensorboard(here: Path) -> None:
 )
 def test_bad_input_is_one_clear_error(here: Path, args: list[str], message: str) -> None:
     table(here / "t.csv")
+    (here / "nameless.csv").write_text("a,b\n1,2\n3,4\n")
     before = sorted(path.name for path in here.iterdir())
     out = mlp(*args, code=2)
     assert "Traceback" not in out

@@ -217,6 +217,15 @@ def test_leading_zeros_are_codes_and_said(tmp_path: Path) -> None:
         ready.encoding.encode(tmp_path / "new.csv")
 
 
+def test_complex_numbers_are_refused() -> None:
+    x, y = np.ones((60, 2)), np.arange(60) % 2
+    for source, where in (((x * 1j, y), "the array"), ((x, y * 1j), "the array: the target 'y'")):
+        with pytest.raises(DataError, match=f"^{where}: numbers must be real, got complex128: give its real and its"):
+            prepare(source)
+    with pytest.raises(DataError, match=r"^the dictionary: column 'a': numbers must be real, got complex128"):
+        prepare({"a": x[:, 0] * 1j, "y": y})
+
+
 def test_leading_zeros_of_a_target_are_classes(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("x,y\n" + "".join(f"{i},{i % 2:02}\n" for i in range(60)))
     assert prepare(tmp_path / "t.csv").encoding.task.classes == (("00", "01"),)

@@ -23,7 +23,7 @@ from multilayer.events import Checkpoint, End, EpochEnd, Resume, Start, same
 from multilayer.predictor import Predictor
 from multilayer.runs import RunFolder
 from multilayer.training.config import Config, Options
-from multilayer.training.fit import fit, resume
+from multilayer.training.fit import Run, fit, resume
 from multilayer.training.session import batch_size
 
 FAST: dict[str, Any] = {"engine": "numpy", "epochs": 3, "quiet": True}
@@ -221,6 +221,15 @@ def test_data_in_memory_must_be_handed_over_again(tmp_path: Path) -> None:
     assert resume(tmp_path / "run", data=data, quiet=True).end.status == "finished"
 
 
+def test_a_run_and_its_model_are_shown_in_a_line(table: Path, tmp_path: Path) -> None:
+    run = fit("3+cat(4)-columns-4:tanh-1", table, target="rich", run=tmp_path / "run", **FAST | {"epochs": 1})
+    values = ", ".join(f"{name} {value:.4g}" for name, value in run.metrics.items())
+    assert repr(run) == f"Run({tmp_path / 'run'}: finished after 1 epoch, {values})"
+    said = "binary classification of 'rich': False or True"
+    assert repr(run.model) == f"Predictor(3+cat(4)-columns-4:tanh-1, {run.model.spec.n_parameters} parameters: {said})"
+    assert repr(Run()) == "Run(in memory: not ended)"
+
+
 def test_an_empty_path_is_no_run(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(table.parent)
     with pytest.raises(RunError, match="needs the path of a new or empty folder, got an empty text"):
@@ -244,7 +253,7 @@ def test_an_empty_path_is_no_run(table: Path, monkeypatch: pytest.MonkeyPatch) -
         ({"metric": "rmse"}, OptionError, "rmse does not fit a binary task"),
         ({"target": "ritch"}, DataError, "rich"),
         ({"spec": "7-1"}, SpecError, "but the network takes 7 numbers"),
-        ({"spec": "3+cat(4)-3"}, SpecError, "need 1 outputs, but the network has 3"),
+        ({"spec": "3+cat(4)-3"}, SpecError, "need 1 output, but the network has 3"),
         ({"run": "/proc/nothing"}, MultilayerError, "/proc/nothing"),
     ],
 )

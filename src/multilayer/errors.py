@@ -20,7 +20,9 @@ traceback and exits with `exit_code`.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 
 class MultilayerError(ValueError):
@@ -85,9 +87,53 @@ def unknown_name(what: str, name: str, valid: Iterable[str]) -> str:
     "unknown optimizer 'adm': did you mean 'adam'? valid: adam, sgd"
     """
     names = sorted(valid)
-    nearest = difflib.get_close_matches(str(name), names, n=1, cutoff=0.5)
-    hint = f"did you mean {nearest[0]!r}? " if nearest else ""
+    meant = nearest(str(name), names)
+    hint = "" if meant is None else f"did you mean {meant!r}? "
     return f"unknown {what} {name!r}: {hint}valid: {', '.join(names)}"
+
+
+def nearest(name: str, valid: Iterable[str]) -> str | None:
+    """The name that was probably meant, whatever its case: two letters swapped come before any other likeness.
+
+    >>> nearest("AGE", ["age", "sex"]), nearest("gleu", ["gelu", "glu"]), nearest("x", ["age"])
+    ('age', 'gelu', None)
+    """
+    names = {one.lower(): one for one in reversed(list(valid))}
+    low = name.lower()
+    for spelling in (low, *(low[:i] + low[i : i + 2][::-1] + low[i + 2 :] for i in range(len(low) - 1))):
+        if spelling in names:
+            return names[spelling]
+    close = difflib.get_close_matches(low, sorted(names), n=1, cutoff=0.5)
+    return names[close[0]] if close else None
+
+
+_ON_COMMAND_LINE: ContextVar[bool] = ContextVar("on command line", default=False)
+_ELSEWHERE = {"time_column": "time", "sample_weight": "weight"}
+"""Options that the command line calls otherwise."""
+
+
+def option(name: str, value: str = "…") -> str:
+    """How an option is given where the message will be read: in Python, or on the command line.
+
+    >>> option("batch_size", "32")
+    'batch_size=32'
+    >>> with on_command_line():
+    ...     option("batch_size", "32")
+    '--batch-size 32'
+    """
+    if not _ON_COMMAND_LINE.get():
+        return f"{name}={value}"
+    return f"--{_ELSEWHERE.get(name, name).replace('_', '-')} {value.lower() if value == 'None' else value}"
+
+
+@contextmanager
+def on_command_line() -> Generator[None]:
+    """Within it, messages spell options as the command line has them."""
+    token = _ON_COMMAND_LINE.set(True)
+    try:
+        yield
+    finally:
+        _ON_COMMAND_LINE.reset(token)
 
 
 def printable(text: str, *, lines: bool = False) -> str:

@@ -158,6 +158,9 @@ def _header(data: bytes, where: str) -> dict[str, Any]:
         raise FileError(f"{where}: not a model file: at least 8 bytes are needed, got {len(data)}")
     length = int.from_bytes(data[:8], "little")
     if length > MAX_HEADER:
+        if _is_text(data):
+            remedy = "give a .safetensors file or the folder of a run, then the data"
+            raise FileError(f"{where}: not a model file but text, as a table is: {remedy}")
         hint = "it is a zip archive or a pickle, which may run code and is never read" if _foreign(data) else "damaged"
         raise FileError(f"{where}: not a model file: a header has at most {MAX_HEADER:,} bytes, got {length:,}: {hint}")
     if length > len(data) - 8:
@@ -166,6 +169,12 @@ def _header(data: bytes, where: str) -> dict[str, Any]:
     if not text.startswith(b"{") or not text.rstrip(b" ").endswith(b"}"):
         raise FileError(f"{where}: not a model file: its header is not a JSON object padded with spaces")
     return _object(canonical.loads(text, f"{where}: header"), f"{where}: header")
+
+
+def _is_text(data: bytes) -> bool:
+    """Whether a file begins with printable lines, for the message alone."""
+    start = data[:1000].decode("utf-8", "ignore")
+    return len(start) > len(data[:1000]) // 2 and all(c.isprintable() or c in "\t\r\n\ufeff" for c in start)
 
 
 def _foreign(data: bytes) -> bool:

@@ -149,8 +149,16 @@ MAY_LACK = ("auc", "r2")
 
 def get(name: str) -> Metric:
     if name not in METRICS:
-        raise OptionError(unknown_name("metric", name, METRICS))
+        raise OptionError(unknown_name("metric", name, (*METRICS, "loss")))
     return METRICS[name]
+
+
+def fitting(name: str, task: Task) -> Metric:
+    """The metric of that name, refused where the task has none such."""
+    metric = get(name)
+    if task.kind not in metric.tasks:
+        raise OptionError(f"{name} does not fit a {task.kind} task: it has {', '.join(names_for(task))}, loss")
+    return metric
 
 
 def shown(found: Mapping[str, float]) -> dict[str, float]:
@@ -177,10 +185,7 @@ def measure(
     >>> measure(task, np.array([[0.0], [1.0]]), np.array([[-2.0], [3.0]]), loss="binary_cross_entropy", names=["auc"])
     {'auc': 1.0}
     """
-    chosen = [get(name) for name in (USUAL[task.kind] if names is None else names)]
-    for metric in chosen:
-        if task.kind not in metric.tasks:
-            raise OptionError(f"{metric.name} does not fit a {task.kind} task: it has {', '.join(names_for(task))}")
+    chosen = [fitting(name, task) for name in (USUAL[task.kind] if names is None else names)]
     if not len(z):
         return {metric.name: float("nan") for metric in chosen}
     weights = np.ones(len(z)) if weight is None else np.asarray(weight, dtype=np.float64)

@@ -57,6 +57,10 @@ class Predictor:
         tensors = {**values, **state.buffers}
         return Predictor(spec=spec, encoding=encoding, tensors=tensors, members=members, calibration=calibration)
 
+    def __repr__(self) -> str:
+        said = self.encoding.task.said().removeprefix("task: ")
+        return f"Predictor({self.spec}, {self.spec.n_parameters:,} parameters: {said})"
+
     def outputs(self, source: Any) -> Array:
         """Raw outputs z (rows, d_out)."""
         return self.forward(self._read(source))

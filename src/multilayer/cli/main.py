@@ -10,12 +10,12 @@ import io
 import os
 import sys
 from importlib import import_module
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any, NoReturn, cast
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from ..errors import MultilayerError, printable, unknown_name
+from ..errors import MultilayerError, nearest, on_command_line, printable, unknown_name
 
 COMMANDS = ("train", "resume", "predict", "evaluate", "runs", "report", "cost", "show", "activations", "init")
 """Each is the function of that name in the module of that name beside this one."""
@@ -55,6 +55,18 @@ class _Flags:
 class Command(_Flags, TyperCommand):
     """One sub-command."""
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except Exception as error:
+            if hasattr(
+                error, "possibilities"
+            ):  # an unknown option: name the one that was meant, not all that are alike
+                options = [name for param in self.get_params(ctx) for name in param.opts]
+                meant = nearest(cast(Any, error).option_name, options)
+                cast(Any, error).possibilities = [] if meant is None else [meant]
+            raise
+
 
 class Commands(_Flags, TyperGroup):
     """The sub-commands by name, and what happens to our errors."""
@@ -79,7 +91,8 @@ class Commands(_Flags, TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         try:
-            return super().invoke(ctx)
+            with on_command_line():
+                return super().invoke(ctx)
         except MultilayerError as error:
             _tell(str(error))
             raise typer.Exit(error.exit_code) from None

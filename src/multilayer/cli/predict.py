@@ -35,9 +35,10 @@ def predict(
         typer.echo(_csv(table).decode(), nl=False)
         return
     from .. import storage
+    from ..data.tables import count
 
     storage.write(out, _csv(table) if out.suffix.lower() == ".csv" else _parquet(table))
-    show(console(), f"written: {printable(str(out))}, {table.num_rows:,} rows")
+    show(console(), f"written: {printable(str(out))}, {count(table.num_rows, 'row')}")
 
 
 def answers(model: Any, data: Any, *, proba: bool) -> Any:

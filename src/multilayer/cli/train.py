@@ -37,7 +37,7 @@ Track = Annotated[
     list[str] | None,
     typer.Option(metavar="TRACKER", help="Log to tensorboard, wandb, trackio or mlflow too; may be repeated."),
 ]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say only how it ended.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress: only what was decided and how it ended.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Stream every event as a line of JSON.")]
 
 
@@ -188,6 +188,7 @@ def _summary(done: Run, *, quiet: bool) -> list[str]:
     """What the display has not said; everything where there was none."""
     from ..costs import cost
     from ..costs.quantity import flops
+    from ..data.tables import count
     from ..metrics import shown
 
     end, lines = done.end, list[str]()
@@ -195,7 +196,7 @@ def _summary(done: Run, *, quiet: bool) -> list[str]:
     if quiet:
         lines += [f"data: {note}" for note in done.notes]
         lines += [f"network: {spec}, {spec.n_parameters:,} parameters"] if spec is not None else []
-        lines.append(f"{end.status}: {end.reason}, after {end.epoch} epochs and {end.step:,} steps")
+        lines.append(f"{end.status}: {end.reason}, after {count(end.epoch, 'epoch')} and {count(end.step, 'step')}")
     if figures := shown(done.metrics):
         lines.append("on held-out rows: " + ", ".join(f"{name} {value:.4g}" for name, value in figures.items()))
     if spec is not None:

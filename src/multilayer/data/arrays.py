@@ -34,6 +34,7 @@ def table_of_array(array: Any, *, name: str) -> Table:
         masked: Any = array
         array = masked.astype(np.float64).filled(np.nan) if masked.dtype.kind in "iuf" else masked.filled()
     values = np.asarray(array)
+    _refuse_complex(values, name)
     if values.dtype.names:
         columns = {field: arrow_of(values[field], f"{name}: column {field!r}") for field in values.dtype.names}
         return _sized(Table(name=name, columns=columns))
@@ -60,6 +61,7 @@ def table_of_array(array: Any, *, name: str) -> Table:
 
 def arrow_of(values: Any, what: str) -> Any:
     """One column of numpy or Python values as an Arrow array."""
+    _refuse_complex(values, what)
     try:
         if isinstance(values, np.ndarray) and values.dtype.kind in "biuf" and values.dtype.isnative:
             return pa.chunked_array([from_numpy(values)])
@@ -67,6 +69,12 @@ def arrow_of(values: Any, what: str) -> Any:
         return pa.chunked_array([pa.array(items, from_pandas=True)])
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError, TypeError) as error:
         raise DataError(f"{what}: must hold values of one type: {_first_odd(values, error)}") from None
+
+
+def _refuse_complex(values: Any, what: str) -> None:
+    if getattr(values, "dtype", None) is not None and getattr(values.dtype, "kind", "") == "c":
+        remedy = "give its real and its imaginary part as columns of their own"
+        raise DataError(f"{what}: numbers must be real, got {values.dtype}: {remedy}")
 
 
 def _first_odd(values: Any, error: Exception) -> str:

@@ -14,7 +14,7 @@ import numpy as np
 
 from ..engine import Batch
 from ..engine.torch_loader import LoaderBatches, one_pass, whole
-from ..errors import DataError, OptionError
+from ..errors import DataError, OptionError, option
 from . import tasks
 from .arrays import target_columns
 from .encoding import Column, Encoding
@@ -60,13 +60,13 @@ def prepare_loader(
         *notes,
     ]
     if task == "auto":
-        notes.append(f"{found.said()} (inferred; task=… overrides)")
+        notes.append(f"{found.said()} (inferred; {option('task')} overrides)")
     largest = float(np.abs(data.x).max())
     if largest > LARGE:
         notes.append(f"numbers up to {largest:,.0f} are not scaled: a network learns better from a loader that does")
     held_out = np.zeros(0, dtype=np.int64)
     if validation == "auto":
-        notes.append("no rows held out: validation=… takes a second loader or (X, y)")
+        notes.append(f"no rows held out: {option('validation')} takes a second loader or (X, y)")
     elif validation is not None:
         own = _held_out(validation, encoding, encode, dtype)
         held_out = np.arange(len(x), len(x) + len(own.x), dtype=np.int64)

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..engine import Augment, Data
-from ..errors import DataError, OptionError
+from ..errors import DataError, OptionError, option
 from . import augment as augmentation
 from . import columns as C
 from . import splits, tasks
@@ -99,7 +99,7 @@ def prepare(
     found = tasks.infer(table, names, task)
     loss = loss or found.loss
     if task == "auto":
-        notes.append(f"{found.said()} (inferred; task=… overrides)")
+        notes.append(f"{found.said()} (inferred; {option('task')} overrides)")
     parts = _folds(table, found, validation, folds, seed, group, time, notes)
     if parts:
         train = held_out = np.arange(len(table), dtype=np.int64)
@@ -151,8 +151,8 @@ def target_names(table: Table, target: str | int | Sequence[str] | None, notes: 
         usual = [name for name in table.names if name.strip().lower() in TARGETS]
         if len(usual) != 1:
             words = ", ".join(repr(name) for name in table.names[:12]) + (", …" if len(table.names) > 12 else "")
-            raise DataError(f"{table.name}: name the target: target='…', one of {words}")
-        notes.append(f"target: {usual[0]!r} (by its name; target=… overrides)")
+            raise DataError(f"{table.name}: name the target: {option('target')}, one of {words}")
+        notes.append(f"target: {usual[0]!r} (by its name; {option('target')} overrides)")
         return (usual[0],)
     if isinstance(target, (int, np.integer)) and not isinstance(target, bool):
         if not -len(table.names) <= target < len(table.names):
@@ -282,7 +282,8 @@ def _split(
         return every, none
     if validation == "auto":
         if n < splits.TINY and group is None and time is None:
-            notes.append(f"no rows held out: {count(n, 'row')} are fewer than {splits.TINY} (validation=0.2 would)")
+            few = f"{count(n, 'row')} are fewer than {splits.TINY}"
+            notes.append(f"no rows held out: {few} ({option('validation', '0.2')} would)")
             return every, none
         validation = splits.AUTO
     share = splits.check_share(float(validation))

@@ -29,7 +29,7 @@ import pyarrow as pa
 import pyarrow.ipc as ipc
 import pyarrow.parquet as parquet
 
-from ..errors import DataError, unknown_name
+from ..errors import DataError, option, unknown_name
 from . import arrays, bundled
 from .tables import Table, check_names
 from .text_files import SNIFFED, Hints, first_line, read_csv, read_json_lines
@@ -172,7 +172,7 @@ def _folder(path: Path) -> Table:
     chosen = (training or found)[0]
     table = read_path(chosen)
     rest = [p for p in found if p != chosen]
-    notes = (f"{rest[0]} is left for testing: validation={str(rest[0])!r} would use it",) if rest else ()
+    notes = (f"{rest[0]} is left for testing: {option('validation', str(rest[0]))} would use it",) if rest else ()
     return replace(table, notes=(*table.notes, *notes))
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import random
-from ..errors import DataError, OptionError
+from ..errors import DataError, OptionError, option
 from ..random import Purpose
 from .tables import Rows
 
@@ -123,7 +123,7 @@ def grouped_folds(groups: NDArray[np.int64], k: int, *, seed: int) -> NDArray[np
 def _count(n: int, share: float) -> int:
     """Rows to hold out: at least one, and one is left to train on."""
     if n < 2:
-        raise DataError(f"a split needs two rows or more, got {n}: train with validation=None")
+        raise DataError(f"a split needs two rows or more, got {n}: train with {option('validation', 'None')}")
     return min(max(round(n * check_share(share)), 1), n - 1)
 
 

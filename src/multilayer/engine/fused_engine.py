@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import _core, choices, losses, machine, optim
-from ..errors import DataError, OptionError, SpecError, unknown_name
+from ..errors import DataError, OptionError, SpecError, option, unknown_name
 from ..init import initialise
 from ..layers.base import Array
 from ..layers.batch_norm import require_rows
@@ -57,7 +57,7 @@ class FusedEngine:
     ) -> None:
         reason = why_not(spec)
         if reason is not None:
-            raise SpecError(f"{reason}: train {spec} with engine='torch'")
+            raise SpecError(f"{reason}: train {spec} with {option('engine', 'torch')}")
         settings.check(spec.parameters)
         self.spec, self.data, self.settings = spec, data, settings
         self.dtype = _dtype(dtype)
@@ -199,7 +199,9 @@ class FusedEngine:
 def _dtype(dtype: Any) -> np.dtype[Any]:
     name = getattr(dtype, "__name__", None) or str(dtype)
     if name not in TABLES:
-        raise OptionError(f"the fused engine computes in float32 or float64, got {name!r}: use engine='torch'")
+        raise OptionError(
+            f"the fused engine computes in float32 or float64, got {name!r}: use {option('engine', 'torch')}"
+        )
     return np.dtype(name)
 
 

@@ -18,10 +18,11 @@ from typing import Any, Unpack, cast
 import numpy as np
 
 from .. import data as tables
-from ..data.tables import short
+from ..data.tables import count, short
 from ..engine import State
 from ..errors import OptionError, RunError
 from ..events import Checkpoint, End, Event, Notice, Resume, Start
+from ..metrics import shown
 from ..predictor import Predictor
 from ..runs import RESTORE, RunFolder
 from ..spec import Spec
@@ -47,6 +48,15 @@ class Run:
     """The signal that ended it early, if one did."""
     failed: bool = False
     """Whether it diverged: it ended because loss, gradient or parameters were not finite, or far out of their band."""
+
+    def __repr__(self) -> str:
+        where = "in memory" if self.path is None else str(self.path)
+        end = next((event for event in reversed(self.log) if isinstance(event, End)), None)
+        if end is None:
+            return f"Run({where}: not ended)"
+        said = [f"{end.status} after {count(end.epoch, 'epoch')}"]
+        said += [f"{name} {value:.4g}" for name, value in shown(end.metrics).items()]
+        return f"Run({where}: {', '.join(said)})"
 
     @property
     def events(self) -> list[dict[str, Any]]:

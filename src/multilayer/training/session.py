@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from .. import data_init, losses, machine, metrics, networks, random, schedules
 from ..calibration import Calibration, calibrated, combined, temperature
 from ..data import Encoding, Prepared
-from ..data.tables import Table
+from ..data.tables import Table, count
 from ..engine import Engine, Settings
 from ..engine.ensemble import Ensemble, Member
 from ..engine.fused_engine import FusedEngine
@@ -74,6 +74,8 @@ class Session:
         chosen = choose_network(spec, encoding)
         config = replace(config, engine=choose_engine(chosen, config))  # a run goes on with the engine it began with
         metric = encoding.metric if config.metric == "auto" else config.metric
+        if metric != "loss":
+            metrics.fitting(metric, encoding.task)
         return Session(
             config=config,
             prepared=prepared,
@@ -253,13 +255,15 @@ def choose_network(spec: Spec | str | None, encoding: Encoding) -> Spec:
             + (f"+cat({', '.join(map(str, wanted.categories))})" if wanted.categories else "")
         )
     if spec.d_out != outputs:
-        raise SpecError(f"the data and {encoding.loss} need {outputs} outputs, but the network has {spec.d_out}")
+        wanted = count(outputs, "output")
+        raise SpecError(f"the data and {encoding.loss} need {wanted}, but the network has {spec.d_out}")
     return spec
 
 
 def describe(inputs: Any) -> str:
-    numbers = f"{inputs.numeric} numbers"
-    return f"{numbers} and {len(inputs.categories)} category columns" if inputs.categories else numbers
+    numbers = count(inputs.numeric, "number")
+    sizes = ", ".join(map(str, inputs.categories))
+    return f"{numbers} and categories of {sizes} values" if inputs.categories else numbers
 
 
 def choose_engine(spec: Spec, config: Config) -> str:
