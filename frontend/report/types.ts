@@ -154,6 +154,7 @@ export interface Data {
 export interface Evaluation {
   rows: number
   origin: 'held out' | 'trained on' | 'given'
+  in_turn: boolean
   task: string
   classifies: boolean
   targets: string[]
@@ -224,6 +225,7 @@ export interface Report {
   curves: Curves
   evaluation: Evaluation | null
   network: Network
+  members: number
   cost: Cost
   predicted: { step: number; rows: Record<string, number>; processor: string; threads: Num } | null
   config: Record<string, unknown>

@@ -80,6 +80,8 @@ def _write(ended: Ended, path: Path) -> None:
         class_weighted=session.config.class_weight is not None,
         seconds=report.SECONDS if run.signal is None else IN_A_HURRY,
     )
-    found["predicted"] = report_run.predicted_seconds(session.spec, config, effective, session.engine.name)
+    found["predicted"] = report_run.predicted_seconds(
+        session.spec, config, effective, session.engine.name, session.members
+    )
     report.store(path, found)
     storage.write(path / "report.html", report.html([report.report(path)]).encode())

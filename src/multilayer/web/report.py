@@ -54,6 +54,7 @@ def evaluation(
         "version": VERSION,
         "rows": len(judged),
         "origin": judged.origin,
+        "in_turn": judged.judges is not None,
         "task": task.kind,
         "classifies": task.classifies,
         "targets": [str(name) for name in task.names],
@@ -134,13 +135,15 @@ def assemble(
     spec = model.spec if model is not None else Spec.from_dict(saved["spec"])
     config, effective = saved.get("config", {}), saved.get("effective", {})
     run = report_run.ending(log)
+    members = model.members if model is not None else config.get("ensemble", 1)
     made: dict[str, Any] = {
         "name": name,
         "run": run,
         "curves": report_run.curves(log),
         "evaluation": found,
         "network": report_run.network(spec),
-        "cost": report_run.account(spec, config, effective, run["engine"]),
+        "members": members,
+        "cost": report_run.account(spec, config, effective, run["engine"], members),
         "predicted": None if found is None else found.get("predicted"),
         "config": config,
         "effective": effective,

@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 from .. import metrics, random
 from ..data.encoding import Encoding
 from ..metrics import _sides
+from .report_outputs import outputs
 from .report_quality import number
-from .report_sample import Array, Sample, forward
+from .report_sample import Array, Sample
 
 ROUNDS = 10
 SECONDS = 0.3
@@ -113,7 +114,8 @@ def _values(sample: Sample, columns: list[Place], order: NDArray[np.int64], func
             if codes is not None and sample.codes is not None and code is not None:
                 codes[rows, code] = sample.codes[order, code]
         y = np.tile(sample.y, (len(part), *[1] * (sample.y.ndim - 1)))
-        z = forward(sample.model, x, codes, y).astype(np.float64)
+        judges = None if sample.judges is None else np.tile(sample.judges, (len(part), 1))
+        z = outputs(sample.model, x, codes, y, judges)
         for i in range(len(part)):
             yield _judged(sample, z[i * n : (i + 1) * n], function)
 

@@ -21,7 +21,8 @@ from .. import losses, random
 from ..data import tasks
 from ..metrics import _area
 from ..random import Purpose
-from .report_quality import exact_interval, labels_of, number
+from .report_intervals import exact_interval
+from .report_quality import labels_of, number
 from .report_sample import Floats, Sample
 
 BINS = 10

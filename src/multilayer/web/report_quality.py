@@ -19,12 +19,12 @@ from numpy.typing import NDArray
 from .. import metrics, random
 from ..data.tasks import Task
 from ..random import Purpose
+from .report_intervals import TAIL, exact_interval
 from .report_sample import Floats, Sample
 
 DRAWS, FEWEST_DRAWS = 400, 100
 WORK = 700_000
 """Rows times outputs that may be drawn in all, so that many rows are drawn fewer times."""
-TAIL = 0.025
 MOST_CLASSES = 25
 """Classes of which a whole confusion matrix is shown."""
 MOST_PAIRS = 10
@@ -114,21 +114,6 @@ def _drawn(sample: Sample, names: tuple[str, ...]) -> dict[str, tuple[float, flo
         low, high = np.quantile(known, [TAIL, 1 - TAIL]) if len(known) else (math.nan, math.nan)
         found[name] = float(low), float(high), f"bootstrap of {draws}"
     return found
-
-
-def exact_interval(right: int, n: int) -> tuple[float, float]:
-    """Clopper & Pearson: the shares of which `right` of n is no rarer than 1 in 40 on either side.
-
-    >>> [round(end, 4) for end in exact_interval(9, 10)]
-    [0.555, 0.9975]
-    >>> exact_interval(0, 0)
-    (0.0, 1.0)
-    """
-    from scipy.special import betaincinv
-
-    low = float(betaincinv(right, n - right + 1, TAIL)) if right else 0.0
-    high = float(betaincinv(right + 1, n - right, 1 - TAIL)) if right < n else 1.0
-    return low, high
 
 
 # Confusions

@@ -123,8 +123,10 @@ def network(spec: Spec) -> dict[str, Any]:
     return {**whole.to_dict(), "outputs": spec.d_out}
 
 
-def account(spec: Spec, config: dict[str, Any], effective: dict[str, Any], engine: str) -> dict[str, Any]:
-    """What a step of this run and a prediction cost, exactly."""
+def account(
+    spec: Spec, config: dict[str, Any], effective: dict[str, Any], engine: str, members: int = 1
+) -> dict[str, Any]:
+    """What a step of this run and a prediction cost, exactly; layers are those of one member, totals of all."""
     batch = effective.get("batch_size") or config.get("batch_size") or 32
     dtype = config.get("dtype", "float32")
     step = cost(
@@ -151,18 +153,18 @@ def account(spec: Spec, config: dict[str, Any], effective: dict[str, Any], engin
     ]
     return {
         "batch": batch,
-        "parameters": step.parameters,
+        "parameters": members * step.parameters,
         "layers": parts,
-        "step": step.step,
-        "epoch": None if step.epoch is None else step.epoch.flops,
-        "row": cost(spec, batch=1, loss=effective.get("loss", "auto")).forward,
-        "memory": step.memory.total,
-        "file": step.memory.parameters,
+        "step": members * step.step,
+        "epoch": None if step.epoch is None else members * step.epoch.flops,
+        "row": members * cost(spec, batch=1, loss=effective.get("loss", "auto")).forward,
+        "memory": members * step.memory.total,
+        "file": members * step.memory.parameters,
     }
 
 
 def predicted_seconds(
-    spec: Spec, config: dict[str, Any], effective: dict[str, Any], engine: str
+    spec: Spec, config: dict[str, Any], effective: dict[str, Any], engine: str, members: int = 1
 ) -> dict[str, Any] | None:
     """The least time that a step can take here, from what this machine was measured to reach; None where it was not."""
     here = machine._load()
@@ -176,9 +178,10 @@ def predicted_seconds(
         engine="fused",
         dtype=config.get("dtype", "float32"),
     )
-    found = predict(step, here, threads=min(effective.get("threads") or here.threads, here.threads))
+    threads = min(effective.get("threads") or here.threads, here.threads)
+    found = predict(step, here, threads=max(1, threads // members))
     return {
-        "step": found.seconds,
+        "step": found.seconds * -(-members // threads) if members > 1 else found.seconds,
         "rows": {row.name: row.seconds for row in found.rows},
         "processor": here.processor,
         "threads": effective.get("threads"),

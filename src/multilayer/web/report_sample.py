@@ -18,13 +18,9 @@ from ..data import Encoded, Prepared, Table, is_loader, read
 from ..data.arrow import from_numpy
 from ..data.prepare import _is_source
 from ..data.tables import Rows
-from ..engine import Data, Settings
-from ..engine.fused_engine import FusedEngine
-from ..engine.fused_program import why_not
-from ..engine.state import State
 from ..metrics import _sides
-from ..optim import get as get_optimizer
 from ..predictor import Predictor
+from .report_outputs import Judges, outputs
 
 Array = NDArray[Any]
 Floats = NDArray[np.float64]
@@ -46,6 +42,8 @@ class Sample:
     numbers: Rows
     table: Table | None
     origin: Origin
+    judges: Judges = None
+    """Members of an ensemble that did not train on a row (N, members); all of them count where this is None."""
 
     def __len__(self) -> int:
         return len(self.x)
@@ -61,7 +59,7 @@ class Sample:
     @cached_property
     def z(self) -> Floats:
         """Raw outputs (N, d_out)."""
-        return forward(self.model, self.x, self.codes, self.y).astype(np.float64)
+        return outputs(self.model, self.x, self.codes, self.y, self.judges)
 
     @cached_property
     def sides(self) -> tuple[Array, Array]:
@@ -86,6 +84,7 @@ class Sample:
             weight=None if self.weight is None else self.weight[places],
             numbers=self.numbers[places],
             table=None if self.table is None else taken(self.table, places),
+            judges=None if self.judges is None else self.judges[places],
         )
 
 
@@ -107,16 +106,30 @@ def of_prepared(
     judged = table
     if _is_source(validation) and len(prepared.validation):
         judged = None if is_loader(validation) else model.encoding._aligned(read(validation), True)
-    apart = len(prepared.validation) > 0 and not prepared.folds  # members of an ensemble saw one another's rows
+    apart = len(prepared.validation) > 0
     held, origin = (prepared.validation, "held out") if apart else (prepared.train, "trained on")
     train = prepared.train
     if len(train) > TRAINING_ROWS:
         train = train[np.linspace(0, len(train) - 1, TRAINING_ROWS).astype(np.int64)]
+    judges = _judges(prepared, model.members)
     return (
-        _part(model, prepared, held, judged, cast(Origin, origin), plain=plain),
+        replace(
+            _part(model, prepared, held, judged, cast(Origin, origin), plain=plain),
+            judges=None if judges is None or not apart else judges[held],
+        ),
         _part(model, prepared, train, table, "trained on", plain=plain),
         table,
     )
+
+
+def _judges(prepared: Prepared, members: int) -> Judges:
+    """Which member holds out which row (rows, members): member i the i-th part, and so on in turn."""
+    if not prepared.folds or members == 1:
+        return None
+    found = np.zeros((len(prepared.data), members), dtype=np.bool_)
+    for i in range(members):
+        found[prepared.folds[i % len(prepared.folds)], i] = True
+    return found
 
 
 def of_source(model: Predictor, source: Any) -> tuple[Sample, Table]:
@@ -153,14 +166,3 @@ def _part(
         table=None if table is None else taken(table, numbers),
         origin=origin,
     )
-
-
-def forward(model: Predictor, x: Array, codes: NDArray[np.int64] | None, y: Array) -> Array:
-    """Raw outputs, in compiled code where it has a kernel for every layer; y is only checked, not used."""
-    dtype = next(iter(model.tensors.values())).dtype if model.tensors else np.dtype(np.float32)
-    if why_not(model.spec) is not None or dtype != np.float32 or not len(x):
-        return model.forward(Encoded(x=x, codes=codes, y=None, rows=np.arange(len(x)), notes=()))
-    settings = Settings(loss=model.encoding.loss, optimizer="sgd")
-    engine = FusedEngine(model.spec, Data(x=x, codes=codes, y=y), settings)
-    engine.load(State.first(model.spec, model.tensors, get_optimizer("sgd"), averaged=False))
-    return engine.outputs(np.arange(len(x), dtype=np.int64))

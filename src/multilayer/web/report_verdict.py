@@ -78,7 +78,8 @@ def _quality(found: dict[str, Any], told: list[dict[str, str]], tries: list[str]
         told.append({"tone": "bad", "text": "The model cannot be judged: its metric has no value on these rows."})
         return
     name, rows = entry["name"], f"{found['rows']:,} rows"
-    where = {"held out": f"{rows} it has never seen", "given": f"the {rows} given"}.get(
+    unseen = "each judged by members that never saw it" if found["in_turn"] else "it has never seen"
+    where = {"held out": f"{rows}{',' * found['in_turn']} {unseen}", "given": f"the {rows} given"}.get(
         found["origin"], f"the {rows} it was trained on"
     )
     interval = ""

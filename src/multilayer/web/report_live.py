@@ -1,0 +1,97 @@
+"""The report while a run is going on: the log is looked at once a second, and a page that listens hears what is new.
+
+Whole lines alone are read, from where the last look ended, so a look costs as much as what was added. The judgement of
+the model is not there yet; it follows when the run has ended.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from ..errors import MultilayerError
+from ..events import Event
+from ..runs import RunFolder
+from ..runs.folder import _event
+from . import page, report
+from .server import Feed, Page, Server
+
+EVERY = 1.0
+"""Seconds between two looks."""
+
+
+class Log:
+    """A log that is being written: what was told since the last look."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.told: list[Event] = []
+        self._place = 0
+        self._rest = b""
+
+    def look(self) -> bool:
+        """Whether there was anything new."""
+        try:
+            with self.path.open("rb") as file:
+                file.seek(self._place)
+                added = file.read()
+        except FileNotFoundError:
+            return False
+        self._place += len(added)
+        *lines, self._rest = (self._rest + added).split(b"\n")
+        self.told += [_event(line, str(self.path)) for line in lines if line]
+        return bool(lines)
+
+
+class Watch:
+    """Tells a feed how a run is going."""
+
+    def __init__(self, path: Path, feed: Feed) -> None:
+        self.path, self.feed = path, feed
+        self._config: dict[str, Any] | None = None
+        self._log = Log(path / "events.jsonl")
+
+    def look(self) -> None:
+        if self._config is None:
+            if not (self.path / "config.json").exists():
+                return
+            self._config = RunFolder.open(self.path).config
+        if self._log.look():
+            found = report.assemble(self.path.name, self._config, self._log.told, None, None)
+            self.feed.tell(page.to_json(found))
+
+    def run(self, stop: threading.Event) -> None:
+        while not stop.wait(EVERY):
+            try:
+                self.look()
+            except MultilayerError:
+                return  # a log that cannot be read is said by whoever opens the run; training goes on
+
+    def end(self) -> None:
+        """The whole report, if the run left one."""
+        if (self.path / "config.json").exists():
+            self.feed.tell(page.to_json(report.report(self.path)))
+
+
+@contextmanager
+def watching(path: Path, *, say: Callable[[str], None], open_page: Callable[[str], Any]) -> Generator[None]:
+    """While inside, a page shows the run that is being made at `path`; at the end it gets the whole report."""
+    feed, stop = Feed(), threading.Event()
+    watch = Watch(path, feed)
+    thread = threading.Thread(target=watch.run, args=(stop,), daemon=True)
+    with Server({"/": Page(make=lambda: report.html([], live=True))}, feed=feed) as server:
+        say(f"live: {server.url}")
+        open_page(server.url)
+        thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            thread.join()
+            try:
+                watch.end()
+            except MultilayerError as error:
+                say(f"the page does not have the end of the run: {error}")
