@@ -132,6 +132,8 @@ class Pages:
     def _refused(self, request: Request) -> Response | None:
         """What comes from elsewhere, or sends what nobody asked for; looked at before anything else."""
         headers = request.headers
+        if sum(len(name) + len(value) for name, value in headers.raw) > LARGEST_HEAD:
+            return _no(431, "That is more than this server reads.", {"Connection": "close"})
         hosts, origins = headers.getlist("host"), headers.getlist("origin")
         if len(hosts) != 1 or hosts[0] not in self.hosts:
             return _no(403, "This server answers to its own address alone.")
