@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 from multilayer.cli.main import app
 from multilayer.training.config import Config
 
-FAST = ["--engine", "numpy", "--epochs", "3", "--quiet"]
+FAST = ["--recipe", "plain", "--engine", "numpy", "--epochs", "3", "--quiet"]
 
 
 @pytest.fixture
@@ -97,7 +97,7 @@ def test_every_field_is_an_option() -> None:
 
 def test_events_as_json_lines(here: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "multilayer", "train", "iris", "--json", *FAST[:4]],
+        [sys.executable, "-m", "multilayer", "train", "iris", "--json", *FAST[:-1]],
         capture_output=True,
         text=True,
         check=True,

@@ -59,9 +59,7 @@ class Command(_Flags, TyperCommand):
         try:
             return super().parse_args(ctx, args)
         except Exception as error:
-            if hasattr(
-                error, "possibilities"
-            ):  # an unknown option: name the one that was meant, not all that are alike
+            if hasattr(error, "possibilities"):  # an unknown option: name the one that was meant, not all alike
                 options = [name for param in self.get_params(ctx) for name in param.opts]
                 meant = nearest(cast(Any, error).option_name, options)
                 cast(Any, error).possibilities = [] if meant is None else [meant]
