@@ -1,5 +1,7 @@
 """Training runs that are killed, in processes of their own: `python kill.py FOLDER POINTS RANDOM ENGINE`.
 
+ENGINE may be `recipe`: then it is the default recipe for tables, cut down to two small members.
+
 A run is trained once, whole. Then it is trained again and again in forks that die by SIGKILL: at points of its saves,
 in order, POINTS of them spread over the run; and at RANDOM random times. Each is resumed, some are killed once more on
 the way, and must end as the whole run did: model, log, checkpoints, to the bit. Prints what was tried, as JSON.
@@ -23,6 +25,7 @@ import numpy as np
 from multilayer import storage
 from multilayer.events import Resume, same
 from multilayer.runs import RunFolder
+from multilayer.tabular.recipe import Recipe
 from multilayer.training.fit import fit, resume
 
 OPTIONS: dict[str, Any] = {
@@ -43,7 +46,9 @@ def data() -> tuple[np.ndarray, np.ndarray]:
 
 
 def train(path: Path) -> None:
-    fit("3-8:batchnorm:tanh:dropout(0.2)-1", data(), run=path, **OPTIONS)
+    recipe = OPTIONS["engine"] == "recipe"
+    options = OPTIONS | {"engine": "auto", "ensemble": 2} if recipe else OPTIONS
+    fit(Recipe(hidden=(8,)) if recipe else "3-8:batchnorm:tanh:dropout(0.2)-1", data(), run=path, **options)
 
 
 def go_on(path: Path) -> None:
