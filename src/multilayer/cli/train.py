@@ -6,6 +6,7 @@ import inspect
 import sys
 import typing
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any
@@ -27,6 +28,8 @@ mlp train digits
 mlp train people.csv --target income --epochs 50 --run runs/people
 
 mlp train table.parquet --target y --arch 12-64-64-1 --patience 10 --json
+
+mlp train digits --live
 
 Ctrl-C saves and stops; mlp resume RUN goes on where it was, to the same bits."""
 
@@ -94,11 +97,12 @@ def train(
     weight: Annotated[str | None, typer.Option(metavar="COL", help="What each row counts; no input.")] = None,
     config: Annotated[Path | None, typer.Option(metavar="FILE.toml", help="Options from a file.")] = None,
     track: Track = None,
+    live: Annotated[bool, typer.Option("--live", help="Open the report in the browser while it trains.")] = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
     **options: Any,
 ) -> None:
-    """Trains a network on a table and keeps the run: model, log, checkpoints.
+    """Trains a network on a table and keeps the run: model, report, log, checkpoints.
 
     The data is read, typed and split; the task is inferred and said. What is held out tells how good the model is.
     """
@@ -111,20 +115,22 @@ def train(
     if recipe not in RECIPES:
         raise OptionError(unknown_name("recipe", recipe, RECIPES))
     targets: Any = target if target is None or "," not in target else [part.strip() for part in target.split(",")]
-    done = fit(
-        _network(arch, recipe, checked),
-        data,
-        target=targets,
-        group=group,
-        time_column=time_column,
-        sample_weight=weight,
-        run=run or free_folder(Path(data).name.split(".")[0] or "run"),
-        observers=events_as_json(as_json),
-        trackers=track or (),
-        quiet=quiet or as_json,
-        ended=reporting(quiet=quiet or as_json),
-        **typing.cast(Any, chosen),
-    )
+    folder = run or free_folder(Path(data).name.split(".")[0] or "run")
+    with watched(folder) if live else nullcontext():
+        done = fit(
+            _network(arch, recipe, checked),
+            data,
+            target=targets,
+            group=group,
+            time_column=time_column,
+            sample_weight=weight,
+            run=folder,
+            observers=events_as_json(as_json),
+            trackers=track or (),
+            quiet=quiet or as_json,
+            ended=reporting(quiet=quiet or as_json),
+            **typing.cast(Any, chosen),
+        )
     tell(done, quiet=quiet, as_json=as_json)
 
 
@@ -156,6 +162,15 @@ def events_as_json(wanted: bool) -> Sequence[Any]:
     from ..training.progress import JsonLines
 
     return (JsonLines(sys.stdout),)
+
+
+def watched(folder: Path) -> AbstractContextManager[None]:
+    """A page that shows the run while it trains."""
+    import webbrowser
+
+    from ..web.report_live import watching
+
+    return watching(folder, say=lambda text: typer.echo(printable(text), err=True), open_page=webbrowser.open)
 
 
 def reporting(*, quiet: bool) -> Callable[[Ended], None]:

@@ -49,8 +49,8 @@ class Log:
 class Watch:
     """Tells a feed how a run is going."""
 
-    def __init__(self, path: Path, feed: Feed) -> None:
-        self.path, self.feed = path, feed
+    def __init__(self, path: Path, feed: Feed, begun: Callable[[], Any]) -> None:
+        self.path, self.feed, self.begun = path, feed, begun
         self._config: dict[str, Any] | None = None
         self._log = Log(path / "events.jsonl")
 
@@ -59,6 +59,7 @@ class Watch:
             if not (self.path / "config.json").exists():
                 return
             self._config = RunFolder.open(self.path).config
+            self.begun()
         if self._log.look():
             found = report.assemble(self.path.name, self._config, self._log.told, None, None)
             self.feed.tell(page.to_json(found))
@@ -78,13 +79,15 @@ class Watch:
 
 @contextmanager
 def watching(path: Path, *, say: Callable[[str], None], open_page: Callable[[str], Any]) -> Generator[None]:
-    """While inside, a page shows the run that is being made at `path`; at the end it gets the whole report."""
+    """While inside, a page shows the run that is being made at `path`; at the end it gets the whole report.
+
+    It is opened once there is a run: data that cannot be read opens nothing.
+    """
     feed, stop = Feed(), threading.Event()
-    watch = Watch(path, feed)
-    thread = threading.Thread(target=watch.run, args=(stop,), daemon=True)
     with Server({"/": Page(make=lambda: report.html([], live=True))}, feed=feed) as server:
         say(f"live: {server.url}")
-        open_page(server.url)
+        watch = Watch(path, feed, begun=lambda: open_page(server.url))
+        thread = threading.Thread(target=watch.run, args=(stop,), daemon=True)
         thread.start()
         try:
             yield

