@@ -91,7 +91,14 @@ class TorchEngine:
         self._statistics = {name: b for name, b in self._buffers.items() if spec.buffers[name].role == "statistic"}
         self._moving = list(self._statistics.values())
         self._before = [b.clone() for b in self._moving]
-        self._updater = Updater(spec, settings, self._named)
+        self._updater = kept = Updater(spec, settings, self._named)
+        # Made once: on the CPU they share the tensors' memory, which every update and `load` write into.
+        self._views = {
+            "parameters": self._by_name(self._parameters),
+            "buffers": {name: _view(b) for name, b in self._buffers.items()},
+            "averages": self._by_name(kept.averages) if kept.averages else {},
+            **{slot: self._by_name(values) for slot, values in kept.slots.items()},
+        }
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -158,15 +165,12 @@ class TorchEngine:
 
     def state(self) -> State:
         kept = self._updater
-
-        def by_name(values: Sequence[Tensor]) -> dict[str, Array]:
-            return {name: _numpy(value) for name, value in zip(self._named, values, strict=True)}
-
+        copied = {group: {name: _copied(one) for name, one in views.items()} for group, views in self._views.items()}
         return State(
-            parameters=by_name(self._parameters),
-            buffers={name: _numpy(b) for name, b in self._buffers.items()},
-            optimizer={slot: by_name(values) for slot, values in kept.slots.items()},
-            averages=by_name(kept.averages) if kept.averages else {},
+            parameters=copied["parameters"],
+            buffers=copied["buffers"],
+            optimizer={slot: copied[slot] for slot in kept.slots},
+            averages=copied["averages"],
             step=kept.step,
             rate_factor=kept.rate_factor,
         )
@@ -183,6 +187,9 @@ class TorchEngine:
         for name, b in self._buffers.items():
             _copy(b, state.buffers[name])
         kept.step, kept.rate_factor = state.step, state.rate_factor
+
+    def _by_name(self, values: Sequence[Tensor]) -> dict[str, Array | Tensor]:
+        return {name: _view(value) for name, value in zip(self._named, values, strict=True)}
 
     def close(self) -> None:
         torch.set_num_threads(self._threads_before)
@@ -263,6 +270,15 @@ def _first_values(spec: Spec, init: str, seed: int, values: Mapping[str, Array] 
             raise OptionError(f"{name} must have the shape {found[name].shape}, got {value.shape}")
         found[name] = np.asarray(value, dtype=np.float64)
     return found
+
+
+def _view(tensor: Tensor) -> Array | Tensor:
+    """The tensor's own memory as numpy, or the tensor where another device has it."""
+    return tensor.detach().numpy() if tensor.device.type == "cpu" else tensor
+
+
+def _copied(one: Array | Tensor) -> Array:
+    return one.copy() if isinstance(one, np.ndarray) else _numpy(one)
 
 
 def _numpy(tensor: Tensor) -> Array:

@@ -126,8 +126,9 @@ class Spikes(Quiet):
         if self.on_spike == "ignore":
             return None
         for i, (loss, norm) in enumerate(zip(steps.loss.tolist(), steps.gradient_norm.tolist(), strict=True)):
-            # The cheap part of the limit first: medians of every step would cost more than a small network's step.
-            limit = self._limit() if self.losses and loss > MULTIPLE * max(self.losses) else None
+            # The cheap parts of the limit first: medians of every step would cost more than a small network's step.
+            leapt = self.losses and loss > MULTIPLE * self.losses[-1] and loss > MULTIPLE * max(self.losses)
+            limit = self._limit() if leapt else None
             if limit is not None and loss > limit and norm > 2 * float(np.median(self.norms)):
                 self.over += 1
                 if self.over < IN_A_ROW and loss < WILD * float(np.median(self.start)):
