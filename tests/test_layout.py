@@ -85,6 +85,7 @@ PUBLIC = [
     "collapse",
     "cost",
     "draw",
+    "explore",
     "feed_forward_block",
     "fit",
     "from_torch",

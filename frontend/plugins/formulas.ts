@@ -16,7 +16,7 @@ export function formulas(): Plugin {
 }
 
 export function mathml(tex: string): string {
-  const drawn = katex.renderToString(tex, { output: 'mathml', strict: 'error', throwOnError: true })
+  const drawn = katex.renderToString(`\\displaystyle ${tex}`, { output: 'mathml', strict: 'error', throwOnError: true })
   // Its own span and the source it repeats are of no use, and the policy of the page allows no style attributes.
   return drawn
     .replace(/^<span[^>]*>|<\/span>$/g, '')

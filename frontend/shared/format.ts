@@ -33,6 +33,7 @@ export const exact = (value: number): string => typeset(String(value))
 const RAISED = '⁰¹²³⁴⁵⁶⁷⁸⁹'
 
 export function power(value: number, decimals = 1): string {
+  if (!Number.isFinite(value)) return fixed(value)
   const [digits, exponent] = value.toExponential(decimals).split('e') as [string, string]
   const raised = [...exponent].map((c) => (c === '-' ? '⁻' : c === '+' ? '' : RAISED[Number(c)])).join('')
   return `${typeset(digits)}·10${raised}`

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from .propagation import variance
     from .spec import Spec
     from .tabular.estimators import MLPClassifier, MLPRegressor
+    from .web.explore import explore
 
 __version__ = "0.1.0"
 
@@ -58,6 +59,7 @@ _LAZY = {
     "build": "model",
     "cost": "costs",
     "draw": "picture",
+    "explore": "web.explore",
     "fit": "jobs",
     "from_torch": "model",
     "initialise": "init",
@@ -92,6 +94,7 @@ __all__ = [
     "collapse",
     "cost",
     "draw",
+    "explore",
     "feed_forward_block",
     "fit",
     "from_torch",

@@ -17,10 +17,10 @@ from typer.core import TyperCommand, TyperGroup
 
 from ..errors import MultilayerError, nearest, on_command_line, printable, unknown_name
 
-COMMANDS = ("train", "resume", "predict", "evaluate", "runs", "report", "cost", "show", "activations", "init")
+COMMANDS = ("train", "resume", "predict", "evaluate", "runs", "report", "explore", "cost", "show", "activations", "init")
 """Each is the function of that name in the module of that name beside this one."""
 
-_ALONE = ("train", "runs", "activations")
+_ALONE = ("train", "runs", "explore", "activations")
 """Commands that do something without arguments."""
 
 _BROKEN_PIPE = 128 + 13  # what a shell reports of a process that SIGPIPE ended

@@ -1,0 +1,227 @@
+// The laboratory: one small network, one data set, and what is selected. Everything shown is derived from these, so
+// every edit brings all of it up to date in the same frame.
+import { activation as functionOf } from '../engine/activations.ts'
+import { collapsed } from '../engine/collapse.ts'
+import { correct, DATA, type DataSet } from '../engine/data.ts'
+import { initialise, type Scheme } from '../engine/init.ts'
+import type { LossName } from '../engine/losses.ts'
+import { network, pass, type Network, type Trace } from '../engine/network.ts'
+import { memory, type Memory } from '../engine/optimisers.ts'
+import { health, notFinite } from '../engine/trainer.ts'
+import { fixed } from '../shared/format.ts'
+import { History } from './history.svelte.ts'
+import { checked, restored, taken, type Snapshot } from './snapshot.ts'
+import { FIRST } from './start.ts'
+
+/** A weight by its layer, the unit it leads to and the one it comes from; a bias where `from` is −1. */
+export interface Place {
+  readonly layer: number
+  readonly to: number
+  readonly from: number
+}
+
+export interface Unit {
+  readonly layer: number
+  readonly unit: number
+}
+
+export const same = (a: Place | null, b: Place | null): boolean =>
+  a !== null && b !== null && a.layer === b.layer && a.to === b.to && a.from === b.from
+
+export class Lab {
+  data = $state.raw<DataSet>(DATA.songs())
+  net = $state.raw<Network>(restored(FIRST))
+  loss = $state<LossName>('mse')
+  activation = $state('tanh')
+  /** The row whose numbers the figure shows. */
+  row = $state(0)
+  unit = $state.raw<Unit | null>(null)
+  place = $state.raw<Place | null>(null)
+  /** What the pointer or the focus is on. */
+  near = $state.raw<Place | null>(null)
+  dragging = $state(false)
+  training = $state(false)
+  said = $state('')
+  /** Counts changes of numbers inside `net`, which itself stays the same object. */
+  private version = $state(0)
+  private readonly history = new History<Snapshot>(FIRST)
+  /** What the optimiser remembers of the steps made by hand. */
+  memory: Memory = memory(this.net)
+
+  readonly trace: Trace = $derived.by(() => {
+    void this.version
+    return pass(this.net, this.data.x, this.data.y, this.loss)
+  })
+  readonly outputs: Float64Array = $derived(this.trace.layers[this.trace.layers.length - 1].a)
+  readonly right: number = $derived(correct(this.data, this.outputs))
+  readonly whole = $derived.by(() => {
+    void this.version
+    return this.net.layers.length > 1 ? collapsed(this.net) : null
+  })
+  readonly health = $derived(
+    health(this.net, this.trace, this.net.layers.map((layer) => functionOf(layer.activation).df)),
+  )
+  readonly broken = $derived(notFinite(this.trace))
+
+  get stamp(): number {
+    return this.version
+  }
+
+  get widths(): number[] {
+    return [this.net.layers[0].nIn, ...this.net.layers.map((layer) => layer.nOut)]
+  }
+
+  // Names
+
+  /** What a unit is called: a feature, h₁ … of a hidden layer, or the target. Layer −1 is the inputs. */
+  nameOf(layer: number, unit: number): string {
+    if (layer < 0) return this.data.features[unit]
+    if (layer === this.net.layers.length - 1) return this.data.target
+    const low = (n: number): string => [...String(n)].map((c) => '₀₁₂₃₄₅₆₇₈₉'[Number(c)]).join('')
+    const primes = this.net.layers.length > 2 ? '′'.repeat(layer) : ''
+    return `h${primes}${low(unit + 1)}`
+  }
+
+  nameOfPlace(p: Place): string {
+    const to = this.nameOf(p.layer, p.to)
+    return p.from < 0 ? `bias of ${to}` : `${this.nameOf(p.layer - 1, p.from)} → ${to}`
+  }
+
+  // Weights
+
+  get(p: Place): number {
+    void this.version
+    const layer = this.net.layers[p.layer]
+    return p.from < 0 ? layer.b[p.to] : layer.W[p.to * layer.nIn + p.from]
+  }
+
+  gradient(p: Place): number {
+    const t = this.trace.layers[p.layer]
+    return p.from < 0 ? t.db[p.to] : t.dW[p.to * this.net.layers[p.layer].nIn + p.from]
+  }
+
+  /** Changes one number at once, without an entry in the history: the middle of a drag. */
+  put(p: Place, value: number): void {
+    const before = this.decisions()
+    const layer = this.net.layers[p.layer]
+    if (p.from < 0) layer.b[p.to] = value
+    else layer.W[p.to * layer.nIn + p.from] = value
+    this.changed()
+    this.tell(before, `${this.nameOfPlace(p)} ${fixed(value)}`)
+  }
+
+  /** A finished change of one number. */
+  set(p: Place, value: number): void {
+    this.put(p, value)
+    this.keep()
+  }
+
+  changed(): void {
+    this.version++
+  }
+
+  /** Ends a change: an entry in the history, if there was one. */
+  keep(): void {
+    const now = this.snapshot()
+    if (JSON.stringify(now) !== JSON.stringify(this.history.current)) this.history.push(now)
+  }
+
+  // The whole
+
+  snapshot(): Snapshot {
+    return taken(this.net, this.data.name, this.loss, this.activation)
+  }
+
+  show(from: Snapshot): void {
+    const before = this.decisions()
+    if (from.data !== this.data.name) this.data = DATA[from.data]()
+    this.net = restored(from)
+    this.loss = from.loss
+    this.activation = from.activation
+    this.memory = memory(this.net)
+    this.row = Math.min(this.row, this.data.y.length - 1)
+    if (this.unit && !this.exists({ layer: this.unit.layer, to: this.unit.unit, from: -1 })) this.unit = null
+    if (this.place && !this.exists(this.place)) this.place = null
+    this.changed()
+    this.tell(before, '')
+  }
+
+  private exists(p: Place): boolean {
+    const layer = this.net.layers[p.layer]
+    return layer !== undefined && p.to < layer.nOut && p.from < layer.nIn
+  }
+
+  load(value: unknown): void {
+    this.show(checked(value))
+    this.keep()
+  }
+
+  get canUndo(): boolean {
+    return this.history.canUndo
+  }
+
+  get canRedo(): boolean {
+    return this.history.canRedo
+  }
+
+  undo(): void {
+    const found = this.history.undo()
+    if (found) this.show(found)
+  }
+
+  redo(): void {
+    const found = this.history.redo()
+    if (found) this.show(found)
+  }
+
+  setActivation(name: string): void {
+    this.show({ ...this.snapshot(), activation: name })
+    this.keep()
+  }
+
+  /** Other widths between inputs and output: what both networks have stays, what is new is drawn. */
+  setHidden(hidden: readonly number[], scheme: Scheme = 'xavier', seed = 1): void {
+    const next = network([this.data.features.length, ...hidden, 1], this.activation)
+    initialise(next, scheme, seed)
+    if (next.layers.length === this.net.layers.length)
+      next.layers.forEach((layer, l) => {
+        const old = this.net.layers[l]
+        for (let o = 0; o < Math.min(layer.nOut, old.nOut); o++) {
+          layer.b[o] = old.b[o]
+          for (let i = 0; i < Math.min(layer.nIn, old.nIn); i++) layer.W[o * layer.nIn + i] = old.W[o * old.nIn + i]
+        }
+      })
+    // New numbers are shown with two decimals, so they have two.
+    next.layers.forEach((layer) => layer.W.forEach((w, k) => (layer.W[k] = Math.round(w * 100) / 100)))
+    this.show(taken(next, this.data.name, this.loss, this.activation))
+    this.keep()
+  }
+
+  setData(name: string, hidden: readonly number[], scheme: Scheme, seed: number): void {
+    const data = DATA[name]()
+    const net = network([data.features.length, ...hidden, 1], this.activation)
+    initialise(net, scheme, seed, data.features.length === 1 ? 1 : 0)
+    this.row = 0
+    this.show(taken(net, name, data.loss, this.activation))
+    this.keep()
+  }
+
+  // What is said aloud
+
+  decision(r: number): number {
+    return Number(this.outputs[r] >= (this.data.threshold ?? 0))
+  }
+
+  private decisions(): { rows: number[]; right: number } {
+    return { rows: this.data.classes ? Array.from(this.outputs, (_, r) => this.decision(r)) : [], right: this.right }
+  }
+
+  /** Flips of predictions, for the live region; nothing where none flipped. */
+  private tell(before: { rows: number[]; right: number }, what: string): void {
+    const { classes, rows, y } = this.data
+    if (this.broken) this.said = `Not a number: ${this.broken.what} of layer ${this.broken.layer}.`
+    if (!classes || before.rows.length !== y.length || y.length > 12) return
+    const flips = before.rows.flatMap((old, r) => (old !== this.decision(r) ? [`${rows[r]} is now ${classes[this.decision(r)]}`] : []))
+    if (flips.length) this.said = `${what ? `${what}: ` : ''}${flips.join(', ')}. ${this.right} of ${y.length} right.`
+  }
+}

@@ -1,0 +1,78 @@
+// A trained network as Python writes it into the page, and its numbers unpacked.
+import type { Spec } from '../../engine/program.ts'
+
+export interface Packed {
+  readonly type: 'f4' | 'f8'
+  readonly shape: readonly number[]
+  readonly data: string
+}
+
+export interface Feature {
+  readonly name: string
+  readonly kind: 'number' | 'flag' | 'category'
+  readonly center: number
+  readonly scale: number
+  readonly robust: boolean
+  readonly values: readonly string[]
+}
+
+export interface Output {
+  readonly kind: 'binary' | 'multiclass' | 'multilabel' | 'regression' | 'multioutput' | 'numbers'
+  readonly names: readonly string[]
+  readonly classes?: readonly (readonly unknown[])[]
+  readonly mean?: readonly number[]
+  readonly std?: readonly number[]
+  readonly loss: string
+  readonly link?: string | null
+  readonly per_target?: number
+  readonly quantiles?: readonly number[]
+}
+
+export interface LayerCost {
+  readonly name: string
+  readonly what: string
+  readonly d_in: number
+  readonly d_out: number
+  readonly parameters: number
+  readonly forward: number
+  readonly backward: number
+}
+
+export interface OwnModel {
+  readonly text: string
+  readonly spec: Spec
+  /** Why the page cannot compute it; empty where it can. */
+  readonly reduced: string
+  readonly tensors: Readonly<Record<string, Packed>>
+  readonly features: readonly Feature[]
+  readonly rows: Packed
+  /** Where each row stands in its table; empty where there was none. */
+  readonly places: readonly number[]
+  readonly targets: readonly unknown[] | null
+  readonly predictions: readonly (readonly number[])[]
+  readonly output: Output
+  readonly image: readonly [number, number, number] | null
+  readonly cost: { readonly forward: number; readonly parameters: number; readonly layers: readonly LayerCost[] }
+}
+
+/** Little-endian floats in base64 as float64. */
+export function unpacked(from: Packed): Float64Array {
+  const bytes = Uint8Array.from(atob(from.data), (c) => c.charCodeAt(0))
+  const view = new DataView(bytes.buffer)
+  const size = from.type === 'f4' ? 4 : 8
+  return Float64Array.from({ length: bytes.length / size }, (_, k) =>
+    size === 4 ? view.getFloat32(4 * k, true) : view.getFloat64(8 * k, true),
+  )
+}
+
+/** A number in the user's units from what the network reads. */
+export function toUser(feature: Feature, x: number): number {
+  const r = feature.robust ? x / Math.sqrt(1 - Math.min(0.999999, (x / 3) ** 2)) : x
+  return r * feature.scale + feature.center
+}
+
+/** The other way, as Python scales a table. */
+export function fromUser(feature: Feature, value: number): number {
+  const r = (value - feature.center) / feature.scale
+  return feature.robust ? r / Math.sqrt(1 + (r / 3) ** 2) : r
+}

@@ -1,0 +1,66 @@
+// From raw outputs to what they mean: a class with its probability, labels, or numbers in the target's own units.
+import { softmax } from '../../engine/losses.ts'
+import { logistic } from '../../engine/special.ts'
+import { significant } from '../../shared/format.ts'
+import type { Output } from './model.ts'
+
+export interface Choice {
+  readonly name: string
+  /** A probability, or the raw number where there is none. */
+  readonly value: number
+  /** Which raw output it stands on. */
+  readonly output: number
+}
+
+export interface Prediction {
+  readonly text: string
+  readonly choices: readonly Choice[]
+  readonly probabilities: boolean
+}
+
+const named = (value: unknown): string => String(value)
+
+export function predict(output: Output, z: ArrayLike<number>): Prediction {
+  const classes = output.classes?.[0]
+  if (classes && output.kind !== 'multilabel') return z.length > 1 ? ofMany(output, classes, z) : ofTwo(output, classes, z)
+  if (output.kind === 'multilabel') {
+    const choices = output.names.map((name, i) => ({ name, value: output.link === 'sigmoid' ? logistic(z[i]) : z[i], output: i }))
+    const yes = choices.filter((c) => c.value > 0.5).map((c) => c.name)
+    return { text: yes.join(', ') || 'none', choices, probabilities: true }
+  }
+  if (output.kind === 'numbers')
+    return {
+      text: Array.from(z, (v) => significant(v, 5)).slice(0, 4).join(', '),
+      choices: Array.from(z, (value, i) => ({ name: output.names[i], value, output: i })),
+      probabilities: false,
+    }
+  return ofNumbers(output, z)
+}
+
+function ofMany(output: Output, classes: readonly unknown[], z: ArrayLike<number>): Prediction {
+  const shares = output.link === 'softmax' ? softmax(z) : Float64Array.from(z)
+  const choices = classes.map((name, i) => ({ name: named(name), value: shares[i], output: i }))
+  const best = choices.reduce((a, b) => (b.value > a.value ? b : a))
+  return { text: best.name, choices, probabilities: output.link === 'softmax' }
+}
+
+function ofTwo(output: Output, classes: readonly unknown[], z: ArrayLike<number>): Prediction {
+  const share = output.link === 'sigmoid' ? logistic(z[0]) : z[0]
+  const yes = z[0] > (output.link ? 0 : 0.5)
+  const choices = [
+    { name: named(classes[0]), value: 1 - share, output: 0 },
+    { name: named(classes[1]), value: share, output: 0 },
+  ]
+  return { text: named(classes[yes ? 1 : 0]), choices, probabilities: output.link === 'sigmoid' }
+}
+
+function ofNumbers(output: Output, z: ArrayLike<number>): Prediction {
+  const Q = output.per_target ?? 1
+  const choices = Array.from(z, (raw, i) => {
+    const target = Math.floor(i / Q)
+    const value = (output.link === 'exp' ? Math.exp(raw) : raw) * (output.std?.[target] ?? 1) + (output.mean?.[target] ?? 0)
+    const level = Q > 1 ? `, quantile ${output.quantiles?.[i % Q]}` : ''
+    return { name: `${output.names[target]}${level}`, value, output: i }
+  })
+  return { text: choices.map((c) => significant(c.value, 5)).slice(0, 4).join(', '), choices, probabilities: false }
+}

@@ -1,0 +1,51 @@
+// Where units, edges and their numbers stand, in pixels, for a network of given widths in a box of given size.
+export interface Point {
+  readonly x: number
+  readonly y: number
+}
+
+export interface Layout {
+  readonly width: number
+  readonly height: number
+  readonly radius: number
+  /** Units by column; column 0 is the inputs. */
+  readonly columns: readonly (readonly Point[])[]
+  /** Whether there is room for a number on every edge. */
+  readonly numbers: boolean
+}
+
+export function layout(widths: readonly number[], width: number): Layout {
+  const narrow = width < 520
+  const most = Math.max(...widths)
+  const radius = most > 6 ? 15 : narrow ? 20 : 24
+  const spacing = most > 6 ? 54 : most > 4 ? 78 : narrow ? 98 : 126
+  const height = Math.max(narrow ? 300 : 404, most * spacing + 36)
+  const side = radius + (narrow ? 12 : 46)
+  const columns = widths.map((n, c) => {
+    const x = side + ((width - 2 * side) * c) / (widths.length - 1)
+    // Few inputs stand apart, so that their edges spread and leave room for numbers.
+    const step = Math.min(height / n, c === 0 ? spacing * 1.6 : spacing)
+    return Array.from({ length: n }, (_, u) => ({ x, y: height / 2 + (u - (n - 1) / 2) * step - 4 }))
+  })
+  const gap = (width - 2 * side) / (widths.length - 1) - 2 * radius
+  return { width, height, radius, columns, numbers: most <= 4 && gap >= 74 }
+}
+
+/** Ends of an edge at the rims of its units. */
+export function ends(from: Point, to: Point, radius: number): readonly [Point, Point] {
+  const length = Math.hypot(to.x - from.x, to.y - from.y)
+  const [u, v] = [(to.x - from.x) / length, (to.y - from.y) / length]
+  return [
+    { x: from.x + u * radius, y: from.y + v * radius },
+    { x: to.x - u * radius, y: to.y - v * radius },
+  ]
+}
+
+/** Where an edge's number stands: near the side with more units, where edges are apart. */
+export function labelAt(from: Point, to: Point, nFrom: number, nTo: number): Point {
+  const t = nTo >= nFrom ? 0.78 : 0.3
+  return { x: from.x + t * (to.x - from.x), y: from.y + t * (to.y - from.y) }
+}
+
+/** Width of an edge: grows with the weight, slowly for large ones, so that a scale need never change in a drag. */
+export const edgeWidth = (weight: number): number => (weight === 0 ? 1 : 1 + 4.5 * Math.tanh(Math.abs(weight) / 2))

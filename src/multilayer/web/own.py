@@ -1,0 +1,261 @@
+"""A trained network as data for the explorer page: its layers and numbers, real rows, and what they mean to the user.
+
+    tensors    base64 of little-endian floats, in the type they are stored in
+    rows       numbers as the network reads them (scaled) and codes of categories; the page scales what a user changes
+    features   name and units of each input: a number, (x − center)/scale and squashed where robust, or a category
+    output     how raw outputs become a prediction: classes and probabilities, or numbers in the target's units
+    cost       FLOPs, parameters and bytes of every layer
+
+A network that is too large, or has layers the page cannot compute, goes in reduced: no tensors, but predictions of the
+rows made here, and the reason.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from .. import layers as L
+from ..costs import cost
+from ..data import Encoding
+from ..errors import DataError
+from ..explain.opened import Opened, opened
+from ..layers.base import Array, Pass, forward_through
+from ..losses import get as loss_of
+from ..spec import Spec
+
+MOST_NUMBERS = 4_000_000
+"""Weights beyond which a page would take long to open and to move."""
+MOST_WIDTH = 1024
+"""Units of a layer beyond which the page's matrix views say little."""
+MOST_ROWS = 120
+PAGE_LAYERS = (
+    L.Linear,
+    L.Activation,
+    L.BatchNorm,
+    L.LayerNorm,
+    L.RMSNorm,
+    L.GroupNorm,
+    L.Dropout,
+    L.GLU,
+    L.Maxout,
+    L.Residual,
+    L.Scale,
+    L.Columns,
+)
+NOT_ON_THE_PAGE = ("trainable_swish", "apl", "kaf", "combination", "generalised_relu")
+
+
+def model_state(model: Any, X: Any = None, y: Any = None) -> dict[str, Any]:
+    """Everything the page needs of a model and some rows."""
+    network = opened(model)
+    reason = reduced(network.spec)
+    rows = _rows(network, X, y)
+    z = _outputs(network, rows["x"], rows["codes"])
+    state: dict[str, Any] = {
+        "text": str(network.spec),
+        "spec": network.spec.to_dict(),
+        "reduced": reason,
+        "tensors": {} if reason else {name: packed(value) for name, value in network.places.items()},
+        "features": _features(network, rows["names"]),
+        "rows": _packed_rows(rows["x"], rows["codes"]),
+        "places": rows["places"],
+        "targets": rows["targets"],
+        "predictions": z.tolist(),
+        "output": _output(network),
+        "image": None,
+        "cost": _costs(network.spec),
+    }
+    if network.predictor is not None and network.predictor.encoding.image is not None:
+        state["image"] = list(network.predictor.encoding.image)
+    return state
+
+
+def reduced(spec: Spec) -> str:
+    """Why the page cannot compute a network itself; empty where it can."""
+    if spec.n_stored > MOST_NUMBERS:
+        return f"the network has {spec.n_stored:,} numbers, and the page takes up to {MOST_NUMBERS:,}"
+    for entry in spec.entries:
+        if entry.d_out > MOST_WIDTH or entry.width_in > MOST_WIDTH:
+            widest = max(entry.d_out, entry.width_in)
+            return f"{entry.name} has {widest:,} units, and the page shows up to {MOST_WIDTH:,}"
+        if not isinstance(entry.layer, PAGE_LAYERS):
+            return f"{entry.name} is a layer of kind {entry.layer.kind}, which the page cannot compute"
+        if isinstance(entry.layer, L.Activation) and entry.layer.name in NOT_ON_THE_PAGE:
+            return f"{entry.name} is an activation that the page cannot compute"
+    return ""
+
+
+def packed(value: Array) -> dict[str, Any]:
+    """Numbers as base64: float32 where that loses nothing, so that a page is half as large."""
+    narrow = value.astype("<f4")
+    stored = narrow if np.array_equal(narrow.astype(np.float64), value) else value.astype("<f8")
+    return {
+        "type": stored.dtype.str[1:],
+        "shape": list(value.shape),
+        "data": base64.b64encode(stored.tobytes()).decode(),
+    }
+
+
+# Rows
+
+
+def _rows(network: Opened, X: Any, y: Any) -> dict[str, Any]:
+    if network.predictor is not None:
+        return _table_rows(network.predictor.encoding, X, y)
+    spec = network.spec
+    names = [str(name) for name in getattr(X, "columns", [])]
+    if spec.inputs.categories:
+        x, codes = (np.zeros((1, spec.inputs.numeric)), np.zeros((1, len(spec.inputs.categories)))) if X is None else X
+        x, codes = np.asarray(x, dtype=np.float64), np.asarray(codes, dtype=np.int64)
+    else:
+        x = np.zeros((1, spec.inputs.numeric)) if X is None else np.asarray(X, dtype=np.float64)
+        codes = None
+        if x.ndim != 2 or x.shape[1] != spec.inputs.numeric:
+            raise DataError(f"X must be rows of {spec.inputs.numeric} numbers, got shape {x.shape}")
+    keep = _spread(len(x))
+    targets = None if y is None else [_value(v) for v in np.asarray(y).reshape(len(x), -1)[keep, 0]]
+    return {
+        "x": x[keep],
+        "codes": None if codes is None else codes[keep],
+        "names": names,
+        "places": [] if X is None else [int(i) for i in keep],
+        "targets": targets,
+    }
+
+
+def _table_rows(encoding: Encoding, X: Any, y: Any) -> dict[str, Any]:
+    if X is None:
+        # A row of medians, with every category unknown: something to change from.
+        center = (encoding.fill - encoding.center) / encoding.scale
+        center = center / np.sqrt(1 + (center / 3) ** 2) if encoding.scaling == "robust" else center
+        x = np.zeros((1, len(encoding.numeric_names)))
+        x[0, : len(center)] = center
+        codes = np.zeros((1, len(encoding.categorical)), dtype=np.int64) if encoding.categorical else None
+        return {"x": x, "codes": codes, "names": [], "places": [], "targets": None}
+    try:
+        found = encoding.encode(X, targets=y is None, dtype=np.float64)
+    except DataError:
+        if y is not None:
+            raise
+        found = encoding.encode(X, dtype=np.float64)  # rows to predict, which have no target
+    keep = _spread(len(found.x))
+    targets = None
+    if y is not None:
+        targets = [_value(v) for v in np.asarray(y)[found.rows][keep]]
+    elif found.y is not None:
+        targets = [_value(v) for v in _decoded_targets(encoding, np.asarray(found.y, dtype=np.float64)[keep])]
+    return {
+        "x": found.x[keep],
+        "codes": None if found.codes is None else found.codes[keep],
+        "names": [],
+        "places": [int(i) for i in found.rows[keep]],
+        "targets": targets,
+    }
+
+
+def _decoded_targets(encoding: Encoding, y: Array) -> Any:
+    """Targets as the table has them: of the first target where there are several."""
+    task = encoding.task
+    first = y if y.ndim == 1 else y[:, 0]
+    if task.classifies:
+        return np.array(task.classes[0], dtype=object)[first.astype(np.int64)]
+    mean, std = (task.mean or (0.0,))[0], (task.std or (1.0,))[0]
+    return first * std + mean
+
+
+def _spread(n: int) -> Any:
+    """Up to so many rows, evenly from all."""
+    return np.unique(np.linspace(0, n - 1, min(n, MOST_ROWS)).astype(np.int64)) if n else np.zeros(0, dtype=np.int64)
+
+
+def _value(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _packed_rows(x: Array, codes: Any) -> dict[str, Any]:
+    both = x if codes is None else np.concatenate([x, codes.astype(np.float64)], axis=1)
+    return packed(np.asarray(both, dtype=np.float64))
+
+
+def _outputs(network: Opened, x: Array, codes: Any) -> Array:
+    run = Pass(categories=network.spec.inputs.categories)
+    inputs: Any = x if codes is None else (x, codes)
+    return forward_through(network.spec.layers, inputs, network.places, run)[0]
+
+
+# What they mean
+
+
+def _features(network: Opened, names: list[str]) -> list[dict[str, Any]]:
+    spec = network.spec
+    if network.predictor is None:
+        if len(names) != spec.inputs.numeric:
+            names = [f"x{i + 1}" for i in range(spec.inputs.numeric)]
+        numbers: Iterable[dict[str, Any]] = (
+            {"name": name, "kind": "number", "center": 0.0, "scale": 1.0, "robust": False} for name in names
+        )
+        codes = [
+            {"name": f"c{i + 1}", "kind": "category", "values": [str(v + 1) for v in range(n)]}
+            for i, n in enumerate(spec.inputs.categories)
+        ]
+        return [*numbers, *codes]
+    encoding = network.predictor.encoding
+    found: list[dict[str, Any]] = []
+    for i, name in enumerate(encoding.numeric_names):
+        scaled = i < len(encoding.center)
+        found.append(
+            {
+                "name": name,
+                "kind": "number" if scaled else "flag",
+                "center": float(encoding.center[i]) if scaled else 0.0,
+                "scale": float(encoding.scale[i]) if scaled else 1.0,
+                "robust": scaled and encoding.scaling == "robust",
+            }
+        )
+    for column in encoding.categorical:
+        values = [str(value) for value in encoding.vocabularies[column.name].to_pylist()]
+        found.append({"name": column.name, "kind": "category", "values": values})
+    return found
+
+
+def _output(network: Opened) -> dict[str, Any]:
+    if network.predictor is None:
+        n = network.spec.d_out
+        return {"kind": "numbers", "names": [f"output {i + 1}" if n > 1 else "output" for i in range(n)], "loss": ""}
+    task, loss = network.predictor.encoding.task, network.predictor.encoding.loss
+    chosen = loss_of(loss)
+    return {
+        "kind": task.kind,
+        "names": list(task.names),
+        "classes": [[_value(c) for c in found] for found in task.classes],
+        "mean": list(task.mean),
+        "std": list(task.std),
+        "loss": chosen.name,
+        "link": chosen.link,
+        "per_target": chosen.per_target,
+        "quantiles": list(dict(chosen.constants).get("q", ())),
+    }
+
+
+def _costs(spec: Spec) -> dict[str, Any]:
+    account = cost(spec, batch=1)
+    return {
+        "forward": int(account.forward),
+        "parameters": int(account.parameters),
+        "layers": [
+            {
+                "name": row.name,
+                "what": row.what,
+                "d_in": int(row.d_in),
+                "d_out": int(row.d_out),
+                "parameters": int(row.parameters),
+                "forward": int(row.forward.total),
+                "backward": int(row.backward.total),
+            }
+            for row in account.layers
+        ],
+    }
