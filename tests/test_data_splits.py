@@ -116,6 +116,79 @@ def test_own_validation_data() -> None:
         prepare((X, y), validation=(X[:7], y[:7] + 9))
 
 
+# Folds
+
+
+@pytest.mark.parametrize(("n", "k"), [(10, 2), (97, 8), (64, 8), (9, 9)])
+def test_folds_hold_every_row_once(n: int, k: int) -> None:
+    for strata in (None, np.arange(n) % 3, np.linspace(0, 1, n) ** 3):
+        part = splits.folds(n, k, seed=1, strata=strata)
+        sizes = np.bincount(part, minlength=k)
+        assert sizes.sum() == n
+        assert sizes.max() - sizes.min() <= 1
+        assert splits.folds(n, k, seed=1, strata=strata).tolist() == part.tolist()
+        if n > 10:
+            assert splits.folds(n, k, seed=2, strata=strata).tolist() != part.tolist()
+
+
+def test_folds_are_stratified() -> None:
+    classes = np.repeat([0, 1, 2], [70, 25, 5])
+    part = splits.folds(100, 5, seed=0, strata=classes)
+    for i in range(5):
+        assert np.bincount(classes[part == i], minlength=3).tolist() == [14, 5, 1]
+
+
+def test_folds_are_alike_in_a_target_that_is_a_number() -> None:
+    """Of k rows that are neighbours by the target, one goes to each part: the parts' quantiles agree to one rank."""
+    y = np.random.default_rng(0).lognormal(sigma=2, size=160)
+    part = splits.folds(160, 8, seed=0, strata=y)
+    rank = y.argsort().argsort()
+    for i in range(8):
+        assert sorted(rank[part == i] // 8) == list(range(20))
+
+
+def test_folds_of_groups_keep_them_whole_and_even() -> None:
+    groups = np.repeat(np.arange(20), np.arange(1, 21))
+    part = splits.grouped_folds(groups, 4, seed=0)
+    assert all(len(set(part[groups == g])) == 1 for g in range(20))
+    sizes = np.bincount(part)
+    assert len(sizes) == 4
+    assert sizes.max() - sizes.min() <= 20  # the largest group
+    assert np.bincount(splits.grouped_folds(np.array([0, 0, 1]), 8, seed=0)).tolist() == [2, 1]
+    with pytest.raises(DataError, match="two groups or more"):
+        splits.grouped_folds(np.zeros(5, dtype=np.int64), 2, seed=0)
+
+
+def test_prepare_cuts_folds_for_an_ensemble() -> None:
+    y = np.arange(100) % 4
+    ready = prepare((X, y), folds=5)
+    assert [len(part) for part in ready.folds] == [20] * 5
+    assert all(np.bincount(y[part]).tolist() == [5] * 4 for part in ready.folds)
+    assert ready.train.tolist() == ready.validation.tolist() == list(range(100))
+    assert "100 rows, each held out by one of 5 members, stratified by class" in ready.notes
+    grouped = prepare(TABLE, target="y", group="g", folds=3)
+    names = np.array(TABLE["g"])
+    assert sum(len(set(names[part])) for part in grouped.folds) == 10
+    assert any("whole groups of 'g'" in note for note in grouped.notes)
+    own = prepare(TABLE, target="y", group=np.arange(100) // 25, folds=8)
+    assert len(own.folds) == 4
+    numbers = prepare((X, np.linspace(0, 1, 100)), folds=4, task="regression")
+    assert any("alike in the target" in note for note in numbers.notes)
+    two = prepare((X, np.random.default_rng(0).normal(size=(100, 2))), folds=4, task="multioutput")
+    assert any("at random" in note for note in two.notes)
+
+
+def test_no_folds_where_one_split_is_meant() -> None:
+    y = np.arange(100) % 4
+    for options in ({"validation": 0.2}, {"validation": None}, {"validation": (X[:9], y[:9])}):
+        assert prepare((X, y), folds=4, **options).folds == ()  # type: ignore[arg-type]
+    late = prepare(TABLE, target="y", time="t", folds=4)
+    times = np.asarray(TABLE["t"])
+    assert late.folds == ()
+    assert times[late.train].max() < times[late.validation].min()
+    assert prepare((X[:49], y[:49]), folds=4).folds == ()
+
+
 # Weights
 
 

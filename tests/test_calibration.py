@@ -1,0 +1,186 @@
+"""Members as one, temperatures against an optimiser, intervals against simulation, and the file form."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import optimize, special
+
+from multilayer import losses
+from multilayer.calibration import COLDEST, HOTTEST, MOST_ERRORS, Calibration, calibrated, combined, temperature
+from multilayer.errors import FileError, OptionError
+from multilayer.predictor import Predictor
+from multilayer.tabular.recipe import Recipe
+from multilayer.training.fit import fit
+
+CROSS, BINARY, MSE = losses.get("cross_entropy"), losses.get("binary_cross_entropy"), losses.get("mse")
+
+
+def draws(seed: int, *, rows: int = 400, classes: int = 4, sure: float = 2.0) -> tuple[np.ndarray, np.ndarray]:
+    """Outputs `sure` times as far apart as the probabilities that the classes were drawn from."""
+    generator = np.random.default_rng(seed)
+    z = generator.normal(size=(rows, classes))
+    y = (special.softmax(z, 1).cumsum(1) < generator.random((rows, 1))).sum(1)
+    return z * sure, y
+
+
+# Temperature
+
+
+@pytest.mark.parametrize("sure", [0.2, 1.0, 3.0, 9.0])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_temperature_is_the_likeliest(sure: float, weighted: bool) -> None:
+    z, y = draws(1, sure=sure)
+    weight = np.random.default_rng(2).uniform(0.1, 3, len(y)) if weighted else None
+    found = temperature(CROSS, z, y, weight)
+    w = np.ones(len(y)) if weight is None else weight
+
+    def loss(log_t: float) -> float:
+        return float((CROSS.rows(z / np.exp(log_t), y) * w).sum() / w.sum())
+
+    best = optimize.minimize_scalar(loss, bounds=(np.log(COLDEST), np.log(HOTTEST)), method="bounded")
+    assert found == pytest.approx(np.exp(best.x), rel=1e-3)
+    assert loss(np.log(found)) <= best.fun + 1e-9
+    assert found == pytest.approx(sure, rel=0.3)  # what the outputs were stretched by
+
+
+def test_temperature_of_labels() -> None:
+    generator = np.random.default_rng(3)
+    z = generator.normal(size=(500, 3)) * 2
+    y = (generator.random((500, 3)) < special.expit(z)).astype(float)
+    found = temperature(BINARY, 2.5 * z, y, None)
+    best = optimize.minimize_scalar(lambda t: BINARY.rows(2.5 * z / t, y).mean(), bounds=(0.1, 10), method="bounded")
+    assert found == pytest.approx(best.x, rel=1e-3)
+
+
+def test_temperature_stays_within_bounds() -> None:
+    z = np.array([[5.0, -5.0], [-5.0, 5.0]])
+    assert temperature(CROSS, z, np.array([0, 1]), None) == COLDEST  # always right: nothing is too sure
+    assert temperature(CROSS, z, np.array([1, 0]), None) == HOTTEST  # always wrong
+    assert temperature(CROSS, z[:0], np.zeros(0, np.int64), None) == 1.0
+
+
+# Members
+
+
+def test_combined_outputs_have_the_mean_prediction_as_their_link() -> None:
+    z = [np.random.default_rng(i).normal(size=(50, 4)) * 6 for i in range(5)]
+    for t in (None, 0.5, 3.0):
+        calibration = None if t is None else Calibration(temperature=t)
+        scale = 1.0 if t is None else t
+        expected = np.mean([special.softmax(one / scale, 1) for one in z], axis=0)
+        np.testing.assert_allclose(special.softmax(combined(CROSS, z, calibration), 1), expected, rtol=1e-12)
+        expected = np.mean([special.expit(one / scale) for one in z], axis=0)
+        np.testing.assert_allclose(special.expit(combined(BINARY, z, calibration)), expected, rtol=1e-12)
+    np.testing.assert_allclose(
+        np.exp(combined(losses.get("poisson"), z)), np.mean([np.exp(one) for one in z], axis=0), rtol=1e-12
+    )
+    np.testing.assert_allclose(combined(MSE, z), np.mean(z, axis=0), rtol=1e-12)
+
+
+def test_combined_holds_far_out_and_within_the_range() -> None:
+    z = [np.array([[1e4, 0.0]]), np.array([[0.0, 1e4]])]
+    np.testing.assert_allclose(special.softmax(combined(CROSS, z), 1), [[0.5, 0.5]])
+    range_ = Calibration(low=np.array([-1.0]), high=np.array([2.0]))
+    found = combined(MSE, [np.array([[-9.0], [0.5], [9.0]])], range_)
+    assert found.ravel().tolist() == [-1.0, 0.5, 2.0]
+    one = np.array([[3.0, 1.0]])
+    np.testing.assert_array_equal(combined(CROSS, [one]), one)
+
+
+# Intervals
+
+
+def test_intervals_cover_what_they_promise(tried: Any) -> None:
+    """Split conformal: the mean over draws of the coverage is between nominal and nominal + 1/(n + 1). With 400 draws
+    of 99 errors, whose coverage is Beta(90, 10), the mean's standard error is 0.03/√400 = 0.0015; four are allowed."""
+    generator = np.random.default_rng(0)
+    covered: list[float] = []
+    for _ in range(400):
+        errors = np.sort(generator.standard_t(3, size=(99, 1)), 0)
+        half = Calibration(errors=errors).interval(0.9)[0]
+        covered.append(float((np.abs(generator.standard_t(3, size=1000)) <= half).mean()))
+    assert 0.9 - 4 * 0.0015 < np.mean(covered) < 0.91 + 4 * 0.0015
+    tried("intervals: simulated data sets", len(covered))
+
+
+def test_intervals_of_few_rows_are_honest() -> None:
+    four = Calibration(errors=np.array([[-2.0], [-1.0], [0.5], [3.0]]))
+    assert four.interval(0.79)[0] == 3.0  # the 4th of 4: ⌈5 · 0.79⌉
+    assert four.interval(0.81)[0] == np.inf  # the 5th of 4: nothing that was seen is wide enough
+    assert four.quantile(0.5)[0] == -0.25
+
+
+@pytest.mark.parametrize("bad", [0.0, 1.0, -0.1, 1.5, float("nan")])
+def test_shares_are_shares(bad: float) -> None:
+    known = Calibration(errors=np.zeros((3, 1)))
+    with pytest.raises(OptionError, match="coverage must be above 0 and below 1, got"):
+        known.interval(bad)
+    with pytest.raises(OptionError, match="a quantile must be above 0 and below 1, got"):
+        known.quantile(bad)
+
+
+def test_no_errors_no_interval() -> None:
+    with pytest.raises(OptionError, match="intervals need errors on held-out rows, and the model has none"):
+        Calibration().interval(0.9)
+
+
+def test_calibrated_keeps_what_each_task_needs() -> None:
+    z, y = draws(5, sure=4.0)
+    assert calibrated(CROSS, z, y, None, np.zeros((0, 0))).temperature == pytest.approx(4, rel=0.3)
+    targets = np.array([[-1.0], [0.0], [4.0]])
+    found = calibrated(MSE, np.zeros((3, 1)), targets, None, targets)
+    assert (found.low[0], found.high[0], found.temperature) == (-1.0, 4.0, 1.0)
+    assert found.errors.ravel().tolist() == [-1.0, 0.0, 4.0]
+    for loss in ("poisson", "quantile(0.1, 0.9)"):
+        assert not len(calibrated(losses.get(loss), np.zeros((3, 1)), targets, None, targets).errors)
+    many = np.random.default_rng(0).normal(size=(3 * MOST_ERRORS, 1))
+    kept = calibrated(MSE, np.zeros_like(many), many, None, many)
+    assert kept.errors.shape == (MOST_ERRORS, 1)
+    np.testing.assert_allclose(kept.quantile(0.9), np.quantile(many, 0.9, axis=0), atol=1e-3)
+
+
+# As a file
+
+
+@pytest.fixture(scope="module")
+def model() -> Predictor:
+    x = np.random.default_rng(0).normal(size=(80, 3))
+    made = fit(Recipe(hidden=(8,)), (x, x[:, 0] * x[:, 1]), ensemble=2, epochs=2, quiet=True).model
+    assert made is not None
+    return made
+
+
+def test_a_saved_model_keeps_its_calibration(model: Predictor, tmp_path: Path) -> None:
+    assert model.calibration is not None
+    assert len(model.calibration.errors) == 80
+    model.save(tmp_path / "m.safetensors")
+    again = Predictor.load(tmp_path / "m.safetensors")
+    assert again.calibration is not None
+    assert again.members == 2
+    np.testing.assert_array_equal(again.calibration.errors, model.calibration.errors)
+    assert again.to_bytes() == model.to_bytes()
+
+
+@pytest.mark.parametrize(
+    ("data", "arrays", "fault"),
+    [
+        ({"temperature": 0.0}, {}, "a temperature above 0"),
+        ({"temperature": float("inf")}, {}, "a temperature above 0"),
+        ({"temperature": "1"}, {}, "a temperature above 0"),
+        ({"temperature": 1.0, "more": 2}, {}, "a temperature above 0"),
+        ([], {}, "a temperature above 0"),
+        ({"temperature": 1.0}, {"low": np.zeros(1)}, "low, high and errors"),
+        (
+            {"temperature": 1.0},
+            {"low": np.zeros(1), "high": np.zeros(1), "errors": np.full((2, 1), np.nan)},
+            "all finite",
+        ),
+    ],
+)
+def test_a_damaged_calibration_is_refused(data: Any, arrays: Any, fault: str) -> None:
+    with pytest.raises(FileError, match=fault):
+        Calibration.from_parts(data, arrays, "model.safetensors")
