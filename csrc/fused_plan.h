@@ -81,4 +81,17 @@ struct Plan {
 
 Embedding embedding_of(const Program& program, const Op& op);
 
+// The numbers of one category, `apart` from each other: its row of the table, or one-hot (a sign for two values).
+inline void write_category(const Category& c, const float* table, std::int64_t code, float* to, std::size_t apart) {
+    for (std::size_t j = 0; j < c.width; ++j) {
+        if (table) {
+            to[j * apart] = table[static_cast<std::size_t>(code) * c.width + j];
+        } else if (c.values == 2) {
+            to[j * apart] = code == 0 ? 0.0f : code == 1 ? -1.0f : 1.0f;
+        } else {
+            to[j * apart] = code == static_cast<std::int64_t>(j) + 1 ? 1.0f : 0.0f;
+        }
+    }
+}
+
 }  // namespace multilayer

@@ -4,6 +4,8 @@
 
 Saved as one file (`files`): the description as canonical JSON, everything else as tensors. Equal models are equal
 bytes, and loading one never runs code.
+
+The network runs in compiled code (`engine.fused_predict`) where that has it, and otherwise in numpy.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 
@@ -19,6 +22,8 @@ import numpy as np
 from . import files, metrics
 from .data import Encoded, Encoding
 from .engine import State
+from .engine.fused_predict import PredictProgram
+from .engine.fused_program import why_not
 from .errors import FileError
 from .layers import Pass
 from .layers.base import Array, forward_through
@@ -57,8 +62,23 @@ class Predictor:
             warnings.warn("; ".join(alike[:TOLD]) + more, UserWarning, stacklevel=3)
         return found
 
+    @cached_property
+    def program(self) -> PredictProgram | None:
+        """The network in compiled code, packed when it is first asked for; None where numpy runs it."""
+        plain = all(value.dtype == np.float32 for value in self.tensors.values())
+        return PredictProgram(self.spec, self.tensors) if plain and why_not(self.spec) is None else None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "program"}
+
     def forward(self, rows: Encoded) -> Array:
         """Raw outputs z (rows, d_out) of rows that are numbers already."""
+        if self.program is None:
+            return self.forward_in_numpy(rows)
+        return self.program.outputs(rows.x, rows.codes if self.spec.inputs.categories else None)
+
+    def forward_in_numpy(self, rows: Encoded) -> Array:
+        """The same from the layers' own descriptions, to rounding."""
         x, codes = rows.x, rows.codes
         tensors = {place: self.tensors[stored] for place, stored in self.spec.tensor_names.items()}
         tensors |= {name: self.tensors[name] for name in self.spec.buffers}
