@@ -40,18 +40,18 @@ class PredictProgram:
             [np.require(tensors[name], np.float32, ["C", "A"]).reshape(-1) for name in names]
             for names in (spec.parameters, spec.buffers)
         )
-        self._core = _core.Predicting(operations_of(spec), parameters, buffers, self.threads, kernels or "")
+        self.core = _core.Predicting(operations_of(spec), parameters, buffers, self.threads, kernels or "")
 
     @property
     def bytes(self) -> int:
         """What the program holds, and what each thread that calls it takes."""
-        return self._core.bytes
+        return self.core.bytes
 
     def outputs(self, x: Array, codes: NDArray[Any] | None = None) -> Array:
         """Raw outputs z (rows, d_out) of numbers x (rows, F) and codes (rows, categories)."""
         numbers = beside(x, _FLOAT)
         try:
-            return self._core.outputs(numbers, None if codes is None else whole(codes))
+            return self.core.outputs(numbers, None if codes is None else whole(codes))
         except IndexError:
             assert codes is not None, "nothing else is looked up"
             for row, column in np.argwhere((codes < 0) | (codes > np.array(self.spec.inputs.categories)))[:1].tolist():
