@@ -2,8 +2,8 @@
 
 Ours is the packed program's own call on arrays that are ready, as the peers' calls are: ONNX Runtime with the graph
 written by hand, PyTorch in inference mode, eager and compiled, all at the best of one and all threads. Peers run in an
-environment of their own (`--peers PYTHON`; made in .venv-peers where not given). Rounds alternate between all of them and
-the best of each counts. That one row has the bits it has in a batch is checked.
+environment of their own (`--peers PYTHON`; made in .venv-peers where not given). Rounds alternate between all of them
+and the best of each counts. That one row has the bits it has in a batch is checked.
 
     python bench/predict.py [--rounds 8] [--only recipe] [--json FILE] [--peers PYTHON]
 """

@@ -6,6 +6,7 @@ Periodic embeddings of numbers (Holzmüller et al. 2024), one-hot or learned cat
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import torch
@@ -39,7 +40,7 @@ class Recipe(nn.Module):
         self.width = NUMBERS * D + sum(getattr(self, f"table{i}").shape[1] for i in range(len(CATEGORIES)))
         self.scale = nn.Parameter(torch.ones(self.width))
         sizes = (self.width, *WIDTHS)
-        self.linears = nn.ModuleList(nn.Linear(i, o) for i, o in zip(sizes[:-1], sizes[1:], strict=True))
+        self.linears = nn.ModuleList(nn.Linear(i, o) for i, o in itertools.pairwise(sizes))
         for linear in self.linears:
             nn.init.normal_(linear.weight)
         self.blends = nn.ParameterList(torch.ones(width) for width in WIDTHS[:-1])

@@ -1,7 +1,8 @@
 // What a fused core works on: the program's operations as nodes over values, and where each keeps its numbers.
 //
-// A value is a batch of rows in panels (panels, d, 16) with its gradient beside it. Operations on single numbers
-// (activations, dropout, a sum at the end of a residual block) change a value in place; others make a new one.
+// A value is a batch of rows in panels (panels, d, 16); its gradient mostly takes its place on the way back. Operations
+// on single numbers (activations, dropout, a sum at the end of a residual block) change a value in place; others make a
+// new one.
 #pragma once
 
 #include <cstddef>
