@@ -1,8 +1,9 @@
 """Other tools' training steps, timed in an environment of their own; `step.py` starts this and asks.
 
-Reads one JSON request a line, {"peer": "torch", "widths": [784, 256, 128, 10], "batch": 32, "steps": 60, "threads": 2},
-and answers with the seconds of two epochs and of twelve. Every peer gets its rows' order
-precomputed, trains with Adam on cross-entropy, and keeps what it compiled from one request to the next.
+Reads one JSON request a line, {"peer": "torch", "network": "784-256-128-10", "batch": 32, "steps": 60, "threads": 2},
+and answers with the seconds of two epochs and of twelve. Networks: a text of widths, "recipe" or "residual". Every peer
+gets its rows' order precomputed, trains with Adam on cross-entropy, and keeps what it compiled from one request to the
+next. PyTorch trains several members one after the other; JAX maps over them.
 
     python bench/peers.py --versions        what is installed
 """
@@ -22,70 +23,122 @@ import numpy as np
 Epochs = Callable[[int], None]
 
 
-def table(widths: tuple[int, ...], rows: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def widths_of(network: str) -> tuple[int, ...]:
+    named = {"recipe": (14, 2), "residual": (20, 10)}
+    return named.get(network) or tuple(map(int, network.split("-")))
+
+
+def table(network: str, rows: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    widths = widths_of(network)
     generator = np.random.default_rng(0)
     x = generator.normal(size=(rows, widths[0])).astype(np.float32)
     return x, x[:, : widths[-1]].argmax(1), generator.permutation(rows)
 
 
-@cache
-def torch_epochs(widths: tuple[int, ...], batch: int, steps: int, threads: int, compiled: bool) -> Epochs:
-    import torch
+def module_of(network: str) -> Any:
     from torch import nn
+
+    if network == "recipe":
+        from recipe_torch import Recipe
+
+        return Recipe()
+    if network == "residual":
+        from residual_torch import Residual
+
+        return Residual()
+    layers: list[nn.Module] = []
+    for d_in, d_out in pairwise(widths_of(network)):
+        layers += [nn.Linear(d_in, d_out), nn.ReLU()]
+    return nn.Sequential(*layers[:-1])
+
+
+@cache
+def torch_epochs(network: str, batch: int, steps: int, threads: int, compiled: bool, members: int) -> Epochs:
+    import torch
     from torch.nn import functional
 
     torch.set_num_threads(threads)
-    x, y, order = (torch.from_numpy(a) for a in table(widths, batch * steps))
+    x, y, order = (torch.from_numpy(a) for a in table(network, batch * steps))
+    given = [x]
+    if network == "recipe":
+        from recipe_torch import CATEGORIES
+
+        given.append(torch.stack([torch.arange(len(x)) % (n + 1) for n in CATEGORIES], 1))
     torch.manual_seed(0)
-    layers: list[nn.Module] = []
-    for d_in, d_out in pairwise(widths):
-        layers += [nn.Linear(d_in, d_out), nn.ReLU()]
-    model = nn.Sequential(*layers[:-1])
-    optimizer = torch.optim.Adam(model.parameters(), fused=True)
-
-    def loss_of(rows: Any, targets: Any) -> Any:
-        return functional.cross_entropy(model(rows), targets)
-
-    forward = torch.compile(loss_of) if compiled else loss_of
     batches = order.split(batch)
+
+    def member() -> Callable[[], None]:
+        model = module_of(network)
+        optimizer = torch.optim.Adam(model.parameters(), fused=True)
+
+        def loss_of(targets: Any, *rows: Any) -> Any:
+            return functional.cross_entropy(model(*rows), targets)
+
+        forward = torch.compile(loss_of) if compiled else loss_of
+
+        def epoch() -> None:
+            for index in batches:
+                optimizer.zero_grad(set_to_none=True)
+                rows = [a.index_select(0, index) for a in given]
+                forward(y.index_select(0, index), *rows).backward()
+                optimizer.step()
+
+        return epoch
+
+    all_members = [member() for _ in range(members)]
 
     def epochs(n: int) -> None:
         torch.set_num_threads(threads)
-        for _ in range(n):
-            for index in batches:
-                optimizer.zero_grad(set_to_none=True)
-                forward(x.index_select(0, index), y.index_select(0, index)).backward()
-                optimizer.step()
+        for epoch in all_members:
+            for _ in range(n):
+                epoch()
 
     return epochs
 
 
 @cache
-def jax_epochs(widths: tuple[int, ...], batch: int, steps: int, members: int = 1) -> Epochs:
+def jax_epochs(network: str, batch: int, steps: int, members: int = 1) -> Epochs:
     """The whole epoch is one compiled program: lax.scan over batches; members are vmapped."""
     import jax
     import jax.numpy as jnp
 
-    x, y, order = (jnp.asarray(a) for a in table(widths, batch * steps))
+    x, y, order = (jnp.asarray(a) for a in table(network, batch * steps))
     generator = np.random.default_rng(0)
+    residual = network == "residual"
+    widths = (20, *[128, 512] * 4, 128, 10) if residual else widths_of(network)
+    keys = jax.random.split(jax.random.key(0, impl="unsafe_rbg"), steps)
 
     def first() -> list[Any]:
         return [
             (jnp.asarray(generator.normal(size=(i, o)) * np.sqrt(2 / i), dtype=jnp.float32), jnp.zeros(o))
             for i, o in pairwise(widths)
-        ]
+        ] + ([(jnp.ones(128), jnp.zeros(128))] * 4 if residual else [])
 
-    def loss_of(parameters: Any, rows: Any, targets: Any) -> Any:
-        a = rows
+    def plain(parameters: Any, a: Any, key: Any) -> Any:
         for w, b in parameters[:-1]:
             a = jax.nn.relu(a @ w + b)
         w, b = parameters[-1]
-        logits = jax.nn.log_softmax(a @ w + b)
+        return a @ w + b
+
+    def blocks(parameters: Any, a: Any, key: Any) -> Any:
+        (w, b), inner, (last, bias) = parameters[0], parameters[1:9], parameters[9]
+        a = a @ w + b
+        for i, (scale, shift) in enumerate(parameters[10:]):
+            mean, variance = a.mean(1, keepdims=True), a.var(1, keepdims=True)
+            h = (a - mean) * jax.lax.rsqrt(variance + 1e-5) * scale + shift
+            h = jax.nn.gelu(h @ inner[2 * i][0] + inner[2 * i][1], approximate=False)
+            keep = jax.random.bernoulli(jax.random.fold_in(key, i), 0.9, h.shape)
+            a = a + jnp.where(keep, h / 0.9, 0.0) @ inner[2 * i + 1][0] + inner[2 * i + 1][1]
+        return a @ last + bias
+
+    def loss_of(parameters: Any, rows: Any, targets: Any, key: Any) -> Any:
+        logits = jax.nn.log_softmax((blocks if residual else plain)(parameters, rows, key))
         return -jnp.take_along_axis(logits, targets[:, None], 1).mean()
 
-    def step(state: Any, rows: Any) -> Any:
+    def step(state: Any, given: Any) -> Any:
         parameters, means, squares, t = state
-        gradients = jax.grad(loss_of)(parameters, x[rows], y[rows])
+        rows, key = given
+        gradients = jax.grad(loss_of)(parameters, x[rows], y[rows], key)
         t = t + 1
         means = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, means, gradients)
         squares = jax.tree.map(lambda v, g: 0.999 * v + 0.001 * g * g, squares, gradients)
@@ -96,7 +149,7 @@ def jax_epochs(widths: tuple[int, ...], batch: int, steps: int, members: int = 1
         return (parameters, means, squares, t), None
 
     def epoch(state: Any) -> Any:
-        return jax.lax.scan(step, state, order.reshape(steps, batch))[0]
+        return jax.lax.scan(step, state, (order.reshape(steps, batch), keys))[0]
 
     zeros = lambda tree: jax.tree.map(jnp.zeros_like, tree)  # noqa: E731
     parameters = first()
@@ -119,12 +172,13 @@ def jax_epochs(widths: tuple[int, ...], batch: int, steps: int, members: int = 1
 
 
 @cache
-def sklearn_epochs(widths: tuple[int, ...], batch: int, steps: int) -> Epochs:
+def sklearn_epochs(network: str, batch: int, steps: int) -> Epochs:
     import warnings
 
     from sklearn.neural_network import MLPClassifier
 
-    x, y, _ = table(widths, batch * steps)
+    x, y, _ = table(network, batch * steps)
+    widths = widths_of(network)
 
     def epochs(n: int) -> None:
         model = MLPClassifier(widths[1:-1], batch_size=batch, max_iter=n, n_iter_no_change=n + 1, random_state=0)
@@ -136,18 +190,19 @@ def sklearn_epochs(widths: tuple[int, ...], batch: int, steps: int) -> Epochs:
 
 
 def epochs_of(request: dict[str, Any]) -> Epochs:
-    widths, batch, steps = tuple(request["widths"]), request["batch"], request["steps"]
+    shape = request["network"], request["batch"], request["steps"]
+    threads, members = request.get("threads", 1), request.get("members", 1)
     match request["peer"]:
-        case "torch":
-            return torch_epochs(widths, batch, steps, request["threads"], compiled=False)
-        case "torch.compile":
-            return torch_epochs(widths, batch, steps, request["threads"], compiled=True)
-        case "jax":
-            return jax_epochs(widths, batch, steps)
-        case "jax vmap":
-            return jax_epochs(widths, batch, steps, request["members"])
+        case "torch" | "torch.compile" as peer:
+            return torch_epochs(*shape, threads, peer == "torch.compile", members)
+        case "jax" | "jax vmap":
+            return jax_epochs(*shape, members)
         case "sklearn":
-            return sklearn_epochs(widths, batch, steps)
+            return sklearn_epochs(*shape)
+        case "pytabkit":
+            from pytabkit_epochs import pytabkit_epochs
+
+            return pytabkit_epochs(request["batch"], request["steps"], threads)
         case other:
             raise ValueError(f"unknown peer {other!r}")
 
@@ -165,19 +220,22 @@ def seconds(epochs: Epochs) -> list[float]:
 def versions() -> dict[str, str]:
     from importlib import metadata
 
-    return {name: metadata.version(name) for name in ("torch", "jax", "jaxlib", "scikit-learn", "numpy")}
+    names = ("torch", "jax", "jaxlib", "scikit-learn", "numpy", "pytabkit")
+    installed = {found.metadata["Name"].lower(): found.version for found in metadata.distributions()}
+    return {name: installed[name] for name in names if name in installed}
 
 
 def main() -> None:
     if "--versions" in sys.argv:
         print(json.dumps(versions()))
         return
+    answers, sys.stdout = sys.stdout, sys.stderr  # tools that talk must not be taken for answers
     for line in sys.stdin:
         request = json.loads(line)
         epochs = epochs_of(request)
         if request.get("warm"):
             epochs(1)
-        print(json.dumps(seconds(epochs)), flush=True)
+        print(json.dumps(seconds(epochs)), file=answers, flush=True)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,11 @@
 """How fast is a training step, against PyTorch, torch.compile, JAX and scikit-learn on the same cores?
 
 Ours is `ml.fit` as a user calls it, shuffling and gathering included: the time of 12 epochs less that of 2, by the
-clock outside the call. Peers run in an environment of their own (`--peers PYTHON`; made in .venv-peers where not
-given) with the order of rows precomputed, PyTorch at the best of one and all threads. Rounds alternate between all of
-them and the best of each counts. The share of peak is of numpy's float32 product of 2048³ in the same rounds; the first
-layer's unused dA is not counted as work.
+clock outside the call. Several members are as many engines of one thread each, run side by side. Peers run in an
+environment of their own (`--peers PYTHON`; made in .venv-peers where not given) with the order of rows precomputed,
+PyTorch at the best of one and all threads; pytabkit takes part where that environment has it. Rounds alternate between
+all of them and the best of each counts. The share of peak is of numpy's float32 product of 2048³ in the same rounds; the
+first layer's unused dA is not counted as work.
 
     python bench/step.py [--rounds 5] [--only 784-256-128-10] [--json FILE] [--peers PYTHON]
 """
@@ -12,36 +13,34 @@ layer's unused dA is not counted as work.
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import subprocess
-import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from contest import RECIPE, Peers, about, codes, environment, numbers, peak, report
 
 import multilayer as ml
 from multilayer import machine, random
+from multilayer.engine import Data, Order, Settings
+from multilayer.engine.fused_engine import FusedEngine
+from multilayer.spec import Spec
 
-HERE = Path(__file__).parent
 STEPS = 60
-MEMBERS = 8
 
 
 @dataclass(frozen=True)
 class Case:
-    widths: tuple[int, ...]
+    name: str
+    text: str
     batch: int
-    ratio: float
+    wanted: dict[str, float]
+    """The ratio to each peer, or to the best of all."""
     share: float | None = None
+    peers: tuple[str, ...] = ("torch", "torch.compile", "jax", "sklearn")
     members: int = 1
-
-    @property
-    def text(self) -> str:
-        return "-".join(map(str, self.widths))
 
     @property
     def flops(self) -> int:
@@ -51,90 +50,95 @@ class Case:
         return layers * self.members
 
 
+def plain(text: str, batch: int, ratio: float, share: float | None = None) -> Case:
+    return Case(text, text, batch, {"best": ratio}, share)
+
+
 CASES = (
-    Case((784, 256, 128, 10), 32, 2.0, 0.72),
-    Case((784, 256, 128, 10), 256, 1.45, 0.80),
-    Case((50, 256, 256, 10), 256, 1.5, 0.62),
-    Case((20, 64, 64, 2), 32, 3.0),
-    Case((20, 64, 64, 2), 256, 2.2),
+    plain("784-256-128-10", 32, 2.0, 0.72),
+    plain("784-256-128-10", 256, 1.45, 0.80),
+    plain("50-256-256-10", 256, 1.5, 0.62),
+    plain("20-64-64-2", 32, 3.0),
+    plain("20-64-64-2", 256, 2.2),
+    Case("8 × 20-64-64-2", "20-64-64-2", 256, {"best": 3.0}, peers=("torch", "jax vmap"), members=8),
+    Case("recipe", RECIPE, 256, {"torch": 2.5, "pytabkit": 6.0}, 0.50, ("torch", "torch.compile", "pytabkit")),
+    Case(
+        "residual",
+        "20-128:none-[layernorm-512:gelu:dropout(0.1)-128]*4-10",
+        128,
+        {"best": 1.5},
+        None,
+        ("torch", "torch.compile", "jax"),
+    ),
 )
 
 
-class Peers:
-    """The process that times other tools."""
-
-    def __init__(self, python: Path) -> None:
-        self.python = python
-        self._process = subprocess.Popen(
-            [str(python), str(HERE / "peers.py")], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-
-    def seconds(self, **request: Any) -> list[float]:
-        print(json.dumps(request), file=self._process.stdin, flush=True)
-        answer = self._process.stdout.readline() if self._process.stdout else ""
-        if not answer:
-            raise SystemExit(f"{request['peer']} failed; see above")
-        return json.loads(answer)
-
-    def versions(self) -> dict[str, str]:
-        done = subprocess.run([str(self.python), str(HERE / "peers.py"), "--versions"], capture_output=True, check=True)
-        return json.loads(done.stdout)
+def made(case: Case) -> Any:
+    """Rows and classes; a table with columns of categories for the recipe."""
+    rows, spec = case.batch * STEPS, Spec.parse(case.text)
+    x = numbers(rows, spec.inputs.numeric)
+    y = x[:, : spec.d_out].argmax(1)
+    if case.members > 1 or spec.inputs.categories:
+        return Data(x=x, codes=codes(rows) if spec.inputs.categories else None, y=y)
+    return x, y
 
 
-def environment() -> Path:
-    """An environment with the peers, made once."""
-    folder = HERE.parent / ".venv-peers"
-    python = folder / "bin" / "python"
-    if not python.exists():
-        subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
-        constraints = str(HERE.parent / "constraints.txt")
-        wanted = ["torch", "numpy", "scikit-learn", "jax", "jaxlib"]
-        subprocess.run([str(python), "-m", "pip", "install", "-q", "-c", constraints, *wanted], check=True)
-    return python
+def fitted(case: Case, data: Any, epochs: int, threads: int) -> None:
+    ml.fit(
+        case.text,
+        data,
+        engine="fused",
+        loss="cross_entropy",
+        optimizer="adam",
+        batch_size=case.batch,
+        epochs=epochs,
+        validation=None,
+        threads=threads,
+        quiet=True,
+    )
 
 
-def made(case: Case) -> tuple[np.ndarray, np.ndarray]:
-    x = random.normal(0, random.Purpose.DATA, rows=case.batch * STEPS, units=case.widths[0]).astype(np.float32)
-    return x, x[:, : case.widths[-1]].argmax(1)
+def engines(case: Case, data: Data, epochs: int, threads: int) -> None:
+    """Engines by themselves: members side by side, or one on all threads. Orders are drawn here, as `fit` does."""
+
+    def member(seed: int) -> None:
+        settings = Settings(loss="cross_entropy", optimizer="adam", seed=seed)
+        engine = FusedEngine(Spec.parse(case.text), data, settings, threads=1 if case.members > 1 else threads)
+        ones = np.ones(STEPS)
+        for epoch in range(epochs):
+            rows = random.permutation(len(data), seed=seed, epoch=epoch)
+            order = Order(epoch=epoch, rows=rows, batch=case.batch)
+            engine.run(order, rate=1e-3 * ones, decay=0 * ones, dropout=ones)
+
+    with ThreadPoolExecutor(min(threads, case.members)) as pool:
+        list(pool.map(member, range(case.members)))
 
 
-def ours(case: Case, data: tuple[np.ndarray, np.ndarray], threads: int) -> list[float]:
+def ours(case: Case, data: Any, threads: int) -> list[float]:
     taken: list[float] = []
     for epochs in (2, 12):
         start = time.perf_counter()
-        ml.fit(
-            case.text,
-            data,
-            engine="fused",
-            loss="cross_entropy",
-            optimizer="adam",
-            batch_size=case.batch,
-            epochs=epochs,
-            validation=None,
-            threads=threads,
-            quiet=True,
-        )
+        (engines if isinstance(data, Data) else fitted)(case, data, epochs, threads)
         taken.append(time.perf_counter() - start)
     return taken
 
 
-def peak() -> float:
-    """FLOP/s of numpy's product, the best of a few."""
-    a = np.ones((2048, 2048), dtype=np.float32)
-    best = float("inf")
-    for _ in range(3):
-        start = time.perf_counter()
-        a @ a
-        best = min(best, time.perf_counter() - start)
-    return 2 * 2048**3 / best
+def contenders_of(case: Case, peers: Peers, threads: int) -> dict[str, dict[str, Any]]:
+    """By name what each is asked; PyTorch once for each number of threads."""
+    installed = peers.versions()
+    found: dict[str, dict[str, Any]] = {}
+    for peer in case.peers:
+        if peer in installed or peer != "pytabkit":
+            several = sorted({1, threads}) if peer.startswith("torch") else [threads]
+            found |= {f"{peer}, {n}" if len(several) > 1 else peer: {"peer": peer, "threads": n} for n in several}
+    return found
 
 
 def measure(case: Case, peers: Peers, rounds: int, threads: int) -> dict[str, Any]:
     data = made(case)
-    asked = {"widths": case.widths, "batch": case.batch, "steps": STEPS}
-    contenders: dict[str, dict[str, Any]] = {"sklearn": {}, "jax": {}}
-    for n in sorted({1, threads}):
-        contenders |= {f"torch, {n}": {"threads": n}, f"torch.compile, {n}": {"threads": n}}
+    network = case.name if case.name in ("recipe", "residual") else case.text
+    asked = {"network": network, "batch": case.batch, "steps": STEPS, "members": case.members}
+    contenders = contenders_of(case, peers, threads)
     times: dict[str, list[list[float]]] = {}
     peaks: list[float] = []
     ours(case, data, threads)  # what is imported and measured once
@@ -142,19 +146,22 @@ def measure(case: Case, peers: Peers, rounds: int, threads: int) -> dict[str, An
         peaks.append(peak())
         times.setdefault("multilayer", []).append(ours(case, data, threads))
         for name, how in contenders.items():
-            taken = peers.seconds(peer=name.split(",")[0], warm=round_ == 0, **asked, **how)
-            times.setdefault(name, []).append(taken)
+            times.setdefault(name, []).append(peers.ask(warm=round_ == 0, **asked, **how))
     # The best of each length on its own: a disturbed short run must not make a long one look fast.
     shortest = {name: np.min(values, axis=0) for name, values in times.items()}
     best = {name: float(long - short) / (10 * STEPS) for name, (short, long) in shortest.items()}
-    peer = min((name for name in best if name != "multilayer"), key=best.__getitem__)
+    theirs = {name: value for name, value in best.items() if name != "multilayer"}
+    against = {}
+    for peer, ratio in case.wanted.items():
+        of = {name: value for name, value in theirs.items() if peer in ("best", name.split(",")[0])}
+        if of:
+            fastest = min(of, key=of.__getitem__)
+            against[peer] = {"peer": fastest, "ratio": of[fastest] / best["multilayer"], "wanted": ratio}
     return {
-        "network": case.text,
+        "network": case.name,
         "batch": case.batch,
         "microseconds": {name: round(1e6 * value, 1) for name, value in best.items()},
-        "best peer": peer,
-        "ratio": best[peer] / best["multilayer"],
-        "wanted": case.ratio,
+        "against": against,
         "share of peak": case.flops / best["multilayer"] / max(peaks),
         "share wanted": case.share,
         "peak GFLOP/s": max(peaks) * 1e-9,
@@ -164,7 +171,8 @@ def measure(case: Case, peers: Peers, rounds: int, threads: int) -> dict[str, An
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--only", help="one network")
+    parser.add_argument("--only", choices=sorted({case.name for case in CASES}), help="one network")
+    parser.add_argument("--batch", type=int, help="of its batches one")
     parser.add_argument("--threads", type=int, default=machine.threads())
     parser.add_argument("--peers", type=Path, help="a Python that has torch, jax and scikit-learn")
     parser.add_argument("--json", type=Path)
@@ -175,30 +183,18 @@ def main() -> None:
     columns = f"{'ours':>8} {'best peer':>24} {'ratio':>6} {'wanted':>6} {'peak':>5} {'wanted':>6}"
     print(f"{'network':<16} {'batch':>5} {columns}")
     for case in CASES:
-        if options.only not in (None, case.text):
+        if options.only not in (None, case.name) or options.batch not in (None, case.batch):
             continue
         r = measure(case, peers, options.rounds, options.threads)
         results.append(r)
-        mine, theirs = r["microseconds"]["multilayer"], r["microseconds"][r["best peer"]]
-        wanted = "" if case.share is None else f"{case.share:.0%}"
-        print(
-            f"{case.text:<16} {case.batch:>5} {mine:>8.1f} {r['best peer'] + f' {theirs:.1f}':>24} "
-            f"{r['ratio']:>6.2f} {case.ratio:>6.2f} {r['share of peak']:>5.0%} {wanted:>6}",
-            flush=True,
-        )
-    about = {
-        "processor": machine.processor(),
-        "peers": peers.versions(),
-        "multilayer": ml.__version__,
-        "numpy": np.__version__,
-        "load": os.getloadavg()[0],
-        "date": time.strftime("%Y-%m-%d"),
-    }
-    text = json.dumps({"question": "step", "results": results, "about": about}, indent=2, ensure_ascii=False)
-    if options.json:
-        options.json.write_text(text + "\n")
-    else:
-        print(f"\n{text}")
+        mine = r["microseconds"]["multilayer"]
+        share = "" if case.share is None else f"{case.share:.0%}"
+        for i, found in enumerate(r["against"].values()):
+            peer = f"{found['peer']} {r['microseconds'][found['peer']]:.1f}"
+            line = f"{peer:>24} {found['ratio']:>6.2f} {found['wanted']:>6.2f}"
+            row = f"{case.name:<16} {case.batch:>5} {mine:>8.1f}" if i == 0 else " " * 31
+            print(f"{row} {line} {r['share of peak']:>5.0%} {share:>6}" if i == 0 else f"{row} {line}", flush=True)
+    report("step", results, options, about=about(peers))
 
 
 if __name__ == "__main__":

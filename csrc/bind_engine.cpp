@@ -2,16 +2,11 @@
 //
 // Only engine/fused_engine.py and fused_program.py use this. They check codes and class numbers; what is cheap to check
 // and would read outside an array is checked here, and arrives in Python as ValueError or IndexError.
-//
-// Ctrl-C: long calls go in slices of some milliseconds; between them the GIL is taken and Python's handlers run. One that
-// raises ends the call after a whole step.
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
-#include <chrono>
 #include <optional>
-#include <stdexcept>
 #include <string>
 
 #include "bind.h"
@@ -160,16 +155,6 @@ void bind_program(nb::module_& m) {
         .def_rw("average", &Program::average);
 }
 
-void require(bool holds, const char* what) {
-    if (!holds) throw std::invalid_argument(what);
-}
-
-template <class T, int N>
-using Array = nb::ndarray<const T, nb::ndim<N>, nb::c_contig, nb::device::cpu>;
-template <class T>
-using Strided = nb::ndarray<const T, nb::ndim<2>, nb::device::cpu>;
-using Doubles = Array<double, 1>;
-
 // A Table and the arrays it points into.
 template <class T>
 struct Held {
@@ -201,36 +186,6 @@ struct Held {
                 .targets = y ? y->shape(1) : 0,
                 .weight = weight ? weight->data() : nullptr};
     }
-};
-
-// How many steps or rows to take at once, so that a slice lasts some milliseconds.
-class Slices {
-public:
-    explicit Slices(std::size_t first) : size_(first) {}
-
-    // Takes `count` in slices: go(begin, n) without the GIL, false to stop; Python's signal handlers in between.
-    template <class Go>
-    void take(std::size_t count, Go go) {
-        for (std::size_t begin = 0; begin < count;) {
-            const std::size_t n = std::min(size_, count - begin);
-            const auto start = std::chrono::steady_clock::now();
-            bool on;
-            {
-                nb::gil_scoped_release unlocked;
-                on = go(begin, n);
-            }
-            if (PyErr_CheckSignals() != 0) throw nb::python_error();
-            if (!on) return;
-            const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - start;
-            if (spent.count() < LONG / 2) size_ *= 2;
-            if (spent.count() > LONG) size_ = std::max<std::size_t>(1, size_ / 2);
-            begin += n;
-        }
-    }
-
-private:
-    static constexpr double LONG = 0.02;  // seconds
-    std::size_t size_;
 };
 
 // A core with the sizes that calls are checked against.
@@ -407,6 +362,7 @@ void bind_engine(nb::module_& m) {
     }, "program"_a, "threads"_a, "kernels"_a = "", nb::rv_policy::take_ownership);
     m.def("fused_kernels", fused_kernels);
     m.def("fused_bytes", fused_bytes, "program"_a, "batch"_a);
+    bind_predict(m);
 }
 
 }  // namespace multilayer

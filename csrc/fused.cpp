@@ -25,6 +25,8 @@ std::vector<const Kernels*> usable() {
     return found;
 }
 
+}  // namespace
+
 const Kernels& kernels_named(const std::string& name) {
     const std::vector<const Kernels*> found = usable();
     if (name.empty()) return *found.back();
@@ -33,8 +35,6 @@ const Kernels& kernels_named(const std::string& name) {
     }
     throw std::invalid_argument("this processor does not run the kernels '" + name + "'");
 }
-
-}  // namespace
 
 Fused::Fused(const Program& program, std::size_t threads, const Kernels& kernels)
 : program_(program), k_(kernels), pool_(threads), plan_(program_) {

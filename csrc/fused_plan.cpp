@@ -100,10 +100,12 @@ std::size_t Plan::place(std::size_t panels, const Program& program, const Kernel
         return at;
     };
     const std::size_t rows = panels * LANE;
-    for (Value& v : values) {
-        v.x = take(rows * v.d);
-        // The last value's own numbers are not needed once the loss is known: its gradient takes their place.
-        v.g = &v - values.data() == static_cast<std::ptrdiff_t>(last) ? v.x : take(rows * v.d);
+    // A gradient takes the place of the numbers it belongs to: what the way back needs of them stands in rows, slopes and
+    // hats by then. Scales and embeddings still read what went in; and the table's own numbers mostly have no gradient.
+    for (Value& v : values) v.g = v.x = take(rows * v.d);
+    for (Node& n : nodes) {
+        Value& in = values[n.in];
+        if (n.passes && n.kind == Kind::scale) in.g = take(rows * in.d);
     }
     for (Node& n : nodes) {
         const Op& op = *n.op;

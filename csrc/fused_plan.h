@@ -1,7 +1,8 @@
 // What a fused core works on: the program's operations as nodes over values, and where each keeps its numbers.
 //
-// A value is a batch of rows in panels (panels, d, 16) with its gradient beside it. Operations on single numbers
-// (activations, dropout, a sum at the end of a residual block) change a value in place; others make a new one.
+// A value is a batch of rows in panels (panels, d, 16); its gradient mostly takes its place on the way back. Operations
+// on single numbers (activations, dropout, a sum at the end of a residual block) change a value in place; others make a
+// new one.
 #pragma once
 
 #include <cstddef>
@@ -80,5 +81,18 @@ struct Plan {
 };
 
 Embedding embedding_of(const Program& program, const Op& op);
+
+// The numbers of one category, `apart` from each other: its row of the table, or one-hot (a sign for two values).
+inline void write_category(const Category& c, const float* table, std::int64_t code, float* to, std::size_t apart) {
+    for (std::size_t j = 0; j < c.width; ++j) {
+        if (table) {
+            to[j * apart] = table[static_cast<std::size_t>(code) * c.width + j];
+        } else if (c.values == 2) {
+            to[j * apart] = code == 0 ? 0.0f : code == 1 ? -1.0f : 1.0f;
+        } else {
+            to[j * apart] = code == static_cast<std::int64_t>(j) + 1 ? 1.0f : 0.0f;
+        }
+    }
+}
 
 }  // namespace multilayer

@@ -164,17 +164,8 @@ void Fused::columns(const Work& w, Node& node, const Numbers& numbers) {
         const Category& category = op.columns.categories[c];
         const float* table = parameter(category.table);
         for (std::size_t b = panels.first * LANE; b < panels.end * LANE; ++b) {
-            const std::int64_t code = numbers.codes[b * n + c];
             float* to = out.x + (b / LANE * out.d + unit) * LANE + b % LANE;
-            for (std::size_t j = 0; j < category.width; ++j) {
-                if (table) {
-                    to[j * LANE] = table[static_cast<std::size_t>(code) * category.width + j];
-                } else if (category.values == 2) {
-                    to[j * LANE] = code == 0 ? 0.0f : code == 1 ? -1.0f : 1.0f;
-                } else {
-                    to[j * LANE] = code == static_cast<std::int64_t>(j) + 1 ? 1.0f : 0.0f;
-                }
-            }
+            write_category(category, table, numbers.codes[b * n + c], to, LANE);
         }
         unit += category.width;
     }

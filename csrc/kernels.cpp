@@ -21,6 +21,7 @@ namespace multilayer::MULTILAYER_ISA {
 #include "kernels/norms.h"
 #include "kernels/losses.h"
 #include "kernels/columns.h"
+#include "kernels/rows.h"
 
 constinit const Kernels kernels{
     .name = MULTILAYER_TEXT(MULTILAYER_ISA),
@@ -49,6 +50,11 @@ constinit const Kernels kernels{
     .slopes_of = slopes_of,
     .embed = embed,
     .embed_gradient = embed_gradient,
+    .forward_rows = forward_rows,
+    .pointwise_rows = pointwise_rows,
+    .gate_rows = gate_rows,
+    .scale_rows = scale_rows,
+    .embed_row = embed_row,
 };
 
 }  // namespace multilayer::MULTILAYER_ISA

@@ -16,6 +16,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 #include "program.h"
 
@@ -186,10 +187,19 @@ struct Kernels {
     void (*embed_gradient)(const Embedding&, const float* x, const float* g, std::size_t d_y,
                            const float* inside, const float* slopes, std::size_t panels, float* d_frequency,
                            float* d_phase, float* d_weight, float* d_bias, std::size_t f0, std::size_t f1);
+
+    // Prediction, n rows side by side, `stride` apart: as their namesakes, bit for bit. The weight of an Affine lies (I, O)
+    // in strips here, and bias is whole lines and never null; z has room for whole lines.
+    void (*forward_rows)(const Affine&, const float* x, std::size_t stride, float* z, std::size_t stride_z, std::size_t n);
+    void (*pointwise_rows)(const Pointwise&, float* x, std::size_t stride, std::size_t n);
+    void (*gate_rows)(Function, std::size_t d_out, const float* z, std::size_t stride, float* y, std::size_t stride_y,
+                      std::size_t n);
+    void (*scale_rows)(std::size_t d, const float* s, float* x, std::size_t stride, std::size_t n);
+    void (*embed_row)(const Embedding&, const float* x, float* y);
 };
 
-// Those that this processor can run, narrowest first.
-const Kernels* const* all_kernels(std::size_t& n);
+// The widest that this processor runs, or those of the name given (fused.cpp).
+const Kernels& kernels_named(const std::string& name);
 
 #define ISA(name) namespace name { extern const Kernels kernels; }
 MULTILAYER_ISAS

@@ -4,6 +4,8 @@
 
 Saved as one file (`files`): the description as canonical JSON, everything else as tensors. Equal models are equal
 bytes, and loading one never runs code.
+
+The network runs in compiled code (`engine.fused_predict`) where that has it, and otherwise in numpy.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 
@@ -21,6 +24,8 @@ from .calibration import Calibration, combined
 from .data import Encoded, Encoding
 from .engine import State
 from .engine.ensemble import member_name
+from .engine.fused_predict import PredictProgram
+from .engine.fused_program import why_not
 from .errors import FileError
 from .layers import Pass
 from .layers.base import Array, forward_through
@@ -74,9 +79,27 @@ class Predictor:
             warnings.warn("; ".join(alike[:TOLD]) + more, UserWarning, stacklevel=3)
         return found
 
+    @cached_property
+    def programs(self) -> tuple[PredictProgram, ...]:
+        """Each member in compiled code, packed when first asked for; none where numpy runs the network."""
+        if why_not(self.spec) is not None or any(value.dtype != np.float32 for value in self.tensors.values()):
+            return ()
+        return tuple(PredictProgram(self.spec, self.member(i)) for i in range(self.members))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "programs"}
+
     def forward(self, rows: Encoded) -> Array:
-        """Raw outputs z (rows, d_out) of rows that are numbers already."""
-        z = [self._member(i, rows) for i in range(self.members)]
+        """Raw outputs z (rows, d_out) of rows that are numbers already; a row's do not depend on those beside it."""
+        codes = rows.codes if self.spec.inputs.categories else None
+        z = [program.outputs(rows.x, codes) for program in self.programs]
+        return self._together(z) if z else self.forward_in_numpy(rows)
+
+    def forward_in_numpy(self, rows: Encoded) -> Array:
+        """The same from the layers' own descriptions, to rounding."""
+        return self._together([self._in_numpy(i, rows) for i in range(self.members)])
+
+    def _together(self, z: list[Array]) -> Array:
         if self.members == 1 and self.calibration is None:
             return z[0]
         return combined(losses.get(self.encoding.loss), z, self.calibration)
@@ -88,7 +111,7 @@ class Predictor:
         prefix = f"{member_name(i)}/"
         return {n.removeprefix(prefix): value for n, value in self.tensors.items() if n.startswith(prefix)}
 
-    def _member(self, i: int, rows: Encoded) -> Array:
+    def _in_numpy(self, i: int, rows: Encoded) -> Array:
         x, codes = rows.x, rows.codes
         own = self.member(i)
         tensors = {place: own[stored] for place, stored in self.spec.tensor_names.items()}

@@ -116,7 +116,7 @@ class FusedEngine:
         return self._core.apply(found, moved, rate * self._rate_factor, decay)
 
     def outputs(self, rows: Rows, *, averaged: bool = False) -> Array:
-        return self._core.outputs(self._table, _whole(rows), averaged)
+        return self._core.outputs(self._table, whole(rows), averaged)
 
     def state(self) -> State:
         parameters = self.spec.parameters
@@ -163,7 +163,7 @@ class FusedEngine:
 
     def _training(self, order: Order) -> tuple[Table, Rows, Rows]:
         """A table, and for each row of the order its place in the table and its own number."""
-        rows = _whole(order.rows)
+        rows = whole(order.rows)
         if self.data.augment is None:
             return self._table, rows, rows
         made = _joined([self.data.take(batch, epoch=order.epoch) for batch in order.batches()])
@@ -180,9 +180,9 @@ class FusedEngine:
             assert batch.codes is not None, "check_data refuses a table without the network's codes"
             _check_whole(batch.codes[:, i], n, lambda code, row, i=i, n=n: code_refused(i, n, code, row))
         return TABLES[self.dtype.name](
-            _beside(np.asarray(batch.x), self.dtype),
-            _whole(batch.codes) if codes and batch.codes is not None else None,
-            _whole(batch.y) if labels else None,
+            beside(np.asarray(batch.x), self.dtype),
+            whole(batch.codes) if codes and batch.codes is not None else None,
+            whole(batch.y) if labels else None,
             None if labels else np.require(batch.y, self.dtype, ["C", "A"]),
             None if batch.weight is None else np.require(batch.weight, self.dtype, ["C", "A"]),
         )
@@ -218,14 +218,14 @@ def _make_core(
     return _core.fused(program, threads, "" if core == "auto" else core)
 
 
-def _beside(x: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
+def beside(x: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
     """Rows whose numbers stand side by side, in the core's type; rows may be further apart than they are long."""
     apart, within = x.strides
     fits = x.dtype == dtype and x.flags.aligned and apart >= 0 and apart % dtype.itemsize == 0
     return x if fits and within == dtype.itemsize else np.require(x, dtype, ["C", "A"])
 
 
-def _whole(numbers: NDArray[Any]) -> NDArray[np.int64]:
+def whole(numbers: NDArray[Any]) -> NDArray[np.int64]:
     return np.require(numbers, np.int64, ["C", "A"])
 
 

@@ -50,15 +50,23 @@ def why_not(spec: Spec) -> str | None:
     return None
 
 
-def program_of(spec: Spec, settings: Settings) -> _core.Program:
-    """For a network of which `why_not` says None."""
+def operations_of(spec: Spec) -> _core.Program:
+    """The network alone: what prediction needs."""
     program = _core.Program()
-    program.numeric, program.d_out, program.seed = spec.inputs.numeric, spec.d_out, settings.seed
-    program.parameters = [_parameter(spec, settings, name) for name in spec.parameters]
+    program.numeric, program.d_out = spec.inputs.numeric, spec.d_out
+    program.parameters = [_sized(parameter.size) for parameter in spec.parameters.values()]
     program.buffers = [buffer.size for buffer in spec.buffers.values()]
     writer = _Writer(spec)
     writer.write(spec.layers, spec.inputs if spec.inputs.categories else spec.inputs.numeric, "")
     program.ops = writer.ops
+    return program
+
+
+def program_of(spec: Spec, settings: Settings) -> _core.Program:
+    """For a network of which `why_not` says None."""
+    program = operations_of(spec)
+    program.seed = settings.seed
+    program.parameters = [_parameter(spec, settings, name) for name in spec.parameters]
     program.loss, program.optimizer = _loss(settings.loss), _optimizer(settings.optimizer)
     program.l2 = settings.l2
     if settings.clip_norm is not None:
@@ -70,9 +78,14 @@ def program_of(spec: Spec, settings: Settings) -> _core.Program:
     return program
 
 
-def _parameter(spec: Spec, settings: Settings, name: str) -> _core.Parameter:
+def _sized(size: int) -> _core.Parameter:
     found = _core.Parameter()
-    found.size = spec.parameters[name].size
+    found.size = size
+    return found
+
+
+def _parameter(spec: Spec, settings: Settings, name: str) -> _core.Parameter:
+    found = _sized(spec.parameters[name].size)
     found.rate_factor = settings.rate_factors.get(name, 1.0)
     found.decay_factor = settings.decay_factors.get(name, float(spec.parameters[name].decays))
     return found

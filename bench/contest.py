@@ -1,0 +1,98 @@
+"""What the benches against other tools share: the process that times them, its environment, networks, numpy's peak."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import multilayer as ml
+from multilayer import machine, random
+
+HERE = Path(__file__).parent
+PEERS = ("torch", "numpy", "scikit-learn", "jax", "jaxlib", "onnx", "onnxruntime")
+
+CATEGORIES = (2, 2, 3, 5, 8, 12, 20, 40)
+RECIPE = (
+    f"14+cat({', '.join(map(str, CATEGORIES))})-columns(pbld)-scale-"
+    "(linear(256, scale=tangent):blend(selu):dropout(0.15))*3-linear(2, scale=tangent)"
+)
+"""The tabular recipe's network: 14 numbers and 8 categories, two classes."""
+
+
+class Peers:
+    """The process that times other tools: one line of JSON asked, one answered."""
+
+    def __init__(self, python: Path, script: str = "peers.py") -> None:
+        self.python, self.script = python, HERE / script
+        self._process = subprocess.Popen(
+            [str(python), str(self.script)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def ask(self, **request: Any) -> Any:
+        print(json.dumps(request), file=self._process.stdin, flush=True)
+        answer = self._process.stdout.readline() if self._process.stdout else ""
+        if not answer:
+            raise SystemExit(f"{request['peer']} failed; see above")
+        return json.loads(answer)
+
+    def versions(self) -> dict[str, str]:
+        done = subprocess.run([str(self.python), str(self.script), "--versions"], capture_output=True, check=True)
+        return json.loads(done.stdout)
+
+
+def environment() -> Path:
+    """An environment with the peers, made once."""
+    folder = HERE.parent / ".venv-peers"
+    python = folder / "bin" / "python"
+    if not python.exists():
+        subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
+        constraints = str(HERE.parent / "constraints.txt")
+        subprocess.run([str(python), "-m", "pip", "install", "-q", "-c", constraints, *PEERS], check=True)
+    return python
+
+
+def peak() -> float:
+    """FLOP/s of numpy's float32 product, the best of a few."""
+    a = np.ones((2048, 2048), dtype=np.float32)
+    best = float("inf")
+    for _ in range(3):
+        start = time.perf_counter()
+        a @ a
+        best = min(best, time.perf_counter() - start)
+    return 2 * 2048**3 / best
+
+
+def numbers(rows: int, units: int) -> np.ndarray:
+    return random.normal(0, random.Purpose.DATA, rows=rows, units=units).astype(np.float32)
+
+
+def codes(rows: int) -> np.ndarray:
+    """Every value of each category, 0 included, in turn."""
+    return np.stack([np.arange(rows) * (2 * i + 1) % (n + 1) for i, n in enumerate(CATEGORIES)], axis=1)
+
+
+def about(peers: Peers | None = None) -> dict[str, Any]:
+    """What figures depend on besides the code."""
+    found: dict[str, Any] = {
+        "processor": machine.processor(),
+        "multilayer": ml.__version__,
+        "numpy": np.__version__,
+        "load": os.getloadavg()[0],
+        "date": time.strftime("%Y-%m-%d"),
+    }
+    return found | ({"peers": peers.versions()} if peers else {})
+
+
+def report(question: str, results: Any, options: Any, **more: Any) -> None:
+    text = json.dumps({"question": question, "results": results, **more}, indent=2, ensure_ascii=False)
+    if options.json:
+        options.json.write_text(text + "\n")
+    else:
+        print(f"\n{text}")

@@ -1,0 +1,298 @@
+#include "predict.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <mutex>
+#include <vector>
+
+#include "fused_plan.h"
+#include "kernels.h"
+#include "pool.h"
+
+namespace multilayer {
+namespace {
+
+constexpr std::size_t BLOCK = 48;      // rows at once: whole tiles of 6 and 12, whole panels
+constexpr std::size_t ROW_BY_ROW = 4;  // fewer rows than these are embedded one by one
+
+// An operation with where its numbers are.
+struct Step {
+    Kind kind = Kind::linear;
+    std::size_t d_in = 0, d_out = 0;
+    Affine affine{};
+    Pointwise pointwise{};
+    Norm norm{};
+    Embedding embedding{};
+    const float* scale = nullptr;
+    const Columns* columns = nullptr;
+    std::vector<const float*> tables;  // of categories, or null: one-hot
+};
+
+class Packed final : public Predicting {
+public:
+    Packed(const Program& program, std::span<const float* const> parameters, std::span<const float* const> buffers,
+           std::size_t threads, const Kernels& kernels)
+    : program_(program), k_(kernels), pool_(threads) {
+        for (const Op& op : program_.ops) products_ += work_of(op);
+        for (std::size_t pass = 0; pass < 2; ++pass) {  // first what it takes, then where everything is
+            if (pass == 1) store_ = Floats(used_), used_ = 0;
+            steps_.clear(), widest_ = whole_lines(program_.numeric), panel_ = 0, depth_ = 0;
+            std::size_t depth = 0;
+            for (const Op& op : program_.ops) {
+                if (op.kind == Kind::dropout) continue;
+                add(op, parameters, buffers);
+                if (op.kind == Kind::enter) depth_ = std::max(depth_, ++depth);
+                if (op.kind == Kind::leave) --depth;
+            }
+        }
+        // An odd number of lines: rows a power of two apart would share the same places of the cache.
+        widest_ = (widest_ / LANE | 1) * LANE;
+    }
+
+    void outputs(const Table<float>& table, std::size_t first, std::size_t n, float* out) const override {
+        const std::size_t blocks = (n + BLOCK - 1) / BLOCK;
+        const std::size_t worth = std::max<std::size_t>(1, products_ * n / 400'000);
+        const std::size_t wanted = std::min({pool_.threads(), blocks, worth});
+        std::atomic<std::size_t> next{0};
+        const auto work = [&](std::size_t) {
+            const FlushDenormals flushed;
+            float* memory = scratch(scratch_size());
+            for (std::size_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < blocks;) {
+                const std::size_t begin = i * BLOCK;
+                block(table, first + begin, std::min(BLOCK, n - begin), memory, out + begin * program_.d_out);
+            }
+        };
+        // Whoever finds the other threads taken goes alone.
+        std::unique_lock<std::mutex> lock(busy_, std::defer_lock);
+        if (wanted > 1 && lock.try_lock()) {
+            pool_.run(wanted, work);
+        } else {
+            work(0);
+        }
+    }
+
+    std::size_t bytes() const override { return sizeof(float) * (store_.size() + scratch_size()); }
+
+private:
+    static std::size_t at(int place) { return static_cast<std::size_t>(place); }
+
+    std::size_t work_of(const Op& op) const {
+        if (op.kind == Kind::columns) return program_.numeric * op.columns.K * (op.columns.D + 8);
+        return op.kind == Kind::linear ? op.d_in * op.d_out : op.kind == Kind::glu ? 2 * op.d_in * op.d_out : 0;
+    }
+
+    // Memory of this thread, for as long as it lives.
+    static float* scratch(std::size_t n) {
+        thread_local Floats memory;
+        if (memory.size() < n) memory = Floats(n);
+        return memory.data();
+    }
+
+    std::size_t scratch_size() const { return (2 + depth_) * BLOCK * widest_ + panel_; }
+
+    // n numbers of the store, whole lines; null in the first pass.
+    float* take(std::size_t n) {
+        float* p = store_.size() ? store_.data() + used_ : nullptr;
+        used_ += whole_lines(n);
+        return p;
+    }
+
+    const float* copy(const float* from, std::size_t n) {
+        float* to = take(n);
+        if (to) std::copy_n(from, n, to);
+        return to;
+    }
+
+    const float* vector(int place, std::span<const float* const> parameters) {
+        return place == NONE ? nullptr : copy(parameters[at(place)], program_.parameters[at(place)].size);
+    }
+
+    void add(const Op& op, std::span<const float* const> parameters, std::span<const float* const> buffers) {
+        Step s;
+        s.kind = op.kind, s.d_in = op.d_in, s.d_out = op.d_out;
+        switch (op.kind) {
+            case Kind::linear:
+            case Kind::glu: {
+                const std::size_t rows = op.kind == Kind::glu ? 2 * op.d_out : op.d_out;
+                const Strips strips{op.d_in, rows};
+                float *weight = take(strips.size()), *bias = take(rows);
+                for (std::size_t o = 0; weight && o < rows; ++o) {
+                    for (std::size_t k = 0; k < op.d_in; ++k) {
+                        weight[strips.at(k, o)] = parameters[at(op.weight)][o * op.d_in + k];
+                    }
+                    bias[o] = op.bias == NONE ? 0.0f : parameters[at(op.bias)][o];
+                }
+                s.affine = {weight, bias, static_cast<float>(op.factor), op.d_in, rows};
+                s.pointwise.function = op.function;
+                widest_ = std::max(widest_, whole_lines(rows));
+                break;
+            }
+            case Kind::activation:
+                s.pointwise.function = op.function;
+                s.pointwise.constant = static_cast<float>(op.function == Function::silu ? 1.0 : op.constant);
+                s.pointwise.learned = vector(op.learned, parameters);
+                s.pointwise.per_unit = op.learned != NONE && program_.parameters[at(op.learned)].size > 1;
+                s.pointwise.blend = vector(op.blend, parameters);
+                s.pointwise.d = op.d_out;
+                break;
+            case Kind::scale: s.scale = vector(op.weight, parameters); break;
+            case Kind::columns: columns(s, op, parameters, buffers); break;
+            case Kind::enter:
+            case Kind::leave:
+            case Kind::dropout: break;
+            default: {
+                float *mean = nullptr, *inverse = nullptr;
+                if (op.kind == Kind::batch_norm) {
+                    mean = take(op.d_in), inverse = take(op.d_in);
+                    for (std::size_t u = 0; mean && u < op.d_in; ++u) {
+                        mean[u] = buffers[at(op.mean)][u];
+                        inverse[u] = 1.0f / std::sqrt(buffers[at(op.var)][u] + static_cast<float>(op.eps));
+                    }
+                }
+                s.norm = {op.kind, op.d_in, op.kind == Kind::group_norm ? op.groups : 1, static_cast<float>(op.eps),
+                          vector(op.weight, parameters), vector(op.bias, parameters), mean, inverse};
+                panel_ = std::max(panel_, LANE * (3 * whole_lines(op.d_in) + s.norm.groups));
+            }
+        }
+        widest_ = std::max(widest_, whole_lines(op.d_out));
+        steps_.push_back(std::move(s));
+    }
+
+    void columns(Step& s, const Op& op, std::span<const float* const> parameters, std::span<const float* const> buffers) {
+        const Columns& c = op.columns;
+        s.columns = &c;
+        Embedding& e = s.embedding = embedding_of(program_, op);
+        e.frequency = vector(c.frequency, parameters), e.phase = vector(c.phase, parameters);
+        e.weight = vector(c.weight, parameters), e.bias = vector(c.bias, parameters);
+        e.edges = c.edges == NONE ? nullptr : copy(buffers[at(c.edges)], program_.buffers[at(c.edges)]);
+        for (const Category& category : c.categories) s.tables.push_back(vector(category.table, parameters));
+        panel_ = std::max(panel_, LANE * (e.F * (1 + e.K + k_.slopes_of(e)) + whole_lines(e.F * e.width)));
+    }
+
+    // Rows first .. first + n - 1, n at most BLOCK, through every step.
+    void block(const Table<float>& table, std::size_t first, std::size_t n, float* memory, float* out) const {
+        float *here = memory, *other = memory + BLOCK * widest_, *saved = memory + 2 * BLOCK * widest_;
+        float* panels = saved + depth_ * BLOCK * widest_;
+        const float* x = table.x + first * table.stride;  // what the next step reads
+        std::size_t stride = table.stride;
+        std::size_t d = program_.numeric;
+        // Steps that change numbers in place need them in memory of ours.
+        const auto own = [&] {
+            if (x == here) return;
+            for (std::size_t b = 0; b < n; ++b) std::copy_n(x + b * stride, d, here + b * widest_);
+            x = here, stride = widest_;
+        };
+        for (const Step& s : steps_) {
+            switch (s.kind) {
+                case Kind::linear:
+                    k_.forward_rows(s.affine, x, stride, other, widest_, n);
+                    std::swap(here, other);
+                    x = here, stride = widest_;
+                    break;
+                case Kind::glu:
+                    k_.forward_rows(s.affine, x, stride, other, widest_, n);
+                    k_.gate_rows(s.pointwise.function, s.d_out, other, widest_, here, widest_, n);
+                    x = here, stride = widest_;
+                    break;
+                case Kind::activation:
+                    own();
+                    k_.pointwise_rows(s.pointwise, here, widest_, n);
+                    break;
+                case Kind::scale:
+                    own();
+                    k_.scale_rows(s.d_in, s.scale, here, widest_, n);
+                    break;
+                case Kind::enter:
+                    own();
+                    for (std::size_t b = 0; b < n; ++b) std::copy_n(here + b * widest_, d, saved + b * widest_);
+                    saved += BLOCK * widest_;
+                    break;
+                case Kind::leave:
+                    saved -= BLOCK * widest_;
+                    for (std::size_t b = 0; b < n * widest_; b += widest_) {
+                        for (std::size_t u = 0; u < d; ++u) here[b + u] += saved[b + u];
+                    }
+                    break;
+                case Kind::columns:
+                    embed(s, table, first, n, here, panels);
+                    x = here, stride = widest_;
+                    break;
+                case Kind::dropout: break;
+                default:
+                    own();
+                    normalise(s.norm, n, here, panels);
+            }
+            d = s.d_out;
+        }
+        for (std::size_t b = 0; b < n; ++b) std::copy_n(x + b * stride, program_.d_out, out + b * program_.d_out);
+    }
+
+    // In place, sixteen rows at a time as panels: sums over a row are then those of a training core.
+    void normalise(const Norm& norm, std::size_t n, float* x, float* panels) const {
+        const std::size_t d = norm.d, size = LANE * whole_lines(d);
+        float *from = panels, *to = panels + size, *hat = to + size, *inverse = hat + size;
+        for (std::size_t b = 0; b < n; b += LANE) {
+            const std::size_t count = std::min(LANE, n - b);
+            for (std::size_t l = 0; l < LANE; ++l) {
+                const float* row = x + (b + std::min(l, count - 1)) * widest_;
+                for (std::size_t u = 0; u < d; ++u) from[u * LANE + l] = row[u];
+            }
+            k_.norm(norm, from, to, hat, inverse, 0, 1);
+            for (std::size_t l = 0; l < count; ++l) {
+                for (std::size_t u = 0; u < d; ++u) x[(b + l) * widest_ + u] = to[u * LANE + l];
+            }
+        }
+    }
+
+    void embed(const Step& s, const Table<float>& table, std::size_t first, std::size_t n, float* y, float* panels) const {
+        const Embedding& e = s.embedding;
+        const std::size_t d = e.F * e.width;
+        const float* x = table.x + first * table.stride;
+        if (n < ROW_BY_ROW || e.numeric == Numeric::none) {
+            for (std::size_t b = 0; b < n; ++b) k_.embed_row(e, x + b * table.stride, y + b * widest_);
+        } else {
+            float *from = panels, *to = from + e.F * LANE, *inside = to + whole_lines(d) * LANE;
+            float* slopes = inside + e.F * e.K * LANE;
+            for (std::size_t b = 0; b < n; b += LANE) {
+                const std::size_t count = std::min(LANE, n - b);
+                for (std::size_t l = 0; l < LANE; ++l) {
+                    const float* row = x + (b + std::min(l, count - 1)) * table.stride;
+                    for (std::size_t f = 0; f < e.F; ++f) from[f * LANE + l] = row[f];
+                }
+                k_.embed(e, from, to, d, inside, slopes, 0, e.F, 0, 1);
+                for (std::size_t l = 0; l < count; ++l) {
+                    for (std::size_t u = 0; u < d; ++u) y[(b + l) * widest_ + u] = to[u * LANE + l];
+                }
+            }
+        }
+        const std::vector<Category>& categories = s.columns->categories;
+        for (std::size_t b = 0; b < n; ++b) {
+            const std::int64_t* codes = table.codes + (first + b) * categories.size();
+            float* to = y + b * widest_ + d;
+            for (std::size_t c = 0; c < categories.size(); to += categories[c++].width) {
+                write_category(categories[c], s.tables[c], codes[c], to, 1);
+            }
+        }
+    }
+
+    const Program program_;
+    const Kernels& k_;
+    mutable Pool pool_;
+    mutable std::mutex busy_;
+    Floats store_;
+    std::size_t used_ = 0;
+    std::vector<Step> steps_;
+    std::size_t products_ = 0;  // multiply-adds a row
+    std::size_t widest_ = 0, panel_ = 0, depth_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<Predicting> make_predicting(const Program& program, std::span<const float* const> parameters,
+                                            std::span<const float* const> buffers, std::size_t threads,
+                                            const std::string& isa) {
+    return std::make_unique<Packed>(program, parameters, buffers, threads, kernels_named(isa));
+}
+
+}  // namespace multilayer

@@ -1,0 +1,35 @@
+// Prediction alone: a program's operations with weights packed for it, and nothing of training.
+//
+// Rows go through in blocks, each thread taking the next block that is left; nothing is shared but the weights, so several
+// threads may call at once. A row's outputs are the bits that a training core's `outputs` gives, whether it comes by
+// itself or among others.
+//
+// Memory: the parameters, and for each thread that has called a block of the widest two values.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "program.h"
+
+namespace multilayer {
+
+class Predicting {
+public:
+    virtual ~Predicting() = default;
+
+    // Raw outputs (n, d_out) of rows first .. first + n - 1 of the table.
+    virtual void outputs(const Table<float>& table, std::size_t first, std::size_t n, float* out) const = 0;
+
+    // What it holds, and what a thread that calls takes.
+    virtual std::size_t bytes() const = 0;
+};
+
+// Parameters and buffers by their place in the program; `isa` as in make_fused.
+std::unique_ptr<Predicting> make_predicting(const Program& program, std::span<const float* const> parameters,
+                                            std::span<const float* const> buffers, std::size_t threads,
+                                            const std::string& isa = "");
+
+}  // namespace multilayer
