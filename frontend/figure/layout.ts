@@ -43,7 +43,8 @@ export function ends(from: Point, to: Point, radius: number): readonly [Point, P
 
 /** Where an edge's number stands: near the side with more units, where edges are apart. */
 export function labelAt(from: Point, to: Point, nFrom: number, nTo: number): Point {
-  const t = nTo >= nFrom ? 0.78 : 0.3
+  const near = to.x - from.x < 200 ? 0.3 : 0.22
+  const t = nTo >= nFrom ? 1 - near : near + 0.08
   return { x: from.x + t * (to.x - from.x), y: from.y + t * (to.y - from.y) }
 }
 

@@ -97,3 +97,10 @@ export function slider(held: () => Held): {
     },
   }
 }
+
+/** Keeps a finger on it from scrolling the page: touch-action does not reach into an SVG everywhere. */
+export function still(element: Element): () => void {
+  const stop = (event: Event): void => event.preventDefault()
+  element.addEventListener('touchstart', stop, { passive: false })
+  return () => element.removeEventListener('touchstart', stop)
+}

@@ -19,6 +19,7 @@ export default function setup(project: TestProject): () => void {
   const python = process.env.PYTHON ?? (existsSync(own) ? own : 'python3')
   const folder = mkdtempSync(join(tmpdir(), 'multilayer-pages-'))
   execFileSync(python, [join(here, 'golden.py'), join(folder, 'golden.json')], { stdio: 'inherit' })
+  execFileSync(python, [join(here, 'pages.py'), folder], { stdio: 'inherit' })
   project.provide('folder', folder)
   project.provide('python', python)
   return () => rmSync(folder, { recursive: true, force: true })

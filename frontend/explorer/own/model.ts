@@ -26,6 +26,11 @@ export interface Output {
   readonly link?: string | null
   readonly per_target?: number
   readonly quantiles?: readonly number[]
+  /** What outputs are divided by before their link. */
+  readonly temperature?: number
+  /** Bounds of standardised outputs, by output; empty where there are none. */
+  readonly low?: readonly number[]
+  readonly high?: readonly number[]
 }
 
 export interface LayerCost {
@@ -51,6 +56,9 @@ export interface OwnModel {
   readonly targets: readonly unknown[] | null
   readonly predictions: readonly (readonly number[])[]
   readonly output: Output
+  /** Which of how many members this is. */
+  readonly member: number
+  readonly members: number
   readonly image: readonly [number, number, number] | null
   readonly cost: { readonly forward: number; readonly parameters: number; readonly layers: readonly LayerCost[] }
 }

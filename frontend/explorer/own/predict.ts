@@ -20,7 +20,14 @@ export interface Prediction {
 
 const named = (value: unknown): string => String(value)
 
-export function predict(output: Output, z: ArrayLike<number>): Prediction {
+/** Raw outputs as Python reads them: cooled by the temperature, kept within the targets of training. */
+function calibrated(output: Output, z: ArrayLike<number>): number[] {
+  const cooled = output.link === 'softmax' || output.link === 'sigmoid' ? (output.temperature ?? 1) : 1
+  return Array.from(z, (value, i) => Math.min(output.high?.[i] ?? Infinity, Math.max(output.low?.[i] ?? -Infinity, value / cooled)))
+}
+
+export function predict(output: Output, raw: ArrayLike<number>): Prediction {
+  const z = calibrated(output, raw)
   const classes = output.classes?.[0]
   if (classes && output.kind !== 'multilabel') return z.length > 1 ? ofMany(output, classes, z) : ofTwo(output, classes, z)
   if (output.kind === 'multilabel') {

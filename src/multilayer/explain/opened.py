@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import SpecError
+from ..errors import OptionError, SpecError
 from ..layers.base import Array
 from ..predictor import Predictor
 from ..spec import Spec
@@ -34,11 +34,17 @@ class Opened:
         return found | {name: self.tensors[name] for name in self.spec.buffers}
 
 
-def opened(model: Any) -> Opened:
-    """The parts of a model: what `ml.fit` and `ml.load` give, what `ml.build` makes, or a torch `nn.Sequential`."""
-    model = getattr(model, "model", model) if not isinstance(getattr(model, "spec", None), Spec) else model
+def opened(model: Any, *, member: int = 0) -> Opened:
+    """The parts of a model: what `ml.fit` and `ml.load` give, what `ml.build` makes, or a torch `nn.Sequential`.
+
+    A run and a fitted estimator stand for the model they hold; of an ensemble one member is opened.
+    """
+    if not isinstance(getattr(model, "spec", None), Spec):
+        model = getattr(model, "model_", getattr(model, "model", model))
     if isinstance(model, Predictor):
-        return Opened(spec=model.spec, tensors=_double(model.tensors), predictor=model)
+        if not 0 <= member < model.members:
+            raise OptionError(f"member must be from 0 to {model.members - 1}, got {member}")
+        return Opened(spec=model.spec, tensors=_double(model.member(member)), predictor=model)
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(model, torch.nn.Module):
         from ..model import Model, from_torch

@@ -53,11 +53,11 @@ class Explorer:
         )
 
 
-def explore(model: Any = None, X: Any = None, y: Any = None) -> Explorer:
+def explore(model: Any = None, X: Any = None, y: Any = None, *, member: int = 0) -> Explorer:
     """The explorer for a model, with rows to look at; without a model, the toys.
 
     `model` is what `ml.fit` or `ml.load` gives, what `ml.build` makes, or a torch `nn.Sequential`. For a model that
-    knows its table, X is the table, as a file or a data frame; otherwise an array.
+    knows its table, X is the table, as a file or a data frame; otherwise an array. Of an ensemble one member is shown.
 
     >>> page = explore()
     >>> "model" in page.state
@@ -65,7 +65,7 @@ def explore(model: Any = None, X: Any = None, y: Any = None) -> Explorer:
     """
     state: dict[str, Any] = {"catalogue": catalogue()}
     if model is not None:
-        state["model"] = own.model_state(model, X, y)
+        state["model"] = own.model_state(model, X, y, member=member)
     return Explorer(state)
 
 

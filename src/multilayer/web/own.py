@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from .. import layers as L
+from ..calibration import Calibration
 from ..costs import cost
 from ..data import Encoding
 from ..errors import DataError
@@ -49,9 +50,9 @@ PAGE_LAYERS = (
 NOT_ON_THE_PAGE = ("trainable_swish", "apl", "kaf", "combination", "generalised_relu")
 
 
-def model_state(model: Any, X: Any = None, y: Any = None) -> dict[str, Any]:
-    """Everything the page needs of a model and some rows."""
-    network = opened(model)
+def model_state(model: Any, X: Any = None, y: Any = None, *, member: int = 0) -> dict[str, Any]:
+    """Everything the page needs of a model (of an ensemble: one member) and some rows."""
+    network = opened(model, member=member)
     reason = reduced(network.spec)
     rows = _rows(network, X, y)
     z = _outputs(network, rows["x"], rows["codes"])
@@ -66,6 +67,8 @@ def model_state(model: Any, X: Any = None, y: Any = None) -> dict[str, Any]:
         "targets": rows["targets"],
         "predictions": z.tolist(),
         "output": _output(network),
+        "member": member,
+        "members": 1 if network.predictor is None else network.predictor.members,
         "image": None,
         "cost": _costs(network.spec),
     }
@@ -228,6 +231,7 @@ def _output(network: Opened) -> dict[str, Any]:
         return {"kind": "numbers", "names": [f"output {i + 1}" if n > 1 else "output" for i in range(n)], "loss": ""}
     task, loss = network.predictor.encoding.task, network.predictor.encoding.loss
     chosen = loss_of(loss)
+    calibration = network.predictor.calibration or Calibration()
     return {
         "kind": task.kind,
         "names": list(task.names),
@@ -237,6 +241,9 @@ def _output(network: Opened) -> dict[str, Any]:
         "loss": chosen.name,
         "link": chosen.link,
         "per_target": chosen.per_target,
+        "temperature": calibration.temperature,
+        "low": calibration.low.tolist(),
+        "high": calibration.high.tolist(),
         "quantiles": list(dict(chosen.constants).get("q", ())),
     }
 

@@ -1,0 +1,104 @@
+// What can be taken away: the state as JSON, Python that gives the same numbers, and the figure as a picture.
+import type { Lab } from './lab.svelte.ts'
+
+/** Python that builds this network, sets its weights and prints what the page shows. */
+export function python(lab: Lab): string {
+  const { net, data, activation } = lab
+  const name = activation === 'identity' ? 'none' : activation
+  const hidden = net.layers.slice(0, -1).map((layer) => `${layer.nOut}:${name}`)
+  const text = [net.layers[0].nIn, ...hidden, 1].join('-')
+  const rows = (values: Float64Array, width: number): string =>
+    `[${Array.from({ length: values.length / width }, (_, r) => `[${Array.from(values.subarray(r * width, (r + 1) * width)).join(', ')}]`).join(',\n     ')}]`
+  const weights = net.layers.flatMap((layer, l) => [
+    `    "linear${l + 1}.weight": ${rows(layer.W, layer.nIn)},`,
+    `    "linear${l + 1}.bias": [${Array.from(layer.b).join(', ')}],`,
+  ])
+  return `import torch
+
+import multilayer as ml
+
+model = ml.build("${text}", dtype=torch.float64)
+weights = {
+${weights.join('\n')}
+}
+model.load_state_dict({name: torch.tensor(value, dtype=torch.float64) for name, value in weights.items()})
+x = ${rows(data.x, data.features.length)}
+y = ${rows(data.y, 1)}
+
+found = ml.trace(model, x, y, loss="${lab.loss}")
+print("outputs", *found.output[:, 0].tolist())
+print("loss", found.loss)
+for step in found.steps:
+    for name, gradient in step.gradients.items():
+        print(f"d {step.name}.{name}", *gradient.ravel().tolist())
+`
+}
+
+/** Weights by name, as Python calls them, and what is needed to show the state again. */
+export function json(lab: Lab): string {
+  const named = Object.fromEntries(
+    lab.net.layers.flatMap((layer, l) => [
+      [`linear${l + 1}.weight`, Array.from({ length: layer.nOut }, (_, o) => Array.from(layer.W.subarray(o * layer.nIn, (o + 1) * layer.nIn)))],
+      [`linear${l + 1}.bias`, Array.from(layer.b)],
+    ]),
+  )
+  return `${JSON.stringify({ ...lab.snapshot(), named }, null, 2)}\n`
+}
+
+export function download(name: string, content: Blob | string, type = 'text/plain'): void {
+  const link = document.createElement('a')
+  link.href = URL.createObjectURL(typeof content === 'string' ? new Blob([content], { type }) : content)
+  link.download = name
+  link.click()
+  setTimeout(() => URL.revokeObjectURL(link.href), 1000)
+}
+
+const STYLES = [
+  'fill',
+  'fill-opacity',
+  'stroke',
+  'stroke-width',
+  'stroke-dasharray',
+  'stroke-linecap',
+  'stroke-linejoin',
+  'opacity',
+  'font-family',
+  'font-size',
+  'font-weight',
+  'text-anchor',
+  'dominant-baseline',
+  'paint-order',
+]
+
+/** A figure of the page as a file of its own: the style sheet's choices become attributes. */
+export function svg(from: SVGSVGElement): string {
+  const copy = from.cloneNode(true) as SVGSVGElement
+  const [olds, news] = [[from, ...from.querySelectorAll('*')], [copy, ...copy.querySelectorAll('*')]]
+  olds.forEach((old, k) => {
+    const style = getComputedStyle(old)
+    for (const name of STYLES) news[k].setAttribute(name, style.getPropertyValue(name))
+    for (const name of ['class', 'tabindex', 'role', 'aria-valuenow', 'aria-valuemin', 'aria-valuemax', 'aria-valuetext', 'aria-pressed']) news[k].removeAttribute(name)
+  })
+  copy.querySelectorAll('[stroke="rgba(0, 0, 0, 0)"]').forEach((hidden) => hidden.getAttribute('fill') === 'none' && hidden.remove())
+  const ground = document.createElementNS('http://www.w3.org/2000/svg', 'rect')
+  ground.setAttribute('width', '100%')
+  ground.setAttribute('height', '100%')
+  ground.setAttribute('fill', getComputedStyle(document.documentElement).getPropertyValue('--surface').trim())
+  copy.prepend(ground)
+  copy.setAttribute('xmlns', 'http://www.w3.org/2000/svg')
+  return new XMLSerializer().serializeToString(copy)
+}
+
+export async function png(from: SVGSVGElement): Promise<Blob> {
+  const { width, height } = from.getBoundingClientRect()
+  const image = new Image()
+  const address = URL.createObjectURL(new Blob([svg(from)], { type: 'image/svg+xml' }))
+  image.src = address
+  await image.decode()
+  const canvas = document.createElement('canvas')
+  canvas.width = 2 * width
+  canvas.height = 2 * height
+  canvas.getContext('2d')!.drawImage(image, 0, 0, canvas.width, canvas.height)
+  URL.revokeObjectURL(address)
+  return await new Promise((resolve, reject) => canvas.toBlob((blob) => (blob ? resolve(blob) : reject(new Error('the picture could not be made')))))
+}

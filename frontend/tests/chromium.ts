@@ -1,0 +1,41 @@
+// Chromium for the browser tests: Debian's, driven by Playwright; every console error and every request is kept.
+import { existsSync } from 'node:fs'
+import { chromium, type Browser, type BrowserContextOptions, type Page } from 'playwright-core'
+import { expect } from 'vitest'
+
+const path = [process.env.CHROMIUM, '/usr/bin/chromium', '/usr/bin/chromium-browser', '/usr/bin/google-chrome'].find((p) => p && existsSync(p))
+
+/** Whether there is a browser; tests that need one are skipped, and say so, where there is none. */
+export const found = path !== undefined
+if (!found) console.warn('browser tests skipped: no Chromium was found (install it, or set CHROMIUM to its path)')
+
+const FLAGS = ['--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking', '--disable-component-update', '--disable-sync']
+
+export const launch = (): Promise<Browser> => chromium.launch({ executablePath: path, args: FLAGS })
+
+export interface Watched {
+  readonly page: Page
+  readonly errors: string[]
+  readonly requests: string[]
+  /** Nothing was complained of, and nothing but the page itself was asked for. */
+  clean(): Promise<void>
+}
+
+export async function open(browser: Browser, url: string, options: BrowserContextOptions = {}): Promise<Watched> {
+  const context = await browser.newContext({ viewport: { width: 1280, height: 900 }, ...options })
+  const page = await context.newPage()
+  const errors: string[] = []
+  const requests: string[] = []
+  page.on('console', (message) => ['error', 'warning'].includes(message.type()) && errors.push(message.text()))
+  page.on('pageerror', (error) => errors.push(error.message))
+  page.on('request', (request) => requests.push(request.url()))
+  await page.goto(url)
+  await page.waitForSelector('#panel')
+  const clean = async (): Promise<void> => {
+    expect(errors).toEqual([])
+    const own = url.replace(/#.*/, '')
+    expect(requests.filter((r) => !r.startsWith(own) && !r.startsWith('data:') && !r.startsWith('blob:'))).toEqual([])
+    await context.close()
+  }
+  return { page, errors, requests, clean }
+}

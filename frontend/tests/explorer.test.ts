@@ -1,0 +1,240 @@
+// The explorer in Chromium, from file://: dragged, typed, touched, stepped, trained, shared.
+import { execFileSync } from 'node:child_process'
+import { writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import type { Browser, Page } from 'playwright-core'
+import { afterAll, beforeAll, describe, expect, inject, it } from 'vitest'
+import { found, launch, open } from './chromium.ts'
+
+const folder = inject('folder')
+const url = `file://${join(folder, 'explorer.html')}`
+const edge = (place: string): string => `[data-place="${place}"]`
+const score = (page: Page): Promise<string | null> => page.textContent('#score')
+/** A number as the page writes it. */
+const read = (text: string | null): number => Number((text ?? '').replaceAll('−', '-').replaceAll(',', ''))
+
+async function middle(page: Page, selector: string): Promise<{ x: number; y: number }> {
+  const box = (await page.locator(selector).boundingBox())!
+  return { x: box.x + box.width / 2, y: box.y + box.height / 2 }
+}
+
+describe.skipIf(!found)('explorer', () => {
+  let browser: Browser
+  beforeAll(async () => void (browser = await launch()))
+  afterAll(async () => void (await browser?.close()))
+
+  it('drags a weight until all songs are right, and undoes it as one step', async () => {
+    const { page, clean } = await open(browser, url)
+    expect(await score(page)).toBe('3 of 4 right')
+    const at = await middle(page, edge('1.0.1'))
+    await page.mouse.move(at.x, at.y)
+    await page.mouse.down()
+    for (let k = 1; k <= 6; k++) await page.mouse.move(at.x, at.y + 5 * k)
+    await page.mouse.up()
+    expect(await score(page)).toBe('4 of 4 right')
+    expect(await page.getAttribute(edge('1.0.1'), 'aria-valuenow')).toBe('-0.7')
+    expect(await page.textContent('#said')).toContain('Confetti is now skip. 4 of 4 right.')
+    await page.click('[aria-label=undo]')
+    expect(await score(page)).toBe('3 of 4 right')
+    expect(await page.getAttribute(edge('1.0.1'), 'aria-valuenow')).toBe('-0.2')
+    await page.keyboard.press('Control+Shift+z')
+    expect(await score(page)).toBe('4 of 4 right')
+    await clean()
+  })
+
+  it('gives a drag up on Escape, and snaps at 0', async () => {
+    const { page, clean } = await open(browser, url)
+    const at = await middle(page, edge('1.0.1'))
+    await page.mouse.move(at.x, at.y)
+    await page.mouse.down()
+    await page.mouse.move(at.x, at.y - 12)
+    expect(await page.getAttribute(edge('1.0.1'), 'aria-valuenow')).toBe('0')
+    await page.mouse.move(at.x, at.y - 40)
+    await page.keyboard.press('Escape')
+    await page.mouse.up()
+    expect(await page.getAttribute(edge('1.0.1'), 'aria-valuenow')).toBe('-0.2')
+    expect(await page.isDisabled('[aria-label=undo]')).toBe(true)
+    await clean()
+  })
+
+  it('can be driven by the keyboard alone', async () => {
+    const { page, clean } = await open(browser, url)
+    const reached = async (label: string): Promise<void> => {
+      for (let k = 0; k < 80; k++) {
+        if ((await page.evaluate(() => document.activeElement?.getAttribute('aria-label'))) === label) return
+        await page.keyboard.press('Tab')
+      }
+      expect.fail(`Tab never reached ${label}`)
+    }
+    await reached('weight h₂ → add')
+    for (let k = 0; k < 4; k++) await page.keyboard.press('ArrowDown')
+    expect(await page.getAttribute(edge('1.0.1'), 'aria-valuenow')).toBe('-0.6')
+    expect(await page.getAttribute(edge('1.0.1'), 'aria-valuetext')).toBe('−0.60; 4 of 4 right')
+    await page.keyboard.press('PageUp')
+    expect(await page.getAttribute(edge('1.0.1'), 'aria-valuenow')).toBe('0.4')
+    await page.keyboard.type('-1/2')
+    await page.keyboard.press('Enter')
+    expect(await page.getAttribute(edge('1.0.1'), 'aria-valuenow')).toBe('-0.5')
+    await reached('look inside h₂, −0.89')
+    await page.keyboard.press('Enter')
+    expect(await page.textContent('#peek-title')).toBe('Inside h₂, for Night Drive')
+    await clean()
+  })
+
+  it('is dragged by touch', async () => {
+    const { page, clean } = await open(browser, url, { hasTouch: true, viewport: { width: 400, height: 860 } })
+    await page.locator(edge('1.0.1')).scrollIntoViewIfNeeded()
+    const at = await middle(page, edge('1.0.1'))
+    const session = await page.context().newCDPSession(page)
+    const touch = (type: string, y: number): Promise<unknown> =>
+      session.send('Input.dispatchTouchEvent', { type: type as 'touchMove', touchPoints: type === 'touchEnd' ? [] : [{ x: at.x, y }] })
+    await touch('touchStart', at.y)
+    for (let k = 1; k <= 6; k++) await touch('touchMove', at.y + 5 * k)
+    await touch('touchEnd', 0)
+    expect(await page.getAttribute(edge('1.0.1'), 'aria-valuenow')).toBe('-0.7')
+    await clean()
+  })
+
+  it('changes a weight with the card: less, more, slider, a fraction and a decimal comma', async () => {
+    const { page, clean } = await open(browser, url)
+    await page.locator(edge('1.0.0')).click()
+    await page.click('#weight-card [aria-label=more]')
+    expect(await page.getAttribute(edge('1.0.0'), 'aria-valuenow')).toBe('0.7')
+    const field = page.locator('#weight-card input[type=text]')
+    await field.fill('0,25')
+    await field.blur()
+    expect(await page.getAttribute(edge('1.0.0'), 'aria-valuenow')).toBe('0.25')
+    await field.fill('nonsense')
+    await field.blur()
+    expect(await page.getAttribute(edge('1.0.0'), 'aria-valuenow')).toBe('0.25')
+    await clean()
+  })
+
+  it('shows the numbers that Python has, by the code it exports', async () => {
+    const { page, clean } = await open(browser, url)
+    await page.selectOption('#activation', 'gelu')
+    await page.click('[aria-label="one hidden neuron more"]')
+    await page.click('#share')
+    const [file] = await Promise.all([page.waitForEvent('download'), page.click('text=Download it as network.py')])
+    const code = await file.path()
+    const lines = execFileSync(inject('python'), [code], { encoding: 'utf8' }).trim().split('\n')
+    const said = Object.fromEntries(lines.map((line) => line.match(/^(outputs|loss|d \S+) (.*)$/)!.slice(1, 3))) as Record<string, string>
+    const numbers = (name: string): number[] => said[name].split(' ').map(Number)
+    const near = (mine: number, theirs: number): void => expect(Math.abs(mine - theirs)).toBeLessThan(1e-10)
+    await page.click('#share')
+    await page.click('#numbers summary')
+    for (const [r, wanted] of numbers('outputs').entries()) near(read(await page.textContent(`[data-a="1.${r}.0"]`)), wanted)
+    await page.click('#tab-steps')
+    for (let k = 0; k < 20 && !(await page.textContent('#step-title'))!.includes('dW'); k++) await page.click('text=Next')
+    const shown = await page.locator('[data-entry^="dW."]').allTextContents()
+    expect(shown.map(read)).toEqual(numbers('d linear2.weight').map((g) => Number(g.toFixed(4)) + 0))
+    await clean()
+  })
+
+  it('restores everything from a link, and refuses one that is damaged or newer', async () => {
+    const { page, clean } = await open(browser, url)
+    await page.selectOption('#activation', 'sigmoid')
+    await page.click('[aria-label="one hidden neuron more"]')
+    await page.locator(edge('0.3.1')).focus()
+    await page.keyboard.press('ArrowUp')
+    await page.click('#tab-steps')
+    const weight = await page.getAttribute(edge('0.3.1'), 'aria-valuenow')
+    const link = page.url()
+    const again = await open(browser, link)
+    expect(await again.page.getAttribute(edge('0.3.1'), 'aria-valuenow')).toBe(weight)
+    expect(await again.page.inputValue('#activation')).toBe('sigmoid')
+    expect(await again.page.getAttribute('#tab-steps', 'aria-selected')).toBe('true')
+    await again.clean()
+    for (const [bad, why] of [
+      [link.replace('%22widths%22', '%22width%22'), 'hidden layers'],
+      [link.slice(0, -9), 'cut short'],
+      [link.replace('#v1=', '#v9='), 'version 9'],
+      [`${url}#v1=${encodeURIComponent('{"data":"constructor","loss":"mse","activation":"tanh","widths":[2,1],"weights":[1,1,1]}')}`, 'does not have'],
+    ]) {
+      const refused = await open(browser, bad)
+      expect(await refused.page.textContent('[role=alert]')).toContain(why)
+      expect(await score(refused.page)).toBe('3 of 4 right')
+      await refused.clean()
+    }
+    await clean()
+  })
+
+  it('steps forward and back, and checks a slope by nudging', async () => {
+    const { page, clean } = await open(browser, url)
+    await page.click('#tab-steps')
+    expect(await page.textContent('#step-title')).toContain('weigh and add')
+    const titles: string[] = []
+    for (let k = 0; k < 11; k++) {
+      titles.push((await page.textContent('#step-title'))!)
+      await page.click('text=Next')
+    }
+    expect(await page.textContent('#step-title')).toContain('Update')
+    await page.click('#take-step')
+    const loss = read(await page.textContent('#loss'))
+    expect(loss).toBeLessThan(0.1203)
+    for (let k = 0; k < 6; k++) await page.click('text=Back')
+    expect(await page.textContent('#step-title')).toBe(titles[5])
+    expect(titles[5]).toContain('(a): dW')
+    await page.click('text=Check by nudging')
+    expect(await page.textContent('#nudge')).toContain('they agree')
+    await clean()
+  })
+
+  it('trains 2-8-1 with tanh to four of four', async () => {
+    const { page, clean } = await open(browser, url)
+    await page.click('#tab-train')
+    await page.click('[data-preset=learn]')
+    await page.waitForFunction(() => document.querySelector('#score')?.textContent === '4 of 4 right' && Number(document.querySelector('#loss')!.textContent) < 0.01)
+    await page.click('#play')
+    expect(await page.locator('[role=slider][aria-label^=weight]').count()).toBe(24)
+    await clean()
+  })
+
+  it('collapses without an activation: one layer, a straight line, one output for all', async () => {
+    const { page, clean } = await open(browser, url)
+    await page.selectOption('#activation', 'identity')
+    expect(await page.textContent('#collapse')).toContain('W₂W₁')
+    expect(await page.textContent('#collapse')).toContain('best possible is 3 of 4')
+    await page.click('#tab-train')
+    await page.click('[data-preset=collapse]')
+    await page.waitForFunction(() => [0, 1, 2, 3].every((r) => Math.abs(Number(document.querySelector(`[data-output="${r}"]`)!.textContent) - 0.5) < 0.01))
+    await page.click('#play')
+    await clean()
+  })
+
+  it('says aloud when numbers stop being finite', async () => {
+    const { page, clean } = await open(browser, url)
+    await page.click('#tab-train')
+    await page.click('[data-preset=blow]')
+    await page.waitForSelector('#failure')
+    expect(await page.textContent('#failure')).toMatch(/Stopped at step \d+.*of layer \d is not a finite number/s)
+    await clean()
+  })
+
+  it('finds dead units where a rate is far too large', async () => {
+    const { page, clean } = await open(browser, url)
+    await page.click('#tab-train')
+    await page.click('[data-preset=dead]')
+    await page.waitForFunction(() => document.querySelectorAll('figcaption .badge.bad').length >= 3)
+    await page.click('#play')
+    await clean()
+  })
+
+  it('gives the figure as SVG and PNG and the weights as JSON that it reads again', async () => {
+    const { page, clean } = await open(browser, url)
+    await page.click('#share')
+    for (const [button, name] of [['Figure as SVG', 'network.svg'], ['Figure as PNG', 'network.png'], ['Download the weights', 'network.json']]) {
+      const [file] = await Promise.all([page.waitForEvent('download'), page.click(`text=${button}`)])
+      expect(file.suggestedFilename()).toBe(name)
+      if (name === 'network.json') {
+        writeFileSync(join(folder, name), '')
+        await file.saveAs(join(folder, name))
+      }
+    }
+    await page.click('text=A solution')
+    expect(await score(page)).toBe('4 of 4 right')
+    await page.setInputFiles('input[type=file]', join(folder, 'network.json'))
+    await page.waitForFunction(() => document.querySelector('#score')?.textContent === '3 of 4 right')
+    await clean()
+  })
+})

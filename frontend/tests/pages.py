@@ -1,0 +1,105 @@
+"""Writes the explorer pages that the browser tests open, and what Python says of the same models.
+
+    python pages.py FOLDER
+
+explorer.html   the toys
+digits.html     a trained classifier of pictures
+table.html      a trained regression on numbers and categories
+hostile.html    a model whose column names and categories are markup and script
+wide.html       784-128-10, for timing
+reduced.html    a network that the page cannot compute
+facts.json      what Python predicts for digits and the table, as given and with one value changed
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+
+import multilayer as ml
+from multilayer.web.explore import explore
+
+PAYLOADS = (
+    "<script>window.hit=1</script>",
+    "</script><script>window.hit=1</script>",
+    "<img src=x onerror=window.hit=1>",
+    "<svg onload=window.hit=1>",
+    '"><svg/onload=window.hit=1>',
+    "'><img src=x onerror=window.hit=1>",
+    "<iframe srcdoc='<script>parent.hit=1</script>'>",
+    "javascript:window.hit=1",
+    "<a href=javascript:window.hit=1>x</a>",
+    "<style>*{background:url(http://127.0.0.1:9/x)}</style>",
+    "<link rel=stylesheet href=http://127.0.0.1:9/x>",
+    "<meta http-equiv=refresh content=0;url=http://127.0.0.1:9/>",
+    "{{constructor.constructor('window.hit=1')()}}",
+    "${window.hit=1}",
+    "<!--<script>window.hit=1//-->",
+    "]]><script>window.hit=1</script>",
+    "\u2028window.hit=1\u2029",
+    "__STATE__",
+    "__POLICY__",
+    "<math><mi xlink:href=javascript:window.hit=1>x</mi></math>",
+)
+
+
+def main(folder: Path) -> None:
+    torch.set_num_threads(1)
+    os.chdir(folder)  # where training leaves its runs
+    explore().save(folder / "explorer.html")
+    facts: dict[str, Any] = {}
+    digits = ml.fit("64-24:relu-10", "digits", epochs=6, quiet=True).model
+    page = explore(digits, "digits")
+    page.save(folder / "digits.html")
+    facts["digits"] = _outputs(page, digits)
+    frame = table()
+    model = ml.fit("4+cat(3)-columns(pbld)-12:gelu-1", frame, target="price", epochs=4, quiet=True).model
+    page = explore(model, frame)
+    page.save(folder / "table.html")
+    facts["table"] = _outputs(page, model)
+    changed = frame.iloc[[page.state["model"]["places"][0]]].assign(area=150.0)
+    facts["table"]["changed"] = float(model.predict(changed)[0])
+    facts["table"]["predicted"] = float(model.predict(frame.iloc[[page.state["model"]["places"][0]]])[0])
+    hostile(folder)
+    explore(ml.build("784-128:relu-10"), np.random.default_rng(0).normal(size=(40, 784))).save(folder / "wide.html")
+    explore(ml.build("2-kan(3)-1"), [[0.1, 0.2]]).save(folder / "reduced.html")
+    (folder / "facts.json").write_text(json.dumps(facts))
+
+
+def _outputs(page: Any, model: Any) -> dict[str, Any]:
+    """What the page must show for its rows: raw outputs in float64, and predictions."""
+    state = page.state["model"]
+    return {"outputs": state["predictions"], "places": state["places"], "targets": state["targets"]}
+
+
+def table() -> pd.DataFrame:
+    draw = np.random.default_rng(5)
+    area, rooms = draw.uniform(30, 200, 240), draw.integers(1, 7, 240)
+    age = np.where(draw.random(240) < 0.1, np.nan, draw.uniform(0, 90, 240))
+    place = draw.choice(["centre", "suburb", "village"], 240)
+    price = 3 * area + 10 * rooms + (place == "centre") * 90 - np.nan_to_num(age) + draw.normal(0, 5, 240)
+    return pd.DataFrame({"area": area, "rooms": rooms, "age": age, "place": place, "price": price})
+
+
+def hostile(folder: Path) -> None:
+    """Every string a user can bring is an attack: columns, categories, classes, the target's name."""
+    draw = np.random.default_rng(1)
+    n = 20 * len(PAYLOADS)
+    columns = {f"{text} {i}": draw.normal(size=n) for i, text in enumerate(PAYLOADS)}
+    kinds = pd.Series(list(PAYLOADS) * 20)
+    frame = pd.DataFrame(
+        {**columns, "<b>kind</b>": kinds, "<img src=x onerror=window.hit=1> y": [f"{t}!" for t in kinds]}
+    )
+    model = ml.fit(None, frame, target="<img src=x onerror=window.hit=1> y", epochs=1, quiet=True).model
+    explore(model, frame).save(folder / "hostile.html")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
