@@ -20,7 +20,7 @@ from ..engine.ensemble import Ensemble, Member
 from ..engine.fused_engine import FusedEngine
 from ..engine.fused_program import why_not
 from ..engine.numpy_engine import NumpyEngine
-from ..errors import OptionError, SpecError
+from ..errors import OptionError, SpecError, option
 from ..losses import Loss
 from ..predictor import Predictor
 from ..spec import Spec
@@ -281,7 +281,8 @@ def make_engine(spec: Spec, prepared: Prepared, config: Config) -> Engine:
     if prepared.loader_batch is not None:
         raise OptionError(f"a loader trains one network, got ensemble={config.ensemble}: give its dataset")
     if prepared.folds and config.augment is not None and "mixup" in config.augment:
-        raise OptionError("mixup would mix in rows that a member holds out: name a share of rows, validation=0.2")
+        share = option("validation", "0.2")
+        raise OptionError(f"mixup would mix in rows that a member holds out: name a share of rows, {share}")
     threads = machine.threads() if config.threads is None else config.threads
     members: list[Member] = []
     for i in range(config.ensemble):
