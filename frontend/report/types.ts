@@ -108,6 +108,7 @@ export interface Importance {
   rounds: number
   rows: number
   image: number[] | null
+  patch: number
   columns: { name: string; mean: Num; sd: Num }[]
 }
 

@@ -28,6 +28,9 @@ const SHARES = new Set(['accuracy', 'balanced_accuracy'])
 
 export const named = (name: string): string => NAMES[name] ?? name.replaceAll('_', ' ')
 
+/** At the beginning of a title. */
+export const titled = (name: string): string => named(name).replace(/^./, (c) => c.toUpperCase())
+
 export function figure(name: string, value: Num, digits = 4): string {
   if (value === null) return '–'
   return SHARES.has(name) ? `${fixed(100 * value, 1)} %` : significant(value, digits)

@@ -124,8 +124,9 @@ def fit(
     chosen: dict[str, Any] = dict(options)
     chooser = None if spec is None or isinstance(spec, str | Spec) else spec
     read = data
+    if chooser is not None or (ended is not None and run is not None and not tables.is_loader(data)):
+        read = tables.read(data)  # once: a name may mean another thing when the run has a folder
     if chooser is not None:
-        read = tables.read(data)
         chosen = {**chooser.before(read), **chosen}
     held_out = chosen.get("validation", "auto")
     own = _in_memory(held_out)
@@ -162,7 +163,7 @@ def fit(
                 "fingerprint": session.fingerprint(),
             },
         )
-    after = None if ended is None else lambda run: ended(_ended(run, session, data, held_out))
+    after = None if ended is None else lambda run: ended(_ended(run, session, read, held_out))
     return _driven(session, folder, observers, tracking, quiet=quiet, after=after)
 
 
@@ -208,6 +209,8 @@ def resume(
             raise RunError(f"{path} was trained from a loader: resume needs one, got {type(data).__name__}")
         held_out = validation if own else config.validation
         source = source if data is None else data
+        if ended is not None and not loader:
+            source = tables.read(source)
         prepared = prepare(source, config, **described, validation=held_out)
         session = Session.make(Spec.from_dict(saved["spec"]), prepared, config)
         if session.fingerprint() != saved["fingerprint"]:

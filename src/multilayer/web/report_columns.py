@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,23 +24,29 @@ from .report_sample import Array, Sample
 
 ROUNDS = 10
 SECONDS = 0.3
-"""After so long no further round begins; the first is always whole."""
-MOST_ROWS = 1000
-MOST_NUMBERS = 40_000_000
-"""Of the first round: rows × columns × columns. Wider tables are judged on fewer rows."""
+"""After so long no further round begins."""
+FIRST = 3
+"""So many times as long the first round may take, which is always whole: on as many rows as fit into it."""
+MOST_ROWS, FEWEST_ROWS = 1000, 32
 BLOCK = 8192
 """Rows that go through the network at a time."""
-FEWEST_ROWS = 32
+PROBE = 1024
+"""Rows that tell how long one takes."""
+PATCHES = 10
+"""Of a picture in each direction; smaller pictures are looked at pixel by pixel."""
 
 
 def importance(sample: Sample, metric: str, *, seconds: float = SECONDS) -> dict[str, Any] | None:
-    """None where no row is there, or fewer than would tell anything."""
+    """None where there are too few rows, or no column."""
     encoding = sample.model.encoding
     columns = list(places(encoding))
-    width = max(1, sample.x.shape[1])
-    rows = min(len(sample), MOST_ROWS, max(FEWEST_ROWS, MOST_NUMBERS // (width * max(len(columns), 1))))
-    if rows < 2 or not columns:
+    image, patch = encoding.image, 1
+    if image is not None:
+        patch = -(-max(image[:2]) // PATCHES) if max(image[:2]) > PATCHES else 1
+        columns = list(patches(columns, image, patch))
+    if len(sample) < 2 or not columns:
         return None
+    rows = _affordable(sample, len(columns), seconds)
     if rows < len(sample):
         sample = sample.take(np.sort(random.permutation(len(sample), seed=0, epoch=1)[:rows]))
     function, higher = metrics.get(metric).function, metrics.get(metric).better == "higher"
@@ -50,9 +56,8 @@ def importance(sample: Sample, metric: str, *, seconds: float = SECONDS) -> dict
     while len(worse) < ROUNDS and (not worse or time.perf_counter() - started < seconds):
         order = random.permutation(rows, seed=0, epoch=2 + len(worse))
         with np.errstate(all="ignore"):
-            worse.append(
-                [base - value if higher else value - base for value in _values(sample, columns, order, function)]
-            )
+            values = list(_values(sample, columns, order, function))
+        worse.append([base - value if higher else value - base for value in values])
     drops = np.array(worse)  # (rounds, columns)
     found: list[dict[str, Any]] = [
         {
@@ -62,7 +67,6 @@ def importance(sample: Sample, metric: str, *, seconds: float = SECONDS) -> dict
         }
         for i, (name, _, _) in enumerate(columns)
     ]
-    image = encoding.image
     if image is None:
         found.sort(key=_drop, reverse=True)
     return {
@@ -71,9 +75,21 @@ def importance(sample: Sample, metric: str, *, seconds: float = SECONDS) -> dict
         "base": number(base),
         "rounds": len(drops),
         "rows": rows,
-        "image": None if image is None else list(image),
+        "image": None if image is None else [-(-image[0] // patch), -(-image[1] // patch), 1],
+        "patch": patch,
         "columns": found,
     }
+
+
+def _affordable(sample: Sample, columns: int, seconds: float) -> int:
+    """Rows on which one round takes no longer than it may, judged by a block of them."""
+    most = min(len(sample), MOST_ROWS)
+    places = np.arange(PROBE) % len(sample)
+    started = time.perf_counter()
+    codes, judges = (None if one is None else one[places] for one in (sample.codes, sample.judges))
+    outputs(sample.model, sample.x[places], cast(Any, codes), cast(Any, judges))
+    each = (time.perf_counter() - started) / PROBE
+    return max(min(most, FEWEST_ROWS), min(most, int(FIRST * seconds / (each * columns))))
 
 
 def _drop(column: dict[str, Any]) -> float:
@@ -100,6 +116,24 @@ def places(encoding: Encoding) -> Iterator[Place]:
             yield column.name, numbers.get(column.name, []), codes.get(column.name)
 
 
+def patches(columns: list[Place], image: tuple[int, int, int], size: int) -> Iterator[Place]:
+    """Squares of a picture, row by row; every channel of a pixel belongs to its square."""
+    height, width, channels = image
+    if size == 1 and channels == 1:
+        yield from columns
+        return
+    for top in range(0, height, size):
+        for left in range(0, width, size):
+            square = [
+                columns[(y * width + x) * channels + c][1]
+                for y in range(top, min(top + size, height))
+                for x in range(left, min(left + size, width))
+                for c in range(channels)
+            ]
+            name = f"row {top}, column {left}"
+            yield (f"square at {name}" if size > 1 else name), [place for part in square for place in part], None
+
+
 def _values(sample: Sample, columns: list[Place], order: NDArray[np.int64], function: Any) -> Iterator[float]:
     """The metric with each column shuffled in turn; as many of them at a time as make a block."""
     n = len(sample)
@@ -113,9 +147,8 @@ def _values(sample: Sample, columns: list[Place], order: NDArray[np.int64], func
             x[rows, numbers] = sample.x[order][:, numbers]
             if codes is not None and sample.codes is not None and code is not None:
                 codes[rows, code] = sample.codes[order, code]
-        y = np.tile(sample.y, (len(part), *[1] * (sample.y.ndim - 1)))
         judges = None if sample.judges is None else np.tile(sample.judges, (len(part), 1))
-        z = outputs(sample.model, x, codes, y, judges)
+        z = outputs(sample.model, x, codes, judges)
         for i in range(len(part)):
             yield _judged(sample, z[i * n : (i + 1) * n], function)
 

@@ -25,6 +25,8 @@ from .report_sample import Floats, Sample
 DRAWS, FEWEST_DRAWS = 400, 100
 WORK = 700_000
 """Rows times outputs that may be drawn in all, so that many rows are drawn fewer times."""
+MOST_DRAWN = 20_000
+"""Rows that are drawn from; the intervals of more follow from theirs."""
 MOST_CLASSES = 25
 """Classes of which a whole confusion matrix is shown."""
 MOST_PAIRS = 10
@@ -94,26 +96,36 @@ def _drawn(sample: Sample, names: tuple[str, ...]) -> dict[str, tuple[float, flo
     truth, given = sample.sides
     n = len(sample)
     exact = "accuracy" in names and truth.ndim == 1 and sample.weight is None
-    rest = [name for name in names if not (exact and name == "accuracy")]
+    found: dict[str, tuple[float, float, str]] = {}
+    if exact:
+        low, high = exact_interval(int((given.argmax(1) == truth).sum()), n)
+        found["accuracy"] = low, high, "exact"
+    rest = [name for name in names if name not in found]
+    weights, shrink = sample.weights, 1.0
+    if n > MOST_DRAWN:  # intervals of fewer rows are wider by √(n/m) around the same value
+        some = np.sort(random.permutation(n, seed=0, epoch=0)[:MOST_DRAWN])
+        truth, given, weights, shrink = truth[some], given[some], weights[some], math.sqrt(MOST_DRAWN / n)
     draws = max(FEWEST_DRAWS, min(DRAWS, WORK // max(given.size, 1)))
-    values: dict[str, list[float]] = {name: [] for name in rest}
+    for name, values in _bootstrap(truth, given, weights, rest, draws).items():
+        known = values[~np.isnan(values)]
+        low, high = np.quantile(known, [TAIL, 1 - TAIL]) if len(known) else (math.nan, math.nan)
+        if shrink < 1:
+            function = metrics.get(name).function
+            here, all_of_them = function(truth, given, weights), function(*sample.sides, sample.weights)
+            low, high = (all_of_them + shrink * (end - here) for end in (low, high))
+        found[name] = float(low), float(high), f"bootstrap of {draws}"
+    return found
+
+
+def _bootstrap(truth: Any, given: Any, weights: Floats, names: list[str], draws: int) -> dict[str, Floats]:
+    n, values = len(weights), np.empty((draws, len(names)))
     with np.errstate(all="ignore"):
         for draw in range(draws):
             places = (random.uniform(0, Purpose.MEASURE, rows=np.array([draw]), units=n)[0] * n).astype(np.int64)
             # A row drawn k times counts k times: no row is copied.
-            weight = np.bincount(places, minlength=n) * sample.weights
-            for name in rest:
-                values[name].append(metrics.get(name).function(truth, given, weight))
-    found: dict[str, tuple[float, float, str]] = {}
-    for name in names:
-        if name not in rest:
-            low, high = exact_interval(int((given.argmax(1) == truth).sum()), n)
-            found[name] = low, high, "exact"
-            continue
-        known = np.array([value for value in values[name] if not math.isnan(value)])
-        low, high = np.quantile(known, [TAIL, 1 - TAIL]) if len(known) else (math.nan, math.nan)
-        found[name] = float(low), float(high), f"bootstrap of {draws}"
-    return found
+            weight = np.bincount(places, minlength=n) * weights
+            values[draw] = [metrics.get(name).function(truth, given, weight) for name in names]
+    return dict(zip(names, values.T, strict=True))
 
 
 # Confusions

@@ -59,7 +59,7 @@ class Sample:
     @cached_property
     def z(self) -> Floats:
         """Raw outputs (N, d_out)."""
-        return outputs(self.model, self.x, self.codes, self.y, self.judges)
+        return outputs(self.model, self.x, self.codes, self.judges)
 
     @cached_property
     def sides(self) -> tuple[Array, Array]:
@@ -102,20 +102,23 @@ def of_prepared(
     `validation` is as `prepare` was given it: a share, nothing, or a source of its own. `plain` leaves out the weights
     of training rows, where those are of their classes: a share of rows right is then of rows, as of those held out.
     """
-    table = None if is_loader(source) else read(source)
-    judged = table
-    if _is_source(validation) and len(prepared.validation):
-        judged = None if is_loader(validation) else model.encoding._aligned(read(validation), True)
-    apart = len(prepared.validation) > 0
+    loader = is_loader(source)
+    table = None if loader else read(source)
+    judged, apart = table, len(prepared.validation) > 0
+    if _is_source(validation) and apart and not loader:
+        judged = model.encoding._aligned(read(validation), True)
     held, origin = (prepared.validation, "held out") if apart else (prepared.train, "trained on")
     train = prepared.train
     if len(train) > TRAINING_ROWS:
         train = train[np.linspace(0, len(train) - 1, TRAINING_ROWS).astype(np.int64)]
     judges = _judges(prepared, model.members)
+    rows = _part(model, prepared, held, judged, cast(Origin, origin), plain=plain)
     return (
         replace(
-            _part(model, prepared, held, judged, cast(Origin, origin), plain=plain),
+            rows,
             judges=None if judges is None or not apart else judges[held],
+            # Rows of a loader are numbered on from those of training.
+            numbers=rows.numbers - len(prepared.train) * (loader and apart),
         ),
         _part(model, prepared, train, table, "trained on", plain=plain),
         table,

@@ -18,6 +18,8 @@ CLEARLY = 0.1
 GOOD, FAIR = 0.8, 0.4
 GAP = 0.15
 """Of that distance between training rows and others that is called overfitting, if it is outside the interval too."""
+LITTLE = 0.02
+"""What is too small to be called that, but is there."""
 STILL = 0.01
 """Share of the validation loss gained in the last tenth of the epochs that is called still falling."""
 
@@ -122,10 +124,11 @@ def _fit(found: dict[str, Any], report: dict[str, Any], told: list[dict[str, str
         ]
         return
     if _falling(report):
-        told.append({"tone": "fair", "text": f"It was still improving when it ended, and does not overfit: {seen}."})
+        told.append({"tone": "fair", "text": f"It was still improving when it ended: {seen}."})
         tries.append("Train longer: more --epochs.")
         return
-    told.append({"tone": "good", "text": f"It does not overfit: {seen}."})
+    how_much = "overfits little" if there - here > LITTLE and outside else "does not overfit"
+    told.append({"tone": "good", "text": f"It {how_much}: {seen}."})
 
 
 def _falling(report: dict[str, Any]) -> bool:
