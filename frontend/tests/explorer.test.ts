@@ -75,7 +75,7 @@ describe.skipIf(!found)('explorer', () => {
     await page.keyboard.type('-1/2')
     await page.keyboard.press('Enter')
     expect(await page.getAttribute(edge('1.0.1'), 'aria-valuenow')).toBe('-0.5')
-    await reached('look inside h₂, −0.89')
+    await reached('h₂ −0.89: look inside')
     await page.keyboard.press('Enter')
     expect(await page.textContent('#peek-title')).toBe('Inside h₂, for Night Drive')
     await clean()
