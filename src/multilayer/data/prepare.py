@@ -58,6 +58,7 @@ def prepare(
     task: str = "auto",
     loss: str | None = None,
     validation: Any = "auto",
+    validation_weight: Any = None,
     seed: int = 0,
     group: Any = None,
     time: Any = None,
@@ -72,11 +73,12 @@ def prepare(
 ) -> Prepared:
     """A source as numbers.
 
-    `validation` is a share, "auto" (20 %, none below 50 rows), None, or a source of its own; `weight` a column's name
-    or one number a row; `class_weight` "balanced" or a number for each class, on training rows; `columns` gives kinds:
-    numeric, categorical, date, datetime, time or drop; `folds` above 1 cuts the rows into so many parts to hold out in
-    turn, where validation is "auto" and rows have no order in time; `keep_constant`
-    takes a table in which nothing varies; `augment` is texts of `data.augment`, such as "noise(0.1)".
+    `validation` is a share, "auto" (20 %, none below 50 rows), None, or a source of its own, whose rows count as
+    `validation_weight` says; `weight` a column's name or one number a row; `class_weight` "balanced" or a number for
+    each class, on training rows; `columns` gives kinds: numeric, categorical, date, datetime, time or drop; `folds`
+    above 1 cuts the rows into so many parts to hold out in turn, where validation is "auto" and rows have no order in
+    time; `keep_constant` takes a table in which nothing varies; `augment` is texts of `data.augment`, such as
+    "noise(0.1)".
 
     >>> ready = prepare("iris")
     >>> ready.encoding.inputs, ready.encoding.outputs, len(ready.train), len(ready.validation)
@@ -121,7 +123,13 @@ def prepare(
         notes += [f"validation: {note}" for note in own.notes]
         held_out = np.arange(len(x), len(x) + len(own.x), dtype=np.int64)
         origin = np.concatenate([origin, own.rows])
-        weights = None if weights is None else np.concatenate([weights, np.ones(len(own.x))])
+        count_as = _validation_weights(validation_weight, own.rows, given=len(own.x))
+        if weights is not None or count_as is not None:
+            both = (
+                np.ones(len(x)) if weights is None else weights,
+                np.ones(len(own.x)) if count_as is None else count_as,
+            )
+            weights = np.concatenate(both)
         x, y = np.concatenate([x, own.x]), np.concatenate([y, cast("NDArray[Any]", own.y)])
         codes = None if codes is None else np.concatenate([codes, cast("NDArray[np.int64]", own.codes)])
     data = Data(
@@ -211,6 +219,19 @@ def _weights(table: Table, weight: Any) -> NDArray[np.float64]:
         row = int(np.flatnonzero(bad)[0])
         raise DataError(f"{where(table, name, row)}: weights must be 0 or more and finite, got {values[row]:g}")
     return values
+
+
+def _validation_weights(weight: Any, rows: Rows, *, given: int) -> NDArray[np.float64] | None:
+    """What the usable rows of a validation source count."""
+    if weight is None:
+        return None
+    values = np.asarray(weight, dtype=np.float64)
+    bad = ~(np.isfinite(values) & (values >= 0))
+    if values.ndim != 1 or len(values) < given or bad.any() or not values[rows].any():
+        raise DataError(
+            f"validation weights must be one number of 0 or more for each row, not all 0, got {short(weight)}"
+        )
+    return values[rows]
 
 
 def _is_source(validation: Any) -> bool:

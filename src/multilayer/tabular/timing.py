@@ -48,7 +48,7 @@ class Within:
         if epochs >= config.epochs:
             return spec, config
         members = config.ensemble
-        if epochs < FEWEST_EPOCHS:
+        if epochs < FEWEST_EPOCHS and "ensemble" not in asked:
             members = max(1, min(members, int(affordable / FEWEST_EPOCHS)))
             epochs = min(config.epochs, int(affordable / members))
         return spec, replace(config, ensemble=members, epochs=max(1, epochs))

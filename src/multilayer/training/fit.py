@@ -101,6 +101,7 @@ def fit(
     group: Any = None,
     time_column: Any = None,
     sample_weight: Any = None,
+    validation_weight: Any = None,
     start: Predictor | None = None,
     keep_constant: bool = False,
     run: str | Path | None = None,
@@ -114,10 +115,11 @@ def fit(
 
     `spec` may be None for the plain recipe, or a `Recipe`, which chooses by the data. `data` is anything that
     holds a table, `(X, y)`, or a DataLoader of your own; `validation` is a share of its rows, None, or data of its own.
-    `sample_weight` is what each row counts: a column's name, or a number for each row; `group` and `time_column` are
-    names of columns too, or values for each row. `start` is a model whose parameters to begin with; `keep_constant`
-    trains on a table in which nothing varies, which is refused otherwise. `run` is a folder to keep everything in, so
-    that the run survives being killed; without one it lives in memory. `trackers` are names
+    `sample_weight` is what each row counts: a column's name, or a number for each row; `validation_weight` a number for
+    each row of validation data; `group` and `time_column` are names of columns too, or values for each row. `start` is
+    a model whose parameters to begin with; `keep_constant` trains on a table in which nothing varies, which is refused
+    otherwise. `run` is a folder to keep everything in, so that the run survives being killed; without one it lives in
+    memory. `trackers` are names
     (tensorboard, wandb, trackio, mlflow), or runs, writers and loggers of such tools. `ended` is called once the model
     is there and saved, while the data is still in memory.
     """
@@ -136,12 +138,32 @@ def fit(
     held_out = held_out if own else config.validation
     source = {"target": target, "group": group, "time": time_column}
     named = sample_weight is None or isinstance(sample_weight, str)
-    prepared = prepare(read, config, **source, weight=sample_weight, validation=held_out, keep_constant=keep_constant)
+    if validation_weight is not None and not own:
+        raise OptionError("validation_weight needs validation rows of its own: validation=(X, y)")
+
+    def numbers(config: Config) -> tables.Prepared:
+        return prepare(
+            read,
+            config,
+            **source,
+            weight=sample_weight,
+            validation=held_out,
+            validation_weight=validation_weight,
+            keep_constant=keep_constant,
+        )
+
+    prepared = numbers(config)
     if chooser is not None:
-        spec, config = chooser.network(prepared, config, options.keys())
+        spec, chosen_config = chooser.network(prepared, config, options.keys())
+        if chosen_config.ensemble != config.ensemble:  # other parts to hold out: other rows to look at
+            prepared = numbers(chosen_config)
+            spec, chosen_config = chooser.network(prepared, chosen_config, {*options, "ensemble"})
+        config = chosen_config
     session = Session.make(cast("Spec | str | None", spec), prepared, config)
     if run is not None and (
-        start is not None or not all(one is None or isinstance(one, str) for one in (group, time_column))
+        start is not None
+        or validation_weight is not None
+        or not all(one is None or isinstance(one, str) for one in (group, time_column))
     ):
         raise OptionError(
             "a run's folder cannot hold values of rows or a model to begin with: name columns, leave out start"

@@ -62,12 +62,6 @@ class Session:
     @staticmethod
     def make(spec: Spec | str | None, prepared: Prepared, config: Config) -> Session:
         encoding = prepared.encoding
-        if config.ensemble < len(prepared.folds):  # rows that every member sees would judge nobody
-            kept = prepared.folds[: config.ensemble]
-            prepared = replace(prepared, folds=kept, validation=np.sort(np.concatenate(kept)))
-            if config.ensemble == 1:
-                train = np.setdiff1d(prepared.train, kept[0], assume_unique=True)
-                prepared = replace(prepared, folds=(), train=train)
         if prepared.loader_batch is not None:
             config = with_loader(config, prepared.loader_batch)
         loss = losses.get(encoding.loss)
