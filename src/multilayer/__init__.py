@@ -6,18 +6,17 @@
     ml.cost(spec, batch=32).step              FLOPs of a training step, exactly
     model = ml.build(spec, seed=0)            an ordinary torch.nn.Module
 
-Names load when first used: importing the package imports neither torch nor scikit-learn, nor numpy.
+Names load when first used: importing the package imports nothing at all.
 """
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
-
-from .errors import MultilayerError, SpecError
-
+TYPE_CHECKING = False  # as type checkers read it, without importing typing
 if TYPE_CHECKING:
+    from typing import Any
+
     from .costs import cost
+    from .errors import MultilayerError, SpecError
     from .explain.trace import trace
     from .init import initialise
     from .jobs import fit, resume
@@ -49,6 +48,8 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _LAZY = {
+    "MultilayerError": "errors",
+    "SpecError": "errors",
     "MLPClassifier": "tabular.estimators",
     "MLPRegressor": "tabular.estimators",
     **dict.fromkeys(("GLU", "KAN", "Activation", "BatchNorm", "Columns", "Dropout", "GroupNorm", "Inputs"), "layers"),
@@ -115,6 +116,8 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in _LAZY:
         raise AttributeError(f"module 'multilayer' has no attribute {name!r}")
+    import importlib
+
     return getattr(importlib.import_module(f".{_LAZY[name]}", __name__), name)
 
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
-from typing import NoReturn
+
+TYPE_CHECKING = False  # as type checkers read it, without importing typing
+if TYPE_CHECKING:
+    from typing import NoReturn
 
 _INTERRUPTED = 128 + 2
 
