@@ -20,7 +20,7 @@ settings.load_profile("full" if FULL else "short")
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     counts: Counter[str] = Counter()
-    for outcome in ("passed", "failed"):
+    for outcome in ("passed", "failed", "skipped", "xfailed"):
         for report in terminalreporter.stats.get(outcome, []):
             for name, value in report.user_properties:
                 if name.startswith("cases "):

@@ -20,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from ..errors import DataError
+from ..machine import require_memory
 from .arrow import from_numpy
 from .tables import Matrix, Table, short
 
@@ -129,7 +130,10 @@ def table_of_tensor(tensor: Any, *, name: str) -> Table:
 
 
 def table_of_sparse(matrix: Any, *, name: str) -> Table:
-    """A scipy sparse matrix, made dense: networks here read every number of a row."""
+    """A scipy sparse matrix, made dense: networks here read every number of a row. In float64, then in float32."""
+    rows, columns = matrix.shape
+    said = f"{name}: {rows:,} rows of {columns:,} columns made dense (keep fewer columns, or fewer rows)"
+    require_memory(12 * rows * columns, said)
     return table_of_array(matrix.toarray(), name=name)
 
 

@@ -72,12 +72,13 @@ class Tabular(BaseEstimator):
         recipe = self._recipe()
         start = getattr(self, "model_", None) if self.warm_start else None
         chooser = recipe if self.time_limit is None else Within(recipe, self.time_limit)
-        if sample_weight_val is not None:
-            raise OptionError("weights of validation rows are not used by any metric here: leave sample_weight_val out")
+        if sample_weight_val is not None and not isinstance(validation, tuple):
+            raise OptionError("sample_weight_val needs X_val and y_val, got neither")
         run = train(
             chooser,
             (X, y),
             sample_weight=sample_weight,
+            validation_weight=sample_weight_val,
             group=groups,
             time_column=times,
             start=start,
@@ -223,7 +224,7 @@ def _is_frame(X: Any) -> bool:
 
 def _named(X: Any) -> Any:
     """Columns whose names are numbers become texts: a table's columns have names."""
-    names = list(X.columns)
+    names: list[Any] = list(getattr(X, "column_names", X.columns))  # pyarrow's columns are the values
     if all(isinstance(name, str) for name in names):
         return X
     return X.rename(columns={name: str(name) for name in names})

@@ -15,6 +15,7 @@ from typing import Any, Literal, Self, cast
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import ClassifierMixin, MultiOutputMixin, RegressorMixin
+from sklearn.utils import assert_all_finite
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import check_array, check_consistent_length, column_or_1d
 
@@ -176,6 +177,8 @@ class MLPClassifier(ClassifierMixin, Tabular):
         if y is None:
             raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None")
         check_consistent_length(_first(table), y)
+        if not hasattr(y, "toarray"):
+            assert_all_finite(np.asarray(y), input_name="y")
         check_classification_targets(y)
         if type_of_target(y, input_name="y") == "multilabel-indicator":
             dense = np.asarray(y.toarray() if hasattr(y, "toarray") else y).astype(np.int64)

@@ -1,0 +1,144 @@
+"""Models that go on, are kept and are shown: warm starts, pieces, files, pickles, pictures."""
+
+from __future__ import annotations
+
+import io
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import multilayer as ml
+from multilayer import MLPClassifier, MLPRegressor
+from multilayer.errors import OptionError
+from multilayer.tabular.estimators import estimator_of
+from quick import QUICK, classes, numbers, people
+
+# Going on
+
+
+def test_warm_start_goes_on() -> None:
+    x, y = numbers()
+    model = MLPRegressor(**{**QUICK, "epochs": 12, "learning_rate": 0.01}, warm_start=True).fit(x, y)
+    first = model.history_["loss"]
+    again = model.fit(x, y).history_["loss"]
+    assert again[0] < first[0]
+    with pytest.raises(OptionError, match="a run can begin with a model of its own network"):
+        model.set_params(hidden=(9,)).fit(x, y)
+
+
+def test_partial_fit_learns_a_piece_at_a_time() -> None:
+    x, y = numbers(400)
+    model = MLPRegressor(**QUICK)
+    for _ in range(10):
+        for part in np.array_split(np.arange(400), 4):
+            model.partial_fit(x[part], y[part])
+    assert model.n_iter_ == 40
+    assert model.score(x, y) > 0.7
+    whole = pickle.loads(pickle.dumps(model))
+    np.testing.assert_array_equal(whole.predict(x), model.predict(x))
+    model.partial_fit(x[:100], y[:100])
+    whole.partial_fit(x[:100], y[:100])  # a pickle goes on as the model itself
+    np.testing.assert_array_equal(whole.predict(x), model.predict(x))
+
+
+def test_partial_fit_with_classes_that_are_yet_to_come() -> None:
+    x, y = classes(300)
+    names = np.array(["a", "b", "c"])[y]
+    early = np.flatnonzero(y < 2)[:60]
+    model = MLPClassifier(**QUICK).partial_fit(x[early], names[early], classes=["a", "b", "c"])
+    assert model.predict_proba(x).shape == (300, 3)
+    for _ in range(15):
+        model.partial_fit(x, names, sample_weight=np.ones(300))
+    assert set(model.predict(x)) == {"a", "b", "c"}
+    assert model.score(x, names) > 0.6
+    with pytest.raises(OptionError, match=r"classes are \['a', 'b', 'c'\], got .*'d'"):
+        model.partial_fit(x[:1], ["d"])
+    with pytest.raises(OptionError, match="needs all classes at its first call"):
+        MLPClassifier(**QUICK).partial_fit(x[:5], ["a"] * 5)
+
+
+# Keeping and showing
+
+
+@pytest.mark.parametrize("kind", [MLPClassifier, MLPRegressor])
+def test_save_and_load(kind: Any, tmp_path: Path) -> None:
+    frame, y = people()
+    target = y if kind is MLPClassifier else frame.pop("income")
+    model = kind(**QUICK).fit(frame, target)
+    path = tmp_path / "model.safetensors"
+    model.save(path)
+    for again in (kind.load(path), estimator_of(path), pickle.loads(pickle.dumps(model))):
+        assert type(again) is kind
+        np.testing.assert_array_equal(again.predict(frame), model.predict(frame))
+        assert list(again.feature_names_in_) == list(model.feature_names_in_)
+    np.testing.assert_array_equal(ml.load(path).predict(frame), model.predict(frame))
+    if kind is MLPClassifier:
+        np.testing.assert_array_equal(kind.load(path).predict_proba(frame), model.predict_proba(frame))
+    else:
+        np.testing.assert_array_equal(kind.load(path).predict_interval(frame), model.predict_interval(frame))
+
+
+def test_files_and_pickles_are_small() -> None:
+    """The parameters of both members in float32, names and calibration; nothing of 20,000 rows."""
+    generator = np.random.default_rng(0)
+    x, y = generator.normal(size=(20_000, 20)), generator.integers(0, 2, 20_000)
+    model = MLPClassifier(**{**QUICK, "epochs": 1, "batch_size": 1024}).fit(x, y)
+    size = 2 * 4 * model.spec_.n_parameters
+    assert len(pickle.dumps(model)) < size + 40_000 < x.nbytes / 40
+    assert len(model.model_.to_bytes()) < size + 30_000
+
+
+def test_a_saved_model_predicts_without_torch(tmp_path: Path) -> None:
+    frame, y = people()
+    model = MLPClassifier(**QUICK).fit(frame, y)
+    model.save(tmp_path / "m.safetensors")
+    frame.to_parquet(tmp_path / "rows.parquet")
+    np.save(tmp_path / "p.npy", model.predict_proba(frame))
+    program = f"""
+import sys
+class NoTorch:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "torch":
+            raise ImportError("there is no torch here")
+sys.meta_path.insert(0, NoTorch())
+import numpy as np
+import pandas as pd
+from multilayer import MLPClassifier
+model = MLPClassifier.load({str(tmp_path / "m.safetensors")!r})
+found = model.predict_proba(pd.read_parquet({str(tmp_path / "rows.parquet")!r}))
+np.testing.assert_array_equal(found, np.load({str(tmp_path / "p.npy")!r}))
+print("same")
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.stdout == "same\n", done.stderr
+
+
+def test_html_shows_the_network() -> None:
+    model = MLPClassifier(**QUICK)
+    assert "<svg" not in model._repr_html_()
+    fitted = model.fit(*classes())._repr_html_()
+    assert "MLPClassifier" in fitted
+    assert "<svg" in fitted
+
+
+def test_progress_is_shown_where_asked_for(capfd: pytest.CaptureFixture[str]) -> None:
+    x, y = numbers(80)
+    MLPRegressor(**QUICK).fit(x, y)
+    assert capfd.readouterr() == ("", "")
+    MLPRegressor(**QUICK, verbose=True).fit(x, y)
+    assert "epoch" in "".join(capfd.readouterr())
+
+
+def test_unfitted() -> None:
+    from sklearn.exceptions import NotFittedError
+
+    for call in ("predict", "predict_proba"):
+        with pytest.raises(NotFittedError):
+            getattr(MLPClassifier(), call)([[1.0]])
+    with pytest.raises(NotFittedError):
+        MLPRegressor().save(io.BytesIO())  # type: ignore[arg-type]
