@@ -126,8 +126,9 @@ def fit(
     chosen: dict[str, Any] = dict(options)
     chooser = None if spec is None or isinstance(spec, str | Spec) else spec
     read = data
+    if chooser is not None or (ended is not None and run is not None and not tables.is_loader(data)):
+        read = tables.read(data)  # once: a name may mean another thing when the run has a folder
     if chooser is not None:
-        read = tables.read(data)
         chosen = {**chooser.before(read), **chosen}
     held_out = chosen.get("validation", "auto")
     own = _in_memory(held_out)
@@ -139,17 +140,25 @@ def fit(
     named = sample_weight is None or isinstance(sample_weight, str)
     if validation_weight is not None and not own:
         raise OptionError("validation_weight needs validation rows of its own: validation=(X, y)")
-    prepared = prepare(
-        read,
-        config,
-        **source,
-        weight=sample_weight,
-        validation=held_out,
-        validation_weight=validation_weight,
-        keep_constant=keep_constant,
-    )
+
+    def numbers(config: Config) -> tables.Prepared:
+        return prepare(
+            read,
+            config,
+            **source,
+            weight=sample_weight,
+            validation=held_out,
+            validation_weight=validation_weight,
+            keep_constant=keep_constant,
+        )
+
+    prepared = numbers(config)
     if chooser is not None:
-        spec, config = chooser.network(prepared, config, options.keys())
+        spec, chosen_config = chooser.network(prepared, config, options.keys())
+        if chosen_config.ensemble != config.ensemble:  # other parts to hold out: other rows to look at
+            prepared = numbers(chosen_config)
+            spec, chosen_config = chooser.network(prepared, chosen_config, {*options, "ensemble"})
+        config = chosen_config
     session = Session.make(cast("Spec | str | None", spec), prepared, config)
     if run is not None and (
         start is not None
@@ -176,7 +185,7 @@ def fit(
                 "fingerprint": session.fingerprint(),
             },
         )
-    after = None if ended is None else lambda run: ended(_ended(run, session, data, held_out))
+    after = None if ended is None else lambda run: ended(_ended(run, session, read, held_out))
     return _driven(session, folder, observers, tracking, quiet=quiet, after=after)
 
 
@@ -222,6 +231,8 @@ def resume(
             raise RunError(f"{path} was trained from a loader: resume needs one, got {type(data).__name__}")
         held_out = validation if own else config.validation
         source = source if data is None else data
+        if ended is not None and not loader:
+            source = tables.read(source)
         prepared = prepare(source, config, **described, validation=held_out)
         session = Session.make(Spec.from_dict(saved["spec"]), prepared, config)
         if session.fingerprint() != saved["fingerprint"]:
