@@ -14,7 +14,6 @@ facts.json      what Python predicts for digits and the table, as given and with
 from __future__ import annotations
 
 import json
-import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -52,7 +51,6 @@ PAYLOADS = (
 
 def main(folder: Path) -> None:
     torch.set_num_threads(1)
-    os.chdir(folder)  # where training leaves its runs
     explore().save(folder / "explorer.html")
     facts: dict[str, Any] = {}
     digits = ml.fit("64-24:relu-10", "digits", epochs=6, quiet=True).model

@@ -1,0 +1,245 @@
+"""The explorer's Python side: what goes into the page, that it stays data, and the ways to ask for it."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from torch import nn
+from typer.testing import CliRunner
+
+import multilayer as ml
+from multilayer.cli.main import app
+from multilayer.errors import DataError, OptionError, StorageError
+from multilayer.web import own, page
+from multilayer.web.explore import Explorer, catalogue, explore
+
+
+def state_of(text: str) -> Any:
+    found = re.search(r'<script type="application/json" id="state">(.*?)</script>', text, re.DOTALL)
+    assert found is not None
+    return json.loads(found[1])
+
+
+def numbers(packed: dict[str, Any]) -> np.ndarray:
+    raw = np.frombuffer(base64.b64decode(packed["data"]), dtype=f"<{packed['type']}")
+    return raw.astype(np.float64).reshape(packed["shape"])
+
+
+@pytest.fixture(scope="module")
+def digits() -> Any:
+    return ml.fit("64-8:relu-10", "digits", epochs=1, quiet=True).model
+
+
+# The page as a whole
+
+
+@pytest.mark.parametrize("name", ["explorer", "report"])
+def test_script_and_style_are_allowed_by_their_hashes_and_nothing_else(name: str) -> None:
+    text = page.fill(name, {})
+    policy = re.search(r'Content-Security-Policy" content="([^"]*)"', text)
+    assert policy is not None
+    rules = dict(rule.split(" ", 1) for rule in policy[1].split("; "))
+    assert rules["default-src"] == "'none'"
+    assert "unsafe" not in policy[1]
+    assert "connect-src" not in rules
+    for rule, start, end in (
+        ("script-src", '<script type="module">', "</script>"),
+        ("style-src", "<style>", "</style>"),
+    ):
+        inside = text.split(start)[1].split(end)[0]
+        assert rules[rule] == f"'sha256-{base64.b64encode(hashlib.sha256(inside.encode()).digest()).decode()}'"
+    assert "connect-src 'self'" in page.fill(name, {}, live=True)
+    markup = re.sub(r"<(script|style).*?</\1>", "", text, flags=re.DOTALL)
+    assert " style=" not in markup
+    assert "http" not in markup.replace("http-equiv", "")
+
+
+PAYLOADS = [
+    "</script><script>alert(1)</script>",
+    "<!--<script>",
+    "<img src=x onerror=alert(1)>",
+    "&lt;script&gt;",
+    "\u2028\u2029",
+    "__STATE__ __POLICY__",
+    '"}</script>',
+    "\x00\x1b[31m",
+    "]]>",
+    "$& $1 \\0",
+]
+
+
+@pytest.mark.parametrize("payload", PAYLOADS)
+@pytest.mark.parametrize("place", ["{}", "a {} b", "{}{}", "é {}", "{}\n{}", "'{}"])
+def test_no_string_becomes_markup(payload: str, place: str) -> None:
+    text = place.replace("{}", payload)
+    filled = page.fill("explorer", {"a": [text, {text: text}]})
+    assert state_of(filled) == {"a": [text, {text: text}]}
+    empty = page.fill("explorer", {})
+    assert re.findall("<[a-zA-Z!/]+", filled.split('id="state">')[1]) == re.findall(
+        "<[a-zA-Z!/]+", empty.split('id="state">')[1]
+    )
+
+
+def test_numbers_that_json_has_not_become_their_names() -> None:
+    assert json.loads(page.to_json({"x": np.array([1.5, np.nan, -np.inf]), "n": np.int64(3)})) == {
+        "x": [1.5, "nan", "-inf"],
+        "n": 3,
+    }
+
+
+def test_a_page_that_was_not_built_is_told() -> None:
+    with pytest.raises(StorageError, match=r"has not been built .* run `make pages`"):
+        page.fill("nothing", {})
+
+
+def test_the_page_is_small() -> None:
+    import gzip
+
+    assert len(gzip.compress(page.fill("explorer", {}).encode())) < 200_000
+
+
+# The gallery
+
+
+def test_the_catalogue_tells_what_python_knows() -> None:
+    found = {entry["name"]: entry for entry in catalogue()}
+    assert found["sigmoid"]["max_slope"] == pytest.approx(0.25)
+    assert found["polynomial"]["max_slope"] is None
+    assert found["relu"]["dies"]
+    assert found["relu"]["flat_below"] == 0
+    assert "prelu" not in found
+    assert "softmax" not in found
+
+
+# Own networks
+
+
+def test_a_model_goes_in_exactly(digits: Any) -> None:
+    state = explore(digits, "digits").state["model"]
+    for name, value in digits.tensors.items():
+        assert np.array_equal(numbers(state["tensors"][name]), value)
+    assert state["output"]["kind"] == "multiclass"
+    assert state["image"] == [8, 8, 1]
+    assert len(state["features"]) == 64
+    rows = numbers(state["rows"])
+    assert rows.shape == (own.MOST_ROWS, 64)
+    assert len(state["targets"]) == own.MOST_ROWS
+    assert state["cost"]["parameters"] == digits.spec.n_parameters
+    traced = ml.trace(digits, rows, np.zeros(len(rows), dtype=int)).output
+    np.testing.assert_array_equal(state["predictions"], traced)
+
+
+def test_rows_without_a_target_and_no_rows_at_all(digits: Any) -> None:
+    pixels = np.zeros((3, 64))
+    state = own.model_state(digits, pixels)
+    assert state["targets"] is None
+    assert state["places"] == [0, 1, 2]
+    assert own.model_state(digits, pixels, [1, 2, 3])["targets"] == [1, 2, 3]
+    alone = own.model_state(digits)
+    assert alone["places"] == []
+    assert numbers(alone["rows"]).shape == (1, 64)
+
+
+def test_typed_columns_come_with_names_units_and_values() -> None:
+    import pandas as pd
+
+    frame = pd.DataFrame({"size": [1.0, 2, 3, 4] * 10, "kind": ["a", "b", "c", "a"] * 10, "y": [1.0, 2.5, 3, 4.5] * 10})
+    model = ml.fit(None, frame, target="y", epochs=1, quiet=True).model
+    state = own.model_state(model, frame)
+    names = [feature["name"] for feature in state["features"]]
+    assert names == ["size", "kind"]
+    assert state["features"][1]["values"] == ["a", "b", "c"]
+    rows = numbers(state["rows"])
+    units = rows[:, 0] * state["features"][0]["scale"] + state["features"][0]["center"]
+    np.testing.assert_allclose(units[:4], [1, 2, 3, 4])
+    assert state["targets"][:4] == pytest.approx([1.0, 2.5, 3.0, 4.5])
+
+
+def test_torch_and_plain_models_are_taken() -> None:
+    state = explore(nn.Sequential(nn.Linear(3, 2), nn.ReLU(), nn.Linear(2, 1)), [[1.0, 2, 3]]).state["model"]
+    assert state["text"] == "3-2-1"
+    assert [feature["name"] for feature in state["features"]] == ["x1", "x2", "x3"]
+    import pandas as pd
+
+    named = explore(ml.build("2-1"), pd.DataFrame({"a": [1.0], "b": [2.0]})).state["model"]
+    assert [feature["name"] for feature in named["features"]] == ["a", "b"]
+    with pytest.raises(DataError, match="rows of 2 numbers"):
+        explore(ml.build("2-1"), [[1.0]])
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("2-kan(3)-1", "kan1 is a layer of kind kan"),
+        ("2-3:apl-1", "apl1 is an activation that the page cannot compute"),
+        ("2-2000-1", "linear1 has 2,000 units"),
+        ("1024-1024*5-10", "numbers, and the page takes up to"),
+        ("784-1024-10", ""),
+    ],
+)
+def test_what_the_page_cannot_compute_is_said(text: str, reason: str) -> None:
+    found = own.reduced(ml.Spec.parse(text))
+    assert reason in found
+    assert bool(found) == bool(reason)
+
+
+def test_a_reduced_page_has_predictions_and_no_weights() -> None:
+    state = own.model_state(ml.build("2-kan(3)-1"), [[0.5, -0.5]])
+    assert state["tensors"] == {}
+    assert len(state["predictions"]) == 1
+
+
+def test_one_member_of_an_ensemble_is_shown() -> None:
+    model = ml.fit("4-3:relu-3", "iris", epochs=1, ensemble=2, quiet=True).model
+    one, two = (own.model_state(model, "iris", member=i) for i in range(2))
+    assert (one["member"], two["member"], one["members"]) == (0, 1, 2)
+    assert one["tensors"] != two["tensors"]
+    with pytest.raises(OptionError, match="member must be from 0 to 1, got 2"):
+        own.model_state(model, "iris", member=2)
+
+
+# Ways to ask for it
+
+
+def test_a_notebook_gets_a_frame_without_an_address() -> None:
+    shown = explore()._repr_html_()
+    inside = re.search(r'srcdoc="([^"]*)"', shown)
+    assert inside is not None
+    assert html.unescape(inside[1]) == explore().html
+    assert 'sandbox="allow-scripts' in shown
+    assert "allow-same-origin" not in shown
+
+
+def test_from_the_command_line(tmp_path: Path, digits: Any) -> None:
+    digits.save(tmp_path / "model.safetensors")
+    out = tmp_path / "page.html"
+    arguments = ["explore", str(tmp_path / "model.safetensors"), "--data", "digits", "--out", str(out)]
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 0, result.output
+    assert state_of(out.read_text())["model"]["text"] == "64-8-10"
+    result = CliRunner().invoke(app, ["explore", "--out", str(tmp_path / "toys.html")])
+    assert result.exit_code == 0, result.output
+    assert "model" not in state_of((tmp_path / "toys.html").read_text())
+
+
+def test_without_out_it_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
+    served: list[str] = []
+    monkeypatch.setattr("multilayer.web.server.serve", lambda text, **_: served.append(text))
+    result = CliRunner().invoke(app, ["explore"])
+    assert result.exit_code == 0, result.output
+    assert served == [explore().html]
+
+
+def test_show_opens_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[str] = []
+    monkeypatch.setattr("webbrowser.open", lambda address: opened.append(address))
+    path = Explorer({}).show()
+    assert opened == [path.as_uri()]
