@@ -25,7 +25,7 @@ from multilayer.spec import Spec
 from multilayer.tabular.recipe import Recipe
 from multilayer.training.config import Config
 from multilayer.training.fit import fit, resume
-from multilayer.training.session import Session, make_engine
+from multilayer.training.session import make_engine
 from soak import FULL, memory_folder
 
 ROWS = 90
@@ -218,22 +218,11 @@ def test_a_killed_ensemble_ends_as_if_it_had_not_been(tried: Any) -> None:
         tried(f"R1: ensembles killed {name}" if name != "resumed" else "R1: of ensembles resumed", count)
 
 
-# Fewer members than were planned for, and what cannot be
-
-
-def test_a_run_with_fewer_members_than_parts_judges_by_those_alone() -> None:
-    ready = prepare(data(), folds=4)
-    two = Session.make(SPEC, ready, Config(ensemble=2, engine="fused"))
-    assert two.prepared.validation.tolist() == sorted(np.concatenate(ready.folds[:2]).tolist())
-    one = Session.make(SPEC, ready, Config(ensemble=1, engine="fused"))
-    assert one.members == 1
-    assert one.prepared.folds == ()
-    assert one.prepared.validation.tolist() == ready.folds[0].tolist()
-    assert not set(one.prepared.train) & set(one.prepared.validation)
+# What cannot be
 
 
 def test_what_an_ensemble_refuses() -> None:
-    with pytest.raises(OptionError, match="mixup would mix in rows that a member holds out: name a share of rows"):
+    with pytest.raises(OptionError, match="mixup would mix in rows that a member holds out"):
         fit("3-4-1", data(), augment="mixup(0.2)", **SMALL)
     import torch
     from torch.utils.data import DataLoader, TensorDataset
