@@ -304,7 +304,17 @@ def test_bad_input_is_one_clear_error(
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("text", ["{", "[]", '{"format":"x"}', '{"format":"multilayer-report","version":99}'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{",
+        "[]",
+        '{"format":"x"}',
+        '{"format":"multilayer-report","version":99}',
+        '{"format":"multilayer-report","version":1}',
+        '{"format":"multilayer-report","version":1,"metrics":7,"metric":[]}',
+    ],
+)
 def test_a_damaged_judgement_is_refused(digits: tuple[Path, Kept], tmp_path: Path, text: str) -> None:
     import shutil
 

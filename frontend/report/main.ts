@@ -1,4 +1,5 @@
 import '../shared/theme.css'
+import './chart/looks.css'
 import { mount } from 'svelte'
 import { injected } from '../shared/state.ts'
 import Report from './Report.svelte'

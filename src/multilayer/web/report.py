@@ -15,7 +15,7 @@ from typing import Any
 
 from .. import canonical, metrics, storage
 from ..data import Prepared, Table
-from ..errors import FileError, RunError
+from ..errors import FileError, MultilayerError, RunError
 from ..events import Event
 from ..predictor import Predictor
 from ..runs import RunFolder
@@ -26,6 +26,7 @@ from .report_sample import Sample, of_prepared, of_source
 FORMAT, VERSION = "multilayer-report", 1
 STORED = "report.json"
 _LARGEST = 1 << 26
+_DAMAGED = "not what a run leaves behind: delete it, and judge the model by rows of your own with --data"
 
 
 # What needs the data
@@ -105,7 +106,7 @@ def stored(path: Path) -> dict[str, Any] | None:
         return None
     found = canonical.loads(storage.read(file, limit=_LARGEST), str(file))
     if not isinstance(found, dict) or found.get("format") != FORMAT:
-        raise FileError(f"{file}: not the evaluation of a run: delete it, and give --data instead")
+        raise FileError(f"{file}: {_DAMAGED}")
     if found.get("version") != VERSION:
         raise FileError(f"{file}: its version must be {VERSION}, got {found.get('version')!r}: update multilayer")
     return found
@@ -123,7 +124,13 @@ def report(path: str | Path, *, data: Any = None) -> dict[str, Any]:
         if model is None:
             raise RunError(f"{path} has no model yet, so no rows can be judged: resume it, or leave out the data")
         found = of_rows(model, data, None if found is None else found["metric"])
-    return assemble(folder.path.name, folder.config, folder.events(), model, found)
+    log = folder.events()
+    try:
+        return assemble(folder.path.name, folder.config, log, model, found)
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        if found is None or data is not None or isinstance(error, MultilayerError):
+            raise
+        raise FileError(f"{folder.path / STORED}: {_DAMAGED}") from None
 
 
 def assemble(
