@@ -35,6 +35,8 @@ export class Lab {
   activation = $state('tanh')
   /** The row whose numbers the figure shows. */
   row = $state(0)
+  /** The row under the pointer, shown until it leaves. */
+  preview = $state<number | null>(null)
   unit = $state.raw<Unit | null>(null)
   place = $state.raw<Place | null>(null)
   /** What the pointer or the focus is on. */
@@ -62,6 +64,18 @@ export class Lab {
     health(this.net, this.trace, this.net.layers.map((layer) => functionOf(layer.activation).df)),
   )
   readonly broken = $derived(notFinite(this.trace))
+
+  /** The row that figures show. */
+  get shown(): number {
+    return this.preview ?? this.row
+  }
+
+  /** Chooses a row, and looks inside the output where nothing is looked into yet. */
+  pick(row: number): void {
+    this.row = row
+    this.preview = null
+    this.unit ??= { layer: this.net.layers.length - 1, unit: 0 }
+  }
 
   get stamp(): number {
     return this.version
@@ -140,6 +154,7 @@ export class Lab {
     this.activation = from.activation
     this.memory = memory(this.net)
     this.row = Math.min(this.row, this.data.y.length - 1)
+    this.preview = null
     if (this.unit && !this.exists({ layer: this.unit.layer, to: this.unit.unit, from: -1 })) this.unit = null
     if (this.place && !this.exists(this.place)) this.place = null
     this.changed()

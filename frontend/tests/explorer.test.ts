@@ -1,5 +1,5 @@
 // The explorer in Chromium, from file://: dragged, typed, touched, stepped, trained, shared.
-import { execFileSync } from 'node:child_process'
+import { execFileSync, spawn } from 'node:child_process'
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import type { Browser, Page } from 'playwright-core'
@@ -22,6 +22,41 @@ describe.skipIf(!found)('explorer', () => {
   let browser: Browser
   beforeAll(async () => void (browser = await launch()))
   afterAll(async () => void (await browser?.close()))
+
+  it('previews a song under the pointer and looks inside it when it is clicked', async () => {
+    const { page, clean } = await open(browser, url)
+    const shown = (): Promise<string | null> => page.textContent('[data-unit="1.0"] .number')
+    expect(await shown()).toBe('0.92')
+    await page.hover('[data-row="2"]')
+    expect(await shown()).toBe('0.63')
+    await page.mouse.move(5, 5)
+    expect(await shown()).toBe('0.92')
+    await page.click('[data-row="3"]')
+    expect(await page.textContent('#peek-title')).toBe('Inside add, for Grey Harbour')
+    await clean()
+  })
+
+  it('is the same from the local server', async () => {
+    const server = spawn(inject('python'), ['-m', 'multilayer', 'explore'], { env: { ...process.env, BROWSER: 'true', PYTHONUNBUFFERED: '1' } })
+    try {
+      const address = await new Promise<string>((resolve) => {
+        let text = ''
+        server.stdout.on('data', (part) => {
+          text += String(part).replaceAll('\n', '')
+          const match = /open (http:\/\/\S+?)(?=Ctrl-C|$)/.exec(text)
+          if (match && text.includes('Ctrl-C')) resolve(match[1].replace(/Ctrl-C.*/, ''))
+        })
+      })
+      const { page, errors } = await open(browser, address)
+      await page.locator(edge('1.0.1')).focus()
+      for (let k = 0; k < 5; k++) await page.keyboard.press('ArrowDown')
+      expect(await score(page)).toBe('4 of 4 right')
+      await page.reload()
+      expect(errors).toEqual([])
+    } finally {
+      server.kill('SIGINT')
+    }
+  })
 
   it('drags a weight until all songs are right, and undoes it as one step', async () => {
     const { page, clean } = await open(browser, url)
