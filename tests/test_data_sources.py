@@ -257,7 +257,7 @@ def test_npy_and_npz(tmp_path: Path) -> None:
         ("nowhere.csv", "nowhere.csv: no such file"),
         ("digts", "did you mean 'digits'"),
         (np.arange(3.0), "2 dimensions, or 3 or 4 for pictures, got 1"),
-        (np.zeros((2, 2), dtype=complex), "must hold values of one type"),
+        (np.zeros((2, 2), dtype=complex), "numbers must be real, got complex128"),
         ([[1, 2], [3]], "rows must have the same length"),
         ({"a": [1, 2], "b": [1]}, "columns must have the same length, got {'a': 2, 'b': 1}"),
         ({"a": 3}, "column 'a' must be a list or an array, got 3"),
