@@ -87,13 +87,12 @@ export class Lab {
 
   // Names
 
-  /** What a unit is called: a feature, h₁ … of a hidden layer, or the target. Layer −1 is the inputs. */
+  /** What a unit is called: a feature, h₁ … (h2.1 … where there are several hidden layers), or the target. Layer −1 is the inputs. */
   nameOf(layer: number, unit: number): string {
     if (layer < 0) return this.data.features[unit]
     if (layer === this.net.layers.length - 1) return this.data.target
     const low = (n: number): string => [...String(n)].map((c) => '₀₁₂₃₄₅₆₇₈₉'[Number(c)]).join('')
-    const primes = this.net.layers.length > 2 ? '′'.repeat(layer) : ''
-    return `h${primes}${low(unit + 1)}`
+    return this.net.layers.length > 2 ? `h${layer + 1}.${unit + 1}` : `h${low(unit + 1)}`
   }
 
   nameOfPlace(p: Place): string {

@@ -17,14 +17,15 @@ export interface Layout {
 export function layout(widths: readonly number[], width: number): Layout {
   const narrow = width < 520
   const most = Math.max(...widths)
-  const radius = most > 6 ? 15 : narrow ? 20 : 24
+  const between = (width - (narrow ? 64 : 140)) / (widths.length - 1)
+  const radius = Math.max(11, Math.min(most > 6 ? 17 : narrow ? 20 : 24, between * 0.3))
   const spacing = most > 6 ? 54 : most > 4 ? 78 : narrow ? 98 : 126
   const height = Math.max(narrow ? 300 : 404, most * spacing + 36)
   const side = radius + (narrow ? 12 : 46)
   const columns = widths.map((n, c) => {
     const x = side + ((width - 2 * side) * c) / (widths.length - 1)
     // Few inputs stand apart, so that their edges spread and leave room for numbers.
-    const step = Math.min(height / n, c === 0 ? spacing * 1.6 : spacing)
+    const step = c === 0 ? Math.min(height / (n + 0.3), Math.max(170, spacing * 1.6)) : Math.min(height / n, spacing)
     return Array.from({ length: n }, (_, u) => ({ x, y: height / 2 + (u - (n - 1) / 2) * step - 4 }))
   })
   const gap = (width - 2 * side) / (widths.length - 1) - 2 * radius
