@@ -31,8 +31,8 @@ def runs(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Lists runs and compares them: network, status, metrics. Runs of the same data, task and metric stand together, the
-    best first. A damaged run is named on standard error; where it was asked for by name, the exit code is 2.
+    """Lists runs and compares them: network, status, metrics. Runs of the same data, task and metric stand together,
+    the best first. A damaged run is named on standard error; where it was asked for by name, the exit code is 2.
 
     `mlp runs log RUN --to tensorboard` replays the log of a run into a tracker.
     """
