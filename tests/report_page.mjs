@@ -29,15 +29,17 @@ for (const one of job.pages) {
   page.on('request', (r) => told.requests.push(r.url()))
   page.on('dialog', (d) => (told.dialogs++, d.dismiss()))
   await page.goto(one.url)
-  await page.waitForSelector('main h1')
-  if (one.wait) await page.waitForFunction((text) => document.body.innerText.includes(text), one.wait, { timeout: 60000 })
+  // A notebook shows a page inside a frame.
+  const view = one.frame ? await (await page.waitForSelector('iframe')).contentFrame() : page
+  await view.waitForSelector('main h1')
+  if (one.wait) await view.waitForFunction((text) => document.body.innerText.includes(text), one.wait, { timeout: 60000 })
   await page.waitForTimeout(150)
   if (one.open) for (const summary of await page.locator('summary').all()) await summary.click()
   if (one.keys) for (const key of one.keys) await page.keyboard.press(key)
   if (one.press) await page.locator(one.press).first().click()
   Object.assign(
     told,
-    await page.evaluate(() => ({
+    await view.evaluate(() => ({
       title: document.title,
       text: document.body.innerText,
       overflow: document.documentElement.scrollWidth - document.documentElement.clientWidth,

@@ -405,6 +405,18 @@ def test_what_a_run_was_made_with_makes_it_again(tmp_path: Path, monkeypatch: py
     assert "--batch-size 8" in command
 
 
+def test_training_can_be_watched_from_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[str] = []
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("webbrowser.open", lambda url: opened.append(url))
+    done = CliRunner().invoke(app, ["train", "iris", "--live", "-q", "--arch", "4-3", "--epochs", "2", "--run", "r"])
+    assert done.exit_code == 0, done.output
+    assert f"live: {opened[0]}" in done.stderr
+    missing = CliRunner().invoke(app, ["train", "nothing.csv", "--live"])
+    assert missing.exit_code == 2
+    assert len(opened) == 1
+
+
 # The verdict
 
 

@@ -101,6 +101,16 @@ def test_keyboard_print_and_the_choice_of_a_run(runs: dict[str, Path]) -> None:
     assert "Coverage of the quantiles" in chosen["text"]
 
 
+def test_a_notebook_shows_it_in_a_frame_of_its_own(tmp_path: Path) -> None:
+    run = ml.fit(None, "iris", epochs=2, run=tmp_path / "run", **FAST)
+    page = tmp_path / "notebook.html"
+    page.write_text(f"<!doctype html><title>notebook</title><link rel=icon href=data:,>{run._repr_html_()}")
+    (found,) = look({"url": page.as_uri(), "frame": True})
+    assert "Verdict" in found["text"]
+    assert found["errors"] == []
+    assert [url for url in found["requests"] if not url.startswith(("file:", "about:", "data:"))] == []
+
+
 PAYLOADS = [
     "<script>window.hit1=1</script>",
     "</script><script>window.hit2=1</script>",
@@ -202,21 +212,24 @@ def test_no_script_of_anyone_else_runs(tmp_path: Path, tried: Any) -> None:
     tried("R10: script payloads in every text of a report", 5 * len(PAYLOADS))
 
 
-def test_a_run_can_be_watched(tmp_path: Path) -> None:
-    """The page from the server follows the log, and has the whole report when the run has ended."""
+@pytest.mark.parametrize("epochs", [1, 4000])
+def test_a_run_can_be_watched(tmp_path: Path, epochs: int) -> None:
+    """The page from the server follows the log, and has the whole report when the run has ended; also where it is over
+    before the browser has started."""
     opened: list[dict[str, Any]] = []
     threads: list[threading.Thread] = []
 
-    def browse(url: str) -> None:
+    def browse(url: str) -> bool:
         def wait() -> None:
             opened.extend(look({"url": url, "wait": "The worst rows"}))
 
         threads.append(threading.Thread(target=wait))
         threads[0].start()
+        return True
 
     heard: list[str] = []
     with watching(tmp_path / "run", say=heard.append, open_page=browse):
-        ml.fit(None, "digits", epochs=400, time_limit=12.0, run=tmp_path / "run", **FAST)
+        ml.fit(None, "digits", epochs=epochs, time_limit=8.0, run=tmp_path / "run", **FAST)
     threads[0].join(timeout=120)
     (found,) = opened
     assert heard[0].startswith("live: http://127.0.0.1:")

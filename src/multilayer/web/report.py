@@ -46,7 +46,7 @@ def evaluation(
     task = model.encoding.task
     names = metrics.names_for(task)
     metric = metric if metric in names else task.metric
-    guess = None if train is None else report_quality.guess_of(train)
+    guess = report_quality.guess_of(judged if train is None else train)
     important = report_columns.importance(judged, metric, seconds=seconds)
     ranked = [] if important is None else sorted(important["columns"], key=lambda one: -(one["mean"] or 0.0))
     first = [one["name"] for one in ranked]

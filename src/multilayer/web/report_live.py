@@ -21,6 +21,8 @@ from .server import Feed, Page, Server
 
 EVERY = 1.0
 """Seconds between two looks."""
+LATE = 10.0
+"""Seconds that a browser may take to ask for the page of a run that is over already."""
 
 
 class Log:
@@ -73,7 +75,8 @@ class Watch:
 
     def end(self) -> None:
         """The whole report, if the run left one."""
-        if (self.path / "config.json").exists():
+        self.look()
+        if self._config is not None:
             self.feed.tell(page.to_json(report.report(self.path)))
 
 
@@ -86,7 +89,8 @@ def watching(path: Path, *, say: Callable[[str], None], open_page: Callable[[str
     feed, stop = Feed(), threading.Event()
     with Server({"/": Page(make=lambda: report.html([], live=True))}, feed=feed) as server:
         say(f"live: {server.url}")
-        watch = Watch(path, feed, begun=lambda: open_page(server.url))
+        opened: list[bool] = []
+        watch = Watch(path, feed, begun=lambda: opened.append(bool(open_page(server.url))))
         thread = threading.Thread(target=watch.run, args=(stop,), daemon=True)
         thread.start()
         try:
@@ -98,3 +102,5 @@ def watching(path: Path, *, say: Callable[[str], None], open_page: Callable[[str
                 watch.end()
             except MultilayerError as error:
                 say(f"the page does not have the end of the run: {error}")
+            if any(opened):
+                server.wait_for_listener(LATE)

@@ -5,7 +5,7 @@ Intervals cover 95 %. Accuracy of rows that count alike is a share, and has the 
 random stream, so that the same model and rows have the same interval.
 
 The guess always answers what was most frequent in training, with the shares of training as its probabilities; for
-numbers it is the mean of training.
+numbers it is the mean of training. Where training rows are not at hand, it knows the rows that are judged.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ def number(value: float) -> float | None:
     return float(value) if math.isfinite(value) else None
 
 
-def figures(judged: Sample, train: Sample | None, guess: Guess | None) -> list[dict[str, Any]]:
+def figures(judged: Sample, train: Sample | None, guess: Guess) -> list[dict[str, Any]]:
     """Every metric of the task: value, interval, the same on training rows and of a guess."""
     names = metrics.names_for(judged.task)
     here = _measured(judged, names)
     there = None if train is None else _measured(train, names)
-    blind = None if guess is None else _guessed(judged, guess, names)
+    blind = _guessed(judged, guess, names)
     found: list[dict[str, Any]] = []
     drawn = _drawn(judged, names)
     for name in names:
@@ -59,7 +59,7 @@ def figures(judged: Sample, train: Sample | None, guess: Guess | None) -> list[d
                 "how": how,
                 "better": metrics.get(name).better,
                 "train": None if there is None else number(there[name]),
-                "baseline": None if blind is None else number(blind[name]),
+                "baseline": number(blind[name]),
             }
         )
     return found

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..data.tables import count
+
 CLEARLY = 0.1
 """Of the distance from the guess to perfection that a model must cover to be called better than it."""
 GOOD, FAIR = 0.8, 0.4
@@ -22,6 +24,9 @@ LITTLE = 0.02
 """What is too small to be called that, but is there."""
 STILL = 0.01
 """Share of the validation loss gained in the last tenth of the epochs that is called still falling."""
+
+FEW = 30
+"""Rows below which no figure is worth much."""
 
 PERFECT = {"log_loss": 0.0, "rmse": 0.0, "mae": 0.0}
 WORDS = {
@@ -79,7 +84,7 @@ def _quality(found: dict[str, Any], told: list[dict[str, str]], tries: list[str]
     if entry is None or entry["value"] is None:
         told.append({"tone": "bad", "text": "The model cannot be judged: its metric has no value on these rows."})
         return
-    name, rows = entry["name"], f"{found['rows']:,} rows"
+    name, rows = entry["name"], count(found["rows"], "row")
     unseen = "each judged by members that never saw it" if found["in_turn"] else "it has never seen"
     where = {"held out": f"{rows}{',' * found['in_turn']} {unseen}", "given": f"the {rows} given"}.get(
         found["origin"], f"the {rows} it was trained on"
@@ -88,22 +93,25 @@ def _quality(found: dict[str, Any], told: list[dict[str, str]], tries: list[str]
     if entry["low"] is not None and entry["high"] is not None:
         interval = f" (95 % interval {figure(name, entry['low'])} to {figure(name, entry['high'])})"
     said = f"{WORDS[name]} {figure(name, entry['value'])} on {where}{interval}"
-    skill = _skill(entry, entry["value"])
-    if skill is None:
+    if entry["baseline"] is None:
         told.append({"tone": "fair", "text": f"{said[0].upper()}{said[1:]}."})
         return
+    skill = _skill(entry, entry["value"]) or 0.0  # 0, too, where the guess is perfect already
     guess = "always answering the most frequent class" if found["classifies"] else "always answering the mean"
     against = f"{guess} has {figure(name, entry['baseline'])}"
     edge = entry["low"] if entry["better"] == "higher" else entry["high"]
     certain = edge is None or (_skill(entry, edge) or 0) > 0
     if skill < CLEARLY or not certain:
-        told.append({"tone": "bad", "text": f"No better than a guess: {said}; {against}."})
+        tone, how = ("bad", "No") if skill < CLEARLY else ("fair", "Not clearly")
+        told.append({"tone": tone, "text": f"{how} better than a guess: {said}; {against}."})
         tries += ["Look whether the columns can tell the target at all: a column may be missing or mixed up."]
     else:
         tone, word = ("good", "Good") if skill >= GOOD else ("fair", "Fair") if skill >= FAIR else ("fair", "Weak")
         told.append({"tone": tone, "text": f"{word}: {said}; {against}."})
         if skill < FAIR:
             tries.append("More rows or more telling columns help most; then a wider network or more epochs.")
+    if found["rows"] < FEW:
+        told.append({"tone": "fair", "text": f"All of this stands on {rows}: it is rough."})
 
 
 def _fit(found: dict[str, Any], report: dict[str, Any], told: list[dict[str, str]], tries: list[str]) -> None:

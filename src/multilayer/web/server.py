@@ -90,7 +90,7 @@ class Pages:
         self.key, self._secret = secrets.token_urlsafe(32), secrets.token_urlsafe(32)
         self.cookie = f"multilayer-{port}"  # cookies do not tell ports of a machine apart: their names do
         self.hosts = {f"{name}:{port}" for name in (LOOPBACK, "localhost")}
-        self.streams = 0
+        self.streams, self.listened = 0, 0
         self._used = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -172,7 +172,7 @@ class Pages:
         return StreamingResponse(_nothing() if head else self._told(feed), media_type="text/event-stream")
 
     async def _told(self, feed: Feed) -> AsyncIterator[str]:
-        self.streams += 1
+        self.streams, self.listened = self.streams + 1, self.listened + 1
         try:
             number, spoke = 0, time.monotonic()
             yield "retry: 1000\n\n"
@@ -256,6 +256,13 @@ class Server:
     @property
     def url(self) -> str:
         return f"http://{LOOPBACK}:{self.port}/?key={self.pages.key}"
+
+    def wait_for_listener(self, seconds: float) -> bool:
+        """Whether anyone has listened, or does within so many seconds: browsers take a while to start."""
+        until = time.monotonic() + seconds
+        while not self.pages.listened and time.monotonic() < until:
+            time.sleep(0.02)
+        return self.pages.listened > 0
 
     def __enter__(self) -> Server:
         self._thread.start()
