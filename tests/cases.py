@@ -15,10 +15,12 @@ from multilayer.layers import KINDS, Activation, Layer
 from multilayer.spec import Spec
 
 no = "no"
-NOT_YET = f"{no}: the part that will hold it is not written yet"
 TORCH_RUNS_IT = f"{no}: rare, and slow by nature; the torch engine runs it"
 TORCH_ALONE = ("trainable_swish", "apl", "kaf", "combination", "generalised_relu", "softmax")
 """Activations without a kernel."""
+SHOWN_REDUCED = f"{no}: rare; the page says so, and shows what Python computed"
+REDUCED = ("trainable_swish", "apl", "kaf", "combination", "generalised_relu")
+"""Activations that the page does not compute."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +30,7 @@ class Case:
     """A network around the layer, as text: inputs, the layer, and something on either side of it."""
     torch: str = "yes"
     kernel: str = "yes"
-    page: str = NOT_YET
+    page: str = "yes"
     kinks: bool = False
     """Whether a random input may fall so near a kink that finite differences mislead."""
 
@@ -74,8 +76,13 @@ LAYERS: dict[str, tuple[Case, ...]] = {
         Case(name="maxout of one", text="5-maxout(4, 1)-2", kernel=TORCH_RUNS_IT),
     ),
     "kan": (
-        Case(name="kan spline", text="4-kan(3)-kan(2, grid=1, bound=2)", kernel=TORCH_RUNS_IT),
-        Case(name="kan rbf", text="4-kan(3, basis=rbf)-kan(2, basis=rbf, grid=2, bound=2)", kernel=TORCH_RUNS_IT),
+        Case(name="kan spline", text="4-kan(3)-kan(2, grid=1, bound=2)", kernel=TORCH_RUNS_IT, page=SHOWN_REDUCED),
+        Case(
+            name="kan rbf",
+            text="4-kan(3, basis=rbf)-kan(2, basis=rbf, grid=2, bound=2)",
+            kernel=TORCH_RUNS_IT,
+            page=SHOWN_REDUCED,
+        ),
     ),
     "residual": (
         Case(name="residual", text="3-4:none-[layernorm-8:gelu-4]-2"),
@@ -121,7 +128,8 @@ def _activation(name: str) -> tuple[Case, ...]:
         texts[f"{name} per unit"] = f"5-4:{name}(per=unit)-3:{name}(per=unit)"
         texts[f"{name} shared"] = f"5-4:{name}(per=network)-4:{name}(per=network)-[4:{name}(per=network)]-3"
     kernel = TORCH_RUNS_IT if name in TORCH_ALONE else "yes"
-    return tuple(Case(name=k, text=text, kinks=bool(fn.kinks), kernel=kernel) for k, text in texts.items())
+    page = SHOWN_REDUCED if name in REDUCED else "yes"
+    return tuple(Case(name=k, text=text, kinks=bool(fn.kinks), kernel=kernel, page=page) for k, text in texts.items())
 
 
 ACTIVATIONS: dict[str, tuple[Case, ...]] = {name: _activation(name) for name in activations.catalogue}
@@ -134,7 +142,12 @@ MIXTURES: tuple[Case, ...] = (
     Case(name="width one", text="1-1:tanh-1:tanh-1"),
     Case(name="residual network", text="20-16:none-[layernorm-64:gelu:dropout(0.1)-16]*3-10"),
     Case(name="constants", text="5-4:leaky_relu(0.3)-4:elu(0.5)-4:sigmoid(2)-4:polynomial(3)-4:swish(0.5)-2"),
-    Case(name="constants of parts", text="5-4:combination(relu+tanh, per=unit)-2", kernel=TORCH_RUNS_IT),
+    Case(
+        name="constants of parts",
+        text="5-4:combination(relu+tanh, per=unit)-2",
+        kernel=TORCH_RUNS_IT,
+        page=SHOWN_REDUCED,
+    ),
     Case(
         name="recipe",
         text="14+cat(3, 12, 2)-columns(pbld)-scale-(linear(16, scale=tangent):blend(selu):dropout(0.15))*3-2",

@@ -16,6 +16,7 @@ from torch import nn
 from typer.testing import CliRunner
 
 import multilayer as ml
+from cases import ALL, Case
 from multilayer.cli.main import app
 from multilayer.errors import DataError, OptionError, StorageError
 from multilayer.web import own, page
@@ -189,6 +190,11 @@ def test_what_the_page_cannot_compute_is_said(text: str, reason: str) -> None:
     found = own.reduced(ml.Spec.parse(text))
     assert reason in found
     assert bool(found) == bool(reason)
+
+
+@pytest.mark.parametrize("case", ALL, ids=lambda case: case.name)
+def test_the_table_of_layers_says_what_the_page_computes(case: Case) -> None:
+    assert bool(own.reduced(case.spec)) == (case.page != "yes")
 
 
 def test_a_reduced_page_has_predictions_and_no_weights() -> None:

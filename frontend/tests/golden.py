@@ -2,9 +2,9 @@
 
     python golden.py OUT.json
 
-Networks of dense layers with every activation the page has, three losses, and 20 steps of each optimiser; and the
-other kinds of layer by `ml.trace` alone, which tests/test_trace.py holds against autograd. Where both sources give a
-number they must agree here before it is written.
+Networks of dense layers with every activation the page has, three losses, and 20 steps of each optimiser; and every
+row of tests/cases.py that has page maths, by `ml.trace`, which tests/test_trace.py holds against autograd. Where both
+sources give a number they must agree here before it is written.
 """
 
 from __future__ import annotations
@@ -21,6 +21,9 @@ from torch import nn
 import multilayer as ml
 from multilayer.explain import Trace, opened
 
+sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
+from cases import ALL  # the table of every kind of layer
+
 ACTIVATIONS = """identity step polynomial sigmoid tanh hard_tanh sin relu leaky_relu elu selu softplus gelu gelu_tanh
 silu swish mish""".split()  # noqa: SIM905
 LOSSES: dict[str, Any] = {
@@ -35,27 +38,13 @@ OPTIMIZERS: dict[str, Any] = {
 }
 RATES = {"sgd": 0.05, "momentum": 0.02, "adam": 0.05}
 STEPS = 20
-PROGRAMS = (
-    "3-4:layernorm:silu-[rmsnorm-6:relu-4]*2-2",
-    "4-6:batchnorm:elu-6:groupnorm(2):softplus-1",
-    "3-swiglu(4)-maxout(3)-2",
-    "3-geglu(4)-reglu(4)-glu(2)-2",
-    "4-4:blend(selu)-2",
-    "4-scale-linear(8, scale=tangent, bias=no):sin-2:softmax",
-    "3-4:prelu-4:learned_swish-2",
-    "2-[3:tanh-2]-[2:relu:dropout(0.5)-[2:gelu-2]]-1",
-    "2+cat(2, 3, 12)-columns(pbld)-4:relu-1",
-    "2+cat(2, 12)-columns(plr, d_category=3)-4:relu-1",
-    "2+cat(3)-columns(piecewise, n=5)-4:relu-1",
-    "3-columns(none)-4:relu-1",
-)
 
 
 def main(out: Path) -> None:
     torch.set_num_threads(1)
     draw = np.random.default_rng(7)
     cases = [dense(draw, name, i) for i, name in enumerate(ACTIVATIONS * 13)]
-    programs = [program(draw, text) for text in PROGRAMS]
+    programs = [program(draw, case.name, case.spec) for case in ALL if case.page == "yes"]
     out.write_text(json.dumps({"dense": cases, "programs": programs}))
 
 
@@ -119,14 +108,13 @@ def trained(model: Any, x: Any, y: Any, loss: str, optimizer: str, found: Trace)
     return None if wild else weights(model)
 
 
-def program(draw: np.random.Generator, text: str) -> dict[str, Any]:
+def program(draw: np.random.Generator, name: str, spec: ml.Spec) -> dict[str, Any]:
     """A network with other layers: outputs of every layer, and ∂L/∂x."""
-    model = ml.build(text, seed=11, dtype=torch.float64).eval()
+    model = ml.build(spec, seed=11, dtype=torch.float64).eval()
     with torch.no_grad():
-        for name, p in (*model.named_parameters(), *model.named_buffers()):
-            if not name.endswith(("running_var", "edges")):
+        for tensor, p in (*model.named_parameters(), *model.named_buffers()):
+            if not tensor.endswith(("running_var", "edges")):
                 p.add_(torch.tensor(0.3 * draw.normal(size=tuple(p.shape))))
-    spec = model.spec
     x = draw.normal(size=(4, spec.inputs.numeric))
     codes = (
         np.stack([draw.integers(0, n + 1, 4) for n in spec.inputs.categories], 1) if spec.inputs.categories else None
@@ -134,7 +122,7 @@ def program(draw: np.random.Generator, text: str) -> dict[str, Any]:
     y = draw.normal(size=(4, spec.d_out))
     found = ml.trace(model, x if codes is None else (x, codes), y, loss="mse")
     return {
-        "text": text,
+        "text": f"{name}: {spec}",
         "spec": spec.to_dict(),
         "tensors": {name: value.tolist() for name, value in opened(model).places.items()},
         "x": x.tolist(),
