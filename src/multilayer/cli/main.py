@@ -17,7 +17,20 @@ from typer.core import TyperCommand, TyperGroup
 
 from ..errors import MultilayerError, nearest, on_command_line, printable, unknown_name
 
-COMMANDS = ("train", "resume", "predict", "evaluate", "runs", "report", "explore", "cost", "show", "activations", "init")
+COMMANDS = (
+    "train",
+    "tune",
+    "resume",
+    "predict",
+    "evaluate",
+    "runs",
+    "report",
+    "explore",
+    "cost",
+    "show",
+    "activations",
+    "init",
+)
 """Each is the function of that name in the module of that name beside this one."""
 
 _ALONE = ("train", "runs", "explore", "activations")

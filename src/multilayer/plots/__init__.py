@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from .activations import activation_figure
 from .lines import Line, Panel, lines_figure
+from .search import Point, search_figure
 from .style import SUFFIXES, check_path, save
 from .variance import variance_figure
 
@@ -11,9 +12,11 @@ __all__ = [
     "SUFFIXES",
     "Line",
     "Panel",
+    "Point",
     "activation_figure",
     "check_path",
     "lines_figure",
     "save",
+    "search_figure",
     "variance_figure",
 ]

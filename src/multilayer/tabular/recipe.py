@@ -24,12 +24,14 @@ from ..data import Prepared
 from ..data.tables import Table
 from ..errors import OptionError
 from ..layers import Activation, Columns, Dropout, Inputs, Layer, Linear, Scale
+from ..layers.columns import Numeric
 from ..spec import Spec
 from ..training.config import Config, Options
 from ..training.session import choose_network
 
 HIDDEN = (256, 256, 256)
 DROPOUT = 0.15
+EMBEDDING: Numeric = "pbld"
 ACTIVATION = {"classes": "selu", "numbers": "mish"}
 RATE = {"classes": 0.04, "numbers": 0.2}
 MEMBERS = 8
@@ -70,8 +72,10 @@ class Recipe:
         hidden: Sequence[int] | None = None,
         activation: str | Sequence[str] | None = None,
         dropout: float | None = None,
+        embedding: Numeric | None = None,
     ) -> None:
         self.hidden, self.activation, self.dropout = hidden, activation, dropout
+        self.embedding: Numeric | None = embedding
 
     def before(self, table: Table) -> Options:
         return Options() if table.image is not None else {**OPTIONS, "ensemble": members(len(table))}
@@ -87,19 +91,26 @@ class Recipe:
             hidden=HIDDEN if self.hidden is None else self.hidden,
             activation=ACTIVATION[kind] if self.activation is None else self.activation,
             dropout=DROPOUT if self.dropout is None else self.dropout,
+            embedding=EMBEDDING if self.embedding is None else self.embedding,
         )
         made = {"learning_rate": RATE[kind], "epochs": epochs(rows), "batch_size": batch_size(rows)}
         return spec, replace(config, **{name: value for name, value in made.items() if name not in asked})
 
 
 def network(
-    inputs: Inputs, outputs: int, *, hidden: Sequence[int], activation: str | Sequence[str], dropout: float
+    inputs: Inputs,
+    outputs: int,
+    *,
+    hidden: Sequence[int],
+    activation: str | Sequence[str],
+    dropout: float,
+    embedding: Numeric = EMBEDDING,
 ) -> Spec:
     """The recipe's network for these inputs."""
     functions = [activation] * len(hidden) if isinstance(activation, str) else list(activation)
     if len(functions) != len(hidden):
         raise OptionError(f"activation must be one, or one for each of {len(hidden)} layers, got {len(functions)}")
-    layers: list[Layer] = [Columns("pbld" if 0 < inputs.numeric <= MOST_EMBEDDED else "none"), Scale()]
+    layers: list[Layer] = [Columns(embedding if 0 < inputs.numeric <= MOST_EMBEDDED else "none"), Scale()]
     for width, function in zip(hidden, functions, strict=True):
         layers += [Linear(width, scale="tangent"), Activation(f"blend({function})")]
         layers += [Dropout(dropout)] if dropout else []

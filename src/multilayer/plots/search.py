@@ -1,0 +1,90 @@
+"""A search in one picture: the loss of each trial in turn with the best so far, and against every dimension.
+
+Trials that were cut short are pale: their loss is that of fewer epochs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .style import COLOURS, FAINT, MUTED, heading, house, new_figure, place
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_COLUMNS, _WIDTH, _HEIGHT = 4, 150.0, 120.0
+_TOP, _LEFT, _GAP_X, _GAP_Y, _EDGE = 70.0, 48.0, 46.0, 56.0, 18.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Point:
+    """One trial: its number, where it stood in every dimension, its loss, and whether it was cut short."""
+
+    number: int
+    values: Mapping[str, Any]
+    loss: float
+    pruned: bool = False
+
+
+def search_figure(points: Sequence[Point], dimensions: Mapping[str, bool], *, title: str) -> Figure:
+    """A panel for the trials in turn, and one for each dimension; its value tells whether its axis is logarithmic."""
+    panels = 1 + len(dimensions)
+    rows = -(-panels // _COLUMNS)
+    with house("the plot of a search"):
+        width = _LEFT + _COLUMNS * _WIDTH + (_COLUMNS - 1) * _GAP_X + _EDGE
+        figure = new_figure(width, _TOP + rows * (_HEIGHT + _GAP_Y))
+        whole = [point for point in points if not point.pruned]
+        best = min(whole, key=lambda point: point.loss, default=None)
+        said = f"{len(points)} trials, {len(points) - len(whole)} of them cut short"
+        if best is not None:
+            said += f"; the best is trial {best.number}, with a validation loss of {best.loss:.4g}"
+        heading(figure, _LEFT, title, said)
+        for i, name in enumerate(["trial", *dimensions]):
+            x = _LEFT + (i % _COLUMNS) * (_WIDTH + _GAP_X)
+            axes = place(figure, x, _TOP + (i // _COLUMNS) * (_HEIGHT + _GAP_Y), _WIDTH, _HEIGHT)
+            _panel(axes, name, points, best, log=dimensions.get(name, False))
+            if i % _COLUMNS == 0:
+                axes.set_ylabel("validation loss")
+    return figure
+
+
+def _logarithmic(axes: Axes, x: Sequence[float]) -> None:
+    """Powers of ten, or of two where there would be few of them; nothing between, where labels would overlap."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+    axes.set_xscale("log")
+    axes.xaxis.set_major_locator(LogLocator(base=10 if max(x) > 100 * min(x) else 2, numticks=6))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.xaxis.set_minor_locator(NullLocator())
+
+
+def _panel(axes: Axes, name: str, points: Sequence[Point], best: Point | None, *, log: bool) -> None:
+    values: list[Any] = [point.number if name == "trial" else point.values[name] for point in points]
+    names = sorted({value for value in values if isinstance(value, str)})
+    x = [float(names.index(value)) if isinstance(value, str) else float(value) for value in values]
+    for pruned, colour in ((True, FAINT), (False, COLOURS[0])):
+        mine = [i for i, point in enumerate(points) if point.pruned == pruned]
+        axes.scatter([x[i] for i in mine], [points[i].loss for i in mine], s=14, color=colour, zorder=3)
+    if name == "trial" and best is not None:
+        so_far = np.minimum.accumulate([np.inf if point.pruned else point.loss for point in points])
+        known = np.isfinite(so_far)
+        axes.step(np.asarray(x)[known], so_far[known], where="post", color=MUTED, linewidth=1)
+    if best is not None:
+        at = x[[point.number for point in points].index(best.number)]
+        axes.scatter([at], [best.loss], s=42, facecolors="none", edgecolors=COLOURS[1], linewidths=1.4, zorder=4)
+    if log:
+        _logarithmic(axes, x)
+    if names:
+        axes.set_xticks(range(len(names)), names)
+        axes.set_xlim(-0.5, len(names) - 0.5)
+    finite = sorted(point.loss for point in points)
+    if finite and finite[-1] > finite[0]:  # a trial that went astray must not flatten the others
+        top = min(finite[-1], finite[len(finite) // 2] + 3 * (finite[len(finite) // 2] - finite[0]) + 1e-12)
+        margin = 0.06 * (top - finite[0])
+        axes.set_ylim(finite[0] - margin, top + margin)
+    axes.set_title(name.replace("_", " "))

@@ -1,0 +1,255 @@
+"""A search over what matters most in the recipe, with Optuna: for those who want more than the defaults.
+
+    dimensions   width and depth of the network, dropout, learning rate, weight decay, embedding of numbers
+    a trial      one network, a quarter of the epochs, judged by its best loss on a fifth of the rows
+    pruning      a trial whose best loss so far is worse than the median of the others' at that epoch is cut short
+    first        the recipe as it is, so that the search never ends worse than where it began, on those rows
+
+The study is a journal in the folder: a search that is killed goes on where it was, and a trial that was cut off is run
+again. What is proposed next depends on the seed, the trial's number and the trials before it alone.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, cast
+
+from .. import random, storage
+from ..data import Prepared
+from ..data.tables import Table
+from ..errors import DataError, MissingExtra, OptionError
+from ..events import EpochEnd, Event
+from ..spec import Spec
+from ..training.config import Config, Options
+from ..training.fit import fit
+from .recipe import DROPOUT, EMBEDDING, HIDDEN, OPTIONS, Recipe
+
+EPOCHS_SHARE = 0.25
+FEWEST_EPOCHS = 4
+TRIAL: Options = {"ensemble": 1, "validation": 0.2, "calibrate": False}
+"""Without a temperature: the best one for few rows makes too many trials perfect on them."""
+STARTUP = 5
+"""Trials before any is pruned, and before proposals look at those that were made."""
+STUDY, SETTINGS = "study.log", "tune.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dimension:
+    """A range of numbers, or a choice among names. `default` is the recipe's own."""
+
+    low: float = 0.0
+    high: float = 0.0
+    default: Any
+    log: bool = False
+    whole: bool = False
+    choices: tuple[str, ...] = ()
+
+    def suggest(self, trial: Any, name: str) -> Any:
+        if self.choices:
+            return trial.suggest_categorical(name, self.choices)
+        if self.whole:
+            return trial.suggest_int(name, int(self.low), int(self.high), log=self.log)
+        return trial.suggest_float(name, self.low, self.high, log=self.log)
+
+
+SPACE: dict[str, Dimension] = {
+    "width": Dimension(low=32, high=512, log=True, whole=True, default=HIDDEN[0]),
+    "depth": Dimension(low=1, high=5, whole=True, default=len(HIDDEN)),
+    "dropout": Dimension(low=0.0, high=0.5, default=DROPOUT),
+    "rate": Dimension(low=0.1, high=3.0, log=True, default=1.0),
+    "weight_decay": Dimension(low=1e-3, high=0.3, log=True, default=OPTIONS.get("weight_decay", 0.02)),
+    "embedding": Dimension(choices=("pbld", "plr", "none"), default=EMBEDDING),
+}
+"""`rate` multiplies the recipe's learning rate, which depends on the task."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One point of the space as a recipe; `trial` makes it cheap enough to try many."""
+
+    values: Mapping[str, Any]
+    trial: bool = False
+
+    def before(self, table: Table) -> Mapping[str, Any]:
+        if table.image is not None:
+            raise DataError(f"{table.name}: the search is over recipes for tables, got pictures: use mlp train")
+        chosen: dict[str, Any] = {**Recipe().before(table), "weight_decay": self.values["weight_decay"]}
+        return {**chosen, **TRIAL} if self.trial else chosen
+
+    def network(self, prepared: Prepared, config: Config, asked: Set[str]) -> tuple[Spec, Config]:
+        recipe = Recipe(
+            hidden=(self.values["width"],) * self.values["depth"],
+            dropout=self.values["dropout"],
+            embedding=self.values["embedding"],
+        )
+        spec, config = recipe.network(prepared, config, asked)
+        if "learning_rate" not in asked:
+            config = replace(config, learning_rate=self.values["rate"] * config.learning_rate)
+        if self.trial:
+            config = replace(config, epochs=max(FEWEST_EPOCHS, int(EPOCHS_SHARE * config.epochs)))
+        return spec, config
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    """One that has ended. `value` is its best validation loss; None where it failed."""
+
+    number: int
+    values: dict[str, Any]
+    value: float | None
+    pruned: bool
+    seconds: float
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"trial": self.number, **self.values, "loss": self.value, "pruned": self.pruned, "seconds": self.seconds}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Search:
+    """`signal` is what ended it early, if a signal did."""
+
+    trials: tuple[Trial, ...]
+    signal: int | None = None
+
+    @property
+    def best(self) -> Trial:
+        found = best_of(self.trials)
+        if found is None:
+            raise OptionError("no trial came to its end: allow more trials or more time")
+        return found
+
+
+def search(
+    table: Table,
+    folder: Path,
+    *,
+    source: Mapping[str, Any],
+    options: Mapping[str, Any],
+    trials: int,
+    time_limit: float | None = None,
+    seed: int = 0,
+    told: Callable[[Trial, Trial | None], None] = lambda trial, best: None,
+) -> Search:
+    """Runs trials until there are so many or the time is up. `told` hears of each, and of the best so far."""
+    optuna = _optuna()
+    _settle(folder, {"source": source, "options": options, "seed": seed, "rows": len(table), "columns": table.names})
+    backend = optuna.storages.journal.JournalFileBackend(str(folder / STUDY))
+    pruner = optuna.pruners.MedianPruner(n_startup_trials=STARTUP, n_warmup_steps=FEWEST_EPOCHS)
+    study: Any = optuna.create_study(
+        study_name="tune",
+        storage=optuna.storages.JournalStorage(backend),
+        pruner=pruner,
+        load_if_exists=True,
+    )
+    states = optuna.trial.TrialState
+    if not study.trials:
+        study.enqueue_trial({name: dimension.default for name, dimension in SPACE.items()})
+    for cut in study.get_trials(states=(states.RUNNING,)):  # killed in the middle
+        study.tell(cut.number, state=states.FAIL)
+        study.enqueue_trial(cut.params)
+    cheap = {name: value for name, value in options.items() if name != "ensemble"}
+    began, signal = time.monotonic(), None
+    while len(ended(study)) < trials:
+        if time_limit is not None and time.monotonic() - began >= time_limit:
+            break
+        number = len(ended(study))
+        study.sampler = optuna.samplers.TPESampler(seed=random.derive(seed, number) % 2**32, n_startup_trials=STARTUP)
+        trial = study.ask()
+        values = {name: dimension.suggest(trial, name) for name, dimension in SPACE.items()}
+        watch = _Watch(trial)
+        try:
+            candidate = Candidate(values, trial=True)
+            run = fit(candidate, table, observers=[watch], quiet=True, seed=seed, **source, **cheap)
+            signal = run.signal
+        except _Pruned:
+            study.tell(trial, state=states.PRUNED)
+        else:
+            if signal is not None:
+                study.tell(trial, state=states.FAIL)
+                study.enqueue_trial(values)
+                break
+            finite = math.isfinite(watch.best)
+            trial.set_user_attr("ended", True)  # a trial that diverged has failed, and counts
+            study.tell(trial, watch.best if finite else None, state=states.COMPLETE if finite else states.FAIL)
+        found = ended(study)
+        told(found[-1], best_of(found))
+    return Search(trials=tuple(ended(study)), signal=signal)
+
+
+def ended(study: Any) -> list[Trial]:
+    """The trials of a study that ran to an end of their own, by number from 1."""
+    found: list[Trial] = []
+    for trial in study.trials:
+        state = trial.state.name
+        if state != "PRUNED" and not (trial.state.is_finished() and trial.user_attrs.get("ended")):
+            continue
+        values = [value for value in trial.intermediate_values.values() if math.isfinite(value)]
+        value = trial.value if state == "COMPLETE" else min(values, default=None)
+        seconds = trial.duration.total_seconds() if trial.duration is not None else 0.0
+        found.append(
+            Trial(
+                number=len(found) + 1,
+                values=dict(trial.params),
+                value=value,
+                pruned=state == "PRUNED",
+                seconds=seconds,
+            )
+        )
+    return found
+
+
+def best_of(trials: Sequence[Trial]) -> Trial | None:
+    """The one with the least loss among those that were not cut short; the first of equals."""
+    whole = [trial for trial in trials if trial.value is not None and not trial.pruned]
+    return min(whole, key=lambda trial: cast(float, trial.value), default=None)
+
+
+class _Pruned(Exception):
+    """Ends a trial from inside its run."""
+
+
+class _Watch:
+    """An observer that tells the study of each epoch's loss."""
+
+    def __init__(self, trial: Any) -> None:
+        self.trial, self.best = trial, math.inf
+
+    def notice(self, event: Event) -> None:
+        if not isinstance(event, EpochEnd):
+            return
+        loss = event.validation_loss
+        assert loss is not None, "a trial holds out a fifth of the rows"
+        self.best = min(self.best, loss) if math.isfinite(loss) else self.best
+        self.trial.report(self.best, event.epoch)
+        if self.trial.should_prune():
+            raise _Pruned
+
+
+def _settle(folder: Path, settings: Mapping[str, Any]) -> None:
+    """Keeps what the search is about, or refuses to go on with one that is about something else."""
+    path = folder / SETTINGS
+    wanted = json.loads(json.dumps(settings))
+    if path.exists():
+        there = json.loads(path.read_text())
+        for name, value in wanted.items():
+            if there.get(name) != value:
+                raise OptionError(
+                    f"{folder} is a search with another {name}: {there.get(name)}, got {value}: name another folder"
+                )
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    storage.write(path, json.dumps(wanted, indent=1).encode())
+
+
+def _optuna() -> Any:
+    try:
+        import optuna
+    except ImportError:
+        raise MissingExtra("optuna", extra="tune", purpose="mlp tune") from None
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    return optuna
