@@ -24,7 +24,7 @@ run: .venv/.installed ## train on digits: a model, how good it is, what it costs
 
 test: .venv/.dev ## every test, the documentation's examples among them
 	$(bin)/pytest -q -n $(WORKERS)
-	@command -v chromium >/dev/null || { [ "$$(id -u)" = 0 ] && apt-get install -y -qq chromium >/dev/null; } || true
+	@command -v chromium >/dev/null || { [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -y -qq chromium >/dev/null; } || true
 	cd frontend && npm test --silent
 
 check: .venv/.dev ## format, lint, types, import order and public names
@@ -42,7 +42,7 @@ soak: .venv/.dev ## the reliability tables in full, and new random networks
 # Those that need tables or images of others are run where DATA names their folder.
 bench: .venv/.dev ## every question of bench/, each a script; make bench DATA=FOLDER
 	@set -e; for script in $(sort $(wildcard bench/*.py)); do echo "== $$script"; case $$script in \
-		bench/tables.py|bench/images.py) \
+		bench/tables.py|bench/images.py|bench/tabular.py) \
 			if [ -n "$(DATA)" ]; then $(bin)/python $$script "$(DATA)"; \
 			else echo "skipped: it needs data, make bench DATA=FOLDER"; fi;; \
 		*) $(bin)/python $$script;; \

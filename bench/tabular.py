@@ -1,0 +1,245 @@
+"""How do the defaults stand on real tables?   python bench/tabular.py FOLDER [--models multilayer,tabm] [--splits N]
+
+FOLDER/INDEX.json lists tables: name, file (Parquet), task, target, categorical_columns. At most 10,000 rows of each,
+30 % of them for the test, the same for every model; a split is a seed. Models are as they come, with two threads:
+
+    multilayer   ml.MLPClassifier() or ml.MLPRegressor(); multilayer-1 has one member
+    sklearn      scikit-learn's MLP behind imputer, scaler and one-hot encoder
+    realmlp, tabm (pytabkit), lightgbm, xgboost, catboost
+
+Each fit is a process of its own; `--python` is the interpreter of peers that are installed elsewhere. A model that is
+not installed is said and skipped. Results are lines of JSON in --out, which a second run goes on with; --peers-results
+takes more such files, made elsewhere. At the end: ranks, wins, intervals, times (tabular_summary.py).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+THREADS = 2
+TEST_SHARE = 0.3
+BINS = 15
+HERE = Path(__file__).parent
+PEERS = ("sklearn", "realmlp", "tabm", "lightgbm", "xgboost", "catboost")
+NEEDS = {"sklearn": "sklearn", "realmlp": "pytabkit", "tabm": "pytabkit"}
+FILLED = ("sklearn", "realmlp", "tabm", "catboost")
+"""Those that refuse a category without a value."""
+
+
+# One fit, in its own process
+
+
+def cell(folder: Path, row: dict[str, Any], model: str, split: int, most: int) -> dict[str, Any]:
+    """Error, log-loss, calibration and times of a model on a table's split."""
+    import numpy as np
+    from sklearn.metrics import accuracy_score, log_loss, r2_score
+
+    X, y, categories = load(folder, row)
+    train, test = rows_of(y, row["task"], split, most)
+    X = shaped(model, X, categories)
+    estimator = made(model, row["task"], categories, [c for c in X.columns if c not in categories])
+    start = time.perf_counter()
+    estimator.fit(X.iloc[train], y[train])
+    fitted = time.perf_counter()
+    predicted = np.asarray(estimator.predict(X.iloc[test])).ravel()
+    found = {"n": len(train), "test": len(test), "fit": fitted - start, "predict": time.perf_counter() - fitted}
+    if row["task"] == "regression":
+        return {**found, "error": 1 - r2_score(y[test], predicted)}
+    p = np.clip(np.asarray(estimator.predict_proba(X.iloc[test]), dtype=np.float64), 1e-15, 1)
+    p /= p.sum(1, keepdims=True)
+    return {
+        **found,
+        "error": 1 - accuracy_score(y[test], predicted),
+        "logloss": log_loss(y[test], p, labels=np.unique(y[train])),
+        "ece": calibration_error(p, y[test]),
+    }
+
+
+def calibration_error(p: Any, y: Any) -> float:
+    """Σ share of rows in a bin · |accuracy − confidence| of the bin, over 15 equal bins of the top probability."""
+    import numpy as np
+
+    top, right = p.max(1), p.argmax(1) == y
+    bins = np.minimum((top * BINS).astype(int), BINS - 1)
+    gaps = np.bincount(bins, weights=right - top, minlength=BINS)
+    return float(np.abs(gaps).sum() / len(y))
+
+
+def load(folder: Path, row: dict[str, Any]) -> tuple[Any, Any, list[str]]:
+    """The table with categories as such and everything else as numbers; class numbers for classes."""
+    import numpy as np
+    import pandas as pd
+
+    X = pd.read_parquet(folder / row["file"])
+    target = X.pop(row["target"])
+    categories = [name for name in row["categorical_columns"] or [] if name in X.columns]
+    for name in X.columns:
+        text = name in categories
+        X[name] = X[name].astype("string").astype("category") if text else pd.to_numeric(X[name], errors="coerce")
+    X = X.astype({name: "float64" for name in X.columns if name not in categories})
+    if row["task"] == "regression":
+        return X, target.to_numpy(dtype=float), categories
+    return X, np.unique(target.astype(str).to_numpy(dtype=str), return_inverse=True)[1], categories
+
+
+def rows_of(y: Any, task: str, split: int, most: int) -> tuple[Any, Any]:
+    import numpy as np
+    from sklearn.model_selection import train_test_split
+
+    rows = np.arange(len(y))
+    if len(rows) > most:
+        rows = np.random.RandomState(split).permutation(rows)[:most]
+    strata = y[rows] if task != "regression" and np.bincount(y[rows])[np.unique(y[rows])].min() > 1 else None
+    return train_test_split(rows, test_size=TEST_SHARE, random_state=split, stratify=strata)
+
+
+def shaped(model: str, X: Any, categories: list[str]) -> Any:
+    """What a model needs to take a table at all: values where it refuses gaps."""
+    X = X.copy()
+    if model in FILLED:
+        for name in categories:
+            X[name] = X[name].astype(object).where(X[name].notna(), "missing").astype(str)
+    if model in ("realmlp", "tabm"):
+        X = X.drop(columns=[name for name in X.columns if name not in categories and X[name].isna().all()])
+        for name in X.columns:
+            X[name] = X[name].astype("category") if name in categories else X[name].fillna(X[name].median())
+    return X
+
+
+def made(model: str, task: str, categories: list[str], numbers: list[str]) -> Any:
+    """The estimator with its defaults."""
+    which = 0 if task != "regression" else 1
+    if model.startswith("multilayer"):
+        import multilayer as ml
+
+        members = model.partition("-")[2]
+        options: dict[str, Any] = {"ensemble": int(members)} if members else {}
+        return (ml.MLPClassifier, ml.MLPRegressor)[which](random_state=0, n_threads=THREADS, **options)
+    if model == "sklearn":
+        return usual_pipeline(which, categories, numbers)
+    if model == "lightgbm":
+        import lightgbm
+
+        kind = (lightgbm.LGBMClassifier, lightgbm.LGBMRegressor)[which]
+        return kind(n_jobs=THREADS, random_state=0, verbose=-1)
+    if model == "xgboost":
+        import xgboost
+
+        kind = (xgboost.XGBClassifier, xgboost.XGBRegressor)[which]
+        return kind(n_jobs=THREADS, random_state=0, enable_categorical=True)
+    if model == "catboost":
+        import catboost
+
+        kind = (catboost.CatBoostClassifier, catboost.CatBoostRegressor)[which]
+        options = {"verbose": 0, "allow_writing_files": False, "cat_features": categories}
+        return kind(thread_count=THREADS, random_seed=0, **options)
+    import pytabkit
+
+    name = {"realmlp": "RealMLP_TD", "tabm": "TabM_D"}[model] + ("_Classifier", "_Regressor")[which]
+    return getattr(pytabkit, name)(device="cpu", random_state=0, n_threads=THREADS, verbosity=0)
+
+
+def usual_pipeline(which: int, categories: list[str], numbers: list[str]) -> Any:
+    from sklearn.compose import ColumnTransformer
+    from sklearn.impute import SimpleImputer
+    from sklearn.neural_network import MLPClassifier, MLPRegressor
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import OneHotEncoder, StandardScaler
+
+    scaled = make_pipeline(SimpleImputer(strategy="median", keep_empty_features=True), StandardScaler())
+    coded = OneHotEncoder(handle_unknown="ignore", max_categories=50, sparse_output=False)
+    columns = ColumnTransformer([("numbers", scaled, numbers), ("categories", coded, categories)])
+    return make_pipeline(columns, (MLPClassifier, MLPRegressor)[which](random_state=0))
+
+
+# All of them
+
+
+def apart(python: str, limit: float, *args: str) -> dict[str, Any]:
+    """One fit in a process of its own: one model's threads, crash or slowness touch no other."""
+    threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), str(THREADS))
+    command = [python, "-W", "ignore", __file__, "--cell", *args]
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=limit, check=False, env={**os.environ, **threads}
+        )
+    except subprocess.TimeoutExpired:
+        return {"failed": f"no answer in {limit:.0f} s"}
+    if done.returncode:
+        return {"failed": (done.stderr.strip().splitlines() or ["no word"])[-1][:300]}
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def installed(python: str, model: str) -> bool:
+    library = NEEDS.get(model, model.partition("-")[0])
+    code = f"import importlib.util, sys; sys.exit(importlib.util.find_spec({library!r}) is None)"
+    return subprocess.run([python, "-c", code], check=False).returncode == 0
+
+
+def run(folder: Path, models: list[str], given: argparse.Namespace) -> None:
+    """Every table, split and model that --out does not have yet; small tables first."""
+    listed = json.loads((folder / "INDEX.json").read_text())
+    tables = [row for row in listed if row["file"].endswith(".parquet")]
+    if given.names:
+        tables = [row for row in tables if row["name"] in given.names.split(",")]
+    out: Path = given.out
+    past = [json.loads(line) for line in out.read_text().splitlines()] if out.exists() else []
+    done = {(one["data"], one["split"], one["model"]) for one in past if "failed" not in one}
+    for row in sorted(tables, key=lambda row: row["rows"] * (row["features"] or 1)):
+        for split in range(given.splits):
+            for model in models:
+                if (row["name"], split, model) in done:
+                    continue
+                python = sys.executable if model.startswith("multilayer") else given.python
+                found = apart(python, given.limit, str(folder), json.dumps(row), model, str(split), str(given.rows))
+                about = {"data": row["name"], "task": row["task"], "split": split, "model": model}
+                line = json.dumps({**about, **found})
+                with out.open("a") as file:
+                    file.write(line + "\n")
+                print(line, flush=True)
+
+
+def main() -> int:
+    if sys.argv[1:2] == ["--cell"]:
+        folder, row, model, split, most = sys.argv[2:]
+        print(json.dumps(cell(Path(folder), json.loads(row), model, int(split), int(most))))
+        return 0
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("folder", nargs="?", default=os.environ.get("MULTILAYER_DATA"))
+    options.add_argument("--models", default=",".join(("multilayer", *PEERS)))
+    options.add_argument("--splits", type=int, default=1)
+    options.add_argument("--rows", type=int, default=10_000)
+    options.add_argument("--names", help="tables, by commas; all unless given")
+    options.add_argument("--limit", type=float, default=1800, help="seconds for one fit")
+    options.add_argument("--python", default=sys.executable, help="the interpreter of the peers")
+    options.add_argument("--out", type=Path, default=HERE / "results" / "tabular.jsonl")
+    options.add_argument("--peers-results", type=Path, action="append", default=[], metavar="FILE")
+    options.add_argument("--summary", action="store_true", help="run nothing: only say what the results are")
+    given = options.parse_args()
+    if not given.summary:
+        if given.folder is None or not (Path(given.folder) / "INDEX.json").exists():
+            print("needs a folder with INDEX.json and tables, as an argument or in MULTILAYER_DATA", file=sys.stderr)
+            return 2
+        models: list[str] = []
+        for model in given.models.split(","):
+            python = sys.executable if model.startswith("multilayer") else given.python
+            if installed(python, model):
+                models.append(model)
+            else:
+                print(f"{model}: not installed, skipped")
+        given.out.parent.mkdir(parents=True, exist_ok=True)
+        run(Path(given.folder).resolve(), models, given)
+    from tabular_summary import read, report
+
+    return report(read([given.out, *given.peers_results]))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
