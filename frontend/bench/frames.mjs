@@ -13,12 +13,16 @@ import { chromium } from 'playwright-core'
 const own = join(import.meta.dirname, '../../.venv/bin/python')
 const python = process.env.PYTHON ?? (existsSync(own) ? own : 'python3')
 const folder = mkdtempSync(join(tmpdir(), 'multilayer-frames-'))
-execFileSync(python, ['-c', `
+execFileSync(python, [
+  '-c',
+  `
 import sys, numpy as np, multilayer as ml
 folder = sys.argv[1]
 ml.explore().save(folder + "/toys.html")
 ml.explore(ml.build("784-128:relu-10"), np.random.default_rng(0).normal(size=(100, 784))).save(folder + "/wide.html")
-`, folder])
+`,
+  folder,
+])
 
 const widths = [2, 8, 8, 1]
 const count = widths.slice(1).reduce((sum, n, l) => sum + n * widths[l] + n, 0)
@@ -27,7 +31,13 @@ const state = { data: 'songs', loss: 'mse', activation: 'tanh', widths, weights,
 
 const browser = await chromium.launch({
   executablePath: process.env.CHROMIUM ?? '/usr/bin/chromium',
-  args: ['--no-sandbox', '--disable-background-networking', '--disable-component-update', '--disable-sync', '--no-first-run'],
+  args: [
+    '--no-sandbox',
+    '--disable-background-networking',
+    '--disable-component-update',
+    '--disable-sync',
+    '--no-first-run',
+  ],
 })
 
 /** Drags from a point up and down for three seconds and gives the times between frames. */
@@ -46,7 +56,8 @@ async function drag(page, at, dx, dy) {
   })
   const session = await page.context().newCDPSession(page)
   await session.send('Performance.enable')
-  const script = async () => (await session.send('Performance.getMetrics')).metrics.find((m) => m.name === 'ScriptDuration').value
+  const script = async () =>
+    (await session.send('Performance.getMetrics')).metrics.find((m) => m.name === 'ScriptDuration').value
   const before = await script()
   const start = Date.now()
   for (let k = 0; Date.now() - start < 3000; k++) {
@@ -62,7 +73,9 @@ async function drag(page, at, dx, dy) {
 function told(name, { frames, script }) {
   const sorted = [...frames].sort((a, b) => a - b)
   const at = (q) => sorted[Math.floor(q * (sorted.length - 1))].toFixed(1)
-  console.log(`${name.padEnd(24)} frames ${sorted.length}  median ${at(0.5)} ms  95 % ${at(0.95)} ms  script ${script.toFixed(1)} ms a frame`)
+  console.log(
+    `${name.padEnd(24)} frames ${sorted.length}  median ${at(0.5)} ms  95 % ${at(0.95)} ms  script ${script.toFixed(1)} ms a frame`,
+  )
 }
 
 const page = await browser.newPage({ viewport: { width: 1280, height: 900 } })
@@ -74,7 +87,10 @@ const wide = await browser.newPage({ viewport: { width: 1280, height: 900 } })
 await wide.goto(`file://${folder}/wide.html`)
 await wide.locator('#own-weight').scrollIntoViewIfNeeded()
 const slider = await wide.locator('#own-weight').boundingBox()
-told('784-128-10', await drag(wide, { x: slider.x + slider.width / 2, y: slider.y + slider.height / 2 }, slider.width / 3, 0))
+told(
+  '784-128-10',
+  await drag(wide, { x: slider.x + slider.width / 2, y: slider.y + slider.height / 2 }, slider.width / 3, 0),
+)
 
 await browser.close()
 rmSync(folder, { recursive: true })

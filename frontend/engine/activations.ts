@@ -22,8 +22,7 @@ const GELU_C = Math.sqrt(2 / Math.PI)
 const GELU_K = 0.044715
 
 const exponential = (z: number, alpha: number, scale: number): number => scale * (z > 0 ? z : alpha * Math.expm1(z))
-const exponentialSlope = (z: number, alpha: number, scale: number): number =>
-  scale * (z > 0 ? 1 : alpha * Math.exp(z))
+const exponentialSlope = (z: number, alpha: number, scale: number): number => scale * (z > 0 ? 1 : alpha * Math.exp(z))
 const swish = (z: number, beta: number): number => gated(z, logistic(beta * z))
 const swishSlope = (z: number, beta: number): number => logistic(beta * z) + gated(beta * z, logisticSlope(beta * z))
 

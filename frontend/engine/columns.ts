@@ -59,7 +59,13 @@ function embedding(layer: LayerSpec, F: number, tensors: Tensors, name: string):
       }
     case 'pbld': {
       const phase = tensors[`${name}.phase`]
-      return (x, f) => [x, ...mixed(turns(x, f).map((v, k) => Math.cos(v + phase[f * n + k])), f)]
+      return (x, f) => [
+        x,
+        ...mixed(
+          turns(x, f).map((v, k) => Math.cos(v + phase[f * n + k])),
+          f,
+        ),
+      ]
     }
     case 'piecewise': {
       const edges = tensors[`${name}.edges`]

@@ -66,34 +66,56 @@ function drawn(n: number, seed: number, one: (random: Random, i: number) => Poin
 }
 
 const xor = (): DataSet =>
-  plane('xor', 'XOR', 1.6, drawn(120, 1, (r, i) => {
-    const [u, v] = [i & 1 ? 1 : -1, i & 2 ? 1 : -1]
-    return [u * 0.75 + 0.28 * r.normal(), v * 0.75 + 0.28 * r.normal(), u * v < 0 ? 1 : 0]
-  }))
+  plane(
+    'xor',
+    'XOR',
+    1.6,
+    drawn(120, 1, (r, i) => {
+      const [u, v] = [i & 1 ? 1 : -1, i & 2 ? 1 : -1]
+      return [u * 0.75 + 0.28 * r.normal(), v * 0.75 + 0.28 * r.normal(), u * v < 0 ? 1 : 0]
+    }),
+  )
 
 const circles = (): DataSet =>
-  plane('circles', 'Circles', 1.6, drawn(120, 2, (r, i) => {
-    const inner = i % 2
-    const [radius, angle] = [(inner ? 0.45 : 1.15) + 0.1 * r.normal(), 2 * Math.PI * r.uniform()]
-    return [radius * Math.cos(angle), radius * Math.sin(angle), inner]
-  }))
+  plane(
+    'circles',
+    'Circles',
+    1.6,
+    drawn(120, 2, (r, i) => {
+      const inner = i % 2
+      const [radius, angle] = [(inner ? 0.45 : 1.15) + 0.1 * r.normal(), 2 * Math.PI * r.uniform()]
+      return [radius * Math.cos(angle), radius * Math.sin(angle), inner]
+    }),
+  )
 
 const moons = (): DataSet =>
-  plane('moons', 'Moons', 1.9, drawn(120, 3, (r, i) => {
-    const upper = i % 2
-    const angle = Math.PI * r.uniform()
-    const [u, v] = upper ? [Math.cos(angle) - 0.5, Math.sin(angle) - 0.25] : [0.5 - Math.cos(angle), 0.25 - Math.sin(angle)]
-    return [u + 0.1 * r.normal(), v + 0.1 * r.normal(), upper]
-  }))
+  plane(
+    'moons',
+    'Moons',
+    1.9,
+    drawn(120, 3, (r, i) => {
+      const upper = i % 2
+      const angle = Math.PI * r.uniform()
+      const [u, v] = upper
+        ? [Math.cos(angle) - 0.5, Math.sin(angle) - 0.25]
+        : [0.5 - Math.cos(angle), 0.25 - Math.sin(angle)]
+      return [u + 0.1 * r.normal(), v + 0.1 * r.normal(), upper]
+    }),
+  )
 
 const spirals = (): DataSet =>
-  plane('spirals', 'Spirals', 1.6, drawn(160, 4, (r, i) => {
-    const arm = i % 2
-    const t = Math.sqrt(r.uniform()) * 2.6 * Math.PI
-    const angle = t + Math.PI * arm
-    const radius = (1.35 * t) / (2.6 * Math.PI)
-    return [radius * Math.cos(angle) + 0.04 * r.normal(), radius * Math.sin(angle) + 0.04 * r.normal(), arm]
-  }))
+  plane(
+    'spirals',
+    'Spirals',
+    1.6,
+    drawn(160, 4, (r, i) => {
+      const arm = i % 2
+      const t = Math.sqrt(r.uniform()) * 2.6 * Math.PI
+      const angle = t + Math.PI * arm
+      const radius = (1.35 * t) / (2.6 * Math.PI)
+      return [radius * Math.cos(angle) + 0.04 * r.normal(), radius * Math.sin(angle) + 0.04 * r.normal(), arm]
+    }),
+  )
 
 export function curve(name: string, title: string, f: (x: number) => number, n = 48): DataSet {
   const x = Float64Array.from({ length: n }, (_, i) => -2 + (4 * i) / (n - 1))

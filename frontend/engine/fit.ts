@@ -12,7 +12,14 @@ export interface Fit {
   readonly error: number
 }
 
-export function fitted(name: string, units: number, x: Float64Array, y: Float64Array, at: Float64Array, reach = 2): Fit {
+export function fitted(
+  name: string,
+  units: number,
+  x: Float64Array,
+  y: Float64Array,
+  at: Float64Array,
+  reach = 2,
+): Fit {
   const { f } = activation(name)
   const spacing = (2 * reach) / units
   // Steep enough that neighbours meet, not so steep that they leave steps between them.

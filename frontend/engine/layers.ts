@@ -9,10 +9,23 @@ type Make = (layer: LayerSpec, nIn: number, tensors: Tensors, name: string) => O
 const MAKERS: Record<string, Make> = {
   linear,
   activation: activationLayer,
-  dropout: (_, nIn, __, name) => elementwise(name, 'dropout', nIn, (x) => x, () => 1),
+  dropout: (_, nIn, __, name) =>
+    elementwise(
+      name,
+      'dropout',
+      nIn,
+      (x) => x,
+      () => 1,
+    ),
   scale: (_, nIn, tensors, name) => {
     const s = tensors[`${name}.scale`]
-    return elementwise(name, 'scale', nIn, (x, k) => x * s[k], (_, k) => s[k])
+    return elementwise(
+      name,
+      'scale',
+      nIn,
+      (x, k) => x * s[k],
+      (_, k) => s[k],
+    )
   },
   batchnorm: normLayer,
   layernorm: normLayer,
@@ -43,7 +56,14 @@ function elementwise(name: string, kind: string, n: number, f: Unit, df: Unit): 
 }
 
 /** z = s · x Wᵀ + b into a new array. */
-export function product(x: Float64Array, B: number, W: Float64Array, b: Float64Array | null, nIn: number, s = 1): Float64Array {
+export function product(
+  x: Float64Array,
+  B: number,
+  W: Float64Array,
+  b: Float64Array | null,
+  nIn: number,
+  s = 1,
+): Float64Array {
   const nOut = W.length / nIn
   const z = new Float64Array(B * nOut)
   for (let r = 0; r < B; r++)

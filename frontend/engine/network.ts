@@ -111,7 +111,13 @@ export function measure(net: Network, y: Float64Array, into: Trace, name: LossNa
 }
 
 /** Fills dA, δ, dW and db of every layer, from the last to the first. */
-export function backward(net: Network, y: Float64Array, into: Trace, name: LossName, keep?: readonly Float64Array[]): void {
+export function backward(
+  net: Network,
+  y: Float64Array,
+  into: Trace,
+  name: LossName,
+  keep?: readonly Float64Array[],
+): void {
   const { B } = into
   const last = net.layers.length - 1
   const C = net.layers[last].nOut

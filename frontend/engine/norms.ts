@@ -44,7 +44,13 @@ export function normLayer(layer: LayerSpec, n: number, tensors: Tensors, name: s
   }
 }
 
-function statistics(x: Float64Array, at: number, n: number, eps: number, centred: boolean): { mean: number; inverse: number } {
+function statistics(
+  x: Float64Array,
+  at: number,
+  n: number,
+  eps: number,
+  centred: boolean,
+): { mean: number; inverse: number } {
   let mean = 0
   if (centred) for (let k = at; k < at + n; k++) mean += x[k] / n
   let square = 0
@@ -52,7 +58,14 @@ function statistics(x: Float64Array, at: number, n: number, eps: number, centred
   return { mean, inverse: 1 / Math.sqrt(square / n + eps) }
 }
 
-function batchNorm(name: string, n: number, gamma: Float64Array, beta: Float64Array, eps: number, tensors: Tensors): Op {
+function batchNorm(
+  name: string,
+  n: number,
+  gamma: Float64Array,
+  beta: Float64Array,
+  eps: number,
+  tensors: Tensors,
+): Op {
   const mean = tensors[`${name}.running_mean`]
   const inverse = tensors[`${name}.running_var`].map((v) => 1 / Math.sqrt(v + eps))
   return {

@@ -119,7 +119,8 @@ export function makeOps(layers: readonly LayerSpec[], nIn: number, tensors: Tens
     const label = labelOf(layer)
     seen.set(label, (seen.get(label) ?? 0) + 1)
     const name = `${prefix}${label}${seen.get(label)}`
-    const op = layer.kind === 'residual' ? residual(layer, width, tensors, name) : makeLayer(layer, width, tensors, name)
+    const op =
+      layer.kind === 'residual' ? residual(layer, width, tensors, name) : makeLayer(layer, width, tensors, name)
     width = op.nOut
     return op
   })

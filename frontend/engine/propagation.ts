@@ -42,7 +42,11 @@ export function measured(name: string, scheme: Scheme, width: number, depth: num
   initialise(net, scheme, seed)
   const random = new Random(seed + 1)
   const t = trace(net, rows)
-  forward(net, Float64Array.from({ length: rows * width }, () => random.normal()), t)
+  forward(
+    net,
+    Float64Array.from({ length: rows * width }, () => random.normal()),
+    t,
+  )
   const square = (values: Float64Array): number => values.reduce((sum, v) => sum + v * v, 0) / values.length
   const gradient = new Array<number>(depth).fill(1)
   let delta: Float64Array = Float64Array.from({ length: rows * width }, () => random.normal())

@@ -38,7 +38,10 @@ for step in found.steps:
 export function json(lab: Lab): string {
   const named = Object.fromEntries(
     lab.net.layers.flatMap((layer, l) => [
-      [`linear${l + 1}.weight`, Array.from({ length: layer.nOut }, (_, o) => Array.from(layer.W.subarray(o * layer.nIn, (o + 1) * layer.nIn)))],
+      [
+        `linear${l + 1}.weight`,
+        Array.from({ length: layer.nOut }, (_, o) => Array.from(layer.W.subarray(o * layer.nIn, (o + 1) * layer.nIn))),
+      ],
       [`linear${l + 1}.bias`, Array.from(layer.b)],
     ]),
   )
@@ -73,13 +76,28 @@ const STYLES = [
 /** A figure of the page as a file of its own: the style sheet's choices become attributes. */
 export function svg(from: SVGSVGElement): string {
   const copy = from.cloneNode(true) as SVGSVGElement
-  const [olds, news] = [[from, ...from.querySelectorAll('*')], [copy, ...copy.querySelectorAll('*')]]
+  const [olds, news] = [
+    [from, ...from.querySelectorAll('*')],
+    [copy, ...copy.querySelectorAll('*')],
+  ]
   olds.forEach((old, k) => {
     const style = getComputedStyle(old)
     for (const name of STYLES) news[k].setAttribute(name, style.getPropertyValue(name))
-    for (const name of ['class', 'tabindex', 'role', 'aria-valuenow', 'aria-valuemin', 'aria-valuemax', 'aria-valuetext', 'aria-pressed']) news[k].removeAttribute(name)
+    for (const name of [
+      'class',
+      'tabindex',
+      'role',
+      'aria-valuenow',
+      'aria-valuemin',
+      'aria-valuemax',
+      'aria-valuetext',
+      'aria-pressed',
+    ])
+      news[k].removeAttribute(name)
   })
-  copy.querySelectorAll('[stroke="rgba(0, 0, 0, 0)"]').forEach((hidden) => hidden.getAttribute('fill') === 'none' && hidden.remove())
+  copy
+    .querySelectorAll('[stroke="rgba(0, 0, 0, 0)"]')
+    .forEach((hidden) => hidden.getAttribute('fill') === 'none' && hidden.remove())
   const ground = document.createElementNS('http://www.w3.org/2000/svg', 'rect')
   ground.setAttribute('width', '100%')
   ground.setAttribute('height', '100%')
@@ -100,5 +118,7 @@ export async function png(from: SVGSVGElement): Promise<Blob> {
   canvas.height = 2 * height
   canvas.getContext('2d')!.drawImage(image, 0, 0, canvas.width, canvas.height)
   URL.revokeObjectURL(address)
-  return await new Promise((resolve, reject) => canvas.toBlob((blob) => (blob ? resolve(blob) : reject(new Error('the picture could not be made')))))
+  return await new Promise((resolve, reject) =>
+    canvas.toBlob((blob) => (blob ? resolve(blob) : reject(new Error('the picture could not be made')))),
+  )
 }

@@ -61,7 +61,11 @@ export class Lab {
     return this.net.layers.length > 1 ? collapsed(this.net) : null
   })
   readonly health = $derived(
-    health(this.net, this.trace, this.net.layers.map((layer) => functionOf(layer.activation).df)),
+    health(
+      this.net,
+      this.trace,
+      this.net.layers.map((layer) => functionOf(layer.activation).df),
+    ),
   )
   readonly broken = $derived(notFinite(this.trace))
 
@@ -235,7 +239,9 @@ export class Lab {
     const { classes, rows, y } = this.data
     if (this.broken) this.said = `Not a number: ${this.broken.what} of layer ${this.broken.layer}.`
     if (!classes || before.rows.length !== y.length || y.length > 12) return
-    const flips = before.rows.flatMap((old, r) => (old !== this.decision(r) ? [`${rows[r]} is now ${classes[this.decision(r)]}`] : []))
+    const flips = before.rows.flatMap((old, r) =>
+      old !== this.decision(r) ? [`${rows[r]} is now ${classes[this.decision(r)]}`] : [],
+    )
     if (flips.length) this.said = `${what ? `${what}: ` : ''}${flips.join(', ')}. ${this.right} of ${y.length} right.`
   }
 }

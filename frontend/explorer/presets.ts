@@ -37,7 +37,12 @@ const usual: Choices = {
 }
 
 export const PRESETS: readonly Preset[] = [
-  { name: 'learn', title: 'It learns', watch: 'Eight hidden units get all four songs right within a few hundred steps.', choices: usual },
+  {
+    name: 'learn',
+    title: 'It learns',
+    watch: 'Eight hidden units get all four songs right within a few hundred steps.',
+    choices: usual,
+  },
   {
     name: 'collapse',
     title: 'Linear collapse',
@@ -47,25 +52,37 @@ export const PRESETS: readonly Preset[] = [
   {
     name: 'zero',
     title: 'Zero initialisation',
-    watch: 'All weights start at 0, so every hidden unit is the same, no blame reaches the first layer, and nothing but the last bias ever moves.',
+    watch:
+      'All weights start at 0, so every hidden unit is the same, no blame reaches the first layer, and nothing but the last bias ever moves.',
     choices: { ...usual, scheme: 'zero' },
   },
   {
     name: 'vanish',
     title: 'Vanishing gradients',
-    watch: 'Six layers of sigmoids: each passes on at most a quarter of the blame. Compare the gradients of the first and the last layer, then switch to ReLU.',
-    choices: { ...usual, data: 'circles', activation: 'sigmoid', hidden: [6, 6, 6, 6, 6, 6], optimiser: 'sgd', rate: 0.5, batch: 20 },
+    watch:
+      'Six layers of sigmoids: each passes on at most a quarter of the blame. Compare the gradients of the first and the last layer, then switch to ReLU.',
+    choices: {
+      ...usual,
+      data: 'circles',
+      activation: 'sigmoid',
+      hidden: [6, 6, 6, 6, 6, 6],
+      optimiser: 'sgd',
+      rate: 0.5,
+      batch: 20,
+    },
   },
   {
     name: 'dead',
     title: 'Dead ReLUs',
-    watch: 'One far too large step pushes hidden units below 0 for every row. Their slope is 0 there, so they never come back.',
+    watch:
+      'One far too large step pushes hidden units below 0 for every row. Their slope is 0 there, so they never come back.',
     choices: { ...usual, data: 'xor', activation: 'relu', scheme: 'he', optimiser: 'sgd', rate: 8, batch: 10 },
   },
   {
     name: 'blow',
     title: 'Too large a rate',
-    watch: 'Least squares with a rate beyond what its curvature allows: the loss grows until it is no number, and the page says where.',
+    watch:
+      'Least squares with a rate beyond what its curvature allows: the loss grows until it is no number, and the page says where.',
     choices: { ...usual, data: 'wave', activation: 'relu', scheme: 'he', optimiser: 'sgd', rate: 2 },
   },
   {

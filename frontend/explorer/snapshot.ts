@@ -39,21 +39,25 @@ export function restored(from: Snapshot): Network {
 export function checked(value: unknown): Snapshot {
   if (typeof value !== 'object' || value === null) throw new Error('it is not a state of this page')
   const { version, data, loss, activation, widths, weights } = value as Record<string, unknown>
-  if (typeof version === 'number' && version > VERSION) throw new Error(`it is of version ${version}, and this page reads ${VERSION}: open it with a newer page`)
+  if (typeof version === 'number' && version > VERSION)
+    throw new Error(`it is of version ${version}, and this page reads ${VERSION}: open it with a newer page`)
   if (version !== VERSION) throw new Error('it has no version this page knows')
   if (typeof data !== 'string' || !Object.hasOwn(DATA, data)) throw new Error('it names data this page does not have')
-  if (typeof loss !== 'string' || !Object.hasOwn(LOSSES, loss)) throw new Error('it names a loss this page does not have')
+  if (typeof loss !== 'string' || !Object.hasOwn(LOSSES, loss))
+    throw new Error('it names a loss this page does not have')
   if (typeof activation !== 'string' || !Object.hasOwn(OFFERED, activation))
     throw new Error('it names an activation this page does not have')
   const nIn = DATA[data]().features.length
   if (!Array.isArray(widths) || widths.length < 2 || widths.length > MAX_HIDDEN + 2)
     throw new Error(`its network must have at most ${MAX_HIDDEN} hidden layers`)
-  if (widths[0] !== nIn || widths[widths.length - 1] !== 1) throw new Error(`its network must have ${nIn} inputs and 1 output`)
+  if (widths[0] !== nIn || widths[widths.length - 1] !== 1)
+    throw new Error(`its network must have ${nIn} inputs and 1 output`)
   if (!widths.every((n) => Number.isInteger(n) && n >= 1 && n <= MAX_WIDTH))
     throw new Error(`its layers must have 1 to ${MAX_WIDTH} units`)
   const count = widths.slice(1).reduce((sum: number, n: number, l: number) => sum + n * (widths[l] as number) + n, 0)
   if (!Array.isArray(weights) || weights.length !== count) throw new Error(`it must have ${count} weights`)
-  if (!weights.every((w) => typeof w === 'number' && Number.isFinite(w))) throw new Error('its weights must be finite numbers')
+  if (!weights.every((w) => typeof w === 'number' && Number.isFinite(w)))
+    throw new Error('its weights must be finite numbers')
   return { version: VERSION, data, loss: loss as LossName, activation, widths: [...widths], weights: [...weights] }
 }
 

@@ -12,7 +12,12 @@ export interface PassStep {
 export function stepsOf(lab: Lab): PassStep[] {
   const last = lab.net.layers.length - 1
   const forward = lab.net.layers.flatMap((_, layer): PassStep[] =>
-    layer === last ? [{ kind: 'z', layer }] : [{ kind: 'z', layer }, { kind: 'a', layer }],
+    layer === last
+      ? [{ kind: 'z', layer }]
+      : [
+          { kind: 'z', layer },
+          { kind: 'a', layer },
+        ],
   )
   const backward: PassStep[] = []
   for (let layer = last; layer >= 0; layer--) {
@@ -53,7 +58,11 @@ export function tableOf(lab: Lab, step: PassStep): Table {
     case 'dA':
       return { rows, columns: below, values: matrix(lab.trace.layers[step.layer - 1].dA, B, nIn) }
     case 'loss':
-      return { rows, columns: ['output', 'wanted', 'loss'], values: rows.map((_, r) => [lab.outputs[r], lab.data.y[r], lab.trace.rowLoss[r]]) }
+      return {
+        rows,
+        columns: ['output', 'wanted', 'loss'],
+        values: rows.map((_, r) => [lab.outputs[r], lab.data.y[r], lab.trace.rowLoss[r]]),
+      }
     case 'delta':
       return { rows, columns: units, values: matrix(t.delta, B, nOut) }
     case 'a':
@@ -71,7 +80,10 @@ export function termsOf(lab: Lab, step: PassStep, r: number, c: number, slope: (
   switch (step.kind) {
     case 'z':
       return [
-        ...Array.from({ length: nIn }, (_, i) => ({ name: lab.nameOf(step.layer - 1, i), factors: [t.x[r * nIn + i], W[c * nIn + i]] })),
+        ...Array.from({ length: nIn }, (_, i) => ({
+          name: lab.nameOf(step.layer - 1, i),
+          factors: [t.x[r * nIn + i], W[c * nIn + i]],
+        })),
         { name: 'bias', factors: [b[c]] },
       ]
     case 'delta':

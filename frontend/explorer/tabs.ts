@@ -18,7 +18,12 @@ export interface Tab {
   readonly needs?: (state: unknown) => boolean
 }
 
-const tab = (id: string, title: string, component: unknown, needs?: Tab['needs']): Tab => ({ id, title, component: component as Tab['component'], needs })
+const tab = (id: string, title: string, component: unknown, needs?: Tab['needs']): Tab => ({
+  id,
+  title,
+  component: component as Tab['component'],
+  needs,
+})
 
 export const TABS: readonly Tab[] = [
   tab('own', 'Your network', OwnNetwork, (state) => (state as Page | null)?.model !== undefined),

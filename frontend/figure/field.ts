@@ -37,7 +37,12 @@ export function contour(values: Float64Array, n: number, level: number): number[
   const cut = (a: number, b: number): number => (level - a) / (b - a)
   for (let r = 0; r < n - 1; r++)
     for (let c = 0; c < n - 1; c++) {
-      const [p, q, s, t] = [values[r * n + c], values[r * n + c + 1], values[(r + 1) * n + c + 1], values[(r + 1) * n + c]]
+      const [p, q, s, t] = [
+        values[r * n + c],
+        values[r * n + c + 1],
+        values[(r + 1) * n + c + 1],
+        values[(r + 1) * n + c],
+      ]
       const crossings: number[][] = []
       if (p < level !== q < level) crossings.push([c + cut(p, q), r])
       if (q < level !== s < level) crossings.push([c + 1, r + cut(q, s)])
@@ -58,7 +63,15 @@ export function rgb(color: string): Rgb {
 }
 
 /** Mixes two colours with the ground by where each value stands about the level; `span` is what counts as far. */
-export function paint(into: Uint8ClampedArray, values: ArrayLike<number>, level: number, span: number, colors: { high: Rgb; low: Rgb; ground: Rgb }, stride = 1, offset = 0): void {
+export function paint(
+  into: Uint8ClampedArray,
+  values: ArrayLike<number>,
+  level: number,
+  span: number,
+  colors: { high: Rgb; low: Rgb; ground: Rgb },
+  stride = 1,
+  offset = 0,
+): void {
   const { high, low, ground } = colors
   const count = into.length / 4
   for (let k = 0; k < count; k++) {

@@ -9,7 +9,10 @@ export function formulas(): Plugin {
     enforce: 'pre',
     transform(source, id) {
       if (!id.endsWith('.tex.json')) return null
-      const drawn = Object.entries(JSON.parse(source) as Record<string, string>).map(([name, tex]) => [name, mathml(tex)])
+      const drawn = Object.entries(JSON.parse(source) as Record<string, string>).map(([name, tex]) => [
+        name,
+        mathml(tex),
+      ])
       return { code: `export default ${JSON.stringify(Object.fromEntries(drawn))}`, map: null, moduleType: 'js' }
     },
   }

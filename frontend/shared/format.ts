@@ -45,7 +45,7 @@ export const grouped = (value: number): string => typeset(Math.round(value).toLo
 export function bytes(count: number): string {
   const units = ['B', 'kB', 'MB', 'GB', 'TB']
   let unit = 0
-  while (count >= 1000 && unit < units.length - 1) (count /= 1000), unit++
+  while (count >= 1000 && unit < units.length - 1) ((count /= 1000), unit++)
   return `${significant(count, 3)} ${units[unit]}`
 }
 

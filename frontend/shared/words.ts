@@ -7,7 +7,8 @@ export function listed(words: readonly string[]): string {
   return `${words.slice(0, -1).join(', ')} and ${words[words.length - 1]}`
 }
 
-export const shortened = (text: string, most = 24): string => (text.length <= most ? text : `${text.slice(0, most - 1)}…`)
+export const shortened = (text: string, most = 24): string =>
+  text.length <= most ? text : `${text.slice(0, most - 1)}…`
 
 const LOW = '₀₁₂₃₄₅₆₇₈₉'
 export const subscript = (n: number): string => [...String(n)].map((c) => LOW[Number(c)] ?? c).join('')

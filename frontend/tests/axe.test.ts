@@ -39,12 +39,19 @@ describe.skipIf(!found).each(['explorer', 'digits', 'table'])('%s', (name) => {
         await page.keyboard.press('Enter')
       }
       const serious = await page.evaluate(async () => {
-        const found = await (window as unknown as { axe: { run: () => Promise<{ violations: Violation[] }> } }).axe.run()
-        return found.violations.filter((v) => v.impact === 'serious' || v.impact === 'critical').map((v) => `${v.id}: ${v.nodes[0].html} ${v.nodes[0].failureSummary}`)
+        const found = await (
+          window as unknown as { axe: { run: () => Promise<{ violations: Violation[] }> } }
+        ).axe.run()
+        return found.violations
+          .filter((v) => v.impact === 'serious' || v.impact === 'critical')
+          .map((v) => `${v.id}: ${v.nodes[0].html} ${v.nodes[0].failureSummary}`)
       })
       const title = await tab.textContent()
       expect(serious, title!).toEqual([])
-      expect(await page.evaluate(() => document.documentElement.scrollWidth - innerWidth), `${title} too wide`).toBeLessThanOrEqual(0)
+      expect(
+        await page.evaluate(() => document.documentElement.scrollWidth - innerWidth),
+        `${title} too wide`,
+      ).toBeLessThanOrEqual(0)
     }
     expect(errors).toEqual([])
     await page.context().close()

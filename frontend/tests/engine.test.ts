@@ -46,7 +46,10 @@ interface Typed {
 }
 
 const flat = (values: Nested): Float64Array => Float64Array.from([values].flat(Infinity as 1) as number[])
-const golden = JSON.parse(readFileSync(join(inject('folder'), 'golden.json'), 'utf8')) as { dense: Case[]; programs: Typed[] }
+const golden = JSON.parse(readFileSync(join(inject('folder'), 'golden.json'), 'utf8')) as {
+  dense: Case[]
+  programs: Typed[]
+}
 
 /** Agreement to 1e-10 of the larger of 1 and the number. */
 function same(mine: ArrayLike<number>, theirs: Nested, what: string): void {

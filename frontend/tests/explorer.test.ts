@@ -37,7 +37,9 @@ describe.skipIf(!found)('explorer', () => {
   })
 
   it('is the same from the local server', async () => {
-    const server = spawn(inject('python'), ['-m', 'multilayer', 'explore'], { env: { ...process.env, BROWSER: 'true', PYTHONUNBUFFERED: '1' } })
+    const server = spawn(inject('python'), ['-m', 'multilayer', 'explore'], {
+      env: { ...process.env, BROWSER: 'true', PYTHONUNBUFFERED: '1' },
+    })
     try {
       const address = await new Promise<string>((resolve) => {
         let text = ''
@@ -122,7 +124,10 @@ describe.skipIf(!found)('explorer', () => {
     const at = await middle(page, edge('1.0.1'))
     const session = await page.context().newCDPSession(page)
     const touch = (type: string, y: number): Promise<unknown> =>
-      session.send('Input.dispatchTouchEvent', { type: type as 'touchMove', touchPoints: type === 'touchEnd' ? [] : [{ x: at.x, y }] })
+      session.send('Input.dispatchTouchEvent', {
+        type: type as 'touchMove',
+        touchPoints: type === 'touchEnd' ? [] : [{ x: at.x, y }],
+      })
     await touch('touchStart', at.y)
     for (let k = 1; k <= 6; k++) await touch('touchMove', at.y + 5 * k)
     await touch('touchEnd', 0)
@@ -153,14 +158,18 @@ describe.skipIf(!found)('explorer', () => {
     const [file] = await Promise.all([page.waitForEvent('download'), page.click('text=Download it as network.py')])
     const code = await file.path()
     const lines = execFileSync(inject('python'), [code], { encoding: 'utf8' }).trim().split('\n')
-    const said = Object.fromEntries(lines.map((line) => line.match(/^(outputs|loss|d \S+) (.*)$/)!.slice(1, 3))) as Record<string, string>
+    const said = Object.fromEntries(
+      lines.map((line) => line.match(/^(outputs|loss|d \S+) (.*)$/)!.slice(1, 3)),
+    ) as Record<string, string>
     const numbers = (name: string): number[] => said[name].split(' ').map(Number)
     const near = (mine: number, theirs: number): void => expect(Math.abs(mine - theirs)).toBeLessThan(1e-10)
     await page.click('#share')
     await page.click('#numbers summary')
-    for (const [r, wanted] of numbers('outputs').entries()) near(read(await page.textContent(`[data-a="1.${r}.0"]`)), wanted)
+    for (const [r, wanted] of numbers('outputs').entries())
+      near(read(await page.textContent(`[data-a="1.${r}.0"]`)), wanted)
     await page.click('#tab-steps')
-    for (let k = 0; k < 20 && !(await page.textContent('#step-title'))!.includes('dW'); k++) await page.click('text=Next')
+    for (let k = 0; k < 20 && !(await page.textContent('#step-title'))!.includes('dW'); k++)
+      await page.click('text=Next')
     const shown = await page.locator('[data-entry^="dW."]').allTextContents()
     expect(shown.map(read)).toEqual(numbers('d linear2.weight').map((g) => Number(g.toFixed(4)) + 0))
     await clean()
@@ -184,7 +193,10 @@ describe.skipIf(!found)('explorer', () => {
       [link.replace('%22widths%22', '%22width%22'), 'hidden layers'],
       [link.slice(0, -9), 'cut short'],
       [link.replace('#v1=', '#v9='), 'version 9'],
-      [`${url}#v1=${encodeURIComponent('{"data":"constructor","loss":"mse","activation":"tanh","widths":[2,1],"weights":[1,1,1]}')}`, 'does not have'],
+      [
+        `${url}#v1=${encodeURIComponent('{"data":"constructor","loss":"mse","activation":"tanh","widths":[2,1],"weights":[1,1,1]}')}`,
+        'does not have',
+      ],
     ]) {
       const refused = await open(browser, bad)
       expect(await refused.page.textContent('[role=alert]')).toContain(why)
@@ -219,7 +231,11 @@ describe.skipIf(!found)('explorer', () => {
     const { page, clean } = await open(browser, url)
     await page.click('#tab-train')
     await page.click('[data-preset=learn]')
-    await page.waitForFunction(() => document.querySelector('#score')?.textContent === '4 of 4 right' && Number(document.querySelector('#loss')!.textContent) < 0.01)
+    await page.waitForFunction(
+      () =>
+        document.querySelector('#score')?.textContent === '4 of 4 right' &&
+        Number(document.querySelector('#loss')!.textContent) < 0.01,
+    )
     await page.click('#play')
     expect(await page.locator('[role=slider][aria-label^=weight]').count()).toBe(24)
     await clean()
@@ -232,7 +248,11 @@ describe.skipIf(!found)('explorer', () => {
     expect(await page.textContent('#collapse')).toContain('best possible is 3 of 4')
     await page.click('#tab-train')
     await page.click('[data-preset=collapse]')
-    await page.waitForFunction(() => [0, 1, 2, 3].every((r) => Math.abs(Number(document.querySelector(`[data-output="${r}"]`)!.textContent) - 0.5) < 0.01))
+    await page.waitForFunction(() =>
+      [0, 1, 2, 3].every(
+        (r) => Math.abs(Number(document.querySelector(`[data-output="${r}"]`)!.textContent) - 0.5) < 0.01,
+      ),
+    )
     await page.click('#play')
     await clean()
   })
@@ -258,7 +278,11 @@ describe.skipIf(!found)('explorer', () => {
   it('gives the figure as SVG and PNG and the weights as JSON that it reads again', async () => {
     const { page, clean } = await open(browser, url)
     await page.click('#share')
-    for (const [button, name] of [['Figure as SVG', 'network.svg'], ['Figure as PNG', 'network.png'], ['Download the weights', 'network.json']]) {
+    for (const [button, name] of [
+      ['Figure as SVG', 'network.svg'],
+      ['Figure as PNG', 'network.png'],
+      ['Download the weights', 'network.json'],
+    ]) {
       const [file] = await Promise.all([page.waitForEvent('download'), page.click(`text=${button}`)])
       expect(file.suggestedFilename()).toBe(name)
       if (name === 'network.json') {

@@ -18,12 +18,16 @@ const page = (name: string): string => `file://${join(folder, `${name}.html`)}`
 const facts = JSON.parse(readFileSync(join(folder, 'facts.json'), 'utf8')) as Record<string, Facts>
 const read = (text: string | null): number => Number((text ?? '').replaceAll('−', '-').replace(/[ %,]/g, ''))
 const slide = (on: Page, selector: string, value: number): Promise<void> =>
-  on.$eval(selector, (element, to) => {
-    const input = element as HTMLInputElement
-    input.value = String(to)
-    input.dispatchEvent(new Event('input', { bubbles: true }))
-    input.dispatchEvent(new Event('change', { bubbles: true }))
-  }, value)
+  on.$eval(
+    selector,
+    (element, to) => {
+      const input = element as HTMLInputElement
+      input.value = String(to)
+      input.dispatchEvent(new Event('input', { bubbles: true }))
+      input.dispatchEvent(new Event('change', { bubbles: true }))
+    },
+    value,
+  )
 
 describe.skipIf(!found)('your own network', () => {
   let browser: Browser
@@ -76,6 +80,17 @@ describe.skipIf(!found)('your own network', () => {
   it('says what it cannot compute', async () => {
     const { page: p, clean } = await open(browser, page('reduced'))
     expect(await p.textContent('#reduced')).toContain('kan1 is a layer of kind kan')
+    await clean()
+  })
+
+  it('works in the frame of a notebook, which has no address', async () => {
+    const { page: p, clean } = await open(browser, page('notebook'))
+    const frame = p.frameLocator('iframe')
+    await frame.locator('[data-place="1.0.1"]').focus()
+    for (let k = 0; k < 5; k++) await p.keyboard.press('ArrowDown')
+    expect(await frame.locator('#score').textContent()).toBe('4 of 4 right')
+    await frame.locator('#share').click()
+    expect(await frame.locator('#share-menu').textContent()).not.toContain('Copy a link')
     await clean()
   })
 

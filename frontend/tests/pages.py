@@ -8,6 +8,7 @@ table.html      a trained regression on numbers and categories
 hostile.html    a model whose column names and categories are markup and script
 wide.html       784-128-10, for timing
 reduced.html    a network that the page cannot compute
+notebook.html   the frame a notebook shows, in a page of its own
 facts.json      what Python predicts for digits and the table, as given and with one value changed
 """
 
@@ -66,6 +67,7 @@ def main(folder: Path) -> None:
     facts["table"]["changed"] = float(model.predict(changed)[0])
     facts["table"]["predicted"] = float(model.predict(frame.iloc[[page.state["model"]["places"][0]]])[0])
     hostile(folder)
+    (folder / "notebook.html").write_text(f"<!doctype html><div id=panel>{explore()._repr_html_()}</div>")
     explore(ml.build("784-128:relu-10"), np.random.default_rng(0).normal(size=(40, 784))).save(folder / "wide.html")
     explore(ml.build("2-kan(3)-1"), [[0.1, 0.2]]).save(folder / "reduced.html")
     (folder / "facts.json").write_text(json.dumps(facts))

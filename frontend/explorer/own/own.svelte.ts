@@ -104,7 +104,8 @@ export class Own {
   }
 
   keep(s: Spot): void {
-    if (this.before !== null && this.before !== this.get(s)) this.history.push({ ...s, before: this.before, after: this.get(s) })
+    if (this.before !== null && this.before !== this.get(s))
+      this.history.push({ ...s, before: this.before, after: this.get(s) })
     this.before = null
     this.refresh()
   }

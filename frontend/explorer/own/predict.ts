@@ -23,21 +23,30 @@ const named = (value: unknown): string => String(value)
 /** Raw outputs as Python reads them: cooled by the temperature, kept within the targets of training. */
 function calibrated(output: Output, z: ArrayLike<number>): number[] {
   const cooled = output.link === 'softmax' || output.link === 'sigmoid' ? (output.temperature ?? 1) : 1
-  return Array.from(z, (value, i) => Math.min(output.high?.[i] ?? Infinity, Math.max(output.low?.[i] ?? -Infinity, value / cooled)))
+  return Array.from(z, (value, i) =>
+    Math.min(output.high?.[i] ?? Infinity, Math.max(output.low?.[i] ?? -Infinity, value / cooled)),
+  )
 }
 
 export function predict(output: Output, raw: ArrayLike<number>): Prediction {
   const z = calibrated(output, raw)
   const classes = output.classes?.[0]
-  if (classes && output.kind !== 'multilabel') return z.length > 1 ? ofMany(output, classes, z) : ofTwo(output, classes, z)
+  if (classes && output.kind !== 'multilabel')
+    return z.length > 1 ? ofMany(output, classes, z) : ofTwo(output, classes, z)
   if (output.kind === 'multilabel') {
-    const choices = output.names.map((name, i) => ({ name, value: output.link === 'sigmoid' ? logistic(z[i]) : z[i], output: i }))
+    const choices = output.names.map((name, i) => ({
+      name,
+      value: output.link === 'sigmoid' ? logistic(z[i]) : z[i],
+      output: i,
+    }))
     const yes = choices.filter((c) => c.value > 0.5).map((c) => c.name)
     return { text: yes.join(', ') || 'none', choices, probabilities: true }
   }
   if (output.kind === 'numbers')
     return {
-      text: Array.from(z, (v) => significant(v, 5)).slice(0, 4).join(', '),
+      text: Array.from(z, (v) => significant(v, 5))
+        .slice(0, 4)
+        .join(', '),
       choices: Array.from(z, (value, i) => ({ name: output.names[i], value, output: i })),
       probabilities: false,
     }
@@ -65,9 +74,17 @@ function ofNumbers(output: Output, z: ArrayLike<number>): Prediction {
   const Q = output.per_target ?? 1
   const choices = Array.from(z, (raw, i) => {
     const target = Math.floor(i / Q)
-    const value = (output.link === 'exp' ? Math.exp(raw) : raw) * (output.std?.[target] ?? 1) + (output.mean?.[target] ?? 0)
+    const value =
+      (output.link === 'exp' ? Math.exp(raw) : raw) * (output.std?.[target] ?? 1) + (output.mean?.[target] ?? 0)
     const level = Q > 1 ? `, quantile ${output.quantiles?.[i % Q]}` : ''
     return { name: `${output.names[target]}${level}`, value, output: i }
   })
-  return { text: choices.map((c) => significant(c.value, 5)).slice(0, 4).join(', '), choices, probabilities: false }
+  return {
+    text: choices
+      .map((c) => significant(c.value, 5))
+      .slice(0, 4)
+      .join(', '),
+    choices,
+    probabilities: false,
+  }
 }
