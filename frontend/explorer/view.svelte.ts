@@ -48,9 +48,9 @@ export class View {
     }
   }
 
-  /** The address that shows all this again. */
+  /** The address that shows all this again, without the key a server's own link has. */
   link(lab: Lab): string {
-    return location.href.replace(/#.*$/, '') + toHash(lab.snapshot(), this.tab)
+    return location.href.replace(/[?#].*$/, '') + toHash(lab.snapshot(), this.tab)
   }
 
   /** Keeps the address up to date, where there is one: a page inside a notebook has none. */
