@@ -28,12 +28,23 @@ const SHARES = new Set(['accuracy', 'balanced_accuracy'])
 
 export const named = (name: string): string => NAMES[name] ?? name.replaceAll('_', ' ')
 
+/** For the axis of a figure: 120000 is 120k. */
+export function tick(value: number): string {
+  const size = Math.abs(value)
+  if (size >= 1e9) return `${significant(value / 1e9, 4)}G`
+  if (size >= 1e6) return `${significant(value / 1e6, 4)}M`
+  return size >= 1e4 ? `${significant(value / 1e3, 4)}k` : significant(value, 4)
+}
+
 /** At the beginning of a title. */
 export const titled = (name: string): string => named(name).replace(/^./, (c) => c.toUpperCase())
 
+/** 22970 → "22,970". */
+const apart = (text: string): string => (/^−?\d{5,}$/.test(text) ? text.replace(/\B(?=(\d{3})+$)/g, ',') : text)
+
 export function figure(name: string, value: Num, digits = 4): string {
   if (value === null) return '–'
-  return SHARES.has(name) ? `${fixed(100 * value, 1)} %` : significant(value, digits)
+  return SHARES.has(name) ? `${fixed(100 * value, 1)} %` : apart(significant(value, digits))
 }
 
 export const percent = (share: Num, decimals = 1): string => (share === null ? '–' : `${fixed(100 * share, decimals)} %`)
@@ -49,9 +60,10 @@ export function interval(metric: Metric): string {
 
 /** Whole numbers with all their digits, others with so many; thousands apart where that helps. */
 function number(value: number, digits: number): string {
-  if (Number.isInteger(value)) return Math.abs(value) < 1e15 ? grouped(value) : significant(value, digits)
   const size = Math.abs(value)
-  if (size < 1000 || size >= 1e6) return significant(value, digits)
+  // Years and the like are not thousands.
+  if (Number.isInteger(value)) return size < 1e4 ? typeset(String(value)) : size < 1e15 ? grouped(value) : significant(value, digits)
+  if (size < 1e4 || size >= 1e6) return significant(value, digits)
   return typeset(Number(value.toPrecision(Math.max(digits, 5))).toLocaleString('en-US'))
 }
 

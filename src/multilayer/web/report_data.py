@@ -73,13 +73,20 @@ def _column(table: Table, name: str, kind: str) -> dict[str, Any]:
         known = values[np.isfinite(values)]
         if len(known):
             found["range"] = [number(v) for v in (known.min(), np.median(known), known.max())]
-            found["histogram"] = histogram(known, bins=BINS)
+            found["histogram"] = histogram(known, bins=_bins(known))
     if family in ("date", "datetime", "time") and len(column) > int(nothing.sum()):
         ends = pc.min_max(column).as_py()
         found["range"] = [cell(ends["min"]), None, cell(ends["max"])]
     if family in ("text", "boolean") or (kind in ("target", "categorical") and found["distinct"] <= C.FEW):
         found["frequent"] = _frequent(column)
     return found
+
+
+def _bins(values: Any) -> Any:
+    """Few whole numbers have a bin each, so that none falls between two."""
+    low, high = values.min(), values.max()
+    few = high - low < BINS and (values == np.floor(values)).all()
+    return np.arange(low - 0.5, high + 1) if few else BINS
 
 
 def _frequent(column: Any) -> list[list[Any]]:
@@ -163,7 +170,7 @@ def _answer(sample: Sample, place: int) -> dict[str, Any]:
     decoded = np.asarray(tasks.decode(task, sample.z[place : place + 1], sample.loss)).reshape(-1)
     answer = given[place] if decoded.size == given.shape[1] else decoded
     return {
-        "truth": ", ".join(f"{v:.6g}" for v in truth[place]),
-        "predicted": ", ".join(f"{v:.6g}" for v in answer),
+        "truth": "; ".join(f"{v:.6g}" for v in truth[place]),
+        "predicted": "; ".join(f"{v:.6g}" for v in answer),
         "error": number(float((given[place] - truth[place])[0])) if truth.shape[1] == 1 else None,
     }

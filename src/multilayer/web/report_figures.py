@@ -153,12 +153,12 @@ def residuals(sample: Sample) -> list[dict[str, Any]] | None:
     ]
 
 
-def histogram(values: Floats, *, bins: int) -> dict[str, Any] | None:
-    """Counts in bins of equal width; None where no value is finite."""
+def histogram(values: Floats, *, bins: int | Floats) -> dict[str, Any] | None:
+    """Counts in bins of equal width, so many or between these edges; None where no value is finite."""
     known = values[np.isfinite(values)]
     if not len(known):
         return None
-    counts, edges = np.histogram(known, bins=bins if known.min() < known.max() else 1)
+    counts, edges = np.histogram(known, bins=1 if isinstance(bins, int) and known.min() == known.max() else bins)
     return {"low": float(edges[0]), "high": float(edges[-1]), "counts": counts.tolist()}
 
 

@@ -60,17 +60,21 @@ def verdict(report: dict[str, Any]) -> dict[str, Any]:
 def figure(name: str, value: float) -> str:
     """A value as a person writes it.
 
-    >>> figure("accuracy", 0.97512), figure("rmse", 53.1234)
-    ('97.5 %', '53.12')
+    >>> figure("accuracy", 0.97512), figure("rmse", 53.1234), figure("rmse", 22968.4)
+    ('97.5 %', '53.12', '22,970')
     """
-    return f"{100 * value:.1f} %" if name in SHARES else f"{value:.4g}"
+    if name in SHARES:
+        return f"{100 * value:.1f} %"
+    return f"{float(f'{value:.4g}'):,.0f}" if 1e4 <= abs(value) < 1e9 else f"{value:.4g}"
 
 
 def _skill(entry: dict[str, Any], value: float | None) -> float | None:
-    """0 for the guess, 1 for perfection."""
+    """0 for the guess, 1 for perfection; of a root mean squared error by its square, as R² is."""
     perfect, base = PERFECT.get(entry["name"], 1.0), entry["baseline"]
     if value is None or base is None or base == perfect:
         return None
+    if entry["name"] == "rmse":
+        return 1 - (value / base) ** 2
     return (value - base) / (perfect - base)
 
 
