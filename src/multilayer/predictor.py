@@ -64,7 +64,8 @@ class Predictor:
 
     def __repr__(self) -> str:
         said = self.encoding.task.said().removeprefix("task: ")
-        return f"Predictor({self.spec}, {self.spec.n_parameters:,} parameters: {said})"
+        times = f"{self.members} × " if self.members > 1 else ""
+        return f"Predictor({times}{self.spec}, {times}{self.spec.n_parameters:,} parameters: {said})"
 
     def outputs(self, source: Any) -> Array:
         """Raw outputs z (rows, d_out)."""

@@ -10,13 +10,18 @@ from typing import BinaryIO
 from ..errors import MultilayerError, SpecError
 from ..spec import MAX_JSON, Spec
 
-HELP = "A network: its widths (784-256-128-10), a file that holds one as JSON or text, or - for standard input."
+HELP = "A network: its widths (784-256-128-10), a file with one (JSON, text, a model), a run, or - for standard input."
+MODEL = "model.safetensors"
 
 
 def read_network(arch: str, activation: str = "relu") -> Spec:
     """The network that ARCH names; `activation` is the one implied between plain widths of a text."""
     if arch == "-":
         return _interpret(_read(sys.stdin.buffer, "standard input"), "standard input", activation)
+    if os.path.isfile(os.path.join(arch, MODEL)) or (arch.endswith(".safetensors") and os.path.isfile(arch)):
+        from ..predictor import load
+
+        return load(arch).spec
     # No network's text has a slash, so what has one is a file, there or not.
     if not arch.lower().endswith(".json") and os.sep not in arch and not os.path.isfile(arch):
         return Spec.parse(arch, activation=activation)

@@ -207,15 +207,17 @@ def _summary(done: Run, *, quiet: bool) -> list[str]:
     from ..metrics import shown
 
     end, lines = done.end, list[str]()
-    spec = None if done.model is None else done.model.spec
     if quiet:
         lines += [f"data: {note}" for note in done.notes]
-        lines += [f"network: {spec}, {spec.n_parameters:,} parameters"] if spec is not None else []
+        if done.model is not None:
+            times = f"{done.model.members} × " if done.model.members > 1 else ""
+            lines.append(f"network: {times}{done.model.spec}, {times}{done.model.spec.n_parameters:,} parameters")
         lines.append(f"{end.status}: {end.reason}, after {count(end.epoch, 'epoch')} and {count(end.step, 'step')}")
     if figures := shown(done.metrics):
         lines.append("on held-out rows: " + ", ".join(f"{name} {value:.4g}" for name, value in figures.items()))
-    if spec is not None:
-        lines.append(f"cost: {flops(cost(spec, batch=1).forward)} to predict a row, {end.seconds:.1f} s to train")
+    if done.model is not None:
+        row = done.model.members * cost(done.model.spec, batch=1).forward
+        lines.append(f"cost: {flops(row)} to predict a row, {end.seconds:.1f} s to train")
     if done.path is not None and done.signal is None:
         lines.append(f"model: {done.path / 'model.safetensors'}")
         lines += [f"report: {done.path / 'report.html'}"] if (done.path / "report.html").exists() else []

@@ -191,7 +191,7 @@ class Tabular(BaseEstimator):
 
     @property
     def cost_(self) -> Any:
-        """What the network costs, for a batch of one row: `cost_.forward`, `cost_.parameters`, …"""
+        """What one member costs, for a batch of one row: `cost_.forward`, `cost_.parameters`, …"""
         return cost(self._model().spec, batch=1)
 
     def _repr_html_inner(self) -> str:

@@ -182,9 +182,7 @@ class Progress:
             for note in self.notes:
                 self._print(Text.assemble(("data", "dim"), ": ", printable(note)))
             rows = f"{event.rows:,} rows" if event.rows != 1 else "1 row"
-            self._print(
-                Text(printable(f"{event.network} · {event.parameters:,} parameters · {rows} · {event.engine} engine"))
-            )
+            self._print(Text(printable(f"{_networks(event)} · {rows} · {event.engine} engine")))
         elif isinstance(event, End) and event.status != "finished":
             self._say(Told("error" if event.status == "failed" else "warn", event.status, event.reason), event.step)
 
@@ -197,6 +195,14 @@ class Progress:
         if self.console.options.ascii_only:
             text = Text(text.plain.encode("ascii", "replace").decode())
         self.console.print(text, soft_wrap=self._how != "live")
+
+
+def _networks(event: Start) -> str:
+    """The network and its size, times the members of an ensemble."""
+    members = event.config.get("ensemble", 1)
+    if members == 1:
+        return f"{event.network} · {event.parameters:,} parameters"
+    return f"{members} × {event.network} · {members} × {event.parameters:,} parameters"
 
 
 class JsonLines:
