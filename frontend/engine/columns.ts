@@ -15,11 +15,21 @@ export function makeColumns(spec: Spec, layer: LayerSpec, tensors: Tensors): Op 
     ...looked.flatMap((find, i) => find(x[F + i])),
   ]
   const nIn = F + categories.length
+  const widths = [...Array.from({ length: F }, (_, f) => embed(0, f).length), ...looked.map((find) => find(0).length)]
+  const origins = widths.flatMap((parts, input) =>
+    Array.from({ length: parts }, (_, part) => ({
+      input,
+      part,
+      parts,
+      oneHot: input >= F && isOneHot(layer, categories[input - F]),
+    })),
+  )
   return {
     name,
     kind: 'columns',
     nIn,
-    nOut: row(new Float64Array(nIn)).length,
+    nOut: origins.length,
+    origins,
     elementwise: false,
     forward: (x, B) =>
       Float64Array.from(Array.from({ length: B }, (_, r) => row(x.subarray(r * nIn, (r + 1) * nIn))).flat()),
@@ -28,8 +38,11 @@ export function makeColumns(spec: Spec, layer: LayerSpec, tensors: Tensors): Op 
   }
 }
 
+const isOneHot = (layer: LayerSpec, n: number): boolean =>
+  layer.categories === 'one-hot' || (layer.categories === 'auto' && n <= (layer.max_one_hot as number))
+
 function lookup(layer: LayerSpec, n: number, table: Float64Array | undefined): (code: number) => number[] {
-  const oneHot = layer.categories === 'one-hot' || (layer.categories === 'auto' && n <= (layer.max_one_hot as number))
+  const oneHot = isOneHot(layer, n)
   if (oneHot && n === 2) return (code) => [[0], [-1], [1]][code]
   if (oneHot) return (code) => Array.from({ length: n }, (_, k) => Number(k + 1 === code))
   const d = layer.d_category as number

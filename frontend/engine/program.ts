@@ -17,6 +17,15 @@ export interface Spec {
   readonly layers: readonly LayerSpec[]
 }
 
+export interface Origin {
+  readonly input: number
+  readonly part: number
+  /** How many numbers that input becomes. */
+  readonly parts: number
+  /** Whether the part stands for one of a category's values. */
+  readonly oneHot: boolean
+}
+
 /** One layer: y (B, nOut) of x (B, nIn), and ∂L/∂x of ∂L/∂y for the same x. */
 export interface Op {
   readonly name: string
@@ -27,6 +36,8 @@ export interface Op {
   readonly elementwise: boolean
   /** A linear map's weight (nOut, nIn) with its factor and bias, where that is all it does. */
   readonly linear?: { readonly W: Float64Array; readonly b: Float64Array | null; readonly factor: number }
+  /** Where each output of typed columns comes from: the input, and which of its numbers. */
+  readonly origins?: readonly Origin[]
   /** Layers inside a residual block. */
   readonly inner?: readonly Op[]
   forward(x: Float64Array, B: number): Float64Array

@@ -1,6 +1,6 @@
 // The user's network in the page: the row that is looked at, what was changed of it, and weights that can be moved.
 // All rows are kept up to date by increments while a weight moves, and computed whole when it comes to rest.
-import { Program } from '../../engine/program.ts'
+import { Program, type Origin } from '../../engine/program.ts'
 import { History } from '../history.svelte.ts'
 import { unpacked, type OwnModel } from './model.ts'
 import { predict, type Prediction } from './predict.ts'
@@ -151,7 +151,25 @@ export class Own {
     if (layer === 0) return this.inputName(unit)
     const op = this.program.ops[layer - 1]
     if (layer === this.program.ops.length) return this.outputName(unit)
+    const origin = op.origins?.[unit]
+    if (origin) return this.partName(origin)
     return `${op.name} ${unit + 1}`
+  }
+
+  /** One number of an embedded column: the column, and which value or place of it. */
+  private partName({ input, part, parts, oneHot }: Origin): string {
+    const { name, values } = this.model.features[input]
+    if (oneHot && parts > 1) return `${name} = ${values[part]}`
+    return parts > 1 ? `${name} #${part + 1}` : name
+  }
+
+  /** What each input adds to the explained output, to first order: x·∂output/∂x, over the numbers it becomes. */
+  pushes(): number[] {
+    const { origins } = this.program.ops[0]
+    if (!origins) return Array.from(this.x, (x, k) => x * this.back[0][k])
+    const found = new Array<number>(this.nIn).fill(0)
+    origins.forEach(({ input }, k) => (found[input] += this.values[1][k] * this.back[1][k]))
+    return found
   }
 
   outputName(unit: number): string {
