@@ -23,8 +23,8 @@ run: .venv/.installed ## train on digits: a model, how good it is, what it costs
 	$(bin)/mlp cost 64-256:gelu:dropout\(0.1\)-128:gelu:dropout\(0.1\)-10 --batch 32 --optimizer adamw --rows 1438
 
 test: .venv/.dev ## every test, the documentation's examples among them
-	$(bin)/pytest -q -n $(WORKERS)
 	@command -v chromium >/dev/null || { [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -y -qq chromium >/dev/null; } || true
+	$(bin)/pytest -q -n $(WORKERS)
 	cd frontend && npm test --silent
 
 check: .venv/.dev ## format, lint, types, import order and public names
