@@ -34,7 +34,11 @@ for (const one of job.pages) {
   await view.waitForSelector('main h1')
   if (one.wait) await view.waitForFunction((text) => document.body.innerText.includes(text), one.wait, { timeout: 60000 })
   await page.waitForTimeout(150)
-  if (one.open) for (const summary of await page.locator('summary').all()) await summary.click()
+  if (one.open) {
+    for (const summary of await page.locator('summary').all()) await summary.click()
+    const folded = page.locator('button[aria-expanded=false]')
+    while (await folded.count()) await folded.first().click()
+  }
   if (one.keys) for (const key of one.keys) await page.keyboard.press(key)
   if (one.press) await page.locator(one.press).first().click()
   Object.assign(
