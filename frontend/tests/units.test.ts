@@ -1,0 +1,170 @@
+// What the page is built of, without a page: numbers as text, links, training, fits, variances, contours.
+import { describe, expect, it } from 'vitest'
+import { collapsed } from '../engine/collapse.ts'
+import { correct, DATA } from '../engine/data.ts'
+import { fitted } from '../engine/fit.ts'
+import { initialise } from '../engine/init.ts'
+import { clone, network, pass } from '../engine/network.ts'
+import { expectation, measured, predicted } from '../engine/propagation.ts'
+import { Random } from '../engine/random.ts'
+import { health, Trainer, type Settings } from '../engine/trainer.ts'
+import { checked, fromHash, restored, taken, toHash } from '../explorer/snapshot.ts'
+import { FIRST, SOLVED } from '../explorer/start.ts'
+import { contour } from '../figure/field.ts'
+import { bytes, exact, fixed, grouped, parsed, power, signed, significant } from '../shared/format.ts'
+
+describe('numbers as text', () => {
+  it('reads what people type', () => {
+    const read: [string, number | null][] = [
+      ['1/3', 1 / 3],
+      ['0,5', 0.5],
+      ['−2', -2],
+      [' 1e-3 ', 1e-3],
+      ['.5', 0.5],
+      ['3.', 3],
+      ['1/0', null],
+      ['', null],
+      ['two', null],
+      ['1 2', null],
+      ['1e999', null],
+    ]
+    for (const [text, value] of read) expect(parsed(text), text).toBe(value)
+  })
+
+  it('writes them', () => {
+    expect(fixed(-0.001)).toBe('0.00')
+    expect(fixed(-1.005, 1)).toBe('−1.0')
+    expect([fixed(NaN), fixed(Infinity), fixed(-Infinity)]).toEqual(['NaN', '∞', '−∞'])
+    expect(signed(0.5)).toBe('+0.50')
+    expect(signed(0.001)).toBe('0.00')
+    expect(significant(1234.5678, 3)).toBe('1230')
+    expect(power(-1.5e-7)).toBe('−1.5·10⁻⁷')
+    expect(power(Infinity)).toBe('∞')
+    expect(grouped(1234567)).toBe('1,234,567')
+    expect(bytes(14336)).toBe('14.3 kB')
+    expect(parsed(exact(-0.1 - 0.2))).toBe(-0.1 - 0.2)
+  })
+})
+
+describe('states', () => {
+  it('come back whole from an address', () => {
+    const again = fromHash(toHash(SOLVED, 'train'))!
+    expect(again).toEqual({ snapshot: SOLVED, tab: 'train' })
+    expect(taken(restored(SOLVED), 'songs', 'mse', 'tanh')).toEqual(SOLVED)
+    expect(fromHash('')).toBeNull()
+    expect(fromHash('#something')).toBeNull()
+  })
+
+  it.each([
+    [null, 'not a state'],
+    [{ ...FIRST, version: 2 }, 'version 2'],
+    [{ ...FIRST, version: '1' }, 'no version'],
+    [{ ...FIRST, data: '__proto__' }, 'data this page does not have'],
+    [{ ...FIRST, loss: 'toString' }, 'loss'],
+    [{ ...FIRST, activation: 'eval' }, 'activation'],
+    [{ ...FIRST, widths: [2, 9, 1] }, '1 to 8 units'],
+    [{ ...FIRST, widths: [2, 0.5, 1] }, '1 to 8 units'],
+    [{ ...FIRST, widths: [3, 3, 1] }, '2 inputs'],
+    [{ ...FIRST, widths: new Array(20).fill(1) }, 'hidden layers'],
+    [{ ...FIRST, weights: [1] }, '13 weights'],
+    [{ ...FIRST, weights: FIRST.weights.map(() => NaN) }, 'finite'],
+    [{ ...FIRST, weights: FIRST.weights.map(String) }, 'finite'],
+  ])('are refused where they are not whole: %#', (state, why) => {
+    expect(() => checked(state)).toThrow(why)
+  })
+
+  it('start with three songs right, and can have four', () => {
+    const songs = DATA.songs()
+    const right = (of: typeof FIRST): number => correct(songs, pass(restored(of), songs.x, songs.y, 'mse').layers[1].a)
+    expect([right(FIRST), right(SOLVED)]).toEqual([3, 4])
+  })
+})
+
+const usual: Settings = { optimiser: 'adam', rate: 0.05, batch: 0, l2: 0, dropout: 0, seed: 1 }
+
+describe('training', () => {
+  it('learns every set of two classes', () => {
+    for (const name of ['songs', 'xor', 'circles', 'moons']) {
+      const data = DATA[name]()
+      const net = network([2, 8, 1], 'tanh')
+      initialise(net, 'xavier', 1)
+      const trainer = new Trainer(net, data, data.loss, usual)
+      for (let k = 0; k < 400; k++) expect(trainer.advance()).toBe(true)
+      const share = correct(data, pass(net, data.x, data.y, data.loss).layers[1].a) / data.y.length
+      expect(share, name).toBeGreaterThan(0.94)
+    }
+  })
+
+  it('takes each row once an epoch, and drops units in hidden layers alone', () => {
+    const data = DATA.xor()
+    const net = network([2, 8, 1], 'relu')
+    initialise(net, 'he', 2)
+    const trainer = new Trainer(net, data, data.loss, { ...usual, batch: 32, dropout: 0.5, l2: 0.01 })
+    for (let k = 0; k < 200; k++) expect(trainer.advance()).toBe(true)
+    expect(trainer.step).toBe(200)
+  })
+
+  it('leaves the weights as they were before a step that is not finite, and says where', () => {
+    const data = DATA.wave()
+    const net = network([1, 8, 1], 'relu')
+    initialise(net, 'he', 1, 1)
+    const trainer = new Trainer(net, data, data.loss, { ...usual, optimiser: 'sgd', rate: 50 })
+    let before = clone(net)
+    while (trainer.advance()) before = clone(net)
+    expect(trainer.failure!.step).toBe(trainer.step)
+    expect(trainer.failure!.layer).toBeGreaterThan(0)
+    expect(net.layers[0].W).toEqual(before.layers[0].W)
+    expect(trainer.advance()).toBe(false)
+  })
+
+  it('finds units that no row moves', () => {
+    const data = DATA.songs()
+    const net = network([2, 2, 1], 'relu')
+    net.layers[0].b.set([-5, 5])
+    const t = pass(net, data.x, data.y, 'mse')
+    const states = health(net, t, [(z) => (z > 0 ? 1 : 0), () => 1])
+    expect(states).toEqual([[{ dead: true, saturated: false }, { dead: false, saturated: false }]])
+  })
+})
+
+describe('the rest', () => {
+  it('collapses layers without activations to one that says the same', () => {
+    const net = network([2, 5, 4, 1], 'identity')
+    initialise(net, 'normal(1)', 3, 1)
+    const data = DATA.xor()
+    const out = pass(net, data.x, data.y, 'mse').layers[2].a
+    const one = pass({ layers: [collapsed(net)!] }, data.x, data.y, 'mse').layers[0].a
+    out.forEach((z, r) => expect(one[r]).toBeCloseTo(z, 10))
+    expect(collapsed(network([2, 2, 1], 'tanh'))).toBeNull()
+  })
+
+  it('predicts what is measured of wide layers', () => {
+    expect(expectation((u) => u * u)).toBeCloseTo(1, 10)
+    expect(predicted('relu', 'he', 64, 10).signal.every((q) => Math.abs(q - 2) < 1e-3)).toBe(true)
+    const [wanted, found] = [predicted('tanh', 'xavier', 64, 8), measured('tanh', 'xavier', 64, 8, 1, 128)]
+    wanted.signal.forEach((q, l) => expect(found.signal[l] / q).toBeGreaterThan(0.5))
+    wanted.signal.forEach((q, l) => expect(found.signal[l] / q).toBeLessThan(2))
+    expect(wanted.gradient[7]).toBe(1)
+  })
+
+  it('comes nearer to a curve with more units', () => {
+    const x = Float64Array.from({ length: 121 }, (_, k) => -2 + k / 30)
+    for (const name of ['relu', 'sigmoid', 'tanh']) {
+      const errors = [2, 8, 32].map((units) => fitted(name, units, x, x.map(Math.sin), x).error)
+      expect(errors[1]).toBeLessThan(errors[0] / 2)
+      expect(errors[2]).toBeLessThan(errors[1] / 2)
+    }
+  })
+
+  it('finds where values cross a level', () => {
+    expect(contour(Float64Array.from([0, 1, 0, 1]), 2, 0.25)).toEqual([[0.25, 0, 0.25, 1]])
+    expect(contour(Float64Array.from([1, 1, 1, 1]), 2, 0.5)).toEqual([])
+  })
+
+  it('draws the same from the same seed', () => {
+    const draw = (seed: number): number[] => Array.from({ length: 5 }, ((r) => () => r.normal())(new Random(seed)))
+    expect(draw(3)).toEqual(draw(3))
+    expect(draw(3)).not.toEqual(draw(4))
+    expect(new Random(1).order(50).sort((a, b) => a - b)).toEqual(Array.from({ length: 50 }, (_, i) => i))
+  })
+})
