@@ -100,6 +100,12 @@ def test_names_that_are_numbers() -> None:
     assert MLPRegressor(**QUICK).fit(mixed, y).predict(mixed).shape == (120,)
 
 
+def test_two_columns_of_one_name_are_refused() -> None:
+    x, y = numbers()
+    with pytest.raises(DataError, match="columns must have names of their own, got 'a' twice: rename one"):
+        MLPRegressor(**QUICK).fit(pd.DataFrame(x, columns=list("abac")), y)
+
+
 @pytest.mark.parametrize("rows", [1, 2, 3, 7])
 def test_few_rows(rows: int) -> None:
     x, y = numbers(rows)

@@ -62,6 +62,35 @@ def test_partial_fit_with_classes_that_are_yet_to_come() -> None:
         MLPClassifier(**QUICK).partial_fit(x[:5], ["a"] * 5)
 
 
+@pytest.mark.parametrize("kind", [MLPClassifier, MLPRegressor])
+def test_partial_fit_goes_on_after_fit(kind: Any) -> None:
+    """Columns, scales and parameters are those of fit; a pass at a calm rate changes predictions, but not to those of a
+    network that begins anew."""
+    x, y = classes(200, count=2) if kind is MLPClassifier else numbers(200)
+    model = kind(**{**QUICK, "epochs": 24}).fit(x, y)
+    before, score = model.predict(x), model.score(x, y)
+    model.partial_fit(x[:50], y[:50])
+    assert model.n_iter_ == 1
+    assert model.score(x, y) > score - 0.2
+    if kind is MLPRegressor:
+        assert not np.array_equal(model.predict(x), before)
+    anew = kind(**QUICK).partial_fit(x[:50], y[:50])
+    assert model.score(x, y) > anew.score(x, y)
+    again = pickle.loads(pickle.dumps(model)).partial_fit(x[50:], y[50:])
+    model.partial_fit(x[50:], y[50:])
+    np.testing.assert_array_equal(again.predict(x), model.predict(x))
+    fitted = model.fit(x, y)  # begins anew: fit is idempotent
+    np.testing.assert_array_equal(fitted.predict(x), before)
+
+
+def test_one_class_alone_has_no_network(tmp_path: Path) -> None:
+    model = MLPClassifier(**QUICK).fit(*numbers(60)[:1], np.zeros(60))
+    for call in (lambda: model.save(tmp_path / "m"), lambda: model.cost_):
+        with pytest.raises(OptionError, match="there is no network: the classifier saw one class alone"):
+            call()
+    assert set(pickle.loads(pickle.dumps(model)).predict(numbers(5)[0])) == {0.0}
+
+
 # Keeping and showing
 
 

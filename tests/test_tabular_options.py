@@ -25,6 +25,8 @@ def test_network_options() -> None:
     assert model.config_["learning_rate"] == 0.04  # what was not asked for is the recipe's
     linear = MLPClassifier(**{**QUICK, "hidden": ()}).fit(x, y)
     assert linear.predict(x).shape == y.shape
+    with pytest.raises(OptionError, match=r"hidden must be widths such as \(256, 256\), got 16"):
+        MLPClassifier(**{**QUICK, "hidden": 16}).fit(x, y)
     with pytest.raises(OptionError, match="activation must be one, or one for each of 1 layers, got 2"):
         MLPClassifier(**QUICK, activation=("relu", "tanh")).fit(x, y)
 

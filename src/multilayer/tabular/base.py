@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Self, cast
+from typing import Any, Literal, Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,13 +22,15 @@ from sklearn.utils.validation import (
 )
 
 from ..costs import cost
-from ..errors import OptionError
+from ..errors import DataError, OptionError
 from ..predictor import Predictor
 from ..training.fit import Run
 from ..training.fit import fit as train
 from .partial import Partial
 from .recipe import Recipe
 from .timing import Within
+
+Validation = float | Literal["auto"] | None
 
 ASKED = {
     "loss": "loss",
@@ -107,6 +109,7 @@ class Tabular(BaseEstimator):
         for name in epochs[0]["metrics"] if epochs else ():
             history[name] = [event["metrics"][name] for event in epochs]
         self.model_ = model
+        self._partial = None
         self.history_ = history
         self.n_iter_ = max(run.end.epoch, 1)
         self.spec_ = model.spec
@@ -123,10 +126,11 @@ class Tabular(BaseEstimator):
     def _table(self, X: Any, *, reset: bool) -> Any:
         """X as the data layer reads it, after scikit-learn's own checks of names and numbers of columns."""
         if _is_frame(X):
+            named = _named(X)
             validate_data(self, X, reset=reset, skip_check_array=True)
             if not len(X):
                 raise ValueError(f"Found array with 0 sample(s) (shape={X.shape}) while a minimum of 1 is required.")
-            return _named(X)
+            return named
         sparse = hasattr(X, "tocsr")
         if sparse or not _holds_text(X):
             kind = [np.float64, np.float32] if sparse else "numeric"
@@ -152,11 +156,26 @@ class Tabular(BaseEstimator):
         check_is_fitted(self)
         return self.model_
 
+    def _network(self) -> Predictor:
+        """The model, where there is one: a classifier that saw one class alone has none."""
+        model = cast("Predictor | None", self._model())
+        if model is None:
+            raise OptionError("there is no network: the classifier saw one class alone, which it always answers")
+        return model
+
+    def _continued(self, *, classes: int = 0) -> Partial | None:
+        """Where training is between two pieces: after the last one, or after `fit`; None at the first."""
+        if getattr(self, "_partial", None) is None and getattr(self, "model_", None) is not None:
+            if not hasattr(self, "config_"):
+                return None  # a model from a file has lost how it was trained
+            return Partial.after(self.model_, self.config_, classes=classes)
+        return getattr(self, "_partial", None)
+
     # Keeping
 
     def save(self, path: str | Path) -> None:
         """Writes the model file: network, encoding and calibration, nothing of the data. `load` or `ml.load` reads."""
-        self._model().save(path)
+        self._network().save(path)
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
@@ -192,7 +211,7 @@ class Tabular(BaseEstimator):
     @property
     def cost_(self) -> Any:
         """What one member costs, for a batch of one row: `cost_.forward`, `cost_.parameters`, …"""
-        return cost(self._model().spec, batch=1)
+        return cost(self._network().spec, batch=1)
 
     def _repr_html_inner(self) -> str:
         """scikit-learn's own block, and the network under it once there is one."""
@@ -223,8 +242,11 @@ def _is_frame(X: Any) -> bool:
 
 
 def _named(X: Any) -> Any:
-    """Columns whose names are numbers become texts: a table's columns have names."""
+    """Columns whose names are numbers become texts: a table's columns have names, each its own."""
     names: list[Any] = list(getattr(X, "column_names", X.columns))  # pyarrow's columns are the values
+    twice = [name for i, name in enumerate(names) if name in names[:i]] if len(set(names)) < len(names) else []
+    if twice:
+        raise DataError(f"columns must have names of their own, got {twice[0]!r} twice: rename one")
     if all(isinstance(name, str) for name in names):
         return X
     return X.rename(columns={name: str(name) for name in names})
@@ -253,3 +275,13 @@ def _column(values: NDArray[Any]) -> Any:
     if all(isinstance(value, int | float | bool) for value in present):
         return np.array([np.nan if value is None else value for value in values.tolist()], dtype=np.float64)
     return [None if value is None or value != value else str(value) for value in values.tolist()]
+
+
+def first_of(table: Any) -> Any:
+    """Something as long as the table."""
+    return next(iter(table.values())) if isinstance(table, dict) else table
+
+
+def length_of(table: Any) -> int:
+    first = first_of(table)
+    return int(first.shape[0]) if hasattr(first, "shape") else len(first)

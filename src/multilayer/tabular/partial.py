@@ -30,7 +30,8 @@ class Partial:
     """Where training is between two pieces."""
 
     model: Predictor
-    state: State
+    state: State | None
+    """None after `fit`: the optimiser begins anew with the model's parameters."""
     config: Config
     passes: int = 0
 
@@ -52,6 +53,15 @@ class Partial:
         )
         return Partial(model=model, state=session.engine.state(), config=config)._pass(session)
 
+    @staticmethod
+    def after(model: Predictor, config: Mapping[str, Any], *, classes: int = 0) -> Partial:
+        """Goes on with a model that `fit` made, by its configuration; its targets are class numbers again."""
+        if classes and model.encoding.task.kind != "multilabel":
+            task = replace(model.encoding.task, classes=(tuple(range(classes)),))
+            model = replace(model, encoding=replace(model.encoding, task=task))
+        calm = {"validation": None, "calibrate": False, "learning_rate": CALM * config["learning_rate"]}
+        return Partial(model=model, state=None, config=Config.from_dict({**config, **calm}))
+
     def go_on(self, piece: Any, weight: Any) -> Partial:
         """One pass over another piece."""
         found = self.model.encoding.encode(piece, targets=True)
@@ -67,7 +77,10 @@ class Partial:
             origin=found.rows,
         )
         session = Session.make(self.model.spec, prepared, replace(self.config, init="auto"))
-        session.engine.load(self.state)
+        if self.state is None:
+            session.begin(self.model)
+        else:
+            session.engine.load(self.state)
         return self._pass(session)
 
     def _pass(self, session: Session) -> Partial:
@@ -86,6 +99,7 @@ class Partial:
     # As bytes
 
     def to_bytes(self) -> bytes:
+        assert self.state is not None, "an estimator keeps what has made a pass"
         extra = {"config": self.config.to_dict(), "passes": self.passes}
         meta = {"extra": extra, "purpose": "last", "step": self.state.step}
         model = self.model.to_bytes()

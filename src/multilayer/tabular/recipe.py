@@ -107,6 +107,8 @@ def network(
     embedding: Numeric = EMBEDDING,
 ) -> Spec:
     """The recipe's network for these inputs."""
+    if not isinstance(hidden, Sequence):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise OptionError(f"hidden must be widths such as (256, 256), got {hidden!r}")
     functions = [activation] * len(hidden) if isinstance(activation, str) else list(activation)
     if len(functions) != len(hidden):
         raise OptionError(f"activation must be one, or one for each of {len(hidden)} layers, got {len(functions)}")

@@ -1,0 +1,165 @@
+"""`MLPRegressor`: the recipe behind scikit-learn's contract, for numbers, their quantiles and intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Self, cast
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import MultiOutputMixin, RegressorMixin
+from sklearn.utils.validation import check_array, check_consistent_length, column_or_1d
+
+from .. import losses
+from ..errors import OptionError
+from .base import Tabular, Validation, first_of, length_of
+from .partial import Partial
+
+
+class MLPRegressor(RegressorMixin, MultiOutputMixin, Tabular):
+    """A regressor for tables: networks trained by the recipe, their predictions averaged.
+
+    Options are those of `MLPClassifier`, without class_weight. `loss` is mse unless given: mae, huber(delta=1),
+    quantile(0.1, 0.5, 0.9), poisson. Intervals come from rows that the members did not see.
+
+    >>> from sklearn.datasets import load_diabetes
+    >>> X, y = load_diabetes(return_X_y=True)
+    >>> MLPRegressor(ensemble=2, epochs=8, random_state=0).fit(X, y).predict(X[:3]).shape
+    (3,)
+    """
+
+    def __init__(
+        self,
+        *,
+        hidden: Sequence[int] | None = None,
+        activation: str | Sequence[str] | None = None,
+        loss: str | None = None,
+        metric: str | None = None,
+        ensemble: int | None = None,
+        validation: Validation = "auto",
+        time_limit: float | None = None,
+        epochs: int | None = None,
+        batch_size: int | None = None,
+        learning_rate: float | None = None,
+        dropout: float | None = None,
+        weight_decay: float | None = None,
+        random_state: Any = None,
+        n_threads: int | None = None,
+        device: str | None = None,
+        verbose: bool = False,
+        warm_start: bool = False,
+    ) -> None:
+        self.hidden = hidden
+        self.activation = activation
+        self.loss = loss
+        self.metric = metric
+        self.ensemble = ensemble
+        self.validation = validation
+        self.time_limit = time_limit
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.dropout = dropout
+        self.weight_decay = weight_decay
+        self.random_state = random_state
+        self.n_threads = n_threads
+        self.device = device
+        self.verbose = verbose
+        self.warm_start = warm_start
+
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        *,
+        X_val: Any = None,
+        y_val: Any = None,
+        sample_weight_val: Any = None,
+        groups: Any = None,
+        times: Any = None,
+    ) -> Self:
+        """Trains on a table; rows of one group, and the latest by `times`, are held out together."""
+        table = self._table(X, reset=True)
+        numbers = self._numbers(y, table)
+        validation = self._validation(X_val, y_val)
+        self._fit(
+            table,
+            numbers,
+            task="regression" if numbers.ndim == 1 else "multioutput",
+            sample_weight=self._weights(sample_weight, X),
+            validation=validation,
+            sample_weight_val=sample_weight_val,
+            groups=groups,
+            times=times,
+        )
+        return self
+
+    def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """One pass over some rows. The first call, or `fit`, fixes columns and scales; the members then go on."""
+        past = self._continued()
+        table = self._table(X, reset=past is None)
+        numbers, weight = self._numbers(y, table), self._weights(sample_weight, X)
+        if past is None:
+            task = "regression" if numbers.ndim == 1 else "multioutput"
+            asked = {**self._asked(), "task": task, "seed": self._seed()}
+            self._partial = Partial.begin(self._recipe(), (table, numbers), weight, asked)
+        else:
+            self._partial = past.go_on((table, numbers), weight)
+        self._take(self._partial.model)
+        self.n_iter_ = self._partial.passes
+        return self
+
+    def predict(self, X: Any) -> NDArray[np.float64]:
+        """The target of each row; with a quantile loss of several levels, the middle one."""
+        model = self._model()
+        found = model.predict(self._table(X, reset=False))
+        levels = losses.get(model.encoding.loss).per_target
+        return found[..., levels // 2] if levels > 1 else found
+
+    def predict_quantiles(self, X: Any, quantiles: Sequence[float] = (0.1, 0.5, 0.9)) -> NDArray[np.float64]:
+        """Quantiles of the target (rows, …, quantiles): those the network was trained for, or the prediction moved by
+        the quantiles of the errors on held-out rows."""
+        model = self._model()
+        table = self._table(X, reset=False)
+        loss = losses.get(model.encoding.loss)
+        if loss.name == "quantile":
+            trained = [float(q) for q in np.atleast_1d(np.asarray(loss.constant("q")))]
+            absent = [q for q in quantiles if q not in trained]
+            if absent:
+                raise OptionError(f"the network was trained for the quantiles {trained}, got {absent[0]:g}")
+            found = model.predict(table).reshape(length_of(table), -1, len(trained))
+            chosen = found[..., [trained.index(q) for q in quantiles]]
+        else:
+            middle = self._apart(table)
+            moves = np.stack([self._errors().quantile(q) for q in quantiles], -1) * self._units()[:, None]  # (T, Q)
+            chosen = middle[:, :, None] + moves
+        return chosen[:, 0] if len(model.encoding.task.names) == 1 else chosen
+
+    def predict_interval(self, X: Any, coverage: float = 0.9) -> NDArray[np.float64]:
+        """Low and high (rows, …, 2) between which the given share of new rows lies, by the errors on held-out rows."""
+        half = self._errors().interval(coverage) * self._units()  # (T,)
+        middle = self._apart(self._table(X, reset=False))
+        both = np.stack([middle - half, middle + half], -1)
+        return both[:, 0] if both.shape[1] == 1 else both
+
+    def _errors(self) -> Any:
+        calibration = self._model().calibration
+        if calibration is None or not len(calibration.errors):
+            raise OptionError("intervals need rows that were held out: fit with validation, and a loss such as mse")
+        return calibration
+
+    def _units(self) -> NDArray[np.float64]:
+        return np.asarray(self._model().encoding.task.std)
+
+    def _apart(self, table: Any) -> NDArray[np.float64]:
+        return self._model().predict(table).reshape(length_of(table), -1)
+
+    def _numbers(self, y: Any, table: Any) -> NDArray[np.float64]:
+        if y is None:
+            raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None")
+        numbers = check_array(y, ensure_2d=False, dtype=cast(Any, np.float64), input_name="y")
+        if numbers.ndim == 2 and numbers.shape[1] == 1:
+            numbers = column_or_1d(numbers, warn=True)
+        check_consistent_length(first_of(table), numbers)
+        return numbers
