@@ -4,8 +4,8 @@ Ours is `ml.fit` as a user calls it, shuffling and gathering included: the time 
 clock outside the call. Several members are as many engines of one thread each, run side by side. Peers run in an
 environment of their own (`--peers PYTHON`; made in .venv-peers where not given) with the order of rows precomputed,
 PyTorch at the best of one and all threads; pytabkit takes part where that environment has it. Rounds alternate between
-all of them and the best of each counts. The share of peak is of numpy's float32 product of 2048³ in the same rounds; the
-first layer's unused dA is not counted as work.
+all of them and the best of each counts. The share of peak is of numpy's float32 product of 2048³ in the same rounds;
+the first layer's unused dA is not counted as work.
 
     python bench/step.py [--rounds 5] [--only 784-256-128-10] [--json FILE] [--peers PYTHON]
 """
