@@ -14,7 +14,8 @@ set(CMAKE_CXX_VISIBILITY_PRESET hidden)
 if(MSVC)
   add_compile_options(/O2 /W3 /fp:precise /utf-8)
 else()
-  add_compile_options(-O3 -Wall -Wextra -ffp-contract=off)
+  set(OPTIMIZE -O3 CACHE STRING "How hard the compiler works; results do not depend on it")
+  add_compile_options(${OPTIMIZE} -Wall -Wextra -ffp-contract=off)
 endif()
 
 # The instruction sets of this architecture, narrowest first, and the flags each adds to the portable baseline.

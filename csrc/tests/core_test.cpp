@@ -6,6 +6,8 @@
 //     threads   several cores side by side; halting in between; a pool that sleeps and wakes
 //
 // Ends with 1 and a line for each promise that was not kept.
+#include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstdio>
 #include <cstring>

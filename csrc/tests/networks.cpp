@@ -24,7 +24,8 @@ public:
 
     Builder& glu(std::size_t d, Function gate) {
         Op op = start(Kind::glu, d);
-        op.weight = parameter(2 * d * d_), op.bias = parameter(2 * d), op.function = gate;
+        op.weight = parameter(2 * d * d_), op.bias = parameter(2 * d);
+        op.function = gate, op.constant = 1.0;  // of sigmoid
         return add(op);
     }
 
@@ -138,7 +139,7 @@ private:
 std::vector<double> normals(std::uint32_t part, std::size_t n) {
     std::vector<double> out(n);
     const std::int64_t row = 0;
-    normal({.seed = 3, .purpose = Purpose::data, .epoch = 0, .part = part}, {.rows = {&row, 1}, .unit = 0, .units = n}, out.data());
+    normal({.seed = 3, .purpose = Purpose::data, .epoch = 0, .part = part}, {.rows = {&row, 1}, .first = 0, .n = n}, out.data());
     return out;
 }
 
