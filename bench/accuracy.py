@@ -1,8 +1,8 @@
 """How long until 784-256-128-10 has 98 % of MNIST's test images right, against PyTorch and JAX?
 
 Batch 32, Adam at 1e-3, pixels from 0 to 1; all start from the same weights and take the same rows in the same order,
-seed by seed. After each epoch the test images are predicted; the clock counts training alone. The median over seeds counts,
-for PyTorch at the better of one and all threads. Peers run in an environment of their own, as in step.py.
+seed by seed. After each epoch the test images are predicted; the clock counts training alone. The median over seeds
+counts, for PyTorch at the better of one and all threads. Peers run in an environment of their own, as in step.py.
 
     python bench/accuracy.py FOLDER [--seeds 5] [--json FILE] [--peers PYTHON]
 
