@@ -4,11 +4,12 @@
 PYTHON ?= python3
 WORKERS ?= 2
 
+comma := ,
 bin := .venv/bin
 pip := $(bin)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 # Everything the compiled module and its metadata are made from.
 # The list of packages too: an editable install knows those that were there when it was made.
-sources := pyproject.toml constraints.txt CMakeLists.txt $(wildcard csrc/*) $(wildcard src/multilayer/*/__init__.py)
+sources := pyproject.toml constraints.txt CMakeLists.txt $(wildcard csrc/* csrc/kernels/*) $(wildcard src/multilayer/*/__init__.py)
 
 # The pages, and what they are made from.
 pages := src/multilayer/web/pages/.built
@@ -16,7 +17,7 @@ page_sources := $(wildcard frontend/*.* frontend/plugins/* frontend/engine/* fro
 	frontend/explorer/* frontend/explorer/*/* frontend/report/* frontend/report/*/*)
 
 .DEFAULT_GOAL := help
-.PHONY: run test soak check bench clean help pages
+.PHONY: run test soak check bench sanitize arm clean help pages
 
 run: .venv/.installed ## train on digits: a model, how good it is, what it costs
 	$(bin)/mlp train digits
@@ -37,12 +38,27 @@ check: .venv/.dev ## format, lint, types, import order and public names
 soak: .venv/.dev ## the reliability tables in full, and new random networks
 	SOAK=1 $(bin)/pytest -q -n $(WORKERS) tests/test_kill.py tests/test_promises.py tests/test_fit_accuracy.py \
 		$(wildcard tests/test_runs*.py) tests/test_files.py \
-		tests/test_storage.py tests/test_layers.py tests/test_cost.py tests/test_spec.py tests/test_peers.py
+		tests/test_storage.py tests/test_layers.py tests/test_cost.py tests/test_spec.py tests/test_peers.py \
+		tests/test_fused_kernels.py
+
+# The core's own tests without Python (csrc/tests): built with each sanitizer, and for ARM under an emulator.
+core_test = cmake -S csrc/tests -B build/$(1) -DOPTIMIZE=-O1 $(2) >/dev/null && cmake --build build/$(1) -j $(WORKERS) >/dev/null
+
+sanitize: .venv/.installed ## the compiled core under ASan and UBSan, then under TSan
+	export PATH="$(CURDIR)/$(bin):$$PATH"; \
+	$(call core_test,address,-DSANITIZE=address$(comma)undefined) && build/address/core_test && \
+	$(call core_test,thread,-DSANITIZE=thread) && build/thread/core_test
+
+arm: .venv/.installed ## the compiled core's tests for AArch64 under qemu; needs g++-aarch64-linux-gnu and qemu-user
+	export PATH="$(CURDIR)/$(bin):$$PATH"; \
+	$(call core_test,arm,-DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=aarch64 \
+		-DCMAKE_CXX_COMPILER=aarch64-linux-gnu-g++ -DCMAKE_EXE_LINKER_FLAGS=-static) && qemu-aarch64 build/arm/core_test
 
 # Those that need tables or images of others are run where DATA names their folder.
+bench_parts := $(addprefix bench/,contest.py peers.py predict_peers.py accuracy_peers.py recipe_torch.py residual_torch.py pytabkit_epochs.py)
 bench: .venv/.dev ## every question of bench/, each a script; make bench DATA=FOLDER
-	@set -e; for script in $(sort $(wildcard bench/*.py)); do echo "== $$script"; case $$script in \
-		bench/tables.py|bench/images.py|bench/tabular.py) \
+	@set -e; for script in $(sort $(filter-out $(bench_parts),$(wildcard bench/*.py))); do echo "== $$script"; case $$script in \
+		bench/tables.py|bench/images.py|bench/tabular.py|bench/accuracy.py) \
 			if [ -n "$(DATA)" ]; then $(bin)/python $$script "$(DATA)"; \
 			else echo "skipped: it needs data, make bench DATA=FOLDER"; fi;; \
 		*) $(bin)/python $$script;; \
@@ -55,7 +71,7 @@ clean: ## everything that can be made again
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # The build's own tools come first, at the pinned versions: an isolated build would take the newest instead.
 .venv/.installed: $(sources) | $(pages)

@@ -1,8 +1,8 @@
 """Other tools' predictions, timed in an environment of their own; `predict.py` starts this and asks.
 
-Reads one JSON request a line, {"peer": "torch", "network": "784-256-128-10", "rows": 1, "threads": 2, "calls": 100}, and
-answers with the seconds of the fastest of a few runs of so many calls, each as the tool's own users call it on arrays
-that are ready. Networks: a text of widths, or "recipe".
+Reads one JSON request a line, {"peer": "torch", "network": "784-256-128-10", "rows": 1, "threads": 2, "calls": 100},
+and answers with the seconds of the fastest of a few runs of so many calls, each as the tool's own users call it on
+arrays that are ready. Networks: a text of widths, or "recipe".
 
     python bench/predict_peers.py --versions        what is installed
 """

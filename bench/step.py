@@ -4,8 +4,8 @@ Ours is `ml.fit` as a user calls it, shuffling and gathering included: the time 
 clock outside the call. Several members are as many engines of one thread each, run side by side. Peers run in an
 environment of their own (`--peers PYTHON`; made in .venv-peers where not given) with the order of rows precomputed,
 PyTorch at the best of one and all threads; pytabkit takes part where that environment has it. Rounds alternate between
-all of them and the best of each counts. The share of peak is of numpy's float32 product of 2048³ in the same rounds; the
-first layer's unused dA is not counted as work.
+all of them and the best of each counts. The share of peak is of numpy's float32 product of 2048³ in the same rounds;
+the first layer's unused dA is not counted as work.
 
     python bench/step.py [--rounds 5] [--only 784-256-128-10] [--json FILE] [--peers PYTHON]
 """
@@ -29,6 +29,7 @@ from multilayer.engine.fused_engine import FusedEngine
 from multilayer.spec import Spec
 
 STEPS = 60
+"""Of an epoch, where `--steps` does not say."""
 
 
 @dataclass(frozen=True)
@@ -73,9 +74,9 @@ CASES = (
 )
 
 
-def made(case: Case) -> Any:
+def made(case: Case, steps: int) -> Any:
     """Rows and classes; a table with columns of categories for the recipe."""
-    rows, spec = case.batch * STEPS, Spec.parse(case.text)
+    rows, spec = case.batch * steps, Spec.parse(case.text)
     x = numbers(rows, spec.inputs.numeric)
     y = x[:, : spec.d_out].argmax(1)
     if case.members > 1 or spec.inputs.categories:
@@ -104,7 +105,7 @@ def engines(case: Case, data: Data, epochs: int, threads: int) -> None:
     def member(seed: int) -> None:
         settings = Settings(loss="cross_entropy", optimizer="adam", seed=seed)
         engine = FusedEngine(Spec.parse(case.text), data, settings, threads=1 if case.members > 1 else threads)
-        ones = np.ones(STEPS)
+        ones = np.ones(len(data) // case.batch)
         for epoch in range(epochs):
             rows = random.permutation(len(data), seed=seed, epoch=epoch)
             order = Order(epoch=epoch, rows=rows, batch=case.batch)
@@ -134,10 +135,10 @@ def contenders_of(case: Case, peers: Peers, threads: int) -> dict[str, dict[str,
     return found
 
 
-def measure(case: Case, peers: Peers, rounds: int, threads: int) -> dict[str, Any]:
-    data = made(case)
+def measure(case: Case, peers: Peers, rounds: int, threads: int, steps: int) -> dict[str, Any]:
+    data = made(case, steps)
     network = case.name if case.name in ("recipe", "residual") else case.text
-    asked = {"network": network, "batch": case.batch, "steps": STEPS, "members": case.members}
+    asked = {"network": network, "batch": case.batch, "steps": steps, "members": case.members}
     contenders = contenders_of(case, peers, threads)
     times: dict[str, list[list[float]]] = {}
     peaks: list[float] = []
@@ -149,7 +150,7 @@ def measure(case: Case, peers: Peers, rounds: int, threads: int) -> dict[str, An
             times.setdefault(name, []).append(peers.ask(warm=round_ == 0, **asked, **how))
     # The best of each length on its own: a disturbed short run must not make a long one look fast.
     shortest = {name: np.min(values, axis=0) for name, values in times.items()}
-    best = {name: float(long - short) / (10 * STEPS) for name, (short, long) in shortest.items()}
+    best = {name: float(long - short) / (10 * steps) for name, (short, long) in shortest.items()}
     theirs = {name: value for name, value in best.items() if name != "multilayer"}
     against = {}
     for peer, ratio in case.wanted.items():
@@ -172,6 +173,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--only", choices=sorted({case.name for case in CASES}), help="one network")
+    parser.add_argument("--steps", type=int, default=STEPS, help="steps of an epoch")
     parser.add_argument("--batch", type=int, help="of its batches one")
     parser.add_argument("--threads", type=int, default=machine.threads())
     parser.add_argument("--peers", type=Path, help="a Python that has torch, jax and scikit-learn")
@@ -185,7 +187,7 @@ def main() -> None:
     for case in CASES:
         if options.only not in (None, case.name) or options.batch not in (None, case.batch):
             continue
-        r = measure(case, peers, options.rounds, options.threads)
+        r = measure(case, peers, options.rounds, options.threads, options.steps)
         results.append(r)
         mine = r["microseconds"]["multilayer"]
         share = "" if case.share is None else f"{case.share:.0%}"

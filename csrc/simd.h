@@ -10,6 +10,9 @@
 //     baseline   4       32          one (NEON, part of AArch64)
 //     baseline   1       16          two (any other processor)
 //
+// Words are 32 random bits each in the low half of 64, the high half being anything: multiply_words reads low halves alone
+// and gives whole products, so that a round of the generator needs no shuffles.
+//
 // Everything here has internal linkage: the linker must never give a caller the copy of a wider instruction set.
 #pragma once
 
@@ -52,6 +55,14 @@ inline Vector add(Vector a, Vector b) { return _mm512_add_ps(a, b); }
 inline Vector subtract(Vector a, Vector b) { return _mm512_sub_ps(a, b); }
 inline Vector multiply(Vector a, Vector b) { return _mm512_mul_ps(a, b); }
 inline Vector multiply_add(Vector a, Vector b, Vector c) { return _mm512_fmadd_ps(a, b, c); }
+using Words = __m512i;
+constexpr std::size_t WORDS = 8;
+inline Words load_words(const std::uint32_t* p) { return _mm512_cvtepu32_epi64(_mm256_loadu_si256((const __m256i*)p)); }
+inline void store_words(std::uint32_t* p, Words a) { _mm256_storeu_si256((__m256i*)p, _mm512_cvtepi64_epi32(a)); }
+inline Words splat_words(std::uint32_t a) { return _mm512_set1_epi64(a); }
+inline Words multiply_words(Words a, Words b) { return _mm512_mul_epu32(a, b); }
+inline Words high_words(Words a) { return _mm512_srli_epi64(a, 32); }
+inline Words xor_words(Words a, Words b, Words c) { return _mm512_ternarylogic_epi64(a, b, c, 0x96); }
 
 #elif defined(__AVX2__)
 
@@ -65,6 +76,17 @@ inline Vector add(Vector a, Vector b) { return _mm256_add_ps(a, b); }
 inline Vector subtract(Vector a, Vector b) { return _mm256_sub_ps(a, b); }
 inline Vector multiply(Vector a, Vector b) { return _mm256_mul_ps(a, b); }
 inline Vector multiply_add(Vector a, Vector b, Vector c) { return _mm256_fmadd_ps(a, b, c); }
+using Words = __m256i;
+constexpr std::size_t WORDS = 4;
+inline Words load_words(const std::uint32_t* p) { return _mm256_cvtepu32_epi64(_mm_loadu_si128((const __m128i*)p)); }
+inline void store_words(std::uint32_t* p, Words a) {
+    const Words low = _mm256_permutevar8x32_epi32(a, _mm256_setr_epi32(0, 2, 4, 6, 0, 2, 4, 6));
+    _mm_storeu_si128((__m128i*)p, _mm256_castsi256_si128(low));
+}
+inline Words splat_words(std::uint32_t a) { return _mm256_set1_epi64x(a); }
+inline Words multiply_words(Words a, Words b) { return _mm256_mul_epu32(a, b); }
+inline Words high_words(Words a) { return _mm256_srli_epi64(a, 32); }
+inline Words xor_words(Words a, Words b, Words c) { return _mm256_xor_si256(_mm256_xor_si256(a, b), c); }
 
 #elif defined(__x86_64__) || defined(_M_X64)
 
@@ -78,6 +100,16 @@ inline Vector add(Vector a, Vector b) { return _mm_add_ps(a, b); }
 inline Vector subtract(Vector a, Vector b) { return _mm_sub_ps(a, b); }
 inline Vector multiply(Vector a, Vector b) { return _mm_mul_ps(a, b); }
 inline Vector multiply_add(Vector a, Vector b, Vector c) { return _mm_add_ps(_mm_mul_ps(a, b), c); }
+using Words = __m128i;
+constexpr std::size_t WORDS = 2;
+inline Words load_words(const std::uint32_t* p) {
+    return _mm_unpacklo_epi32(_mm_loadl_epi64((const __m128i*)p), _mm_setzero_si128());
+}
+inline void store_words(std::uint32_t* p, Words a) { _mm_storel_epi64((__m128i*)p, _mm_shuffle_epi32(a, 0x88)); }
+inline Words splat_words(std::uint32_t a) { return _mm_set1_epi64x(a); }
+inline Words multiply_words(Words a, Words b) { return _mm_mul_epu32(a, b); }
+inline Words high_words(Words a) { return _mm_srli_epi64(a, 32); }
+inline Words xor_words(Words a, Words b, Words c) { return _mm_xor_si128(_mm_xor_si128(a, b), c); }
 
 #elif defined(__aarch64__) || defined(_M_ARM64)
 
@@ -91,6 +123,14 @@ inline Vector add(Vector a, Vector b) { return vaddq_f32(a, b); }
 inline Vector subtract(Vector a, Vector b) { return vsubq_f32(a, b); }
 inline Vector multiply(Vector a, Vector b) { return vmulq_f32(a, b); }
 inline Vector multiply_add(Vector a, Vector b, Vector c) { return vfmaq_f32(c, a, b); }
+using Words = uint64x2_t;
+constexpr std::size_t WORDS = 2;
+inline Words load_words(const std::uint32_t* p) { return vmovl_u32(vld1_u32(p)); }
+inline void store_words(std::uint32_t* p, Words a) { vst1_u32(p, vmovn_u64(a)); }
+inline Words splat_words(std::uint32_t a) { return vdupq_n_u64(a); }
+inline Words multiply_words(Words a, Words b) { return vmull_u32(vmovn_u64(a), vmovn_u64(b)); }
+inline Words high_words(Words a) { return vshrq_n_u64(a, 32); }
+inline Words xor_words(Words a, Words b, Words c) { return veorq_u64(veorq_u64(a, b), c); }
 
 #else
 
@@ -104,6 +144,14 @@ inline Vector add(Vector a, Vector b) { return a + b; }
 inline Vector subtract(Vector a, Vector b) { return a - b; }
 inline Vector multiply(Vector a, Vector b) { return a * b; }
 inline Vector multiply_add(Vector a, Vector b, Vector c) { return a * b + c; }
+using Words = std::uint64_t;
+constexpr std::size_t WORDS = 1;
+inline Words load_words(const std::uint32_t* p) { return *p; }
+inline void store_words(std::uint32_t* p, Words a) { *p = static_cast<std::uint32_t>(a); }
+inline Words splat_words(std::uint32_t a) { return a; }
+inline Words multiply_words(Words a, Words b) { return (a & 0xFFFFFFFFu) * (b & 0xFFFFFFFFu); }
+inline Words high_words(Words a) { return a >> 32; }
+inline Words xor_words(Words a, Words b, Words c) { return a ^ b ^ c; }
 
 #endif
 

@@ -81,14 +81,37 @@ inline float learned_slope(float z, float c) {
     return 0.0f;
 }
 
-// Words of four units of sixteen rows.
+constexpr std::size_t AT_ONCE = 2;  // blocks of the stream: one alone would wait for its own last round
+
+// words (8, 16) of eight units of sixteen rows: blocks `block` and `block` + 1 of the stream. philox_round of random.h, whose
+// products are of low halves, on vectors of several rows.
 inline void philox_lines(std::uint32_t block, const std::uint32_t* ids, std::uint32_t epoch, std::uint32_t last,
-                         std::uint64_t seed, std::uint32_t (*words)[LANE]) {
-    std::uint32_t *x0 = words[0], *x1 = words[1], *x2 = words[2], *x3 = words[3];
-    for (std::size_t i = 0; i < LANE; ++i) x0[i] = block, x1[i] = ids[i], x2[i] = epoch, x3[i] = last;
-    RoundKey key(seed);
-    for (int round = 0; round < PHILOX_ROUNDS; ++round, key.advance()) {
-        for (std::size_t i = 0; i < LANE; ++i) philox_round(x0[i], x1[i], x2[i], x3[i], key.k0, key.k1);
+                         std::uint64_t seed, std::uint32_t* words) {
+    using simd::Words, simd::WORDS;
+    const Words m0 = simd::splat_words(0xD2511F53), m1 = simd::splat_words(0xCD9E8D57);
+    constexpr std::size_t PARTS = 2;  // vectors of rows at once
+    for (std::size_t l = 0; l < LANE; l += PARTS * WORDS) {
+        Words x[AT_ONCE * PARTS][4];
+        UNROLL for (std::size_t i = 0; i < AT_ONCE * PARTS; ++i) {
+            x[i][0] = simd::splat_words(block + static_cast<std::uint32_t>(i / PARTS));
+            x[i][1] = simd::load_words(ids + l + i % PARTS * WORDS);
+            x[i][2] = simd::splat_words(epoch), x[i][3] = simd::splat_words(last);
+        }
+        RoundKey key(seed);
+        for (int round = 0; round < PHILOX_ROUNDS; ++round, key.advance()) {
+            const Words k0 = simd::splat_words(key.k0), k1 = simd::splat_words(key.k1);
+            UNROLL for (std::size_t i = 0; i < AT_ONCE * PARTS; ++i) {
+                const Words p0 = simd::multiply_words(x[i][0], m0), p1 = simd::multiply_words(x[i][2], m1);
+                x[i][0] = simd::xor_words(simd::high_words(p1), x[i][1], k0);
+                x[i][2] = simd::xor_words(simd::high_words(p0), x[i][3], k1);
+                x[i][1] = p1, x[i][3] = p0;
+            }
+        }
+        UNROLL for (std::size_t i = 0; i < AT_ONCE * PARTS; ++i) {
+            UNROLL for (std::size_t j = 0; j < 4; ++j) {
+                simd::store_words(words + (i / PARTS * 4 + j) * LANE + l + i % PARTS * WORDS, x[i][j]);
+            }
+        }
     }
 }
 
@@ -98,17 +121,16 @@ inline void drop(const Pointwise& w, float* x, std::size_t p, std::size_t u0, st
     // Words are below 2³²; a threshold of 2³² drops all.
     const bool all = w.threshold > 0xFFFFFFFFu;
     const auto threshold = static_cast<std::uint32_t>(w.threshold);
-    for (std::size_t u = u0; u < u1; u += 4) {
-        alignas(64) std::uint32_t words[4][LANE];
+    for (std::size_t u = u0; u < u1; u += 4 * AT_ONCE) {
+        alignas(64) std::uint32_t words[4 * AT_ONCE * LANE];
+        alignas(64) float mask[4 * AT_ONCE * LANE];
         philox_lines(static_cast<std::uint32_t>(u / 4), w.ids + p * LANE, w.epoch, last, w.seed, words);
-        for (std::size_t i = 0; i < 4 && u + i < u1; ++i) {
-            alignas(64) float mask[LANE];
-            for (std::size_t l = 0; l < LANE; ++l) mask[l] = words[i][l] >= threshold && !all ? w.kept : 0.0f;
-            for (float* values : kept) {
-                if (!values) continue;
-                float* line = values + (p * w.d + u + i) * LANE;
-                for (std::size_t l = 0; l < LANE; ++l) line[l] *= mask[l];
-            }
+        const std::size_t n = (u1 - u < 4 * AT_ONCE ? u1 - u : 4 * AT_ONCE) * LANE;
+        for (std::size_t i = 0; i < 4 * AT_ONCE * LANE; ++i) mask[i] = words[i] >= threshold && !all ? w.kept : 0.0f;
+        for (float* values : kept) {
+            if (!values) continue;
+            float* __restrict line = values + (p * w.d + u) * LANE;
+            for (std::size_t i = 0; i < n; ++i) line[i] *= mask[i];
         }
     }
 }

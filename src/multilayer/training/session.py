@@ -262,6 +262,9 @@ def describe(inputs: Any) -> str:
 
 def choose_engine(spec: Spec, config: Config) -> str:
     """The fused engine wherever it can run what is asked for; PyTorch is for the rest, and for other devices."""
+    if config.engine == "fused" and (config.device == "cuda" or config.compile):
+        asked = "device='cuda'" if config.device == "cuda" else "compile=True"
+        raise OptionError(f"the fused engine runs on the processor alone, got {asked}: use engine='torch' for it")
     if config.engine != "auto":
         return config.engine
     plain = config.device in ("auto", "cpu") and config.dtype != "bfloat16" and not config.compile

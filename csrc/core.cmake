@@ -1,0 +1,66 @@
+# The library `multilayer` of csrc/ without its binding: the extension module and csrc/tests are made of it.
+#
+# Floating point is as written: no contraction of a·b + c into one rounding, no reassociation, and no -march=native, so
+# a wheel runs on any processor of its architecture and the random stream gives the same bits everywhere. Code that
+# wants wider registers (probe.cpp, kernels.cpp) is compiled once per instruction set and chosen at run time.
+find_package(Threads REQUIRED)
+
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_CXX_VISIBILITY_PRESET hidden)
+
+if(MSVC)
+  add_compile_options(/O2 /W3 /fp:precise /utf-8)
+else()
+  set(OPTIMIZE -O3 CACHE STRING "How hard the compiler works; results do not depend on it")
+  add_compile_options(${OPTIMIZE} -Wall -Wextra -ffp-contract=off)
+endif()
+
+# The instruction sets of this architecture, narrowest first, and the flags each adds to the portable baseline.
+set(isas baseline)
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$" AND NOT CMAKE_OSX_ARCHITECTURES MATCHES "arm64")
+  list(APPEND isas avx2 avx512)
+  if(MSVC)
+    set(flags_avx2 /arch:AVX2)
+    set(flags_avx512 /arch:AVX512)
+  else()
+    set(flags_avx2 -mavx2 -mfma)
+    set(flags_avx512 -mavx512f -mfma -mprefer-vector-width=512)
+  endif()
+endif()
+list(TRANSFORM isas REPLACE "(.+)" "ISA(\\1)" OUTPUT_VARIABLE isa_list)
+list(JOIN isa_list " " isa_list)
+
+set(here "${CMAKE_CURRENT_LIST_DIR}")
+set(sources fused fused_learn fused_plan fused_walk machine pool predict random reference)
+list(TRANSFORM sources REPLACE "(.+)" "${here}/\\1.cpp")
+add_library(multilayer STATIC ${sources})
+target_include_directories(multilayer PUBLIC "${here}")
+target_compile_definitions(multilayer PUBLIC "MULTILAYER_ISAS=${isa_list}")
+target_link_libraries(multilayer PUBLIC Threads::Threads)
+set(core multilayer)
+foreach(isa IN LISTS isas)
+  foreach(source probe kernels)
+    set(target ${source}_${isa})
+    add_library(${target} OBJECT "${here}/${source}.cpp")
+    target_compile_options(${target} PRIVATE ${flags_${isa}})
+    target_compile_definitions(${target} PRIVATE MULTILAYER_ISA=${isa} "MULTILAYER_ISAS=${isa_list}")
+    target_sources(multilayer PRIVATE $<TARGET_OBJECTS:${target}>)
+    list(APPEND core ${target})
+  endforeach()
+  if(NOT MSVC)
+    # Neither changes a result: they let the compiler turn choices and roots into vector code.
+    target_compile_options(kernels_${isa} PRIVATE -fno-math-errno -fno-trapping-math)
+  endif()
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    # GCC's own intrinsics header trips it (GCC bug 105593).
+    target_compile_options(kernels_${isa} PRIVATE -Wno-uninitialized -Wno-maybe-uninitialized)
+  endif()
+endforeach()
+if(NOT MSVC)
+  foreach(target IN LISTS core)
+    target_compile_options(${target} PRIVATE -Wconversion -Wshadow)
+  endforeach()
+endif()

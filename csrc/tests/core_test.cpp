@@ -1,0 +1,246 @@
+// What the core promises, over every network of networks.h:
+//
+//     bits      any number of threads; gradients and apply are a step; prediction is a training core's outputs, one row
+//               or many, from several threads at once; instruction sets whose multiply-add rounds once agree
+//     numbers   float kernels are the double loops to rounding: loss, outputs, every gradient
+//     threads   several cores side by side; halting in between; a pool that sleeps and wakes
+//
+// Ends with 1 and a line for each promise that was not kept.
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <thread>
+
+#include "fused.h"
+#include "networks.h"
+#include "predict.h"
+#include "reference.h"
+
+namespace multilayer::tests {
+namespace {
+
+constexpr std::size_t ROWS = 150;
+int failures = 0;
+
+void check(bool holds, const std::string& network, const std::string& what) {
+    if (holds) return;
+    ++failures;
+    std::printf("%s: %s\n", network.c_str(), what.c_str());
+}
+
+template <class T>
+void start(Core<T>& core, const Program& program) {
+    const auto put = [&core](Group group, const std::vector<std::vector<float>>& tensors) {
+        for (std::size_t i = 0; i < tensors.size(); ++i) {
+            const std::vector<T> values(tensors[i].begin(), tensors[i].end());
+            core.write(group, i, values.data());
+        }
+    };
+    put(Group::parameters, parameters_for(program));
+    if (program.average >= 0.0) put(Group::averages, parameters_for(program));
+    put(Group::buffers, buffers_for(program));
+}
+
+std::vector<std::int64_t> order(std::size_t n) {
+    std::vector<std::int64_t> rows;
+    for (std::size_t i = 0; i < n; ++i) rows.push_back(static_cast<std::int64_t>(i * 7 % ROWS));
+    return rows;
+}
+
+// Everything a core holds after some steps, and what it told of them.
+template <class T>
+std::vector<T> trained(Core<T>& core, const Program& program, const Table<T>& table, std::size_t batch) {
+    const std::vector<std::int64_t> rows = order(ROWS);
+    const Order steps{rows, rows, batch, 2};
+    std::vector<double> loss(steps.steps()), norm(loss), rate(loss.size(), 0.01), decay(loss.size(), 0.1), dropout(loss.size(), 1.0);
+    std::atomic<bool> stop = false;
+    std::size_t taken = 0;
+    core.run(table, steps, {rate.data(), decay.data(), dropout.data()}, loss.data(), norm.data(), stop, taken);
+    std::vector<T> found;
+    for (std::size_t i = 0; i < loss.size(); ++i) found.push_back(static_cast<T>(loss[i])), found.push_back(static_cast<T>(norm[i]));
+    for (std::size_t i = 0; i < program.parameters.size(); ++i) {
+        std::vector<T> values(program.parameters[i].size);
+        core.read(Group::parameters, i, values.data());
+        found.insert(found.end(), values.begin(), values.end());
+    }
+    std::vector<T> z(ROWS * program.d_out);
+    core.outputs(table, rows, program.average >= 0.0, z.data());
+    found.insert(found.end(), z.begin(), z.end());
+    return found;
+}
+
+bool same(const std::vector<float>& a, const std::vector<float>& b) {
+    return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
+// Loss, then outputs, then every gradient of one step.
+template <class T>
+std::vector<T> slopes(Core<T>& core, const Program& program, const Table<T>& table, std::size_t batch) {
+    const std::vector<std::int64_t> rows = order(batch);
+    std::vector<std::vector<T>> gradients, buffers;
+    std::vector<T*> into, values;
+    for (const Parameter& p : program.parameters) gradients.emplace_back(p.size);
+    for (const std::size_t size : program.buffers) buffers.emplace_back(size);
+    for (auto& g : gradients) into.push_back(g.data());
+    for (auto& b : buffers) values.push_back(b.data());
+    std::vector<T> found{static_cast<T>(core.gradients(table, {rows, rows, batch, 1}, 1.0, into, values))};
+    std::vector<T> z(batch * program.d_out);
+    core.outputs(table, rows, false, z.data());
+    found.insert(found.end(), z.begin(), z.end());
+    for (const auto& g : gradients) found.insert(found.end(), g.begin(), g.end());
+    return found;
+}
+
+bool has_batch_norm(const Program& program) {
+    return std::any_of(program.ops.begin(), program.ops.end(), [](const Op& op) { return op.kind == Kind::batch_norm; });
+}
+
+void bits(const Network& network) {
+    const Program& program = network.program;
+    const Rows<float> rows = rows_for<float>(program, ROWS);
+    std::vector<float> widest;
+    for (const std::string& isa : fused_kernels()) {
+        for (const std::size_t batch : {1, 7, 64, 150}) {
+            if (batch == 1 && has_batch_norm(program)) continue;
+            const auto run = [&](std::size_t threads) {
+                const auto core = make_fused(program, threads, isa);
+                start(*core, program);
+                return trained(*core, program, rows.table, batch);
+            };
+            const std::vector<float> one = run(1);
+            for (const std::size_t threads : {2, 3, 8}) check(same(one, run(threads)), network.name, isa + ": threads change bits");
+            if (batch != 64) continue;
+            if (isa == "avx2") widest = one;
+            if (isa == "avx512") check(same(one, widest), network.name, "avx512 and avx2 differ");
+        }
+    }
+}
+
+void prediction(const Network& network) {
+    const Program& program = network.program;
+    const Rows<float> rows = rows_for<float>(program, ROWS);
+    const auto parameters = parameters_for(program), buffers = buffers_for(program);
+    std::vector<const float*> values, kept;
+    for (const auto& p : parameters) values.push_back(p.data());
+    for (const auto& b : buffers) kept.push_back(b.data());
+    std::vector<std::int64_t> everything;
+    for (std::size_t i = 0; i < ROWS; ++i) everything.push_back(static_cast<std::int64_t>(i));
+    for (const std::string& isa : fused_kernels()) {
+        const auto core = make_fused(program, 2, isa);
+        start(*core, program);
+        std::vector<float> expected(ROWS * program.d_out);
+        core->outputs(rows.table, everything, false, expected.data());
+        const auto packed = make_predicting(program, values, kept, 3, isa);
+        const auto from = [&](std::size_t first, std::size_t n) {
+            std::vector<float> z(n * program.d_out);
+            packed->outputs(rows.table, first, n, z.data());
+            const std::size_t at = first * program.d_out;
+            return std::memcmp(z.data(), expected.data() + at, z.size() * sizeof(float)) == 0;
+        };
+        std::vector<char> good(4, 0);
+        std::vector<std::thread> callers;
+        for (std::size_t i = 0; i < good.size(); ++i) {
+            callers.emplace_back([&, i] { good[i] = from(0, ROWS) && from(i, 1) && from(i, 50); });
+        }
+        for (std::thread& caller : callers) caller.join();
+        for (const char g : good) check(g, network.name, isa + ": prediction differs from training's outputs");
+    }
+}
+
+void numbers(const Network& network) {
+    if (!network.smooth) return;
+    const Program& program = network.program;
+    const auto exact = make_reference<double>(program);
+    start(*exact, program);
+    const std::vector<double> expected = slopes(*exact, program, rows_for<double>(program, ROWS).table, 70);
+    double largest = 1.0;
+    for (const double v : expected) largest = std::max(largest, std::abs(v));
+    std::vector<std::string> kinds = fused_kernels();
+    kinds.emplace_back("reference");
+    for (const std::string& kind : kinds) {
+        const auto core = kind == "reference" ? make_reference<float>(program) : make_fused(program, 2, kind);
+        start(*core, program);
+        const std::vector<float> found = slopes(*core, program, rows_for<float>(program, ROWS).table, 70);
+        double worst = 0.0;
+        for (std::size_t i = 0; i < found.size(); ++i) worst = std::max(worst, std::abs(static_cast<double>(found[i]) - expected[i]));
+        // A few dozen roundings deep, sums of a hundred terms, and norms that divide by 0.03 at the least.
+        check(worst <= 1e-4 * largest, network.name, kind + " is " + std::to_string(worst) + " from double");
+    }
+}
+
+void steps(const Network& network) {
+    const Program& program = network.program;
+    const Rows<float> rows = rows_for<float>(program, ROWS);
+    const auto one = make_fused(program, 2), other = make_fused(program, 1);
+    start(*one, program), start(*other, program);
+    const std::vector<float> expected = trained(*one, program, rows.table, 75);
+    const std::vector<std::int64_t> all = order(ROWS);
+    for (std::size_t s = 0; s < 2; ++s) {
+        const std::span<const std::int64_t> part{all.data() + s * 75, 75};
+        std::vector<std::vector<float>> gradients, buffers;
+        std::vector<float*> into, values;
+        for (const Parameter& p : program.parameters) gradients.emplace_back(p.size);
+        for (const std::size_t size : program.buffers) buffers.emplace_back(size);
+        for (auto& g : gradients) into.push_back(g.data());
+        for (auto& b : buffers) values.push_back(b.data());
+        other->gradients(rows.table, {part, part, 75, 2}, 1.0, into, values);
+        const std::vector<const float*> g(into.begin(), into.end()), b(values.begin(), values.end());
+        other->apply(g, b, 0.01, 0.1);
+    }
+    std::vector<float> z(ROWS * program.d_out);
+    other->outputs(rows.table, all, program.average >= 0.0, z.data());
+    check(std::memcmp(z.data(), &expected[expected.size() - z.size()], z.size() * sizeof(float)) == 0, network.name,
+          "gradients and apply are not a step");
+}
+
+// Several cores in several threads, as several fits of one process are.
+void side_by_side(const Network& network) {
+    const Rows<float> rows = rows_for<float>(network.program, ROWS);
+    std::vector<std::vector<float>> found(3);
+    std::vector<std::thread> fits;
+    for (auto& to : found) {
+        fits.emplace_back([&] {
+            const auto core = make_fused(network.program, 2);
+            start(*core, network.program);
+            to = trained(*core, network.program, rows.table, 50);
+        });
+    }
+    for (std::thread& fit : fits) fit.join();
+    check(same(found[0], found[1]) && same(found[0], found[2]), network.name, "cores disturb each other");
+}
+
+void halting(const Network& network) {
+    const Rows<float> rows = rows_for<float>(network.program, ROWS);
+    const auto core = make_fused(network.program, 2);
+    start(*core, network.program);
+    std::vector<std::int64_t> many;
+    for (std::size_t i = 0; i < 200 * ROWS; ++i) many.push_back(static_cast<std::int64_t>(i % ROWS));
+    std::vector<double> loss(200), norm(200), ones(200, 1e-3);
+    std::atomic<bool> stop = false;
+    std::size_t taken = 0;
+    std::thread setter([&stop] { stop = true; });
+    core->run(rows.table, {many, many, ROWS, 0}, {ones.data(), ones.data(), ones.data()}, loss.data(), norm.data(), stop, taken);
+    setter.join();
+    check(core->step == taken && taken >= 1, network.name, "a halted run is not whole steps");
+}
+
+}  // namespace
+}  // namespace multilayer::tests
+
+int main() {
+    using namespace multilayer::tests;
+    const std::vector<Network> all = networks();
+    for (const Network& network : all) {
+        bits(network);
+        prediction(network);
+        numbers(network);
+        steps(network);
+    }
+    for (const Network& network : all) {
+        if (network.name == "wide" || network.name == "residual" || network.name == "norms") side_by_side(network), halting(network);
+    }
+    std::printf("%zu networks, %d promises broken\n", all.size(), failures);
+    return failures ? 1 : 0;
+}
