@@ -290,7 +290,7 @@ describe.skipIf(!found)('explorer', () => {
         await file.saveAs(join(folder, name))
       }
     }
-    await page.click('text=A solution')
+    await page.click('text=Solved')
     expect(await score(page)).toBe('4 of 4 right')
     await page.setInputFiles('input[type=file]', join(folder, 'network.json'))
     await page.waitForFunction(() => document.querySelector('#score')?.textContent === '3 of 4 right')
