@@ -166,7 +166,7 @@ def test_prepare_cuts_folds_for_an_ensemble() -> None:
     assert all(np.bincount(y[part]).tolist() == [5] * 4 for part in ready.folds)
     assert ready.train.tolist() == ready.validation.tolist() == list(range(100))
     assert "100 rows, each held out by one of 5 members, stratified by class" in ready.notes
-    grouped = prepare(TABLE, target="y", group="g", folds=3)
+    grouped = prepare(TABLE, target="y", group="g", folds=5)
     names = np.array(TABLE["g"])
     assert sum(len(set(names[part])) for part in grouped.folds) == 10
     assert any("whole groups of 'g'" in note for note in grouped.notes)
@@ -176,6 +176,14 @@ def test_prepare_cuts_folds_for_an_ensemble() -> None:
     assert any("alike in the target" in note for note in numbers.notes)
     two = prepare((X, np.random.default_rng(0).normal(size=(100, 2))), folds=4, task="multioutput")
     assert any("at random" in note for note in two.notes)
+
+
+def test_few_members_hold_out_a_fifth_each() -> None:
+    ready = prepare((X, np.arange(100) % 4), folds=2)
+    assert [len(part) for part in ready.folds] == [20, 20]
+    assert ready.validation.tolist() == sorted(np.concatenate(ready.folds).tolist())
+    assert len(ready.train) == 100
+    assert "40 of 100 rows, each held out by one of 2 members, stratified by class" in ready.notes
 
 
 def test_no_folds_where_one_split_is_meant() -> None:

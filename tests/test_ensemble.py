@@ -77,8 +77,8 @@ def test_a_state_of_other_members_is_refused_by_name() -> None:
 
 
 def test_each_member_trains_on_rows_it_does_not_hold_out() -> None:
-    ready = prepare(data(), folds=3)
-    made = ensemble()
+    ready = prepare(data(), folds=5)
+    made = ensemble(members=5)
     for member, part in zip(made.members, ready.folds, strict=True):
         assert not set(member.rows) & set(part)
         assert len(member.rows) + len(part) == ROWS
@@ -86,7 +86,7 @@ def test_each_member_trains_on_rows_it_does_not_hold_out() -> None:
 
 
 def test_outputs_are_those_of_members_that_did_not_see_a_row() -> None:
-    made = ensemble()
+    made = ensemble(members=5)
     run(made, order(made))
     rows = np.random.default_rng(1).permutation(ROWS)[:40]
     found = made.outputs(rows)
@@ -103,9 +103,9 @@ def test_outputs_are_those_of_members_that_did_not_see_a_row() -> None:
 
 
 def test_more_members_than_parts_share_them() -> None:
-    """Six members over three parts: each row has two judges, whose predictions are averaged."""
-    ready = prepare(data(), folds=3)
-    made = make_engine(SPEC, ready, Config(ensemble=6, engine="fused", threads=1))
+    """Ten members over five parts: each row has two judges, whose predictions are averaged."""
+    ready = prepare(data(), folds=5)
+    made = make_engine(SPEC, ready, Config(ensemble=10, engine="fused", threads=1))
     assert isinstance(made, Ensemble)
     rows = np.arange(ROWS)
     judges = np.array([[row not in member.rows for row in rows] for member in made.members])
@@ -193,13 +193,14 @@ class _Stop:
     """Presses Ctrl-C once, after a step's checkpoint."""
 
     def __init__(self, step: int) -> None:
-        self.step = step
+        self.step: int | None = step
 
     def notice(self, event: Any) -> None:
         import os
         import signal
 
         if event.to_dict()["event"] == "checkpoint" and event.step == self.step:
+            self.step = None  # twice would stop it at once; the best and the last may be of one step
             os.kill(os.getpid(), signal.SIGINT)
 
 

@@ -25,6 +25,8 @@ from .fitting import fit
 from .sources import read
 from .tables import Rows, Table, count, short, where
 
+FEWEST_PARTS = 5
+"""Into which rows are cut for members to hold out."""
 TARGETS = ("target", "label", "labels", "class", "y", "outcome")
 """Names that are the target where none is given."""
 
@@ -43,8 +45,8 @@ class Prepared:
     notes: tuple[str, ...]
     origin: Rows
     folds: tuple[Rows, ...] = ()
-    """Where an ensemble's members each hold out a part of their own: those parts, together all rows of `train`, which
-    are then those of `validation` too."""
+    """Where an ensemble's members each hold out a part of their own: those parts, of rows of `train`. Together they are
+    the rows of `validation`."""
     loader_batch: int | None = None
     """Rows of a batch where a user's own loader makes them, in its own order."""
     dropped: int = 0
@@ -104,7 +106,7 @@ def prepare(
         notes.append(f"{found.said()} (inferred; {option('task')} overrides)")
     parts = _folds(table, found, validation, folds, seed, group, time, notes)
     if parts:
-        train = held_out = np.arange(len(table), dtype=np.int64)
+        train, held_out = np.arange(len(table), dtype=np.int64), np.sort(np.concatenate(parts))
     else:
         train, held_out = _split(table, found, validation, seed, group, time, notes)
     found, more = tasks.standardise(found, table, train, loss)
@@ -253,9 +255,9 @@ def _folds(
     notes: list[str],
 ) -> tuple[Rows, ...]:
     """The parts that members hold out in turn; none where rows are few, one split is asked for, or the latest rows must
-    be it."""
+    be it. Few members hold out no more of the rows than one split would."""
     n = len(table)
-    k = min(k, n // 2)
+    members, k = k, min(max(k, FEWEST_PARTS), n // 2) if k > 1 else 1
     if n < splits.TINY or k < 2 or not (isinstance(validation, str) and validation == "auto") or time is not None:
         return ()
     if group is not None:
@@ -270,8 +272,10 @@ def _folds(
         part, how = splits.folds(n, k, seed=seed, strata=numbers), "alike in the target"
     else:
         part, how = splits.folds(n, k, seed=seed), "at random"
-    parts = tuple(np.flatnonzero(part == i).astype(np.int64) for i in range(int(part.max()) + 1))
-    notes.append(f"{n:,} rows, each held out by one of {len(parts)} members, {how}")
+    parts = tuple(np.flatnonzero(part == i).astype(np.int64) for i in range(min(members, int(part.max()) + 1)))
+    held_out = sum(map(len, parts))
+    which = f"{n:,} rows, each" if held_out == n else f"{held_out:,} of {n:,} rows, each"
+    notes.append(f"{which} held out by one of {len(parts)} members, {how}")
     return parts
 
 
