@@ -303,7 +303,7 @@ def test_a_finite_gradient_whose_squares_overflow(core: str) -> None:
 
 @pytest.mark.parametrize("text", ["2-kan(3)-1", "2-maxout(3)-1", "2-4:apl-1", "2-3:softmax"])
 def test_a_network_without_kernels_is_refused_with_what_to_do(text: str) -> None:
-    with pytest.raises(SpecError, match=r"has no kernel in the fused engine: train 2-.* with engine='torch'"):
+    with pytest.raises(SpecError, match=r"has no kernel in the fused engine: train 2-.* with engine=torch"):
         engine(text)
 
 
@@ -345,7 +345,7 @@ def test_shapes_that_do_not_fit_are_refused(change: dict[str, Any], message: str
 @pytest.mark.parametrize(
     ("how", "message"),
     [
-        ({"dtype": "bfloat16"}, "computes in float32 or float64, got 'bfloat16': use engine='torch'"),
+        ({"dtype": "bfloat16"}, "computes in float32 or float64, got 'bfloat16': use engine=torch"),
         ({"dtype": np.float16}, "computes in float32 or float64, got 'float16'"),
         ({"core": "referense"}, "did you mean 'reference'"),
         ({"threads": 0}, "threads must be a whole number of at least 1, got 0"),

@@ -22,7 +22,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .activations.special import logistic
 from .errors import FileError, OptionError
 from .losses import Loss
 
@@ -30,7 +29,8 @@ Floats = NDArray[np.float64]
 
 MOST_ERRORS = 10_000
 """Errors that are kept; of more, as many quantiles."""
-COLDEST, HOTTEST = 0.05, 20.0
+COLDEST, HOTTEST = 0.5, 20.0
+"""Bounds of T. Where all held-out rows are right any colder one is likelier still, which few rows do not prove."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -84,7 +84,8 @@ def combined(loss: Loss, members: Sequence[NDArray[Any]], calibration: Calibrati
     elif loss.link == "softmax":
         together = _log_mean([one - _log_sum(one) for one in z])
     elif loss.link == "sigmoid":
-        together = np.log(_mean([logistic(one) for one in z])) - np.log(_mean([logistic(-one) for one in z]))
+        yes, no = (_log_mean([-np.logaddexp(0, sign * one) for one in z]) for sign in (-1, 1))
+        together = yes - no
     else:
         together = _log_mean(z) if loss.link == "exp" else _mean(z)
     if calibration is not None and len(calibration.low):

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import OptionError, printable, unknown_name
-from ..training.config import Config
+from ..training.config import Config, hints
 from . import arch as networks
 from .output import console
 
@@ -46,10 +46,10 @@ AsJson = Annotated[bool, typer.Option("--json", help="Stream every event as a li
 
 def _options() -> list[inspect.Parameter]:
     """One option for each field of Config; None means: as the TOML file or the default has it."""
-    hints = typing.get_type_hints(Config)
+    known = hints()
     found: list[inspect.Parameter] = []
     for field in fields(Config):
-        kind = _plain(hints[field.name])
+        kind = _plain(known[field.name])
         default = "none" if field.default is None else field.default
         option = typer.Option(
             "--" + field.name.replace("_", "-"),

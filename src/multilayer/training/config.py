@@ -6,6 +6,7 @@ types and help text stand here alone; the rest is derived.
 
 from __future__ import annotations
 
+import functools
 import math
 import tomllib
 import types
@@ -79,7 +80,7 @@ class Config:
             if spec.name == "validation" and value == "none":
                 value = None
             object.__setattr__(self, spec.name, value)
-            if not _fits(value, typing.get_type_hints(Config)[spec.name]):
+            if not _fits(value, hints()[spec.name]):
                 raise OptionError(f"{spec.name} must be {_words(spec.name)}, got {value!r}")
         for name in (
             "learning_rate",
@@ -205,6 +206,12 @@ class Options(TypedDict, total=False):
     checkpoint_every: int | None
 
 
+@functools.cache
+def hints() -> dict[str, Any]:
+    """The type of each field; finding them takes longer than many a step."""
+    return typing.get_type_hints(Config)
+
+
 def _fits(value: object, hint: Any) -> bool:
     if isinstance(hint, types.UnionType):
         return any(_fits(value, option) for option in typing.get_args(hint))
@@ -218,7 +225,7 @@ def _fits(value: object, hint: Any) -> bool:
 
 
 def _words(name: str) -> str:
-    hint = typing.get_type_hints(Config)[name]
+    hint = hints()[name]
     names = {int: "a whole number", float: "a number", str: "a text", bool: "true or false", type(None): "nothing"}
     options = typing.get_args(hint) or (hint,)
     return " or ".join(names.get(option, "a number for each class") for option in options)
