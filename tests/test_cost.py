@@ -13,7 +13,6 @@ from hypothesis import HealthCheck, assume, given, settings
 import multilayer as ml
 from cases import ALL, Case
 from multilayer import losses
-from multilayer.costs.count import kept_floats
 from multilayer.errors import OptionError, SpecError
 from multilayer.spec import Spec
 from multilayer.verify import verify
@@ -144,17 +143,6 @@ def test_optimisers() -> None:
     averaged = ml.cost("5-4-3", average=True)
     assert averaged.optimizer_flops - adam == 3 * parameters
     assert averaged.memory.total - ml.cost("5-4-3").memory.total == 4 * parameters
-
-
-def test_the_fused_engine_stores_no_gradients() -> None:
-    torch_, fused = (ml.cost(WORKED, engine=e).memory for e in ("torch", "fused"))
-    assert fused.gradients == 0
-    assert torch_.gradients == torch_.parameters
-
-
-def test_fused_dropout_keeps_no_mask() -> None:
-    spec, loss = Spec.parse("5-8:tanh:dropout(0.5)-3"), losses.get("mse")
-    assert kept_floats(spec, 4, loss, engine="torch") - kept_floats(spec, 4, loss, engine="fused") == 4 * 8
 
 
 def test_a_last_partial_batch_counts_as_what_it_is() -> None:

@@ -81,7 +81,7 @@ def cost(
         str,
         typer.Option(
             metavar="NAME",
-            help="torch or fused; the fused one stores no gradients.",
+            help="torch or fused: whose memory is counted.",
             autocompletion=_names(("torch", "fused")),
             rich_help_panel=_STEP,
         ),

@@ -79,8 +79,8 @@ def largest_batch(limit: int, batch: int, safe: int, account: Account, spec: Spe
         return Answer(key="largest_batch", data=data, shown=_titled(title, Text(why)))
     grid = _grid("r", "l", "r", "w")
     grid.add_row(Text(f"{batch:,}", style="bold"), "rows", size(memory.total), f"{memory.total:,} B in total")
-    if safe:
-        peak = account(spec, safe).memory
+    peak = account(spec, safe or 1).memory
+    if safe and peak.temporary:
         top = peak.total + int(peak.temporary)
         grid.add_row(f"{safe:,}", "rows", size(top), f"{top:,} B with the temporary")
     return Answer(key="largest_batch", data=data, shown=_titled(title, grid))

@@ -140,6 +140,7 @@ def _largest_batch(spec: Spec, step: Step, limit: int) -> Answer:
             dtype=step.dtype,
             convention=step.convention,
             average=step.average,
+            clip=step.clip,
             temporary=temporary,
         )
         for temporary in (False, True)

@@ -211,7 +211,8 @@ def totals(cost: Cost) -> Table:
         ("", "optimizer", flops(cost.optimizer_flops), exact(cost.optimizer_flops), updates),
         ("Memory", "parameters", size(memory.parameters), _bytes(memory.parameters), f"{cost.parameters:,} numbers"),
     ]
-    gradients = "never stored by the fused engine" if cost.engine == "fused" else ""
+    gradients = "" if memory.gradients else "not stored by the fused engine"
+    temporary = "comes on top for a moment" if memory.temporary else "δ takes the place of what it belongs to"
     for name, note in (
         ("buffers", "running statistics, bin edges"),
         ("gradients", gradients),
@@ -223,7 +224,7 @@ def totals(cost: Cost) -> Table:
         if value or name not in ("buffers", "averages"):
             lines.append(("", name, size(value), _bytes(value), note))
     lines.append(("", "total", size(memory.total), _bytes(memory.total), ""))
-    lines.append(("", "temporary", size(memory.temporary), _bytes(memory.temporary), "comes on top for a moment"))
+    lines.append(("", "temporary", size(memory.temporary), _bytes(memory.temporary), temporary))
     if cost.epoch is not None:
         steps = f"{cost.epoch.rows:,} rows, {cost.epoch.steps:,} steps"
         lines.append(("Epoch", "flops", flops(cost.epoch.flops), exact(cost.epoch.flops), steps))

@@ -197,6 +197,7 @@ def cost(
             itemsize=DTYPES[dtype],
             convention=convention,
             average=average,
+            clip=clip,
         ),
         epoch=epoch,
         left_out=_left_out(spec, batch, chosen_loss, account) if convention == "actual" else (),

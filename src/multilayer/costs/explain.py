@@ -30,6 +30,8 @@ LETTERS = {
     "D": "numbers out of the inner map of columns",
     "E": "numbers looked up in tables",
     "P": "parameters",
+    "Q": "numbers the fused engine stores them in: rows of matrices in whole lines of 16",
+    "R": "rows in a batch in whole panels of 16",
     "W": "parameters that decay",
     "s": "bytes of a number",
     "m": "numbers the optimiser keeps a parameter",

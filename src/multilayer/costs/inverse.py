@@ -57,6 +57,7 @@ def largest_batch(
     dtype: str = "float32",
     convention: str = "actual",
     average: bool = False,
+    clip: bool = False,
     temporary: bool = False,
 ) -> int:
     """The most rows that fit; 0 if not even one does, `MAX_BATCH` if their number hardly matters.
@@ -78,6 +79,7 @@ def largest_batch(
             itemsize=DTYPES[dtype],
             convention=convention,
             average=average,
+            clip=clip,
         )
         return found.total + (int(found.temporary) if temporary else 0) <= memory_bytes
 

@@ -1,7 +1,7 @@
 """Bytes of a training step: what stays between steps, and what a step keeps for its way back.
 
     parameters   s·P            s bytes a number, P parameters
-    gradients    s·P            none with the fused engine, which updates a weight as its gradient is made
+    gradients    s·P
     optimizer    m·s·P          m numbers kept a parameter
     averages     s·P            where averages of the weights are kept
     activations  s·(B·(Σn + e) + f)   n the widths of the tensors kept, each once; e and f extras a row and a batch
@@ -9,6 +9,8 @@
                                 comes and goes and is in no total
 
 `textbook` keeps the inputs and every layer's output; `actual` keeps what PyTorch, or the fused engine, really keeps.
+That engine's arena (`arena`) has Q numbers for P parameters and s·R·Σn of activations. It updates a weight as its
+gradient is made, so that gradients are stored only to be clipped by norm; a δ takes the place of what it belongs to.
 """
 
 from __future__ import annotations
@@ -20,11 +22,12 @@ from typing import Any, cast
 
 from ..activations.function import Kept
 from ..counting import Count, count, named
-from ..layers import Activation, Dropout, Layer, Residual
+from ..layers import Activation, Layer, Residual
 from ..layers.base import size
 from ..losses import Loss
 from ..optim import Optimizer
 from ..spec import Spec
+from . import arena
 
 _TERMS = 12  # widths written out in a formula; beyond, only how many there are
 
@@ -57,30 +60,34 @@ def memory(
     itemsize: int,
     convention: str,
     average: bool,
+    clip: bool,
 ) -> Memory:
     B, s, P, m = named(B=batch, s=itemsize, P=spec.n_parameters, m=len(optimizer.slots))
+    pairs = ((entry.width_in, entry.layer.widest(cast(int, entry.d_in))) for entry in spec.entries)
+    I, O = max(pairs, key=sum)  # noqa: E741
+    temporary = s * B * Count(I + O, "(I + O)", f"({I} + {O})")
     if convention == "textbook":
         mixing = [entry.d_out for entry in spec.entries if not isinstance(entry.layer, Activation)]
         kept = B * _widths([spec.inputs.numeric, *mixing])
+    elif engine == "fused":
+        P, R = named(Q=arena.stored(spec), R=arena.lines(batch))
+        kept, temporary = R * _widths(arena.written(spec)), 0
     else:
-        kept = kept_floats(spec, batch, loss, engine=engine)
-    pairs = ((entry.width_in, entry.layer.widest(cast(int, entry.d_in))) for entry in spec.entries)
-    I, O = max(pairs, key=sum)  # noqa: E741
-    pair = Count(I + O, "(I + O)", f"({I} + {O})")
+        kept = kept_floats(spec, batch, loss)
     return Memory(
         parameters=s * P,
         buffers=s * Count(size(spec.buffers.values()), "buffers"),
-        gradients=0 if engine == "fused" else s * P,
+        gradients=0 if engine == "fused" and not clip else s * P,
         optimizer=m * s * P if optimizer.slots else 0,
         averages=s * P if average else 0,
         activations=s * kept,
-        temporary=s * B * pair,
+        temporary=temporary,
     )
 
 
-def kept_floats(spec: Spec, batch: int, loss: Loss, *, engine: str = "torch") -> int:
-    """Floats kept for the backward pass: each tensor once, however many operations need it."""
-    ledger = _Ledger(batch, engine)
+def kept_floats(spec: Spec, batch: int, loss: Loss) -> int:
+    """Floats that PyTorch keeps for the backward pass: each tensor once, however many operations need it."""
+    ledger = _Ledger(batch)
     first = ledger.tensor(spec.inputs.numeric)
     last, learning = ledger.walk(spec.layers, first, spec.inputs if spec.inputs.categories else None, False)
     if learning:
@@ -91,8 +98,8 @@ def kept_floats(spec: Spec, batch: int, loss: Loss, *, engine: str = "torch") ->
 class _Ledger:
     """Which tensors are kept; a tensor is known by its place in `widths`."""
 
-    def __init__(self, batch: int, engine: str) -> None:
-        self.batch, self.engine = batch, engine
+    def __init__(self, batch: int) -> None:
+        self.batch = batch
         self.widths: list[int] = []
         self.kept: set[int] = set()
         self.per_row = 0
@@ -122,7 +129,7 @@ class _Ledger:
                 continue
             key = (layer, d, learning)  # deep networks repeat their layers
             if key not in self.known:
-                self.known[key] = bool(layer.parameters(d)), self._kept(layer, d, learning)
+                self.known[key] = bool(layer.parameters(d)), layer.kept(d, input_gradient=learning)
             has_own, kept = self.known[key]
             if layer.passes_through:
                 continue
@@ -132,16 +139,6 @@ class _Ledger:
             learning = learning or has_own
             x = result
         return x, learning
-
-    def _kept(self, layer: Layer, d: Any, input_gradient: bool) -> Kept:
-        if self.engine == "fused":
-            # Masks are drawn again from their counters, and an activation keeps only what its slope is made of.
-            if isinstance(layer, Dropout):
-                return Kept()
-            if isinstance(layer, Activation):
-                from_z = layer.blend or layer.function.cached.startswith("z")
-                return Kept(input=from_z, output=not from_z)
-        return layer.kept(d, input_gradient=input_gradient)
 
     @property
     def total(self) -> int:
