@@ -95,6 +95,80 @@ def test_every_field_is_an_option() -> None:
         assert "--" + name.replace("_", "-") in text
 
 
+BAD = {
+    "engine": "fast",
+    "optimizer": "adm",
+    "loss": "mze",
+    "learning_rate": "-1",
+    "schedule": "wavy",
+    "weight_decay": "-1",
+    "decay_schedule": "wavy",
+    "dropout_schedule": "cosine(warmup=2)",
+    "l2": "-1",
+    "clip_norm": "0",
+    "clip_value": "-2",
+    "average": "1",
+    "batch_size": "0",
+    "epochs": "0",
+    "validation": "1.5",
+    "metric": "accurcy",
+    "patience": "0",
+    "time_limit": "0",
+    "on_spike": "explode",
+    "rollbacks": "-1",
+    "augment": "nois",
+    "task": "multi",
+    "class_weight": "balance",
+    "init": "hee",
+    "scaling": "big",
+    "ensemble": "0",
+    "rates": "bias",
+    "seed": "-1",
+    "dtype": "float8",
+    "device": "gpu",
+    "threads": "0",
+    "checkpoint_every": "0",
+}
+WORDS = {"metric": "metric", "augment": "augmentation", "task": "task", "device": "device"}
+"""What messages call these, in Python and here."""
+
+
+@pytest.mark.parametrize(("name", "value"), BAD.items())
+def test_a_bad_value_is_refused_by_the_name_of_its_option(here: Path, name: str, value: str) -> None:
+    option = "--" + name.replace("_", "-")
+    out = " ".join(mlp("train", "iris", "--recipe", "plain", option, value, code=2).split())
+    assert re.match(rf"error: (unknown )?{WORDS.get(name, option)}[ :]", out)
+    assert "_" not in out.partition(" valid: ")[0]
+
+
+def test_every_field_that_takes_a_value_has_a_bad_one() -> None:
+    assert set(BAD) | {"calibrate", "compile"} == set(Config.__dataclass_fields__)
+
+
+def test_what_the_fused_engine_lacks_is_spelled_as_an_option(here: Path) -> None:
+    out = " ".join(mlp("train", "iris", *FAST, "--engine", "fused", "--compile", code=2).split())
+    assert "got --compile: use --engine torch for it" in out
+
+
+def test_a_run_folder_named_like_its_data(here: Path) -> None:
+    mlp("train", "iris", "--run", "iris", *FAST)
+    log = here / "iris" / "events.jsonl"
+    log.write_text("".join(log.read_text().splitlines(keepends=True)[:-1]))
+    whole = (here / "iris" / "model.safetensors").read_bytes()
+    mlp("resume", "iris", "-q")
+    assert (here / "iris" / "model.safetensors").read_bytes() == whole
+    assert len(mlp("predict", "iris", "iris").splitlines()) == 151
+    mlp("train", "iris", *FAST)
+    assert json.loads((here / "runs/iris-001/config.json").read_text())["config"]["data"]["path"] == "iris"
+
+
+def test_a_bundled_set_stays_one_where_a_file_has_its_name_by_now(here: Path) -> None:
+    mlp("train", "iris", "--run", "r", *FAST)
+    table(here / "iris")
+    mlp("resume", "r", "-q")
+    assert "iris: unknown kind of file" in mlp("train", "iris", *FAST, code=2)
+
+
 def test_events_as_json_lines(here: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "multilayer", "train", "iris", "--json", *FAST[:-1]],

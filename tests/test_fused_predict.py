@@ -155,8 +155,8 @@ def test_networks_without_kernels_predict_in_numpy(text: str) -> None:
     assert model.outputs(x).shape == (60, 1)
 
 
-@pytest.mark.parametrize(("how", "asked"), [({"device": "cuda"}, "device='cuda'"), ({"compile": True}, "compile=True")])
+@pytest.mark.parametrize(("how", "asked"), [({"device": "cuda"}, "device=cuda"), ({"compile": True}, "compile=True")])
 def test_the_fused_engine_refuses_what_only_torch_has(how: dict[str, Any], asked: str) -> None:
     x = np.random.default_rng(0).normal(size=(60, 3)).astype(np.float32)
-    with pytest.raises(OptionError, match=rf"runs on the processor alone, got {asked}: use engine='torch'"):
+    with pytest.raises(OptionError, match=rf"runs on the processor alone, got {asked}: use engine=torch"):
         ml.fit("3-4-1", (x, x[:, 0]), engine="fused", quiet=True, **how)

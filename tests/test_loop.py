@@ -21,7 +21,6 @@ from multilayer.events import (
     Event,
     Measured,
     NonFinite,
-    Notice,
     Progress,
     Resume,
     RolledBack,
@@ -419,17 +418,6 @@ def test_a_time_limit_stops(make: type) -> None:
     outcome = loop.run()
     assert outcome == Outcome("stopped", "the time limit of 0.2 s is up")
     assert not any(isinstance(event, Spike) for event in told.events)
-
-
-def test_a_plateau_is_told_once_with_its_remedy() -> None:
-    loop, told = make_loop(
-        NumpyEngine, table(), epochs=10, rate=1e-12, policies=lambda: [Plateau(epochs=3)], text="4-8:tanh-1"
-    )
-    loop.run()
-    notices = [event for event in told.events if isinstance(event, Notice)]
-    assert len(notices) == 1
-    assert "fallen by less than 1% over 3 epochs" in notices[0].message
-    assert "raise the learning rate" in notices[0].remedy
 
 
 def test_what_is_told_at_which_step() -> None:

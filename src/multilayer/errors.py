@@ -112,18 +112,30 @@ _ELSEWHERE = {"time_column": "time", "sample_weight": "weight"}
 """Options that the command line calls otherwise."""
 
 
-def option(name: str, value: str = "…") -> str:
-    """How an option is given where the message will be read: in Python, or on the command line.
+def called(name: str) -> str:
+    """What an option is called where the message will be read: in Python, or on the command line.
 
-    >>> option("batch_size", "32")
-    'batch_size=32'
+    >>> called("batch_size")
+    'batch_size'
     >>> with on_command_line():
-    ...     option("batch_size", "32")
-    '--batch-size 32'
+    ...     called("batch_size")
+    '--batch-size'
+    """
+    return f"--{_ELSEWHERE.get(name, name).replace('_', '-')}" if _ON_COMMAND_LINE.get() else name
+
+
+def option(name: str, value: str = "…") -> str:
+    """How an option is given there.
+
+    >>> option("batch_size", "32"), option("compile", "True")
+    ('batch_size=32', 'compile=True')
+    >>> with on_command_line():
+    ...     option("batch_size", "32"), option("compile", "True")
+    ('--batch-size 32', '--compile')
     """
     if not _ON_COMMAND_LINE.get():
         return f"{name}={value}"
-    return f"--{_ELSEWHERE.get(name, name).replace('_', '-')} {value.lower() if value == 'None' else value}"
+    return called(name) if value == "True" else f"{called(name)} {value.lower() if value == 'None' else value}"
 
 
 @contextmanager

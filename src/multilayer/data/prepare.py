@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..engine import Augment, Data
-from ..errors import DataError, OptionError, option
+from ..errors import DataError, OptionError, called, option
 from . import augment as augmentation
 from . import columns as C
 from . import splits, tasks
@@ -91,7 +91,9 @@ def prepare(
     names = target_names(table, target, notes)
     for what, name in (("group", group), ("time", time), ("weight", weight)):
         if isinstance(name, str) and name in names:
-            raise OptionError(f"{what} must be another column than the target, got {name!r}: name another, or none")
+            raise OptionError(
+                f"{called(what)} must be another column than the target, got {name!r}: name another, or none"
+            )
     for one in (group, time):
         if one is not None and not isinstance(one, str) and len(one) != len(table):
             raise DataError(
@@ -297,7 +299,7 @@ def _split(
 ) -> splits.Pair:
     n, every, none = len(table), np.arange(len(table), dtype=np.int64), np.zeros(0, dtype=np.int64)
     if isinstance(validation, (bool, int)):
-        raise OptionError(f"validation must be a share, None or data of its own, got {validation!r}")
+        raise OptionError(f"{called('validation')} must be a share, None or data of its own, got {validation!r}")
     if group is not None and time is not None:
         raise OptionError("a split is by group or by time, got both")
     for name in (group, time):
@@ -353,12 +355,12 @@ def _class_weights(
 ) -> NDArray[np.float64]:
     """Weights of training rows times those of their classes; balanced: N/(C · rows of the class)."""
     if task.kind not in ("binary", "multiclass"):
-        raise OptionError(f"class_weight needs a task with classes, got {task.kind}")
+        raise OptionError(f"{called('class_weight')} needs a task with classes, got {task.kind}")
     classes = task.classes[0]
     place = tasks.class_numbers(table, task.names[0], classes)
     if isinstance(class_weight, str):
         if class_weight != "balanced":
-            raise OptionError(f"class_weight must be 'balanced' or a mapping, got {class_weight!r}")
+            raise OptionError(f"{called('class_weight')} must be 'balanced' or a mapping, got {class_weight!r}")
         sizes = np.bincount(place[train], minlength=len(classes))
         factor = len(train) / (len(classes) * np.maximum(sizes, 1))
     else:
@@ -366,7 +368,8 @@ def _class_weights(
         for name, value in class_weight.items():
             matching = [i for i, one in enumerate(classes) if one == name or str(name) in _spellings(one)]
             if not matching:
-                raise OptionError(f"class_weight names {name!r}: classes are {', '.join(map(str, classes[:20]))}")
+                known = ", ".join(map(str, classes[:20]))
+                raise OptionError(f"{called('class_weight')} names {name!r}: classes are {known}")
             given[matching[0]] = float(value)
         factor = np.array([given.get(i, 1.0) for i in range(len(classes))])
         if not (np.isfinite(factor).all() and (factor > 0).all()):

@@ -3,7 +3,8 @@
     a path              .csv .tsv .txt .jsonl .ndjson .parquet .arrow .feather .ipc .npy .npz, idx, or a folder of idx
                         files; any of them but Parquet and Arrow also gzipped. What a file is, its first bytes say;
                         its name decides only between kinds of text
-    a name              a bundled set: digits, iris, …, xor, spirals(turns=2), …
+    a name              a bundled set: digits, iris, …, xor, spirals(turns=2), …; a file of that name comes first, and
+                        a folder that holds idx files
     (X, y)              any of the below, and its target
     a data frame        pandas, polars, pyarrow and whatever else narwhals knows
     arrays              numpy, scipy sparse, torch tensors
@@ -88,10 +89,16 @@ def _of_object(source: Any) -> Table:
 # Files
 
 
+def means_bundled(source: str | Path) -> bool:
+    """Whether a text names a bundled set, and no data beside it."""
+    path = Path(source)
+    return isinstance(source, str) and bundled.known(source) and not (path.is_file() or _images(path))
+
+
 def read_path(source: str | Path, hints: Hints | None = None) -> Table:
     path = Path(source)
-    if isinstance(source, str) and bundled.known(source) and not path.exists():
-        return bundled.load(source)
+    if means_bundled(source):
+        return bundled.load(str(source))
     if path.is_dir():
         return _folder(path)
     if not path.exists():
@@ -165,7 +172,7 @@ def _unzipped(path: Path) -> bytes:
 
 def _folder(path: Path) -> Table:
     """The training images of a folder in MNIST's layout."""
-    found = sorted(p for p in path.iterdir() if re.search(r"images[-.]idx", p.name))
+    found = _images(path)
     training = [p for p in found if "train" in p.name]
     if not found or len(training or found) > 1:
         raise DataError(f"{path}: a folder must hold one idx file of training images, got {len(training or found)}")
@@ -174,6 +181,11 @@ def _folder(path: Path) -> Table:
     rest = [p for p in found if p != chosen]
     notes = (f"{rest[0]} is left for testing: {option('validation', str(rest[0]))} would use it",) if rest else ()
     return replace(table, notes=(*table.notes, *notes))
+
+
+def _images(path: Path) -> list[Path]:
+    """Files of images in a folder; none where there is no folder."""
+    return sorted(p for p in path.iterdir() if re.search(r"images[-.]idx", p.name)) if path.is_dir() else []
 
 
 # Objects

@@ -19,7 +19,7 @@ from typing import Any, TypedDict, cast
 import numpy as np
 
 from .. import losses, optim, schedules
-from ..errors import OptionError, unknown_name
+from ..errors import OptionError, called, unknown_name
 from ..init import scheme
 from ..layers import Parameter
 
@@ -81,7 +81,7 @@ class Config:
                 value = None
             object.__setattr__(self, spec.name, value)
             if not _fits(value, hints()[spec.name]):
-                raise OptionError(f"{spec.name} must be {_words(spec.name)}, got {value!r}")
+                raise OptionError(f"{called(spec.name)} must be {_words(spec.name)}, got {value!r}")
         for name in (
             "learning_rate",
             "batch_size",
@@ -91,22 +91,32 @@ class Config:
             "clip_value",
             "patience",
             "time_limit",
+            "threads",
+            "checkpoint_every",
         ):
             value = getattr(self, name)
             if value is not None and not value > 0:
-                raise OptionError(f"{name} must be positive, got {value!r}")
+                raise OptionError(f"{called(name)} must be positive, got {value!r}")
         for name in ("weight_decay", "l2", "rollbacks", "seed"):
             if getattr(self, name) < 0:
-                raise OptionError(f"{name} must be at least 0, got {getattr(self, name)!r}")
+                raise OptionError(f"{called(name)} must be at least 0, got {getattr(self, name)!r}")
+        if self.average is not None and not 0 <= self.average < 1:
+            raise OptionError(f"{called('average')} must be at least 0 and below 1, got {self.average!r}")
         if isinstance(self.validation, float) and not 0 < self.validation < 1:
-            raise OptionError(f"validation must be a share between 0 and 1, got {self.validation!r}")
-        optim.get(self.optimizer)
-        if self.loss != "auto":
-            losses.get(self.loss)
-        for text in (self.schedule, self.decay_schedule, self.dropout_schedule):
-            schedules.get(text)
-        if self.init != "data":
-            scheme(self.init)
+            raise OptionError(f"{called('validation')} must be a share between 0 and 1, got {self.validation!r}")
+        for name, get, elsewhere in (
+            ("optimizer", optim.get, None),
+            ("loss", losses.get, "auto"),
+            ("schedule", schedules.get, None),
+            ("decay_schedule", schedules.get, None),
+            ("dropout_schedule", schedules.get, None),
+            ("init", scheme, "data"),
+        ):
+            try:
+                if getattr(self, name) != elsewhere:
+                    get(getattr(self, name))
+            except OptionError as error:
+                raise OptionError(f"{called(name)}: {error}") from None
         self.rate_factors({})
         for name, valid in (
             ("engine", ("auto", "fused", "torch", "numpy")),
@@ -115,7 +125,7 @@ class Config:
             ("scaling", ("auto", "standard", "robust", "none")),
         ):
             if getattr(self, name) not in valid:
-                raise OptionError(unknown_name(name, getattr(self, name), valid))
+                raise OptionError(unknown_name(called(name), getattr(self, name), valid))
 
     def rate_factors(self, parameters: Mapping[str, Parameter]) -> dict[str, float]:
         """The factor of each parameter that `rates` names: by its name, by its layer's kind, or by its role.
@@ -132,9 +142,8 @@ class Config:
             except ValueError:
                 equals = ""
             if not (name and equals and 0 <= given.get(name, -1) < math.inf):
-                raise OptionError(
-                    f"rates must be names with factors, such as 'bias=0.1, scale=6', got {part.strip()!r}"
-                )
+                such = "names with factors, such as 'bias=0.1, scale=6'"
+                raise OptionError(f"{called('rates')} must be {such}, got {part.strip()!r}")
         found: dict[str, float] = {}
         for name, parameter in parameters.items():
             layer, _, own = name.rpartition(".")

@@ -18,6 +18,8 @@ from typing import Any, Unpack, cast
 import numpy as np
 
 from .. import data as tables
+from ..data import bundled
+from ..data.sources import means_bundled
 from ..data.tables import count, short
 from ..engine import State
 from ..errors import OptionError, RunError
@@ -230,7 +232,7 @@ def resume(
         if loader and not tables.is_loader(data):
             raise RunError(f"{path} was trained from a loader: resume needs one, got {type(data).__name__}")
         held_out = validation if own else config.validation
-        source = source if data is None else data
+        source = _at(source) if data is None else data
         if ended is not None and not loader:
             source = tables.read(source)
         prepared = prepare(source, config, **described, validation=held_out)
@@ -451,7 +453,12 @@ def _place(data: Any) -> str | None:
     """What names the data in a run's configuration: a file's full path, a bundled set's name, nothing for memory."""
     if not isinstance(data, str | Path):
         return None
-    return str(Path(data).resolve()) if Path(data).exists() else str(data)
+    return str(data) if means_bundled(data) else str(Path(data).resolve())
+
+
+def _at(place: str) -> Any:
+    """The data that `_place` named: a bundled set stays one, whatever lies where the run is resumed."""
+    return bundled.load(place) if bundled.known(place) else place
 
 
 class _Stamped:

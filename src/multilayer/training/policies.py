@@ -3,7 +3,8 @@
     EarlyStopping   no better value of a metric for `patience` epochs
     Spikes          a loss above its running band: median + k · 1.4826 · MAD of the last losses, at least three times
                     the largest of them, and a gradient that grew with it
-    Plateau         a training loss that has stopped falling: told once, with its remedy
+    Plateau         a training loss that has stopped falling: told once, with its remedy, and not while the schedule is
+                    about to raise the rate itself
     TimeLimit       seconds of this process
 
 A band of median and absolute deviations (Hampel 1974) is not moved by the spikes it looks for. Everything that must
@@ -12,9 +13,10 @@ survive a checkpoint is in `state`, as JSON; the clock is not, so a resumed run 
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -177,23 +179,36 @@ class Spikes(Quiet):
 
 
 class Plateau(Quiet):
-    """Tells, once, that the training loss has fallen by less than `share` over `epochs` epochs."""
+    """Tells, once, that the training loss has fallen by less than `share` over `epochs` epochs.
 
-    def __init__(self, *, epochs: int = 10, share: float = 0.01) -> None:
+    `rates` are those at the end of each epoch. Where they come in waves, the loss rises and falls with them: then it is
+    whole waves that must have brought too little, of so many epochs together at least. Otherwise it is the last epochs,
+    once the rate has risen to its highest.
+    """
+
+    def __init__(self, rates: Sequence[float] = (), *, epochs: int = 10, share: float = 0.01) -> None:
         self.epochs, self.share = epochs, share
+        self.wave_ends = wave_ends(rates)
+        self.peak = int(np.argmax(rates)) + 1 if len(rates) else 1
         self.losses: list[float] = []
         self.told = False
 
     def decide(self, event: Event) -> Action:
         if not isinstance(event, EpochEnd):
             return Continue()
-        self.losses = [*self.losses, event.loss][-(self.epochs + 1) :]
-        first, last = self.losses[0], self.losses[-1]
-        flat = len(self.losses) > self.epochs and first - last < self.share * abs(first)
-        if self.told or not flat:
+        self.losses.append(event.loss)
+        if not self.wave_ends:
+            self.losses = self.losses[-(self.epochs + 1) :]
+        due = event.epoch in self.wave_ends if self.wave_ends else event.epoch - self.epochs >= self.peak
+        if self.told or not due or len(self.losses) <= self.epochs:
+            return Continue()
+        (first, *_, last), past = self.losses, len(self.losses) - 1
+        if self.wave_ends:
+            self.losses = [last]
+        if first - last >= self.share * abs(first):
             return Continue()
         self.told = True
-        message = f"the training loss has fallen by less than {self.share:.0%} over {self.epochs} epochs"
+        message = f"the training loss has fallen by less than {self.share:.0%} over {past} epochs"
         return Continue(notice=(message, "raise the learning rate, take a larger batch, or try another optimizer"))
 
     def state(self) -> dict[str, Any]:
@@ -201,6 +216,22 @@ class Plateau(Quiet):
 
     def load(self, state: dict[str, Any]) -> None:
         self.losses, self.told = list(state["losses"]), state["told"]
+
+
+def wave_ends(rates: Sequence[float]) -> set[int]:
+    """Epochs, from 1, that a wave ends with: where a rate is lowest before it rises again, and the last. None where the
+    rate never rises again.
+
+    >>> sorted(wave_ends([0.5, 1.0, 0.1, 0.9, 1.0, 0.2, 0.0])), wave_ends([0.5, 1.0, 0.1])
+    ([3, 7], set())
+    """
+    found: set[int] = set()
+    falling = False
+    for epoch, (rate, following) in enumerate(itertools.pairwise(rates), 1):
+        if falling and following > rate:
+            found.add(epoch)
+        falling = following < rate or (falling and following == rate)
+    return found | {len(rates)} if found else found
 
 
 class TimeLimit(Quiet):

@@ -145,10 +145,11 @@ class Session:
         )
 
     def policies(self) -> list[Policy]:
-        config = self.config
+        config, plan = self.config, self.plan()
+        ends = np.arange(1, plan.epochs + 1) * plan.steps_per_epoch - 1
         found: list[Policy] = [
             Spikes(on_spike=cast(OnSpike, config.on_spike), most=config.rollbacks),
-            Plateau(),
+            Plateau(plan.rate_schedule(ends, plan.steps).tolist()),
         ]
         if config.patience is not None:
             found.append(EarlyStopping(self.metric, larger=self.larger, patience=config.patience))
@@ -263,8 +264,10 @@ def describe(inputs: Any) -> str:
 def choose_engine(spec: Spec, config: Config) -> str:
     """The fused engine wherever it can run what is asked for; PyTorch is for the rest, and for other devices."""
     if config.engine == "fused" and (config.device == "cuda" or config.compile):
-        asked = "device='cuda'" if config.device == "cuda" else "compile=True"
-        raise OptionError(f"the fused engine runs on the processor alone, got {asked}: use engine='torch' for it")
+        asked = option("device", "cuda") if config.device == "cuda" else option("compile", "True")
+        raise OptionError(
+            f"the fused engine runs on the processor alone, got {asked}: use {option('engine', 'torch')} for it"
+        )
     if config.engine != "auto":
         return config.engine
     plain = config.device in ("auto", "cpu") and config.dtype != "bfloat16" and not config.compile

@@ -1,0 +1,86 @@
+"""Plateaus: told once, and only where a higher rate is advice."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+import multilayer as ml
+from multilayer import schedules
+from multilayer.events import EpochEnd
+from multilayer.training.policies import Plateau
+from multilayer.training.protocol import Continue
+
+
+def rates(text: str, epochs: int) -> list[float]:
+    return schedules.get(text)(np.arange(1, epochs + 1) - 1, epochs).tolist()
+
+
+def told(policy: Plateau, losses: Sequence[float], *, first: int = 1) -> list[tuple[int, str]]:
+    """When, and what, a policy says of epochs with these losses."""
+    found: list[tuple[int, str]] = []
+    for epoch, loss in enumerate(losses, first):
+        event = EpochEnd(step=epoch, epoch=epoch, loss=loss, seconds=1.0, rows_per_second=1.0, metrics={})
+        action = policy.decide(event)
+        assert isinstance(action, Continue)
+        found += [] if action.notice is None else [(epoch, action.notice[0])]
+    return found
+
+
+def falls(over: int) -> str:
+    return f"the training loss has fallen by less than 1% over {over} epochs"
+
+
+@pytest.mark.parametrize("text", ["constant", "cosine(warmup=0)", "linear", "step", "flat_cosine"])
+def test_a_flat_loss_is_told_once(text: str) -> None:
+    assert told(Plateau(rates(text, 40)), [1.0] * 40) == [(11, falls(10))]
+    assert told(Plateau(rates(text, 40)), [0.99**epoch for epoch in range(40)]) == []
+
+
+@pytest.mark.parametrize("text", ["constant(warmup=0.5)", "one_cycle(warmup=0.5)"])
+def test_nothing_is_told_while_the_rate_rises(text: str) -> None:
+    planned = rates(text, 40)
+    highest = 1 + planned.index(max(planned))
+    assert 20 <= highest <= 21
+    assert told(Plateau(planned), [1.0] * 40) == [(highest + 10, falls(10))]
+
+
+def test_a_loss_that_follows_the_waves_of_its_rate_is_no_plateau() -> None:
+    planned = rates("coslog(4)", 256)
+    losses = [0.99 ** (epoch / 10) + rate for epoch, rate in enumerate(planned)]
+    assert told(Plateau(planned), losses) == []
+    assert told(Plateau(), losses)[0][0] < 30  # what ten epochs alone would say
+
+
+def test_a_whole_wave_that_brought_nothing_is_told_at_its_end() -> None:
+    planned = rates("coslog(4)", 256)
+    assert told(Plateau(planned), [1.0] * 256) == [(18, falls(17))]
+    better_at_first = [1.0] * 5 + [0.5] * 251
+    assert told(Plateau(planned), better_at_first) == [(52, falls(34))]
+
+
+def test_waves_that_are_short_count_together() -> None:
+    assert told(Plateau(rates("coslog(4)", 60)), [1.0] * 60) == [(13, falls(12))]
+    assert told(Plateau(rates("coslog(4)", 10)), [1.0] * 10) == []
+
+
+@pytest.mark.parametrize("at", [1, 17, 18, 40])
+def test_a_wave_goes_on_after_a_resume(at: int) -> None:
+    planned, losses = rates("coslog(4)", 256), [1.0] * 5 + [0.5] * 251
+    before, after = Plateau(planned), Plateau(planned)
+    assert told(before, losses[:at]) == []
+    after.load(json.loads(json.dumps(before.state())))
+    assert told(after, losses[at:], first=at + 1) == [(52, falls(34))]
+
+
+@pytest.mark.parametrize(("schedule", "at"), [("constant", 11), ("coslog(cycles=2)", 12)])
+def test_a_run_judges_by_its_own_schedule(schedule: str, at: int) -> None:
+    x = np.random.default_rng(0).normal(size=(64, 3))
+    run = ml.fit("3-1", (x, x[:, 0]), learning_rate=1e-12, schedule=schedule, epochs=36, engine="numpy", quiet=True)
+    notices = [event for event in run.events if event["event"] == "notice"]
+    ends = [event["step"] for event in run.events if event["event"] == "epoch"]
+    assert [(event["step"], event["message"]) for event in notices] == [(ends[at - 1], falls(at - 1))]
+    assert notices[0]["remedy"] == "raise the learning rate, take a larger batch, or try another optimizer"
