@@ -72,7 +72,7 @@ public:
             if (PyErr_CheckSignals() != 0) throw nb::python_error();
             if (!on) return;
             const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - start;
-            if (spent.count() < LONG / 2) size_ *= 2;
+            if (n == size_ && spent.count() < LONG / 2) size_ *= 2;
             if (spent.count() > LONG) size_ = std::max<std::size_t>(1, size_ / 2);
             begin += n;
         }

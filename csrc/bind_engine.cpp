@@ -194,7 +194,7 @@ class Runner {
 public:
     Runner(const Program& program, std::unique_ptr<Core<T>> core) : program_(program), core_(std::move(core)) {}
 
-    // (loss, norm, first bad step or None): each step's numbers, up to the bad one.
+    // (loss, norm, first bad step or None, whether parameters are finite): each step's numbers, up to the bad one.
     nb::tuple run(const Held<T>& held, const Rows& rows, const Rows& ids, std::size_t batch, std::uint32_t epoch,
                   const Doubles& rate, const Doubles& decay, const Doubles& dropout) {
         check(held, rows, true);
@@ -206,7 +206,7 @@ public:
         const Table<T> table = held.table();
         auto loss = std::make_unique<double[]>(steps), norm = std::make_unique<double[]>(steps);
         std::size_t bad = FINISHED;
-        Slices(1).take(steps, [&](std::size_t begin, std::size_t n) {
+        slices_.take(steps, [&](std::size_t begin, std::size_t n) {
             const std::size_t first = begin * batch, count = std::min(n * batch, rows.size() - first);
             const Order part{order.rows.subspan(first, count), order.ids.subspan(first, count), batch, epoch};
             const Schedule schedule{rate.data() + begin, decay.data() + begin, dropout.data() + begin};
@@ -219,7 +219,7 @@ public:
         nb::object where = nb::none();
         if (bad != FINISHED) where = nb::int_(bad);
         return nb::make_tuple(owned<Vector<double>>(std::move(loss), {told}),
-                              owned<Vector<double>>(std::move(norm), {told}), where);
+                              owned<Vector<double>>(std::move(norm), {told}), where, core_->finite());
     }
 
     // (loss, gradients, buffers): a flat array for each parameter and buffer.
@@ -276,9 +276,14 @@ public:
         return owned<Matrix<T>>(std::move(out), {rows.size(), C});
     }
 
-    Vector<T> read(Group group, std::size_t place) const {
-        const std::size_t size = size_of(group, place);
-        return filled<Vector<T>>({size}, [&](T* out) { core_->read(group, place, out); });
+    // All tensors of a group, one after the other.
+    Vector<T> read(Group group) const {
+        const std::size_t n = group == Group::buffers ? program_.buffers.size() : program_.parameters.size();
+        std::size_t size = 0;
+        for (std::size_t i = 0; i < n; ++i) size += size_of(group, i);
+        return filled<Vector<T>>({size}, [&](T* out) {
+            for (std::size_t i = 0; i < n; out += size_of(group, i++)) core_->read(group, i, out);
+        });
     }
 
     void write(Group group, std::size_t place, const Array<T, 1>& values) {
@@ -326,6 +331,7 @@ private:
     Program program_;
     std::unique_ptr<Core<T>> core_;
     std::atomic<bool> stop_ = false;
+    Slices slices_{1};  // of steps: as long as the last call's
 };
 
 template <class T>
@@ -341,7 +347,7 @@ void bind_core(nb::module_& m, const char* table, const char* core) {
         .def("gradients", &Runner<T>::gradients, "table"_a, array("rows"), array("ids"), "epoch"_a, "dropout"_a)
         .def("apply", &Runner<T>::apply, array("gradients"), array("buffers"), "rate"_a, "decay"_a)
         .def("outputs", &Runner<T>::outputs, "table"_a, array("rows"), "averaged"_a)
-        .def("read", &Runner<T>::read, "group"_a, "place"_a)
+        .def("read", &Runner<T>::read, "group"_a)
         .def("write", &Runner<T>::write, "group"_a, "place"_a, array("values"))
         .def_prop_rw("step", &Runner<T>::step, &Runner<T>::set_step);
 }

@@ -41,6 +41,8 @@ public:
 
     void outputs(const Table<float>& table, std::span<const std::int64_t> rows, bool averaged, float* out) override;
 
+    bool finite() const override { return all_finite(store_[0].data(), total_); }
+
     void read(Group group, std::size_t place, float* out) const override;
 
     void write(Group group, std::size_t place, const float* values) override;

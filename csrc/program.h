@@ -166,6 +166,14 @@ enum class Group : int { parameters, buffers, slot0, slot1, averages };
 
 constexpr std::size_t FINISHED = static_cast<std::size_t>(-1);
 
+// Whether n numbers are.
+template <class T>
+bool all_finite(const T* x, std::size_t n) {
+    bool finite = true;
+    for (std::size_t i = 0; i < n; ++i) finite &= x[i] - x[i] == T(0);
+    return finite;
+}
+
 template <class T>
 class Core {
 public:
@@ -187,6 +195,9 @@ public:
 
     // Raw outputs (rows, d_out) at prediction: no dropout, running statistics.
     virtual void outputs(const Table<T>& table, std::span<const std::int64_t> rows, bool averaged, T* out) = 0;
+
+    // Whether every parameter is.
+    virtual bool finite() const = 0;
 
     virtual void read(Group group, std::size_t place, T* out) const = 0;
     virtual void write(Group group, std::size_t place, const T* values) = 0;

@@ -91,6 +91,10 @@ public:
         }
     }
 
+    bool finite() const override {
+        return std::ranges::all_of(parameters_, [](const std::vector<T>& p) { return all_finite(p.data(), p.size()); });
+    }
+
     void read(Group group, std::size_t place, T* out) const override {
         std::ranges::copy(const_cast<Reference*>(this)->tensor(group, place), out);
     }

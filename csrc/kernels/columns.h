@@ -17,16 +17,16 @@ inline void periods(const Embedding& w, const float* x, float* inside, float* sl
     const bool both = w.numeric == Numeric::plr;
     for (std::size_t k = 0; k < w.n; ++k) {
         const float c = w.frequency[f * w.n + k], phase = both ? 0.0f : w.phase[f * w.n + k];
-        float *here = inside + k * LANE, *slope = slopes + k * LANE;
-        alignas(64) float sine[LANE], cosine[LANE];
+        alignas(64) float sine[LANE], cosine[LANE], minus[LANE];
         for (std::size_t l = 0; l < LANE; ++l) {
             const Circle at = circle_of(TWO_PI * x[l] * c + phase);
-            sine[l] = at.sine, cosine[l] = at.cosine;
+            sine[l] = at.sine, cosine[l] = at.cosine, minus[l] = -at.sine;
         }
-        for (std::size_t l = 0; l < LANE; ++l) here[l] = cosine[l], slope[l] = -sine[l];
-        if (both) {
-            for (std::size_t l = 0; l < LANE; ++l) here[w.n * LANE + l] = sine[l], slope[w.n * LANE + l] = cosine[l];
-        }
+        store_line(inside + k * LANE, load_line(cosine));
+        store_line(slopes + k * LANE, load_line(minus));
+        if (!both) continue;
+        store_line(inside + (w.n + k) * LANE, load_line(sine));
+        store_line(slopes + (w.n + k) * LANE, load_line(cosine));
     }
 }
 
@@ -96,37 +96,31 @@ void embed_gradient(const Embedding& w, const float* x, const float* g, std::siz
             if (w.numeric != Numeric::plr) return here;
             return here * load_line(slopes + ((p * w.F + f) * per_slope + 2 * w.n + d) * LANE);
         };
-        for (std::size_t d = 0; d < w.D; ++d) {
-            Line bias = spread(0.0f);
-            for (std::size_t p = 0; p < panels; ++p) bias = bias + delta(p, d);
-            d_bias[f * w.D + d] = lane_sum(bias);
-            for (std::size_t k = 0; k < w.K; ++k) {
-                Line sum = spread(0.0f);
-                for (std::size_t p = 0; p < panels; ++p) {
-                    sum = fma(delta(p, d), load_line(inside + ((p * w.F + f) * w.K + k) * LANE), sum);
-                }
-                d_weight[(f * w.K + k) * w.D + d] = lane_sum(sum);
-            }
-        }
+        sum_panels(w.D, panels, [&](std::size_t d, std::size_t p, const Line& sum) { return sum + delta(p, d); },
+                   [&](std::size_t d, float sum) { d_bias[f * w.D + d] = sum; });
+        sum_panels(w.K * w.D, panels, [&](std::size_t i, std::size_t p, const Line& sum) {
+            return fma(delta(p, i % w.D), load_line(inside + ((p * w.F + f) * w.K + i / w.D) * LANE), sum);
+        }, [&](std::size_t i, float sum) { d_weight[f * w.K * w.D + i] = sum; });
         if (w.numeric == Numeric::piecewise) continue;
-        for (std::size_t k = 0; k < w.n; ++k) {
-            Line frequency = spread(0.0f), phase = spread(0.0f);
-            for (std::size_t p = 0; p < panels; ++p) {
-                const float* slope = slopes + ((p * w.F + f) * per_slope + k) * LANE;
-                Line dv = spread(0.0f);
-                for (std::size_t half = 0; half < halves; ++half) {
-                    Line dinside = spread(0.0f);
-                    for (std::size_t d = 0; d < w.D; ++d) {
-                        dinside = fma(spread(w.weight[(f * w.K + half * w.n + k) * w.D + d]), delta(p, d), dinside);
-                    }
-                    dv = fma(dinside, load_line(slope + half * w.n * LANE), dv);
+        // dv of angle k, on panel p.
+        const auto angle = [&](std::size_t p, std::size_t k) {
+            const float* slope = slopes + ((p * w.F + f) * per_slope + k) * LANE;
+            Line dv = spread(0.0f);
+            for (std::size_t half = 0; half < halves; ++half) {
+                Line dinside = spread(0.0f);
+                for (std::size_t d = 0; d < w.D; ++d) {
+                    dinside = fma(spread(w.weight[(f * w.K + half * w.n + k) * w.D + d]), delta(p, d), dinside);
                 }
-                frequency = fma(dv, load_line(x + (p * w.F + f) * LANE), frequency);
-                phase = phase + dv;
+                dv = fma(dinside, load_line(slope + half * w.n * LANE), dv);
             }
-            d_frequency[f * w.n + k] = TWO_PI * lane_sum(frequency);
-            if (d_phase) d_phase[f * w.n + k] = lane_sum(phase);
-        }
+            return dv;
+        };
+        sum_panels(w.n, panels, [&](std::size_t k, std::size_t p, const Line& sum) {
+            return fma(angle(p, k), load_line(x + (p * w.F + f) * LANE), sum);
+        }, [&](std::size_t k, float sum) { d_frequency[f * w.n + k] = TWO_PI * sum; });
+        if (!d_phase) continue;
+        sum_panels(w.n, panels, [&](std::size_t k, std::size_t p, const Line& sum) { return sum + angle(p, k); },
+                   [&](std::size_t k, float sum) { d_phase[f * w.n + k] = sum; });
     }
 }
 

@@ -53,4 +53,47 @@ inline float lane_sum(const Line& line) {
     return ((a[0] + a[4]) + (a[2] + a[6])) + ((a[1] + a[5]) + (a[3] + a[7]));
 }
 
+// Sums of sixteen lines that lie one after the other, each bit for bit a lane_sum.
+inline Line lane_sums(const float* lines) {
+    alignas(64) float x[LANE * LANE];
+    simd::transpose16(lines, LANE, x, LANE);
+    Line a[8];
+    for (std::size_t i = 0; i < 8; ++i) a[i] = load_line(x + i * LANE) + load_line(x + (i + 8) * LANE);
+    return ((a[0] + a[4]) + (a[2] + a[6])) + ((a[1] + a[5]) + (a[3] + a[7]));
+}
+
+// f.template operator()<R>() for the R that is asked for, at most `Most`.
+template <std::size_t Most, class F>
+inline void with_rows(std::size_t rows, F f) {
+    if constexpr (Most == 1) {
+        f.template operator()<1>();
+    } else {
+        if (rows >= Most) return f.template operator()<Most>();
+        with_rows<Most - 1>(rows, f);
+    }
+}
+
+// put(i, Σ over lanes and panels) for i < n, where add(i, p, sum) gives the sum with panel p's line of i in it. Several at a
+// time: one alone would wait for its own last addition.
+template <class Add, class Put>
+inline void sum_panels(std::size_t n, std::size_t panels, Add add, Put put) {
+    constexpr std::size_t MOST = simd::LANES == 16 ? 8 : simd::LANES == 8 ? 4 : 2;
+    for (std::size_t first = 0; first < n; first += LANE) {
+        alignas(64) float lines[LANE * LANE] = {}, found[LANE];
+        const std::size_t count = n - first < LANE ? n - first : LANE;
+        for (std::size_t i = 0; i < count; i += MOST) {
+            with_rows<MOST>(count - i, [&]<std::size_t R>() {
+                Line sums[R];
+                UNROLL for (Line& sum : sums) sum = spread(0.0f);
+                for (std::size_t p = 0; p < panels; ++p) {
+                    UNROLL for (std::size_t r = 0; r < R; ++r) sums[r] = add(first + i + r, p, sums[r]);
+                }
+                UNROLL for (std::size_t r = 0; r < R; ++r) store_line(lines + (i + r) * LANE, sums[r]);
+            });
+        }
+        store_line(found, lane_sums(lines));
+        for (std::size_t i = 0; i < count; ++i) put(first + i, found[i]);
+    }
+}
+
 }  // namespace

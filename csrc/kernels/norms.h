@@ -129,13 +129,16 @@ void batch_backward(const Norm& w, const float* g, const float* hat, std::size_t
 
 void sum_rows(const float* x, const float* y, std::size_t d, std::size_t panels, float* out, std::size_t u0,
               std::size_t u1) {
-    for (std::size_t u = u0; u < u1; ++u) {
-        Line sums = spread(0.0f);
-        for (std::size_t p = 0; p < panels; ++p) {
-            const std::size_t at = (p * d + u) * LANE;
-            sums = y ? fma(load_line(x + at), load_line(y + at), sums) : sums + load_line(x + at);
-        }
-        out[u] = lane_sum(sums);
+    const auto put = [&](std::size_t i, float sum) { out[u0 + i] = sum; };
+    const auto at = [&](std::size_t i, std::size_t p) { return (p * d + u0 + i) * LANE; };
+    if (y) {
+        sum_panels(u1 - u0, panels, [&](std::size_t i, std::size_t p, const Line& sum) {
+            return fma(load_line(x + at(i, p)), load_line(y + at(i, p)), sum);
+        }, put);
+    } else {
+        sum_panels(u1 - u0, panels, [&](std::size_t i, std::size_t p, const Line& sum) {
+            return sum + load_line(x + at(i, p));
+        }, put);
     }
 }
 

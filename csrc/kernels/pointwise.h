@@ -119,14 +119,14 @@ inline void drop(const Pointwise& w, float* x, std::size_t p, std::size_t u0, st
     const std::uint32_t last = static_cast<std::uint32_t>(Purpose::dropout) << 24 | w.part;
     float* const kept[4] = {x, w.slope, w.d_learned, w.d_blend};
     // Words are below 2³²; a threshold of 2³² drops all.
-    const bool all = w.threshold > 0xFFFFFFFFu;
     const auto threshold = static_cast<std::uint32_t>(w.threshold);
+    const float worth = w.threshold > 0xFFFFFFFFu ? 0.0f : w.kept;
     for (std::size_t u = u0; u < u1; u += 4 * AT_ONCE) {
         alignas(64) std::uint32_t words[4 * AT_ONCE * LANE];
         alignas(64) float mask[4 * AT_ONCE * LANE];
         philox_lines(static_cast<std::uint32_t>(u / 4), w.ids + p * LANE, w.epoch, last, w.seed, words);
         const std::size_t n = (u1 - u < 4 * AT_ONCE ? u1 - u : 4 * AT_ONCE) * LANE;
-        for (std::size_t i = 0; i < 4 * AT_ONCE * LANE; ++i) mask[i] = words[i] >= threshold && !all ? w.kept : 0.0f;
+        for (std::size_t i = 0; i < 4 * AT_ONCE * LANE; ++i) mask[i] = words[i] >= threshold ? worth : 0.0f;
         for (float* values : kept) {
             if (!values) continue;
             float* __restrict line = values + (p * w.d + u) * LANE;
@@ -163,12 +163,12 @@ void pointwise_as(const Pointwise& w, float* x, Part part) {
                     f[l] = v.f, slope[l] = v.slope;
                 }
                 if (w.d_learned) {
-                    for (std::size_t l = 0; l < LANE; ++l) {
-                        w.d_learned[at + l] = alpha * learned_slope<function>(z[l], c);
-                    }
+                    float* __restrict to = w.d_learned + at;
+                    for (std::size_t l = 0; l < LANE; ++l) to[l] = alpha * learned_slope<function>(z[l], c);
                 }
                 if (w.d_blend) {
-                    for (std::size_t l = 0; l < LANE; ++l) w.d_blend[at + l] = f[l] - z[l];
+                    float* __restrict to = w.d_blend + at;
+                    for (std::size_t l = 0; l < LANE; ++l) to[l] = f[l] - z[l];
                 }
                 if (w.blend) {
                     for (std::size_t l = 0; l < LANE; ++l) {
@@ -177,7 +177,8 @@ void pointwise_as(const Pointwise& w, float* x, Part part) {
                 }
                 for (std::size_t l = 0; l < LANE; ++l) z[l] = f[l];
                 if (w.slope) {
-                    for (std::size_t l = 0; l < LANE; ++l) w.slope[at + l] = slope[l];
+                    float* __restrict to = w.slope + at;
+                    for (std::size_t l = 0; l < LANE; ++l) to[l] = slope[l];
                 }
             }
         }
@@ -283,7 +284,7 @@ void scale(std::size_t d, const float* s, const float* x, float* y, Part part) {
     for (std::size_t p = part.p0; p < part.p1; ++p) {
         for (std::size_t u = part.u0; u < part.u1; ++u) {
             const std::size_t at = (p * d + u) * LANE;
-            for (std::size_t l = 0; l < LANE; ++l) y[at + l] = x[at + l] * s[u];
+            store_line(y + at, load_line(x + at) * spread(s[u]));
         }
     }
 }

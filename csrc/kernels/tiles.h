@@ -32,14 +32,14 @@ struct Tile {
     static constexpr std::size_t V = N * PER_PANEL;
     Vector sums[R][V];
 
-    inline void start(const float* first) {
+    [[gnu::always_inline]] inline void start(const float* first) {
         UNROLL for (std::size_t i = 0; i < R; ++i) {
             const Vector value = simd::splat(first ? first[i] : 0.0f);
             UNROLL for (std::size_t j = 0; j < V; ++j) sums[i][j] = value;
         }
     }
 
-    inline void walk(const Walk& w) {
+    [[gnu::always_inline]] inline void walk(const Walk& w) {
         const float *s = w.s, *v = w.v;
         const std::size_t row = w.row, across = w.across;
         for (std::size_t t = 0; t < w.depth; ++t, s += w.step, v += w.along) {
@@ -56,7 +56,7 @@ struct Tile {
 
     // take(i, j, vector): j counts vectors within the tile.
     template <class Take>
-    inline void each(Take take) {
+    [[gnu::always_inline]] inline void each(Take take) {
         UNROLL for (std::size_t i = 0; i < R; ++i) {
             UNROLL for (std::size_t j = 0; j < V; ++j) take(i, j, sums[i][j]);
         }
@@ -66,17 +66,6 @@ struct Tile {
 // Rows of a tile over N panels.
 template <std::size_t N>
 constexpr std::size_t TALLEST = simd::REGISTERS >= 32 && LANES == 16 ? (N == 4 ? 6 : 12) : LANES == 8 ? 6 : 3;
-
-// f.template operator()<R>() for the R that is asked for, at most `Most`.
-template <std::size_t Most, class F>
-inline void with_rows(std::size_t rows, F f) {
-    if constexpr (Most == 1) {
-        f.template operator()<1>();
-    } else {
-        if (rows >= Most) return f.template operator()<Most>();
-        with_rows<Most - 1>(rows, f);
-    }
-}
 
 // Cuts units u0 .. u1 into tiles of N panels: f<R>(first unit).
 template <std::size_t N, class F>

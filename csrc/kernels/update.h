@@ -1,5 +1,5 @@
 // One step of the optimiser over n numbers, in the order of operations of optim.py: L2 after clipping, decay before the
-// step, the average last. Divisions and roots are exact; the compiler makes the loops vector code.
+// step, the average last. Roots are exact; the compiler makes the loops vector code.
 #pragma once
 
 namespace {
@@ -27,7 +27,7 @@ template <OptimizerKind kind, bool extras, bool averaged>
         } else {
             const float m = slot0[i] = fma(u.momentum, slot0[i], rest1 * d);
             const float v = slot1[i] = fma(u.beta2, slot1[i], rest2 * d * d);
-            p -= u.rate * m / fma(__builtin_sqrtf(v), u.correction, u.eps);
+            p = fma(-u.rate * m, inverse(fma(__builtin_sqrtf(v), u.correction, u.eps)), p);
         }
         value[i] = p;
         if constexpr (averaged) average[i] = fma(u.average, average[i], (1.0f - u.average) * p);

@@ -38,24 +38,32 @@ class Schedule:
     formula: str
     constants: tuple[tuple[str, float], ...] = ()
     at: Callable[[int, int], float]
+    flat: bool = False
+    """Whether it is 1 throughout."""
 
     @overload
     def __call__(self, step: int, steps: int) -> float: ...
     @overload
     def __call__(self, step: NDArray[np.integer[Any]], steps: int) -> NDArray[np.float64]: ...
     def __call__(self, step: int | NDArray[np.integer[Any]], steps: int) -> float | NDArray[np.float64]:
-        asked: list[int] = step.ravel().tolist() if isinstance(step, np.ndarray) else [step]
-        for outside in (s for s in (min(asked, default=0), max(asked, default=0)) if asked and not 0 <= s < steps):
+        asked = np.atleast_1d(step)
+        for outside in (s for s in (asked.min(initial=0), asked.max(initial=0)) if asked.size and not 0 <= s < steps):
             raise OptionError(f"step must be from 0 to {steps - 1} in a run of {steps} steps, got {outside}")
         at = self.at
-        if isinstance(step, np.ndarray):
-            return np.array([at(s, steps) for s in asked], dtype=np.float64).reshape(step.shape)
-        return at(step, steps)
+        if not isinstance(step, np.ndarray):
+            return at(step, steps)
+        if self.flat:
+            return np.ones(step.shape)
+        return np.array([at(s, steps) for s in step.ravel().tolist()], dtype=np.float64).reshape(step.shape)
 
 
 def constant(warmup: float = 0.0) -> Schedule:
     return Schedule(
-        name="constant", formula="1", constants=(("warmup", warmup),), at=_after(warmup, lambda step, steps: 1.0)
+        name="constant",
+        formula="1",
+        constants=(("warmup", warmup),),
+        at=_after(warmup, lambda step, steps: 1.0),
+        flat=not warmup,
     )
 
 

@@ -76,6 +76,7 @@ class Ensemble:
             loss=_mean([chunk.loss[:taken] for chunk in chunks]),
             gradient_norm=_mean([chunk.gradient_norm[:taken] for chunk in chunks]),
             bad=min(bad) if bad else None,
+            finite=all(chunk.finite for chunk in chunks),
         )
 
     def own_rows(self, places: Rows, epoch: int) -> Rows:

@@ -12,8 +12,9 @@ A network that has a layer without a kernel is refused; `fused_program.why_not` 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from numpy.typing import NDArray
 from .. import _core, choices, losses, machine, optim
 from ..errors import DataError, OptionError, SpecError, option, unknown_name
 from ..init import initialise
-from ..layers.base import Array
+from ..layers.base import Array, Parameter
 from ..layers.batch_norm import require_rows
 from ..layers.columns import code_refused
 from ..spec import Spec
@@ -71,6 +72,7 @@ class FusedEngine:
         self._most_dropout = max([op.p for op in program.ops], default=0.0)
         moved = [place for op in program.ops for place in (op.mean, op.var) if place != _core.NONE]
         self._moving = [name for place, name in enumerate(spec.buffers) if place in moved]
+        self._places = {"parameters": _places(spec.parameters), "buffers": _places(spec.buffers)}
         values = {name: value.astype(self.dtype) for name, value in initialise(spec, init, seed=settings.seed).items()}
         self.load(State.first(spec, values, self.optimizer, averaged=settings.average is not None))
 
@@ -85,12 +87,13 @@ class FusedEngine:
         rates = np.ascontiguousarray(rate, dtype=np.float64) * self._rate_factor
         decays, factors = (np.ascontiguousarray(values, dtype=np.float64) for values in (decay, dropout))
         self._check_step(min(order.batch, len(order.rows) - (order.steps - 1) * order.batch), factors)
-        taken, norms, bad = [np.zeros(0)], [np.zeros(0)], None
+        taken, norms = list[NDArray[np.float64]](), list[NDArray[np.float64]]()
+        bad, finite = None, True
         first = 0
         for part in self._parts(order):
             table, rows, ids = self._training(part)
             steps = slice(first, first + part.steps)
-            loss, norm, bad = self._core.run(
+            loss, norm, bad, finite = self._core.run(
                 table, rows, ids, part.batch, part.epoch, rates[steps], decays[steps], factors[steps]
             )
             taken.append(loss)
@@ -99,7 +102,7 @@ class FusedEngine:
                 bad += first
                 break
             first += part.steps
-        return Chunk(loss=np.concatenate(taken), gradient_norm=np.concatenate(norms), bad=bad)
+        return Chunk(loss=_one(taken), gradient_norm=_one(norms), bad=bad, finite=finite)
 
     def gradients(self, rows: Rows, *, epoch: int, dropout: float = 1.0) -> Gradients:
         self._check_step(len(rows), np.array([dropout]))
@@ -111,7 +114,7 @@ class FusedEngine:
 
     def apply(self, gradients: Gradients, *, rate: float, decay: float) -> float:
         found = [self._flat(gradients.gradients[name]) for name in self.spec.parameters]
-        buffers = self._read("buffers", self.spec.buffers) | gradients.buffers
+        buffers = self._read("buffers") | gradients.buffers
         moved = [self._flat(buffers[name]) for name in self.spec.buffers]
         return self._core.apply(found, moved, rate * self._rate_factor, decay)
 
@@ -119,12 +122,11 @@ class FusedEngine:
         return self._core.outputs(self._table, whole(rows), averaged)
 
     def state(self) -> State:
-        parameters = self.spec.parameters
         return State(
-            parameters=self._read("parameters", parameters),
-            buffers=self._read("buffers", self.spec.buffers),
-            optimizer={slot: self._read(f"slot{i}", parameters) for i, slot in enumerate(self.optimizer.slots)},
-            averages={} if self.settings.average is None else self._read("averages", parameters),
+            parameters=self._read("parameters"),
+            buffers=self._read("buffers"),
+            optimizer={slot: self._read(f"slot{i}") for i, slot in enumerate(self.optimizer.slots)},
+            averages={} if self.settings.average is None else self._read("averages"),
             step=self._core.step,
             rate_factor=self._rate_factor,
         )
@@ -141,10 +143,10 @@ class FusedEngine:
 
     # Tensors
 
-    def _read(self, group: str, names: Iterable[str]) -> dict[str, Array]:
-        shapes = self.spec.parameters | self.spec.buffers
-        kind = _core.Group[group]
-        return {name: self._core.read(kind, i).reshape(shapes[name].shape) for i, name in enumerate(names)}
+    def _read(self, group: str) -> dict[str, Array]:
+        values = self._core.read(_core.Group[group])
+        places = self._places["buffers" if group == "buffers" else "parameters"]
+        return {name: values[place].reshape(shape) for name, place, shape in places}
 
     @np.errstate(over="ignore")
     def _flat(self, values: Array) -> Array:
@@ -191,9 +193,20 @@ class FusedEngine:
         """Refuses what no step can be made of."""
         if self._moving:
             require_rows(smallest)
-        for factor in dropout[~((dropout >= 0) & (dropout * self._most_dropout < 1))][:1]:
+        for factor in (dropout.min(initial=0.0), dropout.max(initial=0.0)):
             p = factor * self._most_dropout
-            raise OptionError(f"dropout times its factor must be at least 0 and below 1, got {p:g}")
+            if not (factor >= 0 and p < 1):
+                raise OptionError(f"dropout times its factor must be at least 0 and below 1, got {p:g}")
+
+
+def _places(tensors: Mapping[str, Parameter]) -> list[tuple[str, slice, tuple[int, ...]]]:
+    """Of each tensor its name, its part of all of them one after the other, and its shape."""
+    ends = accumulate(p.size for p in tensors.values())
+    return [(name, slice(end - p.size, end), p.shape) for (name, p), end in zip(tensors.items(), ends, strict=True)]
+
+
+def _one(parts: list[NDArray[np.float64]]) -> NDArray[np.float64]:
+    return parts[0] if len(parts) == 1 else np.concatenate(parts or [np.zeros(0)])
 
 
 def _dtype(dtype: Any) -> np.dtype[Any]:

@@ -46,7 +46,8 @@ class NumpyEngine:
             if not (math.isfinite(found.loss) and math.isfinite(norm)):
                 return Chunk(loss=np.array(taken), gradient_norm=np.array(norms), bad=i)
             self.apply(found, rate=float(rate[i]), decay=float(decay[i]))
-        return Chunk(loss=np.array(taken), gradient_norm=np.array(norms))
+        finite = all(np.isfinite(p).all() for p in self._state.parameters.values())
+        return Chunk(loss=np.array(taken), gradient_norm=np.array(norms), finite=finite)
 
     def apply(self, gradients: Gradients, *, rate: float, decay: float) -> float:
         state, settings = self._state, self.settings

@@ -126,12 +126,14 @@ class Chunk:
     """What a run of steps tells: each step's loss before its update and the norm of its gradient before clipping.
 
     `bad` is the place in the chunk of the first step whose loss or gradient was not finite, or None. Steps from there
-    on were not taken by their meaning: the loop loads the state it had before the chunk and looks closer.
+    on were not taken by their meaning: the loop loads the state it had before the chunk and looks closer. `finite`
+    tells whether every parameter is so after the last step.
     """
 
     loss: NDArray[np.float64]
     gradient_norm: NDArray[np.float64]
     bad: int | None = None
+    finite: bool = True
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -131,7 +131,8 @@ class TorchEngine:
                 break
             self._updater.update(norm, float(rate[i]), float(decay[i]))
         self._clear()
-        return Chunk(loss=np.array(taken), gradient_norm=np.array(norms), bad=bad)
+        finite = all(bool(torch.isfinite(p).all()) for p in self._parameters)
+        return Chunk(loss=np.array(taken), gradient_norm=np.array(norms), bad=bad, finite=finite)
 
     def gradients(self, rows: Rows, *, epoch: int, dropout: float = 1.0) -> Gradients:
         self.model.train()

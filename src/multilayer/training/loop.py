@@ -5,14 +5,18 @@ steps, so that signals are answered. How it is cut never changes a result: whate
 that step, by running the chunk again up to it where necessary.
 
 Two places are kept: where the chunk began (so that a step can be cut exactly, or looked at closely when a value was not
-finite) and the last checkpoint (what a rollback returns to, and what a killed run resumes from).
+finite) and the last checkpoint (what a rollback returns to, and what a killed run resumes from). The state of the first
+is not copied for every chunk: an earlier one, and the work done since, make it again bit for bit.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
+from functools import reduce
+from operator import add
 from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
@@ -27,6 +31,9 @@ from .policies import better, states, value_of
 from .protocol import Action, Continue, Found, Observer, Policy, Rollback, Steps, Stop, strongest
 
 CHUNK_SECONDS = 0.05
+
+COPIES = 0.02
+"""The share of its time that a run may spend on copies of its state."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,6 +90,12 @@ class Sums:
     rows: int = 0
     weighted: float = 0.0
 
+    def take(self, losses: list[float], norms: list[float], rows: list[int]) -> None:
+        """Adds up in the steps' order: the same bits however the steps were cut."""
+        self.loss, self.norm = reduce(add, losses, self.loss), reduce(add, norms, self.norm)
+        self.steps, self.rows = self.steps + len(losses), self.rows + sum(rows)
+        self.weighted = reduce(add, (loss * n for loss, n in zip(losses, rows, strict=True)), self.weighted)
+
 
 @dataclass
 class Position:
@@ -103,6 +116,25 @@ class Snapshot:
     """A whole place in time to return to."""
 
     state: State
+    policies: list[dict[str, Any]]
+    position: Position
+    best: State | None
+
+
+class Piece(NamedTuple):
+    """Work that the engine did, so that it can do it again."""
+
+    order: Order
+    schedules: dict[str, NDArray[np.float64]]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Mark:
+    """A place in time to return to by doing the first `pieces` since `anchor` again."""
+
+    anchor: State
+    since: list[Piece]
+    pieces: int
     policies: list[dict[str, Any]]
     position: Position
     best: State | None
@@ -142,8 +174,13 @@ class Loop:
     """Events told so far, those that a resume took back not counted."""
     saved: int | None = None
     """The step of the last checkpoint."""
-    _state: State | None = None
-    """The engine's, where it has not moved since it was taken: a copy a chunk is enough."""
+    _anchor: State | None = None
+    """A state of the engine's, and what it did since."""
+    _since: list[Piece] = field(default_factory=list[Piece])
+    _behind: float = 0.0
+    """Seconds of work since."""
+    _copying: float = 0.0
+    """Seconds that a copy of the state took."""
     good: Snapshot = field(init=False)
     """At the last checkpoint, or at the start."""
     failed: bool = False
@@ -169,20 +206,20 @@ class Loop:
         order = self._order_of(position.epoch)
         within = position.step - position.epoch * plan.steps_per_epoch
         count = min(self._until_due(), order.steps - within)
-        before = self._snapshot()
+        before = self._mark()
         chunk = self._take(order, within, count)
-        if chunk.bad is not None or bad_parameter(self._snapshot().state) is not None:
+        if chunk.bad is not None or not chunk.finite:
             return self._not_finite(before, order, within, count if chunk.bad is None else chunk.bad)
         steps = Steps(first=position.step + 1, loss=chunk.loss, gradient_norm=chunk.gradient_norm)
         found = self._watch(steps)
         if found is not None and found.place + 1 < count:
-            self._restore(before)
+            self._return(before)
             chunk = self._take(order, within, found.place + 1)
             steps = replace(steps, loss=chunk.loss, gradient_norm=chunk.gradient_norm)
             found = self._watch(steps)
         self._advance(order, within, chunk)
         if found is not None and not isinstance(found.action, Continue):
-            return self._spiked(found, before, order, within, steps)
+            return self._spiked(found, order, within, steps)
         if self.position.step % plan.log_every == 0:
             self._tell_progress()
         ended = self._finish_epoch() if self.position.step % plan.steps_per_epoch == 0 else None
@@ -203,10 +240,12 @@ class Loop:
 
     def _take(self, order: Order, within: int, count: int) -> Chunk:
         rows = order.rows[within * order.batch : (within + count) * order.batch]
-        self._state = None
+        piece = Piece(replace(order, rows=rows), self.plan.schedules(self.position.step, count))
         started = time.perf_counter()
-        chunk = self.engine.run(replace(order, rows=rows), **self.plan.schedules(self.position.step, count))
+        chunk = self.engine.run(piece.order, **piece.schedules)
         taken = time.perf_counter() - started
+        self._since.append(piece)
+        self._behind += taken
         self.seconds += taken
         self.per_step = taken / count
         return chunk
@@ -229,19 +268,16 @@ class Loop:
 
     def _advance(self, order: Order, within: int, chunk: Chunk) -> None:
         position = self.position
-        sizes = [min(order.batch, len(order.rows) - (within + i) * order.batch) for i in range(len(chunk.loss))]
+        losses, norms = chunk.loss.tolist(), chunk.gradient_norm.tolist()
+        left = len(order.rows) - within * order.batch
+        sizes = [order.batch] * (len(losses) - 1) + [min(order.batch, left - (len(losses) - 1) * order.batch)]
         for sums in (position.progress, position.in_epoch):
-            for loss, norm, rows in zip(chunk.loss.tolist(), chunk.gradient_norm.tolist(), sizes, strict=True):
-                sums.loss += loss
-                sums.norm += norm
-                sums.steps += 1
-                sums.rows += rows
-                sums.weighted += loss * rows
-        position.step += len(chunk.loss)
+            sums.take(losses, norms, sizes)
+        position.step += len(losses)
 
     # What may follow
 
-    def _spiked(self, found: Found, before: Snapshot, order: Order, within: int, steps: Steps) -> Stop | None:
+    def _spiked(self, found: Found, order: Order, within: int, steps: Steps) -> Stop | None:
         if found.limit is None:
             return self._act(found.action)
         rows = self._rows(order, within + found.place)
@@ -258,19 +294,19 @@ class Loop:
         self.failed = isinstance(found.action, Stop)
         return self._act(found.action)
 
-    def _not_finite(self, before: Snapshot, order: Order, within: int, bad: int) -> Stop | None:
+    def _not_finite(self, before: Mark, order: Order, within: int, bad: int) -> Stop | None:
         """Back to before the chunk, forward to just before the bad step, and a close look at it.
 
         A step is bad if its loss or gradient is not finite, or if its update makes a parameter so.
         """
-        self._restore(before)
+        self._return(before)
         where: Bad | None = None
         for place in range(bad):
-            place_before = self._snapshot()
+            place_before = self._mark()
             chunk = self._take(order, within + place, 1)
-            where = bad_parameter(self._snapshot().state)
+            where = None if chunk.finite else bad_parameter(self.engine.state())
             if where is not None:
-                self._restore(place_before)
+                self._return(place_before)
                 bad = place
                 break
             self._advance(order, within + place, chunk)
@@ -295,8 +331,7 @@ class Loop:
             for policy, kept in zip(self.policies, surviving, strict=True):
                 policy.load({**policy.state(), **kept})
             factor = self.good.state.rate_factor * action.rate_factor
-            self._state = None
-            self.engine.load(replace(self.good.state, rate_factor=factor))
+            self._load(replace(self.good.state, rate_factor=factor))
             step = self.position.step
             self.tell(RolledBack(step=step, to_step=step, rate_factor=factor, reason=action.reason))
             self._checkpoint("last")
@@ -322,7 +357,7 @@ class Loop:
         losses = (event.validation_loss, position.best_loss)
         if value is not None and better(value, position.best, larger=self.plan.larger, losses=losses):
             position.best, position.best_loss, position.best_step = value, event.validation_loss, position.step
-            self.best = self._snapshot().state
+            self.best = self._state()
             self._checkpoint("best")
         actions = [policy.decide(event) for policy in self.policies]
         for action in actions:
@@ -332,19 +367,46 @@ class Loop:
 
     # Places in time
 
+    def _state(self) -> State:
+        """The engine's, now: copied where it has moved since the last copy."""
+        if self._anchor is None or self._since:
+            started = time.perf_counter()
+            self._anchor, self._since, self._behind = self.engine.state(), [], 0.0
+            self._copying = time.perf_counter() - started
+        return self._anchor
+
+    def _load(self, state: State) -> None:
+        self.engine.load(state)
+        self._anchor, self._since, self._behind = state, [], 0.0
+
     def _snapshot(self) -> Snapshot:
-        if self._state is None:
-            self._state = self.engine.state()
         return Snapshot(
-            state=self._state,
+            state=self._state(), policies=states(self.policies), position=_copy(self.position), best=self.best
+        )
+
+    def _restore(self, place: Snapshot) -> None:
+        self._load(place.state)
+        self._set(place)
+
+    def _mark(self) -> Mark:
+        again = self.plan.shuffled and self._behind < max(CHUNK_SECONDS, self._copying / COPIES)
+        return Mark(
+            anchor=self._anchor if self._anchor is not None and again else self._state(),
+            since=self._since,
+            pieces=len(self._since),
             policies=states(self.policies),
             position=_copy(self.position),
             best=self.best,
         )
 
-    def _restore(self, place: Snapshot) -> None:
-        self.engine.load(place.state)
-        self._state = place.state
+    def _return(self, place: Mark) -> None:
+        self._load(place.anchor)
+        for piece in place.since[: place.pieces]:
+            self.engine.run(piece.order, **piece.schedules)
+        self._since = place.since[: place.pieces]
+        self._set(place)
+
+    def _set(self, place: Snapshot | Mark) -> None:
         for policy, state in zip(self.policies, place.policies, strict=True):
             policy.load(state)
         self.position = _copy(place.position)
@@ -389,7 +451,9 @@ class Loop:
 
 
 def _copy(position: Position) -> Position:
-    return replace(position, progress=replace(position.progress), in_epoch=replace(position.in_epoch))
+    found = copy(position)
+    found.progress, found.in_epoch = copy(position.progress), copy(position.in_epoch)
+    return found
 
 
 def extra_of(place: Snapshot) -> dict[str, Any]:

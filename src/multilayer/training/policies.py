@@ -17,6 +17,7 @@ import itertools
 import time
 from collections import deque
 from collections.abc import Iterable, Sequence
+from operator import le
 from typing import Any, Literal
 
 import numpy as np
@@ -127,7 +128,11 @@ class Spikes(Quiet):
     def watch(self, steps: Steps) -> Found | None:
         if self.on_spike == "ignore":
             return None
-        for i, (loss, norm) in enumerate(zip(steps.loss.tolist(), steps.gradient_norm.tolist(), strict=True)):
+        losses, norms = steps.loss.tolist(), steps.gradient_norm.tolist()
+        if self._calm(losses):
+            self._add(losses, norms)
+            return None
+        for i, (loss, norm) in enumerate(zip(losses, norms, strict=True)):
             # The cheap parts of the limit first: medians of every step would cost more than a small network's step.
             leapt = self.losses and loss > MULTIPLE * self.losses[-1] and loss > MULTIPLE * max(self.losses)
             limit = self._limit() if leapt else None
@@ -137,12 +142,19 @@ class Spikes(Quiet):
                     continue  # and the band stays as it was
                 self.over = 0
                 return Found(place=i, action=self.broken("the loss left its band"), limit=limit)
-            self.over = 0
-            self.losses.append(loss)
-            self.norms.append(norm)
-            if len(self.start) < (self.losses.maxlen or 0) // 2:
-                self.start.append(loss)
+            self._add([loss], [norm])
         return None
+
+    def _calm(self, losses: list[float]) -> bool:
+        """Whether no step is even a leap from the one before."""
+        before = [*list(self.losses)[-1:], *losses]
+        return all(map(le, before[1:], [MULTIPLE * loss for loss in before]))
+
+    def _add(self, losses: list[float], norms: list[float]) -> None:
+        self.over = 0
+        self.losses.extend(losses)
+        self.norms.extend(norms)
+        self.start.extend(losses[: (self.losses.maxlen or 0) // 2 - len(self.start)])
 
     def broken(self, what: str) -> Action:
         """Back to the last checkpoint while that is allowed, otherwise the end."""
