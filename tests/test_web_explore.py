@@ -126,7 +126,7 @@ def test_the_catalogue_tells_what_python_knows() -> None:
 def test_a_model_goes_in_exactly(digits: Any) -> None:
     state = explore(digits, "digits").state["model"]
     for name, value in digits.tensors.items():
-        assert np.array_equal(numbers(state["tensors"][name]), value)
+        assert np.array_equal(numbers(state["tensors"][0][name]), value)
     assert state["output"]["kind"] == "multiclass"
     assert state["image"] == [8, 8, 1]
     assert len(state["features"]) == 64
@@ -135,7 +135,7 @@ def test_a_model_goes_in_exactly(digits: Any) -> None:
     assert len(state["targets"]) == own.MOST_ROWS
     assert state["cost"]["parameters"] == digits.spec.n_parameters
     traced = ml.trace(digits, rows, np.zeros(len(rows), dtype=int)).output
-    np.testing.assert_array_equal(state["predictions"], traced)
+    np.testing.assert_array_equal(state["predictions"], [traced])
 
 
 def test_rows_without_a_target_and_no_rows_at_all(digits: Any) -> None:
@@ -199,17 +199,31 @@ def test_the_table_of_layers_says_what_the_page_computes(case: Case) -> None:
 
 def test_a_reduced_page_has_predictions_and_no_weights() -> None:
     state = own.model_state(ml.build("2-kan(3)-1"), [[0.5, -0.5]])
-    assert state["tensors"] == {}
-    assert len(state["predictions"]) == 1
+    assert state["tensors"] == []
+    assert np.shape(state["predictions"]) == (1, 1, 1)
 
 
-def test_one_member_of_an_ensemble_is_shown() -> None:
+def test_all_members_of_an_ensemble_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
     model = ml.fit("4-3:relu-3", "iris", epochs=1, ensemble=2, quiet=True).model
     one, two = (own.model_state(model, "iris", member=i) for i in range(2))
     assert (one["member"], two["member"], one["members"]) == (0, 1, 2)
-    assert one["tensors"] != two["tensors"]
+    assert one["tensors"] == two["tensors"]
+    for i, tensors in enumerate(one["tensors"]):
+        for name, value in model.member(i).items():
+            assert np.array_equal(numbers(tensors[name]), value)
+    assert np.shape(one["predictions"]) == (2, own.MOST_ROWS, 3)
+    monkeypatch.setattr(own, "MOST_NUMBERS", model.spec.n_stored)
+    alone = own.model_state(model, "iris", member=1)
+    assert alone["tensors"] == [two["tensors"][1]]
     with pytest.raises(OptionError, match="member must be from 0 to 1, got 2"):
         own.model_state(model, "iris", member=2)
+
+
+def test_models_are_told_apart(digits: Any) -> None:
+    models = (digits, digits, ml.build("64-8-10"), ml.build("64-8-10", seed=1))
+    marks = [own.model_state(model)["mark"] for model in models]
+    assert marks[0] == marks[1]
+    assert len(set(marks)) == 3
 
 
 # Ways to ask for it

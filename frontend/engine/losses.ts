@@ -10,7 +10,8 @@ export interface Loss {
   readonly slope: (z: Float64Array, y: Float64Array, at: number, C: number, out: Float64Array) => void
 }
 
-function logSum(z: Float64Array, at: number, C: number): number {
+/** log Σ eᶻ over the C outputs from `at` on. */
+export function logSum(z: ArrayLike<number>, at = 0, C = z.length): number {
   let top = -Infinity
   for (let c = 0; c < C; c++) top = Math.max(top, z[at + c])
   let sum = 0
@@ -63,6 +64,6 @@ export type LossName = keyof typeof LOSSES
 
 /** softmax(z) of one row. */
 export function softmax(z: ArrayLike<number>): Float64Array {
-  const whole = logSum(Float64Array.from(z), 0, z.length)
+  const whole = logSum(z)
   return Float64Array.from(z, (value) => Math.exp(value - whole))
 }

@@ -7,7 +7,9 @@
 // L2 adds λ p to the gradient of weights, not of biases.
 import type { Network, Trace } from './network.ts'
 
-export type OptimiserName = 'sgd' | 'momentum' | 'adam'
+export const OPTIMISERS = { sgd: 'SGD', momentum: 'momentum', adam: 'Adam' } as const
+
+export type OptimiserName = keyof typeof OPTIMISERS
 
 export const MOMENTUM = 0.9
 export const BETA1 = 0.9

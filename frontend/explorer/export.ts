@@ -104,18 +104,21 @@ export function svg(from: SVGSVGElement): string {
   ground.setAttribute('fill', getComputedStyle(document.documentElement).getPropertyValue('--surface').trim())
   copy.prepend(ground)
   copy.setAttribute('xmlns', 'http://www.w3.org/2000/svg')
+  const { width, height } = from.getBoundingClientRect()
+  copy.setAttribute('width', String(width))
+  copy.setAttribute('height', String(height))
   return new XMLSerializer().serializeToString(copy)
 }
 
-export async function png(from: SVGSVGElement): Promise<Blob> {
-  const { width, height } = from.getBoundingClientRect()
+/** A picture of points from one of lines, twice as fine. */
+export async function png(picture: string): Promise<Blob> {
   const image = new Image()
-  const address = URL.createObjectURL(new Blob([svg(from)], { type: 'image/svg+xml' }))
+  const address = URL.createObjectURL(new Blob([picture], { type: 'image/svg+xml' }))
   image.src = address
   await image.decode()
   const canvas = document.createElement('canvas')
-  canvas.width = 2 * width
-  canvas.height = 2 * height
+  canvas.width = 2 * image.width
+  canvas.height = 2 * image.height
   canvas.getContext('2d')!.drawImage(image, 0, 0, canvas.width, canvas.height)
   URL.revokeObjectURL(address)
   return await new Promise((resolve, reject) =>

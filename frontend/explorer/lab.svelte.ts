@@ -3,14 +3,15 @@
 import { activation as functionOf } from '../engine/activations.ts'
 import { collapsed } from '../engine/collapse.ts'
 import { correct, DATA, type DataSet } from '../engine/data.ts'
-import { initialise, type Scheme } from '../engine/init.ts'
+import { initialise } from '../engine/init.ts'
 import type { LossName } from '../engine/losses.ts'
 import { network, pass, type Network, type Trace } from '../engine/network.ts'
 import { memory, type Memory } from '../engine/optimisers.ts'
 import { health, notFinite } from '../engine/trainer.ts'
 import { fixed } from '../shared/format.ts'
 import { History } from './history.svelte.ts'
-import { checked, restored, taken, type Snapshot } from './snapshot.ts'
+import type { Choices } from './presets.ts'
+import { checked, restored, taken, USUAL, type Snapshot, type Training } from './snapshot.ts'
 import { FIRST } from './start.ts'
 
 /** A weight by its layer, the unit it leads to and the one it comes from; a bias where `from` is −1. */
@@ -25,6 +26,12 @@ export interface Unit {
   readonly unit: number
 }
 
+export interface Look {
+  readonly row: number
+  readonly unit: Unit | null
+  readonly place: Place | null
+}
+
 export const same = (a: Place | null, b: Place | null): boolean =>
   a !== null && b !== null && a.layer === b.layer && a.to === b.to && a.from === b.from
 
@@ -33,6 +40,8 @@ export class Lab {
   net = $state.raw<Network>(restored(FIRST))
   loss = $state<LossName>('mse')
   activation = $state('tanh')
+  /** How it is trained. */
+  settings = $state.raw<Training>(USUAL)
   /** The row whose numbers the figure shows. */
   row = $state(0)
   /** The row under the pointer, shown until it leaves. */
@@ -79,6 +88,17 @@ export class Lab {
     this.row = row
     this.preview = null
     this.unit ??= { layer: this.net.layers.length - 1, unit: 0 }
+  }
+
+  /** What is looked at, for a link. */
+  get look(): Look {
+    return { row: this.row, unit: this.unit, place: this.place }
+  }
+
+  set look({ row, unit, place }: Look) {
+    if (row < this.data.y.length) this.row = row
+    this.unit = unit && this.exists({ layer: unit.layer, to: unit.unit, from: -1 }) ? unit : null
+    this.place = place && this.exists(place) ? place : null
   }
 
   get stamp(): number {
@@ -145,8 +165,12 @@ export class Lab {
 
   // The whole
 
+  private get kind(): Omit<Snapshot, 'version' | 'widths' | 'weights'> {
+    return { data: this.data.name, loss: this.loss, activation: this.activation, training: this.settings }
+  }
+
   snapshot(): Snapshot {
-    return taken(this.net, this.data.name, this.loss, this.activation)
+    return taken(this.net, this.kind)
   }
 
   show(from: Snapshot): void {
@@ -155,6 +179,7 @@ export class Lab {
     this.net = restored(from)
     this.loss = from.loss
     this.activation = from.activation
+    this.settings = from.training
     this.memory = memory(this.net)
     this.row = Math.min(this.row, this.data.y.length - 1)
     this.preview = null
@@ -198,9 +223,11 @@ export class Lab {
   }
 
   /** Other widths between inputs and output: what both networks have stays, what is new is drawn. */
-  setHidden(hidden: readonly number[], scheme: Scheme = 'xavier', seed = 1): void {
+  setHidden(hidden: readonly number[]): void {
     const next = network([this.data.features.length, ...hidden, 1], this.activation)
-    initialise(next, scheme, seed)
+    initialise(next, 'xavier', 1)
+    // New numbers are shown with two decimals, so they have two.
+    next.layers.forEach((layer) => layer.W.forEach((w, k) => (layer.W[k] = Math.round(w * 100) / 100)))
     if (next.layers.length === this.net.layers.length)
       next.layers.forEach((layer, l) => {
         const old = this.net.layers[l]
@@ -209,22 +236,37 @@ export class Lab {
           for (let i = 0; i < Math.min(layer.nIn, old.nIn); i++) layer.W[o * layer.nIn + i] = old.W[o * old.nIn + i]
         }
       })
-    // New numbers are shown with two decimals, so they have two.
-    next.layers.forEach((layer) => layer.W.forEach((w, k) => (layer.W[k] = Math.round(w * 100) / 100)))
-    this.show(taken(next, this.data.name, this.loss, this.activation))
+    this.show(taken(next, this.kind))
     this.keep()
   }
 
-  setData(name: string, hidden: readonly number[], scheme: Scheme, seed: number): void {
-    const data = DATA[name]()
-    const net = network([data.features.length, ...hidden, 1], this.activation)
-    initialise(net, scheme, seed, data.features.length === 1 ? 1 : 0)
-    this.row = 0
-    this.show(taken(net, name, data.loss, this.activation))
+  /** Other settings, without new weights. */
+  change(part: Partial<Training>): void {
+    this.settings = { ...this.settings, ...part }
     this.keep()
+  }
+
+  /** Weights drawn anew, for what is chosen and else for what is there. */
+  start(chosen: Partial<Choices> = {}): void {
+    const { data: name, activation, hidden, ...training } = { ...this.settings, ...this.shape, ...chosen }
+    const data = DATA[name]()
+    const net = network([data.features.length, ...hidden, 1], activation)
+    initialise(net, training.scheme, training.seed, data.features.length === 1 ? 1 : 0)
+    this.row = 0
+    this.show(taken(net, { data: name, loss: data.loss, activation, training }))
+    this.keep()
+  }
+
+  private get shape(): Pick<Choices, 'data' | 'activation' | 'hidden'> {
+    return { data: this.data.name, activation: this.activation, hidden: this.widths.slice(1, -1) }
   }
 
   // What is said aloud
+
+  /** How it stands: rows that are right, and the loss. */
+  get summary(): string {
+    return `${this.data.classes ? `${this.right} of ${this.data.y.length} right, ` : ''}loss ${fixed(this.trace.loss, 4)}.`
+  }
 
   decision(r: number): number {
     return Number(this.outputs[r] >= (this.data.threshold ?? 0))

@@ -1,18 +1,10 @@
 // Lessons as settings: each shows what it names when it is trained, by the numbers and not by a film.
-import type { Scheme } from '../engine/init.ts'
-import type { OptimiserName } from '../engine/optimisers.ts'
+import { USUAL, type Training } from './snapshot.ts'
 
-export interface Choices {
+export interface Choices extends Training {
   readonly data: string
   readonly activation: string
   readonly hidden: readonly number[]
-  readonly scheme: Scheme
-  readonly optimiser: OptimiserName
-  readonly rate: number
-  readonly batch: number
-  readonly l2: number
-  readonly dropout: number
-  readonly seed: number
 }
 
 export interface Preset {
@@ -23,18 +15,7 @@ export interface Preset {
   readonly choices: Choices
 }
 
-const usual: Choices = {
-  data: 'songs',
-  activation: 'tanh',
-  hidden: [8],
-  scheme: 'xavier',
-  optimiser: 'adam',
-  rate: 0.05,
-  batch: 0,
-  l2: 0,
-  dropout: 0,
-  seed: 1,
-}
+const usual: Choices = { ...USUAL, data: 'songs', activation: 'tanh', hidden: [8] }
 
 export const PRESETS: readonly Preset[] = [
   {

@@ -1,12 +1,30 @@
 // What an undo step, a link and a file hold of the laboratory: enough to show it again exactly, and nothing derived.
 import { OFFERED } from '../engine/activations.ts'
 import { DATA } from '../engine/data.ts'
+import { SCHEMES, type Scheme } from '../engine/init.ts'
 import { LOSSES, type LossName } from '../engine/losses.ts'
 import { network, type Network } from '../engine/network.ts'
+import { OPTIMISERS, type OptimiserName } from '../engine/optimisers.ts'
+import type { Settings } from '../engine/trainer.ts'
 
-export const VERSION = 1
+/** 1 had no `training` and nothing of what is looked at but the tab. */
+export const VERSION = 2
 export const MAX_WIDTH = 8
 export const MAX_HIDDEN = 6
+
+export interface Training extends Settings {
+  readonly scheme: Scheme
+}
+
+export const USUAL: Training = {
+  scheme: 'xavier',
+  optimiser: 'adam',
+  rate: 0.05,
+  batch: 0,
+  l2: 0,
+  dropout: 0,
+  seed: 1,
+}
 
 export interface Snapshot {
   readonly version: typeof VERSION
@@ -16,12 +34,13 @@ export interface Snapshot {
   readonly widths: readonly number[]
   /** W then b of each layer, row by row. */
   readonly weights: readonly number[]
+  readonly training: Training
 }
 
-export function taken(net: Network, data: string, loss: LossName, activation: string): Snapshot {
+export function taken(net: Network, of: Omit<Snapshot, 'version' | 'widths' | 'weights'>): Snapshot {
   const weights = net.layers.flatMap((layer) => [...layer.W, ...layer.b])
   const widths = [net.layers[0].nIn, ...net.layers.map((layer) => layer.nOut)]
-  return { version: VERSION, data, loss, activation, widths, weights }
+  return { version: VERSION, ...of, widths, weights }
 }
 
 export function restored(from: Snapshot): Network {
@@ -41,7 +60,7 @@ export function checked(value: unknown): Snapshot {
   const { version, data, loss, activation, widths, weights } = value as Record<string, unknown>
   if (typeof version === 'number' && version > VERSION)
     throw new Error(`it is of version ${version}, and this page reads ${VERSION}: open it with a newer page`)
-  if (version !== VERSION) throw new Error('it has no version this page knows')
+  if (version !== VERSION && version !== 1) throw new Error('it has no version this page knows')
   if (typeof data !== 'string' || !Object.hasOwn(DATA, data)) throw new Error('it names data this page does not have')
   if (typeof loss !== 'string' || !Object.hasOwn(LOSSES, loss))
     throw new Error('it names a loss this page does not have')
@@ -58,17 +77,49 @@ export function checked(value: unknown): Snapshot {
   if (!Array.isArray(weights) || weights.length !== count) throw new Error(`it must have ${count} weights`)
   if (!weights.every((w) => typeof w === 'number' && Number.isFinite(w)))
     throw new Error('its weights must be finite numbers')
-  return { version: VERSION, data, loss: loss as LossName, activation, widths: [...widths], weights: [...weights] }
+  const training = version === 1 ? USUAL : checkedTraining((value as Snapshot).training)
+  return {
+    version: VERSION,
+    data,
+    loss: loss as LossName,
+    activation,
+    widths: [...widths],
+    weights: [...weights],
+    training,
+  }
 }
 
-/** The part of an address after #. */
-export function toHash(of: Snapshot, tab: string): string {
-  const { version, data, loss, activation, widths, weights } = of
-  return `#v${version}=${encodeURIComponent(JSON.stringify({ data, loss, activation, widths, weights, tab }))}`
+function checkedTraining(value: unknown): Training {
+  const found = (value ?? {}) as Record<string, unknown>
+  const number = (name: string, top: number, whole = false): number => {
+    const given = found[name]
+    if (typeof given !== 'number' || !(given >= 0 && given <= top) || (whole && !Number.isInteger(given)))
+      throw new Error(`its ${name} must be from 0 to ${top}`)
+    return given
+  }
+  if (typeof found.scheme !== 'string' || !Object.hasOwn(SCHEMES, found.scheme))
+    throw new Error('it names first weights this page does not have')
+  if (typeof found.optimiser !== 'string' || !Object.hasOwn(OPTIMISERS, found.optimiser))
+    throw new Error('it names an optimiser this page does not have')
+  return {
+    scheme: found.scheme as Scheme,
+    optimiser: found.optimiser as OptimiserName,
+    rate: number('rate', 1e6),
+    batch: number('batch', 1000, true),
+    l2: number('l2', 1e6),
+    dropout: number('dropout', 0.9),
+    seed: number('seed', 1e9, true),
+  }
 }
 
-/** A snapshot and the tab from an address; null where the address holds none. */
-export function fromHash(hash: string): { snapshot: Snapshot; tab: string } | null {
+/** The part of an address after #: a snapshot, and whatever else is to be shown again. */
+export function toHash(of: Snapshot, more: object): string {
+  const { version, ...rest } = of
+  return `#v${version}=${encodeURIComponent(JSON.stringify({ ...rest, ...more }))}`
+}
+
+/** A snapshot from an address, and the rest of what stood there, unchecked; null where the address holds none. */
+export function fromHash(hash: string): { snapshot: Snapshot; more: Record<string, unknown> } | null {
   const match = /^#v(\d{1,6})=(.*)$/s.exec(hash)
   if (!match) return null
   let value: Record<string, unknown>
@@ -77,5 +128,5 @@ export function fromHash(hash: string): { snapshot: Snapshot; tab: string } | nu
   } catch {
     throw new Error('it is cut short or damaged')
   }
-  return { snapshot: checked({ ...value, version: Number(match[1]) }), tab: String(value?.tab ?? '') }
+  return { snapshot: checked({ ...value, version: Number(match[1]) }), more: { ...value } }
 }

@@ -1,5 +1,5 @@
 // Where the figure starts: a 2-3-1 network that has three of the four songs right, and one that has all four.
-import { VERSION, type Snapshot } from './snapshot.ts'
+import { USUAL, VERSION, type Snapshot } from './snapshot.ts'
 
 const songs = (weights: readonly number[]): Snapshot => ({
   version: VERSION,
@@ -8,6 +8,7 @@ const songs = (weights: readonly number[]): Snapshot => ({
   activation: 'tanh',
   widths: [2, 3, 1],
   weights,
+  training: USUAL,
 })
 
 /** h₁ wakes for fast or bright songs, h₂ for fast and bright ones; the output holds h₂ too little against a song. */

@@ -16,21 +16,24 @@ export interface Tab {
   readonly title: string
   readonly component: Component<{ lab: Lab; view: View; state: unknown }>
   readonly needs?: (state: unknown) => boolean
+  /** What Undo and Share are about on this tab. */
+  readonly edits?: 'own' | 'lab' | 'draw'
 }
 
-const tab = (id: string, title: string, component: unknown, needs?: Tab['needs']): Tab => ({
+const tab = (id: string, title: string, component: unknown, edits?: Tab['edits'], needs?: Tab['needs']): Tab => ({
   id,
   title,
   component: component as Tab['component'],
+  edits,
   needs,
 })
 
 export const TABS: readonly Tab[] = [
-  tab('own', 'Your network', OwnNetwork, (state) => (state as Page | null)?.model !== undefined),
-  tab('play', 'Play', Play),
-  tab('steps', 'Step by step', Steps),
-  tab('train', 'Train', Train),
+  tab('own', 'Your network', OwnNetwork, 'own', (state) => (state as Page | null)?.model !== undefined),
+  tab('play', 'Play', Play, 'lab'),
+  tab('steps', 'Step by step', Steps, 'lab'),
+  tab('train', 'Train', Train, 'lab'),
   tab('gallery', 'Activations', Gallery),
   tab('depth', 'Initialisation', Depth),
-  tab('draw', 'Fit a curve', Draw),
+  tab('draw', 'Fit a curve', Draw, 'draw'),
 ]

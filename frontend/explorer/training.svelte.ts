@@ -1,13 +1,12 @@
 // Training of the laboratory's network while the page is drawn: so many steps a frame, the loss kept for its curve.
 import { Trainer, type Failure } from '../engine/trainer.ts'
 import type { Lab } from './lab.svelte.ts'
-import type { Choices } from './presets.ts'
+import type { View } from './view.svelte.ts'
 
 const KEPT = 600
 
 export class Training {
   playing = $state(false)
-  speed = $state(2)
   step = $state(0)
   failure = $state.raw<Failure | null>(null)
   curve = $state.raw<[number, number][]>([])
@@ -16,7 +15,7 @@ export class Training {
 
   constructor(
     readonly lab: Lab,
-    readonly choices: () => Choices,
+    readonly view: View,
   ) {}
 
   /** Starts to count anew: other weights, other data. */
@@ -32,7 +31,7 @@ export class Training {
     this.playing = this.lab.training = true
     const turn = (): void => {
       if (!this.playing) return
-      this.advance(this.speed)
+      this.advance(this.view.shown.speed)
       if (!this.failure) this.frame = requestAnimationFrame(turn)
     }
     this.frame = requestAnimationFrame(turn)
@@ -43,6 +42,7 @@ export class Training {
     this.playing = this.lab.training = false
     cancelAnimationFrame(this.frame)
     this.lab.keep()
+    if (!this.failure) this.lab.said = this.lab.summary
   }
 
   once(): void {
@@ -53,10 +53,10 @@ export class Training {
   private advance(steps: number): void {
     const { lab } = this
     if (!this.trainer || this.trainer.net !== lab.net) {
-      this.trainer = new Trainer(lab.net, lab.data, lab.loss, this.choices())
+      this.trainer = new Trainer(lab.net, lab.data, lab.loss, lab.settings)
       if (this.curve.length === 0) this.curve = [[0, lab.trace.loss]]
     }
-    this.trainer.settings = this.choices()
+    this.trainer.settings = lab.settings
     for (let k = 0; k < steps && this.trainer.advance(); k++) this.step++
     lab.changed()
     this.curve = thinned([...this.curve, [this.step, lab.trace.loss]])

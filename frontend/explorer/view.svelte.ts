@@ -1,16 +1,9 @@
-// What the page shows around the laboratory: which tab, how deep the text goes, and the link.
-import { fromHash, toHash } from './snapshot.ts'
-import type { Own } from './own/own.svelte.ts'
+// What the page shows around the laboratory, and the link that shows it again.
+import { Drawing } from './drawing.svelte.ts'
 import type { Lab } from './lab.svelte.ts'
-
-export type Depth = 'idea' | 'maths' | 'deep' | 'picture'
-
-export const DEPTHS: Readonly<Record<Depth, string>> = {
-  idea: 'Idea',
-  maths: 'Maths',
-  deep: 'In depth',
-  picture: 'Picture only',
-}
+import type { Own } from './own/own.svelte.ts'
+import { checkedShown, start, type Shown } from './shown.ts'
+import { fromHash, toHash } from './snapshot.ts'
 
 /** Whatever the buttons Undo and Redo act on. */
 export interface Undoable {
@@ -20,15 +13,24 @@ export interface Undoable {
   redo(): void
 }
 
+/** Tabs that have nothing to undo. */
+export const FIXED: Undoable = { canUndo: false, canRedo: false, undo: () => {}, redo: () => {} }
+
 export class View {
-  /** The user's network once it was opened: other tabs do not lose it. */
-  own: Own | null = null
-  /** What undo acts on in place of the laboratory. */
-  undoable = $state.raw<Undoable | null>(null)
-  tab = $state('play')
-  depth = $state<Depth>('idea')
+  readonly shown = $state<Shown>(start())
+  readonly drawing = new Drawing()
   /** What was wrong with the link the page was opened with. */
   refused = $state('')
+
+  constructor(
+    readonly lab: Lab,
+    /** The user's network, where there is one that the page can run. */
+    readonly own: Own | null,
+  ) {}
+
+  get depth(): Shown['depth'] {
+    return this.shown.depth
+  }
 
   /** Text for the curious shows at this depth and below. */
   shows(level: 'idea' | 'maths' | 'deep'): boolean {
@@ -37,29 +39,45 @@ export class View {
   }
 
   /** Restores what the address holds, if anything. A link that cannot be trusted is told and not used. */
-  open(lab: Lab, tabs: readonly string[]): void {
+  open(hash: string, tabs: readonly string[]): void {
     try {
-      const found = fromHash(location.hash)
+      const found = fromHash(hash)
       if (!found) return
-      lab.load(found.snapshot)
-      if (tabs.includes(found.tab)) this.tab = found.tab
+      const shown = checkedShown(found.more)
+      if (found.more.own !== undefined) this.own?.load(found.more.own)
+      this.lab.load(found.snapshot)
+      if (shown.look) this.lab.look = shown.look
+      if (shown.fitCurve) this.drawing.choose(shown.fitCurve)
+      const tab = tabs.includes(shown.tab ?? '') ? shown.tab : this.shown.tab
+      Object.assign(this.shown, shown, { tab })
     } catch (error) {
       this.refused = `The link could not be used: ${(error as Error).message}.`
     }
   }
 
-  /** The address that shows all this again, without the key a server's own link has. */
-  link(lab: Lab): string {
-    return location.href.replace(/[?#].*$/, '') + toHash(lab.snapshot(), this.tab)
+  /** The part of the address that shows all this again. */
+  get hash(): string {
+    const shown = { ...this.shown, look: this.lab.look, fitCurve: this.drawing.curve }
+    return toHash(this.lab.snapshot(), this.own ? { ...shown, own: this.own.state } : shown)
+  }
+
+  /** The whole address, without the key a server's own link has. */
+  get link(): string {
+    return location.href.replace(/[?#].*$/, '') + this.hash
   }
 
   /** Keeps the address up to date, where there is one: a page inside a notebook has none. */
-  remember(lab: Lab): void {
-    if (location.protocol === 'about:' || lab.dragging || lab.training) return
-    try {
-      history.replaceState(null, '', toHash(lab.snapshot(), this.tab))
-    } catch {
-      // A host that forbids it still has the export.
-    }
+  remember(): (() => void) | undefined {
+    if (location.protocol === 'about:' || this.lab.dragging || this.lab.training || this.own?.held) return
+    const { hash } = this
+    // Browsers stop pages that change their address many times a second.
+    const timer = setTimeout(() => {
+      try {
+        history.replaceState(null, '', hash)
+      } catch {
+        // A host that forbids it still has the export.
+      }
+    }, 150)
+    return () => clearTimeout(timer)
   }
 }

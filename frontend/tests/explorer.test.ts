@@ -13,6 +13,12 @@ const score = (page: Page): Promise<string | null> => page.textContent('#score')
 /** A number as the page writes it. */
 const read = (text: string | null): number => Number((text ?? '').replaceAll('−', '-').replaceAll(',', ''))
 
+/** The address once it has come to rest. */
+async function address(page: Page): Promise<string> {
+  await page.waitForTimeout(300)
+  return page.url()
+}
+
 async function middle(page: Page, selector: string): Promise<{ x: number; y: number }> {
   const box = (await page.locator(selector).boundingBox())!
   return { x: box.x + box.width / 2, y: box.y + box.height / 2 }
@@ -181,18 +187,57 @@ describe.skipIf(!found)('explorer', () => {
     await page.click('[aria-label="one hidden neuron more"]')
     await page.locator(edge('0.3.1')).focus()
     await page.keyboard.press('ArrowUp')
+    await page.keyboard.press('Enter')
+    await page.click('[data-unit="0.2"]')
+    await page.click('[data-row="2"]')
+    await page.selectOption('#depth', 'maths')
+    await page.click('#tab-gallery')
+    await page.fill('#gallery-z', '-1.5')
+    await page.click('#tab-depth')
+    await page.selectOption('#depth-activation', 'relu')
+    await page.selectOption('#depth-scheme', 'he')
+    await page.click('#tab-draw')
+    await page.fill('#draw-units', '11')
+    const board = (await page.locator('#draw-board').boundingBox())!
+    await page.mouse.click(board.x + board.width / 4, board.y + 40)
+    const off = await page.textContent('#draw-error')
+    await page.click('#tab-train')
+    await page.fill('input[aria-label="learning rate"]', '0.3')
+    await page.selectOption('#optimiser', 'momentum')
     await page.click('#tab-steps')
+    await page.click('text=Next')
+    await page.click('text=Next')
     const weight = await page.getAttribute(edge('0.3.1'), 'aria-valuenow')
-    const link = page.url()
+    const title = await page.textContent('#step-title')
+    const link = await address(page)
     const again = await open(browser, link)
+    expect(await again.page.getAttribute('#tab-steps', 'aria-selected')).toBe('true')
     expect(await again.page.getAttribute(edge('0.3.1'), 'aria-valuenow')).toBe(weight)
     expect(await again.page.inputValue('#activation')).toBe('sigmoid')
-    expect(await again.page.getAttribute('#tab-steps', 'aria-selected')).toBe('true')
+    expect(await again.page.inputValue('#depth')).toBe('maths')
+    expect(await again.page.textContent('#step-title')).toBe(title)
+    expect(await again.page.textContent('#step-number')).toBe('3')
+    await again.page.click('#tab-play')
+    expect(await again.page.textContent('#peek-title')).toBe('Inside h₃, for Confetti')
+    expect(await again.page.textContent('#weight-card strong')).toBe('mood → h₄')
+    await again.page.click('#tab-train')
+    expect(await again.page.inputValue('input[aria-label="learning rate"]')).toBe('0.3')
+    expect(await again.page.inputValue('#optimiser')).toBe('momentum')
+    await again.page.click('#tab-gallery')
+    expect(await again.page.inputValue('#gallery-z')).toBe('-1.5')
+    await again.page.click('#tab-depth')
+    expect(await again.page.inputValue('#depth-activation')).toBe('relu')
+    await again.page.click('#tab-draw')
+    expect(await again.page.textContent('#draw-error')).toBe(off)
+    await again.page.click('#tab-steps')
+    // Only the order of the parts of the address may differ.
+    expect(decodeURIComponent(await address(again.page)).length).toBe(decodeURIComponent(link).length)
     await again.clean()
     for (const [bad, why] of [
       [link.replace('%22widths%22', '%22width%22'), 'hidden layers'],
       [link.slice(0, -9), 'cut short'],
-      [link.replace('#v1=', '#v9='), 'version 9'],
+      [link.replace('#v2=', '#v9='), 'version 9'],
+      [link.replace('%22speed%22%3A2', '%22speed%22%3A77'), 'its speed is not one'],
       [
         `${url}#v1=${encodeURIComponent('{"data":"constructor","loss":"mse","activation":"tanh","widths":[2,1],"weights":[1,1,1]}')}`,
         'does not have',
@@ -203,6 +248,45 @@ describe.skipIf(!found)('explorer', () => {
       expect(await score(refused.page)).toBe('3 of 4 right')
       await refused.clean()
     }
+    await clean()
+  })
+
+  it('lifts a drawn curve by a click, by keys and by strokes, each undone at once', async () => {
+    const { page, clean } = await open(browser, url)
+    await page.click('#tab-draw')
+    const off = (): Promise<string | null> => page.textContent('#draw-error')
+    const seen = [await off()]
+    const board = (await page.locator('#draw-board').boundingBox())!
+    await page.mouse.click(board.x + 200, board.y + 30)
+    seen.push(await off())
+    await page.locator('#draw-height').focus()
+    for (let k = 0; k < 30; k++) await page.keyboard.press('ArrowDown')
+    seen.push(await off())
+    await page.mouse.move(board.x + 300, board.y + 300)
+    await page.mouse.down()
+    for (let k = 1; k <= 8; k++) await page.mouse.move(board.x + 300 + 60 * k, board.y + 300 - 30 * k)
+    await page.mouse.up()
+    seen.push(await off())
+    expect(new Set(seen).size).toBe(4)
+    await page.click('[aria-label=undo]')
+    expect(await off()).toBe(seen[2])
+    for (let k = 0; k < 31; k++) await page.keyboard.press('Control+z')
+    expect(await off()).toBe(seen[0])
+    expect(await page.isDisabled('[aria-label=undo]')).toBe(true)
+    await page.click('#tab-play')
+    expect(await page.isDisabled('[aria-label=undo]')).toBe(true)
+    await clean()
+  })
+
+  it('keeps trained weights to the last digit when a neuron is added', async () => {
+    const { page, clean } = await open(browser, url)
+    await page.click('#tab-train')
+    await page.click('text=One step')
+    await page.click('#tab-play')
+    const weight = await page.getAttribute(edge('0.0.0'), 'aria-valuenow')
+    expect(weight!.length).toBeGreaterThan(8)
+    await page.click('[aria-label="one hidden neuron more"]')
+    expect(await page.getAttribute(edge('0.0.0'), 'aria-valuenow')).toBe(weight)
     await clean()
   })
 

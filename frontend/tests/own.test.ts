@@ -1,4 +1,5 @@
 // The user's own network in Chromium: numbers of Python, changed inputs and weights, hostile names, and what is too large.
+import { execFileSync } from 'node:child_process'
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import type { Browser, Page } from 'playwright-core'
@@ -13,9 +14,17 @@ interface Facts {
   changed: number
 }
 
+interface Shares {
+  members: number
+  predicted: Record<string, number>
+  changed: Record<string, number>
+}
+
 const folder = inject('folder')
 const page = (name: string): string => `file://${join(folder, `${name}.html`)}`
-const facts = JSON.parse(readFileSync(join(folder, 'facts.json'), 'utf8')) as Record<string, Facts>
+const facts = JSON.parse(readFileSync(join(folder, 'facts.json'), 'utf8')) as Record<string, Facts> & {
+  ensemble: Shares
+}
 const read = (text: string | null): number => Number((text ?? '').replaceAll('−', '-').replace(/[ %,]/g, ''))
 const slide = (on: Page, selector: string, value: number): Promise<void> =>
   on.$eval(
@@ -28,6 +37,19 @@ const slide = (on: Page, selector: string, value: number): Promise<void> =>
     },
     value,
   )
+
+/** What a button of the Share menu gives. */
+async function taken(on: Page, button: string): Promise<string> {
+  if (!(await on.locator('#share-menu').count())) await on.click('#share')
+  const [file] = await Promise.all([on.waitForEvent('download'), on.click(`text=${button}`)])
+  return file.path()
+}
+/** The outputs the page has, by the file it gives; the menu closes. */
+async function outputs(on: Page): Promise<number[]> {
+  const file = await taken(on, 'Download the weights')
+  await on.keyboard.press('Escape')
+  return (JSON.parse(readFileSync(file, 'utf8')) as { outputs: number[] }).outputs
+}
 
 describe.skipIf(!found)('your own network', () => {
   let browser: Browser
@@ -66,6 +88,106 @@ describe.skipIf(!found)('your own network', () => {
     expect(read(await p.textContent('#prediction'))).toBeCloseTo(facts.table.changed, 1)
     expect(facts.table.changed).not.toBeCloseTo(facts.table.predicted, 1)
     await p.selectOption('select[aria-label=place]', { label: 'village' })
+    await clean()
+  })
+
+  it('says what all members of the default recipe say together, and looks into any of them', async () => {
+    const { page: p, clean } = await open(browser, page('ensemble'))
+    const near = async (wanted: Record<string, number>): Promise<void> => {
+      for (const [name, share] of Object.entries(wanted))
+        expect(read(await p.textContent(`[data-share="${name}"]`))).toBeCloseTo(100 * share, 1)
+    }
+    expect(facts.ensemble.members).toBe(8)
+    expect(await p.locator('[data-member]').count()).toBe(8)
+    await near(facts.ensemble.predicted)
+    await p.fill('input[aria-label=area]', '150')
+    await p.keyboard.press('Enter')
+    await near(facts.ensemble.changed)
+    await p.click('[aria-label=undo]')
+    await near(facts.ensemble.predicted)
+    await p.click('[data-member="5"]')
+    await near(facts.ensemble.predicted)
+    expect(await p.inputValue('#own-member')).toBe('5')
+    const mean = await open(browser, page('mean'))
+    expect(read(await mean.page.textContent('#prediction'))).toBeCloseTo(facts.mean.predicted, 1)
+    await mean.page.fill('input[aria-label=area]', '150')
+    await mean.page.keyboard.press('Enter')
+    expect(read(await mean.page.textContent('#prediction'))).toBeCloseTo(facts.mean.changed, 1)
+    await mean.clean()
+    await clean()
+  })
+
+  it.each(['digits', 'table', 'ensemble', 'mean', 'plain'])(
+    'exports %s with its changes as Python that gives the same numbers, and a link that shows them',
+    async (name) => {
+      const { page: p, clean } = await open(browser, page(name))
+      const model = name === 'plain' ? '' : join(folder, `${name}.safetensors`)
+      const first = await outputs(p)
+      if (name === 'ensemble' || name === 'mean') await p.click('[data-member="3"]')
+      await p.fill('input[aria-label^="weight of"]', '1.75')
+      await p.keyboard.press('Enter')
+      await p.click('text=the bias instead')
+      await p.fill('input[aria-label="weight of bias"]', '-0.6')
+      await p.keyboard.press('Enter')
+      if (name === 'digits') {
+        const canvas = p.locator('canvas[aria-label^="the picture"]')
+        await canvas.scrollIntoViewIfNeeded()
+        const picture = (await canvas.boundingBox())!
+        await p.mouse.move(picture.x + 90, picture.y + 5)
+        await p.mouse.down()
+        await p.mouse.move(picture.x + 90, picture.y + 150, { steps: 12 })
+        await p.mouse.up()
+      } else {
+        const input = p.locator('.input input[type=text]').first()
+        await input.fill('0.7')
+        await input.press('Enter')
+      }
+      const changed = await outputs(p)
+      const saved = await taken(p, 'Download the weights')
+      const code = await taken(p, 'Download it as network.py')
+      const said = execFileSync(inject('python'), [code, model || saved], { encoding: 'utf8' })
+      const python = /^outputs (.*)$/m.exec(said)![1].split(' ').map(Number)
+      expect(python.length).toBe(changed.length)
+      python.forEach((z, k) => expect(Math.abs(z - changed[k])).toBeLessThan(1e-10 * Math.max(1, Math.abs(z))))
+      python.forEach((z, k) => expect(Math.abs(z - first[k])).toBeGreaterThan(1e-4))
+      await p.waitForTimeout(300)
+      const again = await open(browser, p.url())
+      expect(await outputs(again.page)).toEqual(changed)
+      expect(await again.page.textContent('[data-own=z]')).toBe(await p.textContent('[data-own=z]'))
+      await again.clean()
+      for (let k = 0; k < 3; k++) await p.click('[aria-label=undo]')
+      expect(await p.isDisabled('[aria-label=undo]')).toBe(true)
+      expect(await outputs(p)).toEqual(first)
+      await p.click('#share')
+      await p.setInputFiles('input[type=file]', saved)
+      await p.waitForFunction(() => document.querySelector('#share-menu [role=status]')?.textContent?.includes('shown'))
+      expect(await outputs(p)).toEqual(changed)
+      for (const button of ['Figure as SVG', 'Figure as PNG'])
+        expect(readFileSync(await taken(p, button)).length).toBeGreaterThan(1000)
+      await clean()
+    },
+  )
+
+  it('refuses a link of another model, and one that changes what is not there', async () => {
+    const { page: p, clean } = await open(browser, page('table'))
+    await p.fill('input[aria-label=area]', '150')
+    await p.keyboard.press('Enter')
+    await p.waitForTimeout(300)
+    const hash = p.url().split('#')[1]
+    const text = decodeURIComponent(hash)
+    const changed = (from: RegExp, to: string): string => `${page('table')}#${encodeURI(text.replace(from, to))}`
+    for (const [link, why] of [
+      [`${page('mean')}#${hash}`, 'made with another model'],
+      [changed(/"inputs":\[\[0,/, '"inputs":[[99,'), 'changes inputs that are not there'],
+      [changed(/"weights":\[\],"member"/, '"weights":[[0,9,0,0,1]],"member"'), 'changes weights that are not there'],
+      [changed(/"member":0/, '"member":1'), 'its member must be one of 1'],
+      [changed(/"row":0,"inputs"/, '"row":-1,"inputs"'), 'its row must be one of'],
+    ]) {
+      const refused = await open(browser, link)
+      expect(await refused.page.textContent('[role=alert]'), link).toContain(why)
+      expect(await refused.page.locator('text=inputs changed').count()).toBe(0)
+      await refused.clean()
+    }
     await clean()
   })
 

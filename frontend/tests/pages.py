@@ -5,11 +5,13 @@
 explorer.html   the toys
 digits.html     a trained classifier of pictures
 table.html      a trained regression on numbers and categories
+ensemble.html   what `mlp train` makes of a table of classes, its file beside it
+mean.html       the same of a number
 hostile.html    a model whose column names and categories are markup and script
 wide.html       784-128-10, for timing
 reduced.html    a network that the page cannot compute
 notebook.html   the frame a notebook shows, in a page of its own
-facts.json      what Python predicts for digits and the table, as given and with one value changed
+facts.json      what Python predicts for them, as given and with one value changed
 """
 
 from __future__ import annotations
@@ -57,26 +59,53 @@ def main(folder: Path) -> None:
     digits = ml.fit("64-24:relu-10", "digits", epochs=6, quiet=True).model
     page = explore(digits, "digits")
     page.save(folder / "digits.html")
-    facts["digits"] = _outputs(page, digits)
+    facts["digits"] = _outputs(page)
+    digits.save(folder / "digits.safetensors")
     frame = table()
     model = ml.fit("4+cat(3)-columns(pbld)-12:gelu-1", frame, target="price", epochs=4, quiet=True).model
     page = explore(model, frame)
     page.save(folder / "table.html")
-    facts["table"] = _outputs(page, model)
+    facts["table"] = _outputs(page)
+    model.save(folder / "table.safetensors")
     changed = frame.iloc[[page.state["model"]["places"][0]]].assign(area=150.0)
     facts["table"]["changed"] = float(model.predict(changed)[0])
     facts["table"]["predicted"] = float(model.predict(frame.iloc[[page.state["model"]["places"][0]]])[0])
+    for name, target in (("ensemble", "place"), ("mean", "price")):
+        facts[name] = ensemble(folder, name, target)
     hostile(folder)
     (folder / "notebook.html").write_text(f"<!doctype html><div id=panel>{explore()._repr_html_()}</div>")
+    explore(
+        ml.build("3+cat(4)-columns(pbld)-6:batchnorm:gelu-[layernorm-5:relu-6]-2", seed=1), ([[0.5, -1, 2]], [[3]])
+    ).save(folder / "plain.html")
     explore(ml.build("784-128:relu-10"), np.random.default_rng(0).normal(size=(40, 784))).save(folder / "wide.html")
     explore(ml.build("2-kan(3)-1"), [[0.1, 0.2]]).save(folder / "reduced.html")
     (folder / "facts.json").write_text(json.dumps(facts))
 
 
-def _outputs(page: Any, model: Any) -> dict[str, Any]:
+def _outputs(page: Any) -> dict[str, Any]:
     """What the page must show for its rows: raw outputs in float64, and predictions."""
     state = page.state["model"]
-    return {"outputs": state["predictions"], "places": state["places"], "targets": state["targets"]}
+    return {"outputs": state["predictions"][0], "places": state["places"], "targets": state["targets"]}
+
+
+def ensemble(folder: Path, name: str, target: str) -> dict[str, Any]:
+    """The default recipe: members that are calibrated together."""
+    frame = table()
+    inputs = frame.drop(columns=target)
+    chosen = ml.MLPClassifier if target == "place" else ml.MLPRegressor
+    model = chosen(epochs=12, random_state=0).fit(inputs, frame[target])
+    model.model_.save(folder / f"{name}.safetensors")
+    page = explore(model, inputs, frame[target])
+    page.save(folder / f"{name}.html")
+    first = inputs.iloc[[page.state["model"]["places"][0]]]
+    rows = {"predicted": first, "changed": first.assign(area=150.0)}
+    if target == "place":
+        told = {
+            k: dict(zip(model.classes_, model.predict_proba(row)[0].tolist(), strict=True)) for k, row in rows.items()
+        }
+    else:
+        told = {k: float(model.predict(row)[0]) for k, row in rows.items()}
+    return {"members": page.state["model"]["members"], **told}
 
 
 def table() -> pd.DataFrame:

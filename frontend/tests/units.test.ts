@@ -8,7 +8,8 @@ import { clone, network, pass } from '../engine/network.ts'
 import { expectation, measured, predicted } from '../engine/propagation.ts'
 import { Random } from '../engine/random.ts'
 import { health, Trainer, type Settings } from '../engine/trainer.ts'
-import { checked, fromHash, restored, taken, toHash } from '../explorer/snapshot.ts'
+import { checkedShown, start } from '../explorer/shown.ts'
+import { checked, fromHash, restored, taken, toHash, USUAL } from '../explorer/snapshot.ts'
 import { FIRST, SOLVED } from '../explorer/start.ts'
 import { contour } from '../figure/field.ts'
 import { bytes, exact, fixed, grouped, parsed, power, signed, significant } from '../shared/format.ts'
@@ -48,16 +49,18 @@ describe('numbers as text', () => {
 
 describe('states', () => {
   it('come back whole from an address', () => {
-    const again = fromHash(toHash(SOLVED, 'train'))!
-    expect(again).toEqual({ snapshot: SOLVED, tab: 'train' })
-    expect(taken(restored(SOLVED), 'songs', 'mse', 'tanh')).toEqual(SOLVED)
+    const again = fromHash(toHash(SOLVED, { tab: 'train' }))!
+    expect(again.snapshot).toEqual(SOLVED)
+    expect(again.more.tab).toBe('train')
+    const { data, loss, activation, training } = SOLVED
+    expect(taken(restored(SOLVED), { data, loss, activation, training })).toEqual(SOLVED)
     expect(fromHash('')).toBeNull()
     expect(fromHash('#something')).toBeNull()
   })
 
   it.each([
     [null, 'not a state'],
-    [{ ...FIRST, version: 2 }, 'version 2'],
+    [{ ...FIRST, version: 3 }, 'version 3'],
     [{ ...FIRST, version: '1' }, 'no version'],
     [{ ...FIRST, data: '__proto__' }, 'data this page does not have'],
     [{ ...FIRST, loss: 'toString' }, 'loss'],
@@ -69,8 +72,53 @@ describe('states', () => {
     [{ ...FIRST, weights: [1] }, '13 weights'],
     [{ ...FIRST, weights: FIRST.weights.map(() => NaN) }, 'finite'],
     [{ ...FIRST, weights: FIRST.weights.map(String) }, 'finite'],
+    [{ ...FIRST, training: undefined }, 'first weights'],
+    [{ ...FIRST, training: { ...USUAL, optimiser: 'constructor' } }, 'optimiser'],
+    [{ ...FIRST, training: { ...USUAL, rate: -1 } }, 'rate'],
+    [{ ...FIRST, training: { ...USUAL, dropout: 1 } }, 'dropout'],
+    [{ ...FIRST, training: { ...USUAL, batch: 0.5 } }, 'batch'],
+    [{ ...FIRST, training: { ...USUAL, seed: NaN } }, 'seed'],
   ])('are refused where they are not whole: %#', (state, why) => {
     expect(() => checked(state)).toThrow(why)
+  })
+
+  it('of version 1 are taken, with the usual training', () => {
+    const { training, ...old } = SOLVED
+    expect(checked({ ...old, version: 1 })).toEqual({ ...SOLVED, training: USUAL })
+    expect(training).toEqual(USUAL)
+    const { version, ...rest } = old
+    const found = fromHash(`#v1=${encodeURIComponent(JSON.stringify({ ...rest, tab: 'steps' }))}`)!
+    expect([found.snapshot, found.more.tab, version]).toEqual([SOLVED, 'steps', 2])
+  })
+
+  it('of the page come back whole', () => {
+    const shown = { ...start(), tab: 'draw', fitCurve: new Array<number>(121).fill(0.5), galleryZ: -2.5 }
+    expect(checkedShown({ ...shown, weights: [1], other: 2 })).toEqual(shown)
+    expect(checkedShown({})).toEqual({})
+  })
+
+  it.each([
+    { depth: 'constructor' },
+    { step: -1 },
+    { step: 0.5 },
+    { entry: [0] },
+    { stepOptimiser: 'toString' },
+    { stepRate: Infinity },
+    { lesson: '<b>' },
+    { speed: 1e9 },
+    { galleryZ: '1' },
+    { initLayers: 1e9 },
+    { initScheme: 'none' },
+    { fitUnits: 41 },
+    { fitActivation: 'gelu' },
+    { fitCurve: 'spirals' },
+    { fitCurve: [1, 2] },
+    { fitCurve: new Array<number>(121).fill(NaN) },
+    { look: null },
+    { look: { row: 0, unit: {}, place: null } },
+    { look: { row: 0, unit: null, place: { layer: 0, to: 0, from: -2 } } },
+  ])('of the page are refused where they are not its own: %o', (part) => {
+    expect(() => checkedShown({ ...start(), ...part })).toThrow(`its ${Object.keys(part)[0]} is not one`)
   })
 
   it('start with three songs right, and can have four', () => {
@@ -123,7 +171,12 @@ describe('training', () => {
     net.layers[0].b.set([-5, 5])
     const t = pass(net, data.x, data.y, 'mse')
     const states = health(net, t, [(z) => (z > 0 ? 1 : 0), () => 1])
-    expect(states).toEqual([[{ dead: true, saturated: false }, { dead: false, saturated: false }]])
+    expect(states).toEqual([
+      [
+        { dead: true, saturated: false },
+        { dead: false, saturated: false },
+      ],
+    ])
   })
 })
 
@@ -162,7 +215,14 @@ describe('the rest', () => {
   })
 
   it('draws the same from the same seed', () => {
-    const draw = (seed: number): number[] => Array.from({ length: 5 }, ((r) => () => r.normal())(new Random(seed)))
+    const draw = (seed: number): number[] =>
+      Array.from(
+        { length: 5 },
+        (
+          (r) => () =>
+            r.normal()
+        )(new Random(seed)),
+      )
     expect(draw(3)).toEqual(draw(3))
     expect(draw(3)).not.toEqual(draw(4))
     expect(new Random(1).order(50).sort((a, b) => a - b)).toEqual(Array.from({ length: 50 }, (_, i) => i))

@@ -48,15 +48,19 @@ export interface OwnModel {
   readonly spec: Spec
   /** Why the page cannot compute it; empty where it can. */
   readonly reduced: string
-  readonly tensors: Readonly<Record<string, Packed>>
+  /** Of every member; of one alone where all would be too much for a page. */
+  readonly tensors: readonly Readonly<Record<string, Packed>>[]
   readonly features: readonly Feature[]
   readonly rows: Packed
   /** Where each row stands in its table; empty where there was none. */
   readonly places: readonly number[]
   readonly targets: readonly unknown[] | null
-  readonly predictions: readonly (readonly number[])[]
+  /** Raw outputs by member, row and output, made in Python. */
+  readonly predictions: readonly (readonly (readonly number[])[])[]
   readonly output: Output
-  /** Which of how many members this is. */
+  /** Tells it from other models. */
+  readonly mark: string
+  /** The member to look into first, and how many there are. */
   readonly member: number
   readonly members: number
   readonly image: readonly [number, number, number] | null

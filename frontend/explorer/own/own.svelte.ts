@@ -1,51 +1,78 @@
 // The user's network in the page: the row that is looked at, what was changed of it, and weights that can be moved.
-// All rows are kept up to date by increments while a weight moves, and computed whole when it comes to rest.
+// All rows are kept up to date by increments while a weight moves, and computed whole when it comes to rest. Of an
+// ensemble one member is looked into at a time, and what is said is said by all of them together.
 import { Program, type Origin } from '../../engine/program.ts'
 import { History } from '../history.svelte.ts'
 import { unpacked, type OwnModel } from './model.ts'
-import { predict, type Prediction } from './predict.ts'
+import { predict, together, type Prediction } from './predict.ts'
+import { checkedOwn, type Changes, type OwnState } from './state.ts'
 
-/** A weight of the user's network: layer among the program's, unit it leads to, unit it comes from (−1: bias). */
+/** A weight of the member that is looked into: layer among the program's, unit it leads to, unit it comes from (−1: bias). */
 export interface Spot {
   readonly layer: number
   readonly to: number
   readonly from: number
 }
 
-interface Edit extends Spot {
-  readonly before: number
-  readonly after: number
+const keyOf = (member: number, s: Spot): string => [member, s.layer, s.to, s.from].join(' ')
+const spotOf = (key: string): [number, Spot] => {
+  const [member, layer, to, from] = key.split(' ').map(Number)
+  return [member, { layer, to, from }]
 }
 
 export class Own {
-  readonly program: Program
+  readonly programs: readonly Program[]
   readonly rows: Float64Array
   readonly B: number
   readonly nIn: number
   row = $state(0)
   x = $state.raw(new Float64Array(0))
+  /** Which of `programs` is looked into. */
+  member = $state(0)
   layer = $state(0)
   unit = $state(0)
   spot = $state.raw<Spot | null>(null)
   /** The raw output that contributions are told about. */
   output = $state(0)
+  /** Something is being dragged or drawn. */
+  held = $state(false)
+  /** Counts changes of the member's weights; `settled` those that others may have seen. */
   private version = $state(0)
+  private settled = $state(0)
+  /** What the member makes of all rows, layer by layer, and what every member says of them. */
   private all: Float64Array[]
-  private readonly history = new History<Edit | null>(null)
-  private before: number | null = null
+  private readonly said: Float64Array[]
+  /** A weight has moved since all rows were computed whole. */
+  private loose = false
+  /** What changed weights were before. */
+  private readonly first = new Map<string, number>()
+  private readonly history: History<Changes>
 
   constructor(readonly model: OwnModel) {
-    const tensors = Object.fromEntries(Object.entries(model.tensors).map(([name, value]) => [name, unpacked(value)]))
-    this.program = new Program(model.spec, tensors)
+    this.programs = model.tensors.map(
+      (tensors) =>
+        new Program(
+          model.spec,
+          Object.fromEntries(Object.entries(tensors).map(([name, value]) => [name, unpacked(value)])),
+        ),
+    )
     this.rows = unpacked(model.rows)
     this.nIn = this.program.nIn
     this.B = this.rows.length / this.nIn
-    this.all = this.program.run(this.rows, this.B)
+    const alone = this.programs.length < model.members
+    this.said = (alone ? [model.predictions[model.member]] : model.predictions).map((z) => Float64Array.from(z.flat()))
+    this.member = alone ? 0 : model.member
+    this.all = []
+    this.refresh(this.member)
     this.choose(0)
     const first = this.program.ops.findIndex((op) => op.linear)
     this.layer = Math.max(0, first)
-    const now = this.prediction
-    this.output = now.choices.reduce((a, b) => (b.value > a.value ? b : a)).output
+    this.output = this.prediction.choices.reduce((a, b) => (b.value > a.value ? b : a)).output
+    this.history = new History(this.changes)
+  }
+
+  get program(): Program {
+    return this.programs[this.member]
   }
 
   /** Input of every layer and, last, the outputs, for the row as it is now. */
@@ -53,8 +80,16 @@ export class Own {
     void this.version
     return this.program.run(this.x, 1)
   })
-  readonly outputs: Float64Array = $derived(this.values[this.values.length - 1])
-  readonly prediction: Prediction = $derived.by(() => predict(this.model.output, this.outputs))
+  private readonly others: (Float64Array | null)[] = $derived.by(() => {
+    void this.settled
+    return this.programs.map((program, m) => (m === this.member ? null : program.run(this.x, 1).at(-1)!))
+  })
+  /** Raw outputs of every member for the row as it is now. */
+  readonly outputs: Float64Array[] = $derived(this.others.map((z) => z ?? this.values.at(-1)!))
+  readonly prediction: Prediction = $derived.by(() => {
+    const { output } = this.model
+    return predict(output, together(output, this.outputs))
+  })
   readonly back: Float64Array[] = $derived.by(() => {
     const out = new Float64Array(this.program.nOut)
     out[this.output] = 1
@@ -66,17 +101,26 @@ export class Own {
     const { targets, output } = this.model
     if (!targets || !output.classes?.length) return NaN
     const C = this.program.nOut
-    const z = this.all[this.all.length - 1]
-    return targets.filter((t, r) => predict(output, z.subarray(r * C, (r + 1) * C)).text === String(t)).length
+    const of = (r: number): Float64Array[] => this.said.map((z) => z.subarray(r * C, (r + 1) * C))
+    return targets.filter((t, r) => predict(output, together(output, of(r))).text === String(t)).length
   })
 
   get stamp(): number {
     return this.version
   }
 
+  // The row
+
+  /** Shows a row as it is. */
   choose(row: number): void {
     this.row = row
     this.x = this.rows.slice(row * this.nIn, (row + 1) * this.nIn)
+  }
+
+  /** The same, as a change that can be undone. */
+  pick(row: number): void {
+    this.choose(row)
+    this.settle()
   }
 
   get changed(): boolean {
@@ -93,33 +137,109 @@ export class Own {
 
   get(s: Spot): number {
     void this.version
-    const op = this.program.ops[s.layer]
+    return this.read(this.member, s)
+  }
+
+  private read(member: number, s: Spot): number {
+    const op = this.programs[member].ops[s.layer]
     return s.from < 0 ? op.linear!.b![s.to] : op.linear!.W[s.to * op.nIn + s.from]
   }
 
+  /** While it moves. */
   put(s: Spot, value: number): void {
-    this.before ??= this.get(s)
-    this.program.nudge(this.all, this.B, s.layer, s.to, s.from, value - this.get(s))
+    this.noted(this.member, s)
+    this.program.nudge(this.all, this.B, s.layer, s.to, s.from, value - this.read(this.member, s))
+    this.write(this.member, s, value) // the sum of the change may differ in the last digit
+    this.said[this.member] = this.all.at(-1)!
+    this.loose = true
     this.version++
   }
 
-  keep(s: Spot): void {
-    if (this.before !== null && this.before !== this.get(s))
-      this.history.push({ ...s, before: this.before, after: this.get(s) })
-    this.before = null
-    this.refresh()
+  private noted(member: number, s: Spot): void {
+    const key = keyOf(member, s)
+    if (!this.first.has(key)) this.first.set(key, this.read(member, s))
   }
 
-  private refresh(): void {
-    this.all = this.program.run(this.rows, this.B)
-    this.version++
-  }
-
-  private write(s: Spot, value: number): void {
-    const op = this.program.ops[s.layer]
+  private write(member: number, s: Spot, value: number): void {
+    const op = this.programs[member].ops[s.layer]
     if (s.from < 0) op.linear!.b![s.to] = value
     else op.linear!.W[s.to * op.nIn + s.from] = value
-    this.refresh()
+  }
+
+  /** Ends a change of anything. */
+  settle(): void {
+    this.held = false
+    if (this.loose) this.refresh(this.member)
+    this.loose = false
+    const now = this.changes
+    if (JSON.stringify(now) !== JSON.stringify(this.history.current)) this.history.push(now)
+  }
+
+  private refresh(member: number): void {
+    const found = this.programs[member].run(this.rows, this.B)
+    if (member === this.member) this.all = found
+    this.said[member] = found.at(-1)!
+    this.version++
+  }
+
+  look(member: number): void {
+    this.member = member
+    this.refresh(member)
+  }
+
+  // Undo, and the link
+
+  get changes(): Changes {
+    const start = this.row * this.nIn
+    return {
+      row: this.row,
+      inputs: Array.from(this.x.entries()).filter(([i, value]) => value !== this.rows[start + i]),
+      weights: [...this.first].flatMap(([key, first]): Changes['weights'] => {
+        const [member, s] = spotOf(key)
+        const now = this.read(member, s)
+        return now === first ? [] : [[member, s.layer, s.to, s.from, now]]
+      }),
+    }
+  }
+
+  private apply({ row, inputs, weights }: Changes): void {
+    const members = new Set<number>([this.member])
+    for (const [key, value] of this.first) {
+      const [member, s] = spotOf(key)
+      this.write(member, s, value)
+      members.add(member)
+    }
+    this.first.clear()
+    for (const [member, layer, to, from, value] of weights) {
+      this.noted(member, { layer, to, from })
+      this.write(member, { layer, to, from }, value)
+      members.add(member)
+    }
+    members.forEach((member) => this.refresh(member))
+    this.choose(row)
+    const x = this.x.slice()
+    for (const [i, value] of inputs) x[i] = value
+    this.x = x
+    this.settled++
+  }
+
+  /** All that a link needs to show this again on a page of the same model. */
+  get state(): OwnState {
+    void this.version
+    const { member, layer, unit, output } = this
+    return { model: this.model.mark, ...this.changes, member, layer, unit, output, from: this.spot?.from ?? null }
+  }
+
+  /** Restores what anyone gives; an error says what is wrong with it. */
+  load(value: unknown): void {
+    const state = checkedOwn(value, this)
+    this.member = state.member
+    this.apply(state)
+    this.layer = state.layer
+    this.unit = state.unit
+    this.output = state.output
+    this.spot = state.from === null ? null : { layer: state.layer, to: state.unit, from: state.from }
+    this.settle()
   }
 
   get canUndo(): boolean {
@@ -131,13 +251,13 @@ export class Own {
   }
 
   undo(): void {
-    const edit = this.history.current
-    if (edit && this.history.undo() !== undefined) this.write(edit, edit.before)
+    const found = this.history.undo()
+    if (found) this.apply(found)
   }
 
   redo(): void {
-    const edit = this.history.redo()
-    if (edit) this.write(edit, edit.after)
+    const found = this.history.redo()
+    if (found) this.apply(found)
   }
 
   // Names
@@ -146,14 +266,20 @@ export class Own {
     return this.model.features[i]?.name ?? `x${i + 1}`
   }
 
-  /** What number `unit` of values[layer] is called. */
+  /** What number `unit` of values[layer] is called: after the column it comes from as long as it is that column's alone. */
   nameOf(layer: number, unit: number): string {
     if (layer === 0) return this.inputName(unit)
-    const op = this.program.ops[layer - 1]
     if (layer === this.program.ops.length) return this.outputName(unit)
+    const op = this.program.ops[layer - 1]
     const origin = op.origins?.[unit]
     if (origin) return this.partName(origin)
+    if (op.elementwise && this.untouched(layer - 1)) return this.nameOf(layer - 1, unit)
     return `${op.name} ${unit + 1}`
+  }
+
+  /** Whether each number of values[layer] still belongs to one input. */
+  untouched(layer: number): boolean {
+    return this.program.ops.slice(0, layer).every((op) => op.elementwise || op.origins)
   }
 
   /** One number of an embedded column: the column, and which value or place of it. */

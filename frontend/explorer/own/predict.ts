@@ -1,6 +1,6 @@
 // From raw outputs to what they mean: a class with its probability, labels, or numbers in the target's own units.
-import { softmax } from '../../engine/losses.ts'
-import { logistic } from '../../engine/special.ts'
+import { logSum, softmax } from '../../engine/losses.ts'
+import { logistic, softplus } from '../../engine/special.ts'
 import { significant } from '../../shared/format.ts'
 import type { Output } from './model.ts'
 
@@ -20,16 +20,35 @@ export interface Prediction {
 
 const named = (value: unknown): string => String(value)
 
-/** Raw outputs as Python reads them: cooled by the temperature, kept within the targets of training. */
-function calibrated(output: Output, z: ArrayLike<number>): number[] {
-  const cooled = output.link === 'softmax' || output.link === 'sigmoid' ? (output.temperature ?? 1) : 1
-  return Array.from(z, (value, i) =>
-    Math.min(output.high?.[i] ?? Infinity, Math.max(output.low?.[i] ?? -Infinity, value / cooled)),
-  )
+const mean = (values: readonly number[]): number => values.reduce((sum, v) => sum + v, 0) / values.length
+/** log mean eᵛ. */
+const logMean = (values: readonly number[]): number => {
+  const top = Math.max(...values)
+  return Number.isFinite(top) ? top + Math.log(mean(values.map((v) => Math.exp(v - top)))) : top
 }
 
-export function predict(output: Output, raw: ArrayLike<number>): Prediction {
-  const z = calibrated(output, raw)
+/**
+ * Outputs of a model from those of its members, as Python joins them: cooled by the temperature; the mean of
+ * probabilities, of what exp makes of them, or of numbers; kept within the targets of training.
+ */
+export function together(output: Output, members: readonly ArrayLike<number>[]): number[] {
+  const { link } = output
+  const cooled = link === 'softmax' || link === 'sigmoid' ? (output.temperature ?? 1) : 1
+  const zs = members.map((z) => Array.from(z, (value) => value / cooled))
+  const each = (of: (values: number[]) => number): number[] => zs[0].map((_, c) => of(zs.map((z) => z[c])))
+  let z: number[]
+  if (zs.length === 1) z = zs[0]
+  else if (link === 'softmax') {
+    const logs = zs.map((one) => one.map((value) => value - logSum(one)))
+    z = zs[0].map((_, c) => logMean(logs.map((one) => one[c])))
+  } else if (link === 'sigmoid')
+    z = each((values) => logMean(values.map((v) => -softplus(-v))) - logMean(values.map((v) => -softplus(v))))
+  else z = each(link === 'exp' ? logMean : mean)
+  return z.map((value, i) => Math.min(output.high?.[i] ?? Infinity, Math.max(output.low?.[i] ?? -Infinity, value)))
+}
+
+/** What outputs mean. */
+export function predict(output: Output, z: readonly number[]): Prediction {
   const classes = output.classes?.[0]
   if (classes && output.kind !== 'multilabel')
     return z.length > 1 ? ofMany(output, classes, z) : ofTwo(output, classes, z)

@@ -57,7 +57,8 @@ def explore(model: Any = None, X: Any = None, y: Any = None, *, member: int = 0)
     """The explorer for a model, with rows to look at; without a model, the toys.
 
     `model` is what `ml.fit` or `ml.load` gives, what `ml.build` makes, or a torch `nn.Sequential`. For a model that
-    knows its table, X is the table, as a file or a data frame; otherwise an array. Of an ensemble one member is shown.
+    knows its table, X is the table, as a file or a data frame; otherwise an array. `member` of an ensemble is looked
+    into first.
 
     >>> page = explore()
     >>> "model" in page.state

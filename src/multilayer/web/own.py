@@ -1,6 +1,7 @@
 """A trained network as data for the explorer page: its layers and numbers, real rows, and what they mean to the user.
 
-    tensors    base64 of little-endian floats, in the type they are stored in
+    tensors    of every member, base64 of little-endian floats; of one member where all are too much for a page
+    mark       tells this model from others, for links
     rows       numbers as the network reads them (scaled) and codes of categories; the page scales what a user changes
     features   name and units of each input: a number, (x − center)/scale and squashed where robust, or a category
     output     how raw outputs become a prediction: classes and probabilities, or numbers in the target's units
@@ -13,6 +14,7 @@ rows made here, and the reason.
 from __future__ import annotations
 
 import base64
+import hashlib
 from collections.abc import Iterable
 from typing import Any
 
@@ -51,24 +53,27 @@ NOT_ON_THE_PAGE = ("trainable_swish", "apl", "kaf", "combination", "generalised_
 
 
 def model_state(model: Any, X: Any = None, y: Any = None, *, member: int = 0) -> dict[str, Any]:
-    """Everything the page needs of a model (of an ensemble: one member) and some rows."""
+    """Everything the page needs of a model and some rows; `member` is the one to look into first."""
     network = opened(model, member=member)
+    members = 1 if network.predictor is None else network.predictor.members
+    whole = [network if i == member else opened(model, member=i) for i in range(members)]
     reason = reduced(network.spec)
     rows = _rows(network, X, y)
-    z = _outputs(network, rows["x"], rows["codes"])
+    shown = whole if members * network.spec.n_stored <= MOST_NUMBERS else [network]
     state: dict[str, Any] = {
         "text": str(network.spec),
         "spec": network.spec.to_dict(),
         "reduced": reason,
-        "tensors": {} if reason else {name: packed(value) for name, value in network.places.items()},
+        "tensors": [] if reason else [{name: packed(value) for name, value in one.places.items()} for one in shown],
+        "mark": _mark(network.spec, whole),
         "features": _features(network, rows["names"]),
         "rows": _packed_rows(rows["x"], rows["codes"]),
         "places": rows["places"],
         "targets": rows["targets"],
-        "predictions": z.tolist(),
+        "predictions": [_outputs(one, rows["x"], rows["codes"]).tolist() for one in whole],
         "output": _output(network),
         "member": member,
-        "members": 1 if network.predictor is None else network.predictor.members,
+        "members": members,
         "image": None,
         "cost": _costs(network.spec),
     }
@@ -101,6 +106,14 @@ def packed(value: Array) -> dict[str, Any]:
         "shape": list(value.shape),
         "data": base64.b64encode(stored.tobytes()).decode(),
     }
+
+
+def _mark(spec: Spec, members: list[Opened]) -> str:
+    digest = hashlib.sha256(str(spec).encode())
+    for one in members:
+        for name, value in sorted(one.tensors.items()):
+            digest.update(name.encode() + value.tobytes())
+    return digest.hexdigest()[:16]
 
 
 # Rows
