@@ -1,5 +1,7 @@
 // Activations and dropout, in place on panels; the slope is kept at once, so that the way back is one product whatever
 // the function. Masks: lanes are rows, so a block of the stream gives four units of sixteen rows.
+//
+// Loops over a function are flattened: with a call left in it, none becomes vector code.
 #pragma once
 
 namespace {
@@ -81,6 +83,47 @@ inline float learned_slope(float z, float c) {
     return 0.0f;
 }
 
+// f.template operator()<function>() for the function that is asked for.
+template <class F>
+inline void with_function(Function function, F f) {
+    switch (function) {
+#define CASE(name) \
+    case Function::name: return f.template operator()<Function::name>()
+        CASE(identity);
+        CASE(step);
+        CASE(polynomial);
+        CASE(sqrt);
+        CASE(sigmoid);
+        CASE(tanh);
+        CASE(hard_tanh);
+        CASE(sin);
+        CASE(relu);
+        CASE(leaky_relu);
+        CASE(prelu);
+        CASE(elu);
+        CASE(selu);
+        CASE(softplus);
+        CASE(gelu);
+        CASE(gelu_tanh);
+        CASE(silu);
+        CASE(swish);
+        CASE(learned_swish);
+        CASE(mish);
+#undef CASE
+    }
+}
+
+// f(value) with what gives the value of a gate that is asked for.
+template <class F>
+inline void with_gate(Function function, F f) {
+    switch (function) {
+        case Function::sigmoid: return f([](float x) { return value_of<Function::sigmoid>(x, 1.0f); });
+        case Function::relu: return f([](float x) { return value_of<Function::relu>(x, 0.0f); });
+        case Function::gelu: return f([](float x) { return value_of<Function::gelu>(x, 0.0f); });
+        default: return f([](float x) { return value_of<Function::silu>(x, 1.0f); });
+    }
+}
+
 constexpr std::size_t AT_ONCE = 2;  // blocks of the stream: one alone would wait for its own last round
 
 // words (8, 16) of eight units of sixteen rows: blocks `block` and `block` + 1 of the stream. philox_round of random.h, whose
@@ -136,7 +179,7 @@ inline void drop(const Pointwise& w, float* x, std::size_t p, std::size_t u0, st
 }
 
 template <Function function>
-void pointwise_as(const Pointwise& w, float* x, Part part) {
+[[gnu::flatten]] void pointwise_as(const Pointwise& w, float* x, Part part) {
     for (std::size_t p = part.p0; p < part.p1; ++p) {
         if (!w.learned && !w.blend) {  // one loop over all lines
             const std::size_t first = (p * w.d + part.u0) * LANE, n = (part.u1 - part.u0) * LANE;
@@ -185,7 +228,8 @@ void pointwise_as(const Pointwise& w, float* x, Part part) {
     }
 }
 
-void polynomial(const Pointwise& w, float* x, Part part) {
+template <>
+[[gnu::flatten]] void pointwise_as<Function::polynomial>(const Pointwise& w, float* x, Part part) {
     const int power = static_cast<int>(w.constant);
     for (std::size_t p = part.p0; p < part.p1; ++p) {
         for (std::size_t u = part.u0; u < part.u1; ++u) {
@@ -203,31 +247,7 @@ void polynomial(const Pointwise& w, float* x, Part part) {
 }
 
 void pointwise(const Pointwise& w, float* x, Part part) {
-    switch (w.function) {
-#define CASE(name) \
-    case Function::name: pointwise_as<Function::name>(w, x, part); break
-        CASE(identity);
-        CASE(step);
-        CASE(sqrt);
-        CASE(sigmoid);
-        CASE(tanh);
-        CASE(hard_tanh);
-        CASE(sin);
-        CASE(relu);
-        CASE(leaky_relu);
-        CASE(prelu);
-        CASE(elu);
-        CASE(selu);
-        CASE(softplus);
-        CASE(gelu);
-        CASE(gelu_tanh);
-        CASE(silu);
-        CASE(swish);
-        CASE(learned_swish);
-        CASE(mish);
-#undef CASE
-        case Function::polynomial: polynomial(w, x, part); break;
-    }
+    with_function(w.function, [&]<Function function>() { pointwise_as<function>(w, x, part); });
     if (w.drops) {
         for (std::size_t p = part.p0; p < part.p1; ++p) drop(w, x, p, part.u0, part.u1);
     }
@@ -247,8 +267,8 @@ void pointwise_backward(const Pointwise& w, float* g, Part part) {
     }
 }
 
-void gate(Function function, std::size_t d, float* z, float* y, Part part, bool train) {
-    const auto run = [&](auto value) {
+[[gnu::flatten]] void gate(Function function, std::size_t d, float* z, float* y, Part part, bool train) {
+    with_gate(function, [&](auto value) {
         for (std::size_t p = part.p0; p < part.p1; ++p) {
             float* __restrict z1 = z + (2 * p * d + part.u0) * LANE;
             float* __restrict z2 = z1 + d * LANE;
@@ -260,13 +280,7 @@ void gate(Function function, std::size_t d, float* z, float* y, Part part, bool 
                 if (train) z1[i] = v.slope * z2[i], z2[i] = v.f;
             }
         }
-    };
-    switch (function) {
-        case Function::sigmoid: return run([](float x) { return value_of<Function::sigmoid>(x, 1.0f); });
-        case Function::relu: return run([](float x) { return value_of<Function::relu>(x, 0.0f); });
-        case Function::gelu: return run([](float x) { return value_of<Function::gelu>(x, 0.0f); });
-        default: return run([](float x) { return value_of<Function::silu>(x, 1.0f); });
-    }
+    });
 }
 
 // dz₁ = g ⊙ dy/dz₁, dz₂ = g ⊙ dy/dz₂; dz may be where the slopes are.

@@ -94,7 +94,7 @@ void forward_rows(const Affine& a, const float* x, std::size_t stride, float* z,
 }
 
 template <Function function>
-void rows_as(const Pointwise& w, float* x, std::size_t stride, std::size_t n) {
+[[gnu::flatten]] void rows_as(const Pointwise& w, float* x, std::size_t stride, std::size_t n) {
     for (std::size_t b = 0; b < n; ++b) {
         float* __restrict z = x + b * stride;
         const float* __restrict learned = w.learned;
@@ -115,7 +115,8 @@ void rows_as(const Pointwise& w, float* x, std::size_t stride, std::size_t n) {
     }
 }
 
-void polynomial_rows(const Pointwise& w, float* x, std::size_t stride, std::size_t n) {
+template <>
+[[gnu::flatten]] void rows_as<Function::polynomial>(const Pointwise& w, float* x, std::size_t stride, std::size_t n) {
     const int power = static_cast<int>(w.constant);
     for (std::size_t b = 0; b < n; ++b) {
         for (std::size_t u = 0; u < w.d; ++u) {
@@ -127,49 +128,19 @@ void polynomial_rows(const Pointwise& w, float* x, std::size_t stride, std::size
 }
 
 void pointwise_rows(const Pointwise& w, float* x, std::size_t stride, std::size_t n) {
-    switch (w.function) {
-#define CASE(name) \
-    case Function::name: return rows_as<Function::name>(w, x, stride, n)
-        CASE(identity);
-        CASE(step);
-        CASE(sqrt);
-        CASE(sigmoid);
-        CASE(tanh);
-        CASE(hard_tanh);
-        CASE(sin);
-        CASE(relu);
-        CASE(leaky_relu);
-        CASE(prelu);
-        CASE(elu);
-        CASE(selu);
-        CASE(softplus);
-        CASE(gelu);
-        CASE(gelu_tanh);
-        CASE(silu);
-        CASE(swish);
-        CASE(learned_swish);
-        CASE(mish);
-#undef CASE
-        case Function::polynomial: return polynomial_rows(w, x, stride, n);
-    }
+    with_function(w.function, [&]<Function function>() { rows_as<function>(w, x, stride, n); });
 }
 
 // z (n, 2·O) → y (n, O), the second half O numbers after the first.
-void gate_rows(Function function, std::size_t d, const float* z, std::size_t stride, float* y, std::size_t stride_y,
-               std::size_t n) {
-    const auto run = [&](auto value) {
+[[gnu::flatten]] void gate_rows(Function function, std::size_t d, const float* z, std::size_t stride, float* y,
+                                std::size_t stride_y, std::size_t n) {
+    with_gate(function, [&](auto value) {
         for (std::size_t b = 0; b < n; ++b) {
             const float *__restrict z1 = z + b * stride, *__restrict z2 = z1 + d;
             float* __restrict to = y + b * stride_y;
             for (std::size_t u = 0; u < d; ++u) to[u] = value(z1[u]).f * z2[u];
         }
-    };
-    switch (function) {
-        case Function::sigmoid: return run([](float x) { return value_of<Function::sigmoid>(x, 1.0f); });
-        case Function::relu: return run([](float x) { return value_of<Function::relu>(x, 0.0f); });
-        case Function::gelu: return run([](float x) { return value_of<Function::gelu>(x, 0.0f); });
-        default: return run([](float x) { return value_of<Function::silu>(x, 1.0f); });
-    }
+    });
 }
 
 void scale_rows(std::size_t d, const float* __restrict s, float* x, std::size_t stride, std::size_t n) {
