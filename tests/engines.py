@@ -1,12 +1,16 @@
-"""What the tests of engines share: losses and optimisers to run over, tables, orders of rows, and steps."""
+"""What the tests of engines share: losses, optimisers and cores to run over, tables, orders of rows, and steps."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+import pytest
 
 from cases import rows_for
 from multilayer import losses, random
 from multilayer.engine import Chunk, Data, Engine, Order, Settings
+from multilayer.engine.fused_engine import FusedEngine
 from multilayer.engine.torch_engine import TorchEngine
 from multilayer.spec import Spec
 
@@ -18,6 +22,14 @@ LOSSES = [
     "quantile(0.1, 0.5, 0.9)",
 ]
 OPTIMIZERS = ["sgd", "momentum", "nesterov", "adam", "adamw", "adam(beta2=0.95)", "nesterov(0.5)"]
+
+CORES = {
+    "double": {"dtype": "float64"},
+    "plain loops": {"dtype": "float32", "core": "reference"},
+    "kernels": {"dtype": "float32"},
+}
+"""Those of the fused engine."""
+every_core = pytest.mark.parametrize("core", CORES)
 
 
 def table(spec: Spec, rows: int, loss: str = "mse", seed: int = 0) -> Data:
@@ -40,3 +52,11 @@ def run(engine: Engine, order: Order, *, rate: float = 0.01, decay: float = 0.0,
 
 def double(spec: Spec, data: Data, settings: Settings, **how) -> TorchEngine:
     return TorchEngine(spec, data, settings, dtype="float64", **how)
+
+
+def fused_engine(
+    text: str = "4-6:batchnorm:prelu:dropout(0.3)-3", rows: int = 30, loss: str = "mse", **how: Any
+) -> FusedEngine:
+    spec = Spec.parse(text)
+    made = {k: how.pop(k) for k in ("dtype", "core", "threads", "init") if k in how}
+    return FusedEngine(spec, table(spec, rows, loss), Settings(loss=loss, **how), **made)

@@ -1,5 +1,6 @@
 """The fused engine's numbers: in double its plain loops equal the torch engine over 50 steps, and the numpy engine in
-single steps over random networks. What must not matter, and what is refused, is in test_fused_engine_bits.py."""
+single steps over random networks. What must not matter is in test_fused_engine_bits.py,
+what is refused in test_fused_engine_refusals.py."""
 
 from __future__ import annotations
 
