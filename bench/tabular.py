@@ -3,7 +3,7 @@
 FOLDER/INDEX.json lists tables: name, file (Parquet), task, target, categorical_columns. At most 10,000 rows of each,
 30 % of them for the test, the same for every model; a split is a seed. Models are as they come, with two threads:
 
-    multilayer   ml.MLPClassifier() or ml.MLPRegressor(); multilayer-1 has one member
+    multilayer   ml.MLPClassifier() or ml.MLPRegressor(); multilayer-1 has one member, multilayer-4-64 four of 64 epochs
     sklearn      scikit-learn's MLP behind imputer, scaler and one-hot encoder
     realmlp, tabm (pytabkit), lightgbm, xgboost, catboost
 
@@ -45,11 +45,12 @@ def cell(folder: Path, row: dict[str, Any], model: str, split: int, most: int) -
     train, test = rows_of(y, row["task"], split, most)
     X = shaped(model, X, categories)
     estimator = made(model, row["task"], categories, [c for c in X.columns if c not in categories])
-    start = time.perf_counter()
+    start, before = time.perf_counter(), time.process_time()
     estimator.fit(X.iloc[train], y[train])
-    fitted = time.perf_counter()
+    fitted, worked = time.perf_counter(), time.process_time() - before
     predicted = np.asarray(estimator.predict(X.iloc[test])).ravel()
-    found = {"n": len(train), "test": len(test), "fit": fitted - start, "predict": time.perf_counter() - fitted}
+    times = {"fit": fitted - start, "processor": worked, "predict": time.perf_counter() - fitted}
+    found = {"n": len(train), "test": len(test), **times}
     if row["task"] == "regression":
         return {**found, "error": 1 - r2_score(y[test], predicted)}
     p = np.clip(np.asarray(estimator.predict_proba(X.iloc[test]), dtype=np.float64), 1e-15, 1)
@@ -119,8 +120,7 @@ def made(model: str, task: str, categories: list[str], numbers: list[str]) -> An
     if model.startswith("multilayer"):
         import multilayer as ml
 
-        members = model.partition("-")[2]
-        options: dict[str, Any] = {"ensemble": int(members)} if members else {}
+        options = dict(zip(("ensemble", "epochs"), map(int, model.split("-")[1:]), strict=False))
         return (ml.MLPClassifier, ml.MLPRegressor)[which](random_state=0, n_threads=THREADS, **options)
     if model == "sklearn":
         return usual_pipeline(which, categories, numbers)

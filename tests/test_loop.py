@@ -356,6 +356,8 @@ def test_a_log_with_a_rollback_and_a_kill_tells_the_unbroken_run(make: type, at:
 class Measuring:
     """Answers every event, those of others and its own included."""
 
+    measures = True
+
     def __init__(self, engine: Any) -> None:
         self.engine = engine
 

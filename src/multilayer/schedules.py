@@ -46,15 +46,15 @@ class Schedule:
     @overload
     def __call__(self, step: NDArray[np.integer[Any]], steps: int) -> NDArray[np.float64]: ...
     def __call__(self, step: int | NDArray[np.integer[Any]], steps: int) -> float | NDArray[np.float64]:
-        asked = np.atleast_1d(step)
-        for outside in (s for s in (asked.min(initial=0), asked.max(initial=0)) if asked.size and not 0 <= s < steps):
-            raise OptionError(f"step must be from 0 to {steps - 1} in a run of {steps} steps, got {outside}")
         at = self.at
+        asked: list[int] = step.ravel().tolist() if isinstance(step, np.ndarray) else [step]
+        for outside in (s for s in asked if not 0 <= s < steps):
+            raise OptionError(f"step must be from 0 to {steps - 1} in a run of {steps} steps, got {outside}")
         if not isinstance(step, np.ndarray):
             return at(step, steps)
         if self.flat:
             return np.ones(step.shape)
-        return np.array([at(s, steps) for s in step.ravel().tolist()], dtype=np.float64).reshape(step.shape)
+        return np.array([at(s, steps) for s in asked], dtype=np.float64).reshape(step.shape)
 
 
 def constant(warmup: float = 0.0) -> Schedule:

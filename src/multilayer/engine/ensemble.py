@@ -39,6 +39,29 @@ class Member:
     seed: int
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Judges:
+    """Who judges each of `rows`: the members that did not train on it; all of them, where all did."""
+
+    rows: Rows
+    asked: list[Rows]
+    """By member, the places of the rows that it judges."""
+    groups: list[tuple[Rows, list[tuple[int, Rows]]]]
+    """Places with the same judges: one group for each fold, and one for all. With each judge, where its answers are."""
+
+    @staticmethod
+    def of(rows: Rows, seen: NDArray[np.bool_]) -> Judges:
+        asked = ~seen
+        asked[:, ~asked.any(0)] = True
+        answers = asked.cumsum(1) - 1
+        patterns, which = np.unique(asked, axis=1, return_inverse=True)
+        groups: list[tuple[Rows, list[tuple[int, Rows]]]] = []
+        for i, pattern in enumerate(patterns.T):
+            places = np.flatnonzero(which.reshape(-1) == i)
+            groups.append((places, [(int(j), answers[j, places]) for j in np.flatnonzero(pattern)]))
+        return Judges(rows=rows, asked=[np.flatnonzero(mine) for mine in asked], groups=groups)
+
+
 class Ensemble:
     """Meets the `Engine` protocol."""
 
@@ -49,6 +72,7 @@ class Ensemble:
         self.length = max(len(member.rows) for member in self.members)
         self._pool = ThreadPoolExecutor(max(1, min(threads, len(self.members))))
         self._epoch, self._orders = -1, list[Rows]()
+        self._judges: Judges | None = None
         self._seen = np.zeros((len(self.members), len(self.data)), dtype=np.bool_)
         for seen, member in zip(self._seen, self.members, strict=True):
             seen[member.rows] = True
@@ -100,20 +124,11 @@ class Ensemble:
     def outputs(self, rows: Rows, *, averaged: bool = False) -> Array:
         if not len(rows):
             return self.members[0].engine.outputs(rows, averaged=averaged)
-        unseen = ~self._seen[:, rows]
-        unseen[:, ~unseen.any(0)] = True  # rows that all members trained on
-        z = self._each(lambda i: self.members[i].engine.outputs(rows[unseen[i]], averaged=averaged))
-        width = z[0].shape[1]
-        wide = [np.zeros((len(rows), width)) for _ in z]
-        for one, mine, asked in zip(wide, z, unseen, strict=True):
-            one[asked] = mine
-        found = np.empty((len(rows), width))
-        # Rows with the same judges go together: one pattern for each fold, and one for all.
-        patterns, which = np.unique(unseen, axis=1, return_inverse=True)
-        for i in range(patterns.shape[1]):
-            mine = which.reshape(-1) == i
-            judges = [one[mine] for one, asked in zip(wide, patterns[:, i], strict=True) if asked]
-            found[mine] = combined(self.loss, judges)
+        bench = self._judges_of(rows)
+        z = self._each(lambda i: self.members[i].engine.outputs(rows[bench.asked[i]], averaged=averaged))
+        found = np.empty((len(rows), z[0].shape[1]))
+        for places, judges in bench.groups:
+            found[places] = combined(self.loss, [z[i][at] for i, at in judges])
         return found
 
     def state(self) -> State:
@@ -127,6 +142,12 @@ class Ensemble:
 
     def _each(self, call: Callable[[int], T]) -> list[T]:
         return list(self._pool.map(call, range(len(self.members))))
+
+    def _judges_of(self, rows: Rows) -> Judges:
+        """The same rows are asked for after every epoch."""
+        if self._judges is None or not np.array_equal(self._judges.rows, rows):
+            self._judges = Judges.of(rows, self._seen[:, rows])
+        return self._judges
 
     def _orders_of(self, epoch: int) -> list[Rows]:
         if epoch != self._epoch:

@@ -433,7 +433,7 @@ def _go_back(loop: Loop, folder: RunFolder, run: Run) -> None:
     loop.best = None if best is None else best.state
     run.log.extend(told[: extra["told"]])
     loop.told = extra["told"]
-    notes = [*found.notes, *(["the loader goes on with other batches"] if not loop.plan.shuffled else [])]
+    notes = [*found.notes, *(["the loader goes on with other batches"] if not loop.plan.repeats else [])]
     resumed = Resume(step=found.step, checkpoint=found.path, kept=loop.told, notes=notes)
     loop.tell(resumed, counted=False)
     if extra["scheduled"]:

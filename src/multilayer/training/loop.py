@@ -1,8 +1,8 @@
 """The loop: cut the work, run it, ask the policies, tell the observers.
 
-Work is cut at whatever comes next: the end of the epoch, a due checkpoint, a due line of progress, or about 50 ms of
-steps, so that signals are answered. How it is cut never changes a result: whatever must happen at a step happens at
-that step, by running the chunk again up to it where necessary.
+Work is cut at whatever comes next: the end of the epoch, a due checkpoint, or about 50 ms of steps, so that signals are
+answered. How it is cut never changes a result: whatever must happen at a step happens at that step, by running the
+chunk again up to it where necessary.
 
 Two places are kept: where the chunk began (so that a step can be cut exactly, or looked at closely when a value was not
 finite) and the last checkpoint (what a rollback returns to, and what a killed run resumes from). The state of the first
@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from operator import add
@@ -54,7 +53,10 @@ class Plan:
     metric: str
     larger: bool
     shuffled: bool = True
-    """Whether an epoch's rows are permuted; those of a user's own loader are numbered as they come."""
+    """Whether an epoch's rows are permuted; those of a user's own loader are numbered as they come, and members of an
+    ensemble have orders of their own."""
+    repeats: bool = True
+    """Whether steps can be taken again from long ago; a user's own loader keeps few of its batches."""
 
     @property
     def steps_per_epoch(self) -> int:
@@ -220,8 +222,6 @@ class Loop:
         self._advance(order, within, chunk)
         if found is not None and not isinstance(found.action, Continue):
             return self._spiked(found, order, within, steps)
-        if self.position.step % plan.log_every == 0:
-            self._tell_progress()
         ended = self._finish_epoch() if self.position.step % plan.steps_per_epoch == 0 else None
         if ended is None and self.position.step % plan.checkpoint_every == 0:
             self._checkpoint("last")
@@ -235,7 +235,11 @@ class Loop:
     def _until_due(self) -> int:
         """Steps to the next thing that is due, or as many as 50 ms hold."""
         plan, step = self.plan, self.position.step
-        due = min(every - step % every for every in (plan.log_every, plan.checkpoint_every, plan.steps_per_epoch))
+        marks = [plan.checkpoint_every, plan.steps_per_epoch]
+        # Whoever measures must find the engine at that step.
+        if not plan.repeats or any(getattr(observer, "measures", False) for observer in self.observers):
+            marks.append(plan.log_every)
+        due = min(every - step % every for every in marks)
         return max(1, min(due, int(CHUNK_SECONDS / self.per_step) if self.per_step else 1))
 
     def _take(self, order: Order, within: int, count: int) -> Chunk:
@@ -267,13 +271,19 @@ class Loop:
         return next(answer for answer in first if answer.action == action)
 
     def _advance(self, order: Order, within: int, chunk: Chunk) -> None:
-        position = self.position
+        """Counts the steps taken, and tells of progress where it is due."""
+        position, every = self.position, self.plan.log_every
         losses, norms = chunk.loss.tolist(), chunk.gradient_norm.tolist()
         left = len(order.rows) - within * order.batch
         sizes = [order.batch] * (len(losses) - 1) + [min(order.batch, left - (len(losses) - 1) * order.batch)]
-        for sums in (position.progress, position.in_epoch):
-            sums.take(losses, norms, sizes)
-        position.step += len(losses)
+        first = 0
+        while first < len(losses):
+            part = slice(first, first + every - position.step % every)
+            for sums in (position.progress, position.in_epoch):
+                sums.take(losses[part], norms[part], sizes[part])
+            first, position.step = part.stop, position.step + len(losses[part])
+            if position.step % every == 0:
+                self._tell_progress()
 
     # What may follow
 
@@ -389,7 +399,7 @@ class Loop:
         self._set(place)
 
     def _mark(self) -> Mark:
-        again = self.plan.shuffled and self._behind < max(CHUNK_SECONDS, self._copying / COPIES)
+        again = self.plan.repeats and self._behind < max(CHUNK_SECONDS, self._copying / COPIES)
         return Mark(
             anchor=self._anchor if self._anchor is not None and again else self._state(),
             since=self._since,
@@ -437,22 +447,22 @@ class Loop:
 
     def _tell_progress(self) -> None:
         position, sums = self.position, self.position.progress
-        rate = self.plan.schedules(position.step - 1, 1)["rate"][0] * self.good.state.rate_factor
+        rate = self.plan.rate * self.plan.rate_schedule(position.step - 1, self.plan.steps)
         self.tell(
             Progress(
                 step=position.step,
                 epoch=position.epoch + 1,
                 loss=sums.loss / sums.steps,
                 gradient_norm=sums.norm / sums.steps,
-                rate=float(rate),
+                rate=rate * self.good.state.rate_factor,
             )
         )
         position.progress = Sums()
 
 
 def _copy(position: Position) -> Position:
-    found = copy(position)
-    found.progress, found.in_epoch = copy(position.progress), copy(position.in_epoch)
+    found = Position(**vars(position))
+    found.progress, found.in_epoch = Sums(**vars(position.progress)), Sums(**vars(position.in_epoch))
     return found
 
 

@@ -107,6 +107,7 @@ class Observer(Protocol):
         """Hears of an event, and may answer with others (`Measured`, `Notice`), which every observer then hears of.
 
         Answers are part of the log, so they must follow from the event and the engine's state alone: a resumed run
-        tells the same ones. What is answered to an answer, or to a resume, is ignored.
+        tells the same ones. What is answered to an answer, or to a resume, is ignored. One that looks at the engine
+        has `measures = True`: only then does the engine stand at the step of a line of progress.
         """
         ...

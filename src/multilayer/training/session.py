@@ -142,6 +142,7 @@ class Session:
             metric=self.metric,
             larger=self.larger,
             shuffled=self.prepared.loader_batch is None and self.members == 1,
+            repeats=self.prepared.loader_batch is None,
         )
 
     def policies(self) -> list[Policy]:
