@@ -13,11 +13,12 @@ from sklearn.calibration import calibration_curve
 from typer.testing import CliRunner
 
 import multilayer as ml
-from multilayer import jobs
+from multilayer import events, jobs
 from multilayer.cli.main import app
 from multilayer.errors import MultilayerError
+from multilayer.runs import RunFolder
 from multilayer.training.fit import Ended
-from multilayer.web import report_columns, report_intervals, report_quality
+from multilayer.web import report_columns, report_intervals, report_quality, report_run
 from multilayer.web.report import report
 from multilayer.web.report_verdict import verdict
 
@@ -392,6 +393,35 @@ def test_what_happened_is_marked(tmp_path: Path, options: dict[str, Any], kinds:
         assert "lost its way" in found["verdict"]["sentences"][0]["text"]
 
 
+@pytest.mark.parametrize("schedule", ["coslog(cycles=4)", "one_cycle", "cosine(warmup=0.05)", "constant"])
+def test_the_learning_rate_is_that_of_every_step(tmp_path: Path, schedule: str) -> None:
+    ml.fit("10-4-1", "diabetes", run=tmp_path / "run", **FAST | {"epochs": 12, "schedule": schedule})
+    log = RunFolder.open(tmp_path / "run").events()
+    shown = dict(report(tmp_path / "run")["curves"]["rates"])
+    logged = {event.step: event.rate for event in log if isinstance(event, events.Progress)}
+    assert len(logged) > 3
+    for step, rate in logged.items():
+        assert shown[step] == pytest.approx(rate, rel=1e-12)
+    assert len(shown) == max(shown) == log[-1].step
+
+
+def test_the_learning_rate_after_a_rollback_is_the_divided_one() -> None:
+    start = events.Start(
+        step=0,
+        network="",
+        parameters=1,
+        rows=1,
+        engine="",
+        seed=0,
+        versions={},
+        config={"schedule": "constant", "learning_rate": 0.2, "epochs": 3},
+    )
+    epochs = [events.EpochEnd(step=s, epoch=s // 4, loss=1, seconds=1, rows_per_second=1, metrics={}) for s in (4, 8)]
+    back = events.RolledBack(step=5, to_step=5, rate_factor=0.5, reason="")
+    found = report_run.curves([start, epochs[0], back, epochs[1]])
+    assert [rate for _, rate in found["rates"]] == [0.2] * 5 + [0.1] * 3
+
+
 def test_what_a_run_was_made_with_makes_it_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The Python that the report gives, run as it is, gives the same model to the byte."""
     monkeypatch.chdir(tmp_path)
@@ -449,6 +479,7 @@ def test_the_verdict_says_what_the_figures_say() -> None:
     assert "always answering the most frequent class has 50.0 %" in good
     assert "does not overfit" in good
     assert told(entry(0.52, low=0.45, high=0.6, train=0.6, baseline=0.5)).startswith("No better than a guess")
+    assert "overfit" not in told(entry(0.5, low=0.45, high=0.6, train=0.51, baseline=0.5))
     assert "It overfits: accuracy 99.0 %" in told(entry(0.75, low=0.7, high=0.8, train=0.99, baseline=0.5))
     falling = told(entry(0.8, low=0.7, high=0.85, train=0.82, baseline=0.5), (1.0, 0.9, 0.8, 0.7, 0.6, 0.5))
     assert "still improving" in falling

@@ -15,6 +15,7 @@ import pytest
 import multilayer as ml
 from multilayer.web import report as web
 from multilayer.web.report_live import watching
+from payloads import PAYLOADS
 
 ROOT = Path(__file__).parent.parent
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -47,10 +48,16 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     ml.fit(None, table, target="y", loss="quantile(0.1, 0.5, 0.9)", epochs=4, run=root / "numbers", **FAST)
     ml.fit(None, (X, (X[:, :3] > 0).astype(int)), epochs=4, run=root / "labels", **FAST)
     ml.fit(None, "breast_cancer", epochs=4, run=root / "binary", **FAST)
+    ml.fit(None, "diabetes", optimizer="sgd", learning_rate=1e30, schedule="constant", run=root / "lost", **FAST)
+    ml.fit(None, "diabetes", epochs=6, run=root / "squares", **FAST)
+    ml.fit(None, "diabetes", epochs=6, loss="mae", run=root / "sizes", **FAST)
+    losses = [web.report(root / name) for name in ("squares", "sizes")]
+    (root / "losses.html").write_text(web.html(losses))
     compared = web.html([web.report(root / "digits"), web.report(root / "binary"), web.report(root / "numbers")])
     (root / "compare.html").write_text(compared)
-    return {name: root / name / "report.html" for name in ("digits", "numbers", "labels", "binary")} | {
-        "compare": root / "compare.html"
+    names = ("digits", "numbers", "labels", "binary", "lost")
+    return {name: root / name / "report.html" for name in names} | {
+        name: root / f"{name}.html" for name in ("compare", "losses")
     }
 
 
@@ -101,6 +108,15 @@ def test_keyboard_print_and_the_choice_of_a_run(runs: dict[str, Path]) -> None:
     assert "Coverage of the quantiles" in chosen["text"]
 
 
+def test_runs_that_lost_their_way_and_runs_of_different_losses(runs: dict[str, Path]) -> None:
+    lost, losses, alike = look(*({"url": runs[name].as_uri()} for name in ("lost", "losses", "compare")))
+    assert "No epoch has ended." in lost["text"]
+    assert "not finite" in lost["text"].partition("What happened")[2].partition("Quality")[0]
+    assert "Root mean squared error on validation rows" in losses["text"].partition("in full")[0]
+    assert "Validation loss" not in losses["text"].partition("in full")[0]
+    assert "Validation loss" in alike["text"].partition("in full")[0]
+
+
 def test_a_notebook_shows_it_in_a_frame_of_its_own(tmp_path: Path) -> None:
     run = ml.fit(None, "iris", epochs=2, run=tmp_path / "run", **FAST)
     page = tmp_path / "notebook.html"
@@ -109,75 +125,6 @@ def test_a_notebook_shows_it_in_a_frame_of_its_own(tmp_path: Path) -> None:
     assert "Verdict" in found["text"]
     assert found["errors"] == []
     assert [url for url in found["requests"] if not url.startswith(("file:", "about:", "data:"))] == []
-
-
-PAYLOADS = [
-    "<script>window.hit1=1</script>",
-    "</script><script>window.hit2=1</script>",
-    "<img src=x onerror=window.hit3=1>",
-    "<svg onload=window.hit4=1>",
-    "<svg><script>window.hit5=1</script></svg>",
-    '"><script>window.hit6=1</script>',
-    "'><img src=x onerror=window.hit7=1>",
-    '" onmouseover="window.hit8=1" x="',
-    "' onfocus='window.hit9=1' autofocus='",
-    "javascript:window.hit10=1",
-    "<a href=javascript:window.hit11=1>x</a>",
-    "<iframe srcdoc='<script>parent.hit12=1</script>'></iframe>",
-    "<iframe src=javascript:parent.hit13=1></iframe>",
-    "<object data=javascript:window.hit14=1></object>",
-    "<embed src=javascript:window.hit15=1>",
-    "<base href=//evil.example/>",
-    "<link rel=stylesheet href=//evil.example/x.css>",
-    "<style>@import '//evil.example/x.css'</style>",
-    "<style>*{background:url(//evil.example/y)}</style>",
-    "<div style='background:url(//evil.example/z)'>",
-    "<meta http-equiv=refresh content='0;url=//evil.example'>",
-    "<form action=//evil.example><input autofocus onfocus=window.hit16=1>",
-    "<details open ontoggle=window.hit17=1>",
-    "<video><source onerror=window.hit18=1></video>",
-    "<audio src=x onerror=window.hit19=1>",
-    "<body onload=window.hit20=1>",
-    "<marquee onstart=window.hit21=1>",
-    "<math><mtext></mtext><script>window.hit22=1</script></math>",
-    "<template><script>window.hit23=1</script></template>",
-    "<noscript><p title='</noscript><img src=x onerror=window.hit24=1>'>",
-    "<!--<script>window.hit25=1</script>-->",
-    "--><script>window.hit26=1</script>",
-    "<![CDATA[<script>window.hit27=1</script>]]>",
-    "]]><script>window.hit28=1</script>",
-    "</textarea><script>window.hit29=1</script>",
-    "</title><script>window.hit30=1</script>",
-    "</style><script>window.hit31=1</script>",
-    "<scr<script>ipt>window.hit32=1</script>",
-    "<SCRIPT SRC=//evil.example/x.js></SCRIPT>",
-    "<script src=data:text/javascript,window.hit33=1></script>",
-    "\\u003cscript\\u003ewindow.hit34=1\\u003c/script\\u003e",
-    "&lt;script&gt;window.hit35=1&lt;/script&gt;",
-    "&#60;script&#62;window.hit36=1&#60;/script&#62;",
-    "%3Cscript%3Ewindow.hit37=1%3C/script%3E",
-    "{{constructor.constructor('window.hit38=1')()}}",
-    "${window.hit39=1}",
-    "`${window.hit40=1}`",
-    "{@html '<script>window.hit41=1</script>'}",
-    "{window.hit42=1}",
-    "#{window.hit43=1}",
-    "<%= window.hit44=1 %>",
-    "__proto__",
-    "constructor",
-    "toString",
-    "__STATE__",
-    "__POLICY__",
-    '"}]}</script><script>window.hit45=1</script>',
-    "\u2028window.hit46=1\u2029",
-    "\u202ewindow.hit47=1\u202c",
-    "expression(window.hit48=1)",
-    "url(javascript:window.hit49=1)",
-    "data:text/html,<script>window.hit50=1</script>",
-    "<svg><animate onbegin=window.hit51=1 attributeName=x dur=1s>",
-    "<svg><use href='data:image/svg+xml,<svg id=x onload=window.hit52=1>'/></svg>",
-    "x" * 3000 + "<script>window.hit53=1</script>",
-]
 
 
 def test_no_script_of_anyone_else_runs(tmp_path: Path, tried: Any) -> None:

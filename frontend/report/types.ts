@@ -31,6 +31,8 @@ export interface Curves {
   steps_per_epoch: Num
   epochs: Epoch[]
   steps: Step[]
+  /** Step and learning rate. */
+  rates: [number, number][]
   marks: Mark[]
 }
 

@@ -28,12 +28,12 @@ const SHARES = new Set(['accuracy', 'balanced_accuracy'])
 
 export const named = (name: string): string => NAMES[name] ?? name.replaceAll('_', ' ')
 
-/** For the axis of a figure: 120000 is 120k. */
+/** For the axis of a figure: 120000 is 120k, 0.00001 is 10⁻⁵. */
 export function tick(value: number): string {
   const size = Math.abs(value)
   if (size >= 1e9) return `${significant(value / 1e9, 4)}G`
   if (size >= 1e6) return `${significant(value / 1e6, 4)}M`
-  return size >= 1e4 ? `${significant(value / 1e3, 4)}k` : significant(value, 4)
+  return size >= 1e4 ? `${significant(value / 1e3, 4)}k` : significant(value, 4).replace(/(?<=\d)\.?0+(?=·)/, '').replace(/^1·/, '')
 }
 
 /** At the beginning of a title. */

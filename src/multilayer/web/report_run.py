@@ -9,7 +9,7 @@ import shlex
 from collections.abc import Sequence
 from typing import Any
 
-from .. import events, machine
+from .. import events, machine, schedules
 from ..costs import cost
 from ..costs.roofline import predict
 from ..events import Checkpoint, End, EpochEnd, Event, NonFinite, Notice, Progress, Resume, RolledBack, Spike, Start
@@ -52,11 +52,27 @@ def curves(log: Sequence[Event]) -> dict[str, Any]:
             }
             for event in _thinned(steps)
         ],
+        "rates": _rates(told, length),
         "marks": _marks(log, told),
     }
 
 
-def _thinned(points: list[Any]) -> list[Any]:
+def _rates(told: Sequence[Event], length: int) -> list[list[float]]:
+    """Step and learning rate, of the schedule itself: what is logged now and then would miss its waves."""
+    start = next((event for event in told if isinstance(event, Start)), None)
+    last = told[-1].step if told else 0
+    if start is None or not length or not last:
+        return []
+    schedule, total = schedules.get(start.config["schedule"]), length * start.config["epochs"]
+    factors = [(event.to_step, event.rate_factor) for event in told if isinstance(event, RolledBack)]
+    found: list[list[float]] = []
+    for step in _thinned(range(1, min(last, total) + 1)):
+        factor = next((value for place, value in reversed(factors) if place < step), 1.0)
+        found.append([step, start.config["learning_rate"] * schedule(step - 1, total) * factor])
+    return found
+
+
+def _thinned(points: Sequence[Any]) -> Sequence[Any]:
     if len(points) <= MOST_POINTS:
         return points
     return [points[i * (len(points) - 1) // (MOST_POINTS - 1)] for i in range(MOST_POINTS)]

@@ -135,6 +135,8 @@ def _fit(found: dict[str, Any], report: dict[str, Any], told: list[dict[str, str
             "Against overfitting: more rows, more dropout or weight decay, a narrower network, or --patience.",
         ]
         return
+    if here < CLEARLY and there < CLEARLY:
+        return  # what is no better than a guess anywhere has nothing to overfit with
     if _falling(report):
         told.append({"tone": "fair", "text": f"It was still improving when it ended: {seen}."})
         tries.append("Train longer: more --epochs.")
