@@ -62,23 +62,24 @@ export function rgb(color: string): Rgb {
   return [n >> 16, (n >> 8) & 255, n & 255]
 }
 
-/** Mixes two colours with the ground by where each value stands about the level; `span` is what counts as far. */
+/**
+ * Mixes two colours with the ground by where each value stands about the level; `span` is what counts as far, and
+ * `floor` the share right at the level, which makes its two sides plain.
+ */
 export function paint(
   into: Uint8ClampedArray,
   values: ArrayLike<number>,
   level: number,
   span: number,
   colors: { high: Rgb; low: Rgb; ground: Rgb },
-  stride = 1,
-  offset = 0,
+  { stride = 1, offset = 0, floor = 0.28 } = {},
 ): void {
   const { high, low, ground } = colors
   const count = into.length / 4
   for (let k = 0; k < count; k++) {
     const away = (values[k * stride + offset] - level) / span
     const color = away >= 0 ? high : low
-    // A step at the level makes the two sides plain, the rest shows how far from it a point is.
-    const share = Number.isFinite(away) ? 0.28 + 0.72 * Math.tanh(Math.abs(away)) : 0
+    const share = Number.isFinite(away) ? floor + (1 - floor) * Math.tanh(Math.abs(away)) : 0
     for (let c = 0; c < 3; c++) into[4 * k + c] = ground[c] + (color[c] - ground[c]) * share
     into[4 * k + 3] = 255
   }

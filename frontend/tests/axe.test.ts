@@ -15,7 +15,7 @@ interface Violation {
   nodes: { html: string; failureSummary: string }[]
 }
 
-describe.skipIf(!found).each(['explorer', 'digits', 'table'])('%s', (name) => {
+describe.skipIf(!found).each(['explorer', 'digits', 'table', 'ensemble', 'reduced'])('%s', (name) => {
   let browser: Browser
   beforeAll(async () => void (browser = await launch()))
   afterAll(async () => void (await browser?.close()))

@@ -28,28 +28,8 @@ import torch
 import multilayer as ml
 from multilayer.web.explore import explore
 
-PAYLOADS = (
-    "<script>window.hit=1</script>",
-    "</script><script>window.hit=1</script>",
-    "<img src=x onerror=window.hit=1>",
-    "<svg onload=window.hit=1>",
-    '"><svg/onload=window.hit=1>',
-    "'><img src=x onerror=window.hit=1>",
-    "<iframe srcdoc='<script>parent.hit=1</script>'>",
-    "javascript:window.hit=1",
-    "<a href=javascript:window.hit=1>x</a>",
-    "<style>*{background:url(http://127.0.0.1:9/x)}</style>",
-    "<link rel=stylesheet href=http://127.0.0.1:9/x>",
-    "<meta http-equiv=refresh content=0;url=http://127.0.0.1:9/>",
-    "{{constructor.constructor('window.hit=1')()}}",
-    "${window.hit=1}",
-    "<!--<script>window.hit=1//-->",
-    "]]><script>window.hit=1</script>",
-    "\u2028window.hit=1\u2029",
-    "__STATE__",
-    "__POLICY__",
-    "<math><mi xlink:href=javascript:window.hit=1>x</mi></math>",
-)
+sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
+from payloads import PAYLOADS
 
 
 def main(folder: Path) -> None:
@@ -120,9 +100,9 @@ def table() -> pd.DataFrame:
 def hostile(folder: Path) -> None:
     """Every string a user can bring is an attack: columns, categories, classes, the target's name."""
     draw = np.random.default_rng(1)
-    n = 20 * len(PAYLOADS)
-    columns = {f"{text} {i}": draw.normal(size=n) for i, text in enumerate(PAYLOADS)}
-    kinds = pd.Series(list(PAYLOADS) * 20)
+    n = 8 * len(PAYLOADS)
+    columns = {text: draw.normal(size=n) for text in PAYLOADS}
+    kinds = pd.Series(PAYLOADS * 8)
     frame = pd.DataFrame(
         {**columns, "<b>kind</b>": kinds, "<img src=x onerror=window.hit=1> y": [f"{t}!" for t in kinds]}
     )

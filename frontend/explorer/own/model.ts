@@ -69,12 +69,10 @@ export interface OwnModel {
 
 /** Little-endian floats in base64 as float64. */
 export function unpacked(from: Packed): Float64Array {
-  const bytes = Uint8Array.from(atob(from.data), (c) => c.charCodeAt(0))
-  const view = new DataView(bytes.buffer)
-  const size = from.type === 'f4' ? 4 : 8
-  return Float64Array.from({ length: bytes.length / size }, (_, k) =>
-    size === 4 ? view.getFloat32(4 * k, true) : view.getFloat64(8 * k, true),
-  )
+  const text = atob(from.data)
+  const bytes = new Uint8Array(text.length)
+  for (let k = 0; k < text.length; k++) bytes[k] = text.charCodeAt(k)
+  return from.type === 'f4' ? new Float64Array(new Float32Array(bytes.buffer)) : new Float64Array(bytes.buffer)
 }
 
 /** A number in the user's units from what the network reads. */
