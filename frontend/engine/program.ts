@@ -38,8 +38,8 @@ export interface Op {
   readonly linear?: { readonly W: Float64Array; readonly b: Float64Array | null; readonly factor: number }
   /** Where each output of typed columns comes from: the input, and which of its numbers. */
   readonly origins?: readonly Origin[]
-  /** Layers inside a residual block. */
-  readonly inner?: readonly Op[]
+  /** The end of a residual block adds values[skip], what went into the block. */
+  readonly skip?: number
   forward(x: Float64Array, B: number): Float64Array
   backward(x: Float64Array, y: Float64Array, dy: Float64Array, B: number): Float64Array
 }
@@ -59,7 +59,10 @@ export class Program {
     const typed = first.kind === 'columns'
     const columns = typed ? makeColumns(spec, first, tensors) : null
     const start = columns ? columns.nOut : spec.inputs.numeric
-    this.ops = [...(columns ? [columns] : []), ...makeOps(typed ? rest : spec.layers, start, tensors, '')]
+    this.ops = [
+      ...(columns ? [columns] : []),
+      ...makeOps(typed ? rest : spec.layers, start, tensors, '', columns ? 1 : 0),
+    ]
     this.nOut = this.ops[this.ops.length - 1].nOut
   }
 
@@ -71,16 +74,28 @@ export class Program {
   /** The input of every layer and, last, the outputs. */
   run(x: Float64Array, B: number): Float64Array[] {
     const found = [x]
-    for (const op of this.ops) found.push(op.forward(found[found.length - 1], B))
+    for (let l = 0; l < this.ops.length; l++) this.advance(found, B, l)
     return found
+  }
+
+  /** Layer l: values[l + 1] from values[l]. */
+  private advance(values: Float64Array[], B: number, l: number): void {
+    const { forward, skip } = this.ops[l]
+    const y = forward(values[l], B)
+    values[l + 1] = skip === undefined ? y : added(y, values[skip])
   }
 
   /** ∂L/∂(input of every layer) and, last, ∂L/∂output, from ∂L/∂output. */
   back(values: readonly Float64Array[], dOut: Float64Array, B: number): Float64Array[] {
-    const found: Float64Array[] = [dOut]
-    for (let l = this.ops.length - 1; l >= 0; l--)
-      found.unshift(this.ops[l].backward(values[l], values[l + 1], found[0], B))
-    return found
+    const back: Float64Array[] = []
+    back[this.ops.length] = dOut
+    const meets = (l: number, d: Float64Array): void => void (back[l] = back[l] ? added(back[l], d) : d)
+    for (let l = this.ops.length - 1; l >= 0; l--) {
+      const { backward, skip } = this.ops[l]
+      meets(l, backward(values[l], values[l + 1], back[l + 1], B))
+      if (skip !== undefined) meets(skip, back[l + 1])
+    }
+    return back
   }
 
   /** Moves weight (o, i) of linear layer l, or its bias where i is −1, and brings `values` up to date by increments. */
@@ -105,7 +120,7 @@ export class Program {
       if (at + 1 < this.ops.length && this.ops[at + 1].linear) return this.column(values, B, at + 1, o, one)
       values[++at] = one
     }
-    for (; at < this.ops.length; at++) values[at + 1] = this.ops[at].forward(values[at], B)
+    for (; at < this.ops.length; at++) this.advance(values, B, at)
   }
 
   /** Replaces values[l] by `fresh`, which differs in unit o, and adds the difference into linear layer l. */
@@ -118,23 +133,28 @@ export class Program {
       for (let k = 0; k < op.nOut; k++) y[r * op.nOut + k] += moved * W[k * op.nIn + o]
     }
     values[l] = fresh
-    for (let at = l + 1; at < this.ops.length; at++) values[at + 1] = this.ops[at].forward(values[at], B)
+    for (let at = l + 1; at < this.ops.length; at++) this.advance(values, B, at)
   }
 }
 
-/** Layers by their labels and ordinals, as Python names them: linear1, relu1, linear2. */
-export function makeOps(layers: readonly LayerSpec[], nIn: number, tensors: Tensors, prefix: string): Op[] {
+const added = (a: Float64Array, b: Float64Array): Float64Array => a.map((value, k) => value + b[k])
+
+/** Layers by their labels and ordinals, as Python names them: linear1, relu1, residual1.linear1; the first is layer `at`. */
+export function makeOps(layers: readonly LayerSpec[], nIn: number, tensors: Tensors, prefix: string, at = 0): Op[] {
   const seen = new Map<string, number>()
+  const found: Op[] = []
   let width = nIn
-  return layers.map((layer) => {
+  for (const layer of layers) {
     const label = labelOf(layer)
     seen.set(label, (seen.get(label) ?? 0) + 1)
     const name = `${prefix}${label}${seen.get(label)}`
-    const op =
-      layer.kind === 'residual' ? residual(layer, width, tensors, name) : makeLayer(layer, width, tensors, name)
-    width = op.nOut
-    return op
-  })
+    const start = at + found.length
+    if (layer.kind === 'residual')
+      found.push(...makeOps(layer.layers as LayerSpec[], width, tensors, `${name}.`, start), sum(name, width, start))
+    else found.push(makeLayer(layer, width, tensors, name))
+    width = found[found.length - 1].nOut
+  }
+  return found
 }
 
 function labelOf(layer: LayerSpec): string {
@@ -142,26 +162,14 @@ function labelOf(layer: LayerSpec): string {
   return layer.kind === 'glu' ? (layer.variant as string) : layer.kind
 }
 
-function residual(layer: LayerSpec, nIn: number, tensors: Tensors, name: string): Op {
-  const inner = makeOps(layer.layers as LayerSpec[], nIn, tensors, `${name}.`)
-  const through = (x: Float64Array, B: number): Float64Array[] => {
-    const found = [x]
-    for (const op of inner) found.push(op.forward(found[found.length - 1], B))
-    return found
-  }
-  return {
-    name,
-    kind: 'residual',
-    nIn,
-    nOut: nIn,
-    elementwise: false,
-    inner,
-    forward: (x, B) => through(x, B)[inner.length].map((h, k) => x[k] + h),
-    backward: (x, _, dy, B) => {
-      const values = through(x, B)
-      let d = dy
-      for (let l = inner.length - 1; l >= 0; l--) d = inner[l].backward(values[l], values[l + 1], d, B)
-      return d.map((g, k) => dy[k] + g)
-    },
-  }
-}
+/** Where a residual block ends. */
+const sum = (name: string, width: number, skip: number): Op => ({
+  name,
+  kind: 'residual',
+  nIn: width,
+  nOut: width,
+  elementwise: false,
+  skip,
+  forward: (x) => x,
+  backward: (_, __, dy) => dy,
+})

@@ -129,7 +129,7 @@ def program(draw: np.random.Generator, name: str, spec: ml.Spec) -> dict[str, An
         "codes": None if codes is None else codes.tolist(),
         "y": y.tolist(),
         "output": found.output.tolist(),
-        "steps": [{"name": step.name, "y": step.y.tolist(), "dx": step.dx.tolist()} for step in found.steps],
+        "steps": [{"name": s.name, "y": s.y.tolist(), "dy": s.dy.tolist(), "dx": s.dx.tolist()} for s in found.steps],
     }
 
 

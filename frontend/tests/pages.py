@@ -55,7 +55,10 @@ def main(folder: Path) -> None:
     hostile(folder)
     (folder / "notebook.html").write_text(f"<!doctype html><div id=panel>{explore()._repr_html_()}</div>")
     explore(
-        ml.build("3+cat(4)-columns(pbld)-6:batchnorm:gelu-[layernorm-5:relu-6]-2", seed=1), ([[0.5, -1, 2]], [[3]])
+        ml.build(
+            "3+cat(4)-columns(pbld)-6:batchnorm:gelu-6:prelu(per=network)-[layernorm-5:prelu(per=network)-6]-2", seed=1
+        ),
+        ([[0.5, -1, 2]], [[3]]),
     ).save(folder / "plain.html")
     explore(ml.build("784-128:relu-10"), np.random.default_rng(0).normal(size=(40, 784))).save(folder / "wide.html")
     explore(ml.build("2-kan(3)-1"), [[0.1, 0.2]]).save(folder / "reduced.html")

@@ -56,8 +56,10 @@ import multilayer as ml
 saved = json.loads(Path(sys.argv[1] if len(sys.argv) > 1 else "network.json").read_text())
 model = ml.build(saved["network"], dtype=torch.float64).eval()
 state = model.state_dict()
-for name, value in state.items():
-    value.copy_(torch.tensor(saved["weights_by_name"][name], dtype=value.dtype).reshape(value.shape))
+stored = {**model.spec.tensor_names, **{name: name for name in model.spec.buffers}}
+for place, name in stored.items():
+    value = torch.tensor(saved["weights_by_name"][place], dtype=torch.float64)
+    state[name].copy_(value.reshape(state[name].shape))
 x = torch.tensor([${list(own.x.subarray(0, numeric))}], dtype=torch.float64)
 
 with torch.no_grad():
