@@ -35,23 +35,23 @@ def _table() -> Any:
 
 def test_enough_time_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     plan = planned(1e6, 0.001, monkeypatch)
-    assert (plan.ensemble, plan.epochs) == (8, 256)
+    assert (plan.ensemble, plan.epochs) == (4, 256)
 
 
 def test_epochs_become_fewer_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two steps an epoch of 10 ms, two threads: 75 % of 8 s are 600 epochs of one member, 75 for each of eight."""
-    plan = planned(8.0, 0.01, monkeypatch)
-    assert plan.ensemble == 8
-    assert plan.epochs == int(SHARE * 8.0 * 2 / (2 * 0.01) / 8) == 75
+    """Two steps an epoch of 10 ms, two threads: 75 % of 4 s are 300 epochs of one member, 75 for each of four."""
+    plan = planned(4.0, 0.01, monkeypatch)
+    assert plan.ensemble == 4
+    assert plan.epochs == int(SHARE * 4.0 * 2 / (2 * 0.01) / 4) == 75
 
 
 def test_then_members(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A tenth of that: 60 epochs of one member are one member's, not 7 for each of eight."""
+    """A tenth of that: 60 epochs of one member are one member's, not 15 for each of four."""
     plan = planned(0.8, 0.01, monkeypatch)
     assert plan.ensemble == 1
     assert plan.epochs == 60
     kept = planned(0.8, 0.01, monkeypatch, asked=frozenset({"ensemble"}))
-    assert (kept.ensemble, kept.epochs) == (8, 7)  # what was asked for stands
+    assert (kept.ensemble, kept.epochs) == (4, 15)  # what was asked for stands
 
 
 def test_there_is_always_an_epoch(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,13 +34,11 @@ DROPOUT = 0.15
 EMBEDDING: Numeric = "pbld"
 ACTIVATION = {"classes": "selu", "numbers": "mish"}
 RATE = {"classes": 0.04, "numbers": 0.2}
-MEMBERS = 8
+MEMBERS = 4
 BATCH = 256
 EPOCHS, LEAST_EPOCHS = 256, 32
 MANY_ROWS = 20_000
 """Rows from which epochs become fewer."""
-VERY_MANY_ROWS = 50_000
-"""Rows from which members become fewer."""
 MOST_EMBEDDED = 512
 """Numbers beyond which they go in as they are: the embedding would be most of the network."""
 
@@ -78,7 +76,7 @@ class Recipe:
         self.embedding: Numeric | None = embedding
 
     def before(self, table: Table) -> Options:
-        return Options() if table.image is not None else {**OPTIONS, "ensemble": members(len(table))}
+        return Options() if table.image is not None else {**OPTIONS, "ensemble": MEMBERS}
 
     def network(self, prepared: Prepared, config: Config, asked: AbstractSet[str]) -> tuple[Spec, Config]:
         encoding, rows = prepared.encoding, len(prepared.train)
@@ -121,11 +119,6 @@ def network(
 
 def batch_size(rows: int) -> int:
     return max(1, min(BATCH, rows))
-
-
-def members(rows: int) -> int:
-    """Half as many where rows are very many: the more rows, the less members differ."""
-    return MEMBERS if rows < VERY_MANY_ROWS else MEMBERS // 2
 
 
 def epochs(rows: int) -> int:
