@@ -263,9 +263,9 @@ export class Lab {
 
   // What is said aloud
 
-  /** How it stands: rows that are right, and the loss. */
-  get summary(): string {
-    return `${this.data.classes ? `${this.right} of ${this.data.y.length} right, ` : ''}loss ${fixed(this.trace.loss, 4)}.`
+  /** How it stands: rows that are right, or the loss. */
+  get standing(): string {
+    return this.data.classes ? `${this.right} of ${this.data.y.length} right` : `loss ${fixed(this.trace.loss, 3)}`
   }
 
   decision(r: number): number {

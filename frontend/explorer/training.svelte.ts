@@ -42,7 +42,7 @@ export class Training {
     this.playing = this.lab.training = false
     cancelAnimationFrame(this.frame)
     this.lab.keep()
-    if (!this.failure) this.lab.said = this.lab.summary
+    if (!this.failure) this.lab.said = `Paused: ${this.lab.standing}.`
   }
 
   once(): void {

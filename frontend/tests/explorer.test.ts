@@ -350,6 +350,31 @@ describe.skipIf(!found)('explorer', () => {
     await clean()
   })
 
+  it('draws what each unit sees on every set of data, and says what a bias does', async () => {
+    const { page, clean } = await open(browser, url)
+    await page.click('#tab-train')
+    for (const [name, drawn] of [
+      ['songs', 'canvas'],
+      ['xor', 'canvas'],
+      ['circles', 'canvas'],
+      ['moons', 'canvas'],
+      ['spirals', 'canvas'],
+      ['wave', 'path.line'],
+      ['bump', 'path.line'],
+      ['steps', 'path.line'],
+    ]) {
+      await page.selectOption('#data', name)
+      expect(await page.locator(`[aria-label="hidden layer 1"] figure ${drawn}`).count(), name).toBe(3)
+    }
+    const line = (): Promise<string | null> => page.locator('figure path.line').first().getAttribute('d')
+    const before = await line()
+    await page.locator(edge('0.0.-1')).focus()
+    await page.keyboard.press('PageUp')
+    expect(await line()).not.toBe(before)
+    expect(await page.getAttribute(edge('0.0.-1'), 'aria-valuetext')).toMatch(/^\S+; loss 0\.\d+$/)
+    await clean()
+  })
+
   it('finds dead units where a rate is far too large', async () => {
     const { page, clean } = await open(browser, url)
     await page.click('#tab-train')

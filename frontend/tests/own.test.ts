@@ -168,6 +168,20 @@ describe.skipIf(!found)('your own network', () => {
     },
   )
 
+  it('says where numbers stop being finite', async () => {
+    const { page: p, clean } = await open(browser, page('digits'))
+    await p.fill('input[aria-label^="weight of"]', '-1.7e308')
+    await p.keyboard.press('Enter')
+    await p.click('text=the bias instead')
+    await p.fill('input[aria-label="weight of bias"]', '-1e308')
+    await p.keyboard.press('Enter')
+    expect(await p.textContent('[data-own=z]')).toContain('∞')
+    expect(await p.textContent('#own-broken')).toBe('not a number: first in linear1')
+    for (let k = 0; k < 2; k++) await p.click('[aria-label=undo]')
+    expect(await p.locator('#own-broken').count()).toBe(0)
+    await clean()
+  })
+
   it('refuses a link of another model, and one that changes what is not there', async () => {
     const { page: p, clean } = await open(browser, page('table'))
     await p.fill('input[aria-label=area]', '150')

@@ -90,6 +90,7 @@ export function svg(own: Own): string {
   let y = GAP
   let wide = 0
   const parts = own.program.ops.map((op, l) => {
+    if (op.kind === 'dropout') return ''
     const values = own.values[l + 1]
     const across = Math.min(values.length, 32)
     const top = Math.max(1e-12, ...values.map(Math.abs))

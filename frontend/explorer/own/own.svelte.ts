@@ -84,6 +84,11 @@ export class Own {
     void this.settled
     return this.programs.map((program, m) => (m === this.member ? null : program.run(this.x, 1).at(-1)!))
   })
+  /** The first layer whose numbers are not all finite. */
+  readonly broken: string | null = $derived.by(() => {
+    const l = this.values.slice(1).findIndex((values) => !values.every(Number.isFinite))
+    return l < 0 ? null : this.program.ops[l].name
+  })
   /** Raw outputs of every member for the row as it is now. */
   readonly outputs: Float64Array[] = $derived(this.others.map((z) => z ?? this.values.at(-1)!))
   readonly prediction: Prediction = $derived.by(() => {
