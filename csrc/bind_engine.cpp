@@ -152,7 +152,8 @@ void bind_program(nb::module_& m) {
         .def_rw("l2", &Program::l2)
         .def_rw("clip_norm", &Program::clip_norm)
         .def_rw("clip_value", &Program::clip_value)
-        .def_rw("average", &Program::average);
+        .def_rw("average", &Program::average)
+        .def_rw("taps", &Program::taps);
 }
 
 // A Table and the arrays it points into.
@@ -194,7 +195,8 @@ class Runner {
 public:
     Runner(const Program& program, std::unique_ptr<Core<T>> core) : program_(program), core_(std::move(core)) {}
 
-    // (loss, norm, first bad step or None, whether parameters are finite): each step's numbers, up to the bad one.
+    // (loss, norm, first bad step or None, whether parameters are finite, taps): each step's numbers, up to the bad one;
+    // what Core::tapped has of those that are tapped, one after the other.
     nb::tuple run(const Held<T>& held, const Rows& rows, const Rows& ids, std::size_t batch, std::uint32_t epoch,
                   const Doubles& rate, const Doubles& decay, const Doubles& dropout) {
         check(held, rows, true);
@@ -206,6 +208,7 @@ public:
         const Table<T> table = held.table();
         auto loss = std::make_unique<double[]>(steps), norm = std::make_unique<double[]>(steps);
         std::size_t bad = FINISHED;
+        core_->tapped.clear();
         slices_.take(steps, [&](std::size_t begin, std::size_t n) {
             const std::size_t first = begin * batch, count = std::min(n * batch, rows.size() - first);
             const Order part{order.rows.subspan(first, count), order.ids.subspan(first, count), batch, epoch};
@@ -219,7 +222,7 @@ public:
         nb::object where = nb::none();
         if (bad != FINISHED) where = nb::int_(bad);
         return nb::make_tuple(owned<Vector<double>>(std::move(loss), {told}),
-                              owned<Vector<double>>(std::move(norm), {told}), where, core_->finite());
+                              owned<Vector<double>>(std::move(norm), {told}), where, core_->finite(), tapped());
     }
 
     // (loss, gradients, buffers): a flat array for each parameter and buffer.
@@ -295,6 +298,10 @@ public:
     void set_step(std::uint64_t value) { core_->step = value; }
 
 private:
+    Vector<double> tapped() const {
+        return filled<Vector<double>>({core_->tapped.size()}, [&](double* out) { std::ranges::copy(core_->tapped, out); });
+    }
+
     static T* fresh(std::vector<std::unique_ptr<T[]>>& found, std::size_t size) {
         return found.emplace_back(std::make_unique<T[]>(size)).get();
     }

@@ -95,6 +95,7 @@ std::size_t Fused::run(const Table<float>& table, const Order& order, const Sche
                 ++step;
                 loss[s] = total_loss(*w.numbers, n);
                 norm[s] = gradient_norm();
+                if (program_.taps_at(step)) tap();
                 if (!std::isfinite(loss[s]) || !std::isfinite(norm[s])) bad = s, halt = s + 1;
             }
         }

@@ -190,7 +190,12 @@ private:
 
     void apply_stored(const Work& w, const float* stored);
 
+    // Σ g² of a parameter, as its last gradient left it.
+    double gradient_squares(std::size_t i) const;
+
     double gradient_norm() const;
+
+    void tap();
 
     static double total_loss(const Numbers& numbers, std::size_t n);
 

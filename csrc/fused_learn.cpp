@@ -194,15 +194,30 @@ void Fused::apply_stored(const Work& w, const float* stored) {
     }
 }
 
+double Fused::gradient_squares(std::size_t i) const {
+    const Tensor& t = tensors_[i];
+    const float* squares = squares_.data() + squares_at_[i];
+    const float* g = vectors_.data() + vector_at_[i];
+    double sum = 0.0;
+    for (std::size_t o = 0; t.matrix && o < t.shape.rows; ++o) sum += static_cast<double>(squares[o * LANE]);
+    for (std::size_t j = 0; !t.matrix && j < t.shape.columns; ++j) sum += static_cast<double>(g[j]) * static_cast<double>(g[j]);
+    return sum;
+}
+
 double Fused::gradient_norm() const {
     double sum = 0.0;
-    for (std::size_t i = 0; i < squares_.size(); i += LANE) sum += static_cast<double>(squares_.data()[i]);
-    for (std::size_t i = 0; i < tensors_.size(); ++i) {
-        if (tensors_[i].matrix) continue;
-        const float* g = vectors_.data() + vector_at_[i];
-        for (std::size_t j = 0; j < tensors_[i].shape.columns; ++j) sum += static_cast<double>(g[j]) * static_cast<double>(g[j]);
-    }
+    for (std::size_t i = 0; i < tensors_.size(); ++i) sum += gradient_squares(i);
     return std::sqrt(sum);
+}
+
+void Fused::tap() {
+    for (std::size_t i = 0; i < tensors_.size(); ++i) tapped.push_back(std::sqrt(gradient_squares(i)));
+    for (const Tensor& t : tensors_) {
+        const float* p = store_[0].data() + t.offset;  // zeros fill up its lines
+        double sum = 0.0;
+        for (std::size_t j = 0; j < t.shape.size(); ++j) sum += static_cast<double>(p[j]) * static_cast<double>(p[j]);
+        tapped.push_back(std::sqrt(sum));
+    }
 }
 
 double Fused::total_loss(const Numbers& numbers, std::size_t n) {

@@ -131,6 +131,9 @@ struct Program {
     double clip_norm = std::numeric_limits<double>::infinity();
     double clip_value = std::numeric_limits<double>::infinity();
     double average = NONE;  // β of the running average of the parameters; negative for none
+    std::uint64_t taps = 0;  // steps between two statistics of every parameter; 0 for none
+
+    bool taps_at(std::uint64_t step) const { return taps > 0 && step % taps == 0; }
 };
 
 // Rows that a core reads and never changes. Class numbers, or `targets` numbers a row, which are probabilities of
@@ -203,6 +206,10 @@ public:
     virtual void write(Group group, std::size_t place, const T* values) = 0;
 
     std::uint64_t step = 0;  // updates made so far
+
+    // Filled by run at steps that are multiples of the program's `taps`: for each parameter the norm of its gradient before
+    // clipping, then of its values after the step.
+    std::vector<double> tapped;
 };
 
 }  // namespace multilayer

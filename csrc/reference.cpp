@@ -57,7 +57,10 @@ public:
             norm[taken] = norm_of(gradients_);
             if (!std::isfinite(loss[taken]) || !std::isfinite(norm[taken])) return taken;
             buffers_ = fresh_;
+            const bool taps = program_.taps_at(this->step + 1);
+            for (std::size_t i = 0; taps && i < gradients_.size(); ++i) this->tapped.push_back(norm_of(gradients_[i]));
             update(norm[taken], schedule.rate[taken], schedule.decay[taken]);
+            for (std::size_t i = 0; taps && i < gradients_.size(); ++i) this->tapped.push_back(norm_of(parameters_[i]));
         }
         return FINISHED;
     }
@@ -241,14 +244,19 @@ private:
         return loss;
     }
 
-    // Over all gradients together, in double: squares of floats do not overflow it.
+    // In double: squares of floats do not overflow it.
+    static double squares_of(const std::vector<T>& values) {
+        double sum = 0;
+        for (const T x : values) sum += double(x) * double(x);
+        return sum;
+    }
+
+    static double norm_of(const std::vector<T>& values) { return std::sqrt(squares_of(values)); }
+
+    // Over all gradients together.
     static double norm_of(const Tensors<T>& gradients) {
         double total = 0;
-        for (const std::vector<T>& g : gradients) {
-            double sum = 0;
-            for (const T d : g) sum += double(d) * double(d);
-            total += sum;
-        }
+        for (const std::vector<T>& g : gradients) total += squares_of(g);
         return std::sqrt(total);
     }
 

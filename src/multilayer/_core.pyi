@@ -118,6 +118,7 @@ class Program:
     clip_norm: float
     clip_value: float
     average: float
+    taps: int
 
 # Cores and the tables they run over, in float and double. Arrays are held and not copied.
 class _Table:
@@ -145,7 +146,7 @@ class _Core:
         rate: NDArray[np.float64],
         decay: NDArray[np.float64],
         dropout: NDArray[np.float64],
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64], int | None, bool]: ...
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64], int | None, bool, NDArray[np.float64]]: ...
     def gradients(
         self, table: _Table, rows: NDArray[np.int64], ids: NDArray[np.int64], epoch: int, dropout: float
     ) -> tuple[float, list[NDArray[Any]], list[NDArray[Any]]]: ...

@@ -24,7 +24,7 @@ from .. import random
 from ..calibration import combined
 from ..layers.base import Array
 from ..losses import Loss
-from .protocol import Chunk, Data, Engine, Gradients, Order, Rows
+from .protocol import Chunk, Data, Engine, Gradients, Order, Rows, Tap
 from .state import State
 
 T = TypeVar("T")
@@ -101,6 +101,14 @@ class Ensemble:
             gradient_norm=_mean([chunk.gradient_norm[:taken] for chunk in chunks]),
             bad=min(bad) if bad else None,
             finite=all(chunk.finite for chunk in chunks),
+            taps=[
+                Tap(
+                    place=taps[0].place,
+                    gradients=_joined([tap.gradients for tap in taps]),
+                    parameters=_joined([tap.parameters for tap in taps]),
+                )
+                for taps in zip(*(chunk.taps for chunk in chunks), strict=False)
+            ],
         )
 
     def own_rows(self, places: Rows, epoch: int) -> Rows:

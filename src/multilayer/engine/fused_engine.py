@@ -28,7 +28,7 @@ from ..layers.batch_norm import require_rows
 from ..layers.columns import code_refused
 from ..spec import Spec
 from .fused_program import program_of, why_not
-from .protocol import Batch, Chunk, Data, Gradients, Order, Rows, Settings, check_data
+from .protocol import Batch, Chunk, Data, Gradients, Order, Rows, Settings, Tap, check_data
 from .state import State
 
 Table = _core.TableFloat | _core.TableDouble
@@ -88,21 +88,36 @@ class FusedEngine:
         decays, factors = (np.ascontiguousarray(values, dtype=np.float64) for values in (decay, dropout))
         self._check_step(min(order.batch, len(order.rows) - (order.steps - 1) * order.batch), factors)
         taken, norms = list[NDArray[np.float64]](), list[NDArray[np.float64]]()
-        bad, finite = None, True
+        bad, finite, taps = None, True, list[Tap]()
         first = 0
         for part in self._parts(order):
             table, rows, ids = self._training(part)
             steps = slice(first, first + part.steps)
-            loss, norm, bad, finite = self._core.run(
+            before = self._core.step
+            loss, norm, bad, finite, tapped = self._core.run(
                 table, rows, ids, part.batch, part.epoch, rates[steps], decays[steps], factors[steps]
             )
+            taps += self._taps(tapped, before, first)
             taken.append(loss)
             norms.append(norm)
             if bad is not None:
                 bad += first
                 break
             first += part.steps
-        return Chunk(loss=_one(taken), gradient_norm=_one(norms), bad=bad, finite=finite)
+        return Chunk(loss=_one(taken), gradient_norm=_one(norms), bad=bad, finite=finite, taps=taps)
+
+    def _taps(self, tapped: NDArray[np.float64], step: int, first: int) -> list[Tap]:
+        """What the core wrote of tapped steps, after `step` steps, for places from `first` on."""
+        names, every = list(self.spec.parameters), self.settings.taps or 1
+        found = tapped.reshape(-1, 2, len(names)).tolist() if names else []
+        return [
+            Tap(
+                place=first + every - 1 - step % every + i * every,
+                gradients=dict(zip(names, gradients, strict=True)),
+                parameters=dict(zip(names, parameters, strict=True)),
+            )
+            for i, (gradients, parameters) in enumerate(found)
+        ]
 
     def gradients(self, rows: Rows, *, epoch: int, dropout: float = 1.0) -> Gradients:
         self._check_step(len(rows), np.array([dropout]))

@@ -17,7 +17,7 @@ from ..layers import Dropout, Pass
 from ..layers.base import Array, backward_through, forward_through
 from ..random import Purpose
 from ..spec import Spec
-from .protocol import Batch, Chunk, Data, Gradients, Order, Rows, Settings
+from .protocol import Batch, Chunk, Data, Gradients, Order, Rows, Settings, Tap
 from .state import State
 
 
@@ -38,6 +38,7 @@ class NumpyEngine:
     def run(self, order: Order, *, rate: Array, decay: Array, dropout: Array) -> Chunk:
         taken: list[float] = []
         norms: list[float] = []
+        taps: list[Tap] = []
         for i, rows in enumerate(order.batches()):
             found = self.gradients(rows, epoch=order.epoch, dropout=float(dropout[i]))
             norm = _norm(found.gradients)
@@ -46,8 +47,14 @@ class NumpyEngine:
             if not (math.isfinite(found.loss) and math.isfinite(norm)):
                 return Chunk(loss=np.array(taken), gradient_norm=np.array(norms), bad=i)
             self.apply(found, rate=float(rate[i]), decay=float(decay[i]))
+            if self.settings.taps is not None and self._state.step % self.settings.taps == 0:
+                gradients, parameters = (
+                    {name: _norm({name: value}) for name, value in values.items()}
+                    for values in (found.gradients, self._state.parameters)
+                )
+                taps.append(Tap(place=i, gradients=gradients, parameters=parameters))
         finite = all(np.isfinite(p).all() for p in self._state.parameters.values())
-        return Chunk(loss=np.array(taken), gradient_norm=np.array(norms), finite=finite)
+        return Chunk(loss=np.array(taken), gradient_norm=np.array(norms), finite=finite, taps=taps)
 
     def apply(self, gradients: Gradients, *, rate: float, decay: float) -> float:
         state, settings = self._state, self.settings

@@ -15,7 +15,7 @@ dropout layer's ordinal, the row's own number and the unit, so they do not depen
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -97,6 +97,8 @@ class Settings:
     l2: float = 0.0
     clip_norm: float | None = None
     clip_value: float | None = None
+    taps: int | None = None
+    """Steps between two statistics of every tensor; None for none."""
     average: float | None = None
     """β of the running average of the parameters, ā ← β ā + (1 − β) p after each step; None for none."""
     rate_factors: Mapping[str, float] = field(default_factory=dict[str, float])
@@ -109,6 +111,8 @@ class Settings:
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise OptionError(f"{name} must be positive, got {value!r}")
+        if self.taps is not None and self.taps < 1:
+            raise OptionError(f"taps must be at least 1, got {self.taps!r}")
         if self.average is not None and not 0 <= self.average < 1:
             raise OptionError(f"average must be at least 0 and below 1, got {self.average!r}")
 
@@ -119,6 +123,16 @@ class Settings:
             for name in getattr(self, field_name):
                 if name not in names:
                     raise OptionError(unknown_name(f"parameter in {field_name}", name, names))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Tap:
+    """Statistics of a step: by parameter the norm of its gradient before clipping, and of its values after the step."""
+
+    place: int
+    """In the chunk."""
+    gradients: dict[str, float]
+    parameters: dict[str, float]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -134,6 +148,7 @@ class Chunk:
     gradient_norm: NDArray[np.float64]
     bad: int | None = None
     finite: bool = True
+    taps: Sequence[Tap] = ()
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

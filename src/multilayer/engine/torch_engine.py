@@ -15,7 +15,7 @@ depend on nothing else, but they are other masks. `notes` says which promises do
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Literal, cast, get_args
 
@@ -33,7 +33,7 @@ from ..modules.losses import forward as loss_forward
 from ..random import Purpose
 from ..spec import Spec
 from .numpy_engine import dropout_layers
-from .protocol import Chunk, Data, Gradients, Order, Rows, Settings
+from .protocol import Chunk, Data, Gradients, Order, Rows, Settings, Tap
 from .state import State
 from .torch_table import Table
 from .torch_update import Updater, foreach
@@ -120,6 +120,7 @@ class TorchEngine:
         self.model.train()
         taken: list[float] = []
         norms: list[float] = []
+        taps: list[Tap] = []
         bad: int | None = None
         for i, rows in enumerate(order.batches()):
             loss, norm = self._backward(rows, order.epoch, float(dropout[i]))
@@ -129,10 +130,18 @@ class TorchEngine:
                 self._forget_statistics()
                 bad = i
                 break
+            due = self.settings.taps is not None and (self._updater.step + 1) % self.settings.taps == 0
+            gradients = self._norms(self._updater.gradients()) if due else {}
             self._updater.update(norm, float(rate[i]), float(decay[i]))
+            if due:
+                taps.append(Tap(place=i, gradients=gradients, parameters=self._norms(self._parameters)))
         self._clear()
         finite = all(bool(torch.isfinite(p).all()) for p in self._parameters)
-        return Chunk(loss=np.array(taken), gradient_norm=np.array(norms), bad=bad, finite=finite)
+        return Chunk(loss=np.array(taken), gradient_norm=np.array(norms), bad=bad, finite=finite, taps=taps)
+
+    def _norms(self, tensors: Iterable[Tensor]) -> dict[str, float]:
+        found = [float(torch.linalg.vector_norm(value.detach(), dtype=torch.float64)) for value in tensors]
+        return dict(zip(self._named, found, strict=True))
 
     def gradients(self, rows: Rows, *, epoch: int, dropout: float = 1.0) -> Gradients:
         self.model.train()

@@ -69,6 +69,8 @@ class Config:
     threads: int | None = _option(None, "Threads to use; one where steps are small, else one for each core.")
     checkpoint_every: int | None = _option(None, "Steps between checkpoints; about every 200 steps at epoch ends.")
 
+    statistics_every: int | None = _option(None, "Steps between norms of every tensor and its gradient in the events.")
+
     def __post_init__(self) -> None:
         if isinstance(self.class_weight, Mapping):  # texts, as JSON and TOML have them
             named = {str(name): value for name, value in self.class_weight.items()}
@@ -93,6 +95,7 @@ class Config:
             "time_limit",
             "threads",
             "checkpoint_every",
+            "statistics_every",
         ):
             value = getattr(self, name)
             if value is not None and not value > 0:
@@ -213,6 +216,7 @@ class Options(TypedDict, total=False):
     compile: bool
     threads: int | None
     checkpoint_every: int | None
+    statistics_every: int | None
 
 
 @functools.cache

@@ -22,8 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import random
-from ..engine import Chunk, Engine, Order, State
-from ..events import Checkpoint, EpochEnd, Event, NonFinite, Notice, Progress, RolledBack, Spike
+from ..engine import Chunk, Engine, Order, State, Tap
+from ..events import Checkpoint, EpochEnd, Event, Measured, NonFinite, Notice, Progress, RolledBack, Spike
 from ..schedules import Schedule
 from .inspection import Bad, bad_parameter, blame, first_bad
 from .policies import better, states, value_of
@@ -281,6 +281,9 @@ class Loop:
             part = slice(first, first + every - position.step % every)
             for sums in (position.progress, position.in_epoch):
                 sums.take(losses[part], norms[part], sizes[part])
+            for tap in chunk.taps:
+                if first <= tap.place < part.stop:
+                    self._tell_statistics(tap, position.step + tap.place - first + 1)
             first, position.step = part.stop, position.step + len(losses[part])
             if position.step % every == 0:
                 self._tell_progress()
@@ -444,6 +447,10 @@ class Loop:
             for observer in self.observers:
                 observer.notice(answer)
             self.told += 1
+
+    def _tell_statistics(self, tap: Tap, step: int) -> None:
+        for name, values in (("gradient_norm", tap.gradients), ("parameter_norm", tap.parameters)):
+            self.tell(Measured(step=step, name=name, values=dict(values)))
 
     def _tell_progress(self) -> None:
         position, sums = self.position, self.position.progress

@@ -304,6 +304,7 @@ def _one_engine(spec: Spec, prepared: Prepared, config: Config, rows: NDArray[np
         clip_norm=config.clip_norm,
         clip_value=config.clip_value,
         average=config.average,
+        taps=config.statistics_every,
     )
     scheme = "auto" if config.init == "data" else config.init
     engine = _bare_engine(spec, prepared, config, settings, scheme)
