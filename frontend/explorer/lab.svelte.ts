@@ -279,7 +279,7 @@ export class Lab {
   /** Flips of predictions, for the live region; nothing where none flipped. */
   private tell(before: { rows: number[]; right: number }, what: string): void {
     const { classes, rows, y } = this.data
-    if (this.broken) this.said = `Not a number: ${this.broken.what} of layer ${this.broken.layer}.`
+    if (this.broken) return void (this.said = `Not a number: ${this.broken.what} of layer ${this.broken.layer}.`)
     if (!classes || before.rows.length !== y.length || y.length > 12) return
     const flips = before.rows.flatMap((old, r) =>
       old !== this.decision(r) ? [`${rows[r]} is now ${classes[this.decision(r)]}`] : [],

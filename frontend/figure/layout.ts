@@ -51,4 +51,4 @@ export function labelAt(from: Point, to: Point, nFrom: number, nTo: number): Poi
 }
 
 /** Width of an edge: grows with the weight, slowly for large ones, so that a scale need never change in a drag. */
-export const edgeWidth = (weight: number): number => (weight === 0 ? 1 : 1 + 4.5 * Math.tanh(Math.abs(weight) / 2))
+export const edgeWidth = (weight: number): number => 1 + 4.5 * (Math.tanh(Math.abs(weight) / 2) || 0)

@@ -93,11 +93,11 @@ export function svg(own: Own): string {
     if (op.kind === 'dropout') return ''
     const values = own.values[l + 1]
     const across = Math.min(values.length, 32)
-    const top = Math.max(1e-12, ...values.map(Math.abs))
+    const top = Math.max(1e-12, ...values.map(Math.abs).filter(Number.isFinite))
     const cells = Array.from(values, (value, k) => {
       const [cx, cy] = [GAP + (k % across) * CELL, y + TITLE + Math.floor(k / across) * CELL]
       const fill = theme.color(value < 0 ? '--active-minus' : '--active-plus')
-      const share = (Math.abs(value) / top).toFixed(3)
+      const share = Math.min(1, Math.abs(value) / top || 0).toFixed(3)
       return `<rect x="${cx}" y="${cy}" width="${CELL}" height="${CELL}" fill="${fill}" fill-opacity="${share}"/>`
     })
     const title = `<text x="${GAP}" y="${y + 14}" font-family="sans-serif" font-size="13" fill="${theme.color('--ink')}">${op.name}: ${op.nOut} units</text>`
