@@ -186,6 +186,15 @@ std::vector<Network> networks() {
         for (int i = 0; i < 3; ++i) b.linear(48, true, 0.15).activation(Function::selu, 0.0, true).dropout(0.15);
         add(b.linear(2, true, 0.15).optimizer(OptimizerKind::adam, 0.9));
     }
+    // So large that a step of 64 rows is worth eight threads (Fused::threads_for): whatever they share, they share here.
+    add(Builder("shared norms", 64, LossKind::mse).linear(192).norm(Kind::batch_norm).activation(Function::prelu, 0.0, false, 1)
+            .linear(192).norm(Kind::layer_norm).dropout(0.1).enter().norm(Kind::rms_norm).linear(192)
+            .norm(Kind::group_norm, 3).leave().linear(10).clip(0.5, 0.2, 1e-3));
+    add(Builder("shared gates", 64, LossKind::cross_entropy).glu(192, Function::silu).linear(192, false, 0.5).scale()
+            .activation(Function::learned_swish, 0.0, true, 192).linear(10).optimizer(OptimizerKind::nesterov, 0.9));
+    add(Builder("shared columns", 14, LossKind::poisson).columns(Numeric::pbld, 7, 3, categories).scale().linear(256, true, 0.1)
+            .activation(Function::selu, 0.0, true).dropout(0.15).linear(160, true, 0.1).activation(Function::gelu).linear(2)
+            .optimizer(OptimizerKind::adam, 0.9).clip(0.5, 0.2, 1e-3));
     return found;
 }
 
