@@ -42,7 +42,7 @@ soak: .venv/.dev ## the reliability tables in full, and new random networks
 		tests/test_fused_kernels.py
 
 # The core's own tests without Python (csrc/tests): built with each sanitizer, and for ARM under an emulator. UBSan's checks
-# in unrolled loops take a compiler that optimises four times as long as all else together: there it does not.
+# in unrolled loops take a compiler that optimises four times as long: there it does not.
 core_test = cmake -S csrc/tests -B build/$(1) -DOPTIMIZE=-O1 $(2) >/dev/null && cmake --build build/$(1) -j $(WORKERS) >/dev/null
 
 sanitize: .venv/.installed ## the compiled core under ASan and UBSan, then under TSan
