@@ -29,6 +29,8 @@ found = ml.trace(model, x, y, loss="${lab.loss}")
 print("outputs", *found.output[:, 0].tolist())
 print("loss", found.loss)
 for step in found.steps:
+    print(f"y {step.name}", *step.y.ravel().tolist())
+    print(f"delta {step.name}", *step.dy.ravel().tolist())
     for name, gradient in step.gradients.items():
         print(f"d {step.name}.{name}", *gradient.ravel().tolist())
 `

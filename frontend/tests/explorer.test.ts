@@ -165,14 +165,28 @@ describe.skipIf(!found)('explorer', () => {
     const code = await file.path()
     const lines = execFileSync(inject('python'), [code], { encoding: 'utf8' }).trim().split('\n')
     const said = Object.fromEntries(
-      lines.map((line) => line.match(/^(outputs|loss|d \S+) (.*)$/)!.slice(1, 3)),
+      lines.map((line) => line.match(/^(outputs|loss|(?:y|delta|d) \S+) (.*)$/)!.slice(1, 3)),
     ) as Record<string, string>
     const numbers = (name: string): number[] => said[name].split(' ').map(Number)
-    const near = (mine: number, theirs: number): void => expect(Math.abs(mine - theirs)).toBeLessThan(1e-10)
     await page.click('#share')
     await page.click('#numbers summary')
-    for (const [r, wanted] of numbers('outputs').entries())
-      near(read(await page.textContent(`[data-a="1.${r}.0"]`)), wanted)
+    let compared = 0
+    /** Every number of a kind that the page shows, in its order, against Python's. */
+    const near = async (selector: string, theirs: number[]): Promise<void> => {
+      const mine = (await page.locator(selector).allTextContents()).map(read)
+      expect(mine.length, selector).toBe(theirs.length)
+      mine.forEach((value, k) => expect(Math.abs(value - theirs[k]), selector).toBeLessThan(1e-10))
+      compared += mine.length
+    }
+    for (const l of [0, 1]) {
+      await near(`[data-slope^="${l}."]:not([data-slope$="-1"])`, numbers(`d linear${l + 1}.weight`))
+      await near(`[data-slope^="${l}."][data-slope$="-1"]`, numbers(`d linear${l + 1}.bias`))
+      await near(`[data-z^="${l}."]`, numbers(`y linear${l + 1}`))
+      await near(`[data-delta^="${l}."]`, numbers(`delta linear${l + 1}`))
+    }
+    await near('[data-a^="0."]', numbers('y gelu1'))
+    await near('[data-a^="1."]', numbers('outputs'))
+    expect(compared).toBe(8 + 4 + 4 + 1 + 2 * (16 + 4) + 16 + 4)
     await page.click('#tab-steps')
     for (let k = 0; k < 20 && !(await page.textContent('#step-title'))!.includes('dW'); k++)
       await page.click('text=Next')
