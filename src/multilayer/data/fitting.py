@@ -23,6 +23,9 @@ Floats = NDArray[np.float64]
 COUNTERS = {"id", "index", "row", "rownames", "rowid", "row_id", "unnamed: 0"}
 """Names under which a column that counts the rows is their number and nothing else."""
 
+AT_ONCE = 1 << 23
+"""Numbers of a matrix that are looked at together, to bound memory."""
+
 
 def fit(
     table: Table,
@@ -56,7 +59,12 @@ def fit(
     numbers: list[tuple[float, float, float]] = []
     vocabularies: dict[str, Any] = {}
     dropped: dict[str, list[str]] = {}
+    ready = _plain_scales(table, train, [name for name in inputs if name not in declared], scaling)
     for name in inputs:
+        if name in ready:
+            numbers.append(ready[name])
+            found.append(Column(name=name, family="number", kind="numeric", parts=(0,)))
+            continue
         family = "number" if name in table.places else C.family_of(table.column(name), where(table, name))
         kind = declared[name] if name in declared else _kind(table, name, family)
         parts: tuple[int, ...] = ()
@@ -74,7 +82,7 @@ def fit(
             indicator = bool(nothing.any())
             values = values[~nothing]
             parts = tuple(i for i in range(values.shape[1]) if len(values) and values[:, i].min() < values[:, i].max())
-            numbers += [_scale(values[:, i], scaling) for i in parts]
+            numbers += _scales(np.ascontiguousarray(values[:, list(parts)].T), scaling) if parts else []
             why = "" if parts else "constant" if len(values) and not indicator else "empty"
             if not parts and len(values) and indicator:
                 parts, why = (0,), ""  # whether it is there at all may tell
@@ -137,18 +145,40 @@ def _categories(table: Table, name: str, train: Rows, *, declared: bool) -> tupl
     return values, ""
 
 
-def _scale(values: Floats, scaling: str) -> tuple[float, float, float]:
-    """Center, scale and what stands for a missing value."""
-    median = float(np.median(values))
+def _plain_scales(table: Table, train: Rows, names: list[str], scaling: str) -> dict[str, tuple[float, float, float]]:
+    """The scales of a matrix's columns that vary, lack nothing and can be scaled, many at a time; no others."""
+    found: dict[str, tuple[float, float, float]] = {}
+    if table.matrix is None or not len(train):
+        return found
+    names = [name for name in names if name in table.places]
+    at_once = max(1, AT_ONCE // len(table.matrix))
+    for start in range(0, len(names), at_once):
+        part = names[start : start + at_once]
+        values = table.matrix[:, [table.places[name] for name in part]].T.astype(np.float64, order="C")  # (columns, N)
+        with np.errstate(invalid="ignore"):
+            fits = (np.abs(values) <= C.LARGEST).all(1)
+            values = values[:, train]
+            fits &= values.min(1) < values.max(1)
+        chosen = [name for name, fit in zip(part, fits.tolist(), strict=True) if fit]
+        found |= zip(chosen, _scales(values[fits], scaling), strict=True)
+    return found
+
+
+def _scales(values: Floats, scaling: str) -> list[tuple[float, float, float]]:
+    """Center, scale and what stands for a missing value, of columns (columns, N) that vary."""
+    if not len(values):
+        return []
+    median, spread = np.median(values, axis=1), values.max(1) - values.min(1)
     if scaling == "none":
-        return 0.0, 1.0, median
-    if scaling == "robust":
-        low, high = (float(q) for q in np.quantile(values, (0.25, 0.75)))
-        spread = high - low
-        return median, spread if spread > 0 else float(values.max() - values.min()) / 2, median
-    std = float(values.std())
-    # Numbers that differ in their last bits alone may round to no deviation at all.
-    return float(values.mean()), std if std > 0 else float(values.max() - values.min()), median
+        center, scale = np.zeros(len(values)), np.ones(len(values))
+    elif scaling == "robust":
+        low, high = np.quantile(values, (0.25, 0.75), axis=1)
+        center, scale = median, np.where(high - low > 0, high - low, spread / 2)
+    else:
+        std = values.std(1)
+        # Numbers that differ in their last bits alone may round to no deviation at all.
+        center, scale = values.mean(1), np.where(std > 0, std, spread)
+    return list(zip(center.tolist(), scale.tolist(), median.tolist(), strict=True))
 
 
 def _fit_image(table: Table, train: Rows, inputs: tuple[str, ...], task: Task, loss: str) -> Encoding:
