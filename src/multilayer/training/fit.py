@@ -401,7 +401,7 @@ def _start(session: Session) -> Start:
         engine=session.engine.name,
         seed=session.config.seed,
         config=session.config.to_dict(),
-        versions=versions(),
+        versions=dict(versions()),
         task=session.prepared.encoding.task.kind,
         metric=session.metric,
         held_out=len(session.prepared.validation),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import platform
 from collections.abc import Mapping, Set
@@ -345,8 +346,9 @@ def _bare_engine(spec: Spec, prepared: Prepared, config: Config, settings: Setti
     )
 
 
-def versions() -> dict[str, str]:
-    """What the run was made with, for its log."""
+@functools.cache
+def versions() -> Mapping[str, str]:
+    """What the run was made with, for its log; looking them up takes longer than many a step."""
     from importlib.metadata import version
 
     return {"python": platform.python_version(), **{name: version(name) for name in ("multilayer", "numpy", "torch")}}
