@@ -128,6 +128,7 @@ BAD = {
     "device": "gpu",
     "threads": "0",
     "checkpoint_every": "0",
+    "statistics_every": "0",
 }
 WORDS = {"metric": "metric", "augment": "augmentation", "task": "task", "device": "device"}
 """What messages call these, in Python and here."""
