@@ -76,7 +76,7 @@ def ensemble(folder: Path, name: str, target: str) -> dict[str, Any]:
     frame = table()
     inputs = frame.drop(columns=target)
     chosen = ml.MLPClassifier if target == "place" else ml.MLPRegressor
-    model = chosen(epochs=12, random_state=0).fit(inputs, frame[target])
+    model = chosen(ensemble=8, epochs=12, random_state=0).fit(inputs, frame[target])
     model.model_.save(folder / f"{name}.safetensors")
     page = explore(model, inputs, frame[target])
     page.save(folder / f"{name}.html")
