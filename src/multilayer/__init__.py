@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .costs import cost
     from .errors import MultilayerError, SpecError
     from .explain.trace import trace
+    from .export.onnx import to_onnx
     from .init import initialise
     from .jobs import fit, resume
     from .layers import (
@@ -66,6 +67,7 @@ _LAZY = {
     "initialise": "init",
     "load": "predictor",
     "resume": "jobs",
+    "to_onnx": "export.onnx",
     "to_torch": "model",
     "trace": "explain.trace",
     "variance": "propagation",
@@ -107,6 +109,7 @@ __all__ = [
     "neuron",
     "residual_mlp",
     "resume",
+    "to_onnx",
     "to_torch",
     "trace",
     "variance",

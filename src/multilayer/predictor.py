@@ -149,6 +149,12 @@ class Predictor:
         """Writes the model file and gives its SHA-256."""
         return files.save(Path(path), *self._parts())
 
+    def to_onnx(self, path: str | Path) -> None:
+        """Writes an ONNX model that takes the table's columns and gives what `predict` does: docs/export.md."""
+        from .export.onnx import to_onnx
+
+        to_onnx(self, path)
+
     def to_bytes(self) -> bytes:
         """What `save` writes."""
         return files.encode(*self._parts())

@@ -23,6 +23,7 @@ COMMANDS = (
     "resume",
     "predict",
     "evaluate",
+    "export",
     "runs",
     "report",
     "explore",

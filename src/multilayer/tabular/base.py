@@ -177,6 +177,10 @@ class Tabular(BaseEstimator):
         """Writes the model file: network, encoding and calibration, nothing of the data. `load` or `ml.load` reads."""
         self._network().save(path)
 
+    def to_onnx(self, path: str | Path) -> None:
+        """Writes an ONNX model with the encoding inside, for other languages and servers: docs/export.md."""
+        self._network().to_onnx(path)
+
     @classmethod
     def load(cls, path: str | Path) -> Self:
         """A fitted estimator from a model file."""

@@ -132,6 +132,7 @@ class MLPClassifier(ClassifierMixin, Tabular):
         else:
             self._partial = past.go_on((table, codes), weight)
         self._take(self._partial.model)
+        self._name_classes()
         self.n_iter_ = self._partial.passes
         return self
 

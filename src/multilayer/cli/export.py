@@ -1,0 +1,38 @@
+"""`mlp export`: a model in a format that others run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ..errors import OptionError, printable, unknown_name
+from .output import console, show
+
+EPILOG = """Examples:
+
+mlp export runs/digits-001
+
+mlp export model.safetensors --to onnx --out model.onnx"""
+
+FORMATS = ("onnx",)
+
+
+def export(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A model file, or the folder of a run.")],
+    to: Annotated[str, typer.Option(metavar="FORMAT", help=f"One of: {', '.join(FORMATS)}.")] = "onnx",
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Where to write; beside the model, with the format's ending."),
+    ] = None,
+) -> None:
+    """Writes a model with everything between a table and an answer inside: columns in, labels or numbers out."""
+    from ..predictor import load
+
+    if to not in FORMATS:
+        raise OptionError(unknown_name("format", to, FORMATS))
+    loaded = load(model)
+    out = out or (model / "model" if model.is_dir() else model).with_suffix(f".{to}")
+    loaded.to_onnx(out)
+    show(console(), f"written: {printable(str(out))}, {out.stat().st_size:,} bytes")

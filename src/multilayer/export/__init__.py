@@ -1,0 +1,1 @@
+"""Trained models in formats that others run, a file per format."""

@@ -1,0 +1,120 @@
+"""A trained model as ONNX, with everything inside that stands between a table and an answer.
+
+    columns → encoding (`onnx_table`) → members (`onnx_layers`) → mean, calibration, classes or units (`onnx_answers`)
+
+Operators are those of ONNX 1.15 (opset 20, ai.onnx.ml 4), which runtimes since 2023 have. The network computes in
+float32, what stands before and after it in float64, as in `Predictor`; the two agree to rounding.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import __version__, storage
+from ..calibration import Calibration
+from ..data import Encoding
+from ..engine.ensemble import member_name
+from ..errors import DataError, MissingExtra, OptionError
+from ..layers.base import Array
+from ..spec import Spec
+from . import onnx_answers, onnx_layers, onnx_table
+from .graph import Graph, Node, Port
+
+OPSETS = {"": 20, "ai.onnx.ml": 4}
+IR_VERSION = 9
+LARGEST = 2**31 - 2**24
+"""Bytes of constants that a file may hold; its format ends at 2 GiB."""
+
+
+class Trained(Protocol):
+    """What `Predictor` has that is written here."""
+
+    @property
+    def spec(self) -> Spec: ...
+    @property
+    def encoding(self) -> Encoding: ...
+    @property
+    def members(self) -> int: ...
+    @property
+    def calibration(self) -> Calibration | None: ...
+    def member(self, i: int) -> dict[str, Array]: ...
+
+
+def to_onnx(model: Any, path: str | Path) -> None:
+    """Writes an ONNX model that takes the table's columns as they are and gives what `predict` does.
+
+    `model` is what `ml.fit` or `ml.load` gives, or a fitted estimator. Inputs and outputs are in docs/export.md.
+    """
+    found = getattr(model, "model_", getattr(model, "model", model))
+    if not isinstance(getattr(found, "encoding", None), Encoding):
+        raise OptionError(f"a trained model is needed (from ml.fit, ml.load or a fitted estimator), got {found!r}")
+    storage.write(path, encode(found))
+
+
+def encode(model: Trained) -> bytes:
+    """The file; equal models are equal bytes."""
+    inputs, outputs = onnx_table.ports(model.encoding), onnx_answers.ports(model.encoding)
+    for port in inputs:
+        if port.name in onnx_answers.NAMES:
+            raise DataError(
+                f"column {port.name!r} has the name of an output of the ONNX model "
+                f"({', '.join(onnx_answers.NAMES)}): rename the column, then train again"
+            )
+    graph = Graph(port.name for port in (*inputs, *outputs))
+    rows = onnx_table.write(graph, model.encoding)
+    prefixes = [f"network/{member_name(i)}/" for i in range(model.members)] if model.members > 1 else ["network/"]
+    z = [
+        onnx_layers.network(graph, model.spec, model.member(i), rows, prefix=prefix)
+        for i, prefix in enumerate(prefixes)
+    ]
+    onnx_answers.write(graph, model.encoding, z, model.calibration)
+    size = sum(value.nbytes for value in graph.constants.values())
+    if size > LARGEST:
+        raise OptionError(
+            f"an ONNX file must hold at most {LARGEST:,} bytes of numbers, got {size:,}: use the model file"
+        )
+    return _file(graph, inputs, outputs, said=f"{model.spec}; {model.encoding.task.said()}")
+
+
+def _file(graph: Graph, inputs: list[Port], outputs: list[Port], *, said: str) -> bytes:
+    try:
+        import onnx
+        from onnx import helper, numpy_helper
+    except ImportError:
+        raise MissingExtra("onnx", extra="onnx", purpose="export to ONNX") from None
+
+    def tensor(value: NDArray[Any], name: str = "") -> Any:
+        return numpy_helper.from_array(value, name)
+
+    def kind(dtype: Any) -> int:
+        return helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+
+    def attribute(value: Any) -> Any:
+        return tensor(value) if isinstance(value, np.ndarray) else kind(value) if isinstance(value, np.dtype) else value
+
+    def node(one: Node) -> Any:
+        attributes = {name: attribute(value) for name, value in one.attributes.items()}
+        return helper.make_node(
+            one.kind, one.inputs, [one.output], name=one.output, domain=one.domain or None, **attributes
+        )
+
+    def port(one: Port) -> Any:
+        return helper.make_tensor_value_info(one.name, kind(one.dtype), one.shape, doc_string=one.said)
+
+    made = helper.make_graph(
+        [node(one) for one in graph.nodes],
+        "multilayer",
+        [port(one) for one in inputs],
+        [port(one) for one in outputs],
+        [tensor(value, name) for name, value in graph.constants.items()],
+        doc_string=said,
+    )
+    opsets = [helper.make_opsetid(domain, version) for domain, version in OPSETS.items()]
+    model: onnx.ModelProto = helper.make_model(
+        made, opset_imports=opsets, ir_version=IR_VERSION, producer_name="multilayer", producer_version=__version__
+    )
+    return model.SerializeToString(deterministic=True)
