@@ -112,7 +112,7 @@ def jax_epochs(network: str, batch: int, steps: int, members: int = 1) -> Epochs
         return [
             (jnp.asarray(generator.normal(size=(i, o)) * np.sqrt(2 / i), dtype=jnp.float32), jnp.zeros(o))
             for i, o in pairwise(widths)
-        ] + ([(jnp.ones(128), jnp.zeros(128))] * 4 if residual else [])
+        ] + ([(jnp.ones(128), jnp.zeros(128)) for _ in range(4)] if residual else [])
 
     def plain(parameters: Any, a: Any, key: Any) -> Any:
         for w, b in parameters[:-1]:
