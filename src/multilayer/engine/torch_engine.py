@@ -24,7 +24,7 @@ import torch
 from torch import Tensor, nn
 
 from .. import losses, random
-from ..errors import OptionError, unknown_name
+from ..errors import OptionError, called, unknown_name
 from ..init import initialise
 from ..layers.base import Array
 from ..model import Model, fill
@@ -267,7 +267,7 @@ def choose_device(text: str) -> torch.device:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0]
-        raise OptionError(f"device must be auto, cpu or one that torch has, got {text!r}: {reason}") from None
+        raise OptionError(f"{called('device')} must be auto, cpu or one that torch has, got {text!r}: {reason}") from None
     return device
 
 
