@@ -267,7 +267,8 @@ def choose_device(text: str) -> torch.device:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0]
-        raise OptionError(f"{called('device')} must be auto, cpu or one that torch has, got {text!r}: {reason}") from None
+        wanted = f"{called('device')} must be auto, cpu or one that torch has"
+        raise OptionError(f"{wanted}, got {text!r}: {reason}") from None
     return device
 
 
