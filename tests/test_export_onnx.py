@@ -269,6 +269,15 @@ def test_losses_of_numbers(loss: str, targets: int, tmp_path: Path) -> None:
     assert session.get_outputs()[0].shape == ["rows", *([2] if targets == 2 else []), *quantiles]
 
 
+@pytest.mark.parametrize("scaling", ["standard", "robust", "none"])
+def test_scalings_with_missing_values(scaling: str, tmp_path: Path) -> None:
+    x, y = numbers()
+    x[:, 0] = np.exp(x[:, 0])  # the mean is not the median
+    x[::6, 0] = np.nan
+    run = ml.fit("5-8:tanh-1", (x, y), scaling=scaling, epochs=2, quiet=True)
+    assert_same(run, x, tmp_path / "model.onnx")
+
+
 def test_dates_times_and_durations(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     moments = pd.Timestamp("1969-06-01") + pd.to_timedelta(rng.integers(0, 3 * 10**9, 200), unit="s")
