@@ -55,7 +55,7 @@ def write(g: Graph, encoding: Encoding) -> Rows:
         kept = np.array([i for i, column in enumerate(encoding.columns) if column.parts])
         return Rows(_numbers(g, encoding, g.op("Gather", ARRAY, kept, axis=1)), ())
     parts = [part for column in encoding.numeric for part in _parts(g, column)]
-    numbers = _numbers(g, encoding, g.op("Concat", *parts, axis=1)) if parts else None
+    numbers = _numbers(g, encoding, _beside(g, parts)) if parts else None
     return Rows(
         numbers, tuple(_codes(g, column, encoding.vocabularies[column.name]) for column in encoding.categorical)
     )
@@ -93,14 +93,20 @@ def _numbers(g: Graph, encoding: Encoding, values: str) -> str:
     return g.op("Concat", x, g.cast(g.op("Gather", nothing, lacking, axis=1), np.float32), axis=1)
 
 
+def _beside(g: Graph, parts: list[str]) -> str:
+    """V times (B,) → (B, V); one after another first, so that thousands of columns need three operators."""
+    flat = g.op("Concat", *parts, axis=0)
+    return g.op("Transpose", g.op("Reshape", flat, np.array([len(parts), -1])), perm=[1, 0])
+
+
 def _parts(g: Graph, column: Column) -> list[str]:
-    """The numbers of one column that are used, as in `data.columns`.   (B,) → (B, 1) each"""
-    wide = g.op("Unsqueeze", column.name, np.array([1]))
+    """The numbers of one column that are used, as in `data.columns`.   (B,) each"""
+    given = column.name
     if column.kind == "numeric":
-        return [wide]
-    days = g.op("Div", wide, np.float64(C.DAY))
+        return [given]
+    days = g.op("Div", given, np.float64(C.DAY))
     if column.kind == "time":
-        found = [g.op("Div", wide, np.float64(3600)), *_circle(g, days)]
+        found = [g.op("Div", given, np.float64(3600)), *_circle(g, days)]
     else:
         weeks = g.op("Div", g.op("Add", days, np.float64(3)), np.float64(7))
         found = [days, *_circle(g, g.op("Div", days, np.float64(C.YEAR))), *_circle(g, weeks), *_circle(g, days)]
