@@ -94,8 +94,8 @@ def test_a_run_tells_them_for_every_member() -> None:
 
 def test_the_command_line_writes_them(tmp_path: Path) -> None:
     run = tmp_path / "run"
-    asked = ["train", "iris", "--arch", "4-8-3", "--epochs", "3", "--statistics-every", "4", "--run", str(run), "--quiet"]
-    assert CliRunner().invoke(app, asked).exit_code == 0
+    asked = ["train", "iris", "--arch", "4-8-3", "--epochs", "3", "--statistics-every", "4", "--quiet", "--run"]
+    assert CliRunner().invoke(app, [*asked, str(run)]).exit_code == 0
     told = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
     assert {event["step"] for event in told if event["event"] == "measured"} >= {4, 8}
 
