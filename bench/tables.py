@@ -63,7 +63,7 @@ def main(folder: Path, wanted: list[str]) -> int:
     unknown = set(wanted) - {entry["name"] for entry in entries}
     assert not unknown, f"{folder / 'INDEX.json'} does not list {', '.join(sorted(unknown))}"
     found = {}
-    for entry in entries:
+    for entry in sorted(entries, key=lambda entry: entry["rows"]):
         name, target = entry["name"], entry["target"]
         path = folder / entry["file"]
         if wanted and name not in wanted:
@@ -95,7 +95,7 @@ def main(folder: Path, wanted: list[str]) -> int:
 
 if __name__ == "__main__":
     given = sys.argv[1:] or [place for place in [os.environ.get("MULTILAYER_DATA", "")] if place]
-    if not given:
+    if not given or not (Path(given[0]) / "INDEX.json").exists():
         print("needed: the folder of the tables, as an argument or in MULTILAYER_DATA", file=sys.stderr)
         sys.exit(2)
     sys.exit(main(Path(given[0]), given[1:]))
