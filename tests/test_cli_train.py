@@ -130,7 +130,7 @@ BAD = {
     "checkpoint_every": "0",
     "statistics_every": "0",
 }
-WORDS = {"metric": "metric", "augment": "augmentation", "task": "task", "device": "device"}
+WORDS = {"metric": "metric", "augment": "augmentation", "task": "task"}
 """What messages call these, in Python and here."""
 
 

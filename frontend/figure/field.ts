@@ -37,12 +37,12 @@ export function contour(values: Float64Array, n: number, level: number): number[
   const cut = (a: number, b: number): number => (level - a) / (b - a)
   for (let r = 0; r < n - 1; r++)
     for (let c = 0; c < n - 1; c++) {
-      const [p, q, s, t] = [
-        values[r * n + c],
-        values[r * n + c + 1],
-        values[(r + 1) * n + c + 1],
-        values[(r + 1) * n + c],
-      ]
+      const p = values[r * n + c]
+      const q = values[r * n + c + 1]
+      const s = values[(r + 1) * n + c + 1]
+      const t = values[(r + 1) * n + c]
+      const above = Number(p < level) + Number(q < level) + Number(s < level) + Number(t < level)
+      if (above === 0 || above === 4) continue // as most cells are
       const crossings: number[][] = []
       if (p < level !== q < level) crossings.push([c + cut(p, q), r])
       if (q < level !== s < level) crossings.push([c + 1, r + cut(q, s)])
