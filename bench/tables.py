@@ -63,7 +63,7 @@ def main(folder: Path, wanted: list[str]) -> int:
     unknown = set(wanted) - {entry["name"] for entry in entries}
     assert not unknown, f"{folder / 'INDEX.json'} does not list {', '.join(sorted(unknown))}"
     found = {}
-    for entry in sorted(entries, key=lambda entry: entry["rows"]):
+    for entry in sorted(entries, key=lambda entry: entry.get("rows", 0)):
         name, target = entry["name"], entry["target"]
         path = folder / entry["file"]
         if wanted and name not in wanted:
