@@ -170,6 +170,7 @@ describe.skipIf(!found)('explorer', () => {
     const numbers = (name: string): number[] => said[name].split(' ').map(Number)
     await page.click('#share')
     await page.click('#numbers summary')
+    await page.waitForSelector('[data-delta]') // a summary opens a moment after its click
     let compared = 0
     /** Every number of a kind that the page shows, in its order, against Python's. */
     const near = async (selector: string, theirs: number[]): Promise<void> => {
