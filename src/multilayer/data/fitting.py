@@ -23,8 +23,8 @@ Floats = NDArray[np.float64]
 COUNTERS = {"id", "index", "row", "rownames", "rowid", "row_id", "unnamed: 0"}
 """Names under which a column that counts the rows is their number and nothing else."""
 
-AT_ONCE = 1 << 23
-"""Numbers of a matrix that are looked at together, to bound memory."""
+AT_ONCE = 1 << 18
+"""Numbers of a matrix that are looked at together: they stay in the cache."""
 
 
 def fit(
