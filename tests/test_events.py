@@ -45,6 +45,7 @@ ONE_OF_EACH: list[Event] = [
         loss=0.5,
         seconds=1.5,
         rows_per_second=7.0,
+        gradient_norm=2.0,
         validation_loss=math.nan,
         metrics={"r2": 0.5, "bad": -math.inf},
     ),
@@ -66,6 +67,7 @@ KNOWN = {
     "loss": 0.5,
     "seconds": 1.5,
     "rows_per_second": 7.0,
+    "gradient_norm": 2.0,
     "validation_loss": "nan",
     "metrics": {"r2": 0.5, "bad": "-inf"},
 }
@@ -91,6 +93,9 @@ def test_known_answer() -> None:
     assert back.metrics["bad"] == -math.inf
     assert back.validation_loss is not None
     assert math.isnan(back.validation_loss)
+    older = from_dict({name: value for name, value in KNOWN.items() if name != "gradient_norm"})
+    assert isinstance(older, EpochEnd)
+    assert older.gradient_norm is None
 
 
 def epoch(step: int, seconds: float = 1.0) -> EpochEnd:

@@ -422,6 +422,18 @@ def test_the_learning_rate_after_a_rollback_is_the_divided_one() -> None:
     assert [rate for _, rate in found["rates"]] == [0.2] * 5 + [0.1] * 3
 
 
+def test_a_short_run_has_the_gradient_norm_of_its_epochs_and_a_long_one_of_its_steps() -> None:
+    def epoch(step: int, norm: float | None) -> events.EpochEnd:
+        return events.EpochEnd(
+            step=step, epoch=step // 4, loss=1, seconds=1, rows_per_second=1, gradient_norm=norm, metrics={}
+        )
+
+    steps = [events.Progress(step=s, epoch=1, loss=1, gradient_norm=s / 2, rate=0.1) for s in (1, 2, 3, 4)]
+    assert report_run.curves([epoch(4, 3.0), epoch(8, 2.0)])["norms"] == [[4, 3.0], [8, 2.0]]
+    assert report_run.curves([*steps, epoch(4, 3.0)])["norms"] == [[1, 0.5], [2, 1.0], [3, 1.5], [4, 2.0]]
+    assert report_run.curves([epoch(4, None), epoch(8, None)])["norms"] == []  # a log from before they had one
+
+
 def test_what_a_run_was_made_with_makes_it_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The Python that the report gives, run as it is, gives the same model to the byte."""
     monkeypatch.chdir(tmp_path)

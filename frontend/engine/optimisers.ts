@@ -23,6 +23,8 @@ export interface Slots {
 
 /** What an optimiser remembers between steps: two slots for W and b of every layer, and the number of steps. */
 export interface Memory {
+  /** Whose it is; another optimiser starts with an empty one. */
+  of: OptimiserName | null
   step: number
   readonly W: readonly Slots[]
   readonly b: readonly Slots[]
@@ -32,6 +34,7 @@ const slots = (n: number): Slots => ({ first: new Float64Array(n), second: new F
 
 export function memory(net: Network): Memory {
   return {
+    of: null,
     step: 0,
     W: net.layers.map((layer) => slots(layer.W.length)),
     b: net.layers.map((layer) => slots(layer.nOut)),
@@ -40,7 +43,7 @@ export function memory(net: Network): Memory {
 
 export function copied(from: Memory): Memory {
   const copy = (s: Slots): Slots => ({ first: s.first.slice(), second: s.second.slice() })
-  return { step: from.step, W: from.W.map(copy), b: from.b.map(copy) }
+  return { of: from.of, step: from.step, W: from.W.map(copy), b: from.b.map(copy) }
 }
 
 type Update = (p: Float64Array, g: Float64Array, s: Slots, rate: number, t: number, l2: number) => void
@@ -71,6 +74,11 @@ const UPDATES: Record<OptimiserName, Update> = {
 
 /** One step on the gradients of a trace; changes the network and the memory. */
 export function update(net: Network, t: Trace, of: Memory, name: OptimiserName, rate: number, l2 = 0): void {
+  if (of.of !== name) {
+    for (const { first, second } of [...of.W, ...of.b]) (first.fill(0), second.fill(0))
+    of.of = name
+    of.step = 0
+  }
   of.step++
   net.layers.forEach((layer, l) => {
     UPDATES[name](layer.W, t.layers[l].dW, of.W[l], rate, of.step, l2)

@@ -2,7 +2,8 @@
 // travel in links and exports as numbers, never as seeds.
 
 export class Random {
-  private state: number
+  /** Where it stands: set again, the same numbers follow. */
+  state: number
 
   constructor(seed: number) {
     this.state = seed >>> 0

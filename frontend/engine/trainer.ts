@@ -24,11 +24,13 @@ export interface Failure {
 }
 
 export class Trainer {
-  readonly memory: Memory
+  memory: Memory
+  /** Steps taken. */
   step = 0
   failure: Failure | null = null
-  private order: number[] = []
-  private readonly random: Random
+  /** Rows of this epoch still to come. */
+  order: number[] = []
+  readonly random: Random
   private readonly buffers = new Map<number, Trace>()
 
   constructor(
@@ -55,16 +57,18 @@ export class Trainer {
     forward(net, x, t, keep)
     measure(net, y, t, this.loss)
     backward(net, y, t, this.loss, keep)
-    this.step++
     const bad = notFinite(t)
     const before = { net: clone(net), memory: copied(this.memory) }
     if (!bad) update(net, t, this.memory, settings.optimiser, settings.rate, settings.l2)
     const wild = bad ?? brokenWeights(net)
     if (wild) {
-      this.failure = { step: this.step, ...wild }
+      this.failure = { step: this.step + 1, ...wild }
       net.layers.forEach((layer, l) => (layer.W.set(before.net.layers[l].W), layer.b.set(before.net.layers[l].b)))
+      this.memory = before.memory
+      return false
     }
-    return !this.failure
+    this.step++
+    return true
   }
 
   private take(): number[] | null {

@@ -5,13 +5,23 @@ import { collapsed } from '../engine/collapse.ts'
 import { correct, DATA, type DataSet } from '../engine/data.ts'
 import { initialise } from '../engine/init.ts'
 import type { LossName } from '../engine/losses.ts'
-import { network, pass, type Network, type Trace } from '../engine/network.ts'
-import { memory, type Memory } from '../engine/optimisers.ts'
-import { health, notFinite } from '../engine/trainer.ts'
+import { clone, network, pass, type Network, type Trace } from '../engine/network.ts'
+import { copied, update, type OptimiserName } from '../engine/optimisers.ts'
+import { health, notFinite, Trainer, type Failure } from '../engine/trainer.ts'
 import { fixed } from '../shared/format.ts'
 import { History } from './history.svelte.ts'
 import type { Choices } from './presets.ts'
-import { checked, restored, taken, USUAL, type Snapshot, type Training } from './snapshot.ts'
+import {
+  checked,
+  courseOf,
+  restored,
+  resume,
+  taken,
+  USUAL,
+  type Point,
+  type Snapshot,
+  type Training,
+} from './snapshot.ts'
 import { FIRST } from './start.ts'
 
 /** A weight by its layer, the unit it leads to and the one it comes from; a bias where `from` is −1. */
@@ -31,6 +41,12 @@ export interface Look {
   readonly unit: Unit | null
   readonly place: Place | null
 }
+
+const KEPT = 600
+
+/** Every other point once there are many: the curve keeps its shape and the page its speed. */
+const thinned = (points: readonly Point[]): readonly Point[] =>
+  points.length <= KEPT ? points : points.filter((_, k) => k % 2 === 0 || k === points.length - 1)
 
 export const same = (a: Place | null, b: Place | null): boolean =>
   a !== null && b !== null && a.layer === b.layer && a.to === b.to && a.from === b.from
@@ -56,8 +72,9 @@ export class Lab {
   /** Counts changes of numbers inside `net`, which itself stays the same object. */
   private version = $state(0)
   private readonly history = new History<Snapshot>(FIRST)
-  /** What the optimiser remembers of the steps made by hand. */
-  memory: Memory = memory(this.net)
+  /** What training is beside the weights: the optimiser's memory, the order of rows, the steps so far. */
+  private trainer = new Trainer(this.net, this.data, this.loss, this.settings)
+  private curve = $state.raw<readonly Point[]>([])
 
   readonly trace: Trace = $derived.by(() => {
     void this.version
@@ -165,12 +182,12 @@ export class Lab {
 
   // The whole
 
-  private get kind(): Omit<Snapshot, 'version' | 'widths' | 'weights'> {
+  private get kind(): Omit<Snapshot, 'version' | 'widths' | 'weights' | 'course'> {
     return { data: this.data.name, loss: this.loss, activation: this.activation, training: this.settings }
   }
 
   snapshot(): Snapshot {
-    return taken(this.net, this.kind)
+    return taken(this.net, { ...this.kind, course: courseOf(this.trainer, this.curve) })
   }
 
   show(from: Snapshot): void {
@@ -180,7 +197,9 @@ export class Lab {
     this.loss = from.loss
     this.activation = from.activation
     this.settings = from.training
-    this.memory = memory(this.net)
+    this.trainer = new Trainer(this.net, this.data, this.loss, this.settings)
+    if (from.course) resume(this.trainer, from.course)
+    this.curve = from.course?.curve ?? []
     this.row = Math.min(this.row, this.data.y.length - 1)
     this.preview = null
     if (this.unit && !this.exists({ layer: this.unit.layer, to: this.unit.unit, from: -1 })) this.unit = null
@@ -218,7 +237,7 @@ export class Lab {
   }
 
   setActivation(name: string): void {
-    this.show({ ...this.snapshot(), activation: name })
+    this.show({ ...this.snapshot(), activation: name, course: null })
     this.keep()
   }
 
@@ -236,7 +255,7 @@ export class Lab {
           for (let i = 0; i < Math.min(layer.nIn, old.nIn); i++) layer.W[o * layer.nIn + i] = old.W[o * old.nIn + i]
         }
       })
-    this.show(taken(next, this.kind))
+    this.show(taken(next, { ...this.kind, course: null }))
     this.keep()
   }
 
@@ -253,12 +272,61 @@ export class Lab {
     const net = network([data.features.length, ...hidden, 1], activation)
     initialise(net, training.scheme, training.seed, data.features.length === 1 ? 1 : 0)
     this.row = 0
-    this.show(taken(net, { data: name, loss: data.loss, activation, training }))
+    this.show(taken(net, { data: name, loss: data.loss, activation, training, course: null }))
     this.keep()
   }
 
   private get shape(): Pick<Choices, 'data' | 'activation' | 'hidden'> {
     return { data: this.data.name, activation: this.activation, hidden: this.widths.slice(1, -1) }
+  }
+
+  // Training
+
+  get step(): number {
+    void this.version
+    return this.trainer.step
+  }
+
+  get failure(): Failure | null {
+    void this.version
+    return this.trainer.failure
+  }
+
+  /** So many steps of training, or as many as leave every number finite. */
+  advance(steps: number): void {
+    this.trainer.settings = this.settings
+    this.stepped(() => {
+      for (let k = 0; k < steps && this.trainer.advance(); k++);
+    })
+  }
+
+  /** One step on all rows with an optimiser and a rate of one's own. */
+  take(name: OptimiserName, rate: number): void {
+    this.stepped(() => {
+      update(this.net, this.trace, this.trainer.memory, name, rate)
+      this.trainer.step++
+    })
+    this.keep()
+  }
+
+  /** The network after such a step, without taking it. */
+  after(name: OptimiserName, rate: number): Network {
+    void this.version
+    const net = clone(this.net)
+    update(net, this.trace, copied(this.trainer.memory), name, rate)
+    return net
+  }
+
+  /** The loss by step, also before the first. */
+  get losses(): readonly Point[] {
+    return this.curve.length ? this.curve : [[this.step, this.trace.loss]]
+  }
+
+  private stepped(take: () => void): void {
+    const { step, losses } = this
+    take()
+    this.changed()
+    if (this.step > step) this.curve = thinned([...losses, [this.step, this.trace.loss]])
   }
 
   // What is said aloud

@@ -4,13 +4,16 @@ import { DATA } from '../engine/data.ts'
 import { SCHEMES, type Scheme } from '../engine/init.ts'
 import { LOSSES, type LossName } from '../engine/losses.ts'
 import { network, type Network } from '../engine/network.ts'
-import { OPTIMISERS, type OptimiserName } from '../engine/optimisers.ts'
-import type { Settings } from '../engine/trainer.ts'
+import { OPTIMISERS, type Memory, type OptimiserName, type Slots } from '../engine/optimisers.ts'
+import type { Settings, Trainer } from '../engine/trainer.ts'
 
-/** 1 had no `training` and nothing of what is looked at but the tab. */
-export const VERSION = 2
+/** 1 had no `training` and nothing of what is looked at but the tab; 2 had no `course`. */
+export const VERSION = 3
 export const MAX_WIDTH = 8
 export const MAX_HIDDEN = 6
+/** Points of a loss curve that are kept, and their digits: a link must not grow without end. */
+const POINTS = 120
+const DIGITS = 5
 
 export interface Training extends Settings {
   readonly scheme: Scheme
@@ -35,6 +38,66 @@ export interface Snapshot {
   /** W then b of each layer, row by row. */
   readonly weights: readonly number[]
   readonly training: Training
+  /** Null before the first step. */
+  readonly course: Course | null
+}
+
+export type Point = readonly [step: number, loss: number]
+
+/** How far training came: enough to go on as if nothing had come between, and the loss so far. */
+export interface Course {
+  readonly step: number
+  /** Where the random numbers are. */
+  readonly random: number
+  /** Rows of this epoch still to come. */
+  readonly order: readonly number[]
+  readonly optimiser: OptimiserName
+  /** Steps the optimiser remembers, and its two slots of each weight, in the weights' order. */
+  readonly steps: number
+  readonly first: readonly number[]
+  readonly second: readonly number[]
+  readonly curve: readonly Point[]
+}
+
+export function courseOf({ memory, step, random, order }: Trainer, curve: readonly Point[]): Course | null {
+  if (memory.of === null) return null
+  const slot = (name: keyof Slots): number[] => parts(memory, name).flatMap((part) => [...part])
+  return {
+    step,
+    random: random.state,
+    order: [...order],
+    optimiser: memory.of,
+    steps: memory.step,
+    first: slot('first'),
+    second: slot('second'),
+    curve: curve
+      .filter(([, loss]) => Number.isFinite(loss))
+      .filter((_, k) => k % Math.ceil(curve.length / POINTS) === 0 || k === curve.length - 1)
+      .map(([at, loss]) => [at, Number(loss.toPrecision(DIGITS))]),
+  }
+}
+
+/** Sets a trainer to where a course was. */
+export function resume(trainer: Trainer, from: Course): void {
+  const { memory } = trainer
+  for (const name of ['first', 'second'] as const) pour(parts(memory, name), from[name])
+  memory.of = from.optimiser
+  memory.step = from.steps
+  trainer.step = from.step
+  trainer.order = [...from.order]
+  trainer.random.state = from.random
+}
+
+const parts = (memory: Memory, name: keyof Slots): Float64Array[] =>
+  memory.W.flatMap((W, l) => [W[name], memory.b[l][name]])
+
+/** Fills arrays one after the other. */
+function pour(into: readonly Float64Array[], values: readonly number[]): void {
+  let at = 0
+  for (const part of into) {
+    part.set(values.slice(at, at + part.length))
+    at += part.length
+  }
 }
 
 export function taken(net: Network, of: Omit<Snapshot, 'version' | 'widths' | 'weights'>): Snapshot {
@@ -45,12 +108,10 @@ export function taken(net: Network, of: Omit<Snapshot, 'version' | 'widths' | 'w
 
 export function restored(from: Snapshot): Network {
   const net = network(from.widths, from.activation)
-  let at = 0
-  for (const layer of net.layers)
-    for (const part of [layer.W, layer.b]) {
-      part.set(from.weights.slice(at, at + part.length))
-      at += part.length
-    }
+  pour(
+    net.layers.flatMap((layer) => [layer.W, layer.b]),
+    from.weights,
+  )
   return net
 }
 
@@ -60,7 +121,7 @@ export function checked(value: unknown): Snapshot {
   const { version, data, loss, activation, widths, weights } = value as Record<string, unknown>
   if (typeof version === 'number' && version > VERSION)
     throw new Error(`it is of version ${version}, and this page reads ${VERSION}: open it with a newer page`)
-  if (version !== VERSION && version !== 1) throw new Error('it has no version this page knows')
+  if (version !== VERSION && version !== 1 && version !== 2) throw new Error('it has no version this page knows')
   if (typeof data !== 'string' || !Object.hasOwn(DATA, data)) throw new Error('it names data this page does not have')
   if (typeof loss !== 'string' || !Object.hasOwn(LOSSES, loss))
     throw new Error('it names a loss this page does not have')
@@ -78,6 +139,7 @@ export function checked(value: unknown): Snapshot {
   if (!weights.every((w) => typeof w === 'number' && Number.isFinite(w)))
     throw new Error('its weights must be finite numbers')
   const training = version === 1 ? USUAL : checkedTraining((value as Snapshot).training)
+  const course = version < VERSION ? null : checkedCourse((value as Snapshot).course, count, DATA[data]().y.length)
   return {
     version: VERSION,
     data,
@@ -86,6 +148,7 @@ export function checked(value: unknown): Snapshot {
     widths: [...widths],
     weights: [...weights],
     training,
+    course,
   }
 }
 
@@ -110,6 +173,29 @@ function checkedTraining(value: unknown): Training {
     dropout: number('dropout', 0.9),
     seed: number('seed', 1e9, true),
   }
+}
+
+function checkedCourse(value: unknown, weights: number, rows: number): Course | null {
+  if (value === null) return null
+  const found = (value ?? {}) as Record<string, unknown>
+  const list = (of: unknown, most: number, good: (one: unknown) => boolean): boolean =>
+    Array.isArray(of) && of.length <= most && of.every(good)
+  const finite = (one: unknown): boolean => typeof one === 'number' && Number.isFinite(one)
+  const whole = (below: number) => (one: unknown) => Number.isInteger(one) && (one as number) >= 0 && (one as number) < below
+  const full = (of: unknown): boolean => list(of, weights, finite) && (of as unknown[]).length === weights
+  const checks: Readonly<Record<keyof Course, (one: unknown) => boolean>> = {
+    step: whole(1e9),
+    random: whole(2 ** 32),
+    order: (one) => list(one, rows, whole(rows)),
+    optimiser: (one) => typeof one === 'string' && Object.hasOwn(OPTIMISERS, one),
+    steps: whole(1e9),
+    first: full,
+    second: (one) => full(one) && (one as number[]).every((v) => v >= 0),
+    curve: (one) => list(one, POINTS + 1, (p) => list(p, 2, finite) && (p as unknown[]).length === 2),
+  }
+  const names = Object.keys(checks) as (keyof Course)[]
+  for (const name of names) if (!checks[name](found[name])) throw new Error(`its course of training has a wrong ${name}`)
+  return Object.fromEntries(names.map((name) => [name, found[name]])) as unknown as Course
 }
 
 /** The part of an address after #: a snapshot, and whatever else is to be shown again. */

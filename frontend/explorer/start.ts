@@ -9,6 +9,7 @@ const songs = (weights: readonly number[]): Snapshot => ({
   widths: [2, 3, 1],
   weights,
   training: USUAL,
+  course: null,
 })
 
 /** h₁ wakes for fast or bright songs, h₂ for fast and bright ones; the output holds h₂ too little against a song. */

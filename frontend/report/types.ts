@@ -17,7 +17,6 @@ export interface Epoch {
 export interface Step {
   step: number
   loss: Num
-  norm: Num
   rate: Num
 }
 
@@ -31,6 +30,8 @@ export interface Curves {
   steps_per_epoch: Num
   epochs: Epoch[]
   steps: Step[]
+  /** Step and norm of the gradient. */
+  norms: [number, Num][]
   /** Step and learning rate. */
   rates: [number, number][]
   marks: Mark[]

@@ -219,6 +219,8 @@ describe.skipIf(!found)('explorer', () => {
     await page.click('#tab-train')
     await page.fill('input[aria-label="learning rate"]', '0.3')
     await page.selectOption('#optimiser', 'momentum')
+    await page.click('text=One step')
+    await page.click('text=One step')
     await page.click('#tab-steps')
     await page.click('text=Next')
     await page.click('text=Next')
@@ -238,6 +240,7 @@ describe.skipIf(!found)('explorer', () => {
     await again.page.click('#tab-train')
     expect(await again.page.inputValue('input[aria-label="learning rate"]')).toBe('0.3')
     expect(await again.page.inputValue('#optimiser')).toBe('momentum')
+    expect(await again.page.textContent('#train-step')).toBe('2')
     await again.page.click('#tab-gallery')
     expect(await again.page.inputValue('#gallery-z')).toBe('-1.5')
     await again.page.click('#tab-depth')
@@ -251,7 +254,7 @@ describe.skipIf(!found)('explorer', () => {
     for (const [bad, why] of [
       [link.replace('%22widths%22', '%22width%22'), 'hidden layers'],
       [link.slice(0, -9), 'cut short'],
-      [link.replace('#v2=', '#v9='), 'version 9'],
+      [link.replace('#v3=', '#v9='), 'version 9'],
       [link.replace('%22speed%22%3A2', '%22speed%22%3A77'), 'its speed is not one'],
       [
         `${url}#v1=${encodeURIComponent('{"data":"constructor","loss":"mse","activation":"tanh","widths":[2,1],"weights":[1,1,1]}')}`,

@@ -98,7 +98,7 @@ describe('lessons', () => {
     run(5)
     expect(seen().loss).toBeGreaterThan(10 * first)
     run(5000)
-    expect(trainer.failure).toMatchObject({ step: trainer.step })
+    expect(trainer.failure).toMatchObject({ step: trainer.step + 1 })
   })
 
   it('spirals: the boundary bends around both arms', () => {

@@ -8,8 +8,9 @@ import { clone, network, pass } from '../engine/network.ts'
 import { expectation, measured, predicted } from '../engine/propagation.ts'
 import { Random } from '../engine/random.ts'
 import { health, Trainer, type Settings } from '../engine/trainer.ts'
+import { Lab } from '../explorer/lab.svelte.ts'
 import { checkedShown, start } from '../explorer/shown.ts'
-import { checked, fromHash, restored, taken, toHash, USUAL } from '../explorer/snapshot.ts'
+import { checked, fromHash, restored, taken, toHash, USUAL, type Course } from '../explorer/snapshot.ts'
 import { FIRST, SOLVED } from '../explorer/start.ts'
 import { contour } from '../figure/field.ts'
 import { bytes, exact, fixed, grouped, parsed, power, signed, significant } from '../shared/format.ts'
@@ -47,20 +48,91 @@ describe('numbers as text', () => {
   })
 })
 
+const COURSE: Course = {
+  step: 7,
+  random: 5,
+  order: [3, 0],
+  optimiser: 'adam',
+  steps: 7,
+  first: FIRST.weights.map(() => 0.5),
+  second: FIRST.weights.map(() => 0.25),
+  curve: [
+    [0, 1],
+    [7, 0.5],
+  ],
+}
+
+describe('training', () => {
+  it.each(['sgd', 'momentum', 'adam'] as const)('goes on from a link as if nothing had come between: %s', (optimiser) => {
+    const lab = new Lab()
+    lab.start({ data: 'moons', hidden: [6, 4] })
+    lab.change({ optimiser, rate: 0.02, batch: 32, dropout: 0.2, l2: 0.001 })
+    lab.advance(2 * 37)
+    const [hash, seen, step] = [toHash(lab.snapshot(), {}), lab.losses, lab.step]
+    lab.advance(41)
+    const again = new Lab()
+    again.load(fromHash(hash)!.snapshot)
+    expect([again.step, again.losses]).toEqual([step, seen.map(([at, loss]) => [at, Number(loss.toPrecision(5))])])
+    again.advance(41)
+    expect(again.snapshot().weights).toEqual(lab.snapshot().weights)
+    expect(again.snapshot().course).toEqual({ ...lab.snapshot().course, curve: again.snapshot().course!.curve })
+  })
+
+  it('goes on after an undo from where it was', () => {
+    const lab = new Lab()
+    lab.advance(10)
+    lab.keep()
+    const [weights, step] = [lab.snapshot().weights, lab.step]
+    lab.advance(10)
+    lab.keep()
+    const ahead = lab.snapshot().weights
+    lab.undo()
+    expect([lab.snapshot().weights, lab.step]).toEqual([weights, step])
+    lab.advance(10)
+    expect(lab.snapshot().weights).toEqual(ahead)
+  })
+
+  it('starts another optimiser with an empty memory', () => {
+    const [lab, fresh] = [new Lab(), new Lab()]
+    lab.take('momentum', 0.1)
+    fresh.load({ ...lab.snapshot(), course: null })
+    for (const one of [lab, fresh]) one.take('adam', 0.1)
+    expect(lab.snapshot().weights).toEqual(fresh.snapshot().weights)
+    expect(lab.step).toBe(2)
+  })
+
+  it('keeps a link small, however long it went on', () => {
+    const lab = new Lab()
+    for (let k = 0; k < 900; k++) lab.advance(1)
+    expect(lab.snapshot().course!.curve.length).toBeLessThanOrEqual(121)
+    expect(lab.snapshot().course!.curve.at(-1)![0]).toBe(900)
+    expect(checked(lab.snapshot())).toEqual(lab.snapshot())
+  })
+
+  it('that failed stands before the step that failed, memory and all', () => {
+    const lab = new Lab()
+    lab.start({ data: 'songs', activation: 'relu', hidden: [8, 8] })
+    lab.change({ optimiser: 'momentum', rate: 1e6 })
+    lab.advance(500)
+    expect(lab.failure!.step).toBe(lab.step + 1)
+    expect(checked(lab.snapshot())).toEqual(lab.snapshot())
+  })
+})
+
 describe('states', () => {
   it('come back whole from an address', () => {
     const again = fromHash(toHash(SOLVED, { tab: 'train' }))!
     expect(again.snapshot).toEqual(SOLVED)
     expect(again.more.tab).toBe('train')
-    const { data, loss, activation, training } = SOLVED
-    expect(taken(restored(SOLVED), { data, loss, activation, training })).toEqual(SOLVED)
+    const { data, loss, activation, training, course } = SOLVED
+    expect(taken(restored(SOLVED), { data, loss, activation, training, course })).toEqual(SOLVED)
     expect(fromHash('')).toBeNull()
     expect(fromHash('#something')).toBeNull()
   })
 
   it.each([
     [null, 'not a state'],
-    [{ ...FIRST, version: 3 }, 'version 3'],
+    [{ ...FIRST, version: 4 }, 'version 4'],
     [{ ...FIRST, version: '1' }, 'no version'],
     [{ ...FIRST, data: '__proto__' }, 'data this page does not have'],
     [{ ...FIRST, loss: 'toString' }, 'loss'],
@@ -78,17 +150,31 @@ describe('states', () => {
     [{ ...FIRST, training: { ...USUAL, dropout: 1 } }, 'dropout'],
     [{ ...FIRST, training: { ...USUAL, batch: 0.5 } }, 'batch'],
     [{ ...FIRST, training: { ...USUAL, seed: NaN } }, 'seed'],
+    [{ ...FIRST, course: undefined }, 'wrong step'],
+    [{ ...FIRST, course: { ...COURSE, random: 2 ** 32 } }, 'wrong random'],
+    [{ ...FIRST, course: { ...COURSE, order: [4] } }, 'wrong order'],
+    [{ ...FIRST, course: { ...COURSE, optimiser: 'constructor' } }, 'wrong optimiser'],
+    [{ ...FIRST, course: { ...COURSE, steps: -1 } }, 'wrong steps'],
+    [{ ...FIRST, course: { ...COURSE, first: [1] } }, 'wrong first'],
+    [{ ...FIRST, course: { ...COURSE, second: FIRST.weights.map(() => -1) } }, 'wrong second'],
+    [{ ...FIRST, course: { ...COURSE, curve: [[0, NaN]] } }, 'wrong curve'],
+    [{ ...FIRST, course: { ...COURSE, curve: new Array(200).fill([0, 1]) } }, 'wrong curve'],
   ])('are refused where they are not whole: %#', (state, why) => {
     expect(() => checked(state)).toThrow(why)
   })
 
-  it('of version 1 are taken, with the usual training', () => {
-    const { training, ...old } = SOLVED
+  it('of older versions are taken, with what they did not have', () => {
+    const { training, course, ...old } = SOLVED
+    expect(course).toBeNull()
     expect(checked({ ...old, version: 1 })).toEqual({ ...SOLVED, training: USUAL })
+    expect(checked({ ...old, training: { ...USUAL, rate: 0.7 }, version: 2 })).toEqual({
+      ...SOLVED,
+      training: { ...USUAL, rate: 0.7 },
+    })
     expect(training).toEqual(USUAL)
     const { version, ...rest } = old
     const found = fromHash(`#v1=${encodeURIComponent(JSON.stringify({ ...rest, tab: 'steps' }))}`)!
-    expect([found.snapshot, found.more.tab, version]).toEqual([SOLVED, 'steps', 2])
+    expect([found.snapshot, found.more.tab, version]).toEqual([SOLVED, 'steps', 3])
   })
 
   it('of the page come back whole', () => {
@@ -159,7 +245,7 @@ describe('training', () => {
     const trainer = new Trainer(net, data, data.loss, { ...usual, optimiser: 'sgd', rate: 50 })
     let before = clone(net)
     while (trainer.advance()) before = clone(net)
-    expect(trainer.failure!.step).toBe(trainer.step)
+    expect(trainer.failure!.step).toBe(trainer.step + 1)
     expect(trainer.failure!.layer).toBeGreaterThan(0)
     expect(net.layers[0].W).toEqual(before.layers[0].W)
     expect(trainer.advance()).toBe(false)

@@ -71,13 +71,15 @@ class Progress(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class EpochEnd(Event):
-    """`seconds` is training alone, without evaluation; `metrics` are those of the validation rows, by name."""
+    """`seconds` is training alone, without evaluation; `gradient_norm` is the mean over its steps, which old logs do
+    not have; `metrics` are those of the validation rows, by name."""
 
     event: ClassVar[str] = "epoch"
     epoch: int
     loss: float
     seconds: float
     rows_per_second: float
+    gradient_norm: float | None = None
     validation_loss: float | None = None
     metrics: dict[str, float]
 

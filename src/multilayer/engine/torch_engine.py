@@ -136,7 +136,7 @@ class TorchEngine:
             if due:
                 taps.append(Tap(place=i, gradients=gradients, parameters=self._norms(self._parameters)))
         self._clear()
-        finite = all(bool(torch.isfinite(p).all()) for p in self._parameters)
+        finite = all(_finite(one) for one in self._views["parameters"].values())
         return Chunk(loss=np.array(taken), gradient_norm=np.array(norms), bad=bad, finite=finite, taps=taps)
 
     def _norms(self, tensors: Iterable[Tensor]) -> dict[str, float]:
@@ -286,6 +286,10 @@ def _first_values(spec: Spec, init: str, seed: int, values: Mapping[str, Array] 
 def _view(tensor: Tensor) -> Array | Tensor:
     """The tensor's own memory as numpy, or the tensor where another device has it."""
     return tensor.detach().numpy() if tensor.device.type == "cpu" else tensor
+
+
+def _finite(one: Array | Tensor) -> bool:
+    return bool(np.isfinite(one).all() if isinstance(one, np.ndarray) else torch.isfinite(one).all())
 
 
 def _copied(one: Array | Tensor) -> Array:

@@ -31,7 +31,7 @@ from .protocol import Action, Continue, Found, Observer, Policy, Rollback, Steps
 
 CHUNK_SECONDS = 0.05
 
-COPIES = 0.02
+COPIES = 0.01
 """The share of its time that a run may spend on copies of its state."""
 
 
@@ -359,6 +359,7 @@ class Loop:
             loss=sums.weighted / max(sums.rows, 1),
             seconds=self.seconds,
             rows_per_second=sums.rows / max(self.seconds, 1e-9),
+            gradient_norm=sums.norm / max(sums.steps, 1),
             validation_loss=validation,
             metrics=metrics,
         )

@@ -47,14 +47,21 @@ def curves(log: Sequence[Event]) -> dict[str, Any]:
             {
                 "step": event.step,
                 "loss": number(event.loss),
-                "norm": number(event.gradient_norm),
                 "rate": number(event.rate),
             }
             for event in _thinned(steps)
         ],
+        "norms": _norms(epochs, steps),
         "rates": _rates(told, length),
         "marks": _marks(log, told),
     }
+
+
+def _norms(epochs: Sequence[EpochEnd], steps: Sequence[Progress]) -> list[list[float | None]]:
+    """Step and gradient norm: of the running means, or of whole epochs where a short run has more of those."""
+    of_epochs = [(event.step, event.gradient_norm) for event in epochs if event.gradient_norm is not None]
+    of_steps = [(event.step, event.gradient_norm) for event in steps]
+    return [[step, number(norm)] for step, norm in _thinned(max(of_steps, of_epochs, key=len))]
 
 
 def _rates(told: Sequence[Event], length: int) -> list[list[float]]:
