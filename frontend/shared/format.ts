@@ -30,6 +30,15 @@ export const signed = (value: number, decimals = 2): string => {
 /** Every digit that tells this float64 from its neighbours. */
 export const exact = (value: number): string => typeset(String(value))
 
+/** As many digits as fit so many characters, and one at least. */
+export function within(value: number, room: number): string {
+  for (let digits = 17; digits > 1; digits--) {
+    const text = exact(Number(value.toPrecision(digits)))
+    if (text.length <= room) return text
+  }
+  return exact(Number(value.toPrecision(1)))
+}
+
 const RAISED = '⁰¹²³⁴⁵⁶⁷⁸⁹'
 
 export function power(value: number, decimals = 1): string {

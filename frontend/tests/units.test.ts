@@ -13,7 +13,7 @@ import { checkedShown, start } from '../explorer/shown.ts'
 import { checked, fromHash, restored, taken, toHash, USUAL, type Course } from '../explorer/snapshot.ts'
 import { FIRST, SOLVED } from '../explorer/start.ts'
 import { contour } from '../figure/field.ts'
-import { bytes, exact, fixed, grouped, parsed, power, signed, significant } from '../shared/format.ts'
+import { bytes, exact, fixed, grouped, parsed, power, signed, significant, within } from '../shared/format.ts'
 
 describe('numbers as text', () => {
   it('reads what people type', () => {
@@ -44,6 +44,13 @@ describe('numbers as text', () => {
     expect(power(Infinity)).toBe('∞')
     expect(grouped(1234567)).toBe('1,234,567')
     expect(bytes(14336)).toBe('14.3 kB')
+    expect([0, 540, -3.55271e-15, 0.123456789, 1234567.891].map((v) => within(v, 8))).toEqual([
+      '0',
+      '540',
+      '−3.6e−15',
+      '0.123457',
+      '1234568',
+    ])
     expect(parsed(exact(-0.1 - 0.2))).toBe(-0.1 - 0.2)
   })
 })
