@@ -43,8 +43,7 @@ void Fused::prepare_updates(double rate, double decay, std::uint64_t t, double s
 }
 
 void Fused::learn(const Work& w, float* stored) {
-    if (shared_learned() && w.thread == 0) clear_shared();
-    if (shared_learned()) meet(w);
+    if (w.thread == 0 && shared_learned()) clear_shared();  // which only this thread adds to
     for (std::size_t i = 0; i < plan_.nodes.size(); ++i) {
         Node& node = plan_.nodes[upwards() ? plan_.nodes.size() - 1 - i : i];
         if (!node.learns || node.kind == Kind::leave) continue;
