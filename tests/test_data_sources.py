@@ -33,7 +33,7 @@ TABLE = pa.table(COLUMNS)
 
 def numbers(source: Any, **options: Any) -> tuple[Any, ...]:
     ready = prepare(source, **options)
-    return ready.data.x.tobytes(), np.asarray(ready.data.codes).tobytes(), ready.data.y.tobytes()
+    return ready.data.x[:].tobytes(), np.asarray(ready.data.codes).tobytes(), ready.data.y.tobytes()
 
 
 def files(folder: Path) -> dict[str, Path]:

@@ -19,6 +19,7 @@ ORDER = (
     "choices",
     "counting",
     "_core",
+    "sparse",
     "random",
     "activations",
     "layers",

@@ -11,8 +11,8 @@ import polars as pl
 import pytest
 import scipy.sparse as sparse
 
-from multilayer import MLPClassifier, MLPRegressor, machine
-from multilayer.errors import DataError, OptionError
+from multilayer import MLPClassifier, MLPRegressor
+from multilayer.errors import DataError
 from quick import QUICK, classes, numbers, people
 
 
@@ -141,13 +141,6 @@ def test_sparse() -> None:
     np.testing.assert_array_equal(model.predict_proba(x), dense.predict_proba(x.toarray()))
     for form in (sparse.csc_matrix, sparse.coo_array, sparse.csr_array):
         np.testing.assert_array_equal(model.predict(form(x)), model.predict(x))
-
-
-def test_sparse_that_no_memory_holds_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    x = sparse.csr_matrix((np.ones(1), ([7], [3])), shape=(2_000, 50_000))
-    monkeypatch.setattr(machine, "_physical_memory", lambda: 100_000_000)
-    with pytest.raises(OptionError, match=r"2,000 rows of 50,000 columns.*keep fewer columns.*1\.1 GiB of memory"):
-        MLPClassifier(**QUICK).fit(x, np.arange(2_000) % 2)
 
 
 def test_heavy_tails() -> None:

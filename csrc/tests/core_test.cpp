@@ -61,6 +61,7 @@ std::vector<T> trained(Core<T>& core, const Program& program, const Table<T>& ta
     core.run(table, steps, {rate.data(), decay.data(), dropout.data()}, loss.data(), norm.data(), stop, taken);
     std::vector<T> found;
     for (std::size_t i = 0; i < loss.size(); ++i) found.push_back(static_cast<T>(loss[i])), found.push_back(static_cast<T>(norm[i]));
+    for (const double norm_of_tensor : core.tapped) found.push_back(static_cast<T>(norm_of_tensor));
     for (std::size_t i = 0; i < program.parameters.size(); ++i) {
         std::vector<T> values(program.parameters[i].size);
         core.read(Group::parameters, i, values.data());
@@ -232,7 +233,8 @@ void halting(const Network& network) {
 
 int main() {
     using namespace multilayer::tests;
-    const std::vector<Network> all = networks();
+    std::vector<Network> all = networks();
+    for (Network& network : all) network.program.taps = 2;
     for (const Network& network : all) {
         bits(network);
         prediction(network);

@@ -19,17 +19,19 @@ from .init import initialise
 from .layers import Linear, Pass, named
 from .layers.base import Array
 from .random import Purpose
+from .sparse import Sparse
 from .spec import Spec
 
-ROWS = 1024
-"""Training rows that are looked at, at most."""
+ROWS, NUMBERS = 1024, 1 << 22
+"""Training rows that are looked at, at most, and of wide tables so few that they hold no more numbers; 64 at least."""
 CORNERS = 5
 
 
-def from_rows(spec: Spec, x: NDArray[Any], codes: NDArray[np.int64] | None, *, seed: int) -> dict[str, Array]:
+def from_rows(spec: Spec, x: NDArray[Any] | Sparse, codes: NDArray[np.int64] | None, *, seed: int) -> dict[str, Array]:
     """Every parameter and buffer by name, float64, for training rows x (N, F) and codes (N, C)."""
     values = initialise(spec, "normal(1)", seed=seed)
-    chosen = random.permutation(len(x), seed=seed, epoch=0)[:ROWS]
+    rows = min(ROWS, max(64, NUMBERS // max(x.shape[1], 1)))
+    chosen = random.permutation(len(x), seed=seed, epoch=0)[:rows]
     a: Any = np.asarray(x[chosen], dtype=np.float64)
     if codes is not None and spec.inputs.categories:
         a = (a, codes[chosen])

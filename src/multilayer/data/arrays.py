@@ -21,6 +21,7 @@ import pyarrow as pa
 
 from ..errors import DataError
 from ..machine import require_memory
+from ..sparse import Sparse
 from .arrow import from_numpy
 from .tables import Matrix, Table, short
 
@@ -130,9 +131,16 @@ def table_of_tensor(tensor: Any, *, name: str) -> Table:
 
 
 def table_of_sparse(matrix: Any, *, name: str) -> Table:
-    """A scipy sparse matrix, made dense: networks here read every number of a row. In float64, then in float32."""
-    rows, columns = matrix.shape
-    said = f"{name}: {rows:,} rows of {columns:,} columns made dense (keep fewer columns, or fewer rows)"
+    """A scipy sparse matrix: it stays so, unless values are missing, which have to be told from zeros."""
+    _refuse_complex(matrix, name)
+    if 0 in matrix.shape:
+        raise DataError(f"{name}: a table needs at least one row and one column, got a matrix of shape {matrix.shape}")
+    found = Sparse.of_scipy(matrix)
+    if not np.isnan(found.values).any():
+        names = tuple(f"x{i}" for i in range(found.shape[1]))
+        return Table(name=name, matrix=found, matrix_names=names, positional=True)
+    rows, columns = found.shape
+    said = f"{name}: {rows:,} rows of {columns:,} columns made dense, since some are missing (fill them, or keep fewer)"
     require_memory(12 * rows * columns, said)
     return table_of_array(matrix.toarray(), name=name)
 

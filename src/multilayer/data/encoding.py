@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 
 from ..errors import DataError
 from ..layers import Inputs
+from ..sparse import Sparse
 from . import columns as C
 from . import tasks
 from .arrow import from_numpy
@@ -70,7 +71,7 @@ class Note(str):
 class Encoded:
     """A table as numbers. `rows` are the places in the source, from 0, of the rows that could be used."""
 
-    x: NDArray[Any]
+    x: NDArray[Any] | Sparse
     codes: Codes | None
     y: NDArray[Any] | None
     rows: Rows
@@ -126,7 +127,7 @@ class Encoding:
     def apply(self, source: Any, *, dtype: Any = np.float32) -> tuple[NDArray[Any], Codes | None]:
         """x and codes of new rows."""
         found = self.encode(source, dtype=dtype)
-        return found.x, found.codes
+        return found.x[:], found.codes
 
     def encode(self, source: Any, *, targets: bool = False, dtype: Any = np.float32) -> Encoded:
         """New rows as numbers, with what there was to say; with their targets where asked for.
@@ -150,15 +151,19 @@ class Encoding:
         y = tasks.encode(self.task, table, self.loss, dtype) if targets else None
         return Encoded(x=x, codes=codes, y=y, rows=rows, notes=(*notes, *more))
 
-    def transform(self, table: Table, dtype: Any) -> tuple[NDArray[Any], Codes | None, list[Note]]:
-        """The numbers of a table whose columns have the names and families of training."""
+    def transform(self, table: Table, dtype: Any) -> tuple[NDArray[Any] | Sparse, Codes | None, list[Note]]:
+        """The numbers of a table whose columns have the names and families of training. Sparse ones stay so."""
         notes: list[Note] = []
-        x = np.empty((len(table), len(self.numeric_names)), dtype=dtype)
-        indicators = len(self.center)
-        place = 0
-        if table.matrix is not None and all(c.name in table.places and c.kind == "numeric" for c in self.numeric):
+        x: NDArray[Any] | Sparse
+        whole = all(c.name in table.places and c.kind == "numeric" for c in self.numeric)
+        if whole and isinstance(table.matrix, Sparse):
+            x = self._transform_sparse(table, table.matrix, dtype)
+        elif whole and table.matrix is not None:
+            x = np.empty((len(table), len(self.numeric_names)), dtype=dtype)
             self._transform_matrix(table, x, notes)
         else:
+            x = np.empty((len(table), len(self.numeric_names)), dtype=dtype)
+            indicators, place = len(self.center), 0
             for column in self.numeric:
                 values = C.numbers(table, column.name, column.kind)[:, column.parts]  # (N, parts)
                 stop = place + len(column.parts)
@@ -183,6 +188,21 @@ class Encoding:
                 notes.append(Note(f"{column.name!r}: {what}: read as unknown", "unseen"))
         return x, codes, notes
 
+    def _transform_sparse(self, table: Table, matrix: Sparse, dtype: Any) -> Sparse:
+        """Each value that is there, and what stands for all others of a column."""
+        order = np.array([table.places[c.name] for c in self.numeric], dtype=np.int64)
+        place_of = np.full(len(matrix.base), -1)
+        place_of[order] = np.arange(len(order))
+        columns = place_of[matrix.columns]
+        kept = columns >= 0
+        columns, values = columns[kept], matrix.values[kept].astype(np.float64)
+        for i in np.flatnonzero(~(np.abs(values) <= C.LARGEST))[:1]:
+            C.numbers(table, self.numeric[columns[i]].name, "numeric")  # says which row
+        base = np.zeros(len(self.numeric_names), dtype=dtype)  # nothing is missing
+        base[: len(order)] = self._scaled(matrix.base[order].astype(np.float64), slice(None), dtype)
+        starts = np.concatenate([[0], np.cumsum(kept)])[matrix.starts]
+        return Sparse(base=base, starts=starts, columns=columns, values=self._scaled(values, columns, dtype))
+
     def _transform_matrix(self, table: Table, x: NDArray[Any], notes: list[Note]) -> None:
         assert table.matrix is not None
         order = np.array([table.places[c.name] for c in self.numeric], dtype=np.int64)
@@ -204,7 +224,7 @@ class Encoding:
         for i in np.flatnonzero((lost > 0) & ~with_indicator):
             notes.append(_unforeseen(self.numeric[i].name, int(lost[i])))
 
-    def _scaled(self, values: Floats, place: slice, dtype: Any) -> NDArray[Any]:
+    def _scaled(self, values: Floats, place: slice | Rows, dtype: Any) -> NDArray[Any]:
         values = np.where(np.isnan(values), self.fill[place], values)
         values = (values - self.center[place]) / self.scale[place]
         if self.scaling == "robust":
@@ -212,10 +232,12 @@ class Encoding:
         with np.errstate(over="ignore"):
             return values.astype(dtype)
 
-    def _check_range(self, x: NDArray[Any], table: Table) -> None:
-        if np.isfinite(x).all():
+    def _check_range(self, x: NDArray[Any] | Sparse, table: Table) -> None:
+        values = x.values if isinstance(x, Sparse) else x
+        if np.isfinite(values).all():
             return
-        row, place = (int(i) for i in np.argwhere(~np.isfinite(x))[0])
+        first = np.argwhere(~np.isfinite(values))[0]
+        row, place = (int(i) for i in (x.place(first[0]) if isinstance(x, Sparse) else first))
         raise DataError(
             f"{where(table, self.numeric_names[place], row)}: so far from the training rows "
             f"that its scaled value is beyond {x.dtype}: correct it or leave it empty"
@@ -262,13 +284,13 @@ class Encoding:
             words = ", ".join(repr(name) for name in lacking[:20]) + (", …" if len(lacking) > 20 else "")
             missing = f"{count(len(lacking), 'column')} of training missing: {words}"
             raise DataError(f"{table.name}: {missing}: add them, empty where unknown")
-        if self.top is not None and table.matrix is not None and table.matrix.dtype.kind == "f":
+        if self.top is not None and isinstance(table.matrix, np.ndarray) and table.matrix.dtype.kind == "f":
             self._check_bytes(table)
         return table
 
     def _check_bytes(self, table: Table) -> None:
         """Pictures trained as 0 … 255 and given as floats must be the same numbers."""
-        assert table.matrix is not None
+        assert isinstance(table.matrix, np.ndarray), "sparse ones are no pictures"
         with np.errstate(invalid="ignore"):
             bad = (table.matrix != np.floor(table.matrix)) & ~np.isnan(table.matrix)
         if bad.any():

@@ -183,7 +183,7 @@ def _scales(values: Floats, scaling: str) -> list[tuple[float, float, float]]:
 
 def _fit_image(table: Table, train: Rows, inputs: tuple[str, ...], task: Task, loss: str) -> Encoding:
     """Pictures keep every pixel and one scale for all."""
-    assert table.matrix is not None
+    assert isinstance(table.matrix, np.ndarray), "sparse ones are no pictures"
     n = len(inputs)
     center, scale = (0.0, table.top) if table.top is not None else _mean_and_deviation(table.matrix, train)
     if not (np.isfinite(center) and np.isfinite(scale)):

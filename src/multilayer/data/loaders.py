@@ -15,6 +15,7 @@ import numpy as np
 from ..engine import Batch
 from ..engine.torch_loader import LoaderBatches, one_pass, whole
 from ..errors import DataError, OptionError, option
+from ..sparse import joined
 from . import tasks
 from .arrays import target_columns
 from .encoding import Column, Encoding
@@ -61,7 +62,7 @@ def prepare_loader(
     ]
     if task == "auto":
         notes.append(f"{found.said()} (inferred; {option('task')} overrides)")
-    largest = float(np.abs(data.x).max())
+    largest = float(np.abs(data.x[:]).max())
     if largest > LARGE:
         notes.append(f"numbers up to {largest:,.0f} are not scaled: a network learns better from a loader that does")
     held_out = np.zeros(0, dtype=np.int64)
@@ -70,7 +71,7 @@ def prepare_loader(
     elif validation is not None:
         own = _held_out(validation, encoding, encode, dtype)
         held_out = np.arange(len(x), len(x) + len(own.x), dtype=np.int64)
-        data = replace(data, x=np.concatenate([data.x, own.x]), y=np.concatenate([data.y, own.y]))
+        data = replace(data, x=joined(data.x, own.x), y=np.concatenate([data.y, own.y]))
         notes.append(f"{count(len(held_out), 'row')} for validation")
     origin = np.arange(len(data), dtype=np.int64)
     return Prepared(

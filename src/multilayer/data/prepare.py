@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from ..engine import Augment, Data
 from ..errors import DataError, OptionError, called, option
+from ..sparse import joined
 from . import augment as augmentation
 from . import columns as C
 from . import splits, tasks
@@ -134,7 +135,7 @@ def prepare(
                 np.ones(len(own.x)) if count_as is None else count_as,
             )
             weights = np.concatenate(both)
-        x, y = np.concatenate([x, own.x]), np.concatenate([y, cast("NDArray[Any]", own.y)])
+        x, y = joined(x, own.x), np.concatenate([y, cast("NDArray[Any]", own.y)])
         codes = None if codes is None else np.concatenate([codes, cast("NDArray[np.int64]", own.codes)])
     data = Data(
         x=x,

@@ -16,6 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ..errors import DataError, unknown_name
+from ..sparse import Sparse, rows_of
 from .arrow import from_numpy
 
 Rows = NDArray[np.int64]
@@ -30,7 +31,7 @@ class Table:
 
     name: str
     columns: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    matrix: Matrix | None = None
+    matrix: Matrix | Sparse | None = None
     matrix_names: tuple[str, ...] = ()
     targets: tuple[str, ...] = ()
     """Columns that the source itself says are the target."""
@@ -77,7 +78,7 @@ class Table:
     def take(self, rows: Rows) -> Table:
         """The given rows, counted from 0, in that order."""
         columns = {name: column.take(from_numpy(rows)) for name, column in self.columns.items()}
-        matrix = None if self.matrix is None else self.matrix[rows]
+        matrix = None if self.matrix is None else rows_of(self.matrix, rows)
         return replace(
             self, columns=columns, matrix=matrix, origin=self.origin[rows] if self.origin is not None else rows
         )

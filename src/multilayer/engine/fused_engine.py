@@ -4,8 +4,8 @@
     float64   plain loops (csrc/reference.h), as `core="reference"` has them in float32 too
 
 The core holds parameters, optimiser and averages, and reads the data's own arrays where they are of its type. Class
-numbers and codes are checked once, here. Augmented rows are made by `Data.take` and put together for each call; their
-masks are still keyed by the rows' own numbers.
+numbers and codes are checked once, here. Augmented and sparse rows are made by `Data.take` and put together for each
+call; their masks are still keyed by the rows' own numbers.
 
 A network that has a layer without a kernel is refused; `fused_program.why_not` tells beforehand.
 """
@@ -26,6 +26,7 @@ from ..init import initialise
 from ..layers.base import Array, Parameter
 from ..layers.batch_norm import require_rows
 from ..layers.columns import code_refused
+from ..sparse import Sparse
 from ..spec import Spec
 from .fused_program import program_of, why_not
 from .protocol import Batch, Chunk, Data, Gradients, Order, Rows, Settings, Tap, check_data
@@ -37,7 +38,8 @@ CORES = ("auto", "reference", *_core.fused_kernels())
 TABLES = {"float32": _core.TableFloat, "float64": _core.TableDouble}
 
 PIECE = 16_384
-"""Augmented rows put together for one call of the core, to bound memory."""
+"""Rows put together for one call of the core, and the numbers they may hold: to bound memory."""
+PIECE_NUMBERS = 1 << 22
 
 
 class FusedEngine:
@@ -67,7 +69,7 @@ class FusedEngine:
         program = program_of(spec, settings)
         self.threads = machine.threads() if threads is None else choices.whole("threads", threads)
         self._core = _make_core(program, self.dtype, core, self.threads)
-        self._table = self._held(data)
+        self._table = None if isinstance(data.x, Sparse) else self._held(data)
         self._rate_factor = 1.0
         self._most_dropout = max([op.p for op in program.ops], default=0.0)
         moved = [place for op in program.ops for place in (op.mean, op.var) if place != _core.NONE]
@@ -134,7 +136,13 @@ class FusedEngine:
         return self._core.apply(found, moved, rate * self._rate_factor, decay)
 
     def outputs(self, rows: Rows, *, averaged: bool = False) -> Array:
-        return self._core.outputs(self._table, whole(rows), averaged)
+        if self._table is not None:
+            return self._core.outputs(self._table, whole(rows), averaged)
+        found = [np.empty((0, self.spec.d_out), dtype=self.dtype)]
+        for start in range(0, len(rows), piece := self._piece(1)):
+            table = self._held(self.data.take(rows[start : start + piece]))
+            found.append(self._core.outputs(table, np.arange(len(rows[start : start + piece])), averaged))
+        return np.concatenate(found)
 
     def state(self) -> State:
         return State(
@@ -171,17 +179,22 @@ class FusedEngine:
 
     def _parts(self, order: Order) -> Iterator[Order]:
         """The order whole; or cut between batches where its rows have to be made."""
-        if self.data.augment is None:
+        if not self.data.made:
             yield order
             return
-        size = max(PIECE // order.batch, 1) * order.batch
+        size = self._piece(order.batch)
         for start in range(0, len(order.rows), size):
             yield replace(order, rows=order.rows[start : start + size])
+
+    def _piece(self, batch: int) -> int:
+        """Rows that are made at a time: whole batches."""
+        rows = min(PIECE, PIECE_NUMBERS // max(self.spec.inputs.numeric, 1))
+        return max(rows // batch, 1) * batch
 
     def _training(self, order: Order) -> tuple[Table, Rows, Rows]:
         """A table, and for each row of the order its place in the table and its own number."""
         rows = whole(order.rows)
-        if self.data.augment is None:
+        if self._table is not None and not self.data.made:
             return self._table, rows, rows
         made = _joined([self.data.take(batch, epoch=order.epoch) for batch in order.batches()])
         return self._held(made), np.arange(len(rows)), rows

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from ..errors import OptionError, unknown_name
 from ..layers.base import Array
 from ..losses import Loss
+from ..sparse import Sparse
 from ..spec import Spec
 from .state import State
 
@@ -53,12 +54,18 @@ class Augment(Protocol):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Data(Batch):
-    """A whole table; engines take their training batches from `take`."""
+    """A whole table; engines take their training batches from `take`, which makes the rows of a sparse one."""
 
+    x: Array | Sparse  # pyright: ignore[reportIncompatibleVariableOverride]
     augment: Augment | None = None
 
     def __len__(self) -> int:
         return len(self.x)
+
+    @property
+    def made(self) -> bool:
+        """Whether rows of training have to be made, and are not there to be read."""
+        return self.augment is not None or isinstance(self.x, Sparse)
 
     def take(self, rows: Rows, *, epoch: int | None = None) -> Batch:
         """The given rows; augmented for training where an epoch is given."""

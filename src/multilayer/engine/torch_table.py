@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..losses import Loss
+from ..sparse import Sparse
 from ..spec import Spec
 from .protocol import Batch, Data, Rows, check_data
 
@@ -20,20 +21,20 @@ Inputs = tuple[Tensor, ...]
 class Table:
     """`take(rows)` gives the model's inputs, the targets and the weights of rows.
 
-    Columns go to the device once; what an augmentation changes goes batch by batch.
+    Columns go to the device once; what an augmentation changes, and sparse rows, go batch by batch.
     """
 
     def __init__(self, spec: Spec, data: Data, loss: Loss, *, dtype: torch.dtype, device: torch.device) -> None:
         self.data, self.loss, self.dtype, self.device = data, loss, dtype, device
         check_data(spec, data, loss)
-        self._whole = self._tensors(data)
+        self._whole = None if isinstance(data.x, Sparse) else self._tensors(data)
 
     @property
     def notes(self) -> tuple[str, ...]:
         return getattr(self.data.augment, "notes", ())
 
     def take(self, rows: Rows, *, epoch: int | None = None) -> tuple[Inputs, Tensor, Tensor | None]:
-        if self.data.augment is not None and epoch is not None:
+        if self._whole is None or (self.data.augment is not None and epoch is not None):
             return self._tensors(self.data.take(rows, epoch=epoch))
         index = torch.from_numpy(rows)
         if self.device.type != "cpu":

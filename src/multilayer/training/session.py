@@ -24,6 +24,7 @@ from ..engine.numpy_engine import NumpyEngine
 from ..errors import OptionError, SpecError, option
 from ..losses import Loss
 from ..predictor import Predictor
+from ..sparse import Sparse, rows_of
 from ..spec import Spec
 from .config import Config
 from .loop import Plan
@@ -164,26 +165,30 @@ class Session:
         if not self.config.calibrate:
             return None
         data, rows = self.prepared.data, self.prepared.validation
-        held_out = data.take(rows)
         targets = np.zeros((0, 0)) if self.loss.classes else data.y[self.prepared.train]
         z = engine.outputs(rows, averaged=self.averaged)
-        return calibrated(self.loss, z, held_out.y, held_out.weight, targets)
+        return calibrated(self.loss, z, data.y[rows], None if data.weight is None else data.weight[rows], targets)
 
     def evaluate(self, engine: Engine, calibration: Calibration | None = None) -> tuple[float | None, dict[str, float]]:
         """Loss and metrics on the validation rows; none where there are none."""
         rows = self.prepared.validation
         if not len(rows):
             return None, {}
-        batch = self.prepared.data.take(rows)
-        weight = np.ones(len(rows)) if batch.weight is None else batch.weight
+        data = self.prepared.data
+        y, weight = data.y[rows], np.ones(len(rows)) if data.weight is None else data.weight[rows]
         encoding = self.prepared.encoding
         names = {*metrics.USUAL[encoding.task.kind], *([] if self.metric == "loss" else [self.metric])}
         # A network that has left its senses is measured as such: infinite.
         with np.errstate(over="ignore", invalid="ignore"):
             z = combined(self.loss, [engine.outputs(rows, averaged=self.averaged)], calibration)
-            loss = self._loss(z, batch.y, weight)
+            loss = self._loss(z, y, weight)
             found = metrics.measure(
-                encoding.task, batch.y, z, loss=encoding.loss, weight=batch.weight, names=sorted(names)
+                encoding.task,
+                y,
+                z,
+                loss=encoding.loss,
+                weight=None if data.weight is None else weight,
+                names=sorted(names),
             )
         return loss, found
 
@@ -205,7 +210,8 @@ class Session:
             about = (data.x.shape, data.y.shape, self.prepared.loader_batch, self.prepared.encoding.task.classes)
             return hashlib.sha256(repr(about).encode()).hexdigest()
         split = (self.prepared.train, self.prepared.validation, *self.prepared.folds)
-        for array in (data.x, data.y, data.codes, data.weight, *split):
+        x = data.x.parts if isinstance(data.x, Sparse) else (data.x,)
+        for array in (*x, data.y, data.codes, data.weight, *split):
             if array is not None:
                 digest.update(np.ascontiguousarray(array).tobytes())
         return digest.hexdigest()
@@ -312,7 +318,7 @@ def _one_engine(spec: Spec, prepared: Prepared, config: Config, rows: NDArray[np
     if config.init == "data":
         data, state = prepared.data, engine.state()
         values = data_init.from_rows(
-            spec, data.x[rows], None if data.codes is None else data.codes[rows], seed=config.seed
+            spec, rows_of(data.x, rows), None if data.codes is None else data.codes[rows], seed=config.seed
         )
         first = {
             name: value.astype(state.parameters[name].dtype)

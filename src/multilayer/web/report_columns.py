@@ -136,15 +136,15 @@ def patches(columns: list[Place], image: tuple[int, int, int], size: int) -> Ite
 
 def _values(sample: Sample, columns: list[Place], order: NDArray[np.int64], function: Any) -> Iterator[float]:
     """The metric with each column shuffled in turn; as many of them at a time as make a block."""
-    n = len(sample)
+    n, own = len(sample), sample.x[:]
     together = max(1, BLOCK // n)
     for start in range(0, len(columns), together):
         part = columns[start : start + together]
-        x = np.tile(sample.x, (len(part), 1))
+        x = np.tile(own, (len(part), 1))
         codes = None if sample.codes is None else np.tile(sample.codes, (len(part), 1))
         for i, (_, numbers, code) in enumerate(part):
             rows = slice(i * n, (i + 1) * n)
-            x[rows, numbers] = sample.x[order][:, numbers]
+            x[rows, numbers] = own[order][:, numbers]
             if codes is not None and sample.codes is not None and code is not None:
                 codes[rows, code] = sample.codes[order, code]
         judges = None if sample.judges is None else np.tile(sample.judges, (len(part), 1))

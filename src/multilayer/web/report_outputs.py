@@ -16,13 +16,14 @@ from .. import losses
 from ..calibration import combined
 from ..data import Encoded
 from ..predictor import Predictor
+from ..sparse import Sparse, rows_of
 
 Array = NDArray[Any]
 Codes = NDArray[np.int64] | None
 Judges = NDArray[np.bool_] | None
 
 
-def outputs(model: Predictor, x: Array, codes: Codes, judges: Judges = None) -> NDArray[np.float64]:
+def outputs(model: Predictor, x: Array | Sparse, codes: Codes, judges: Judges = None) -> NDArray[np.float64]:
     """Raw outputs z (N, d_out)."""
     if judges is None:
         return model.forward(_encoded(x, codes)).astype(np.float64)
@@ -30,14 +31,14 @@ def outputs(model: Predictor, x: Array, codes: Codes, judges: Judges = None) -> 
     patterns, which = np.unique(judges, axis=0, return_inverse=True)
     for p, pattern in enumerate(patterns):
         mine = np.flatnonzero(which.reshape(-1) == p)
-        part = _encoded(x[mine], None if codes is None else codes[mine])
+        part = _encoded(rows_of(x, mine), None if codes is None else codes[mine])
         asked = np.flatnonzero(pattern) if pattern.any() else range(model.members)
         together = combined(loss, [_member(model, int(i), part) for i in asked])
         found[mine] = combined(loss, [together], model.calibration)
     return found
 
 
-def _encoded(x: Array, codes: Codes) -> Encoded:
+def _encoded(x: Array | Sparse, codes: Codes) -> Encoded:
     return Encoded(x=x, codes=codes, y=None, rows=np.arange(len(x)), notes=())
 
 

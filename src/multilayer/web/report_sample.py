@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 
 from .. import losses
 from ..data import Encoded, Prepared, Table, is_loader, read
-from ..data.arrow import from_numpy
 from ..data.prepare import _is_source
 from ..data.tables import Rows
 from ..metrics import _sides
 from ..predictor import Predictor
+from ..sparse import Sparse, rows_of
 from .report_outputs import Judges, outputs
 
 Array = NDArray[Any]
@@ -35,7 +35,7 @@ class Sample:
     """`numbers` are the rows' places in their source, from 0."""
 
     model: Predictor
-    x: Array
+    x: Array | Sparse
     codes: NDArray[np.int64] | None
     y: Array
     weight: Floats | None
@@ -78,7 +78,7 @@ class Sample:
     def take(self, places: Rows) -> Sample:
         return replace(
             self,
-            x=self.x[places],
+            x=rows_of(self.x, places),
             codes=None if self.codes is None else self.codes[places],
             y=self.y[places],
             weight=None if self.weight is None else self.weight[places],
@@ -90,8 +90,7 @@ class Sample:
 
 def taken(table: Table, places: Rows) -> Table:
     """Rows of a table, for their values alone."""
-    columns = {name: column.take(from_numpy(places)) for name, column in table.columns.items()}
-    return replace(table, columns=columns, matrix=None if table.matrix is None else table.matrix[places], origin=None)
+    return replace(table.take(places), origin=None)
 
 
 def of_prepared(
@@ -156,15 +155,15 @@ def of_source(model: Predictor, source: Any) -> tuple[Sample, Table]:
 def _part(
     model: Predictor, prepared: Prepared, rows: Rows, table: Table | None, origin: Origin, *, plain: bool
 ) -> Sample:
-    batch = prepared.data.take(rows)
+    data = prepared.data
+    weight = None if data.weight is None else data.weight[rows]
     numbers = prepared.origin[rows]
-    weight = None if plain and origin == "trained on" else batch.weight
     return Sample(
         model=model,
-        x=batch.x,
-        codes=batch.codes,
-        y=batch.y,
-        weight=None if weight is None else np.asarray(weight, dtype=np.float64),
+        x=rows_of(data.x, rows),
+        codes=None if data.codes is None else data.codes[rows],
+        y=data.y[rows],
+        weight=None if weight is None or (plain and origin == "trained on") else np.asarray(weight, dtype=np.float64),
         numbers=numbers,
         table=None if table is None else taken(table, numbers),
         origin=origin,
