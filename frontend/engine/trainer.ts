@@ -43,10 +43,11 @@ export class Trainer {
     this.random = new Random(settings.seed + 77)
   }
 
-  /** One step; false where it failed. */
+  /** One step; false where it failed, and then everything is as it was before. */
   advance(): boolean {
     if (this.failure) return false
     const { data, net, settings } = this
+    const [order, state] = [[...this.order], this.random.state]
     const rows = this.take()
     const whole = rows === null
     const [nIn, nOut] = [net.layers[0].nIn, net.layers[net.layers.length - 1].nOut]
@@ -57,12 +58,21 @@ export class Trainer {
     forward(net, x, t, keep)
     measure(net, y, t, this.loss)
     backward(net, y, t, this.loss, keep)
+    if (this.move(t, settings.optimiser, settings.rate, settings.l2)) return true
+    this.order = order
+    this.random.state = state
+    return false
+  }
+
+  /** A step on the gradients of a trace; not taken, and false, where it would leave a number that is not finite. */
+  move(t: Trace, optimiser: OptimiserName, rate: number, l2 = 0): boolean {
+    const { net } = this
     const bad = notFinite(t)
     const before = { net: clone(net), memory: copied(this.memory) }
-    if (!bad) update(net, t, this.memory, settings.optimiser, settings.rate, settings.l2)
-    const wild = bad ?? brokenWeights(net)
+    if (!bad) update(net, t, this.memory, optimiser, rate, l2)
+    const wild = bad ?? brokenWeights(net) ?? brokenMemory(this.memory)
+    this.failure = wild && { step: this.step + 1, ...wild }
     if (wild) {
-      this.failure = { step: this.step + 1, ...wild }
       net.layers.forEach((layer, l) => (layer.W.set(before.net.layers[l].W), layer.b.set(before.net.layers[l].b)))
       this.memory = before.memory
       return false
@@ -116,6 +126,11 @@ export function notFinite(t: Trace): { layer: number; what: string } | null {
 function brokenWeights(net: Network): { layer: number; what: string } | null {
   const l = net.layers.findIndex((layer) => !finite(layer.W) || !finite(layer.b))
   return l < 0 ? null : { layer: l + 1, what: 'a weight' }
+}
+
+function brokenMemory(of: Memory): { layer: number; what: string } | null {
+  const l = of.W.findIndex((W, k) => [W, of.b[k]].some((s) => !finite(s.first) || !finite(s.second)))
+  return l < 0 ? null : { layer: l + 1, what: 'the optimiser’s memory' }
 }
 
 export interface Health {

@@ -68,6 +68,8 @@ export class Lab {
   near = $state.raw<Place | null>(null)
   dragging = $state(false)
   training = $state(false)
+  /** Pauses the training that goes on. */
+  stop: (() => void) | null = null
   said = $state('')
   /** Counts changes of numbers inside `net`, which itself stays the same object. */
   private version = $state(0)
@@ -214,8 +216,15 @@ export class Lab {
   }
 
   load(value: unknown): void {
-    this.show(checked(value))
+    const found = checked(value)
+    this.settle()
+    this.show(found)
     this.keep()
+  }
+
+  /** Ends training that goes on, as an entry of its own, before something else is shown. */
+  private settle(): void {
+    this.stop?.()
   }
 
   get canUndo(): boolean {
@@ -227,22 +236,26 @@ export class Lab {
   }
 
   undo(): void {
+    this.settle()
     const found = this.history.undo()
     if (found) this.show(found)
   }
 
   redo(): void {
+    this.settle()
     const found = this.history.redo()
     if (found) this.show(found)
   }
 
   setActivation(name: string): void {
+    this.settle()
     this.show({ ...this.snapshot(), activation: name, course: null })
     this.keep()
   }
 
   /** Other widths between inputs and output: what both networks have stays, what is new is drawn. */
   setHidden(hidden: readonly number[]): void {
+    this.settle()
     const next = network([this.data.features.length, ...hidden, 1], this.activation)
     initialise(next, 'xavier', 1)
     // New numbers are shown with two decimals, so they have two.
@@ -262,11 +275,14 @@ export class Lab {
   /** Other settings, without new weights. */
   change(part: Partial<Training>): void {
     this.settings = { ...this.settings, ...part }
+    this.trainer.failure = null // it may go on with these
+    this.changed()
     this.keep()
   }
 
   /** Weights drawn anew, for what is chosen and else for what is there. */
   start(chosen: Partial<Choices> = {}): void {
+    this.settle()
     const { data: name, activation, hidden, ...training } = { ...this.settings, ...this.shape, ...chosen }
     const data = DATA[name]()
     const net = network([data.features.length, ...hidden, 1], activation)
@@ -300,11 +316,10 @@ export class Lab {
     })
   }
 
-  /** One step on all rows with an optimiser and a rate of one's own. */
+  /** One step on all rows with an optimiser and a rate of one's own; none where it would leave its senses. */
   take(name: OptimiserName, rate: number): void {
     this.stepped(() => {
-      update(this.net, this.trace, this.trainer.memory, name, rate)
-      this.trainer.step++
+      this.trainer.move(this.trace, name, rate)
     })
     this.keep()
   }

@@ -5,6 +5,7 @@ import { OPTIMISERS, type OptimiserName } from '../engine/optimisers.ts'
 import { CURVES, POINTS } from './drawing.svelte.ts'
 import type { Look } from './lab.svelte.ts'
 import { PRESETS } from './presets.ts'
+import { MOST_RATE } from './snapshot.ts'
 
 export type Depth = 'idea' | 'maths' | 'deep' | 'picture'
 
@@ -90,7 +91,7 @@ const CHECKS: Readonly<Record<keyof Shown, Check>> = {
   step: index,
   entry: list(2, index),
   stepOptimiser: among(Object.keys(OPTIMISERS)),
-  stepRate: number(0, 1e6, false),
+  stepRate: number(0, MOST_RATE, false),
   lesson: among(['', ...PRESETS.map((preset) => preset.name)]),
   speed: among(SPEEDS),
   galleryZ: number(-4, 4, false),

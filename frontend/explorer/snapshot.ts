@@ -11,6 +11,7 @@ import type { Settings, Trainer } from '../engine/trainer.ts'
 export const VERSION = 3
 export const MAX_WIDTH = 8
 export const MAX_HIDDEN = 6
+export const MOST_RATE = 1e6
 /** Points of a loss curve that are kept, and their digits: a link must not grow without end. */
 const POINTS = 120
 const DIGITS = 5
@@ -70,11 +71,16 @@ export function courseOf({ memory, step, random, order }: Trainer, curve: readon
     steps: memory.step,
     first: slot('first'),
     second: slot('second'),
-    curve: curve
-      .filter(([, loss]) => Number.isFinite(loss))
-      .filter((_, k) => k % Math.ceil(curve.length / POINTS) === 0 || k === curve.length - 1)
-      .map(([at, loss]) => [at, Number(loss.toPrecision(DIGITS))]),
+    curve: fewer(curve.filter(([, loss]) => Number.isFinite(loss))),
   }
+}
+
+/** At most so many points, the first and the last among them; a curve that has been here stays as it is. */
+function fewer(curve: readonly Point[]): Point[] {
+  const every = curve.length <= POINTS ? 1 : Math.ceil(curve.length / (POINTS - 1))
+  return curve
+    .filter((_, k) => k % every === 0 || k === curve.length - 1)
+    .map(([at, loss]) => [at, Number(loss.toPrecision(DIGITS))])
 }
 
 /** Sets a trainer to where a course was. */
@@ -167,9 +173,9 @@ function checkedTraining(value: unknown): Training {
   return {
     scheme: found.scheme as Scheme,
     optimiser: found.optimiser as OptimiserName,
-    rate: number('rate', 1e6),
+    rate: number('rate', MOST_RATE),
     batch: number('batch', 1000, true),
-    l2: number('l2', 1e6),
+    l2: number('l2', MOST_RATE),
     dropout: number('dropout', 0.9),
     seed: number('seed', 1e9, true),
   }
@@ -184,14 +190,14 @@ function checkedCourse(value: unknown, weights: number, rows: number): Course | 
   const whole = (below: number) => (one: unknown) => Number.isInteger(one) && (one as number) >= 0 && (one as number) < below
   const full = (of: unknown): boolean => list(of, weights, finite) && (of as unknown[]).length === weights
   const checks: Readonly<Record<keyof Course, (one: unknown) => boolean>> = {
-    step: whole(1e9),
+    step: whole(1e12),
     random: whole(2 ** 32),
     order: (one) => list(one, rows, whole(rows)),
     optimiser: (one) => typeof one === 'string' && Object.hasOwn(OPTIMISERS, one),
-    steps: whole(1e9),
+    steps: whole(1e12),
     first: full,
     second: (one) => full(one) && (one as number[]).every((v) => v >= 0),
-    curve: (one) => list(one, POINTS + 1, (p) => list(p, 2, finite) && (p as unknown[]).length === 2),
+    curve: (one) => list(one, POINTS, (p) => list(p, 2, finite) && (p as unknown[]).length === 2),
   }
   const names = Object.keys(checks) as (keyof Course)[]
   for (const name of names) if (!checks[name](found[name])) throw new Error(`its course of training has a wrong ${name}`)

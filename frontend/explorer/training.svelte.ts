@@ -13,6 +13,7 @@ export class Training {
 
   play(): void {
     this.playing = this.lab.training = true
+    this.lab.stop = () => this.pause()
     const turn = (): void => {
       if (!this.playing) return
       this.advance(this.view.shown.speed)
@@ -24,6 +25,7 @@ export class Training {
   pause(): void {
     if (!this.playing) return
     this.playing = this.lab.training = false
+    this.lab.stop = null
     cancelAnimationFrame(this.frame)
     this.lab.keep()
     if (!this.lab.failure) this.lab.said = `Paused: ${this.lab.standing}.`

@@ -40,6 +40,7 @@ export class View {
 
   /** Restores what the address holds, if anything. A link that cannot be trusted is told and not used. */
   open(hash: string, tabs: readonly string[]): void {
+    this.refused = ''
     try {
       const found = fromHash(hash)
       if (!found) return

@@ -112,6 +112,8 @@ export interface Importance {
   rows: number
   image: number[] | null
   patch: number
+  /** Columns there are; where they are many, those that vary most are looked at. */
+  of: number
   columns: { name: string; mean: Num; sd: Num }[]
 }
 

@@ -251,6 +251,12 @@ describe.skipIf(!found)('explorer', () => {
     // Only the order of the parts of the address may differ.
     expect(decodeURIComponent(await address(again.page)).length).toBe(decodeURIComponent(link).length)
     await again.clean()
+    await page.click('#tab-play')
+    await page.selectOption('#activation', 'relu')
+    await page.waitForFunction((old) => location.href !== old, link)
+    await page.evaluate((to) => (location.hash = to), new URL(link).hash) // pasted into the open page
+    await page.waitForSelector('#tab-steps[aria-selected=true]')
+    expect(await page.inputValue('#activation')).toBe('sigmoid')
     for (const [bad, why] of [
       [link.replace('%22widths%22', '%22width%22'), 'hidden layers'],
       [link.slice(0, -9), 'cut short'],

@@ -116,6 +116,68 @@ describe('training', () => {
     expect(checked(lab.snapshot())).toEqual(lab.snapshot())
   })
 
+  it('keeps a curve as it is however often it is restored', () => {
+    for (const steps of [119, 120, 121, 239, 240, 600, 700]) {
+      const lab = new Lab()
+      for (let k = 0; k < steps; k++) lab.advance(1)
+      const first = lab.snapshot()
+      expect(first.course!.curve.length).toBeLessThanOrEqual(120)
+      lab.show(checked(first))
+      expect(lab.snapshot()).toEqual(first)
+    }
+  })
+
+  it('that is going on ends as an entry of its own when something else is shown', () => {
+    const lab = new Lab()
+    const train = (): void => {
+      lab.stop = () => (lab.stop = null, lab.keep())
+      lab.advance(7)
+    }
+    train()
+    lab.setActivation('relu')
+    expect([lab.activation, lab.step, lab.canRedo]).toEqual(['relu', 0, false])
+    lab.undo()
+    expect([lab.activation, lab.step]).toEqual(['tanh', 7])
+    train()
+    lab.undo()
+    expect([lab.step, lab.canRedo]).toEqual([7, true])
+    lab.redo()
+    expect(lab.step).toBe(14)
+    train()
+    lab.start({ data: 'circles' })
+    lab.undo()
+    expect([lab.data.name, lab.step]).toEqual(['songs', 21])
+  })
+
+  it('by hand takes no step that would leave a number that is not finite', () => {
+    const lab = new Lab()
+    for (let k = 0; k < 80; k++) lab.take('sgd', 1e6)
+    expect(lab.failure).not.toBeNull()
+    expect(checked(lab.snapshot())).toEqual(lab.snapshot())
+    lab.take('sgd', 0)
+    expect(lab.snapshot().weights.every(Number.isFinite)).toBe(true)
+  })
+
+  it('may go on with other settings after it failed', () => {
+    const lab = new Lab()
+    lab.start({ data: 'songs', activation: 'leaky_relu', hidden: [8, 8] })
+    lab.change({ optimiser: 'momentum', rate: 1e6, batch: 2 })
+    lab.advance(500)
+    expect(lab.failure).not.toBeNull()
+    const before = lab.snapshot()
+    lab.change({ rate: 0 })
+    expect(lab.failure).toBeNull()
+    expect(lab.snapshot().course!.order).toEqual(before.course?.order ?? [])
+  })
+
+  it('does not go on where only the optimiser would remember what is not finite', () => {
+    const lab = new Lab()
+    lab.start({ data: 'wave', activation: 'relu', hidden: [4] })
+    lab.take('sgd', 1e6)
+    for (let k = 0; k < 3; k++) lab.take('adam', 0.05)
+    expect(checked(lab.snapshot())).toEqual(lab.snapshot())
+  })
+
   it('that failed stands before the step that failed, memory and all', () => {
     const lab = new Lab()
     lab.start({ data: 'songs', activation: 'relu', hidden: [8, 8] })

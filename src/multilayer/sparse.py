@@ -18,6 +18,9 @@ from numpy.typing import NDArray
 Array = NDArray[Any]
 Places = NDArray[np.int64]
 
+NUMBERS = 1 << 22
+"""As many are made plain at a time."""
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Sparse:
@@ -33,6 +36,7 @@ class Sparse:
         """A scipy matrix of real numbers in any form; entries that stand twice are added up, as scipy means them."""
         found = matrix.tocsr(copy=True)
         found.sum_duplicates()
+        found.eliminate_zeros()
         values = found.data if found.data.dtype.kind == "f" else found.data.astype(np.float64)
         return Sparse(
             base=np.zeros(found.shape[1], dtype=values.dtype),
@@ -52,10 +56,13 @@ class Sparse:
     def dtype(self) -> np.dtype[Any]:
         return self.values.dtype
 
-    @property
-    def parts(self) -> tuple[Array, ...]:
-        """All that it is, for a hash."""
-        return self.base, self.starts, self.columns, self.values
+    @staticmethod
+    def of_rows(x: Array, base: Array) -> Sparse:
+        """Plain rows, by where they differ from a base."""
+        differs = x != base
+        rows, columns = np.nonzero(differs)
+        starts = np.concatenate([[0], np.cumsum(differs.sum(1))])
+        return Sparse(base=base, starts=starts, columns=columns, values=x[rows, columns])
 
     def __getitem__(self, key: Any) -> Array:
         """Rows by slice or places; or columns, as [:, places], of all rows."""
@@ -116,7 +123,15 @@ def rows_of(matrix: Any, places: Places) -> Any:
 
 
 def joined(above: Any, below: Any) -> Any:
-    """Rows one after the other; sparse where both are."""
-    if isinstance(above, Sparse) and isinstance(below, Sparse):
-        return Sparse.joined(above, below)
-    return np.concatenate([above[:], below[:]])
+    """Rows one after the other; sparse where either is."""
+    if not isinstance(above, Sparse) and not isinstance(below, Sparse):
+        return np.concatenate([above, below])
+    base = above.base if isinstance(above, Sparse) else below.base
+    return Sparse.joined(*(part if isinstance(part, Sparse) else Sparse.of_rows(part, base) for part in (above, below)))
+
+
+def pieces(rows: int, width: int, most: int | None = None) -> list[slice]:
+    """Cuts rows of so many numbers into parts that may be plain at a time; one empty part where there are none."""
+    size = max(1, NUMBERS // max(width, 1))
+    size = size if most is None else min(size, most)
+    return [slice(start, start + size) for start in range(0, max(rows, 1), size)]

@@ -122,7 +122,8 @@ def _numpy(values: Any) -> Any:
     """A torch tensor as numpy, with the channels of pictures last; anything else as it is."""
     if not hasattr(values, "detach"):
         return values
-    array = values.detach().cpu().numpy()
+    values = values.detach().cpu()
+    array = (values.to_dense() if str(values.layout) != "torch.strided" else values).numpy()
     return np.moveaxis(array, -3, -1) if array.ndim in (3, 4) and array.shape[-3] in (1, 3, 4) else array
 
 
@@ -133,7 +134,7 @@ def table_of_tensor(tensor: Any, *, name: str) -> Table:
 def table_of_sparse(matrix: Any, *, name: str) -> Table:
     """A scipy sparse matrix: it stays so, unless values are missing, which have to be told from zeros."""
     _refuse_complex(matrix, name)
-    if 0 in matrix.shape:
+    if len(matrix.shape) != 2 or 0 in matrix.shape:
         raise DataError(f"{name}: a table needs at least one row and one column, got a matrix of shape {matrix.shape}")
     found = Sparse.of_scipy(matrix)
     if not np.isnan(found.values).any():
@@ -189,14 +190,27 @@ def read_npy(path: Path) -> Table:
     return table_of_array(np.asarray(values), name=str(path))
 
 
+def _read_sparse(path: Path) -> Table:
+    """What `scipy.sparse.save_npz` wrote."""
+    from scipy.sparse import load_npz
+
+    try:
+        found = load_npz(path)
+    except FAULTS as error:
+        raise DataError(f"{path}: cannot be read as a sparse matrix: {_plain(error)}") from None
+    return table_of_sparse(found, name=str(path))
+
+
 def read_npz(path: Path) -> Table:
-    """Arrays X and y (or one of the usual names for them), else every array is a column. Others beside X and y, such as
-    x_test and y_test, are left aside, and said."""
+    """Arrays X and y (or one of the usual names for them), a scipy sparse matrix, else every array is a column. Others
+    beside X and y, such as x_test and y_test, are left aside, and said."""
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
             arrays = {key: stored[key] for key in stored.files}
     except FAULTS as error:
         raise DataError(f"{path}: cannot be read as .npz: {_plain(error)}") from None
+    if {"format", "shape", "data"} <= arrays.keys():
+        return _read_sparse(path)
     lower = {key.lower(): key for key in arrays}
     x = next((lower[key] for key in X_NAMES if key in lower), None)
     if x is None:

@@ -278,8 +278,13 @@ class Encoding:
                 matrix_names=tuple(new.get(name, name) for name in table.matrix_names),
             )
         present = set(table.names)
-        wanted = [c.name for c in self.columns if c.kind != "drop"] + (list(self.task.names) if targets else [])
-        lacking = [name for name in wanted if name not in present]
+        unknown = [name for name in self.task.names if targets and name not in present]
+        if unknown:
+            named = ", ".join(repr(name) for name in unknown[:20])
+            raise DataError(
+                f"{table.name}: the target {named} is missing: these rows must have it, to be compared with"
+            )
+        lacking = [c.name for c in self.columns if c.kind != "drop" and c.name not in present]
         if lacking:
             words = ", ".join(repr(name) for name in lacking[:20]) + (", …" if len(lacking) > 20 else "")
             missing = f"{count(len(lacking), 'column')} of training missing: {words}"

@@ -131,17 +131,25 @@ def _parse(data: bytes, name: str, delimiter: str, header: list[str], hints: dic
     }
     try:
         try:
-            found = pa_csv.read_csv(pa.BufferReader(data), read_options=pa_csv.ReadOptions(block_size=BLOCK), **options)
+            found = pa_csv.read_csv(_stream(data), read_options=pa_csv.ReadOptions(block_size=BLOCK), **options)
         except pa.ArrowInvalid as error:
             if "straddl" not in str(error):
                 raise
             whole = pa_csv.ReadOptions(block_size=min(len(data) + 1, (1 << 31) - 1))
-            found = pa_csv.read_csv(pa.BufferReader(data), read_options=whole, **options)
+            found = pa_csv.read_csv(_stream(data), read_options=whole, **options)
     except (pa.ArrowInvalid, UnicodeDecodeError) as error:
         raise _explain(data, name, delimiter, header, hints, error) from None
     if found.num_columns != len(header):
         raise DataError(f"{name}: the header must end where its line ends: check its quotes")
     return found
+
+
+def _stream(data: bytes) -> Any:
+    """The bytes in memory of Arrow's own. Its threads may let go of them when Python is about to end: with memory of
+    Python's the process would abort."""
+    held = pa.allocate_buffer(len(data))
+    np.frombuffer(held, dtype=np.uint8)[:] = np.frombuffer(data, dtype=np.uint8)
+    return pa.BufferReader(held)
 
 
 def _explain(
@@ -166,9 +174,7 @@ def _explain(
     texts = pa_csv.ConvertOptions(column_types={cell: pa.large_string() for cell in header}, null_values=MISSING)
     texts.strings_can_be_null = True
     try:
-        found = pa_csv.read_csv(
-            pa.BufferReader(data), read_options=one_by_one, parse_options=quotes, convert_options=texts
-        )
+        found = pa_csv.read_csv(_stream(data), read_options=one_by_one, parse_options=quotes, convert_options=texts)
     except (pa.ArrowInvalid, UnicodeDecodeError) as again:
         return DataError(f"{name}: cannot be read as CSV: {first_line(again)}")
     if ragged:
@@ -306,7 +312,7 @@ def read_json_lines(data: bytes, *, name: str) -> Table:
         raise DataError(f"{name}: line {line:,}: a text file must be UTF-8, got 0x{data[error.start]:02x}") from None
     options = pa_json.ReadOptions(block_size=min(max(BLOCK, len(data) + 1), (1 << 31) - 1), use_threads=False)
     try:
-        found = pa_json.read_json(pa.BufferReader(data), read_options=options)
+        found = pa_json.read_json(_stream(data), read_options=options)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, UnicodeDecodeError) as error:
         words = re.sub(r"in row (\d+)", lambda m: f"in row {int(m[1]) + 1:,}", first_line(error))
         words = re.sub(r"Column\(/?([^)]*)\)", lambda m: f"column {m[1]!r}" if m[1] else "the row", words)

@@ -26,7 +26,7 @@ from ..init import initialise
 from ..layers.base import Array, Parameter
 from ..layers.batch_norm import require_rows
 from ..layers.columns import code_refused
-from ..sparse import Sparse
+from ..sparse import Sparse, pieces
 from ..spec import Spec
 from .fused_program import program_of, why_not
 from .protocol import Batch, Chunk, Data, Gradients, Order, Rows, Settings, Tap, check_data
@@ -38,8 +38,7 @@ CORES = ("auto", "reference", *_core.fused_kernels())
 TABLES = {"float32": _core.TableFloat, "float64": _core.TableDouble}
 
 PIECE = 16_384
-"""Rows put together for one call of the core, and the numbers they may hold: to bound memory."""
-PIECE_NUMBERS = 1 << 22
+"""Rows put together for one call of the core, at most, to bound memory."""
 
 
 class FusedEngine:
@@ -139,9 +138,9 @@ class FusedEngine:
         if self._table is not None:
             return self._core.outputs(self._table, whole(rows), averaged)
         found = [np.empty((0, self.spec.d_out), dtype=self.dtype)]
-        for start in range(0, len(rows), piece := self._piece(1)):
-            table = self._held(self.data.take(rows[start : start + piece]))
-            found.append(self._core.outputs(table, np.arange(len(rows[start : start + piece])), averaged))
+        for part in pieces(len(rows), self.spec.inputs.numeric, PIECE) if len(rows) else ():
+            table = self._held(self.data.take(rows[part]))
+            found.append(self._core.outputs(table, np.arange(len(rows[part])), averaged))
         return np.concatenate(found)
 
     def state(self) -> State:
@@ -182,14 +181,10 @@ class FusedEngine:
         if not self.data.made:
             yield order
             return
-        size = self._piece(order.batch)
+        rows = pieces(len(order.rows), self.spec.inputs.numeric, PIECE)[0].stop
+        size = max(rows // order.batch, 1) * order.batch
         for start in range(0, len(order.rows), size):
             yield replace(order, rows=order.rows[start : start + size])
-
-    def _piece(self, batch: int) -> int:
-        """Rows that are made at a time: whole batches."""
-        rows = min(PIECE, PIECE_NUMBERS // max(self.spec.inputs.numeric, 1))
-        return max(rows // batch, 1) * batch
 
     def _training(self, order: Order) -> tuple[Table, Rows, Rows]:
         """A table, and for each row of the order its place in the table and its own number."""

@@ -18,9 +18,9 @@ from .. import _core, choices, machine
 from ..errors import DataError, OptionError, SpecError, unknown_name
 from ..layers.base import Array
 from ..layers.columns import code_refused
-from ..sparse import Sparse
+from ..sparse import Sparse, pieces
 from ..spec import Spec
-from .fused_engine import PIECE_NUMBERS, beside, whole
+from .fused_engine import beside, whole
 from .fused_program import operations_of, why_not
 
 
@@ -51,8 +51,7 @@ class PredictProgram:
     def outputs(self, x: Array | Sparse, codes: NDArray[Any] | None = None) -> Array:
         """Raw outputs z (rows, d_out) of numbers x (rows, F) and codes (rows, categories)."""
         if isinstance(x, Sparse):
-            rows = max(1, PIECE_NUMBERS // max(x.shape[1], 1))
-            parts = [slice(start, start + rows) for start in range(0, max(len(x), 1), rows)]
+            parts = pieces(*x.shape)
             return np.concatenate([self.outputs(x[part], None if codes is None else codes[part]) for part in parts])
         numbers = beside(x, _FLOAT)
         try:

@@ -16,6 +16,7 @@ from ..init import initialise
 from ..layers import Dropout, Pass
 from ..layers.base import Array, backward_through, forward_through
 from ..random import Purpose
+from ..sparse import pieces
 from ..spec import Spec
 from .protocol import Batch, Chunk, Data, Gradients, Order, Rows, Settings, Tap
 from .state import State
@@ -85,9 +86,11 @@ class NumpyEngine:
 
     def outputs(self, rows: Rows, *, averaged: bool = False) -> Array:
         values = self._state.averages if averaged and self._state.averages else self._state.parameters
-        batch = self.data.take(rows)
-        z, _ = forward_through(self.spec.layers, self._inputs(batch), self._tensors(values), self._pass())
-        return z
+        found: list[Array] = []
+        for part in pieces(len(rows), self.spec.inputs.numeric):
+            inputs = self._inputs(self.data.take(rows[part]))
+            found.append(forward_through(self.spec.layers, inputs, self._tensors(values), self._pass())[0])
+        return np.concatenate(found)
 
     def state(self) -> State:
         return self._state.copy()

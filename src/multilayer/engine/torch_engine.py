@@ -31,6 +31,7 @@ from ..model import Model, fill
 from ..modules import Dropout
 from ..modules.losses import forward as loss_forward
 from ..random import Purpose
+from ..sparse import pieces
 from ..spec import Spec
 from .numpy_engine import dropout_layers
 from .protocol import Chunk, Data, Gradients, Order, Rows, Settings, Tap
@@ -168,8 +169,8 @@ class TorchEngine:
         values = dict(zip(self._named, self._updater.averages, strict=False)) if averaged else {}
         found: list[Tensor] = []
         with torch.no_grad():
-            for start in range(0, max(len(rows), 1), SLAB):
-                inputs, _, _ = self._table.take(rows[start : start + SLAB])
+            for part in pieces(len(rows), self.spec.inputs.numeric, SLAB):
+                inputs, _, _ = self._table.take(rows[part])
                 found.append(torch.func.functional_call(self.model, values, inputs))
         return torch.cat(found).cpu().numpy()
 

@@ -134,9 +134,7 @@ class Tabular(BaseEstimator):
         sparse = hasattr(X, "tocsr")
         if sparse or not _holds_text(X):
             kind = [np.float64, np.float32] if sparse else "numeric"
-            return validate_data(
-                self, X, accept_sparse="csr", dtype=kind, ensure_all_finite=True if sparse else "allow-nan", reset=reset
-            )
+            return validate_data(self, X, accept_sparse="csr", dtype=kind, ensure_all_finite="allow-nan", reset=reset)
         X = check_array(X, dtype=cast(Any, None), ensure_all_finite=False)
         validate_data(self, X, reset=reset, skip_check_array=True)
         return {f"x{i}": _column(X[:, i]) for i in range(X.shape[1])}

@@ -24,7 +24,7 @@ from ..engine.numpy_engine import NumpyEngine
 from ..errors import OptionError, SpecError, option
 from ..losses import Loss
 from ..predictor import Predictor
-from ..sparse import Sparse, rows_of
+from ..sparse import pieces, rows_of
 from ..spec import Spec
 from .config import Config
 from .loop import Plan
@@ -210,8 +210,9 @@ class Session:
             about = (data.x.shape, data.y.shape, self.prepared.loader_batch, self.prepared.encoding.task.classes)
             return hashlib.sha256(repr(about).encode()).hexdigest()
         split = (self.prepared.train, self.prepared.validation, *self.prepared.folds)
-        x = data.x.parts if isinstance(data.x, Sparse) else (data.x,)
-        for array in (*x, data.y, data.codes, data.weight, *split):
+        for part in pieces(*data.x.shape):
+            digest.update(np.ascontiguousarray(data.x[part]).tobytes())
+        for array in (data.y, data.codes, data.weight, *split):
             if array is not None:
                 digest.update(np.ascontiguousarray(array).tobytes())
         return digest.hexdigest()

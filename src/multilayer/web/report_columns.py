@@ -3,7 +3,8 @@
 Permutation importance (Breiman 2001; Fisher, Rudin & Dominici 2019): a column keeps its values and loses what they say
 of the row. All numbers of a column move together: the parts of a date, and whether it was missing. Every column is
 shuffled once, then again while time is left; the mean and the standard deviation are over those rounds. Columns that
-tell the same share what they have to tell: each of them may look as if it did not matter.
+tell the same share what they have to tell: each of them may look as if it did not matter. Where columns are so many
+that shuffling each would take too long, those that vary most are looked at.
 """
 
 from __future__ import annotations
@@ -28,8 +29,10 @@ SECONDS = 0.3
 FIRST = 3
 """So many times as long the first round may take, which is always whole: on as many rows as fit into it."""
 MOST_ROWS, FEWEST_ROWS = 1000, 32
-BLOCK = 8192
-"""Rows that go through the network at a time."""
+LEAST_COLUMNS = 100
+"""Columns that are always looked at, the most varying ones."""
+BLOCK, NUMBERS = 8192, 1 << 22
+"""Rows that go through the network at a time, and the numbers they may hold."""
 PROBE = 1024
 """Rows that tell how long one takes."""
 PATCHES = 10
@@ -46,9 +49,14 @@ def importance(sample: Sample, metric: str, *, seconds: float = SECONDS) -> dict
         columns = list(patches(columns, image, patch))
     if len(sample) < 2 or not columns:
         return None
-    rows = _affordable(sample, len(columns), seconds)
+    of, width = len(columns), sample.x.shape[1]
+    each = _seconds_a_row(sample)
+    most = min(len(sample), MOST_ROWS, max(FEWEST_ROWS, NUMBERS // max(width, 1)))
+    rows = max(min(most, FEWEST_ROWS), min(most, int(FIRST * seconds / (each * of))))
     if rows < len(sample):
         sample = sample.take(np.sort(random.permutation(len(sample), seed=0, epoch=1)[:rows]))
+    if image is None:
+        columns = _varying(sample, columns, max(LEAST_COLUMNS, int(FIRST * seconds / (each * rows))))
     function, higher = metrics.get(metric).function, metrics.get(metric).better == "higher"
     base = function(*sample.sides, sample.weights)
     worse: list[list[float]] = []
@@ -77,19 +85,27 @@ def importance(sample: Sample, metric: str, *, seconds: float = SECONDS) -> dict
         "rows": rows,
         "image": None if image is None else [-(-image[0] // patch), -(-image[1] // patch), 1],
         "patch": patch,
+        "of": of,
         "columns": found,
     }
 
 
-def _affordable(sample: Sample, columns: int, seconds: float) -> int:
-    """Rows on which one round takes no longer than it may, judged by a block of them."""
-    most = min(len(sample), MOST_ROWS)
-    places = np.arange(PROBE) % len(sample)
+def _seconds_a_row(sample: Sample) -> float:
+    """As a block of rows tells."""
+    places = np.arange(max(1, min(PROBE, NUMBERS // max(sample.x.shape[1], 1)))) % len(sample)
     started = time.perf_counter()
     codes, judges = (None if one is None else one[places] for one in (sample.codes, sample.judges))
     outputs(sample.model, sample.x[places], cast(Any, codes), cast(Any, judges))
-    each = (time.perf_counter() - started) / PROBE
-    return max(min(most, FEWEST_ROWS), min(most, int(FIRST * seconds / (each * columns))))
+    return (time.perf_counter() - started) / len(places)
+
+
+def _varying(sample: Sample, columns: list[Place], most: int) -> list[Place]:
+    """So many of the columns, in their order: those whose numbers vary most; categories all count as varying."""
+    if len(columns) <= most:
+        return columns
+    spread = sample.x[:].var(0)
+    by = [-np.inf if code is not None else -float(spread[numbers].max(initial=0.0)) for _, numbers, code in columns]
+    return [columns[i] for i in np.sort(np.argsort(by, kind="stable")[:most])]
 
 
 def _drop(column: dict[str, Any]) -> float:
@@ -137,7 +153,7 @@ def patches(columns: list[Place], image: tuple[int, int, int], size: int) -> Ite
 def _values(sample: Sample, columns: list[Place], order: NDArray[np.int64], function: Any) -> Iterator[float]:
     """The metric with each column shuffled in turn; as many of them at a time as make a block."""
     n, own = len(sample), sample.x[:]
-    together = max(1, BLOCK // n)
+    together = max(1, min(BLOCK, NUMBERS // max(own.shape[1], 1)) // n)
     for start in range(0, len(columns), together):
         part = columns[start : start + together]
         x = np.tile(own, (len(part), 1))

@@ -42,8 +42,8 @@ def summary(table: Table, encoding: Encoding, first: Sequence[str]) -> dict[str,
     names = [name for name in table.names if name in kinds or name in encoding.task.names]
     inputs = [name for name in names if name in kinds]
     if len(inputs) > MOST_COLUMNS:
-        known = [name for name in first if name in kinds]
-        inputs = [*known, *(name for name in inputs if name not in set(known))][:MOST_COLUMNS]
+        known = {name: None for name in first if name in kinds}
+        inputs = [*known, *(name for name in inputs if name not in known)][:MOST_COLUMNS]
     if encoding.image is not None:
         inputs = []
     targets = [name for name in encoding.task.names if name in table.names]
@@ -125,9 +125,9 @@ def worst(sample: Sample, first: Sequence[str]) -> dict[str, Any]:
     losses = np.where(np.isnan(sample.row_losses), np.inf, sample.row_losses)
     places = np.argsort(-losses, kind="stable")[:WORST]
     encoding = sample.model.encoding
-    used = [column.name for column in encoding.columns if column.kind != "drop"]
-    order = [name for name in first if name in used]
-    names = [*order, *(name for name in used if name not in set(order))][:WORST_COLUMNS]
+    used = {column.name: None for column in encoding.columns if column.kind != "drop"}
+    order = {name: None for name in first if name in used}
+    names = [*order, *(name for name in used if name not in order)][:WORST_COLUMNS]
     rows = None if sample.table is None else taken(sample.table, places)
     cells = {} if rows is None or encoding.image is not None else {name: _cells(rows, name) for name in names}
     pixels = None if rows is None or encoding.image is None or rows.matrix is None else rows.matrix
