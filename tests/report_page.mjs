@@ -32,7 +32,8 @@ for (const one of job.pages) {
   // A notebook shows a page inside a frame.
   const view = one.frame ? await (await page.waitForSelector('iframe')).contentFrame() : page
   await view.waitForSelector('main h1')
-  if (one.wait) await view.waitForFunction((text) => document.body.innerText.includes(text), one.wait, { timeout: 60000 })
+  const texts = one.wait ?? []
+  await view.waitForFunction((all) => all.every((text) => document.body.innerText.includes(text)), texts, { timeout: 60000 })
   await page.waitForTimeout(150)
   if (one.open) {
     for (const summary of await page.locator('summary').all()) await summary.click()

@@ -168,7 +168,7 @@ def test_a_run_can_be_watched(tmp_path: Path, epochs: int) -> None:
 
     def browse(url: str) -> bool:
         def wait() -> None:
-            opened.extend(look({"url": url, "wait": "The worst rows"}))
+            opened.extend(look({"url": url, "wait": ["The worst rows", "\nended\n"]}))
 
         threads.append(threading.Thread(target=wait))
         threads[0].start()
