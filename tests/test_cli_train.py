@@ -42,6 +42,19 @@ def table(path: Path, rows: int = 80) -> Path:
     return path
 
 
+@pytest.mark.parametrize(("target", "rows"), [("y", "x,price\n1,3\n2,6\n"), ("price", "x,y\n1,false\n2,true\n")])
+def test_rows_without_a_target_cannot_be_judged(here: Path, target: str, rows: str) -> None:
+    """The column is there and empty, or it is not there; for classes and for numbers."""
+    x = np.arange(80.0)
+    csv.write_csv(pa.table({"x": x, "y": x % 2 > 0, "price": 3 * x}), here / "t.csv")
+    mlp("train", "t.csv", "--target", target, "--run", "r", *FAST)
+    (here / "none.csv").write_text(rows)
+    header, *others = rows.splitlines()
+    (here / "empty.csv").write_text("\n".join([f"{header},{target}", *(f"{row}," for row in others)]) + "\n")
+    for name, said in (("empty.csv", "no row has a target"), ("none.csv", f"the target '{target}' is missing")):
+        assert said in " ".join(mlp("evaluate", "r", name, code=2).split())
+
+
 def test_from_a_file_to_predictions(here: Path) -> None:
     table(here / "t.csv")
     out = mlp("train", "t.csv", "--target", "y", *FAST)

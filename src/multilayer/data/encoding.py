@@ -139,6 +139,8 @@ class Encoding:
         rows = np.arange(len(table))
         if targets:
             present = usable(table, self.task.names)
+            if not present.any():
+                raise DataError(f"{table.name}: no row has a target: these rows must have it, to be compared with")
             if not present.all():
                 notes.append(Note(f"{count(int((~present).sum()), 'row')} without a target left out", "target"))
                 rows = np.flatnonzero(present)
