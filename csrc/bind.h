@@ -1,17 +1,16 @@
 // What the files of the binding share. Each converts arguments, releases the GIL and calls the core.
 //
-// Ctrl-C: long calls go in slices of some milliseconds; between them the GIL is taken and Python's handlers run. One that
-// raises ends the call after a whole step.
+// Ctrl-C: every 20 ms a long call takes the GIL to let Python's handlers run. One that raises ends the call, as stop.h says.
 #pragma once
 
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 
-#include <algorithm>
-#include <chrono>
 #include <initializer_list>
 #include <memory>
 #include <stdexcept>
+
+#include "stop.h"
 
 namespace multilayer {
 
@@ -53,35 +52,19 @@ Array filled(std::initializer_list<std::size_t> shape, Fill fill) {
     return owned<Array>(std::move(data), shape);
 }
 
-// How many steps or rows to take at once, so that a slice lasts some milliseconds.
-class Slices {
-public:
-    explicit Slices(std::size_t first) : size_(first) {}
-
-    // Takes `count` in slices: go(begin, n) without the GIL, false to stop; Python's signal handlers in between.
-    template <class Go>
-    void take(std::size_t count, Go go) {
-        for (std::size_t begin = 0; begin < count;) {
-            const std::size_t n = std::min(size_, count - begin);
-            const auto start = std::chrono::steady_clock::now();
-            bool on;
-            {
-                nb::gil_scoped_release unlocked;
-                on = go(begin, n);
-            }
-            if (PyErr_CheckSignals() != 0) throw nb::python_error();
-            if (!on) return;
-            const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - start;
-            if (n == size_ && spent.count() < LONG / 2) size_ *= 2;
-            if (spent.count() > LONG) size_ = std::max<std::size_t>(1, size_ / 2);
-            begin += n;
-        }
+// go(stop) without the GIL; throws what a handler of Python's raised meanwhile.
+template <class Go>
+void unlocked(Go go) {
+    const Stop stop = [] {
+        const nb::gil_scoped_acquire locked;
+        return PyErr_CheckSignals() != 0;
+    };
+    {
+        const nb::gil_scoped_release released;
+        go(stop);
     }
-
-private:
-    static constexpr double LONG = 0.02;  // seconds
-    std::size_t size_;
-};
+    if (PyErr_Occurred() || PyErr_CheckSignals() != 0) throw nb::python_error();
+}
 
 // The engine's and the predictor's parts of the module (bind_engine.cpp, bind_predict.cpp).
 void bind_engine(nb::module_& m);

@@ -209,14 +209,9 @@ public:
         auto loss = std::make_unique<double[]>(steps), norm = std::make_unique<double[]>(steps);
         std::size_t bad = FINISHED;
         core_->tapped.clear();
-        slices_.take(steps, [&](std::size_t begin, std::size_t n) {
-            const std::size_t first = begin * batch, count = std::min(n * batch, rows.size() - first);
-            const Order part{order.rows.subspan(first, count), order.ids.subspan(first, count), batch, epoch};
-            const Schedule schedule{rate.data() + begin, decay.data() + begin, dropout.data() + begin};
+        unlocked([&](const Stop& stop) {
             std::size_t taken = 0;
-            bad = core_->run(table, part, schedule, &loss[begin], &norm[begin], stop_, taken);
-            if (bad != FINISHED) bad += begin;
-            return bad == FINISHED;
+            bad = core_->run(table, order, {rate.data(), decay.data(), dropout.data()}, loss.get(), norm.get(), stop, taken);
         });
         const std::size_t told = bad == FINISHED ? steps : bad + 1;
         nb::object where = nb::none();
@@ -235,11 +230,8 @@ public:
         for (const std::size_t size : program_.buffers) buffers.push_back(fresh(found, size));
         const Order order{{rows.data(), rows.size()}, {ids.data(), ids.size()}, std::max<std::size_t>(1, rows.size()),
                           epoch};
-        double loss;
-        {
-            nb::gil_scoped_release unlocked;
-            loss = core_->gradients(held.table(), order, dropout, into, buffers);
-        }
+        double loss = 0;
+        unlocked([&](const Stop& stop) { loss = core_->gradients(held.table(), order, dropout, into, buffers, stop); });
         nb::list mine, theirs;
         for (std::size_t i = 0; i < found.size(); ++i) {
             const bool parameter = i < into.size();
@@ -262,7 +254,7 @@ public:
             require(buffers[i].size() == program_.buffers[i], "a buffer must have its size");
             values.push_back(buffers[i].data());
         }
-        nb::gil_scoped_release unlocked;
+        const nb::gil_scoped_release released;
         return core_->apply(from, values, rate, decay);
     }
 
@@ -272,10 +264,8 @@ public:
         const Table<T> table = held.table();
         const std::size_t C = program_.d_out;
         auto out = std::make_unique_for_overwrite<T[]>(rows.size() * C);
-        Slices(256).take(rows.size(), [&](std::size_t begin, std::size_t n) {
-            core_->outputs(table, {rows.data() + begin, n}, averaged, &out[begin * C]);
-            return true;
-        });
+        const std::span<const std::int64_t> places{rows.data(), rows.size()};
+        unlocked([&](const Stop& stop) { core_->outputs(table, places, averaged, out.get(), stop); });
         return owned<Matrix<T>>(std::move(out), {rows.size(), C});
     }
 
@@ -296,6 +286,7 @@ public:
 
     std::uint64_t step() const { return core_->step; }
     void set_step(std::uint64_t value) { core_->step = value; }
+    std::size_t bytes() const { return core_->bytes(); }
 
 private:
     Vector<double> tapped() const {
@@ -337,8 +328,6 @@ private:
 
     Program program_;
     std::unique_ptr<Core<T>> core_;
-    std::atomic<bool> stop_ = false;
-    Slices slices_{1};  // of steps: as long as the last call's
 };
 
 template <class T>
@@ -356,7 +345,8 @@ void bind_core(nb::module_& m, const char* table, const char* core) {
         .def("outputs", &Runner<T>::outputs, "table"_a, array("rows"), "averaged"_a)
         .def("read", &Runner<T>::read, "group"_a)
         .def("write", &Runner<T>::write, "group"_a, "place"_a, array("values"))
-        .def_prop_rw("step", &Runner<T>::step, &Runner<T>::set_step);
+        .def_prop_rw("step", &Runner<T>::step, &Runner<T>::set_step)
+        .def_prop_ro("bytes", &Runner<T>::bytes);
 }
 
 }  // namespace
@@ -374,7 +364,6 @@ void bind_engine(nb::module_& m) {
         return new Runner(p, make_fused(p, threads, kernels));
     }, "program"_a, "threads"_a, "kernels"_a = "", nb::rv_policy::take_ownership);
     m.def("fused_kernels", fused_kernels);
-    m.def("fused_bytes", fused_bytes, "program"_a, "batch"_a);
     bind_predict(m);
 }
 

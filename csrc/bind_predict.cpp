@@ -50,10 +50,7 @@ public:
         table.rows = rows, table.x = x.data(), table.codes = codes ? codes->data() : nullptr;
         table.stride = rows < 2 ? numeric_ : static_cast<std::size_t>(x.stride(0));
         auto out = std::make_unique_for_overwrite<float[]>(rows * d_out_);
-        Slices(4096).take(rows, [&](std::size_t begin, std::size_t n) {
-            core_->outputs(table, begin, n, &out[begin * d_out_]);
-            return true;
-        });
+        unlocked([&](const Stop& stop) { core_->outputs(table, 0, rows, out.get(), stop); });
         return owned<Matrix<float>>(std::move(out), {rows, d_out_});
     }
 

@@ -9,7 +9,10 @@
 namespace multilayer {
 namespace {
 
-constexpr std::size_t PREDICTED_AT_ONCE = 256;  // rows
+constexpr std::size_t LEAST_ROWS = 128;         // that there is memory for: outputs take so many at once
+constexpr std::size_t WATCHED = 100'000'000;    // multiply-adds of a way forward: some milliseconds on one thread
+constexpr std::size_t STORED = 500'000'000;     // of matrices
+constexpr std::size_t STORED_ROWS = 1024;       // of a batch at least, where storing costs little beside the products
 
 std::vector<const Kernels*> usable() {
     const std::vector<std::string> sets = instruction_sets();
@@ -54,35 +57,54 @@ Fused::Fused(const Program& program, std::size_t threads, const Kernels& kernels
     }
     vectors_ = Floats(vectors);
     squares_ = Floats(squares);
+    updates_.resize(program_.parameters.size());
+    for (const Op& op : program_.ops) {
+        if (op.learned != NONE) units_.resize(std::max(units_.size(), op.d_out));
+    }
 }
 
 std::size_t Fused::run(const Table<float>& table, const Order& order, const Schedule& schedule, double* loss, double* norm,
-                const std::atomic<bool>& stop, std::size_t& taken) {
-    reserve(std::min(order.batch, order.rows.size()), table);
-    const std::size_t steps = order.steps();
-    const bool clips = std::isfinite(program_.clip_norm);
-    if (clips && gradients_.size() == 0) gradients_ = Floats(total_);
+                const Stop& stop, std::size_t& taken) {
+    const std::size_t steps = order.steps(), batch = std::min(order.batch, order.rows.size());
+    reserve(batch, table);
+    const bool stored = stores(batch);
+    if (stored && gradients_.size() == 0) gradients_ = Floats(total_);
+    if (program_.taps > 0) {  // threads that meet must not run out of memory
+        const std::size_t tapping = (step + steps) / program_.taps - step / program_.taps;
+        tapped.reserve(tapped.size() + tapping * 2 * tensors_.size());
+    }
     std::size_t bad = FINISHED;
-    taken = steps;
-    std::atomic<std::size_t> halt{steps};  // the step before which all threads leave
-    const std::size_t threads = threads_for(std::min(order.batch, order.rows.size()));
-    updates_.resize(program_.parameters.size());
+    Watch watch(stop);
+    over_ = false;
+    // Each is written by the calling thread before a meeting and read by all after it, and not written again before all
+    // have read it: `halt` is compared with a step's number, `undone` followed by another meeting.
+    std::atomic<std::size_t> halt{steps};  // the step before whose update all threads leave
+    std::atomic<bool> undone = false;      // its gradients were given up
+    const std::size_t threads = threads_for(batch);
     pool_.run(threads, [&](std::size_t thread) {
         const FlushDenormals flushed;
-        Work w{.thread = thread, .threads = threads, .training = true};
+        Work w{.thread = thread, .threads = threads, .training = true, .watch = thread == 0 ? watch_within(batch, watch) : nullptr};
         for (std::size_t s = 0; s < steps; ++s) {
-            if (thread == 0 && s > 0 && stop.load(std::memory_order_relaxed)) halt = s;
+            if (thread == 0 && watch.over()) over_ = true;
             const std::size_t first = s * order.batch, n = std::min(order.batch, order.rows.size() - first);
             begin(w, n, numbers_[s % 2]);
             gather(w, table, order.rows.subspan(first, n), order.ids.subspan(first, n));
-            forward(w, order.epoch, schedule.dropout[s], true);
+            forward(w, order.epoch, schedule.dropout[s]);
             backward(w);
-            if (thread == 0) prepare_updates(schedule.rate[s], schedule.decay[s], step + 1, 1.0);
+            if (thread == 0) {
+                prepare_updates(schedule.rate[s], schedule.decay[s], step + 1, 1.0);
+                if (over_) halt = s;
+            }
             meet(w);
             if (s >= halt.load(std::memory_order_relaxed)) break;
-            learn(w, clips ? gradients_.data() : nullptr);
-            if (clips) {
+            learn(w, stored ? gradients_.data() : nullptr);
+            if (stored) {
+                if (thread == 0 && over_) undone = true;
                 meet(w);
+                if (undone.load(std::memory_order_relaxed)) {
+                    if (thread == 0) halt = s;
+                    break;
+                }
                 if (thread == 0) {
                     const double found = gradient_norm();
                     prepare_updates(schedule.rate[s], schedule.decay[s], step + 1, clip_scale(found));
@@ -93,6 +115,10 @@ std::size_t Fused::run(const Table<float>& table, const Order& order, const Sche
             meet(w);
             if (thread == 0) {
                 ++step;
+                for (const Node& node : plan_.nodes) {
+                    if (node.kind != Kind::batch_norm) continue;
+                    fresh_statistics(node, buffers_[at(node.op->mean)].data(), buffers_[at(node.op->var)].data());
+                }
                 loss[s] = total_loss(*w.numbers, n);
                 norm[s] = gradient_norm();
                 if (program_.taps_at(step)) tap();
@@ -100,23 +126,24 @@ std::size_t Fused::run(const Table<float>& table, const Order& order, const Sche
             }
         }
     });
-    if (const std::size_t end = halt.load(); end < steps) taken = end;
+    taken = halt;
     return bad;
 }
 
 double Fused::gradients(const Table<float>& table, const Order& order, double dropout, std::span<float* const> out,
-                 std::span<float* const> buffers) {
+                 std::span<float* const> buffers, const Stop& stop) {
     const std::size_t n = order.rows.size();
     reserve(n, table);
     if (gradients_.size() == 0) gradients_ = Floats(total_);
     const std::size_t threads = threads_for(n);
-    updates_.resize(program_.parameters.size());
+    Watch watch(stop);
+    over_ = false;
     pool_.run(threads, [&](std::size_t thread) {
         const FlushDenormals flushed;
-        Work w{.thread = thread, .threads = threads, .training = true};
+        Work w{.thread = thread, .threads = threads, .training = true, .watch = thread == 0 ? watch_within(n, watch) : nullptr};
         begin(w, n, numbers_[0]);
         gather(w, table, order.rows, order.ids);
-        forward(w, order.epoch, dropout, false);
+        forward(w, order.epoch, dropout);
         backward(w);
         meet(w);
         learn(w, gradients_.data());
@@ -126,7 +153,7 @@ double Fused::gradients(const Table<float>& table, const Order& order, double dr
     for (const Node& node : plan_.nodes) {
         if (node.kind == Kind::batch_norm) fresh_statistics(node, buffers[at(node.op->mean)], buffers[at(node.op->var)]);
     }
-    return total_loss(numbers_[0], n);
+    return n ? total_loss(numbers_[0], n) : std::nan("");  // a mean of nothing
 }
 
 double Fused::apply(std::span<const float* const> given, std::span<const float* const> buffers, double rate,
@@ -138,7 +165,6 @@ double Fused::apply(std::span<const float* const> given, std::span<const float* 
         k_.square_sums(stored_gradient(i), tensors_[i].shape, upwards(), squares_.data() + squares_at_[i]);
     }
     for (std::size_t i = 0; i < buffers_.size(); ++i) std::copy_n(buffers[i], buffers_[i].size(), buffers_[i].data());
-    updates_.resize(program_.parameters.size());
     const double norm = gradient_norm();
     prepare_updates(rate, decay, step + 1, clip_scale(norm));
     const FlushDenormals flushed;
@@ -148,9 +174,10 @@ double Fused::apply(std::span<const float* const> given, std::span<const float* 
     return norm;
 }
 
-void Fused::outputs(const Table<float>& table, std::span<const std::int64_t> rows, bool averaged, float* out) {
+void Fused::outputs(const Table<float>& table, std::span<const std::int64_t> rows, bool averaged, float* out,
+                    const Stop& stop) {
     const std::size_t d = program_.d_out;
-    reserve(std::min(std::max<std::size_t>(rows.size(), 1), PREDICTED_AT_ONCE), table);
+    reserve(1, table);
     parameters_now_ = averaged && program_.average >= 0.0 ? store_[4].data() : store_[0].data();
     for (Node& node : plan_.nodes) {
         if (node.kind != Kind::batch_norm) continue;
@@ -160,23 +187,28 @@ void Fused::outputs(const Table<float>& table, std::span<const std::int64_t> row
             node.scale[u] = 1.0f / std::sqrt(var.data()[u] + static_cast<float>(node.op->eps));
         }
     }
-    const std::size_t at_once = capacity_ * LANE;
-    const std::size_t threads = rows.size() > LANE ? threads_for(std::min(rows.size(), at_once)) : 1;
+    // Each thread takes its rows through panels of its own, and waits for nobody.
+    const std::size_t worth = std::min({threads_for(rows.size()), capacity_, (rows.size() + LANE - 1) / LANE});
+    const std::size_t threads = std::max<std::size_t>(1, worth);
+    Watch watch(stop);
+    over_ = false;
     pool_.run(threads, [&](std::size_t thread) {
         const FlushDenormals flushed;
-        Work w{.thread = thread, .threads = threads, .training = false};
-        for (std::size_t first = 0; first < rows.size(); first += at_once) {
-            const std::size_t n = std::min(at_once, rows.size() - first);
-            begin(w, n, numbers_[0]);
+        const Range panels = share_of(capacity_, 1, thread, threads), mine = share_of(rows.size(), LANE, thread, threads);
+        const std::size_t at_once = (panels.end - panels.first) * LANE;
+        Work w{.thread = 0, .threads = 1, .training = false, .watch = thread == 0 ? &watch : nullptr};
+        w.numbers = &numbers_[0];
+        w.first_row = panels.first * LANE;
+        for (std::size_t first = mine.first; first < mine.end && !given_up(w); first += at_once) {
+            const std::size_t n = std::min(at_once, mine.end - first);
+            w.panels = {panels.first, panels.first + (n + LANE - 1) / LANE};
             gather(w, table, rows.subspan(first, n), rows.subspan(first, n));
-            forward(w, 0, 0.0, false);
-            const float* z = plan_.values[plan_.last].x;
-            const Range panels = rows_of(w);
-            for (std::size_t b = panels.first * LANE; b < std::min(n, panels.end * LANE); ++b) {
+            forward(w, 0, 0.0);
+            const float* z = plan_.values[plan_.last].x + panels.first * d * LANE;
+            for (std::size_t b = 0; b < n; ++b) {
                 const float* line = z + b / LANE * d * LANE + b % LANE;
                 for (std::size_t c = 0; c < d; ++c) out[(first + b) * d + c] = line[c * LANE];
             }
-            meet(w);  // before the next rows take their place
         }
     });
     parameters_now_ = store_[0].data();
@@ -203,34 +235,58 @@ void Fused::reserve(std::size_t rows, const Table<float>& table) {
     targets_ = std::max<std::size_t>(1, table.targets);
     has_classes_ = table.classes != nullptr;
     reserve_panels(rows);
+    const std::size_t n = capacity_ * LANE;
     for (Numbers& numbers : numbers_) {
-        if (table.y) numbers.y.resize(std::max(numbers.y.size(), capacity_ * LANE * targets_));
+        if (table.y) numbers.y.resize(std::max(numbers.y.size(), n * targets_));
+        if (table.classes) numbers.classes.resize(n);
     }
 }
 
 void Fused::reserve_panels(std::size_t rows) {
-    const std::size_t panels = (rows + LANE - 1) / LANE;
+    const std::size_t panels = (std::max(rows, LEAST_ROWS) + LANE - 1) / LANE;
     if (panels <= capacity_) return;
+    capacity_ = 0;  // until all is there: memory may run out on the way
+    memory_ = Floats();
     memory_ = Floats(plan_.place(panels, program_, k_, nullptr));
     plan_.place(panels, program_, k_, memory_.data());
-    capacity_ = panels;
     const std::size_t n = panels * LANE;
-    const std::size_t categories = program_.ops.empty() ? 0 : program_.ops[0].columns.categories.size();
     for (Numbers& numbers : numbers_) {
-        numbers.ids.resize(n), numbers.share.resize(n), numbers.loss.resize(n), numbers.classes.resize(n);
-        numbers.codes.resize(n * categories);
+        numbers.ids.resize(n), numbers.share.resize(n), numbers.loss.resize(n), numbers.codes.resize(n * categories());
     }
+    capacity_ = panels;
 }
 
-std::size_t Fused::threads_for(std::size_t batch) const {
-    std::size_t products = 0;
-    for (const Op& op : program_.ops) {
-        if (op.kind == Kind::linear) products += op.d_in * op.d_out;
-        if (op.kind == Kind::glu) products += 2 * op.d_in * op.d_out;
-        if (op.kind == Kind::columns) products += program_.numeric * op.columns.K * (op.columns.D + 8);
-    }
-    const std::size_t worth = std::max<std::size_t>(1, products * batch / 400'000);
-    return std::min({pool_.threads(), worth});
+std::size_t Fused::products() const {
+    std::size_t sum = 0;
+    for (const Op& op : program_.ops) sum += multiply_adds(op, program_.numeric);
+    return sum;
+}
+
+std::size_t Fused::threads_for(std::size_t batch) {
+    const std::size_t worth = std::max<std::size_t>(1, products() * batch / 400'000);
+    return pool_.ready(std::min({pool_.threads(), worth}));
+}
+
+Watch* Fused::watch_within(std::size_t batch, Watch& watch) const {
+    return products() * batch > WATCHED ? &watch : nullptr;
+}
+
+bool Fused::stores(std::size_t batch) const {
+    if (std::isfinite(program_.clip_norm)) return true;
+    std::size_t weights = 0;
+    for (const Tensor& t : tensors_) weights += t.matrix ? t.shape.rows * t.shape.columns : 0;
+    return batch >= STORED_ROWS && batch * weights >= STORED;
+}
+
+std::size_t Fused::bytes() const {
+    std::size_t total = 0;
+    const auto add = [&total](const auto& kept) { total += kept.size() * sizeof(*kept.data()); };
+    for (const Floats& store : store_) add(store);
+    for (const Floats& buffer : buffers_) add(buffer);
+    for (const Floats* kept : {&memory_, &vectors_, &gradients_, &squares_}) add(*kept);
+    for (const Node& node : plan_.nodes) add(node.mean), add(node.scale), add(node.variance);
+    for (const Numbers& n : numbers_) add(n.ids), add(n.share), add(n.y), add(n.loss), add(n.classes), add(n.codes);
+    return total;
 }
 
 void Fused::begin(Work& w, std::size_t batch, Numbers& numbers) {
@@ -250,15 +306,6 @@ std::vector<std::string> fused_kernels() {
     std::vector<std::string> names;
     for (const Kernels* k : usable()) names.emplace_back(k->name);
     return names;
-}
-
-std::size_t fused_bytes(const Program& program, std::size_t batch) {
-    Plan plan(program);
-    std::size_t total = 0;
-    lay_out(program, total);
-    const std::size_t arrays = 1 + program.optimizer.slots() + (program.average >= 0.0 ? 1 : 0);
-    const std::size_t panels = (batch + LANE - 1) / LANE;
-    return sizeof(float) * (arrays * total + plan.place(panels, program, *usable().front(), nullptr));
 }
 
 }  // namespace multilayer

@@ -16,7 +16,4 @@ std::unique_ptr<Core<float>> make_fused(const Program& program, std::size_t thre
 // Names of the kernels that this processor runs, narrowest first.
 std::vector<std::string> fused_kernels();
 
-// Bytes that a core keeps for steps of `batch` rows: parameters, slots, averages and what a step writes.
-std::size_t fused_bytes(const Program& program, std::size_t batch);
-
 }  // namespace multilayer

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <vector>
 
 #include "fused_plan.h"
@@ -31,15 +32,16 @@ public:
     Fused(const Program& program, std::size_t threads, const Kernels& kernels);
 
     std::size_t run(const Table<float>& table, const Order& order, const Schedule& schedule, double* loss, double* norm,
-                    const std::atomic<bool>& stop, std::size_t& taken) override;
+                    const Stop& stop, std::size_t& taken) override;
 
     double gradients(const Table<float>& table, const Order& order, double dropout, std::span<float* const> out,
-                     std::span<float* const> buffers) override;
+                     std::span<float* const> buffers, const Stop& stop) override;
 
     double apply(std::span<const float* const> given, std::span<const float* const> buffers, double rate,
                  double decay) override;
 
-    void outputs(const Table<float>& table, std::span<const std::int64_t> rows, bool averaged, float* out) override;
+    void outputs(const Table<float>& table, std::span<const std::int64_t> rows, bool averaged, float* out,
+                 const Stop& stop) override;
 
     bool finite() const override { return all_finite(store_[0].data(), total_); }
 
@@ -47,7 +49,11 @@ public:
 
     void write(Group group, std::size_t place, const float* values) override;
 
+    std::size_t bytes() const override;
+
 private:
+    static constexpr std::size_t PIECE = 64;  // panels
+
     // What a step knows of its rows.
     struct Numbers {
         std::vector<std::uint32_t> ids;
@@ -60,8 +66,10 @@ private:
         std::size_t thread, threads;
         std::size_t batch = 0, n_panels = 0;
         bool training;
+        Watch* watch = nullptr;  // within a long step, on the calling thread
         bool by_rows = true;     // whether rows are shared out, or units are
         Range panels = {0, 0};   // its own rows, where they are
+        std::size_t first_row = 0;  // where the first row of the batch stands
         Numbers* numbers = nullptr;
     };
 
@@ -102,8 +110,26 @@ private:
 
     void reserve_panels(std::size_t rows);
 
-    // Threads that a step of so many rows is worth: a meeting costs about what 50,000 multiply-adds do.
-    std::size_t threads_for(std::size_t batch) const;
+    std::size_t categories() const { return program_.ops.empty() ? 0 : program_.ops[0].columns.categories.size(); }
+
+    // Multiply-adds of a row on its way forward.
+    std::size_t products() const;
+
+    // Threads that a step of so many rows is worth, and that there are: a meeting costs about what 50,000 multiply-adds do.
+    std::size_t threads_for(std::size_t batch);
+
+    // What a call looks at within a step: nothing, where steps are short.
+    Watch* watch_within(std::size_t batch, Watch& watch) const;
+
+    // Whether gradients are kept until all are there: to be clipped by norm, or since learning takes so long that somebody
+    // may want to end it, and a parameter that was updated cannot be taken back.
+    bool stores(std::size_t batch) const;
+
+    // Whether this step was given up: its work is left out then, but threads meet as ever.
+    bool given_up(const Work& w) {
+        if (w.watch && w.watch->over()) over_.store(true, std::memory_order_relaxed);
+        return over_.load(std::memory_order_relaxed);
+    }
 
     void begin(Work& w, std::size_t batch, Numbers& numbers);
 
@@ -134,17 +160,31 @@ private:
 
     Norm norm_of(const Node& node) const;
 
+    // f(part) for some panels at a time.
+    template <class F>
+    void pieces(const Work& w, Part part, F f) {
+        for (std::size_t p = part.p0; p < part.p1 && !given_up(w); p += PIECE) {
+            f(Part{part.u0, part.u1, p, std::min(p + PIECE, part.p1)});
+        }
+    }
+
+    // f(first, end) for some units at a time, for work that takes all rows of a unit.
+    template <class F>
+    void some_units(const Work& w, Range units, F f) {
+        for (std::size_t u = units.first; u < units.end && !given_up(w); u += STRIP) f(u, std::min(u + STRIP, units.end));
+    }
+
     // f(block) for blocks of units and panels that stay in the first caches.
     template <class F>
-    static void blocks(Part part, F f) {
-        for (std::size_t p = part.p0; p < part.p1; p += TOGETHER) {
+    void blocks(const Work& w, Part part, F f) {
+        for (std::size_t p = part.p0; p < part.p1 && !given_up(w); p += TOGETHER) {
             for (std::size_t u = part.u0; u < part.u1; u += STRIP) {
                 f(Part{u, std::min(u + STRIP, part.u1), p, std::min(p + TOGETHER, part.p1)});
             }
         }
     }
 
-    void forward(Work& w, std::uint32_t epoch, double dropout, bool moves);
+    void forward(Work& w, std::uint32_t epoch, double dropout);
 
     void columns(const Work& w, Node& node, const Numbers& numbers);
 
@@ -209,6 +249,7 @@ private:
     std::vector<Floats> buffers_;
     std::vector<float> quantiles_;
     const float* parameters_now_ = nullptr;
+    std::atomic<bool> over_ = false;
 
     Floats memory_;             // what a step writes
     std::size_t capacity_ = 0;  // panels

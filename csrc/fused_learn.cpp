@@ -7,6 +7,7 @@ namespace multilayer {
 namespace {
 
 constexpr std::size_t GRAIN = 6;  // rows of a matrix that a thread learns are a multiple of: the height of a tile
+constexpr std::size_t PART = 200'000'000;  // multiply-adds that are done between two looks at whether to go on
 
 }  // namespace
 
@@ -69,7 +70,11 @@ void Fused::learn(const Work& w, float* stored) {
                                               .update = stored ? nullptr : &updates_[at(op.weight)],
                                               .squares = squares_.data() + squares_at_[at(op.weight)],
                                               .upwards = upwards()};
-                k_.weight_gradient(gradient, units.first, units.end);
+                // Some rows at a time where the step can still be given up.
+                const std::size_t at_once = stored ? (PART / std::max<std::size_t>(1, op.d_in * w.batch) / GRAIN + 1) * GRAIN : rows;
+                for (std::size_t u = units.first; u < units.end && !(stored && given_up(w)); u += at_once) {
+                    k_.weight_gradient(gradient, u, std::min(u + at_once, units.end));
+                }
                 if (op.bias != NONE) sum(w, op.bias, delta, nullptr, rows, units, stored);
                 break;
             }
@@ -135,11 +140,10 @@ void Fused::clear_shared() {
 }
 
 void Fused::add_shared(const Op& op, const Node& node, std::size_t d, std::size_t panels, bool stored) {
-    units_.resize(d);
     k_.sum_rows(node.d_learned, nullptr, d, panels, units_.data(), 0, d);
     float* g = gradient_of(op.learned);
     float sum = 0.0f;
-    for (const float part : units_) sum += part;
+    for (std::size_t u = 0; u < d; ++u) sum += units_[u];
     g[0] += sum;
     if (--left_[op.learned] == 0 && !stored) update_vector(op.learned, {0, 1});
 }
@@ -152,8 +156,10 @@ void Fused::learn_columns(const Work& w, Node& node, bool stored) {
     if (c.weight != NONE) {
         const Range f = share_of(e.F, 1, w.thread, w.threads);
         const auto gradient = [&](int p) { return p == NONE ? nullptr : gradient_of(p); };
-        k_.embed_gradient(e, in.x, out.g, out.d, node.inside, node.slopes, w.n_panels, gradient(c.frequency),
-                          gradient(c.phase), gradient(c.weight), gradient(c.bias), f.first, f.end);
+        for (std::size_t i = f.first; i < f.end && !(stored && given_up(w)); ++i) {
+            k_.embed_gradient(e, in.x, out.g, out.d, node.inside, node.slopes, w.n_panels, gradient(c.frequency),
+                              gradient(c.phase), gradient(c.weight), gradient(c.bias), i, i + 1);
+        }
         if (!stored) {
             for (const int p : {c.frequency, c.phase}) {
                 if (p != NONE) update_vector(p, {f.first * e.n, f.end * e.n});

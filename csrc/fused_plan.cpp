@@ -121,6 +121,7 @@ std::size_t Plan::place(std::size_t panels, const Program& program, const Kernel
             case Kind::group_norm:
                 n.hat = take(rows * op.d_in);
                 n.inverse = take(rows * op.groups);
+                if (n.kind != Kind::batch_norm) break;
                 n.mean.resize(op.d_in), n.scale.resize(op.d_in), n.variance.resize(op.d_in);
                 break;
             case Kind::glu:

@@ -9,7 +9,7 @@ void Fused::gather(const Work& w, const Table<float>& table, std::span<const std
             std::span<const std::int64_t> ids) {
     Numbers& numbers = *w.numbers;
     const std::size_t F = program_.numeric, n = rows.size();
-    const std::size_t categories = numbers.codes.size() / std::max<std::size_t>(1, numbers.ids.size());
+    const std::size_t categories = this->categories();
     double weights = static_cast<double>(n);
     if (w.training && table.weight) {
         weights = 0.0;
@@ -18,10 +18,10 @@ void Fused::gather(const Work& w, const Table<float>& table, std::span<const std
     const Range panels = rows_of(w);
     const Value& input = plan_.values[0];
     Node* first = plan_.raw ? &plan_.nodes.front() : nullptr;
-    for (std::size_t p = panels.first; p < panels.end; ++p) {
+    for (std::size_t p = panels.first; p < panels.end && !given_up(w); ++p) {
         for (std::size_t l = 0; l < LANE; ++l) {
             // Past the last row stands the first again, with no share: every number is as finite as a real one.
-            const std::size_t b = p * LANE + l, i = b < n ? b : 0;
+            const std::size_t b = p * LANE + l, i = b - w.first_row < n ? b - w.first_row : 0;
             const auto row = static_cast<std::size_t>(rows[i]);
             const float* x = table.x + row * table.stride;
             if (first) {
@@ -80,7 +80,7 @@ Norm Fused::norm_of(const Node& node) const {
             parameter(op.weight), parameter(op.bias), node.mean.data(), node.scale.data()};
 }
 
-void Fused::forward(Work& w, std::uint32_t epoch, double dropout, bool moves) {
+void Fused::forward(Work& w, std::uint32_t epoch, double dropout) {
     const bool training = w.training;
     Numbers& numbers = *w.numbers;
     for (std::size_t i = 0; i < plan_.nodes.size(); ++i) {
@@ -92,18 +92,22 @@ void Fused::forward(Work& w, std::uint32_t epoch, double dropout, bool moves) {
             case Kind::glu: {
                 const bool raw = plan_.raw && i == 0;
                 if (training && !raw) {
-                    k_.to_rows(in.x, {capacity_ * LANE, op.d_in}, node.rows, part_of(w, whole_lines(op.d_in), LANE));
+                    pieces(w, part_of(w, whole_lines(op.d_in), LANE), [&](Part p) {
+                        k_.to_rows(in.x, {capacity_ * LANE, op.d_in}, node.rows, p);
+                    });
                 }
                 const Affine a = affine_of(node);
                 if (node.kind == Kind::glu) {
-                    blocks(part_of(w, a.d_out, LANE), [&](Part b) { k_.forward(a, in.x, node.z, b); });
+                    blocks(w, part_of(w, a.d_out, LANE), [&](Part b) { k_.forward(a, in.x, node.z, b); });
                     settle(w);
-                    k_.gate(op.function, op.d_out, node.z, out.x, part_of(w, op.d_out, LANE), training);
+                    pieces(w, part_of(w, op.d_out, LANE), [&](Part p) {
+                        k_.gate(op.function, op.d_out, node.z, out.x, p, training);
+                    });
                     break;
                 }
                 const Node* next = i + 1 < plan_.nodes.size() && plan_.nodes[i + 1].with_next ? &plan_.nodes[i + 1] : nullptr;
                 const Pointwise after = next ? pointwise_of(*next, numbers, epoch, dropout, training) : Pointwise{};
-                blocks(part_of(w, a.d_out, LANE), [&](Part b) {
+                blocks(w, part_of(w, a.d_out, LANE), [&](Part b) {
                     k_.forward(a, in.x, out.x, b);
                     if (next) k_.pointwise(after, out.x, b);
                 });
@@ -111,7 +115,9 @@ void Fused::forward(Work& w, std::uint32_t epoch, double dropout, bool moves) {
                 break;
             }
             case Kind::activation:
-                k_.pointwise(pointwise_of(node, numbers, epoch, dropout, training), out.x, part_of(w, out.d, LANE));
+                pieces(w, part_of(w, out.d, LANE), [&, after = pointwise_of(node, numbers, epoch, dropout, training)](Part p) {
+                    k_.pointwise(after, out.x, p);
+                });
                 break;
             case Kind::scale: k_.scale(op.d_in, parameter(op.weight), in.x, out.x, part_of(w, op.d_in, LANE)); break;
             case Kind::enter: k_.copy(op.d_in, in.x, out.x, part_of(w, op.d_in, LANE)); break;
@@ -122,18 +128,18 @@ void Fused::forward(Work& w, std::uint32_t epoch, double dropout, bool moves) {
             case Kind::batch_norm:
                 if (training) {
                     meet(w);
-                    const Range units = share_of(op.d_in, LANE, w.thread, w.threads);
-                    k_.batch_statistics(in.x, op.d_in, w.batch, static_cast<float>(op.eps), node.mean.data(),
-                                        node.scale.data(), node.variance.data(), units.first, units.end);
+                    some_units(w, share_of(op.d_in, LANE, w.thread, w.threads), [&](std::size_t u0, std::size_t u1) {
+                        k_.batch_statistics(in.x, op.d_in, w.batch, static_cast<float>(op.eps), node.mean.data(),
+                                            node.scale.data(), node.variance.data(), u0, u1);
+                    });
                     meet(w);
-                    if (moves && w.thread == 0) {
-                        fresh_statistics(node, buffers_[at(op.mean)].data(), buffers_[at(op.var)].data());
-                    }
                 }
                 [[fallthrough]];
             default: {
                 const Range panels = rows_of(w);
-                k_.norm(norm_of(node), in.x, out.x, node.hat, node.inverse, panels.first, panels.end);
+                pieces(w, {0, op.d_in, panels.first, panels.end}, [&, norm = norm_of(node)](Part p) {
+                    k_.norm(norm, in.x, out.x, node.hat, node.inverse, p.p0, p.p1);
+                });
             }
         }
         settle(w);
@@ -155,8 +161,9 @@ void Fused::columns(const Work& w, Node& node, const Numbers& numbers) {
     const Op& op = *node.op;
     Embedding e = embedding_at(node);
     const Value &in = plan_.values[node.in], &out = plan_.values[node.out];
-    const Part part = part_of(w, e.F, 1);
-    k_.embed(e, in.x, out.x, out.d, node.inside, node.slopes, part.u0, part.u1, part.p0, part.p1);
+    pieces(w, part_of(w, e.F, 1), [&](Part p) {
+        k_.embed(e, in.x, out.x, out.d, node.inside, node.slopes, p.u0, p.u1, p.p0, p.p1);
+    });
     const Range panels = rows_of(w);
     const std::size_t n = op.columns.categories.size();
     std::size_t unit = e.F * e.width;
@@ -211,14 +218,16 @@ void Fused::backward(Work& w) {
                 const float* delta = node.kind == Kind::glu ? node.z : out.g;
                 Node* before = i > 0 && plan_.nodes[i - 1].with_later ? &plan_.nodes[i - 1] : nullptr;
                 const Pointwise slopes = before ? slopes_of(*before) : Pointwise{};
-                blocks(part_of(w, op.d_in, STRIP), [&](Part b) {
+                blocks(w, part_of(w, op.d_in, STRIP), [&](Part b) {
                     k_.backward(a, delta, in.g, b, false);
                     if (before) k_.pointwise_backward(slopes, in.g, b);
                 });
                 if (before) --i;
                 break;
             }
-            case Kind::activation: k_.pointwise_backward(here, out.g, part_of(w, out.d, LANE)); break;
+            case Kind::activation:
+                pieces(w, part_of(w, out.d, LANE), [&](Part p) { k_.pointwise_backward(here, out.g, p); });
+                break;
             case Kind::scale:
                 if (node.passes) k_.scale(op.d_in, parameter(op.weight), out.g, in.g, part_of(w, op.d_in, LANE));
                 break;
@@ -229,15 +238,18 @@ void Fused::backward(Work& w) {
             case Kind::batch_norm:
                 if (node.passes) {
                     meet(w);
-                    const Range units = share_of(op.d_in, LANE, w.thread, w.threads);
-                    k_.batch_backward(norm_of(node), out.g, node.hat, w.batch, in.g, units.first, units.end);
+                    some_units(w, share_of(op.d_in, LANE, w.thread, w.threads), [&](std::size_t u0, std::size_t u1) {
+                        k_.batch_backward(norm_of(node), out.g, node.hat, w.batch, in.g, u0, u1);
+                    });
                     meet(w);
                 }
                 break;
             default: {
                 if (!node.passes) break;
                 const Range panels = rows_of(w);
-                k_.norm_backward(norm_of(node), out.g, node.hat, node.inverse, in.g, panels.first, panels.end);
+                pieces(w, {0, op.d_in, panels.first, panels.end}, [&, norm = norm_of(node)](Part p) {
+                    k_.norm_backward(norm, out.g, node.hat, node.inverse, in.g, p.p0, p.p1);
+                });
             }
         }
         settle(w);

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <exception>
+#include <mutex>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -56,12 +59,23 @@ struct Pool::Workers {
     bool leave = false;
     std::atomic<std::uint32_t> call{0};
     std::atomic<std::uint32_t> busy{0};
+    std::mutex failing;
+    std::exception_ptr failed;
 
-    void serve(std::size_t thread) {
-        for (std::uint32_t seen = 0;; ++seen) {
+    void take(std::size_t thread) noexcept {
+        try {
+            (*work)(thread);
+        } catch (...) {
+            const std::lock_guard lock(failing);
+            failed = std::current_exception();
+        }
+    }
+
+    void serve(std::size_t thread, std::uint32_t seen) {
+        for (;; ++seen) {
             wait_while(call, seen);
             if (leave) return;
-            if (thread < n) (*work)(thread);
+            if (thread < n) take(thread);
             if (busy.fetch_sub(1, std::memory_order_acq_rel) == 1) busy.notify_one();
         }
     }
@@ -81,28 +95,38 @@ Pool::~Pool() {
     for (std::thread& thread : workers_->threads) thread.join();
 }
 
-void Pool::start() {
-    if (workers_ && workers_->owner == process()) return;
-    if (workers_) (void)workers_.release();
-    workers_ = std::make_unique<Workers>();
-    waiting_ = 0;
+std::size_t Pool::ready(std::size_t n) {
+    if (n <= 1) return 1;
+    if (workers_ && workers_->owner != process()) (void)workers_.release();
+    if (!workers_) {
+        workers_ = std::make_unique<Workers>();
+        waiting_ = 0;
+    }
     Workers& w = *workers_;
-    w.threads.reserve(threads_ - 1);
-    for (std::size_t i = 1; i < threads_; ++i) w.threads.emplace_back([&w, i] { w.serve(i); });
+    w.threads.reserve(n - 1);
+    try {
+        for (std::size_t i = w.threads.size() + 1; i < n; ++i) {
+            w.threads.emplace_back([&w, i, seen = w.call.load()] { w.serve(i, seen); });
+        }
+    } catch (const std::system_error&) {
+        return w.threads.size() + 1;
+    }
+    return n;
 }
 
 void Pool::run(std::size_t n, const std::function<void(std::size_t)>& work) {
     if (n <= 1) return work(0);
-    start();
     Workers& w = *workers_;
     w.work = &work;
     w.n = n;
+    w.failed = nullptr;
     const auto others = static_cast<std::uint32_t>(w.threads.size());
     w.busy.store(others, std::memory_order_relaxed);
     w.call.fetch_add(1, std::memory_order_release);
     w.call.notify_all();
-    work(0);
+    w.take(0);
     for (std::uint32_t left; (left = w.busy.load(std::memory_order_acquire)) != 0;) wait_while(w.busy, left);
+    if (w.failed) std::rethrow_exception(w.failed);
 }
 
 void Pool::meet(std::size_t n) {

@@ -1,8 +1,9 @@
 // Threads that stay: a call is given to all of them at once, and they meet at barriers within it.
 //
 // Workers spin for a moment after a call, since the next chunk usually follows, and then sleep; a barrier does the same.
-// Each core has a pool of its own, so that cores run side by side in several Python threads. A pool starts its workers
-// when it is first used, and again in a forked child, where they do not exist.
+// Each core has a pool of its own, so that cores run side by side in several Python threads. A pool starts workers when
+// they are first wanted, and again in a forked child, where they do not exist. Where the system refuses another thread,
+// those that there are do the work: results do not depend on their number.
 #pragma once
 
 #include <atomic>
@@ -21,7 +22,11 @@ public:
 
     std::size_t threads() const { return threads_; }
 
-    // work(thread) on threads 0 .. n - 1, the caller's own being 0; returns when all have. n <= threads().
+    // How many of n threads there are, started by now: n, or as many as the system allows. n <= threads().
+    std::size_t ready(std::size_t n);
+
+    // work(thread) on threads 0 .. n - 1, the caller's own being 0; returns when all have, and throws what one of them
+    // threw. n is what `ready` gave. Work that meets must not throw: others would wait for ever.
     void run(std::size_t n, const std::function<void(std::size_t)>& work);
 
     // Within a run on n > 1 threads: every thread waits for all others. What each wrote before is seen by all after.
@@ -29,7 +34,6 @@ public:
 
 private:
     struct Workers;
-    void start();
 
     std::size_t threads_;
     std::unique_ptr<Workers> workers_;

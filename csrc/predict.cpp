@@ -34,7 +34,7 @@ public:
     Packed(const Program& program, std::span<const float* const> parameters, std::span<const float* const> buffers,
            std::size_t threads, const Kernels& kernels)
     : program_(program), k_(kernels), pool_(threads) {
-        for (const Op& op : program_.ops) products_ += work_of(op);
+        for (const Op& op : program_.ops) products_ += multiply_adds(op, program_.numeric);
         for (std::size_t pass = 0; pass < 2; ++pass) {  // first what it takes, then where everything is
             if (pass == 1) store_ = Floats(used_), used_ = 0;
             steps_.clear(), widest_ = whole_lines(program_.numeric), panel_ = 0, depth_ = 0;
@@ -50,23 +50,26 @@ public:
         widest_ = (widest_ / LANE | 1) * LANE;
     }
 
-    void outputs(const Table<float>& table, std::size_t first, std::size_t n, float* out) const override {
+    void outputs(const Table<float>& table, std::size_t first, std::size_t n, float* out,
+                 const Stop& stop) const override {
         const std::size_t blocks = (n + BLOCK - 1) / BLOCK;
         const std::size_t worth = std::max<std::size_t>(1, products_ * n / 400'000);
         const std::size_t wanted = std::min({pool_.threads(), blocks, worth});
         std::atomic<std::size_t> next{0};
-        const auto work = [&](std::size_t) {
+        Watch watch(stop);
+        const auto work = [&](std::size_t thread) {
             const FlushDenormals flushed;
             float* memory = scratch(scratch_size());
             for (std::size_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < blocks;) {
                 const std::size_t begin = i * BLOCK;
                 block(table, first + begin, std::min(BLOCK, n - begin), memory, out + begin * program_.d_out);
+                if (thread == 0 && watch.over()) next = blocks;
             }
         };
         // Whoever finds the other threads taken goes alone.
         std::unique_lock<std::mutex> lock(busy_, std::defer_lock);
         if (wanted > 1 && lock.try_lock()) {
-            pool_.run(wanted, work);
+            pool_.run(pool_.ready(wanted), work);
         } else {
             work(0);
         }
@@ -76,11 +79,6 @@ public:
 
 private:
     static std::size_t at(int place) { return static_cast<std::size_t>(place); }
-
-    std::size_t work_of(const Op& op) const {
-        if (op.kind == Kind::columns) return program_.numeric * op.columns.K * (op.columns.D + 8);
-        return op.kind == Kind::linear ? op.d_in * op.d_out : op.kind == Kind::glu ? 2 * op.d_in * op.d_out : 0;
-    }
 
     // Memory of this thread, for as long as it lives.
     static float* scratch(std::size_t n) {

@@ -20,8 +20,9 @@ class Predicting {
 public:
     virtual ~Predicting() = default;
 
-    // Raw outputs (n, d_out) of rows first .. first + n - 1 of the table.
-    virtual void outputs(const Table<float>& table, std::size_t first, std::size_t n, float* out) const = 0;
+    // Raw outputs (n, d_out) of rows first .. first + n - 1 of the table; of some of them where it was asked to end.
+    virtual void outputs(const Table<float>& table, std::size_t first, std::size_t n, float* out,
+                         const Stop& stop) const = 0;
 
     // What it holds, and what a thread that calls takes.
     virtual std::size_t bytes() const = 0;

@@ -23,13 +23,14 @@
 // part, the row's own number (`ids`) and the unit.
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <memory>
 #include <span>
 #include <vector>
+
+#include "stop.h"
 
 namespace multilayer {
 
@@ -94,6 +95,16 @@ struct Op {
 
     Columns columns;
 };
+
+// Multiply-adds of a row on its way through an operation, those that count; `numeric` as in Program.
+inline std::size_t multiply_adds(const Op& op, std::size_t numeric) {
+    switch (op.kind) {
+        case Kind::linear: return op.d_in * op.d_out;
+        case Kind::glu: return 2 * op.d_in * op.d_out;
+        case Kind::columns: return numeric * op.columns.K * (op.columns.D + 8);  // a wave is worth about eight
+        default: return 0;
+    }
+}
 
 struct Parameter {
     std::size_t size = 0;
@@ -177,6 +188,7 @@ bool all_finite(const T* x, std::size_t n) {
     return finite;
 }
 
+// A call that is asked to end leaves the state as it was after the last whole step.
 template <class T>
 class Core {
 public:
@@ -184,26 +196,31 @@ public:
 
     // Takes the steps of the order. Writes each step's loss (before its update) and gradient norm (before clipping).
     // Gives the first step whose loss or norm is not finite, or FINISHED: what was computed from there on means nothing.
-    // Looks at `stop` between steps, and ends early when it is set: `taken` says after how many.
+    // `taken` is how many steps it made: fewer where it was asked to end.
     virtual std::size_t run(const Table<T>& table, const Order& order, const Schedule& schedule, double* loss,
-                            double* norm, const std::atomic<bool>& stop, std::size_t& taken) = 0;
+                            double* norm, const Stop& stop, std::size_t& taken) = 0;
 
-    // The loss of a step over all the rows of the order; each parameter's gradient and each buffer's new value.
+    // The loss of a step over all the rows of the order; each parameter's gradient and each buffer's new value. They mean
+    // nothing where the call was asked to end.
     virtual double gradients(const Table<T>& table, const Order& order, double dropout, std::span<T* const> gradients,
-                             std::span<T* const> buffers) = 0;
+                             std::span<T* const> buffers, const Stop& stop) = 0;
 
     // One update with given gradients (clipping included) and new values of buffers. Gives the norm before clipping.
     virtual double apply(std::span<const T* const> gradients, std::span<const T* const> buffers, double rate,
                          double decay) = 0;
 
     // Raw outputs (rows, d_out) at prediction: no dropout, running statistics.
-    virtual void outputs(const Table<T>& table, std::span<const std::int64_t> rows, bool averaged, T* out) = 0;
+    virtual void outputs(const Table<T>& table, std::span<const std::int64_t> rows, bool averaged, T* out,
+                         const Stop& stop) = 0;
 
     // Whether every parameter is.
     virtual bool finite() const = 0;
 
     virtual void read(Group group, std::size_t place, T* out) const = 0;
     virtual void write(Group group, std::size_t place, const T* values) = 0;
+
+    // What its arrays take by now.
+    virtual std::size_t bytes() const = 0;
 
     std::uint64_t step = 0;  // updates made so far
 

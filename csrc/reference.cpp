@@ -49,11 +49,16 @@ public:
     }
 
     std::size_t run(const Table<T>& table, const Order& order, const Schedule& schedule, double* loss, double* norm,
-                    const std::atomic<bool>& stop, std::size_t& taken) override {
-        for (taken = 0; taken < order.steps() && !stop; ++taken) {
+                    const Stop& stop, std::size_t& taken) override {
+        Watch watch(stop);
+        for (taken = 0; taken < order.steps() && !watch.over(); ++taken) {
             const std::size_t first = taken * order.batch, rows = std::min(order.batch, order.rows.size() - first);
             const Order batch{order.rows.subspan(first, rows), order.ids.subspan(first, rows), rows, order.epoch};
-            loss[taken] = find(table, batch, schedule.dropout[taken]);
+            try {
+                loss[taken] = find(table, batch, schedule.dropout[taken], watch);
+            } catch (const Stopped&) {
+                return FINISHED;
+            }
             norm[taken] = norm_of(gradients_);
             if (!std::isfinite(loss[taken]) || !std::isfinite(norm[taken])) return taken;
             buffers_ = fresh_;
@@ -66,8 +71,14 @@ public:
     }
 
     double gradients(const Table<T>& table, const Order& order, double dropout, std::span<T* const> gradients,
-                     std::span<T* const> buffers) override {
-        const double loss = find(table, order, dropout);
+                     std::span<T* const> buffers, const Stop& stop) override {
+        Watch watch(stop);
+        double loss = 0;
+        try {
+            loss = find(table, order, dropout, watch);
+        } catch (const Stopped&) {
+            return loss;
+        }
         for (std::size_t i = 0; i < gradients_.size(); ++i) std::ranges::copy(gradients_[i], gradients[i]);
         for (std::size_t i = 0; i < fresh_.size(); ++i) std::ranges::copy(fresh_[i], buffers[i]);
         return loss;
@@ -86,11 +97,17 @@ public:
         return norm;
     }
 
-    void outputs(const Table<T>& table, std::span<const std::int64_t> rows, bool averaged, T* out) override {
+    void outputs(const Table<T>& table, std::span<const std::int64_t> rows, bool averaged, T* out,
+                 const Stop& stop) override {
+        Watch watch(stop);
         const Tensors<T>& parameters = averaged && program_.average >= 0 ? averages_ : parameters_;
         for (std::size_t first = 0; first < rows.size(); first += SLAB) {
             gather(table, rows.subspan(first, std::min(SLAB, rows.size() - first)));
-            out = std::ranges::copy(forward(parameters, nullptr), out).out;
+            try {
+                out = std::ranges::copy(forward(parameters, nullptr, watch), out).out;
+            } catch (const Stopped&) {
+                return;
+            }
         }
     }
 
@@ -105,6 +122,15 @@ public:
     void write(Group group, std::size_t place, const T* values) override {
         std::vector<T>& kept = tensor(group, place);
         kept.assign(values, values + kept.size());
+    }
+
+    std::size_t bytes() const override {
+        std::size_t numbers = x_.size();
+        for (const Tensors<T>* some : {&parameters_, &buffers_, &slots_[0], &slots_[1], &averages_, &y_, &kept_, &also_,
+                                       &gradients_, &fresh_}) {
+            for (const std::vector<T>& one : *some) numbers += one.size();
+        }
+        return numbers * sizeof(T) + codes_.size() * sizeof(std::int64_t);
     }
 
 private:
@@ -135,17 +161,17 @@ private:
     std::size_t categories() const { return program_.ops.empty() ? 0 : program_.ops[0].columns.categories.size(); }
 
     // Operation i over the gathered rows.
-    Place<T> place(std::size_t i, const Tensors<T>& parameters) {
-        return {program_.ops[i], B_, parameters, (i ? y_[i - 1] : x_).data(), y_[i], kept_[i], also_[i]};
+    Place<T> place(std::size_t i, const Tensors<T>& parameters, Watch& watch) {
+        return {program_.ops[i], B_, parameters, (i ? y_[i - 1] : x_).data(), y_[i], kept_[i], also_[i], watch};
     }
 
     // The outputs (B, d_out) of the gathered rows; `training` is null at prediction.
-    const std::vector<T>& forward(const Tensors<T>& parameters, const Training* training) {
+    const std::vector<T>& forward(const Tensors<T>& parameters, const Training* training, Watch& watch) {
         std::vector<std::size_t> entered;
         for (std::size_t i = 0; i < program_.ops.size(); ++i) {
             const Op& op = program_.ops[i];
             y_[i].resize(B_ * op.d_out);
-            const Place<T> at = place(i, parameters);
+            const Place<T> at = place(i, parameters, watch);
             const auto mean = static_cast<std::size_t>(op.mean), var = static_cast<std::size_t>(op.var);
             switch (op.kind) {
                 case Kind::linear: linear(at); break;
@@ -188,12 +214,12 @@ private:
 
     // Adds the gradient of every parameter, given that of the outputs. Stops at the first operation that learns, whose
     // own dx nobody wants.
-    void backward(std::vector<T> dy) {
+    void backward(std::vector<T> dy, Watch& watch) {
         std::vector<std::vector<T>> left;
         std::vector<T> next;
         for (std::size_t i = program_.ops.size(); i-- > learning_from_;) {
             const Op& op = program_.ops[i];
-            const Place<T> at = place(i, parameters_);
+            const Place<T> at = place(i, parameters_, watch);
             next.resize(B_ * op.d_in);
             T* dx = i > learning_from_ ? next.data() : nullptr;
             switch (op.kind) {
@@ -221,11 +247,11 @@ private:
     }
 
     // The loss over the rows; leaves gradients_ and fresh_, changes nothing else. Row r counts as w_r / Σ w.
-    double find(const Table<T>& table, const Order& order, double dropout) {
+    double find(const Table<T>& table, const Order& order, double dropout, Watch& watch) {
         gather(table, order.rows);
         fresh_ = buffers_;
         const Training training{order.ids, order.epoch, dropout};
-        const std::vector<T>& z = forward(parameters_, &training);
+        const std::vector<T>& z = forward(parameters_, &training, watch);
 
         double weights = 0, loss = 0;
         for (const std::int64_t row : order.rows) weights += table.weight ? double(table.weight[row]) : 1.0;
@@ -240,8 +266,8 @@ private:
             for (std::size_t c = 0; c < C; ++c) dz[b * C + c] *= share;
         }
         for (std::vector<T>& g : gradients_) std::ranges::fill(g, T(0));
-        backward(std::move(dz));
-        return loss;
+        backward(std::move(dz), watch);
+        return B_ ? loss : std::nan("");  // a mean of nothing
     }
 
     // In double: squares of floats do not overflow it.

@@ -67,7 +67,7 @@ void columns(const Place<T>& at, const Tensors<T>& buffers, std::size_t F, const
             if (c.numeric == Numeric::none) continue;
             T *inside = &at.kept[(b * F + f) * K], *z = y + (width - D);
             encode(at, buffers, f, x, inside, &at.also[(b * F + f) * c.n]);
-            multiply(1, K, D, inside, at.parameter(c.weight) + f * K * D, z);
+            multiply(1, K, D, inside, at.parameter(c.weight) + f * K * D, z, at.watch);
             const T* bias = at.parameter(c.bias) + f * D;
             for (std::size_t d = 0; d < D; ++d) {
                 z[d] += bias[d];
@@ -113,6 +113,7 @@ void columns_back(const Place<T>& at, std::size_t F, const std::int64_t* codes, 
     const std::size_t width = numeric_width(c);
     std::vector<T> dz(c.D), dinside(c.K);
     for (std::size_t b = 0; b < at.B; ++b, dy += at.op.d_out) {
+        at.watch.look();
         const T *y = &at.y[b * at.op.d_out], *d = dy;
         for (std::size_t f = 0; f < F; ++f, d += width, y += width) {
             if (c.numeric == Numeric::none) continue;

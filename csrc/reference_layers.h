@@ -11,6 +11,7 @@
 
 #include "random.h"
 #include "reference_functions.h"
+#include "stop.h"
 
 namespace multilayer::reference {
 
@@ -27,6 +28,7 @@ struct Place {
     std::vector<T>& y;     // (B, O)
     std::vector<T>& kept;  // each forward says what it keeps, if anything
     std::vector<T>& also;
+    Watch& watch;
 
     const T* parameter(int place) const {
         return place == NONE ? nullptr : parameters[static_cast<std::size_t>(place)].data();
@@ -41,8 +43,9 @@ T* gradient(Tensors<T>& gradients, int place) {
 
 // c (m, n) = a (m, k) · b (k, n), each sum in the order of k.
 template <class T>
-void multiply(std::size_t m, std::size_t k, std::size_t n, const T* a, const T* b, T* c) {
+void multiply(std::size_t m, std::size_t k, std::size_t n, const T* a, const T* b, T* c, Watch& watch) {
     for (std::size_t i = 0; i < m; ++i) {
+        watch.look();
         T* row = c + i * n;
         std::fill_n(row, n, T(0));
         for (std::size_t j = 0; j < k; ++j) {
@@ -76,7 +79,7 @@ template <class T>
 void affine(const Place<T>& at, std::size_t O, T* z) {
     const std::size_t I = at.op.d_in;
     const T factor = T(at.op.factor), *bias = at.parameter(at.op.bias);
-    multiply(at.B, I, O, at.x, transposed(O, I, at.parameter(at.op.weight)).data(), z);
+    multiply(at.B, I, O, at.x, transposed(O, I, at.parameter(at.op.weight)).data(), z, at.watch);
     for (std::size_t b = 0; b < at.B; ++b) {
         for (std::size_t o = 0; o < O; ++o) z[b * O + o] = factor * z[b * O + o] + (bias ? bias[o] : T(0));
     }
@@ -88,12 +91,12 @@ void affine_back(const Place<T>& at, std::size_t O, const T* dz, T* dx, Tensors<
     const std::size_t B = at.B, I = at.op.d_in;
     const T factor = T(at.op.factor);
     std::vector<T> product(O * I);
-    multiply(O, B, I, transposed(B, O, dz).data(), at.x, product.data());
+    multiply(O, B, I, transposed(B, O, dz).data(), at.x, product.data(), at.watch);
     T* dW = gradient(gradients, at.op.weight);
     for (std::size_t i = 0; i < O * I; ++i) dW[i] += factor * product[i];
     if (T* db = gradient(gradients, at.op.bias)) add_rows(B, O, dz, db);
     if (!dx) return;
-    multiply(B, O, I, dz, at.parameter(at.op.weight), dx);
+    multiply(B, O, I, dz, at.parameter(at.op.weight), dx, at.watch);
     for (std::size_t i = 0; i < B * I; ++i) dx[i] *= factor;
 }
 

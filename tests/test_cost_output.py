@@ -167,7 +167,7 @@ def test_options_change_what_they_should() -> None:
     assert plain["optimizer_flops"] == 14 * P
     assert more["optimizer_flops"] == (14 + 3 + 3) * P + 2 * 2 * W
     assert more["memory"]["averages"] == 4 * P
-    assert data(NET, "--engine", "fused")["memory"]["gradients"] == 0
+    assert 0 < data(NET, "--engine", "fused")["memory"]["gradients"] < 4 * P / 10
     assert data(NET, "--dtype", "float64")["memory"]["parameters"] == 8 * P
     assert data("784-8-1")["loss"]["name"] == "mse"
     assert data("784-8-1", "--activation", "tanh")["network"] == "784-8:tanh-1"

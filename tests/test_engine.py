@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from cases import ALL, Case
 from engines import LOSSES, orders, run, table
 from multilayer import losses, random
 from multilayer.engine import Data, Engine, Gradients, Order, Settings, State
+from multilayer.engine.fused_engine import FusedEngine
 from multilayer.engine.numpy_engine import NumpyEngine, dropout_layers
 from multilayer.engine.torch_engine import TorchEngine
 from multilayer.errors import OptionError, StateError
@@ -347,9 +349,14 @@ def test_a_state_that_does_not_fit_is_refused(change, message: str) -> None:
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [({"clip_norm": 0.0}, "clip_norm must be positive"), ({"average": 1.0}, "average must be at least 0 and below 1")],
+    [
+        ({"clip_norm": 0.0}, "clip_norm must be positive"),
+        ({"average": 1.0}, "average must be at least 0 and below 1"),
+        ({"seed": -1}, "seed must be from 0"),
+        ({"seed": 2**64}, "seed must be from 0"),
+    ],
 )
-def test_bad_settings(options: dict[str, float], message: str) -> None:
+def test_bad_settings(options: dict[str, Any], message: str) -> None:
     with pytest.raises(OptionError, match=message):
         Settings(loss="mse", **options)
 
@@ -358,6 +365,20 @@ def test_orders_cut_a_last_partial_batch() -> None:
     order = Order(epoch=0, rows=np.arange(10), batch=4)
     assert order.steps == 3
     assert [len(rows) for rows in order.batches()] == [4, 4, 2]
+
+
+@pytest.mark.parametrize("options", [{"epoch": -1, "batch": 4}, {"epoch": 0, "batch": 0}])
+def test_bad_orders(options: dict[str, int]) -> None:
+    with pytest.raises(OptionError, match="an order needs batch ≥ 1 and epoch ≥ 0, got"):
+        Order(rows=np.arange(10), **options)
+
+
+@pytest.mark.parametrize("make", [NumpyEngine, TorchEngine, FusedEngine])
+def test_the_loss_of_no_rows_is_no_number(make: type) -> None:
+    spec = Spec.parse("3-2-1")
+    found = make(spec, table(spec, 4), Settings(loss="mse")).gradients(np.arange(0), epoch=0)
+    assert math.isnan(found.loss)
+    assert not any(value.any() for value in found.gradients.values())
 
 
 def test_the_strongest_action_wins_and_the_first_of_equals() -> None:

@@ -62,6 +62,128 @@ def test_ctrl_c_is_heard_within_100_ms_after_a_whole_step(call: str, core: str) 
     assert float(out) < 0.1
 
 
+@pytest.mark.parametrize("call", ["run", "gradients", "outputs", "predict"])
+def test_ctrl_c_is_heard_within_a_step_that_takes_long(call: str) -> None:
+    """Of 0.2 TFLOP: seconds. What was begun is undone, and the engine goes on."""
+    out = python(f"""
+        import os, signal, threading, time
+        import numpy as np
+        from multilayer.engine import Data, Order, Settings
+        from multilayer.engine.fused_engine import FusedEngine
+        from multilayer.engine.fused_predict import PredictProgram
+        from multilayer.spec import Spec
+
+        n, one = 16_000, np.ones(1)
+        spec = Spec.parse("784-1024:batchnorm-1024-10")
+        x = np.random.default_rng(0).normal(size=(n, 784)).astype(np.float32)
+        engine = FusedEngine(spec, Data(x=x, y=x[:, :10].copy()), Settings(loss="mse"))
+        program = PredictProgram(spec, engine.state().parameters | engine.state().buffers)
+
+        def step(batch):
+            order = Order(epoch=0, rows=np.arange(batch), batch=batch)
+            return engine.run(order, rate=0.001 * one, decay=0 * one, dropout=one)
+
+        calls = {{
+            "run": lambda: step(n),
+            "gradients": lambda: engine.gradients(np.arange(n), epoch=0),
+            "outputs": lambda: [engine.outputs(np.arange(n)) for _ in range(4)],
+            "predict": lambda: program.outputs(np.broadcast_to(x[:1], (4 * n, 784)).copy()),
+        }}
+        step(64)
+        before, late = engine.state(), []
+        engine.outputs(np.arange(n))  # memory that is there already is not part of it
+        for wait in (0.2, 0.4, 0.6, 0.8):
+            sent = []
+
+            def send():
+                sent.append(time.perf_counter())
+                os.kill(os.getpid(), signal.SIGINT)
+
+            timer = threading.Timer(wait, send)
+            timer.start()
+            try:
+                calls[{call!r}]()
+                timer.cancel()
+            except KeyboardInterrupt:
+                late.append(time.perf_counter() - sent[0])
+            assert engine.state().equals(before)
+        after = step(64)
+        again = FusedEngine(spec, engine.data, Settings(loss="mse"))
+        again.load(before)
+        engine = again
+        assert (step(64).loss == after.loss).all()
+        print(len(late), min(late))
+    """)
+    heard, soonest = out.split()
+    assert int(heard) >= 1
+    assert float(soonest) < 0.1
+
+
+def test_an_engine_that_ran_out_of_memory_goes_on() -> None:
+    """A batch that memory does not suffice for is refused; the next that does is as if nothing had been."""
+    out = python("""
+        import resource
+        import numpy as np
+        from multilayer.engine import Data, Order, Settings
+        from multilayer.engine.fused_engine import FusedEngine
+        from multilayer.spec import Spec
+
+        n, one = 200_000, np.ones(1)
+        data = Data(x=np.random.default_rng(0).normal(size=(n, 20)).astype(np.float32), y=np.zeros((n, 2)))
+        spec = Spec.parse("20-256-256-2")
+
+        def step(engine, batch):
+            order = Order(epoch=0, rows=np.arange(batch), batch=batch)
+            return engine.run(order, rate=0.001 * one, decay=0 * one, dropout=one)
+
+        engine, other = (FusedEngine(spec, data, Settings(loss="mse"), threads=2) for _ in range(2))
+        step(engine, 32), step(other, 32)
+        taken = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (taken + 200_000_000, resource.RLIM_INFINITY))
+        for call in (lambda: step(engine, n), lambda: engine.gradients(np.arange(n), epoch=0)):
+            try:
+                call()
+            except MemoryError:
+                print("refused")
+        print(engine.outputs(np.arange(40)).shape)
+        step(engine, 32), step(other, 32)
+        print(engine.state().equals(other.state()))
+    """)
+    assert out.split("\n")[:4] == ["refused", "refused", "(40, 2)", "True"]
+
+
+def test_threads_that_the_system_refuses_are_done_without() -> None:
+    out = python("""
+        import resource, threading
+        import numpy as np
+        from multilayer.engine import Data, Order, Settings
+        from multilayer.engine.fused_engine import FusedEngine
+        from multilayer.engine.fused_predict import PredictProgram
+        from multilayer.spec import Spec
+
+        data = Data(x=np.random.default_rng(0).normal(size=(512, 64)).astype(np.float32), y=np.zeros((512, 2)))
+        spec, ones, many = Spec.parse("64-256-256-2"), np.ones(2), np.tile(data.x, (10, 1))
+
+        def trained(threads):
+            engine = FusedEngine(spec, data, Settings(loss="mse"), threads=threads)
+            engine.run(Order(epoch=0, rows=np.arange(512), batch=256), rate=0.001 * ones, decay=0 * ones, dropout=ones)
+            program = PredictProgram(spec, engine.state().parameters, threads=threads)
+            return engine.state(), program.outputs(many)
+
+        expected = trained(1)
+        # A thread's stack would not fit any more: no thread starts, whoever asks.
+        taken = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (taken + 7_000_000, resource.RLIM_INFINITY))
+        try:
+            threading.Thread(target=int).start()
+            print("a thread started")
+        except RuntimeError:
+            state, z = trained(8)
+            print(state.equals(expected[0]), (z == expected[1]).all())
+    """)
+    assert out.split() == ["True", "True"]
+
+
 def test_a_handler_that_does_not_raise_lets_the_steps_go_on() -> None:
     out = python("""
         import os, signal, threading

@@ -157,6 +157,66 @@ def test_what_is_not_finite_reaches_the_outputs_of_its_row_alone(value: float, c
     assert np.isfinite(np.delete(z, 21, axis=0)).all()
 
 
+FAR = [20.0, 88.5, 100.0, 1e4, 1e5, 1.1e5, 6e6, 7e6, 1e10, 1e30, 3e38, np.inf]
+"""Numbers whose exponentials, squares and angles are at the ends of what float holds, or beyond."""
+FUNCTIONS = ("step", "polynomial(3)", "sqrt", "sigmoid", "tanh", "hard_tanh", "sin", "relu", "leaky_relu", "prelu", "elu")
+FUNCTIONS += ("selu", "softplus", "gelu", "gelu_tanh", "silu", "swish(1.7)", "learned_swish", "mish")
+
+
+def at_ends(function: str, **how: Any) -> tuple[np.ndarray, np.ndarray]:
+    """f and f′ at numbers far out, at 0 and at NaN: what a network gives that only bends its input, and the gradient
+    of a shift of it under the absolute error."""
+    z = np.array([*(-x for x in reversed(FAR)), -0.0, 0.0, *FAR, np.nan])
+    spec = Spec.parse(f"1-1:{function}-1")
+    low = np.full((len(z), 1), -3.4e38, dtype=np.float32)
+    engine = FusedEngine(spec, Data(x=z[:, None].astype(np.float32), y=low), Settings(loss="mae"), **how)
+    state = engine.state()
+    for name, value in state.parameters.items():
+        if name.startswith("linear"):
+            value[:] = name.endswith("weight")
+    engine.load(state)
+    rows = np.arange(len(z))
+    slopes = [engine.gradients(rows[i : i + 1], epoch=0).gradients["linear1.bias"][0] for i in rows]
+    if how.get("core") in _core.fused_kernels():
+        program = PredictProgram(spec, {**state.parameters, **state.buffers}, threads=1, kernels=how["core"])
+        for i in rows:  # as panels, rows, and a row alone
+            np.testing.assert_array_equal(program.outputs(engine.data.x[i : i + 1]), engine.outputs(rows)[i : i + 1])
+    return engine.outputs(rows)[:, 0].astype(np.float32), np.array(slopes, dtype=np.float32)
+
+
+@np.errstate(over="ignore", invalid="ignore")
+@pytest.mark.parametrize("core", ["reference", _core.fused_kernels()[-1], "baseline"])
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_functions_far_out_are_the_exact_ones(function: str, core: str) -> None:
+    exact, exact_slope = at_ends(function, dtype=np.float64)
+    found, slope = at_ends(function, core=core, threads=1)
+    np.testing.assert_allclose(found, exact, rtol=1e-5, atol=1e-6)
+    finite = np.isfinite(exact_slope)  # ∞ may be NaN: the rows that fill a panel up have no share, and 0 · ∞ is none
+    assert (np.isfinite(slope) == finite).all()
+    np.testing.assert_allclose(slope[finite], exact_slope[finite], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("numeric", ["plr", "pbld"])
+@pytest.mark.parametrize("core", _core.fused_kernels())
+def test_waves_of_numbers_far_out_stay_waves(core: str, numeric: str) -> None:
+    """Their angles mean little there, but a wave is never above 1."""
+    spec = Spec.parse(f"1+cat(2)-columns({numeric})-1")
+    x = np.array([*FAR[:-1], *(-x for x in FAR[:-1])], dtype=np.float32)[:, None] / 1e3
+    data = Data(x=x, y=np.zeros((len(x), 1)), codes=np.ones((len(x), 1), dtype=np.int64))
+    engine = FusedEngine(spec, data, Settings(loss="mse"), core=core)
+    state = engine.state()
+    most = sum(float(np.abs(value).sum()) for name, value in state.parameters.items() if name.startswith("columns"))
+    state.parameters["linear1.weight"][:] = 1.0
+    state.parameters["linear1.weight"][:, 0] = numeric != "pbld"  # which gives the number itself beside its waves
+    engine.load(state)
+    rows = np.arange(len(x))
+    z = engine.outputs(rows)
+    assert np.abs(z).max() <= most + 10
+    program = PredictProgram(spec, {**state.parameters, **state.buffers}, threads=1, kernels=core)
+    for some in (rows, rows[3:4], rows[:7]):
+        np.testing.assert_array_equal(program.outputs(x[some], data.codes[some]), z[some])
+
+
 @pytest.mark.parametrize("core", _core.fused_kernels())
 def test_denormals_count_as_nothing(core: str) -> None:
     """Inputs, weights and products below 1.2e-38 are 0; numbers above are not touched."""

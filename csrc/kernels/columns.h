@@ -17,11 +17,10 @@ inline void periods(const Embedding& w, const float* x, float* inside, float* sl
     const bool both = w.numeric == Numeric::plr;
     for (std::size_t k = 0; k < w.n; ++k) {
         const float c = w.frequency[f * w.n + k], phase = both ? 0.0f : w.phase[f * w.n + k];
-        alignas(64) float sine[LANE], cosine[LANE], minus[LANE];
-        for (std::size_t l = 0; l < LANE; ++l) {
-            const Circle at = circle_of(TWO_PI * x[l] * c + phase);
-            sine[l] = at.sine, cosine[l] = at.cosine, minus[l] = -at.sine;
-        }
+        alignas(64) float angle[LANE], sine[LANE], cosine[LANE], minus[LANE];
+        for (std::size_t l = 0; l < LANE; ++l) angle[l] = TWO_PI * x[l] * c + phase;
+        circles(angle, LANE, sine, cosine);
+        for (std::size_t l = 0; l < LANE; ++l) minus[l] = -sine[l];
         store_line(inside + k * LANE, load_line(cosine));
         store_line(slopes + k * LANE, load_line(minus));
         if (!both) continue;

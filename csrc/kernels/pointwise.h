@@ -10,13 +10,13 @@ struct Value {
     float f, slope;
 };
 
-// a = f(z) and f′(z); constant as in program.h.
+// a = f(z) and f′(z); constant as in program.h. polynomial and sin are found by the line, below.
 template <Function function>
 inline Value value_of(float z, float c) {
     if constexpr (function == Function::identity) {
         return {z, 1.0f};
     } else if constexpr (function == Function::step) {
-        return {z >= 0.0f ? 1.0f : 0.0f, 0.0f};
+        return {z >= 0.0f ? 1.0f : z < 0.0f ? 0.0f : z, 0.0f};
     } else if constexpr (function == Function::sqrt) {
         const float a = __builtin_sqrtf(z);
         return {a, 0.5f / a};
@@ -28,9 +28,6 @@ inline Value value_of(float z, float c) {
         return {a, fma(-a, a, 1.0f)};
     } else if constexpr (function == Function::hard_tanh) {
         return {z > 1.0f ? 1.0f : z < -1.0f ? -1.0f : z, z > -1.0f && z < 1.0f ? 1.0f : 0.0f};
-    } else if constexpr (function == Function::sin) {
-        const Circle at = circle_of(z);
-        return {at.sine, at.cosine};
     } else if constexpr (function == Function::relu) {
         return {z < 0.0f ? 0.0f : z, z > 0.0f ? 1.0f : 0.0f};  // NaN goes on
     } else if constexpr (function == Function::leaky_relu || function == Function::prelu) {
@@ -46,22 +43,23 @@ inline Value value_of(float z, float c) {
         return {softplus_of(z), logistic(z)};
     } else if constexpr (function == Function::gelu) {
         const Normal at = normal_of(z);
-        return {z * at.below, fma(z, at.density, at.below)};
+        return {gated(z, at.below), gated(z, at.density) + at.below};
     } else if constexpr (function == Function::gelu_tanh) {
         constexpr float C = 0.7978845608f, D = 0.044715f;
         const float z2 = z * z;
         const float t = hyperbolic_tangent(C * z * fma(D, z2, 1.0f));
         const float half = 0.5f * (1.0f + t);
-        return {z * half, fma(0.5f * z * fma(-t, t, 1.0f), C * fma(3.0f * D, z2, 1.0f), half)};
+        const float rises = 0.5f * fma(-t, t, 1.0f);
+        return {gated(z, half), gated(z * C * fma(3.0f * D, z2, 1.0f), rises) + half};
     } else if constexpr (function == Function::mish) {
         const float e = exponential(smaller(z, 20.0f));
         const float n = e * (e + 2.0f);
         const float t = n / (n + 2.0f);
         const float s = e / (1.0f + e);
-        return {z * t, fma(z * s, fma(-t, t, 1.0f), t)};
+        return {gated(z, t), gated(z, s * fma(-t, t, 1.0f)) + t};
     } else {  // silu, swish, learned_swish: z σ(βz)
         const float s = logistic(c * z);
-        return {z * s, fma(c * z * s, 1.0f - s, s)};
+        return {gated(z, s), gated(c * z, s * (1.0f - s)) + s};
     }
 }
 
@@ -72,13 +70,27 @@ inline Value power_of(float z, int p) {
     return {below * z, static_cast<float>(p) * below};
 }
 
+// n numbers and their slopes, f and slope apart from z.
+template <Function function>
+[[gnu::always_inline]] inline void values_of(const float* z, std::size_t n, float c, float* f, float* slope) {
+    if constexpr (function == Function::sin) {
+        circles(z, n, f, slope);
+    } else {
+        static_assert(function == Function::polynomial);
+        for (std::size_t i = 0; i < n; ++i) {
+            const Value v = power_of(z[i], static_cast<int>(c));
+            f[i] = v.f, slope[i] = v.slope;
+        }
+    }
+}
+
 // df/dp of the one learned number.
 template <Function function>
 inline float learned_slope(float z, float c) {
     if constexpr (function == Function::prelu) return z > 0.0f ? 0.0f : z;
     if constexpr (function == Function::learned_swish) {
         const float s = logistic(c * z);
-        return z * z * s * (1.0f - s);
+        return gated(z * z, s * (1.0f - s));
     }
     return 0.0f;
 }
@@ -228,22 +240,32 @@ template <Function function>
     }
 }
 
-template <>
-[[gnu::flatten]] void pointwise_as<Function::polynomial>(const Pointwise& w, float* x, Part part) {
-    const int power = static_cast<int>(w.constant);
+template <Function function>
+[[gnu::flatten]] void pointwise_lines(const Pointwise& w, float* x, Part part) {
     for (std::size_t p = part.p0; p < part.p1; ++p) {
         for (std::size_t u = part.u0; u < part.u1; ++u) {
             const std::size_t at = (p * w.d + u) * LANE;
             const float alpha = w.blend ? w.blend[u] : 1.0f;
+            alignas(64) float f[LANE], slope[LANE];
+            values_of<function>(x + at, LANE, w.constant, f, slope);
             for (std::size_t l = 0; l < LANE; ++l) {
                 const float z = x[at + l];
-                const Value v = power_of(z, power);
-                if (w.d_blend) w.d_blend[at + l] = v.f - z;
-                x[at + l] = w.blend ? fma(alpha, v.f - z, z) : v.f;
-                if (w.slope) w.slope[at + l] = w.blend ? fma(alpha, v.slope - 1.0f, 1.0f) : v.slope;
+                if (w.d_blend) w.d_blend[at + l] = f[l] - z;
+                x[at + l] = w.blend ? fma(alpha, f[l] - z, z) : f[l];
+                if (w.slope) w.slope[at + l] = w.blend ? fma(alpha, slope[l] - 1.0f, 1.0f) : slope[l];
             }
         }
     }
+}
+
+template <>
+void pointwise_as<Function::polynomial>(const Pointwise& w, float* x, Part part) {
+    pointwise_lines<Function::polynomial>(w, x, part);
+}
+
+template <>
+void pointwise_as<Function::sin>(const Pointwise& w, float* x, Part part) {
+    pointwise_lines<Function::sin>(w, x, part);
 }
 
 void pointwise(const Pointwise& w, float* x, Part part) {

@@ -115,16 +115,27 @@ template <Function function>
     }
 }
 
-template <>
-[[gnu::flatten]] void rows_as<Function::polynomial>(const Pointwise& w, float* x, std::size_t stride, std::size_t n) {
-    const int power = static_cast<int>(w.constant);
+template <Function function>
+[[gnu::flatten]] void rows_lines(const Pointwise& w, float* x, std::size_t stride, std::size_t n) {
     for (std::size_t b = 0; b < n; ++b) {
-        for (std::size_t u = 0; u < w.d; ++u) {
-            float& z = x[b * stride + u];
-            const float f = power_of(z, power).f;
-            z = w.blend ? fma(w.blend[u], f - z, z) : f;
+        for (std::size_t u = 0; u < w.d; u += LANE) {
+            float* z = x + b * stride + u;
+            const std::size_t count = w.d - u < LANE ? w.d - u : LANE;
+            alignas(64) float f[LANE], slope[LANE];
+            values_of<function>(z, count, w.constant, f, slope);
+            for (std::size_t i = 0; i < count; ++i) z[i] = w.blend ? fma(w.blend[u + i], f[i] - z[i], z[i]) : f[i];
         }
     }
+}
+
+template <>
+void rows_as<Function::polynomial>(const Pointwise& w, float* x, std::size_t stride, std::size_t n) {
+    rows_lines<Function::polynomial>(w, x, stride, n);
+}
+
+template <>
+void rows_as<Function::sin>(const Pointwise& w, float* x, std::size_t stride, std::size_t n) {
+    rows_lines<Function::sin>(w, x, stride, n);
 }
 
 void pointwise_rows(const Pointwise& w, float* x, std::size_t stride, std::size_t n) {
@@ -165,7 +176,7 @@ void embed_row(const Embedding& w, const float* x, float* y) {
         const float* weight = w.weight + f * w.K * w.D;  // (K, D)
         // plr: all cosines, then all sines, as they are added up there.
         for (std::size_t first = 0; first < w.K; first += MOST) {
-            alignas(64) float inside[MOST];
+            alignas(64) float inside[MOST], angle[MOST], sine[MOST];
             const std::size_t count = w.K - first < MOST ? w.K - first : MOST;
             if (w.numeric == Numeric::piecewise) {
                 const float* edges = w.edges + f * (w.n + 1);
@@ -178,13 +189,14 @@ void embed_row(const Embedding& w, const float* x, float* y) {
                 }
             } else if (both) {
                 for (std::size_t i = 0; i < count; ++i) {
-                    const std::size_t k = first + i;
-                    const Circle at = circle_of(TWO_PI * x[f] * w.frequency[f * w.n + k % w.n] + 0.0f);
-                    inside[i] = k < w.n ? at.cosine : at.sine;
+                    angle[i] = TWO_PI * x[f] * w.frequency[f * w.n + (first + i) % w.n] + 0.0f;
                 }
+                circles(angle, count, sine, inside);
+                for (std::size_t i = 0; i < count; ++i) inside[i] = first + i < w.n ? inside[i] : sine[i];
             } else {
                 const float *c = w.frequency + f * w.n + first, *phase = w.phase + f * w.n + first;
-                for (std::size_t i = 0; i < count; ++i) inside[i] = circle_of(TWO_PI * x[f] * c[i] + phase[i]).cosine;
+                for (std::size_t i = 0; i < count; ++i) angle[i] = TWO_PI * x[f] * c[i] + phase[i];
+                circles(angle, count, sine, inside);
             }
             for (std::size_t i = 0; i < count; ++i) {
                 const float* row = weight + (first + i) * w.D;

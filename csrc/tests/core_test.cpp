@@ -7,7 +7,7 @@
 //
 // Ends with 1 and a line for each promise that was not kept.
 #include <algorithm>
-#include <atomic>
+#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <cstring>
@@ -21,7 +21,11 @@
 namespace multilayer::tests {
 namespace {
 
+using Clock = std::chrono::steady_clock;
+
 constexpr std::size_t ROWS = 150, STEPS = 8;
+constexpr std::size_t LONG = 600'000'000;    // multiply-adds of a step whose gradients are stored, to be given up
+const Stop NEVER = [] { return false; };
 int failures = 0;
 
 void check(bool holds, const std::string& network, const std::string& what) {
@@ -49,6 +53,25 @@ std::vector<std::int64_t> order(std::size_t n) {
     return rows;
 }
 
+std::size_t weights_of(const Program& program) {
+    std::size_t sum = 0;
+    for (const Op& op : program.ops) sum += op.kind == Kind::columns ? 0 : multiply_adds(op, program.numeric);
+    return sum;
+}
+
+// Parameters and buffers, one after the other.
+template <class T>
+std::vector<T> state(const Core<T>& core, const Program& program) {
+    std::vector<T> found;
+    const auto add = [&](Group group, std::size_t place, std::size_t size) {
+        found.resize(found.size() + size);
+        core.read(group, place, found.data() + found.size() - size);
+    };
+    for (std::size_t i = 0; i < program.parameters.size(); ++i) add(Group::parameters, i, program.parameters[i].size);
+    for (std::size_t i = 0; i < program.buffers.size(); ++i) add(Group::buffers, i, program.buffers[i]);
+    return found;
+}
+
 // Everything a core holds after STEPS steps, or as many as there are rows for, and what it told of them.
 template <class T>
 std::vector<T> trained(Core<T>& core, const Program& program, const Table<T>& table, std::size_t batch) {
@@ -56,19 +79,15 @@ std::vector<T> trained(Core<T>& core, const Program& program, const Table<T>& ta
     const auto some = std::span(rows).first(std::min(ROWS, STEPS * batch));
     const Order steps{some, some, batch, 2};
     std::vector<double> loss(steps.steps()), norm(loss), rate(loss.size(), 0.01), decay(loss.size(), 0.1), dropout(loss.size(), 1.0);
-    std::atomic<bool> stop = false;
     std::size_t taken = 0;
-    core.run(table, steps, {rate.data(), decay.data(), dropout.data()}, loss.data(), norm.data(), stop, taken);
+    core.run(table, steps, {rate.data(), decay.data(), dropout.data()}, loss.data(), norm.data(), NEVER, taken);
     std::vector<T> found;
     for (std::size_t i = 0; i < loss.size(); ++i) found.push_back(static_cast<T>(loss[i])), found.push_back(static_cast<T>(norm[i]));
     for (const double norm_of_tensor : core.tapped) found.push_back(static_cast<T>(norm_of_tensor));
-    for (std::size_t i = 0; i < program.parameters.size(); ++i) {
-        std::vector<T> values(program.parameters[i].size);
-        core.read(Group::parameters, i, values.data());
-        found.insert(found.end(), values.begin(), values.end());
-    }
+    const std::vector<T> values = state(core, program);
+    found.insert(found.end(), values.begin(), values.end());
     std::vector<T> z(ROWS * program.d_out);
-    core.outputs(table, rows, program.average >= 0.0, z.data());
+    core.outputs(table, rows, program.average >= 0.0, z.data(), NEVER);
     found.insert(found.end(), z.begin(), z.end());
     return found;
 }
@@ -87,9 +106,9 @@ std::vector<T> slopes(Core<T>& core, const Program& program, const Table<T>& tab
     for (const std::size_t size : program.buffers) buffers.emplace_back(size);
     for (auto& g : gradients) into.push_back(g.data());
     for (auto& b : buffers) values.push_back(b.data());
-    std::vector<T> found{static_cast<T>(core.gradients(table, {rows, rows, batch, 1}, 1.0, into, values))};
+    std::vector<T> found{static_cast<T>(core.gradients(table, {rows, rows, batch, 1}, 1.0, into, values, NEVER))};
     std::vector<T> z(batch * program.d_out);
-    core.outputs(table, rows, false, z.data());
+    core.outputs(table, rows, false, z.data(), NEVER);
     found.insert(found.end(), z.begin(), z.end());
     for (const auto& g : gradients) found.insert(found.end(), g.begin(), g.end());
     return found;
@@ -133,11 +152,11 @@ void prediction(const Network& network) {
         const auto core = make_fused(program, 2, isa);
         start(*core, program);
         std::vector<float> expected(ROWS * program.d_out);
-        core->outputs(rows.table, everything, false, expected.data());
+        core->outputs(rows.table, everything, false, expected.data(), NEVER);
         const auto packed = make_predicting(program, values, kept, 3, isa);
         const auto from = [&](std::size_t first, std::size_t n) {
             std::vector<float> z(n * program.d_out);
-            packed->outputs(rows.table, first, n, z.data());
+            packed->outputs(rows.table, first, n, z.data(), NEVER);
             const std::size_t at = first * program.d_out;
             return std::memcmp(z.data(), expected.data() + at, z.size() * sizeof(float)) == 0;
         };
@@ -187,12 +206,12 @@ void steps(const Network& network) {
         for (const std::size_t size : program.buffers) buffers.emplace_back(size);
         for (auto& g : gradients) into.push_back(g.data());
         for (auto& b : buffers) values.push_back(b.data());
-        other->gradients(rows.table, {part, part, 75, 2}, 1.0, into, values);
+        other->gradients(rows.table, {part, part, 75, 2}, 1.0, into, values, NEVER);
         const std::vector<const float*> g(into.begin(), into.end()), b(values.begin(), values.end());
         other->apply(g, b, 0.01, 0.1);
     }
     std::vector<float> z(ROWS * program.d_out);
-    other->outputs(rows.table, all, program.average >= 0.0, z.data());
+    other->outputs(rows.table, all, program.average >= 0.0, z.data(), NEVER);
     check(std::memcmp(z.data(), &expected[expected.size() - z.size()], z.size() * sizeof(float)) == 0, network.name,
           "gradients and apply are not a step");
 }
@@ -213,19 +232,35 @@ void side_by_side(const Network& network) {
     check(same(found[0], found[1]) && same(found[0], found[2]), network.name, "cores disturb each other");
 }
 
-void halting(const Network& network) {
-    const Rows<float> rows = rows_for<float>(network.program, ROWS);
-    const auto core = make_fused(network.program, 2);
-    start(*core, network.program);
+// A run that is asked to end, between steps or within one, leaves what whole steps leave, and goes on as if nothing were.
+void halting(const Network& network, std::size_t batch, std::size_t steps) {
+    const Program& program = network.program;
+    const Rows<float> rows = rows_for<float>(program, ROWS);
     std::vector<std::int64_t> many;
-    for (std::size_t i = 0; i < 200 * ROWS; ++i) many.push_back(static_cast<std::int64_t>(i % ROWS));
-    std::vector<double> loss(200), norm(200), ones(200, 1e-3);
-    std::atomic<bool> stop = false;
-    std::size_t taken = 0;
-    std::thread setter([&stop] { stop = true; });
-    core->run(rows.table, {many, many, ROWS, 0}, {ones.data(), ones.data(), ones.data()}, loss.data(), norm.data(), stop, taken);
-    setter.join();
-    check(core->step == taken && taken >= 1, network.name, "a halted run is not whole steps");
+    for (std::size_t i = 0; i < steps * batch; ++i) many.push_back(static_cast<std::int64_t>(i % ROWS));
+    std::vector<double> loss(steps), norm(steps), small(steps, 1e-3);
+    const auto run = [&](Core<float>& core, std::size_t n, const Stop& stop) {
+        const auto some = std::span<const std::int64_t>(many).first(n * batch);
+        std::size_t taken = 0;
+        core.run(rows.table, {some, some, batch, 0}, {small.data(), small.data(), small.data()}, loss.data(), norm.data(), stop, taken);
+        return taken;
+    };
+    const auto whole = make_fused(program, 2);
+    start(*whole, program);
+    const auto began = Clock::now();
+    run(*whole, steps, NEVER);
+    const auto lasts = Clock::now() - began;
+    for (const double share : {0.4, 0.8}) {
+        const auto halted = make_fused(program, 2), plain = make_fused(program, 1);
+        start(*halted, program), start(*plain, program);
+        const auto from = Clock::now();
+        const std::size_t taken = run(*halted, steps, [&] { return Clock::now() - from >= lasts * share; });
+        check(halted->step == taken, network.name, "a halted run does not know its steps");
+        run(*plain, taken, NEVER);
+        check(same(state(*halted, program), state(*plain, program)), network.name, "a halted run left half a step");
+        run(*halted, 1, NEVER), run(*plain, 1, NEVER);
+        check(same(state(*halted, program), state(*plain, program)), network.name, "a halted core does not go on");
+    }
 }
 
 }  // namespace
@@ -242,7 +277,11 @@ int main() {
         steps(network);
     }
     for (const Network& network : all) {
-        if (network.name.starts_with("shared")) side_by_side(network), halting(network);
+        if (network.name.starts_with("shared")) {
+            side_by_side(network);
+            halting(network, ROWS, 150);
+            halting(network, LONG / weights_of(network.program), 1);
+        }
     }
     std::printf("%zu networks, %d promises broken\n", all.size(), failures);
     return failures ? 1 : 0;

@@ -211,7 +211,7 @@ def totals(cost: Cost) -> Table:
         ("", "optimizer", flops(cost.optimizer_flops), exact(cost.optimizer_flops), updates),
         ("Memory", "parameters", size(memory.parameters), _bytes(memory.parameters), f"{cost.parameters:,} numbers"),
     ]
-    gradients = "" if memory.gradients else "not stored by the fused engine"
+    gradients = "" if memory.gradients >= memory.parameters else "of weights not stored: each is used as it is made"
     temporary = "comes on top for a moment" if memory.temporary else "δ takes the place of what it belongs to"
     for name, note in (
         ("buffers", "running statistics, bin edges"),

@@ -3,7 +3,10 @@
 Rows go in panels of 16, and a matrix has its rows filled up to whole lines of 16 numbers: ⌈n⌉ is n rounded up.
 
     stored     O·⌈I⌉ of each matrix, ⌈n⌉ of each other parameter; as much again for a slot, and for averages
-    written    ⌈B⌉ rows of these, each array apart
+    learned    ⌈n⌉ of each parameter that is no matrix, its gradient; 16·O of a matrix, Σ g² of each row, a line apart; as
+               much as is stored where gradients are kept (`kept`); 3·n of a batch norm, this batch's statistics
+    written    ⌈B⌉ rows of these, 128 at the least since outputs are made of so many at once, each array apart
+        what is known of a row, of this step and the last: its number, share and loss; its class or targets; its codes
         the input, and what every layer makes that does not work in place; its δ takes the same place on the way back
         linear, gated unit     ⌈I⌉, the input row by row; both projections of a gated unit, 2·O
         activation, dropout    n, the slope of both where they follow each other; n for a learned number, n for a blend
@@ -34,9 +37,15 @@ from ..layers import (
     RMSNorm,
     Scale,
 )
+from ..layers.base import Parameter
+from ..losses import Loss
 from ..spec import Spec
 
 LINE = 16
+LEAST_ROWS = 128
+KEPT = 500_000_000
+KEPT_ROWS = 1024
+_LONG = 2  # numbers that a class or a code takes the room of
 
 
 def lines(n: int) -> int:
@@ -48,17 +57,41 @@ def stored(spec: Spec) -> int:
     """Numbers that the parameters take."""
     total = 0
     for parameter in spec.parameters.values():
-        shape = parameter.shape
-        rows, columns = shape if parameter.role == "weight" and len(shape) == 2 else (1, parameter.size)
-        total += rows * lines(columns)
+        height, columns = parameter.shape if _is_matrix(parameter) else (1, parameter.size)
+        total += height * lines(columns)
     return total
 
 
-def written(spec: Spec) -> list[int]:
+def _is_matrix(parameter: Parameter) -> bool:
+    return parameter.role == "weight" and len(parameter.shape) == 2
+
+
+def learned(spec: Spec) -> int:
+    """Numbers of gradients and statistics that are always there."""
+    matrices = [parameter.shape[0] for parameter in spec.parameters.values() if _is_matrix(parameter)]
+    vectors = [lines(parameter.size) for parameter in spec.parameters.values() if not _is_matrix(parameter)]
+    norms = [entry.width_in for entry in spec.entries if isinstance(entry.layer, BatchNorm)]
+    return LINE * sum(matrices) + sum(vectors) + 3 * sum(norms)
+
+
+def kept(spec: Spec, batch: int, *, clip: bool) -> bool:
+    """Whether gradients are kept until all are there: to be clipped, or since a step takes so long that it may be
+    given up."""
+    weights = sum(parameter.size for parameter in spec.parameters.values() if _is_matrix(parameter))
+    return clip or (batch >= KEPT_ROWS and batch * weights >= KEPT)
+
+
+def rows(batch: int) -> int:
+    return lines(max(batch, LEAST_ROWS))
+
+
+def written(spec: Spec, loss: Loss) -> list[int]:
     """Numbers a row of each array that a step writes."""
     walk = _Walk(spec.inputs.numeric)
     walk.through(spec.layers, spec.inputs if spec.inputs.categories else spec.inputs.numeric)
-    return [width for width in walk.widths if width]
+    answer = _LONG if loss.classes else spec.d_out // loss.per_target
+    about = 2 * (3 + answer + _LONG * len(spec.inputs.categories))
+    return [about, *(width for width in walk.widths if width)]
 
 
 class _Walk:

@@ -10,7 +10,7 @@
 
 `textbook` keeps the inputs and every layer's output; `actual` keeps what PyTorch, or the fused engine, really keeps.
 That engine's arena (`arena`) has Q numbers for P parameters and s·R·Σn of activations. It updates a weight as its
-gradient is made, so that gradients are stored only to be clipped by norm; a δ takes the place of what it belongs to.
+gradient is made: gradients are N numbers, and Q more where they are kept. A δ takes the place of what it belongs to.
 """
 
 from __future__ import annotations
@@ -66,18 +66,20 @@ def memory(
     pairs = ((entry.width_in, entry.layer.widest(cast(int, entry.d_in))) for entry in spec.entries)
     I, O = max(pairs, key=sum)  # noqa: E741
     temporary = s * B * Count(I + O, "(I + O)", f"({I} + {O})")
+    gradients = s * P
     if convention == "textbook":
         mixing = [entry.d_out for entry in spec.entries if not isinstance(entry.layer, Activation)]
         kept = B * _widths([spec.inputs.numeric, *mixing])
     elif engine == "fused":
-        P, R = named(Q=arena.stored(spec), R=arena.lines(batch))
-        kept, temporary = R * _widths(arena.written(spec)), 0
+        P, R, N = named(Q=arena.stored(spec), R=arena.rows(batch), N=arena.learned(spec))
+        kept, temporary = R * _widths(arena.written(spec, loss)), 0
+        gradients = s * (N + P) if arena.kept(spec, batch, clip=clip) else s * N
     else:
         kept = kept_floats(spec, batch, loss)
     return Memory(
         parameters=s * P,
         buffers=s * Count(size(spec.buffers.values()), "buffers"),
-        gradients=0 if engine == "fused" and not clip else s * P,
+        gradients=gradients,
         optimizer=m * s * P if optimizer.slots else 0,
         averages=s * P if average else 0,
         activations=s * kept,

@@ -163,6 +163,11 @@ class FusedEngine:
                 self._core.write(_core.Group[group], place, self._flat(values[name]))
         self._core.step, self._rate_factor = state.step, state.rate_factor
 
+    @property
+    def bytes(self) -> int:
+        """What its arrays take by now: `ml.cost(…, engine="fused")` knows beforehand."""
+        return self._core.bytes
+
     # Tensors
 
     def _read(self, group: str) -> dict[str, Array]:

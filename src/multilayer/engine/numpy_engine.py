@@ -122,7 +122,7 @@ class NumpyEngine:
         gradients = {name: np.zeros_like(self._state.parameters[name]) for name in self.spec.parameters}
         for place, g in found.items():
             gradients[self.spec.tensor_names[place]] += g  # what the network shares is summed over its places
-        loss = float((self.loss.rows(z, y) * share).sum())
+        loss = float((self.loss.rows(z, y) * share).sum()) if len(share) else math.nan  # a mean of nothing
         return Gradients(loss=loss, gradients=gradients, buffers=run.updates)
 
     def _pass(self, **how: Any) -> Pass:

@@ -86,6 +86,10 @@ class Order:
     rows: Rows
     batch: int
 
+    def __post_init__(self) -> None:
+        if self.batch < 1 or self.epoch < 0:
+            raise OptionError(f"an order needs batch ≥ 1 and epoch ≥ 0, got {self.batch!r} and {self.epoch!r}")
+
     @property
     def steps(self) -> int:
         return -(-len(self.rows) // self.batch)
@@ -114,6 +118,8 @@ class Settings:
     """What decay and L2 are multiplied by; for the rest 1 on weight matrices, 0 on biases, norms and the like."""
 
     def __post_init__(self) -> None:
+        if not 0 <= self.seed < 2**64:
+            raise OptionError(f"seed must be from 0 to 2**64 - 1, got {self.seed!r}")
         for name in ("clip_norm", "clip_value"):
             value = getattr(self, name)
             if value is not None and not value > 0:
@@ -148,7 +154,7 @@ class Chunk:
 
     `bad` is the place in the chunk of the first step whose loss or gradient was not finite, or None. Steps from there
     on were not taken by their meaning: the loop loads the state it had before the chunk and looks closer. `finite`
-    tells whether every parameter is so after the last step.
+    tells whether every parameter is so after the last step; after a bad one it means nothing.
     """
 
     loss: NDArray[np.float64]
