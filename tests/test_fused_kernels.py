@@ -159,7 +159,19 @@ def test_what_is_not_finite_reaches_the_outputs_of_its_row_alone(value: float, c
 
 FAR = [20.0, 88.5, 100.0, 1e4, 1e5, 1.1e5, 6e6, 7e6, 1e10, 1e30, 3e38, np.inf]
 """Numbers whose exponentials, squares and angles are at the ends of what float holds, or beyond."""
-FUNCTIONS = ("step", "polynomial(3)", "sqrt", "sigmoid", "tanh", "hard_tanh", "sin", "relu", "leaky_relu", "prelu", "elu")
+FUNCTIONS = (
+    "step",
+    "polynomial(3)",
+    "sqrt",
+    "sigmoid",
+    "tanh",
+    "hard_tanh",
+    "sin",
+    "relu",
+    "leaky_relu",
+    "prelu",
+    "elu",
+)
 FUNCTIONS += ("selu", "softplus", "gelu", "gelu_tanh", "silu", "swish(1.7)", "learned_swish", "mish")
 
 

@@ -28,6 +28,7 @@ ORDER = (
     "networks",
     "losses",
     "calibration",
+    "pooling",
     "optim",
     "machine",
     "costs",

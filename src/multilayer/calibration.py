@@ -8,15 +8,16 @@ outputs reads an ensemble as one network:
     exp        z = log mean exp(zₘ)
     none       z = mean zₘ, within the targets of training
 
-T is one number for all outputs, the one that held-out rows find likeliest (Guo et al. 2017). Intervals come from the
-errors on held-out rows: of n such rows the ⌈(n + 1)(1 − α)⌉-th smallest error is what a new row exceeds with a chance
-of at most α (split conformal, Vovk et al. 2005; each row's error is that of the members that did not see it).
+T is one number for all outputs, the one that held-out rows find likeliest (Guo et al. 2017); `pooling` has that of
+several members, of which a row was held out by few. Intervals come from the errors on held-out rows: of n such rows the
+⌈(n + 1)(1 − α)⌉-th smallest error is what a new row exceeds with a chance of at most α (split conformal, Vovk et al.
+2005; each row's error is that of the members that did not see it).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -38,22 +39,32 @@ class Calibration:
     """Plain data. `low`, `high` and `errors` have a place for each output, and are empty for classes."""
 
     temperature: float = 1.0
+    judges: float | None = None
+    """The temperature of what held-out rows were told by the members that did not see them, where it is another."""
     low: Floats = field(default_factory=lambda: np.zeros(0))
     high: Floats = field(default_factory=lambda: np.zeros(0))
     errors: Floats = field(default_factory=lambda: np.zeros((0, 0)))
     """y − z of held-out rows, sorted (rows, outputs), both standardised."""
 
     def to_parts(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        return {"temperature": self.temperature}, {"low": self.low, "high": self.high, "errors": self.errors}
+        judges = {} if self.judges is None else {"judges": self.judges}
+        arrays = {"low": self.low, "high": self.high, "errors": self.errors}
+        return {"temperature": self.temperature, **judges}, arrays
 
     @staticmethod
     def from_parts(data: Any, arrays: Mapping[str, NDArray[Any]], where: str) -> Calibration:
-        temperature = data.get("temperature") if isinstance(data, dict) and set(data) == {"temperature"} else None
-        if not isinstance(temperature, float) or not 0 < temperature < np.inf:
+        known = isinstance(data, dict) and {"temperature"} <= set(data) <= {"temperature", "judges"}
+        if not known or not all(isinstance(t, float) and 0 < t < np.inf for t in data.values()):
             raise FileError(f"{where}: a calibration has a temperature above 0, got {str(data)[:80]}")
         if set(arrays) != {"low", "high", "errors"} or not all(np.isfinite(a).all() for a in arrays.values()):
             raise FileError(f"{where}: a calibration has low, high and errors, all finite, got {sorted(arrays)}")
-        return Calibration(temperature=temperature, **{name: np.asarray(a, np.float64) for name, a in arrays.items()})
+        kept = {name: np.asarray(a, np.float64) for name, a in arrays.items()}
+        return Calibration(temperature=data["temperature"], judges=data.get("judges"), **kept)
+
+    @property
+    def of_judges(self) -> Calibration:
+        """For outputs of held-out rows, made by the members that did not see them."""
+        return self if self.judges is None else replace(self, temperature=self.judges, judges=None)
 
     def interval(self, coverage: float) -> Floats:
         """What to add on either side of an output so that the given share of new rows lies between. → (outputs,)"""

@@ -3,8 +3,8 @@
 Rows go in panels of 16, and a matrix has its rows filled up to whole lines of 16 numbers: ⌈n⌉ is n rounded up.
 
     stored     O·⌈I⌉ of each matrix, ⌈n⌉ of each other parameter; as much again for a slot, and for averages
-    learned    ⌈n⌉ of each parameter that is no matrix, its gradient; 16·O of a matrix, Σ g² of each row, a line apart; as
-               much as is stored where gradients are kept (`kept`); 3·n of a batch norm, this batch's statistics
+    learned    ⌈n⌉ of each parameter that is no matrix, its gradient; 16·O of a matrix, Σ g² of each row, a line apart;
+               as much as is stored where gradients are kept (`kept`); 3·n of a batch norm, this batch's statistics
     written    ⌈B⌉ rows of these, 128 at the least since outputs are made of so many at once, each array apart
         what is known of a row, of this step and the last: its number, share and loss; its class or targets; its codes
         the input, and what every layer makes that does not work in place; its δ takes the same place on the way back

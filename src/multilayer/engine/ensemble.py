@@ -139,6 +139,11 @@ class Ensemble:
             found[places] = combined(self.loss, [z[i][at] for i, at in judges])
         return found
 
+    def apart(self, rows: Rows, *, averaged: bool = False) -> tuple[Array, NDArray[np.bool_]]:
+        """What each member makes of the rows (members, rows, d_out), and which of them it trained on."""
+        z = self._each(lambda i: self.members[i].engine.outputs(rows, averaged=averaged))
+        return np.stack(z), self._seen[:, rows]
+
     def state(self) -> State:
         return joined(self._each(lambda i: self.members[i].engine.state()))
 

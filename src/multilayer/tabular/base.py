@@ -26,6 +26,7 @@ from ..errors import DataError, OptionError
 from ..predictor import Predictor
 from ..training.fit import Run
 from ..training.fit import fit as train
+from .callbacks import CallbackSupportMixin, Tasks, has_callbacks
 from .partial import Partial
 from .recipe import Recipe
 from .timing import Within
@@ -46,7 +47,7 @@ ASKED = {
 """Options of an estimator and of `ml.fit` that mean the same."""
 
 
-class Tabular(BaseEstimator):
+class Tabular(CallbackSupportMixin, BaseEstimator):
     """A network for tables. Not used itself."""
 
     _estimator_type: str
@@ -64,6 +65,7 @@ class Tabular(BaseEstimator):
         X: Any,
         y: Any,
         *,
+        given: tuple[Any, Any],
         task: str,
         sample_weight: Any,
         validation: Any,
@@ -71,6 +73,7 @@ class Tabular(BaseEstimator):
         groups: Any,
         times: Any,
     ) -> Run:
+        tasks = Tasks(self, given) if has_callbacks(self) else None
         recipe = self._recipe()
         start = getattr(self, "model_", None) if self.warm_start else None
         chooser = recipe if self.time_limit is None else Within(recipe, self.time_limit)
@@ -86,10 +89,13 @@ class Tabular(BaseEstimator):
             start=start,
             keep_constant=True,
             quiet=not self.verbose,
+            each_epoch=tasks,
             **cast(Any, {**self._asked(), "task": task, "validation": validation, "seed": self._seed()}),
         )
         assert run.model is not None
         self._keep(run.model, run)
+        if tasks is not None:
+            tasks.end()
         return run
 
     def _recipe(self) -> Recipe:

@@ -16,6 +16,7 @@ from sklearn.utils.validation import check_consistent_length, column_or_1d
 from ..errors import OptionError
 from ..predictor import Predictor
 from .base import Tabular, Validation, first_of, length_of
+from .callbacks import with_callbacks
 from .partial import Partial
 
 
@@ -82,6 +83,7 @@ class MLPClassifier(ClassifierMixin, Tabular):
         self.verbose = verbose
         self.warm_start = warm_start
 
+    @with_callbacks
     def fit(
         self,
         X: Any,
@@ -96,7 +98,7 @@ class MLPClassifier(ClassifierMixin, Tabular):
     ) -> Self:
         """Trains on a table; rows of one group, and the latest by `times`, are held out together."""
         table = self._table(X, reset=True)
-        y, task = self._labels(y, table)
+        codes, task = self._labels(y, table)
         validation = self._validation(X_val, y_val)
         if isinstance(validation, tuple):
             validation = (validation[0], self._codes(validation[1]))
@@ -105,9 +107,10 @@ class MLPClassifier(ClassifierMixin, Tabular):
         weight = self._weights(sample_weight, X)
         self._fit(
             table,
-            y,
+            codes,
+            given=(X, y),
             task=task,
-            sample_weight=self._class_weighted(y, weight),
+            sample_weight=self._class_weighted(codes, weight),
             validation=validation,
             sample_weight_val=sample_weight_val,
             groups=groups,

@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_array, check_consistent_length, colum
 from .. import losses
 from ..errors import OptionError
 from .base import Tabular, Validation, first_of, length_of
+from .callbacks import with_callbacks
 from .partial import Partial
 
 
@@ -67,6 +68,7 @@ class MLPRegressor(RegressorMixin, MultiOutputMixin, Tabular):
         self.verbose = verbose
         self.warm_start = warm_start
 
+    @with_callbacks
     def fit(
         self,
         X: Any,
@@ -86,6 +88,7 @@ class MLPRegressor(RegressorMixin, MultiOutputMixin, Tabular):
         self._fit(
             table,
             numbers,
+            given=(X, y),
             task="regression" if numbers.ndim == 1 else "multioutput",
             sample_weight=self._weights(sample_weight, X),
             validation=validation,

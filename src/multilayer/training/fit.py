@@ -7,11 +7,9 @@ A run without a folder keeps its events and checkpoints in memory; everything el
 
 from __future__ import annotations
 
-import html
-import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Unpack, cast
 
@@ -20,69 +18,17 @@ import numpy as np
 from .. import data as tables
 from ..data import bundled
 from ..data.sources import means_bundled
-from ..data.tables import count, short
-from ..engine import State
+from ..data.tables import short
 from ..errors import OptionError, RunError
-from ..events import Checkpoint, End, Event, Notice, Resume, Start
-from ..metrics import shown
 from ..predictor import Predictor
-from ..runs import RESTORE, RunFolder
+from ..runs import RunFolder
 from ..spec import Spec
 from . import sinks
 from .config import Config, Options
-from .loop import Loop, Outcome, Saver, position_of
+from .drive import Now, Run, drive
 from .protocol import Observer
-from .session import Chooser, Session, check_loader, versions
-from .signals import listening
+from .session import Chooser, Session, check_loader
 from .sinks import Sink, Tracker
-
-
-@dataclass(kw_only=True, eq=False)
-class Run:
-    """A run as it ended: its events, its model, its folder."""
-
-    log: list[Event] = field(default_factory=list[Event])
-    path: Path | None = None
-    model: Predictor | None = None
-    notes: tuple[str, ...] = ()
-    """What was decided about the data."""
-    signal: int | None = None
-    """The signal that ended it early, if one did."""
-    failed: bool = False
-    """Whether it diverged: it ended because loss, gradient or parameters were not finite, or far out of their band."""
-
-    def __repr__(self) -> str:
-        where = "in memory" if self.path is None else str(self.path)
-        end = next((event for event in reversed(self.log) if isinstance(event, End)), None)
-        if end is None:
-            return f"Run({where}: not ended)"
-        said = [f"{end.status} after {count(end.epoch, 'epoch')}"]
-        said += [f"{name} {value:.4g}" for name, value in shown(end.metrics).items()]
-        return f"Run({where}: {', '.join(said)})"
-
-    @property
-    def events(self) -> list[dict[str, Any]]:
-        return [event.to_dict() for event in self.log]
-
-    @property
-    def end(self) -> End:
-        return next(event for event in reversed(self.log) if isinstance(event, End))
-
-    @property
-    def metrics(self) -> dict[str, float]:
-        """Those of the model, on the rows held out."""
-        return self.end.metrics
-
-    def notice(self, event: Event) -> None:
-        self.log.append(event)
-
-    def _repr_html_(self) -> str | None:
-        """The report that the run left, for a notebook, apart from everything else on its page."""
-        report = None if self.path is None else self.path / "report.html"
-        if report is None or not report.is_file():
-            return None
-        page = html.escape(report.read_text(encoding="utf-8"))
-        return f'<iframe srcdoc="{page}" sandbox="allow-scripts" width="100%" height="720" title="report"></iframe>'
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -110,6 +56,7 @@ def fit(
     observers: Sequence[Observer] = (),
     trackers: Sequence[Any] = (),
     quiet: bool = False,
+    each_epoch: Callable[[Now], bool] | None = None,
     ended: Callable[[Ended], None] | None = None,
     **options: Unpack[Options],
 ) -> Run:
@@ -122,8 +69,9 @@ def fit(
     a model whose parameters to begin with; `keep_constant` trains on a table in which nothing varies, which is refused
     otherwise. `run` is a folder to keep everything in, so that the run survives being killed; without one it lives in
     memory. `trackers` are names
-    (tensorboard, wandb, trackio, mlflow), or runs, writers and loggers of such tools. `ended` is called once the model
-    is there and saved, while the data is still in memory.
+    (tensorboard, wandb, trackio, mlflow), or runs, writers and loggers of such tools. `each_epoch` is called before the
+    first epoch and after each, and ends the run by True; `ended` once the model is there and saved, while the data is
+    still in memory.
     """
     chosen: dict[str, Any] = dict(options)
     chooser = None if spec is None or isinstance(spec, str | Spec) else spec
@@ -188,7 +136,7 @@ def fit(
             },
         )
     after = None if ended is None else lambda run: ended(_ended(run, session, read, held_out))
-    return _driven(session, folder, observers, tracking, quiet=quiet, after=after)
+    return _driven(session, folder, observers, tracking, quiet=quiet, each_epoch=each_epoch, after=after)
 
 
 def resume(
@@ -293,6 +241,7 @@ def _driven(
     *,
     quiet: bool,
     resumed: bool = False,
+    each_epoch: Callable[[Now], bool] | None = None,
     after: Callable[[Run], None] | None = None,
 ) -> Run:
     from .progress import Progress as Display
@@ -316,137 +265,10 @@ def _driven(
             stack.enter_context(folder)
         model = None if folder is None else folder.model
         told = [stack.enter_context(Tracker(sink, model=model, warn=display.warn)) for sink in tracking]
-        run = drive(session, folder, observers=[display, *observers, *told], resumed=resumed)
+        run = drive(session, folder, observers=[display, *observers, *told], resumed=resumed, each_epoch=each_epoch)
         if after is not None:
             after(run)
         return run
-
-
-def drive(session: Session, folder: RunFolder | None, *, observers: Sequence[Observer], resumed: bool = False) -> Run:
-    """Runs the loop and keeps what comes of it."""
-    run = Run(path=None if folder is None else folder.path, notes=session.prepared.notes)
-    watchers: list[Observer] = [run, *([] if folder is None else [_Log(folder)]), *observers]
-    loop = Loop(
-        plan=session.plan(),
-        engine=session.engine,
-        policies=session.policies(),
-        observers=[_Stamped(watchers)],
-        evaluate=session.evaluate,
-        save=_saver(folder),
-    )
-    started = time.perf_counter()
-    if resumed and folder is not None and _over(folder, run):
-        return run
-    with listening() as heard:
-        loop.interrupted = heard
-        if resumed and folder is not None:
-            _go_back(loop, folder, run)
-        if loop.told == 0:
-            loop.tell(_start(session))
-            for note in getattr(session.engine, "notes", ()):  # promises that do not hold
-                loop.tell(Notice(step=0, message=note, remedy=""))
-        outcome = loop.run()
-    run.signal = heard.signal
-    _finish(session, loop, outcome, run, folder, started)
-    return run
-
-
-def _over(folder: RunFolder, run: Run) -> bool:
-    """Whether a run came to its end already; then its events and its model are what there is."""
-    told = folder.events(effective=True)
-    over = bool(told) and isinstance(told[-1], End) and told[-1].status != "interrupted"
-    if over:
-        run.log.extend(told)
-        run.model = Predictor.load(folder.model)
-    return over
-
-
-def _finish(session: Session, loop: Loop, outcome: Outcome, run: Run, folder: RunFolder | None, started: float) -> None:
-    """The best parameters become the model, and the last event tells how good it is."""
-    run.failed = loop.failed
-    if outcome.status != "interrupted" and loop.best is not None:
-        session.engine.load(loop.best)
-    elif loop.failed:  # finite, but on its way out of its senses: rather the last that was saved
-        session.engine.load(loop.good.state)
-    calibration = session.calibration(session.engine)
-    _, metrics = session.evaluate(session.engine, calibration)
-    run.model = Predictor.of(
-        session.spec,
-        session.prepared.encoding,
-        session.engine.state(),
-        averaged=session.averaged,
-        members=session.members,
-        calibration=calibration,
-    )
-    if folder is not None and outcome.status != "interrupted":
-        run.model.save(folder.model)
-    loop.tell(
-        End(
-            step=loop.position.step,
-            status=outcome.status,
-            reason=outcome.reason,
-            epoch=loop.position.epoch,
-            seconds=time.perf_counter() - started,
-            metrics=metrics,
-        )
-    )
-
-
-def _start(session: Session) -> Start:
-    return Start(
-        step=0,
-        network=str(session.spec),
-        parameters=session.spec.n_parameters,
-        rows=len(session.prepared.train),
-        engine=session.engine.name,
-        seed=session.config.seed,
-        config=session.config.to_dict(),
-        versions=dict(versions()),
-        task=session.prepared.encoding.task.kind,
-        metric=session.metric,
-        held_out=len(session.prepared.validation),
-        dropped=session.prepared.dropped,
-        notes=list(session.prepared.notes),
-    )
-
-
-def _go_back(loop: Loop, folder: RunFolder, run: Run) -> None:
-    """Puts the loop where the last good checkpoint was; what was told after it did not happen."""
-    found = folder.latest()
-    if found is None:
-        lost = any(isinstance(event, Checkpoint) and event.kind == "last" for event in folder.events())
-        notes = [f"the log tells of checkpoints, but {folder.checkpoints} has none: starting anew"] if lost else []
-        loop.tell(Resume(step=0, checkpoint="", kept=0, notes=notes), counted=False)
-        return
-    extra = found.extra
-    told = folder.events(effective=True)
-    if len(told) < extra["told"]:
-        raise RunError(
-            f"{folder.log} is cut short: it tells {len(told)} events, but the checkpoint of step {found.step} "
-            f"was saved after {extra['told']}: {RESTORE}"
-        )
-    loop.engine.load(found.state)
-    loop.position = position_of(extra)
-    for policy, state in zip(loop.policies, extra["policies"], strict=True):
-        policy.load(state)
-    best = None if loop.position.best_step is None else folder.best(at=loop.position.best_step)
-    loop.best = None if best is None else best.state
-    run.log.extend(told[: extra["told"]])
-    loop.told = extra["told"]
-    notes = [*found.notes, *(["the loader goes on with other batches"] if not loop.plan.repeats else [])]
-    resumed = Resume(step=found.step, checkpoint=found.path, kept=loop.told, notes=notes)
-    loop.tell(resumed, counted=False)
-    if extra["scheduled"]:
-        loop.tell(found.event)
-
-
-def _saver(folder: RunFolder | None) -> Saver:
-    def save(state: State, extra: dict[str, Any], kind: str) -> Checkpoint:
-        if folder is None:  # the loop itself keeps the state
-            return Checkpoint(step=state.step, kind=cast(Any, kind), path="", sha256="")
-        return folder.checkpoint(state, extra, cast(Any, kind))
-
-    return save
 
 
 def _place(data: Any) -> str | None:
@@ -459,27 +281,6 @@ def _place(data: Any) -> str | None:
 def _at(place: str) -> Any:
     """The data that `_place` named: a bundled set stays one, whatever lies where the run is resumed."""
     return bundled.load(place) if bundled.known(place) else place
-
-
-class _Stamped:
-    """Tells several observers of an event with the time of day, the same for all; the loop itself reads no clock."""
-
-    def __init__(self, observers: Sequence[Observer]) -> None:
-        self.observers = observers
-
-    def notice(self, event: Event) -> list[Event]:
-        event = event if event.time is not None else replace(event, time=time.time())
-        return [answer for observer in self.observers for answer in observer.notice(event) or ()]
-
-
-class _Log:
-    """Writes every event to the run's log."""
-
-    def __init__(self, folder: RunFolder) -> None:
-        self.folder = folder
-
-    def notice(self, event: Event) -> None:
-        self.folder.append(event)
 
 
 def free_folder(name: str) -> Path:

@@ -23,6 +23,7 @@ from ..engine.fused_program import why_not
 from ..engine.numpy_engine import NumpyEngine
 from ..errors import OptionError, SpecError, option
 from ..losses import Loss
+from ..pooling import pooled
 from ..predictor import Predictor
 from ..sparse import pieces, rows_of
 from ..spec import Spec
@@ -166,8 +167,13 @@ class Session:
             return None
         data, rows = self.prepared.data, self.prepared.validation
         targets = np.zeros((0, 0)) if self.loss.classes else data.y[self.prepared.train]
-        z = engine.outputs(rows, averaged=self.averaged)
-        return calibrated(self.loss, z, data.y[rows], None if data.weight is None else data.weight[rows], targets)
+        y, weight = data.y[rows], None if data.weight is None else data.weight[rows]
+        found = calibrated(self.loss, engine.outputs(rows, averaged=self.averaged), y, weight, targets)
+        if isinstance(engine, Ensemble) and self.loss.link in ("softmax", "sigmoid") and len(rows):
+            members, seen = engine.apart(rows, averaged=self.averaged)
+            together = pooled(self.loss, members, seen, y, weight, found.temperature)
+            return replace(found, temperature=together, judges=found.temperature)
+        return found
 
     def evaluate(self, engine: Engine, calibration: Calibration | None = None) -> tuple[float | None, dict[str, float]]:
         """Loss and metrics on the validation rows; none where there are none."""
@@ -180,7 +186,8 @@ class Session:
         names = {*metrics.USUAL[encoding.task.kind], *([] if self.metric == "loss" else [self.metric])}
         # A network that has left its senses is measured as such: infinite.
         with np.errstate(over="ignore", invalid="ignore"):
-            z = combined(self.loss, [engine.outputs(rows, averaged=self.averaged)], calibration)
+            judged = None if calibration is None else calibration.of_judges
+            z = combined(self.loss, [engine.outputs(rows, averaged=self.averaged)], judged)
             loss = self._loss(z, y, weight)
             found = metrics.measure(
                 encoding.task,

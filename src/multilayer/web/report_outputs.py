@@ -34,7 +34,7 @@ def outputs(model: Predictor, x: Array | Sparse, codes: Codes, judges: Judges = 
         part = _encoded(rows_of(x, mine), None if codes is None else codes[mine])
         asked = np.flatnonzero(pattern) if pattern.any() else range(model.members)
         together = combined(loss, [_member(model, int(i), part) for i in asked])
-        found[mine] = combined(loss, [together], model.calibration)
+        found[mine] = combined(loss, [together], model.calibration and model.calibration.of_judges)
     return found
 
 

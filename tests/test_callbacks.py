@@ -1,0 +1,92 @@
+"""scikit-learn's callbacks on our estimators: one task for a fit, one under it for each epoch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+import multilayer as ml
+
+callback = pytest.importorskip("sklearn.callback", reason="scikit-learn before 1.9 has none")
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(120, 3))
+LABELS = np.where(X[:, 0] > 0, "up", "down")
+
+
+class Told:
+    """Writes down every hook, and asks to stop after some epochs."""
+
+    def __init__(self, stop: int | None = None) -> None:
+        self.stop, self.lines, self.scores = stop, list[str](), list[float]()
+
+    def setup(self, estimator: Any, context: Any) -> None:
+        self.lines.append(f"setup {context.max_subtasks}")
+
+    def teardown(self, estimator: Any, context: Any) -> None:
+        self.lines.append("teardown")
+
+    def on_fit_task_begin(self, estimator: Any, context: Any) -> None:
+        self.lines.append(f"{context.task_name} {context.task_id} begins")
+
+    def on_fit_task_end(
+        self, estimator: Any, context: Any, *, X: Any = None, y: Any = None, fitted_estimator: Any = None
+    ) -> bool:
+        self.lines.append(f"{context.task_name} {context.task_id} ends")
+        self.scores.append(fitted_estimator.score(X, y))
+        return context.task_name == "epoch" and context.task_id + 1 == self.stop
+
+
+@pytest.mark.parametrize("make", [ml.MLPClassifier, ml.MLPRegressor])
+def test_every_epoch_is_a_task(make: Any) -> None:
+    told = Told()
+    y = LABELS if make is ml.MLPClassifier else X[:, 0]
+    model = make(epochs=2, ensemble=2, random_state=0).set_callbacks(told).fit(X, y)
+    epochs = ["epoch 0 begins", "epoch 0 ends", "epoch 1 begins", "epoch 1 ends"]
+    assert told.lines == ["setup 2", "fit 0 begins", *epochs, "fit 0 ends", "teardown"]
+    assert told.scores[-1] == model.score(X, y)
+
+
+def test_one_that_asks_for_it_ends_the_fit() -> None:
+    told = Told(stop=3)
+    model = ml.MLPClassifier(epochs=20, ensemble=1, random_state=0).set_callbacks(told).fit(X, LABELS)
+    assert model.n_iter_ == 3
+    assert told.lines[-3:] == ["epoch 2 ends", "fit 0 ends", "teardown"]
+    assert len(model.history_["loss"]) == 3
+
+
+def test_callbacks_change_no_bit() -> None:
+    plain, watched = (ml.MLPClassifier(epochs=3, ensemble=2, random_state=0) for _ in range(2))
+    watched.set_callbacks(Told())
+    np.testing.assert_array_equal(plain.fit(X, LABELS).predict_proba(X), clone(watched).fit(X, LABELS).predict_proba(X))
+
+
+def test_a_callback_that_fails_is_torn_down() -> None:
+    class Failing(Told):
+        def on_fit_task_end(self, estimator: Any, context: Any) -> bool:  # pyright: ignore[reportIncompatibleMethodOverride]
+            raise ZeroDivisionError("theirs")
+
+    told = Failing()
+    with pytest.raises(ZeroDivisionError, match="theirs"):
+        ml.MLPClassifier(epochs=2, ensemble=1).set_callbacks(told).fit(X, LABELS)
+    assert told.lines[-1] == "teardown"
+
+
+def test_scikit_learns_own_reach_into_searches_and_pipelines(capsys: pytest.CaptureFixture[str]) -> None:
+    model = ml.MLPClassifier(epochs=2, ensemble=1, random_state=0)
+    monitor = callback.ScoringMonitor(scoring="accuracy")
+    model.set_callbacks(monitor).fit(X, LABELS)
+    scores = monitor.get_logs().data
+    assert [line["task_name"] for line in scores] == ["fit", "epoch", "epoch"]
+    assert all(0 <= line["accuracy"] <= 1 for line in scores)
+    search = GridSearchCV(
+        make_pipeline(StandardScaler(), model.set_callbacks()), {"mlpclassifier__epochs": [1, 2]}, cv=2
+    )
+    search.set_callbacks(callback.ProgressBar()).fit(X, LABELS)
+    assert search.best_score_ > 0.4
