@@ -6,10 +6,12 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 
+#include <atomic>
 #include <initializer_list>
 #include <memory>
 #include <stdexcept>
 
+#include "pool.h"
 #include "stop.h"
 
 namespace multilayer {
@@ -52,10 +54,12 @@ Array filled(std::initializer_list<std::size_t> shape, Fill fill) {
     return owned<Array>(std::move(data), shape);
 }
 
-// go(stop) without the GIL; throws what a handler of Python's raised meanwhile.
+// go(stop) without the GIL; throws what a handler of Python's raised meanwhile, or KeyboardInterrupt where `asked` was set.
 template <class Go>
-void unlocked(Go go) {
-    const Stop stop = [] {
+void unlocked(Go go, const std::atomic<bool>* asked = nullptr) {
+    const Stop stop = [asked] {
+        if (asked && *asked) return true;
+        const AllowDenormals theirs;
         const nb::gil_scoped_acquire locked;
         return PyErr_CheckSignals() != 0;
     };
@@ -63,6 +67,7 @@ void unlocked(Go go) {
         const nb::gil_scoped_release released;
         go(stop);
     }
+    if (asked && *asked && !PyErr_Occurred()) PyErr_SetNone(PyExc_KeyboardInterrupt);
     if (PyErr_Occurred() || PyErr_CheckSignals() != 0) throw nb::python_error();
 }
 

@@ -209,10 +209,11 @@ public:
         auto loss = std::make_unique<double[]>(steps), norm = std::make_unique<double[]>(steps);
         std::size_t bad = FINISHED;
         core_->tapped.clear();
+        const Turn turn(*this);
         unlocked([&](const Stop& stop) {
             std::size_t taken = 0;
             bad = core_->run(table, order, {rate.data(), decay.data(), dropout.data()}, loss.get(), norm.get(), stop, taken);
-        });
+        }, &asked_);
         const std::size_t told = bad == FINISHED ? steps : bad + 1;
         nb::object where = nb::none();
         if (bad != FINISHED) where = nb::int_(bad);
@@ -231,7 +232,10 @@ public:
         const Order order{{rows.data(), rows.size()}, {ids.data(), ids.size()}, std::max<std::size_t>(1, rows.size()),
                           epoch};
         double loss = 0;
-        unlocked([&](const Stop& stop) { loss = core_->gradients(held.table(), order, dropout, into, buffers, stop); });
+        const Turn turn(*this);
+        unlocked([&](const Stop& stop) {
+            loss = core_->gradients(held.table(), order, dropout, into, buffers, stop);
+        }, &asked_);
         nb::list mine, theirs;
         for (std::size_t i = 0; i < found.size(); ++i) {
             const bool parameter = i < into.size();
@@ -254,6 +258,7 @@ public:
             require(buffers[i].size() == program_.buffers[i], "a buffer must have its size");
             values.push_back(buffers[i].data());
         }
+        const Turn turn(*this);
         const nb::gil_scoped_release released;
         return core_->apply(from, values, rate, decay);
     }
@@ -265,7 +270,8 @@ public:
         const std::size_t C = program_.d_out;
         auto out = std::make_unique_for_overwrite<T[]>(rows.size() * C);
         const std::span<const std::int64_t> places{rows.data(), rows.size()};
-        unlocked([&](const Stop& stop) { core_->outputs(table, places, averaged, out.get(), stop); });
+        const Turn turn(*this);
+        unlocked([&](const Stop& stop) { core_->outputs(table, places, averaged, out.get(), stop); }, &asked_);
         return owned<Matrix<T>>(std::move(out), {rows.size(), C});
     }
 
@@ -288,7 +294,20 @@ public:
     void set_step(std::uint64_t value) { core_->step = value; }
     std::size_t bytes() const { return core_->bytes(); }
 
+    // Ends the call that another thread is in.
+    void stop() { asked_ = true; }
+
 private:
+    // A call's turn: one at a time, also where a handler of a signal calls what it interrupted.
+    struct Turn {
+        explicit Turn(Runner& runner) : runner_(runner) {
+            if (runner_.busy_.exchange(true)) throw std::runtime_error("the engine is in another call: wait for its end");
+            runner_.asked_ = false;
+        }
+        ~Turn() { runner_.busy_ = false; }
+        Runner& runner_;
+    };
+
     Vector<double> tapped() const {
         return filled<Vector<double>>({core_->tapped.size()}, [&](double* out) { std::ranges::copy(core_->tapped, out); });
     }
@@ -328,6 +347,7 @@ private:
 
     Program program_;
     std::unique_ptr<Core<T>> core_;
+    std::atomic<bool> busy_ = false, asked_ = false;
 };
 
 template <class T>
@@ -346,7 +366,8 @@ void bind_core(nb::module_& m, const char* table, const char* core) {
         .def("read", &Runner<T>::read, "group"_a)
         .def("write", &Runner<T>::write, "group"_a, "place"_a, array("values"))
         .def_prop_rw("step", &Runner<T>::step, &Runner<T>::set_step)
-        .def_prop_ro("bytes", &Runner<T>::bytes);
+        .def_prop_ro("bytes", &Runner<T>::bytes)
+        .def("stop", &Runner<T>::stop);
 }
 
 }  // namespace

@@ -143,9 +143,13 @@ void Pool::meet(std::size_t n) {
 #if defined(__x86_64__) || defined(_M_X64)
 FlushDenormals::FlushDenormals() : before_(_mm_getcsr()) { _mm_setcsr(before_ | 0x8040); }
 FlushDenormals::~FlushDenormals() { _mm_setcsr(before_); }
+AllowDenormals::AllowDenormals() : before_(_mm_getcsr()) { _mm_setcsr(before_ & ~0x8040u); }
+AllowDenormals::~AllowDenormals() { _mm_setcsr(before_); }
 #else
 FlushDenormals::FlushDenormals() : before_(0) {}
 FlushDenormals::~FlushDenormals() = default;
+AllowDenormals::AllowDenormals() : before_(0) {}
+AllowDenormals::~AllowDenormals() = default;
 #endif
 
 }  // namespace multilayer

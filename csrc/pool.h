@@ -51,4 +51,14 @@ private:
     unsigned before_;
 };
 
+// Lets them live again for a moment, for code of others.
+class AllowDenormals {
+public:
+    AllowDenormals();
+    ~AllowDenormals();
+
+private:
+    unsigned before_;
+};
+
 }  // namespace multilayer

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
-#include <mutex>
 #include <vector>
 
 #include "fused_plan.h"
@@ -64,11 +63,12 @@ public:
                 const std::size_t begin = i * BLOCK;
                 block(table, first + begin, std::min(BLOCK, n - begin), memory, out + begin * program_.d_out);
                 if (thread == 0 && watch.over()) next = blocks;
+                memory = scratch(scratch_size());  // whoever was asked may have predicted as well, and moved it
             }
         };
         // Whoever finds the other threads taken goes alone.
-        std::unique_lock<std::mutex> lock(busy_, std::defer_lock);
-        if (wanted > 1 && lock.try_lock()) {
+        if (wanted > 1 && !busy_.test_and_set()) {
+            const Leave leave{busy_};
             pool_.run(pool_.ready(wanted), work);
         } else {
             work(0);
@@ -78,6 +78,11 @@ public:
     std::size_t bytes() const override { return sizeof(float) * (store_.size() + scratch_size()); }
 
 private:
+    struct Leave {
+        std::atomic_flag& busy;
+        ~Leave() { busy.clear(); }
+    };
+
     static std::size_t at(int place) { return static_cast<std::size_t>(place); }
 
     // Memory of this thread, for as long as it lives.
@@ -277,7 +282,7 @@ private:
     const Program program_;
     const Kernels& k_;
     mutable Pool pool_;
-    mutable std::mutex busy_;
+    mutable std::atomic_flag busy_;
     Floats store_;
     std::size_t used_ = 0;
     std::vector<Step> steps_;

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +19,14 @@ from sklearn.preprocessing import StandardScaler
 import multilayer as ml
 
 callback = pytest.importorskip("sklearn.callback", reason="scikit-learn before 1.9 has none")
+OLD = """
+import importlib.util, sys
+find = importlib.util.find_spec
+importlib.util.find_spec = lambda name, *rest: None if name == "sklearn.callback" else find(name, *rest)
+import multilayer as ml, numpy as np
+x = np.random.default_rng(0).normal(size=(60, 2))
+print(ml.MLPClassifier(epochs=2, ensemble=1).fit(x, x[:, 0] > 0).n_iter_, hasattr(ml.MLPRegressor, "set_callbacks"))
+"""
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(120, 3))
@@ -90,3 +103,36 @@ def test_scikit_learns_own_reach_into_searches_and_pipelines(capsys: pytest.Capt
     )
     search.set_callbacks(callback.ProgressBar()).fit(X, LABELS)
     assert search.best_score_ > 0.4
+
+
+def test_scikit_learn_without_callbacks_does() -> None:
+    done = subprocess.run([sys.executable, "-c", OLD], capture_output=True, text=True, check=False, timeout=120)
+    assert (done.stdout.split(), done.stderr) == (["2", "False"], "")
+
+
+def test_an_epoch_that_something_else_ends_is_ended_too() -> None:
+    told = Told()
+    ml.MLPClassifier(epochs=5000, ensemble=1, time_limit=1.0, random_state=0).set_callbacks(told).fit(X, LABELS)
+    begun, ended = (sum(line.endswith(how) for line in told.lines) for how in ("begins", "ends"))
+    assert begun == ended
+
+
+def test_a_run_that_somebody_watched_is_resumed(tmp_path: Path) -> None:
+    """Whoever is asked after each epoch is no part of what is saved."""
+    y = X[:, :1]
+    asked: list[int] = []
+
+    def each(now: Any) -> bool:
+        asked.append(now.epoch)
+        if now.epoch == 2:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return False
+
+    how: dict[str, Any] = {"epochs": 4, "quiet": True, "seed": 1}
+    run = ml.fit("3-8-1", (X, y), run=tmp_path / "run", each_epoch=each, **how)
+    assert (run.end.status, asked) == ("interrupted", [0, 1, 2])
+    resumed = ml.resume(tmp_path / "run", data=(X, y), quiet=True)
+    whole = ml.fit("3-8-1", (X, y), each_epoch=lambda now: False, **how)
+    assert resumed.model is not None
+    assert whole.model is not None
+    np.testing.assert_array_equal(resumed.model.predict(X), whole.model.predict(X))

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 from scipy import optimize
 
+import multilayer as ml
 from multilayer import losses
 from multilayer.calibration import Calibration, combined, temperature
 from multilayer.losses import Loss
@@ -92,3 +95,57 @@ def test_many_rows_are_looked_at_evenly_and_none_leave_it_at_one_members() -> No
     alone = temperature(BINARY, z[(~seen[:, held_out]).argmax(0), held_out], y[held_out], None)
     assert 0.5 * alone < pooled(BINARY, z[:, held_out], seen[:, held_out], y[held_out], None, alone) < alone
     assert pooled(CROSS, np.zeros((4, 3, 2)), np.ones((4, 3), dtype=np.bool_), np.zeros(3, dtype=int), None, 1.3) == 1.3
+
+
+def test_weights_count_everywhere() -> None:
+    z, seen, y = simulated(CROSS, 2000, noise=0.8)
+    wild = z.copy()
+    wild[:, 1000:] *= 5
+    weight = np.where(np.arange(2000) < 1000, 1.0, 0.0)
+    alone = 1.5
+    found = pooled(CROSS, wild, seen, y, weight, alone)
+    without = pooled(CROSS, z[:, :1000], seen[:, :1000], y[:1000], None, alone)
+    assert found == pytest.approx(without, rel=0.05)
+
+
+def test_rows_with_several_judges_count_as_well() -> None:
+    z, _, y = simulated(CROSS, 6000, noise=0.8, learned=0)
+    pairs = np.arange(6000) % 2 == (np.arange(MEMBERS) // 2)[:, None]
+    alone = temperature(CROSS, z[0], y, None)
+    assert pooled(CROSS, z, ~pairs, y, None, alone) == pytest.approx(best(CROSS, z, y), rel=0.08)
+
+
+def test_few_rows_move_it_little() -> None:
+    z, seen, y = simulated(CROSS, 20, noise=1.0)
+    alone = temperature(CROSS, z[0], y, None)
+    assert abs(np.log(pooled(CROSS, z, seen, y, None, alone) / alone)) < 0.25
+
+
+def test_rows_that_are_not_finite_are_left_out() -> None:
+    z, seen, y = simulated(CROSS, 1000, noise=0.5)
+    broken = z.copy()
+    broken[2, 7] = np.nan
+    kept = np.delete(np.arange(1000), 7)
+    found = pooled(CROSS, broken, seen, y, None, 1.5)
+    assert found == pooled(CROSS, z[:, kept], seen[:, kept], y[kept], None, 1.5)
+
+
+@pytest.mark.parametrize("members", [1, 2, 3, 4])
+def test_a_fitted_ensemble_keeps_both_temperatures(members: int, tmp_path: Path) -> None:
+    """Held-out rows are told by their judges' temperature, new rows by that of all; both are in the file."""
+    generator = np.random.default_rng(0)
+    x = generator.normal(size=(300, 4))
+    y = (x[:, 0] + generator.normal(size=300) > 0).astype(int)
+    model = ml.MLPClassifier(ensemble=members, epochs=12, hidden=(32,), random_state=0).fit(x, y)
+    found = model.model_.calibration
+    assert found is not None
+    assert (found.judges is None) == (members == 1)
+    if members > 1:
+        assert found.of_judges.temperature == found.judges
+        assert found.temperature < found.judges
+    model.save(tmp_path / "model.safetensors")
+    again = ml.load(tmp_path / "model.safetensors").calibration
+    assert again is not None
+    assert (again.temperature, again.judges) == (found.temperature, found.judges)
+    without = Calibration.from_parts({"temperature": 1.5}, found.to_parts()[1], "here")
+    assert without.of_judges is without

@@ -15,6 +15,7 @@ likeliest is found outright. Otherwise a member's outputs are taken for those of
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,10 @@ MOST_PAIRS = 3
 """Pairs of members whose difference is taken for noise."""
 STRONGEST = 2.0
 """The most that 1/T grows by: what is extrapolated from few rows may be anything."""
+FEW_ROWS = 100
+"""As many held-out rows move T half of the way: what few rows say of it is mostly chance."""
+CLOSE = 1e-4
+"""How near log T has to be."""
 
 
 def pooled(
@@ -40,75 +45,94 @@ def pooled(
     alone: float,
 ) -> float:
     """T of the members (M, N, C) together; `seen` (M, N) are rows they trained on, `alone` is the T of judges."""
-    everyone = ~seen.any(0)
-    if everyone.all():
-        return _likeliest(loss, list(members), y, weight)
-    places = np.flatnonzero((~seen).sum(0) == 1)
+    usable = np.isfinite(members).all((0, 2)) & ~seen.all(0)
+    everyone = not seen.any()
+    if not everyone and len(members) > 2:
+        usable &= seen.sum(0) > 1
+    places = np.flatnonzero(usable)
     if not len(places):
         return alone
     places = places[:: -(-len(places) // MOST_ROWS)]
-    outputs = [np.asarray(one, dtype=np.float64) for one in members[:, places]]
-    share = None if weight is None else weight[places]
-    cold = 1 / alone
-    if len(members) > 2:
-        cold = _with_less_noise(loss, np.stack(outputs), seen[:, places], y[places], share)
-    mean = np.mean(outputs, axis=0)
-    return _as_sure_as(loss, outputs, _confidence(loss, [mean], 1 / cold))
+    rows = Rows(
+        loss=loss,
+        members=np.asarray(members[:, places], dtype=np.float64),
+        seen=seen[:, places],
+        y=y[places],
+        weight=np.ones(len(places)) if weight is None else np.asarray(weight[places], dtype=np.float64),
+    )
+    if everyone:
+        return rows.likeliest()
+    cold = rows.with_less_noise() if len(members) > 2 else 1 / alone
+    found = rows.as_sure_as(rows.confidence([rows.members.mean(0)], 1 / cold))
+    return float(alone * (found / alone) ** (len(places) / (len(places) + FEW_ROWS)))
 
 
-def _with_less_noise(
-    loss: Loss, members: Floats, seen: NDArray[np.bool_], y: NDArray[Any], weight: NDArray[Any] | None
-) -> float:
-    """1/T of the mean output of all members."""
-    rows = np.arange(members.shape[1])
-    order = np.argsort(~seen, axis=0, kind="stable")  # those that saw the row, and its judge at the end
-    judged = members[order[-1], rows]
-    some = [(i, j) for j in range(len(members) - 1) for i in range(j)][:MOST_PAIRS]
-    noise = [(members[order[i], rows] - members[order[j], rows]) / np.sqrt(2) for i, j in some]
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Rows:
+    """Held-out rows that are looked at, each of weight above 0 for some."""
 
-    def cold(times: float) -> float:
-        changed = [judged + sign * np.sqrt(times) * one for one in noise for sign in (-1, 1)]
-        return float(np.mean([1 / temperature(loss, z, y, weight) for z in changed]))
+    loss: Loss
+    members: Floats
+    seen: NDArray[np.bool_]
+    y: NDArray[Any]
+    weight: Floats
 
-    none, once, twice = 1 / temperature(loss, judged, y, weight), cold(1), cold(2)
-    less = 1 - 1 / len(members)
-    found = none * (less + 1) * (less + 2) / 2 - once * less * (less + 2) + twice * less * (less + 1) / 2
-    return float(np.clip(found, none, STRONGEST * none))
+    def with_less_noise(self) -> float:
+        """1/T of the mean output of all members."""
+        rows = np.arange(self.members.shape[1])
+        order = np.argsort(~self.seen, axis=0, kind="stable")  # those that saw a row, and a judge at the end
+        judged = self.members[order[-1], rows]
+        both = range(int(self.seen.sum(0).min()))
+        some = [(i, j) for j in both for i in range(j)][:MOST_PAIRS]
+        noise = [(self.members[order[i], rows] - self.members[order[j], rows]) / np.sqrt(2) for i, j in some]
 
+        def cold(times: float) -> float:
+            changed = [judged + sign * np.sqrt(times) * one for one in noise for sign in (-1, 1)]
+            return float(np.mean([1 / temperature(self.loss, z, self.y, self.weight) for z in changed]))
 
-def _likeliest(loss: Loss, members: Sequence[NDArray[Any]], y: NDArray[Any], weight: NDArray[Any] | None) -> float:
-    """The T at which the members' mean makes the targets likeliest."""
-    weights = np.ones(len(y)) if weight is None else weight
+        none, once, twice = 1 / temperature(self.loss, judged, self.y, self.weight), cold(1), cold(2)
+        less = 1 - 1 / len(self.members)
+        found = none * (less + 1) * (less + 2) / 2 - once * less * (less + 2) + twice * less * (less + 1) / 2
+        return float(np.clip(found, none, STRONGEST * none))
 
-    def cost(t: float) -> float:
-        rows = loss.rows(combined(loss, members, Calibration(temperature=t)), y)
-        return float((rows * weights).sum())
+    def likeliest(self) -> float:
+        """The T at which the members' mean makes the targets likeliest."""
 
-    ratio = (np.sqrt(5) - 1) / 2
-    low, high = np.log(COLDEST), np.log(HOTTEST)
-    for _ in range(40):  # the golden section
+        def cost(log_t: float) -> float:
+            z = combined(self.loss, list(self.members), Calibration(temperature=float(np.exp(log_t))))
+            return float((self.loss.rows(z, self.y) * self.weight).sum())
+
+        ratio = (np.sqrt(5) - 1) / 2  # the golden section
+        low, high = np.log(COLDEST), np.log(HOTTEST)
         left, right = high - ratio * (high - low), low + ratio * (high - low)
-        if cost(np.exp(left)) <= cost(np.exp(right)):
-            high = right
+        at_left, at_right = cost(left), cost(right)
+        while high - low > CLOSE:
+            if at_left <= at_right:
+                high, right, at_right = right, left, at_left
+                left = high - ratio * (high - low)
+                at_left = cost(left)
+            else:
+                low, left, at_left = left, right, at_right
+                right = low + ratio * (high - low)
+                at_right = cost(right)
+        return float(np.exp((low + high) / 2))
+
+    def confidence(self, members: Sequence[Floats] | Floats, t: float) -> float:
+        """The mean probability of the likelier answer."""
+        z = combined(self.loss, list(members), Calibration(temperature=t))
+        if self.loss.link == "sigmoid":
+            sure = (1 / (1 + np.exp(-np.abs(z)))).mean(1)
         else:
-            low = left
-    return float(np.exp((low + high) / 2))
+            sure = 1 / np.exp(z - z.max(1, keepdims=True)).sum(1)
+        return float((sure * self.weight).sum() / self.weight.sum())
 
-
-def _confidence(loss: Loss, members: Sequence[Floats], t: float) -> float:
-    """The mean probability of the likelier answer."""
-    z = combined(loss, members, Calibration(temperature=t))
-    if loss.link == "sigmoid":
-        return float((1 / (1 + np.exp(-np.abs(z)))).mean())
-    return float((1 / np.exp(z - z.max(1, keepdims=True)).sum(1)).mean())
-
-
-def _as_sure_as(loss: Loss, members: Sequence[Floats], wanted: float) -> float:
-    low, high = np.log(COLDEST), np.log(HOTTEST)
-    for _ in range(40):
-        middle = (low + high) / 2
-        if _confidence(loss, members, float(np.exp(middle))) > wanted:
-            low = middle
-        else:
-            high = middle
-    return float(np.exp((low + high) / 2))
+    def as_sure_as(self, wanted: float) -> float:
+        """The T at which the members' mean is."""
+        low, high = np.log(COLDEST), np.log(HOTTEST)
+        while high - low > CLOSE:
+            middle = (low + high) / 2
+            if self.confidence(self.members, float(np.exp(middle))) > wanted:
+                low = middle
+            else:
+                high = middle
+        return float(np.exp((low + high) / 2))

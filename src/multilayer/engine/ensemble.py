@@ -13,9 +13,9 @@ training rows. Members whose rows are fewer begin again with their first, so tha
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -154,7 +154,16 @@ class Ensemble:
     # Members
 
     def _each(self, call: Callable[[int], T]) -> list[T]:
-        return list(self._pool.map(call, range(len(self.members))))
+        """What each member answers. Signals reach the main thread alone: it asks the others to end."""
+        asked = [self._pool.submit(call, i) for i in range(len(self.members))]
+        try:
+            return [one.result() for one in asked]
+        except BaseException:
+            for one, member in zip(asked, self.members, strict=True):
+                if not one.cancel() and hasattr(member.engine, "stop"):
+                    cast(Any, member.engine).stop()
+            wait(asked)
+            raise
 
     def _judges_of(self, rows: Rows) -> Judges:
         """The same rows are asked for after every epoch."""

@@ -163,6 +163,10 @@ class FusedEngine:
                 self._core.write(_core.Group[group], place, self._flat(values[name]))
         self._core.step, self._rate_factor = state.step, state.rate_factor
 
+    def stop(self) -> None:
+        """Ends the call that another thread is in, with KeyboardInterrupt there, as Ctrl-C would."""
+        self._core.stop()
+
     @property
     def bytes(self) -> int:
         """What its arrays take by now: `ml.cost(…, engine="fused")` knows beforehand."""

@@ -14,17 +14,18 @@ from typing import Any
 from ..predictor import Predictor
 from ..training.fit import Now
 
-CallbackSupportMixin: Any = object
-"""scikit-learn's own, where it has one."""
+
+class _Without:
+    """What an estimator has before scikit-learn 1.9: nothing."""
 
 
-def with_callbacks(method: Any) -> Any:
+def _unchanged(method: Any) -> Any:
     return method
 
 
-if importlib.util.find_spec("sklearn.callback") is not None:
-    _theirs: Any = importlib.import_module("sklearn.callback")
-    CallbackSupportMixin, with_callbacks = _theirs.CallbackSupportMixin, _theirs.with_callbacks
+_theirs: Any = importlib.import_module("sklearn.callback") if importlib.util.find_spec("sklearn.callback") else None
+CallbackSupportMixin: Any = getattr(_theirs, "CallbackSupportMixin", _Without)
+with_callbacks: Any = getattr(_theirs, "with_callbacks", _unchanged)
 
 
 class Tasks:
@@ -34,20 +35,26 @@ class Tasks:
         self.about = {"estimator": estimator, "X": given[0], "y": given[1]}
         self.root: Any = None
         self.epoch: Any = None
+        self.begun = 0
 
     def __call__(self, now: Now) -> bool:
         stop = False
         if now.epoch == 0:
             self.root = self.about["estimator"]._init_callback_context(max_subtasks=now.epochs)
             self.root.call_on_fit_task_begin(**self.about)
-        else:
+        elif self.epoch is not None:
             stop = self.epoch.call_on_fit_task_end(**self.about, reconstruction_attributes=lambda: fitted(now.model()))
-        if not stop and now.epoch < now.epochs:
+            self.epoch = None
+        if not stop and self.begun < now.epochs:
             self.epoch = self.root.subcontext(task_name="epoch")
             self.epoch.call_on_fit_task_begin(**self.about)
+            self.begun += 1
         return stop
 
     def end(self) -> None:
+        """An epoch that had begun when something else ended the run ends with it."""
+        if self.epoch is not None:
+            self.epoch.call_on_fit_task_end(**self.about, reconstruction_attributes=dict)
         self.root.call_on_fit_task_end(**self.about, reconstruction_attributes=dict)
 
 

@@ -18,7 +18,6 @@ from ..metrics import shown
 from ..predictor import Predictor
 from ..runs import RESTORE, RunFolder
 from .loop import Loop, Outcome, Saver, position_of
-from .policies import Quiet
 from .protocol import Action, Continue, Observer, Stop
 from .session import Session, versions
 from .signals import listening
@@ -96,7 +95,8 @@ def drive(
     loop = Loop(
         plan=session.plan(),
         engine=session.engine,
-        policies=[*session.policies(), *asked],
+        policies=session.policies(),
+        asked=[one.decide for one in asked],
         observers=[_Stamped(watchers)],
         evaluate=session.evaluate,
         save=_saver(folder),
@@ -166,7 +166,7 @@ def _model_of(session: Session, calibration: Calibration | None) -> Predictor:
     )
 
 
-class _Asked(Quiet):
+class _Asked:
     """Asks somebody after each epoch whether to go on."""
 
     def __init__(self, session: Session, each_epoch: Callable[[Now], bool]) -> None:

@@ -68,10 +68,9 @@ def fit(
     each row of validation data; `group` and `time_column` are names of columns too, or values for each row. `start` is
     a model whose parameters to begin with; `keep_constant` trains on a table in which nothing varies, which is refused
     otherwise. `run` is a folder to keep everything in, so that the run survives being killed; without one it lives in
-    memory. `trackers` are names
-    (tensorboard, wandb, trackio, mlflow), or runs, writers and loggers of such tools. `each_epoch` is called before the
-    first epoch and after each, and ends the run by True; `ended` once the model is there and saved, while the data is
-    still in memory.
+    memory. `trackers` are names (tensorboard, wandb, trackio, mlflow), or runs, writers and loggers of such tools.
+    `each_epoch` is called before the first epoch and after each, and ends the run by True; `ended` once the model is
+    there and saved, while the data is still in memory.
     """
     chosen: dict[str, Any] = dict(options)
     chooser = None if spec is None or isinstance(spec, str | Spec) else spec
@@ -148,6 +147,7 @@ def resume(
     observers: Sequence[Observer] = (),
     trackers: Sequence[Any] = (),
     quiet: bool = False,
+    each_epoch: Callable[[Now], bool] | None = None,
     ended: Callable[[Ended], None] | None = None,
 ) -> Run:
     """Goes on where a run was stopped or killed, to the same bits as if it had not been.
@@ -189,7 +189,9 @@ def resume(
             raise RunError(f"the data is not what {path} was trained on: resume needs the same rows in the same order")
         after = None if ended is None else lambda run: ended(_ended(run, session, source, held_out))
         tracking = _trackers(trackers, folder.path)
-        return _driven(session, folder, observers, tracking, quiet=quiet, resumed=True, after=after)
+        return _driven(
+            session, folder, observers, tracking, quiet=quiet, resumed=True, each_epoch=each_epoch, after=after
+        )
 
 
 def prepare(data: Any, config: Config, *, validation: Any, **source: Any) -> tables.Prepared:

@@ -166,6 +166,8 @@ class Loop:
     evaluate: Callable[[Engine], tuple[float | None, dict[str, float]]]
     """Validation loss and metrics, now."""
     save: Saver
+    asked: Sequence[Callable[[Event], Action]] = ()
+    """Who decides after an epoch beside the policies, and is not part of what is saved."""
     interrupted: Callable[[], int | None] = lambda: None
     """The signal that asked for the end, if one did."""
     position: Position = field(default_factory=Position)
@@ -373,7 +375,7 @@ class Loop:
             position.best, position.best_loss, position.best_step = value, event.validation_loss, position.step
             self.best = self._state()
             self._checkpoint("best")
-        actions = [policy.decide(event) for policy in self.policies]
+        actions = [decide(event) for decide in (*(policy.decide for policy in self.policies), *self.asked)]
         for action in actions:
             if isinstance(action, Continue) and action.notice is not None:
                 self.tell(Notice(step=position.step, message=action.notice[0], remedy=action.notice[1]))
