@@ -93,7 +93,7 @@ def test_ctrl_c_is_heard_within_a_step_that_takes_long(call: str) -> None:
         before, late = engine.state(), []
         started = time.perf_counter()
         calls[{call!r}]()  # whole, once: so long would it take, and its memory is there
-        whole = time.perf_counter() - started
+        whole, done = time.perf_counter() - started, engine.state()
         engine.load(before)
         for share in (0.2, 0.4, 0.6, 0.8):
             sent = []
@@ -107,9 +107,12 @@ def test_ctrl_c_is_heard_within_a_step_that_takes_long(call: str) -> None:
             try:
                 calls[{call!r}]()
                 timer.cancel()
+                timer.join()
             except KeyboardInterrupt:
                 late.append(time.perf_counter() - sent[0])
-            assert engine.state().equals(before)
+            # Not begun, or done: a step may end before the signal comes.
+            assert engine.state().equals(before) or engine.state().equals(done)
+            engine.load(before)
         after = step(64)
         again = FusedEngine(spec, engine.data, Settings(loss="mse"))
         again.load(before)
