@@ -1,5 +1,6 @@
 #include "fused.h"
 
+#include <chrono>
 #include <cmath>
 #include <stdexcept>
 
@@ -11,6 +12,10 @@ namespace {
 
 constexpr std::size_t LEAST_ROWS = 128;         // that there is memory for: outputs take so many at once
 constexpr std::size_t WATCHED = 100'000'000;    // multiply-adds of a way forward: some milliseconds on one thread
+constexpr std::size_t WORTH = 50'000;           // multiply-adds of a way forward that a thread is worth at the least
+constexpr std::size_t PACED = 20'000'000;       // of steps that are soon done: threads may wait longer than they work
+constexpr std::size_t TELLING = 8;              // steps of a call whose time says something
+constexpr std::size_t LIGHT = 16'000;           // weights that every thread may read whole
 constexpr std::size_t STORED = 500'000'000;     // of matrices
 constexpr std::size_t STORED_ROWS = 1024;       // of a batch at least, where storing costs little beside the products
 
@@ -80,7 +85,9 @@ std::size_t Fused::run(const Table<float>& table, const Order& order, const Sche
     // have read it: `halt` is compared with a step's number, `undone` followed by another meeting.
     std::atomic<std::size_t> halt{steps};  // the step before whose update all threads leave
     std::atomic<bool> undone = false;      // its gradients were given up
-    const std::size_t threads = threads_for(batch);
+    const bool paced = products() * batch <= PACED;
+    const std::size_t threads = paced ? pool_.ready(pace_.next(threads_for(batch))) : threads_for(batch);
+    const auto start = std::chrono::steady_clock::now();
     pool_.run(threads, [&](std::size_t thread) {
         const FlushDenormals flushed;
         Work w{.thread = thread, .threads = threads, .training = true, .watch = thread == 0 ? watch_within(batch, watch) : nullptr};
@@ -127,6 +134,10 @@ std::size_t Fused::run(const Table<float>& table, const Order& order, const Sche
         }
     });
     taken = halt;
+    if (paced && taken >= TELLING) {
+        const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+        pace_.took(seconds.count() / static_cast<double>(taken));
+    }
     return bad;
 }
 
@@ -263,7 +274,7 @@ std::size_t Fused::products() const {
 }
 
 std::size_t Fused::threads_for(std::size_t batch) {
-    const std::size_t worth = std::max<std::size_t>(1, products() * batch / 400'000);
+    const std::size_t worth = std::max<std::size_t>(1, products() * batch / WORTH);
     return pool_.ready(std::min({pool_.threads(), worth}));
 }
 
@@ -294,8 +305,9 @@ void Fused::begin(Work& w, std::size_t batch, Numbers& numbers) {
     w.numbers = &numbers;
     w.n_panels = (batch + LANE - 1) / LANE;
     w.panels = share_of(w.n_panels, w.n_panels >= 2 * TOGETHER * w.threads ? TOGETHER : 1, w.thread, w.threads);
-    // Rows are shared out where each thread has enough of them for its tiles; otherwise units are.
-    w.by_rows = w.threads == 1 || w.n_panels >= TOGETHER * w.threads;
+    // Rows are shared out where each thread has enough of them for its tiles, or weights are so few that meetings count more;
+    // otherwise units are.
+    w.by_rows = w.n_panels >= (products() <= LIGHT ? w.threads : TOGETHER * w.threads) || w.threads == 1;
 }
 
 std::unique_ptr<Core<float>> make_fused(const Program& program, std::size_t threads, const std::string& isa) {

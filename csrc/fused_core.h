@@ -11,6 +11,7 @@
 
 #include "fused_plan.h"
 #include "kernels.h"
+#include "pace.h"
 #include "pool.h"
 #include "program.h"
 
@@ -115,7 +116,7 @@ private:
     // Multiply-adds of a row on its way forward.
     std::size_t products() const;
 
-    // Threads that a step of so many rows is worth, and that there are: a meeting costs about what 50,000 multiply-adds do.
+    // Threads that a step of so many rows may be worth, and that there are.
     std::size_t threads_for(std::size_t batch);
 
     // What a call looks at within a step: nothing, where steps are short.
@@ -242,6 +243,7 @@ private:
     const Program program_;
     const Kernels& k_;
     Pool pool_;
+    Pace pace_;
     Plan plan_;
     std::vector<Tensor> tensors_;
     std::size_t total_ = 0;

@@ -3,7 +3,7 @@
 //     bits      any number of threads; gradients and apply are a step; prediction is a training core's outputs, one row
 //               or many, from several threads at once; instruction sets whose multiply-add rounds once agree
 //     numbers   float kernels are the double loops to rounding: loss, outputs, every gradient
-//     threads   several cores side by side; halting in between; a pool that sleeps and wakes
+//     threads   several cores side by side; halting in between; a pool that sleeps and wakes; as many as go fastest
 //
 // Ends with 1 and a line for each promise that was not kept.
 #include <algorithm>
@@ -15,6 +15,7 @@
 
 #include "fused.h"
 #include "networks.h"
+#include "pace.h"
 #include "predict.h"
 #include "reference.h"
 
@@ -263,11 +264,32 @@ void halting(const Network& network, std::size_t batch, std::size_t steps) {
     }
 }
 
+// The number of threads follows the machine: all of them while it is calm, one while it is busy, and all again.
+void pacing() {
+    Pace pace;
+    const auto most_used = [&pace](std::size_t calls, auto seconds) {
+        std::vector<std::size_t> times(9);
+        for (std::size_t i = 0; i < calls; ++i) {
+            const std::size_t threads = pace.next(6);
+            pace.took(seconds(static_cast<double>(threads)));
+            if (i >= calls / 2) ++times[threads];
+        }
+        return std::distance(times.begin(), std::max_element(times.begin(), times.end()));
+    };
+    const auto calm = [](double threads) { return 1.0 / threads; };
+    const auto busy = [](double threads) { return threads; };
+    check(most_used(40, calm) == 6, "pace", "a calm machine's threads are not used");
+    check(most_used(40, busy) == 1, "pace", "threads wait on a busy machine");
+    check(most_used(400, calm) == 6, "pace", "threads are not taken up again");
+    check(Pace().next(1) == 1, "pace", "one thread is not enough");
+}
+
 }  // namespace
 }  // namespace multilayer::tests
 
 int main() {
     using namespace multilayer::tests;
+    pacing();
     std::vector<Network> all = networks();
     for (Network& network : all) network.program.taps = 2;
     for (const Network& network : all) {

@@ -1,0 +1,59 @@
+// How many threads steps go fastest on, found while they run. A meeting of threads costs a twentieth of a microsecond on
+// idle cores and a turn of the scheduler where others want them too, so no rule made beforehand holds on both; and
+// results do not depend on the number.
+//
+// Numbers tried are 1, 2, 4, … and the most. The best so far is used, and its neighbours are tried again now and then: soon
+// after they won, more and more rarely while they lose.
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cstddef>
+#include <vector>
+
+namespace multilayer {
+
+class Pace {
+public:
+    // Threads for the next call, at most so many.
+    std::size_t next(std::size_t most) {
+        if (most != most_) *this = Pace(most);
+        now_ = best_;
+        if (seconds_[best_] > 0.0 && --left_ == 0) {
+            up_ = best_ == 0 || (!up_ && best_ + 1 < seconds_.size());
+            if (seconds_.size() > 1) now_ = up_ ? best_ + 1 : best_ - 1;
+            left_ = between_;
+        }
+        return std::min(std::size_t{1} << now_, most_);
+    }
+
+    // What each step of that call took. Not told of calls too short to tell.
+    void took(double seconds) {
+        seconds_[now_] = seconds;
+        if (now_ != best_) {
+            const bool wins = seconds < seconds_[best_];
+            between_ = wins ? SOON : std::min(2 * between_, LATE);
+            left_ = between_;
+            if (wins) best_ = now_;
+        } else {
+            for (std::size_t i = 0; i < seconds_.size(); ++i) {
+                if (seconds_[i] > 0.0 && seconds_[i] < seconds_[best_]) best_ = i, left_ = between_ = SOON;
+            }
+        }
+    }
+
+    Pace() : Pace(1) {}
+
+private:
+    static constexpr std::size_t SOON = 4, LATE = 64;  // calls
+
+    explicit Pace(std::size_t most) : most_(most), seconds_(std::bit_width(most - 1) + 1), best_(seconds_.size() - 1) {}
+
+    std::size_t most_;
+    std::vector<double> seconds_;  // by exponent of two; 0 where never tried
+    std::size_t best_, now_ = 0;
+    std::size_t between_ = SOON, left_ = 1;
+    bool up_ = true;
+};
+
+}  // namespace multilayer
