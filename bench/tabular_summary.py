@@ -1,8 +1,9 @@
 """What the results of tabular.py say: ranks, wins, paired intervals, tables lost, times, calibration.
 
-A table counts when every model has it; its figures are means over a model's splits. Intervals are 95 % paired bootstrap
-intervals over tables, 10,000 draws, of the difference in rank: below zero is better than the peer, and one that holds
-zero is level with it.
+Only like is compared with like: a split of a table counts when every model that is compared has it, and a figure is the mean
+over such splits. Slow models are often run on one split: all are compared on that, and then those with more splits
+again on theirs. Intervals are 95 % paired bootstrap intervals over tables, 10,000 draws, of the difference in rank: below
+zero is better than the peer, and one that holds zero is level with it.
 """
 
 from __future__ import annotations
@@ -88,40 +89,58 @@ def lost(results: list[dict[str, Any]], models: list[str]) -> dict[str, list[str
     return found
 
 
+def shared(results: list[dict[str, Any]], models: list[str]) -> list[dict[str, Any]]:
+    """Results of these models on the splits that all of them have."""
+    there: dict[tuple[str, int], set[str]] = defaultdict(set)
+    for one in results:
+        there[one["data"], one["split"]].add(one["model"])
+    whole = {split for split, found in there.items() if found.issuperset(models)}
+    return [one for one in results if one["model"] in models and (one["data"], one["split"]) in whole]
+
+
 def report(results: list[dict[str, Any]]) -> int:
     """Prints everything; 1 where there is nothing to compare."""
-    failed = [one for one in results if "failed" in one]
-    for one in failed:
-        print(f"failed: {one['model']} on {one['data']}, split {one['split']}: {one['failed']}")
+    for one in results:
+        if "failed" in one:
+            print(f"failed: {one['model']} on {one['data']}, split {one['split']}: {one['failed']}")
     good = [one for one in results if "failed" not in one]
-    counts = defaultdict(set)
+    splits: dict[str, set[tuple[str, int]]] = defaultdict(set)
     for one in good:
-        counts[one["model"]].add(one["data"])
-    models = sorted(counts)
+        splits[one["model"]].add((one["data"], one["split"]))
+    models = sorted(splits)
     if len(models) < 2 or OURS not in models:
         print(f"nothing to compare: {OURS} and a peer are needed, got {', '.join(models) or 'nothing'}")
         return 1
     everything = {one["data"] for one in good}
-    tables, errors = matrix(good, "error", models)
-    print(f"{len(tables)} of {len(everything)} tables that all of {len(models)} models have")
     for model in models:
-        if absent := sorted(everything - counts[model]):
-            print(f"  {model} has not: {', '.join(absent)}")
-    if not tables:
+        if absent := sorted(everything - {table for table, _ in splits[model]}):
+            print(f"{model} has not: {', '.join(absent)}")
+    if not shared(good, models):
+        print("no table that all of them have")
         return 1
-    beaten = lost(good, models)
-    _ranked("error", errors, models, beaten)
-    _, losses = matrix(good, "logloss", models)
+    _standings(shared(good, models), models)
+    fewest = min(len(found) for found in splits.values())
+    several = [model for model in models if len(splits[model]) > fewest]
+    if OURS in several and 1 < len(several) < len(models):
+        _standings(shared(good, several), several)
+    return 0
+
+
+def _standings(results: list[dict[str, Any]], models: list[str]) -> None:
+    counts = {(one["data"], one["split"]) for one in results}
+    tables, errors = matrix(results, "error", models)
+    print(f"\n== {', '.join(models)}: {len(tables)} tables, {len(counts)} splits in all")
+    _ranked("error", errors, models, lost(results, models))
+    _, losses = matrix(results, "logloss", models)
     if len(losses):
         _ranked("log-loss", losses, models, None)
-    _times(good, models)
-    _calibrated(good, models)
+    _times(results, models)
+    _calibrated(results, models)
     print("\nerror by table, the best marked")
     print(f"{'':20s}" + "".join(f"{model:>14s}" for model in models))
     for table, row in zip(tables, errors, strict=True):
         marks = ["*" if value == row.min() else " " for value in row]
         print(f"{table:20s}" + "".join(f"{value:13.4f}{mark}" for value, mark in zip(row, marks, strict=True)))
-    return 0
 
 
 def _ranked(name: str, values: np.ndarray, models: list[str], beaten: dict[str, list[str]] | None) -> None:

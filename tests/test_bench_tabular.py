@@ -120,14 +120,27 @@ def test_report(summary: Any, capsys: pytest.CaptureFixture[str]) -> None:
     data = results(multilayer=[0.1, 0.2, 0.3], peer=[0.2, 0.3, 0.2], half=[0.5])
     assert summary.report(data) == 0
     said = capsys.readouterr().out
-    assert "1 of 3 tables that all of 3 models have" in said
     assert "half has not: t1, t2" in said
+    assert "== half, multilayer, peer: 1 tables, 1 splits in all" in said
+    assert "== multilayer, peer: 3 tables, 3 splits in all" in said
     assert summary.report(results(multilayer=[0.1, 0.2, 0.3], peer=[0.2, 0.3, 0.2])) == 0
     said = capsys.readouterr().out
     assert "multilayer     mean rank  1.33  best on  2  worst on  1" in said
     assert "multilayer minus this: -0.33" in said
     assert "0.500×" in said  # of the peer's two seconds
     assert "at most the best peer's on 2 of 3" in said
+
+
+def test_models_are_compared_on_the_splits_that_all_have(summary: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    """Splits 1 of ours and of one peer are easier: they must not count against the peer that has split 0 alone."""
+    first = results(multilayer=[0.3], peer=[0.2], slow=[0.25])
+    second = [{**one, "split": 1} for one in results(multilayer=[0.01], peer=[0.2])]
+    assert [one["split"] for one in summary.shared(first + second, ["multilayer", "peer", "slow"])] == [0, 0, 0]
+    summary.report(first + second)
+    everyone, several = capsys.readouterr().out.split("== ")[1:]
+    assert "multilayer     mean rank  3.00" in everyone
+    assert "multilayer     mean rank  1.00" in several
+    assert "slow" not in several
 
 
 def test_later_lines_replace_earlier_ones(summary: Any, tmp_path: Path) -> None:

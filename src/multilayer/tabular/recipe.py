@@ -32,6 +32,8 @@ from ..training.session import choose_network
 HIDDEN = (256, 256, 256)
 DROPOUT = 0.15
 EMBEDDING: Numeric = "pbld"
+FREQUENCIES = 0.3
+"""Deviation of the periodic embedding's first frequencies."""
 ACTIVATION = {"classes": "selu", "numbers": "mish"}
 RATE = {"classes": 0.04, "numbers": 0.2}
 MEMBERS = 4
@@ -110,7 +112,9 @@ def network(
     functions = [activation] * len(hidden) if isinstance(activation, str) else list(activation)
     if len(functions) != len(hidden):
         raise OptionError(f"activation must be one, or one for each of {len(hidden)} layers, got {len(functions)}")
-    layers: list[Layer] = [Columns(embedding if 0 < inputs.numeric <= MOST_EMBEDDED else "none"), Scale()]
+    if not 0 < inputs.numeric <= MOST_EMBEDDED:
+        embedding = "none"
+    layers: list[Layer] = [Columns(embedding, sigma=FREQUENCIES if embedding == "pbld" else None), Scale()]
     for width, function in zip(hidden, functions, strict=True):
         layers += [Linear(width, scale="tangent"), Activation(f"blend({function})")]
         layers += [Dropout(dropout)] if dropout else []
