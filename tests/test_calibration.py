@@ -30,6 +30,18 @@ def draws(seed: int, *, rows: int = 400, classes: int = 4, sure: float = 2.0) ->
 # Temperature
 
 
+def test_few_rows_that_are_all_right_prove_no_certainty() -> None:
+    """Of two classes and one label alike: with n rows right the mean confidence is at most (n + 1.5)/(n + 2)."""
+    for n in (3, 30, 300):
+        y = np.arange(n) % 2
+        z = np.where(np.arange(2) == y[:, None], 5.0, -5.0)
+        for loss, outputs, targets in ((CROSS, z, y), (BINARY, z[:, 1:] - z[:, :1], y[:, None].astype(float))):
+            t = temperature(loss, outputs, targets, None)
+            gap = (z.max(1) - z.min(1))[0] / t
+            assert 1 / (1 + np.exp(-gap)) <= (n + 1.5) / (n + 2) + 1e-4
+            assert 1 / (1 + np.exp(-gap)) >= n / (n + 2)
+
+
 @pytest.mark.parametrize("sure", [0.7, 1.0, 3.0, 9.0])
 @pytest.mark.parametrize("weighted", [False, True])
 def test_temperature_is_the_likeliest(sure: float, weighted: bool) -> None:
@@ -38,8 +50,11 @@ def test_temperature_is_the_likeliest(sure: float, weighted: bool) -> None:
     found = temperature(CROSS, z, y, weight)
     w = np.ones(len(y)) if weight is None else weight
 
+    doubt = 1 / (len(y) + 2)
+    targets = (1 - doubt) * np.eye(z.shape[1])[y] + doubt / z.shape[1]
+
     def loss(log_t: float) -> float:
-        return float((CROSS.rows(z / np.exp(log_t), y) * w).sum() / w.sum())
+        return float((-(special.log_softmax(z / np.exp(log_t), 1) * targets).sum(1) * w).sum() / w.sum())
 
     best = optimize.minimize_scalar(loss, bounds=(np.log(COLDEST), np.log(HOTTEST)), method="bounded")
     assert found == pytest.approx(np.exp(best.x), rel=1e-3)
@@ -52,14 +67,16 @@ def test_temperature_of_labels() -> None:
     z = generator.normal(size=(500, 3)) * 2
     y = (generator.random((500, 3)) < special.expit(z)).astype(float)
     found = temperature(BINARY, 2.5 * z, y, None)
-    best = optimize.minimize_scalar(lambda t: BINARY.rows(2.5 * z / t, y).mean(), bounds=(0.1, 10), method="bounded")
+    targets = (1 - 1 / 502) * y + 0.5 / 502
+    loss = lambda t: BINARY.rows(2.5 * z / t, targets).mean()  # noqa: E731
+    best = optimize.minimize_scalar(loss, bounds=(0.1, 10), method="bounded")
     assert found == pytest.approx(best.x, rel=1e-3)
 
 
 def test_temperature_stays_within_bounds() -> None:
-    z = np.array([[5.0, -5.0], [-5.0, 5.0]])
-    assert temperature(CROSS, z, np.array([0, 1]), None) == COLDEST  # always right: nothing is too sure
-    assert temperature(CROSS, z, np.array([1, 0]), None) == HOTTEST  # always wrong
+    z, y = np.tile([[1.0, -1.0], [-1.0, 1.0]], (500, 1)), np.arange(1000) % 2
+    assert temperature(CROSS, z, y, None) == COLDEST  # always right: nothing is too sure
+    assert temperature(CROSS, z, 1 - y, None) == HOTTEST  # always wrong
     assert temperature(CROSS, z[:0], np.zeros(0, np.int64), None) == 1.0
 
 

@@ -94,12 +94,12 @@ def test_what_was_chosen_is_saved(here: Path) -> None:
 
 
 def test_notes_spell_options_as_the_command_line_does(here: Path) -> None:
-    table(here / "t.csv", rows=20)
+    table(here / "t.csv", rows=9)
     out = mlp("train", "t.csv", *FAST, "--epochs", "1")
     assert "data: target: 'y' (by its name; --target … overrides)" in out
     assert "(inferred; --task … overrides)" in out
-    assert "20 rows are fewer than 50 (--validation 0.2 would)" in out
-    assert "after 1 epoch and 2 steps" in out
+    assert "9 rows are fewer than 10 (--validation 0.2 would)" in out
+    assert "after 1 epoch and 1 step" in out
 
 
 def test_every_field_is_an_option() -> None:

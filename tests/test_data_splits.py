@@ -80,10 +80,11 @@ def test_validation_choices() -> None:
     for validation, sizes in (("auto", (80, 20)), (0.1, (90, 10)), (None, (100, 0))):
         ready = prepare((X, np.arange(100) % 4), validation=validation)
         assert (len(ready.train), len(ready.validation)) == sizes
-    ready = prepare((X[:49], np.arange(49) % 2))
+    ready = prepare((X[:9], np.arange(9) % 2))
     assert len(ready.validation) == 0
-    assert "no rows held out: 49 rows are fewer than 50 (validation=0.2 would)" in ready.notes
-    assert len(prepare((X[:49], np.arange(49) % 2), validation=0.2).validation) == 10
+    assert "no rows held out: 9 rows are fewer than 10 (validation=0.2 would)" in ready.notes
+    assert len(prepare((X[:9], np.arange(9) % 2), validation=0.2).validation) == 2
+    assert len(prepare((X[:10], np.arange(10) % 2)).validation) == 2
     for bad in (1, True, 0):
         with pytest.raises(OptionError, match="validation must be a share, None or data of its own"):
             prepare((X, np.arange(100) % 4), validation=bad)
@@ -194,7 +195,7 @@ def test_no_folds_where_one_split_is_meant() -> None:
     times = np.asarray(TABLE["t"])
     assert late.folds == ()
     assert times[late.train].max() < times[late.validation].min()
-    assert prepare((X[:49], y[:49]), folds=4).folds == ()
+    assert prepare((X[:9], y[:9]), folds=4).folds == ()
 
 
 # Weights

@@ -119,8 +119,10 @@ def test_numbers_come_back_in_their_own_units() -> None:
     single = prepare((X, y[:, 0]), validation=None, dtype=np.float64)
     assert single.encoding.decode(single.data.y).shape == (N,)
     counts = prepare((X, I), loss="poisson", task="regression", validation=None, dtype=np.float64)
-    np.testing.assert_array_equal(counts.data.y[:, 0], I)  # not standardised
-    np.testing.assert_allclose(counts.encoding.decode(np.log(counts.data.y + 1)), I + 1, rtol=1e-12)
+    np.testing.assert_allclose(counts.data.y[:, 0], I / np.mean(I), rtol=1e-12)  # an output of 0 is the mean
+    np.testing.assert_allclose(counts.encoding.decode(np.log(counts.data.y + 1)), I + np.mean(I), rtol=1e-12)
+    crossed = prepare((X, y[:, 0]), loss="quantile(0.1, 0.5, 0.9)", validation=None).encoding
+    assert (np.diff(crossed.decode(np.array([[0.5, -1.0, 0.7], [3.0, 2.0, 1.0]])), axis=1) > 0).all()
     three = prepare((X, y[:, 0]), loss="quantile(0.1, 0.5, 0.9)", validation=None).encoding
     assert three.decode(np.zeros((5, 3))).shape == (5, 3)
     two = prepare((X, y), loss="quantile(0.1, 0.9)", validation=None).encoding

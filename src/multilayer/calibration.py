@@ -110,22 +110,27 @@ def calibrated(loss: Loss, z: NDArray[Any], y: NDArray[Any], weight: NDArray[Any
         return Calibration(temperature=temperature(loss, z, y, weight))
     if loss.link is not None or loss.per_target > 1 or not len(targets):
         return Calibration()
-    errors = np.sort(np.asarray(y, dtype=np.float64) - z, axis=0)
+    low, high = targets.min(0).astype(np.float64), targets.max(0).astype(np.float64)
+    errors = np.sort(np.asarray(y, dtype=np.float64) - np.clip(z, low, high), axis=0)  # of what is predicted
     if len(errors) > MOST_ERRORS:
         errors = np.quantile(errors, np.linspace(0, 1, MOST_ERRORS), axis=0)
-    return Calibration(low=targets.min(0).astype(np.float64), high=targets.max(0).astype(np.float64), errors=errors)
+    return Calibration(low=low, high=high, errors=errors)
 
 
 def temperature(loss: Loss, z: NDArray[Any], y: NDArray[Any], weight: NDArray[Any] | None) -> float:
-    """The T whose z/T make the targets likeliest; 1 where there are no rows."""
+    """The T whose z/T make the targets likeliest; 1 where there are no rows.
+
+    Each target is taken for certain by all but 1/(n + 2) (Platt 1999): some rows that are all right prove no certainty.
+    """
     if not len(z):
         return 1.0
     z = np.asarray(z, dtype=np.float64)
     weights = np.ones(len(z)) if weight is None else np.asarray(weight, dtype=np.float64)
+    doubt = (z[np.arange(len(z)), y] - z.mean(1) if loss.classes else ((y - 0.5) * z).mean(1)) / (len(z) + 2)
 
     def slope(cold: float) -> float:
         """Of the loss by 1/T, in which it is convex."""
-        return float(((loss.slope(cold * z, y) * z).sum(1) * weights).sum())
+        return float((((loss.slope(cold * z, y) * z).sum(1) + doubt) * weights).sum())
 
     low, high = 1 / HOTTEST, 1 / COLDEST
     at_low, at_high = slope(low), slope(high)

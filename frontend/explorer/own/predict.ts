@@ -91,12 +91,16 @@ function ofTwo(output: Output, classes: readonly unknown[], z: ArrayLike<number>
 
 function ofNumbers(output: Output, z: ArrayLike<number>): Prediction {
   const Q = output.per_target ?? 1
-  const choices = Array.from(z, (raw, i) => {
+  // Quantiles learned apart may cross: those of a target are told in rising order.
+  const place = Array.from(z, (_, i) => i)
+  if (Q > 1) place.sort((i, j) => Math.floor(i / Q) - Math.floor(j / Q) || z[i] - z[j])
+  const choices = place.map((unit, i) => {
+    const raw = z[unit]
     const target = Math.floor(i / Q)
     const value =
       (output.link === 'exp' ? Math.exp(raw) : raw) * (output.std?.[target] ?? 1) + (output.mean?.[target] ?? 0)
     const level = Q > 1 ? `, quantile ${output.quantiles?.[i % Q]}` : ''
-    return { name: `${output.names[target]}${level}`, value, output: i }
+    return { name: `${output.names[target]}${level}`, value, output: unit }
   })
   return {
     text: choices

@@ -76,7 +76,7 @@ def prepare(
 ) -> Prepared:
     """A source as numbers.
 
-    `validation` is a share, "auto" (20 %, none below 50 rows), None, or a source of its own, whose rows count as
+    `validation` is a share, "auto" (20 %, none below 10 rows), None, or a source of its own, whose rows count as
     `validation_weight` says; `weight` a column's name or one number a row; `class_weight` "balanced" or a number for
     each class, on training rows; `columns` gives kinds: numeric, categorical, date, datetime, time or drop; `folds`
     above 1 cuts the rows into so many parts to hold out in turn, where validation is "auto" and rows have no order in

@@ -20,7 +20,7 @@ from ..errors import DataError, OptionError, option
 from ..random import Purpose
 from .tables import Rows
 
-TINY = 50
+TINY = 10
 """Below so many rows, "auto" holds none out."""
 AUTO = 0.2
 

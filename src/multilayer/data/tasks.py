@@ -9,8 +9,8 @@
 
 Inferred: text, booleans and categories are classes; so are whole numbers of which at most 20 differ and each has five
 rows or more on average (two values: always). Other numbers are regression. Classes are sorted; of two the second is
-the positive one. Standardised: (y − mean)/std of the training rows; not for a loss whose link is exp (poisson), where
-y must not be negative. With cross_entropy two classes are two outputs; with another loss than its own, many classes
+the positive one. Standardised: (y − mean)/std of the training rows; for a loss whose link is exp (poisson), where y must not
+be negative, y/mean, so that outputs start at the mean. With cross_entropy two classes are two outputs; with another loss than its own, many classes
 are one output each, 0 or 1.
 """
 
@@ -192,9 +192,9 @@ def standardise(task: Task, table: Table, train: Rows, loss: str) -> tuple[Task,
     """The task with the mean and standard deviation of its targets over training rows."""
     if task.classifies:
         return task, []
-    T = len(task.names)
     if losses.get(loss).link == "exp":
-        return replace(task, mean=(0.0,) * T, std=(1.0,) * T), []
+        means = [float(target_numbers(table, name)[train].mean()) for name in task.names]
+        return replace(task, mean=(0.0,) * len(means), std=tuple(mean if mean > 0 else 1.0 for mean in means)), []
     notes: list[str] = []
     means: list[float] = []
     stds: list[float] = []
@@ -277,6 +277,7 @@ def decode(task: Task, z: Any, loss: str) -> NDArray[Any]:
     if chosen.link == "exp":
         z = np.exp(z)
     z = z.reshape(len(z), len(task.names), chosen.per_target)  # (N, T, Q)
+    z = np.sort(z, axis=2)  # quantiles learned apart may cross: Chernozhukov et al. 2010
     z = z * np.asarray(task.std)[:, None] + np.asarray(task.mean)[:, None]
     z = z[:, :, 0] if chosen.per_target == 1 else z
     return z[:, 0] if len(task.names) == 1 else z

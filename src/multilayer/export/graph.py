@@ -29,6 +29,8 @@ class Node:
     inputs: tuple[str, ...]
     output: str
     attributes: Mapping[str, Any]
+    unread: tuple[str, ...] = ()
+    """Further outputs that the operator has, and nobody takes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +57,16 @@ class Graph:
         names = tuple(value if isinstance(value, str) else self.constant(value) for value in inputs)
         output = self._name(kind)
         self.nodes.append(Node(kind=kind, domain=domain, inputs=names, output=output, attributes=attributes))
+        return output
+
+    def sorted(self, value: Value, n: int, *, axis: int) -> str:
+        """The n values along the axis in rising order."""
+        names = (value if isinstance(value, str) else self.constant(value), self.constant(np.array([n])))
+        output, places = self._name("TopK"), self._name("places")
+        attributes = {"axis": axis, "largest": 0}
+        self.nodes.append(
+            Node(kind="TopK", domain="", inputs=names, output=output, attributes=attributes, unread=(places,))
+        )
         return output
 
     def constant(self, value: NDArray[Any] | np.generic, name: str | None = None) -> str:

@@ -99,7 +99,7 @@ def _file(graph: Graph, inputs: list[Port], outputs: list[Port], *, said: str) -
     def node(one: Node) -> Any:
         attributes = {name: attribute(value) for name, value in one.attributes.items()}
         return helper.make_node(
-            one.kind, one.inputs, [one.output], name=one.output, domain=one.domain or None, **attributes
+            one.kind, one.inputs, [one.output, *one.unread], name=one.output, domain=one.domain or None, **attributes
         )
 
     def port(one: Port) -> Any:

@@ -71,6 +71,9 @@ def _numbers(g: Graph, encoding: Encoding, loss: Loss, m: str) -> str:
     task = encoding.task
     std, mean = (np.repeat(np.asarray(value), loss.per_target) for value in (task.std, task.mean))  # (T·Q,)
     y = g.op("Add", g.op("Mul", m, std), mean)
+    if loss.per_target > 1:  # in rising order
+        apart = g.op("Reshape", y, np.array([0, -1, loss.per_target]))
+        y = g.sorted(apart, loss.per_target, axis=2)
     return g.op("Reshape", y, np.array([0, *ports(encoding)[0].shape[1:]]))
 
 

@@ -7,6 +7,7 @@ the model file's bytes, so it is small, has no training data in it and loads wit
 from __future__ import annotations
 
 import io
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, Self, cast
@@ -14,6 +15,7 @@ from typing import Any, Literal, Self, cast
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import (
     _check_sample_weight,  # pyright: ignore[reportPrivateUsage, reportUnknownVariableType]
@@ -26,6 +28,7 @@ from ..errors import DataError, OptionError
 from ..predictor import Predictor
 from ..training.fit import Run
 from ..training.fit import fit as train
+from ..training.signals import obey
 from .callbacks import CallbackSupportMixin, Tasks, has_callbacks
 from .partial import Partial
 from .recipe import Recipe
@@ -96,6 +99,10 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         self._keep(run.model, run)
         if tasks is not None:
             tasks.end()
+        if run.failed:
+            said = f"training ended at epoch {self.n_iter_}, and the model is the best before it: {run.end.reason}"
+            warnings.warn(f"{said}; try a lower learning_rate", ConvergenceWarning, stacklevel=3)
+        obey(run.signal)  # the estimator is fitted all the same
         return run
 
     def _recipe(self) -> Recipe:

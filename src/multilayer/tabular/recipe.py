@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
+from .. import losses
 from ..data import Prepared
 from ..data.tables import Table
 from ..errors import OptionError
@@ -35,7 +36,7 @@ EMBEDDING: Numeric = "pbld"
 FREQUENCIES = 0.3
 """Deviation of the periodic embedding's first frequencies."""
 ACTIVATION = {"classes": "selu", "numbers": "mish"}
-RATE = {"classes": 0.04, "numbers": 0.2}
+RATE = {"classes": 0.04, "numbers": 0.2, "counts": 0.02}
 MEMBERS = 4
 BATCH = 256
 EPOCHS, LEAST_EPOCHS = 256, 32
@@ -93,7 +94,12 @@ class Recipe:
             dropout=DROPOUT if self.dropout is None else self.dropout,
             embedding=EMBEDDING if self.embedding is None else self.embedding,
         )
-        made = {"learning_rate": RATE[kind], "epochs": epochs(rows), "batch_size": batch_size(rows)}
+        counts = losses.get(encoding.loss).link == "exp"
+        made = {
+            "learning_rate": RATE["counts" if counts else kind],
+            "epochs": epochs(rows),
+            "batch_size": batch_size(rows),
+        }
         return spec, replace(config, **{name: value for name, value in made.items() if name not in asked})
 
 

@@ -101,8 +101,10 @@ class Config:
             if value is not None and not value > 0:
                 raise OptionError(f"{called(name)} must be positive, got {value!r}")
         for name in ("weight_decay", "l2", "rollbacks", "seed"):
-            if getattr(self, name) < 0:
+            if not 0 <= getattr(self, name) < math.inf:
                 raise OptionError(f"{called(name)} must be at least 0, got {getattr(self, name)!r}")
+        if not math.isfinite(self.learning_rate):
+            raise OptionError(f"{called('learning_rate')} must be finite, got {self.learning_rate!r}")
         if self.average is not None and not 0 <= self.average < 1:
             raise OptionError(f"{called('average')} must be at least 0 and below 1, got {self.average!r}")
         if isinstance(self.validation, float) and not 0 < self.validation < 1:

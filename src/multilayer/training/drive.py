@@ -133,7 +133,7 @@ def _over(folder: RunFolder, run: Run) -> bool:
 def _finish(session: Session, loop: Loop, outcome: Outcome, run: Run, folder: RunFolder | None, started: float) -> None:
     """The best parameters become the model, and the last event tells how good it is."""
     run.failed = loop.failed
-    if outcome.status != "interrupted" and loop.best is not None:
+    if loop.best is not None:
         session.engine.load(loop.best)
     elif loop.failed:  # finite, but on its way out of its senses: rather the last that was saved
         session.engine.load(loop.good.state)

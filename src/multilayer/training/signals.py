@@ -43,3 +43,11 @@ def listening() -> Generator[Interrupts]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def obey(number: int | None) -> None:
+    """Does what a signal that was heard would have done: for callers who give back no run to tell of it."""
+    if number == signal.SIGINT:
+        raise KeyboardInterrupt
+    if number is not None:
+        signal.raise_signal(number)
