@@ -1,9 +1,9 @@
 """What the results of tabular.py say: ranks, wins, paired intervals, tables lost, times, calibration.
 
-Only like is compared with like: a split of a table counts when every model that is compared has it, and a figure is the mean
-over such splits. Slow models are often run on one split: all are compared on that, and then those with more splits
-again on theirs. Intervals are 95 % paired bootstrap intervals over tables, 10,000 draws, of the difference in rank: below
-zero is better than the peer, and one that holds zero is level with it.
+Only like is compared with like: a split of a table counts when every model that is compared has it, and a figure is the
+mean over such splits. Slow models are often run on one split: all are compared on that, and then those with more
+splits again on theirs. Intervals are 95 % paired bootstrap intervals over tables, 10,000 draws, of the difference in
+rank: below zero is better than the peer, and one that holds zero is level with it.
 """
 
 from __future__ import annotations
