@@ -10,8 +10,8 @@
 Inferred: text, booleans and categories are classes; so are whole numbers of which at most 20 differ and each has five
 rows or more on average (two values: always). Other numbers are regression. Classes are sorted; of two the second is
 the positive one. Standardised: (y − mean)/std of the training rows; for a loss whose link is exp (poisson), where y
-must not be negative, y/mean, so that outputs start at the mean. With cross_entropy two classes are two outputs; with another
-loss than its own, many classes are one output each, 0 or 1.
+must not be negative, y/mean, so that outputs start at the mean. With cross_entropy two classes are two outputs; with
+another loss than its own, many classes are one output each, 0 or 1.
 """
 
 from __future__ import annotations
