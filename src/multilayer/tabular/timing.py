@@ -2,7 +2,7 @@
 
     elapsed    since fit was called: reading and preparing
     start      of each member, one after the other: first values that look at the data
-    epochs     steps, as many members at once as there are threads, and a look at the rows held out
+    epochs     steps, as many members side by side as there are threads, and a look at the rows held out
     end        the best epoch's parameters, calibration, metrics
 
 A schedule that is cut off in the middle of a wave leaves a worse network than a shorter one that is run to its end.
@@ -26,7 +26,6 @@ import numpy as np
 from .. import machine
 from ..data import Prepared
 from ..data.tables import Table, count
-from ..engine import Order
 from ..errors import called
 from ..spec import Spec
 from ..training.config import Config
@@ -49,7 +48,7 @@ ENDS = 2
 
 
 class Costs(NamedTuple):
-    """Seconds that one member takes: to be made, for one step, for a look at all rows held out."""
+    """Seconds: a member's start, a step of as many members as run side by side, a look at all rows held out."""
 
     start: float
     step: float
@@ -85,18 +84,22 @@ class Job:
 
     def fixed(self, members: int) -> float:
         """Starting members, and the end: judges look twice, then every member at every row."""
-        every = members * self.costs.look if members > 1 else 0.0
-        return members * self.costs.start + ENDS * self.judging(members) + every
+        every = members * self.costs.look if self.parted else self.judging(members)
+        return members * self.costs.start + ENDS * self.judging(members) + (every if members > 1 else 0.0)
+
+    def rounds(self, members: int) -> int:
+        """How often threads have to begin anew until every member had its turn."""
+        return -(-members // max(1, min(self.threads, members)))
 
     def judging(self, members: int) -> float:
-        return self.costs.look * (1 if self.parted else members)
+        return self.costs.look * (1 if self.parted else self.rounds(members))
 
     def training(self, members: int) -> float:
         """One step of every member."""
-        return self.costs.step * members / max(1, min(self.threads, members))
+        return self.costs.step * self.rounds(members)
 
     def epoch(self, members: int) -> float:
-        return self.steps * self.training(members) + self.judging(members) / max(1, min(self.threads, members))
+        return self.steps * self.training(members) + self.judging(members)
 
     def affordable(self, members: int, seconds: float) -> float:
         """Epochs, whole or not."""
@@ -180,38 +183,44 @@ class Within:
 
 
 def measured(spec: Spec, prepared: Prepared, config: Config, *, most: float, start: float | None = None) -> Costs:
-    """What one member takes on the engine that will train it: the mean of some steps after a first.
+    """What members take on the engine that will train them: the mean of some steps after a first, as many members side
+    by side as will be.
 
-    Timing ends after `most` seconds. Where `start` is known, the member gets plain first values, which take less.
+    Timing ends after `most` seconds. `start` is that of a member where it is known already.
     """
-    rows = prepared.train[: chosen_batch(prepared, config)]
-    held_out = prepared.validation
-    looked = held_out[:: max(1, -(-len(held_out) // LOOKED))]
     threads = machine.threads() if config.threads is None else config.threads
-    own = None if config.ensemble == 1 else max(1, threads // config.ensemble)
-    one = replace(config, ensemble=1, threads=config.threads if own is None else own)
+    side = max(1, min(threads, config.ensemble))
+    folds = prepared.folds[:side] if side > 1 else ()
+    held_out = np.concatenate(folds) if folds else prepared.validation
+    looked = np.sort(held_out)[:: max(1, -(-len(held_out) // LOOKED))]
+    share = len(looked) / max(1, len(prepared.validation))
+    prepared = replace(prepared, validation=looked, folds=folds)
     began = time.perf_counter()
-    session = Session.make(
-        spec,
-        replace(prepared, validation=looked, folds=()),
-        one if start is None else replace(one, init="auto"),
-    )
+    session = Session.make(spec, prepared, replace(config, ensemble=1, init=config.init if start is None else "auto"))
     start = time.perf_counter() - began if start is None else start
+    if side > 1:
+        _close(session)
+        session = Session.make(spec, prepared, replace(config, ensemble=side, init="auto"))
+    order = session.plan().order(0)
+    order = replace(order, rows=order.rows[: order.batch])
     try:
-        taken: list[float] = []
-        while len(taken) < 2 or (len(taken) <= STEPS and sum(taken) < most):
-            began = time.perf_counter()
-            session.engine.run(
-                Order(epoch=0, rows=rows, batch=len(rows)), rate=np.array([1e-6]), decay=np.zeros(1), dropout=np.ones(1)
-            )
-            taken.append(time.perf_counter() - began)
-        looks = [0.0]
-        while len(looked) and (
-            len(looks) < 2 or (len(looks) <= LOOKS and sum(looks) * len(looked) < most * len(held_out))
-        ):
-            began = time.perf_counter()
-            session.evaluate(session.engine)
-            looks.append((time.perf_counter() - began) * len(held_out) / len(looked))
+        once = {"rate": np.array([1e-6]), "decay": np.zeros(1), "dropout": np.ones(1)}
+        steps = _timed(lambda: session.engine.run(order, **once), STEPS, most)
+        looks = _timed(lambda: session.evaluate(session.engine), LOOKS, most) if len(looked) else [0.0]
     finally:
-        getattr(session.engine, "close", lambda: None)()
-    return Costs(start=start, step=fmean(taken[1:]), look=min(looks[1:], default=0.0))
+        _close(session)
+    return Costs(start=start, step=fmean(steps[1:] or steps), look=min(looks) / (share or 1.0))
+
+
+def _timed(work: Callable[[], object], times: int, most: float) -> list[float]:
+    """Seconds of doing it, a first time and so many more, two at least; fewer where that takes more than `most`."""
+    taken: list[float] = []
+    while len(taken) < 2 or (len(taken) <= times and sum(taken) < most):
+        began = time.perf_counter()
+        work()
+        taken.append(time.perf_counter() - began)
+    return taken
+
+
+def _close(session: Session) -> None:
+    getattr(session.engine, "close", lambda: None)()
