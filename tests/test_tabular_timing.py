@@ -144,7 +144,7 @@ def test_steps_starts_and_looks_are_timed() -> None:
     spec, config = Recipe(hidden=(16,)).network(ready, Config(init="data"), frozenset())
     assert chosen_batch(ready, config) == 256
     costs = measured(spec, ready, config, most=0.1)
-    assert all(0 < cost < 5 for cost in costs)
+    assert all(cost > 0 for cost in costs)
     assert measured(spec, ready, config, most=0.1, start=7.0).start == 7.0
 
 
