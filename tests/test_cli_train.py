@@ -123,6 +123,7 @@ BAD = {
     "average": "1",
     "batch_size": "0",
     "epochs": "0",
+    "epoch_rows": "0",
     "validation": "1.5",
     "metric": "accurcy",
     "patience": "0",

@@ -281,6 +281,7 @@ def pair(x: Any, y: Any) -> Any:
         (loader(), {"batch_size": 8}, OptionError, "batches of 16 rows, got batch_size=8"),
         (loader(), {"augment": "noise(0.1)"}, OptionError, "augment is for tables"),
         (loader(), {"class_weight": "balanced"}, OptionError, "class_weight is for tables"),
+        (loader(), {"epoch_rows": 8}, OptionError, "epoch_rows is for tables, got epoch_rows=8"),
         (loader(), {"target": "y"}, OptionError, "target is for tables, got target='y'"),
         (loader(), {"group": "y"}, OptionError, "group is for tables"),
         (loader(), {"loss": "mse", "task": "multilabel"}, DataError, "multilabel task needs two classes"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import numpy as np
@@ -176,10 +175,7 @@ def test_the_latest_rows_are_held_out(kind: Any) -> None:
 
 def test_time_limit_is_kept_by_planning() -> None:
     x, y = numbers(3000, 8)
-    began = time.perf_counter()
     model = MLPRegressor(time_limit=3.0, random_state=0).fit(x, y)
-    taken = time.perf_counter() - began
-    assert taken < 45  # of a machine that others use; 4 members of 256 epochs would take a minute
     assert model.config_["epochs"] * model.config_["ensemble"] < 256
     assert model.n_iter_ <= model.config_["epochs"]
     assert model.score(x, y) > 0

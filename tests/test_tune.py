@@ -6,6 +6,7 @@ import json
 import math
 import os
 import signal
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +65,7 @@ def test_a_search_goes_on_where_it_was(folder: Path) -> None:
     run(folder / "cut", 2)
     again = run(folder / "cut", 6)
     assert [(t.values, t.value) for t in again.trials] == [(t.values, t.value) for t in whole.trials]
-    with pytest.raises(OptionError, match="is a search with another seed: 0, got 1: name another folder"):
+    with pytest.raises(OptionError, match="is a search with seed 0, got 1: name another folder, or the same seed"):
         run(folder / "cut", 6, seed=1)
 
 
@@ -112,8 +113,6 @@ def test_bad_trials_are_cut_short(folder: Path, monkeypatch: pytest.MonkeyPatch)
         if isinstance(event, EpochEnd):
             number = watch.trial.number
             seen[number] = event.epoch
-            from dataclasses import replace
-
             event = replace(event, validation_loss=1.0 if number < 5 else 50.0)
         original(watch, event)
 
@@ -125,16 +124,109 @@ def test_bad_trials_are_cut_short(folder: Path, monkeypatch: pytest.MonkeyPatch)
     assert found.best.number == 1
 
 
-def test_time_limit(folder: Path) -> None:
-    found = run(folder, 1000, time_limit=0.5)
-    assert 1 <= len(found.trials) < 100
+class Clock:
+    """A clock that every trial moves on by so many seconds."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, trial: float) -> None:
+        self.now, self.limits = 0.0, list[float | None]()
+        original = tune.fit
+
+        def fitted(*args: Any, **how: Any) -> Any:
+            self.limits.append(how["time_limit"])
+            done = original(*args, **how)
+            self.now += trial
+            return done
+
+        monkeypatch.setattr(tune, "fit", fitted)
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_time_limit(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each trial gets what is left; none begins when that is nothing."""
+    clock = Clock(monkeypatch, trial=400.0)
+    found = run(folder, 1000, time_limit=1000.0, clock=clock)
+    assert len(found.trials) == 3
+    assert clock.limits == [1000.0, 600.0, 200.0]
+    assert found.out_of_time
+    clock.limits.clear()
+    without = run(folder, 4, clock=clock)
+    assert clock.limits == [None]
+    assert not without.out_of_time
+
+
+def test_a_trial_that_the_time_cut_off_is_run_again(folder: Path) -> None:
+    """It has no value to compare with, so it does not count; the point to train is then the recipe as it is."""
+    whole = run(folder / "whole", 2)
+    cut = run(folder / "cut", 2, time_limit=1e-9, clock=lambda: 0.0)
+    assert (cut.trials, cut.out_of_time, cut.signal) == ((), True, None)
+    again = run(folder / "cut", 2)
+    assert [(t.values, t.value) for t in again.trials] == [(t.values, t.value) for t in whole.trials]
+
+
+@pytest.mark.parametrize("bad", [0, -1.0, math.nan])
+def test_limits_that_are_none(bad: float, folder: Path) -> None:
+    with pytest.raises(OptionError, match=f"time_limit must be positive, got {bad}"):
+        run(folder / "new", 1, time_limit=bad)
+    assert not (folder / "new").exists()
+    assert len(run(folder, 1, time_limit=math.inf).trials) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "source", "match"),
+    [
+        ({"ensemble": 0}, {}, "ensemble must be positive, got 0"),
+        ({"epochs": 0}, {}, "epochs must be positive, got 0"),
+        ({"threads": 0}, {}, "threads must be positive, got 0"),
+        ({"loss": "mze"}, {}, "unknown loss 'mze'"),
+        ({"loss": "cross_entropy"}, {}, "cross_entropy"),
+        ({}, {"group": "nobody"}, "nobody"),
+        ({}, {"sample_weight": "nothing"}, "nothing"),
+    ],
+)
+def test_all_is_checked_before_anything_is_written(
+    options: dict[str, Any], source: dict[str, Any], match: str, folder: Path
+) -> None:
+    begun: list[bool] = []
+    with pytest.raises((DataError, OptionError), match=match):
+        search(table(), folder / "new", source=source, options=options, trials=1, begins=lambda: begun.append(True))
+    assert not (folder / "new").exists()
+    assert begun == []
+
+
+def test_folders_that_are_no_searches(folder: Path) -> None:
+    (folder / "file").write_text("a,b")
+    with pytest.raises(OptionError, match=r"run must be a folder, got .*file, which is a file: name another"):
+        run(folder / "file", 1)
+    with pytest.raises(OptionError, match=r"cannot write .*: name another folder"):
+        run(folder / "file" / "below", 1)
+    (folder / "odd").mkdir()
+    (folder / "odd" / tune.SETTINGS).write_text("{}")
+    with pytest.raises(OptionError, match=r"tune\.json must hold the settings of a search, got something else"):
+        run(folder / "odd", 1)
+
+
+def test_what_differs_is_said_in_words(folder: Path) -> None:
+    run(folder, 1)
+    source: dict[str, Any] = {}
+    with pytest.raises(OptionError, match="is a search with epochs 24, got none: name another folder, or the same ep"):
+        search(table(), folder, source=source, options={"threads": 1}, trials=1)
+    with pytest.raises(OptionError, match="is a search with rows 120, got 90: name another folder, or the same rows"):
+        search(table(90), folder, source=source, options=OPTIONS, trials=1)
+    wide = read((np.random.default_rng(0).normal(size=(120, 9)), np.arange(120.0)))
+    with pytest.raises(OptionError, match=r"is a search with columns .*, got .*, … \(10\): name another"):
+        search(wide, folder, source=source, options=OPTIONS, trials=1)
 
 
 def test_nothing_that_ended() -> None:
     bad = Trial(number=1, values=DEFAULT, value=None, pruned=False, seconds=1.0)
     assert best_of([bad]) is None
-    with pytest.raises(OptionError, match="no trial came to its end"):
+    with pytest.raises(OptionError, match="a trial that came to its end is needed, got 1 that diverged: allow more"):
         _ = Search(trials=(bad,)).best
+    late = Search(trials=(), out_of_time=True)
+    assert late.best is None
+    assert late.values == {**DEFAULT, "width": 16}
 
 
 def test_a_candidate_is_a_recipe() -> None:
@@ -183,6 +275,92 @@ def test_command(tmp_path: Path) -> None:
     assert again.exit_code == 0, again.output
     assert "best of 2 trials: width" in again.stdout
     assert "that of the recipe as it is" in again.stdout
+
+
+def command(tmp_path: Path, *more: str) -> Any:
+    """The command on a small table, in a folder of its own."""
+    import pandas as pd
+
+    if not (tmp_path / "t.csv").exists():
+        x = np.random.default_rng(0).normal(size=(90, 2))
+        frame = pd.DataFrame({"a": x[:, 0], "b": x[:, 1], "y": np.where(x[:, 0] > 0, "yes", "no")})
+        frame.to_csv(tmp_path / "t.csv", index=False)
+    asked = ["tune", str(tmp_path / "t.csv"), "--target", "y", "--epochs", "16", "--ensemble", "1", "--threads", "1"]
+    return CliRunner().invoke(app, [*asked, *more])
+
+
+def test_a_better_one_takes_the_place_of_the_best(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each trial is better than the one before; the runs of earlier ones are kept."""
+    original = tune._Watch.notice
+
+    def better(watch: Any, event: Any) -> None:
+        if isinstance(event, EpochEnd):
+            event = replace(event, validation_loss=1.0 / (1 + watch.trial.number))
+        original(watch, event)
+
+    monkeypatch.setattr(tune._Watch, "notice", better)
+    path = tmp_path / "search"
+    for trials, kept in (("1", set[str]()), ("2", {"best-001"}), ("2", {"best-001"}), ("3", {"best-001", "best-002"})):
+        done = command(tmp_path, "--run", str(path), "--trials", trials, "--json")
+        assert done.exit_code == 0, done.output
+        end = json.loads(done.stdout.splitlines()[-1])["end"]
+        assert end["run"] == str(path / "best")
+        assert end["best"]["trial"] == int(trials)
+        assert {found.name for found in path.glob("best-*")} == kept
+        for name in (*kept, "best"):
+            assert RunFolder.open(path / name).model.exists()
+        values = json.loads((path / "best.json").read_text())
+        assert values == {key: value for key, value in end["best"].items() if key in SPACE}
+
+
+def test_the_time_limit_is_for_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half of it is for trials; the training in full is planned to fit into what is left."""
+    limits: list[Any] = []
+    original = tune.search
+
+    def searched(*args: Any, **how: Any) -> Search:
+        limits.append(how["time_limit"])
+        return original(*args, **how)
+
+    monkeypatch.setattr(tune, "search", searched)
+    path = tmp_path / "search"
+    done = command(tmp_path, "--run", str(path), "--trials", "1", "--time-limit", "1000", "--quiet")
+    assert done.exit_code == 0, done.output
+    assert limits == [500.0]
+    config = RunFolder.open(path / "best").config["config"]
+    assert 500 < config["time_limit"] < 1000
+    assert config["epochs"] == 16
+
+
+def test_no_time_for_a_trial(tmp_path: Path) -> None:
+    path = tmp_path / "search"
+    done = command(tmp_path, "--run", str(path), "--time-limit", "1e-6", "--quiet")
+    assert done.exit_code == 0, done.output
+    assert "the time was up before any trial came to its end: the recipe as it is was trained" in done.stdout
+    assert "warning: --time-limit must be enough to prepare, start and judge 1 member" in done.stderr
+    assert RunFolder.open(path / "best").model.exists()
+
+
+@pytest.mark.parametrize(
+    ("more", "match"),
+    [
+        (("--ensemble", "0"), "--ensemble must be positive, got 0"),
+        (("--time-limit", "-1"), "--time-limit must be positive, got -1"),
+        (("--time-limit", "0"), "--time-limit must be positive, got 0"),
+        (("--loss", "mze"), "unknown loss 'mze'"),
+        (("--group", "nobody"), "nobody"),
+        (("--run", "t.csv"), "--run must be a folder, got t.csv, which is a file: name another"),
+    ],
+)
+def test_a_refusal_is_one_message(
+    more: tuple[str, ...], match: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = command(tmp_path, *more)
+    assert done.exit_code == 2
+    assert match in done.stderr
+    assert done.stderr.startswith("error: ")
+    assert not (tmp_path / "runs").exists()
 
 
 def test_help() -> None:

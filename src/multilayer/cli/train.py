@@ -141,7 +141,7 @@ def _network(arch: str | None, recipe: str, config: Config) -> Any:
     from ..tabular.recipe import Recipe
     from ..tabular.timing import Within
 
-    return Recipe() if config.time_limit is None else Within(Recipe(), config.time_limit)
+    return Recipe() if config.time_limit is None else Within(Recipe(), config.time_limit, warn=warn)
 
 
 def _value(name: str, value: Any) -> Any:
@@ -173,12 +173,13 @@ def watched(folder: Path) -> AbstractContextManager[None]:
     return watching(folder, say=lambda text: typer.echo(printable(text), err=True), open_page=webbrowser.open)
 
 
+def warn(text: str) -> None:
+    typer.echo(f"warning: {printable(text)}", err=True)
+
+
 def reporting(*, quiet: bool) -> Callable[[Ended], None]:
     """What leaves the report of a run, and says on standard error what went wrong with it."""
     from ..jobs import leave_report
-
-    def warn(text: str) -> None:
-        typer.echo(f"warning: {printable(text)}", err=True)
 
     def say(text: str) -> None:
         typer.echo(text, err=True)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
 from ..errors import MissingExtra, OptionError, printable
+from ..storage import write
 from .output import console
 
 if TYPE_CHECKING:
@@ -22,9 +24,12 @@ mlp tune table.parquet --target y --trials 100 --time-limit 3600 --run runs/tune
 
 mlp tune --run runs/tuned --trials 200 table.parquet --target y   (goes on where the search was)
 
-The recipe's defaults are the first trial. Ctrl-C stops; the same command with the same --run goes on."""
+The recipe's defaults are the first trial. Ctrl-C stops; the same command with the same --run goes on, and more --trials
+or another --time-limit may find a better one: its run takes the place of FOLDER/best, which becomes FOLDER/best-001."""
 
-PLOT = "trials.svg"
+PLOT, BEST = "trials.svg", "best"
+LEAST = 0.05
+"""Of the time limit that the training in full gets, even where trials took more than their share."""
 
 
 def tune(
@@ -32,7 +37,7 @@ def tune(
     target: Annotated[str | None, typer.Option(metavar="COL", help="The column to predict; several by commas.")] = None,
     trials: Annotated[int, typer.Option(metavar="N", min=1, help="Networks to try, in all.")] = 50,
     time_limit: Annotated[
-        float | None, typer.Option(metavar="SECONDS", help="For the search; the best is then trained in full.")
+        float | None, typer.Option(metavar="SECONDS", help="For all: half for trials, what is left for the best.")
     ] = None,
     run: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Where to keep the search; runs/NAME-tune-001, …")
@@ -57,37 +62,45 @@ def tune(
     """Searches over width, depth, dropout, learning rate, weight decay and embedding, then trains the best in full.
 
     Each trial is one network on four fifths of the rows, judged by its loss on the rest; those that fall behind are cut
-    short. FOLDER has the search, a plot of it, and the run of the best in FOLDER/best.
+    short. FOLDER has the search, a plot of it, and the run of the best in FOLDER/best. Within a time limit the best
+    gets as many epochs and members as fit.
     """
     from ..data import read
     from ..plots import check_path
     from ..tabular import tune as tuning
+    from ..training.config import Config
     from ..training.fit import free_folder
 
+    began = time.monotonic()
     if plot is not None:
         check_path(plot)
+    limit = Config(time_limit=time_limit).time_limit
     folder = run or free_folder(f"{Path(data).name.split('.')[0] or 'run'}-tune")
     asked = {"loss": loss, "epochs": epochs, "ensemble": ensemble, "threads": threads}
     options: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
     targets: Any = target if target is None or "," not in target else [part.strip() for part in target.split(",")]
     source = {"target": targets, "group": group, "time_column": time_column, "sample_weight": weight}
+    table = read(data)
     with _Shown(trials, quiet=quiet or as_json, as_json=as_json) as shown:
         found = tuning.search(
-            read(data),
+            table,
             folder,
             source=source,
             options=options,
             trials=trials,
-            time_limit=time_limit,
+            time_limit=None if limit is None else tuning.TRIALS_SHARE * limit,
             seed=seed,
+            begins=shown.begin,
             told=shown.told,
         )
     drawn = _draw(found, plot or folder / PLOT, name=Path(data).name)
     if found.signal is not None:
         typer.echo(f"go on with the same command and --run {folder}", err=True)
         raise typer.Exit(128 + found.signal)
-    done = _in_full(found, data, folder, source, {**options, "seed": seed}, quiet=quiet or as_json)
-    end = {"run": str(folder / "best"), "best": found.best.to_dict(), "metrics": done.metrics, "plot": drawn}
+    left = None if limit is None else max(limit - (time.monotonic() - began), LEAST * limit)
+    done = _in_full(found, data, folder, source, {**options, "seed": seed}, left=left, quiet=quiet or as_json)
+    best = None if found.best is None else found.best.to_dict()
+    end = {"run": str(folder / BEST), "best": best, "metrics": done.metrics, "plot": drawn}
     if as_json:
         _print_line({"end": end})
     else:
@@ -98,24 +111,54 @@ def tune(
 
 
 def _in_full(
-    found: Search, data: str, folder: Path, source: dict[str, Any], options: dict[str, Any], *, quiet: bool
+    found: Search,
+    data: str,
+    folder: Path,
+    source: dict[str, Any],
+    options: dict[str, Any],
+    *,
+    left: float | None,
+    quiet: bool,
 ) -> Any:
-    """The best point, with all epochs and members; goes on where it was stopped."""
+    """The best point, with all epochs and members, or those that fit into the time that is left.
+
+    Goes on where it was stopped. The run of an earlier best is kept beside it.
+    """
     from ..jobs import fit, resume
     from ..runs import RunFolder
+    from ..tabular.timing import Within
     from ..tabular.tune import Candidate
-    from .train import reporting
+    from .train import reporting, warn
 
-    path, how = folder / "best", cast(Any, {"quiet": quiet, "ended": reporting(quiet=quiet)})
-    chosen = found.best.values
-    note = folder / "best.json"
+    path, how = folder / BEST, cast(Any, {"quiet": quiet, "ended": reporting(quiet=quiet)})
+    note = folder / f"{BEST}.json"
     if (path / "config.json").exists():
-        if json.loads(note.read_text()) == chosen:
+        if _read(note) == found.values:
             RunFolder.open(path)
             return resume(path, **how)
-        raise OptionError(f"{path} is the run of an earlier best: move it away to train the new one, {chosen}")
-    note.write_text(json.dumps(chosen))
-    return fit(Candidate(chosen), data, run=path, **source, **options, **how)
+        path.rename(_earlier(folder))
+    write(note, json.dumps(found.values).encode())
+    chooser = Candidate(found.values)
+    if left is None:
+        return fit(chooser, data, run=path, **source, **options, **how)
+    return fit(Within(chooser, left, warn=warn), data, run=path, time_limit=left, **source, **options, **how)
+
+
+def _read(note: Path) -> Any:
+    """The point that FOLDER/best is the run of; None where that is not known."""
+    try:
+        return json.loads(note.read_text())
+    except (OSError, ValueError):
+        return None
+
+
+def _earlier(folder: Path) -> Path:
+    """The first of FOLDER/best-001, FOLDER/best-002, … that is not there yet."""
+    for number in range(1, 1_000_000):
+        path = folder / f"{BEST}-{number:03d}"
+        if not path.exists():
+            return path
+    raise OptionError(f"{folder}/{BEST}-… needs a number that is free, got none: move some away")
 
 
 def _draw(found: Search, path: Path, *, name: str) -> str | None:
@@ -139,8 +182,12 @@ def _draw(found: Search, path: Path, *, name: str) -> str | None:
 
 
 def _tell(found: Search, drawn: str | None) -> None:
-    best, first = found.best, found.trials[0]
-    out = console()
+    best, out = found.best, console()
+    if best is None:
+        said = "the time was up before any trial came to its end: the recipe as it is was trained"
+        out.print(said, soft_wrap=True)
+        return
+    first = found.trials[0]
     words = ", ".join(f"{name} {_short(value)}" for name, value in best.values.items())
     out.print(printable(f"best of {len(found.trials)} trials: {words}"), soft_wrap=True)
     if first.value is not None and best.value is not None:
@@ -166,7 +213,7 @@ class _Shown:
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-        self.as_json = as_json
+        self.as_json, self.begun = as_json, False
         self.bar = Progress(
             TextColumn("trials"),
             BarColumn(),
@@ -184,9 +231,14 @@ class _Shown:
         said = "" if best is None else f"best loss {best.value:.4g} (trial {best.number})"
         self.bar.update(self.task, completed=trial.number, best=said)
 
-    def __enter__(self) -> _Shown:
+    def begin(self) -> None:
+        """Not before all is checked: an error is told without an empty bar."""
         self.bar.start()
+        self.begun = True
+
+    def __enter__(self) -> _Shown:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.bar.stop()
+        if self.begun:
+            self.bar.stop()

@@ -117,9 +117,11 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
     def _keep(self, model: Predictor, run: Run) -> None:
         """What a fitted estimator has."""
         epochs = [event for event in run.events if event["event"] == "epoch"]
-        names = [name for name in ("loss", "validation_loss", "seconds") if epochs and epochs[0].get(name) is not None]
+        measured = epochs[0]["metrics"] if epochs else run.metrics  # no epoch came to its end: the names, and no values
+        held_out = epochs[0].get("validation_loss") is not None if epochs else bool(measured)
+        names = ("loss", "validation_loss", "seconds") if held_out else ("loss", "seconds")
         history = {name: [event[name] for event in epochs] for name in names}
-        for name in epochs[0]["metrics"] if epochs else ():
+        for name in measured:
             history[name] = [event["metrics"][name] for event in epochs]
         self.model_ = model
         self._partial = None

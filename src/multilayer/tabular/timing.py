@@ -1,69 +1,226 @@
-"""A time limit kept by planning: a few steps are timed, then epochs and members are made few enough.
+"""A time limit kept by planning: what one member takes is measured, then epochs and members are made few enough.
+
+    elapsed    since fit was called: reading and preparing
+    start      of each member, one after the other: first values that look at the data
+    epochs     steps, as many members side by side as there are threads, and a look at the rows held out
+    end        the best epoch's parameters, calibration, metrics
 
 A schedule that is cut off in the middle of a wave leaves a worse network than a shorter one that is run to its end.
-Should the machine be slower than it was when the steps were timed, training still stops at the limit.
+Where not even a few epochs fit, those that do take a share of the rows each, so that the schedule still ends in time.
+Should the machine be slower than it was when the steps were timed, training still stops at the limit. A limit that not
+even one step of every member can meet is told in a warning, and that step is all that is planned.
 """
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Mapping, Set
+import warnings
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, replace
-from typing import Any
+from statistics import fmean
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from .. import machine
 from ..data import Prepared
-from ..data.tables import Table
-from ..engine import Order
+from ..data.tables import Table, count
+from ..errors import called
 from ..spec import Spec
 from ..training.config import Config
-from ..training.session import Chooser, chosen_batch, make_engine
+from ..training.session import Chooser, Session, chosen_batch
 
-STEPS = 4
-SHARE = 0.75
-"""Of the limit that steps may take; the rest is for reading, looking at held-out rows and the end."""
+STEPS, LOOKS = 32, 2
+"""That are timed, at most."""
+LOOKED = 4096
+"""Rows held out that a look is timed on, at most."""
+MEASURING = 0.03
+"""Of the limit that timing steps may take, and looks; one of each is timed in any case."""
+SHARE = 0.85
+"""Of the time that is left that the plan may take; the rest is for a machine that others use too."""
 FEWEST_EPOCHS = 32
 """Below so many epochs there are rather fewer members."""
+WHOLE_EPOCHS = 4
+"""Below so many they take a share of the rows each, so that no time is left over."""
+ENDS = 2
+"""Looks at the rows held out by their judges after the last epoch: for calibration, then for metrics."""
 
 
-@dataclass(frozen=True)
+class Costs(NamedTuple):
+    """Seconds: a member's start, a step of as many members as run side by side, a look at all rows held out."""
+
+    start: float
+    step: float
+    look: float
+
+
+class Planned(NamedTuple):
+    """How much fits. `epoch_rows` are the rows of an epoch where those are not all; `least` is what a step takes with
+    all around it, `enough` what an epoch does."""
+
+    members: int
+    epochs: int
+    epoch_rows: int | None
+    least: float
+    enough: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """What there is to do, and what it costs."""
+
+    costs: Costs
+    rows: int
+    """That a member trains on in an epoch."""
+    batch: int
+    threads: int
+    parted: bool
+    """Whether each row held out is judged by one member alone."""
+
+    @property
+    def steps(self) -> int:
+        return -(-self.rows // self.batch)
+
+    def fixed(self, members: int) -> float:
+        """Starting members, and the end: judges look twice, then every member at every row."""
+        every = members * self.costs.look if self.parted else self.judging(members)
+        return members * self.costs.start + ENDS * self.judging(members) + (every if members > 1 else 0.0)
+
+    def rounds(self, members: int) -> int:
+        """How often threads have to begin anew until every member had its turn."""
+        return -(-members // max(1, min(self.threads, members)))
+
+    def judging(self, members: int) -> float:
+        return self.costs.look * (1 if self.parted else self.rounds(members))
+
+    def training(self, members: int) -> float:
+        """One step of every member."""
+        return self.costs.step * self.rounds(members)
+
+    def epoch(self, members: int) -> float:
+        return self.steps * self.training(members) + self.judging(members)
+
+    def affordable(self, members: int, seconds: float) -> float:
+        """Epochs, whole or not."""
+        return max(0.0, seconds - self.fixed(members)) / self.epoch(members)
+
+    def planned(self, seconds: float, *, members: int, epochs: int, fewer: bool, again: float = 0.0) -> Planned:
+        """The plan for so many seconds. `fewer` allows fewer members, which costs `again` seconds of preparing."""
+        enough = min(FEWEST_EPOCHS, epochs)
+        if fewer and self.affordable(members, seconds) < enough:
+            most, seconds = members - 1, seconds - again
+            members = next((m for m in range(most, 1, -1) if self.affordable(m, seconds) >= enough), 1)
+        around = self.fixed(members) + self.judging(members)
+        needed = (around + self.training(members), around + self.steps * self.training(members))
+        found = self.affordable(members, seconds)
+        if found >= epochs:
+            return Planned(members, epochs, None, *needed)
+        if found >= WHOLE_EPOCHS:
+            return Planned(members, int(found), None, *needed)
+        epochs = max(1, math.ceil(found))
+        share = found * self.epoch(members) / epochs - self.epoch(members) + self.steps * self.training(members)
+        steps = max(1, int(share / self.training(members)))
+        return Planned(members, epochs, None if steps >= self.steps else steps * self.batch, *needed)
+
+
+def _warn(text: str) -> None:
+    warnings.warn(text, UserWarning, stacklevel=3)
+
+
 class Within:
-    """What a recipe chooses, made to fit into so many seconds."""
+    """What a recipe chooses, made to fit into so many seconds from now on; `warn` hears where that cannot be."""
 
-    recipe: Chooser
-    seconds: float
+    def __init__(
+        self,
+        recipe: Chooser,
+        seconds: float,
+        *,
+        warn: Callable[[str], None] = _warn,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.recipe, self.seconds, self.warn, self.clock = recipe, seconds, warn, clock
+        self.began = self.read = clock()
+        self.start: float | None = None
 
     def before(self, table: Table) -> Mapping[str, Any]:
+        self.read = self.clock()
         return self.recipe.before(table)
 
     def network(self, prepared: Prepared, config: Config, asked: Set[str]) -> tuple[Spec, Config]:
+        prepared_in = self.clock() - self.read
         spec, config = self.recipe.network(prepared, config, asked)
-        steps = -(-len(prepared.train) // chosen_batch(prepared, config))
-        member = steps * seconds_of_step(spec, prepared, config)  # of one epoch
-        threads = machine.threads() if config.threads is None else config.threads
-        affordable = SHARE * self.seconds * max(1, min(threads, config.ensemble)) / member  # epochs of members
-        epochs = int(affordable / config.ensemble)
-        if epochs >= config.epochs:
+        if math.isinf(self.seconds):
             return spec, config
-        members = config.ensemble
-        if epochs < FEWEST_EPOCHS and "ensemble" not in asked:
-            members = max(1, min(members, int(affordable / FEWEST_EPOCHS)))
-            epochs = min(config.epochs, int(affordable / members))
-        return spec, replace(config, ensemble=members, epochs=max(1, epochs))
-
-
-def seconds_of_step(spec: Spec, prepared: Prepared, config: Config) -> float:
-    """The time of one step of one member, the best of a few after a first."""
-    engine = make_engine(spec, prepared, replace(config, ensemble=1, threads=1, init="auto"))
-    rows = prepared.train[: chosen_batch(prepared, config)]
-    taken: list[float] = []
-    for _ in range(1 + STEPS):
-        start = time.perf_counter()
-        engine.run(
-            Order(epoch=0, rows=rows, batch=len(rows)), rate=np.array([1e-6]), decay=np.zeros(1), dropout=np.ones(1)
+        costs = measured(spec, prepared, config, most=MEASURING * self.seconds, start=self.start)
+        self.start = costs.start
+        elapsed = self.clock() - self.began
+        rows = len(prepared.train) - min(map(len, prepared.folds), default=0)
+        job = Job(
+            costs=costs,
+            rows=min(rows, config.epoch_rows or rows),
+            batch=chosen_batch(prepared, config),
+            threads=machine.threads() if config.threads is None else config.threads,
+            parted=bool(prepared.folds),
         )
-        taken.append(time.perf_counter() - start)
-    getattr(engine, "close", lambda: None)()
-    return min(taken[1:])
+        members = config.ensemble
+        fewer = members > 1 and "ensemble" not in asked
+        left = SHARE * (self.seconds - elapsed)
+        plan = job.planned(left, members=members, epochs=config.epochs, fewer=fewer, again=prepared_in)
+        if plan.members == members and elapsed + plan.least > self.seconds:
+            self.warn(self._too_little(plan, elapsed))
+        given = config.epoch_rows if plan.epoch_rows is None else plan.epoch_rows
+        return spec, replace(config, ensemble=plan.members, epochs=plan.epochs, epoch_rows=given)
+
+    def _too_little(self, plan: Planned, elapsed: float) -> str:
+        members = plan.members
+        fewer = ", or ask for fewer members" if members > 1 else ""
+        return (
+            f"{called('time_limit')} must be enough to prepare, start and judge {count(members, 'member')}, "
+            f"got {self.seconds:g} s: {elapsed:.2g} s are over, and the least that can be done takes "
+            f"{plan.least:.2g} s more: allow {elapsed + plan.enough / SHARE:.2g} s for an epoch{fewer}"
+        )
+
+
+def measured(spec: Spec, prepared: Prepared, config: Config, *, most: float, start: float | None = None) -> Costs:
+    """What members take on the engine that will train them: the mean of some steps after a first, as many members side
+    by side as will be.
+
+    Timing ends after `most` seconds. `start` is that of a member where it is known already.
+    """
+    threads = machine.threads() if config.threads is None else config.threads
+    side = max(1, min(threads, config.ensemble))
+    folds = prepared.folds[:side] if side > 1 else ()
+    held_out = np.concatenate(folds) if folds else prepared.validation
+    looked = np.sort(held_out)[:: max(1, -(-len(held_out) // LOOKED))]
+    share = len(looked) / max(1, len(prepared.validation))
+    prepared = replace(prepared, validation=looked, folds=folds)
+    began = time.perf_counter()
+    session = Session.make(spec, prepared, replace(config, ensemble=1, init=config.init if start is None else "auto"))
+    start = time.perf_counter() - began if start is None else start
+    if side > 1:
+        _close(session)
+        session = Session.make(spec, prepared, replace(config, ensemble=side, init="auto"))
+    order = session.plan().order(0)
+    order = replace(order, rows=order.rows[: order.batch])
+    try:
+        once = {"rate": np.array([1e-6]), "decay": np.zeros(1), "dropout": np.ones(1)}
+        steps = _timed(lambda: session.engine.run(order, **once), STEPS, most)
+        looks = _timed(lambda: session.evaluate(session.engine), LOOKS, most) if len(looked) else [0.0]
+    finally:
+        _close(session)
+    return Costs(start=start, step=fmean(steps[1:] or steps), look=min(looks) / (share or 1.0))
+
+
+def _timed(work: Callable[[], object], times: int, most: float) -> list[float]:
+    """Seconds of doing it, a first time and so many more, two at least; fewer where that takes more than `most`."""
+    taken: list[float] = []
+    while len(taken) < 2 or (len(taken) <= times and sum(taken) < most):
+        began = time.perf_counter()
+        work()
+        taken.append(time.perf_counter() - began)
+    return taken
+
+
+def _close(session: Session) -> None:
+    getattr(session.engine, "close", lambda: None)()

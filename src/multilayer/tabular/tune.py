@@ -5,8 +5,9 @@
     pruning      a trial whose best loss so far is worse than the median of the others' at that epoch is cut short
     first        the recipe as it is, so that the search never ends worse than where it began, on those rows
 
-The study is a journal in the folder: a search that is killed goes on where it was, and a trial that was cut off is run
-again. What is proposed next depends on the seed, the trial's number and the trials before it alone.
+Everything is checked before anything is written. The study is a journal in the folder: a search that is killed goes on
+where it was, and a trial that was cut off, by a signal or because the time was up, is run again. What is proposed next
+depends on the seed, the trial's number and the trials before it alone.
 """
 
 from __future__ import annotations
@@ -22,11 +23,12 @@ from typing import Any, cast
 from .. import random, storage
 from ..data import Prepared
 from ..data.tables import Table
-from ..errors import DataError, MissingExtra, OptionError
+from ..errors import DataError, MissingExtra, OptionError, called
 from ..events import EpochEnd, Event
 from ..spec import Spec
 from ..training.config import Config, Options
-from ..training.fit import fit
+from ..training.fit import fit, prepare
+from ..training.session import Session
 from .recipe import DROPOUT, EMBEDDING, HIDDEN, OPTIONS, Recipe
 
 EPOCHS_SHARE = 0.25
@@ -36,6 +38,10 @@ TRIAL: Options = {"ensemble": 1, "validation": 0.2, "calibrate": False}
 STARTUP = 5
 """Trials before any is pruned, and before proposals look at those that were made."""
 STUDY, SETTINGS = "study.log", "tune.json"
+NAMED = 5
+"""Columns that a message names."""
+TRIALS_SHARE = 0.5
+"""Of a time limit that trials may take where the best is to be trained within it too."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,17 +117,26 @@ class Trial:
 
 @dataclass(frozen=True, kw_only=True)
 class Search:
-    """`signal` is what ended it early, if a signal did."""
+    """`signal` is what ended it early, if a signal did; `out_of_time` whether the time limit did."""
 
     trials: tuple[Trial, ...]
     signal: int | None = None
+    out_of_time: bool = False
 
     @property
-    def best(self) -> Trial:
+    def best(self) -> Trial | None:
+        """None where the time was up before any trial came to its end: the recipe as it is will have to do."""
         found = best_of(self.trials)
-        if found is None:
-            raise OptionError("no trial came to its end: allow more trials or more time")
+        if found is None and not self.out_of_time:
+            raise OptionError(
+                f"a trial that came to its end is needed, got {len(self.trials)} that diverged: allow more trials"
+            )
         return found
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """The point to train in full."""
+        return defaults() if self.best is None else self.best.values
 
 
 def search(
@@ -133,11 +148,17 @@ def search(
     trials: int,
     time_limit: float | None = None,
     seed: int = 0,
+    begins: Callable[[], None] = lambda: None,
     told: Callable[[Trial, Trial | None], None] = lambda trial, best: None,
+    clock: Callable[[], float] = time.monotonic,
 ) -> Search:
-    """Runs trials until there are so many or the time is up. `told` hears of each, and of the best so far."""
+    """Runs trials until there are so many or the time is up: each gets what is left of it. `begins` is called once all
+    is checked; `told` hears of each trial, and of the best so far."""
+    began, signal, out_of_time = clock(), None, False
     optuna = _optuna()
+    time_limit = _check(table, source=source, options={**options, "seed": seed, "time_limit": time_limit})
     _settle(folder, {"source": source, "options": options, "seed": seed, "rows": len(table), "columns": table.names})
+    begins()
     backend = optuna.storages.journal.JournalFileBackend(str(folder / STUDY))
     pruner = optuna.pruners.MedianPruner(n_startup_trials=STARTUP, n_warmup_steps=FEWEST_EPOCHS)
     study: Any = optuna.create_study(
@@ -148,14 +169,15 @@ def search(
     )
     states = optuna.trial.TrialState
     if not study.trials:
-        study.enqueue_trial({name: dimension.default for name, dimension in SPACE.items()})
+        study.enqueue_trial(defaults())
     for cut in study.get_trials(states=(states.RUNNING,)):  # killed in the middle
         study.tell(cut.number, state=states.FAIL)
         study.enqueue_trial(cut.params)
     cheap = {name: value for name, value in options.items() if name != "ensemble"}
-    began, signal = time.monotonic(), None
     while len(ended(study)) < trials:
-        if time_limit is not None and time.monotonic() - began >= time_limit:
+        left = None if time_limit is None else time_limit - (clock() - began)
+        if left is not None and left <= 0:
+            out_of_time = True
             break
         number = len(ended(study))
         study.sampler = optuna.samplers.TPESampler(seed=random.derive(seed, number) % 2**32, n_startup_trials=STARTUP)
@@ -164,12 +186,12 @@ def search(
         watch = _Watch(trial)
         try:
             candidate = Candidate(values, trial=True)
-            run = fit(candidate, table, observers=[watch], quiet=True, seed=seed, **source, **cheap)
-            signal = run.signal
+            run = fit(candidate, table, observers=[watch], quiet=True, seed=seed, time_limit=left, **source, **cheap)
+            signal, out_of_time = run.signal, run.end.status == "stopped" and not run.failed
         except _Pruned:
             study.tell(trial, state=states.PRUNED)
         else:
-            if signal is not None:
+            if signal is not None or out_of_time:
                 study.tell(trial, state=states.FAIL)
                 study.enqueue_trial(values)
                 break
@@ -178,7 +200,12 @@ def search(
             study.tell(trial, watch.best if finite else None, state=states.COMPLETE if finite else states.FAIL)
         found = ended(study)
         told(found[-1], best_of(found))
-    return Search(trials=tuple(ended(study)), signal=signal)
+    return Search(trials=tuple(ended(study)), signal=signal, out_of_time=out_of_time)
+
+
+def defaults() -> dict[str, Any]:
+    """The recipe as it is, as a point of the space."""
+    return {name: dimension.default for name, dimension in SPACE.items()}
 
 
 def ended(study: Any) -> list[Trial]:
@@ -230,20 +257,57 @@ class _Watch:
             raise _Pruned
 
 
+def _check(table: Table, *, source: Mapping[str, Any], options: Mapping[str, Any]) -> float | None:
+    """Refuses what a trial or the training in full would refuse; gives the time limit, None where it is infinite."""
+    first = Candidate(defaults(), trial=True)
+    asked = Config.from_dict(options, where="tune")
+    config = replace(Config.from_dict({**options, **first.before(table)}, where="tune"), ensemble=1, init="auto")
+    names = {"target": "target", "group": "group", "time_column": "time", "sample_weight": "weight"}
+    given = {names[name]: value for name, value in source.items()}
+    prepared = prepare(table, config, validation=config.validation, **given)
+    session = Session.make(first.network(prepared, config, options.keys())[0], prepared, config)
+    getattr(session.engine, "close", lambda: None)()
+    return asked.time_limit
+
+
 def _settle(folder: Path, settings: Mapping[str, Any]) -> None:
     """Keeps what the search is about, or refuses to go on with one that is about something else."""
     path = folder / SETTINGS
     wanted = json.loads(json.dumps(settings))
+    if folder.exists() and not folder.is_dir():
+        raise OptionError(f"{called('run')} must be a folder, got {folder}, which is a file: name another")
     if path.exists():
-        there = json.loads(path.read_text())
-        for name, value in wanted.items():
-            if there.get(name) != value:
+        try:
+            there, here = _flat(json.loads(path.read_text())), _flat(wanted)
+        except (ValueError, LookupError, TypeError):
+            raise OptionError(
+                f"{path} must hold the settings of a search, got something else: name another folder"
+            ) from None
+        for name in {**there, **here}:
+            if there.get(name) != here.get(name):
+                said = name if name in ("rows", "columns") else called(name)
                 raise OptionError(
-                    f"{folder} is a search with another {name}: {there.get(name)}, got {value}: name another folder"
+                    f"{folder} is a search with {said} {_words(there.get(name))}, got {_words(here.get(name))}: "
+                    f"name another folder, or the same {said}"
                 )
         return
-    folder.mkdir(parents=True, exist_ok=True)
-    storage.write(path, json.dumps(wanted, indent=1).encode())
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        storage.write(path, json.dumps(wanted, indent=1).encode())
+    except OSError as error:
+        raise OptionError(f"cannot write {folder}: {error.strerror or error}: name another folder") from None
+
+
+def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """One name for each setting."""
+    return {**settings["source"], **settings["options"], **{n: settings[n] for n in ("seed", "rows", "columns")}}
+
+
+def _words(value: Any) -> str:
+    if isinstance(value, list):
+        names = cast("list[Any]", value)
+        return ", ".join(map(str, names[:NAMED])) + (f", … ({len(names):,})" if len(names) > NAMED else "")
+    return "none" if value is None else str(value)
 
 
 def _optuna() -> Any:

@@ -46,12 +46,13 @@ class Config:
     average: float | None = _option(None, "Running average of the weights: its β, such as 0.999.")
     batch_size: int | None = _option(None, "Rows a step; 256, and fewer where an epoch would have under 40 steps.")
     epochs: int = _option(20, "Passes over the training rows.")
+    epoch_rows: int | None = _option(None, "Rows of an epoch where not all: drawn anew for each.")
     validation: float | str | None = _option(
         "auto", "Share of rows held out, none, or auto: a fifth unless rows are few."
     )
     metric: str = _option("auto", "What decides which epoch was best: auto, loss, accuracy, r2, …")
     patience: int | None = _option(None, "Stop after so many epochs without a better metric.")
-    time_limit: float | None = _option(None, "Stop after so many seconds.")
+    time_limit: float | None = _option(None, "Stop so many seconds after the start.")
     on_spike: str = _option("rollback", "When the loss leaps: rollback, stop or ignore.")
     rollbacks: int = _option(3, "At most so many rollbacks.")
     augment: str | None = _option(None, "Augmentations, joined by +: noise(0.1)+mask(0.1)+mixup(0.2).")
@@ -79,7 +80,7 @@ class Config:
             value = getattr(self, spec.name)
             if isinstance(value, np.generic):
                 value = value.item()
-            if spec.name == "validation" and value == "none":
+            if (spec.name == "validation" and value == "none") or (spec.name == "time_limit" and value == math.inf):
                 value = None
             object.__setattr__(self, spec.name, value)
             if not _fits(value, hints()[spec.name]):
@@ -88,6 +89,7 @@ class Config:
             "learning_rate",
             "batch_size",
             "epochs",
+            "epoch_rows",
             "ensemble",
             "clip_norm",
             "clip_value",
@@ -198,6 +200,7 @@ class Options(TypedDict, total=False):
     average: float | None
     batch_size: int | None
     epochs: int
+    epoch_rows: int | None
     validation: Any
     metric: str
     patience: int | None

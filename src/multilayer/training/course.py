@@ -86,7 +86,7 @@ class Course:
         self.step = event.step
         match event:
             case Start():
-                self.epoch_rows = event.rows
+                self.epoch_rows = min(event.rows, event.config.get("epoch_rows") or event.rows)
             case Progress():
                 self.rate = event.rate
                 self.train.append((event.step, event.loss))

@@ -7,9 +7,10 @@ A run without a folder keeps its events and checkpoints in memory; everything el
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Unpack, cast
 
@@ -72,6 +73,7 @@ def fit(
     `each_epoch` is called before the first epoch and after each, and ends the run by True; `ended` once the model is
     there and saved, while the data is still in memory.
     """
+    began = time.monotonic()
     chosen: dict[str, Any] = dict(options)
     chooser = None if spec is None or isinstance(spec, str | Spec) else spec
     read = data
@@ -105,10 +107,11 @@ def fit(
     if chooser is not None:
         spec, chosen_config = chooser.network(prepared, config, options.keys())
         if chosen_config.ensemble != config.ensemble:  # other parts to hold out: other rows to look at
-            prepared = numbers(chosen_config)
-            spec, chosen_config = chooser.network(prepared, chosen_config, {*options, "ensemble"})
+            config = replace(config, ensemble=chosen_config.ensemble)
+            prepared = numbers(config)
+            spec, chosen_config = chooser.network(prepared, config, {*options, "ensemble"})
         config = chosen_config
-    session = Session.make(cast("Spec | str | None", spec), prepared, config)
+    session = Session.make(cast("Spec | str | None", spec), prepared, config, began=began)
     if run is not None and (
         start is not None
         or validation_weight is not None
@@ -155,6 +158,7 @@ def resume(
     `data`, `validation` and `sample_weight` are needed only where they were in memory, not in files or bundled sets. A
     DataLoader of your own goes on with other batches.
     """
+    began = time.monotonic()
     with RunFolder.open(path, write=True) as folder:
         saved = folder.config
         config = Config.from_dict(saved["config"], where=str(path))
@@ -184,7 +188,7 @@ def resume(
         if ended is not None and not loader:
             source = tables.read(source)
         prepared = prepare(source, config, **described, validation=held_out)
-        session = Session.make(Spec.from_dict(saved["spec"]), prepared, config)
+        session = Session.make(Spec.from_dict(saved["spec"]), prepared, config, began=began)
         if session.fingerprint() != saved["fingerprint"]:
             raise RunError(f"the data is not what {path} was trained on: resume needs the same rows in the same order")
         after = None if ended is None else lambda run: ended(_ended(run, session, source, held_out))

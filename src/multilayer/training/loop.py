@@ -55,12 +55,14 @@ class Plan:
     shuffled: bool = True
     """Whether an epoch's rows are permuted; those of a user's own loader are numbered as they come, and members of an
     ensemble have orders of their own."""
+    seen: int | None = None
+    """Rows that an epoch takes of those, the first of its permutation; all of them unless said."""
     repeats: bool = True
     """Whether steps can be taken again from long ago; a user's own loader keeps few of its batches."""
 
     @property
     def steps_per_epoch(self) -> int:
-        return -(-len(self.rows) // self.batch)
+        return -(-len(self.rows[: self.seen]) // self.batch)
 
     @property
     def steps(self) -> int:
@@ -70,7 +72,7 @@ class Plan:
         rows = self.rows
         if self.shuffled:
             rows = rows[random.permutation(len(rows), seed=self.seed, epoch=epoch)]
-        return Order(epoch=epoch, rows=rows, batch=self.batch)
+        return Order(epoch=epoch, rows=rows[: self.seen], batch=self.batch)
 
     def schedules(self, first: int, count: int) -> dict[str, NDArray[np.float64]]:
         """Rate, decay and dropout of the steps from `first` (from 0) on."""

@@ -247,13 +247,13 @@ def wave_ends(rates: Sequence[float]) -> set[int]:
 
 
 class TimeLimit(Quiet):
-    """Stops when this process has trained for so many seconds; the step it stops at is the clock's choice."""
+    """Stops so many seconds after `began`, or from now on; the step it stops at is the clock's choice."""
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, seconds: float, *, began: float | None = None) -> None:
         if not seconds > 0:
             raise OptionError(f"time_limit must be positive, got {seconds!r}")
         self.seconds = seconds
-        self.started = time.monotonic()
+        self.started = time.monotonic() if began is None else began
 
     def watch(self, steps: Steps) -> Found | None:
         if time.monotonic() - self.started < self.seconds:

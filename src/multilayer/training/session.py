@@ -61,9 +61,11 @@ class Session:
     loss: Loss
     metric: str
     engine: Engine
+    began: float | None = None
+    """When the clock of a time limit began, by `time.monotonic`; when training does unless said."""
 
     @staticmethod
-    def make(spec: Spec | str | None, prepared: Prepared, config: Config) -> Session:
+    def make(spec: Spec | str | None, prepared: Prepared, config: Config, *, began: float | None = None) -> Session:
         encoding = prepared.encoding
         if prepared.loader_batch is not None:
             config = with_loader(config, prepared.loader_batch)
@@ -80,6 +82,7 @@ class Session:
             loss=loss,
             metric=metric if len(prepared.validation) else "loss",
             engine=make_engine(chosen, prepared, config),
+            began=began,
         )
 
     def begin(self, model: Predictor) -> None:
@@ -128,7 +131,7 @@ class Session:
         config = self.config
         batch = chosen_batch(self.prepared, config)
         rows = self.engine.length if isinstance(self.engine, Ensemble) else len(self.prepared.train)
-        steps = -(-rows // batch)
+        steps = -(-min(rows, config.epoch_rows or rows) // batch)
         every = config.checkpoint_every or steps * max(1, -(-CHECKPOINT_STEPS // steps))
         return Plan(
             rows=np.arange(rows) if self.members > 1 else self.prepared.train,
@@ -144,6 +147,7 @@ class Session:
             checkpoint_every=every,
             metric=self.metric,
             larger=self.larger,
+            seen=config.epoch_rows,
             shuffled=self.prepared.loader_batch is None and self.members == 1,
             repeats=self.prepared.loader_batch is None,
         )
@@ -158,7 +162,7 @@ class Session:
         if config.patience is not None:
             found.append(EarlyStopping(self.metric, larger=self.larger, patience=config.patience))
         if config.time_limit is not None:
-            found.append(TimeLimit(config.time_limit))
+            found.append(TimeLimit(config.time_limit, began=self.began))
         return found
 
     def calibration(self, engine: Engine) -> Calibration | None:
@@ -230,7 +234,7 @@ def check_loader(config: Config) -> None:
     if config.engine not in ("auto", "torch"):
         got = f"got engine={config.engine!r}"
         raise OptionError(f"a loader needs the torch engine, {got}: leave engine out, or give its dataset")
-    for name in ("augment", "class_weight"):
+    for name in ("augment", "class_weight", "epoch_rows"):
         if getattr(config, name) is not None:
             got = f"got {name}={getattr(config, name)!r}"
             raise OptionError(f"{name} is for tables, {got}: with a loader that is the loader's own work")
@@ -291,7 +295,10 @@ def choose_engine(spec: Spec, config: Config) -> str:
 
 
 def make_engine(spec: Spec, prepared: Prepared, config: Config) -> Engine:
-    """One engine, or an ensemble of them: member i has a seed of its own and holds out part i of the rows."""
+    """One engine, or an ensemble of them: member i has a seed of its own and holds out part i of the rows.
+
+    The configuration names the engine: `choose_engine` says which one "auto" means.
+    """
     if config.ensemble == 1:
         return _one_engine(spec, prepared, config, prepared.train)
     if prepared.loader_batch is not None:
@@ -344,6 +351,7 @@ def _bare_engine(spec: Spec, prepared: Prepared, config: Config, settings: Setti
         return NumpyEngine(spec, prepared.data, settings, init=init, dtype=dtype)
     if config.engine == "fused":
         return FusedEngine(spec, prepared.data, settings, init=init, dtype=config.dtype, threads=config.threads)
+    assert config.engine == "torch", f"an engine is chosen before it is made, got {config.engine!r}"
     from ..engine.torch_engine import TorchEngine
 
     # Forward and backward are about six operations for each row and parameter.
