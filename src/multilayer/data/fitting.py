@@ -98,7 +98,7 @@ def fit(
             vocabularies.pop(name, None)
             kind, parts, indicator = "drop", (), False
         zone = None if name in table.places else C.has_zone(table.column(name))
-        found.append(Column(name=name, family=family, kind=kind, parts=parts, indicator=indicator, zone=zone))
+        found.append(Column(name=name, family=family, kind=kind, parts=parts, indicator=indicator, zone=zone, why=why))
     constant = dropped.get("constant", ())
     if keep_constant and constant and all(column.kind == "drop" for column in found):
         place = inputs.index(constant[0])

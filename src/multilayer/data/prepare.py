@@ -19,8 +19,8 @@ from ..engine import Augment, Data
 from ..errors import DataError, OptionError, called, option
 from ..sparse import joined
 from . import augment as augmentation
+from . import beside, splits, tasks
 from . import columns as C
-from . import splits, tasks
 from .encoding import Encoding, usable
 from .fitting import fit
 from .sources import read
@@ -96,13 +96,12 @@ def prepare(
             raise OptionError(
                 f"{called(what)} must be another column than the target, got {name!r}: name another, or none"
             )
-    for one in (group, time):
-        if one is not None and not isinstance(one, str) and len(one) != len(table):
-            raise DataError(
-                f"{table.name}: a group or time for each of {len(table):,} rows is needed, got {len(one):,}"
-            )
+    if group is not None and not isinstance(group, str):
+        group = beside.group_numbers(group, table)
+    if time is not None and not isinstance(time, str):
+        time = beside.moments(time, table)
     table, origin, weights = _usable_rows(table, names, weight, notes)
-    group, time = (one if one is None or isinstance(one, str) else np.asarray(one)[origin] for one in (group, time))
+    group, time = (one if one is None or isinstance(one, str) else one[origin] for one in (group, time))
     dropped = given - len(table)
     found = tasks.infer(table, names, task, classes)
     loss = loss or found.loss
@@ -287,7 +286,7 @@ def _whole_groups(group: Any) -> str:
 def _groups(table: Table, group: Any) -> NDArray[np.int64]:
     """The number, from 0, of each row's group."""
     if not isinstance(group, str):
-        return np.unique(group, return_inverse=True)[1].reshape(-1).astype(np.int64)
+        return np.unique(group, return_inverse=True)[1].astype(np.int64)  # some may have lost every row
     keys = C.keys_of(table.column(group), table, group)
     codes, _ = C.codes(keys, C.vocabulary(keys))
     return codes - 1
@@ -317,8 +316,7 @@ def _split(
         pair = splits.grouped(_groups(table, group), share, seed=seed)
         how = _whole_groups(group)
     elif time is not None and not isinstance(time, str):
-        moments = time.astype("datetime64[us]").astype(np.int64) if time.dtype.kind == "M" else time
-        pair, how = splits.by_time(np.asarray(moments, dtype=np.float64), share), "the last by time"
+        pair, how = splits.by_time(time, share), "the last by time"
     elif time is not None:
         family = C.family_of(table.column(time), where(table, time))
         if family not in ("number", "date", "datetime", "time"):

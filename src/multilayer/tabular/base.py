@@ -22,17 +22,15 @@ from sklearn.utils.validation import (
 )
 
 from ..costs import cost
-from ..data import columns as C
-from ..data import read
-from ..data.arrays import arrow_of
-from ..data.tables import Table, where
-from ..errors import DataError, OptionError
+from ..data.tables import Table
+from ..errors import OptionError
 from ..layers import Inputs
 from ..predictor import Predictor
 from ..training.config import Config
 from ..training.fit import Run
 from ..training.fit import fit as train
 from .callbacks import CallbackSupportMixin, Tasks, has_callbacks
+from .inputs import column, holds_objects, is_frame, named, refuse_infinity
 from .partial import Partial
 from .recipe import Recipe, network
 from .timing import Within
@@ -86,6 +84,11 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         times: Any,
         classes: Sequence[int] | None = None,
     ) -> Run:
+        for name, values in (("groups", groups), ("times", times)):
+            if isinstance(values, str):
+                raise OptionError(
+                    f"{name} must be a value for each row, got {values!r}: give the column, X[{values!r}]"
+                )
         tasks = Tasks(self, given) if has_callbacks(self) else None
         recipe = self._recipe()
         start = getattr(self, "model_", None) if self.warm_start else None
@@ -169,23 +172,24 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         """X as the data layer reads it, after scikit-learn's own checks of names and numbers of columns."""
         if hasattr(X, "detach"):  # a torch tensor
             X = X.detach().cpu().numpy()
-        if _is_frame(X):
-            named = _named(X)
+        if is_frame(X):
+            renamed = named(X)
             validate_data(self, X, reset=reset, skip_check_array=True)
             if not len(X):
                 raise ValueError(f"Found array with 0 sample(s) (shape={X.shape}) while a minimum of 1 is required.")
-            return named
+            return renamed
         sparse = hasattr(X, "tocsr")
-        if sparse or not _holds_objects(X):
+        if sparse or not holds_objects(X):
             kind = [np.float64, np.float32] if sparse else "numeric"
             X = validate_data(self, X, accept_sparse="csr", dtype=kind, ensure_all_finite=False, reset=reset)
-            _refuse_infinity(X)
+            X = X.astype(np.float64) if X.dtype == object else X  # whole numbers beyond 64 bits
+            refuse_infinity(X)
             return X
         if isinstance(X, list | tuple):
             X = np.asarray(X, dtype=object)
         X = check_array(X, dtype=cast(Any, None), ensure_all_finite=False)
         validate_data(self, X, reset=reset, skip_check_array=True)
-        columns = {f"x{i}": _column(X[:, i], f"the array: column 'x{i}'") for i in range(X.shape[1])}
+        columns = {f"x{i}": column(X[:, i], f"the array: column 'x{i}'") for i in range(X.shape[1])}
         return Table(name="the array", columns=columns, positional=True)
 
     def _weights(self, sample_weight: Any, X: Any) -> NDArray[np.float64] | None:
@@ -320,83 +324,5 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         return tags
 
 
-def _is_frame(X: Any) -> bool:
-    return hasattr(X, "columns") and hasattr(X, "shape")
-
-
-def _named(X: Any) -> Any:
-    """Columns whose names are numbers become texts: a table's columns have names, each its own."""
-    names: list[Any] = list(getattr(X, "column_names", X.columns))  # pyarrow's columns are the values
-    twice = [name for i, name in enumerate(names) if name in names[:i]] if len(set(names)) < len(names) else []
-    if twice:
-        raise DataError(f"columns must have names of their own, got {twice[0]!r} twice: rename one")
-    if all(isinstance(name, str) for name in names):
-        return X
-    return X.rename(columns={name: str(name) for name in names})
-
-
-def _holds_objects(X: Any) -> bool:
-    """Whether an array holds anything but numbers."""
-    array = X if isinstance(X, np.ndarray) else np.asarray(X, dtype=object) if isinstance(X, list | tuple) else X
-    kind = getattr(getattr(array, "dtype", None), "kind", None)
-    return kind in ("O", "U", "S") and array.ndim == 2 and not _all_numbers(cast("NDArray[Any]", array))
-
-
-def _all_numbers(array: NDArray[Any]) -> bool:
-    try:
-        array.astype(np.float64)
-    except (TypeError, ValueError):
-        return False
-    return True
-
-
-def _refuse_infinity(X: Any) -> None:
-    """Says where the first infinite number of an array or a sparse matrix stands."""
-    values = X.data if hasattr(X, "tocsr") else X
-    if values.dtype.kind != "f" or not np.isinf(values).any():
-        return
-    if values is X:
-        row, column = (int(i) for i in np.argwhere(np.isinf(X))[0])
-        value = X[row, column]
-    else:
-        place = int(np.flatnonzero(np.isinf(values))[0])
-        row, column, value = int(np.searchsorted(X.indptr, place, "right")) - 1, int(X.indices[place]), values[place]
-    what = "the array" if values is X else "the sparse matrix"
-    raise DataError(
-        f"{what}: row {row + 1:,}, column 'x{column}': numbers must be finite, got infinity, {value:g}: "
-        "remove the row or leave the value empty"
-    )
-
-
-def check_numbers(table: Any) -> None:
-    """Refuses what no network could be given, where there is none."""
-    found = read(table)
-    for name in found.names:
-        if name in found.places or C.family_of(found.column(name), where(found, name)) == "number":
-            C.numbers(found, name, "numeric")
-
-
-def missing(value: Any) -> bool:
-    """Whether a Python value stands for none: None, NaN, NaT, pandas' NA."""
-    return (
-        value is None or type(value).__name__ in ("NAType", "NaTType") or (isinstance(value, float) and value != value)
-    )
-
-
-def _column(values: NDArray[Any], what: str) -> Any:
-    """One column of an array of objects: as numbers or texts where all are, else as what Arrow makes of it."""
-    given: list[Any] = [None if missing(value) else value for value in values.tolist()]
-    kinds = {type(value) for value in given if value is not None}
-    if all(issubclass(kind, int | float | np.number | np.bool_) for kind in kinds):
-        return arrow_of(np.array([np.nan if value is None else float(value) for value in given]), what)
-    if any(issubclass(kind, str | bytes) for kind in kinds):
-        given = [None if value is None else str(value) for value in given]
-    return arrow_of(given, what)
-
-
 def _given(options: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None}
-
-
-def length_of(table: Any) -> int:
-    return int(table.shape[0]) if hasattr(table, "shape") else len(table)

@@ -14,10 +14,12 @@ from sklearn.utils import assert_all_finite
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import check_consistent_length, column_or_1d
 
+from ..data.arrays import is_missing
 from ..errors import DataError, OptionError
 from ..predictor import Predictor
-from .base import Tabular, Validation, check_numbers, length_of, missing
+from .base import Tabular, Validation
 from .callbacks import with_callbacks
+from .inputs import check_numbers, length_of, tell_dropped
 from .partial import Partial
 
 
@@ -126,6 +128,7 @@ class MLPClassifier(ClassifierMixin, Tabular):
             classes=self._numbered(task),
         )
         self._name_classes()
+        tell_dropped(self.model_)
         return self
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
@@ -147,6 +150,8 @@ class MLPClassifier(ClassifierMixin, Tabular):
             past = Partial.begin(self._recipe(), (table, codes), weight, asked, classes=self._numbered(task))
         self._passed(past)
         self._name_classes()
+        if not begun:
+            tell_dropped(self.model_)
         return self
 
     def predict(self, X: Any) -> NDArray[Any]:
@@ -213,7 +218,7 @@ class MLPClassifier(ClassifierMixin, Tabular):
         check_consistent_length(table, y)
         values = np.asarray(y)
         if values.dtype == object:
-            nothing = [missing(value) for value in values.ravel().tolist()]
+            nothing = [is_missing(value) for value in values.ravel().tolist()]
             if any(nothing):
                 row = nothing.index(True) // max(values[:1].size, 1)
                 raise DataError(f"{name}: every row must have a class, got none in row {row + 1:,}: leave the row out")

@@ -11,9 +11,11 @@ from sklearn.base import MultiOutputMixin, RegressorMixin
 from sklearn.utils.validation import check_array, check_consistent_length, column_or_1d
 
 from .. import losses
+from ..data.arrays import is_missing
 from ..errors import OptionError
-from .base import Tabular, Validation, length_of
+from .base import Tabular, Validation
 from .callbacks import with_callbacks
+from .inputs import length_of, tell_dropped
 from .partial import Partial
 
 
@@ -100,6 +102,7 @@ class MLPRegressor(RegressorMixin, MultiOutputMixin, Tabular):
             groups=groups,
             times=times,
         )
+        tell_dropped(self.model_)
         return self
 
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
@@ -114,6 +117,8 @@ class MLPRegressor(RegressorMixin, MultiOutputMixin, Tabular):
             asked = {**self._asked(), "task": task, "seed": self._seed()}
             past = Partial.begin(self._recipe(), (table, numbers), weight, asked)
         self._passed(past)
+        if not begun:
+            tell_dropped(self.model_)
         return self
 
     def predict(self, X: Any) -> NDArray[np.float64]:
@@ -133,7 +138,7 @@ class MLPRegressor(RegressorMixin, MultiOutputMixin, Tabular):
         the quantiles of the errors on held-out rows."""
         model = self._model()
         table = self._table(X, reset=False)
-        if np.ndim(cast(Any, quantiles)) != 1 or not len(quantiles):
+        if np.ndim(cast(Any, quantiles)) != 1 or not len(quantiles) or np.asarray(quantiles).dtype.kind not in "iuf":
             raise OptionError(f"quantiles must be one number or more, such as [0.1, 0.9], got {quantiles!r}")
         if losses.get(model.encoding.loss).name == "quantile":
             trained = self._levels()
@@ -176,6 +181,9 @@ class MLPRegressor(RegressorMixin, MultiOutputMixin, Tabular):
     def _numbers(self, y: Any, table: Any, *, name: str = "y") -> NDArray[np.float64]:
         if y is None:
             raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None")
+        if np.asarray(y).dtype == object:
+            found = np.asarray(y)
+            y = np.array([np.nan if is_missing(value) else value for value in found.ravel()]).reshape(found.shape)
         numbers = check_array(y, ensure_2d=False, dtype=cast(Any, np.float64), input_name=name)
         if numbers.ndim == 2 and numbers.shape[1] == 1:
             numbers = column_or_1d(numbers, warn=True)
