@@ -53,7 +53,7 @@ def test_anything_in_an_array_of_objects() -> None:
     days = [pd.Timestamp("2020-01-01") + pd.Timedelta(i, "D") for i in range(60)]
     y = np.arange(60) % 2
     for column, inputs in (
-        (days, "8-"),
+        (days, "6-"),
         ([None if i == 3 else day.date() for i, day in enumerate(days)], "7-"),
         ([pd.NA if i % 7 == 3 else float(i) for i in range(60)], "3-"),
         ([10**30 * i for i in range(60)], "2-"),
@@ -127,12 +127,10 @@ def test_infinite_values_are_refused_with_their_place(value: float) -> None:
     for form in (np.asarray, sparse.csr_matrix, sparse.csc_array, lambda a: a.astype(np.float32), np.ndarray.tolist):
         given: Any = form(far)
         fault = rf"row 4, column 'x1': numbers must be finite, got infinity, {value}: remove the row or leave"
-        for call in (
-            lambda given=given: MLPRegressor(**QUICK).fit(given, z),
-            lambda given=given: fitted.predict(given),
-        ):
-            with pytest.raises(DataError, match=fault):
-                call()
+        with pytest.raises(DataError, match=fault):
+            MLPRegressor(**QUICK).fit(given, z)
+        with pytest.raises(DataError, match=fault):
+            fitted.predict(given)
 
 
 def test_constants_and_nothing_but_constants() -> None:
@@ -214,9 +212,7 @@ def test_high_cardinality() -> None:
     generator = np.random.default_rng(0)
     frame = pd.DataFrame({"name": [f"n{i}" for i in generator.integers(0, 2000, 800)], "x": generator.normal(size=800)})
     y = (frame["x"] > 0).astype(int)
-    with pytest.warns(
-        UserWarning, match=r"columns left aside: 'name' \(text with many different values.*: leave them out"
-    ):
+    with pytest.warns(UserWarning, match=r"columns left aside: 'name' \(text with many different values.*: leave them"):
         model = MLPClassifier(**QUICK).fit(frame, y)
     assert model.score(frame, y) > 0.8
     new = pd.DataFrame({"name": ["someone new"] * 200, "x": generator.normal(size=200)})

@@ -126,7 +126,7 @@ def test_class_weight_moves_what_is_predicted() -> None:
         with pytest.raises(OptionError, match=r"class_weight must be 'balanced' or a mapping such as \{0: 2.0\}, got"):
             MLPClassifier(**QUICK, class_weight=weight).fit(x, y)  # type: ignore[arg-type]
     for value in (-1, np.nan, np.inf, "a", True):
-        with pytest.raises(OptionError, match="class_weight must be 0 or more and finite, got .* for 1"):
+        with pytest.raises(OptionError, match=r"class_weight must be 0 or more and finite, got .* for 1"):
             MLPClassifier(**QUICK, class_weight={0: 1.0, 1: value}).fit(x, y)  # type: ignore[dict-item]
 
 
@@ -160,7 +160,7 @@ def test_weights_of_validation_rows() -> None:
     held: Any = {"validation": (x[100:], y[100:]), "epochs": 1, "quiet": True}
     with pytest.raises(DataError, match=r"weights must be one number a row, 60, got \(70,\)"):
         ml.fit("4-1", (x[:100], y[:100]), **held, validation_weight=np.ones(70))
-    with pytest.raises(DataError, match="validation weights must not all be 0, got .*: give some weight"):
+    with pytest.raises(DataError, match=r"validation weights must not all be 0, got .*: give some weight"):
         ml.fit("4-1", (x[:100], y[:100]), **held, validation_weight=np.zeros(60))
 
 
@@ -175,9 +175,7 @@ def test_validation_rows_without_a_target_are_refused() -> None:
     missing[97] = pd.NA
     with pytest.raises(ValueError, match="Input y contains NaN"):
         MLPRegressor(**QUICK).fit(x, missing)
-    with pytest.raises(
-        OptionError, match="validation must be 'auto', a share of rows or None, got 'iris': rows of your"
-    ):
+    with pytest.raises(OptionError, match="validation must be 'auto', a share of rows or None, got 'iris': rows of"):
         MLPRegressor(**QUICK, validation="iris").fit(x[:80], y[:80])  # type: ignore[arg-type]
 
 

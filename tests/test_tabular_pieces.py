@@ -96,6 +96,24 @@ def test_pieces_without_names_have_none(kind: str, tmp_path: Path) -> None:
     np.testing.assert_array_equal(again.predict(table), model.predict(table))
 
 
+def test_a_piece_after_fit_does_not_undo_it() -> None:
+    """The rows of fit once more leave it as good as it was, with the recipe's own widths; another relation is learned
+    all the same."""
+    generator = np.random.default_rng(1)
+    x = generator.normal(size=(120, 3))
+    y = x[:, 0] + 0.1 * generator.normal(size=120)
+    model = MLPRegressor(ensemble=2, epochs=60, random_state=0).fit(x, y)
+    score = model.score(x, y)
+    assert score > 0.9
+    for _ in range(3):
+        assert model.partial_fit(x, y).score(x, y) > score - 0.05
+    other = y + x[:, 1]
+    before = model.score(x, other)
+    for _ in range(40):
+        model.partial_fit(x, other)
+    assert 1 - model.score(x, other) < 0.5 * (1 - before)
+
+
 # Models from files
 
 

@@ -119,8 +119,8 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
             hidden = cast("list[int]", hidden.tolist())
         if isinstance(activation, np.ndarray):
             activation = cast("list[str]", activation.tolist())
-        several = isinstance(activation, Sequence) and all(isinstance(one, str) for one in activation)
-        if activation is not None and not several:
+        names = cast("list[Any]", list(activation)) if isinstance(activation, Sequence) else [activation]
+        if activation is not None and not all(isinstance(one, str) for one in names):
             raise OptionError(f"activation must be a name such as 'relu', or one for each layer, got {activation!r}")
         return Recipe(hidden=hidden, activation=activation, dropout=self.dropout)
 

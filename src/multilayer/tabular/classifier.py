@@ -128,7 +128,7 @@ class MLPClassifier(ClassifierMixin, Tabular):
             classes=self._numbered(task),
         )
         self._name_classes()
-        tell_dropped(self.model_)
+        tell_dropped(self._network())
         return self
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
@@ -138,7 +138,7 @@ class MLPClassifier(ClassifierMixin, Tabular):
         y = self._checked(y, table)
         if begun:
             self._check_same(classes)
-            task = self.model_.encoding.task.kind
+            task = self._network().encoding.task.kind
         else:
             task = self._first_labels(y, classes)
         codes = self._codes(y, several=task == "multilabel")
@@ -151,7 +151,7 @@ class MLPClassifier(ClassifierMixin, Tabular):
         self._passed(past)
         self._name_classes()
         if not begun:
-            tell_dropped(self.model_)
+            tell_dropped(self._network())
         return self
 
     def predict(self, X: Any) -> NDArray[Any]:
@@ -302,7 +302,7 @@ class MLPClassifier(ClassifierMixin, Tabular):
             strange = [name for name in self.class_weight if name not in known]
             if strange:
                 raise OptionError(f"class_weight names {strange[0]!r}: classes are {known[:20]}")
-            for name, value in self.class_weight.items():
+            for name, value in cast("Mapping[Any, Any]", self.class_weight).items():
                 number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
                 if not number or not 0 <= value < np.inf:
                     raise OptionError(f"class_weight must be 0 or more and finite, got {value!r} for {name!r}")

@@ -24,6 +24,9 @@ from .recipe import OPTIONS, RATE, Recipe, batch_size
 
 CALM = 0.1
 """Of the recipe's highest rate: a rate that need not fall."""
+AFTER = 0.01
+"""The same after `fit` and `load`: the rate had fallen to nothing, and an optimiser that begins anew takes steps of the
+full rate. At ten times as much one pass over the 120 rows of a fit took R² from 0.96 to 0.65."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -58,7 +61,7 @@ class Partial:
     @staticmethod
     def after(model: Predictor, config: Mapping[str, Any], *, classes: int = 0) -> Partial:
         """Goes on with a model that `fit` made, by its configuration; its targets are class numbers again."""
-        calm = {"validation": None, "calibrate": False, "learning_rate": CALM * config["learning_rate"]}
+        calm = {"validation": None, "calibrate": False, "learning_rate": AFTER * config["learning_rate"]}
         config = {**config, **calm}
         return Partial(model=_numbered(model, classes), state=None, config=Config.from_dict(config))
 
@@ -73,7 +76,7 @@ class Partial:
                     "leave it out, or fit anew"
                 )
         kind = "classes" if encoding.task.classifies else "numbers"
-        recipe = {} if encoding.image is not None else {**OPTIONS, "learning_rate": CALM * RATE[kind]}
+        recipe = {} if encoding.image is not None else {**OPTIONS, "learning_rate": AFTER * RATE[kind]}
         held = {"ensemble": model.members, "loss": encoding.loss, "task": encoding.task.kind}
         no_rows = {"validation": None, "calibrate": False}
         config = Config.from_dict({**recipe, "batch_size": batch_size(rows), **asked, **held, **no_rows})
