@@ -119,7 +119,7 @@ def test_class_weight_moves_what_is_predicted() -> None:
     scores = [balanced_accuracy_score(y, model.predict(x)) for model in (plain, balanced)]
     assert scores[1] > scores[0]
     with pytest.raises(OptionError, match="class_weight names 7: classes are"):
-        MLPClassifier(**QUICK, class_weight={7: 1.0}).fit(x, y)
+        MLPClassifier(**QUICK, class_weight={np.int64(7): 1.0}).fit(x, y)
     with pytest.raises(OptionError, match="must be 'balanced' or a mapping, got 'even'"):
         MLPClassifier(**QUICK, class_weight="even").fit(x, y)
     for weight in (5, [1, 2]):

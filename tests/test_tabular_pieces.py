@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import multilayer as ml
 from multilayer import MLPClassifier, MLPRegressor
 from multilayer.errors import OptionError
 from quick import QUICK, classes, numbers, people
@@ -139,6 +140,17 @@ def test_a_loaded_model_goes_on(kind: str, tmp_path: Path) -> None:
     for _ in range(3):
         again.partial_fit(x, target)
     assert again.n_iter_ == 4
+
+
+def test_labels_of_texts_go_on_from_a_file(tmp_path: Path) -> None:
+    """`ml.fit` has labels of any two values; an estimator has 0 and 1 for them."""
+    x, _ = numbers(80)
+    frame = pd.DataFrame(x, columns=list("abcd")).assign(p=np.where(x[:, 0] > 0, "yes", "no"), q=x[:, 1] > 0)
+    trained = ml.fit("4-8:relu-2", frame, target=["p", "q"], epochs=1, run=tmp_path / "run", quiet=True)
+    assert trained.model is not None
+    model = MLPClassifier.load(tmp_path / "run" / "model.safetensors")
+    labels = (x[:, :2] > 0).astype(int)
+    assert model.partial_fit(frame[list("abcd")], labels).predict(frame[list("abcd")]).shape == (80, 2)
 
 
 def test_options_that_a_loaded_model_cannot_have(tmp_path: Path) -> None:

@@ -234,11 +234,10 @@ class MLPClassifier(ClassifierMixin, Tabular):
         """The number of each row's class; or 0 and 1 for each label, where there are several."""
         if several:
             labels = np.asarray(y)
-            if labels.ndim != 2 or labels.shape[1] != len(self.classes_) or not np.isin(labels, (0, 1)).all():
-                raise OptionError(
-                    f"{name} must be 0 or 1 for each of {len(self.classes_)} labels, got {labels.shape} values such as "
-                    f"{np.unique(labels)[-1:].tolist()[0]!r}"
-                )
+            odd = labels[~np.isin(labels, (0, 1))]
+            if labels.ndim != 2 or labels.shape[1] != len(self.classes_) or len(odd):
+                got = f"{plain(odd[0])!r}" if len(odd) else f"the shape {labels.shape}"
+                raise OptionError(f"{name} must be 0 or 1 for each of {len(self.classes_)} labels, got {got}")
             return labels.astype(np.int64)
         y = column_or_1d(y, warn=True)
         places = np.searchsorted(self.classes_, y)
@@ -246,7 +245,7 @@ class MLPClassifier(ClassifierMixin, Tabular):
         if not known.all():
             row = int((~known).argmax())
             raise OptionError(
-                f"{name}: classes are {self.classes_.tolist()[:20]}, got {y[row : row + 1].tolist()[0]!r} in row "
+                f"{name}: classes are {self.classes_.tolist()[:20]}, got {plain(y[row])!r} in row "
                 f"{row + 1:,}: all classes are those of the first rows, or of classes=[…] in partial_fit"
             )
         return places.astype(np.int64)
@@ -301,11 +300,13 @@ class MLPClassifier(ClassifierMixin, Tabular):
             known = self.classes_.tolist()
             strange = [name for name in self.class_weight if name not in known]
             if strange:
-                raise OptionError(f"class_weight names {strange[0]!r}: classes are {known[:20]}")
+                raise OptionError(f"class_weight names {plain(strange[0])!r}: classes are {known[:20]}")
             for name, value in cast("Mapping[Any, Any]", self.class_weight).items():
                 number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
                 if not number or not 0 <= value < np.inf:
-                    raise OptionError(f"class_weight must be 0 or more and finite, got {value!r} for {name!r}")
+                    raise OptionError(
+                        f"class_weight must be 0 or more and finite, got {plain(value)!r} for {plain(name)!r}"
+                    )
             factor = np.array([float(self.class_weight.get(name, 1.0)) for name in known])
         return rows * factor[codes]
 
@@ -330,6 +331,11 @@ class MLPClassifier(ClassifierMixin, Tabular):
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_label = True
         return tags
+
+
+def plain(value: Any) -> Any:
+    """A value as Python has it, for messages."""
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def _check_kind(values: NDArray[Any], name: str = "classes") -> None:

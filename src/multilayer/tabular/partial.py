@@ -146,7 +146,8 @@ class Partial:
 
 def _numbered(model: Predictor, classes: int) -> Predictor:
     """The model with class numbers for names, as its targets come."""
-    if not classes or model.encoding.task.kind == "multilabel":
+    if not classes:
         return model
-    task = replace(model.encoding.task, classes=(tuple(range(classes)),))
+    several = model.encoding.task.kind == "multilabel"
+    task = replace(model.encoding.task, classes=((0, 1),) * classes if several else (tuple(range(classes)),))
     return replace(model, encoding=replace(model.encoding, task=task))
