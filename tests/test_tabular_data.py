@@ -39,6 +39,51 @@ def test_texts_in_an_array() -> None:
     assert MLPClassifier(**QUICK).fit(texts, y[:40] % 2).predict(texts).shape == (40,)
 
 
+def test_a_list_of_rows_is_the_array_of_them() -> None:
+    """Numbers beside texts stay numbers."""
+    rows = [["a", 1.5], ["b", 2.0], ["a", None]] * 20
+    y = [0, 1, 1] * 20
+    array = np.array(rows, dtype=object)
+    listed, given = MLPClassifier(**QUICK).fit(rows, y), MLPClassifier(**QUICK).fit(array, y)
+    assert str(listed.spec_).startswith("2+cat(2)-")
+    np.testing.assert_array_equal(listed.predict_proba(rows), given.predict_proba(array))
+
+
+def test_anything_in_an_array_of_objects() -> None:
+    days = [pd.Timestamp("2020-01-01") + pd.Timedelta(i, "D") for i in range(60)]
+    y = np.arange(60) % 2
+    for column, inputs in (
+        (days, "6-"),
+        ([None if i == 3 else day.date() for i, day in enumerate(days)], "7-"),
+        ([pd.NA if i % 7 == 3 else float(i) for i in range(60)], "3-"),
+        ([10**30 * i for i in range(60)], "2-"),
+        ([np.float32(i) for i in range(60)], "2-"),
+    ):
+        x = np.array([[value, i] for i, value in enumerate(column)], dtype=object)
+        model = MLPClassifier(**QUICK).fit(x, y)
+        assert str(model.spec_).startswith(inputs)
+        assert model.predict(x).shape == (60,)
+    mixed = np.array([[{"a": 1}, 1.0]] * 60, dtype=object)
+    with pytest.raises(DataError, match="column 'x0': must hold numbers, text, true and false, or dates, got struct"):
+        MLPClassifier(**QUICK).fit(mixed, y)
+
+
+def test_whole_numbers_beyond_64_bits() -> None:
+    x, y = numbers(60)
+    frame = pd.DataFrame({"a": x[:, 0], "big": [10**30 * i for i in range(60)]})
+    model = MLPRegressor(**QUICK).fit(frame, y)
+    assert model.spec_.inputs.numeric == 2
+    with pytest.raises(DataError, match="row 60, column 'big': numbers must be finite, got inf"):
+        MLPRegressor(**QUICK).fit(frame.assign(big=[0] * 59 + [10**400]), y)
+
+
+def test_a_tensor() -> None:
+    torch = pytest.importorskip("torch")
+    x, y = numbers(60)
+    model = MLPRegressor(**QUICK).fit(torch.tensor(x, requires_grad=True), torch.tensor(y))
+    np.testing.assert_array_equal(model.predict(torch.tensor(x)), MLPRegressor(**QUICK).fit(x, y).predict(x))
+
+
 def test_what_training_did_not_see() -> None:
     frame, y = people()
     model = MLPClassifier(**QUICK).fit(frame, y)
@@ -63,7 +108,8 @@ def test_missing_numbers() -> None:
     x, y = numbers(200)
     x[np.random.default_rng(0).random(x.shape) < 0.2] = np.nan
     x[:, 3] = np.nan  # nothing at all
-    model = MLPRegressor(**QUICK).fit(x, y)
+    with pytest.warns(UserWarning, match=r"columns left aside: 'x3' \(empty\): leave them out"):
+        model = MLPRegressor(**QUICK).fit(x, y)
     assert np.isfinite(model.predict(x)).all()
     assert np.isfinite(model.predict(np.full((1, 4), np.nan))).all()
 
@@ -75,9 +121,16 @@ def test_infinite_values_are_refused_with_their_place(value: float) -> None:
     with pytest.raises(DataError, match=r"row 8, column 'income': numbers must be finite.*remove the row or leave"):
         MLPClassifier(**QUICK).fit(frame, y)
     x, z = numbers()
-    x[3, 1] = value
-    with pytest.raises(ValueError, match="infinity"):
-        MLPRegressor(**QUICK).fit(x, z)
+    far = x.copy()
+    far[3, 1] = value
+    fitted = MLPRegressor(**QUICK).fit(x, z)
+    for form in (np.asarray, sparse.csr_matrix, sparse.csc_array, lambda a: a.astype(np.float32), np.ndarray.tolist):
+        given: Any = form(far)
+        fault = rf"row 4, column 'x1': numbers must be finite, got infinity, {value}: remove the row or leave"
+        with pytest.raises(DataError, match=fault):
+            MLPRegressor(**QUICK).fit(given, z)
+        with pytest.raises(DataError, match=fault):
+            fitted.predict(given)
 
 
 def test_constants_and_nothing_but_constants() -> None:
@@ -155,11 +208,12 @@ def test_heavy_tails() -> None:
 
 
 def test_high_cardinality() -> None:
-    """2,000 names, most of them once: they become one learned vector each, and the rest of the table still counts."""
+    """2,000 names, most of them once: they are left aside, which is told, and the rest of the table still counts."""
     generator = np.random.default_rng(0)
     frame = pd.DataFrame({"name": [f"n{i}" for i in generator.integers(0, 2000, 800)], "x": generator.normal(size=800)})
     y = (frame["x"] > 0).astype(int)
-    model = MLPClassifier(**QUICK).fit(frame, y)
+    with pytest.warns(UserWarning, match=r"columns left aside: 'name' \(text with many different values.*: leave them"):
+        model = MLPClassifier(**QUICK).fit(frame, y)
     assert model.score(frame, y) > 0.8
     new = pd.DataFrame({"name": ["someone new"] * 200, "x": generator.normal(size=200)})
     with warnings.catch_warnings():

@@ -5,11 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pandas as pd
+import polars as pl
 import pytest
 from sklearn.metrics import balanced_accuracy_score
 
+import multilayer as ml
 from multilayer import MLPClassifier, MLPRegressor
-from multilayer.errors import OptionError
+from multilayer.errors import DataError, OptionError
 from quick import QUICK, classes, numbers
 
 
@@ -26,6 +29,10 @@ def test_network_options() -> None:
     assert linear.predict(x).shape == y.shape
     with pytest.raises(OptionError, match=r"hidden must be widths such as \(256, 256\), got 16"):
         MLPClassifier(**{**QUICK, "hidden": 16}).fit(x, y)
+    array = MLPClassifier(**{**QUICK, "hidden": np.array([12, 8])}, activation=np.array(["relu", "tanh"]), dropout=0.0)
+    assert array.fit(x, y).spec_ == model.spec_
+    with pytest.raises(OptionError, match="activation must be a name such as 'relu', or one for each layer, got 5"):
+        MLPClassifier(**QUICK, activation=5).fit(x, y)  # type: ignore[arg-type]
     with pytest.raises(OptionError, match="activation must be one, or one for each of 1 layers, got 2"):
         MLPClassifier(**QUICK, activation=("relu", "tanh")).fit(x, y)
 
@@ -44,6 +51,12 @@ def test_training_options() -> None:
         MLPRegressor(loss="msee").fit(x, y)
     with pytest.raises(OptionError, match="epochs must be positive, got 0"):
         MLPRegressor(epochs=0).fit(x, y)
+    for threads in (0, -1, "x", 1.5):
+        with pytest.raises(OptionError, match="n_threads must be a whole number of at least 1, or None for all, got"):
+            MLPRegressor(n_threads=threads).fit(x, y)  # type: ignore[arg-type]
+    for seed in (-1, 2**64):
+        with pytest.raises(OptionError, match=r"random_state must be at least 0 and below 2\^64, got"):
+            MLPRegressor(random_state=seed).fit(x, y)
 
 
 def test_cost() -> None:
@@ -105,9 +118,15 @@ def test_class_weight_moves_what_is_predicted() -> None:
     scores = [balanced_accuracy_score(y, model.predict(x)) for model in (plain, balanced)]
     assert scores[1] > scores[0]
     with pytest.raises(OptionError, match="class_weight names 7: classes are"):
-        MLPClassifier(**QUICK, class_weight={7: 1.0}).fit(x, y)
+        MLPClassifier(**QUICK, class_weight={np.int64(7): 1.0}).fit(x, y)
     with pytest.raises(OptionError, match="must be 'balanced' or a mapping, got 'even'"):
         MLPClassifier(**QUICK, class_weight="even").fit(x, y)
+    for weight in (5, [1, 2]):
+        with pytest.raises(OptionError, match=r"class_weight must be 'balanced' or a mapping such as \{0: 2.0\}, got"):
+            MLPClassifier(**QUICK, class_weight=weight).fit(x, y)  # type: ignore[arg-type]
+    for value in (-1, np.nan, np.inf, "a", True):
+        with pytest.raises(OptionError, match=r"class_weight must be 0 or more and finite, got .* for 1"):
+            MLPClassifier(**QUICK, class_weight={0: 1.0, 1: value}).fit(x, y)  # type: ignore[dict-item]
 
 
 # Rows held out
@@ -121,7 +140,7 @@ def test_validation_of_ones_own() -> None:
     assert model.history_["loss"] == worse.history_["loss"]  # validation rows do not train
     with pytest.raises(OptionError, match="need both X_val and y_val, got one"):
         MLPClassifier(**QUICK).fit(x, y, X_val=x)
-    with pytest.raises(OptionError, match=r"classes are \[0, 1, 2\], got .*9"):
+    with pytest.raises(OptionError, match=r"y_val: classes are \[0, 1, 2\], got 9 in row 2"):
         MLPClassifier(**QUICK).fit(x, y, X_val=x[:2], y_val=[0, 9])
 
 
@@ -134,6 +153,29 @@ def test_weights_of_validation_rows() -> None:
     np.testing.assert_allclose(half.history_["validation_loss"], alone.history_["validation_loss"], rtol=1e-9)
     with pytest.raises(OptionError, match="sample_weight_val needs X_val and y_val"):
         MLPRegressor(**QUICK).fit(x, y, sample_weight_val=weight)
+    own: dict[str, Any] = {"X_val": x[100:], "y_val": y[100:]}
+    with pytest.raises(ValueError, match=r"sample_weight.shape == \(70,\), expected \(60,\)"):
+        MLPRegressor(**QUICK).fit(x[:100], y[:100], **own, sample_weight_val=np.ones(70))
+    held: Any = {"validation": (x[100:], y[100:]), "epochs": 1, "quiet": True}
+    with pytest.raises(DataError, match=r"weights must be one number a row, 60, got \(70,\)"):
+        ml.fit("4-1", (x[:100], y[:100]), **held, validation_weight=np.ones(70))
+    with pytest.raises(DataError, match=r"validation weights must not all be 0, got .*: give some weight"):
+        ml.fit("4-1", (x[:100], y[:100]), **held, validation_weight=np.zeros(60))
+
+
+def test_validation_rows_without_a_target_are_refused() -> None:
+    x, y = numbers(100)
+    y[97] = np.nan
+    with pytest.raises(ValueError, match="Input y_val contains NaN"):
+        MLPRegressor(**QUICK).fit(x[:80], y[:80], X_val=x[80:], y_val=y[80:])
+    with pytest.raises(ValueError, match="Input y_val contains NaN"):
+        MLPClassifier(**QUICK).fit(x[:80], y[:80] > 0, X_val=x[80:], y_val=np.where(np.isnan(y[80:]), np.nan, 1.0))
+    missing = y.astype(object)
+    missing[97] = pd.NA
+    with pytest.raises(ValueError, match="Input y contains NaN"):
+        MLPRegressor(**QUICK).fit(x, missing)
+    with pytest.raises(OptionError, match="validation must be 'auto', a share of rows or None, got 'iris': rows of"):
+        MLPRegressor(**QUICK, validation="iris").fit(x[:80], y[:80])  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("validation", ["auto", 0.25, None])
@@ -168,6 +210,54 @@ def test_the_latest_rows_are_held_out(kind: Any) -> None:
     assert by_time.history_["loss"][-1] < 2
     assert min(by_time.history_["validation_loss"]) > 1000  # in deviations of the training rows, squared
     assert by_time.predict(x).max() < 10
+
+
+DAYS = pd.date_range("2020-01-01", periods=100)
+TIMES: dict[str, Any] = {
+    "a zone": pd.Series(DAYS.tz_localize("Europe/Berlin")),
+    "moments of Python": list(DAYS),
+    "dates": [day.date() for day in DAYS],
+    "texts": DAYS.astype(str),
+    "texts with a zone": [f"{day:%Y-%m-%dT%H:%M}Z" for day in DAYS],
+    "nanoseconds": pd.to_datetime(np.arange(100) + 1_577_836_800_000_000_000),
+    "whole numbers past 2^53": np.arange(100) + 2**60,
+    "durations": pd.to_timedelta(np.arange(100), "s"),
+    "polars": pl.Series(DAYS),
+    "numbers that may be missing": pd.Series(np.arange(100), dtype="Int64"),
+}
+
+
+@pytest.mark.parametrize("kind", TIMES)
+def test_times_of_every_kind(kind: str) -> None:
+    """All are the same order, and so the same fit."""
+    x, y = numbers(100)
+    found = MLPRegressor(**QUICK).fit(x, y, times=TIMES[kind]).predict(x)
+    np.testing.assert_array_equal(found, MLPRegressor(**QUICK).fit(x, y, times=np.arange(100.0)).predict(x))
+
+
+BESIDE: list[tuple[str, Any, str]] = [
+    ("times", pd.Series([pd.NaT, *DAYS[1:]]), "every row needs a time, got none in row 1: leave the row out"),
+    ("times", np.r_[0.0, np.nan, np.arange(98)], "every row needs a time, got none in row 2"),
+    ("times", ["2020-01-01"] * 99 + ["later"], "texts such as 2024-12-31 23:59, got 'later' in row 100"),
+    ("times", np.arange(100) > 50, "times must be numbers, dates or moments, got true or false: convert them"),
+    ("times", np.ones((100, 2)), "a time for each of 100 rows is needed, got 100×2 values"),
+    ("times", 3, "a time for each of 100 rows is needed, got 3"),
+    ("times", "when", r"times must be a value for each row, got 'when': give the column, X\['when'\]"),
+    ("groups", np.ones((100, 2)), "a group for each of 100 rows is needed, got 100×2 values"),
+    ("groups", [None, *range(99)], "every row needs a group, got none in row 1: leave the row out"),
+    ("groups", np.r_[np.arange(99.0), np.nan], "every row needs a group, got none in row 100"),
+    ("groups", np.arange(5), "a group for each of 100 rows is needed, got 5 values"),
+    ("groups", 3, "a group for each of 100 rows is needed, got 3"),
+    ("groups", "who", r"groups must be a value for each row, got 'who': give the column, X\['who'\]"),
+    ("groups", np.array([1, "a"] * 50, dtype=object), "groups must be of one type, got int and str: give texts or"),
+]
+
+
+@pytest.mark.parametrize(("name", "values", "fault"), BESIDE, ids=[f"{i} {c[0]}" for i, c in enumerate(BESIDE)])
+def test_groups_and_times_that_cannot_be(name: str, values: Any, fault: str) -> None:
+    x, y = numbers(100)
+    with pytest.raises((DataError, OptionError), match=fault):
+        MLPRegressor(**QUICK).fit(x, y, **{name: values})
 
 
 # Time

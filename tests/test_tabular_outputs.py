@@ -25,6 +25,39 @@ def test_quantile_loss() -> None:
         model.predict_quantiles(x, [0.25])
 
 
+def test_the_median_of_quantiles_without_it() -> None:
+    """It lies on the line between the levels around 0.5; where none is on the other side, it is the nearest level."""
+    x, y = numbers(200)
+
+    def found(levels: str) -> tuple[np.ndarray, np.ndarray]:
+        model = MLPRegressor(**QUICK, loss=f"quantile({levels})").fit(x, y)
+        return model.predict(x), model.predict_quantiles(x, [float(q) for q in levels.split(",")])
+
+    middle, levels = found("0.1, 0.9")
+    np.testing.assert_allclose(middle, levels.mean(1), rtol=1e-12)
+    middle, levels = found("0.2, 0.4, 0.8")
+    np.testing.assert_allclose(middle, 0.75 * levels[:, 1] + 0.25 * levels[:, 2], rtol=1e-12)
+    middle, levels = found("0.6, 0.7")
+    np.testing.assert_array_equal(middle, levels[:, 0])
+    middle, levels = found("0.1, 0.2")
+    np.testing.assert_array_equal(middle, levels[:, 1])
+    middle, levels = found("0.1, 0.5, 0.8, 0.9")
+    np.testing.assert_array_equal(middle, levels[:, 1])
+    both = MLPRegressor(**QUICK, loss="quantile(0.1, 0.9)").fit(x, np.stack([y, -y], 1))
+    np.testing.assert_allclose(both.predict(x), both.predict_quantiles(x, [0.1, 0.9]).mean(-1), rtol=1e-12)
+
+
+def test_quantiles_and_coverages_that_are_none() -> None:
+    x, y = numbers(60)
+    model = MLPRegressor(**QUICK).fit(x, y)
+    for quantiles in (0.5, [], ["a"], "a", [[0.5]]):
+        with pytest.raises(OptionError, match=r"quantiles must be one number or more, such as \[0.1, 0.9\], got"):
+            model.predict_quantiles(x, quantiles)  # type: ignore[arg-type]
+    for coverage in ("a", None):
+        with pytest.raises(OptionError, match="coverage must be a number above 0 and below 1, got"):
+            model.predict_interval(x, coverage)  # type: ignore[arg-type]
+
+
 def test_poisson_and_mae_losses() -> None:
     generator = np.random.default_rng(0)
     x = generator.uniform(-1, 1, size=(300, 2))

@@ -70,7 +70,24 @@ def arrow_of(values: Any, what: str) -> Any:
         items: Any = values.tolist() if isinstance(values, np.ndarray) and values.dtype.kind != "M" else values
         return pa.chunked_array([pa.array(items, from_pandas=True)])
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError, TypeError) as error:
+        if all(is_missing(value) or isinstance(value, int | float) for value in values):  # beyond 64 bits
+            return pa.chunked_array([pa.array([None if is_missing(one) else _float(one) for one in values])])
         raise DataError(f"{what}: must hold values of one type: {_first_odd(values, error)}") from None
+
+
+def is_missing(value: Any) -> bool:
+    """Whether a Python value stands for none: None, NaN, NaT, pandas' NA."""
+    return (
+        value is None or type(value).__name__ in ("NAType", "NaTType") or (isinstance(value, float) and value != value)
+    )
+
+
+def _float(value: float) -> float:
+    """A whole number of any size; beyond what a float holds it is infinite, which is refused with its place."""
+    try:
+        return float(value)
+    except OverflowError:
+        return np.inf if value > 0 else -np.inf
 
 
 def _refuse_complex(values: Any, what: str) -> None:

@@ -54,6 +54,8 @@ class Column:
     indicator: bool = False
     zone: bool | None = None
     """Whether moments had a time zone; None for other families, and for models saved before it was kept."""
+    why: str = field(default="", compare=False)
+    """Why a column was dropped, for those who fit; files do not tell."""
 
 
 class Note(str):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -36,12 +36,13 @@ def fit(
     loss: str,
     scaling: str = "auto",
     kinds: Mapping[str, str] | None = None,
-    keep_constant: bool = False,
+    keep_constant: bool | Literal["all"] = False,
 ) -> tuple[Encoding, list[str]]:
     """The encoding of the columns `inputs`, and what there was to say.
 
     Where every column is constant there is nothing to learn from, which is refused; with `keep_constant` the first of
-    them is kept, and every prediction is the same.
+    them is kept, and every prediction is the same. "all" keeps every constant column, in its own units: rows that are
+    yet to come may vary.
     """
     if scaling not in SCALINGS:
         raise OptionError(unknown_name("scaling", scaling, SCALINGS))
@@ -87,12 +88,17 @@ def fit(
             if not parts and len(values) and indicator:
                 parts, why = (0,), ""  # whether it is there at all may tell
                 numbers.append((float(values[0, 0]), 1.0, float(values[0, 0])))
+            if why == "constant" and keep_constant == "all":
+                parts = (0,)
+                numbers.append((float(values[0, 0]), 1.0, float(values[0, 0])))
+        if why == "constant" and keep_constant == "all":
+            why = ""
         if why:
             dropped.setdefault(why, []).append(name)
             vocabularies.pop(name, None)
             kind, parts, indicator = "drop", (), False
         zone = None if name in table.places else C.has_zone(table.column(name))
-        found.append(Column(name=name, family=family, kind=kind, parts=parts, indicator=indicator, zone=zone))
+        found.append(Column(name=name, family=family, kind=kind, parts=parts, indicator=indicator, zone=zone, why=why))
     constant = dropped.get("constant", ())
     if keep_constant and constant and all(column.kind == "drop" for column in found):
         place = inputs.index(constant[0])

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,8 +19,8 @@ from ..engine import Augment, Data
 from ..errors import DataError, OptionError, called, option
 from ..sparse import joined
 from . import augment as augmentation
+from . import beside, splits, tasks
 from . import columns as C
-from . import splits, tasks
 from .encoding import Encoding, usable
 from .fitting import fit
 from .sources import read
@@ -67,10 +67,11 @@ def prepare(
     time: Any = None,
     weight: str | Any = None,
     class_weight: str | Mapping[Any, float] | None = None,
+    classes: Sequence[Any] | None = None,
     columns: Mapping[str, str] | None = None,
     scaling: str = "auto",
     folds: int = 1,
-    keep_constant: bool = False,
+    keep_constant: bool | Literal["all"] = False,
     augment: str | Sequence[str] | Augment | None = None,
     dtype: Any = np.float32,
 ) -> Prepared:
@@ -78,10 +79,10 @@ def prepare(
 
     `validation` is a share, "auto" (20 %, none below 10 rows), None, or a source of its own, whose rows count as
     `validation_weight` says; `weight` a column's name or one number a row; `class_weight` "balanced" or a number for
-    each class, on training rows; `columns` gives kinds: numeric, categorical, date, datetime, time or drop; `folds`
-    above 1 cuts the rows into so many parts to hold out in turn, where validation is "auto" and rows have no order in
-    time; `keep_constant` takes a table in which nothing varies; `augment` is texts of `data.augment`, such as
-    "noise(0.1)".
+    each class, on training rows; `classes` those that every target may have, where rows may lack some; `columns` gives
+    kinds: numeric, categorical, date, datetime, time or drop; `folds` above 1 cuts the rows into so many parts to hold
+    out in turn, where validation is "auto" and rows have no order in time; `keep_constant` takes a table in which
+    nothing varies, "all" keeps each such column; `augment` is texts of `data.augment`, such as "noise(0.1)".
 
     >>> ready = prepare("iris")
     >>> ready.encoding.inputs, ready.encoding.outputs, len(ready.train), len(ready.validation)
@@ -95,15 +96,14 @@ def prepare(
             raise OptionError(
                 f"{called(what)} must be another column than the target, got {name!r}: name another, or none"
             )
-    for one in (group, time):
-        if one is not None and not isinstance(one, str) and len(one) != len(table):
-            raise DataError(
-                f"{table.name}: a group or time for each of {len(table):,} rows is needed, got {len(one):,}"
-            )
+    if group is not None and not isinstance(group, str):
+        group = beside.group_numbers(group, table)
+    if time is not None and not isinstance(time, str):
+        time = beside.moments(time, table)
     table, origin, weights = _usable_rows(table, names, weight, notes)
-    group, time = (one if one is None or isinstance(one, str) else np.asarray(one)[origin] for one in (group, time))
+    group, time = (one if one is None or isinstance(one, str) else one[origin] for one in (group, time))
     dropped = given - len(table)
-    found = tasks.infer(table, names, task)
+    found = tasks.infer(table, names, task, classes)
     loss = loss or found.loss
     if task == "auto":
         notes.append(f"{found.said()} (inferred; {option('task')} overrides)")
@@ -124,11 +124,13 @@ def prepare(
     if class_weight is not None:
         weights = _class_weights(class_weight, found, table, train, weights)
     if _is_source(validation):
+        if validation_weight is not None:
+            validation = read(validation)
         own = encoding.encode(validation, targets=True, dtype=dtype)
         notes += [f"validation: {note}" for note in own.notes]
         held_out = np.arange(len(x), len(x) + len(own.x), dtype=np.int64)
         origin = np.concatenate([origin, own.rows])
-        count_as = _validation_weights(validation_weight, own.rows, given=len(own.x))
+        count_as = None if validation_weight is None else _validation_weights(validation_weight, validation, own.rows)
         if weights is not None or count_as is not None:
             both = (
                 np.ones(len(x)) if weights is None else weights,
@@ -226,17 +228,12 @@ def _weights(table: Table, weight: Any) -> NDArray[np.float64]:
     return values
 
 
-def _validation_weights(weight: Any, rows: Rows, *, given: int) -> NDArray[np.float64] | None:
+def _validation_weights(weight: Any, table: Table, rows: Rows) -> NDArray[np.float64]:
     """What the usable rows of a validation source count."""
-    if weight is None:
-        return None
-    values = np.asarray(weight, dtype=np.float64)
-    bad = ~(np.isfinite(values) & (values >= 0))
-    if values.ndim != 1 or len(values) < given or bad.any() or not values[rows].any():
-        raise DataError(
-            f"validation weights must be one number of 0 or more for each row, not all 0, got {short(weight)}"
-        )
-    return values[rows]
+    values = _weights(table, weight)[rows]
+    if not values.any():
+        raise DataError(f"{table.name}: validation weights must not all be 0, got {short(weight)}: give some weight")
+    return values
 
 
 def _is_source(validation: Any) -> bool:
@@ -289,7 +286,7 @@ def _whole_groups(group: Any) -> str:
 def _groups(table: Table, group: Any) -> NDArray[np.int64]:
     """The number, from 0, of each row's group."""
     if not isinstance(group, str):
-        return np.unique(group, return_inverse=True)[1].reshape(-1).astype(np.int64)
+        return np.unique(group, return_inverse=True)[1].astype(np.int64)  # some may have lost every row
     keys = C.keys_of(table.column(group), table, group)
     codes, _ = C.codes(keys, C.vocabulary(keys))
     return codes - 1
@@ -319,8 +316,7 @@ def _split(
         pair = splits.grouped(_groups(table, group), share, seed=seed)
         how = _whole_groups(group)
     elif time is not None and not isinstance(time, str):
-        moments = time.astype("datetime64[us]").astype(np.int64) if time.dtype.kind == "M" else time
-        pair, how = splits.by_time(np.asarray(moments, dtype=np.float64), share), "the last by time"
+        pair, how = splits.by_time(time, share), "the last by time"
     elif time is not None:
         family = C.family_of(table.column(time), where(table, time))
         if family not in ("number", "date", "datetime", "time"):

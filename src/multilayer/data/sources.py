@@ -249,7 +249,7 @@ def _of_frame(source: Any, kind: str) -> Table:
         native = frame[:, place]
         try:
             columns[label] = pa.chunked_array([native.to_arrow()])
-        except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError):
+        except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError):
             columns[label] = arrays.arrow_of(native.to_list(), f"{name}: column {label!r}")
     return Table(name=name, columns=columns)
 

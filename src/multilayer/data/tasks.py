@@ -86,17 +86,22 @@ class Task:
 # Inference
 
 
-def infer(table: Table, names: Sequence[str], task: str) -> Task:
-    """The task of a table's target columns; `task` is what the user said, or "auto". Rows have no missing target."""
+def infer(table: Table, names: Sequence[str], task: str, classes: Sequence[Class] | None = None) -> Task:
+    """The task of a table's target columns; `task` is what the user said, or "auto". Rows have no missing target.
+
+    `classes` are those that every target may have, where that is known: rows may lack some.
+    """
     if task not in ("auto", "classification", *TASKS):
         raise OptionError(unknown_name("task", task, ("auto", "classification", *TASKS)))
     if task in ("binary", "multiclass") and len(names) > 1:
         raise DataError(f"{table.name}: a {task} task has one target, got {len(names)}: {', '.join(names)}")
-    if task == "auto":
-        classes = [looks_like_classes(table, name) for name in names]
-        labels = [len(found) == 2 if (found := one) else False for one in classes]
+    if task == "auto" and classes is not None:
+        kind = "classification"
+    elif task == "auto":
+        alike = [looks_like_classes(table, name) for name in names]
+        labels = [len(found) == 2 if (found := one) else False for one in alike]
         if len(names) == 1:
-            kind = "regression" if classes[0] is None else "classification"
+            kind = "regression" if alike[0] is None else "classification"
         elif all(labels):
             kind = "multilabel"
         else:
@@ -108,15 +113,22 @@ def infer(table: Table, names: Sequence[str], task: str) -> Task:
         kind = task
     if kind in ("regression", "multioutput"):
         return Task(kind="regression" if len(names) == 1 else "multioutput", names=tuple(names))
-    values = tuple(tuple(classes_of(table, name)) for name in names)
+    values = tuple(classes_of(table, name) if classes is None else tuple(classes) for name in names)
     if kind == "classification":
         kind = "multilabel" if len(names) > 1 else "binary" if len(values[0]) == 2 else "multiclass"
+    if kind == "multilabel":  # a label that no row has, or every one, is a label all the same
+        values = tuple((type(found[0])(0), type(found[0])(1)) if _one_of_two(found) else found for found in values)
     for name, found in zip(names, values, strict=True):
         if len(found) < 2:
             raise DataError(f"{where(table, name)}: a classification needs two classes or more, got {short(found)}")
         if kind in ("binary", "multilabel") and len(found) != 2:
             raise DataError(f"{where(table, name)}: a {kind} task needs two classes, got {len(found)}: {short(found)}")
     return Task(kind=cast(TaskKind, kind), names=tuple(names), classes=values)
+
+
+def _one_of_two(found: tuple[Class, ...]) -> bool:
+    """Whether a label has one value alone, and the other is plain: 0 or 1, false or true."""
+    return len(found) == 1 and not isinstance(found[0], str) and found[0] in (0, 1)
 
 
 def looks_like_classes(table: Table, name: str) -> tuple[Class, ...] | None:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import io
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, Self, cast
+from typing import Any, ClassVar, Literal, Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,14 +24,18 @@ from sklearn.utils.validation import (
 )
 
 from ..costs import cost
-from ..errors import DataError, OptionError
+from ..data.tables import Table
+from ..errors import OptionError
+from ..layers import Inputs
 from ..predictor import Predictor
+from ..training.config import Config
 from ..training.fit import Run
 from ..training.fit import fit as train
 from ..training.signals import obey
 from .callbacks import CallbackSupportMixin, Tasks, has_callbacks
+from .inputs import column, holds_objects, is_frame, named, refuse_infinity
 from .partial import Partial
-from .recipe import Recipe
+from .recipe import Recipe, network
 from .timing import Within
 
 Validation = float | Literal["auto"] | None
@@ -48,12 +52,18 @@ ASKED = {
     "device": "device",
 }
 """Options of an estimator and of `ml.fit` that mean the same."""
+LARGEST_SEED = 2**64 - 1
+
+
+class NoNetwork(OptionError, AttributeError):
+    """What a classifier that saw one class alone does not have."""
 
 
 class Tabular(CallbackSupportMixin, BaseEstimator):
     """A network for tables. Not used itself."""
 
     _estimator_type: str
+    _classifies: ClassVar[bool]
     hidden: Sequence[int] | None
     activation: str | Sequence[str] | None
     dropout: float | None
@@ -75,13 +85,17 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         sample_weight_val: Any,
         groups: Any,
         times: Any,
+        classes: Sequence[int] | None = None,
     ) -> Run:
+        for name, values in (("groups", groups), ("times", times)):
+            if isinstance(values, str):
+                raise OptionError(
+                    f"{name} must be a value for each row, got {values!r}: give the column, X[{values!r}]"
+                )
         tasks = Tasks(self, given) if has_callbacks(self) else None
         recipe = self._recipe()
         start = getattr(self, "model_", None) if self.warm_start else None
         chooser = recipe if self.time_limit is None else Within(recipe, self.time_limit)
-        if sample_weight_val is not None and not isinstance(validation, tuple):
-            raise OptionError("sample_weight_val needs X_val and y_val, got neither")
         run = train(
             chooser,
             (X, y),
@@ -91,6 +105,7 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
             time_column=times,
             start=start,
             keep_constant=True,
+            classes=classes,
             quiet=not self.verbose,
             each_epoch=tasks,
             **cast(Any, {**self._asked(), "task": task, "validation": validation, "seed": self._seed()}),
@@ -106,9 +121,31 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         return run
 
     def _recipe(self) -> Recipe:
-        return Recipe(hidden=self.hidden, activation=self.activation, dropout=self.dropout)
+        hidden, activation = self.hidden, self.activation
+        if isinstance(hidden, np.ndarray):
+            hidden = cast("list[int]", hidden.tolist())
+        if isinstance(activation, np.ndarray):
+            activation = cast("list[str]", activation.tolist())
+        names = cast("list[Any]", list(activation)) if isinstance(activation, Sequence) else [activation]
+        if activation is not None and not all(isinstance(one, str) for one in names):
+            raise OptionError(f"activation must be a name such as 'relu', or one for each layer, got {activation!r}")
+        return Recipe(hidden=hidden, activation=activation, dropout=self.dropout)
+
+    def _check_options(self) -> None:
+        """What `fit` would refuse, where nothing is trained."""
+        recipe = self._recipe()
+        Config.from_dict({**self._asked(), "seed": self._seed()})
+        chosen = {"hidden": recipe.hidden, "activation": recipe.activation, "dropout": recipe.dropout}
+        network(
+            Inputs(numeric=1),
+            1,
+            **cast(Any, {"hidden": (1,), "activation": "relu", "dropout": 0.0, **_given(chosen)}),
+        )
 
     def _asked(self) -> dict[str, Any]:
+        threads = getattr(self, "n_threads", None)
+        if threads is not None and (not isinstance(threads, int | np.integer) or threads < 1):
+            raise OptionError(f"n_threads must be a whole number of at least 1, or None for all, got {threads!r}")
         found = {ours: getattr(self, name) for name, ours in ASKED.items() if getattr(self, name, None) is not None}
         if self.time_limit is not None:
             found["time_limit"] = self.time_limit
@@ -133,6 +170,8 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
     def _seed(self) -> int:
         """The seed of a fit: the number itself, or one drawn from a generator, whose state moves on as it must."""
         if isinstance(self.random_state, int | np.integer):
+            if not 0 <= self.random_state <= LARGEST_SEED:
+                raise OptionError(f"random_state must be at least 0 and below 2^64, got {self.random_state}")
             return int(self.random_state)
         return int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
 
@@ -140,30 +179,47 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
 
     def _table(self, X: Any, *, reset: bool) -> Any:
         """X as the data layer reads it, after scikit-learn's own checks of names and numbers of columns."""
-        if _is_frame(X):
-            named = _named(X)
+        if hasattr(X, "detach"):  # a torch tensor
+            X = X.detach().cpu().numpy()
+        if is_frame(X):
+            renamed = named(X)
             validate_data(self, X, reset=reset, skip_check_array=True)
             if not len(X):
                 raise ValueError(f"Found array with 0 sample(s) (shape={X.shape}) while a minimum of 1 is required.")
-            return named
+            return renamed
         sparse = hasattr(X, "tocsr")
-        if sparse or not _holds_text(X):
+        if sparse or not holds_objects(X):
             kind = [np.float64, np.float32] if sparse else "numeric"
-            return validate_data(self, X, accept_sparse="csr", dtype=kind, ensure_all_finite="allow-nan", reset=reset)
+            X = validate_data(self, X, accept_sparse="csr", dtype=kind, ensure_all_finite=False, reset=reset)
+            X = X.astype(np.float64) if X.dtype == object else X  # whole numbers beyond 64 bits
+            refuse_infinity(X)
+            return X
+        if isinstance(X, list | tuple):
+            X = np.asarray(X, dtype=object)
         X = check_array(X, dtype=cast(Any, None), ensure_all_finite=False)
         validate_data(self, X, reset=reset, skip_check_array=True)
-        return {f"x{i}": _column(X[:, i]) for i in range(X.shape[1])}
+        columns = {f"x{i}": column(X[:, i], f"the array: column 'x{i}'") for i in range(X.shape[1])}
+        return Table(name="the array", columns=columns, positional=True)
 
     def _weights(self, sample_weight: Any, X: Any) -> NDArray[np.float64] | None:
         if sample_weight is None:
             return None
         return _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
 
-    def _validation(self, X_val: Any, y_val: Any) -> Any:
-        """Data of its own where it is given, else the option."""
+    def _held_out(self, X_val: Any, y_val: Any, sample_weight_val: Any) -> tuple[Any, Any]:
+        """Rows of validation where they are given, else the option; and what they count."""
         if (X_val is None) != (y_val is None):
             raise OptionError("validation rows need both X_val and y_val, got one of them")
-        return self.validation if X_val is None else (self._table(X_val, reset=False), y_val)
+        if X_val is not None:
+            return (self._table(X_val, reset=False), y_val), self._weights(sample_weight_val, X_val)
+        if sample_weight_val is not None:
+            raise OptionError("sample_weight_val needs X_val and y_val, got neither")
+        if isinstance(self.validation, str) and self.validation != "auto":
+            raise OptionError(
+                f"validation must be 'auto', a share of rows or None, got {self.validation!r}: rows of your own are "
+                "X_val and y_val"
+            )
+        return self.validation, None
 
     def _model(self) -> Predictor:
         check_is_fitted(self)
@@ -173,16 +229,32 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         """The model, where there is one: a classifier that saw one class alone has none."""
         model = cast("Predictor | None", self._model())
         if model is None:
-            raise OptionError("there is no network: the classifier saw one class alone, which it always answers")
+            raise NoNetwork("there is no network: the classifier saw one class alone, which it always answers")
         return model
 
-    def _continued(self, *, classes: int = 0) -> Partial | None:
-        """Where training is between two pieces: after the last one, or after `fit`; None at the first."""
-        if getattr(self, "_partial", None) is None and getattr(self, "model_", None) is not None:
-            if not hasattr(self, "config_"):
-                return None  # a model from a file has lost how it was trained
+    # A piece at a time
+
+    @property
+    def _begun(self) -> bool:
+        """Whether there is a network to go on with."""
+        return getattr(self, "model_", None) is not None
+
+    def _continued(self, rows: int, *, classes: int = 0) -> Partial:
+        """Where training is between two pieces: after the last one, after `fit`, or after `load`."""
+        if getattr(self, "_partial", None) is not None:
+            return cast(Partial, self._partial)
+        if hasattr(self, "config_"):
             return Partial.after(self.model_, self.config_, classes=classes)
-        return getattr(self, "_partial", None)
+        asked = {**self._asked(), "seed": self._seed()}
+        return Partial.of_model(self.model_, asked, rows=rows, classes=classes)
+
+    def _passed(self, past: Partial) -> None:
+        """What an estimator has after a piece."""
+        self._partial = past
+        self.model_, self.spec_ = past.model, past.model.spec
+        self.config_ = past.config.to_dict()
+        self.history_ = {"loss": list(past.losses)}
+        self.n_iter_ = past.passes
 
     # Keeping
 
@@ -196,9 +268,15 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """A fitted estimator from a model file."""
+        """A fitted estimator from a model file. It has no options, and no history."""
+        model = Predictor.load(path)
+        if model.encoding.task.classifies != cls._classifies:
+            holds, name = ("a regressor", "MLPRegressor") if cls._classifies else ("a classifier", "MLPClassifier")
+            raise OptionError(
+                f"{cls.__name__}.load needs a model of its own kind, got {holds}, {path}: {name}.load reads it"
+            )
         made = cls()
-        made._take(Predictor.load(path))
+        made._take(model)
         return made
 
     def _take(self, model: Predictor) -> None:
@@ -206,7 +284,8 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         names = [column.name for column in model.encoding.columns]
         self.model_, self.spec_ = model, model.spec
         self.n_features_in_ = len(names)
-        if not model.encoding.positional:
+        # Names that are all numbers were numbers: a table's own are texts, and an estimator has those alone.
+        if not model.encoding.positional and not all(name.lstrip("-").isdecimal() for name in names):
             self.feature_names_in_ = np.array(names, dtype=object)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -254,51 +333,5 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         return tags
 
 
-def _is_frame(X: Any) -> bool:
-    return hasattr(X, "columns") and hasattr(X, "shape")
-
-
-def _named(X: Any) -> Any:
-    """Columns whose names are numbers become texts: a table's columns have names, each its own."""
-    names: list[Any] = list(getattr(X, "column_names", X.columns))  # pyarrow's columns are the values
-    twice = [name for i, name in enumerate(names) if name in names[:i]] if len(set(names)) < len(names) else []
-    if twice:
-        raise DataError(f"columns must have names of their own, got {twice[0]!r} twice: rename one")
-    if all(isinstance(name, str) for name in names):
-        return X
-    return X.rename(columns={name: str(name) for name in names})
-
-
-def _holds_text(X: Any) -> bool:
-    """Whether an array holds anything but numbers."""
-    array = X if isinstance(X, np.ndarray) else np.asarray(X, dtype=object) if isinstance(X, list | tuple) else X
-    if getattr(array, "dtype", None) is None or array.dtype.kind not in "OUS":
-        return False
-    flat = cast("NDArray[Any]", array).ravel()
-    return any(isinstance(value, str | bytes) for value in flat.tolist()) and not _all_numbers(flat)
-
-
-def _all_numbers(flat: NDArray[Any]) -> bool:
-    try:
-        flat.astype(np.float64)
-    except (TypeError, ValueError):
-        return False
-    return True
-
-
-def _column(values: NDArray[Any]) -> Any:
-    """One column of an array of objects, as numbers where all are."""
-    present = [value for value in values.tolist() if value is not None]
-    if all(isinstance(value, int | float | bool) for value in present):
-        return np.array([np.nan if value is None else value for value in values.tolist()], dtype=np.float64)
-    return [None if value is None or value != value else str(value) for value in values.tolist()]
-
-
-def first_of(table: Any) -> Any:
-    """Something as long as the table."""
-    return next(iter(table.values())) if isinstance(table, dict) else table
-
-
-def length_of(table: Any) -> int:
-    first = first_of(table)
-    return int(first.shape[0]) if hasattr(first, "shape") else len(first)
+def _given(options: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if value is not None}

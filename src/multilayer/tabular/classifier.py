@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Self, cast
@@ -13,10 +14,12 @@ from sklearn.utils import assert_all_finite
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import check_consistent_length, column_or_1d
 
-from ..errors import OptionError
+from ..data.arrays import is_missing
+from ..errors import DataError, OptionError
 from ..predictor import Predictor
-from .base import Tabular, Validation, first_of, length_of
+from .base import Tabular, Validation
 from .callbacks import with_callbacks
+from .inputs import check_numbers, length_of, tell_dropped
 from .partial import Partial
 
 
@@ -41,6 +44,8 @@ class MLPClassifier(ClassifierMixin, Tabular):
     >>> MLPClassifier(ensemble=2, epochs=8, random_state=0).fit(X, y).score(X, y) > 0.9
     True
     """
+
+    _classifies = True
 
     def __init__(
         self,
@@ -98,45 +103,55 @@ class MLPClassifier(ClassifierMixin, Tabular):
     ) -> Self:
         """Trains on a table; rows of one group, and the latest by `times`, are held out together."""
         table = self._table(X, reset=True)
+        before = getattr(self, "classes_", None) if self.warm_start and self._begun else None
         codes, task = self._labels(y, table)
-        validation = self._validation(X_val, y_val)
+        validation, weight_val = self._held_out(X_val, y_val, sample_weight_val)
         if isinstance(validation, tuple):
-            validation = (validation[0], self._codes(validation[1]))
+            labels = self._checked(validation[1], validation[0], name="y_val")
+            validation = (validation[0], self._codes(labels, several=task == "multilabel", name="y_val"))
+        weight = self._class_weighted(codes, self._weights(sample_weight, X))
         if task == "one class":
-            return self
-        weight = self._weights(sample_weight, X)
+            self._check_options()
+            check_numbers(table)
+            return self._answer_always()
+        self._check_warm(before)
         self._fit(
             table,
             codes,
             given=(X, y),
             task=task,
-            sample_weight=self._class_weighted(codes, weight),
+            sample_weight=weight,
             validation=validation,
-            sample_weight_val=sample_weight_val,
+            sample_weight_val=weight_val,
             groups=groups,
             times=times,
+            classes=self._numbered(task),
         )
         self._name_classes()
+        tell_dropped(self._network())
         return self
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
         """One pass over some rows. The first call, or `fit`, fixes columns, scales and classes; members then go on."""
-        past = self._continued(classes=len(getattr(self, "classes_", ())))
-        table = self._table(X, reset=past is None)
-        if past is None:
-            self.classes_ = np.unique(column_or_1d(y) if classes is None else np.asarray(classes))
-            if len(self.classes_) < 2:
-                raise OptionError(f"partial_fit needs all classes at its first call, got {self.classes_.tolist()}")
-        codes = self._codes(y)
-        weight = self._class_weighted(codes, self._weights(sample_weight, X))
-        if past is None:
-            asked = {"loss": "cross_entropy", **self._asked(), "task": "classification", "seed": self._seed()}
-            self._partial = Partial.begin(self._recipe(), (table, codes), weight, asked, classes=len(self.classes_))
+        begun = self._begun
+        table = self._table(X, reset=not begun)
+        y = self._checked(y, table)
+        if begun:
+            self._check_same(classes)
+            task = self._network().encoding.task.kind
         else:
-            self._partial = past.go_on((table, codes), weight)
-        self._take(self._partial.model)
+            task = self._first_labels(y, classes)
+        codes = self._codes(y, several=task == "multilabel")
+        weight = self._class_weighted(codes, self._weights(sample_weight, X))
+        if begun:
+            past = self._continued(length_of(table), classes=len(self.classes_)).go_on((table, codes), weight)
+        else:
+            asked = {**self._asked(), "task": task, "seed": self._seed()}
+            past = Partial.begin(self._recipe(), (table, codes), weight, asked, classes=self._numbered(task))
+        self._passed(past)
         self._name_classes()
-        self.n_iter_ = self._partial.passes
+        if not begun:
+            tell_dropped(self._network())
         return self
 
     def predict(self, X: Any) -> NDArray[Any]:
@@ -151,6 +166,7 @@ class MLPClassifier(ClassifierMixin, Tabular):
         model = self._fitted()
         table = self._table(X, reset=False)
         if model is None:
+            check_numbers(table)
             return np.ones((length_of(table), 1))
         return model.predict_proba(table).astype(np.float64, copy=False)
 
@@ -169,38 +185,109 @@ class MLPClassifier(ClassifierMixin, Tabular):
 
     def _labels(self, y: Any, table: Any) -> tuple[NDArray[Any], str]:
         """y as class numbers, or as labels of 0 and 1; and the task."""
-        if y is None:
-            raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None")
-        check_consistent_length(first_of(table), y)
-        if not hasattr(y, "toarray"):
-            assert_all_finite(np.asarray(y), input_name="y")
-        check_classification_targets(y)
+        y = self._checked(y, table)
         if type_of_target(y, input_name="y") == "multilabel-indicator":
-            dense = np.asarray(y.toarray() if hasattr(y, "toarray") else y).astype(np.int64)
-            self.classes_ = np.arange(dense.shape[1])
-            return dense, "multilabel"
-        y = column_or_1d(y, warn=True)
-        self.classes_, codes = np.unique(y, return_inverse=True)
+            self.classes_ = np.arange(y.shape[1])
+            return self._codes(y, several=True), "multilabel"
+        self.classes_, codes = np.unique(column_or_1d(y, warn=True), return_inverse=True)
         if len(self.classes_) == 1:
-            self.model_, self.n_iter_, self.history_ = None, 1, {}
             return codes, "one class"
         return codes.astype(np.int64), "binary" if len(self.classes_) == 2 else "multiclass"
 
-    def _codes(self, y: Any) -> NDArray[np.int64]:
+    def _first_labels(self, y: Any, classes: Any) -> str:
+        """The task of the first piece, whose rows may lack some of the classes."""
+        if type_of_target(y, input_name="y") == "multilabel-indicator":
+            self.classes_ = np.arange(y.shape[1])
+            self._check_same(classes)
+            return "multilabel"
+        self.classes_ = np.unique(column_or_1d(y) if classes is None else np.asarray(classes))
+        _check_kind(self.classes_)
+        if len(self.classes_) < 2:
+            raise OptionError(
+                f"partial_fit needs all classes at its first call, two or more, got {self.classes_.tolist()}: "
+                "name them, classes=[…]"
+            )
+        return "binary" if len(self.classes_) == 2 else "multiclass"
+
+    def _checked(self, y: Any, table: Any, *, name: str = "y") -> Any:
+        """y as an array of labels, one for each row of the table and none missing."""
+        if y is None:
+            raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None")
+        if hasattr(y, "toarray"):
+            y = y.toarray()
+        check_consistent_length(table, y)
+        values = np.asarray(y)
+        if values.dtype == object:
+            nothing = [is_missing(value) for value in values.ravel().tolist()]
+            if any(nothing):
+                row = nothing.index(True) // max(values[:1].size, 1)
+                raise DataError(f"{name}: every row must have a class, got none in row {row + 1:,}: leave the row out")
+        assert_all_finite(values, input_name=name)
+        _check_kind(values, name)
+        with warnings.catch_warnings():
+            if name != "y" or self._begun:  # the classes are known
+                warnings.simplefilter("ignore", UserWarning)
+            check_classification_targets(y)
+        return values
+
+    def _codes(self, y: Any, *, several: bool, name: str = "y") -> NDArray[np.int64]:
+        """The number of each row's class; or 0 and 1 for each label, where there are several."""
+        if several:
+            labels = np.asarray(y)
+            odd = labels[~np.isin(labels, (0, 1))]
+            if labels.ndim != 2 or labels.shape[1] != len(self.classes_) or len(odd):
+                got = f"{plain(odd[0])!r}" if len(odd) else f"the shape {labels.shape}"
+                raise OptionError(f"{name} must be 0 or 1 for each of {len(self.classes_)} labels, got {got}")
+            return labels.astype(np.int64)
         y = column_or_1d(y, warn=True)
         places = np.searchsorted(self.classes_, y)
         known = self.classes_[np.minimum(places, len(self.classes_) - 1)] == y
         if not known.all():
-            strange = np.asarray(y)[~known][0]
+            row = int((~known).argmax())
             raise OptionError(
-                f"classes are {self.classes_.tolist()[:20]}, got {strange!r} in row {int((~known).argmax())}"
+                f"{name}: classes are {self.classes_.tolist()[:20]}, got {plain(y[row])!r} in row "
+                f"{row + 1:,}: all classes are those of the first rows, or of classes=[…] in partial_fit"
             )
         return places.astype(np.int64)
+
+    def _numbered(self, task: str) -> tuple[int, ...]:
+        """The classes as their numbers: those that a target may have."""
+        return (0, 1) if task == "multilabel" else tuple(range(len(self.classes_)))
+
+    def _check_same(self, classes: Any) -> None:
+        """Classes cannot change between two pieces."""
+        if classes is not None and not np.array_equal(np.unique(np.asarray(classes)), self.classes_):
+            raise OptionError(
+                f"classes must be those of the first call, {self.classes_.tolist()[:20]}, "
+                f"got {np.asarray(classes).tolist()[:20]}: leave them out, or begin a new classifier"
+            )
+
+    def _check_warm(self, before: NDArray[Any] | None) -> None:
+        """A warm start goes on with the classes it had."""
+        if before is not None and not np.array_equal(before, self.classes_):
+            now, self.classes_ = self.classes_, before
+            raise OptionError(
+                f"warm_start goes on with the classes {before.tolist()[:20]}, got {now.tolist()[:20]}: "
+                "fit with warm_start=False, or a new classifier"
+            )
+
+    def _answer_always(self) -> Self:
+        """Fitted with one class: what belonged to a network is gone."""
+        self.model_, self.n_iter_, self.history_ = None, 1, {}
+        for name in ("spec_", "config_", "_partial"):
+            if hasattr(self, name):
+                delattr(self, name)
+        return self
 
     def _class_weighted(self, codes: NDArray[Any], weight: NDArray[np.float64] | None) -> NDArray[np.float64] | None:
         """The rows' weights times those of their classes; balanced: N/(C · weight of the class)."""
         if self.class_weight is None:
             return weight
+        if not isinstance(self.class_weight, str | Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise OptionError(
+                f"class_weight must be 'balanced' or a mapping such as {{{self.classes_.tolist()[0]!r}: 2.0}}, "
+                f"got {self.class_weight!r}"
+            )
         if codes.ndim > 1:
             raise OptionError("class_weight needs one class a row, got several labels")
         rows = np.ones(len(codes)) if weight is None else weight
@@ -208,12 +295,18 @@ class MLPClassifier(ClassifierMixin, Tabular):
             if self.class_weight != "balanced":
                 raise OptionError(f"class_weight must be 'balanced' or a mapping, got {self.class_weight!r}")
             sizes = np.bincount(codes, weights=rows, minlength=len(self.classes_))
-            factor = rows.sum() / (len(self.classes_) * np.maximum(sizes, np.finfo(np.float64).tiny))
+            factor = rows.sum() / (len(self.classes_) * np.where(sizes > 0, sizes, 1.0))
         else:
             known = self.classes_.tolist()
             strange = [name for name in self.class_weight if name not in known]
             if strange:
-                raise OptionError(f"class_weight names {strange[0]!r}: classes are {known[:20]}")
+                raise OptionError(f"class_weight names {plain(strange[0])!r}: classes are {known[:20]}")
+            for name, value in cast("Mapping[Any, Any]", self.class_weight).items():
+                number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
+                if not number or not 0 <= value < np.inf:
+                    raise OptionError(
+                        f"class_weight must be 0 or more and finite, got {plain(value)!r} for {plain(name)!r}"
+                    )
             factor = np.array([float(self.class_weight.get(name, 1.0)) for name in known])
         return rows * factor[codes]
 
@@ -224,8 +317,7 @@ class MLPClassifier(ClassifierMixin, Tabular):
         if model.encoding.task.kind == "multilabel":
             return
         names: tuple[Any, ...] = tuple(self.classes_.tolist())
-        if not all(isinstance(name, str | int | float | bool) for name in names):
-            names = tuple(str(name) for name in names)
+        assert len(names) == len(model.encoding.task.classes[0]), "a class for each of the network's"
         task = replace(model.encoding.task, classes=(names,))
         self.model_ = replace(model, encoding=replace(model.encoding, task=task))
 
@@ -239,3 +331,14 @@ class MLPClassifier(ClassifierMixin, Tabular):
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_label = True
         return tags
+
+
+def plain(value: Any) -> Any:
+    """A value as Python has it, for messages."""
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _check_kind(values: NDArray[Any], name: str = "classes") -> None:
+    """Moments would come back from a model file as texts."""
+    if values.dtype.kind in "mM":
+        raise DataError(f"{name} must be texts, numbers or booleans, got {values.dtype}: give them as texts")

@@ -6,7 +6,7 @@ calibration; that is what `fit` is for.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,14 +15,18 @@ import numpy as np
 from .. import files
 from ..data import Prepared, read
 from ..engine import Data, Order, State
+from ..errors import OptionError
 from ..predictor import Predictor
 from ..training.config import Config
 from ..training.fit import prepare
 from ..training.session import Session
-from .recipe import Recipe
+from .recipe import OPTIONS, RATE, Recipe, batch_size, kind_of
 
 CALM = 0.1
 """Of the recipe's highest rate: a rate that need not fall."""
+AFTER = 0.01
+"""The same after `fit` and `load`: the rate had fallen to nothing, and an optimiser that begins anew takes steps of the
+full rate. At ten times as much one pass over the 120 rows of a fit took R² from 0.96 to 0.65."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -31,19 +35,20 @@ class Partial:
 
     model: Predictor
     state: State | None
-    """None after `fit`: the optimiser begins anew with the model's parameters."""
+    """None after `fit` and `load`: the optimiser begins anew with the model's parameters."""
     config: Config
     passes: int = 0
+    losses: tuple[float, ...] = ()
+    """The mean loss of each pass."""
 
     @staticmethod
-    def begin(recipe: Recipe, piece: Any, weight: Any, asked: Mapping[str, Any], *, classes: int = 0) -> Partial:
-        """With the first piece. Where there are `classes`, its targets are their numbers, and it may lack some."""
+    def begin(
+        recipe: Recipe, piece: Any, weight: Any, asked: Mapping[str, Any], *, classes: Sequence[int] | None = None
+    ) -> Partial:
+        """With the first piece. Where there are `classes`, its targets are among them, and it may lack some."""
         table = read(piece)
         config = Config.from_dict({**recipe.before(table), **asked, "validation": None, "calibrate": False})
-        prepared = prepare(table, config, validation=None, weight=weight, keep_constant=True)
-        if classes:
-            task = replace(prepared.encoding.task, kind="multiclass", classes=(tuple(range(classes)),))
-            prepared = replace(prepared, encoding=replace(prepared.encoding, task=task))
+        prepared = prepare(table, config, validation=None, weight=weight, keep_constant="all", classes=classes)
         spec, config = recipe.network(prepared, config, asked.keys())
         if "learning_rate" not in asked:
             config = replace(config, learning_rate=CALM * config.learning_rate)
@@ -56,11 +61,26 @@ class Partial:
     @staticmethod
     def after(model: Predictor, config: Mapping[str, Any], *, classes: int = 0) -> Partial:
         """Goes on with a model that `fit` made, by its configuration; its targets are class numbers again."""
-        if classes and model.encoding.task.kind != "multilabel":
-            task = replace(model.encoding.task, classes=(tuple(range(classes)),))
-            model = replace(model, encoding=replace(model.encoding, task=task))
-        calm = {"validation": None, "calibrate": False, "learning_rate": CALM * config["learning_rate"]}
-        return Partial(model=model, state=None, config=Config.from_dict({**config, **calm}))
+        calm = {"validation": None, "calibrate": False, "learning_rate": AFTER * config["learning_rate"]}
+        config = {**config, **calm}
+        return Partial(model=_numbered(model, classes), state=None, config=Config.from_dict(config))
+
+    @staticmethod
+    def of_model(model: Predictor, asked: Mapping[str, Any], *, rows: int, classes: int = 0) -> Partial:
+        """Goes on with a model alone, as a file has it: how to train is asked for, or the recipe's for so many rows."""
+        encoding = model.encoding
+        for name, had in (("ensemble", model.members), ("loss", encoding.loss)):
+            if asked.get(name, had) != had:
+                raise OptionError(
+                    f"partial_fit goes on with the model that is there, {name}={had!r}, got {name}={asked[name]!r}: "
+                    "leave it out, or fit anew"
+                )
+        calm = {**OPTIONS, "learning_rate": AFTER * RATE[kind_of(encoding)]}
+        recipe = {} if encoding.image is not None else calm
+        held = {"ensemble": model.members, "loss": encoding.loss, "task": encoding.task.kind}
+        no_rows = {"validation": None, "calibrate": False}
+        config = Config.from_dict({**recipe, "batch_size": batch_size(rows), **asked, **held, **no_rows})
+        return Partial(model=_numbered(model, classes), state=None, config=config)
 
     def go_on(self, piece: Any, weight: Any) -> Partial:
         """One pass over another piece."""
@@ -88,19 +108,22 @@ class Partial:
         rows = plan.order(self.passes).rows if session.members == 1 else plan.rows
         order = Order(epoch=self.passes, rows=rows, batch=min(plan.batch, len(rows)))
         steps = np.ones(order.steps)
-        session.engine.run(order, rate=steps * config.learning_rate, decay=steps * config.weight_decay, dropout=steps)
+        chunk = session.engine.run(
+            order, rate=steps * config.learning_rate, decay=steps * config.weight_decay, dropout=steps
+        )
         state = session.engine.state()
         getattr(session.engine, "close", lambda: None)()
         model = Predictor.of(
             session.spec, session.prepared.encoding, state, averaged=session.averaged, members=session.members
         )
-        return replace(self, model=model, state=state, passes=self.passes + 1)
+        losses = (*self.losses, float(chunk.loss.mean()))
+        return replace(self, model=model, state=state, passes=self.passes + 1, losses=losses)
 
     # As bytes
 
     def to_bytes(self) -> bytes:
         assert self.state is not None, "an estimator keeps what has made a pass"
-        extra = {"config": self.config.to_dict(), "passes": self.passes}
+        extra = {"config": self.config.to_dict(), "passes": self.passes, "losses": [repr(one) for one in self.losses]}
         meta = {"extra": extra, "purpose": "last", "step": self.state.step}
         model = self.model.to_bytes()
         state = files.encode(self.state.tensors(), meta, kind="checkpoint")
@@ -111,6 +134,20 @@ class Partial:
         size = int.from_bytes(data[:8], "little")
         model = Predictor.from_bytes(data[8 : 8 + size])
         tensors, meta = files.decode(data[8 + size :], kind="checkpoint")
-        config = Config.from_dict(meta["extra"]["config"])
-        state = State.from_tensors(tensors)
-        return Partial(model=model, state=state, config=config, passes=int(meta["extra"]["passes"]))
+        extra = meta["extra"]
+        return Partial(
+            model=model,
+            state=State.from_tensors(tensors),
+            config=Config.from_dict(extra["config"]),
+            passes=int(extra["passes"]),
+            losses=tuple(float(one) for one in extra.get("losses", ())),
+        )
+
+
+def _numbered(model: Predictor, classes: int) -> Predictor:
+    """The model with class numbers for names, as its targets come."""
+    if not classes:
+        return model
+    several = model.encoding.task.kind == "multilabel"
+    task = replace(model.encoding.task, classes=((0, 1),) * classes if several else (tuple(range(classes)),))
+    return replace(model, encoding=replace(model.encoding, task=task))

@@ -19,9 +19,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
+from typing import Literal
 
 from .. import losses
-from ..data import Prepared
+from ..data import Encoding, Prepared
 from ..data.tables import Table
 from ..errors import OptionError
 from ..layers import Activation, Columns, Dropout, Inputs, Layer, Linear, Scale
@@ -35,7 +36,7 @@ DROPOUT = 0.15
 EMBEDDING: Numeric = "pbld"
 FREQUENCIES = 0.3
 """Deviation of the periodic embedding's first frequencies."""
-ACTIVATION = {"classes": "selu", "numbers": "mish"}
+ACTIVATION = {"classes": "selu", "numbers": "mish", "counts": "mish"}
 RATE = {"classes": 0.04, "numbers": 0.2, "counts": 0.02}
 MEMBERS = 4
 BATCH = 256
@@ -85,7 +86,7 @@ class Recipe:
         encoding, rows = prepared.encoding, len(prepared.train)
         if encoding.image is not None:
             return choose_network(None, encoding), config
-        kind = "classes" if encoding.task.classifies else "numbers"
+        kind = kind_of(encoding)
         spec = network(
             encoding.inputs,
             encoding.outputs,
@@ -94,9 +95,8 @@ class Recipe:
             dropout=DROPOUT if self.dropout is None else self.dropout,
             embedding=EMBEDDING if self.embedding is None else self.embedding,
         )
-        counts = losses.get(encoding.loss).link == "exp"
         made = {
-            "learning_rate": RATE["counts" if counts else kind],
+            "learning_rate": RATE[kind],
             "epochs": epochs(rows),
             "batch_size": batch_size(rows),
         }
@@ -125,6 +125,13 @@ def network(
         layers += [Linear(width, scale="tangent"), Activation(f"blend({function})")]
         layers += [Dropout(dropout)] if dropout else []
     return Spec(inputs, [*layers, Linear(outputs, scale="tangent")])
+
+
+def kind_of(encoding: Encoding) -> Literal["classes", "numbers", "counts"]:
+    """What is predicted; counts are numbers behind an exponential."""
+    if encoding.task.classifies:
+        return "classes"
+    return "counts" if losses.get(encoding.loss).link == "exp" else "numbers"
 
 
 def batch_size(rows: int) -> int:

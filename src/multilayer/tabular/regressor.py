@@ -11,9 +11,11 @@ from sklearn.base import MultiOutputMixin, RegressorMixin
 from sklearn.utils.validation import check_array, check_consistent_length, column_or_1d
 
 from .. import losses
+from ..data.arrays import is_missing
 from ..errors import OptionError
-from .base import Tabular, Validation, first_of, length_of
+from .base import Tabular, Validation
 from .callbacks import with_callbacks
+from .inputs import length_of, tell_dropped
 from .partial import Partial
 
 
@@ -28,6 +30,8 @@ class MLPRegressor(RegressorMixin, MultiOutputMixin, Tabular):
     >>> MLPRegressor(ensemble=2, epochs=8, random_state=0).fit(X, y).predict(X[:3]).shape
     (3,)
     """
+
+    _classifies = False
 
     def __init__(
         self,
@@ -84,7 +88,9 @@ class MLPRegressor(RegressorMixin, MultiOutputMixin, Tabular):
         """Trains on a table; rows of one group, and the latest by `times`, are held out together."""
         table = self._table(X, reset=True)
         numbers = self._numbers(y, table)
-        validation = self._validation(X_val, y_val)
+        validation, weight_val = self._held_out(X_val, y_val, sample_weight_val)
+        if isinstance(validation, tuple):
+            validation = (validation[0], self._numbers(validation[1], validation[0], name="y_val"))
         self._fit(
             table,
             numbers,
@@ -92,42 +98,50 @@ class MLPRegressor(RegressorMixin, MultiOutputMixin, Tabular):
             task="regression" if numbers.ndim == 1 else "multioutput",
             sample_weight=self._weights(sample_weight, X),
             validation=validation,
-            sample_weight_val=sample_weight_val,
+            sample_weight_val=weight_val,
             groups=groups,
             times=times,
         )
+        tell_dropped(self.model_)
         return self
 
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """One pass over some rows. The first call, or `fit`, fixes columns and scales; the members then go on."""
-        past = self._continued()
-        table = self._table(X, reset=past is None)
+        begun = self._begun
+        table = self._table(X, reset=not begun)
         numbers, weight = self._numbers(y, table), self._weights(sample_weight, X)
-        if past is None:
+        if begun:
+            past = self._continued(length_of(table)).go_on((table, numbers), weight)
+        else:
             task = "regression" if numbers.ndim == 1 else "multioutput"
             asked = {**self._asked(), "task": task, "seed": self._seed()}
-            self._partial = Partial.begin(self._recipe(), (table, numbers), weight, asked)
-        else:
-            self._partial = past.go_on((table, numbers), weight)
-        self._take(self._partial.model)
-        self.n_iter_ = self._partial.passes
+            past = Partial.begin(self._recipe(), (table, numbers), weight, asked)
+        self._passed(past)
+        if not begun:
+            tell_dropped(self.model_)
         return self
 
     def predict(self, X: Any) -> NDArray[np.float64]:
-        """The target of each row; with a quantile loss of several levels, the middle one."""
+        """The target of each row; with a quantile loss of several levels, the median: trained for, or on the line
+        between the levels around it, or the level nearest to it."""
         model = self._model()
         found = model.predict(self._table(X, reset=False))
-        levels = losses.get(model.encoding.loss).per_target
-        return found[..., levels // 2] if levels > 1 else found
+        if losses.get(model.encoding.loss).per_target == 1:
+            return found
+        levels = self._levels()
+        place = float(np.interp(0.5, levels, np.arange(len(levels))))
+        low, high = found[..., int(place)], found[..., min(int(place) + 1, len(levels) - 1)]
+        return low + (place - int(place)) * (high - low)
 
     def predict_quantiles(self, X: Any, quantiles: Sequence[float] = (0.1, 0.5, 0.9)) -> NDArray[np.float64]:
         """Quantiles of the target (rows, …, quantiles): those the network was trained for, or the prediction moved by
         the quantiles of the errors on held-out rows."""
         model = self._model()
         table = self._table(X, reset=False)
-        loss = losses.get(model.encoding.loss)
-        if loss.name == "quantile":
-            trained = [float(q) for q in np.atleast_1d(np.asarray(loss.constant("q")))]
+        if np.ndim(cast(Any, quantiles)) != 1 or not len(quantiles) or np.asarray(quantiles).dtype.kind not in "iuf":
+            raise OptionError(f"quantiles must be one number or more, such as [0.1, 0.9], got {quantiles!r}")
+        if losses.get(model.encoding.loss).name == "quantile":
+            trained = self._levels()
             absent = [q for q in quantiles if q not in trained]
             if absent:
                 raise OptionError(f"the network was trained for the quantiles {trained}, got {absent[0]:g}")
@@ -141,10 +155,16 @@ class MLPRegressor(RegressorMixin, MultiOutputMixin, Tabular):
 
     def predict_interval(self, X: Any, coverage: float = 0.9) -> NDArray[np.float64]:
         """Low and high (rows, …, 2) between which the given share of new rows lies, by the errors on held-out rows."""
+        if not isinstance(coverage, int | float | np.number):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise OptionError(f"coverage must be a number above 0 and below 1, got {coverage!r}")
         half = self._errors().interval(coverage) * self._units()  # (T,)
         middle = self._apart(self._table(X, reset=False))
         both = np.stack([middle - half, middle + half], -1)
         return both[:, 0] if both.shape[1] == 1 else both
+
+    def _levels(self) -> list[float]:
+        """The quantiles that the network was trained for, rising."""
+        return [float(q) for q in np.atleast_1d(np.asarray(losses.get(self._model().encoding.loss).constant("q")))]
 
     def _errors(self) -> Any:
         calibration = self._model().calibration
@@ -158,11 +178,14 @@ class MLPRegressor(RegressorMixin, MultiOutputMixin, Tabular):
     def _apart(self, table: Any) -> NDArray[np.float64]:
         return self._model().predict(table).reshape(length_of(table), -1)
 
-    def _numbers(self, y: Any, table: Any) -> NDArray[np.float64]:
+    def _numbers(self, y: Any, table: Any, *, name: str = "y") -> NDArray[np.float64]:
         if y is None:
             raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None")
-        numbers = check_array(y, ensure_2d=False, dtype=cast(Any, np.float64), input_name="y")
+        if np.asarray(y).dtype == object:
+            found = np.asarray(y)
+            y = np.array([np.nan if is_missing(value) else value for value in found.ravel()]).reshape(found.shape)
+        numbers = check_array(y, ensure_2d=False, dtype=cast(Any, np.float64), input_name=name)
         if numbers.ndim == 2 and numbers.shape[1] == 1:
             numbers = column_or_1d(numbers, warn=True)
-        check_consistent_length(first_of(table), numbers)
+        check_consistent_length(table, numbers)
         return numbers

@@ -53,6 +53,7 @@ def fit(
     validation_weight: Any = None,
     start: Predictor | None = None,
     keep_constant: bool = False,
+    classes: Sequence[Any] | None = None,
     run: str | Path | None = None,
     observers: Sequence[Observer] = (),
     trackers: Sequence[Any] = (),
@@ -63,15 +64,16 @@ def fit(
 ) -> Run:
     """Trains a network on a table and gives the run: `run.model.predict(rows)`, `run.metrics`, `run.events`.
 
-    `spec` may be None for the plain recipe, or a `Recipe`, which chooses by the data. `data` is anything that
-    holds a table, `(X, y)`, or a DataLoader of your own; `validation` is a share of its rows, None, or data of its own.
+    `spec` may be None for the plain recipe, or a `Recipe`, which chooses by the data. `data` is anything that holds a
+    table, `(X, y)`, or a DataLoader of your own; `validation` is a share of its rows, None, or data of its own.
     `sample_weight` is what each row counts: a column's name, or a number for each row; `validation_weight` a number for
     each row of validation data; `group` and `time_column` are names of columns too, or values for each row. `start` is
     a model whose parameters to begin with; `keep_constant` trains on a table in which nothing varies, which is refused
-    otherwise. `run` is a folder to keep everything in, so that the run survives being killed; without one it lives in
-    memory. `trackers` are names (tensorboard, wandb, trackio, mlflow), or runs, writers and loggers of such tools.
-    `each_epoch` is called before the first epoch and after each, and ends the run by True; `ended` once the model is
-    there and saved, while the data is still in memory.
+    otherwise; `classes` are those that the target may have, where rows may lack some. `run` is a folder to keep
+    everything in, so that the run survives being killed; without one it lives in memory. `trackers` are names
+    (tensorboard, wandb, trackio, mlflow), or runs, writers and loggers of such tools. `each_epoch` is called before the
+    first epoch and after each, and ends the run by True; `ended` once the model is there and saved, while the data is
+    still in memory.
     """
     began = time.monotonic()
     chosen: dict[str, Any] = dict(options)
@@ -101,6 +103,7 @@ def fit(
             validation=held_out,
             validation_weight=validation_weight,
             keep_constant=keep_constant,
+            classes=classes,
         )
 
     prepared = numbers(config)
@@ -114,11 +117,13 @@ def fit(
     session = Session.make(cast("Spec | str | None", spec), prepared, config, began=began)
     if run is not None and (
         start is not None
+        or classes is not None
         or validation_weight is not None
         or not all(one is None or isinstance(one, str) for one in (group, time_column))
     ):
         raise OptionError(
-            "a run's folder cannot hold values of rows or a model to begin with: name columns, leave out start"
+            "a run's folder cannot hold values of rows, classes or a model to begin with: name columns, leave out "
+            "classes and start"
         )
     if start is not None:
         session.begin(start)

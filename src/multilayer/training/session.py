@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from .. import data_init, losses, machine, metrics, networks, random, schedules
 from ..calibration import Calibration, calibrated, combined, temperature
 from ..data import Encoding, Prepared
-from ..data.tables import Table, count
+from ..data.tables import Table, count, short
 from ..engine import Engine, Settings
 from ..engine.ensemble import Ensemble, Member
 from ..engine.fused_engine import FusedEngine
@@ -94,6 +94,7 @@ class Session:
                 f"a run can begin with a model of its own network, {self.members} × {self.spec}, "
                 f"got {model.members} × {model.spec}"
             )
+        check_alike(self.prepared.encoding, model.encoding)
         parts = [
             {name: np.asarray(found[name]).astype(value.dtype) for name, value in group.items()}
             for group in (state.parameters, state.buffers)
@@ -227,6 +228,22 @@ class Session:
             if array is not None:
                 digest.update(np.ascontiguousarray(array).tobytes())
         return digest.hexdigest()
+
+
+def check_alike(encoding: Encoding, other: Encoding) -> None:
+    """Refuses to go on with parameters that were trained for other columns, or other values of them."""
+    mine, theirs = ([c for c in one.columns if c.kind != "drop"] for one in (encoding, other))
+    if [(c.name, c.kind, c.parts, c.indicator) for c in mine] != [
+        (c.name, c.kind, c.parts, c.indicator) for c in theirs
+    ]:
+        had, got = (", ".join(repr(c.name) for c in one[:20]) for one in (theirs, mine))
+        raise OptionError(f"a run can begin with a model of the columns {had}, got {got}: begin anew, without it")
+    for name, values in encoding.vocabularies.items():
+        if not values.equals(other.vocabularies[name]):
+            had, got = (short(one.to_pylist()) for one in (other.vocabularies[name], values))
+            raise OptionError(
+                f"a run can begin with a model of the values {had} of {name!r}, got {got}: begin anew, without it"
+            )
 
 
 def check_loader(config: Config) -> None:

@@ -1,0 +1,99 @@
+"""X as it comes: frames, arrays of numbers, of texts, of anything, and what of it no network can be given."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..data import columns as C
+from ..data import read
+from ..data.arrays import arrow_of, is_missing
+from ..data.tables import where
+from ..errors import DataError
+from ..predictor import Predictor
+
+TOLD = 5
+"""Columns that a warning names."""
+
+
+def is_frame(X: Any) -> bool:
+    return hasattr(X, "columns") and hasattr(X, "shape")
+
+
+def named(X: Any) -> Any:
+    """Columns whose names are numbers become texts: a table's columns have names, each its own."""
+    names: list[Any] = list(getattr(X, "column_names", X.columns))  # pyarrow's columns are the values
+    twice = [name for i, name in enumerate(names) if name in names[:i]] if len(set(names)) < len(names) else []
+    if twice:
+        raise DataError(f"columns must have names of their own, got {twice[0]!r} twice: rename one")
+    if all(isinstance(name, str) for name in names):
+        return X
+    return X.rename(columns={name: str(name) for name in names})
+
+
+def holds_objects(X: Any) -> bool:
+    """Whether an array holds anything but numbers."""
+    array = X if isinstance(X, np.ndarray) else np.asarray(X, dtype=object) if isinstance(X, list | tuple) else X
+    kind = getattr(getattr(array, "dtype", None), "kind", None)
+    return kind in ("O", "U", "S") and array.ndim == 2 and not _all_numbers(cast("NDArray[Any]", array))
+
+
+def _all_numbers(array: NDArray[Any]) -> bool:
+    try:
+        array.astype(np.float64)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def refuse_infinity(X: Any) -> None:
+    """Says where the first infinite number of an array or a sparse matrix stands."""
+    values = X.data if hasattr(X, "tocsr") else X
+    if values.dtype.kind != "f" or not np.isinf(values).any():
+        return
+    if values is X:
+        row, column = (int(i) for i in np.argwhere(np.isinf(X))[0])
+        value = X[row, column]
+    else:
+        place = int(np.flatnonzero(np.isinf(values))[0])
+        row, column, value = int(np.searchsorted(X.indptr, place, "right")) - 1, int(X.indices[place]), values[place]
+    what = "the array" if values is X else "the sparse matrix"
+    raise DataError(
+        f"{what}: row {row + 1:,}, column 'x{column}': numbers must be finite, got infinity, {value:g}: "
+        "remove the row or leave the value empty"
+    )
+
+
+def tell_dropped(model: Predictor) -> None:
+    """A warning of columns that were left aside, but for those that never vary: their user may miss them."""
+    found = [c for c in model.encoding.columns if c.kind == "drop" and c.why != "constant"]
+    if found:
+        words = ", ".join(f"{c.name!r} ({c.why})" for c in found[:TOLD])
+        more = f" and {len(found) - TOLD:,} more" if len(found) > TOLD else ""
+        warnings.warn(f"columns left aside: {words}{more}: leave them out, or give them as numbers", stacklevel=3)
+
+
+def check_numbers(table: Any) -> None:
+    """Refuses what no network could be given, where there is none."""
+    found = read(table)
+    for name in found.names:
+        if name in found.places or C.family_of(found.column(name), where(found, name)) == "number":
+            C.numbers(found, name, "numeric")
+
+
+def column(values: NDArray[Any], what: str) -> Any:
+    """One column of an array of objects: as numbers or texts where all are, else as what Arrow makes of it."""
+    given: list[Any] = [None if is_missing(value) else value for value in values.tolist()]
+    kinds = {type(value) for value in given if value is not None}
+    if all(issubclass(kind, int | float | np.number | np.bool_) for kind in kinds):
+        return arrow_of(np.array([np.nan if value is None else float(value) for value in given]), what)
+    if any(issubclass(kind, str | bytes) for kind in kinds):
+        given = [None if value is None else str(value) for value in given]
+    return arrow_of(given, what)
+
+
+def length_of(table: Any) -> int:
+    return int(table.shape[0]) if hasattr(table, "shape") else len(table)
