@@ -60,10 +60,10 @@ struct Update {
     OptimizerKind kind;
     float rate, shrink;       // η; 1 − η λ
     float l2, clip, scale;    // scale: what clipping by norm multiplies the gradient by
-    float momentum;           // μ, or β₁
-    float beta2, correction;  // correction: 1/√(1 − β₂ᵗ); the rate of adam holds 1/(1 − β₁ᵗ)
-    float eps;
-    float average;            // β of the running average; negative for none
+    float momentum, rest1;    // μ, or β₁; 1 − β₁, which float's β₁ no longer tells to its last bits, as the other two
+    float beta2, rest2;
+    float correction, eps;    // correction: 1/√(1 − β₂ᵗ); the rate of adam holds 1/(1 − β₁ᵗ)
+    float average, rest_average;  // β of the running average; negative for none
 };
 
 // Rows of a parameter: the same place in each array; those that are not kept are null.
@@ -135,8 +135,8 @@ struct Kernels {
 
     // z = factor · W x + b of the part's units.
     void (*forward)(const Affine&, const float* x, float* z, Part);
-    // dx = factor · Wᵀ δ of the part's units, which are inputs; added to what is there where `add`.
-    void (*backward)(const Affine&, const float* delta, float* dx, Part, bool add);
+    // dx = factor · Wᵀ δ of the part's units, which are inputs.
+    void (*backward)(const Affine&, const float* delta, float* dx, Part);
     void (*weight_gradient)(const WeightGradient&, std::size_t o0, std::size_t o1);
     // One update of n numbers with the gradient g.
     void (*update)(const Update&, std::size_t n, const float* g, Place);

@@ -115,7 +115,7 @@ void forward(const Affine& a, const float* x, float* z, Part part) {
 }
 
 // The part lies within one strip.
-void backward(const Affine& a, const float* delta, float* dx, Part part, bool add) {
+void backward(const Affine& a, const float* delta, float* dx, Part part) {
     const std::size_t size_d = a.d_out * LANE, size_x = a.d_in * LANE;
     const Strips strips{a.d_out, a.d_in};
     const std::size_t strip = part.u0 / STRIP, width = strips.width(strip);
@@ -130,7 +130,7 @@ void backward(const Affine& a, const float* delta, float* dx, Part part, bool ad
             tile.each([&](std::size_t i, std::size_t j, Vector sum) __attribute__((always_inline)) {
                 float* to = out + i * LANE + j / PER_PANEL * size_x + j % PER_PANEL * LANES;
                 if (a.factor != 1.0f) sum = simd::multiply(factor, sum);
-                simd::store(to, add ? simd::add(simd::load(to), sum) : sum);
+                simd::store(to, sum);
             });
         });
     });
