@@ -122,6 +122,7 @@ void know_main_thread() {
 }  // namespace
 
 NB_MODULE(_core, m) {
+    nb::set_leak_warnings(false);  // a daemon thread that is within a call when Python ends keeps all it holds
     know_main_thread();
     m.attr("__version__") = MULTILAYER_VERSION;
     bind_random(m);

@@ -10,8 +10,9 @@
 //     backward   dx[k]    = Σ_o W[o, k] · δ[o]      the same, W read down its columns
 //     gradient   dW[o, k] = Σ_b δ[o, b] · x[b, k]   vectors over inputs, scalars from δ; needs x row by row
 //
-// Every number is one chain of multiply-adds in the order of its index, whatever the tile, the instruction set or the
-// number of threads: the bits are the same for all of them (where multiply-add rounds once).
+// Every number of these is one chain of multiply-adds in the order of its index. Sums over the rows of a batch, and squares
+// along a row of a matrix, are sixteen such chains, one a lane, added up in one order (lane_sum). So the bits are the same
+// whatever the tile, the number of threads and, where multiply-add rounds once, the instruction set.
 #pragma once
 
 #include <cstddef>
@@ -81,7 +82,7 @@ struct WeightGradient {
     Place place;           // the matrix, its slots and average, all (O, I) in strips
     float* gradient;       // the same, or null
     const Update* update;  // or null
-    float* squares;        // (O, 16): Σ dW² of each row, in its first place; ∞ where a gradient is above 10¹⁹
+    float* squares;        // (O, 16): Σ dW² of each row, in its first place; ∞ where one is above 10¹⁹, 0 for those below 10⁻¹⁹
     bool upwards;          // last strip first: every other step, so that what is still in the cache comes first
 };
 

@@ -7,7 +7,8 @@
 //     LANES   N = 4 panels    N = 2            N = 1            of
 //     16      R = 6: 24+4+1   R = 12: 24+2+1   R = 12: 12+1+1   32
 //     8       –               –                R = 6: 12+2+1    16
-//     4       –               –                R = 3: 12+4+...  16 (32 for NEON)
+//     4       –               –                R = 2: 8+4+1     16, and a product, which is not added in one (SSE)
+//     4       –               –                R = 3: 12+4+1    32 (NEON)
 #pragma once
 
 namespace {
@@ -65,7 +66,7 @@ struct Tile {
 
 // Rows of a tile over N panels.
 template <std::size_t N>
-constexpr std::size_t TALLEST = simd::REGISTERS >= 32 && LANES == 16 ? (N == 4 ? 6 : 12) : LANES == 8 ? 6 : 3;
+constexpr std::size_t TALLEST = simd::REGISTERS >= 32 && LANES == 16 ? (N == 4 ? 6 : 12) : LANES == 8 ? 6 : simd::REGISTERS >= 32 ? 3 : 2;
 
 // Cuts units u0 .. u1 into tiles of N panels: f<R>(first unit).
 template <std::size_t N, class F>

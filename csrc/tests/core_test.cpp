@@ -1,9 +1,9 @@
 // What the core promises, over every network of networks.h:
 //
-//     bits      any number of threads, all of them used; gradients and apply are a step; prediction is a training core's outputs, one row
-//               or many, from several threads at once; instruction sets whose multiply-add rounds once agree
+//     bits      any number of threads, all of them used; gradients and apply are a step; prediction is a training core's
+//               outputs, one row or many, from several threads at once; instruction sets whose multiply-add rounds once agree
 //     numbers   float kernels are the double loops to rounding: loss, outputs, every gradient
-//     threads   several cores side by side; halting in between; a pool that sleeps and wakes; as many as go fastest
+//     threads   several cores side by side; halting in between, and within a long step; a pool that sleeps and wakes; as many as go fastest
 //
 // Ends with 1 and a line for each promise that was not kept.
 #include <algorithm>
@@ -260,6 +260,19 @@ void halting(const Network& network, std::size_t batch, std::size_t steps) {
     }
 }
 
+// A step that takes long hears, also where it has hardly any products: asked to end, it is undone.
+void hearing() {
+    const Network network = streamed();
+    const Rows<float> rows = rows_for<float>(network.program, ROWS);
+    std::vector<std::int64_t> many;
+    for (std::size_t i = 0; i < 50'000; ++i) many.push_back(static_cast<std::int64_t>(i % ROWS));
+    const auto core = make_fused(network.program, 1);
+    start(*core, network.program);
+    double loss = 0, norm = 0, rate = 1e-3;
+    core->run(rows.table, {many, many, many.size(), 0}, {&rate, &rate, &rate}, &loss, &norm, [] { return true; });
+    check(core->step == 0, network.name, "a long step does not hear");
+}
+
 // The number of threads follows the machine: all of them while it is calm, one while it is busy, and all again.
 void pacing() {
     Pace pace;
@@ -277,7 +290,7 @@ void pacing() {
     check(most_used(40, calm) == 6, "pace", "a calm machine's threads are not used");
     check(most_used(40, busy) == 1, "pace", "threads wait on a busy machine");
     check(most_used(400, calm) == 6, "pace", "threads are not taken up again");
-    check(most_used(40, busy) == 1 && pace.next(1, 32) == 1 && pace.next(6, 32) <= 2, "pace", "a smaller step changes what was found");
+    check(most_used(40, busy) == 1 && pace.next(1, 32) == 1 && pace.next(6, 32) <= 2, "pace", "a short step is not passed over");
     check(pace.next(6, 64) == 6, "pace", "what was found for one batch is used for another");
     check(Pace().next(1, 32) == 1, "pace", "one thread is not enough");
 }
@@ -288,6 +301,7 @@ void pacing() {
 int main() {
     using namespace multilayer::tests;
     pacing();
+    hearing();
     std::vector<Network> all = networks();
     for (Network& network : all) network.program.taps = 2;
     for (const Network& network : all) {

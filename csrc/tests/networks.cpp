@@ -212,6 +212,12 @@ std::vector<Network> networks() {
     return found;
 }
 
+Network streamed() {
+    Builder b("streamed", 64, LossKind::mse);
+    for (int i = 0; i < 3; ++i) b.enter().norm(Kind::layer_norm).activation(Function::gelu).leave();
+    return b.linear(2).done();
+}
+
 template <class T>
 Rows<T> rows_for(const Program& program, std::size_t n) {
     Rows<T> made;
