@@ -65,9 +65,10 @@ def main() -> None:
         }
         for name, call in calls.items():
             taken, between = waits(call)
+            tenth, most = 1e3 * np.quantile(between, 0.9), 1e3 * max(between)
             print(
-                f"{rows:8,} rows of {network:49s} {name} {taken:6.2f} s, waits of {1e3 * max(between):4.0f} ms at most, "
-                f"{1e3 * np.quantile(between, 0.9):4.0f} for nine of ten",
+                f"{rows:8,} rows of {network:50s} {name} {taken:6.2f} s, "
+                f"waits of {most:4.0f} ms at most, {tenth:4.0f} for nine of ten",
                 flush=True,
             )
 

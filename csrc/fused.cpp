@@ -17,7 +17,7 @@ constexpr std::size_t WORTH = 50'000;           // multiply-adds of a way forwar
 constexpr std::size_t PACED = 20'000'000;       // of steps that are soon done: threads may wait longer than they work
 constexpr std::size_t TELLING = 8;              // steps of a call whose time says something
 constexpr std::size_t LIGHT = 16'000;           // weights that every thread may read whole
-constexpr std::size_t STORED = 500'000'000;     // of matrices
+constexpr std::size_t STORED = 500'000'000;     // of learning
 constexpr std::size_t STORED_ROWS = 1024;       // of a batch at least, where storing costs little beside the products
 
 std::vector<const Kernels*> usable() {
@@ -288,8 +288,13 @@ Watch* Fused::watch_within(std::size_t batch, Watch& watch) const {
 
 bool Fused::stores(std::size_t batch) const {
     if (std::isfinite(program_.clip_norm)) return true;
-    std::size_t weights = 0;
-    for (const Tensor& t : tensors_) weights += t.matrix ? t.shape.rows * t.shape.columns : 0;
+    std::size_t weights = 0;  // as Python's costs/arena.py counts them
+    for (const Op& op : program_.ops) {
+        for (const int place : {op.weight, op.bias, op.learned, op.blend}) {
+            const std::size_t size = place == NONE ? 0 : program_.parameters[at(place)].size;
+            weights += place != NONE && tensors_[at(place)].matrix ? size : size > 1 ? STREAMED * size : 0;
+        }
+    }
     return batch >= STORED_ROWS && batch * weights >= STORED;
 }
 
