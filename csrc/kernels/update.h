@@ -1,8 +1,8 @@
 // One step of the optimiser over n numbers, in the order of operations of optim.py: L2 after clipping, decay before the
 // step, the average last. Roots are exact; the compiler makes the loops vector code.
 //
-// Registers: it streams. Gradient, parameter and up to three numbers kept with it, and the constants of the rule that is
-// compiled, one a register: 3 for plain SGD, 12 with all of Adam, which spills some of 16.
+// Registers: it streams. Gradient, parameter and up to three numbers kept with it, a few of Newton's, and the constants of the
+// rule, one a register: 1 of SGD, 7 of Adam, 14 with clipping, decay and an average, some of them read from memory beside 16.
 #pragma once
 
 namespace {
