@@ -1,9 +1,9 @@
-"""How long until 784-256-128-10 has 98 % of MNIST's test images right, against PyTorch and JAX?
+"""How long until 784-256-128-10 has 98 % of MNIST's test images right, against PyTorch, torch.compile and JAX?
 
 Batch 32, Adam at 1e-3, pixels from 0 to 1; all start from the same weights and take the same rows in the same order,
 seed by seed. After each epoch the test images are predicted; the clock counts training alone. The median over seeds
-counts, for PyTorch at the better of one and all threads, which the first seed tells. Peers run in an environment of
-their own, as in step.py.
+counts, for PyTorch compiled or not and at one or all threads, whichever is fastest with the first seed. Peers run in an
+environment of their own, as in step.py.
 
     python bench/accuracy.py FOLDER [--seeds 5] [--json FILE] [--peers PYTHON]
 
@@ -66,7 +66,7 @@ def main() -> None:
     data = Data(x=np.concatenate([x, x_test]), y=np.concatenate([y, y_test]))
     peers = Peers(options.peers or environment(), "accuracy_peers.py")
     found: dict[str, list[dict[str, Any]]] = {}
-    tried = sorted({1, options.threads})
+    tried = [(peer, n) for peer in ("torch", "torch.compile") for n in sorted({1, options.threads})]
     for seed in range(options.seeds):
         settings = Settings(loss="cross_entropy", optimizer="adam", seed=seed)
         engine = FusedEngine(Spec.parse(TEXT), data, settings, threads=options.threads)
@@ -77,10 +77,10 @@ def main() -> None:
             np.savez(Path(place) / "parts.npz", **parts)
             asked = {"file": f"{place}/parts.npz", "batch": BATCH, "rate": RATE, "goal": GOAL}
             found.setdefault("multilayer", []).append(ours(parts, engine, len(x)))
-            for n in tried:
-                found.setdefault(f"torch, {n}", []).append(peers.ask(peer="torch", threads=n, **asked))
+            for peer, n in tried:
+                found.setdefault(f"{peer}, {n}", []).append(peers.ask(peer=peer, threads=n, **asked))
             found.setdefault("jax", []).append(peers.ask(peer="jax", **asked))
-        tried = [min(tried, key=lambda n: found[f"torch, {n}"][0]["seconds"])]
+        tried = [min(tried, key=lambda how: found["{}, {}".format(*how)][0]["seconds"])]
         latest = {name: f"{runs[-1]['seconds']:.1f} s, {runs[-1]['epochs']} epochs" for name, runs in found.items()}
         print(f"seed {seed}: " + "; ".join(f"{name} {text}" for name, text in latest.items()), flush=True)
     median = {name: float(np.median([run["seconds"] for run in runs])) for name, runs in found.items()}

@@ -18,7 +18,7 @@ Parts = dict[str, np.ndarray]
 
 
 def torch_epochs(
-    parts: Parts, batch: int, rate: float, threads: int
+    parts: Parts, batch: int, rate: float, threads: int, compiled: bool
 ) -> tuple[Callable[[Any], None], Callable[[], Any]]:
     import torch
     from torch import nn
@@ -33,10 +33,16 @@ def torch_epochs(
     optimizer = torch.optim.Adam(model.parameters(), lr=rate, fused=True)
     x, y, x_test = (torch.from_numpy(parts[name]) for name in ("x", "y", "x_test"))
 
+    def loss_of(rows: Any, targets: Any) -> Any:
+        return functional.cross_entropy(model(rows), targets)
+
+    forward = torch.compile(loss_of) if compiled else loss_of
+    forward(x[:batch], y[:batch]).backward()  # compiled; its gradients are not kept
+
     def epoch(order: np.ndarray) -> None:
         for index in torch.from_numpy(order).split(batch):
             optimizer.zero_grad(set_to_none=True)
-            functional.cross_entropy(model(x.index_select(0, index)), y.index_select(0, index)).backward()
+            forward(x.index_select(0, index), y.index_select(0, index)).backward()
             optimizer.step()
 
     def predicted() -> Any:
@@ -89,8 +95,8 @@ def jax_epochs(parts: Parts, batch: int, rate: float) -> tuple[Callable[[Any], N
 def trained(request: dict[str, Any]) -> dict[str, float]:
     parts = dict(np.load(request["file"]))
     batch, rate = request["batch"], request["rate"]
-    if request["peer"] == "torch":
-        epoch, predicted = torch_epochs(parts, batch, rate, request["threads"])
+    if request["peer"] in ("torch", "torch.compile"):
+        epoch, predicted = torch_epochs(parts, batch, rate, request["threads"], request["peer"] == "torch.compile")
     else:
         epoch, predicted = jax_epochs(parts, batch, rate)
     taken = 0.0

@@ -1,7 +1,7 @@
-"""How soon is Ctrl-C heard within a step that takes long?   python bench/interrupts.py [ROWS NETWORK]
+"""How soon is Ctrl-C heard within a step that takes long?   python bench/interrupts.py [ROWS NETWORK [LOSS]]
 
-A timer asks for attention every 2 ms while one step of so many rows is made; what is printed is the longest time that
-it had to wait, and that of nine tenths of the step. 100 ms are wanted.
+A timer asks for attention every 2 ms while one step of so many rows is made, and then while the rows are predicted;
+what is printed is the longest time that it had to wait, and of nine waits of ten. 100 ms are wanted.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from __future__ import annotations
 import signal
 import sys
 import time
+from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
@@ -17,46 +19,58 @@ from multilayer.engine.fused_engine import FusedEngine
 from multilayer.spec import Spec
 
 CASES = (
-    (16_000, "784-1024-1024-10"),
-    (16_000, "784-1024:batchnorm-1024-10"),
-    (16_000, "784-1024:layernorm-[layernorm-1024:silu-1024]-10"),
-    (200_000, "20-64-64-2"),
-    (256, "784-2048-2048-10"),
+    (16_000, "784-1024-1024-10", "mse"),
+    (16_000, "784-1024:batchnorm-1024-10", "mse"),
+    (16_000, "784-1024:layernorm-[layernorm-1024:silu-1024]-10", "mse"),
+    (200_000, "20-64-64-2", "mse"),
+    (256, "784-2048-2048-10", "mse"),
+    # Little work in products: norms, activations, a loss of many classes, categories.
+    (60_000, "200:batchnorm-[layernorm:gelu]*8-8:relu-2", "mse"),
+    (100_000, "10-1000", "cross_entropy"),
+    (100_000, "4+cat(400, 400)-columns-8-2", "mse"),
 )
 
 
-def waits(rows: int, network: str) -> tuple[float, list[float]]:
-    """Seconds of a step, and between two answers within it."""
-    spec, one = Spec.parse(network), np.ones(1)
+def engine_of(rows: int, network: str, loss: str) -> FusedEngine:
+    spec = Spec.parse(network)
     x = np.random.default_rng(0).normal(size=(rows, spec.inputs.numeric)).astype(np.float32)
-    engine = FusedEngine(spec, Data(x=x, y=np.zeros((rows, spec.d_out), dtype=np.float32)), Settings(loss="mse"))
-    order = Order(epoch=0, rows=np.arange(rows), batch=rows)
+    codes = [np.arange(rows) % (n + 1) for n in spec.inputs.categories]
+    classes = loss == "cross_entropy"
+    y = np.arange(rows) % spec.d_out if classes else np.zeros((rows, spec.d_out), dtype=np.float32)
+    return FusedEngine(spec, Data(x=x, codes=np.stack(codes, 1) if codes else None, y=y), Settings(loss=loss))
 
-    def step() -> float:
-        start = time.perf_counter()
-        engine.run(order, rate=1e-3 * one, decay=0 * one, dropout=one)
-        return time.perf_counter() - start
 
-    step()
+def waits(call: Callable[[], object]) -> tuple[float, list[float]]:
+    """Seconds of a call, and between two answers within it."""
+    call()
     heard: list[float] = []
     signal.signal(signal.SIGALRM, lambda *_: heard.append(time.perf_counter()))
     start = time.perf_counter()
     signal.setitimer(signal.ITIMER_REAL, 0.002, 0.002)
-    taken = step()
+    call()
+    end = time.perf_counter()
     signal.setitimer(signal.ITIMER_REAL, 0)
-    within = [start, *(moment for moment in heard if moment < start + taken), start + taken]
-    return taken, np.diff(within).tolist()
+    return end - start, np.diff([start, *(moment for moment in heard if moment < end), end]).tolist()
 
 
 def main() -> None:
-    cases = CASES if len(sys.argv) < 3 else ((int(sys.argv[1]), sys.argv[2]),)
-    for rows, network in cases:
-        taken, between = waits(rows, network)
-        spread = np.quantile(between, 0.9)
-        print(
-            f"{rows:8,} rows of {network:50s} {taken:6.2f} s a step, waits of {1e3 * max(between):4.0f} ms at most, "
-            f"{1e3 * spread:4.0f} for nine of ten"
-        )
+    given = sys.argv[1:]
+    cases = ((int(given[0]), given[1], (*given, "mse")[2]),) if len(given) > 1 else CASES
+    one = np.ones(1)
+    for rows, network, loss in cases:
+        engine, order = engine_of(rows, network, loss), Order(epoch=0, rows=np.arange(rows), batch=rows)
+        calls = {
+            "a step": partial(engine.run, order, rate=1e-3 * one, decay=0 * one, dropout=one),
+            "outputs": partial(engine.outputs, order.rows),
+        }
+        for name, call in calls.items():
+            taken, between = waits(call)
+            tenth, most = 1e3 * np.quantile(between, 0.9), 1e3 * max(between)
+            print(
+                f"{rows:8,} rows of {network:50s} {name} {taken:6.2f} s, "
+                f"waits of {most:4.0f} ms at most, {tenth:4.0f} for nine of ten",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

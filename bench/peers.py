@@ -3,7 +3,7 @@
 Reads one JSON request a line, {"peer": "torch", "network": "784-256-128-10", "batch": 32, "steps": 60, "threads": 2},
 and answers with the seconds of two epochs and of twelve. Networks: a text of widths, "recipe" or "residual". Every peer
 gets its rows' order precomputed, trains with Adam on cross-entropy, and keeps what it compiled from one request to the
-next. PyTorch trains several members one after the other; JAX maps over them.
+next. PyTorch trains several members one after the other (step.py starts several processes too); JAX maps over them.
 
     python bench/peers.py --versions        what is installed
 """

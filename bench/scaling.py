@@ -7,7 +7,7 @@ Ours alone, epochs of the engine with the rows in a random order. Slices of each
 counts, so that a busy machine disturbs all alike. `first step` is `ml.fit` of a single step from the call to its
 return, wanted within 50 ms.
 
-    python bench/scaling.py [--rounds 5] [--rows 1000000] [--json FILE]
+    python bench/scaling.py [--row-rounds 12] [--width-rounds 60] [--rows 1000000] [--json FILE]
 """
 
 from __future__ import annotations
@@ -80,7 +80,8 @@ def first_step(threads: int) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=30)
+    parser.add_argument("--row-rounds", type=int, default=12, help="of tables")
+    parser.add_argument("--width-rounds", type=int, default=60, help="of widths, whose steps are shorter")
     parser.add_argument("--rows", type=int, default=1_000_000, help="of the largest table")
     parser.add_argument("--threads", type=int, default=machine.threads())
     parser.add_argument("--json", type=Path)
@@ -91,7 +92,7 @@ def main() -> None:
     y = x[:, :10].argmax(1)
     sizes = [n for n in (10_000, 100_000, 1_000_000) if n <= options.rows]
     tables = {n: Slice("784-256-128-10", Data(x=x[:n], y=y[:n]), 10, options.threads) for n in sizes}
-    alternated(tables, options.rounds)
+    alternated(tables, options.row_rounds)
     results["rows"] = {n: 1e9 * part.best / BATCH for n, part in tables.items()}
     print("784-256-128-10 at 256, ns a row: " + ", ".join(f"{n:,} {t:.0f}" for n, t in results["rows"].items()))
     first = results["rows"][sizes[0]]
@@ -103,7 +104,7 @@ def main() -> None:
     for n in WIDTHS:
         data = Data(x=np.ascontiguousarray(x[:, :n]), y=x[:, :10].argmax(1))
         parts[n] = Slice(f"{n}-{n}-{n}-10", data, 4, options.threads)
-    alternated(parts, options.rounds)
+    alternated(parts, options.width_rounds)
     results["width"] = {n: 1e12 * part.best / part.flops for n, part in parts.items()}
     print("n-n-n-10 at 256, ps a FLOP: " + ", ".join(f"{n} {t:.1f}" for n, t in results["width"].items()))
     least = [min(list(results["width"].values())[: i + 1]) for i in range(len(WIDTHS))]

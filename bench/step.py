@@ -3,9 +3,10 @@
 Ours is `ml.fit` as a user calls it, shuffling and gathering included: the time of 12 epochs less that of 2, by the
 clock outside the call. Several members are as many engines of one thread each, run side by side. Peers run in an
 environment of their own (`--peers PYTHON`; made in .venv-peers where not given) with the order of rows precomputed,
-PyTorch at the best of one and all threads; pytabkit takes part where that environment has it. Rounds alternate between
-all of them and the best of each counts. The share of peak is of numpy's float32 product of 2048³ in the same rounds;
-the first layer's unused dA is not counted as work.
+PyTorch at the best of one and all threads, and with several members also as processes that each have a part of them;
+pytabkit takes part where that environment has it. The recipe by hand is told for PyTorch and for torch.compile. Rounds
+alternate between all of them and the best of each counts. The share of peak is of numpy's float32 product of 2048³ in
+the same rounds; the first layer's unused dA is not counted as work.
 
     python bench/step.py [--rounds 5] [--only 784-256-128-10] [--json FILE] [--peers PYTHON]
 """
@@ -45,7 +46,7 @@ class Case:
 
     @property
     def flops(self) -> int:
-        """Matrix products of a step; `actual` leaves out the first layer's dA."""
+        """Matrix products of a step, without the first layer's dA."""
         cost = ml.cost(self.text, batch=self.batch, optimizer="adam")
         layers = sum(int(x.forward.matmul) + int(x.backward.dW) + int(x.backward.dA) for x in cost.layers)
         return layers * self.members
@@ -62,7 +63,14 @@ CASES = (
     plain("20-64-64-2", 32, 3.0),
     plain("20-64-64-2", 256, 2.2),
     Case("8 × 20-64-64-2", "20-64-64-2", 256, {"best": 3.0}, peers=("torch", "jax vmap"), members=8),
-    Case("recipe", RECIPE, 256, {"torch": 2.5, "pytabkit": 6.0}, 0.50, ("torch", "torch.compile", "pytabkit")),
+    Case(
+        "recipe",
+        RECIPE,
+        256,
+        {"torch": 2.5, "torch.compile": 2.5, "pytabkit": 6.0},
+        0.50,
+        ("torch", "torch.compile", "pytabkit"),
+    ),
     Case(
         "residual",
         "20-128:none-[layernorm-512:gelu:dropout(0.1)-128]*4-10",
@@ -125,21 +133,33 @@ def ours(case: Case, data: Any, threads: int) -> list[float]:
 
 
 def contenders_of(case: Case, peers: Peers, threads: int) -> dict[str, dict[str, Any]]:
-    """By name what each is asked; PyTorch once for each number of threads."""
+    """By name what each is asked; PyTorch once for each number of threads, and of processes for several members."""
     installed = peers.versions()
     found: dict[str, dict[str, Any]] = {}
     for peer in case.peers:
         if peer in installed or peer != "pytabkit":
             several = sorted({1, threads}) if peer.startswith("torch") else [threads]
             found |= {f"{peer}, {n}" if len(several) > 1 else peer: {"peer": peer, "threads": n} for n in several}
+    processes = min(threads, case.members)
+    if processes > 1:
+        found[f"torch, {processes} processes"] = {"peer": "torch", "threads": 1, "processes": processes}
     return found
+
+
+def ask(peers: list[Peers], members: int, processes: int = 1, **request: Any) -> list[float]:
+    """Members spread over processes side by side; the slowest counts."""
+    parts = [len(range(i, members, processes)) for i in range(processes)]
+    with ThreadPoolExecutor(processes) as pool:
+        found = pool.map(lambda one, part: one.ask(members=part, **request), peers, parts)
+        return np.max(list(found), axis=0).tolist()
 
 
 def measure(case: Case, peers: Peers, rounds: int, threads: int, steps: int) -> dict[str, Any]:
     data = made(case, steps)
     network = case.name if case.name in ("recipe", "residual") else case.text
-    asked = {"network": network, "batch": case.batch, "steps": steps, "members": case.members}
+    asked = {"network": network, "batch": case.batch, "steps": steps}
     contenders = contenders_of(case, peers, threads)
+    helpers = [peers, *(Peers(peers.python) for _ in range(1, min(threads, case.members)))]
     times: dict[str, list[list[float]]] = {}
     peaks: list[float] = []
     ours(case, data, threads)  # what is imported and measured once
@@ -147,7 +167,7 @@ def measure(case: Case, peers: Peers, rounds: int, threads: int, steps: int) -> 
         peaks.append(peak())
         times.setdefault("multilayer", []).append(ours(case, data, threads))
         for name, how in contenders.items():
-            times.setdefault(name, []).append(peers.ask(warm=round_ == 0, **asked, **how))
+            times.setdefault(name, []).append(ask(helpers, case.members, warm=round_ == 0, **asked, **how))
     # The best of each length on its own: a disturbed short run must not make a long one look fast.
     shortest = {name: np.min(values, axis=0) for name, values in times.items()}
     best = {name: float(long - short) / (10 * steps) for name, (short, long) in shortest.items()}

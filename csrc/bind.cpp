@@ -110,9 +110,20 @@ void bind_machine(nb::module_& m) {
     }, "name"_a, "x"_a, "z"_a, "s"_a);
 }
 
+// In a forked child the thread that forked is the main one.
+void know_main_thread() {
+    using multilayer::main_thread;
+    main_thread = nb::cast<unsigned long>(nb::module_::import_("threading").attr("main_thread")().attr("ident"));
+    const nb::object os = nb::module_::import_("os");
+    if (!nb::hasattr(os, "register_at_fork")) return;
+    os.attr("register_at_fork")("after_in_child"_a = nb::cpp_function([] { main_thread = PyThread_get_thread_ident(); }));
+}
+
 }  // namespace
 
 NB_MODULE(_core, m) {
+    nb::set_leak_warnings(false);  // a daemon thread that is within a call when Python ends keeps all it holds
+    know_main_thread();
     m.attr("__version__") = MULTILAYER_VERSION;
     bind_random(m);
     bind_machine(m);

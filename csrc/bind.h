@@ -1,6 +1,7 @@
 // What the files of the binding share. Each converts arguments, releases the GIL and calls the core.
 //
-// Ctrl-C: every 20 ms a long call takes the GIL to let Python's handlers run. One that raises ends the call, as stop.h says.
+// Ctrl-C: every 20 ms a long call of the main thread takes the GIL to let Python's handlers run. One that raises ends the
+// call, as stop.h says. Other threads run no handlers, and must not want the GIL of an interpreter that ends meanwhile.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -54,11 +55,16 @@ Array filled(std::initializer_list<std::size_t> shape, Fill fill) {
     return owned<Array>(std::move(data), shape);
 }
 
+// Python's main thread, set as the module is loaded and in forked children.
+inline std::atomic<unsigned long> main_thread = 0;
+
 // go(stop) without the GIL; throws what a handler of Python's raised meanwhile, or KeyboardInterrupt where `asked` was set.
 template <class Go>
 void unlocked(Go go, const std::atomic<bool>* asked = nullptr) {
-    const Stop stop = [asked] {
+    const bool handles = PyThread_get_thread_ident() == main_thread;
+    const Stop stop = [asked, handles] {
         if (asked && *asked) return true;
+        if (!handles) return false;
         const AllowDenormals theirs;
         const nb::gil_scoped_acquire locked;
         return PyErr_CheckSignals() != 0;

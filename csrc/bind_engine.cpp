@@ -208,11 +208,10 @@ public:
         const Table<T> table = held.table();
         auto loss = std::make_unique<double[]>(steps), norm = std::make_unique<double[]>(steps);
         std::size_t bad = FINISHED;
-        core_->tapped.clear();
         const Turn turn(*this);
+        core_->tapped.clear();
         unlocked([&](const Stop& stop) {
-            std::size_t taken = 0;
-            bad = core_->run(table, order, {rate.data(), decay.data(), dropout.data()}, loss.get(), norm.get(), stop, taken);
+            bad = core_->run(table, order, {rate.data(), decay.data(), dropout.data()}, loss.get(), norm.get(), stop);
         }, &asked_);
         const std::size_t told = bad == FINISHED ? steps : bad + 1;
         nb::object where = nb::none();
@@ -276,7 +275,8 @@ public:
     }
 
     // All tensors of a group, one after the other.
-    Vector<T> read(Group group) const {
+    Vector<T> read(Group group) {
+        const Turn turn(*this);
         const std::size_t n = group == Group::buffers ? program_.buffers.size() : program_.parameters.size();
         std::size_t size = 0;
         for (std::size_t i = 0; i < n; ++i) size += size_of(group, i);
@@ -287,11 +287,15 @@ public:
 
     void write(Group group, std::size_t place, const Array<T, 1>& values) {
         require(values.size() == size_of(group, place), "a tensor must have its size");
+        const Turn turn(*this);
         core_->write(group, place, values.data());
     }
 
     std::uint64_t step() const { return core_->step; }
-    void set_step(std::uint64_t value) { core_->step = value; }
+    void set_step(std::uint64_t value) {
+        const Turn turn(*this);
+        core_->step = value;
+    }
     std::size_t bytes() const { return core_->bytes(); }
 
     // Ends the call that another thread is in.
@@ -381,9 +385,9 @@ void bind_engine(nb::module_& m) {
           nb::rv_policy::take_ownership);
     m.def("reference_double", [](const Program& p) { return new Runner(p, make_reference<double>(p)); }, "program"_a,
           nb::rv_policy::take_ownership);
-    m.def("fused", [](const Program& p, std::size_t threads, const std::string& kernels) {
-        return new Runner(p, make_fused(p, threads, kernels));
-    }, "program"_a, "threads"_a, "kernels"_a = "", nb::rv_policy::take_ownership);
+    m.def("fused", [](const Program& p, std::size_t threads, const std::string& kernels, bool always) {
+        return new Runner(p, make_fused(p, threads, kernels, always));
+    }, "program"_a, "threads"_a, "kernels"_a = "", nb::kw_only(), "always"_a = false, nb::rv_policy::take_ownership);
     m.def("fused_kernels", fused_kernels);
     bind_predict(m);
 }

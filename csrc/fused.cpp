@@ -12,11 +12,12 @@ namespace {
 
 constexpr std::size_t LEAST_ROWS = 128;         // that there is memory for: outputs take so many at once
 constexpr std::size_t WATCHED = 100'000'000;    // multiply-adds of a way forward: some milliseconds on one thread
+constexpr std::size_t STREAMED = 32;            // that a number which is only read, bent and written takes the time of
 constexpr std::size_t WORTH = 50'000;           // multiply-adds of a way forward that a thread is worth at the least
 constexpr std::size_t PACED = 20'000'000;       // of steps that are soon done: threads may wait longer than they work
 constexpr std::size_t TELLING = 8;              // steps of a call whose time says something
 constexpr std::size_t LIGHT = 16'000;           // weights that every thread may read whole
-constexpr std::size_t STORED = 500'000'000;     // of matrices
+constexpr std::size_t STORED = 500'000'000;     // of learning
 constexpr std::size_t STORED_ROWS = 1024;       // of a batch at least, where storing costs little beside the products
 
 std::vector<const Kernels*> usable() {
@@ -44,8 +45,8 @@ const Kernels& kernels_named(const std::string& name) {
     throw std::invalid_argument("this processor does not run the kernels '" + name + "'");
 }
 
-Fused::Fused(const Program& program, std::size_t threads, const Kernels& kernels)
-: program_(program), k_(kernels), pool_(threads), plan_(program_) {
+Fused::Fused(const Program& program, std::size_t threads, const Kernels& kernels, bool always)
+: program_(program), k_(kernels), always_(always), pool_(threads), plan_(program_) {
     tensors_ = lay_out(program_, total_);
     for (std::size_t i = 0; i < 2 + program_.optimizer.slots(); ++i) {
         if (i != 1) store_[i] = Floats(total_);
@@ -69,7 +70,7 @@ Fused::Fused(const Program& program, std::size_t threads, const Kernels& kernels
 }
 
 std::size_t Fused::run(const Table<float>& table, const Order& order, const Schedule& schedule, double* loss, double* norm,
-                const Stop& stop, std::size_t& taken) {
+                const Stop& stop) {
     const std::size_t steps = order.steps(), batch = std::min(order.batch, order.rows.size());
     reserve(batch, table);
     const bool stored = stores(batch);
@@ -85,8 +86,9 @@ std::size_t Fused::run(const Table<float>& table, const Order& order, const Sche
     // have read it: `halt` is compared with a step's number, `undone` followed by another meeting.
     std::atomic<std::size_t> halt{steps};  // the step before whose update all threads leave
     std::atomic<bool> undone = false;      // its gradients were given up
-    const bool paced = products() * batch <= PACED;
-    const std::size_t threads = paced ? pool_.ready(pace_.next(threads_for(batch))) : threads_for(batch);
+    const bool paced = !always_ && products() * batch <= PACED;
+    const std::size_t most = threads_for(batch);
+    const std::size_t threads = paced ? pace_.next(most, order.batch) : most;
     const auto start = std::chrono::steady_clock::now();
     pool_.run(threads, [&](std::size_t thread) {
         const FlushDenormals flushed;
@@ -133,16 +135,16 @@ std::size_t Fused::run(const Table<float>& table, const Order& order, const Sche
             }
         }
     });
-    taken = halt;
-    if (paced && taken >= TELLING) {
+    if (paced && halt >= TELLING) {
         const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-        pace_.took(seconds.count() / static_cast<double>(taken));
+        pace_.took(seconds.count() / static_cast<double>(halt));
     }
     return bad;
 }
 
 double Fused::gradients(const Table<float>& table, const Order& order, double dropout, std::span<float* const> out,
                  std::span<float* const> buffers, const Stop& stop) {
+    const FlushDenormals flushed;  // running statistics too: they have the bits of a step
     const std::size_t n = order.rows.size();
     reserve(n, table);
     if (gradients_.size() == 0) gradients_ = Floats(total_);
@@ -169,6 +171,7 @@ double Fused::gradients(const Table<float>& table, const Order& order, double dr
 
 double Fused::apply(std::span<const float* const> given, std::span<const float* const> buffers, double rate,
              double decay) {
+    const FlushDenormals flushed;
     if (gradients_.size() == 0) gradients_ = Floats(total_);
     for (std::size_t i = 0; i < tensors_.size(); ++i) {
         pack(tensors_[i].shape, given[i], stored_gradient(i));
@@ -178,7 +181,6 @@ double Fused::apply(std::span<const float* const> given, std::span<const float* 
     for (std::size_t i = 0; i < buffers_.size(); ++i) std::copy_n(buffers[i], buffers_[i].size(), buffers_[i].data());
     const double norm = gradient_norm();
     prepare_updates(rate, decay, step + 1, clip_scale(norm));
-    const FlushDenormals flushed;
     const Work w{.thread = 0, .threads = 1, .training = true};
     apply_stored(w, gradients_.data());
     ++step;
@@ -206,7 +208,7 @@ void Fused::outputs(const Table<float>& table, std::span<const std::int64_t> row
     pool_.run(threads, [&](std::size_t thread) {
         const FlushDenormals flushed;
         const Range panels = share_of(capacity_, 1, thread, threads), mine = share_of(rows.size(), LANE, thread, threads);
-        const std::size_t at_once = (panels.end - panels.first) * LANE;
+        const std::size_t at_once = std::min(panels.end - panels.first, PIECE) * LANE;
         Work w{.thread = 0, .threads = 1, .training = false, .watch = thread == 0 ? &watch : nullptr};
         w.numbers = &numbers_[0];
         w.first_row = panels.first * LANE;
@@ -274,18 +276,25 @@ std::size_t Fused::products() const {
 }
 
 std::size_t Fused::threads_for(std::size_t batch) {
-    const std::size_t worth = std::max<std::size_t>(1, products() * batch / WORTH);
-    return pool_.ready(std::min({pool_.threads(), worth}));
+    const std::size_t worth = always_ ? pool_.threads() : std::max<std::size_t>(1, products() * batch / WORTH);
+    return pool_.ready(std::min(pool_.threads(), worth));
 }
 
 Watch* Fused::watch_within(std::size_t batch, Watch& watch) const {
-    return products() * batch > WATCHED ? &watch : nullptr;
+    std::size_t row = products() + STREAMED * program_.d_out;  // the loss
+    for (const Op& op : program_.ops) row += STREAMED * op.d_out;
+    return row * batch > WATCHED ? &watch : nullptr;
 }
 
 bool Fused::stores(std::size_t batch) const {
     if (std::isfinite(program_.clip_norm)) return true;
-    std::size_t weights = 0;
-    for (const Tensor& t : tensors_) weights += t.matrix ? t.shape.rows * t.shape.columns : 0;
+    std::size_t weights = 0;  // as Python's costs/arena.py counts them
+    for (const Op& op : program_.ops) {
+        for (const int place : {op.weight, op.bias, op.learned, op.blend}) {
+            const std::size_t size = place == NONE ? 0 : program_.parameters[at(place)].size;
+            weights += place != NONE && tensors_[at(place)].matrix ? size : size > 1 ? STREAMED * size : 0;
+        }
+    }
     return batch >= STORED_ROWS && batch * weights >= STORED;
 }
 
@@ -310,8 +319,8 @@ void Fused::begin(Work& w, std::size_t batch, Numbers& numbers) {
     w.by_rows = w.n_panels >= (products() <= LIGHT ? w.threads : TOGETHER * w.threads) || w.threads == 1;
 }
 
-std::unique_ptr<Core<float>> make_fused(const Program& program, std::size_t threads, const std::string& isa) {
-    return std::make_unique<Fused>(program, threads, kernels_named(isa));
+std::unique_ptr<Core<float>> make_fused(const Program& program, std::size_t threads, const std::string& isa, bool always) {
+    return std::make_unique<Fused>(program, threads, kernels_named(isa), always);
 }
 
 std::vector<std::string> fused_kernels() {

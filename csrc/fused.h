@@ -10,8 +10,9 @@
 namespace multilayer {
 
 // A core on up to `threads` threads with the widest kernels that this processor runs, or those of the name given.
-// Bits do not depend on the number of threads.
-std::unique_ptr<Core<float>> make_fused(const Program& program, std::size_t threads, const std::string& isa = "");
+// Bits do not depend on the number of threads: tests say that all are to be used `always`, not only where a step is worth it.
+std::unique_ptr<Core<float>> make_fused(const Program& program, std::size_t threads, const std::string& isa = "",
+                                        bool always = false);
 
 // Names of the kernels that this processor runs, narrowest first.
 std::vector<std::string> fused_kernels();

@@ -30,10 +30,10 @@ inline Range share_of(std::size_t n, std::size_t grain, std::size_t thread, std:
 
 class Fused final : public Core<float> {
 public:
-    Fused(const Program& program, std::size_t threads, const Kernels& kernels);
+    Fused(const Program& program, std::size_t threads, const Kernels& kernels, bool always);
 
     std::size_t run(const Table<float>& table, const Order& order, const Schedule& schedule, double* loss, double* norm,
-                    const Stop& stop, std::size_t& taken) override;
+                    const Stop& stop) override;
 
     double gradients(const Table<float>& table, const Order& order, double dropout, std::span<float* const> out,
                      std::span<float* const> buffers, const Stop& stop) override;
@@ -116,7 +116,7 @@ private:
     // Multiply-adds of a row on its way forward.
     std::size_t products() const;
 
-    // Threads that a step of so many rows may be worth, and that there are.
+    // Threads that a step of so many rows may be worth, and that there are; all of them where they are always used.
     std::size_t threads_for(std::size_t batch);
 
     // What a call looks at within a step: nothing, where steps are short.
@@ -216,16 +216,18 @@ private:
 
     void sum(const Work& w, int parameter, const float* x, const float* y, std::size_t d, Range units, bool stored);
 
+    // Σ over rows, some units at a time where the step can still be given up.
+    void sum_units(const Work& w, const float* x, const float* y, std::size_t d, Range units, float* to, bool stored);
+
     void update_vector(int parameter, Range units);
 
-    // One number for a layer, or for several layers of the network: the sum of its units, in their order.
-    bool is_shared(int parameter) const;
-
-    bool shared_learned() const;
+    // Whether what an activation learns is one number for several units, of one layer or of several: its gradient is the sum
+    // of theirs, in their order, made by thread 0. Others have a number for each unit, whose gradient is its thread's.
+    bool adds_up(const Op& op) const;
 
     void clear_shared();
 
-    void add_shared(const Op& op, const Node& node, std::size_t d, std::size_t panels, bool stored);
+    void add_shared(const Work& w, const Op& op, const Node& node, std::size_t d, bool stored);
 
     void learn_columns(const Work& w, Node& node, bool stored);
 
@@ -242,6 +244,7 @@ private:
 
     const Program program_;
     const Kernels& k_;
+    const bool always_;
     Pool pool_;
     Pace pace_;
     Plan plan_;

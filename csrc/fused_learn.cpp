@@ -36,21 +36,23 @@ void Fused::prepare_updates(double rate, double decay, std::uint64_t t, double s
                        .clip = static_cast<float>(program_.clip_value),
                        .scale = static_cast<float>(scale),
                        .momentum = static_cast<float>(o.kind == OptimizerKind::adam ? o.beta1 : o.momentum),
+                       .rest1 = static_cast<float>(1.0 - o.beta1),
                        .beta2 = static_cast<float>(o.beta2),
+                       .rest2 = static_cast<float>(1.0 - o.beta2),
                        .correction = static_cast<float>(correction),
                        .eps = static_cast<float>(o.eps),
-                       .average = static_cast<float>(program_.average)};
+                       .average = static_cast<float>(program_.average),
+                       .rest_average = static_cast<float>(1.0 - program_.average)};
     }
 }
 
 void Fused::learn(const Work& w, float* stored) {
-    if (w.thread == 0 && shared_learned()) clear_shared();  // which only this thread adds to
+    if (w.thread == 0) clear_shared();  // which only this thread adds to
     for (std::size_t i = 0; i < plan_.nodes.size(); ++i) {
         Node& node = plan_.nodes[upwards() ? plan_.nodes.size() - 1 - i : i];
         if (!node.learns || node.kind == Kind::leave) continue;
         const Op& op = *node.op;
         const Value &in = plan_.values[node.in], &out = plan_.values[node.out];
-        const std::size_t panels = w.n_panels;
         switch (node.kind) {
             case Kind::linear:
             case Kind::glu: {
@@ -82,10 +84,10 @@ void Fused::learn(const Work& w, float* stored) {
                 const Range units = share_of(out.d, LANE, w.thread, w.threads);
                 if (op.blend != NONE) sum(w, op.blend, node.d_blend, nullptr, out.d, units, stored);
                 if (op.learned == NONE) break;
-                if (program_.parameters[at(op.learned)].size == out.d && !is_shared(op.learned)) {
+                if (!adds_up(op)) {
                     sum(w, op.learned, node.d_learned, nullptr, out.d, units, stored);
                 } else if (w.thread == 0) {
-                    add_shared(op, node, out.d, panels, stored);
+                    add_shared(w, op, node, out.d, stored);
                 }
                 break;
             }
@@ -105,9 +107,15 @@ void Fused::learn(const Work& w, float* stored) {
 }
 
 void Fused::sum(const Work& w, int parameter, const float* x, const float* y, std::size_t d, Range units, bool stored) {
-    float* g = gradient_of(parameter);
-    k_.sum_rows(x, y, d, w.n_panels, g, units.first, units.end);
+    sum_units(w, x, y, d, units, gradient_of(parameter), stored);
     if (!stored) update_vector(parameter, units);
+}
+
+void Fused::sum_units(const Work& w, const float* x, const float* y, std::size_t d, Range units, float* to, bool stored) {
+    const std::size_t at_once = stored ? STRIP : d;
+    for (std::size_t u = units.first; u < units.end && !(stored && given_up(w)); u += at_once) {
+        k_.sum_rows(x, y, d, w.n_panels, to, u, std::min(u + at_once, units.end));
+    }
 }
 
 void Fused::update_vector(int parameter, Range units) {
@@ -116,36 +124,28 @@ void Fused::update_vector(int parameter, Range units) {
               place(at(parameter), units.first));
 }
 
-bool Fused::is_shared(int parameter) const {
-    return std::count_if(program_.ops.begin(), program_.ops.end(),
-                         [parameter](const Op& op) { return op.learned == parameter; }) > 1;
-}
-
-bool Fused::shared_learned() const {
-    return std::any_of(program_.ops.begin(), program_.ops.end(), [this](const Op& op) {
-        return op.learned != NONE && (program_.parameters[at(op.learned)].size == 1 || is_shared(op.learned));
-    });
+bool Fused::adds_up(const Op& op) const {
+    const auto same = [&op](const Op& other) { return other.learned == op.learned; };
+    return program_.parameters[at(op.learned)].size != op.d_out ||
+           std::count_if(program_.ops.begin(), program_.ops.end(), same) > 1;
 }
 
 void Fused::clear_shared() {
+    std::fill(left_.begin(), left_.end(), 0);
     for (const Op& op : program_.ops) {
-        if (op.learned != NONE) gradient_of(op.learned)[0] = 0.0f;
-    }
-    for (const Op& op : program_.ops) {
-        if (op.learned != NONE) left_[op.learned] = 0;
-    }
-    for (const Op& op : program_.ops) {
-        if (op.learned != NONE) ++left_[op.learned];
+        if (op.learned == NONE || !adds_up(op)) continue;
+        gradient_of(op.learned)[0] = 0.0f;
+        ++left_[at(op.learned)];
     }
 }
 
-void Fused::add_shared(const Op& op, const Node& node, std::size_t d, std::size_t panels, bool stored) {
-    k_.sum_rows(node.d_learned, nullptr, d, panels, units_.data(), 0, d);
+void Fused::add_shared(const Work& w, const Op& op, const Node& node, std::size_t d, bool stored) {
+    sum_units(w, node.d_learned, nullptr, d, {0, d}, units_.data(), stored);
     float* g = gradient_of(op.learned);
     float sum = 0.0f;
     for (std::size_t u = 0; u < d; ++u) sum += units_[u];
     g[0] += sum;
-    if (--left_[op.learned] == 0 && !stored) update_vector(op.learned, {0, 1});
+    if (--left_[at(op.learned)] == 0 && !stored) update_vector(op.learned, {0, 1});
 }
 
 void Fused::learn_columns(const Work& w, Node& node, bool stored) {
@@ -172,7 +172,7 @@ void Fused::learn_columns(const Work& w, Node& node, bool stored) {
     std::size_t unit = e.F * e.width, turn = 0;
     for (std::size_t i = 0; i < c.categories.size(); unit += c.categories[i++].width) {
         const Category& category = c.categories[i];
-        if (category.table == NONE || turn++ % w.threads != w.thread) continue;
+        if (category.table == NONE || turn++ % w.threads != w.thread || (stored && given_up(w))) continue;
         float* g = gradient_of(category.table);
         const std::size_t size = program_.parameters[at(category.table)].size;
         std::fill_n(g, size, 0.0f);

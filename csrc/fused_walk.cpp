@@ -119,10 +119,14 @@ void Fused::forward(Work& w, std::uint32_t epoch, double dropout) {
                     k_.pointwise(after, out.x, p);
                 });
                 break;
-            case Kind::scale: k_.scale(op.d_in, parameter(op.weight), in.x, out.x, part_of(w, op.d_in, LANE)); break;
-            case Kind::enter: k_.copy(op.d_in, in.x, out.x, part_of(w, op.d_in, LANE)); break;
+            case Kind::scale:
+                pieces(w, part_of(w, op.d_in, LANE), [&](Part p) { k_.scale(op.d_in, parameter(op.weight), in.x, out.x, p); });
+                break;
+            case Kind::enter:
+                pieces(w, part_of(w, op.d_in, LANE), [&](Part p) { k_.copy(op.d_in, in.x, out.x, p); });
+                break;
             case Kind::leave:
-                k_.add(out.d, plan_.values[node.other].x, out.x, part_of(w, out.d, LANE));
+                pieces(w, part_of(w, out.d, LANE), [&](Part p) { k_.add(out.d, plan_.values[node.other].x, out.x, p); });
                 break;
             case Kind::columns: columns(w, node, numbers); break;
             case Kind::batch_norm:
@@ -153,7 +157,9 @@ void Fused::forward(Work& w, std::uint32_t epoch, double dropout) {
                           .classes = has_classes_ ? numbers.classes.data() : nullptr,
                           .y = numbers.y.data()};
     const Range panels = rows_of(w);
-    k_.loss(table, plan_.values[plan_.last].x, numbers.loss.data(), panels.first, panels.end);
+    pieces(w, {0, table.d, panels.first, panels.end}, [&](Part p) {
+        k_.loss(table, plan_.values[plan_.last].x, numbers.loss.data(), p.p0, p.p1);
+    });
     settle(w);
 }
 
@@ -170,10 +176,12 @@ void Fused::columns(const Work& w, Node& node, const Numbers& numbers) {
     for (std::size_t c = 0; c < n; ++c) {
         const Category& category = op.columns.categories[c];
         const float* table = parameter(category.table);
-        for (std::size_t b = panels.first * LANE; b < panels.end * LANE; ++b) {
-            float* to = out.x + (b / LANE * out.d + unit) * LANE + b % LANE;
-            write_category(category, table, numbers.codes[b * n + c], to, LANE);
-        }
+        pieces(w, {unit, unit + category.width, panels.first, panels.end}, [&](Part p) {
+            for (std::size_t b = p.p0 * LANE; b < p.p1 * LANE; ++b) {
+                float* to = out.x + (b / LANE * out.d + unit) * LANE + b % LANE;
+                write_category(category, table, numbers.codes[b * n + c], to, LANE);
+            }
+        });
         unit += category.width;
     }
 }
@@ -201,7 +209,10 @@ void Fused::backward(Work& w) {
         const Op& op = *node.op;
         const Value &in = plan_.values[node.in], &out = plan_.values[node.out];
         if (node.kind == Kind::leave) {
-            if (node.learns) k_.copy(out.d, out.g, plan_.values[node.other].g, part_of(w, out.d, LANE));
+            if (node.learns) {
+                float* around = plan_.values[node.other].g;
+                pieces(w, part_of(w, out.d, LANE), [&](Part p) { k_.copy(out.d, out.g, around, p); });
+            }
             settle(w);
             continue;
         }
@@ -209,7 +220,7 @@ void Fused::backward(Work& w) {
         const Pointwise here = node.kind == Kind::activation ? slopes_of(node) : Pointwise{};
         switch (node.kind) {
             case Kind::glu:
-                k_.gate_backward(op.d_out, node.z, out.g, node.z, part_of(w, op.d_out, LANE));
+                pieces(w, part_of(w, op.d_out, LANE), [&](Part p) { k_.gate_backward(op.d_out, node.z, out.g, node.z, p); });
                 settle(w);
                 [[fallthrough]];
             case Kind::linear: {
@@ -219,7 +230,7 @@ void Fused::backward(Work& w) {
                 Node* before = i > 0 && plan_.nodes[i - 1].with_later ? &plan_.nodes[i - 1] : nullptr;
                 const Pointwise slopes = before ? slopes_of(*before) : Pointwise{};
                 blocks(w, part_of(w, op.d_in, STRIP), [&](Part b) {
-                    k_.backward(a, delta, in.g, b, false);
+                    k_.backward(a, delta, in.g, b);
                     if (before) k_.pointwise_backward(slopes, in.g, b);
                 });
                 if (before) --i;
@@ -229,10 +240,12 @@ void Fused::backward(Work& w) {
                 pieces(w, part_of(w, out.d, LANE), [&](Part p) { k_.pointwise_backward(here, out.g, p); });
                 break;
             case Kind::scale:
-                if (node.passes) k_.scale(op.d_in, parameter(op.weight), out.g, in.g, part_of(w, op.d_in, LANE));
+                if (!node.passes) break;
+                pieces(w, part_of(w, op.d_in, LANE), [&](Part p) { k_.scale(op.d_in, parameter(op.weight), out.g, in.g, p); });
                 break;
             case Kind::enter:
-                if (node.passes) k_.add(op.d_in, out.g, in.g, part_of(w, op.d_in, LANE));
+                if (!node.passes) break;
+                pieces(w, part_of(w, op.d_in, LANE), [&](Part p) { k_.add(op.d_in, out.g, in.g, p); });
                 break;
             case Kind::columns: break;
             case Kind::batch_norm:

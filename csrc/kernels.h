@@ -10,8 +10,9 @@
 //     backward   dx[k]    = Σ_o W[o, k] · δ[o]      the same, W read down its columns
 //     gradient   dW[o, k] = Σ_b δ[o, b] · x[b, k]   vectors over inputs, scalars from δ; needs x row by row
 //
-// Every number is one chain of multiply-adds in the order of its index, whatever the tile, the instruction set or the
-// number of threads: the bits are the same for all of them (where multiply-add rounds once).
+// Every number of these is one chain of multiply-adds in the order of its index. Sums over the rows of a batch, and squares
+// along a row of a matrix, are sixteen such chains, one a lane, added up in one order (lane_sum). So the bits are the same
+// whatever the tile, the number of threads and, where multiply-add rounds once, the instruction set.
 #pragma once
 
 #include <cstddef>
@@ -60,10 +61,10 @@ struct Update {
     OptimizerKind kind;
     float rate, shrink;       // η; 1 − η λ
     float l2, clip, scale;    // scale: what clipping by norm multiplies the gradient by
-    float momentum;           // μ, or β₁
-    float beta2, correction;  // correction: 1/√(1 − β₂ᵗ); the rate of adam holds 1/(1 − β₁ᵗ)
-    float eps;
-    float average;            // β of the running average; negative for none
+    float momentum, rest1;    // μ, or β₁; 1 − β₁, which float's β₁ no longer tells to its last bits, as the other two
+    float beta2, rest2;
+    float correction, eps;    // correction: 1/√(1 − β₂ᵗ); the rate of adam holds 1/(1 − β₁ᵗ)
+    float average, rest_average;  // β of the running average; negative for none
 };
 
 // Rows of a parameter: the same place in each array; those that are not kept are null.
@@ -81,7 +82,7 @@ struct WeightGradient {
     Place place;           // the matrix, its slots and average, all (O, I) in strips
     float* gradient;       // the same, or null
     const Update* update;  // or null
-    float* squares;        // (O, 16): Σ dW² of each row, in its first place; ∞ where a gradient is above 10¹⁹
+    float* squares;        // (O, 16): Σ dW² of each row, in its first place; ∞ where one is above 10¹⁹, 0 for those below 10⁻¹⁹
     bool upwards;          // last strip first: every other step, so that what is still in the cache comes first
 };
 
@@ -135,8 +136,8 @@ struct Kernels {
 
     // z = factor · W x + b of the part's units.
     void (*forward)(const Affine&, const float* x, float* z, Part);
-    // dx = factor · Wᵀ δ of the part's units, which are inputs; added to what is there where `add`.
-    void (*backward)(const Affine&, const float* delta, float* dx, Part, bool add);
+    // dx = factor · Wᵀ δ of the part's units, which are inputs.
+    void (*backward)(const Affine&, const float* delta, float* dx, Part);
     void (*weight_gradient)(const WeightGradient&, std::size_t o0, std::size_t o1);
     // One update of n numbers with the gradient g.
     void (*update)(const Update&, std::size_t n, const float* g, Place);

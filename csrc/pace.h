@@ -15,16 +15,17 @@ namespace multilayer {
 
 class Pace {
 public:
-    // Threads for the next call, at most so many.
-    std::size_t next(std::size_t most) {
-        if (most != most_) *this = Pace(most);
+    // Threads for the next call, at most so many; `batch` is that of whole steps. What was found for another does not count;
+    // a call of one smaller step changes nothing.
+    std::size_t next(std::size_t most, std::size_t batch) {
+        if (most > most_ || batch != batch_) *this = Pace(most, batch);
         now_ = best_;
         if (seconds_[best_] > 0.0 && --left_ == 0) {
             up_ = best_ == 0 || (!up_ && best_ + 1 < seconds_.size());
             if (seconds_.size() > 1) now_ = up_ ? best_ + 1 : best_ - 1;
             left_ = between_;
         }
-        return std::min(std::size_t{1} << now_, most_);
+        return std::min({std::size_t{1} << now_, most_, most});
     }
 
     // What each step of that call took. Not told of calls too short to tell.
@@ -42,14 +43,15 @@ public:
         }
     }
 
-    Pace() : Pace(1) {}
+    Pace() : Pace(1, 0) {}
 
 private:
     static constexpr std::size_t SOON = 4, LATE = 64;  // calls
 
-    explicit Pace(std::size_t most) : most_(most), seconds_(std::bit_width(most - 1) + 1), best_(seconds_.size() - 1) {}
+    Pace(std::size_t most, std::size_t batch)
+    : most_(most), batch_(batch), seconds_(std::bit_width(most - 1) + 1), best_(seconds_.size() - 1) {}
 
-    std::size_t most_;
+    std::size_t most_, batch_;
     std::vector<double> seconds_;  // by exponent of two; 0 where never tried
     std::size_t best_, now_ = 0;
     std::size_t between_ = SOON, left_ = 1;

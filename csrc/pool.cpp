@@ -52,12 +52,21 @@ std::int64_t process() {
 }  // namespace
 
 struct Pool::Workers {
+    // Each is called by a number of its own: those that a call does not need sleep on, and nobody waits for them.
+    struct Worker {
+        alignas(64) std::atomic<std::uint32_t> call{0};
+        std::thread thread;
+
+        void wake() {
+            call.fetch_add(1, std::memory_order_release);
+            call.notify_one();
+        }
+    };
+
     std::int64_t owner = process();
-    std::vector<std::thread> threads;
+    std::vector<std::unique_ptr<Worker>> others;
     const std::function<void(std::size_t)>* work = nullptr;
-    std::size_t n = 0;
     bool leave = false;
-    std::atomic<std::uint32_t> call{0};
     std::atomic<std::uint32_t> busy{0};
     std::mutex failing;
     std::exception_ptr failed;
@@ -71,11 +80,11 @@ struct Pool::Workers {
         }
     }
 
-    void serve(std::size_t thread, std::uint32_t seen) {
-        for (;; ++seen) {
-            wait_while(call, seen);
+    void serve(std::size_t thread, const Worker& mine) {
+        for (std::uint32_t seen = 0;; ++seen) {
+            wait_while(mine.call, seen);
             if (leave) return;
-            if (thread < n) take(thread);
+            take(thread);
             if (busy.fetch_sub(1, std::memory_order_acq_rel) == 1) busy.notify_one();
         }
     }
@@ -90,9 +99,8 @@ Pool::~Pool() {
         return;
     }
     workers_->leave = true;
-    workers_->call.fetch_add(1, std::memory_order_release);
-    workers_->call.notify_all();
-    for (std::thread& thread : workers_->threads) thread.join();
+    for (const auto& worker : workers_->others) worker->wake();
+    for (const auto& worker : workers_->others) worker->thread.join();
 }
 
 std::size_t Pool::ready(std::size_t n) {
@@ -103,13 +111,15 @@ std::size_t Pool::ready(std::size_t n) {
         waiting_ = 0;
     }
     Workers& w = *workers_;
-    w.threads.reserve(n - 1);
+    w.others.reserve(n - 1);
     try {
-        for (std::size_t i = w.threads.size() + 1; i < n; ++i) {
-            w.threads.emplace_back([&w, i, seen = w.call.load()] { w.serve(i, seen); });
+        for (std::size_t i = w.others.size() + 1; i < n; ++i) {
+            auto worker = std::make_unique<Workers::Worker>();
+            worker->thread = std::thread([&w, i, &mine = *worker] { w.serve(i, mine); });
+            w.others.push_back(std::move(worker));
         }
     } catch (const std::system_error&) {
-        return w.threads.size() + 1;
+        return w.others.size() + 1;
     }
     return n;
 }
@@ -118,12 +128,9 @@ void Pool::run(std::size_t n, const std::function<void(std::size_t)>& work) {
     if (n <= 1) return work(0);
     Workers& w = *workers_;
     w.work = &work;
-    w.n = n;
     w.failed = nullptr;
-    const auto others = static_cast<std::uint32_t>(w.threads.size());
-    w.busy.store(others, std::memory_order_relaxed);
-    w.call.fetch_add(1, std::memory_order_release);
-    w.call.notify_all();
+    w.busy.store(static_cast<std::uint32_t>(n - 1), std::memory_order_relaxed);
+    for (std::size_t i = 0; i < n - 1; ++i) w.others[i]->wake();
     w.take(0);
     for (std::uint32_t left; (left = w.busy.load(std::memory_order_acquire)) != 0;) wait_while(w.busy, left);
     if (w.failed) std::rethrow_exception(w.failed);

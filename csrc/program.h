@@ -196,9 +196,9 @@ public:
 
     // Takes the steps of the order. Writes each step's loss (before its update) and gradient norm (before clipping).
     // Gives the first step whose loss or norm is not finite, or FINISHED: what was computed from there on means nothing.
-    // `taken` is how many steps it made: fewer where it was asked to end.
+    // `step` tells how many it made: fewer where it was asked to end.
     virtual std::size_t run(const Table<T>& table, const Order& order, const Schedule& schedule, double* loss,
-                            double* norm, const Stop& stop, std::size_t& taken) = 0;
+                            double* norm, const Stop& stop) = 0;
 
     // The loss of a step over all the rows of the order; each parameter's gradient and each buffer's new value. They mean
     // nothing where the call was asked to end.

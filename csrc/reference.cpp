@@ -49,22 +49,22 @@ public:
     }
 
     std::size_t run(const Table<T>& table, const Order& order, const Schedule& schedule, double* loss, double* norm,
-                    const Stop& stop, std::size_t& taken) override {
+                    const Stop& stop) override {
         Watch watch(stop);
-        for (taken = 0; taken < order.steps() && !watch.over(); ++taken) {
-            const std::size_t first = taken * order.batch, rows = std::min(order.batch, order.rows.size() - first);
+        for (std::size_t s = 0; s < order.steps() && !watch.over(); ++s) {
+            const std::size_t first = s * order.batch, rows = std::min(order.batch, order.rows.size() - first);
             const Order batch{order.rows.subspan(first, rows), order.ids.subspan(first, rows), rows, order.epoch};
             try {
-                loss[taken] = find(table, batch, schedule.dropout[taken], watch);
+                loss[s] = find(table, batch, schedule.dropout[s], watch);
             } catch (const Stopped&) {
                 return FINISHED;
             }
-            norm[taken] = norm_of(gradients_);
-            if (!std::isfinite(loss[taken]) || !std::isfinite(norm[taken])) return taken;
+            norm[s] = norm_of(gradients_);
+            if (!std::isfinite(loss[s]) || !std::isfinite(norm[s])) return s;
             buffers_ = fresh_;
             const bool taps = program_.taps_at(this->step + 1);
             for (std::size_t i = 0; taps && i < gradients_.size(); ++i) this->tapped.push_back(norm_of(gradients_[i]));
-            update(norm[taken], schedule.rate[taken], schedule.decay[taken]);
+            update(norm[s], schedule.rate[s], schedule.decay[s]);
             for (std::size_t i = 0; taps && i < gradients_.size(); ++i) this->tapped.push_back(norm_of(parameters_[i]));
         }
         return FINISHED;

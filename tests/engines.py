@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from cases import rows_for
-from multilayer import losses, random
+from multilayer import _core, losses, random
 from multilayer.engine import Chunk, Data, Engine, Order, Settings
 from multilayer.engine.fused_engine import FusedEngine
+from multilayer.engine.fused_program import program_of
 from multilayer.engine.torch_engine import TorchEngine
 from multilayer.spec import Spec
 
@@ -60,3 +61,11 @@ def fused_engine(
     spec = Spec.parse(text)
     made = {k: how.pop(k) for k in ("dtype", "core", "threads", "init") if k in how}
     return FusedEngine(spec, table(spec, rows, loss), Settings(loss=loss, **how), **made)
+
+
+def on_all_threads(engine: FusedEngine, threads: int) -> FusedEngine:
+    """The engine with a core that uses so many threads always, not only where a step is worth them."""
+    state = engine.state()
+    engine._core = _core.fused(program_of(engine.spec, engine.settings), threads, always=True)
+    engine.load(state)
+    return engine

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 import multilayer as ml
 from cases import ALL, Case
+from multilayer.costs import arena
 from multilayer.engine.fused_engine import FusedEngine
 from multilayer.engine.fused_program import why_not
 from multilayer.engine.protocol import Data, Order, Settings
@@ -84,6 +85,16 @@ def test_gradients_are_kept_to_be_clipped_or_given_up() -> None:
 
 def test_a_step_so_long_that_it_may_be_given_up() -> None:
     require_equal(Spec.parse("64-512-512-2"), 2048)
+
+
+def test_sums_over_rows_take_long_too() -> None:
+    spec = Spec.parse("64-[layernorm:gelu]*4-3:prelu(per=unit)-1:prelu-1:layernorm-5:blend(prelu(per=unit))-2")
+    vectors = 4 * 2 * 64 + 3 + 3 + 5 + 5 + 5 + 2
+    weights = 64 * 3 + 3 + 1 + 5 + 5 * 2 + 32 * vectors
+    first = -(-arena.KEPT // weights)
+    assert [arena.kept(spec, batch, clip=False) for batch in (first - 1, first)] == [False, True]
+    for batch in (first - 1, first):
+        require_equal(spec, batch)
 
 
 def test_what_has_no_kernel_counts_as_pytorch_keeps_it() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -202,6 +203,31 @@ class _Stop:
         if event.to_dict()["event"] == "checkpoint" and event.step == self.step:
             self.step = None  # twice would stop it at once; the best and the last may be of one step
             os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_members_are_asked_to_end_until_they_have() -> None:
+    """The first request may come before a member is within its call, and is lost then."""
+    made = ensemble(threads=3)
+    engines: list[Any] = [member.engine for member in made.members]
+    begun, heard, asked = threading.Event(), threading.Event(), []
+
+    def stop() -> None:
+        asked.append(1)
+        if len(asked) == 2:
+            heard.set()
+
+    def late(rows: np.ndarray, averaged: bool) -> None:
+        begun.set()
+        heard.wait(20)
+
+    def fails(rows: np.ndarray, averaged: bool) -> None:
+        begun.wait(20)
+        raise RuntimeError("one member fails")
+
+    engines[0].outputs, engines[1].outputs, engines[1].stop = fails, late, stop
+    with pytest.raises(RuntimeError, match="one member fails"):
+        made.outputs(np.arange(9))
+    assert heard.is_set()
 
 
 def test_a_killed_ensemble_ends_as_if_it_had_not_been(tried: Any) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -11,7 +10,7 @@ import numpy as np
 import pytest
 
 from cases import ALL, Case
-from engines import CORES, OPTIMIZERS, every_core, fused_engine, orders, run, table
+from engines import CORES, OPTIMIZERS, every_core, fused_engine, on_all_threads, orders, run, table
 from multilayer.data import prepare
 from multilayer.engine import Data, Order, Settings, State
 from multilayer.engine import fused_engine as module
@@ -96,28 +95,57 @@ SHARED = {
     "residual": ("64-256-[256:layernorm:gelu-256]-256:rmsnorm-10", {"clip_norm": 0.1}),
     "gated": ("64-swiglu(256)-384:relu-10", {"average": 0.9}),
     "columns": ("20+cat(3, 12)-columns(pbld)-256:gelu-384:blend(selu):dropout(0.1)-10", {"clip_value": 0.01}),
+    "a layer of one unit": ("20-48-1:prelu-3", {"optimizer": "sgd"}),
+    "one number for a layer": ("16-64:prelu-16:learned_swish(per=unit)-2", {"clip_norm": 0.1}),
+    "one number for all": ("16-40:prelu(per=unit)-33:prelu(per=network)-1:prelu(per=network)-3", {"optimizer": "sgd"}),
 }
-"""Networks so large that a step is worth eight threads even at 32 rows, as Fused::threads_for counts."""
 
 
 @pytest.mark.parametrize("batch", [32, 45, 512])  # units are shared out, then with a tail, then rows
 @pytest.mark.parametrize("name", SHARED)
 def test_any_number_of_threads_gives_the_same_bits(name: str, batch: int) -> None:
     text, how = SHARED[name]
-    assert _products(Spec.parse(text)) * batch >= 8 * 400_000
     found = []
     for threads in (1, 2, 3, 4, 8):
-        made = fused_engine(text, rows=3 * batch, loss="cross_entropy", threads=threads, **how)
-        chunk = run(made, orders(3 * batch, batch, 1)[0], decay=0.01)
-        found.append((made.state(), [*chunk.loss, *chunk.gradient_norm, *made.outputs(np.arange(batch)).flat]))
-    for state, numbers in found[1:]:
-        assert state.step == 3
+        made = on_all_threads(fused_engine(text, rows=8 * batch, loss="cross_entropy", taps=1, **how), threads)
+        chunk = run(made, orders(8 * batch, batch, 1)[0], decay=0.01)
+        slopes = [list(tap.gradients.values()) for tap in chunk.taps]
+        found.append((made.state(), [*chunk.loss, *chunk.gradient_norm, *made.outputs(np.arange(batch)).flat], slopes))
+    for state, numbers, slopes in found[1:]:
+        assert state.step == 8
+        assert slopes == found[0][2]
         assert state.equals(found[0][0])
         assert numbers == found[0][1]
 
 
-def _products(spec: Spec) -> int:
-    return sum(math.prod(p.shape) for name, p in spec.parameters.items() if name.endswith("weight"))
+@pytest.mark.parametrize("case", [c for c in ALL if c.kernel == "yes"], ids=lambda case: case.name)
+def test_every_layer_has_the_same_bits_on_any_number_of_threads(case: Case) -> None:
+    found = []
+    for threads in (1, 2, 5):
+        made = on_all_threads(fused_engine(case.text, rows=37, clip_norm=0.1, average=0.9, taps=1), threads)
+        chunk = run(made, orders(37, 17, 1)[0], decay=0.01)
+        seen = made.gradients(np.arange(9), epoch=1).gradients
+        found.append((made.state(), [list(tap.gradients.values()) for tap in chunk.taps], list(seen.values())))
+    for state, slopes, gradients in found[1:]:
+        assert state.equals(found[0][0])
+        assert slopes == found[0][1]
+        assert all(map(np.array_equal, gradients, found[0][2]))
+
+
+def test_numbers_too_small_for_float_are_zero_in_a_step_and_in_its_halves() -> None:
+    """A running variance halves at each step: flushed by one path alone, it would not have the other's bits."""
+    one, two = (fused_engine("4-6:batchnorm(momentum=0.5):relu-3", rows=12, optimizer="sgd") for _ in range(2))
+    start = one.state()
+    for name in ("linear1.weight", "linear1.bias"):
+        start.parameters[name][0] = 0
+    start.buffers["batchnorm1.running_var"][0] = 1e-37
+    for made in (one, two):
+        made.load(start)
+    for _ in range(5):
+        run(one, Order(epoch=0, rows=np.arange(12), batch=12), rate=0.0)
+        two.apply(two.gradients(np.arange(12), epoch=0), rate=0.0, decay=0.0)
+    assert one.state().buffers["batchnorm1.running_var"][0] == 0
+    assert one.state().equals(two.state())
 
 
 def test_a_state_handed_out_is_a_copy() -> None:

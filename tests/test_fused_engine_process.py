@@ -157,6 +157,142 @@ def test_a_second_ctrl_c_ends_an_ensemble_at_once() -> None:
     assert float(out) < 0.5  # of a step
 
 
+@pytest.mark.parametrize("call", ["run", "predict"])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_python_ends_while_a_daemon_thread_is_within_a_call(call: str, threads: int) -> None:
+    out = python(f"""
+        import threading, time
+        import numpy as np
+        from multilayer.engine import Data, Order, Settings
+        from multilayer.engine.fused_engine import FusedEngine
+        from multilayer.engine.fused_predict import PredictProgram
+        from multilayer.spec import Spec
+
+        x = np.zeros((6000, 784), np.float32)
+        spec, steps = Spec.parse("784-256-128-10"), 20_000
+        engine = FusedEngine(spec, Data(x=x, y=x[:, :10].copy()), Settings(loss="mse"), threads={threads})
+        program = PredictProgram(spec, engine.state().parameters, threads={threads})
+        order, ones = Order(epoch=0, rows=np.tile(np.arange(6000), 107)[: 32 * steps], batch=32), np.ones(steps)
+        many = np.broadcast_to(x[:1], (400_000, 784)).copy()
+        calls = {{
+            "run": lambda: engine.run(order, rate=0 * ones, decay=0 * ones, dropout=ones),
+            "predict": lambda: program.outputs(many),
+        }}
+        threading.Thread(target=calls[{call!r}], daemon=True).start()
+        time.sleep(0.1)
+        print("the main thread ends")
+    """)
+    assert out == "the main thread ends\n"
+
+
+def test_an_ensemble_runs_in_a_forked_child() -> None:
+    out = python("""
+        import os, time
+        import numpy as np
+        from multilayer import losses
+        from multilayer.engine import Data, Settings
+        from multilayer.engine.ensemble import Ensemble, Member
+        from multilayer.engine.fused_engine import FusedEngine
+        from multilayer.spec import Spec
+
+        x = np.random.default_rng(0).normal(size=(64, 20)).astype(np.float32)
+        data, rows = Data(x=x, y=x[:, :2].copy()), np.arange(64)
+        engines = [FusedEngine(Spec.parse("20-8-2"), data, Settings(loss="mse", seed=i), threads=1) for i in range(2)]
+        members = [Member(engine=engine, rows=rows, seed=i) for i, engine in enumerate(engines)]
+        ensemble = Ensemble(members, losses.get("mse"), threads=2)
+        expected = ensemble.outputs(rows)
+        child = os.fork()
+        if not child:
+            good = np.array_equal(ensemble.outputs(rows), expected)
+            ensemble.close()
+            os._exit(0 if good else 1)
+        for _ in range(300):
+            ended, status = os.waitpid(child, os.WNOHANG)
+            if ended:
+                break
+            time.sleep(0.1)
+        else:
+            os.kill(child, 9)
+        print(ended == child, status)
+        ensemble.close()
+    """)
+    assert out.split() == ["True", "0"]
+
+
+def test_ctrl_c_is_heard_in_a_child_that_another_thread_forked() -> None:
+    """Its main thread is the one that forked."""
+    out = python("""
+        import os, signal, threading
+        import numpy as np
+        from multilayer.engine import Data, Order, Settings
+        from multilayer.engine.fused_engine import FusedEngine
+        from multilayer.spec import Spec
+
+        x = np.zeros((1000, 64), np.float32)
+        engine = FusedEngine(Spec.parse("64-256-256-2"), Data(x=x, y=x[:, :2].copy()), Settings(loss="mse"), threads=1)
+
+        def forked():
+            child = os.fork()
+            if child:
+                print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+                return
+            ones, rows = np.ones(50_000), np.tile(np.arange(1000), 500)
+            signal.setitimer(signal.ITIMER_REAL, 0.1)
+            try:
+                engine.run(Order(epoch=0, rows=rows, batch=10), rate=0 * ones, decay=0 * ones, dropout=ones)
+            except KeyboardInterrupt:
+                os._exit(3)
+            os._exit(4)
+
+        signal.signal(signal.SIGALRM, signal.default_int_handler)
+        thread = threading.Thread(target=forked)
+        thread.start()
+        thread.join()
+    """)
+    assert out.split() == ["3"]
+
+
+def test_a_call_while_another_runs_is_refused_and_changes_nothing() -> None:
+    out = python("""
+        import threading
+        import numpy as np
+        from multilayer.engine import Data, Order, Settings
+        from multilayer.engine.fused_engine import FusedEngine
+        from multilayer.spec import Spec
+
+        x = np.random.default_rng(0).normal(size=(6400, 64)).astype(np.float32)
+        data, how, ones = Data(x=x, y=x[:, :2].copy()), Settings(loss="mse", taps=1), np.ones(2000)
+        engine, alone = (FusedEngine(Spec.parse("64-256-256-2"), data, how, threads=1) for _ in range(2))
+        order = Order(epoch=0, rows=np.tile(np.arange(6400), 10), batch=32)
+        before, found = engine.state(), []
+
+        def run(engine):
+            found.append(engine.run(order, rate=1e-3 * ones, decay=0 * ones, dropout=ones))
+
+        run(alone)
+        thread = threading.Thread(target=run, args=[engine])
+        thread.start()
+        while engine._core.step == 0:
+            pass
+        refused = []
+        one, first = np.ones(1), Order(epoch=0, rows=np.arange(32), batch=32)
+        for call in (
+            lambda: engine.run(first, rate=one, decay=one, dropout=one),
+            lambda: engine.load(before),
+            engine.state,
+            lambda: setattr(engine._core, "step", 7),
+        ):
+            try:
+                call()
+            except RuntimeError as error:
+                refused.append(str(error))
+        print(thread.is_alive(), len(refused), set(refused) == {"the engine is in another call: wait for its end"})
+        thread.join()
+        print([tap.place for tap in found[1].taps] == list(range(2000)), engine.state().equals(alone.state()))
+    """)
+    assert out.split() == ["True", "4", "True", "True", "True"]
+
+
 def test_a_handler_that_calls_what_it_interrupted_is_refused_or_answered() -> None:
     out = python("""
         import os, signal, threading

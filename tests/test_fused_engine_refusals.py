@@ -14,6 +14,8 @@ from multilayer import _core
 from multilayer.engine import Data, Order, Settings
 from multilayer.engine.fused_engine import FusedEngine
 from multilayer.engine.fused_program import program_of
+from multilayer.engine.numpy_engine import NumpyEngine
+from multilayer.engine.torch_engine import TorchEngine
 from multilayer.errors import BatchError, DataError, OptionError, SpecError, StateError
 from multilayer.spec import Spec
 
@@ -150,6 +152,18 @@ def test_dropout_of_everything_is_refused() -> None:
         run(fused_engine(), Order(epoch=0, rows=np.arange(4), batch=2), dropout=4.0)
     with pytest.raises(OptionError, match="dropout times its factor"):
         fused_engine().gradients(np.arange(4), epoch=0, dropout=-0.5)
+
+
+@pytest.mark.parametrize("make", [FusedEngine, NumpyEngine, TorchEngine])
+@pytest.mark.parametrize("name", ["rate", "decay", "dropout"])
+@pytest.mark.parametrize("steps", [4, 6])
+def test_schedules_of_another_length_are_refused(make: Any, name: str, steps: int) -> None:
+    spec = Spec.parse("4-3")
+    made = make(spec, table(spec, 30), Settings(loss="mse"))
+    how = {"rate": np.ones(5), "decay": np.zeros(5), "dropout": np.ones(5), name: np.ones(steps)}
+    with pytest.raises(OptionError, match=f"{name} must have one number for each of 5 steps, got {steps}"):
+        made.run(Order(epoch=0, rows=np.arange(30), batch=7), **how)
+    assert made.state().step == 0
 
 
 def test_rows_outside_the_table_are_refused() -> None:

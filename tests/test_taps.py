@@ -11,6 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 import multilayer as ml
+from engines import on_all_threads
 from multilayer.cli.main import app
 from multilayer.engine import Chunk, Data, Order, Settings
 from multilayer.engine.fused_engine import FusedEngine
@@ -25,7 +26,7 @@ ENGINES: dict[str, dict[str, Any]] = {
     "torch": {"make": TorchEngine, "dtype": "float64"},
     "reference": {"make": FusedEngine, "dtype": "float64"},
     "fused": {"make": FusedEngine},
-    "fused, 3 threads": {"make": FusedEngine, "threads": 3},
+    "fused, 3 threads": {"make": lambda *given, **how: on_all_threads(FusedEngine(*given, **how), 3)},
 }
 
 

@@ -3,6 +3,9 @@
 //     plr         inside = cos v, sin v   (K = 2n)   v = 2π c x       slopes = −sin v, cos v, 1 where relu is open (D)
 //     pbld        inside = cos v          (K = n)    v = 2π w x + b′  slopes = −sin v
 //     piecewise   inside = where x lies in each bin  (K = n)          none
+//
+// Registers: forward keeps one line of sums, one loaded and one spread weight; waves are found line by line with what maths.h
+// takes; gradients are line.h's eight sums, a dv of two lines inside.
 #pragma once
 
 namespace {

@@ -1,5 +1,8 @@
 // Functions of one float, written without branches so that a loop over them becomes vector code. Each states its error
 // against the exact value; all propagate NaN and are exact where they saturate.
+//
+// Registers: the argument, what is left of it after reduction, a polynomial's sum, the power of two, and a choice: five or
+// six; coefficients are read from memory where none is left for them.
 #pragma once
 
 namespace {

@@ -2,6 +2,9 @@
 // the function. Masks: lanes are rows, so a block of the stream gives four units of sixteen rows.
 //
 // Loops over a function are flattened: with a call left in it, none becomes vector code.
+//
+// Registers: activations stream, with what maths.h takes. A block of the stream is 4 words of 2 × 2 vectors, 2 multipliers,
+// 2 keys and 2 products: 22 of 32; where there are 16 some of the words are spilled.
 #pragma once
 
 namespace {

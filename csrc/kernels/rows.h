@@ -5,13 +5,14 @@
 //     LANES   N = 4 lines     N = 3           N ≤ 2            one row            of
 //     16      R = 6: 24+4+1   R = 6: 18+3+1   R = 12: 24+2+1   4 strips: 16+1+1   32
 //     8       –               –               R = 6: 12+2+1    1 strip: 8+1+1     16
+//     4       –               –               as in tiles.h    1 strip: 16+1+1    16 (two are spilled), 32
 #pragma once
 
 namespace {
 
 // Rows of a tile over N lines of outputs.
 template <std::size_t N>
-constexpr std::size_t TALL = simd::REGISTERS >= 32 && LANES == 16 ? (N > 2 ? 6 : 12) : LANES == 8 ? 6 : 3;
+constexpr std::size_t TALL = simd::REGISTERS >= 32 && LANES == 16 ? (N > 2 ? 6 : 12) : TALLEST<1>;
 
 template <std::size_t R, std::size_t N>
 inline void rows_tile(const Affine& a, const float* w, std::size_t width, std::size_t o, const float* x, std::size_t stride,

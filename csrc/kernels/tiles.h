@@ -7,7 +7,8 @@
 //     LANES   N = 4 panels    N = 2            N = 1            of
 //     16      R = 6: 24+4+1   R = 12: 24+2+1   R = 12: 12+1+1   32
 //     8       –               –                R = 6: 12+2+1    16
-//     4       –               –                R = 3: 12+4+...  16 (32 for NEON)
+//     4       –               –                R = 2: 8+4+1     16, and a product, which is not added in one (SSE)
+//     4       –               –                R = 3: 12+4+1    32 (NEON)
 #pragma once
 
 namespace {
@@ -65,7 +66,7 @@ struct Tile {
 
 // Rows of a tile over N panels.
 template <std::size_t N>
-constexpr std::size_t TALLEST = simd::REGISTERS >= 32 && LANES == 16 ? (N == 4 ? 6 : 12) : LANES == 8 ? 6 : 3;
+constexpr std::size_t TALLEST = simd::REGISTERS >= 32 && LANES == 16 ? (N == 4 ? 6 : 12) : LANES == 8 ? 6 : simd::REGISTERS >= 32 ? 3 : 2;
 
 // Cuts units u0 .. u1 into tiles of N panels: f<R>(first unit).
 template <std::size_t N, class F>
@@ -115,7 +116,7 @@ void forward(const Affine& a, const float* x, float* z, Part part) {
 }
 
 // The part lies within one strip.
-void backward(const Affine& a, const float* delta, float* dx, Part part, bool add) {
+void backward(const Affine& a, const float* delta, float* dx, Part part) {
     const std::size_t size_d = a.d_out * LANE, size_x = a.d_in * LANE;
     const Strips strips{a.d_out, a.d_in};
     const std::size_t strip = part.u0 / STRIP, width = strips.width(strip);
@@ -130,7 +131,7 @@ void backward(const Affine& a, const float* delta, float* dx, Part part, bool ad
             tile.each([&](std::size_t i, std::size_t j, Vector sum) __attribute__((always_inline)) {
                 float* to = out + i * LANE + j / PER_PANEL * size_x + j % PER_PANEL * LANES;
                 if (a.factor != 1.0f) sum = simd::multiply(factor, sum);
-                simd::store(to, add ? simd::add(simd::load(to), sum) : sum);
+                simd::store(to, sum);
             });
         });
     });

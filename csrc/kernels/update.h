@@ -1,5 +1,8 @@
 // One step of the optimiser over n numbers, in the order of operations of optim.py: L2 after clipping, decay before the
 // step, the average last. Roots are exact; the compiler makes the loops vector code.
+//
+// Registers: it streams. Gradient, parameter and up to three numbers kept with it, a few of Newton's, and the constants of the
+// rule, one a register: 1 of SGD, 7 of Adam, 14 with clipping, decay and an average, some of them read from memory beside 16.
 #pragma once
 
 namespace {
@@ -7,7 +10,6 @@ namespace {
 template <OptimizerKind kind, bool extras, bool averaged>
 [[gnu::always_inline]] inline void update_as(const Update& u, std::size_t n, const float* __restrict g, float* __restrict value,
                       float* __restrict slot0, float* __restrict slot1, float* __restrict average) {
-    const float rest1 = 1.0f - u.momentum, rest2 = 1.0f - u.beta2;
     for (std::size_t i = 0; i < n; ++i) {
         float p = value[i], d = g[i];
         if constexpr (extras) {
@@ -25,12 +27,12 @@ template <OptimizerKind kind, bool extras, bool averaged>
             const float v = slot0[i] = fma(u.momentum, slot0[i], d);
             p = fma(-u.rate, fma(u.momentum, v, d), p);
         } else {
-            const float m = slot0[i] = fma(u.momentum, slot0[i], rest1 * d);
-            const float v = slot1[i] = fma(u.beta2, slot1[i], rest2 * d * d);
+            const float m = slot0[i] = fma(u.momentum, slot0[i], u.rest1 * d);
+            const float v = slot1[i] = fma(u.beta2, slot1[i], u.rest2 * d * d);
             p = fma(-u.rate * m, inverse(fma(__builtin_sqrtf(v), u.correction, u.eps)), p);
         }
         value[i] = p;
-        if constexpr (averaged) average[i] = fma(u.average, average[i], (1.0f - u.average) * p);
+        if constexpr (averaged) average[i] = fma(u.average, average[i], u.rest_average * p);
     }
 }
 

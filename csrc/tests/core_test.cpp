@@ -1,9 +1,9 @@
 // What the core promises, over every network of networks.h:
 //
-//     bits      any number of threads; gradients and apply are a step; prediction is a training core's outputs, one row
-//               or many, from several threads at once; instruction sets whose multiply-add rounds once agree
+//     bits      any number of threads, all of them used; gradients and apply are a step; prediction is a training core's
+//               outputs, one row or many, from several threads at once; instruction sets whose multiply-add rounds once agree
 //     numbers   float kernels are the double loops to rounding: loss, outputs, every gradient
-//     threads   several cores side by side; halting in between; a pool that sleeps and wakes; as many as go fastest
+//     threads   several cores side by side; halting in between, and within a long step; a pool that sleeps and wakes; as many as go fastest
 //
 // Ends with 1 and a line for each promise that was not kept.
 #include <algorithm>
@@ -80,8 +80,7 @@ std::vector<T> trained(Core<T>& core, const Program& program, const Table<T>& ta
     const auto some = std::span(rows).first(std::min(ROWS, STEPS * batch));
     const Order steps{some, some, batch, 2};
     std::vector<double> loss(steps.steps()), norm(loss), rate(loss.size(), 0.01), decay(loss.size(), 0.1), dropout(loss.size(), 1.0);
-    std::size_t taken = 0;
-    core.run(table, steps, {rate.data(), decay.data(), dropout.data()}, loss.data(), norm.data(), NEVER, taken);
+    core.run(table, steps, {rate.data(), decay.data(), dropout.data()}, loss.data(), norm.data(), NEVER);
     std::vector<T> found;
     for (std::size_t i = 0; i < loss.size(); ++i) found.push_back(static_cast<T>(loss[i])), found.push_back(static_cast<T>(norm[i]));
     for (const double norm_of_tensor : core.tapped) found.push_back(static_cast<T>(norm_of_tensor));
@@ -127,7 +126,7 @@ void bits(const Network& network) {
         for (const std::size_t batch : {1, 7, 64, 150}) {
             if (batch == 1 && has_batch_norm(program)) continue;
             const auto run = [&](std::size_t threads) {
-                const auto core = make_fused(program, threads, isa);
+                const auto core = make_fused(program, threads, isa, true);
                 start(*core, program);
                 return trained(*core, program, rows.table, batch);
             };
@@ -150,7 +149,7 @@ void prediction(const Network& network) {
     std::vector<std::int64_t> everything;
     for (std::size_t i = 0; i < ROWS; ++i) everything.push_back(static_cast<std::int64_t>(i));
     for (const std::string& isa : fused_kernels()) {
-        const auto core = make_fused(program, 2, isa);
+        const auto core = make_fused(program, 2, isa, true);
         start(*core, program);
         std::vector<float> expected(ROWS * program.d_out);
         core->outputs(rows.table, everything, false, expected.data(), NEVER);
@@ -182,7 +181,7 @@ void numbers(const Network& network) {
     std::vector<std::string> kinds = fused_kernels();
     kinds.emplace_back("reference");
     for (const std::string& kind : kinds) {
-        const auto core = kind == "reference" ? make_reference<float>(program) : make_fused(program, 2, kind);
+        const auto core = kind == "reference" ? make_reference<float>(program) : make_fused(program, 2, kind, true);
         start(*core, program);
         const std::vector<float> found = slopes(*core, program, rows_for<float>(program, ROWS).table, 70);
         double worst = 0.0;
@@ -195,7 +194,7 @@ void numbers(const Network& network) {
 void steps(const Network& network) {
     const Program& program = network.program;
     const Rows<float> rows = rows_for<float>(program, ROWS);
-    const auto one = make_fused(program, 2), other = make_fused(program, 1);
+    const auto one = make_fused(program, 2, "", true), other = make_fused(program, 3, "", true);
     start(*one, program), start(*other, program);
     const std::vector<float> expected = trained(*one, program, rows.table, 75);
     const std::vector<std::int64_t> all = order(ROWS);
@@ -224,7 +223,7 @@ void side_by_side(const Network& network) {
     std::vector<std::thread> fits;
     for (auto& to : found) {
         fits.emplace_back([&] {
-            const auto core = make_fused(network.program, 2);
+            const auto core = make_fused(network.program, 2, "", true);
             start(*core, network.program);
             to = trained(*core, network.program, rows.table, 50);
         });
@@ -242,26 +241,36 @@ void halting(const Network& network, std::size_t batch, std::size_t steps) {
     std::vector<double> loss(steps), norm(steps), small(steps, 1e-3);
     const auto run = [&](Core<float>& core, std::size_t n, const Stop& stop) {
         const auto some = std::span<const std::int64_t>(many).first(n * batch);
-        std::size_t taken = 0;
-        core.run(rows.table, {some, some, batch, 0}, {small.data(), small.data(), small.data()}, loss.data(), norm.data(), stop, taken);
-        return taken;
+        core.run(rows.table, {some, some, batch, 0}, {small.data(), small.data(), small.data()}, loss.data(), norm.data(), stop);
     };
-    const auto whole = make_fused(program, 2);
+    const auto whole = make_fused(program, 2, "", true);
     start(*whole, program);
     const auto began = Clock::now();
     run(*whole, steps, NEVER);
     const auto lasts = Clock::now() - began;
     for (const double share : {0.4, 0.8}) {
-        const auto halted = make_fused(program, 2), plain = make_fused(program, 1);
+        const auto halted = make_fused(program, 2, "", true), plain = make_fused(program, 1);
         start(*halted, program), start(*plain, program);
         const auto from = Clock::now();
-        const std::size_t taken = run(*halted, steps, [&] { return Clock::now() - from >= lasts * share; });
-        check(halted->step == taken, network.name, "a halted run does not know its steps");
-        run(*plain, taken, NEVER);
+        run(*halted, steps, [&] { return Clock::now() - from >= lasts * share; });
+        run(*plain, halted->step, NEVER);
         check(same(state(*halted, program), state(*plain, program)), network.name, "a halted run left half a step");
         run(*halted, 1, NEVER), run(*plain, 1, NEVER);
         check(same(state(*halted, program), state(*plain, program)), network.name, "a halted core does not go on");
     }
+}
+
+// A step that takes long hears, also where it has hardly any products: asked to end, it is undone.
+void hearing() {
+    const Network network = streamed();
+    const Rows<float> rows = rows_for<float>(network.program, ROWS);
+    std::vector<std::int64_t> many;
+    for (std::size_t i = 0; i < 50'000; ++i) many.push_back(static_cast<std::int64_t>(i % ROWS));
+    const auto core = make_fused(network.program, 1);
+    start(*core, network.program);
+    double loss = 0, norm = 0, rate = 1e-3;
+    core->run(rows.table, {many, many, many.size(), 0}, {&rate, &rate, &rate}, &loss, &norm, [] { return true; });
+    check(core->step == 0, network.name, "a long step does not hear");
 }
 
 // The number of threads follows the machine: all of them while it is calm, one while it is busy, and all again.
@@ -270,7 +279,7 @@ void pacing() {
     const auto most_used = [&pace](std::size_t calls, auto seconds) {
         std::vector<std::size_t> times(9);
         for (std::size_t i = 0; i < calls; ++i) {
-            const std::size_t threads = pace.next(6);
+            const std::size_t threads = pace.next(6, 32);
             pace.took(seconds(static_cast<double>(threads)));
             if (i >= calls / 2) ++times[threads];
         }
@@ -281,7 +290,9 @@ void pacing() {
     check(most_used(40, calm) == 6, "pace", "a calm machine's threads are not used");
     check(most_used(40, busy) == 1, "pace", "threads wait on a busy machine");
     check(most_used(400, calm) == 6, "pace", "threads are not taken up again");
-    check(Pace().next(1) == 1, "pace", "one thread is not enough");
+    check(most_used(40, busy) == 1 && pace.next(1, 32) == 1 && pace.next(6, 32) <= 2, "pace", "a short step is not passed over");
+    check(pace.next(6, 64) == 6, "pace", "what was found for one batch is used for another");
+    check(Pace().next(1, 32) == 1, "pace", "one thread is not enough");
 }
 
 }  // namespace
@@ -290,6 +301,7 @@ void pacing() {
 int main() {
     using namespace multilayer::tests;
     pacing();
+    hearing();
     std::vector<Network> all = networks();
     for (Network& network : all) network.program.taps = 2;
     for (const Network& network : all) {

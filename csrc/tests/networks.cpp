@@ -41,6 +41,13 @@ public:
         return add(op);
     }
 
+    // One that learns the number which the one before learns.
+    Builder& shared(Function function) {
+        Op op = start(Kind::activation, d_);
+        op.function = function, op.learned = static_cast<int>(made_.program.parameters.size()) - 1;
+        return add(op);
+    }
+
     Builder& dropout(double p) {
         Op op = start(Kind::dropout, d_);
         op.p = p, op.part = masks_++;
@@ -186,7 +193,14 @@ std::vector<Network> networks() {
         for (int i = 0; i < 3; ++i) b.linear(48, true, 0.15).activation(Function::selu, 0.0, true).dropout(0.15);
         add(b.linear(2, true, 0.15).optimizer(OptimizerKind::adam, 0.9));
     }
-    // So large that a step of 64 rows is worth eight threads (Fused::threads_for): whatever they share, they share here.
+    // What layers learn one number of, beside what units learn their own of; a layer of one unit is both.
+    add(Builder("learned, one unit", 20, LossKind::mse).linear(48).linear(1).activation(Function::prelu, 0.0, false, 1).linear(3));
+    add(Builder("learned, both", 16, LossKind::cross_entropy).linear(64).activation(Function::prelu, 0.0, false, 1).linear(16)
+            .activation(Function::learned_swish, 0.0, false, 16).linear(2).optimizer(OptimizerKind::sgd));
+    add(Builder("learned, of the network", 16, LossKind::mse).linear(33).activation(Function::learned_swish, 0.0, false, 33)
+            .linear(40).norm(Kind::layer_norm).activation(Function::learned_swish, 0.0, false, 1).shared(Function::learned_swish)
+            .linear(2));
+    // So large that every thread has a part of everything.
     add(Builder("shared norms", 64, LossKind::mse).linear(192).norm(Kind::batch_norm).activation(Function::prelu, 0.0, false, 1)
             .linear(192).norm(Kind::layer_norm).dropout(0.1).enter().norm(Kind::rms_norm).linear(192)
             .norm(Kind::group_norm, 3).leave().linear(10).clip(0.5, 0.2, 1e-3));
@@ -196,6 +210,12 @@ std::vector<Network> networks() {
             .activation(Function::selu, 0.0, true).dropout(0.15).linear(160, true, 0.1).activation(Function::gelu).linear(2)
             .optimizer(OptimizerKind::adam, 0.9).clip(0.5, 0.2, 1e-3));
     return found;
+}
+
+Network streamed() {
+    Builder b("streamed", 64, LossKind::mse);
+    for (int i = 0; i < 3; ++i) b.enter().norm(Kind::layer_norm).activation(Function::gelu).leave();
+    return b.linear(2).done();
 }
 
 template <class T>

@@ -16,6 +16,9 @@ struct Network {
 
 std::vector<Network> networks();
 
+// One whose steps are norms and activations, and hardly any products.
+Network streamed();
+
 // Rows with targets for any of them: normal numbers, codes with every value, classes or numbers.
 template <class T>
 struct Rows {

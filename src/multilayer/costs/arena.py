@@ -45,6 +45,7 @@ LINE = 16
 LEAST_ROWS = 128
 KEPT = 500_000_000
 KEPT_ROWS = 1024
+STREAMED = 32
 _LONG = 2  # numbers that a class or a code takes the room of
 
 
@@ -77,7 +78,12 @@ def learned(spec: Spec) -> int:
 def kept(spec: Spec, batch: int, *, clip: bool) -> bool:
     """Whether gradients are kept until all are there: to be clipped, or since a step takes so long that it may be
     given up."""
-    weights = sum(parameter.size for parameter in spec.parameters.values() if _is_matrix(parameter))
+    weights = 0
+    for parameter in spec.parameters.values():
+        if _is_matrix(parameter):
+            weights += parameter.size
+        elif len(parameter.shape) == 1 and parameter.size > 1:  # a sum over rows, for each of which memory is read
+            weights += STREAMED * parameter.size
     return clip or (batch >= KEPT_ROWS and batch * weights >= KEPT)
 
 

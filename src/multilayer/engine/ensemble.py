@@ -12,8 +12,9 @@ training rows. Members whose rows are fewer begin again with their first, so tha
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar, cast
 
@@ -28,6 +29,9 @@ from .protocol import Chunk, Data, Engine, Gradients, Order, Rows, Tap
 from .state import State
 
 T = TypeVar("T")
+
+AGAIN = 0.05
+"""Seconds until members are asked again to end."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -70,7 +74,7 @@ class Ensemble:
         self.name = self.members[0].engine.name
         self.data: Data = self.members[0].engine.data
         self.length = max(len(member.rows) for member in self.members)
-        self._pool = ThreadPoolExecutor(max(1, min(threads, len(self.members))))
+        self._start()
         self._epoch, self._orders = -1, list[Rows]()
         self._judges: Judges | None = None
         self._seen = np.zeros((len(self.members), len(self.data)), dtype=np.bool_)
@@ -82,7 +86,11 @@ class Ensemble:
         return getattr(self.members[0].engine, "notes", ())
 
     def close(self) -> None:
-        self._pool.shutdown(wait=True)
+        if self._owner == os.getpid():
+            self._pool.shutdown(wait=True)
+
+    def _start(self) -> None:
+        self._pool, self._owner = ThreadPoolExecutor(max(1, min(self.threads, len(self.members)))), os.getpid()
 
     # The protocol
 
@@ -155,15 +163,23 @@ class Ensemble:
 
     def _each(self, call: Callable[[int], T]) -> list[T]:
         """What each member answers. Signals reach the main thread alone: it asks the others to end."""
+        if self._owner != os.getpid():
+            self._start()  # a forked child has none of its parent's threads
         asked = [self._pool.submit(call, i) for i in range(len(self.members))]
         try:
             return [one.result() for one in asked]
         except BaseException:
-            for one, member in zip(asked, self.members, strict=True):
-                if not one.cancel() and hasattr(member.engine, "stop"):
-                    cast(Any, member.engine).stop()
-            wait(asked)
+            self._stop(asked)
             raise
+
+    def _stop(self, asked: Sequence[Future[Any]]) -> None:
+        """Returns when all have ended. A member that is not yet within its call does not hear, and is asked again."""
+        while True:
+            for one, member in zip(asked, self.members, strict=True):
+                if not one.cancel() and not one.done() and hasattr(member.engine, "stop"):
+                    cast(Any, member.engine).stop()
+            if not wait(asked, timeout=AGAIN).not_done:
+                return
 
     def _judges_of(self, rows: Rows) -> Judges:
         """The same rows are asked for after every epoch."""

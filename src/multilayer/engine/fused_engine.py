@@ -85,6 +85,7 @@ class FusedEngine:
     # The protocol
 
     def run(self, order: Order, *, rate: Array, decay: Array, dropout: Array) -> Chunk:
+        order.check(rate=rate, decay=decay, dropout=dropout)
         rates = np.ascontiguousarray(rate, dtype=np.float64) * self._rate_factor
         decays, factors = (np.ascontiguousarray(values, dtype=np.float64) for values in (decay, dropout))
         self._check_step(min(order.batch, len(order.rows) - (order.steps - 1) * order.batch), factors)

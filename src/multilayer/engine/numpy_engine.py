@@ -37,6 +37,7 @@ class NumpyEngine:
         self._state = State.first(spec, values, self.optimizer, averaged=settings.average is not None)
 
     def run(self, order: Order, *, rate: Array, decay: Array, dropout: Array) -> Chunk:
+        order.check(rate=rate, decay=decay, dropout=dropout)
         taken: list[float] = []
         norms: list[float] = []
         taps: list[Tap] = []

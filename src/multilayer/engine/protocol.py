@@ -94,6 +94,12 @@ class Order:
     def steps(self) -> int:
         return -(-len(self.rows) // self.batch)
 
+    def check(self, **schedules: Array) -> None:
+        """Refuses schedules that have not one number a step."""
+        for name, values in schedules.items():
+            if len(values) != self.steps:
+                raise OptionError(f"{name} must have one number for each of {self.steps} steps, got {len(values)}")
+
     def batches(self) -> list[Rows]:
         return [self.rows[i : i + self.batch] for i in range(0, len(self.rows), self.batch)]
 

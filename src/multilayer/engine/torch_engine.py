@@ -118,6 +118,7 @@ class TorchEngine:
     # The protocol
 
     def run(self, order: Order, *, rate: Array, decay: Array, dropout: Array) -> Chunk:
+        order.check(rate=rate, decay=decay, dropout=dropout)
         self.model.train()
         taken: list[float] = []
         norms: list[float] = []
