@@ -58,6 +58,11 @@ def environment() -> Path:
     return python
 
 
+def rest() -> None:
+    """Threads of whoever ran last (a matrix library's, a runtime's) wait actively for a while: the next has both cores."""
+    time.sleep(0.2)
+
+
 def peak() -> float:
     """FLOP/s of numpy's float32 product, the best of a few."""
     a = np.ones((2048, 2048), dtype=np.float32)

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from contest import RECIPE, Peers, about, codes, environment, numbers, peak, report
+from contest import RECIPE, Peers, about, codes, environment, numbers, peak, report, rest
 
 import multilayer as ml
 from multilayer import machine, random
@@ -165,8 +165,10 @@ def measure(case: Case, peers: Peers, rounds: int, threads: int, steps: int) -> 
     ours(case, data, threads)  # what is imported and measured once
     for round_ in range(rounds):
         peaks.append(peak())
+        rest()
         times.setdefault("multilayer", []).append(ours(case, data, threads))
         for name, how in contenders.items():
+            rest()
             times.setdefault(name, []).append(ask(helpers, case.members, warm=round_ == 0, **asked, **how))
     # The best of each length on its own: a disturbed short run must not make a long one look fast.
     shortest = {name: np.min(values, axis=0) for name, values in times.items()}
