@@ -144,7 +144,7 @@ std::size_t Fused::run(const Table<float>& table, const Order& order, const Sche
 
 double Fused::gradients(const Table<float>& table, const Order& order, double dropout, std::span<float* const> out,
                  std::span<float* const> buffers, const Stop& stop) {
-    const FlushDenormals flushed;  // running statistics too: they have the bits of a step
+    const FlushDenormals here;  // running statistics too: they have the bits of a step
     const std::size_t n = order.rows.size();
     reserve(n, table);
     if (gradients_.size() == 0) gradients_ = Floats(total_);
