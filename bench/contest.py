@@ -59,7 +59,7 @@ def environment() -> Path:
 
 
 def rest() -> None:
-    """Threads of whoever ran last (a matrix library's, a runtime's) wait actively for a while: the next has both cores."""
+    """Threads of whoever ran last, a matrix library's say, wait actively for a while: the next has all cores."""
     time.sleep(0.2)
 
 
