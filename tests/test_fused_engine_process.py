@@ -9,9 +9,13 @@ import textwrap
 import pytest
 
 
+HEARS = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+"""Also where the tests were started in the background of a script, which ignores Ctrl-C and so would its children."""
+
+
 def python(code: str) -> str:
     done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=False, timeout=120
+        [sys.executable, "-c", HEARS + textwrap.dedent(code)], capture_output=True, text=True, check=False, timeout=120
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
