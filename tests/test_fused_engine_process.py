@@ -8,7 +8,6 @@ import textwrap
 
 import pytest
 
-
 HEARS = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
 """Also where the tests were started in the background of a script, which ignores Ctrl-C and so would its children."""
 
