@@ -1,7 +1,7 @@
 """How do the defaults stand on real tables?   python bench/tabular.py FOLDER [--models multilayer,tabm] [--splits N]
 
 FOLDER/INDEX.json lists tables: name, file (Parquet), task, target, categorical_columns. At most 10,000 rows of each,
-30 % of them for the test, the same for every model; a split is a seed. Models are as they come, with two threads:
+30 % of them for the test, the same for every model; a split is a seed. Models are as they come, with `--threads`:
 
     multilayer   ml.MLPClassifier() or ml.MLPRegressor(); multilayer-1 has one member, multilayer-4-64 four of 64 epochs
     sklearn      scikit-learn's MLP behind imputer, scaler and one-hot encoder
@@ -23,7 +23,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-THREADS = 2
 TEST_SHARE = 0.3
 BINS = 15
 HERE = Path(__file__).parent
@@ -36,7 +35,7 @@ FILLED = ("sklearn", "realmlp", "tabm", "catboost")
 # One fit, in its own process
 
 
-def cell(folder: Path, row: dict[str, Any], model: str, split: int, most: int) -> dict[str, Any]:
+def cell(folder: Path, row: dict[str, Any], model: str, split: int, most: int, threads: int) -> dict[str, Any]:
     """Error, log-loss, calibration and times of a model on a table's split."""
     import numpy as np
     from sklearn.metrics import accuracy_score, log_loss, r2_score
@@ -44,13 +43,13 @@ def cell(folder: Path, row: dict[str, Any], model: str, split: int, most: int) -
     X, y, categories = load(folder, row)
     train, test = rows_of(y, row["task"], split, most)
     X = shaped(model, X, categories)
-    estimator = made(model, row["task"], categories, [c for c in X.columns if c not in categories])
+    estimator = made(model, row["task"], categories, [c for c in X.columns if c not in categories], threads)
     start, before = time.perf_counter(), time.process_time()
     estimator.fit(X.iloc[train], y[train])
     fitted, worked = time.perf_counter(), time.process_time() - before
     predicted = np.asarray(estimator.predict(X.iloc[test])).ravel()
     times = {"fit": fitted - start, "processor": worked, "predict": time.perf_counter() - fitted}
-    found = {"n": len(train), "test": len(test), **times}
+    found = {"n": len(train), "test": len(test), "threads": threads, **times}
     if row["task"] == "regression":
         return {**found, "error": 1 - r2_score(y[test], predicted)}
     p = np.clip(np.asarray(estimator.predict_proba(X.iloc[test]), dtype=np.float64), 1e-15, 1)
@@ -114,36 +113,36 @@ def shaped(model: str, X: Any, categories: list[str]) -> Any:
     return X
 
 
-def made(model: str, task: str, categories: list[str], numbers: list[str]) -> Any:
+def made(model: str, task: str, categories: list[str], numbers: list[str], threads: int) -> Any:
     """The estimator with its defaults."""
     which = 0 if task != "regression" else 1
     if model.startswith("multilayer"):
         import multilayer as ml
 
         options = dict(zip(("ensemble", "epochs"), map(int, model.split("-")[1:]), strict=False))
-        return (ml.MLPClassifier, ml.MLPRegressor)[which](random_state=0, n_threads=THREADS, **options)
+        return (ml.MLPClassifier, ml.MLPRegressor)[which](random_state=0, n_threads=threads, **options)
     if model == "sklearn":
         return usual_pipeline(which, categories, numbers)
     if model == "lightgbm":
         import lightgbm
 
         kind = (lightgbm.LGBMClassifier, lightgbm.LGBMRegressor)[which]
-        return kind(n_jobs=THREADS, random_state=0, verbose=-1)
+        return kind(n_jobs=threads, random_state=0, verbose=-1)
     if model == "xgboost":
         import xgboost
 
         kind = (xgboost.XGBClassifier, xgboost.XGBRegressor)[which]
-        return kind(n_jobs=THREADS, random_state=0, enable_categorical=True)
+        return kind(n_jobs=threads, random_state=0, enable_categorical=True)
     if model == "catboost":
         import catboost
 
         kind = (catboost.CatBoostClassifier, catboost.CatBoostRegressor)[which]
         options = {"verbose": 0, "allow_writing_files": False, "cat_features": categories}
-        return kind(thread_count=THREADS, random_seed=0, **options)
+        return kind(thread_count=threads, random_seed=0, **options)
     import pytabkit
 
     name = {"realmlp": "RealMLP_TD", "tabm": "TabM_D"}[model] + ("_Classifier", "_Regressor")[which]
-    return getattr(pytabkit, name)(device="cpu", random_state=0, n_threads=THREADS, verbosity=0)
+    return getattr(pytabkit, name)(device="cpu", random_state=0, n_threads=threads, verbosity=0)
 
 
 def usual_pipeline(which: int, categories: list[str], numbers: list[str]) -> Any:
@@ -162,13 +161,13 @@ def usual_pipeline(which: int, categories: list[str], numbers: list[str]) -> Any
 # All of them
 
 
-def apart(python: str, limit: float, *args: str) -> dict[str, Any]:
+def apart(python: str, limit: float, threads: int, *args: str) -> dict[str, Any]:
     """One fit in a process of its own: one model's threads, crash or slowness touch no other."""
-    threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), str(THREADS))
-    command = [python, "-W", "ignore", __file__, "--cell", *args]
+    told = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), str(threads))
+    command = [python, "-W", "ignore", __file__, "--cell", *args, str(threads)]
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, timeout=limit, check=False, env={**os.environ, **threads}
+            command, capture_output=True, text=True, timeout=limit, check=False, env={**os.environ, **told}
         )
     except subprocess.TimeoutExpired:
         return {"failed": f"no answer in {limit:.0f} s"}
@@ -198,7 +197,8 @@ def run(folder: Path, models: list[str], given: argparse.Namespace) -> None:
                 if (row["name"], split, model) in done:
                     continue
                 python = sys.executable if model.startswith("multilayer") else given.python
-                found = apart(python, given.limit, str(folder), json.dumps(row), model, str(split), str(given.rows))
+                asked = str(folder), json.dumps(row), model, str(split), str(given.rows)
+                found = apart(python, given.limit, given.threads, *asked)
                 about = {"data": row["name"], "task": row["task"], "split": split, "model": model}
                 line = json.dumps({**about, **found})
                 with out.open("a") as file:
@@ -208,14 +208,15 @@ def run(folder: Path, models: list[str], given: argparse.Namespace) -> None:
 
 def main() -> int:
     if sys.argv[1:2] == ["--cell"]:
-        folder, row, model, split, most = sys.argv[2:]
-        print(json.dumps(cell(Path(folder), json.loads(row), model, int(split), int(most))))
+        folder, row, model, split, most, threads = sys.argv[2:]
+        print(json.dumps(cell(Path(folder), json.loads(row), model, int(split), int(most), int(threads))))
         return 0
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("folder", nargs="?", default=os.environ.get("MULTILAYER_DATA"))
     options.add_argument("--models", default=",".join(("multilayer", *PEERS)))
     options.add_argument("--splits", type=int, default=1)
     options.add_argument("--rows", type=int, default=10_000)
+    options.add_argument("--threads", type=int, default=2, help="of every model")
     options.add_argument("--names", help="tables, by commas; all unless given")
     options.add_argument("--limit", type=float, default=1800, help="seconds for one fit")
     options.add_argument("--python", default=sys.executable, help="the interpreter of the peers")

@@ -20,27 +20,25 @@ Place Fused::place(std::size_t parameter, std::size_t offset) {
 void Fused::prepare_updates(double rate, double decay, std::uint64_t t, double scale) {
     const Optimizer& o = program_.optimizer;
     const auto steps = static_cast<double>(t);
+    // Adam's η m̂ / (√v̂ + ε) as (η √c₂ / c₁) m / (√v + ε √c₂), c = 1 − βᵗ: the sum needs no product.
+    const bool adam = o.kind == OptimizerKind::adam;
+    const double root = adam ? std::sqrt(1.0 - std::pow(o.beta2, steps)) : 1.0;
+    const double factor = adam ? root / (1.0 - std::pow(o.beta1, steps)) : 1.0;
     for (std::size_t i = 0; i < program_.parameters.size(); ++i) {
         const Parameter& p = program_.parameters[i];
-        double step_rate = rate * p.rate_factor;
+        const double step_rate = rate * p.rate_factor;
         const double shrink = 1.0 - step_rate * decay * p.decay_factor;
-        double correction = 1.0;
-        if (o.kind == OptimizerKind::adam) {
-            step_rate /= 1.0 - std::pow(o.beta1, steps);
-            correction = 1.0 / std::sqrt(1.0 - std::pow(o.beta2, steps));
-        }
         updates_[i] = {.kind = o.kind,
-                       .rate = static_cast<float>(step_rate),
+                       .rate = static_cast<float>(step_rate * factor),
                        .shrink = static_cast<float>(shrink),
                        .l2 = static_cast<float>(program_.l2 * p.decay_factor),
                        .clip = static_cast<float>(program_.clip_value),
                        .scale = static_cast<float>(scale),
-                       .momentum = static_cast<float>(o.kind == OptimizerKind::adam ? o.beta1 : o.momentum),
+                       .momentum = static_cast<float>(adam ? o.beta1 : o.momentum),
                        .rest1 = static_cast<float>(1.0 - o.beta1),
                        .beta2 = static_cast<float>(o.beta2),
                        .rest2 = static_cast<float>(1.0 - o.beta2),
-                       .correction = static_cast<float>(correction),
-                       .eps = static_cast<float>(o.eps),
+                       .eps = static_cast<float>(o.eps * root),
                        .average = static_cast<float>(program_.average),
                        .rest_average = static_cast<float>(1.0 - program_.average)};
     }

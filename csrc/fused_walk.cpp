@@ -4,6 +4,16 @@
 #include "fused_core.h"
 
 namespace multilayer {
+namespace {
+
+// Line by line: for one copy of a length known at run time compilers choose an instruction that takes long to begin.
+void copy_lines(const float* from, std::size_t n, float* to) {
+    std::size_t i = 0;
+    for (; i + LANE <= n; i += LANE) std::memcpy(to + i, from + i, LANE * sizeof(float));
+    for (; i < n; ++i) to[i] = from[i];
+}
+
+}  // namespace
 
 void Fused::gather(const Work& w, const Table<float>& table, std::span<const std::int64_t> rows,
             std::span<const std::int64_t> ids) {
@@ -26,9 +36,7 @@ void Fused::gather(const Work& w, const Table<float>& table, std::span<const std
             const float* x = table.x + row * table.stride;
             if (first) {
                 const Strips strips{capacity_ * LANE, F};
-                for (std::size_t f = 0; f < F; f += STRIP) {
-                    std::memcpy(first->rows + strips.at(b, f), x + f, std::min(STRIP, F - f) * sizeof(float));
-                }
+                for (std::size_t f = 0; f < F; f += STRIP) copy_lines(x + f, std::min(STRIP, F - f), first->rows + strips.at(b, f));
             } else {
                 for (std::size_t f = 0; f < F; ++f) input.x[(p * F + f) * LANE + l] = x[f];
             }

@@ -59,11 +59,11 @@ struct Affine {
 // What a step does to a parameter, the same for all of its numbers.
 struct Update {
     OptimizerKind kind;
-    float rate, shrink;       // η; 1 − η λ
+    float rate, shrink;       // η, Adam's corrected; 1 − η λ
     float l2, clip, scale;    // scale: what clipping by norm multiplies the gradient by
     float momentum, rest1;    // μ, or β₁; 1 − β₁, which float's β₁ no longer tells to its last bits, as the other two
     float beta2, rest2;
-    float correction, eps;    // correction: 1/√(1 − β₂ᵗ); the rate of adam holds 1/(1 − β₁ᵗ)
+    float eps;                // corrected as the rate is
     float average, rest_average;  // β of the running average; negative for none
 };
 

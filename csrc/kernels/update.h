@@ -2,7 +2,7 @@
 // step, the average last. Roots are exact; the compiler makes the loops vector code.
 //
 // Registers: it streams. Gradient, parameter and up to three numbers kept with it, a few of Newton's, and the constants of the
-// rule, one a register: 1 of SGD, 7 of Adam, 14 with clipping, decay and an average, some of them read from memory beside 16.
+// rule, one a register: 1 of SGD, 6 of Adam, 13 with clipping, decay and an average, some of them read from memory beside 16.
 #pragma once
 
 namespace {
@@ -29,7 +29,7 @@ template <OptimizerKind kind, bool extras, bool averaged>
         } else {
             const float m = slot0[i] = fma(u.momentum, slot0[i], u.rest1 * d);
             const float v = slot1[i] = fma(u.beta2, slot1[i], u.rest2 * d * d);
-            p = fma(-u.rate * m, inverse(fma(__builtin_sqrtf(v), u.correction, u.eps)), p);
+            p = fma(-u.rate * m, inverse(__builtin_sqrtf(v) + u.eps), p);
         }
         value[i] = p;
         if constexpr (averaged) average[i] = fma(u.average, average[i], u.rest_average * p);

@@ -15,9 +15,9 @@ from __future__ import annotations
 
 import itertools
 import time
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable, Sequence
-from operator import le
 from typing import Any, Literal
 
 import numpy as np
@@ -129,26 +129,25 @@ class Spikes(Quiet):
         if self.on_spike == "ignore":
             return None
         losses, norms = steps.loss.tolist(), steps.gradient_norm.tolist()
-        if self._calm(losses):
-            self._add(losses, norms)
-            return None
-        for i, (loss, norm) in enumerate(zip(losses, norms, strict=True)):
-            # The cheap parts of the limit first: medians of every step would cost more than a small network's step.
+        # Steps that are no leap from the one before are taken together: looking at each would cost more than a small
+        # network's step.
+        leaps = [*(np.flatnonzero(steps.loss[1:] > MULTIPLE * steps.loss[:-1]) + 1).tolist(), len(losses)]
+        at = 0
+        while at < len(losses):
+            loss = losses[at]
             leapt = self.losses and loss > MULTIPLE * self.losses[-1] and loss > MULTIPLE * max(self.losses)
             limit = self._limit() if leapt else None
-            if limit is not None and loss > limit and norm > 2 * float(np.median(self.norms)):
+            if limit is not None and loss > limit and norms[at] > 2 * float(np.median(self.norms)):
                 self.over += 1
-                if self.over < IN_A_ROW and loss < WILD * float(np.median(self.start)):
-                    continue  # and the band stays as it was
-                self.over = 0
-                return Found(place=i, action=self.broken("the loss left its band"), limit=limit)
-            self._add([loss], [norm])
+                if self.over >= IN_A_ROW or loss >= WILD * float(np.median(self.start)):
+                    self.over = 0
+                    return Found(place=at, action=self.broken("the loss left its band"), limit=limit)
+                at += 1  # and the band stays as it was
+                continue
+            end = leaps[bisect_right(leaps, at)]
+            self._add(losses[at:end], norms[at:end])
+            at = end
         return None
-
-    def _calm(self, losses: list[float]) -> bool:
-        """Whether no step is even a leap from the one before."""
-        before = [*list(self.losses)[-1:], *losses]
-        return all(map(le, before[1:], [MULTIPLE * loss for loss in before]))
 
     def _add(self, losses: list[float], norms: list[float]) -> None:
         self.over = 0
