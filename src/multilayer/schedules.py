@@ -48,8 +48,7 @@ class Schedule:
     def __call__(self, step: int | NDArray[np.integer[Any]], steps: int) -> float | NDArray[np.float64]:
         at = self.at
         asked: list[int] = step.ravel().tolist() if isinstance(step, np.ndarray) else [step]
-        ends = (min(asked), max(asked)) if asked else ()
-        for outside in (s for s in ends if not 0 <= s < steps):
+        for outside in (s for s in asked if not 0 <= s < steps):
             raise OptionError(f"step must be from 0 to {steps - 1} in a run of {steps} steps, got {outside}")
         if not isinstance(step, np.ndarray):
             return at(step, steps)

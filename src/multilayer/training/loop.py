@@ -14,6 +14,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import reduce
+from operator import add
 from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
@@ -92,13 +94,11 @@ class Sums:
     rows: int = 0
     weighted: float = 0.0
 
-    def take(self, losses: NDArray[np.float64], norms: NDArray[np.float64], rows: NDArray[np.int64]) -> None:
+    def take(self, losses: list[float], norms: list[float], rows: list[int]) -> None:
         """Adds up in the steps' order: the same bits however the steps were cut."""
-        parts = np.empty((len(losses) + 1, 3))
-        parts[0] = self.loss, self.norm, self.weighted
-        parts[1:, 0], parts[1:, 1], parts[1:, 2] = losses, norms, losses * rows
-        self.loss, self.norm, self.weighted = np.add.accumulate(parts)[-1].tolist()
-        self.steps, self.rows = self.steps + len(losses), self.rows + int(rows.sum())
+        self.loss, self.norm = reduce(add, losses, self.loss), reduce(add, norms, self.norm)
+        self.steps, self.rows = self.steps + len(losses), self.rows + sum(rows)
+        self.weighted = reduce(add, (loss * n for loss, n in zip(losses, rows, strict=True)), self.weighted)
 
 
 @dataclass
@@ -277,17 +277,18 @@ class Loop:
     def _advance(self, order: Order, within: int, chunk: Chunk) -> None:
         """Counts the steps taken, and tells of progress where it is due."""
         position, every = self.position, self.plan.log_every
+        losses, norms = chunk.loss.tolist(), chunk.gradient_norm.tolist()
         left = len(order.rows) - within * order.batch
-        sizes = np.minimum(order.batch, left - order.batch * np.arange(len(chunk.loss)))
+        sizes = [order.batch] * (len(losses) - 1) + [min(order.batch, left - (len(losses) - 1) * order.batch)]
         first = 0
-        while first < len(sizes):
+        while first < len(losses):
             part = slice(first, first + every - position.step % every)
             for sums in (position.progress, position.in_epoch):
-                sums.take(chunk.loss[part], chunk.gradient_norm[part], sizes[part])
+                sums.take(losses[part], norms[part], sizes[part])
             for tap in chunk.taps:
                 if first <= tap.place < part.stop:
                     self._tell_statistics(tap, position.step + tap.place - first + 1)
-            first, position.step = part.stop, position.step + len(sizes[part])
+            first, position.step = part.stop, position.step + len(losses[part])
             if position.step % every == 0:
                 self._tell_progress()
 
