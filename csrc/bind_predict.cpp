@@ -19,7 +19,7 @@ using namespace nb::literals;
 class Bound {
 public:
     Bound(const Program& program, const std::vector<Array<float, 1>>& parameters,
-             const std::vector<Array<float, 1>>& buffers, std::size_t threads, const std::string& kernels)
+             const std::vector<Array<float, 1>>& buffers, std::size_t threads, const std::string& kernels, bool always)
     : numeric_(program.numeric), d_out_(program.d_out) {
         require(parameters.size() == program.parameters.size() && buffers.size() == program.buffers.size(),
                 "a prediction needs every parameter and every buffer");
@@ -35,7 +35,7 @@ public:
         if (!program.ops.empty()) {
             for (const Category& c : program.ops[0].columns.categories) values_.push_back(c.values);
         }
-        core_ = make_predicting(program, values, kept, threads, kernels);
+        core_ = make_predicting(program, values, kept, threads, kernels, always);
     }
 
     Matrix<float> outputs(const Strided<float>& x, const std::optional<Array<std::int64_t, 2>>& codes) const {
@@ -77,9 +77,9 @@ private:
 void bind_predict(nb::module_& m) {
     nb::class_<Bound>(m, "Predicting")
         .def(nb::init<const Program&, const std::vector<Array<float, 1>>&, const std::vector<Array<float, 1>>&, std::size_t,
-                      const std::string&>(),
+                      const std::string&, bool>(),
              "program"_a, nb::arg("parameters").noconvert(), nb::arg("buffers").noconvert(), "threads"_a,
-             "kernels"_a = "")
+             "kernels"_a = "", nb::kw_only(), "always"_a = false)
         .def("outputs", &Bound::outputs, nb::arg("x").noconvert(), nb::arg("codes").noconvert().none() = nb::none())
         .def_prop_ro("bytes", &Bound::bytes);
 }

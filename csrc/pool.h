@@ -6,12 +6,24 @@
 // those that there are do the work: results do not depend on their number.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <functional>
 #include <memory>
 
 namespace multilayer {
+
+// The part of n things that is a thread's, cut at multiples of `grain`.
+struct Range {
+    std::size_t first, end;
+};
+
+inline Range share_of(std::size_t n, std::size_t grain, std::size_t thread, std::size_t threads) {
+    const std::size_t pieces = (n + grain - 1) / grain;
+    const auto cut = [&](std::size_t t) { return std::min(n, pieces * t / threads * grain); };
+    return {cut(thread), cut(thread + 1)};
+}
 
 class Pool {
 public:

@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cmath>
 #include <vector>
 
 #include "fused_plan.h"
 #include "kernels.h"
+#include "pace.h"
 #include "pool.h"
 
 namespace multilayer {
@@ -14,6 +16,9 @@ namespace {
 
 constexpr std::size_t BLOCK = 48;      // rows at once: whole tiles of 6 and 12, whole panels
 constexpr std::size_t ROW_BY_ROW = 4;  // fewer rows than these are embedded one by one
+constexpr std::size_t WORTH = 400'000;         // multiply-adds that a thread with rows of its own is worth
+constexpr std::size_t WORTH_UNITS = 60'000;   // those of a block whose units are shared out
+constexpr std::chrono::microseconds CLOSE{100};  // between two calls: the other threads still wait actively
 
 // An operation with where its numbers are.
 struct Step {
@@ -31,8 +36,8 @@ struct Step {
 class Packed final : public Predicting {
 public:
     Packed(const Program& program, std::span<const float* const> parameters, std::span<const float* const> buffers,
-           std::size_t threads, const Kernels& kernels)
-    : program_(program), k_(kernels), pool_(threads) {
+           std::size_t threads, const Kernels& kernels, bool always)
+    : program_(program), k_(kernels), always_(always), pool_(threads) {
         for (const Op& op : program_.ops) products_ += multiply_adds(op, program_.numeric);
         for (std::size_t pass = 0; pass < 2; ++pass) {  // first what it takes, then where everything is
             if (pass == 1) store_ = Floats(used_), used_ = 0;
@@ -52,7 +57,9 @@ public:
     void outputs(const Table<float>& table, std::size_t first, std::size_t n, float* out,
                  const Stop& stop) const override {
         const std::size_t blocks = (n + BLOCK - 1) / BLOCK;
-        const std::size_t worth = std::max<std::size_t>(1, products_ * n / 400'000);
+        const bool worth_units = always_ || products_ * n >= 2 * WORTH_UNITS;
+        if (blocks == 1 && pool_.threads() > 1 && worth_units) return one_block(table, first, n, out);
+        const std::size_t worth = std::max<std::size_t>(1, products_ * n / WORTH);
         const std::size_t wanted = std::min({pool_.threads(), blocks, worth});
         std::atomic<std::size_t> next{0};
         Watch watch(stop);
@@ -61,7 +68,7 @@ public:
             float* memory = scratch(scratch_size());
             for (std::size_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < blocks;) {
                 const std::size_t begin = i * BLOCK;
-                block(table, first + begin, std::min(BLOCK, n - begin), memory, out + begin * program_.d_out);
+                block(table, first + begin, std::min(BLOCK, n - begin), memory, out + begin * program_.d_out, {0, 1});
                 if (thread == 0 && watch.over()) next = blocks;
                 memory = scratch(scratch_size());  // whoever was asked may have predicted as well, and moved it
             }
@@ -173,61 +180,121 @@ private:
         panel_ = std::max(panel_, LANE * (e.F * (1 + e.K + k_.slopes_of(e)) + whole_lines(e.F * e.width)));
     }
 
-    // Rows first .. first + n - 1, n at most BLOCK, through every step.
-    void block(const Table<float>& table, std::size_t first, std::size_t n, float* memory, float* out) const {
+    // A block that is all there is: its units are shared out, since one core reads all the weights for longer than two read
+    // half of them each. Only between calls that follow one another at once, while the other threads wait actively: waking
+    // one takes longer than a row. Whether it pays is seen by doing.
+    void one_block(const Table<float>& table, std::size_t first, std::size_t n, float* out) const {
+        using Clock = std::chrono::steady_clock;
+        const std::size_t worth = std::min(pool_.threads(), products_ * n / WORTH_UNITS);
+        float* memory = scratch(scratch_size());
+        std::size_t threads = 1;
+        const auto work = [&](std::size_t thread) {
+            const FlushDenormals flushed;
+            block(table, first, n, memory, out, {thread, threads});
+        };
+        if (busy_.test_and_set()) return work(0);
+        const Leave leave{busy_};
+        const Clock::time_point start = Clock::now();
+        const bool close = start - last_ < CLOSE;
+        if (always_ || close) threads = pool_.ready(always_ ? pool_.threads() : pace_.next(worth, n));
+        threads > 1 ? pool_.run(threads, work) : work(0);
+        last_ = Clock::now();
+        if (close && !always_) pace_.took(std::chrono::duration<double>(last_ - start).count());
+    }
+
+    // A thread's part of a block.
+    struct Share {
+        std::size_t thread, threads;
+    };
+
+    // Whole strips, so that their weights lie together.
+    static Affine some_units(const Affine& a, Range units) {
+        const std::size_t weights = Strips{a.d_in, a.d_out}.first(units.first / STRIP);
+        return {a.weight + weights, a.bias + units.first, a.factor, a.d_in, units.end - units.first};
+    }
+
+    static Pointwise some_units(Pointwise p, Range units) {
+        p.d = units.end - units.first;
+        if (p.learned && p.per_unit) p.learned += units.first;
+        if (p.blend) p.blend += units.first;
+        return p;
+    }
+
+    // Rows first .. first + n - 1, n at most BLOCK, through every step. Threads that share it have the memory in common: a
+    // linear step and the activation after it are each thread's for its units, everything else is the first thread's.
+    void block(const Table<float>& table, std::size_t first, std::size_t n, float* memory, float* out, Share share) const {
         float *here = memory, *other = memory + BLOCK * widest_, *saved = memory + 2 * BLOCK * widest_;
         float* panels = saved + depth_ * BLOCK * widest_;
         const float* x = table.x + first * table.stride;  // what the next step reads
         std::size_t stride = table.stride;
         std::size_t d = program_.numeric;
+        const bool leads = share.thread == 0;
         // Steps that change numbers in place need them in memory of ours.
         const auto own = [&] {
             if (x == here) return;
-            for (std::size_t b = 0; b < n; ++b) std::copy_n(x + b * stride, d, here + b * widest_);
+            for (std::size_t b = 0; leads && b < n; ++b) std::copy_n(x + b * stride, d, here + b * widest_);
             x = here, stride = widest_;
         };
-        for (const Step& s : steps_) {
+        enum { nobody, first_thread, all } wrote = nobody;  // what not every thread has seen yet
+        const auto meet = [&] {
+            if (share.threads > 1) pool_.meet(share.threads);
+        };
+        for (std::size_t i = 0; i < steps_.size(); ++i) {
+            const Step& s = steps_[i];
+            const bool shared = s.kind == Kind::linear && s.d_out > STRIP * (share.threads - 1);
+            if (wrote == all || (wrote == first_thread && shared)) meet();
+            wrote = shared ? all : first_thread;
             switch (s.kind) {
-                case Kind::linear:
-                    k_.forward_rows(s.affine, x, stride, other, widest_, n);
+                case Kind::linear: {
+                    const std::size_t mine = leads ? s.d_out : 0;
+                    const Range units = shared ? share_of(s.d_out, STRIP, share.thread, share.threads) : Range{0, mine};
+                    const bool bent = i + 1 < steps_.size() && steps_[i + 1].kind == Kind::activation;
+                    if (units.first < units.end) {
+                        k_.forward_rows(some_units(s.affine, units), x, stride, other + units.first, widest_, n);
+                        if (bent) k_.pointwise_rows(some_units(steps_[i + 1].pointwise, units), other + units.first, widest_, n);
+                    }
+                    i += bent;
                     std::swap(here, other);
                     x = here, stride = widest_;
                     break;
+                }
                 case Kind::glu:
-                    k_.forward_rows(s.affine, x, stride, other, widest_, n);
-                    k_.gate_rows(s.pointwise.function, s.d_out, other, widest_, here, widest_, n);
+                    if (leads) k_.forward_rows(s.affine, x, stride, other, widest_, n);
+                    if (leads) k_.gate_rows(s.pointwise.function, s.d_out, other, widest_, here, widest_, n);
                     x = here, stride = widest_;
                     break;
                 case Kind::activation:
                     own();
-                    k_.pointwise_rows(s.pointwise, here, widest_, n);
+                    if (leads) k_.pointwise_rows(s.pointwise, here, widest_, n);
                     break;
                 case Kind::scale:
                     own();
-                    k_.scale_rows(s.d_in, s.scale, here, widest_, n);
+                    if (leads) k_.scale_rows(s.d_in, s.scale, here, widest_, n);
                     break;
                 case Kind::enter:
                     own();
-                    for (std::size_t b = 0; b < n; ++b) std::copy_n(here + b * widest_, d, saved + b * widest_);
+                    for (std::size_t b = 0; leads && b < n; ++b) std::copy_n(here + b * widest_, d, saved + b * widest_);
                     saved += BLOCK * widest_;
                     break;
                 case Kind::leave:
                     saved -= BLOCK * widest_;
-                    for (std::size_t b = 0; b < n * widest_; b += widest_) {
+                    for (std::size_t b = 0; leads && b < n * widest_; b += widest_) {
                         for (std::size_t u = 0; u < d; ++u) here[b + u] += saved[b + u];
                     }
                     break;
                 case Kind::columns:
-                    embed(s, table, first, n, here, panels);
+                    if (leads) embed(s, table, first, n, here, panels);
                     x = here, stride = widest_;
                     break;
                 case Kind::dropout: break;
                 default:
                     own();
-                    normalise(s.norm, n, here, panels);
+                    if (leads) normalise(s.norm, n, here, panels);
             }
             d = s.d_out;
         }
+        if (wrote == all) meet();
+        if (!leads) return;
         for (std::size_t b = 0; b < n; ++b) std::copy_n(x + b * stride, program_.d_out, out + b * program_.d_out);
     }
 
@@ -281,8 +348,11 @@ private:
 
     const Program program_;
     const Kernels& k_;
+    const bool always_;
     mutable Pool pool_;
     mutable std::atomic_flag busy_;
+    mutable Pace pace_;                                  // of single blocks, by whoever has the flag
+    mutable std::chrono::steady_clock::time_point last_{};  // when the last of them ended
     Floats store_;
     std::size_t used_ = 0;
     std::vector<Step> steps_;
@@ -294,8 +364,8 @@ private:
 
 std::unique_ptr<Predicting> make_predicting(const Program& program, std::span<const float* const> parameters,
                                             std::span<const float* const> buffers, std::size_t threads,
-                                            const std::string& isa) {
-    return std::make_unique<Packed>(program, parameters, buffers, threads, kernels_named(isa));
+                                            const std::string& isa, bool always) {
+    return std::make_unique<Packed>(program, parameters, buffers, threads, kernels_named(isa), always);
 }
 
 }  // namespace multilayer

@@ -1,7 +1,7 @@
 // Prediction alone: a program's operations with weights packed for it, and nothing of training.
 //
 // Rows go through in blocks, each thread taking the next block that is left; nothing is shared but the weights, so several
-// threads may call at once. A row's outputs are the bits that a training core's `outputs` gives, whether it comes by
+// threads may call at once. Threads share out the units of a block that comes alone, where calls follow one another at once. A row's outputs are the bits that a training core's `outputs` gives, whether it comes by
 // itself or among others.
 //
 // Memory: the parameters, and for each thread that has called a block of the widest two values.
@@ -28,9 +28,9 @@ public:
     virtual std::size_t bytes() const = 0;
 };
 
-// Parameters and buffers by their place in the program; `isa` as in make_fused.
+// Parameters and buffers by their place in the program; `isa` and `always` as in make_fused.
 std::unique_ptr<Predicting> make_predicting(const Program& program, std::span<const float* const> parameters,
                                             std::span<const float* const> buffers, std::size_t threads,
-                                            const std::string& isa = "");
+                                            const std::string& isa = "", bool always = false);
 
 }  // namespace multilayer

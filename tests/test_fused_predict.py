@@ -16,6 +16,7 @@ from multilayer import _core
 from multilayer.engine import Order, Settings
 from multilayer.engine.fused_engine import FusedEngine
 from multilayer.engine.fused_predict import PredictProgram
+from multilayer.engine.fused_program import operations_of
 from multilayer.errors import DataError, OptionError, SpecError
 from multilayer.spec import Spec
 
@@ -160,3 +161,27 @@ def test_the_fused_engine_refuses_what_only_torch_has(how: dict[str, Any], asked
     x = np.random.default_rng(0).normal(size=(60, 3)).astype(np.float32)
     with pytest.raises(OptionError, match=rf"runs on the processor alone, got {asked}: use engine=torch"):
         ml.fit("3-4-1", (x, x[:, 0]), engine="fused", quiet=True, **how)
+
+
+@pytest.mark.parametrize("kernels", _core.fused_kernels())
+@pytest.mark.parametrize("threads", [2, 3, 5])
+@pytest.mark.parametrize("text", [*WIDE, "40-320:prelu(per=unit)-192:blend(selu)-330:relu-65", "3-300"])
+def test_units_of_a_block_shared_out_have_the_same_bits(text: str, threads: int, kernels: str) -> None:
+    engine = trained(Spec.parse(text), 60, core=kernels)
+    state = engine.state()
+    tensors = [[a.reshape(-1) for a in part.values()] for part in (state.parameters, state.buffers)]
+    program = _core.Predicting(operations_of(engine.spec), *tensors, threads, kernels, always=True)
+    x, codes = inputs(engine)
+    expected = engine.outputs(np.arange(60))
+    for rows in (slice(0, 1), slice(9, 10), slice(5, 12), slice(0, 48), slice(0, 60)) * 3:
+        np.testing.assert_array_equal(program.outputs(x[rows], None if codes is None else codes[rows]), expected[rows])
+
+
+def test_calls_that_follow_one_another_have_the_same_bits() -> None:
+    """Where threads join in after some calls, as they find it faster."""
+    engine = trained(Spec.parse("300-256:relu-256:relu-3"), 40)
+    program = program_of(engine, threads=2)
+    x, _ = inputs(engine)
+    expected = engine.outputs(np.arange(40))
+    for i in range(400):
+        np.testing.assert_array_equal(program.core.outputs(x[i % 40 : i % 40 + 1])[0], expected[i % 40])

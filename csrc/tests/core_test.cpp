@@ -153,10 +153,11 @@ void prediction(const Network& network) {
         start(*core, program);
         std::vector<float> expected(ROWS * program.d_out);
         core->outputs(rows.table, everything, false, expected.data(), NEVER);
-        const auto packed = make_predicting(program, values, kept, 3, isa);
-        const auto from = [&](std::size_t first, std::size_t n) {
+        const auto packed = make_predicting(program, values, kept, 3, isa, true);
+        const auto pair = make_predicting(program, values, kept, 2, isa, true);  // more of their layers are wide enough
+        const auto from = [&](std::size_t first, std::size_t n, const Predicting* by = nullptr) {
             std::vector<float> z(n * program.d_out);
-            packed->outputs(rows.table, first, n, z.data(), NEVER);
+            (by ? by : packed.get())->outputs(rows.table, first, n, z.data(), NEVER);
             const std::size_t at = first * program.d_out;
             return std::memcmp(z.data(), expected.data() + at, z.size() * sizeof(float)) == 0;
         };
@@ -166,6 +167,9 @@ void prediction(const Network& network) {
             callers.emplace_back([&, i] { good[i] = from(0, ROWS) && from(i, 1) && from(i, 50); });
         }
         for (std::thread& caller : callers) caller.join();
+        for (const Predicting* by : {packed.get(), pair.get()}) {
+            for (const std::size_t n : {1, 7, 48}) good.push_back(from(0, n, by));
+        }
         for (const char g : good) check(g, network.name, isa + ": prediction differs from training's outputs");
     }
 }

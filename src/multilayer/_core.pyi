@@ -177,5 +177,7 @@ class Predicting:
         buffers: Sequence[NDArray[np.float32]],
         threads: int,
         kernels: str = "",
+        *,
+        always: bool = False,
     ) -> None: ...
     def outputs(self, x: NDArray[np.float32], codes: NDArray[np.int64] | None = None) -> NDArray[np.float32]: ...
