@@ -18,6 +18,9 @@ from multilayer import machine, random
 HERE = Path(__file__).parent
 PEERS = ("torch", "numpy", "scikit-learn", "jax", "jaxlib", "onnx", "onnxruntime")
 
+LENGTHS = (2, 2, 12)
+"""Epochs of the runs of a round. The first is not counted: processors that rested take a while to come to speed."""
+
 CATEGORIES = (2, 2, 3, 5, 8, 12, 20, 40)
 RECIPE = (
     f"14+cat({', '.join(map(str, CATEGORIES))})-columns(pbld)-scale-"
@@ -27,19 +30,24 @@ RECIPE = (
 
 
 class Peers:
-    """The process that times other tools: one line of JSON asked, one answered."""
+    """Processes that time other tools, one for each, since their threads would be in each other's way: one line of JSON
+    asked, one answered."""
 
     def __init__(self, python: Path, script: str = "peers.py") -> None:
         self.python, self.script = python, HERE / script
-        self._process = subprocess.Popen(
-            [str(python), str(self.script)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
+        self._processes: dict[str, subprocess.Popen[str]] = {}
 
     def ask(self, **request: Any) -> Any:
-        print(json.dumps(request), file=self._process.stdin, flush=True)
-        answer = self._process.stdout.readline() if self._process.stdout else ""
+        peer: str = request["peer"]
+        if peer not in self._processes:
+            self._processes[peer] = subprocess.Popen(
+                [str(self.python), str(self.script)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            )
+        process = self._processes[peer]
+        print(json.dumps(request), file=process.stdin, flush=True)
+        answer = process.stdout.readline() if process.stdout else ""
         if not answer:
-            raise SystemExit(f"{request['peer']} failed; see above")
+            raise SystemExit(f"{peer} failed; see above")
         return json.loads(answer)
 
     def versions(self) -> dict[str, str]:

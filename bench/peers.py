@@ -208,13 +208,13 @@ def epochs_of(request: dict[str, Any]) -> Epochs:
 
 
 def seconds(epochs: Epochs) -> list[float]:
-    """Of two epochs and of twelve."""
+    """Of two epochs and of twelve, after two that are not counted (LENGTHS of contest.py, which needs multilayer)."""
     taken = []
-    for n in (2, 12):
+    for n in (2, 2, 12):
         start = time.perf_counter()
         epochs(n)
         taken.append(time.perf_counter() - start)
-    return taken
+    return taken[1:]
 
 
 def versions() -> dict[str, str]:

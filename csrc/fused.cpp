@@ -15,7 +15,8 @@ constexpr std::size_t WATCHED = 100'000'000;    // multiply-adds of a way forwar
 constexpr std::size_t STREAMED = 32;            // that a number which is only read, bent and written takes the time of
 constexpr std::size_t WORTH = 50'000;           // multiply-adds of a way forward that a thread is worth at the least
 constexpr std::size_t PACED = 20'000'000;       // of steps that are soon done: threads may wait longer than they work
-constexpr std::size_t TELLING = 8;              // steps of a call whose time says something
+constexpr std::size_t TELLING = 8;              // steps whose time says something
+constexpr std::size_t TRIAL = 2 * TELLING;      // steps that another number of threads is tried on
 constexpr std::size_t LIGHT = 16'000;           // weights that every thread may read whole
 constexpr std::size_t STORED = 500'000'000;     // of learning
 constexpr std::size_t STORED_ROWS = 1024;       // of a batch at least, where storing costs little beside the products
@@ -87,13 +88,10 @@ std::size_t Fused::run(const Table<float>& table, const Order& order, const Sche
     std::atomic<std::size_t> halt{steps};  // the step before whose update all threads leave
     std::atomic<bool> undone = false;      // its gradients were given up
     const bool paced = !always_ && products() * batch <= PACED;
-    const std::size_t most = threads_for(batch);
-    const std::size_t threads = paced ? pace_.next(most, order.batch) : most;
-    const auto start = std::chrono::steady_clock::now();
-    pool_.run(threads, [&](std::size_t thread) {
+    const auto some_steps = [&](std::size_t from, std::size_t to, std::size_t thread, std::size_t threads) {
         const FlushDenormals flushed;
         Work w{.thread = thread, .threads = threads, .training = true, .watch = thread == 0 ? watch_within(batch, watch) : nullptr};
-        for (std::size_t s = 0; s < steps; ++s) {
+        for (std::size_t s = from; s < to; ++s) {
             if (thread == 0 && watch.over()) over_ = true;
             const std::size_t first = s * order.batch, n = std::min(order.batch, order.rows.size() - first);
             begin(w, n, numbers_[s % 2]);
@@ -134,10 +132,18 @@ std::size_t Fused::run(const Table<float>& table, const Order& order, const Sche
                 if (!std::isfinite(loss[s]) || !std::isfinite(norm[s])) bad = s, halt = s + 1;
             }
         }
-    });
-    if (paced && halt >= TELLING) {
-        const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-        pace_.took(seconds.count() / static_cast<double>(halt));
+    };
+    const std::size_t most = threads_for(batch);
+    for (std::size_t from = 0; from < halt;) {
+        const std::size_t threads = paced ? pace_.next(most, order.batch) : most;
+        const std::size_t to = paced && pace_.trying() ? std::min(from + TRIAL, steps) : steps;
+        const auto start = std::chrono::steady_clock::now();
+        pool_.run(threads, [&](std::size_t thread) { some_steps(from, to, thread, threads); });
+        if (paced && halt >= to && to - from >= TELLING) {
+            const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+            pace_.took(seconds.count() / static_cast<double>(to - from));
+        }
+        from = to;
     }
     return bad;
 }

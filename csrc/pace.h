@@ -3,7 +3,7 @@
 // results do not depend on the number.
 //
 // Numbers tried are 1, 2, 4, … and the most. The best so far is used, and its neighbours are tried again now and then: soon
-// after they won, more and more rarely while they lose.
+// after they won, more and more rarely while they lose, and the more so the more clearly.
 #pragma once
 
 #include <algorithm>
@@ -33,7 +33,7 @@ public:
         seconds_[now_] = seconds;
         if (now_ != best_) {
             const bool wins = seconds < seconds_[best_];
-            between_ = wins ? SOON : std::min(2 * between_, LATE);
+            between_ = wins ? SOON : std::min((seconds > CLEARLY * seconds_[best_] ? 8 : 2) * between_, LATE);
             left_ = between_;
             if (wins) best_ = now_;
         } else {
@@ -43,10 +43,14 @@ public:
         }
     }
 
+    // Whether the call that `next` was asked for tries another number than the best so far: it need not be long.
+    bool trying() const { return now_ != best_; }
+
     Pace() : Pace(1, 0) {}
 
 private:
     static constexpr std::size_t SOON = 4, LATE = 64;  // calls
+    static constexpr double CLEARLY = 1.25;            // as long as the best: lost by more than chance
 
     Pace(std::size_t most, std::size_t batch)
     : most_(most), batch_(batch), seconds_(std::bit_width(most - 1) + 1), best_(seconds_.size() - 1) {}
