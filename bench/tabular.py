@@ -3,7 +3,8 @@
 FOLDER/INDEX.json lists tables: name, file (Parquet), task, target, categorical_columns. At most 10,000 rows of each,
 30 % of them for the test, the same for every model; a split is a seed. Models are as they come, with `--threads`:
 
-    multilayer   ml.MLPClassifier() or ml.MLPRegressor(); multilayer-1 has one member, multilayer-4-64 four of 64 epochs
+    multilayer   ml.MLPClassifier() or ml.MLPRegressor(); multilayer-1 has one member, multilayer-4-64 four of 64 epochs,
+                 members of multilayer-all train on every row and hold none out
     sklearn      scikit-learn's MLP behind imputer, scaler and one-hot encoder
     realmlp, tabm (pytabkit), lightgbm, xgboost, catboost
 
@@ -119,7 +120,12 @@ def made(model: str, task: str, categories: list[str], numbers: list[str], threa
     if model.startswith("multilayer"):
         import multilayer as ml
 
-        options = dict(zip(("ensemble", "epochs"), map(int, model.split("-")[1:]), strict=False))
+        parts = model.split("-")[1:]
+        options = (
+            dict(zip(("ensemble", "epochs"), map(int, parts), strict=False))
+            if parts != ["all"]
+            else {"validation": None}
+        )
         return (ml.MLPClassifier, ml.MLPRegressor)[which](random_state=0, n_threads=threads, **options)
     if model == "sklearn":
         return usual_pipeline(which, categories, numbers)
