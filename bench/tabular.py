@@ -3,8 +3,8 @@
 FOLDER/INDEX.json lists tables: name, file (Parquet), task, target, categorical_columns. At most 10,000 rows of each,
 30 % of them for the test, the same for every model; a split is a seed. Models are as they come, with `--threads`:
 
-    multilayer   ml.MLPClassifier() or ml.MLPRegressor(); multilayer-1 has one member, multilayer-4-64 four of 64 epochs,
-                 members of multilayer-all train on every row and hold none out
+    multilayer   ml.MLPClassifier() or ml.MLPRegressor(); multilayer-1 has one member, multilayer-4-64 four of 64
+                 epochs; those of multilayer-all train on every row and hold none out
     sklearn      scikit-learn's MLP behind imputer, scaler and one-hot encoder
     realmlp, tabm (pytabkit), lightgbm, xgboost, catboost
 
