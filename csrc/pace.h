@@ -3,7 +3,7 @@
 // results do not depend on the number.
 //
 // Numbers tried are 1, 2, 4, … and the most. The best so far is used, and its neighbours are tried again now and then: soon
-// after they won, more and more rarely while they lose, and the more so the more clearly.
+// after they won or the best has become slower, more and more rarely while they lose, and the more so the more clearly.
 #pragma once
 
 #include <algorithm>
@@ -30,15 +30,20 @@ public:
 
     // What each step of that call took. Not told of calls too short to tell.
     void took(double seconds) {
+        const bool slower = seconds_[now_] > 0.0 && seconds > CLEARLY * seconds_[now_];
         seconds_[now_] = seconds;
         if (now_ != best_) {
-            const bool wins = seconds < seconds_[best_];
-            between_ = wins ? SOON : std::min((seconds > CLEARLY * seconds_[best_] ? 8 : 2) * between_, LATE);
+            const std::size_t neighbours = (best_ > 0) + (best_ + 1 < seconds_.size());
+            if (seconds < seconds_[best_]) {
+                use(now_);
+            } else if (++lost_ >= neighbours) {
+                between_ = std::min((seconds > CLEARLY * seconds_[best_] ? 8 : 2) * between_, LATE);
+            }
             left_ = between_;
-            if (wins) best_ = now_;
         } else {
+            if (slower) use(best_), left_ = 1;
             for (std::size_t i = 0; i < seconds_.size(); ++i) {
-                if (seconds_[i] > 0.0 && seconds_[i] < seconds_[best_]) best_ = i, left_ = between_ = SOON;
+                if (seconds_[i] > 0.0 && seconds_[i] < seconds_[best_]) use(i);
             }
         }
     }
@@ -50,14 +55,19 @@ public:
 
 private:
     static constexpr std::size_t SOON = 4, LATE = 64;  // calls
-    static constexpr double CLEARLY = 1.25;            // as long as the best: lost by more than chance
+    static constexpr double CLEARLY = 1.25;            // as long: more than chance
 
     Pace(std::size_t most, std::size_t batch)
     : most_(most), batch_(batch), seconds_(std::bit_width(most - 1) + 1), best_(seconds_.size() - 1) {}
 
+    void use(std::size_t best) {
+        best_ = best, lost_ = 0, left_ = between_ = SOON;
+    }
+
     std::size_t most_, batch_;
     std::vector<double> seconds_;  // by exponent of two; 0 where never tried
     std::size_t best_, now_ = 0;
+    std::size_t lost_ = 0;         // trials since the best was found
     std::size_t between_ = SOON, left_ = 1;
     bool up_ = true;
 };
