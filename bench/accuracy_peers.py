@@ -76,8 +76,9 @@ def jax_epochs(parts: Parts, batch: int, rate: float) -> tuple[Callable[[Any], N
         t = t + 1
         means = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, means, gradients)
         squares = jax.tree.map(lambda v, g: 0.999 * v + 0.001 * g * g, squares, gradients)
-        scaled, root = rate / (1 - 0.9**t), jnp.sqrt(1 - 0.999**t)
-        moved = jax.tree.map(lambda p, m, v: p - scaled * m / (jnp.sqrt(v) / root + 1e-8), parameters, means, squares)
+        root = jnp.sqrt(1 - 0.999**t)
+        scaled = rate * root / (1 - 0.9**t)
+        moved = jax.tree.map(lambda p, m, v: p - scaled * m / (jnp.sqrt(v) + 1e-8 * root), parameters, means, squares)
         return (moved, means, squares, t), None
 
     program = jax.jit(lambda state, order: jax.lax.scan(step, state, order)[0])

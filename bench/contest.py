@@ -30,25 +30,34 @@ RECIPE = (
 
 
 class Peers:
-    """Processes that time other tools, one for each, since their threads would be in each other's way: one line of JSON
-    asked, one answered."""
+    """Processes that time other tools: one line of JSON asked, one answered.
+
+    Each way of each tool has its own, since threads of several would be in each other's way, and what one compiled for
+    one network, batch or number of threads would decide what it compiles for the next.
+    """
 
     def __init__(self, python: Path, script: str = "peers.py") -> None:
         self.python, self.script = python, HERE / script
-        self._processes: dict[str, subprocess.Popen[str]] = {}
+        self._processes: dict[tuple[Any, ...], subprocess.Popen[str]] = {}
 
     def ask(self, **request: Any) -> Any:
-        peer: str = request["peer"]
-        if peer not in self._processes:
-            self._processes[peer] = subprocess.Popen(
+        way = tuple(request.get(name) for name in ("peer", "threads", "network", "batch", "rows", "members"))
+        if way not in self._processes:
+            self._processes[way] = subprocess.Popen(
                 [str(self.python), str(self.script)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
             )
-        process = self._processes[peer]
+        process = self._processes[way]
         print(json.dumps(request), file=process.stdin, flush=True)
         answer = process.stdout.readline() if process.stdout else ""
         if not answer:
-            raise SystemExit(f"{peer} failed; see above")
+            raise SystemExit(f"{request['peer']} failed; see above")
         return json.loads(answer)
+
+    def close(self) -> None:
+        """Ends all of them."""
+        for process in self._processes.values():
+            process.communicate()
+        self._processes.clear()
 
     def versions(self) -> dict[str, str]:
         done = subprocess.run([str(self.python), str(self.script), "--versions"], capture_output=True, check=True)

@@ -70,6 +70,7 @@ def measure(name: str, rows: int, peers: Peers, rounds: int, threads: int) -> di
         for peer, how in contenders.items():
             found[peer] = peers.ask(peer=peer.split(",")[0], network=name, rows=rows, calls=calls, **how)
         best = {key: min(value, best.get(key, float("inf"))) for key, value in found.items()}
+    peers.close()
     peer = min((key for key in best if key != "multilayer"), key=best.__getitem__)
     return {
         "network": name,

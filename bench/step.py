@@ -169,7 +169,10 @@ def measure(case: Case, peers: Peers, rounds: int, threads: int, steps: int) -> 
         times.setdefault("multilayer", []).append(ours(case, data, threads))
         for name, how in contenders.items():
             rest()
-            times.setdefault(name, []).append(ask(helpers, case.members, warm=round_ == 0, **asked, **how))
+            found = ask(helpers, case.members, warm=round_ == 0, lengths=LENGTHS, **asked, **how)
+            times.setdefault(name, []).append(found)
+    for helper in helpers:
+        helper.close()
     # The best of each length on its own: a disturbed short run must not make a long one look fast.
     shortest = {name: np.min(values, axis=0) for name, values in times.items()}
     best = {name: float(long - short) / (10 * steps) for name, (short, long) in shortest.items()}

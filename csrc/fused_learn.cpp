@@ -7,6 +7,7 @@ namespace multilayer {
 namespace {
 
 constexpr std::size_t GRAIN = 6;  // rows of a matrix that a thread learns are a multiple of: the height of a tile
+constexpr double LEAST_EPS = 1e-37;  // of which there is an inverse
 constexpr std::size_t PART = 200'000'000;  // multiply-adds that are done between two looks at whether to go on
 
 }  // namespace
@@ -38,7 +39,7 @@ void Fused::prepare_updates(double rate, double decay, std::uint64_t t, double s
                        .rest1 = static_cast<float>(1.0 - o.beta1),
                        .beta2 = static_cast<float>(o.beta2),
                        .rest2 = static_cast<float>(1.0 - o.beta2),
-                       .eps = static_cast<float>(o.eps * root),
+                       .eps = static_cast<float>(std::max(o.eps * root, LEAST_EPS)),
                        .average = static_cast<float>(program_.average),
                        .rest_average = static_cast<float>(1.0 - program_.average)};
     }

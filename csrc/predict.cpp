@@ -1,7 +1,9 @@
 #include "predict.h"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
+#include <bit>
 #include <chrono>
 #include <cmath>
 #include <vector>
@@ -14,10 +16,10 @@
 namespace multilayer {
 namespace {
 
-constexpr std::size_t BLOCK = 48;      // rows at once: whole tiles of 6 and 12, whole panels
-constexpr std::size_t ROW_BY_ROW = 4;  // fewer rows than these are embedded one by one
-constexpr std::size_t WORTH = 400'000;         // multiply-adds that a thread with rows of its own is worth
-constexpr std::size_t WORTH_UNITS = 60'000;   // those of a block whose units are shared out
+constexpr std::size_t BLOCK = 48;                // rows at once: whole tiles of 6 and 12, whole panels
+constexpr std::size_t ROW_BY_ROW = 4;            // fewer rows than these are embedded one by one
+constexpr std::size_t WORTH = 400'000;           // multiply-adds that a thread with rows of its own is worth
+constexpr std::size_t WORTH_UNITS = 60'000;      // those of a block whose units are shared out
 constexpr std::chrono::microseconds CLOSE{100};  // between two calls: the other threads still wait actively
 
 // An operation with where its numbers are.
@@ -195,11 +197,14 @@ private:
         if (busy_.test_and_set()) return work(0);
         const Leave leave{busy_};
         const Clock::time_point start = Clock::now();
-        const bool close = start - last_ < CLOSE;
-        if (always_ || close) threads = pool_.ready(always_ ? pool_.threads() : pace_.next(worth, n));
+        const bool paced = !always_ && start - last_ < CLOSE;
+        Pace& pace = paces_[static_cast<std::size_t>(std::bit_width(n))];
+        const std::size_t chosen = always_ ? pool_.threads() : paced ? pace.next(worth, 0) : 1;
+        threads = pool_.ready(chosen);
         threads > 1 ? pool_.run(threads, work) : work(0);
         last_ = Clock::now();
-        if (close && !always_) pace_.took(std::chrono::duration<double>(last_ - start).count());
+        const std::chrono::duration<double> seconds = last_ - start;
+        if (paced && threads == chosen) pace.took(seconds.count() / static_cast<double>(n));
     }
 
     // A thread's part of a block.
@@ -351,8 +356,9 @@ private:
     const bool always_;
     mutable Pool pool_;
     mutable std::atomic_flag busy_;
-    mutable Pace pace_;                                  // of single blocks, by whoever has the flag
-    mutable std::chrono::steady_clock::time_point last_{};  // when the last of them ended
+    // Of blocks that come alone, changed by whoever has the flag: by powers of two of their rows, and when the last ended.
+    mutable std::array<Pace, std::bit_width(BLOCK) + 1> paces_;
+    mutable std::chrono::steady_clock::time_point last_{};
     Floats store_;
     std::size_t used_ = 0;
     std::vector<Step> steps_;

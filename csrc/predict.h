@@ -1,8 +1,8 @@
 // Prediction alone: a program's operations with weights packed for it, and nothing of training.
 //
-// Rows go through in blocks, each thread taking the next block that is left; nothing is shared but the weights, so several
-// threads may call at once. Threads share out the units of a block that comes alone, where calls follow one another at once. A row's outputs are the bits that a training core's `outputs` gives, whether it comes by
-// itself or among others.
+// Rows go through in blocks, each thread taking the next block that is left. A block that comes alone is shared out by units,
+// where calls follow one another at once. Several threads may call: the first has the other threads, the rest go alone. A
+// row's outputs are the bits that a training core's `outputs` gives, whether it comes by itself or among others.
 //
 // Memory: the parameters, and for each thread that has called a block of the widest two values.
 #pragma once

@@ -131,7 +131,7 @@ class Spikes(Quiet):
         losses, norms = steps.loss.tolist(), steps.gradient_norm.tolist()
         # Steps that are no leap from the one before are taken together: looking at each would cost more than a small
         # network's step.
-        leaps = [*(np.flatnonzero(steps.loss[1:] > MULTIPLE * steps.loss[:-1]) + 1).tolist(), len(losses)]
+        leaps = [*(np.flatnonzero(steps.loss[1:] / MULTIPLE > steps.loss[:-1]) + 1).tolist(), len(losses)]
         at = 0
         while at < len(losses):
             loss = losses[at]
@@ -139,7 +139,7 @@ class Spikes(Quiet):
             limit = self._limit() if leapt else None
             if limit is not None and loss > limit and norms[at] > 2 * float(np.median(self.norms)):
                 self.over += 1
-                if self.over >= IN_A_ROW or loss >= WILD * float(np.median(self.start)):
+                if self.over >= IN_A_ROW or not loss < WILD * float(np.median(self.start)):
                     self.over = 0
                     return Found(place=at, action=self.broken("the loss left its band"), limit=limit)
                 at += 1  # and the band stays as it was
