@@ -196,6 +196,9 @@ def run(folder: Path, models: list[str], given: argparse.Namespace) -> None:
         tables = [row for row in tables if row["name"] in given.names.split(",")]
     out: Path = given.out
     past = [json.loads(line) for line in out.read_text().splitlines()] if out.exists() else []
+    others = {one["threads"] for one in past if "threads" in one} - {given.threads}
+    if others:
+        raise SystemExit(f"{out} has results on {others.pop()} threads, and times are compared: another --out, please")
     done = {(one["data"], one["split"], one["model"]) for one in past if "failed" not in one}
     for row in sorted(tables, key=lambda row: row["rows"] * (row["features"] or 1)):
         for split in range(given.splits):

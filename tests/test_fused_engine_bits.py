@@ -248,3 +248,31 @@ def test_the_smallest_networks(text: str, core: str) -> None:
     assert made.state().step == 5
     empty = run(made, Order(epoch=0, rows=np.arange(0), batch=4))
     assert (len(empty.loss), empty.bad, made.state().step) == (0, None, 5)
+
+
+@pytest.mark.parametrize("bad", [None, 1, 15, 16, 17, 39])
+def test_calls_in_which_threads_are_tried_have_the_bits_of_one(bad: int | None) -> None:
+    """Another number of threads is tried on the first steps of a call, which is then taken in two pieces."""
+    spec = Spec.parse("20-64:relu:dropout(0.2)-64:relu-2")
+    data = table(spec, 32 * 40)
+    ones = np.ones(40)
+
+    def calls(threads: int) -> tuple[list[np.ndarray], State]:
+        engine = FusedEngine(spec, data, Settings(loss="mse", seed=5, taps=7), threads=threads)
+        found: list[np.ndarray] = []
+        for epoch in range(5):
+            order = Order(epoch=epoch, rows=np.arange(32 * 40), batch=32)
+            rate = 1e-3 * ones
+            if epoch == 4 and bad is not None:
+                rate[bad - 1] = np.nan
+            chunk = engine.run(order, rate=rate, decay=0 * ones, dropout=ones)
+            taps = [[*tap.gradients.values(), *tap.parameters.values(), tap.place] for tap in chunk.taps]
+            found += [chunk.loss, chunk.gradient_norm, np.array(taps)]
+            assert chunk.bad == (bad if epoch == 4 else None)
+        return found, engine.state()
+
+    (alone, one), (together, two) = calls(1), calls(3)
+    for a, b in zip(alone, together, strict=True):
+        np.testing.assert_array_equal(a, b)
+    for name, values in one.parameters.items():
+        np.testing.assert_array_equal(values, two.parameters[name])

@@ -139,6 +139,44 @@ void bits(const Network& network) {
     }
 }
 
+// Cores and programs that find their number of threads by doing: calls of many steps, cut where another number is tried.
+void paced(const Network& network) {
+    const Program& program = network.program;
+    const Rows<float> rows = rows_for<float>(program, ROWS);
+    const auto run = [&](std::size_t threads) {
+        const auto core = make_fused(program, threads);
+        start(*core, program);
+        const std::vector<std::int64_t> places = order(40 * 32);
+        std::vector<double> loss(40), norm(40);
+        const std::vector<double> rate(40, 0.001), decay(40, 0.1), dropout(40, 1.0);
+        std::vector<float> found;
+        for (int call = 0; call < 3; ++call) {
+            core->run(rows.table, {places, places, 32, 2}, {rate.data(), decay.data(), dropout.data()}, loss.data(),
+                      norm.data(), NEVER);
+            found.insert(found.end(), loss.begin(), loss.end());
+            found.insert(found.end(), norm.begin(), norm.end());
+        }
+        const std::vector<float> values = state(*core, program);
+        found.insert(found.end(), values.begin(), values.end());
+        return found;
+    };
+    check(same(run(1), run(3)), network.name, "a call in pieces has other bits");
+
+    const auto parameters = parameters_for(program), buffers = buffers_for(program);
+    std::vector<const float*> values, kept;
+    for (const auto& p : parameters) values.push_back(p.data());
+    for (const auto& b : buffers) kept.push_back(b.data());
+    const auto one = make_predicting(program, values, kept, 1), several = make_predicting(program, values, kept, 2);
+    std::vector<float> expected(ROWS * program.d_out), z(ROWS * program.d_out);
+    one->outputs(rows.table, 0, ROWS, expected.data(), NEVER);
+    for (std::size_t call = 0; call < 60; ++call) {
+        const std::size_t n = 1 + call % 9;
+        several->outputs(rows.table, call, n, z.data(), NEVER);
+        const float* there = expected.data() + call * program.d_out;
+        check(std::equal(there, there + n * program.d_out, z.data()), network.name, "calls that follow one another differ");
+    }
+}
+
 void prediction(const Network& network) {
     const Program& program = network.program;
     const Rows<float> rows = rows_for<float>(program, ROWS);
@@ -311,6 +349,7 @@ int main() {
     for (const Network& network : all) {
         bits(network);
         prediction(network);
+        paced(network);
         numbers(network);
         steps(network);
     }
