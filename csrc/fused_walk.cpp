@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "fused_core.h"
+#include "simd.h"
 
 namespace multilayer {
 namespace {
@@ -11,6 +12,15 @@ void copy_lines(const float* from, std::size_t n, float* to) {
     std::size_t i = 0;
     for (; i + LANE <= n; i += LANE) std::memcpy(to + i, from + i, LANE * sizeof(float));
     for (; i < n; ++i) to[i] = from[i];
+}
+
+constexpr std::size_t AHEAD = 16;      // rows that are fetched before they are copied
+constexpr std::size_t FETCHED = 128;   // numbers of a row; longer ones the processor fetches by itself once it sees them read
+
+void fetch(const Table<float>& table, std::size_t row, std::size_t F) {
+    const float* x = table.x + row * table.stride;
+    for (std::size_t f = 0; f < std::min(F, FETCHED); f += LANE) simd::fetch(x + f);
+    if (table.classes) simd::fetch(table.classes + row);
 }
 
 }  // namespace
@@ -26,6 +36,7 @@ void Fused::gather(const Work& w, const Table<float>& table, std::span<const std
         for (const std::int64_t row : rows) weights += static_cast<double>(table.weight[row]);
     }
     const Range panels = rows_of(w);
+    const auto each = static_cast<float>(1.0 / weights);
     const Value& input = plan_.values[0];
     Node* first = plan_.raw ? &plan_.nodes.front() : nullptr;
     for (std::size_t p = panels.first; p < panels.end && !given_up(w); ++p) {
@@ -34,6 +45,7 @@ void Fused::gather(const Work& w, const Table<float>& table, std::span<const std
             const std::size_t b = p * LANE + l, i = b - w.first_row < n ? b - w.first_row : 0;
             const auto row = static_cast<std::size_t>(rows[i]);
             const float* x = table.x + row * table.stride;
+            if (b - w.first_row + AHEAD < n) fetch(table, static_cast<std::size_t>(rows[b - w.first_row + AHEAD]), F);
             if (first) {
                 const Strips strips{capacity_ * LANE, F};
                 for (std::size_t f = 0; f < F; f += STRIP) copy_lines(x + f, std::min(STRIP, F - f), first->rows + strips.at(b, f));
@@ -43,8 +55,8 @@ void Fused::gather(const Work& w, const Table<float>& table, std::span<const std
             for (std::size_t c = 0; c < categories; ++c) numbers.codes[b * categories + c] = table.codes[row * categories + c];
             if (!w.training) continue;
             numbers.ids[b] = static_cast<std::uint32_t>(ids[i]);
-            const double weight = table.weight ? static_cast<double>(table.weight[row]) : 1.0;
-            numbers.share[b] = b < n ? static_cast<float>(weight / weights) : 0.0f;
+            const float share = table.weight ? static_cast<float>(static_cast<double>(table.weight[row]) / weights) : each;
+            numbers.share[b] = b < n ? share : 0.0f;
             if (table.classes) numbers.classes[b] = table.classes[row];
             if (table.y) std::copy_n(table.y + row * table.targets, table.targets, numbers.y.data() + b * table.targets);
         }

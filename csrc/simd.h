@@ -155,6 +155,15 @@ inline Words xor_words(Words a, Words b, Words c) { return a ^ b ^ c; }
 
 #endif
 
+// Brings a line of memory near, to be read soon.
+#if defined(__x86_64__) || defined(_M_X64)
+inline void fetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
+#elif defined(__GNUC__)
+inline void fetch(const void* p) { __builtin_prefetch(p); }
+#else
+inline void fetch(const void*) {}
+#endif
+
 // to[j][i] = from[i][j] for a square of 16 by 16 floats, rows `step` and `stride` apart.
 #if defined(__AVX512F__)
 
