@@ -104,6 +104,44 @@ def test_what_training_did_not_see() -> None:
         assert np.isfinite(model.predict_proba(absent)).all()
 
 
+def test_one_row_in_which_a_column_has_no_value() -> None:
+    """pandas types a column without a value as floats."""
+    n = 80
+    frame = pd.DataFrame(
+        {
+            "age": np.random.default_rng(0).normal(size=n),
+            "city": ["Bern", "Basel", None, "Bern"] * 20,
+            "kind": pd.Categorical(["u", "v", "v", None] * 20),
+            "ok": [True, False] * 40,
+            "day": pd.date_range("2024-01-01", periods=n),
+            "zoned": pd.date_range("2024-01-01", periods=n, tz="UTC"),
+        }
+    )
+    y = (frame["age"] > 0).to_numpy()
+    model = MLPClassifier(**QUICK).fit(frame, y)
+    pieces = MLPClassifier(**QUICK).partial_fit(frame, y)
+    for name in frame:
+        for nothing in (np.nan, None, pd.NaT):
+            row = frame.iloc[:1].assign(**{name: nothing})
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                p = model.predict_proba(row)
+                np.testing.assert_array_equal(p, model.predict_proba(frame.assign(**{name: nothing}))[:1])
+            MLPClassifier(**QUICK).fit(frame, y, X_val=row, y_val=y[:1])
+            assert np.isfinite(pieces.partial_fit(row, y[:1]).predict_proba(frame)).all()
+
+
+def test_one_row_of_objects_in_which_a_column_has_no_value() -> None:
+    x = np.array(
+        [[float(i), ["Bern", "Basel", None][i % 3], pd.Timestamp(i, unit="D")] for i in range(60)], dtype=object
+    )
+    model = MLPClassifier(**QUICK).fit(x, np.arange(60) % 2)
+    for row in ([40.0, np.nan, np.nan], [np.nan, None, None], [np.nan, "Bern", pd.NaT]):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            assert np.isfinite(model.predict_proba(np.array([row], dtype=object))).all()
+
+
 def test_missing_numbers() -> None:
     x, y = numbers(200)
     x[np.random.default_rng(0).random(x.shape) < 0.2] = np.nan
