@@ -181,6 +181,44 @@ def test_constants_and_nothing_but_constants() -> None:
     np.testing.assert_allclose(same.predict(x), 3.0, atol=1e-6)
 
 
+DAY = pd.Timestamp("2024-05-01")
+NOTHING_VARIES: dict[str, Any] = {
+    "text before a number": pd.DataFrame({"c": ["a"] * 60, "k": 1.0}),
+    "a number before text": pd.DataFrame({"k": [1.0] * 60, "c": "a"}),
+    "text": pd.DataFrame({"c": ["a"] * 60}),
+    "categories": pd.DataFrame({"c": pd.Categorical(["a"] * 60)}),
+    "true": pd.DataFrame({"c": [True] * 60}),
+    "a day": pd.DataFrame({"c": [DAY] * 60}),
+    "None": pd.DataFrame({"c": [None] * 60}),
+    "NaT": pd.DataFrame({"c": pd.to_datetime([None] * 60)}),
+    "NaN": np.full((60, 2), np.nan),
+    "objects": np.array([["a", None]] * 60, dtype=object),
+}
+
+
+@pytest.mark.parametrize("rows", [1, 60])
+@pytest.mark.parametrize("X", NOTHING_VARIES.values(), ids=NOTHING_VARIES.keys())
+def test_nothing_varies(X: Any, rows: int, tmp_path: Any) -> None:
+    given, y = X[:rows], numbers(60)[1][:rows]
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "columns left aside")
+        model = MLPRegressor(**QUICK).fit(given, y)
+    found = model.predict(given)
+    np.testing.assert_allclose(found, y.mean(), atol=0.5)
+    model.save(tmp_path / "model")
+    np.testing.assert_array_equal(MLPRegressor.load(tmp_path / "model").predict(given), found)
+
+
+def test_where_nothing_varied_whatever_comes_is_one_answer() -> None:
+    y = numbers(60)[1]
+    model = MLPRegressor(**QUICK).fit(pd.DataFrame({"c": ["a"] * 60}), y)
+    flat = model.predict(pd.DataFrame({"c": ["a"]}))
+    for other in ("b", None, 7.0, DAY):
+        np.testing.assert_array_equal(model.predict(pd.DataFrame({"c": [other]})), flat)
+    with pytest.warns(UserWarning, match=r"columns left aside: 'x0' \(empty\), 'x1' \(empty\)"):
+        MLPRegressor(**QUICK).fit(np.full((60, 2), np.nan), y)
+
+
 def test_names_that_are_numbers() -> None:
     x, y = numbers()
     frame = pd.DataFrame(x)  # columns 0, 1, 2, 3
@@ -278,6 +316,30 @@ def test_training_data_is_not_changed() -> None:
     x.setflags(write=False)
     MLPClassifier(**QUICK).fit(x, labels)
     np.testing.assert_array_equal(x, x_before)
+
+
+@pytest.mark.parametrize("size", [1e308, 1e300, 1e-300, 1e38, 5e-324])
+def test_weights_of_any_size(size: float) -> None:
+    x, y = numbers(80)
+    plain = MLPRegressor(**QUICK).fit(x, y, sample_weight=np.ones(80)).predict(x)
+    found = MLPRegressor(**QUICK).fit(x, y, sample_weight=np.full(80, size))
+    np.testing.assert_array_equal(found.predict(x), plain)
+    found.partial_fit(x, y, sample_weight=np.full(80, size))
+    assert np.isfinite(found.predict(x)).all()
+    labels = (x[:, 0] > 0).astype(int)
+    weight = np.where(np.arange(80) < 40, size, 1.0)
+    for class_weight in (None, "balanced"):
+        judged = MLPClassifier(**QUICK, class_weight=class_weight).fit(x, labels, sample_weight=weight)
+        assert np.isfinite(judged.predict_proba(x)).all()
+
+
+def test_weights_of_validation_rows_leave_those_of_training_alone() -> None:
+    x, y = numbers(80)
+    given: dict[str, Any] = {"sample_weight": np.arange(1.0, 81), "X_val": x, "y_val": y}
+    plain, far = (
+        MLPRegressor(**QUICK).fit(x, y, **given, sample_weight_val=np.full(80, size)).predict(x) for size in (1, 1e300)
+    )
+    np.testing.assert_array_equal(far, plain)
 
 
 def test_label_types() -> None:

@@ -23,6 +23,9 @@ Floats = NDArray[np.float64]
 COUNTERS = {"id", "index", "row", "rownames", "rowid", "row_id", "unnamed: 0"}
 """Names under which a column that counts the rows is their number and nothing else."""
 
+FLAT = ("constant", "empty")
+"""Why columns are dropped that a network with nothing else can be given all the same."""
+
 AT_ONCE = 1 << 18
 """Numbers of a matrix that are looked at together: they stay in the cache."""
 
@@ -40,9 +43,9 @@ def fit(
 ) -> tuple[Encoding, list[str]]:
     """The encoding of the columns `inputs`, and what there was to say.
 
-    Where every column is constant there is nothing to learn from, which is refused; with `keep_constant` the first of
-    them is kept, and every prediction is the same. "all" keeps every constant column, in its own units: rows that are
-    yet to come may vary.
+    Where every column is constant or empty there is nothing to learn from, which is refused; with `keep_constant` one
+    of them is kept, a number where there is one, and every prediction is the same. "all" keeps every constant column,
+    in its own units: rows that are yet to come may vary.
     """
     if scaling not in SCALINGS:
         raise OptionError(unknown_name("scaling", scaling, SCALINGS))
@@ -99,12 +102,12 @@ def fit(
             kind, parts, indicator = "drop", (), False
         zone = None if name in table.places else C.has_zone(table.column(name))
         found.append(Column(name=name, family=family, kind=kind, parts=parts, indicator=indicator, zone=zone, why=why))
-    constant = dropped.get("constant", ())
-    if keep_constant and constant and all(column.kind == "drop" for column in found):
-        place = inputs.index(constant[0])
-        if found[place].family == "number":
-            found[place] = replace(found[place], kind="numeric", parts=(0,))
-            value = float(C.numbers(table, constant[0], "numeric")[train[0], 0])
+    if keep_constant and all(column.kind == "drop" for column in found):
+        place = _first_constant(found)
+        if place is not None:
+            found[place] = _constant_input(found[place])
+            flat = found[place].family == "empty"
+            value = 0.0 if flat else float(C.numbers(table, inputs[place], "numeric")[train[0], 0])
             numbers.append((value, 1.0, value))
     if all(column.kind == "drop" for column in found):
         raise DataError(f"{table.name}: no column is left to learn from: {_said(dropped)}")
@@ -123,6 +126,19 @@ def fit(
         positional=table.positional,
     )
     return encoding, [f"columns dropped: {_said(dropped)}"] if dropped else []
+
+
+def _first_constant(columns: list[Column]) -> int | None:
+    """The place of the first number that never varies, else of the first column that does not vary or is empty."""
+    flat = [i for i, column in enumerate(columns) if column.why in FLAT]
+    numbers = [i for i in flat if columns[i].family == "number" and columns[i].why == "constant"]
+    return next(iter([*numbers, *flat]), None)
+
+
+def _constant_input(column: Column) -> Column:
+    """The one input of a network that has nothing to learn from. Numbers are read; anything else is 0, whatever comes."""
+    number = column.family == "number" and column.why == "constant"
+    return replace(column, kind="numeric", parts=(0,), family="number" if number else "empty", zone=None)
 
 
 def _kind(table: Table, name: str, family: C.Family) -> Kind:

@@ -24,6 +24,7 @@ from sklearn.utils.validation import (
 )
 
 from ..costs import cost
+from ..data.prepare import weights_within
 from ..data.tables import Table
 from ..errors import OptionError
 from ..layers import Inputs
@@ -204,7 +205,8 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
     def _weights(self, sample_weight: Any, X: Any) -> NDArray[np.float64] | None:
         if sample_weight is None:
             return None
-        return _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+        found = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+        return weights_within(found, np.float64)  # class weights are products and sums of them
 
     def _held_out(self, X_val: Any, y_val: Any, sample_weight_val: Any) -> tuple[Any, Any]:
         """Rows of validation where they are given, else the option; and what they count."""

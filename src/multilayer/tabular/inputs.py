@@ -69,7 +69,7 @@ def refuse_infinity(X: Any) -> None:
 
 def tell_dropped(model: Predictor) -> None:
     """A warning of columns that were left aside, but for those that never vary: their user may miss them."""
-    found = [c for c in model.encoding.columns if c.kind == "drop" and c.why != "constant"]
+    found = [c for c in model.encoding.columns if c.why not in ("", "constant")]
     if found:
         words = ", ".join(f"{c.name!r} ({c.why})" for c in found[:TOLD])
         more = f" and {len(found) - TOLD:,} more" if len(found) > TOLD else ""
