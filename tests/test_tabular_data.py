@@ -68,6 +68,56 @@ def test_anything_in_an_array_of_objects() -> None:
         MLPClassifier(**QUICK).fit(mixed, y)
 
 
+def test_intervals_periods_and_mixed_values() -> None:
+    x = np.random.default_rng(0).normal(size=80)
+    months = pd.period_range("2020-01", periods=80, freq="M")
+    frame = pd.DataFrame(
+        {
+            "cut": pd.cut(x, 4),
+            "quarter": pd.qcut(x, 4),
+            "interval": pd.Series(pd.IntervalIndex(pd.cut(x, 3))),
+            "month": months,
+            "months": pd.Categorical(months[:4].tolist() * 20),
+            "mixed": pd.Series([1, "a", 2.5, None] * 20, dtype=object),
+            "category": pd.Categorical([1, "a", 2.5, None] * 20),
+            "pair": pd.Categorical([(1, 2), (2, 3)] * 40),
+        }
+    )
+    assert {str(one) for one in frame.dtypes[2:4]} == {"interval[float64, right]", "period[M]"}
+    y = (x > 0).astype(int)
+    model = MLPClassifier(**QUICK).fit(frame, y)
+    assert model.spec_.inputs.numeric == 5  # days, and the month on two circles
+    assert model.spec_.inputs.categories == (4, 4, 3, 4, 3, 3, 2)
+    p = model.predict_proba(frame)
+    alone = [model.predict_proba(frame.iloc[i : i + 1]) for i in range(0, 80, 7)]
+    np.testing.assert_array_equal(np.concatenate(alone), p[::7])
+    for i in range(4):  # categories of one row, which are those of that row alone
+        row = frame.iloc[i : i + 1].copy()
+        row["category"] = row["category"].cat.remove_unused_categories()
+        row["cut"] = row["cut"].cat.remove_unused_categories()
+        np.testing.assert_array_equal(model.predict_proba(row), p[i : i + 1])
+    stamps = frame.assign(month=months.to_timestamp())
+    np.testing.assert_array_equal(model.predict_proba(stamps), p)
+    array = frame[["month", "mixed", "interval"]].to_numpy(dtype=object)
+    listed = MLPClassifier(**QUICK).fit(array, y)
+    assert listed.spec_.inputs.categories == (3, 3)
+    alone = [listed.predict_proba(array[i : i + 1]) for i in range(8)]
+    np.testing.assert_array_equal(np.concatenate(alone), listed.predict_proba(array)[:8])
+    mixed = MLPClassifier(**QUICK).fit(array[:, 1:2], y)
+    np.testing.assert_array_equal(mixed.predict_proba(array[:1, 1:2]), mixed.predict_proba(array[:, 1:2])[:1])
+
+
+@pytest.mark.parametrize(
+    "form", [pd.Series, list, lambda periods: np.array(periods, dtype=object), lambda periods: periods]
+)
+def test_times_that_are_periods(form: Any) -> None:
+    x, y = numbers(60)
+    months = pd.period_range("2015-01", periods=60, freq="M")
+    by_month = MLPRegressor(**QUICK).fit(x, y, times=form(months))
+    by_moment = MLPRegressor(**QUICK).fit(x, y, times=months.to_timestamp())
+    np.testing.assert_array_equal(by_month.predict(x), by_moment.predict(x))
+
+
 def test_whole_numbers_beyond_64_bits() -> None:
     x, y = numbers(60)
     frame = pd.DataFrame({"a": x[:, 0], "big": [10**30 * i for i in range(60)]})

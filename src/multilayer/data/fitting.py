@@ -136,7 +136,7 @@ def _first_constant(columns: list[Column]) -> int | None:
 
 
 def _constant_input(column: Column) -> Column:
-    """The one input of a network that has nothing to learn from. Numbers are read; anything else is 0, whatever comes."""
+    """The one input of a network with nothing to learn from. Numbers are read; anything else is 0, whatever comes."""
     number = column.family == "number" and column.why == "constant"
     return replace(column, kind="numeric", parts=(0,), family="number" if number else "empty", zone=None)
 

@@ -189,7 +189,8 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
                 raise ValueError(f"Found array with 0 sample(s) (shape={X.shape}) while a minimum of 1 is required.")
             return renamed
         sparse = hasattr(X, "tocsr")
-        if sparse or not holds_objects(X):
+        texts = set[int]() if reset or getattr(getattr(X, "dtype", None), "kind", "O") != "O" else self._texts()
+        if sparse or not (texts or holds_objects(X)):
             kind = [np.float64, np.float32] if sparse else "numeric"
             X = validate_data(self, X, accept_sparse="csr", dtype=kind, ensure_all_finite=False, reset=reset)
             X = X.astype(np.float64) if X.dtype == object else X  # whole numbers beyond 64 bits
@@ -199,8 +200,14 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
             X = np.asarray(X, dtype=object)
         X = check_array(X, dtype=cast(Any, None), ensure_all_finite=False)
         validate_data(self, X, reset=reset, skip_check_array=True)
-        columns = {f"x{i}": column(X[:, i], f"the array: column 'x{i}'") for i in range(X.shape[1])}
+        columns = {f"x{i}": column(X[:, i], f"the array: column 'x{i}'", text=i in texts) for i in range(X.shape[1])}
         return Table(name="the array", columns=columns, positional=True)
+
+    def _texts(self) -> set[int]:
+        """The places of columns that training had as texts: objects that are all numbers are texts there too."""
+        model = cast("Predictor | None", getattr(self, "model_", None))
+        columns = () if model is None else model.encoding.columns
+        return {i for i, one in enumerate(columns) if one.family == "text" and one.kind != "drop"}
 
     def _weights(self, sample_weight: Any, X: Any) -> NDArray[np.float64] | None:
         if sample_weight is None:

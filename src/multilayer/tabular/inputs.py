@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ..data import columns as C
 from ..data import read
-from ..data.arrays import arrow_of, is_missing
+from ..data.arrays import arrow_of, is_missing, reads_as_text, texts_of
 from ..data.tables import where
 from ..errors import DataError
 from ..predictor import Predictor
@@ -84,14 +84,15 @@ def check_numbers(table: Any) -> None:
             C.numbers(found, name, "numeric")
 
 
-def column(values: NDArray[Any], what: str) -> Any:
-    """One column of an array of objects: as numbers or texts where all are, else as what Arrow makes of it."""
+def column(values: NDArray[Any], what: str, *, text: bool = False) -> Any:
+    """One column of an array of objects: as numbers or texts where all are, else as what Arrow makes of it. `text` is
+    whether training had texts in it."""
     given: list[Any] = [None if is_missing(value) else value for value in values.tolist()]
     kinds = {type(value) for value in given if value is not None}
+    if text or reads_as_text(given):
+        return arrow_of(texts_of(given), what)
     if all(issubclass(kind, int | float | np.number | np.bool_) for kind in kinds):
         return arrow_of(np.array([np.nan if value is None else float(value) for value in given]), what)
-    if any(issubclass(kind, str | bytes) for kind in kinds):
-        given = [None if value is None else str(value) for value in given]
     return arrow_of(given, what)
 
 
