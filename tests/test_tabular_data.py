@@ -279,6 +279,49 @@ def test_names_that_are_numbers() -> None:
     assert MLPRegressor(**QUICK).fit(mixed, y).predict(mixed).shape == (120,)
 
 
+def test_names_that_look_like_numbers_are_kept_in_a_file(tmp_path: Any) -> None:
+    x, y = numbers()
+    texts = pd.DataFrame(x, columns=["2020", "2021", "-1", "0"])
+    for frame, named in ((texts, True), (texts.rename(columns=int), False)):
+        models = MLPRegressor(**QUICK).fit(frame, y), MLPRegressor(**QUICK).partial_fit(frame, y)
+        for model in models:
+            model.save(tmp_path / "model")
+            loaded = MLPRegressor.load(tmp_path / "model")
+            assert hasattr(loaded, "feature_names_in_") == named
+            np.testing.assert_array_equal(loaded.predict(frame), model.predict(frame))  # warnings are errors
+
+
+@pytest.mark.parametrize("value", [np.inf, -np.inf])
+def test_infinity_where_nothing_varied_is_refused_from_every_form(value: float) -> None:
+    x, y = numbers()
+    x[:, 2] = 7.0
+    far = x.copy()
+    far[4, 2] = value
+    names = ["x0", "x1", "x2", "x3"]
+    objects = np.array([["a", *row] for row in x], dtype=object), np.array([["a", *row] for row in far], dtype=object)
+    forms: list[tuple[Any, Any, str]] = [
+        (x, far, "x2"),
+        (pd.DataFrame(x, columns=names), pd.DataFrame(far, columns=names), "x2"),
+        (pl.DataFrame(x, schema=names), pl.DataFrame(far, schema=names), "x2"),
+        (*objects, "x3"),
+    ]
+    for plain, wrong, name in forms:
+        model = MLPRegressor(**QUICK).fit(plain, y)
+        with pytest.raises(DataError, match=f"row 5, column '{name}': numbers must be finite, got .*inf"):
+            model.predict(wrong)
+        assert np.isfinite(model.predict(plain)).all()
+
+
+def test_dates_are_no_target_of_a_regressor() -> None:
+    x, y = numbers()
+    days = pd.date_range("2020-01-01", periods=120)
+    for given in (days, pd.Series(days), days.to_numpy(), days - days[0]):
+        with pytest.raises(DataError, match=r"y must be numbers, got (datetime|timedelta)64.*: give them as such"):
+            MLPRegressor(**QUICK).fit(x, given)
+    with pytest.raises(DataError, match="y_val must be numbers, got datetime64"):
+        MLPRegressor(**QUICK).fit(x, y, X_val=x, y_val=days)
+
+
 def test_two_columns_of_one_name_are_refused() -> None:
     x, y = numbers()
     with pytest.raises(DataError, match="columns must have names of their own, got 'a' twice: rename one"):

@@ -55,6 +55,8 @@ class Column:
     indicator: bool = False
     zone: bool | None = None
     """Whether moments had a time zone; None for other families, and for models saved before it was kept."""
+    numbered: bool = field(default=False, compare=False)
+    """Whether the names of the frame were numbers, which are texts here."""
     why: str = field(default="", compare=False)
     """Why a column was dropped, for those who fit; files do not tell."""
 

@@ -6,12 +6,14 @@ import warnings
 from typing import Any, cast
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from ..data import columns as C
 from ..data import read
 from ..data.arrays import arrow_of, is_missing, reads_as_text, texts_of
-from ..data.tables import where
+from ..data.arrow import to_numpy
+from ..data.tables import Table, where
 from ..errors import DataError
 from ..predictor import Predictor
 
@@ -65,6 +67,25 @@ def refuse_infinity(X: Any) -> None:
         f"{what}: row {row + 1:,}, column 'x{column}': numbers must be finite, got infinity, {value:g}: "
         "remove the row or leave the value empty"
     )
+
+
+def refuse_infinity_aside(table: Any, model: Predictor) -> None:
+    """The same of a frame's columns of numbers that training left aside: no network is given them."""
+    aside = {c.name for c in model.encoding.columns if c.kind == "drop" and c.family == "number"}
+    if not aside:
+        return
+    import narwhals as nw
+
+    frame = table if isinstance(table, Table) else nw.from_native(table)
+    given = frame.names if isinstance(frame, Table) else frame.columns
+    chosen = [name for name in given if name in aside]
+    if not chosen:
+        return
+    found = frame if isinstance(frame, Table) else read(frame.select(chosen).to_native())
+    for name in chosen:
+        column = C.plain(found.column(name))
+        if pa.types.is_floating(column.type) and np.isinf(to_numpy(column)).any():
+            C.numbers(found, name, "numeric")  # says which row
 
 
 def tell_dropped(model: Predictor) -> None:
