@@ -381,13 +381,32 @@ def test_high_cardinality() -> None:
     generator = np.random.default_rng(0)
     frame = pd.DataFrame({"name": [f"n{i}" for i in generator.integers(0, 2000, 800)], "x": generator.normal(size=800)})
     y = (frame["x"] > 0).astype(int)
-    with pytest.warns(UserWarning, match=r"columns left aside: 'name' \(text with many different values.*: leave them"):
+    with pytest.warns(
+        UserWarning, match=r"columns left aside: 'name' \(text with many different values.*astype\('category'\)"
+    ):
         model = MLPClassifier(**QUICK).fit(frame, y)
+    declared = frame.assign(name=frame["name"].astype("category"))
+    assert MLPClassifier(**QUICK).fit(declared, y).spec_.inputs.categories == (frame["name"].nunique(),)
     assert model.score(frame, y) > 0.8
     new = pd.DataFrame({"name": ["someone new"] * 200, "x": generator.normal(size=200)})
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         assert model.score(new, (new["x"] > 0).astype(int)) > 0.8
+
+
+def test_large_whole_numbers_that_floats_round() -> None:
+    y = numbers(80)[1]
+    large = (2**60 + np.arange(80)).astype(np.uint64)
+    told = r"columns left aside: 'big' \(whole numbers too large to differ as floats: subtract the smallest"
+    frame = pd.DataFrame({"big": large, "x": y})
+    for columns in (["big", "x"], ["big"]):
+        with pytest.warns(UserWarning, match=told):
+            model = MLPRegressor(**QUICK).fit(frame[columns], y)
+        assert np.isfinite(model.predict(frame[columns])).all()
+    with pytest.warns(UserWarning, match=told.replace("big", "x0")):
+        MLPRegressor(**QUICK).fit(np.stack([large, large[::-1] - np.arange(80, dtype=np.uint64) * 2**53], 1), y)
+    near = MLPRegressor(**QUICK).fit(frame.assign(big=np.arange(80) * 2**50), y)
+    assert near.spec_.inputs.numeric == 2
 
 
 def test_rows_predicted_alone_have_the_bits_of_a_batch() -> None:

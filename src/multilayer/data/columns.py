@@ -10,7 +10,8 @@
     empty      nothing at all                       dropped
 
 Circles: (sin, cos) of 2π times the part of the year, week or day that has passed. Text has few values where at most 20
-differ, or at most half as many as there are training rows and at most 10,000. At prediction a column must be of the
+differ, or at most half as many as there are training rows and at most 10,000; where a frame says that they are
+categories, the 10,000 most frequent are learned. At prediction a column must be of the
 family it had in training, or of one that loses nothing: `check_family` is the list. One without a single value is of
 every family, whatever type its reader gave it. Numbers written as text are text.
 Moments with a time zone and those without are never read as each other; those with one may come in any zone.
@@ -64,6 +65,7 @@ PARTS: dict[Kind, tuple[str, ...]] = {
 """What each kind adds to its column's name, one for each number it gives."""
 
 FEW, MANY = 20, 10_000
+FREE_TEXT = "text with many different values"
 MOSTLY = 0.9
 """Text of which so many values are numbers was meant to be numbers."""
 LARGEST = float(np.finfo(np.float32).max)
@@ -241,6 +243,25 @@ def vocabulary(keys: Any) -> Any:
     found = pc.drop_null(pc.unique(keys))
     found = found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
     return found.take(pc.array_sort_indices(found)) if len(found) else found
+
+
+def most_frequent(keys: Any, n: int) -> Any:
+    """The n values that occur most often, the first in order of those that occur as often, in order."""
+    counted = pc.value_counts(pc.drop_null(keys))
+    values, counts = counted.field("values"), to_numpy(counted.field("counts"))
+    rank = np.empty(len(values), dtype=np.int64)
+    rank[to_numpy(pc.array_sort_indices(values)).astype(np.int64)] = np.arange(len(values))
+    chosen = np.lexsort((rank, -counts))[:n]
+    return values.take(from_numpy(chosen[np.argsort(rank[chosen])]))
+
+
+def differ(column: Any) -> bool:
+    """Whether a column of whole numbers has several, of any size."""
+    column = plain(column)
+    if not pa.types.is_integer(column.type):
+        return False
+    ends = pc.min_max(column)
+    return ends["min"].as_py() != ends["max"].as_py()
 
 
 def codes(keys: Any, known: Any) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:

@@ -23,7 +23,8 @@ Floats = NDArray[np.float64]
 COUNTERS = {"id", "index", "row", "rownames", "rowid", "row_id", "unnamed: 0"}
 """Names under which a column that counts the rows is their number and nothing else."""
 
-FLAT = ("constant", "empty")
+ROUNDED = "whole numbers too large to differ as floats: subtract the smallest, or make them a category"
+FLAT = ("constant", "empty", ROUNDED)
 """Why columns are dropped that a network with nothing else can be given all the same."""
 
 AT_ONCE = 1 << 18
@@ -63,6 +64,7 @@ def fit(
     numbers: list[tuple[float, float, float]] = []
     vocabularies: dict[str, Any] = {}
     dropped: dict[str, list[str]] = {}
+    notes: list[str] = []
     ready = _plain_scales(table, train, [name for name in inputs if name not in declared], scaling)
     for name in inputs:
         if name in ready:
@@ -76,8 +78,9 @@ def fit(
         if kind == "drop":
             why = "asked for" if name in declared else "empty"
         elif kind == "categorical":
-            vocabulary, why = _categories(table, name, train, declared=name in declared)
+            vocabulary, why, said = _categories(table, name, train, declared=name in declared)
             vocabularies[name] = vocabulary
+            notes += said
         elif name not in declared and _is_counter(table, name):
             why = "counts the rows"
         else:
@@ -88,6 +91,8 @@ def fit(
             parts = tuple(i for i in range(values.shape[1]) if len(values) and values[:, i].min() < values[:, i].max())
             numbers += _scales(np.ascontiguousarray(values[:, list(parts)].T), scaling) if parts else []
             why = "" if parts else "constant" if len(values) and not indicator else "empty"
+            if why == "constant" and C.differ(table.column(name).take(from_numpy(train))):
+                why = ROUNDED
             if not parts and len(values) and indicator:
                 parts, why = (0,), ""  # whether it is there at all may tell
                 numbers.append((float(values[0, 0]), 1.0, float(values[0, 0])))
@@ -125,7 +130,7 @@ def fit(
         image=table.image if whole else None,
         positional=table.positional,
     )
-    return encoding, [f"columns dropped: {_said(dropped)}"] if dropped else []
+    return encoding, [*notes, *([f"columns dropped: {_said(dropped)}"] if dropped else [])]
 
 
 def _first_constant(columns: list[Column]) -> int | None:
@@ -151,20 +156,26 @@ def _is_counter(table: Table, name: str) -> bool:
     return name.strip().lower() in COUNTERS and name in table.columns and counts_rows(table.column(name))
 
 
-def _categories(table: Table, name: str, train: Rows, *, declared: bool) -> tuple[Any, str]:
-    """The values that training rows hold, and why the column is dropped, if it is."""
-    keys = C.keys_of(table.column(name), table, name)
+def _categories(table: Table, name: str, train: Rows, *, declared: bool) -> tuple[Any, str, list[str]]:
+    """The values that training rows hold, why the column is dropped, if it is, and what there is to say."""
+    column = table.column(name)
+    keys = C.keys_of(column, table, name)
     seen = keys.take(from_numpy(train))
     values = C.vocabulary(seen)
     if not len(values):
-        return values, "empty"
+        return values, "empty", []
     if len(values) == 1 and not seen.null_count:
-        return values, "constant"
-    if pa.types.is_large_string(keys.type) and not declared:
-        C.check_not_numbers(table, name, C.vocabulary(keys), keys)
-        if not C.few(len(values), len(train)):
-            return values, f"text with many different values (more than {C.FEW} and half the rows, or {C.MANY:,})"
-    return values, ""
+        return values, "constant", []
+    if not pa.types.is_large_string(keys.type) or declared:
+        return values, "", []
+    C.check_not_numbers(table, name, C.vocabulary(keys), keys)
+    if not C.is_category(column):
+        many = f"{C.FREE_TEXT} (more than {C.FEW} and half the rows, or {C.MANY:,})"
+        return values, "" if C.few(len(values), len(train)) else many, []
+    if len(values) <= C.MANY:
+        return values, "", []
+    said = f"{name!r}: the {C.MANY:,} most frequent of {len(values):,} values are learned, the rest is unknown"
+    return C.most_frequent(seen, C.MANY), "", [said]
 
 
 def _plain_scales(table: Table, train: Rows, names: list[str], scaling: str) -> dict[str, tuple[float, float, float]]:
