@@ -97,6 +97,7 @@ def test_drift_of_files(drift: Drift, tmp_path: Path) -> None:
         assert str(caught.value).startswith(str(path))
 
 
+NOTHING = [pa.timestamp("us"), pa.bool_(), pa.time32("s"), pa.date32(), pa.string()]
 TYPED = [
     ("whole as float", {"k": pa.array(range(24), pa.float64())}, None),
     ("float as whole", {"n": pa.array(range(24), pa.int8())}, None),
@@ -105,6 +106,9 @@ TYPED = [
     ("dictionary", {"s": pa.array(TRAINED["s"]).dictionary_encode()}, None),
     ("large text", {"s": pa.array(TRAINED["s"], pa.large_string())}, None),
     ("nulls", {"s": pa.nulls(24), "n": pa.nulls(24), "d": pa.nulls(24), "f": pa.nulls(24)}, None),
+    ("NaN for all", {c: pa.array([np.nan] * 24) for c in "nksfd"}, None),
+    ("nothing of every type", {c: pa.nulls(24, t) for c, t in zip("nksfd", NOTHING, strict=True)}, None),
+    ("nothing with a zone", {c: pa.nulls(24, pa.timestamp("s", tz="UTC")) for c in "nksfd"}, None),
     ("0 and 1", {"f": pa.array([0, 1] * 12)}, None),
     ("moments", {"d": pa.array([0] * 24, pa.timestamp("s"))}, None),
     ("numbers as text", {"n": pa.array(["3"] * 24)}, rf"{at(1, 'n')}: was numbers in training, got text, '3'"),

@@ -7,6 +7,7 @@ import json
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 
@@ -255,3 +256,13 @@ def test_arrays_that_do_not_fit_are_refused() -> None:
     ):
         with pytest.raises(DataError, match=fault):
             Encoding.from_parts(data, {**arrays, **change})
+
+
+def test_declared_categories_keep_their_most_frequent_values() -> None:
+    names = [f"n{i:05}" for i in range(10_200)]
+    rows = [*names, *names[150:], "n10199"]
+    frame = pd.DataFrame({"name": pd.Categorical(rows), "y": np.arange(len(rows)) % 2})
+    ready = prepare(frame, target="y", validation=None)
+    known = ready.encoding.vocabularies["name"].to_pylist()
+    assert known == [*names[150:10_149], "n10199"]  # three times, then twice, the first in order
+    assert "'name': the 10,000 most frequent of 10,200 values are learned, the rest is unknown" in ready.notes

@@ -68,6 +68,56 @@ def test_anything_in_an_array_of_objects() -> None:
         MLPClassifier(**QUICK).fit(mixed, y)
 
 
+def test_intervals_periods_and_mixed_values() -> None:
+    x = np.random.default_rng(0).normal(size=80)
+    months = pd.period_range("2020-01", periods=80, freq="M")
+    frame = pd.DataFrame(
+        {
+            "cut": pd.cut(x, 4),
+            "quarter": pd.qcut(x, 4),
+            "interval": pd.Series(pd.IntervalIndex(pd.cut(x, 3))),
+            "month": months,
+            "months": pd.Categorical(months[:4].tolist() * 20),
+            "mixed": pd.Series([1, "a", 2.5, None] * 20, dtype=object),
+            "category": pd.Categorical([1, "a", 2.5, None] * 20),
+            "pair": pd.Categorical([(1, 2), (2, 3)] * 40),
+        }
+    )
+    assert {str(one) for one in frame.dtypes[2:4]} == {"interval[float64, right]", "period[M]"}
+    y = (x > 0).astype(int)
+    model = MLPClassifier(**QUICK).fit(frame, y)
+    assert model.spec_.inputs.numeric == 5  # days, and the month on two circles
+    assert model.spec_.inputs.categories == (4, 4, 3, 4, 3, 3, 2)
+    p = model.predict_proba(frame)
+    alone = [model.predict_proba(frame.iloc[i : i + 1]) for i in range(0, 80, 7)]
+    np.testing.assert_array_equal(np.concatenate(alone), p[::7])
+    for i in range(4):  # categories of one row, which are those of that row alone
+        row = frame.iloc[i : i + 1].copy()
+        row["category"] = row["category"].cat.remove_unused_categories()
+        row["cut"] = row["cut"].cat.remove_unused_categories()
+        np.testing.assert_array_equal(model.predict_proba(row), p[i : i + 1])
+    stamps = frame.assign(month=months.to_timestamp())
+    np.testing.assert_array_equal(model.predict_proba(stamps), p)
+    array = frame[["month", "mixed", "interval"]].to_numpy(dtype=object)
+    listed = MLPClassifier(**QUICK).fit(array, y)
+    assert listed.spec_.inputs.categories == (3, 3)
+    alone = [listed.predict_proba(array[i : i + 1]) for i in range(8)]
+    np.testing.assert_array_equal(np.concatenate(alone), listed.predict_proba(array)[:8])
+    mixed = MLPClassifier(**QUICK).fit(array[:, 1:2], y)
+    np.testing.assert_array_equal(mixed.predict_proba(array[:1, 1:2]), mixed.predict_proba(array[:, 1:2])[:1])
+
+
+@pytest.mark.parametrize(
+    "form", [pd.Series, list, lambda periods: np.array(periods, dtype=object), lambda periods: periods]
+)
+def test_times_that_are_periods(form: Any) -> None:
+    x, y = numbers(60)
+    months = pd.period_range("2015-01", periods=60, freq="M")
+    by_month = MLPRegressor(**QUICK).fit(x, y, times=form(months))
+    by_moment = MLPRegressor(**QUICK).fit(x, y, times=months.to_timestamp())
+    np.testing.assert_array_equal(by_month.predict(x), by_moment.predict(x))
+
+
 def test_whole_numbers_beyond_64_bits() -> None:
     x, y = numbers(60)
     frame = pd.DataFrame({"a": x[:, 0], "big": [10**30 * i for i in range(60)]})
@@ -102,6 +152,44 @@ def test_what_training_did_not_see() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         assert np.isfinite(model.predict_proba(absent)).all()
+
+
+def test_one_row_in_which_a_column_has_no_value() -> None:
+    """pandas types a column without a value as floats."""
+    n = 80
+    frame = pd.DataFrame(
+        {
+            "age": np.random.default_rng(0).normal(size=n),
+            "city": ["Bern", "Basel", None, "Bern"] * 20,
+            "kind": pd.Categorical(["u", "v", "v", None] * 20),
+            "ok": [True, False] * 40,
+            "day": pd.date_range("2024-01-01", periods=n),
+            "zoned": pd.date_range("2024-01-01", periods=n, tz="UTC"),
+        }
+    )
+    y = (frame["age"] > 0).to_numpy()
+    model = MLPClassifier(**QUICK).fit(frame, y)
+    pieces = MLPClassifier(**QUICK).partial_fit(frame, y)
+    for name in frame:
+        for nothing in (np.nan, None, pd.NaT):
+            row = frame.iloc[:1].assign(**{name: nothing})
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                p = model.predict_proba(row)
+                np.testing.assert_array_equal(p, model.predict_proba(frame.assign(**{name: nothing}))[:1])
+            MLPClassifier(**QUICK).fit(frame, y, X_val=row, y_val=y[:1])
+            assert np.isfinite(pieces.partial_fit(row, y[:1]).predict_proba(frame)).all()
+
+
+def test_one_row_of_objects_in_which_a_column_has_no_value() -> None:
+    x = np.array(
+        [[float(i), ["Bern", "Basel", None][i % 3], pd.Timestamp(i, unit="D")] for i in range(60)], dtype=object
+    )
+    model = MLPClassifier(**QUICK).fit(x, np.arange(60) % 2)
+    for row in ([40.0, np.nan, np.nan], [np.nan, None, None], [np.nan, "Bern", pd.NaT]):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            assert np.isfinite(model.predict_proba(np.array([row], dtype=object))).all()
 
 
 def test_missing_numbers() -> None:
@@ -143,6 +231,44 @@ def test_constants_and_nothing_but_constants() -> None:
     np.testing.assert_allclose(same.predict(x), 3.0, atol=1e-6)
 
 
+DAY = pd.Timestamp("2024-05-01")
+NOTHING_VARIES: dict[str, Any] = {
+    "text before a number": pd.DataFrame({"c": ["a"] * 60, "k": 1.0}),
+    "a number before text": pd.DataFrame({"k": [1.0] * 60, "c": "a"}),
+    "text": pd.DataFrame({"c": ["a"] * 60}),
+    "categories": pd.DataFrame({"c": pd.Categorical(["a"] * 60)}),
+    "true": pd.DataFrame({"c": [True] * 60}),
+    "a day": pd.DataFrame({"c": [DAY] * 60}),
+    "None": pd.DataFrame({"c": [None] * 60}),
+    "NaT": pd.DataFrame({"c": pd.to_datetime([None] * 60)}),
+    "NaN": np.full((60, 2), np.nan),
+    "objects": np.array([["a", None]] * 60, dtype=object),
+}
+
+
+@pytest.mark.parametrize("rows", [1, 60])
+@pytest.mark.parametrize("X", NOTHING_VARIES.values(), ids=NOTHING_VARIES.keys())
+def test_nothing_varies(X: Any, rows: int, tmp_path: Any) -> None:
+    given, y = X[:rows], numbers(60)[1][:rows]
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "columns left aside")
+        model = MLPRegressor(**QUICK).fit(given, y)
+    found = model.predict(given)
+    np.testing.assert_allclose(found, y.mean(), atol=0.5)
+    model.save(tmp_path / "model")
+    np.testing.assert_array_equal(MLPRegressor.load(tmp_path / "model").predict(given), found)
+
+
+def test_where_nothing_varied_whatever_comes_is_one_answer() -> None:
+    y = numbers(60)[1]
+    model = MLPRegressor(**QUICK).fit(pd.DataFrame({"c": ["a"] * 60}), y)
+    flat = model.predict(pd.DataFrame({"c": ["a"]}))
+    for other in ("b", None, 7.0, DAY):
+        np.testing.assert_array_equal(model.predict(pd.DataFrame({"c": [other]})), flat)
+    with pytest.warns(UserWarning, match=r"columns left aside: 'x0' \(empty\), 'x1' \(empty\)"):
+        MLPRegressor(**QUICK).fit(np.full((60, 2), np.nan), y)
+
+
 def test_names_that_are_numbers() -> None:
     x, y = numbers()
     frame = pd.DataFrame(x)  # columns 0, 1, 2, 3
@@ -151,6 +277,49 @@ def test_names_that_are_numbers() -> None:
     np.testing.assert_array_equal(model.predict(frame), model.predict(frame.rename(columns=lambda name: name)))
     mixed = pd.DataFrame(x, columns=[2000, 2001, 1, 0])
     assert MLPRegressor(**QUICK).fit(mixed, y).predict(mixed).shape == (120,)
+
+
+def test_names_that_look_like_numbers_are_kept_in_a_file(tmp_path: Any) -> None:
+    x, y = numbers()
+    texts = pd.DataFrame(x, columns=["2020", "2021", "-1", "0"])
+    for frame, named in ((texts, True), (texts.rename(columns=int), False)):
+        models = MLPRegressor(**QUICK).fit(frame, y), MLPRegressor(**QUICK).partial_fit(frame, y)
+        for model in models:
+            model.save(tmp_path / "model")
+            loaded = MLPRegressor.load(tmp_path / "model")
+            assert hasattr(loaded, "feature_names_in_") == named
+            np.testing.assert_array_equal(loaded.predict(frame), model.predict(frame))  # warnings are errors
+
+
+@pytest.mark.parametrize("value", [np.inf, -np.inf])
+def test_infinity_where_nothing_varied_is_refused_from_every_form(value: float) -> None:
+    x, y = numbers()
+    x[:, 2] = 7.0
+    far = x.copy()
+    far[4, 2] = value
+    names = ["x0", "x1", "x2", "x3"]
+    objects = np.array([["a", *row] for row in x], dtype=object), np.array([["a", *row] for row in far], dtype=object)
+    forms: list[tuple[Any, Any, str]] = [
+        (x, far, "x2"),
+        (pd.DataFrame(x, columns=names), pd.DataFrame(far, columns=names), "x2"),
+        (pl.DataFrame(x, schema=names), pl.DataFrame(far, schema=names), "x2"),
+        (*objects, "x3"),
+    ]
+    for plain, wrong, name in forms:
+        model = MLPRegressor(**QUICK).fit(plain, y)
+        with pytest.raises(DataError, match=f"row 5, column '{name}': numbers must be finite, got .*inf"):
+            model.predict(wrong)
+        assert np.isfinite(model.predict(plain)).all()
+
+
+def test_dates_are_no_target_of_a_regressor() -> None:
+    x, y = numbers()
+    days = pd.date_range("2020-01-01", periods=120)
+    for given in (days, pd.Series(days), days.to_numpy(), days - days[0]):
+        with pytest.raises(DataError, match=r"y must be numbers, got (datetime|timedelta)64.*: give them as such"):
+            MLPRegressor(**QUICK).fit(x, given)
+    with pytest.raises(DataError, match="y_val must be numbers, got datetime64"):
+        MLPRegressor(**QUICK).fit(x, y, X_val=x, y_val=days)
 
 
 def test_two_columns_of_one_name_are_refused() -> None:
@@ -212,13 +381,32 @@ def test_high_cardinality() -> None:
     generator = np.random.default_rng(0)
     frame = pd.DataFrame({"name": [f"n{i}" for i in generator.integers(0, 2000, 800)], "x": generator.normal(size=800)})
     y = (frame["x"] > 0).astype(int)
-    with pytest.warns(UserWarning, match=r"columns left aside: 'name' \(text with many different values.*: leave them"):
+    with pytest.warns(
+        UserWarning, match=r"columns left aside: 'name' \(text with many different values.*astype\('category'\)"
+    ):
         model = MLPClassifier(**QUICK).fit(frame, y)
+    declared = frame.assign(name=frame["name"].astype("category"))
+    assert MLPClassifier(**QUICK).fit(declared, y).spec_.inputs.categories == (frame["name"].nunique(),)
     assert model.score(frame, y) > 0.8
     new = pd.DataFrame({"name": ["someone new"] * 200, "x": generator.normal(size=200)})
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         assert model.score(new, (new["x"] > 0).astype(int)) > 0.8
+
+
+def test_large_whole_numbers_that_floats_round() -> None:
+    y = numbers(80)[1]
+    large = (2**60 + np.arange(80)).astype(np.uint64)
+    told = r"columns left aside: 'big' \(whole numbers too large to differ as floats: subtract the smallest"
+    frame = pd.DataFrame({"big": large, "x": y})
+    for columns in (["big", "x"], ["big"]):
+        with pytest.warns(UserWarning, match=told):
+            model = MLPRegressor(**QUICK).fit(frame[columns], y)
+        assert np.isfinite(model.predict(frame[columns])).all()
+    with pytest.warns(UserWarning, match=told.replace("big", "x0")):
+        MLPRegressor(**QUICK).fit(np.stack([large, large[::-1] - np.arange(80, dtype=np.uint64) * 2**53], 1), y)
+    near = MLPRegressor(**QUICK).fit(frame.assign(big=np.arange(80) * 2**50), y)
+    assert near.spec_.inputs.numeric == 2
 
 
 def test_rows_predicted_alone_have_the_bits_of_a_batch() -> None:
@@ -240,6 +428,30 @@ def test_training_data_is_not_changed() -> None:
     x.setflags(write=False)
     MLPClassifier(**QUICK).fit(x, labels)
     np.testing.assert_array_equal(x, x_before)
+
+
+@pytest.mark.parametrize("size", [1e308, 1e300, 1e-300, 1e38, 5e-324])
+def test_weights_of_any_size(size: float) -> None:
+    x, y = numbers(80)
+    plain = MLPRegressor(**QUICK).fit(x, y, sample_weight=np.ones(80)).predict(x)
+    found = MLPRegressor(**QUICK).fit(x, y, sample_weight=np.full(80, size))
+    np.testing.assert_array_equal(found.predict(x), plain)
+    found.partial_fit(x, y, sample_weight=np.full(80, size))
+    assert np.isfinite(found.predict(x)).all()
+    labels = (x[:, 0] > 0).astype(int)
+    weight = np.where(np.arange(80) < 40, size, 1.0)
+    for class_weight in (None, "balanced"):
+        judged = MLPClassifier(**QUICK, class_weight=class_weight).fit(x, labels, sample_weight=weight)
+        assert np.isfinite(judged.predict_proba(x)).all()
+
+
+def test_weights_of_validation_rows_leave_those_of_training_alone() -> None:
+    x, y = numbers(80)
+    given: dict[str, Any] = {"sample_weight": np.arange(1.0, 81), "X_val": x, "y_val": y}
+    plain, far = (
+        MLPRegressor(**QUICK).fit(x, y, **given, sample_weight_val=np.full(80, size)).predict(x) for size in (1, 1e300)
+    )
+    np.testing.assert_array_equal(far, plain)
 
 
 def test_label_types() -> None:

@@ -12,6 +12,7 @@ import struct
 import tokenize
 import zipfile
 import zlib
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -62,8 +63,10 @@ def table_of_array(array: Any, *, name: str) -> Table:
 
 
 def arrow_of(values: Any, what: str) -> Any:
-    """One column of numpy or Python values as an Arrow array."""
+    """One column of numpy, pandas or Python values as an Arrow array; periods are the moments they start at."""
     _refuse_complex(values, what)
+    if type(getattr(values, "dtype", None)).__name__ == "PeriodDtype":
+        values = np.asarray(getattr(values, "dt", values).to_timestamp())
     try:
         if isinstance(values, np.ndarray) and values.dtype.kind in "biuf" and values.dtype.isnative:
             return pa.chunked_array([from_numpy(values)])
@@ -72,7 +75,20 @@ def arrow_of(values: Any, what: str) -> Any:
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError, TypeError) as error:
         if all(is_missing(value) or isinstance(value, int | float) for value in values):  # beyond 64 bits
             return pa.chunked_array([pa.array([None if is_missing(one) else _float(one) for one in values])])
+        if all(is_missing(value) or type(value).__name__ == "Period" for value in values):
+            return arrow_of([None if is_missing(one) else one.to_timestamp() for one in values], what)
         raise DataError(f"{what}: must hold values of one type: {_first_odd(values, error)}") from None
+
+
+def texts_of(values: Iterable[Any]) -> list[str | None]:
+    """Python values as texts, None where one is missing."""
+    return [None if is_missing(value) else str(value) for value in values]
+
+
+def reads_as_text(values: Iterable[Any]) -> bool:
+    """Whether Python values of several types, or of pandas' intervals, can be told apart as texts alone."""
+    kinds = {type(value) for value in values if not is_missing(value)}
+    return any(issubclass(kind, str | bytes) or kind.__name__ == "Interval" for kind in kinds)
 
 
 def is_missing(value: Any) -> bool:

@@ -10,8 +10,10 @@
     empty      nothing at all                       dropped
 
 Circles: (sin, cos) of 2π times the part of the year, week or day that has passed. Text has few values where at most 20
-differ, or at most half as many as there are training rows and at most 10,000. At prediction a column must be of the
-family it had in training, or of one that loses nothing: `check_family` is the list. Numbers written as text are text.
+differ, or at most half as many as there are training rows and at most 10,000; where a frame says that they are
+categories, the 10,000 most frequent are learned. At prediction a column must be of the
+family it had in training, or of one that loses nothing: `check_family` is the list. One without a single value is of
+every family, whatever type its reader gave it. Numbers written as text are text.
 Moments with a time zone and those without are never read as each other; those with one may come in any zone.
 """
 
@@ -63,6 +65,7 @@ PARTS: dict[Kind, tuple[str, ...]] = {
 """What each kind adds to its column's name, one for each number it gives."""
 
 FEW, MANY = 20, 10_000
+FREE_TEXT = "text with many different values"
 MOSTLY = 0.9
 """Text of which so many values are numbers was meant to be numbers."""
 LARGEST = float(np.finfo(np.float32).max)
@@ -116,12 +119,18 @@ def missing(column: Any) -> NDArray[np.bool_]:
     return to_numpy(pc.is_null(column, nan_is_null=True))
 
 
+def _typed(column: Any) -> Any:
+    """A plain column, of no type where it holds no value: what came as one is what a reader made of nothing."""
+    column = plain(column)
+    return pa.chunked_array([pa.nulls(len(column))]) if missing(column).all() else column
+
+
 def numbers(table: Table, name: str, kind: Kind) -> Floats:
     """The numbers that a column gives, NaN where a value is missing.   → (N, parts)."""
-    if name in table.places and table.matrix is not None:
+    if kind == "numeric" and name in table.places and table.matrix is not None:
         values = table.matrix[:, table.places[name]].astype(np.float64)
         return check_finite(values, table, name)[:, None]
-    column = plain(table.column(name))
+    column = _typed(table.column(name))
     family = family_of(column, where(table, name))
     if family == "text":
         column = _parsed(column, kind, table, name)
@@ -210,7 +219,7 @@ def _circle(turns: Floats) -> tuple[Floats, Floats]:
 
 def keys_of(column: Any, table: Table, name: str) -> Any:
     """The values of a category column: large_string, bool, int64 or float64."""
-    column = plain(column)
+    column = _typed(column)
     family = family_of(column, where(table, name))
     if family in ("text", "boolean", "empty"):
         return column
@@ -234,6 +243,25 @@ def vocabulary(keys: Any) -> Any:
     found = pc.drop_null(pc.unique(keys))
     found = found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
     return found.take(pc.array_sort_indices(found)) if len(found) else found
+
+
+def most_frequent(keys: Any, n: int) -> Any:
+    """The n values that occur most often, the first in order of those that occur as often, in order."""
+    counted = pc.value_counts(pc.drop_null(keys))
+    values, counts = counted.field("values"), to_numpy(counted.field("counts"))
+    rank = np.empty(len(values), dtype=np.int64)
+    rank[to_numpy(pc.array_sort_indices(values)).astype(np.int64)] = np.arange(len(values))
+    chosen = np.lexsort((rank, -counts))[:n]
+    return values.take(from_numpy(chosen[np.argsort(rank[chosen])]))
+
+
+def differ(column: Any) -> bool:
+    """Whether a column of whole numbers has several, of any size."""
+    column = plain(column)
+    if not pa.types.is_integer(column.type):
+        return False
+    ends = pc.min_max(column)
+    return ends["min"].as_py() != ends["max"].as_py()
 
 
 def codes(keys: Any, known: Any) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
@@ -283,6 +311,8 @@ def check_family(table: Table, name: str, trained: Family, *, zone: bool | None 
     """
     column = table.column(name)
     given = family_of(column, where(table, name))
+    if missing(column).all():
+        return "empty", None
     zoned = has_zone(column)
     if zone is not None and zoned is not None and zone != zoned:
         said = {True: "with a time zone", False: "without a time zone"}
@@ -290,7 +320,7 @@ def check_family(table: Table, name: str, trained: Family, *, zone: bool | None 
             f"{where(table, name)}: was moments {said[zone]} in training, got moments {said[zoned]}, {column.type}: "
             "convert the column (nothing is converted silently)"
         )
-    if given in (trained, "empty") or trained == "empty":
+    if given == trained or trained == "empty":
         return given, None
     if trained == "boolean" and given == "number":
         values = floats(plain(column))
@@ -301,11 +331,10 @@ def check_family(table: Table, name: str, trained: Family, *, zone: bool | None 
         raise DataError(f"{where(table, name, row)}: was true or false in training, got {values[row]:g}: convert it")
     if {trained, given} == {"date", "datetime"}:
         return given, f"{name!r} was {SAID[trained]} in training, here {SAID[given]}"
-    row = 0
     values = plain(column)
     if given == "text" and trained == "number":
         row = first_not(values, pa.float64()) or int(np.flatnonzero(~missing(values))[0])
-    elif len(values) > values.null_count:
+    else:
         row = int(np.flatnonzero(~missing(values))[0])
     value = short(values[row].as_py())
     raise DataError(

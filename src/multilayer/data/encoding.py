@@ -11,7 +11,8 @@ Scaling of each number, by training rows:
     range      pictures: x/top, 255 for bytes; where there is no top, one mean and std for all pixels
 Missing numbers become the median first. Columns that are constant, empty, or text with too many values are dropped; the
 numbers of a date column that are constant too. At prediction columns are found by name (arrays: by place); more columns
-do not matter, missing ones are refused by name, and what was not seen in training is counted in the notes.
+do not matter, missing ones are refused by name, and what was not seen in training is counted in the notes. A numeric
+column of the family empty stands alone where training had nothing to learn from: it is 0, whatever comes.
 """
 
 from __future__ import annotations
@@ -54,6 +55,8 @@ class Column:
     indicator: bool = False
     zone: bool | None = None
     """Whether moments had a time zone; None for other families, and for models saved before it was kept."""
+    numbered: bool = field(default=False, compare=False)
+    """Whether the names of the frame were numbers, which are texts here."""
     why: str = field(default="", compare=False)
     """Why a column was dropped, for those who fit; files do not tell."""
 
@@ -159,7 +162,7 @@ class Encoding:
         """The numbers of a table whose columns have the names and families of training. Sparse ones stay so."""
         notes: list[Note] = []
         x: NDArray[Any] | Sparse
-        whole = all(c.name in table.places and c.kind == "numeric" for c in self.numeric)
+        whole = all(c.name in table.places and c.kind == "numeric" and c.family != "empty" for c in self.numeric)
         if whole and isinstance(table.matrix, Sparse):
             x = self._transform_sparse(table, table.matrix, dtype)
         elif whole and table.matrix is not None:
@@ -169,6 +172,9 @@ class Encoding:
             x = np.empty((len(table), len(self.numeric_names)), dtype=dtype)
             indicators, place = len(self.center), 0
             for column in self.numeric:
+                if column.family == "empty":
+                    x[:, place], place = 0, place + 1
+                    continue
                 values = C.numbers(table, column.name, column.kind)[:, column.parts]  # (N, parts)
                 stop = place + len(column.parts)
                 nothing = np.isnan(values[:, 0])

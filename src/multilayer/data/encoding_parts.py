@@ -2,7 +2,8 @@
 
 Names, kinds, classes and options are JSON; center, scale, fill and vocabularies are arrays. A vocabulary of texts is
 its UTF-8 bytes and where each text ends. `zone` stands only with columns of moments, and may be absent there: models
-saved before it was kept take moments with and without a time zone.
+saved before it was kept take moments with and without a time zone. `numbered` stands only where a frame's names were
+numbers.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ def to_parts(encoding: Encoding) -> tuple[dict[str, Any], dict[str, NDArray[Any]
         entry: dict[str, Any] = {"name": column.name, "family": column.family, "kind": column.kind}
         entry |= {"parts": list(column.parts), "indicator": column.indicator, "keys": None}
         entry |= {} if column.zone is None else {"zone": column.zone}
+        entry |= {"numbered": True} if column.numbered else {}
         if column.name in encoding.vocabularies:
             entry["keys"], stored = _store(encoding.vocabularies[column.name])
             arrays |= {f"vocabulary{i}{end}": value for end, value in stored.items()}
@@ -89,6 +91,7 @@ def _from_parts(data: dict[str, Any], arrays: Arrays) -> Encoding:
                 parts=parts,
                 indicator=entry["indicator"] is True,
                 zone=_zone(entry),
+                numbered=entry.get("numbered") is True,
             )
         )
         if (entry["keys"] is not None) != (kind == "categorical"):

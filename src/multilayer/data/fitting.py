@@ -23,6 +23,10 @@ Floats = NDArray[np.float64]
 COUNTERS = {"id", "index", "row", "rownames", "rowid", "row_id", "unnamed: 0"}
 """Names under which a column that counts the rows is their number and nothing else."""
 
+ROUNDED = "whole numbers too large to differ as floats: subtract the smallest, or make them a category"
+FLAT = ("constant", "empty", ROUNDED)
+"""Why columns are dropped that a network with nothing else can be given all the same."""
+
 AT_ONCE = 1 << 18
 """Numbers of a matrix that are looked at together: they stay in the cache."""
 
@@ -40,9 +44,9 @@ def fit(
 ) -> tuple[Encoding, list[str]]:
     """The encoding of the columns `inputs`, and what there was to say.
 
-    Where every column is constant there is nothing to learn from, which is refused; with `keep_constant` the first of
-    them is kept, and every prediction is the same. "all" keeps every constant column, in its own units: rows that are
-    yet to come may vary.
+    Where every column is constant or empty there is nothing to learn from, which is refused; with `keep_constant` one
+    of them is kept, a number where there is one, and every prediction is the same. "all" keeps every constant column,
+    in its own units: rows that are yet to come may vary.
     """
     if scaling not in SCALINGS:
         raise OptionError(unknown_name("scaling", scaling, SCALINGS))
@@ -60,6 +64,7 @@ def fit(
     numbers: list[tuple[float, float, float]] = []
     vocabularies: dict[str, Any] = {}
     dropped: dict[str, list[str]] = {}
+    notes: list[str] = []
     ready = _plain_scales(table, train, [name for name in inputs if name not in declared], scaling)
     for name in inputs:
         if name in ready:
@@ -73,8 +78,9 @@ def fit(
         if kind == "drop":
             why = "asked for" if name in declared else "empty"
         elif kind == "categorical":
-            vocabulary, why = _categories(table, name, train, declared=name in declared)
+            vocabulary, why, said = _categories(table, name, train, declared=name in declared)
             vocabularies[name] = vocabulary
+            notes += said
         elif name not in declared and _is_counter(table, name):
             why = "counts the rows"
         else:
@@ -85,6 +91,8 @@ def fit(
             parts = tuple(i for i in range(values.shape[1]) if len(values) and values[:, i].min() < values[:, i].max())
             numbers += _scales(np.ascontiguousarray(values[:, list(parts)].T), scaling) if parts else []
             why = "" if parts else "constant" if len(values) and not indicator else "empty"
+            if why == "constant" and C.differ(table.column(name).take(from_numpy(train))):
+                why = ROUNDED
             if not parts and len(values) and indicator:
                 parts, why = (0,), ""  # whether it is there at all may tell
                 numbers.append((float(values[0, 0]), 1.0, float(values[0, 0])))
@@ -99,12 +107,12 @@ def fit(
             kind, parts, indicator = "drop", (), False
         zone = None if name in table.places else C.has_zone(table.column(name))
         found.append(Column(name=name, family=family, kind=kind, parts=parts, indicator=indicator, zone=zone, why=why))
-    constant = dropped.get("constant", ())
-    if keep_constant and constant and all(column.kind == "drop" for column in found):
-        place = inputs.index(constant[0])
-        if found[place].family == "number":
-            found[place] = replace(found[place], kind="numeric", parts=(0,))
-            value = float(C.numbers(table, constant[0], "numeric")[train[0], 0])
+    if keep_constant and all(column.kind == "drop" for column in found):
+        place = _first_constant(found)
+        if place is not None:
+            found[place] = _constant_input(found[place])
+            flat = found[place].family == "empty"
+            value = 0.0 if flat else float(C.numbers(table, inputs[place], "numeric")[train[0], 0])
             numbers.append((value, 1.0, value))
     if all(column.kind == "drop" for column in found):
         raise DataError(f"{table.name}: no column is left to learn from: {_said(dropped)}")
@@ -122,7 +130,20 @@ def fit(
         image=table.image if whole else None,
         positional=table.positional,
     )
-    return encoding, [f"columns dropped: {_said(dropped)}"] if dropped else []
+    return encoding, [*notes, *([f"columns dropped: {_said(dropped)}"] if dropped else [])]
+
+
+def _first_constant(columns: list[Column]) -> int | None:
+    """The place of the first number that never varies, else of the first column that does not vary or is empty."""
+    flat = [i for i, column in enumerate(columns) if column.why in FLAT]
+    numbers = [i for i in flat if columns[i].family == "number" and columns[i].why == "constant"]
+    return next(iter([*numbers, *flat]), None)
+
+
+def _constant_input(column: Column) -> Column:
+    """The one input of a network with nothing to learn from. Numbers are read; anything else is 0, whatever comes."""
+    number = column.family == "number" and column.why == "constant"
+    return replace(column, kind="numeric", parts=(0,), family="number" if number else "empty", zone=None)
 
 
 def _kind(table: Table, name: str, family: C.Family) -> Kind:
@@ -135,20 +156,26 @@ def _is_counter(table: Table, name: str) -> bool:
     return name.strip().lower() in COUNTERS and name in table.columns and counts_rows(table.column(name))
 
 
-def _categories(table: Table, name: str, train: Rows, *, declared: bool) -> tuple[Any, str]:
-    """The values that training rows hold, and why the column is dropped, if it is."""
-    keys = C.keys_of(table.column(name), table, name)
+def _categories(table: Table, name: str, train: Rows, *, declared: bool) -> tuple[Any, str, list[str]]:
+    """The values that training rows hold, why the column is dropped, if it is, and what there is to say."""
+    column = table.column(name)
+    keys = C.keys_of(column, table, name)
     seen = keys.take(from_numpy(train))
     values = C.vocabulary(seen)
     if not len(values):
-        return values, "empty"
+        return values, "empty", []
     if len(values) == 1 and not seen.null_count:
-        return values, "constant"
-    if pa.types.is_large_string(keys.type) and not declared:
-        C.check_not_numbers(table, name, C.vocabulary(keys), keys)
-        if not C.few(len(values), len(train)):
-            return values, f"text with many different values (more than {C.FEW} and half the rows, or {C.MANY:,})"
-    return values, ""
+        return values, "constant", []
+    if not pa.types.is_large_string(keys.type) or declared:
+        return values, "", []
+    C.check_not_numbers(table, name, C.vocabulary(keys), keys)
+    if not C.is_category(column):
+        many = f"{C.FREE_TEXT} (more than {C.FEW} and half the rows, or {C.MANY:,})"
+        return values, "" if C.few(len(values), len(train)) else many, []
+    if len(values) <= C.MANY:
+        return values, "", []
+    said = f"{name!r}: the {C.MANY:,} most frequent of {len(values):,} values are learned, the rest is unknown"
+    return C.most_frequent(seen, C.MANY), "", [said]
 
 
 def _plain_scales(table: Table, train: Rows, names: list[str], scaling: str) -> dict[str, tuple[float, float, float]]:

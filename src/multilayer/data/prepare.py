@@ -28,6 +28,8 @@ from .tables import Rows, Table, count, short, where
 
 FEWEST_PARTS = 5
 """Into which rows are cut for members to hold out."""
+ORDINARY = (1e-20, 1e20)
+"""Weights whose sums and products stay within float32."""
 TARGETS = ("target", "label", "labels", "class", "y", "outcome")
 """Names that are the target where none is given."""
 
@@ -123,6 +125,8 @@ def prepare(
     y = tasks.encode(found, table, loss, dtype)
     if class_weight is not None:
         weights = _class_weights(class_weight, found, table, train, weights)
+    if weights is not None:
+        weights = weights_within(weights, dtype)
     if _is_source(validation):
         if validation_weight is not None:
             validation = read(validation)
@@ -133,8 +137,8 @@ def prepare(
         count_as = None if validation_weight is None else _validation_weights(validation_weight, validation, own.rows)
         if weights is not None or count_as is not None:
             both = (
-                np.ones(len(x)) if weights is None else weights,
-                np.ones(len(own.x)) if count_as is None else count_as,
+                np.ones(len(x), dtype) if weights is None else weights,
+                np.ones(len(own.x), dtype) if count_as is None else weights_within(count_as, dtype),
             )
             weights = np.concatenate(both)
         x, y = joined(x, own.x), np.concatenate([y, cast("NDArray[Any]", own.y)])
@@ -143,7 +147,7 @@ def prepare(
         x=x,
         y=y,
         codes=codes,
-        weight=None if weights is None else weights.astype(dtype),
+        weight=weights,
         augment=_augment(augment, encoding, train, seed),
     )
     return Prepared(
@@ -226,6 +230,16 @@ def _weights(table: Table, weight: Any) -> NDArray[np.float64]:
         row = int(np.flatnonzero(bad)[0])
         raise DataError(f"{where(table, name, row)}: weights must be 0 or more and finite, got {values[row]:g}")
     return values
+
+
+def weights_within(weights: NDArray[np.float64], dtype: Any) -> NDArray[Any]:
+    """Weights as a network's numbers. Their ratios alone count, so that those beyond `ORDINARY` are divided by the
+    largest; what is then too small for the type is the smallest that it has."""
+    low, high = ORDINARY
+    if not len(weights) or (weights[weights > 0].min(initial=high) >= low and weights.max() <= high):
+        return weights.astype(dtype)
+    shares = weights / weights.max()
+    return np.where(weights > 0, np.maximum(shares, np.finfo(dtype).tiny / np.finfo(dtype).eps), 0).astype(dtype)
 
 
 def _validation_weights(weight: Any, table: Table, rows: Rows) -> NDArray[np.float64]:

@@ -32,6 +32,7 @@ import pyarrow.parquet as parquet
 
 from ..errors import DataError, option, unknown_name
 from . import arrays, bundled
+from .arrow import from_texts
 from .tables import Table, check_names
 from .text_files import SNIFFED, Hints, first_line, read_csv, read_json_lines
 
@@ -39,7 +40,8 @@ SUFFIXES = (".csv", ".tsv", ".tab", ".txt", ".jsonl", ".ndjson", ".parquet", ".a
 
 
 def read(source: Any, *, hints: Hints | None = None) -> Table:
-    """The table that a source holds. `hints` are Arrow types that columns of text files must have."""
+    """The table that a source holds. `hints` are Arrow types that columns must have where the source gives them none:
+    those of text files, and columns of Python objects in frames."""
     if isinstance(source, Table):
         return source
     if isinstance(source, (str, Path)):
@@ -50,13 +52,13 @@ def read(source: Any, *, hints: Hints | None = None) -> Table:
         columns = arrays.target_columns(y, n=len(table), name=table.name)
         columns = {_free(name, table): column for name, column in columns.items()}
         return table.with_columns(columns, targets=tuple(columns))
-    table = _of_object(source)
+    table = _of_object(source, hints or {})
     if not len(table) or not table.names:
         raise DataError(f"{table.name}: a table needs at least one row and one column, got none")
     return table
 
 
-def _of_object(source: Any) -> Table:
+def _of_object(source: Any, hints: Hints) -> Table:
     if isinstance(source, np.ndarray):
         return arrays.table_of_array(source, name="the array")
     if isinstance(source, (pa.Table, pa.RecordBatch)):
@@ -83,7 +85,7 @@ def _of_object(source: Any) -> Table:
             return arrays.table_of_array(np.array(items), name="the list")
         except ValueError as error:
             raise DataError(f"the list: rows must have the same length: {first_line(error)}") from None
-    return _of_frame(source, kind)
+    return _of_frame(source, kind, hints)
 
 
 # Files
@@ -228,7 +230,7 @@ def _of_hugging_face(source: Any) -> Table:
     return _of_arrow(source.with_format("arrow")[:], "the dataset")
 
 
-def _of_frame(source: Any, kind: str) -> Table:
+def _of_frame(source: Any, kind: str, hints: Hints) -> Table:
     import narwhals as nw
     from narwhals.exceptions import DuplicateError
 
@@ -245,13 +247,41 @@ def _of_frame(source: Any, kind: str) -> Table:
     labels = [str(column) for column in frame.columns]
     check_names(labels, name)
     columns: dict[str, Any] = {}
+    notes: list[str] = []
     for place, label in enumerate(labels):
-        native = frame[:, place]
-        try:
-            columns[label] = pa.chunked_array([native.to_arrow()])
-        except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError):
-            columns[label] = arrays.arrow_of(native.to_list(), f"{name}: column {label!r}")
-    return Table(name=name, columns=columns)
+        series = frame[:, place]
+        columns[label] = _of_series(series, f"{name}: column {label!r}", hints.get(label))
+        if label not in hints and series.dtype == nw.Object and pa.types.is_large_string(columns[label].type):
+            notes.append(f"{label!r} holds values of several types: read as text")
+    return Table(name=name, columns=columns, notes=tuple(notes))
+
+
+def _of_series(series: Any, what: str, hint: Any) -> Any:
+    """A column of a frame. Categories that Arrow has no texts, numbers or dates for are their texts; so are Python
+    objects of several types, texts among them, and any of both that training had as texts."""
+    import narwhals as nw
+
+    given = series.to_native()
+    if type(given.dtype).__name__ == "PeriodDtype":
+        return arrays.arrow_of(given, what)
+    loose = series.dtype == nw.Object or hasattr(getattr(given, "cat", None), "codes")
+    try:
+        found = pa.chunked_array([series.to_arrow()])
+        odd = pa.types.is_dictionary(found.type) and pa.types.is_nested(_value_type(found))
+        as_text = odd or isinstance(_value_type(found), pa.BaseExtensionType)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError):
+        found, as_text = None, arrays.reads_as_text(series.to_list())
+    if not as_text and not (loose and hint == pa.large_string()):
+        return arrays.arrow_of(series.to_list(), what) if found is None else found
+    if hasattr(getattr(given, "cat", None), "codes"):
+        places = given.cat.codes.to_numpy()
+        values = from_texts(map(str, given.cat.categories.tolist()))
+        return pa.chunked_array([pa.DictionaryArray.from_arrays(pa.array(places, mask=places < 0), values)])
+    return pa.chunked_array([pa.array(arrays.texts_of(series.to_list()), pa.large_string())])
+
+
+def _value_type(column: Any) -> Any:
+    return column.type.value_type if pa.types.is_dictionary(column.type) else column.type
 
 
 def _unnamed(table: Table) -> Table:

@@ -102,6 +102,8 @@ def _beside(g: Graph, parts: list[str]) -> str:
 def _parts(g: Graph, column: Column) -> list[str]:
     """The numbers of one column that are used, as in `data.columns`.   (B,) each"""
     given = column.name
+    if column.family == "empty":  # nothing was learned of it: 0, whatever comes
+        return [g.op("Mul", given, np.float64(np.nan))]
     if column.kind == "numeric":
         return [given]
     days = g.op("Div", given, np.float64(C.DAY))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, cast
 
@@ -24,6 +25,7 @@ from sklearn.utils.validation import (
 )
 
 from ..costs import cost
+from ..data.prepare import weights_within
 from ..data.tables import Table
 from ..errors import OptionError
 from ..layers import Inputs
@@ -33,7 +35,7 @@ from ..training.fit import Run
 from ..training.fit import fit as train
 from ..training.signals import obey
 from .callbacks import CallbackSupportMixin, Tasks, has_callbacks
-from .inputs import column, holds_objects, is_frame, named, refuse_infinity
+from .inputs import column, holds_objects, is_frame, named, refuse_infinity, refuse_infinity_aside
 from .partial import Partial
 from .recipe import Recipe, network
 from .timing import Within
@@ -160,12 +162,19 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         history = {name: [event[name] for event in epochs] for name in names}
         for name in measured:
             history[name] = [event["metrics"][name] for event in epochs]
-        self.model_ = model
+        self.model_ = self._numbered_names(model)
         self._partial = None
         self.history_ = history
         self.n_iter_ = max(run.end.epoch, 1)
         self.spec_ = model.spec
         self.config_ = next(event["config"] for event in run.events if event["event"] == "start")
+
+    def _numbered_names(self, model: Predictor) -> Predictor:
+        """The model, which tells where the names of its columns were numbers: scikit-learn takes texts alone."""
+        if model.encoding.positional or hasattr(self, "feature_names_in_"):
+            return model
+        columns = tuple(replace(column, numbered=True) for column in model.encoding.columns)
+        return replace(model, encoding=replace(model.encoding, columns=columns))
 
     def _seed(self) -> int:
         """The seed of a fit: the number itself, or one drawn from a generator, whose state moves on as it must."""
@@ -186,9 +195,10 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
             validate_data(self, X, reset=reset, skip_check_array=True)
             if not len(X):
                 raise ValueError(f"Found array with 0 sample(s) (shape={X.shape}) while a minimum of 1 is required.")
-            return renamed
+            return self._whole(renamed, reset=reset)
         sparse = hasattr(X, "tocsr")
-        if sparse or not holds_objects(X):
+        texts = set[int]() if reset or getattr(getattr(X, "dtype", None), "kind", "O") != "O" else self._texts()
+        if sparse or not (texts or holds_objects(X)):
             kind = [np.float64, np.float32] if sparse else "numeric"
             X = validate_data(self, X, accept_sparse="csr", dtype=kind, ensure_all_finite=False, reset=reset)
             X = X.astype(np.float64) if X.dtype == object else X  # whole numbers beyond 64 bits
@@ -198,13 +208,27 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
             X = np.asarray(X, dtype=object)
         X = check_array(X, dtype=cast(Any, None), ensure_all_finite=False)
         validate_data(self, X, reset=reset, skip_check_array=True)
-        columns = {f"x{i}": column(X[:, i], f"the array: column 'x{i}'") for i in range(X.shape[1])}
-        return Table(name="the array", columns=columns, positional=True)
+        columns = {f"x{i}": column(X[:, i], f"the array: column 'x{i}'", text=i in texts) for i in range(X.shape[1])}
+        return self._whole(Table(name="the array", columns=columns, positional=True), reset=reset)
+
+    def _whole(self, table: Any, *, reset: bool) -> Any:
+        """The table, where what training left aside of it is finite too."""
+        model = cast("Predictor | None", getattr(self, "model_", None))
+        if model is not None and not reset:
+            refuse_infinity_aside(table, model)
+        return table
+
+    def _texts(self) -> set[int]:
+        """The places of columns that training had as texts: objects that are all numbers are texts there too."""
+        model = cast("Predictor | None", getattr(self, "model_", None))
+        columns = () if model is None else model.encoding.columns
+        return {i for i, one in enumerate(columns) if one.family == "text" and one.kind != "drop"}
 
     def _weights(self, sample_weight: Any, X: Any) -> NDArray[np.float64] | None:
         if sample_weight is None:
             return None
-        return _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+        found = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+        return weights_within(found, np.float64)  # class weights are products and sums of them
 
     def _held_out(self, X_val: Any, y_val: Any, sample_weight_val: Any) -> tuple[Any, Any]:
         """Rows of validation where they are given, else the option; and what they count."""
@@ -251,7 +275,7 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
     def _passed(self, past: Partial) -> None:
         """What an estimator has after a piece."""
         self._partial = past
-        self.model_, self.spec_ = past.model, past.model.spec
+        self.model_, self.spec_ = self._numbered_names(past.model), past.model.spec
         self.config_ = past.config.to_dict()
         self.history_ = {"loss": list(past.losses)}
         self.n_iter_ = past.passes
@@ -284,8 +308,7 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         names = [column.name for column in model.encoding.columns]
         self.model_, self.spec_ = model, model.spec
         self.n_features_in_ = len(names)
-        # Names that are all numbers were numbers: a table's own are texts, and an estimator has those alone.
-        if not model.encoding.positional and not all(name.lstrip("-").isdecimal() for name in names):
+        if not model.encoding.positional and not any(column.numbered for column in model.encoding.columns):
             self.feature_names_in_ = np.array(names, dtype=object)
 
     def __getstate__(self) -> dict[str, Any]:

@@ -6,12 +6,14 @@ import warnings
 from typing import Any, cast
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from ..data import columns as C
 from ..data import read
-from ..data.arrays import arrow_of, is_missing
-from ..data.tables import where
+from ..data.arrays import arrow_of, is_missing, reads_as_text, texts_of
+from ..data.arrow import to_numpy
+from ..data.tables import Table, where
 from ..errors import DataError
 from ..predictor import Predictor
 
@@ -67,13 +69,34 @@ def refuse_infinity(X: Any) -> None:
     )
 
 
+def refuse_infinity_aside(table: Any, model: Predictor) -> None:
+    """The same of a frame's columns of numbers that training left aside: no network is given them."""
+    aside = {c.name for c in model.encoding.columns if c.kind == "drop" and c.family == "number"}
+    if not aside:
+        return
+    import narwhals as nw
+
+    frame = table if isinstance(table, Table) else nw.from_native(table)
+    given = frame.names if isinstance(frame, Table) else frame.columns
+    chosen = [name for name in given if name in aside]
+    if not chosen:
+        return
+    found = frame if isinstance(frame, Table) else read(frame.select(chosen).to_native())
+    for name in chosen:
+        column = C.plain(found.column(name))
+        if pa.types.is_floating(column.type) and np.isinf(to_numpy(column)).any():
+            C.numbers(found, name, "numeric")  # says which row
+
+
 def tell_dropped(model: Predictor) -> None:
     """A warning of columns that were left aside, but for those that never vary: their user may miss them."""
-    found = [c for c in model.encoding.columns if c.kind == "drop" and c.why != "constant"]
+    found = [c for c in model.encoding.columns if c.why not in ("", "constant")]
     if found:
         words = ", ".join(f"{c.name!r} ({c.why})" for c in found[:TOLD])
         more = f" and {len(found) - TOLD:,} more" if len(found) > TOLD else ""
-        warnings.warn(f"columns left aside: {words}{more}: leave them out, or give them as numbers", stacklevel=3)
+        free = any(c.why.startswith(C.FREE_TEXT) for c in found)
+        keep = "; text as a category, astype('category'), is learned by its most frequent values" if free else ""
+        warnings.warn(f"columns left aside: {words}{more}: leave them out, or give them as numbers{keep}", stacklevel=3)
 
 
 def check_numbers(table: Any) -> None:
@@ -84,14 +107,15 @@ def check_numbers(table: Any) -> None:
             C.numbers(found, name, "numeric")
 
 
-def column(values: NDArray[Any], what: str) -> Any:
-    """One column of an array of objects: as numbers or texts where all are, else as what Arrow makes of it."""
+def column(values: NDArray[Any], what: str, *, text: bool = False) -> Any:
+    """One column of an array of objects: as numbers or texts where all are, else as what Arrow makes of it. `text` is
+    whether training had texts in it."""
     given: list[Any] = [None if is_missing(value) else value for value in values.tolist()]
     kinds = {type(value) for value in given if value is not None}
+    if text or reads_as_text(given):
+        return arrow_of(texts_of(given), what)
     if all(issubclass(kind, int | float | np.number | np.bool_) for kind in kinds):
         return arrow_of(np.array([np.nan if value is None else float(value) for value in given]), what)
-    if any(issubclass(kind, str | bytes) for kind in kinds):
-        given = [None if value is None else str(value) for value in given]
     return arrow_of(given, what)
 
 

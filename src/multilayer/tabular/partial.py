@@ -14,6 +14,7 @@ import numpy as np
 
 from .. import files
 from ..data import Prepared, read
+from ..data.prepare import weights_within
 from ..engine import Data, Order, State
 from ..errors import OptionError
 from ..predictor import Predictor
@@ -86,7 +87,7 @@ class Partial:
         """One pass over another piece."""
         found = self.model.encoding.encode(piece, targets=True)
         assert found.y is not None
-        weights = None if weight is None else np.asarray(weight, dtype=np.float32)[found.rows]
+        weights = None if weight is None else weights_within(np.asarray(weight, np.float64)[found.rows], np.float32)
         rows = np.arange(len(found.x), dtype=np.int64)
         prepared = Prepared(
             data=Data(x=found.x, y=found.y, codes=found.codes, weight=weights),

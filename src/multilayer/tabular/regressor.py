@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_array, check_consistent_length, colum
 
 from .. import losses
 from ..data.arrays import is_missing
-from ..errors import OptionError
+from ..errors import DataError, OptionError
 from .base import Tabular, Validation
 from .callbacks import with_callbacks
 from .inputs import length_of, tell_dropped
@@ -184,6 +184,9 @@ class MLPRegressor(RegressorMixin, MultiOutputMixin, Tabular):
         if np.asarray(y).dtype == object:
             found = np.asarray(y)
             y = np.array([np.nan if is_missing(value) else value for value in found.ravel()]).reshape(found.shape)
+        kind = np.asarray(y).dtype
+        if kind.kind in "mM":
+            raise DataError(f"{name} must be numbers, got {kind}: give them as such, days since a first one for dates")
         numbers = check_array(y, ensure_2d=False, dtype=cast(Any, np.float64), input_name=name)
         if numbers.ndim == 2 and numbers.shape[1] == 1:
             numbers = column_or_1d(numbers, warn=True)
