@@ -246,6 +246,17 @@ def encode(task: Task, table: Table, loss: str, dtype: Any) -> NDArray[Any]:
     return ((y - task.mean) / task.std).astype(dtype)
 
 
+def classes_in(y: NDArray[Any]) -> NDArray[np.int64]:
+    """The class numbers of y as `encode` gives it for one class a row.
+
+    >>> classes_in(np.eye(3)[[2, 0]]), classes_in(np.array([[1.0], [0.0]]))
+    (array([2, 0]), array([1, 0]))
+    """
+    if y.ndim == 1:
+        return y
+    return y[:, 0].astype(np.int64) if y.shape[1] == 1 else y.argmax(1)
+
+
 # Outputs as predictions
 
 
