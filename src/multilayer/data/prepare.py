@@ -103,6 +103,8 @@ def prepare(
         time = beside.moments(time, table)
     table, origin, weights = _usable_rows(table, names, weight, notes)
     found = tasks.infer(table, names, task, classes)
+    if task == "auto" and classes is None and loss is not None:
+        tasks.check_meant(table, found, loss)
     loss = loss or found.loss
     if task == "auto":
         notes.append(f"{found.said()} (inferred; {option('task')} overrides)")
