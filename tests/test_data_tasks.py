@@ -63,9 +63,7 @@ def test_a_task_that_is_named_is_obeyed() -> None:
         prepare((X, np.array([["a", "b"], ["c", "d"], ["e", "b"]])[I % 3]))
 
 
-COUNTS = (
-    "column 'y': {} is a loss for numbers, and these read as {} classes: say which, task=regression or task=cl"
-)
+COUNTS = "column 'y': {} is a loss for numbers, and these read as {} classes: say which, task=regression or task=cl"
 
 
 @pytest.mark.parametrize("loss", ["mse", "mae", "huber(2)", "quantile(0.1, 0.9)", "poisson"])
