@@ -23,6 +23,8 @@ def test_optimisers(text: str, constants: dict[str, float]) -> None:
 
 def test_losses() -> None:
     assert losses.get("quantile(0.1, 0.9)").constant("q") == (0.1, 0.9)
+    for named in ("quantile(q=0.1, 0.9)", "quantile(q=0.1, q=0.9)"):
+        assert losses.get(named).constant("q") == (0.1, 0.9)
     assert losses.get("quantile").constant("q") == (0.5,)
     assert losses.get("huber(delta=2)").constant("delta") == 2
     assert losses.get("cross_entropy(0.1)").constant("label_smoothing") == 0.1
@@ -43,6 +45,8 @@ def test_losses() -> None:
         (optim.get, "sgd(momentum=1)", "sgd takes no constants, got momentum=1"),
         (optim.get, "adam(", "unknown optimizer"),
         (losses.get, "huber(0)", "delta must be positive, got 0"),
+        (losses.get, "quantile(p=0.3)", "unknown constant of quantile 'p': valid: q"),
+        (losses.get, "quantile(q=0.3, q=0.3)", "quantiles must rise, got 0.3, 0.3"),
         (losses.get, "quantile(1.5)", "q must be above 0 and below 1, got 1.5"),
         (losses.get, "quantile(0.9, 0.1)", "quantiles must rise, got 0.9, 0.1"),
         (losses.get, "cross_entropy(1)", "label_smoothing must be at least 0 and below 1, got 1"),

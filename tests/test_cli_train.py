@@ -108,6 +108,53 @@ def test_every_field_is_an_option() -> None:
         assert "--" + name.replace("_", "-") in text
 
 
+def test_help_tells_what_holds_for_tables() -> None:
+    text = " ".join(mlp("train", "--help").replace("│", " ").split())
+    for said in ("tables: 256, otherwise 20", "tables: 0.04 or 0.2 or 0.02, otherwise 0.001", "tables: 4, otherwise 1"):
+        assert said in text
+    for said in (
+        "tables: True, otherwise False",
+        "tables: ignore, otherwise rollback",
+        "tables: 0.02, otherwise 0.0001",
+    ):
+        assert said in text
+
+
+def test_the_recipe_is_shaped_as_the_estimator_shapes_it(here: Path) -> None:
+    import pandas as pd
+
+    import multilayer as ml
+
+    table(here / "t.csv")
+    quick = ["--target", "y", "--epochs", "2", "--ensemble", "2", "-q"]
+    shape = ["--hidden", "16,16", "--activation", "gelu,relu", "--dropout", "0.1"]
+    mlp("train", "t.csv", "--run", "r", *quick, *shape)
+    mlp("train", "t.csv", "--run", "w", *quick, "--hidden", "16,16")
+    frame = pd.read_csv(here / "t.csv")
+    for run, options in (("w", {}), ("r", {"activation": ("gelu", "relu"), "dropout": 0.1})):
+        model = ml.MLPClassifier(hidden=(16, 16), epochs=2, ensemble=2, random_state=0, **options)
+        ours = model.fit(frame.drop(columns="y"), frame["y"]).model_.tensors
+        theirs = ml.load(here / run).tensors
+        assert {n: v.tobytes() for n, v in theirs.items()} == {n: v.tobytes() for n, v in ours.items()}
+    log = here / "r" / "events.jsonl"
+    log.write_text("".join(log.read_text().splitlines(keepends=True)[:-1]))
+    whole = (here / "r" / "model.safetensors").read_bytes()
+    mlp("resume", "r", "-q")
+    assert (here / "r" / "model.safetensors").read_bytes() == whole
+    for more, said in (
+        (
+            ["--arch", "2-4-1", "--hidden", "4", "--dropout", "0"],
+            "--hidden and --dropout shape the tabular recipe, got",
+        ),
+        (["--recipe", "plain", "--hidden", "4"], "got --recipe plain too: leave out one or other"),
+        (["--hidden", "4,a"], "--hidden must be widths such as 128,128, got '4,a'"),
+    ):
+        assert said in " ".join(mlp("train", "t.csv", *quick, *more, code=2).split())
+    assert "--hidden shape networks for tables, got pictures: write it, --arch …" in " ".join(
+        mlp("train", "digits", "--hidden", "4", code=2).split()
+    )
+
+
 BAD = {
     "engine": "fast",
     "optimizer": "adm",

@@ -63,14 +63,28 @@ def test_a_task_that_is_named_is_obeyed() -> None:
         prepare((X, np.array([["a", "b"], ["c", "d"], ["e", "b"]])[I % 3]))
 
 
+COUNTS = "column 'y': {} is a loss for numbers, and these read as {} classes: say which, task=regression or task=cl"
+
+
+@pytest.mark.parametrize("loss", ["mse", "mae", "huber(2)", "quantile(0.1, 0.9)", "poisson"])
+@pytest.mark.parametrize("values", [2, 12])
+def test_a_loss_for_numbers_is_not_guessed_to_be_of_classes(loss: str, values: int) -> None:
+    counts = I % values
+    with pytest.raises(OptionError, match=COUNTS.format(loss.partition("(")[0], values)):
+        prepare((X, counts), loss=loss)
+    assert not prepare((X, counts), loss=loss, task="regression").encoding.task.classifies
+    assert prepare((X, np.array(["no", "yes"])[I % 2]), loss="mse").encoding.task.kind == "binary"
+    assert prepare((X, pd.Series(counts).astype("category")), loss="mse").encoding.task.classifies
+
+
 LOSSES: list[tuple[Any, str, tuple[int, ...], int]] = [
     (I % 2, "binary_cross_entropy", (N, 1), 1),
     (I % 2, "cross_entropy", (N,), 2),
-    (I % 2, "mse", (N, 1), 1),
+    (I % 2 > 0, "mse", (N, 1), 1),
     (I % 2, "perceptron", (N, 1), 1),
     (I % 3, "cross_entropy(label_smoothing=0.1)", (N,), 3),
     (I % 3, "binary_cross_entropy", (N, 3), 3),
-    (I % 3, "mse", (N, 3), 3),
+    (np.array(["a", "b", "c"])[I % 3], "mse", (N, 3), 3),
     (X[:, 0], "huber", (N, 1), 1),
     (X[:, 0], "quantile(0.1, 0.5, 0.9)", (N, 1), 3),
     (X[:, :2], "quantile(0.1, 0.9)", (N, 2), 4),

@@ -34,7 +34,7 @@ CASES: dict[str, tuple[str | None, Any, dict[str, Any]]] = {
     "several numbers": (None, (X, X[:, :2] * 2 + 1), {}),
     "counts": (None, (X, G.poisson(np.exp(X[:, 0]))), {"loss": "poisson", "task": "regression"}),
     "two classes as two outputs": (None, (X, YES), {"loss": "cross_entropy"}),
-    "classes by squares": (None, (X, G.integers(0, 3, 200)), {"loss": "mse"}),
+    "classes by squares": (None, (X, G.integers(0, 3, 200)), {"loss": "mse", "task": "multiclass"}),
     "a perceptron": ("4-1", (X, YES), {"loss": "perceptron", "learning_rate": 0.01}),
     "weights of classes": (None, (X, YES), {"class_weight": "balanced"}),
     "weights in a column": (None, TABLE, {"target": "y", "sample_weight": "weight"}),

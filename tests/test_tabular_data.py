@@ -381,12 +381,11 @@ def test_high_cardinality() -> None:
     generator = np.random.default_rng(0)
     frame = pd.DataFrame({"name": [f"n{i}" for i in generator.integers(0, 2000, 800)], "x": generator.normal(size=800)})
     y = (frame["x"] > 0).astype(int)
-    with pytest.warns(
-        UserWarning, match=r"columns left aside: 'name' \(text with many different values.*astype\('category'\)"
-    ):
-        model = MLPClassifier(**QUICK).fit(frame, y)
-    declared = frame.assign(name=frame["name"].astype("category"))
-    assert MLPClassifier(**QUICK).fit(declared, y).spec_.inputs.categories == (frame["name"].nunique(),)
+    for given in (frame.assign(name=frame["name"].astype("category")), frame):
+        with pytest.warns(
+            UserWarning, match=r"columns left aside: 'name' \(text with many different values.*group their"
+        ):
+            model = MLPClassifier(**QUICK).fit(given, y)
     assert model.score(frame, y) > 0.8
     new = pd.DataFrame({"name": ["someone new"] * 200, "x": generator.normal(size=200)})
     with warnings.catch_warnings():

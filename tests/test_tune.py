@@ -289,6 +289,43 @@ def command(tmp_path: Path, *more: str) -> Any:
     return CliRunner().invoke(app, [*asked, *more])
 
 
+def counts(tmp_path: Path) -> None:
+    import pandas as pd
+
+    x = np.random.default_rng(0).normal(size=(120, 2))
+    frame = pd.DataFrame({"a": x[:, 0], "b": x[:, 1], "y": np.arange(120) % 12})
+    frame.to_csv(tmp_path / "t.csv", index=False)
+
+
+@pytest.mark.parametrize("name", ["tune", "train"])
+def test_a_loss_for_numbers_needs_its_task_where_numbers_read_as_classes(tmp_path: Path, name: str) -> None:
+    counts(tmp_path)
+    done = CliRunner().invoke(app, [name, str(tmp_path / "t.csv"), "--target", "y", "--loss", "mse", "--run", "r"])
+    assert done.exit_code == 2
+    assert "mse is a loss for numbers, and these read as 12 classes: say which, --task regression or" in done.stderr
+
+
+def test_the_task_of_a_search_is_kept(tmp_path: Path) -> None:
+    counts(tmp_path)
+    path = tmp_path / "search"
+    asked = ("--run", str(path), "--trials", "1", "--quiet")
+    done = command(tmp_path, *asked, "--task", "regression", "--loss", "poisson", "--metric", "mae")
+    assert done.exit_code == 0, done.output
+    found = RunFolder.open(path / "best").config
+    assert (found["effective"]["task"], found["effective"]["loss"]) == ("regression", "poisson")
+    assert found["config"]["metric"] == "mae"
+    again = command(tmp_path, *asked, "--task", "multiclass")
+    assert again.exit_code == 2
+    assert "is a search with --task regression, got multiclass: name another folder" in again.stderr
+
+
+def test_classes_of_a_search_are_balanced(tmp_path: Path) -> None:
+    path = tmp_path / "search"
+    done = command(tmp_path, "--run", str(path), "--trials", "1", "--quiet", "--class-weight", "balanced")
+    assert done.exit_code == 0, done.output
+    assert RunFolder.open(path / "best").config["config"]["class_weight"] == "balanced"
+
+
 def test_a_better_one_takes_the_place_of_the_best(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each trial is better than the one before; the runs of earlier ones are kept."""
     original = tune._Watch.notice
@@ -348,6 +385,9 @@ def test_no_time_for_a_trial(tmp_path: Path) -> None:
         (("--time-limit", "-1"), "--time-limit must be positive, got -1"),
         (("--time-limit", "0"), "--time-limit must be positive, got 0"),
         (("--loss", "mze"), "unknown loss 'mze'"),
+        (("--task", "numbers"), "unknown task 'numbers'"),
+        (("--metric", "rmse"), "rmse does not fit a binary task"),
+        (("--class-weight", "even"), "--class-weight must be 'balanced' or a mapping, got 'even'"),
         (("--group", "nobody"), "nobody"),
         (("--run", "t.csv"), "--run must be a folder, got t.csv, which is a file: name another"),
     ],

@@ -1,8 +1,8 @@
 """A choice by name with constants: `huber(delta=2)`, `adam(beta2=0.95)`, `normal(0.01)`.
 
 A closed set is a dict from names to plain functions that make the thing chosen; their keyword parameters, with
-defaults, are the constants. Numbers given without a name fill the parameters in order. Losses, optimisers,
-initialisation schemes and schedules are chosen this way.
+defaults, are the constants. Numbers given without a name fill the parameters in order; a maker of `*q` takes any number
+of them, with its name or without. Losses, optimisers, initialisation schemes and schedules are chosen this way.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ def choose(what: str, text: str, makers: Mapping[str, Callable[..., T]], *, also
     for part in filter(None, (part.strip() for part in (match[2] or "").split(","))):
         key, _, value = part.rpartition("=")
         key = key.strip()
-        if key and (key not in takes or key == several):
+        if key and key not in takes:
             raise OptionError(
                 unknown_name(f"constant of {name}", key, takes) if takes else f"{name} takes no constants, got {part}"
             )
         if key in named:
             raise OptionError(f"{key} of {name} is given twice in {text!r}")
-        if key:
+        if key and key != several:
             named[key] = _number(value, part, name)
         else:
             plain.append(_number(value, part, name))

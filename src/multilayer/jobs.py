@@ -77,7 +77,6 @@ def _write(ended: Ended, path: Path) -> None:
         ended.source,
         ended.validation,
         metric=session.metric,
-        class_weighted=session.config.class_weight is not None,
         seconds=report.SECONDS if run.signal is None else IN_A_HURRY,
     )
     found["predicted"] = report_run.predicted_seconds(

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import inspect
+import re
 import sys
 import typing
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import fields
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import typer
 
 from ..errors import OptionError, printable, unknown_name
+from ..tabular.recipe import defaults
 from ..training.config import Config, hints
 from . import arch as networks
 from .output import console
@@ -27,6 +29,8 @@ mlp train digits
 
 mlp train people.csv --target income --epochs 50 --run runs/people
 
+mlp train people.csv --target income --hidden 128,128 --activation gelu --dropout 0.1
+
 mlp train table.parquet --target y --arch 12-64-64-1 --patience 10 --json
 
 mlp train digits --live
@@ -35,6 +39,8 @@ Ctrl-C saves and stops; mlp resume RUN goes on where it was, to the same bits.""
 
 _SIGNALLED = 128
 RECIPES = ("tabular", "plain")
+_COMMA = re.compile(r",(?![^(]*\))")
+"""Between activations, not between the constants of one."""
 
 Track = Annotated[
     list[str] | None,
@@ -46,11 +52,13 @@ AsJson = Annotated[bool, typer.Option("--json", help="Stream every event as a li
 
 def _options() -> list[inspect.Parameter]:
     """One option for each field of Config; None means: as the TOML file or the default has it."""
-    known = hints()
+    known, tables = hints(), {name: _shown(value) for name, value in defaults().items()}
     found: list[inspect.Parameter] = []
     for field in fields(Config):
         kind = _plain(known[field.name])
-        default = "none" if field.default is None else field.default
+        default = _shown(field.default)
+        if field.name in tables:
+            default = f"tables: {tables[field.name]}, otherwise {default}"
         option = typer.Option(
             "--" + field.name.replace("_", "-"),
             help=f"{field.metadata['help']}  [default: {default}]".replace("[default", "\\[default"),
@@ -64,6 +72,12 @@ def _options() -> list[inspect.Parameter]:
             )
         )
     return found
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, tuple):
+        return " or ".join(map(_shown, cast("tuple[Any, ...]", value)))
+    return "none" if value is None else str(value)
 
 
 def _plain(hint: Any) -> Any:
@@ -89,6 +103,13 @@ def train(
         str,
         typer.Option(metavar="NAME", help="Without --arch: tabular, or plain for one network of 256 and 128 units."),
     ] = "tabular",
+    hidden: Annotated[
+        str | None, typer.Option(metavar="N,N,…", help="Widths of the tabular recipe's hidden layers.")
+    ] = None,
+    activation: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The recipe's activation, or one for each layer by commas.")
+    ] = None,
+    dropout: Annotated[float | None, typer.Option(metavar="X", help="The recipe's dropout.")] = None,
     run: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Where to keep everything; runs/NAME-001, …")
     ] = None,
@@ -114,11 +135,12 @@ def train(
     checked = Config.from_dict(chosen, where=str(config) if config is not None else "options")
     if recipe not in RECIPES:
         raise OptionError(unknown_name("recipe", recipe, RECIPES))
+    shape = {"hidden": hidden, "activation": activation, "dropout": dropout}
     targets: Any = target if target is None or "," not in target else [part.strip() for part in target.split(",")]
     folder = run or free_folder(Path(data).name.split(".")[0] or "run")
     with watched(folder) if live else nullcontext():
         done = fit(
-            _network(arch, recipe, checked),
+            _network(arch, recipe, shape, checked),
             data,
             target=targets,
             group=group,
@@ -134,14 +156,33 @@ def train(
     tell(done, quiet=quiet, as_json=as_json)
 
 
-def _network(arch: str | None, recipe: str, config: Config) -> Any:
+def _network(arch: str | None, recipe: str, shape: dict[str, Any], config: Config) -> Any:
     """The network asked for; without one, what chooses it by the data."""
     if arch is not None or recipe == "plain":
+        if given := [f"--{name}" for name, value in shape.items() if value is not None]:
+            other = "--arch" if arch is not None else f"--recipe {recipe}"
+            raise OptionError(
+                f"{' and '.join(given)} shape the tabular recipe, got {other} too: leave out one or other"
+            )
         return None if arch is None else networks.read_network(arch)
     from ..tabular.recipe import Recipe
     from ..tabular.timing import Within
 
-    return Recipe() if config.time_limit is None else Within(Recipe(), config.time_limit, warn=warn)
+    hidden, activation = shape["hidden"], shape["activation"]
+    functions = None if activation is None else [part.strip() for part in _COMMA.split(activation)]
+    chosen = Recipe(
+        hidden=None if hidden is None else _widths(hidden),
+        activation=functions[0] if functions is not None and len(functions) == 1 else functions,
+        dropout=shape["dropout"],
+    )
+    return chosen if config.time_limit is None else Within(chosen, config.time_limit, warn=warn)
+
+
+def _widths(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise OptionError(f"--hidden must be widths such as 128,128, got {text!r}") from None
 
 
 def _value(name: str, value: Any) -> Any:

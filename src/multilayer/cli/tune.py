@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
@@ -11,6 +12,7 @@ import typer
 
 from ..errors import MissingExtra, OptionError, printable
 from ..storage import write
+from ..training.config import Config
 from .output import console
 
 if TYPE_CHECKING:
@@ -22,12 +24,15 @@ mlp tune people.csv --target income
 
 mlp tune table.parquet --target y --trials 100 --time-limit 3600 --run runs/tuned
 
+mlp tune visits.csv --target visits --task regression --loss poisson
+
 mlp tune --run runs/tuned --trials 200 table.parquet --target y   (goes on where the search was)
 
 The recipe's defaults are the first trial. Ctrl-C stops; the same command with the same --run goes on, and more --trials
 or another --time-limit may find a better one: its run takes the place of FOLDER/best, which becomes FOLDER/best-001."""
 
 PLOT, BEST = "trials.svg", "best"
+_HELP = {field.name: field.metadata["help"] for field in fields(Config)}
 LEAST = 0.05
 """Of the time limit that the training in full gets, even where trials took more than their share."""
 
@@ -45,7 +50,12 @@ def tune(
     group: Annotated[str | None, typer.Option(metavar="COL", help="Rows of a group stay on one side.")] = None,
     time_column: Annotated[str | None, typer.Option("--time", metavar="COL", help="Hold out the latest rows.")] = None,
     weight: Annotated[str | None, typer.Option(metavar="COL", help="What each row counts; no input.")] = None,
+    task: Annotated[str | None, typer.Option(metavar="TEXT", help=_HELP["task"])] = None,
     loss: Annotated[str | None, typer.Option(metavar="TEXT", help="What is minimised; from the task.")] = None,
+    metric: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="What decides which epoch of the best is kept; loss.")
+    ] = None,
+    class_weight: Annotated[str | None, typer.Option(metavar="TEXT", help=_HELP["class_weight"])] = None,
     epochs: Annotated[int | None, typer.Option(metavar="N", help="In full; a trial takes a quarter.")] = None,
     ensemble: Annotated[int | None, typer.Option(metavar="N", help="Members in full; a trial has one.")] = None,
     seed: Annotated[int, typer.Option(metavar="N", help="Fixes everything that is random.")] = 0,
@@ -68,7 +78,6 @@ def tune(
     from ..data import read
     from ..plots import check_path
     from ..tabular import tune as tuning
-    from ..training.config import Config
     from ..training.fit import free_folder
 
     began = time.monotonic()
@@ -76,7 +85,8 @@ def tune(
         check_path(plot)
     limit = Config(time_limit=time_limit).time_limit
     folder = run or free_folder(f"{Path(data).name.split('.')[0] or 'run'}-tune")
-    asked = {"loss": loss, "epochs": epochs, "ensemble": ensemble, "threads": threads}
+    asked = {"task": task, "loss": loss, "metric": metric, "class_weight": class_weight}
+    asked |= {"epochs": epochs, "ensemble": ensemble, "threads": threads}
     options: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
     targets: Any = target if target is None or "," not in target else [part.strip() for part in target.split(",")]
     source = {"target": targets, "group": group, "time_column": time_column, "sample_weight": weight}

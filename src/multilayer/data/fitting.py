@@ -169,11 +169,10 @@ def _categories(table: Table, name: str, train: Rows, *, declared: bool) -> tupl
     if not pa.types.is_large_string(keys.type) or declared:
         return values, "", []
     C.check_not_numbers(table, name, C.vocabulary(keys), keys)
-    if not C.is_category(column):
-        many = f"{C.FREE_TEXT} (more than {C.FEW} and half the rows, or {C.MANY:,})"
-        return values, "" if C.few(len(values), len(train)) else many, []
-    if len(values) <= C.MANY:
+    if C.few(len(values), len(train)):
         return values, "", []
+    if not C.is_category(column) or 2 * len(values) > len(train):
+        return values, f"{C.FREE_TEXT} (more than {C.FEW} and half the rows, or {C.MANY:,})", []
     said = f"{name!r}: the {C.MANY:,} most frequent of {len(values):,} values are learned, the rest is unknown"
     return C.most_frequent(seen, C.MANY), "", [said]
 

@@ -46,6 +46,8 @@ def prepare_loader(
     x, columns = _columns(batches)
     table = Table(name=NAME, columns=columns, matrix=x, matrix_names=tuple(f"x{i}" for i in range(x.shape[1])))
     found = tasks.infer(table, tuple(columns), task)
+    if task == "auto" and loss is not None:
+        tasks.check_meant(table, found, loss)
     loss = loss or found.loss
     every = np.arange(len(table), dtype=np.int64)
     found, notes = tasks.standardise(found, table, every, loss)

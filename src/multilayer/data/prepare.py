@@ -19,9 +19,9 @@ from ..engine import Augment, Data
 from ..errors import DataError, OptionError, called, option
 from ..sparse import joined
 from . import augment as augmentation
-from . import beside, splits, tasks
+from . import beside, class_weights, splits, tasks
 from . import columns as C
-from .encoding import Encoding, usable
+from .encoding import Encoded, Encoding, usable
 from .fitting import fit
 from .sources import read
 from .tables import Rows, Table, count, short, where
@@ -81,10 +81,11 @@ def prepare(
 
     `validation` is a share, "auto" (20 %, none below 10 rows), None, or a source of its own, whose rows count as
     `validation_weight` says; `weight` a column's name or one number a row; `class_weight` "balanced" or a number for
-    each class, on training rows; `classes` those that every target may have, where rows may lack some; `columns` gives
-    kinds: numeric, categorical, date, datetime, time or drop; `folds` above 1 cuts the rows into so many parts to hold
-    out in turn, where validation is "auto" and rows have no order in time; `keep_constant` takes a table in which
-    nothing varies, "all" keeps each such column; `augment` is texts of `data.augment`, such as "noise(0.1)".
+    each class, whatever its rows are for; `classes` those that every target may have, where rows may lack some;
+    `columns` gives kinds: numeric, categorical, date, datetime, time or drop; `folds` above 1 cuts the rows into so
+    many parts to hold out in turn, where validation is "auto" and rows have no order in time; `keep_constant` takes a
+    table in which nothing varies, "all" keeps each such column; `augment` is texts of `data.augment`, such as
+    "noise(0.1)".
 
     >>> ready = prepare("iris")
     >>> ready.encoding.inputs, ready.encoding.outputs, len(ready.train), len(ready.validation)
@@ -103,12 +104,17 @@ def prepare(
     if time is not None and not isinstance(time, str):
         time = beside.moments(time, table)
     table, origin, weights = _usable_rows(table, names, weight, notes)
-    group, time = (one if one is None or isinstance(one, str) else one[origin] for one in (group, time))
-    dropped = given - len(table)
     found = tasks.infer(table, names, task, classes)
+    if task == "auto" and classes is None and loss is not None:
+        tasks.check_meant(table, found, loss)
     loss = loss or found.loss
     if task == "auto":
         notes.append(f"{found.said()} (inferred; {option('task')} overrides)")
+    factor = None
+    if class_weight is not None:
+        table, origin, weights, factor = _by_class(class_weight, found, table, origin, weights, notes)
+    group, time = (one if one is None or isinstance(one, str) else one[origin] for one in (group, time))
+    dropped = given - len(table)
     parts = _folds(table, found, validation, folds, seed, group, time, notes)
     if parts:
         train, held_out = np.arange(len(table), dtype=np.int64), np.sort(np.concatenate(parts))
@@ -123,8 +129,6 @@ def prepare(
     notes += [*more, *said]
     x, codes, _ = encoding.transform(table, dtype)
     y = tasks.encode(found, table, loss, dtype)
-    if class_weight is not None:
-        weights = _class_weights(class_weight, found, table, train, weights)
     if weights is not None:
         weights = weights_within(weights, dtype)
     if _is_source(validation):
@@ -134,7 +138,7 @@ def prepare(
         notes += [f"validation: {note}" for note in own.notes]
         held_out = np.arange(len(x), len(x) + len(own.x), dtype=np.int64)
         origin = np.concatenate([origin, own.rows])
-        count_as = None if validation_weight is None else _validation_weights(validation_weight, validation, own.rows)
+        count_as = _validation_weights(validation_weight, factor, validation, own)
         if weights is not None or count_as is not None:
             both = (
                 np.ones(len(x), dtype) if weights is None else weights,
@@ -242,11 +246,16 @@ def weights_within(weights: NDArray[np.float64], dtype: Any) -> NDArray[Any]:
     return np.where(weights > 0, np.maximum(shares, np.finfo(dtype).tiny / np.finfo(dtype).eps), 0).astype(dtype)
 
 
-def _validation_weights(weight: Any, table: Table, rows: Rows) -> NDArray[np.float64]:
-    """What the usable rows of a validation source count."""
-    values = _weights(table, weight)[rows]
-    if not values.any():
-        raise DataError(f"{table.name}: validation weights must not all be 0, got {short(weight)}: give some weight")
+def _validation_weights(
+    weight: Any, factor: NDArray[np.float64] | None, source: Any, own: Encoded
+) -> NDArray[np.float64] | None:
+    """What the usable rows of a validation source count, by themselves and by their classes."""
+    values = None if weight is None else _weights(source, weight)[own.rows]
+    if factor is not None:
+        values = class_weights.weighed(values, factor, tasks.classes_in(cast("NDArray[Any]", own.y)))
+    if values is not None and not values.any():
+        got = "rows of classes of weight 0" if weight is None else short(weight)
+        raise DataError(f"validation weights must not all be 0, got {got}: give some weight")
     return values
 
 
@@ -361,40 +370,30 @@ def _refuse_missing(table: Table, name: str) -> None:
         raise DataError(f"{where(table, name, row)}: must have a value in every row to split by, got none")
 
 
-def _class_weights(
-    class_weight: str | Mapping[Any, float], task: tasks.Task, table: Table, train: Rows, weights: Any
-) -> NDArray[np.float64]:
-    """Weights of training rows times those of their classes; balanced: N/(C · rows of the class)."""
+def _by_class(
+    class_weight: str | Mapping[Any, float],
+    task: tasks.Task,
+    table: Table,
+    origin: Rows,
+    weights: NDArray[np.float64] | None,
+    notes: list[str],
+) -> tuple[Table, Rows, NDArray[np.float64], NDArray[np.float64]]:
+    """The rows that count, what each counts by itself and its class, and the factors of the classes."""
     if task.kind not in ("binary", "multiclass"):
         raise OptionError(f"{called('class_weight')} needs a task with classes, got {task.kind}")
     classes = task.classes[0]
     place = tasks.class_numbers(table, task.names[0], classes)
-    if isinstance(class_weight, str):
-        if class_weight != "balanced":
-            raise OptionError(f"{called('class_weight')} must be 'balanced' or a mapping, got {class_weight!r}")
-        sizes = np.bincount(place[train], minlength=len(classes))
-        factor = len(train) / (len(classes) * np.maximum(sizes, 1))
-    else:
-        given: dict[int, float] = {}
-        for name, value in class_weight.items():
-            matching = [i for i, one in enumerate(classes) if one == name or str(name) in _spellings(one)]
-            if not matching:
-                known = ", ".join(map(str, classes[:20]))
-                raise OptionError(f"{called('class_weight')} names {name!r}: classes are {known}")
-            given[matching[0]] = float(value)
-        factor = np.array([given.get(i, 1.0) for i in range(len(classes))])
-        if not (np.isfinite(factor).all() and (factor > 0).all()):
-            raise OptionError(f"class weights must be positive and finite, got {dict(class_weight)}")
-    made = np.ones(len(table)) if weights is None else weights.copy()
-    made[train] *= factor[place[train]]
-    return made
-
-
-def _spellings(value: tasks.Class) -> set[str]:
-    """The texts that name a class where keys are texts, as in TOML: true is True, 1 is 1.0."""
-    if isinstance(value, bool):
-        return {str(value), str(value).lower()}
-    return {str(value), f"{value:.0f}"} if isinstance(value, float) and value.is_integer() else {str(value)}
+    factor = class_weights.factors(class_weight, classes, place, weights)
+    weights = class_weights.weighed(weights, factor, place)
+    words = ", ".join(f"{name!r} {value:.3g}" for name, value in zip(classes[:5], factor, strict=False))
+    notes.append(f"what a row counts by its class, held out or not: {words}{', …' if len(classes) > 5 else ''}")
+    rows = np.flatnonzero(weights > 0)
+    if not len(rows):
+        raise DataError(f"{table.name}: no row has a class of weight above 0: nothing can be learned")
+    if len(rows) < len(table):
+        notes.append(f"{count(len(table) - len(rows), 'row')} of classes of weight 0 left out")
+        table = table.take(rows)
+    return table, origin[rows], weights[rows], factor
 
 
 def _augment(given: str | Sequence[str] | Augment | None, encoding: Encoding, train: Rows, seed: int) -> Augment | None:

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from .. import losses
 from ..activations.special import logistic
-from ..errors import DataError, OptionError, unknown_name
+from ..errors import DataError, OptionError, option, unknown_name
 from . import columns
 from .arrow import from_numpy, from_texts
 from .tables import Rows, Table, short, where
@@ -129,6 +129,19 @@ def infer(table: Table, names: Sequence[str], task: str, classes: Sequence[Class
 def _one_of_two(found: tuple[Class, ...]) -> bool:
     """Whether a label has one value alone, and the other is plain: 0 or 1, false or true."""
     return len(found) == 1 and not isinstance(found[0], str) and found[0] in (0, 1)
+
+
+def check_meant(table: Table, task: Task, loss: str) -> None:
+    """Refuses to guess where numbers read as classes, and the loss that was asked for is one of numbers."""
+    if not task.classifies or losses.get(loss).link not in (None, "exp"):
+        return
+    for name, found in zip(task.names, task.classes, strict=True):
+        column = table.column(name)
+        if columns.family_of(column, where(table, name)) == "number" and not columns.is_category(column):
+            raise OptionError(
+                f"{where(table, name)}: {losses.get(loss).name} is a loss for numbers, and these read as "
+                f"{len(found)} classes: say which, {option('task', 'regression')} or {option('task', 'classification')}"
+            )
 
 
 def looks_like_classes(table: Table, name: str) -> tuple[Class, ...] | None:
@@ -244,6 +257,17 @@ def encode(task: Task, table: Table, loss: str, dtype: Any) -> NDArray[Any]:
             f"{where(table, task.names[place], row)}: {chosen.name} needs counts of 0 or more, got {y[row, place]:g}"
         )
     return ((y - task.mean) / task.std).astype(dtype)
+
+
+def classes_in(y: NDArray[Any]) -> NDArray[np.int64]:
+    """The class numbers of y as `encode` gives it for one class a row.
+
+    >>> classes_in(np.eye(3)[[2, 0]]), classes_in(np.array([[1.0], [0.0]]))
+    (array([2, 0]), array([1, 0]))
+    """
+    if y.ndim == 1:
+        return y
+    return y[:, 0].astype(np.int64) if y.shape[1] == 1 else y.argmax(1)
 
 
 # Outputs as predictions

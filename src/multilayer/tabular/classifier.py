@@ -14,6 +14,7 @@ from sklearn.utils import assert_all_finite
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import check_consistent_length, column_or_1d
 
+from ..data import class_weights
 from ..data.arrays import is_missing
 from ..errors import DataError, OptionError
 from ..predictor import Predictor
@@ -109,7 +110,12 @@ class MLPClassifier(ClassifierMixin, Tabular):
         if isinstance(validation, tuple):
             labels = self._checked(validation[1], validation[0], name="y_val")
             validation = (validation[0], self._codes(labels, several=task == "multilabel", name="y_val"))
-        weight = self._class_weighted(codes, self._weights(sample_weight, X))
+        weight = self._weights(sample_weight, X)
+        factor = self._class_factors(codes, weight)
+        if factor is not None:
+            weight = class_weights.weighed(weight, factor, codes)
+            if isinstance(validation, tuple):
+                weight_val = class_weights.weighed(weight_val, factor, validation[1])
         if task == "one class":
             self._check_options()
             check_numbers(table)
@@ -142,7 +148,9 @@ class MLPClassifier(ClassifierMixin, Tabular):
         else:
             task = self._first_labels(y, classes)
         codes = self._codes(y, several=task == "multilabel")
-        weight = self._class_weighted(codes, self._weights(sample_weight, X))
+        weight = self._weights(sample_weight, X)
+        factor = self._class_factors(codes, weight)
+        weight = weight if factor is None else class_weights.weighed(weight, factor, codes)
         if begun:
             past = self._continued(length_of(table), classes=len(self.classes_)).go_on((table, codes), weight)
         else:
@@ -279,36 +287,13 @@ class MLPClassifier(ClassifierMixin, Tabular):
                 delattr(self, name)
         return self
 
-    def _class_weighted(self, codes: NDArray[Any], weight: NDArray[np.float64] | None) -> NDArray[np.float64] | None:
-        """The rows' weights times those of their classes; balanced: N/(C · weight of the class)."""
+    def _class_factors(self, codes: NDArray[Any], weight: NDArray[np.float64] | None) -> NDArray[np.float64] | None:
+        """What rows count by their classes; None where that makes no difference."""
         if self.class_weight is None:
-            return weight
-        if not isinstance(self.class_weight, str | Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise OptionError(
-                f"class_weight must be 'balanced' or a mapping such as {{{self.classes_.tolist()[0]!r}: 2.0}}, "
-                f"got {self.class_weight!r}"
-            )
+            return None
         if codes.ndim > 1:
             raise OptionError("class_weight needs one class a row, got several labels")
-        rows = np.ones(len(codes)) if weight is None else weight
-        if isinstance(self.class_weight, str):
-            if self.class_weight != "balanced":
-                raise OptionError(f"class_weight must be 'balanced' or a mapping, got {self.class_weight!r}")
-            sizes = np.bincount(codes, weights=rows, minlength=len(self.classes_))
-            factor = rows.sum() / (len(self.classes_) * np.where(sizes > 0, sizes, 1.0))
-        else:
-            known = self.classes_.tolist()
-            strange = [name for name in self.class_weight if name not in known]
-            if strange:
-                raise OptionError(f"class_weight names {plain(strange[0])!r}: classes are {known[:20]}")
-            for name, value in cast("Mapping[Any, Any]", self.class_weight).items():
-                number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
-                if not number or not 0 <= value < np.inf:
-                    raise OptionError(
-                        f"class_weight must be 0 or more and finite, got {plain(value)!r} for {plain(name)!r}"
-                    )
-            factor = np.array([float(self.class_weight.get(name, 1.0)) for name in known])
-        return rows * factor[codes]
+        return class_weights.factors(self.class_weight, self.classes_.tolist(), codes, weight)
 
     def _name_classes(self) -> None:
         """The model's classes become the labels themselves, so that a saved model tells them."""

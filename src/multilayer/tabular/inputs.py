@@ -94,9 +94,10 @@ def tell_dropped(model: Predictor) -> None:
     if found:
         words = ", ".join(f"{c.name!r} ({c.why})" for c in found[:TOLD])
         more = f" and {len(found) - TOLD:,} more" if len(found) > TOLD else ""
-        free = any(c.why.startswith(C.FREE_TEXT) for c in found)
-        keep = "; text as a category, astype('category'), is learned by its most frequent values" if free else ""
-        warnings.warn(f"columns left aside: {words}{more}: leave them out, or give them as numbers{keep}", stacklevel=3)
+        warnings.warn(
+            f"columns left aside: {words}{more}: leave them out, group their values, or give them as numbers",
+            stacklevel=3,
+        )
 
 
 def check_numbers(table: Any) -> None:

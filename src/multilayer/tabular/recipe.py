@@ -19,12 +19,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 from .. import losses
 from ..data import Encoding, Prepared
 from ..data.tables import Table
-from ..errors import OptionError
+from ..errors import OptionError, called, option
 from ..layers import Activation, Columns, Dropout, Inputs, Layer, Linear, Scale
 from ..layers.columns import Numeric
 from ..spec import Spec
@@ -80,6 +80,11 @@ class Recipe:
         self.embedding: Numeric | None = embedding
 
     def before(self, table: Table) -> Options:
+        shape = {"hidden": self.hidden, "activation": self.activation, "dropout": self.dropout}
+        if table.image is not None and (given := [called(name) for name, value in shape.items() if value is not None]):
+            raise OptionError(
+                f"{' and '.join(given)} shape networks for tables, got pictures: write it, {option('arch')}"
+            )
         return Options() if table.image is not None else {**OPTIONS, "ensemble": MEMBERS}
 
     def network(self, prepared: Prepared, config: Config, asked: AbstractSet[str]) -> tuple[Spec, Config]:
@@ -125,6 +130,17 @@ def network(
         layers += [Linear(width, scale="tangent"), Activation(f"blend({function})")]
         layers += [Dropout(dropout)] if dropout else []
     return Spec(inputs, [*layers, Linear(outputs, scale="tangent")])
+
+
+def defaults() -> dict[str, Any]:
+    """The options that the recipe chooses, for help; a tuple where the task decides."""
+    return {
+        **OPTIONS,
+        "ensemble": MEMBERS,
+        "learning_rate": tuple(dict.fromkeys(RATE.values())),
+        "epochs": EPOCHS,
+        "batch_size": BATCH,
+    }
 
 
 def kind_of(encoding: Encoding) -> Literal["classes", "numbers", "counts"]:

@@ -261,7 +261,7 @@ def _check(table: Table, *, source: Mapping[str, Any], options: Mapping[str, Any
     """Refuses what a trial or the training in full would refuse; gives the time limit, None where it is infinite."""
     first = Candidate(defaults(), trial=True)
     asked = Config.from_dict(options, where="tune")
-    config = replace(Config.from_dict({**options, **first.before(table)}, where="tune"), ensemble=1, init="auto")
+    config = replace(Config.from_dict({**first.before(table), **options}, where="tune"), ensemble=1, init="auto")
     names = {"target": "target", "group": "group", "time_column": "time", "sample_weight": "weight"}
     given = {names[name]: value for name, value in source.items()}
     prepared = prepare(table, config, validation=config.validation, **given)

@@ -81,11 +81,10 @@ def of_run(
     validation: Any,
     *,
     metric: str | None,
-    class_weighted: bool,
     seconds: float = SECONDS,
 ) -> dict[str, Any]:
     """The evaluation of a model that has just been trained."""
-    judged, train, table = of_prepared(model, prepared, source, validation, plain=class_weighted)
+    judged, train, table = of_prepared(model, prepared, source, validation)
     return evaluation(model, judged, train, table, metric=metric, notes=prepared.notes, seconds=seconds)
 
 

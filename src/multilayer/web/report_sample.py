@@ -94,12 +94,11 @@ def taken(table: Table, places: Rows) -> Table:
 
 
 def of_prepared(
-    model: Predictor, prepared: Prepared, source: Any, validation: Any = None, *, plain: bool = False
+    model: Predictor, prepared: Prepared, source: Any, validation: Any = None
 ) -> tuple[Sample, Sample, Table | None]:
     """The rows to judge by, some training rows, and the whole table.
 
-    `validation` is as `prepare` was given it: a share, nothing, or a source of its own. `plain` leaves out the weights
-    of training rows, where those are of their classes: a share of rows right is then of rows, as of those held out.
+    `validation` is as `prepare` was given it: a share, nothing, or a source of its own.
     """
     loader = is_loader(source)
     table = None if loader else read(source)
@@ -111,7 +110,7 @@ def of_prepared(
     if len(train) > TRAINING_ROWS:
         train = train[np.linspace(0, len(train) - 1, TRAINING_ROWS).astype(np.int64)]
     judges = _judges(prepared, model.members)
-    rows = _part(model, prepared, held, judged, cast(Origin, origin), plain=plain)
+    rows = _part(model, prepared, held, judged, cast(Origin, origin))
     return (
         replace(
             rows,
@@ -119,7 +118,7 @@ def of_prepared(
             # Rows of a loader are numbered on from those of training.
             numbers=rows.numbers - len(prepared.train) * (loader and apart),
         ),
-        _part(model, prepared, train, table, "trained on", plain=plain),
+        _part(model, prepared, train, table, "trained on"),
         table,
     )
 
@@ -152,9 +151,7 @@ def of_source(model: Predictor, source: Any) -> tuple[Sample, Table]:
     return sample, table
 
 
-def _part(
-    model: Predictor, prepared: Prepared, rows: Rows, table: Table | None, origin: Origin, *, plain: bool
-) -> Sample:
+def _part(model: Predictor, prepared: Prepared, rows: Rows, table: Table | None, origin: Origin) -> Sample:
     data = prepared.data
     weight = None if data.weight is None else data.weight[rows]
     numbers = prepared.origin[rows]
@@ -163,7 +160,7 @@ def _part(
         x=rows_of(data.x, rows),
         codes=None if data.codes is None else data.codes[rows],
         y=data.y[rows],
-        weight=None if weight is None or (plain and origin == "trained on") else np.asarray(weight, dtype=np.float64),
+        weight=None if weight is None else np.asarray(weight, dtype=np.float64),
         numbers=numbers,
         table=None if table is None else taken(table, numbers),
         origin=origin,
