@@ -10,9 +10,10 @@
     empty      nothing at all                       dropped
 
 Circles: (sin, cos) of 2π times the part of the year, week or day that has passed. Text has few values where at most 20
-differ, or at most half as many as there are training rows and at most 10,000; of what a
-frame says is a category the 10,000 most frequent are learned. At prediction a column must be of the family it had in training, or of one that loses nothing: `check_family` is the list. One without a single value is of
-every family, whatever type its reader gave it. Numbers written as text are text.
+differ, or at most half as many as there are training rows and at most 10,000; of what a frame says is a category the
+10,000 most frequent are learned. At prediction a column must be of the family it had in training, or of one that loses
+nothing: `check_family` is the list. One without a single value is of every family, whatever type its reader gave it.
+Numbers written as text are text.
 Moments with a time zone and those without are never read as each other; those with one may come in any zone.
 """
 
