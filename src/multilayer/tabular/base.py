@@ -7,7 +7,6 @@ the model file's bytes, so it is small, has no training data in it and loads wit
 from __future__ import annotations
 
 import io
-import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, cast
@@ -25,7 +24,7 @@ from sklearn.utils.validation import (
 
 from ..costs import cost
 from ..data.tables import Table
-from ..errors import OptionError
+from ..errors import OptionError, warn
 from ..layers import Inputs
 from ..predictor import Predictor
 from ..training.config import Config
@@ -95,6 +94,9 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         tasks = Tasks(self, given) if has_callbacks(self) else None
         recipe = self._recipe()
         start = getattr(self, "model_", None) if self.warm_start else None
+        seed, split = self._seed(), getattr(self, "_split", None)
+        if start is not None and hasattr(self, "config_"):
+            seed = self.config_["seed"]  # members hold out what they held out before, and never trained on
         chooser = recipe if self.time_limit is None else Within(recipe, self.time_limit)
         run = train(
             chooser,
@@ -108,7 +110,7 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
             classes=classes,
             quiet=not self.verbose,
             each_epoch=tasks,
-            **cast(Any, {**self._asked(), "task": task, "validation": validation, "seed": self._seed()}),
+            **cast(Any, {**self._asked(), "task": task, "validation": validation, "seed": seed}),
         )
         assert run.model is not None
         self._keep(run.model, run)
@@ -116,7 +118,12 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
             tasks.end()
         if run.failed:
             said = f"training ended at epoch {self.n_iter_}, and the model is the best before it: {run.end.reason}"
-            warnings.warn(f"{said}; try a lower learning_rate", ConvergenceWarning, stacklevel=3)
+            warn(f"{said}; try a lower learning_rate", ConvergenceWarning)
+        if start is not None and self._split != split and not isinstance(validation, tuple) and self._split[1]:
+            warn(
+                "warm_start: the rows held out are not known to be those of the fit before, so that members may have "
+                "trained on them and be taken for too sure: fit on the same rows, or give X_val and y_val"
+            )
         obey(run.signal)  # the estimator is fitted all the same
         return run
 
@@ -165,7 +172,8 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         self.history_ = history
         self.n_iter_ = max(run.end.epoch, 1)
         self.spec_ = model.spec
-        self.config_ = next(event["config"] for event in run.events if event["event"] == "start")
+        began = next(event for event in run.events if event["event"] == "start")
+        self.config_, self._split = began["config"], (began["rows"], began["held_out"])
 
     def _seed(self) -> int:
         """The seed of a fit: the number itself, or one drawn from a generator, whose state moves on as it must."""
@@ -250,7 +258,7 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
 
     def _passed(self, past: Partial) -> None:
         """What an estimator has after a piece."""
-        self._partial = past
+        self._partial, self._split = past, None
         self.model_, self.spec_ = past.model, past.model.spec
         self.config_ = past.config.to_dict()
         self.history_ = {"loss": list(past.losses)}
