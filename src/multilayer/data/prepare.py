@@ -124,17 +124,19 @@ def prepare(
     if class_weight is not None:
         weights = _class_weights(class_weight, found, table, train, weights)
     if _is_source(validation):
+        counting = count_as = None
         if validation_weight is not None:
             validation = read(validation)
+            counting, count_as = _counting(validation, validation_weight, notes)
+            validation = validation.take(counting)
         own = encoding.encode(validation, targets=True, dtype=dtype)
         notes += [f"validation: {note}" for note in own.notes]
         held_out = np.arange(len(x), len(x) + len(own.x), dtype=np.int64)
-        origin = np.concatenate([origin, own.rows])
-        count_as = None if validation_weight is None else _validation_weights(validation_weight, validation, own.rows)
+        origin = np.concatenate([origin, own.rows if counting is None else counting[own.rows]])
         if weights is not None or count_as is not None:
             both = (
                 np.ones(len(x)) if weights is None else weights,
-                np.ones(len(own.x)) if count_as is None else count_as,
+                np.ones(len(own.x)) if count_as is None else count_as[own.rows],
             )
             weights = np.concatenate(both)
         x, y = joined(x, own.x), np.concatenate([y, cast("NDArray[Any]", own.y)])
@@ -228,12 +230,15 @@ def _weights(table: Table, weight: Any) -> NDArray[np.float64]:
     return values
 
 
-def _validation_weights(weight: Any, table: Table, rows: Rows) -> NDArray[np.float64]:
-    """What the usable rows of a validation source count."""
-    values = _weights(table, weight)[rows]
-    if not values.any():
+def _counting(table: Table, weight: Any, notes: list[str]) -> tuple[Rows, NDArray[np.float64]]:
+    """The rows of a validation source that count, and what each does."""
+    values = _weights(table, weight)
+    rows = np.flatnonzero(values).astype(np.int64)
+    if not len(rows):
         raise DataError(f"{table.name}: validation weights must not all be 0, got {short(weight)}: give some weight")
-    return values
+    if len(rows) < len(table):
+        notes.append(f"validation: {count(len(table) - len(rows), 'row')} of weight 0 left out")
+    return rows, values[rows]
 
 
 def _is_source(validation: Any) -> bool:
