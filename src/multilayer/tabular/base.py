@@ -119,7 +119,8 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         if run.failed:
             said = f"training ended at epoch {self.n_iter_}, and the model is the best before it: {run.end.reason}"
             warn(f"{said}; try a lower learning_rate", ConvergenceWarning)
-        if start is not None and self._split != split and not isinstance(validation, tuple) and self._split[1]:
+        own = validation is None or isinstance(validation, tuple)
+        if start is not None and self._split != split and not own:
             warn(
                 "warm_start: the rows held out are not known to be those of the fit before, so that members may have "
                 "trained on them and be taken for too sure: fit on the same rows, or give X_val and y_val"
