@@ -7,7 +7,8 @@ the model file's bytes, so it is small, has no training data in it and loads wit
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, cast
 
@@ -26,7 +27,7 @@ from ..costs import cost
 from ..data.tables import Table
 from ..errors import OptionError, warn
 from ..layers import Inputs
-from ..predictor import Predictor
+from ..predictor import Predictor, load
 from ..training.config import Config
 from ..training.fit import Run
 from ..training.fit import fit as train
@@ -51,6 +52,8 @@ ASKED = {
     "device": "device",
 }
 """Options of an estimator and of `ml.fit` that mean the same."""
+DESCRIBED = ("classes_", "n_features_in_", "feature_names_in_")
+"""What a fit finds out about its data before there is a model."""
 LARGEST_SEED = 2**64 - 1
 
 
@@ -230,6 +233,20 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
             )
         return self.validation, None
 
+    @contextmanager
+    def _or_as_before(self) -> Generator[None]:
+        """What describes the data stays that of the model that is there, where a fit ends before it has another."""
+        had = {name: value for name, value in vars(self).items() if name in DESCRIBED}
+        model = getattr(self, "model_", None)
+        try:
+            yield
+        except BaseException:
+            if getattr(self, "model_", None) is model:
+                for name in DESCRIBED:
+                    vars(self).pop(name, None)
+                vars(self).update(had)
+            raise
+
     def _model(self) -> Predictor:
         check_is_fitted(self)
         return self.model_
@@ -277,8 +294,8 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """A fitted estimator from a model file. It has no options, and no history."""
-        model = Predictor.load(path)
+        """A fitted estimator from a model file, or a run's folder. It has no options, and no history."""
+        model = load(path)
         if model.encoding.task.classifies != cls._classifies:
             holds, name = ("a regressor", "MLPRegressor") if cls._classifies else ("a classifier", "MLPClassifier")
             raise OptionError(

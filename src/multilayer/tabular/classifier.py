@@ -17,6 +17,7 @@ from sklearn.utils.validation import check_consistent_length, column_or_1d
 from ..data.arrays import is_missing
 from ..errors import DataError, OptionError
 from ..predictor import Predictor
+from ..training.fit import Run
 from .base import Tabular, Validation
 from .callbacks import with_callbacks
 from .inputs import check_numbers, length_of, tell_dropped
@@ -102,57 +103,58 @@ class MLPClassifier(ClassifierMixin, Tabular):
         times: Any = None,
     ) -> Self:
         """Trains on a table; rows of one group, and the latest by `times`, are held out together."""
-        table = self._table(X, reset=True)
-        before = getattr(self, "classes_", None) if self.warm_start and self._begun else None
-        codes, task = self._labels(y, table)
-        validation, weight_val = self._held_out(X_val, y_val, sample_weight_val)
-        if isinstance(validation, tuple):
-            labels = self._checked(validation[1], validation[0], name="y_val")
-            validation = (validation[0], self._codes(labels, several=task == "multilabel", name="y_val"))
-        weight = self._class_weighted(codes, self._weights(sample_weight, X))
-        if task == "one class":
-            self._check_options()
-            check_numbers(table)
-            return self._answer_always()
-        self._check_warm(before)
-        self._fit(
-            table,
-            codes,
-            given=(X, y),
-            task=task,
-            sample_weight=weight,
-            validation=validation,
-            sample_weight_val=weight_val,
-            groups=groups,
-            times=times,
-            classes=self._numbered(task),
-        )
-        self._name_classes()
-        tell_dropped(self._network())
-        return self
+        with self._or_as_before():
+            table = self._table(X, reset=True)
+            before = getattr(self, "classes_", None) if self.warm_start and self._begun else None
+            codes, task = self._labels(y, table)
+            validation, weight_val = self._held_out(X_val, y_val, sample_weight_val)
+            if isinstance(validation, tuple):
+                labels = self._checked(validation[1], validation[0], name="y_val")
+                validation = (validation[0], self._codes(labels, several=task == "multilabel", name="y_val"))
+            weight = self._class_weighted(codes, self._weights(sample_weight, X))
+            if task == "one class":
+                self._check_options()
+                check_numbers(table)
+                return self._answer_always()
+            self._check_warm(before)
+            self._fit(
+                table,
+                codes,
+                given=(X, y),
+                task=task,
+                sample_weight=weight,
+                validation=validation,
+                sample_weight_val=weight_val,
+                groups=groups,
+                times=times,
+                classes=self._numbered(task),
+            )
+            tell_dropped(self._network())
+            return self
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
         """One pass over some rows. The first call, or `fit`, fixes columns, scales and classes; members then go on."""
-        begun = self._begun
-        table = self._table(X, reset=not begun)
-        y = self._checked(y, table)
-        if begun:
-            self._check_same(classes)
-            task = self._network().encoding.task.kind
-        else:
-            task = self._first_labels(y, classes)
-        codes = self._codes(y, several=task == "multilabel")
-        weight = self._class_weighted(codes, self._weights(sample_weight, X))
-        if begun:
-            past = self._continued(length_of(table), classes=len(self.classes_)).go_on((table, codes), weight)
-        else:
-            asked = {**self._asked(), "task": task, "seed": self._seed()}
-            past = Partial.begin(self._recipe(), (table, codes), weight, asked, classes=self._numbered(task))
-        self._passed(past)
-        self._name_classes()
-        if not begun:
-            tell_dropped(self._network())
-        return self
+        with self._or_as_before():
+            begun = self._begun
+            table = self._table(X, reset=not begun)
+            y = self._checked(y, table)
+            if begun:
+                self._check_same(classes)
+                task = self._network().encoding.task.kind
+            else:
+                task = self._first_labels(y, classes)
+            codes = self._codes(y, several=task == "multilabel")
+            weight = self._class_weighted(codes, self._weights(sample_weight, X))
+            if begun:
+                past = self._continued(length_of(table), classes=len(self.classes_)).go_on((table, codes), weight)
+            else:
+                asked = {**self._asked(), "task": task, "seed": self._seed()}
+                past = Partial.begin(self._recipe(), (table, codes), weight, asked, classes=self._numbered(task))
+            self._passed(past)
+            self._name_classes()
+            if not begun:
+                tell_dropped(self._network())
+            return self
 
     def predict(self, X: Any) -> NDArray[Any]:
         """The likeliest class of each row; for several labels, 0 or 1 for each."""
@@ -265,9 +267,8 @@ class MLPClassifier(ClassifierMixin, Tabular):
     def _check_warm(self, before: NDArray[Any] | None) -> None:
         """A warm start goes on with the classes it had."""
         if before is not None and not np.array_equal(before, self.classes_):
-            now, self.classes_ = self.classes_, before
             raise OptionError(
-                f"warm_start goes on with the classes {before.tolist()[:20]}, got {now.tolist()[:20]}: "
+                f"warm_start goes on with the classes {before.tolist()[:20]}, got {self.classes_.tolist()[:20]}: "
                 "fit with warm_start=False, or a new classifier"
             )
 
@@ -309,6 +310,10 @@ class MLPClassifier(ClassifierMixin, Tabular):
                     )
             factor = np.array([float(self.class_weight.get(name, 1.0)) for name in known])
         return rows * factor[codes]
+
+    def _keep(self, model: Predictor, run: Run) -> None:
+        super()._keep(model, run)
+        self._name_classes()
 
     def _name_classes(self) -> None:
         """The model's classes become the labels themselves, so that a saved model tells them."""

@@ -87,40 +87,42 @@ class MLPRegressor(RegressorMixin, MultiOutputMixin, Tabular):
         times: Any = None,
     ) -> Self:
         """Trains on a table; rows of one group, and the latest by `times`, are held out together."""
-        table = self._table(X, reset=True)
-        numbers = self._numbers(y, table)
-        validation, weight_val = self._held_out(X_val, y_val, sample_weight_val)
-        if isinstance(validation, tuple):
-            validation = (validation[0], self._numbers(validation[1], validation[0], name="y_val"))
-        self._fit(
-            table,
-            numbers,
-            given=(X, y),
-            task="regression" if numbers.ndim == 1 else "multioutput",
-            sample_weight=self._weights(sample_weight, X),
-            validation=validation,
-            sample_weight_val=weight_val,
-            groups=groups,
-            times=times,
-        )
-        tell_dropped(self.model_)
-        return self
+        with self._or_as_before():
+            table = self._table(X, reset=True)
+            numbers = self._numbers(y, table)
+            validation, weight_val = self._held_out(X_val, y_val, sample_weight_val)
+            if isinstance(validation, tuple):
+                validation = (validation[0], self._numbers(validation[1], validation[0], name="y_val"))
+            self._fit(
+                table,
+                numbers,
+                given=(X, y),
+                task="regression" if numbers.ndim == 1 else "multioutput",
+                sample_weight=self._weights(sample_weight, X),
+                validation=validation,
+                sample_weight_val=weight_val,
+                groups=groups,
+                times=times,
+            )
+            tell_dropped(self.model_)
+            return self
 
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """One pass over some rows. The first call, or `fit`, fixes columns and scales; the members then go on."""
-        begun = self._begun
-        table = self._table(X, reset=not begun)
-        numbers, weight = self._numbers(y, table), self._weights(sample_weight, X)
-        if begun:
-            past = self._continued(length_of(table)).go_on((table, numbers), weight)
-        else:
-            task = "regression" if numbers.ndim == 1 else "multioutput"
-            asked = {**self._asked(), "task": task, "seed": self._seed()}
-            past = Partial.begin(self._recipe(), (table, numbers), weight, asked)
-        self._passed(past)
-        if not begun:
-            tell_dropped(self.model_)
-        return self
+        with self._or_as_before():
+            begun = self._begun
+            table = self._table(X, reset=not begun)
+            numbers, weight = self._numbers(y, table), self._weights(sample_weight, X)
+            if begun:
+                past = self._continued(length_of(table)).go_on((table, numbers), weight)
+            else:
+                task = "regression" if numbers.ndim == 1 else "multioutput"
+                asked = {**self._asked(), "task": task, "seed": self._seed()}
+                past = Partial.begin(self._recipe(), (table, numbers), weight, asked)
+            self._passed(past)
+            if not begun:
+                tell_dropped(self.model_)
+            return self
 
     def predict(self, X: Any) -> NDArray[np.float64]:
         """The target of each row; with a quantile loss of several levels, the median: trained for, or on the line
