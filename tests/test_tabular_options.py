@@ -59,6 +59,18 @@ def test_training_options() -> None:
             MLPRegressor(random_state=seed).fit(x, y)
 
 
+def test_the_validation_loss_of_classes_shows_overfitting() -> None:
+    """Labels of chance: networks become too sure, which the best temperature of each epoch hides and the loss tells."""
+    generator = np.random.default_rng(0)
+    x, y = generator.normal(size=(120, 4)), generator.integers(0, 2, 120)
+    options = {**QUICK, "epochs": 48, "hidden": (64,), "learning_rate": 0.03, "dropout": 0.0}
+    history = MLPClassifier(**options).fit(x, y).history_
+    assert history["validation_loss"] == history["log_loss"]
+    assert history["validation_loss"][-1] > 1.2 * min(history["validation_loss"])
+    assert history["tempered_loss"][-1] < 0.72  # no more than nothing learned: log 2 = 0.69
+    assert "tempered_loss" not in MLPRegressor(**QUICK).fit(x, y).history_
+
+
 def test_cost() -> None:
     model = MLPClassifier(**QUICK).fit(*classes())
     assert model.cost_.parameters == model.spec_.n_parameters

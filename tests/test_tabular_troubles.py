@@ -47,7 +47,7 @@ def test_a_fit_that_is_interrupted_says_so_and_keeps_its_best(heard_at: Any) -> 
     assert model.n_iter_ == 3
     assert model.predict(x).shape == y.shape
     assert model.model_.encoding.task.classes == (tuple(range(3)),)
-    best = int(np.argmin(model.history_["validation_loss"])) + 1
+    best = int(np.argmin(model.history_["tempered_loss"])) + 1
     shorter = MLPClassifier(**{**QUICK, "epochs": 50})
     heard_at(best)
     with pytest.raises(KeyboardInterrupt):

@@ -23,6 +23,7 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
+from .. import losses
 from ..costs import cost
 from ..data.tables import Table
 from ..errors import OptionError, warn
@@ -171,6 +172,12 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         history = {name: [event[name] for event in epochs] for name in names}
         for name in measured:
             history[name] = [event["metrics"][name] for event in epochs]
+        if (
+            held_out
+            and model.calibration is not None
+            and losses.get(model.encoding.loss).link in ("softmax", "sigmoid")
+        ):
+            history["tempered_loss"], history["validation_loss"] = history["validation_loss"], history["log_loss"]
         self.model_ = model
         self._partial = None
         self.history_ = history

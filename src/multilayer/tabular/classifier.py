@@ -38,7 +38,8 @@ class MLPClassifier(ClassifierMixin, Tabular):
     n_threads, device, verbose
     warm_start              fit goes on from the parameters that are there
 
-    None leaves the choice to the recipe. After fit: `classes_`, `history_`, `n_iter_`, `spec_`, `cost_`, `config_`.
+    None leaves the choice to the recipe. After fit: `classes_`, `history_`, `n_iter_`, `spec_`, `cost_`, `config_`. In
+    `history_`, validation_loss is the log loss on rows held out; tempered_loss, at its best temperature, decides.
 
     >>> from sklearn.datasets import load_iris
     >>> X, y = load_iris(return_X_y=True)
