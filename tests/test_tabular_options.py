@@ -232,6 +232,13 @@ def test_the_latest_rows_are_held_out(kind: Any) -> None:
     assert by_time.predict(x).max() < 10
 
 
+def test_a_class_of_the_latest_rows_alone_is_told() -> None:
+    x, _ = numbers(100)
+    y = np.where(np.arange(100) >= 90, "new", np.where(x[:, 0] > 0, "up", "down"))
+    with pytest.warns(UserWarning, match="no row to train on is of the class 'new': all are among the latest"):
+        MLPClassifier(**QUICK).fit(x, y, times=np.arange(100))
+
+
 DAYS = pd.date_range("2020-01-01", periods=100)
 TIMES: dict[str, Any] = {
     "a zone": pd.Series(DAYS.tz_localize("Europe/Berlin")),

@@ -340,8 +340,7 @@ def _split(
     if task.kind in ("binary", "multiclass"):
         place = tasks.class_numbers(table, task.names[0], task.classes[0])
         absent = sorted(set(range(len(task.classes[0]))) - set(np.unique(place[pair[0]]).tolist()))
-        if absent:
-            notes.append(f"class {task.classes[0][absent[0]]!r} has no training row")
+        notes += [tasks.untrained(task.classes[0][i]) for i in absent]
     return pair
 
 

@@ -250,8 +250,8 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         except BaseException:
             if getattr(self, "model_", None) is model:
                 for name in DESCRIBED:
-                    vars(self).pop(name, None)
-                vars(self).update(had)
+                    self.__dict__.pop(name, None)
+                self.__dict__.update(had)
             raise
 
     def _model(self) -> Predictor:

@@ -15,7 +15,8 @@ from sklearn.utils.multiclass import check_classification_targets, type_of_targe
 from sklearn.utils.validation import check_consistent_length, column_or_1d
 
 from ..data.arrays import is_missing
-from ..errors import DataError, OptionError
+from ..data.tasks import untrained
+from ..errors import DataError, OptionError, warn
 from ..predictor import Predictor
 from ..training.fit import Run
 from .base import Tabular, Validation
@@ -118,7 +119,7 @@ class MLPClassifier(ClassifierMixin, Tabular):
                 check_numbers(table)
                 return self._answer_always()
             self._check_warm(before)
-            self._fit(
+            run = self._fit(
                 table,
                 codes,
                 given=(X, y),
@@ -131,6 +132,10 @@ class MLPClassifier(ClassifierMixin, Tabular):
                 classes=self._numbered(task),
             )
             tell_dropped(self._network())
+            unseen = [plain(name) for i, name in enumerate(self.classes_) if untrained(i) in run.notes]
+            if unseen and times is not None:
+                some = ", ".join(repr(name) for name in unseen[:5])
+                warn(f"no row to train on is of the class {some}: all are among the latest, which are held out")
             return self
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
