@@ -10,6 +10,7 @@ import pandas as pd
 import polars as pl
 import pytest
 import scipy.sparse as sparse
+from sklearn.pipeline import make_pipeline
 
 from multilayer import MLPClassifier, MLPRegressor
 from multilayer.errors import DataError
@@ -143,7 +144,11 @@ def test_what_training_did_not_see() -> None:
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         p = model.predict_proba(new)
+        make_pipeline(model).predict(new)  # below scikit-learn too
+        MLPRegressor(**QUICK).fit(np.c_[new["age"], np.full(len(new), np.nan)], new["income"].fillna(0))
     assert np.isfinite(p).all()
+    assert "columns left aside" in str(said[-1].message)
+    assert {one.filename for one in said} == {__file__}  # a warning is at the user's line
     told = "; ".join(str(one.message) for one in said)
     assert "'city': 5 rows with 1 value that training did not see: read as unknown" in told
     assert "'income': 5 missing values, none in training: read as the median" in told

@@ -112,6 +112,12 @@ def test_save_and_load(kind: Any, tmp_path: Path) -> None:
         np.testing.assert_array_equal(kind.load(path).predict_interval(frame), model.predict_interval(frame))
 
 
+def test_a_run_folder_is_loaded(tmp_path: Path) -> None:
+    x, y = numbers()
+    ml.fit("4-8-relu-1", (x, y), epochs=1, run=tmp_path / "run", quiet=True)
+    np.testing.assert_array_equal(MLPRegressor.load(tmp_path / "run").predict(x), ml.load(tmp_path / "run").predict(x))
+
+
 def test_files_and_pickles_are_small() -> None:
     """The parameters of both members in float32, names and calibration; nothing of 20,000 rows."""
     generator = np.random.default_rng(0)

@@ -59,6 +59,18 @@ def test_training_options() -> None:
             MLPRegressor(random_state=seed).fit(x, y)
 
 
+def test_the_validation_loss_of_classes_shows_overfitting() -> None:
+    """Labels of chance: networks become too sure, which the best temperature of each epoch hides and the loss tells."""
+    generator = np.random.default_rng(0)
+    x, y = generator.normal(size=(120, 4)), generator.integers(0, 2, 120)
+    options = {**QUICK, "epochs": 48, "hidden": (64,), "learning_rate": 0.03, "dropout": 0.0}
+    history = MLPClassifier(**options).fit(x, y).history_
+    assert history["validation_loss"] == history["log_loss"]
+    assert history["validation_loss"][-1] > 1.2 * min(history["validation_loss"])
+    assert history["tempered_loss"][-1] < 0.72  # no more than nothing learned: log 2 = 0.69
+    assert "tempered_loss" not in MLPRegressor(**QUICK).fit(x, y).history_
+
+
 def test_cost() -> None:
     model = MLPClassifier(**QUICK).fit(*classes())
     assert model.cost_.parameters == model.spec_.n_parameters
@@ -151,6 +163,14 @@ def test_weights_of_validation_rows() -> None:
     half = MLPRegressor(**QUICK).fit(x[:100], y[:100], X_val=x[100:], y_val=y[100:], sample_weight_val=weight)
     alone = MLPRegressor(**QUICK).fit(x[:100], y[:100], X_val=x[100:130], y_val=y[100:130])
     np.testing.assert_allclose(half.history_["validation_loss"], alone.history_["validation_loss"], rtol=1e-9)
+    np.testing.assert_array_equal(half.predict_interval(x), alone.predict_interval(x))
+    strange = np.where(weight == 0, 1000, 0) + y[100:]
+    far = MLPRegressor(**QUICK).fit(x[:100], y[:100], X_val=x[100:], y_val=strange, sample_weight_val=weight)
+    np.testing.assert_array_equal(far.predict_interval(x), alone.predict_interval(x))
+    told = {"X_val": x[100:], "y_val": y[100:] > 0, "sample_weight_val": weight}
+    some = MLPClassifier(**QUICK).fit(x[:100], y[:100] > 0, **told)
+    few = MLPClassifier(**QUICK).fit(x[:100], y[:100] > 0, X_val=x[100:130], y_val=y[100:130] > 0)
+    np.testing.assert_array_equal(some.predict_proba(x), few.predict_proba(x))
     with pytest.raises(OptionError, match="sample_weight_val needs X_val and y_val"):
         MLPRegressor(**QUICK).fit(x, y, sample_weight_val=weight)
     own: dict[str, Any] = {"X_val": x[100:], "y_val": y[100:]}
@@ -210,6 +230,13 @@ def test_the_latest_rows_are_held_out(kind: Any) -> None:
     assert by_time.history_["loss"][-1] < 2
     assert min(by_time.history_["validation_loss"]) > 1000  # in deviations of the training rows, squared
     assert by_time.predict(x).max() < 10
+
+
+def test_a_class_of_the_latest_rows_alone_is_told() -> None:
+    x, _ = numbers(100)
+    y = np.where(np.arange(100) >= 90, "new", np.where(x[:, 0] > 0, "up", "down"))
+    with pytest.warns(UserWarning, match="no row to train on is of the class 'new': all are among the latest"):
+        MLPClassifier(**QUICK).fit(x, y, times=np.arange(100))
 
 
 DAYS = pd.date_range("2020-01-01", periods=100)

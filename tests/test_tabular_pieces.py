@@ -13,6 +13,7 @@ import pytest
 import multilayer as ml
 from multilayer import MLPClassifier, MLPRegressor
 from multilayer.errors import OptionError
+from multilayer.training.session import Session
 from quick import QUICK, classes, numbers, people
 
 # Pieces
@@ -194,4 +195,32 @@ def test_a_warm_start_needs_the_same_columns_and_values() -> None:
 def test_a_warm_start_after_pieces(count: int) -> None:
     x, y = classes(120, count=count)
     model = MLPClassifier(**QUICK, warm_start=True).partial_fit(x, y)
-    assert model.fit(x, y).predict_proba(x).shape == (120, count)
+    with pytest.warns(UserWarning, match="rows held out are not known to be those of the fit before"):
+        model.fit(x, y)
+    assert model.predict_proba(x).shape == (120, count)
+
+
+def test_a_warm_start_holds_out_the_same_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Members that held out others would be judged by rows they have trained on: noise would be taken for certain."""
+    x, y = numbers(100)
+    parts: list[tuple[Any, ...]] = []
+    make = Session.make
+
+    def noted(spec: Any, prepared: Any, config: Any, *, began: Any = None) -> Session:
+        parts.append(tuple(part.tobytes() for part in prepared.folds))
+        return make(spec, prepared, config, began=began)
+
+    monkeypatch.setattr(Session, "make", staticmethod(noted))
+    model = MLPRegressor(**{**QUICK, "random_state": None}, warm_start=True).fit(x, y)
+    seed = model.config_["seed"]
+    model.fit(x, y)
+    model.set_params(random_state=seed + 1).fit(x, y)
+    assert len(parts) == 3
+    assert len(parts[0]) == 2
+    assert parts[0] == parts[1] == parts[2]
+    with pytest.warns(UserWarning, match="give X_val and y_val"):
+        model.fit(x[:90], y[:90])
+    model.fit(x, y, X_val=x[:20], y_val=y[:20])  # rows of one's own: whether they are new is for their owner to know
+    assert model.config_["seed"] == seed
+    anew = model.set_params(warm_start=False).fit(x, y)
+    assert anew.config_["seed"] == seed + 1

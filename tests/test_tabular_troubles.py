@@ -8,13 +8,14 @@ import sys
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import PoissonRegressor
 from sklearn.metrics import d2_tweedie_score, log_loss
 
 from multilayer import MLPClassifier, MLPRegressor
-from multilayer.errors import OptionError
+from multilayer.errors import DataError, OptionError
 from multilayer.training.session import Session
 from quick import QUICK, classes, numbers
 
@@ -45,12 +46,47 @@ def test_a_fit_that_is_interrupted_says_so_and_keeps_its_best(heard_at: Any) -> 
         model.fit(x, y)
     assert model.n_iter_ == 3
     assert model.predict(x).shape == y.shape
-    best = int(np.argmin(model.history_["validation_loss"])) + 1
+    assert model.model_.encoding.task.classes == (tuple(range(3)),)
+    best = int(np.argmin(model.history_["tempered_loss"])) + 1
     shorter = MLPClassifier(**{**QUICK, "epochs": 50})
     heard_at(best)
     with pytest.raises(KeyboardInterrupt):
         shorter.fit(x, y)
     np.testing.assert_array_equal(shorter.predict(x), model.predict(x))
+
+
+@pytest.mark.parametrize("warm_start", [False, True])
+def test_a_refit_that_fails_leaves_the_model_as_it_was(warm_start: bool) -> None:
+    x, y = classes(80, count=2)
+    frame = pd.DataFrame(x, columns=list("abcd"))
+    model = MLPClassifier(**QUICK, warm_start=warm_start).fit(frame, np.array(["no", "yes"])[y])
+    before = model.predict(frame)
+    for other, options in ((frame.drop(columns="d"), {"epochs": 0}), (x, {"learning_rate": -1.0})):
+        with pytest.raises((OptionError, DataError)):
+            model.set_params(**options).fit(other, np.array(["cat", "dog"])[y])
+        model.set_params(**QUICK, learning_rate=None)
+        np.testing.assert_array_equal(model.predict(frame), before)
+        assert model.n_features_in_ == 4
+        assert list(model.feature_names_in_) == list("abcd")
+    new = MLPClassifier(**{**QUICK, "epochs": 0})
+    for call in (new.fit, new.partial_fit):
+        with pytest.raises(OptionError):
+            call(x, y)
+        assert not hasattr(new, "classes_")
+        assert not hasattr(new, "n_features_in_")
+    number = MLPRegressor(**QUICK).fit(x, y)
+    with pytest.raises(OptionError):
+        number.set_params(epochs=0).fit(x[:, :2], y)
+    assert number.predict(x).shape == (80,)
+
+
+def test_an_interrupted_fit_saves_the_names_of_its_classes(heard_at: Any) -> None:
+    x, y = classes(80, count=2)
+    heard_at(2)
+    model = MLPClassifier(**QUICK)
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(x, np.array(["no", "yes"])[y])
+    assert model.model_.encoding.task.classes == (("no", "yes"),)
 
 
 def test_a_signal_that_ends_processes_ends_a_fit() -> None:

@@ -11,7 +11,14 @@ outputs reads an ensemble as one network:
 T is one number for all outputs, the one that held-out rows find likeliest (Guo et al. 2017); `pooling` has that of
 several members, of which a row was held out by few. Intervals come from the errors on held-out rows: of n such rows the
 ⌈(n + 1)(1 − α)⌉-th smallest error is what a new row exceeds with a chance of at most α (split conformal, Vovk et al.
-2005; each row's error is that of the members that did not see it).
+2005; each row's error is that of the members that did not see it). What an error is, is the loss's:
+
+    mse, mae, huber     y − z; what is added on either side is of |y − z|
+    poisson             the same of exp(z), and no end is below 0
+    one quantile        y − z; each end has α/2 of its own, since z is off the middle
+    several             max(z_lowest − y, y − z_highest), added outside of both (Romano et al. 2019)
+
+Rows of different weights w are kept as (Σw)²/Σw² rows that count alike (Kish 1965), at the weighted quantiles.
 """
 
 from __future__ import annotations
@@ -44,7 +51,7 @@ class Calibration:
     low: Floats = field(default_factory=lambda: np.zeros(0))
     high: Floats = field(default_factory=lambda: np.zeros(0))
     errors: Floats = field(default_factory=lambda: np.zeros((0, 0)))
-    """y − z of held-out rows, sorted (rows, outputs), both standardised."""
+    """Of held-out rows, sorted (rows, targets), standardised."""
 
     def to_parts(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         judges = {} if self.judges is None else {"judges": self.judges}
@@ -66,11 +73,28 @@ class Calibration:
         """For outputs of held-out rows, made by the members that did not see them."""
         return self if self.judges is None else replace(self, temperature=self.judges, judges=None)
 
-    def interval(self, coverage: float) -> Floats:
-        """What to add on either side of an output so that the given share of new rows lies between. → (outputs,)"""
+    def interval(self, coverage: float, loss: Loss) -> tuple[Floats, Floats]:
+        """What to add to the lowest and the highest output of each target so that the given share of new rows lies
+        between. → (targets,), (targets,)"""
         if not 0 < coverage < 1:
             raise OptionError(f"coverage must be above 0 and below 1, got {coverage!r}")
-        return _rank(np.sort(np.abs(self._known()), axis=0), coverage)
+        errors = self._known()
+        if loss.per_target > 1:
+            half = _rank(errors, coverage)
+        elif loss.name == "quantile":
+            side = (1 + coverage) / 2
+            return -_rank(-errors[::-1], side), _rank(errors, side)
+        else:
+            half = _rank(np.sort(np.abs(errors), axis=0), coverage)
+        return -half, half
+
+    def too_few(self, coverage: float, loss: Loss) -> int | None:
+        """How many held-out rows an interval of such coverage needs, where there are fewer."""
+        share = (1 + coverage) / 2 if loss.name == "quantile" and loss.per_target == 1 else coverage
+        if _place(len(self._known()), share) <= len(self.errors):
+            return None
+        about = int(share / (1 - share))
+        return next(n for n in range(about, about + 3) if _place(n, share) <= n)
 
     def quantile(self, q: float) -> Floats:
         """What to add to an output to get the q-quantile of the target. → (outputs,)"""
@@ -108,10 +132,22 @@ def calibrated(loss: Loss, z: NDArray[Any], y: NDArray[Any], weight: NDArray[Any
     """From the outputs of held-out rows; `targets` (N, outputs) are those of training, for their range."""
     if loss.link in ("softmax", "sigmoid"):
         return Calibration(temperature=temperature(loss, z, y, weight))
-    if loss.link is not None or loss.per_target > 1 or not len(targets):
+    if loss.link not in (None, "exp") or not len(targets):
         return Calibration()
-    low, high = targets.min(0).astype(np.float64), targets.max(0).astype(np.float64)
-    errors = np.sort(np.asarray(y, dtype=np.float64) - np.clip(z, low, high), axis=0)  # of what is predicted
+    y, z = np.asarray(y, dtype=np.float64), np.asarray(z, dtype=np.float64)
+    low = high = np.zeros(0)
+    if loss.per_target > 1:
+        levels = z.reshape(len(z), -1, loss.per_target)
+        errors = np.maximum(levels.min(2) - y, y - levels.max(2))
+    elif loss.link == "exp":
+        with np.errstate(over="ignore"):
+            errors = y - np.exp(z)
+    else:
+        low, high = targets.min(0).astype(np.float64), targets.max(0).astype(np.float64)
+        errors = y - np.clip(z, low, high)  # of what is predicted
+    if not np.isfinite(errors).all():  # a network that has left its senses
+        return Calibration(low=low, high=high)
+    errors = _alike(errors, weight)
     if len(errors) > MOST_ERRORS:
         errors = np.quantile(errors, np.linspace(0, 1, MOST_ERRORS), axis=0)
     return Calibration(low=low, high=high, errors=errors)
@@ -149,10 +185,28 @@ def temperature(loss: Loss, z: NDArray[Any], y: NDArray[Any], weight: NDArray[An
     return float(1 / cold)
 
 
+def _alike(errors: Floats, weight: NDArray[Any] | None) -> Floats:
+    """Sorted errors (rows, targets) that count alike; where weights differ, as many as these are worth."""
+    ordered = np.sort(errors, axis=0)
+    if weight is None or not len(weight) or (weight == weight[0]).all():
+        return ordered
+    w = np.asarray(weight, dtype=np.float64)
+    n = max(1, round(w.sum() ** 2 / (w**2).sum()))
+    middles = (np.arange(n) + 0.5) / n * w.sum()
+    below = w[np.argsort(errors, axis=0)].cumsum(0)  # (rows, targets)
+    columns = range(errors.shape[1])
+    places = [np.minimum(np.searchsorted(below[:, i], middles), len(w) - 1) for i in columns]
+    return np.stack([ordered[places[i], i] for i in columns], 1)
+
+
+def _place(n: int, coverage: float) -> int:
+    """Which of n errors, from 1, a new row stays within with such a chance; n + 1 where none is enough."""
+    return int(np.ceil((n + 1) * coverage))
+
+
 def _rank(ordered: Floats, coverage: float) -> Floats:
-    n = len(ordered)
-    place = int(np.ceil((n + 1) * coverage))
-    return np.full(ordered.shape[1], np.inf) if place > n else ordered[place - 1]
+    place = _place(len(ordered), coverage)
+    return np.full(ordered.shape[1], np.inf) if place > len(ordered) else ordered[place - 1]
 
 
 def _mean(values: Sequence[NDArray[Any]]) -> Floats:

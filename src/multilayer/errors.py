@@ -20,6 +20,8 @@ traceback and exits with `exit_code`.
 from __future__ import annotations
 
 import difflib
+import inspect
+import warnings
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -105,6 +107,18 @@ def nearest(name: str, valid: Iterable[str]) -> str | None:
             return names[spelling]
     close = difflib.get_close_matches(low, sorted(names), n=1, cutoff=0.5)
     return names[close[0]] if close else None
+
+
+_INSIDE = ("multilayer", "sklearn", "contextlib")
+"""Packages whose lines no user wrote."""
+
+
+def warn(message: str, category: type[Warning] = UserWarning) -> None:
+    """A warning at the user's own line, however deep below it, or below scikit-learn, it is found."""
+    frame, level = inspect.currentframe(), 1
+    while frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] in _INSIDE:
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, category, stacklevel=level)
 
 
 _ON_COMMAND_LINE: ContextVar[bool] = ContextVar("on command line", default=False)

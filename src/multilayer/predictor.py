@@ -10,7 +10,6 @@ The network runs in compiled code (`engine.fused_predict`) where that has it, an
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -26,7 +25,7 @@ from .engine import State
 from .engine.ensemble import member_name
 from .engine.fused_predict import PredictProgram
 from .engine.fused_program import why_not
-from .errors import FileError
+from .errors import FileError, warn
 from .layers import Pass
 from .layers.base import Array, forward_through
 from .spec import Spec
@@ -72,12 +71,12 @@ class Predictor:
         return self.forward(self._read(source))
 
     def _read(self, source: Any, *, targets: bool = False) -> Encoded:
-        """The rows as numbers. How they differ from training is a warning of each kind, at the caller's caller."""
+        """The rows as numbers. How they differ from training is a warning of each kind."""
         found = self.encoding.encode(source, targets=targets)
         for kind in dict.fromkeys(note.kind for note in found.notes):
             alike = [note for note in found.notes if note.kind == kind]
             more = f"; and {len(alike) - TOLD:,} more" if len(alike) > TOLD else ""
-            warnings.warn("; ".join(alike[:TOLD]) + more, UserWarning, stacklevel=3)
+            warn("; ".join(alike[:TOLD]) + more)
         return found
 
     @cached_property

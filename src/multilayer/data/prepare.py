@@ -132,13 +132,16 @@ def prepare(
     if weights is not None:
         weights = weights_within(weights, dtype)
     if _is_source(validation):
+        counting = count_as = None
         if validation_weight is not None:
             validation = read(validation)
+            counting, count_as = _counting(validation, validation_weight, notes)
+            validation = validation.take(counting)
         own = encoding.encode(validation, targets=True, dtype=dtype)
         notes += [f"validation: {note}" for note in own.notes]
         held_out = np.arange(len(x), len(x) + len(own.x), dtype=np.int64)
-        origin = np.concatenate([origin, own.rows])
-        count_as = _validation_weights(validation_weight, factor, validation, own)
+        origin = np.concatenate([origin, own.rows if counting is None else counting[own.rows]])
+        count_as = _validation_weights(None if count_as is None else count_as[own.rows], factor, own)
         if weights is not None or count_as is not None:
             both = (
                 np.ones(len(x), dtype) if weights is None else weights,
@@ -246,17 +249,27 @@ def weights_within(weights: NDArray[np.float64], dtype: Any) -> NDArray[Any]:
     return np.where(weights > 0, np.maximum(shares, np.finfo(dtype).tiny / np.finfo(dtype).eps), 0).astype(dtype)
 
 
+def _counting(table: Table, weight: Any, notes: list[str]) -> tuple[Rows, NDArray[np.float64]]:
+    """The rows of a validation source that count, and what each does."""
+    values = _weights(table, weight)
+    rows = np.flatnonzero(values).astype(np.int64)
+    if not len(rows):
+        raise DataError(f"{table.name}: validation weights must not all be 0, got {short(weight)}: give some weight")
+    if len(rows) < len(table):
+        notes.append(f"validation: {count(len(table) - len(rows), 'row')} of weight 0 left out")
+    return rows, values[rows]
+
+
 def _validation_weights(
-    weight: Any, factor: NDArray[np.float64] | None, source: Any, own: Encoded
+    weights: NDArray[np.float64] | None, factor: NDArray[np.float64] | None, own: Encoded
 ) -> NDArray[np.float64] | None:
     """What the usable rows of a validation source count, by themselves and by their classes."""
-    values = None if weight is None else _weights(source, weight)[own.rows]
-    if factor is not None:
-        values = class_weights.weighed(values, factor, tasks.classes_in(cast("NDArray[Any]", own.y)))
-    if values is not None and not values.any():
-        got = "rows of classes of weight 0" if weight is None else short(weight)
-        raise DataError(f"validation weights must not all be 0, got {got}: give some weight")
-    return values
+    if factor is None:
+        return weights
+    weights = class_weights.weighed(weights, factor, tasks.classes_in(cast("NDArray[Any]", own.y)))
+    if not weights.any():
+        raise DataError("validation weights must not all be 0, got rows of classes of weight 0: give some weight")
+    return weights
 
 
 def _is_source(validation: Any) -> bool:
@@ -358,8 +371,7 @@ def _split(
     if task.kind in ("binary", "multiclass"):
         place = tasks.class_numbers(table, task.names[0], task.classes[0])
         absent = sorted(set(range(len(task.classes[0]))) - set(np.unique(place[pair[0]]).tolist()))
-        if absent:
-            notes.append(f"class {task.classes[0][absent[0]]!r} has no training row")
+        notes += [tasks.untrained(task.classes[0][i]) for i in absent]
     return pair
 
 

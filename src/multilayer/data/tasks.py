@@ -319,6 +319,11 @@ def decode(task: Task, z: Any, loss: str) -> NDArray[Any]:
     return z[:, 0] if len(task.names) == 1 else z
 
 
+def untrained(name: Class) -> str:
+    """The note of a class that the split left without a row to train on."""
+    return f"class {name!r} has no training row"
+
+
 def values_of(classes: tuple[Class, ...]) -> NDArray[Any]:
     """Classes as an array that keeps their type.
 

@@ -7,8 +7,8 @@ the model file's bytes, so it is small, has no training data in it and loads wit
 from __future__ import annotations
 
 import io
-import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, cast
@@ -24,12 +24,13 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
+from .. import losses
 from ..costs import cost
 from ..data.prepare import weights_within
 from ..data.tables import Table
-from ..errors import OptionError
+from ..errors import OptionError, warn
 from ..layers import Inputs
-from ..predictor import Predictor
+from ..predictor import Predictor, load
 from ..training.config import Config
 from ..training.fit import Run
 from ..training.fit import fit as train
@@ -54,6 +55,8 @@ ASKED = {
     "device": "device",
 }
 """Options of an estimator and of `ml.fit` that mean the same."""
+DESCRIBED = ("classes_", "n_features_in_", "feature_names_in_")
+"""What a fit finds out about its data before there is a model."""
 LARGEST_SEED = 2**64 - 1
 
 
@@ -97,6 +100,9 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         tasks = Tasks(self, given) if has_callbacks(self) else None
         recipe = self._recipe()
         start = getattr(self, "model_", None) if self.warm_start else None
+        seed, split = self._seed(), getattr(self, "_split", None)
+        if start is not None and hasattr(self, "config_"):
+            seed = self.config_["seed"]  # members hold out what they held out before, and never trained on
         chooser = recipe if self.time_limit is None else Within(recipe, self.time_limit)
         run = train(
             chooser,
@@ -110,7 +116,7 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
             classes=classes,
             quiet=not self.verbose,
             each_epoch=tasks,
-            **cast(Any, {**self._asked(), "task": task, "validation": validation, "seed": self._seed()}),
+            **cast(Any, {**self._asked(), "task": task, "validation": validation, "seed": seed}),
         )
         assert run.model is not None
         self._keep(run.model, run)
@@ -118,7 +124,13 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
             tasks.end()
         if run.failed:
             said = f"training ended at epoch {self.n_iter_}, and the model is the best before it: {run.end.reason}"
-            warnings.warn(f"{said}; try a lower learning_rate", ConvergenceWarning, stacklevel=3)
+            warn(f"{said}; try a lower learning_rate", ConvergenceWarning)
+        own = validation is None or isinstance(validation, tuple)
+        if start is not None and self._split != split and not own:
+            warn(
+                "warm_start: the rows held out are not known to be those of the fit before, so that members may have "
+                "trained on them and be taken for too sure: fit on the same rows, or give X_val and y_val"
+            )
         obey(run.signal)  # the estimator is fitted all the same
         return run
 
@@ -162,12 +174,19 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         history = {name: [event[name] for event in epochs] for name in names}
         for name in measured:
             history[name] = [event["metrics"][name] for event in epochs]
+        if (
+            held_out
+            and model.calibration is not None
+            and losses.get(model.encoding.loss).link in ("softmax", "sigmoid")
+        ):
+            history["tempered_loss"], history["validation_loss"] = history["validation_loss"], history["log_loss"]
         self.model_ = self._numbered_names(model)
         self._partial = None
         self.history_ = history
         self.n_iter_ = max(run.end.epoch, 1)
         self.spec_ = model.spec
-        self.config_ = next(event["config"] for event in run.events if event["event"] == "start")
+        began = next(event for event in run.events if event["event"] == "start")
+        self.config_, self._split = began["config"], (began["rows"], began["held_out"])
 
     def _numbered_names(self, model: Predictor) -> Predictor:
         """The model, which tells where the names of its columns were numbers: scikit-learn takes texts alone."""
@@ -245,6 +264,20 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
             )
         return self.validation, None
 
+    @contextmanager
+    def _or_as_before(self) -> Generator[None]:
+        """What describes the data stays that of the model that is there, where a fit ends before it has another."""
+        had = {name: value for name, value in vars(self).items() if name in DESCRIBED}
+        model = getattr(self, "model_", None)
+        try:
+            yield
+        except BaseException:
+            if getattr(self, "model_", None) is model:
+                for name in DESCRIBED:
+                    self.__dict__.pop(name, None)
+                self.__dict__.update(had)
+            raise
+
     def _model(self) -> Predictor:
         check_is_fitted(self)
         return self.model_
@@ -274,7 +307,7 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
 
     def _passed(self, past: Partial) -> None:
         """What an estimator has after a piece."""
-        self._partial = past
+        self._partial, self._split = past, None
         self.model_, self.spec_ = self._numbered_names(past.model), past.model.spec
         self.config_ = past.config.to_dict()
         self.history_ = {"loss": list(past.losses)}
@@ -292,8 +325,8 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """A fitted estimator from a model file. It has no options, and no history."""
-        model = Predictor.load(path)
+        """A fitted estimator from a model file, or a run's folder. It has no options, and no history."""
+        model = load(path)
         if model.encoding.task.classifies != cls._classifies:
             holds, name = ("a regressor", "MLPRegressor") if cls._classifies else ("a classifier", "MLPClassifier")
             raise OptionError(

@@ -16,8 +16,10 @@ from sklearn.utils.validation import check_consistent_length, column_or_1d
 
 from ..data import class_weights
 from ..data.arrays import is_missing
-from ..errors import DataError, OptionError
+from ..data.tasks import untrained
+from ..errors import DataError, OptionError, warn
 from ..predictor import Predictor
+from ..training.fit import Run
 from .base import Tabular, Validation
 from .callbacks import with_callbacks
 from .inputs import check_numbers, length_of, tell_dropped
@@ -38,7 +40,8 @@ class MLPClassifier(ClassifierMixin, Tabular):
     n_threads, device, verbose
     warm_start              fit goes on from the parameters that are there
 
-    None leaves the choice to the recipe. After fit: `classes_`, `history_`, `n_iter_`, `spec_`, `cost_`, `config_`.
+    None leaves the choice to the recipe. After fit: `classes_`, `history_`, `n_iter_`, `spec_`, `cost_`, `config_`. In
+    `history_`, validation_loss is the log loss on rows held out; tempered_loss, at its best temperature, decides.
 
     >>> from sklearn.datasets import load_iris
     >>> X, y = load_iris(return_X_y=True)
@@ -103,64 +106,69 @@ class MLPClassifier(ClassifierMixin, Tabular):
         times: Any = None,
     ) -> Self:
         """Trains on a table; rows of one group, and the latest by `times`, are held out together."""
-        table = self._table(X, reset=True)
-        before = getattr(self, "classes_", None) if self.warm_start and self._begun else None
-        codes, task = self._labels(y, table)
-        validation, weight_val = self._held_out(X_val, y_val, sample_weight_val)
-        if isinstance(validation, tuple):
-            labels = self._checked(validation[1], validation[0], name="y_val")
-            validation = (validation[0], self._codes(labels, several=task == "multilabel", name="y_val"))
-        weight = self._weights(sample_weight, X)
-        factor = self._class_factors(codes, weight)
-        if factor is not None:
-            weight = class_weights.weighed(weight, factor, codes)
+        with self._or_as_before():
+            table = self._table(X, reset=True)
+            before = getattr(self, "classes_", None) if self.warm_start and self._begun else None
+            codes, task = self._labels(y, table)
+            validation, weight_val = self._held_out(X_val, y_val, sample_weight_val)
             if isinstance(validation, tuple):
-                weight_val = class_weights.weighed(weight_val, factor, validation[1])
-        if task == "one class":
-            self._check_options()
-            check_numbers(table)
-            return self._answer_always()
-        self._check_warm(before)
-        self._fit(
-            table,
-            codes,
-            given=(X, y),
-            task=task,
-            sample_weight=weight,
-            validation=validation,
-            sample_weight_val=weight_val,
-            groups=groups,
-            times=times,
-            classes=self._numbered(task),
-        )
-        self._name_classes()
-        tell_dropped(self._network())
-        return self
+                labels = self._checked(validation[1], validation[0], name="y_val")
+                validation = (validation[0], self._codes(labels, several=task == "multilabel", name="y_val"))
+            weight = self._weights(sample_weight, X)
+            factor = self._class_factors(codes, weight)
+            if factor is not None:
+                weight = class_weights.weighed(weight, factor, codes)
+                if isinstance(validation, tuple):
+                    weight_val = class_weights.weighed(weight_val, factor, validation[1])
+            if task == "one class":
+                self._check_options()
+                check_numbers(table)
+                return self._answer_always()
+            self._check_warm(before)
+            run = self._fit(
+                table,
+                codes,
+                given=(X, y),
+                task=task,
+                sample_weight=weight,
+                validation=validation,
+                sample_weight_val=weight_val,
+                groups=groups,
+                times=times,
+                classes=self._numbered(task),
+            )
+            tell_dropped(self._network())
+            unseen = [plain(name) for i, name in enumerate(self.classes_) if untrained(i) in run.notes]
+            if unseen and times is not None:
+                some = ", ".join(repr(name) for name in unseen[:5])
+                warn(f"no row to train on is of the class {some}: all are among the latest, which are held out")
+            return self
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
         """One pass over some rows. The first call, or `fit`, fixes columns, scales and classes; members then go on."""
-        begun = self._begun
-        table = self._table(X, reset=not begun)
-        y = self._checked(y, table)
-        if begun:
-            self._check_same(classes)
-            task = self._network().encoding.task.kind
-        else:
-            task = self._first_labels(y, classes)
-        codes = self._codes(y, several=task == "multilabel")
-        weight = self._weights(sample_weight, X)
-        factor = self._class_factors(codes, weight)
-        weight = weight if factor is None else class_weights.weighed(weight, factor, codes)
-        if begun:
-            past = self._continued(length_of(table), classes=len(self.classes_)).go_on((table, codes), weight)
-        else:
-            asked = {**self._asked(), "task": task, "seed": self._seed()}
-            past = Partial.begin(self._recipe(), (table, codes), weight, asked, classes=self._numbered(task))
-        self._passed(past)
-        self._name_classes()
-        if not begun:
-            tell_dropped(self._network())
-        return self
+        with self._or_as_before():
+            begun = self._begun
+            table = self._table(X, reset=not begun)
+            y = self._checked(y, table)
+            if begun:
+                self._check_same(classes)
+                task = self._network().encoding.task.kind
+            else:
+                task = self._first_labels(y, classes)
+            codes = self._codes(y, several=task == "multilabel")
+            weight = self._weights(sample_weight, X)
+            factor = self._class_factors(codes, weight)
+            weight = weight if factor is None else class_weights.weighed(weight, factor, codes)
+            if begun:
+                past = self._continued(length_of(table), classes=len(self.classes_)).go_on((table, codes), weight)
+            else:
+                asked = {**self._asked(), "task": task, "seed": self._seed()}
+                past = Partial.begin(self._recipe(), (table, codes), weight, asked, classes=self._numbered(task))
+            self._passed(past)
+            self._name_classes()
+            if not begun:
+                tell_dropped(self._network())
+            return self
 
     def predict(self, X: Any) -> NDArray[Any]:
         """The likeliest class of each row; for several labels, 0 or 1 for each."""
@@ -273,9 +281,8 @@ class MLPClassifier(ClassifierMixin, Tabular):
     def _check_warm(self, before: NDArray[Any] | None) -> None:
         """A warm start goes on with the classes it had."""
         if before is not None and not np.array_equal(before, self.classes_):
-            now, self.classes_ = self.classes_, before
             raise OptionError(
-                f"warm_start goes on with the classes {before.tolist()[:20]}, got {now.tolist()[:20]}: "
+                f"warm_start goes on with the classes {before.tolist()[:20]}, got {self.classes_.tolist()[:20]}: "
                 "fit with warm_start=False, or a new classifier"
             )
 
@@ -294,6 +301,10 @@ class MLPClassifier(ClassifierMixin, Tabular):
         if codes.ndim > 1:
             raise OptionError("class_weight needs one class a row, got several labels")
         return class_weights.factors(self.class_weight, self.classes_.tolist(), codes, weight)
+
+    def _keep(self, model: Predictor, run: Run) -> None:
+        super()._keep(model, run)
+        self._name_classes()
 
     def _name_classes(self) -> None:
         """The model's classes become the labels themselves, so that a saved model tells them."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any, cast
 
 import numpy as np
@@ -14,7 +13,7 @@ from ..data import read
 from ..data.arrays import arrow_of, is_missing, reads_as_text, texts_of
 from ..data.arrow import to_numpy
 from ..data.tables import Table, where
-from ..errors import DataError
+from ..errors import DataError, warn
 from ..predictor import Predictor
 
 TOLD = 5
@@ -94,10 +93,7 @@ def tell_dropped(model: Predictor) -> None:
     if found:
         words = ", ".join(f"{c.name!r} ({c.why})" for c in found[:TOLD])
         more = f" and {len(found) - TOLD:,} more" if len(found) > TOLD else ""
-        warnings.warn(
-            f"columns left aside: {words}{more}: leave them out, group their values, or give them as numbers",
-            stacklevel=3,
-        )
+        warn(f"columns left aside: {words}{more}: leave them out, group their values, or give them as numbers")
 
 
 def check_numbers(table: Any) -> None:

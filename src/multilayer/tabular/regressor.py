@@ -11,8 +11,9 @@ from sklearn.base import MultiOutputMixin, RegressorMixin
 from sklearn.utils.validation import check_array, check_consistent_length, column_or_1d
 
 from .. import losses
+from ..calibration import Calibration
 from ..data.arrays import is_missing
-from ..errors import DataError, OptionError
+from ..errors import DataError, OptionError, warn
 from .base import Tabular, Validation
 from .callbacks import with_callbacks
 from .inputs import length_of, tell_dropped
@@ -86,40 +87,42 @@ class MLPRegressor(RegressorMixin, MultiOutputMixin, Tabular):
         times: Any = None,
     ) -> Self:
         """Trains on a table; rows of one group, and the latest by `times`, are held out together."""
-        table = self._table(X, reset=True)
-        numbers = self._numbers(y, table)
-        validation, weight_val = self._held_out(X_val, y_val, sample_weight_val)
-        if isinstance(validation, tuple):
-            validation = (validation[0], self._numbers(validation[1], validation[0], name="y_val"))
-        self._fit(
-            table,
-            numbers,
-            given=(X, y),
-            task="regression" if numbers.ndim == 1 else "multioutput",
-            sample_weight=self._weights(sample_weight, X),
-            validation=validation,
-            sample_weight_val=weight_val,
-            groups=groups,
-            times=times,
-        )
-        tell_dropped(self.model_)
-        return self
+        with self._or_as_before():
+            table = self._table(X, reset=True)
+            numbers = self._numbers(y, table)
+            validation, weight_val = self._held_out(X_val, y_val, sample_weight_val)
+            if isinstance(validation, tuple):
+                validation = (validation[0], self._numbers(validation[1], validation[0], name="y_val"))
+            self._fit(
+                table,
+                numbers,
+                given=(X, y),
+                task="regression" if numbers.ndim == 1 else "multioutput",
+                sample_weight=self._weights(sample_weight, X),
+                validation=validation,
+                sample_weight_val=weight_val,
+                groups=groups,
+                times=times,
+            )
+            tell_dropped(self.model_)
+            return self
 
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """One pass over some rows. The first call, or `fit`, fixes columns and scales; the members then go on."""
-        begun = self._begun
-        table = self._table(X, reset=not begun)
-        numbers, weight = self._numbers(y, table), self._weights(sample_weight, X)
-        if begun:
-            past = self._continued(length_of(table)).go_on((table, numbers), weight)
-        else:
-            task = "regression" if numbers.ndim == 1 else "multioutput"
-            asked = {**self._asked(), "task": task, "seed": self._seed()}
-            past = Partial.begin(self._recipe(), (table, numbers), weight, asked)
-        self._passed(past)
-        if not begun:
-            tell_dropped(self.model_)
-        return self
+        with self._or_as_before():
+            begun = self._begun
+            table = self._table(X, reset=not begun)
+            numbers, weight = self._numbers(y, table), self._weights(sample_weight, X)
+            if begun:
+                past = self._continued(length_of(table)).go_on((table, numbers), weight)
+            else:
+                task = "regression" if numbers.ndim == 1 else "multioutput"
+                asked = {**self._asked(), "task": task, "seed": self._seed()}
+                past = Partial.begin(self._recipe(), (table, numbers), weight, asked)
+            self._passed(past)
+            if not begun:
+                tell_dropped(self.model_)
+            return self
 
     def predict(self, X: Any) -> NDArray[np.float64]:
         """The target of each row; with a quantile loss of several levels, the median: trained for, or on the line
@@ -150,27 +153,45 @@ class MLPRegressor(RegressorMixin, MultiOutputMixin, Tabular):
         else:
             middle = self._apart(table)
             moves = np.stack([self._errors().quantile(q) for q in quantiles], -1) * self._units()[:, None]  # (T, Q)
-            chosen = middle[:, :, None] + moves
+            chosen = self._possible(middle[:, :, None] + moves)
         return chosen[:, 0] if len(model.encoding.task.names) == 1 else chosen
 
     def predict_interval(self, X: Any, coverage: float = 0.9) -> NDArray[np.float64]:
-        """Low and high (rows, …, 2) between which the given share of new rows lies, by the errors on held-out rows."""
+        """Low and high (rows, …, 2) between which the given share of new rows lies, by the errors on held-out rows;
+        with a quantile loss of several levels, around the lowest and the highest."""
         if not isinstance(coverage, int | float | np.number):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise OptionError(f"coverage must be a number above 0 and below 1, got {coverage!r}")
-        half = self._errors().interval(coverage) * self._units()  # (T,)
-        middle = self._apart(self._table(X, reset=False))
-        both = np.stack([middle - half, middle + half], -1)
+        errors, loss = self._errors(), losses.get(self._model().encoding.loss)
+        moves = np.stack(errors.interval(coverage, loss), -1) * self._units()[:, None]  # (T, 2)
+        needed = errors.too_few(coverage, loss)
+        if needed is not None:
+            warn(
+                f"coverage={coverage:g} needs errors of {needed:,} held-out rows that count alike, got "
+                f"{len(errors.errors):,}: the interval has no ends; ask for less, or fit with more rows held out"
+            )
+        table = self._table(X, reset=False)
+        levels = self._model().predict(table).reshape(length_of(table), len(moves), -1)  # (N, T, Q)
+        around = levels[:, :, [0, -1]]
+        both = around + moves
+        crossed = both[..., :1] > both[..., 1:]  # where much less is asked for than the levels cover
+        both = self._possible(np.where(crossed, around.mean(-1, keepdims=True), both))
         return both[:, 0] if both.shape[1] == 1 else both
 
     def _levels(self) -> list[float]:
         """The quantiles that the network was trained for, rising."""
         return [float(q) for q in np.atleast_1d(np.asarray(losses.get(self._model().encoding.loss).constant("q")))]
 
-    def _errors(self) -> Any:
+    def _errors(self) -> Calibration:
         calibration = self._model().calibration
         if calibration is None or not len(calibration.errors):
-            raise OptionError("intervals need rows that were held out: fit with validation, and a loss such as mse")
+            raise OptionError(
+                "intervals need rows that were held out, and the model has no errors of such: fit it with validation"
+            )
         return calibration
+
+    def _possible(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Counts are not below 0."""
+        return np.maximum(values, 0.0) if losses.get(self._model().encoding.loss).link == "exp" else values
 
     def _units(self) -> NDArray[np.float64]:
         return np.asarray(self._model().encoding.task.std)

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import math
 import time
-import warnings
 from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, replace
 from statistics import fmean
@@ -26,7 +25,7 @@ import numpy as np
 from .. import machine
 from ..data import Prepared
 from ..data.tables import Table, count
-from ..errors import called
+from ..errors import called, warn
 from ..spec import Spec
 from ..training.config import Config
 from ..training.session import Chooser, Session, chosen_batch
@@ -124,10 +123,6 @@ class Job:
         return Planned(members, epochs, None if steps >= self.steps else steps * self.batch, *needed)
 
 
-def _warn(text: str) -> None:
-    warnings.warn(text, UserWarning, stacklevel=3)
-
-
 class Within:
     """What a recipe chooses, made to fit into so many seconds from now on; `warn` hears where that cannot be."""
 
@@ -136,7 +131,7 @@ class Within:
         recipe: Chooser,
         seconds: float,
         *,
-        warn: Callable[[str], None] = _warn,
+        warn: Callable[[str], None] = warn,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.recipe, self.seconds, self.warn, self.clock = recipe, seconds, warn, clock
