@@ -150,6 +150,8 @@ def test_interrupt_ends_quietly(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (result.exit_code, result.output) == (130, "")
 
 
+HEARS = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+"""Where whoever runs the tests ignores Ctrl-C, its children would too."""
 PRESSED = """
 import importlib.abc, os, signal, sys
 
@@ -164,7 +166,7 @@ sys.meta_path.insert(0, Press())
 
 @pytest.mark.parametrize("at", ["multilayer.cli", "numpy", "typer", "multilayer.training.fit", "pyarrow", "rich.live"])
 def test_interrupt_while_libraries_load_ends_quietly(at: str, tmp_path: Path) -> None:
-    (tmp_path / "sitecustomize.py").write_text(PRESSED)
+    (tmp_path / "sitecustomize.py").write_text(HEARS + PRESSED)
     done = subprocess.run(
         [sys.executable, "-m", "multilayer", "train", "iris", "--epochs", "1"],
         env={**os.environ, "PYTHONPATH": str(tmp_path), "PRESS_AT": at},
