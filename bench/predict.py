@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from contest import RECIPE, Peers, about, codes, environment, numbers, report
+from contest import RECIPE, Peers, about, codes, environment, numbers, report, rest
 
 from multilayer import machine
 from multilayer.engine.fused_predict import PredictProgram
@@ -66,8 +66,10 @@ def measure(name: str, rows: int, peers: Peers, rounds: int, threads: int) -> di
         contenders["sklearn"] = {}
     best: dict[str, float] = {}
     for _ in range(rounds):
+        rest()
         found = {"multilayer": mine.seconds(rows, calls)}
         for peer, how in contenders.items():
+            rest()
             found[peer] = peers.ask(peer=peer.split(",")[0], network=name, rows=rows, calls=calls, **how)
         best = {key: min(value, best.get(key, float("inf"))) for key, value in found.items()}
     peers.close()
