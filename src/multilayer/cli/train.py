@@ -162,7 +162,7 @@ def _network(arch: str | None, recipe: str, shape: dict[str, Any], config: Confi
         if given := [f"--{name}" for name, value in shape.items() if value is not None]:
             other = "--arch" if arch is not None else f"--recipe {recipe}"
             raise OptionError(
-                f"{' and '.join(given)} shape the tabular recipe, got {other} too: leave out one or other"
+                f"{' and '.join(given)} can only shape the tabular recipe, got {other} too: leave out one or the other"
             )
         return None if arch is None else networks.read_network(arch)
     from ..tabular.recipe import Recipe
