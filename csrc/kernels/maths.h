@@ -74,12 +74,17 @@ inline float exponential(float x) {
     return x == x ? bounded : x;
 }
 
-// exp(x) − 1 to 1 ulp, for x ≤ 0 as well as above.
-inline float exponential_minus_one(float x) {
-    const Power e = split_exp(smaller(larger(x, EXP_LOW), EXP_HIGH));
-    const float y = fma(e.power, e.q, e.power - 1.0f);
-    const float bounded = x > EXP_HIGH ? __builtin_inff() : y;
-    return x == x ? bounded : x;
+// The same for x ≤ EXP_HIGH alone. Here and below comparisons are such that NaN goes on by itself.
+inline float exponential_below(float x) {
+    const Power e = split_exp(EXP_LOW > x ? EXP_LOW : x);
+    return x < EXP_LOW ? 0.0f : fma(e.power, e.q, e.power);
+}
+
+// exp(x) − 1 to 1 ulp for x ≤ 0, and 0 above.
+inline float exponential_minus_one_below(float x) {
+    const float most = 0.0f < x ? 0.0f : x;
+    const Power e = split_exp(EXP_LOW > most ? EXP_LOW : most);
+    return fma(e.power, e.q, e.power - 1.0f);
 }
 
 // 2 ulp.
@@ -87,7 +92,7 @@ inline float logistic(float x) { return 1.0f / (1.0f + exponential(-x)); }
 
 // 2 ulp.
 inline float hyperbolic_tangent(float x) {
-    const float t = exponential_minus_one(-2.0f * magnitude(x));  // in (−1, 0]
+    const float t = exponential_minus_one_below(-2.0f * magnitude(x));  // in (−1, 0]
     const float y = -t / (t + 2.0f);
     return __builtin_copysignf(y, x);
 }
@@ -107,7 +112,7 @@ inline float log_one_plus(float t) {
 }
 
 // log(1 + exp x), 3 ulp.
-inline float softplus_of(float x) { return larger(x, 0.0f) + log_one_plus(exponential(-magnitude(x))); }
+inline float softplus_of(float x) { return larger(x, 0.0f) + log_one_plus(exponential_below(-magnitude(x))); }
 
 // Φ and φ of the normal distribution together: absolute error 2e-7.
 //
@@ -118,7 +123,7 @@ struct Normal {
 
 inline Normal normal_of(float z) {
     const float x = magnitude(z) * 0.70710678f;
-    const float e = exponential(-0.5f * z * z);
+    const float e = exponential_below(-0.5f * z * z);
     const float t = 1.0f / fma(0.4f, x, 1.0f);
     float p = -0.02950643189251423f;
     p = fma(p, t, 0.14192670583724976f);

@@ -36,11 +36,11 @@ inline Value value_of(float z, float c) {
     } else if constexpr (function == Function::leaky_relu || function == Function::prelu) {
         return {z > 0.0f ? z : c * z, z > 0.0f ? 1.0f : c};
     } else if constexpr (function == Function::elu) {
-        const float e = c * exponential_minus_one(z > 0.0f ? 0.0f : z);  // NaN goes on
+        const float e = c * exponential_minus_one_below(z);
         return {z > 0.0f ? z : e, z > 0.0f ? 1.0f : e + c};
     } else if constexpr (function == Function::selu) {
         constexpr float ALPHA = 1.6732632423543772f, SCALE = 1.0507009873554805f;
-        const float e = SCALE * ALPHA * exponential_minus_one(z > 0.0f ? 0.0f : z);
+        const float e = SCALE * ALPHA * exponential_minus_one_below(z);
         return {z > 0.0f ? SCALE * z : e, z > 0.0f ? SCALE : e + SCALE * ALPHA};
     } else if constexpr (function == Function::softplus) {
         return {softplus_of(z), logistic(z)};
@@ -55,7 +55,7 @@ inline Value value_of(float z, float c) {
         const float rises = 0.5f * fma(-t, t, 1.0f);
         return {gated(z, half), gated(z * C * fma(3.0f * D, z2, 1.0f), rises) + half};
     } else if constexpr (function == Function::mish) {
-        const float e = exponential(smaller(z, 20.0f));
+        const float e = exponential_below(20.0f < z ? 20.0f : z);
         const float n = e * (e + 2.0f);
         const float t = n / (n + 2.0f);
         const float s = e / (1.0f + e);
@@ -193,6 +193,33 @@ inline void drop(const Pointwise& w, float* x, std::size_t p, std::size_t u0, st
     }
 }
 
+// A line of a unit that has numbers of its own, c or α or both; `slope` is null at prediction. Nothing but registers between
+// a load and a store: with arrays in between, blending alone took longer than the function.
+template <Function function, bool blends>
+[[gnu::always_inline]] inline void own_line(float c, float alpha, float* __restrict z, float* __restrict slope,
+                                            float* __restrict d_learned, float* __restrict d_blend) {
+    if (d_learned) {
+        for (std::size_t l = 0; l < LANE; ++l) d_learned[l] = alpha * learned_slope<function>(z[l], c);
+    }
+    const auto blended = [=](Value v, float from) -> Value {
+        if constexpr (!blends) return v;
+        return {fma(alpha, v.f - from, from), fma(alpha, v.slope - 1.0f, 1.0f)};
+    };
+    if (slope && d_blend) {
+        for (std::size_t l = 0; l < LANE; ++l) {
+            const Value v = value_of<function>(z[l], c), a = blended(v, z[l]);
+            d_blend[l] = v.f - z[l], slope[l] = a.slope, z[l] = a.f;
+        }
+    } else if (slope) {
+        for (std::size_t l = 0; l < LANE; ++l) {
+            const Value a = blended(value_of<function>(z[l], c), z[l]);
+            slope[l] = a.slope, z[l] = a.f;
+        }
+    } else {
+        for (std::size_t l = 0; l < LANE; ++l) z[l] = blended(value_of<function>(z[l], c), z[l]).f;
+    }
+}
+
 template <Function function>
 [[gnu::flatten]] void pointwise_as(const Pointwise& w, float* x, Part part) {
     for (std::size_t p = part.p0; p < part.p1; ++p) {
@@ -213,30 +240,13 @@ template <Function function>
             for (std::size_t u = part.u0; u < part.u1; ++u) {
                 const std::size_t at = (p * w.d + u) * LANE;
                 const float c = w.learned ? w.learned[w.per_unit ? u : 0] : w.constant;
-                const float alpha = w.blend ? w.blend[u] : 1.0f;
-                float* __restrict z = x + at;
-                alignas(64) float f[LANE], slope[LANE];
-                for (std::size_t l = 0; l < LANE; ++l) {
-                    const Value v = value_of<function>(z[l], c);
-                    f[l] = v.f, slope[l] = v.slope;
-                }
-                if (w.d_learned) {
-                    float* __restrict to = w.d_learned + at;
-                    for (std::size_t l = 0; l < LANE; ++l) to[l] = alpha * learned_slope<function>(z[l], c);
-                }
-                if (w.d_blend) {
-                    float* __restrict to = w.d_blend + at;
-                    for (std::size_t l = 0; l < LANE; ++l) to[l] = f[l] - z[l];
-                }
+                float* const slope = w.slope ? w.slope + at : nullptr;
+                float* const d_learned = w.d_learned ? w.d_learned + at : nullptr;
+                float* const d_blend = w.d_blend ? w.d_blend + at : nullptr;
                 if (w.blend) {
-                    for (std::size_t l = 0; l < LANE; ++l) {
-                        f[l] = fma(alpha, f[l] - z[l], z[l]), slope[l] = fma(alpha, slope[l] - 1.0f, 1.0f);
-                    }
-                }
-                for (std::size_t l = 0; l < LANE; ++l) z[l] = f[l];
-                if (w.slope) {
-                    float* __restrict to = w.slope + at;
-                    for (std::size_t l = 0; l < LANE; ++l) to[l] = slope[l];
+                    own_line<function, true>(c, w.blend[u], x + at, slope, d_learned, d_blend);
+                } else {
+                    own_line<function, false>(c, 1.0f, x + at, slope, d_learned, d_blend);
                 }
             }
         }
