@@ -23,13 +23,14 @@ Rows of different weights w are kept as (Σw)²/Σw² rows that count alike (Kis
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .activations.special import logistic
 from .errors import FileError, OptionError
 from .losses import Loss
 
@@ -163,26 +164,52 @@ def temperature(loss: Loss, z: NDArray[Any], y: NDArray[Any], weight: NDArray[An
     z = np.asarray(z, dtype=np.float64)
     weights = np.ones(len(z)) if weight is None else np.asarray(weight, dtype=np.float64)
     doubt = (z[np.arange(len(z)), y] - z.mean(1) if loss.classes else ((y - 0.5) * z).mean(1)) / (len(z) + 2)
+    moments = _softmax_moments(z) if loss.link == "softmax" else _sigmoid_moments(z)
+    # By 1/T the loss is convex: its slope is E[z], as z/T has it, less what the targets have, and its bend Var[z].
+    fixed = float((np.einsum("nc,nc->n", loss.slope(z, y), z) + doubt - moments(1.0)[0]) @ weights)
 
-    def slope(cold: float) -> float:
-        """Of the loss by 1/T, in which it is convex."""
-        return float((((loss.slope(cold * z, y) * z).sum(1) + doubt) * weights).sum())
+    def at(cold: float) -> tuple[float, float]:
+        expected, bend = moments(cold)
+        return float(expected @ weights) + fixed, float(bend @ weights)
 
     low, high = 1 / HOTTEST, 1 / COLDEST
-    at_low, at_high = slope(low), slope(high)
-    if at_low >= 0 or at_high <= 0:
-        return float(HOTTEST if at_low >= 0 else COLDEST)
+    if not np.isfinite(fixed):  # a network that has left its senses
+        return 1.0
+    if at(low)[0] >= 0 or at(high)[0] <= 0:
+        return float(HOTTEST if at(low)[0] >= 0 else COLDEST)
     cold = 1.0
-    for _ in range(60):  # the Illinois form of regula falsi
-        cold = (low * at_high - high * at_low) / (at_high - at_low)
-        at = slope(cold)
-        if abs(at) < 1e-6 * weights.sum() or high - low < 1e-6 * cold:
+    for _ in range(60):  # Newton's steps, and halves where one would leave what is known to hold the answer
+        slope, bend = at(cold)
+        low, high = (low, cold) if slope > 0 else (cold, high)
+        if abs(slope) < 1e-6 * weights.sum() or high - low < 1e-6 * cold:
             break
-        if at > 0:
-            high, at_high, at_low = cold, at, at_low / 2
-        else:
-            low, at_low, at_high = cold, at, at_high / 2
+        nearer = cold - slope / bend if bend > 0 else low
+        cold = nearer if low < nearer < high else (low + high) / 2
     return float(1 / cold)
+
+
+def _softmax_moments(z: Floats) -> Callable[[float], tuple[Floats, Floats]]:
+    """Of each row, at z · cold: the mean of z by its probabilities, and its variance."""
+    turned = np.ascontiguousarray((z - z.max(1, keepdims=True)).T)  # (C, N): sums over few classes are slow along rows
+
+    def moments(cold: float) -> tuple[Floats, Floats]:
+        e = np.exp(cold * turned)
+        total, weighted = e.sum(0), e * turned
+        mean = weighted.sum(0) / total
+        return mean, (weighted * turned).sum(0) / total - mean**2
+
+    return moments
+
+
+def _sigmoid_moments(z: Floats) -> Callable[[float], tuple[Floats, Floats]]:
+    """The same where each output is a question of its own, as means over them."""
+    turned = np.ascontiguousarray(z.T)
+
+    def moments(cold: float) -> tuple[Floats, Floats]:
+        p = logistic(cold * turned)
+        return (p * turned).mean(0), (p * (1 - p) * turned**2).mean(0)
+
+    return moments
 
 
 def _alike(errors: Floats, weight: NDArray[Any] | None) -> Floats:
