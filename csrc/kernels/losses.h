@@ -7,42 +7,58 @@
 
 namespace {
 
-void cross_entropy(const LossTable& w, float* z, float* rows, std::size_t p) {
+// The targets of a panel's rows, class by class: where they come from is settled before the loops, which are then vector code.
+struct Targets {
+    Targets(const LossTable& w, std::size_t p) : w_(w), first_(p * LANE) {
+        for (std::size_t l = 0; w.classes && l < LANE; ++l) classes_[l] = static_cast<std::int32_t>(w.classes[first_ + l]);
+    }
+
+    // (1 − ε) t + ε/C of class c.
+    void of(std::size_t c, float* __restrict t) const {
+        const auto eps = static_cast<float>(w_.loss->constant);
+        const float even = eps / static_cast<float>(w_.d);
+        if (w_.classes) {
+            for (std::size_t l = 0; l < LANE; ++l) t[l] = classes_[l] == static_cast<std::int32_t>(c) ? 1.0f : 0.0f;
+        } else {
+            for (std::size_t l = 0; l < LANE; ++l) t[l] = w_.y[(first_ + l) * w_.targets + c];
+        }
+        for (std::size_t l = 0; l < LANE; ++l) t[l] = fma(1.0f - eps, t[l], even);
+    }
+
+private:
+    const LossTable& w_;
+    std::size_t first_;
+    alignas(64) std::int32_t classes_[LANE];
+};
+
+[[gnu::flatten]] void cross_entropy(const LossTable& w, float* z, float* rows, std::size_t p) {
     const std::size_t C = w.d;
-    const float eps = static_cast<float>(w.loss->constant);
     float* panel = z + p * C * LANE;
-    const float* share = w.share + p * LANE;
-    alignas(64) float top[LANE], sum[LANE] = {}, dot[LANE] = {}, mass[LANE] = {};
+    const float* __restrict share = w.share + p * LANE;
+    const Targets targets(w, p);
+    alignas(64) float t[LANE], top[LANE], sum[LANE] = {}, dot[LANE] = {}, mass[LANE] = {};
     for (std::size_t l = 0; l < LANE; ++l) top[l] = panel[l];
     for (std::size_t c = 1; c < C; ++c) {
         for (std::size_t l = 0; l < LANE; ++l) top[l] = larger(panel[c * LANE + l], top[l]);
     }
-    const float even = eps / static_cast<float>(C);
-    const auto target = [&](std::size_t c, std::size_t l) {
-        const std::size_t row = p * LANE + l;
-        const float t = w.classes ? (w.classes[row] == static_cast<std::int64_t>(c) ? 1.0f : 0.0f)
-                                  : w.y[row * w.targets + c];
-        return fma(1.0f - eps, t, even);
-    };
     // Σ t (z − top): where a target is 0 the product may not be (−∞ times 0).
     for (std::size_t c = 0; c < C; ++c) {
+        targets.of(c, t);
+        float* __restrict line = panel + c * LANE;
         for (std::size_t l = 0; l < LANE; ++l) {
-            const float shifted = panel[c * LANE + l] - top[l], t = target(c, l);
-            dot[l] += t == 0.0f ? 0.0f * top[l] : t * shifted;
-            mass[l] += t;
-            const float e = exponential(shifted);
-            panel[c * LANE + l] = e;
-            sum[l] += e;
+            const float shifted = line[l] - top[l];
+            dot[l] += t[l] == 0.0f ? 0.0f * top[l] : t[l] * shifted;
+            mass[l] += t[l];
+            line[l] = exponential_below(shifted);
+            sum[l] += line[l];
         }
     }
-    for (std::size_t l = 0; l < LANE; ++l) {
-        rows[p * LANE + l] = fma(mass[l], static_cast<float>(__builtin_log(static_cast<double>(sum[l]))), -dot[l]);
-    }
+    for (std::size_t l = 0; l < LANE; ++l) rows[p * LANE + l] = fma(mass[l], logarithm(sum[l]), -dot[l]);
     for (std::size_t c = 0; c < C; ++c) {
-        for (std::size_t l = 0; l < LANE; ++l) {
-            float& d = panel[c * LANE + l];
-            d = (d / sum[l] - target(c, l)) * share[l];
-        }
+        targets.of(c, t);
+        float* __restrict line = panel + c * LANE;
+        for (std::size_t l = 0; l < LANE; ++l) t[l] = (line[l] / sum[l] - t[l]) * share[l];
+        for (std::size_t l = 0; l < LANE; ++l) line[l] = t[l];
     }
 }
 

@@ -111,6 +111,16 @@ inline float log_one_plus(float t) {
     return fma(2.0f * s * s2, p, 2.0f * s);
 }
 
+// log x for x ≥ 1, 3 ulp: x = 2ⁿ (1 + t).
+inline float logarithm(float x) {
+    std::int32_t bits;
+    __builtin_memcpy(&bits, &x, sizeof bits);
+    const auto n = static_cast<float>((bits >> 23) - 127);
+    const float t = bits_to_float((bits & 0x007FFFFF) | 0x3F800000) - 1.0f;
+    const float y = fma(n, 0.693359375f, fma(n, -2.12194440e-4f, log_one_plus(t)));
+    return x <= 3.4e38f ? y : x;
+}
+
 // log(1 + exp x), 3 ulp.
 inline float softplus_of(float x) { return larger(x, 0.0f) + log_one_plus(exponential_below(-magnitude(x))); }
 
