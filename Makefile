@@ -1,6 +1,8 @@
 # Each target makes .venv and installs what it needs, and again only when what it was made from has changed.
 # Needed beforehand: Python >= 3.11 with venv, a C++20 compiler, and Node >= 20.19 with npm for the pages.
 
+MAKEFLAGS += --no-builtin-rules
+
 PYTHON ?= python3
 WORKERS ?= 2
 

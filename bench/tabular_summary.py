@@ -159,8 +159,10 @@ def _ranked(name: str, values: np.ndarray, models: list[str], beaten: dict[str, 
 
 def _times(results: list[dict[str, Any]], models: list[str]) -> None:
     ours = models.index(OURS)
-    for measure in ("fit", "predict"):
+    for measure in ("fit", "predict", "predict_many"):
         _, seconds = matrix(results, measure, models)
+        if not len(seconds):
+            continue
         ratios = np.exp(np.log(seconds[:, [ours]] / seconds).mean(0))
         print(f"\n{measure} time, {len(seconds)} tables: {OURS}'s against each, geometric mean")
         for i, model in enumerate(models):

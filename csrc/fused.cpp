@@ -17,9 +17,7 @@ constexpr std::size_t WORTH = 50'000;           // multiply-adds of a way forwar
 constexpr std::size_t PACED = 20'000'000;       // of steps that are soon done: threads may wait longer than they work
 constexpr std::size_t TELLING = 8;              // steps whose time says something
 constexpr std::size_t TRIAL = 2 * TELLING;      // steps that another number of threads is tried on
-constexpr std::size_t LIGHT = 16'000;           // weights that every thread may read whole
 constexpr std::size_t STORED = 500'000'000;     // of learning
-constexpr std::size_t STORED_ROWS = 1024;       // of a batch at least, where storing costs little beside the products
 
 std::vector<const Kernels*> usable() {
     const std::vector<std::string> sets = instruction_sets();
@@ -65,8 +63,11 @@ Fused::Fused(const Program& program, std::size_t threads, const Kernels& kernels
     vectors_ = Floats(vectors);
     squares_ = Floats(squares);
     updates_.resize(program_.parameters.size());
+    light_ = products() <= LIGHT;
     for (const Op& op : program_.ops) {
         if (op.learned != NONE) units_.resize(std::max(units_.size(), op.d_out));
+        const bool plain = op.kind == Kind::activation && op.learned == NONE && op.blend == NONE;
+        light_ = light_ && (op.kind == Kind::linear || op.kind == Kind::dropout || plain);
     }
 }
 
@@ -76,6 +77,7 @@ std::size_t Fused::run(const Table<float>& table, const Order& order, const Sche
     reserve(batch, table);
     const bool stored = stores(batch);
     if (stored && gradients_.size() == 0) gradients_ = Floats(total_);
+    reserve_halves(batch);
     if (program_.taps > 0) {  // threads that meet must not run out of memory
         const std::size_t tapping = (step + steps) / program_.taps - step / program_.taps;
         tapped.reserve(tapped.size() + tapping * 2 * tensors_.size());
@@ -154,6 +156,7 @@ double Fused::gradients(const Table<float>& table, const Order& order, double dr
     const std::size_t n = order.rows.size();
     reserve(n, table);
     if (gradients_.size() == 0) gradients_ = Floats(total_);
+    reserve_halves(n);
     const std::size_t threads = threads_for(n);
     Watch watch(stop);
     over_ = false;
@@ -275,6 +278,13 @@ void Fused::reserve_panels(std::size_t rows) {
     capacity_ = panels;
 }
 
+void Fused::reserve_halves(std::size_t batch) {
+    if (!in_halves(batch)) return;
+    for (Floats& half : halves_) {
+        if (half.size() == 0) half = Floats(total_);
+    }
+}
+
 std::size_t Fused::products() const {
     std::size_t sum = 0;
     for (const Op& op : program_.ops) sum += multiply_adds(op, program_.numeric);
@@ -309,7 +319,7 @@ std::size_t Fused::bytes() const {
     const auto add = [&total](const auto& kept) { total += kept.size() * sizeof(*kept.data()); };
     for (const Floats& store : store_) add(store);
     for (const Floats& buffer : buffers_) add(buffer);
-    for (const Floats* kept : {&memory_, &vectors_, &gradients_, &squares_}) add(*kept);
+    for (const Floats* kept : {&memory_, &vectors_, &gradients_, &halves_[0], &halves_[1], &squares_}) add(*kept);
     for (const Node& node : plan_.nodes) add(node.mean), add(node.scale), add(node.variance);
     for (const Numbers& n : numbers_) add(n.ids), add(n.share), add(n.y), add(n.loss), add(n.classes), add(n.codes);
     return total;

@@ -42,7 +42,10 @@ public:
     std::size_t bytes() const override;
 
 private:
-    static constexpr std::size_t PIECE = 64;  // panels
+    static constexpr std::size_t PIECE = 64;          // panels
+    static constexpr std::size_t LIGHT = 16'000;      // weights that every thread may read whole
+    static constexpr std::size_t HALVED = 128;        // rows of a batch from which gradients are sums of two halves
+    static constexpr std::size_t STORED_ROWS = 1024;  // from which storing a gradient costs little beside its products
 
     // What a step knows of its rows.
     struct Numbers {
@@ -99,6 +102,9 @@ private:
     void reserve(std::size_t rows, const Table<float>& table);
 
     void reserve_panels(std::size_t rows);
+
+    // Memory for the halves of a gradient, where steps of so many rows have them.
+    void reserve_halves(std::size_t batch);
 
     std::size_t categories() const { return program_.ops.empty() ? 0 : program_.ops[0].columns.categories.size(); }
 
@@ -201,6 +207,26 @@ private:
     // Every gradient of this thread's units; applied at once, or kept where `stored` is given.
     void learn(const Work& w, float* stored);
 
+    // Whether a gradient is the sum of one over the first half of the rows and one over the second, whatever the threads:
+    // a thread that learns from the rows it has worked on reads nothing that another wrote but sums.
+    bool in_halves(std::size_t batch) const;
+
+    // Panels of a half, as begin has them for two threads.
+    static Range half_of(std::size_t n_panels, std::size_t half) {
+        return share_of(n_panels, n_panels >= 4 * TOGETHER ? TOGETHER : 1, half, 2);
+    }
+
+    // What learn does, with threads that have the first half of the rows and threads that have the second.
+    void learn_halves(const Work& w, float* stored);
+
+    WeightGradient gradient_at(const Work& w, const Node& node, float* stored);
+
+    // Σ δ over a half of the rows, of some units.
+    void sum_half(const Work& w, const Node& node, std::size_t half, Range units);
+
+    // A bias's gradient from both, and its update.
+    void join_bias(int parameter, Range units, bool stored);
+
     float* gradient_of(int parameter) { return vectors_.data() + vector_at_[at(parameter)]; }
 
     void sum(const Work& w, int parameter, const float* x, const float* y, std::size_t d, Range units, bool stored);
@@ -254,9 +280,11 @@ private:
     std::vector<std::size_t> vector_at_, squares_at_;
     Floats vectors_;    // gradients of all but matrices
     Floats gradients_;  // of matrices, where they are asked for
+    Floats halves_[2];  // of all parameters, over each half of the rows
     Floats squares_;    // Σ g² of each row of each matrix, a line apart
     std::vector<Update> updates_;
     std::vector<float> units_;
+    bool light_ = false;  // few weights, and only linear layers learn
     std::vector<int> left_ = std::vector<int>(program_.parameters.size());
 };
 

@@ -45,7 +45,71 @@ void Fused::prepare_updates(double rate, double decay, std::uint64_t t, double s
     }
 }
 
+WeightGradient Fused::gradient_at(const Work& w, const Node& node, float* stored) {
+    const Op& op = *node.op;
+    const bool gated = node.kind == Kind::glu;
+    return {.delta = gated ? node.z : plan_.values[node.out].g,
+            .rows = node.rows,
+            .capacity = capacity_ * LANE,
+            .batch = w.batch,
+            .first = 0,
+            .second = in_halves(w.batch) ? half_of(w.n_panels, 0).end * LANE : 0,
+            .factor = static_cast<float>(op.factor),
+            .d_in = op.d_in,
+            .d_out = gated ? 2 * op.d_out : op.d_out,
+            .place = place(at(op.weight)),
+            .gradient = stored ? stored + tensors_[at(op.weight)].offset : nullptr,
+            .update = stored ? nullptr : &updates_[at(op.weight)],
+            .squares = squares_.data() + squares_at_[at(op.weight)],
+            .upwards = upwards()};
+}
+
+bool Fused::in_halves(std::size_t batch) const { return light_ && batch >= HALVED && batch < STORED_ROWS; }
+
+void Fused::learn_halves(const Work& w, float* stored) {
+    // Threads 0 .. ⌈n/2⌉ - 1 have the first half, and share out its units.
+    const std::size_t half = 2 * w.thread / w.threads, middle = (w.threads + 1) / 2;
+    const std::size_t place_in = half == 0 ? w.thread : w.thread - middle;
+    const std::size_t together = half == 0 ? middle : w.threads - middle;
+    const Range panels = half_of(w.n_panels, half);
+    for (const Node& node : plan_.nodes) {
+        if (node.kind != Kind::linear) continue;
+        WeightGradient gradient = gradient_at(w, node, halves_[half].data());
+        const Range units = share_of(gradient.d_out, GRAIN, place_in, together);
+        gradient.delta += panels.first * gradient.d_out * LANE;
+        gradient.first = panels.first * LANE, gradient.second = 0;
+        gradient.batch = std::min(w.batch, panels.end * LANE) - gradient.first;
+        gradient.factor = 1.0f, gradient.squares = nullptr;
+        k_.weight_gradient(gradient, units.first, units.end);
+        if (node.op->bias != NONE) sum_half(w, node, half, units);
+    }
+    meet(w);
+    for (const Node& node : plan_.nodes) {
+        if (node.kind != Kind::linear) continue;
+        const WeightGradient gradient = gradient_at(w, node, stored);
+        const Range units = share_of(gradient.d_out, GRAIN, w.thread, w.threads);
+        const std::size_t offset = tensors_[at(node.op->weight)].offset;
+        k_.join_gradient(gradient, halves_[0].data() + offset, halves_[1].data() + offset, units.first, units.end);
+        if (node.op->bias != NONE) join_bias(node.op->bias, units, stored);
+    }
+}
+
+void Fused::sum_half(const Work& w, const Node& node, std::size_t half, Range units) {
+    const Range panels = half_of(w.n_panels, half);
+    const std::size_t d = node.op->d_out;
+    k_.sum_rows(plan_.values[node.out].g + panels.first * d * LANE, nullptr, d, panels.end - panels.first,
+                halves_[half].data() + tensors_[at(node.op->bias)].offset, units.first, units.end);
+}
+
+void Fused::join_bias(int parameter, Range units, bool stored) {
+    const std::size_t offset = tensors_[at(parameter)].offset;
+    float* g = gradient_of(parameter);
+    for (std::size_t u = units.first; u < units.end; ++u) g[u] = halves_[0].data()[offset + u] + halves_[1].data()[offset + u];
+    if (!stored) update_vector(parameter, units);
+}
+
 void Fused::learn(const Work& w, float* stored) {
+    if (w.threads > 1 && in_halves(w.batch)) return learn_halves(w, stored);
     if (w.thread == 0) clear_shared();  // which only this thread adds to
     for (std::size_t i = 0; i < plan_.nodes.size(); ++i) {
         Node& node = plan_.nodes[upwards() ? plan_.nodes.size() - 1 - i : i];
@@ -55,28 +119,21 @@ void Fused::learn(const Work& w, float* stored) {
         switch (node.kind) {
             case Kind::linear:
             case Kind::glu: {
-                const std::size_t rows = node.kind == Kind::glu ? 2 * op.d_out : op.d_out;
-                const float* delta = node.kind == Kind::glu ? node.z : out.g;
+                const WeightGradient gradient = gradient_at(w, node, stored);
+                const std::size_t rows = gradient.d_out;
                 const Range units = share_of(rows, GRAIN, w.thread, w.threads);
-                const std::size_t offset = tensors_[at(op.weight)].offset;
-                const WeightGradient gradient{.delta = delta,
-                                              .rows = node.rows,
-                                              .capacity = capacity_ * LANE,
-                                              .batch = w.batch,
-                                              .factor = static_cast<float>(op.factor),
-                                              .d_in = op.d_in,
-                                              .d_out = rows,
-                                              .place = place(at(op.weight)),
-                                              .gradient = stored ? stored + offset : nullptr,
-                                              .update = stored ? nullptr : &updates_[at(op.weight)],
-                                              .squares = squares_.data() + squares_at_[at(op.weight)],
-                                              .upwards = upwards()};
                 // Some rows at a time where the step can still be given up.
                 const std::size_t at_once = stored ? (PART / std::max<std::size_t>(1, op.d_in * w.batch) / GRAIN + 1) * GRAIN : rows;
                 for (std::size_t u = units.first; u < units.end && !(stored && given_up(w)); u += at_once) {
                     k_.weight_gradient(gradient, u, std::min(u + at_once, units.end));
                 }
-                if (op.bias != NONE) sum(w, op.bias, delta, nullptr, rows, units, stored);
+                if (op.bias == NONE) break;
+                if (gradient.second) {
+                    for (std::size_t half = 0; half < 2; ++half) sum_half(w, node, half, units);
+                    join_bias(op.bias, units, stored);
+                } else {
+                    sum(w, op.bias, gradient.delta, nullptr, rows, units, stored);
+                }
                 break;
             }
             case Kind::activation: {

@@ -30,6 +30,7 @@ constinit const Kernels kernels{
     .forward = forward,
     .backward = backward,
     .weight_gradient = weight_gradient,
+    .join_gradient = join_gradient,
     .update = update,
     .square_sums = square_sums,
     .to_rows = to_rows,

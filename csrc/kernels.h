@@ -77,12 +77,14 @@ struct WeightGradient {
     const float* delta;  // (panels, O, 16)
     const float* rows;   // (capacity, I) in strips
     std::size_t capacity, batch;
+    std::size_t first;   // row of the batch that `delta` begins with
+    std::size_t second;  // rows of delta after which a second sum begins, to be added to the first; 0 for one sum
     float factor;
     std::size_t d_in, d_out;
     Place place;           // the matrix, its slots and average, all (O, I) in strips
     float* gradient;       // the same, or null
     const Update* update;  // or null
-    float* squares;        // (O, 16): Σ dW² of each row, in its first place; ∞ where one is above 10¹⁹, 0 for those below 10⁻¹⁹
+    float* squares;        // (O, 16), or null: Σ dW² of each row, in its first place; ∞ where one is above 10¹⁹, 0 for those below 10⁻¹⁹
     bool upwards;          // last strip first: every other step, so that what is still in the cache comes first
 };
 
@@ -139,6 +141,8 @@ struct Kernels {
     // dx = factor · Wᵀ δ of the part's units, which are inputs.
     void (*backward)(const Affine&, const float* delta, float* dx, Part);
     void (*weight_gradient)(const WeightGradient&, std::size_t o0, std::size_t o1);
+    // The same from two sums that were made apart, with a factor of 1: bit for bit what one call makes of both.
+    void (*join_gradient)(const WeightGradient&, const float* first, const float* second, std::size_t o0, std::size_t o1);
     // One update of n numbers with the gradient g.
     void (*update)(const Update&, std::size_t n, const float* g, Place);
 

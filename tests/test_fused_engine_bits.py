@@ -118,6 +118,35 @@ def test_any_number_of_threads_gives_the_same_bits(name: str, batch: int) -> Non
         assert numbers == found[0][1]
 
 
+@pytest.mark.parametrize("text", ["20-64:tanh-64:relu:dropout(0.2)-2", "70-(linear(65, scale=tangent):gelu)-3", "3-2"])
+@pytest.mark.parametrize("batch", [127, 128, 130, 249, 300, 1023])
+def test_gradients_of_two_halves_have_the_same_bits_on_any_number_of_threads(text: str, batch: int) -> None:
+    """Networks of few weights learn from each half of the rows apart. The last batch of an epoch is a smaller one."""
+    found = []
+    for threads in (1, 2, 3, 4, 8):
+        made = on_all_threads(fused_engine(text, rows=batch + batch // 2, loss="cross_entropy", taps=1), threads)
+        chunks = [run(made, order, decay=0.1) for order in orders(batch + batch // 2, batch, 2)]
+        apart = made.gradients(np.arange(batch), epoch=5)
+        norm = made.apply(apart, rate=0.01, decay=0.1)
+        found.append((chunks, apart, norm, made.state()))
+        again = on_all_threads(fused_engine(text, rows=batch + batch // 2, loss="cross_entropy"), threads)
+        again.load(found[0][3])
+        made.load(found[0][3])
+        chunk = run(made, Order(epoch=7, rows=np.arange(batch), batch=batch), decay=0.1)
+        step = again.gradients(np.arange(batch), epoch=7)
+        assert again.apply(step, rate=0.01, decay=0.1) == chunk.gradient_norm[0]
+        assert again.state().equals(made.state())
+    for chunks, apart, norm, state in found[1:]:
+        for chunk, one in zip(chunks, found[0][0], strict=True):
+            np.testing.assert_array_equal(chunk.loss, one.loss)
+            np.testing.assert_array_equal(chunk.gradient_norm, one.gradient_norm)
+            assert [tap.gradients for tap in chunk.taps] == [tap.gradients for tap in one.taps]
+        for name, values in apart.gradients.items():
+            np.testing.assert_array_equal(values, found[0][1].gradients[name])
+        assert norm == found[0][2]
+        assert state.equals(found[0][3])
+
+
 @pytest.mark.parametrize("case", [c for c in ALL if c.kernel == "yes"], ids=lambda case: case.name)
 def test_every_layer_has_the_same_bits_on_any_number_of_threads(case: Case) -> None:
     found = []

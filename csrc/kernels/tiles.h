@@ -184,6 +184,12 @@ inline void gradient_tile(const WeightGradient& w, std::size_t o, const float* x
     const std::size_t each = (waiting.left + rounds - 1) / rounds;
     // Panel by panel: within one, δ of a unit is a line, and b walks along it.
     for (std::size_t b = 0; b < w.batch; b += BETWEEN) {
+        if (b == w.second && b > 0) {
+            tile.each([&](std::size_t i, std::size_t j, Vector sum) __attribute__((always_inline)) {
+                simd::store(g + i * (N * LANE) + j * LANES, sum);
+            });
+            tile.start(nullptr);
+        }
         const std::size_t depth = w.batch - b < BETWEEN ? w.batch - b : BETWEEN;
         const float* delta = w.delta + b / LANE * LANE * w.d_out + o * LANE + b % LANE;
         tile.walk({delta, LANE, 1, x + b * width, width, LANE, depth});
@@ -193,8 +199,33 @@ inline void gradient_tile(const WeightGradient& w, std::size_t o, const float* x
     }
     const Vector factor = simd::splat(w.factor);
     tile.each([&](std::size_t i, std::size_t j, Vector sum) __attribute__((always_inline)) {
-        simd::store(g + i * (N * LANE) + j * LANES, simd::multiply(sum, factor));
+        float* to = g + i * (N * LANE) + j * LANES;
+        if (w.second) sum = simd::add(simd::load(to), sum);
+        simd::store(to, simd::multiply(sum, factor));
     });
+}
+
+// What becomes of n numbers of the gradient of row o, which lie `at` in the matrix: their squares, their place, the update.
+inline void take_row(const WeightGradient& w, std::size_t o, std::size_t at, const float* g, std::size_t n, bool updates) {
+    if (w.squares) store_line(w.squares + o * LANE, add_squares(g, n, load_line(w.squares + o * LANE)));
+    if (w.gradient) {
+        for (std::size_t j = 0; j < n; ++j) w.gradient[at + j] = g[j];
+    }
+    if (updates) {
+        const Place& p = w.place;
+        update(*w.update, n, g,
+               {p.value + at, p.slot0 ? p.slot0 + at : nullptr, p.slot1 ? p.slot1 + at : nullptr,
+                p.average ? p.average + at : nullptr});
+    }
+}
+
+// f(strip) for all of them, in the order in which this step walks.
+template <class F>
+inline void over_strips(const WeightGradient& w, std::size_t o0, std::size_t o1, F f) {
+    const std::size_t count = Strips{w.d_out, w.d_in}.count();
+    for (std::size_t o = o0; w.squares && o < o1; ++o) store_line(w.squares + o * LANE, spread(0.0f));
+    for (std::size_t i = 0; i < count; ++i) f(w.upwards ? count - 1 - i : i);
+    for (std::size_t o = o0; w.squares && o < o1; ++o) w.squares[o * LANE] = lane_sum(load_line(w.squares + o * LANE));
 }
 
 // Lines of a tile: a whole strip where registers allow, else a part of it.
@@ -205,7 +236,7 @@ template <std::size_t N>
 void strip_gradient(const WeightGradient& w, std::size_t line, std::size_t o0, std::size_t o1) {
     const Strips matrix{w.d_out, w.d_in}, rows{w.capacity, w.d_in};
     const std::size_t strip = line * LANE / STRIP, inside = line * LANE % STRIP, width = matrix.width(strip);
-    const float* x = w.rows + rows.first(strip) + inside;
+    const float* x = w.rows + rows.first(strip) + w.first * width + inside;
     const bool adam = w.update && w.update->kind == OptimizerKind::adam && w.update->average < 0.0f;
     // A tile that is not as wide as its strip is not one run of lines.
     const int beside = !adam || width != N * LANE ? 0 : has_extras(*w.update) ? 2 : 1;
@@ -225,19 +256,8 @@ void strip_gradient(const WeightGradient& w, std::size_t line, std::size_t o0, s
             }
         });
         for (std::size_t i = 0; i < count; ++i) {
-            const float* row = g + i * (N * LANE);
             const std::size_t at = matrix.first(strip) + (o + i) * width + inside;
-            float* squares = w.squares + (o + i) * LANE;
-            store_line(squares, add_squares(row, N * LANE, load_line(squares)));
-            if (w.gradient) {
-                for (std::size_t j = 0; j < N * LANE; ++j) w.gradient[at + j] = row[j];
-            }
-            if (w.update && !beside) {
-                const Place& p = w.place;
-                update(*w.update, N * LANE, row,
-                       {p.value + at, p.slot0 ? p.slot0 + at : nullptr, p.slot1 ? p.slot1 + at : nullptr,
-                        p.average ? p.average + at : nullptr});
-            }
+            take_row(w, o + i, at, g + i * (N * LANE), N * LANE, w.update && !beside);
         }
         if (beside) waiting = {g, matrix.first(strip) + o * width, count * N};
     }
@@ -246,9 +266,7 @@ void strip_gradient(const WeightGradient& w, std::size_t line, std::size_t o0, s
 
 void weight_gradient(const WeightGradient& w, std::size_t o0, std::size_t o1) {
     const Strips matrix{w.d_out, w.d_in};
-    for (std::size_t o = o0; o < o1; ++o) store_line(w.squares + o * LANE, spread(0.0f));
-    for (std::size_t i = 0; i < matrix.count(); ++i) {
-        const std::size_t strip = w.upwards ? matrix.count() - 1 - i : i;
+    over_strips(w, o0, o1, [&](std::size_t strip) {
         const std::size_t first = strip * STRIP / LANE, lines = matrix.width(strip) / LANE;
         if constexpr (LINES == 4) {
             if (lines == 4) strip_gradient<4>(w, first, o0, o1);
@@ -258,8 +276,22 @@ void weight_gradient(const WeightGradient& w, std::size_t o0, std::size_t o1) {
         } else {
             for (std::size_t line = 0; line < lines; ++line) strip_gradient<1>(w, first + line, o0, o1);
         }
-    }
-    for (std::size_t o = o0; o < o1; ++o) w.squares[o * LANE] = lane_sum(load_line(w.squares + o * LANE));
+    });
+}
+
+void join_gradient(const WeightGradient& w, const float* first, const float* second, std::size_t o0, std::size_t o1) {
+    const Strips matrix{w.d_out, w.d_in};
+    over_strips(w, o0, o1, [&](std::size_t strip) {
+        const std::size_t width = matrix.width(strip);
+        for (std::size_t o = o0; o < o1; ++o) {
+            const std::size_t at = matrix.first(strip) + o * width;
+            alignas(64) float g[STRIP];
+            for (std::size_t j = 0; j < width; j += LANE) {
+                store_line(g + j, (load_line(first + at + j) + load_line(second + at + j)) * spread(w.factor));
+            }
+            take_row(w, o, at, g, width, w.update != nullptr);
+        }
+    });
 }
 
 // A square of 16 rows and 16 units from one order to the other.

@@ -4,7 +4,8 @@ Rows go in panels of 16, and a matrix has its rows filled up to whole lines of 1
 
     stored     O·⌈I⌉ of each matrix, ⌈n⌉ of each other parameter; as much again for a slot, and for averages
     learned    ⌈n⌉ of each parameter that is no matrix, its gradient; 16·O of a matrix, Σ g² of each row, a line apart;
-               as much as is stored where gradients are kept (`kept`); 3·n of a batch norm, this batch's statistics
+               as much as is stored where gradients are kept (`kept`), and twice as much where they are sums of two
+               (`halved`); 3·n of a batch norm, this batch's statistics
     written    ⌈B⌉ rows of these, 128 at the least since outputs are made of so many at once, each array apart
         what is known of a row, of this step and the last: its number, share and loss; its class or targets; its codes
         the input, and what every layer makes that does not work in place; its δ takes the same place on the way back
@@ -45,6 +46,8 @@ LINE = 16
 LEAST_ROWS = 128
 KEPT = 500_000_000
 KEPT_ROWS = 1024
+HALVED_ROWS = 128
+LIGHT = 16_000
 STREAMED = 32
 _LONG = 2  # numbers that a class or a code takes the room of
 
@@ -85,6 +88,20 @@ def kept(spec: Spec, batch: int, *, clip: bool) -> bool:
         elif len(parameter.shape) == 1 and parameter.size > 1:  # a sum over rows, for each of which memory is read
             weights += STREAMED * parameter.size
     return clip or (batch >= KEPT_ROWS and batch * weights >= KEPT)
+
+
+def halved(spec: Spec, batch: int) -> bool:
+    """Whether gradients are sums over two halves of the rows, which are kept apart: weights are few, and nothing else
+    learns."""
+    plain = all(_has_weights_alone(layer) for layer in spec.layers if not layer.passes_through)
+    weights = sum(parameter.size for parameter in spec.parameters.values() if _is_matrix(parameter))
+    return plain and weights <= LIGHT and HALVED_ROWS <= batch < KEPT_ROWS
+
+
+def _has_weights_alone(layer: Layer) -> bool:
+    if isinstance(layer, Activation):
+        return not (layer.function.learned or layer.blend)
+    return isinstance(layer, Linear | Dropout)
 
 
 def rows(batch: int) -> int:

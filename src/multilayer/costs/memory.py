@@ -73,7 +73,8 @@ def memory(
     elif engine == "fused":
         P, R, N = named(Q=arena.stored(spec), R=arena.rows(batch), N=arena.learned(spec))
         kept, temporary = R * _widths(arena.written(spec, loss)), 0
-        gradients = s * (N + P) if arena.kept(spec, batch, clip=clip) else s * N
+        copies = arena.kept(spec, batch, clip=clip) + 2 * arena.halved(spec, batch)
+        gradients = s * (N + copies * P) if copies else s * N
     else:
         kept = kept_floats(spec, batch, loss)
     return Memory(
