@@ -279,7 +279,7 @@ void Fused::reserve_panels(std::size_t rows) {
 }
 
 void Fused::reserve_halves(std::size_t batch) {
-    if (!in_halves(batch)) return;
+    if (!light_ || batch < HALVED) return;  // of larger batches the last one may have so many rows
     for (Floats& half : halves_) {
         if (half.size() == 0) half = Floats(total_);
     }

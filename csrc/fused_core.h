@@ -45,7 +45,7 @@ private:
     static constexpr std::size_t PIECE = 64;          // panels
     static constexpr std::size_t LIGHT = 16'000;      // weights that every thread may read whole
     static constexpr std::size_t HALVED = 128;        // rows of a batch from which gradients are sums of two halves
-    static constexpr std::size_t STORED_ROWS = 1024;  // from which storing a gradient costs little beside its products
+    static constexpr std::size_t STORED_ROWS = 1024;  // from which long steps store gradients, to be given up within them
 
     // What a step knows of its rows.
     struct Numbers {
@@ -103,7 +103,7 @@ private:
 
     void reserve_panels(std::size_t rows);
 
-    // Memory for the halves of a gradient, where steps of so many rows have them.
+    // Memory for the halves of a gradient, where steps of up to so many rows have them.
     void reserve_halves(std::size_t batch);
 
     std::size_t categories() const { return program_.ops.empty() ? 0 : program_.ops[0].columns.categories.size(); }
@@ -208,7 +208,8 @@ private:
     void learn(const Work& w, float* stored);
 
     // Whether a gradient is the sum of one over the first half of the rows and one over the second, whatever the threads:
-    // a thread that learns from the rows it has worked on reads nothing that another wrote but sums.
+    // a thread that learns from the rows it has worked on reads nothing that another wrote but sums. Not where a step may be
+    // given up while it learns.
     bool in_halves(std::size_t batch) const;
 
     // Panels of a half, as begin has them for two threads.

@@ -52,8 +52,8 @@ WeightGradient Fused::gradient_at(const Work& w, const Node& node, float* stored
             .rows = node.rows,
             .capacity = capacity_ * LANE,
             .batch = w.batch,
-            .first = 0,
-            .second = in_halves(w.batch) ? half_of(w.n_panels, 0).end * LANE : 0,
+            .first_row = 0,
+            .split = in_halves(w.batch) ? half_of(w.n_panels, 0).end * LANE : 0,
             .factor = static_cast<float>(op.factor),
             .d_in = op.d_in,
             .d_out = gated ? 2 * op.d_out : op.d_out,
@@ -77,8 +77,8 @@ void Fused::learn_halves(const Work& w, float* stored) {
         WeightGradient gradient = gradient_at(w, node, halves_[half].data());
         const Range units = share_of(gradient.d_out, GRAIN, place_in, together);
         gradient.delta += panels.first * gradient.d_out * LANE;
-        gradient.first = panels.first * LANE, gradient.second = 0;
-        gradient.batch = std::min(w.batch, panels.end * LANE) - gradient.first;
+        gradient.first_row = panels.first * LANE, gradient.split = 0;
+        gradient.batch = std::min(w.batch, panels.end * LANE) - gradient.first_row;
         gradient.factor = 1.0f, gradient.squares = nullptr;
         k_.weight_gradient(gradient, units.first, units.end);
         if (node.op->bias != NONE) sum_half(w, node, half, units);
@@ -128,7 +128,7 @@ void Fused::learn(const Work& w, float* stored) {
                     k_.weight_gradient(gradient, u, std::min(u + at_once, units.end));
                 }
                 if (op.bias == NONE) break;
-                if (gradient.second) {
+                if (gradient.split) {
                     for (std::size_t half = 0; half < 2; ++half) sum_half(w, node, half, units);
                     join_bias(op.bias, units, stored);
                 } else {

@@ -77,14 +77,15 @@ struct WeightGradient {
     const float* delta;  // (panels, O, 16)
     const float* rows;   // (capacity, I) in strips
     std::size_t capacity, batch;
-    std::size_t first;   // row of the batch that `delta` begins with
-    std::size_t second;  // rows of delta after which a second sum begins, to be added to the first; 0 for one sum
+    std::size_t first_row;  // of the batch that `delta` begins with
+    std::size_t split;      // rows of delta after which a second sum begins, to be added to the first; 0 for one sum
     float factor;
     std::size_t d_in, d_out;
     Place place;           // the matrix, its slots and average, all (O, I) in strips
     float* gradient;       // the same, or null
     const Update* update;  // or null
-    float* squares;        // (O, 16), or null: Σ dW² of each row, in its first place; ∞ where one is above 10¹⁹, 0 for those below 10⁻¹⁹
+    // (O, 16), or null: Σ dW² of each row, in its first place; ∞ where one is above 10¹⁹, 0 for those below 10⁻¹⁹.
+    float* squares;
     bool upwards;          // last strip first: every other step, so that what is still in the cache comes first
 };
 

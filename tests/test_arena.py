@@ -76,7 +76,7 @@ def test_gradients_of_few_weights_are_sums_of_two() -> None:
     spec = Spec.parse("5-4-3")
     one, two = (ml.cost(spec, batch=batch, engine="fused").memory for batch in (127, 128))
     assert two.gradients - one.gradients == 2 * 4 * arena.stored(spec)
-    for batch in (127, 128, 1023, 1024):
+    for batch in (127, 128, 1023, 1024, 2000):
         require_equal(spec, batch)
     for text in ("5-4:prelu-3", "5-4:layernorm-3", "200-100-3"):  # numbers of other kinds, or many
         assert not arena.halved(Spec.parse(text), 128)

@@ -80,6 +80,19 @@ def test_temperature_stays_within_bounds() -> None:
     assert temperature(CROSS, z[:0], np.zeros(0, np.int64), None) == 1.0
 
 
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_outputs_that_are_not_finite_have_no_temperature(value: float) -> None:
+    z = np.array([[value, 0.0], [1.0, 2.0]])
+    assert temperature(CROSS, z, np.array([0, 1]), None) == 1.0
+    assert temperature(BINARY, z, np.array([[0.0, 1.0], [1.0, 0.0]]), None) == 1.0
+
+
+def test_far_out_outputs_are_taken_as_they_are() -> None:
+    """Their squares have no place in a float64."""
+    z = np.array([[1e160, -1e160], [-1e160, 1e160]])
+    assert temperature(BINARY, z, np.array([[0.0, 1.0], [1.0, 0.0]]), None) == HOTTEST
+
+
 # Members
 
 

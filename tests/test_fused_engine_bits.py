@@ -119,7 +119,7 @@ def test_any_number_of_threads_gives_the_same_bits(name: str, batch: int) -> Non
 
 
 @pytest.mark.parametrize("text", ["20-64:tanh-64:relu:dropout(0.2)-2", "70-(linear(65, scale=tangent):gelu)-3", "3-2"])
-@pytest.mark.parametrize("batch", [127, 128, 130, 249, 300, 1023])
+@pytest.mark.parametrize("batch", [127, 128, 130, 249, 300, 1023, 1024, 1500])
 def test_gradients_of_two_halves_have_the_same_bits_on_any_number_of_threads(text: str, batch: int) -> None:
     """Networks of few weights learn from each half of the rows apart. The last batch of an epoch is a smaller one."""
     found = []

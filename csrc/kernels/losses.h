@@ -9,25 +9,26 @@ namespace {
 
 // The targets of a panel's rows, class by class: where they come from is settled before the loops, which are then vector code.
 struct Targets {
-    Targets(const LossTable& w, std::size_t p) : w_(w), first_(p * LANE) {
+    Targets(const LossTable& w, std::size_t p)
+    : w_(w), first_(p * LANE), rest_(1.0f - static_cast<float>(w.loss->constant)),
+      even_(static_cast<float>(w.loss->constant) / static_cast<float>(w.d)) {
         for (std::size_t l = 0; w.classes && l < LANE; ++l) classes_[l] = static_cast<std::int32_t>(w.classes[first_ + l]);
     }
 
     // (1 − ε) t + ε/C of class c.
     void of(std::size_t c, float* __restrict t) const {
-        const auto eps = static_cast<float>(w_.loss->constant);
-        const float even = eps / static_cast<float>(w_.d);
         if (w_.classes) {
             for (std::size_t l = 0; l < LANE; ++l) t[l] = classes_[l] == static_cast<std::int32_t>(c) ? 1.0f : 0.0f;
         } else {
             for (std::size_t l = 0; l < LANE; ++l) t[l] = w_.y[(first_ + l) * w_.targets + c];
         }
-        for (std::size_t l = 0; l < LANE; ++l) t[l] = fma(1.0f - eps, t[l], even);
+        for (std::size_t l = 0; l < LANE; ++l) t[l] = fma(rest_, t[l], even_);
     }
 
 private:
     const LossTable& w_;
     std::size_t first_;
+    float rest_, even_;
     alignas(64) std::int32_t classes_[LANE];
 };
 
@@ -57,6 +58,7 @@ private:
     for (std::size_t c = 0; c < C; ++c) {
         targets.of(c, t);
         float* __restrict line = panel + c * LANE;
+        // In two loops: one alone is unrolled before it can become vector code.
         for (std::size_t l = 0; l < LANE; ++l) t[l] = (line[l] / sum[l] - t[l]) * share[l];
         for (std::size_t l = 0; l < LANE; ++l) line[l] = t[l];
     }

@@ -184,7 +184,7 @@ inline void gradient_tile(const WeightGradient& w, std::size_t o, const float* x
     const std::size_t each = (waiting.left + rounds - 1) / rounds;
     // Panel by panel: within one, δ of a unit is a line, and b walks along it.
     for (std::size_t b = 0; b < w.batch; b += BETWEEN) {
-        if (b == w.second && b > 0) {
+        if (b == w.split && b > 0) {
             tile.each([&](std::size_t i, std::size_t j, Vector sum) __attribute__((always_inline)) {
                 simd::store(g + i * (N * LANE) + j * LANES, sum);
             });
@@ -200,18 +200,19 @@ inline void gradient_tile(const WeightGradient& w, std::size_t o, const float* x
     const Vector factor = simd::splat(w.factor);
     tile.each([&](std::size_t i, std::size_t j, Vector sum) __attribute__((always_inline)) {
         float* to = g + i * (N * LANE) + j * LANES;
-        if (w.second) sum = simd::add(simd::load(to), sum);
+        if (w.split) sum = simd::add(simd::load(to), sum);
         simd::store(to, simd::multiply(sum, factor));
     });
 }
 
-// What becomes of n numbers of the gradient of row o, which lie `at` in the matrix: their squares, their place, the update.
-inline void take_row(const WeightGradient& w, std::size_t o, std::size_t at, const float* g, std::size_t n, bool updates) {
+// What becomes of n numbers of the gradient of row o, which lie `at` in the matrix: their squares, their place, and the update
+// where it does not wait for the next tile.
+inline void take_row(const WeightGradient& w, std::size_t o, std::size_t at, const float* g, std::size_t n, bool now) {
     if (w.squares) store_line(w.squares + o * LANE, add_squares(g, n, load_line(w.squares + o * LANE)));
     if (w.gradient) {
         for (std::size_t j = 0; j < n; ++j) w.gradient[at + j] = g[j];
     }
-    if (updates) {
+    if (now) {
         const Place& p = w.place;
         update(*w.update, n, g,
                {p.value + at, p.slot0 ? p.slot0 + at : nullptr, p.slot1 ? p.slot1 + at : nullptr,
@@ -236,7 +237,7 @@ template <std::size_t N>
 void strip_gradient(const WeightGradient& w, std::size_t line, std::size_t o0, std::size_t o1) {
     const Strips matrix{w.d_out, w.d_in}, rows{w.capacity, w.d_in};
     const std::size_t strip = line * LANE / STRIP, inside = line * LANE % STRIP, width = matrix.width(strip);
-    const float* x = w.rows + rows.first(strip) + w.first * width + inside;
+    const float* x = w.rows + rows.first(strip) + w.first_row * width + inside;
     const bool adam = w.update && w.update->kind == OptimizerKind::adam && w.update->average < 0.0f;
     // A tile that is not as wide as its strip is not one run of lines.
     const int beside = !adam || width != N * LANE ? 0 : has_extras(*w.update) ? 2 : 1;

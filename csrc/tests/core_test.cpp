@@ -24,7 +24,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::size_t ROWS = 150, STEPS = 8;
+constexpr std::size_t ROWS = 400, STEPS = 8;
 constexpr std::size_t LONG = 600'000'000;    // multiply-adds of a step whose gradients are stored, to be given up
 const Stop NEVER = [] { return false; };
 int failures = 0;

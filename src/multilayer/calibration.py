@@ -162,6 +162,8 @@ def temperature(loss: Loss, z: NDArray[Any], y: NDArray[Any], weight: NDArray[An
     if not len(z):
         return 1.0
     z = np.asarray(z, dtype=np.float64)
+    if not np.isfinite(z).all():  # a network that has left its senses
+        return 1.0
     weights = np.ones(len(z)) if weight is None else np.asarray(weight, dtype=np.float64)
     doubt = (z[np.arange(len(z)), y] - z.mean(1) if loss.classes else ((y - 0.5) * z).mean(1)) / (len(z) + 2)
     moments = _softmax_moments(z) if loss.link == "softmax" else _sigmoid_moments(z)
@@ -173,17 +175,17 @@ def temperature(loss: Loss, z: NDArray[Any], y: NDArray[Any], weight: NDArray[An
         return float(expected @ weights) + fixed, float(bend @ weights)
 
     low, high = 1 / HOTTEST, 1 / COLDEST
-    if not np.isfinite(fixed):  # a network that has left its senses
-        return 1.0
-    if at(low)[0] >= 0 or at(high)[0] <= 0:
-        return float(HOTTEST if at(low)[0] >= 0 else COLDEST)
+    if at(low)[0] >= 0:
+        return HOTTEST
+    if at(high)[0] <= 0:
+        return COLDEST
     cold = 1.0
     for _ in range(60):  # Newton's steps, and halves where one would leave what is known to hold the answer
         slope, bend = at(cold)
         low, high = (low, cold) if slope > 0 else (cold, high)
         if abs(slope) < 1e-6 * weights.sum() or high - low < 1e-6 * cold:
             break
-        nearer = cold - slope / bend if bend > 0 else low
+        nearer = cold - slope / bend if bend > 0 else np.nan
         cold = nearer if low < nearer < high else (low + high) / 2
     return float(1 / cold)
 
@@ -207,7 +209,7 @@ def _sigmoid_moments(z: Floats) -> Callable[[float], tuple[Floats, Floats]]:
 
     def moments(cold: float) -> tuple[Floats, Floats]:
         p = logistic(cold * turned)
-        return (p * turned).mean(0), (p * (1 - p) * turned**2).mean(0)
+        return (p * turned).mean(0), ((p * turned) * ((1 - p) * turned)).mean(0)
 
     return moments
 
