@@ -329,7 +329,7 @@ void Fused::begin(Work& w, std::size_t batch, Numbers& numbers) {
     w.batch = batch;
     w.numbers = &numbers;
     w.n_panels = (batch + LANE - 1) / LANE;
-    w.panels = share_of(w.n_panels, w.n_panels >= 2 * TOGETHER * w.threads ? TOGETHER : 1, w.thread, w.threads);
+    w.panels = panels_of(w.n_panels, w.thread, w.threads);
     // Rows are shared out where each thread has enough of them for its tiles, or weights are so few that meetings count more;
     // otherwise units are.
     w.by_rows = w.n_panels >= (products() <= LIGHT ? w.threads : TOGETHER * w.threads) || w.threads == 1;

@@ -129,6 +129,11 @@ private:
 
     void begin(Work& w, std::size_t batch, Numbers& numbers);
 
+    // Panels of one of so many parts of the rows: whole groups where there are enough of them.
+    static Range panels_of(std::size_t n_panels, std::size_t part, std::size_t parts) {
+        return share_of(n_panels, n_panels >= 2 * TOGETHER * parts ? TOGETHER : 1, part, parts);
+    }
+
     // A thread's part of a node: all units of its rows, or its units of all rows.
     Part part_of(const Work& w, std::size_t d, std::size_t grain) const {
         if (w.by_rows) return {0, d, w.panels.first, w.panels.end};
@@ -211,11 +216,6 @@ private:
     // a thread that learns from the rows it has worked on reads nothing that another wrote but sums. Not where a step may be
     // given up while it learns.
     bool in_halves(std::size_t batch) const;
-
-    // Panels of a half, as begin has them for two threads.
-    static Range half_of(std::size_t n_panels, std::size_t half) {
-        return share_of(n_panels, n_panels >= 4 * TOGETHER ? TOGETHER : 1, half, 2);
-    }
 
     // What learn does, with threads that have the first half of the rows and threads that have the second.
     void learn_halves(const Work& w, float* stored);

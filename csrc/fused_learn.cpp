@@ -53,7 +53,7 @@ WeightGradient Fused::gradient_at(const Work& w, const Node& node, float* stored
             .capacity = capacity_ * LANE,
             .batch = w.batch,
             .first_row = 0,
-            .split = in_halves(w.batch) ? half_of(w.n_panels, 0).end * LANE : 0,
+            .split = in_halves(w.batch) ? panels_of(w.n_panels, 0, 2).end * LANE : 0,
             .factor = static_cast<float>(op.factor),
             .d_in = op.d_in,
             .d_out = gated ? 2 * op.d_out : op.d_out,
@@ -71,7 +71,7 @@ void Fused::learn_halves(const Work& w, float* stored) {
     const std::size_t half = 2 * w.thread / w.threads, middle = (w.threads + 1) / 2;
     const std::size_t place_in = half == 0 ? w.thread : w.thread - middle;
     const std::size_t together = half == 0 ? middle : w.threads - middle;
-    const Range panels = half_of(w.n_panels, half);
+    const Range panels = panels_of(w.n_panels, half, 2);
     for (const Node& node : plan_.nodes) {
         if (node.kind != Kind::linear) continue;
         WeightGradient gradient = gradient_at(w, node, halves_[half].data());
@@ -95,7 +95,7 @@ void Fused::learn_halves(const Work& w, float* stored) {
 }
 
 void Fused::sum_half(const Work& w, const Node& node, std::size_t half, Range units) {
-    const Range panels = half_of(w.n_panels, half);
+    const Range panels = panels_of(w.n_panels, half, 2);
     const std::size_t d = node.op->d_out;
     k_.sum_rows(plan_.values[node.out].g + panels.first * d * LANE, nullptr, d, panels.end - panels.first,
                 halves_[half].data() + tensors_[at(node.op->bias)].offset, units.first, units.end);
