@@ -238,17 +238,17 @@ void steps(const Network& network) {
     const Rows<float> rows = rows_for<float>(program, ROWS);
     const auto one = make_fused(program, 2, "", true), other = make_fused(program, 3, "", true);
     start(*one, program), start(*other, program);
-    const std::vector<float> expected = trained(*one, program, rows.table, 75);
+    const std::vector<float> expected = trained(*one, program, rows.table, ROWS / 2);
     const std::vector<std::int64_t> all = order(ROWS);
     for (std::size_t s = 0; s < 2; ++s) {
-        const std::span<const std::int64_t> part{all.data() + s * 75, 75};
+        const std::span<const std::int64_t> part{all.data() + s * ROWS / 2, ROWS / 2};
         std::vector<std::vector<float>> gradients, buffers;
         std::vector<float*> into, values;
         for (const Parameter& p : program.parameters) gradients.emplace_back(p.size);
         for (const std::size_t size : program.buffers) buffers.emplace_back(size);
         for (auto& g : gradients) into.push_back(g.data());
         for (auto& b : buffers) values.push_back(b.data());
-        other->gradients(rows.table, {part, part, 75, 2}, 1.0, into, values, NEVER);
+        other->gradients(rows.table, {part, part, part.size(), 2}, 1.0, into, values, NEVER);
         const std::vector<const float*> g(into.begin(), into.end()), b(values.begin(), values.end());
         other->apply(g, b, 0.01, 0.1);
     }
