@@ -55,6 +55,21 @@ def test_a_fit_that_is_interrupted_says_so_and_keeps_its_best(heard_at: Any) -> 
     np.testing.assert_array_equal(shorter.predict(x), model.predict(x))
 
 
+def test_history_holds_numbers_where_they_are_infinite(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An event's JSON has the word "inf" for it, which no plot takes."""
+    evaluate, count = Session.evaluate, [0]
+
+    def first_infinite(self: Session, *args: Any) -> Any:
+        count[0] += 1
+        loss, found = evaluate(self, *args)
+        return (np.inf, found) if count[0] == 1 else (loss, found)
+
+    monkeypatch.setattr(Session, "evaluate", first_infinite)
+    history = MLPRegressor(**QUICK).fit(*numbers()).history_
+    assert history["validation_loss"][0] == np.inf
+    assert np.isfinite(history["validation_loss"][1:]).all()
+
+
 @pytest.mark.parametrize("warm_start", [False, True])
 def test_a_refit_that_fails_leaves_the_model_as_it_was(warm_start: bool) -> None:
     x, y = classes(80, count=2)

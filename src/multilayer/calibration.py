@@ -23,6 +23,7 @@ Rows of different weights w are kept as (Σw)²/Σw² rows that count alike (Kis
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -174,19 +175,17 @@ def temperature(loss: Loss, z: NDArray[Any], y: NDArray[Any], weight: NDArray[An
         expected, bend = moments(cold)
         return float(expected @ weights) + fixed, float(bend @ weights)
 
-    low, high = 1 / HOTTEST, 1 / COLDEST
-    if at(low)[0] >= 0:
-        return HOTTEST
-    if at(high)[0] <= 0:
-        return COLDEST
-    cold = 1.0
+    low, high, cold = 1 / HOTTEST, 1 / COLDEST, 1.0
+    ends = {low, high}  # that nothing is known of yet: the answer may lie beyond
     for _ in range(60):  # Newton's steps, and halves where one would leave what is known to hold the answer
         slope, bend = at(cold)
         low, high = (low, cold) if slope > 0 else (cold, high)
-        if abs(slope) < 1e-6 * weights.sum() or high - low < 1e-6 * cold:
+        ends.discard(cold)
+        if abs(slope) <= 1e-6 * weights.sum() or high - low < 1e-6 * cold:
             break
-        nearer = cold - slope / bend if bend > 0 else np.nan
-        cold = nearer if low < nearer < high else (low + high) / 2
+        step = -slope / bend if bend > 0 else -math.copysign(math.inf, slope)
+        nearer = min(max(cold + step, low), high)
+        cold = nearer if low < nearer < high or nearer in ends else (low + high) / 2
     return float(1 / cold)
 
 
@@ -195,10 +194,13 @@ def _softmax_moments(z: Floats) -> Callable[[float], tuple[Floats, Floats]]:
     turned = np.ascontiguousarray((z - z.max(1, keepdims=True)).T)  # (C, N): sums over few classes are slow along rows
 
     def moments(cold: float) -> tuple[Floats, Floats]:
-        e = np.exp(cold * turned)
-        total, weighted = e.sum(0), e * turned
-        mean = weighted.sum(0) / total
-        return mean, (weighted * turned).sum(0) / total - mean**2
+        e = cold * turned
+        np.exp(e, out=e)  # one array for all: of many rows, making others would take most of the time
+        total = e.sum(0)
+        e *= turned
+        mean = e.sum(0) / total
+        e *= turned
+        return mean, e.sum(0) / total - mean**2
 
     return moments
 

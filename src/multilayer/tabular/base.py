@@ -29,6 +29,7 @@ from ..costs import cost
 from ..data.prepare import weights_within
 from ..data.tables import Table
 from ..errors import OptionError, warn
+from ..events import EpochEnd, Start, plain
 from ..layers import Inputs
 from ..predictor import Predictor, load
 from ..training.config import Config
@@ -167,13 +168,13 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
 
     def _keep(self, model: Predictor, run: Run) -> None:
         """What a fitted estimator has."""
-        epochs = [event for event in run.events if event["event"] == "epoch"]
-        measured = epochs[0]["metrics"] if epochs else run.metrics  # no epoch came to its end: the names, and no values
-        held_out = epochs[0].get("validation_loss") is not None if epochs else bool(measured)
+        epochs = [event for event in run.log if isinstance(event, EpochEnd)]
+        measured = epochs[0].metrics if epochs else run.metrics  # no epoch came to its end: the names, and no values
+        held_out = epochs[0].validation_loss is not None if epochs else bool(measured)
         names = ("loss", "validation_loss", "seconds") if held_out else ("loss", "seconds")
-        history = {name: [event[name] for event in epochs] for name in names}
+        history = {name: [getattr(event, name) for event in epochs] for name in names}
         for name in measured:
-            history[name] = [event["metrics"][name] for event in epochs]
+            history[name] = [event.metrics[name] for event in epochs]
         if (
             held_out
             and model.calibration is not None
@@ -185,8 +186,8 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         self.history_ = history
         self.n_iter_ = max(run.end.epoch, 1)
         self.spec_ = model.spec
-        began = next(event for event in run.events if event["event"] == "start")
-        self.config_, self._split = began["config"], (began["rows"], began["held_out"])
+        began = next(event for event in run.log if isinstance(event, Start))
+        self.config_, self._split = plain(began.config), (began.rows, began.held_out)
 
     def _numbered_names(self, model: Predictor) -> Predictor:
         """The model, which tells where the names of its columns were numbers: scikit-learn takes texts alone."""
