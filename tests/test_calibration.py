@@ -74,7 +74,7 @@ def test_temperature_of_labels() -> None:
 
 
 def test_temperature_stays_within_bounds() -> None:
-    z, y = np.tile([[1.0, -1.0], [-1.0, 1.0]], (500, 1)), np.arange(1000) % 2
+    z, y = np.tile([[0.1, -0.1], [-0.1, 0.1]], (500, 1)), np.arange(1000) % 2
     assert temperature(CROSS, z, y, None) == COLDEST  # always right: nothing is too sure
     assert temperature(CROSS, z, 1 - y, None) == HOTTEST  # always wrong
     assert temperature(CROSS, z[:0], np.zeros(0, np.int64), None) == 1.0

@@ -71,6 +71,16 @@ def test_the_validation_loss_of_classes_shows_overfitting() -> None:
     assert "tempered_loss" not in MLPRegressor(**QUICK).fit(x, y).history_
 
 
+def test_smoothed_labels_leave_probabilities_as_sure_as_they_are_right() -> None:
+    """Networks trained on labels that are 70 % sure are that sure; how far to trust them is told by the labels."""
+    x, fresh = np.random.default_rng(0).normal(size=(2, 1000, 3))
+    options = {**QUICK, "epochs": 24, "ensemble": 1}
+    model = MLPClassifier(**options, loss="cross_entropy(label_smoothing=0.6)").fit(x, x[:, 0] > 0)
+    right = model.score(fresh, fresh[:, 0] > 0)
+    assert right > 0.95
+    assert model.predict_proba(fresh).max(1).mean() == pytest.approx(right, abs=0.03)
+
+
 def test_cost() -> None:
     model = MLPClassifier(**QUICK).fit(*classes())
     assert model.cost_.parameters == model.spec_.n_parameters

@@ -39,8 +39,8 @@ Floats = NDArray[np.float64]
 
 MOST_ERRORS = 10_000
 """Errors that are kept; of more, as many quantiles."""
-COLDEST, HOTTEST = 0.5, 20.0
-"""Bounds of T. Where all held-out rows are right any colder one is likelier still, which few rows do not prove."""
+COLDEST, HOTTEST = 0.1, 20.0
+"""Bounds of T. Networks that were trained on smoothed labels, and are right, want the coldest."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -252,6 +252,15 @@ def of(text: str, d_out: int) -> Loss:
     return loss
 
 
+def unsmoothed(loss: Loss) -> Loss:
+    """The loss by the targets as they are, which tells how sure a network may be whatever it was trained by.
+
+    >>> unsmoothed(get("cross_entropy(0.1)")).constants
+    (('label_smoothing', 0.0),)
+    """
+    return get(loss.name) if "label_smoothing" in dict(loss.constants) else loss
+
+
 def _log_softmax(z: Array) -> Array:
     shifted = z - z.max(-1, keepdims=True)
     return shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))

@@ -170,13 +170,13 @@ class Session:
         """What the rows held out tell of how far to trust the model, where that is asked for."""
         if not self.config.calibrate:
             return None
-        data, rows = self.prepared.data, self.prepared.validation
-        targets = np.zeros((0, 0)) if self.loss.classes else data.y[self.prepared.train]
+        data, rows, loss = self.prepared.data, self.prepared.validation, losses.unsmoothed(self.loss)
+        targets = np.zeros((0, 0)) if loss.classes else data.y[self.prepared.train]
         y, weight = data.y[rows], None if data.weight is None else data.weight[rows]
-        found = calibrated(self.loss, engine.outputs(rows, averaged=self.averaged), y, weight, targets)
-        if isinstance(engine, Ensemble) and self.loss.link in ("softmax", "sigmoid") and len(rows):
+        found = calibrated(loss, engine.outputs(rows, averaged=self.averaged), y, weight, targets)
+        if isinstance(engine, Ensemble) and loss.link in ("softmax", "sigmoid") and len(rows):
             members, seen = engine.apart(rows, averaged=self.averaged)
-            together = pooled(self.loss, members, seen, y, weight, found.temperature)
+            together = pooled(loss, members, seen, y, weight, found.temperature)
             return replace(found, temperature=together, judges=found.temperature)
         return found
 
@@ -205,11 +205,13 @@ class Session:
         return loss, found
 
     def _loss(self, z: NDArray[np.float64], y: NDArray[Any], weight: NDArray[Any]) -> float:
-        """The mean over rows. Where a temperature will be found in the end, it is that at the best temperature: how
-        sure a network is can be mended, what it confuses cannot (Berta et al. 2025)."""
-        if self.config.calibrate and self.loss.link in ("softmax", "sigmoid"):
-            z = z / temperature(self.loss, z, y, weight)
-        return float((self.loss.rows(z, y) * weight).sum() / weight.sum())
+        """The mean over rows. Where a temperature will be found in the end, it is that at the best temperature, by the
+        targets as they are: how sure a network is can be mended, what it confuses cannot (Berta et al. 2025)."""
+        loss = self.loss
+        if self.config.calibrate and loss.link in ("softmax", "sigmoid"):
+            loss = losses.unsmoothed(loss)
+            z = z / temperature(loss, z, y, weight)
+        return float((loss.rows(z, y) * weight).sum() / weight.sum())
 
     def fingerprint(self) -> str:
         """A hash of the encoded rows and how they are split, so that a resume notices other data.
