@@ -20,12 +20,19 @@ MEMBERS, CLASSES, SURE = 4, 5, 1.7
 
 
 def simulated(
-    loss: Loss, rows: int, *, noise: float, seed: int = 0, members: int = MEMBERS, learned: float = 0.5
+    loss: Loss,
+    rows: int,
+    *,
+    noise: float,
+    seed: int = 0,
+    members: int = MEMBERS,
+    learned: float = 0.5,
+    apart: float = 2,
 ) -> tuple[NDArray[np.float64], NDArray[np.bool_], NDArray[np.float64]]:
     """Outputs of members, SURE times too sure and each with noise of its own; which rows each saw, by a fifth; and
     targets drawn from the truth. Members that saw a row lean towards its target, by what they learned of it."""
     generator = np.random.default_rng(seed)
-    truth = 2 * generator.normal(size=(rows, CLASSES if loss.classes else 1))
+    truth = apart * generator.normal(size=(rows, CLASSES if loss.classes else 1))
     if loss.classes:
         p = np.exp(truth) / np.exp(truth).sum(1, keepdims=True)
         y = (p.cumsum(1) < generator.random((rows, 1))).sum(1)
@@ -60,6 +67,18 @@ def test_rows_held_out_by_one_member_tell_of_all_together(loss: Loss, noise: flo
     assert found == pytest.approx(wanted, rel=0.08)
     if noise > 0.5:  # below, what chance does to one member's temperature is more than what the others change
         assert abs(found - wanted) < abs(alone - wanted)
+
+
+@pytest.mark.parametrize("loss", [CROSS, BINARY], ids=["classes", "labels"])
+def test_members_that_are_sure_and_contradict_each_other_are_not_made_surer(loss: Loss) -> None:
+    """No T makes their mean as sure as their mean output: a bound was what the search ended at."""
+    z, seen, y = simulated(loss, 8000, noise=3.0, apart=20)
+    held_out = np.flatnonzero((~seen).sum(0) == 1)
+    judged = z[(~seen[:, held_out]).argmax(0), held_out]
+    alone = temperature(loss, judged, y[held_out], None)
+    found = pooled(loss, z[:, held_out], seen[:, held_out], y[held_out], None, alone)
+    fresh, _, targets = simulated(loss, 40_000, noise=3.0, seed=1, learned=0, apart=20)
+    assert found == pytest.approx(best(loss, fresh, targets), rel=0.2)  # a tenth is allowed, and 0.08 as above
 
 
 def test_rows_that_all_members_judged_are_fitted_outright() -> None:

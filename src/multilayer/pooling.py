@@ -9,7 +9,9 @@ likeliest is found outright. Otherwise a member's outputs are taken for those of
     2. Where 1/T, as a parabola of the noise, would be if only 1/M of it were left is that of the mean output of M
        members (simulation and extrapolation, Cook and Stefanski 1994).
     3. Members are averaged as probabilities, not as outputs, which is less sure again: T is the one at which their mean
-       is as sure, over these rows, as the mean output is at its own.
+       is as sure, over these rows, as the mean output is at its own. Where members contradict each other on some rows
+       no T may do that, and ever colder ones make these rows certain and wrong: T is at least nearly the one at which
+       the two agree best, by cross-entropy.
 """
 
 from __future__ import annotations
@@ -32,6 +34,8 @@ STRONGEST = 2.0
 """The most that 1/T grows by: what is extrapolated from few rows may be anything."""
 FEW_ROWS = 100
 """As many held-out rows move T half of the way: what few rows say of it is mostly chance."""
+NEARLY = 0.9
+"""Of the T at which members' mean and mean output agree best: the least that is taken."""
 CLOSE = 1e-4
 """How near log T has to be."""
 
@@ -61,9 +65,10 @@ def pooled(
         weight=np.ones(len(places)) if weight is None else np.asarray(weight[places], dtype=np.float64),
     )
     if everyone:
-        return rows.likeliest()
-    cold = rows.with_less_noise() if len(members) > 2 else 1 / alone
-    found = rows.as_sure_as(rows.confidence([rows.members.mean(0)], 1 / cold))
+        return rows.likeliest(rows.y)
+    t = 1 / rows.with_less_noise() if len(members) > 2 else alone
+    mean = rows.members.mean(0)
+    found = max(rows.as_sure_as(rows.confidence([mean], t)), NEARLY * rows.likeliest(rows.probabilities(mean, t)))
     return float(alone * (found / alone) ** (len(places) / (len(places) + FEW_ROWS)))
 
 
@@ -95,12 +100,16 @@ class Rows:
         found = none * (less + 1) * (less + 2) / 2 - once * less * (less + 2) + twice * less * (less + 1) / 2
         return float(np.clip(found, none, STRONGEST * none))
 
-    def likeliest(self) -> float:
-        """The T at which the members' mean makes the targets likeliest."""
+    def probabilities(self, z: Floats, t: float) -> Floats:
+        together = combined(self.loss, [z], Calibration(temperature=t))
+        return np.exp(-np.logaddexp(0, -together)) if self.loss.link == "sigmoid" else np.exp(together)
+
+    def likeliest(self, y: NDArray[Any]) -> float:
+        """The T at which the members' mean makes these targets likeliest: classes, or probabilities."""
 
         def cost(log_t: float) -> float:
             z = combined(self.loss, list(self.members), Calibration(temperature=float(np.exp(log_t))))
-            return float((self.loss.rows(z, self.y) * self.weight).sum())
+            return float((self.loss.rows(z, y) * self.weight).sum())
 
         ratio = (np.sqrt(5) - 1) / 2  # the golden section
         low, high = np.log(COLDEST), np.log(HOTTEST)
