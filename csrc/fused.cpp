@@ -11,10 +11,8 @@ namespace multilayer {
 namespace {
 
 constexpr std::size_t LEAST_ROWS = 128;         // that there is memory for: outputs take so many at once
-constexpr std::size_t WATCHED = 100'000'000;    // multiply-adds of a way forward: some milliseconds on one thread
 constexpr std::size_t STREAMED = 32;            // that a number which is only read, bent and written takes the time of
 constexpr std::size_t WORTH = 50'000;           // multiply-adds of a way forward that a thread is worth at the least
-constexpr std::size_t PACED = 20'000'000;       // of steps that are soon done: threads may wait longer than they work
 constexpr std::size_t TELLING = 8;              // steps whose time says something
 constexpr std::size_t TRIAL = 2 * TELLING;      // steps that another number of threads is tried on
 constexpr std::size_t STORED = 500'000'000;     // of learning
@@ -155,7 +153,7 @@ double Fused::gradients(const Table<float>& table, const Order& order, double dr
     const FlushDenormals here;  // running statistics too: they have the bits of a step
     const std::size_t n = order.rows.size();
     reserve(n, table);
-    if (gradients_.size() == 0) gradients_ = Floats(total_);
+    const Borrowed stored(*this);
     reserve_halves(n);
     const std::size_t threads = threads_for(n);
     Watch watch(stop);
@@ -181,7 +179,7 @@ double Fused::gradients(const Table<float>& table, const Order& order, double dr
 double Fused::apply(std::span<const float* const> given, std::span<const float* const> buffers, double rate,
              double decay) {
     const FlushDenormals flushed;
-    if (gradients_.size() == 0) gradients_ = Floats(total_);
+    const Borrowed stored(*this);
     for (std::size_t i = 0; i < tensors_.size(); ++i) {
         pack(tensors_[i].shape, given[i], stored_gradient(i));
         if (!tensors_[i].matrix) continue;

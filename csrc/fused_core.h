@@ -66,6 +66,19 @@ private:
         Numbers* numbers = nullptr;
     };
 
+    // Memory for the gradients of matrices while it lives, where steps have none of their own: as large as the parameters.
+    struct Borrowed {
+        explicit Borrowed(Fused& core) : gradients(core.gradients_), own(gradients.size() > 0) {
+            if (!own) gradients = Floats(core.total_);
+        }
+        ~Borrowed() {
+            if (!own) gradients = Floats();
+        }
+        Borrowed(const Borrowed&) = delete;
+        Floats& gradients;
+        const bool own;
+    };
+
     static std::size_t at(int place) { return static_cast<std::size_t>(place); }
 
     // (rows, columns) from strips, and to them.
@@ -280,7 +293,7 @@ private:
 
     std::vector<std::size_t> vector_at_, squares_at_;
     Floats vectors_;    // gradients of all but matrices
-    Floats gradients_;  // of matrices, where they are asked for
+    Floats gradients_;  // of matrices, where steps store them
     Floats halves_[2];  // of all parameters, over each half of the rows
     Floats squares_;    // Σ g² of each row of each matrix, a line apart
     std::vector<Update> updates_;

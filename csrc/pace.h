@@ -13,6 +13,9 @@
 
 namespace multilayer {
 
+// Multiply-adds of a way forward that is soon done: threads may wait longer than they work.
+constexpr std::size_t PACED = 20'000'000;
+
 class Pace {
 public:
     // Threads for the next call, at most so many; `batch` is that of whole steps. What was found for another does not count;

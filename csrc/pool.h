@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 
@@ -53,14 +54,15 @@ private:
     alignas(64) std::atomic<std::uint32_t> turn_{0};
 };
 
-// Flushes denormals to zero on this thread while it lives: they would be a hundred times slower and mean nothing here.
+// Flushes denormals to zero on this thread while it lives (x86 and AArch64): they would be a hundred times slower and mean
+// nothing here.
 class FlushDenormals {
 public:
     FlushDenormals();
     ~FlushDenormals();
 
 private:
-    unsigned before_;
+    std::uint64_t before_;
 };
 
 // Lets them live again for a moment, for code of others.
@@ -70,7 +72,7 @@ public:
     ~AllowDenormals();
 
 private:
-    unsigned before_;
+    std::uint64_t before_;
 };
 
 }  // namespace multilayer

@@ -6,6 +6,8 @@
 #include <bit>
 #include <chrono>
 #include <cmath>
+#include <limits>
+#include <utility>
 #include <vector>
 
 #include "fused_plan.h"
@@ -16,7 +18,8 @@
 namespace multilayer {
 namespace {
 
-constexpr std::size_t BLOCK = 48;                // rows at once: whole tiles of 6 and 12, whole panels
+constexpr std::size_t BLOCK = 48;                // rows at once, at most: whole tiles of 6 and 12, whole panels
+constexpr std::size_t TILE = 6;                  // rows that blocks are a multiple of
 constexpr std::size_t ROW_BY_ROW = 4;            // fewer rows than these are embedded one by one
 constexpr std::size_t WORTH = 400'000;           // multiply-adds that a thread with rows of its own is worth
 constexpr std::size_t WORTH_UNITS = 60'000;      // those of a block whose units are shared out
@@ -58,35 +61,37 @@ public:
 
     void outputs(const Table<float>& table, std::size_t first, std::size_t n, float* out,
                  const Stop& stop) const override {
-        const std::size_t blocks = (n + BLOCK - 1) / BLOCK;
-        const bool worth_units = always_ || products_ * n >= 2 * WORTH_UNITS;
-        if (blocks == 1 && pool_.threads() > 1 && worth_units) return one_block(table, first, n, out);
-        const std::size_t worth = std::max<std::size_t>(1, products_ * n / WORTH);
-        const std::size_t wanted = std::min({pool_.threads(), blocks, worth});
-        std::atomic<std::size_t> next{0};
         Watch watch(stop);
-        const auto work = [&](std::size_t thread) {
+        const bool worth_units = always_ || products_ * n >= 2 * WORTH_UNITS;
+        if (n <= BLOCK && pool_.threads() > 1 && worth_units) return one_block(table, first, n, out, watch);
+        const std::size_t worth = std::max<std::size_t>(1, products_ * n / WORTH);
+        const std::size_t threads = std::max<std::size_t>(1, std::min({pool_.threads(), (n + TILE - 1) / TILE, worth}));
+        // As many blocks for each thread, as large as they may be and of whole tiles.
+        const std::size_t parts = (n + BLOCK * threads - 1) / (BLOCK * threads) * threads;
+        const std::size_t rows = n ? (n + parts * TILE - 1) / (parts * TILE) * TILE : BLOCK;
+        std::atomic<std::size_t> next{0};
+        std::atomic<bool> over = false;
+        const auto work = [&](std::size_t thread, std::size_t) {
             const FlushDenormals flushed;
-            float* memory = scratch(scratch_size());
-            for (std::size_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < blocks;) {
-                const std::size_t begin = i * BLOCK;
-                block(table, first + begin, std::min(BLOCK, n - begin), memory, out + begin * program_.d_out, {0, 1});
-                if (thread == 0 && watch.over()) next = blocks;
-                memory = scratch(scratch_size());  // whoever was asked may have predicted as well, and moved it
+            Scratch scratch(scratch_size());
+            const Share share{0, 1, thread == 0 ? &watch : nullptr, over};
+            for (std::size_t begin; (begin = next.fetch_add(rows, std::memory_order_relaxed)) < n;) {
+                const std::size_t count = std::min(rows, n - begin);
+                block(table, first + begin, count, scratch.data(), out + begin * program_.d_out, share);
+                if (given_up(share)) next = n;
             }
         };
         // Whoever finds the other threads taken goes alone.
-        if (wanted > 1 && !busy_.test_and_set()) {
-            const Leave leave{busy_};
-            pool_.run(pool_.ready(wanted), work);
-        } else {
-            work(0);
-        }
+        if (threads == 1 || busy_.test_and_set()) return work(0, 1);
+        const Leave leave{busy_};
+        on_threads(threads, !always_ && products_ * n <= PACED, n, work);
     }
 
     std::size_t bytes() const override { return sizeof(float) * (store_.size() + scratch_size()); }
 
 private:
+    using Clock = std::chrono::steady_clock;
+
     struct Leave {
         std::atomic_flag& busy;
         ~Leave() { busy.clear(); }
@@ -94,12 +99,27 @@ private:
 
     static std::size_t at(int place) { return static_cast<std::size_t>(place); }
 
-    // Memory of this thread, for as long as it lives.
-    static float* scratch(std::size_t n) {
-        thread_local Floats memory;
-        if (memory.size() < n) memory = Floats(n);
-        return memory.data();
-    }
+    // Memory of this thread, which keeps the largest for its next call. Whoever is asked whether to go on may predict as well:
+    // that call finds none, and takes its own.
+    class Scratch {
+    public:
+        explicit Scratch(std::size_t n) : memory_(std::exchange(kept(), Floats())) {
+            if (memory_.size() < n) memory_ = Floats(n);
+        }
+        ~Scratch() {
+            if (memory_.size() > kept().size()) kept() = std::move(memory_);
+        }
+        Scratch(const Scratch&) = delete;
+        float* data() { return memory_.data(); }
+
+    private:
+        static Floats& kept() {
+            thread_local Floats memory;
+            return memory;
+        }
+
+        Floats memory_;
+    };
 
     std::size_t scratch_size() const { return (2 + depth_) * BLOCK * widest_ + panel_; }
 
@@ -185,32 +205,46 @@ private:
     // A block that is all there is: its units are shared out, since one core reads all the weights for longer than two read
     // half of them each. Only between calls that follow one another at once, while the other threads wait actively: waking
     // one takes longer than a row. Whether it pays is seen by doing.
-    void one_block(const Table<float>& table, std::size_t first, std::size_t n, float* out) const {
-        using Clock = std::chrono::steady_clock;
-        const std::size_t worth = std::min(pool_.threads(), products_ * n / WORTH_UNITS);
-        float* memory = scratch(scratch_size());
-        std::size_t threads = 1;
-        const auto work = [&](std::size_t thread) {
+    void one_block(const Table<float>& table, std::size_t first, std::size_t n, float* out, Watch& watch) const {
+        Scratch scratch(scratch_size());
+        std::atomic<bool> over = false;
+        const auto work = [&](std::size_t thread, std::size_t threads) {
             const FlushDenormals flushed;
-            block(table, first, n, memory, out, {thread, threads});
+            block(table, first, n, scratch.data(), out, {thread, threads, thread == 0 ? &watch : nullptr, over});
         };
-        if (busy_.test_and_set()) return work(0);
+        if (busy_.test_and_set()) return work(0, 1);
         const Leave leave{busy_};
+        const bool close = Clock::now() - last_ < CLOSE;
+        const std::size_t worth = close ? std::min(pool_.threads(), products_ * n / WORTH_UNITS) : 1;
+        on_threads(always_ ? pool_.threads() : worth, !always_ && close, n, work);
+    }
+
+    // work(thread, threads) on at most so many threads, and where that is to be found on as many as go fastest. Of whoever has
+    // the flag.
+    template <class Work>
+    void on_threads(std::size_t most, bool paced, std::size_t n, const Work& work) const {
         const Clock::time_point start = Clock::now();
-        const bool paced = !always_ && start - last_ < CLOSE;
-        Pace& pace = paces_[static_cast<std::size_t>(std::bit_width(n))];
-        const std::size_t chosen = always_ ? pool_.threads() : paced ? pace.next(worth, 0) : 1;
-        threads = pool_.ready(chosen);
-        threads > 1 ? pool_.run(threads, work) : work(0);
+        Pace& pace = paces_[n <= BLOCK][static_cast<std::size_t>(std::bit_width(n))];
+        const std::size_t chosen = paced ? pace.next(most, 0) : most;
+        const std::size_t threads = pool_.ready(chosen);
+        pool_.run(threads, [&](std::size_t thread) { work(thread, threads); });
         last_ = Clock::now();
         const std::chrono::duration<double> seconds = last_ - start;
         if (paced && threads == chosen) pace.took(seconds.count() / static_cast<double>(n));
     }
 
-    // A thread's part of a block.
+    // A thread's part of a block, and who asks whether to go on.
     struct Share {
         std::size_t thread, threads;
+        Watch* watch;
+        std::atomic<bool>& over;
     };
+
+    // Whether the call is to end: its work is left out then, but threads meet as ever.
+    static bool given_up(const Share& share) {
+        if (share.watch && share.watch->over()) share.over.store(true, std::memory_order_relaxed);
+        return share.over.load(std::memory_order_relaxed);
+    }
 
     // Whole strips, so that their weights lie together.
     static Affine some_units(const Affine& a, Range units) {
@@ -233,7 +267,8 @@ private:
         const float* x = table.x + first * table.stride;  // what the next step reads
         std::size_t stride = table.stride;
         std::size_t d = program_.numeric;
-        const bool leads = share.thread == 0;
+        bool leads = share.thread == 0;  // and there is work to do
+        const bool watched = products_ * n > WATCHED;
         // Steps that change numbers in place need them in memory of ours.
         const auto own = [&] {
             if (x == here) return;
@@ -249,10 +284,13 @@ private:
             const bool shared = s.kind == Kind::linear && s.d_out > STRIP * (share.threads - 1);
             if (wrote == all || (wrote == first_thread && shared)) meet();
             wrote = shared ? all : first_thread;
+            const bool gone = watched && given_up(share);
+            leads = leads && !gone;
             switch (s.kind) {
                 case Kind::linear: {
                     const std::size_t mine = leads ? s.d_out : 0;
-                    const Range units = shared ? share_of(s.d_out, STRIP, share.thread, share.threads) : Range{0, mine};
+                    const Range part = shared ? share_of(s.d_out, STRIP, share.thread, share.threads) : Range{0, mine};
+                    const Range units = gone ? Range{0, 0} : part;
                     const bool bent = i + 1 < steps_.size() && steps_[i + 1].kind == Kind::activation;
                     if (units.first < units.end) {
                         k_.forward_rows(some_units(s.affine, units), x, stride, other + units.first, widest_, n);
@@ -356,9 +394,10 @@ private:
     const bool always_;
     mutable Pool pool_;
     mutable std::atomic_flag busy_;
-    // Of blocks that come alone, changed by whoever has the flag: by powers of two of their rows, and when the last ended.
-    mutable std::array<Pace, std::bit_width(BLOCK) + 1> paces_;
-    mutable std::chrono::steady_clock::time_point last_{};
+    // Changed by whoever has the flag: of calls of several blocks and of one, by powers of two of their rows; and when the
+    // last of them ended.
+    mutable std::array<std::array<Pace, std::numeric_limits<std::size_t>::digits + 1>, 2> paces_;
+    mutable Clock::time_point last_{};
     Floats store_;
     std::size_t used_ = 0;
     std::vector<Step> steps_;

@@ -4,7 +4,8 @@
 // where calls follow one another at once. Several threads may call: the first has the other threads, the rest go alone. A
 // row's outputs are the bits that a training core's `outputs` gives, whether it comes by itself or among others.
 //
-// Memory: the parameters, and for each thread that has called a block of the widest two values.
+// Memory: the parameters, and for each thread that has called a block of rows of the widest value, twice and once more for
+// each residual block around it, and a panel for norms and embeddings.
 #pragma once
 
 #include <cstddef>

@@ -2,12 +2,16 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <functional>
 
 namespace multilayer {
 
 // Whether the call should end. An answer may need a lock that others hold.
 using Stop = std::function<bool()>;
+
+// Multiply-adds of a way forward that takes some milliseconds on one thread: it is asked within it.
+constexpr std::size_t WATCHED = 100'000'000;
 
 // Thrown out of plain loops that were asked to end.
 struct Stopped {};

@@ -45,6 +45,8 @@ def require_equal(
     engine.run(Order(epoch=0, rows=rows, batch=batch), rate=1e-3 * one, decay=0 * one, dropout=one)
     engine.outputs(rows)
     assert found.memory.total == engine.bytes
+    engine.apply(engine.gradients(rows, epoch=1), rate=1e-3, decay=0)
+    assert found.memory.total == engine.bytes  # what gradients took apart from a step is given back
 
 
 @pytest.mark.parametrize("case", [case for case in ALL if case.kernel == "yes"], ids=lambda case: case.name)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from cases import ALL, Case
 from engines import LOSSES, OPTIMIZERS, double, orders, run, table
-from multilayer import losses
+from multilayer import _core, losses
 from multilayer.data import prepare
 from multilayer.engine import Data, Engine, Gradients, Order, Settings, numpy_engine
 from multilayer.engine.fused_engine import FusedEngine
@@ -299,6 +299,24 @@ def test_float_loops_are_the_double_ones_to_rounding(case: Case) -> None:
     for name, value in narrow.state().tensors().items():
         assert value.dtype == (np.float64 if name == "counters" else np.float32), name
     assert narrow.outputs(np.arange(3)).dtype == np.float32
+
+
+@pytest.mark.parametrize("classes", [10, 100, 1000, 4000])
+@pytest.mark.parametrize("smoothing", [0, 0.1])
+def test_the_loss_of_many_classes_keeps_its_digits(classes: int, smoothing: float) -> None:
+    """Smoothed targets are as many equal terms, which one sum after the other would all round the same way."""
+    rng = np.random.default_rng(0)
+    data = Data(x=rng.normal(size=(40, 6)), y=rng.integers(0, classes, 40))
+    chosen = Settings(loss=f"cross_entropy(label_smoothing={smoothing})")
+    exact, *found = (
+        FusedEngine(Spec.parse(f"6-{classes}"), data, chosen, dtype=dtype, core=core)
+        .gradients(np.arange(40), epoch=0)
+        .loss
+        for dtype, core in ((np.float64, "auto"), *((np.float32, core) for core in _core.fused_kernels()))
+    )
+    terms = 64  # of a sum, and then that many sums: each addition is off by half a unit at the most
+    bound = (min(classes, terms) + classes / terms + 10) / 2 * np.finfo(np.float32).eps
+    np.testing.assert_allclose(found, exact, rtol=bound)
 
 
 def test_it_learns() -> None:

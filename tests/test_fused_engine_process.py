@@ -420,6 +420,32 @@ def test_a_handler_that_does_not_raise_lets_the_steps_go_on() -> None:
     assert out.split() == ["[1]", "0"]
 
 
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_handler_may_predict_while_a_block_is_predicted(threads: int) -> None:
+    """It is called within a long block, on the same thread, whose memory is in use."""
+    out = python(f"""
+        import os, signal, threading
+        import numpy as np
+        from multilayer.engine.fused_predict import PredictProgram
+        from multilayer.init import initialise
+        from multilayer.spec import Spec
+
+        spec = Spec.parse("1024-(3000:relu)*4-10")
+        program = PredictProgram(spec, initialise(spec, "auto", seed=0), threads={threads})
+        x = np.random.default_rng(0).normal(size=(48, 1024)).astype(np.float32)
+        expected, within = program.outputs(x, None), []
+        signal.signal(signal.SIGINT, lambda *_: within.append(program.outputs(x[:7], None)))
+        found = []
+        while len(within) < 3:
+            timer = threading.Timer(0.002, lambda: os.kill(os.getpid(), signal.SIGINT))
+            timer.start()
+            found.append(program.outputs(x, None))
+            timer.join()
+        print(all((z == expected).all() for z in found), all((z == expected[:7]).all() for z in within))
+    """)
+    assert out.split() == ["True", "True"]
+
+
 def test_training_and_predicting_import_no_torch() -> None:
     out = python("""
         import sys

@@ -84,6 +84,16 @@ def test_threads_do_not_change_bits_and_many_may_call() -> None:
     assert not any(difference.any() for difference in found)
 
 
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_rows_are_cut_into_blocks_of_any_size(threads: int) -> None:
+    engine = trained(Spec.parse("70-200:gelu-130:tanh-3"), 400)
+    program = program_of(engine, threads=threads)
+    x, _ = inputs(engine)
+    expected = engine.outputs(np.arange(400))
+    for n in (*range(1, 14), *range(44, 102), 143, 145, 193, 289, 400):
+        np.testing.assert_array_equal(program.outputs(x[:n], None), expected[:n])
+
+
 @pytest.mark.parametrize("layout", ["columns first", "every other row", "unaligned", "float64", "reversed"])
 def test_how_rows_lie_in_memory_does_not_matter(layout: str) -> None:
     engine = trained(Spec.parse("9-20:relu-4"), 60)

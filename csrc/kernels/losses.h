@@ -2,7 +2,9 @@
 // runs down the classes. Slopes are times the row's share of the weights, which is 0 where there is no row.
 //
 // Registers: they stream, class by class. Four lines run down with cross-entropy (top, Σ exp, Σ t z, Σ t), one with the others,
-// and stay in registers or in the first cache as the compiler finds room beside what maths.h takes.
+// and stay in registers or in the first cache as the compiler finds room beside what maths.h takes. Sums over many classes
+// are sums of sums over TERMS of them: rounding then grows with their root, where thousands of equal terms would all be
+// rounded the same way.
 #pragma once
 
 namespace {
@@ -32,6 +34,8 @@ private:
     alignas(64) std::int32_t classes_[LANE];
 };
 
+constexpr std::size_t TERMS = 64;
+
 [[gnu::flatten]] void cross_entropy(const LossTable& w, float* z, float* rows, std::size_t p) {
     const std::size_t C = w.d;
     float* panel = z + p * C * LANE;
@@ -43,16 +47,20 @@ private:
         for (std::size_t l = 0; l < LANE; ++l) top[l] = larger(panel[c * LANE + l], top[l]);
     }
     // Σ t (z − top): where a target is 0 the product may not be (−∞ times 0).
-    for (std::size_t c = 0; c < C; ++c) {
-        targets.of(c, t);
-        float* __restrict line = panel + c * LANE;
-        for (std::size_t l = 0; l < LANE; ++l) {
-            const float shifted = line[l] - top[l];
-            dot[l] += t[l] == 0.0f ? 0.0f * top[l] : t[l] * shifted;
-            mass[l] += t[l];
-            line[l] = exponential_below(shifted);
-            sum[l] += line[l];
+    for (std::size_t first = 0; first < C; first += TERMS) {
+        alignas(64) float some[LANE] = {}, some_dot[LANE] = {}, some_mass[LANE] = {};
+        for (std::size_t c = first; c < C && c < first + TERMS; ++c) {
+            targets.of(c, t);
+            float* __restrict line = panel + c * LANE;
+            for (std::size_t l = 0; l < LANE; ++l) {
+                const float shifted = line[l] - top[l];
+                some_dot[l] += t[l] == 0.0f ? 0.0f * top[l] : t[l] * shifted;
+                some_mass[l] += t[l];
+                line[l] = exponential_below(shifted);
+                some[l] += line[l];
+            }
         }
+        for (std::size_t l = 0; l < LANE; ++l) sum[l] += some[l], dot[l] += some_dot[l], mass[l] += some_mass[l];
     }
     for (std::size_t l = 0; l < LANE; ++l) rows[p * LANE + l] = fma(mass[l], logarithm(sum[l]), -dot[l]);
     for (std::size_t c = 0; c < C; ++c) {
