@@ -19,7 +19,7 @@ namespace multilayer {
 namespace {
 
 constexpr std::size_t BLOCK = 48;                // rows at once, at most: whole tiles of 6 and 12, whole panels
-constexpr std::size_t TILE = 6;                  // rows that blocks are a multiple of
+constexpr std::size_t TILE = 6;                  // rows that a thread has at the least
 constexpr std::size_t ROW_BY_ROW = 4;            // fewer rows than these are embedded one by one
 constexpr std::size_t WORTH = 400'000;           // multiply-adds that a thread with rows of its own is worth
 constexpr std::size_t WORTH_UNITS = 60'000;      // those of a block whose units are shared out
@@ -66,9 +66,9 @@ public:
         if (n <= BLOCK && pool_.threads() > 1 && worth_units) return one_block(table, first, n, out, watch);
         const std::size_t worth = std::max<std::size_t>(1, products_ * n / WORTH);
         const std::size_t threads = std::max<std::size_t>(1, std::min({pool_.threads(), (n + TILE - 1) / TILE, worth}));
-        // As many blocks for each thread, as large as they may be and of whole tiles.
+        // As many blocks for each thread, of as many rows each, as large as they may be.
         const std::size_t parts = (n + BLOCK * threads - 1) / (BLOCK * threads) * threads;
-        const std::size_t rows = n ? (n + parts * TILE - 1) / (parts * TILE) * TILE : BLOCK;
+        const std::size_t rows = n ? (n + parts - 1) / parts : BLOCK;
         std::atomic<std::size_t> next{0};
         std::atomic<bool> over = false;
         const auto work = [&](std::size_t thread, std::size_t) {
