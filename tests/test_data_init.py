@@ -5,9 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from multilayer.data_init import from_rows
+from multilayer import MLPRegressor
+from multilayer.data_init import APART, from_rows
+from multilayer.init import initialise
 from multilayer.layers import Columns, Inputs, Linear, Pass, named
 from multilayer.spec import Spec
+from multilayer.tabular import recipe as recipe_file
 from multilayer.tabular.recipe import network
 
 
@@ -99,3 +102,37 @@ def test_a_network_without_hidden_layers() -> None:
     ((_, _, z, own),) = outputs_of_linear_layers(spec, from_rows(spec, x, None, seed=0), x, None)
     np.testing.assert_allclose(z.std(0), 1.0, rtol=1e-9)
     np.testing.assert_array_equal(own["bias"], 0)
+
+
+def test_frequencies_tell_few_values_apart() -> None:
+    """Twelve codes with 25 rows each or more are told apart; a continuous number, two values, and rare ones are not."""
+    spec = recipe(numeric=4, categories=())
+    generator = np.random.default_rng(0)
+    n = 500
+    x = np.stack(
+        [
+            generator.integers(0, 12, n) / 6,
+            generator.normal(size=n),
+            generator.integers(0, 2, n) * 1.0,
+            generator.integers(0, 40, n) / 6,
+        ],
+        axis=1,
+    )
+    plain, found = (initialise(spec, "normal(1)", seed=3), from_rows(spec, x, None, seed=3))
+    name = next(name for name in found if name.endswith("frequency"))
+    ratio = found[name] / plain[name]
+    np.testing.assert_allclose(ratio[0, ::2], APART / (recipe_file.FREQUENCIES / 6))
+    assert (ratio[0, 1::2] == 1).all()
+    assert (ratio[1:] == 1).all()
+    few = from_rows(spec, x[:300], None, seed=3)  # 25 rows of each value
+    assert (few[name] == plain[name]).all()
+
+
+def test_codes_are_learned_as_numbers() -> None:
+    """Effects of their own for each of twelve values of four columns: as good as categories."""
+    generator = np.random.default_rng(1)
+    codes, effects = generator.integers(0, 12, (1500, 4)), generator.normal(size=(4, 12))
+    y = effects[np.arange(4), codes].sum(1) + 0.3 * generator.normal(size=1500)
+    options = {"hidden": (64, 64), "ensemble": 1, "epochs": 32, "random_state": 0}
+    model = MLPRegressor(**options).fit(codes[:1000], y[:1000])
+    assert model.score(codes[1000:], y[1000:]) > 0.85

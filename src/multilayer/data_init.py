@@ -4,7 +4,9 @@
     b = −s·x̃ Wᵀ, x̃ a random point between five training rows (the last layer: b = 0)         Steinwart 2019
 
 So every unit's kink goes through the data, whatever the columns look like. A unit that sees nothing vary keeps its
-weights. Layers inside residual blocks keep the scheme of `init`; so do all other tensors.
+weights. Layers inside residual blocks keep the scheme of `init`; so do all other tensors but one: of a number that has
+few values, each in many rows (a code, a month, a grade), every other first frequency of a periodic embedding is wide
+enough to tell neighbouring values apart, as a table of the values would. The rest stay smooth.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from numpy.typing import NDArray
 
 from . import random
 from .init import initialise
-from .layers import Linear, Pass, named
+from .layers import Columns, Linear, Pass, named
 from .layers.base import Array
 from .random import Purpose
 from .sparse import Sparse
@@ -25,6 +27,10 @@ from .spec import Spec
 ROWS, NUMBERS = 1024, 1 << 22
 """Training rows that are looked at, at most, and of wide tables so few that they hold no more numbers; 64 at least."""
 CORNERS = 5
+MOST_VALUES, ROWS_A_VALUE = 32, 32
+"""Few values are so many at the most, and many rows of each so many in the mean at the least."""
+APART = 0.25
+"""Turns between neighbouring values, at one deviation of the wide frequencies: a quarter makes them unlike."""
 
 
 def from_rows(spec: Spec, x: NDArray[Any] | Sparse, codes: NDArray[np.int64] | None, *, seed: int) -> dict[str, Array]:
@@ -43,9 +49,21 @@ def from_rows(spec: Spec, x: NDArray[Any] | Sparse, codes: NDArray[np.int64] | N
         tensors = {short: values[stored] for short, stored in own.items()}
         if isinstance(layer, Linear):
             _linear(layer, a, tensors, seed=seed, part=i, bias=i != last)
-            values |= {stored: tensors[short] for short, stored in own.items()}
+        if isinstance(layer, Columns) and layer.sigma is not None:
+            tensors["frequency"] = _told_apart(tensors["frequency"], layer.sigma, a, rows=len(x))
+        values |= {stored: tensors[short] for short, stored in own.items()}
         a, _ = layer.forward(a, tensors, run)
     return values
+
+
+def _told_apart(frequency: Array, sigma: float, a: Any, *, rows: int) -> Array:
+    x: Array = a[0] if isinstance(a, tuple) else a  # (N, F)
+    found = frequency.copy()  # (F, n)
+    for i in range(x.shape[1]):
+        values = np.unique(x[:, i])
+        if 2 < len(values) <= min(MOST_VALUES, rows // ROWS_A_VALUE):
+            found[i, ::2] *= max(1.0, APART / (sigma * float(np.median(np.diff(values)))))
+    return found
 
 
 def _linear(layer: Linear, x: Array, tensors: dict[str, Array], *, seed: int, part: int, bias: bool) -> None:
