@@ -1,7 +1,7 @@
 """A search over what matters most in the recipe, with Optuna: for those who want more than the defaults.
 
     dimensions   width and depth of the network, dropout, learning rate, weight decay, embedding of numbers
-    a trial      one network, a quarter of the epochs, judged on a fifth of the rows by its best loss, or metric asked for
+    a trial      one network, a quarter of the epochs, judged by its best loss, or metric, on a fifth of the rows
     pruning      a trial whose best so far is worse than the median of the others' at that epoch is cut short
     first        the recipe as it is, so that the search never ends worse than where it began, on those rows
 
