@@ -148,6 +148,23 @@ def test_intervals_of_few_rows_are_honest() -> None:
         assert Calibration(errors=np.zeros((needed - 1, 1))).too_few(coverage, MSE) == needed
     assert four.too_few(0.9, losses.get("quantile(0.9)")) == 19  # each side has a half of what may lie outside
     assert four.quantile(0.5)[0] == -0.25
+    assert [four.quantile(q)[0] for q in (0.2, 0.3, 0.8)] == [-2.0, -1.5, 3.0]  # the 1st, 1.5th and 4th of 4
+    assert [four.quantile(q)[0] for q in (0.19, 0.81)] == [-np.inf, np.inf]
+    assert [four.too_few_for(q) for q in (0.2, 0.8, 0.19, 0.81, 0.05, 0.95, 0.01)] == [None, None, 5, 5, 19, 19, 99]
+
+
+@pytest.mark.parametrize("rows", [19, 59])
+def test_quantiles_of_few_rows_cover_what_they_promise(rows: int, tried: Any) -> None:
+    """A new error lies between the quantiles 0.05 and 0.95 of n with a chance of 0.9, whatever n, where (n + 1)/20 is
+    whole: four standard errors of the mean of 4,000 draws."""
+    generator = np.random.default_rng(0)
+    covered: list[float] = []
+    for _ in range(4000):
+        found = Calibration(errors=np.sort(generator.normal(size=(rows, 1)), 0))
+        low, high = found.quantile(0.05)[0], found.quantile(0.95)[0]
+        covered.append(float(special.ndtr(high) - special.ndtr(low)))
+    assert abs(np.mean(covered) - 0.9) < 4 * np.std(covered) / np.sqrt(len(covered))
+    tried("quantiles: simulated data sets", len(covered))
 
 
 @pytest.mark.parametrize("bad", [0.0, 1.0, -0.1, 1.5, float("nan")])

@@ -18,6 +18,9 @@ several members, of which a row was held out by few. Intervals come from the err
     one quantile        y − z; each end has α/2 of its own, since z is off the middle
     several             max(z_lowest − y, y − z_highest), added outside of both (Romano et al. 2019)
 
+Quantiles of the errors are by the same ranks: the q-quantile is the (n + 1)q-th smallest, on the line between two, so
+that a new row stays below it with a chance of q on average, and infinite where there is no such rank.
+
 Rows of different weights w are kept as (Σw)²/Σw² rows that count alike (Kish 1965), at the weighted quantiles.
 """
 
@@ -92,17 +95,26 @@ class Calibration:
 
     def too_few(self, coverage: float, loss: Loss) -> int | None:
         """How many held-out rows an interval of such coverage needs, where there are fewer."""
-        share = (1 + coverage) / 2 if loss.name == "quantile" and loss.per_target == 1 else coverage
-        if _place(len(self._known()), share) <= len(self.errors):
-            return None
-        about = int(share / (1 - share))
-        return next(n for n in range(about, about + 3) if _place(n, share) <= n)
+        return self._lacking((1 + coverage) / 2 if loss.name == "quantile" and loss.per_target == 1 else coverage)
 
     def quantile(self, q: float) -> Floats:
         """What to add to an output to get the q-quantile of the target. → (outputs,)"""
         if not 0 < q < 1:
             raise OptionError(f"a quantile must be above 0 and below 1, got {q!r}")
-        return np.quantile(self._known(), q, axis=0)
+        errors = self._known()
+        if self.too_few_for(q) is not None:
+            return np.full(errors.shape[1], np.inf if q > 0.5 else -np.inf)
+        return np.quantile(errors, q, axis=0, method="weibull")
+
+    def too_few_for(self, q: float) -> int | None:
+        """How many held-out rows the q-quantile needs, where there are fewer."""
+        return self._lacking(max(q, 1 - q))
+
+    def _lacking(self, share: float) -> int | None:
+        if _place(len(self._known()), share) <= len(self.errors):
+            return None
+        about = int(share / (1 - share))
+        return next(n for n in range(about, about + 3) if _place(n, share) <= n)
 
     def _known(self) -> Floats:
         if not len(self.errors):
