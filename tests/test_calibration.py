@@ -191,6 +191,12 @@ def test_calibrated_keeps_what_each_task_needs() -> None:
     counts = calibrated(losses.get("poisson"), np.zeros((3, 1)), targets, None, targets)
     assert counts.errors.ravel().tolist() == [-2.0, -1.0, 3.0]  # of exp(0)
     assert not len(counts.low)
+    two = np.array([[0.0, 1.0, 2.0], [0.0, 1.0, 5.0]])  # the first two never vary
+    alike = calibrated(losses.get("poisson"), np.full((2, 3), 0.5), two, None, two)
+    assert np.exp(combined(losses.get("poisson"), [np.full((1, 3), 0.5)], alike)).tolist() == [
+        [pytest.approx(0, abs=1e-300), 1.0, np.exp(0.5)]
+    ]
+    np.testing.assert_allclose(alike.errors[:, :2], 0, atol=1e-300)
     levels = np.array([[1.0, -0.5], [-0.5, 1.0], [-0.5, 1.0]])  # crossed, as decoding allows
     scores = calibrated(losses.get("quantile(0.1, 0.9)"), levels, targets, None, targets)
     assert scores.errors.ravel().tolist() == [-0.5, 0.5, 3.0]

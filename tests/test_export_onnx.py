@@ -269,6 +269,14 @@ def test_losses_of_numbers(loss: str, targets: int, tmp_path: Path) -> None:
     assert session.get_outputs()[0].shape == ["rows", *([2] if targets == 2 else []), *quantiles]
 
 
+def test_counts_of_one_value_beside_others(tmp_path: Path) -> None:
+    x, _ = numbers()
+    y = np.stack([np.full(len(x), 3), np.random.default_rng(0).poisson(2, len(x))], 1)
+    model = MLPRegressor(**QUICK, loss="poisson").fit(x, y)
+    session = assert_same(model, x, tmp_path / "model.onnx")
+    np.testing.assert_allclose(session.run(None, feed(session, x))[0][:, 0], 3, rtol=1e-6)
+
+
 @pytest.mark.parametrize("scaling", ["standard", "robust", "none"])
 def test_scalings_with_missing_values(scaling: str, tmp_path: Path) -> None:
     x, y = numbers()
@@ -341,6 +349,9 @@ def test_empty_texts_beside_missing_ones_are_told_apart(tmp_path: Path) -> None:
         "text, a text that training did not see where missing",
         "text, empty where missing",
     ]
+    model.save(tmp_path / "model.safetensors")
+    done = CliRunner().invoke(app, ["export", str(tmp_path / "model.safetensors")])
+    assert done.stderr == f"warning: {said}\n"
     rows = table.head(2)
     given = {name: np.array(["a", "a"], dtype=object) for name in table} | {"kind": np.array(["", "?"], dtype=object)}
     asked = rows.assign(more="a", fine="a")

@@ -5,7 +5,7 @@ outputs reads an ensemble as one network:
 
     softmax    z = log mean softmax(zₘ/T)
     sigmoid    z = logit mean σ(zₘ/T)
-    exp        z = log mean exp(zₘ)
+    exp        z = log mean exp(zₘ), or the target of training where it never varies
     none       z = mean zₘ, within the targets of training
 
 T is one number for all outputs, the one that held-out rows find likeliest (Guo et al. 2017); `pooling` has that of
@@ -42,6 +42,8 @@ Floats = NDArray[np.float64]
 
 MOST_ERRORS = 10_000
 """Errors that are kept; of more, as many quantiles."""
+FARTHEST = 700.0
+"""From 0 that an output is kept whose link is exp: beyond it exp leaves float64."""
 COLDEST, HOTTEST = 0.1, 20.0
 """Bounds of T. Networks that were trained on smoothed labels, and are right, want the coldest."""
 
@@ -154,6 +156,11 @@ def calibrated(loss: Loss, z: NDArray[Any], y: NDArray[Any], weight: NDArray[Any
         levels = z.reshape(len(z), -1, loss.per_target)
         errors = np.maximum(levels.min(2) - y, y - levels.max(2))
     elif loss.link == "exp":
+        same = (targets == targets[0]).all(0)
+        if same.any():
+            level = np.log(np.maximum(targets[0].astype(np.float64), np.exp(-FARTHEST)))
+            low, high = np.where(same, level, -FARTHEST), np.where(same, level, FARTHEST)
+            z = np.clip(z, low, high)
         with np.errstate(over="ignore"):
             errors = y - np.exp(z)
     else:
