@@ -148,6 +148,23 @@ def test_intervals_of_few_rows_are_honest() -> None:
         assert Calibration(errors=np.zeros((needed - 1, 1))).too_few(coverage, MSE) == needed
     assert four.too_few(0.9, losses.get("quantile(0.9)")) == 19  # each side has a half of what may lie outside
     assert four.quantile(0.5)[0] == -0.25
+    assert [four.quantile(q)[0] for q in (0.2, 0.3, 0.8)] == [-2.0, -1.5, 3.0]  # the 1st, 1.5th and 4th of 4
+    assert [four.quantile(q)[0] for q in (0.19, 0.81)] == [-np.inf, np.inf]
+    assert [four.too_few_for(q) for q in (0.2, 0.8, 0.19, 0.81, 0.05, 0.95, 0.01)] == [None, None, 5, 5, 19, 19, 99]
+
+
+@pytest.mark.parametrize("rows", [19, 59])
+def test_quantiles_of_few_rows_cover_what_they_promise(rows: int, tried: Any) -> None:
+    """A new error lies between the quantiles 0.05 and 0.95 of n with a chance of 0.9, whatever n, where (n + 1)/20 is
+    whole: four standard errors of the mean of 4,000 draws."""
+    generator = np.random.default_rng(0)
+    covered: list[float] = []
+    for _ in range(4000):
+        found = Calibration(errors=np.sort(generator.normal(size=(rows, 1)), 0))
+        low, high = found.quantile(0.05)[0], found.quantile(0.95)[0]
+        covered.append(float(special.ndtr(high) - special.ndtr(low)))
+    assert abs(np.mean(covered) - 0.9) < 4 * np.std(covered) / np.sqrt(len(covered))
+    tried("quantiles: simulated data sets", len(covered))
 
 
 @pytest.mark.parametrize("bad", [0.0, 1.0, -0.1, 1.5, float("nan")])
@@ -174,6 +191,12 @@ def test_calibrated_keeps_what_each_task_needs() -> None:
     counts = calibrated(losses.get("poisson"), np.zeros((3, 1)), targets, None, targets)
     assert counts.errors.ravel().tolist() == [-2.0, -1.0, 3.0]  # of exp(0)
     assert not len(counts.low)
+    two = np.array([[0.0, 1.0, 2.0], [0.0, 1.0, 5.0]])  # the first two never vary
+    alike = calibrated(losses.get("poisson"), np.full((2, 3), 0.5), two, None, two)
+    assert np.exp(combined(losses.get("poisson"), [np.full((1, 3), 0.5)], alike)).tolist() == [
+        [pytest.approx(0, abs=1e-300), 1.0, np.exp(0.5)]
+    ]
+    np.testing.assert_allclose(alike.errors[:, :2], 0, atol=1e-300)
     levels = np.array([[1.0, -0.5], [-0.5, 1.0], [-0.5, 1.0]])  # crossed, as decoding allows
     scores = calibrated(losses.get("quantile(0.1, 0.9)"), levels, targets, None, targets)
     assert scores.errors.ravel().tolist() == [-0.5, 0.5, 3.0]

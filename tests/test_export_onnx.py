@@ -269,6 +269,14 @@ def test_losses_of_numbers(loss: str, targets: int, tmp_path: Path) -> None:
     assert session.get_outputs()[0].shape == ["rows", *([2] if targets == 2 else []), *quantiles]
 
 
+def test_counts_of_one_value_beside_others(tmp_path: Path) -> None:
+    x, _ = numbers()
+    y = np.stack([np.full(len(x), 3), np.random.default_rng(0).poisson(2, len(x))], 1)
+    model = MLPRegressor(**QUICK, loss="poisson").fit(x, y)
+    session = assert_same(model, x, tmp_path / "model.onnx")
+    np.testing.assert_allclose(session.run(None, feed(session, x))[0][:, 0], 3, rtol=1e-6)
+
+
 @pytest.mark.parametrize("scaling", ["standard", "robust", "none"])
 def test_scalings_with_missing_values(scaling: str, tmp_path: Path) -> None:
     x, y = numbers()
@@ -320,7 +328,35 @@ def test_pictures(tmp_path: Path) -> None:
 def test_an_empty_text_is_missing_unless_training_had_it(tmp_path: Path) -> None:
     table = pd.DataFrame({"kind": ["", "b", "c"] * 30, "v": np.arange(90.0), "y": [0.0, 1.0, 2.0] * 30})
     run = ml.fit(None, table, target="y", epochs=2, quiet=True)
-    assert_same(run, table, tmp_path / "model.onnx")
+    with pytest.warns(UserWarning, match="column 'kind': training had empty texts"):
+        assert_same(run, table, tmp_path / "model.onnx")
+
+
+def test_empty_texts_beside_missing_ones_are_told_apart(tmp_path: Path) -> None:
+    """The answer to "" is that of "", so a text that training did not see is what stands for missing ones."""
+    table = pd.DataFrame(
+        {"kind": ["", None, "c", "d"] * 30, "more": ["", "b", "c", "d"] * 30, "fine": list("abcd") * 30}
+    )
+    model = MLPClassifier(**QUICK).fit(table, [1, 0, 1, 0] * 30)
+    said = (
+        "columns 'kind', 'more': training had empty texts, which are a value of their own, so a text that training did "
+        "not see must stand for missing values in ONNX, not an empty one; or train again without them"
+    )
+    with pytest.warns(UserWarning, match=said):
+        session = session_of(model, tmp_path / "model.onnx")
+    assert [port.doc_string for port in onnx.load(tmp_path / "model.onnx").graph.input] == [
+        "text, a text that training did not see where missing",
+        "text, a text that training did not see where missing",
+        "text, empty where missing",
+    ]
+    model.save(tmp_path / "model.safetensors")
+    done = CliRunner().invoke(app, ["export", str(tmp_path / "model.safetensors")])
+    assert done.stderr == f"warning: {said}\n"
+    rows = table.head(2)
+    given = {name: np.array(["a", "a"], dtype=object) for name in table} | {"kind": np.array(["", "?"], dtype=object)}
+    asked = rows.assign(more="a", fine="a")
+    with pytest.warns(UserWarning, match="more"):  # "a" is unknown there
+        assert_close(session.run(None, given)[1], model.predict_proba(asked))
 
 
 def test_classes_that_came_a_piece_at_a_time(tmp_path: Path) -> None:

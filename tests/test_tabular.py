@@ -13,6 +13,7 @@ from unittest import SkipTest
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_array
 from sklearn.base import clone
 from sklearn.utils import get_tags
 from sklearn.utils.estimator_checks import parametrize_with_checks
@@ -55,30 +56,64 @@ def test_no_tag_asks_for_leniency(estimator: Any) -> None:
     assert tags.input_tags.sparse
 
 
-def test_weights_act_like_repetition(tried: Any) -> None:
+SEEDS = 30
+
+
+def contradictory(estimator: Any, *, sparse: bool) -> tuple[dict[str, dict[str, Any]], Any]:
     """Two kinds of rows that contradict each other, one with weights of 2 and 3, one with 0 and 1, so that weights
-    decide what is right. Over 30 seeds the mean prediction with weights is that with rows repeated so often: nearer
-    than a tenth of what weights change at all, and at every point within four standard errors of the difference."""
+    decide what is right. Arguments of fit with weights, with rows repeated so often, and with neither; and rows to ask
+    about. A row and its repetitions are a group, which no split takes apart."""
     generator = np.random.default_rng(0)
-    x = generator.normal(size=(100, 2))
+    x, at = generator.normal(size=(100, 2)), generator.normal(size=(20, 2))
     heavy = generator.random(100) < 0.5
-    y = np.where(heavy, 1.0, -1.0) + 0.5 * np.sin(2 * x[:, 0])
+    y: Any = np.where(heavy, 1.0, -1.0) + 0.5 * np.sin(2 * x[:, 0])
+    if isinstance(estimator, MLPClassifier):
+        y = np.where(y > 0, "yes", "no")
     weight = np.where(heavy, generator.integers(2, 4, 100), generator.integers(0, 2, 100))
-    at = generator.normal(size=(20, 2))
-    repeated = np.repeat(np.arange(100), weight)
-    rows: dict[str, tuple[Any, Any, Any]] = {
-        "weighted": (x, y, weight),
-        "repeated": (x[repeated], y[repeated], None),
-        "plain": (x, y, None),
+    if sparse:
+        x, at = (csr_array(np.where(np.abs(one) < 0.5, 0.0, one)) for one in (x, at))
+    ids, repeated = np.arange(100), np.repeat(np.arange(100), weight)
+    ways: dict[str, dict[str, Any]] = {
+        "weighted": {"X": x, "y": y, "sample_weight": weight, "groups": ids},
+        "repeated": {"X": x[repeated], "y": y[repeated], "groups": ids[repeated]},
+        "plain": {"X": x, "y": y, "groups": ids},
     }
-    model = MLPRegressor(**{**CUT_DOWN, "ensemble": 1, "batch_size": 300, "validation": None, "learning_rate": 0.02})
-    found = {
-        name: np.stack([clone(model).set_params(random_state=s).fit(a, b, w).predict(at) for s in range(30)])
-        for name, (a, b, w) in rows.items()
-    }
-    apart = found["weighted"] - found["repeated"]
-    error = apart.std(0, ddof=1) / np.sqrt(30)
-    effect = found["plain"].mean(0) - found["repeated"].mean(0)
-    assert np.sqrt((apart.mean(0) ** 2).mean()) < 0.1 * np.sqrt((effect**2).mean())
-    assert (np.abs(apart.mean(0)) < 4 * error).all()
-    tried("weights against repetition: fits", 90)
+    return ways, at
+
+
+def predictions(model: Any, how: dict[str, Any], at: Any) -> np.ndarray:
+    """Numbers, or probabilities of the second class, of a fit with each seed.   (S, N)"""
+    fitted = [clone(model).set_params(random_state=seed).fit(**how) for seed in range(SEEDS)]
+    return np.stack([m.predict_proba(at)[:, 1] if hasattr(m, "predict_proba") else m.predict(at) for m in fitted])
+
+
+def agree(a: np.ndarray, b: np.ndarray) -> bool:
+    """Whether the means over seeds are the same at every point, within four standard errors of their difference."""
+    error = np.sqrt((a.var(0, ddof=1) + b.var(0, ddof=1)) / SEEDS)
+    return bool((np.abs(a.mean(0) - b.mean(0)) < 4 * error).all())
+
+
+ALONE: dict[str, Any] = {"ensemble": 1, "validation": None}
+DEFAULT: dict[str, Any] = {"ensemble": 4}
+"""Members that each hold out a part of their own, to choose the epoch and to calibrate by."""
+
+
+@pytest.mark.parametrize(
+    ("path", "sparse"),
+    [(ALONE, False), (ALONE, True), (DEFAULT, False)],
+    ids=["alone-dense", "alone-sparse", "default-dense"],
+)
+@pytest.mark.parametrize("kind", [MLPClassifier, MLPRegressor])
+def test_weights_act_like_repetition(kind: Any, path: dict[str, Any], sparse: bool, tried: Any) -> None:
+    """Over 30 seeds the mean prediction with weights is that with rows repeated so often, and nearer to it than a tenth
+    of what weights change at all; without weights it is not."""
+    model = kind(**{**CUT_DOWN, "batch_size": 300, "learning_rate": 0.02, **path})
+    ways, at = contradictory(model, sparse=sparse)
+    if path is ALONE:
+        ways = {name: {**how, "groups": None} for name, how in ways.items()}
+    found = {name: predictions(model, how, at) for name, how in ways.items()}
+    apart, effect = (found[name].mean(0) - found["repeated"].mean(0) for name in ("weighted", "plain"))
+    assert agree(found["weighted"], found["repeated"])
+    assert not agree(found["plain"], found["repeated"])
+    assert np.sqrt((apart**2).mean()) < 0.1 * np.sqrt((effect**2).mean())
+    tried("weights against repetition: fits", len(ways) * SEEDS)

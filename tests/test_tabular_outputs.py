@@ -116,6 +116,12 @@ def test_too_few_rows_for_an_interval_are_told() -> None:
         found = model.predict_interval(x)
     assert np.isinf(found).all()
     assert np.isfinite(model.predict_interval(x, coverage=0.8)).all()
+    with pytest.warns(
+        UserWarning, match=r"the quantile 0.05 needs errors of 19 held-out rows .*, got 6: it has no end"
+    ):
+        found = model.predict_quantiles(x, [0.05, 0.1, 0.5, 0.95])
+    assert (found[:, [0, 1, 3]] == [-np.inf, -np.inf, np.inf]).all()
+    assert np.isfinite(model.predict_quantiles(x, [0.2, 0.5, 0.8])).all()
 
 
 def test_several_targets() -> None:

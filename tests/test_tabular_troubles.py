@@ -164,6 +164,17 @@ def test_a_target_of_one_value_is_certain() -> None:
     np.testing.assert_array_equal(model.predict_quantiles(x), 1.0)
 
 
+@pytest.mark.parametrize("value", [0, 3, 1e6])
+@pytest.mark.parametrize("how", [{}, {"ensemble": 1}, {"validation": None}])
+def test_counts_of_one_value_are_certain(value: float, how: dict[str, Any]) -> None:
+    """Of 0, as near as exp gets."""
+    x, _ = numbers()
+    model = MLPRegressor(**{**QUICK, "epochs": 1, **how}, loss="poisson").fit(x, np.full(len(x), value))
+    np.testing.assert_allclose(model.predict(x), value, rtol=1e-12, atol=1e-300)
+    if "validation" not in how:
+        np.testing.assert_allclose(model.predict_interval(x), value, rtol=1e-12, atol=1e-300)
+
+
 @pytest.mark.parametrize("mean", [1, 20_000])
 def test_counts_of_any_size_are_learned(mean: float) -> None:
     generator = np.random.default_rng(0)

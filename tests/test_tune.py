@@ -190,7 +190,7 @@ def test_all_is_checked_before_anything_is_written(
 ) -> None:
     begun: list[bool] = []
     with pytest.raises((DataError, OptionError), match=match):
-        search(table(), folder / "new", source=source, options=options, trials=1, begins=lambda: begun.append(True))
+        search(table(), folder / "new", source=source, options=options, trials=1, begins=lambda _: begun.append(True))
     assert not (folder / "new").exists()
     assert begun == []
 
@@ -245,7 +245,7 @@ def test_a_candidate_is_a_recipe() -> None:
 
 def test_figure() -> None:
     points = [
-        Point(number=i + 1, values={"width": 16 * (i + 1), "embedding": "ab"[i % 2]}, loss=1 / (i + 1), pruned=i == 2)
+        Point(number=i + 1, values={"width": 16 * (i + 1), "embedding": "ab"[i % 2]}, value=1 / (i + 1), pruned=i == 2)
         for i in range(5)
     ]
     figure = search_figure(points, {"width": True, "embedding": False}, title="Search")
@@ -407,3 +407,94 @@ def test_help() -> None:
     text = CliRunner().invoke(app, ["tune", "--help"]).stdout
     assert "--time-limit" in text
     assert "mlp tune people.csv --target income" in text
+
+
+LOOKS: dict[int, tuple[float, float]] = {0: (0.2, 0.6), 1: (0.9, 0.9), 2: (0.1, 0.5)}
+"""Validation loss and accuracy of each trial, by its number in the study; of later ones those of 2."""
+
+
+@pytest.fixture
+def looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = tune._Watch.notice
+
+    def look(watch: Any, event: Any) -> None:
+        if isinstance(event, EpochEnd):
+            loss, accuracy = LOOKS[min(watch.trial.number, 2)]
+            event = replace(event, validation_loss=loss, metrics={"accuracy": accuracy, "log_loss": loss})
+        original(watch, event)
+
+    monkeypatch.setattr(tune._Watch, "notice", look)
+
+
+@pytest.mark.parametrize(
+    ("metric", "best", "value", "first"),
+    [("accuracy", 2, 0.9, 0.6), ("log_loss", 3, 0.1, 0.2), ("loss", 3, 0.1, 0.2)],
+)
+def test_the_metric_steers_the_search(
+    metric: str, best: int, value: float, first: float, tmp_path: Path, looks: None
+) -> None:
+    """The trial with the best accuracy has the worst loss."""
+    asked = ("--run", str(tmp_path / "search"), "--trials", "3", "--metric", metric)
+    done = command(tmp_path, *asked, "--json")
+    assert done.exit_code == 0, done.output
+    *trials, end = (json.loads(line) for line in done.stdout.splitlines())
+    assert [trial[metric] for trial in trials] == [LOOKS[i][metric == "accuracy"] for i in range(3)]
+    assert (end["end"]["best"]["trial"], end["end"]["best"][metric]) == (best, value)
+    again = command(tmp_path, *asked)
+    assert f"its validation {metric} is {value}; that of the recipe as it is, {first}" in again.stdout
+    assert "3/3" in again.stderr
+    assert f"best {metric} {value} (trial {best})" in again.stderr
+    fewer = command(tmp_path, *asked[:2], "--trials", "1", *asked[4:])
+    assert "3/3" in fewer.stderr
+
+
+def test_trials_that_fall_behind_by_the_metric_are_cut_short(
+    folder: Path, looks: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sixth has the least accuracy, and is cut, though its loss is the best."""
+    options = {**OPTIONS, "metric": "accuracy"}
+    first = search(labels(), folder, source={}, options=options, trials=5)
+    assert not any(trial.pruned for trial in first.trials)
+    monkeypatch.setitem(LOOKS, 2, (0.01, 0.4))
+    found = search(labels(), folder, source={}, options=options, trials=6)
+    assert (found.trials[5].pruned, found.trials[5].value) == (True, 0.4)
+    assert found.best is not None
+    assert found.best.number == 2
+
+
+def labels() -> Any:
+    x = np.random.default_rng(0).normal(size=(120, 3))
+    return read((x, np.where(x[:, 0] > 0, "yes", "no")))
+
+
+def test_a_search_by_another_metric_does_not_go_on(folder: Path) -> None:
+    options = {**OPTIONS, "metric": "accuracy"}
+    search(labels(), folder, source={}, options=OPTIONS, trials=1)
+    with pytest.raises(OptionError, match="is a search with metric loss, got accuracy: name another folder, or the s"):
+        search(labels(), folder, source={}, options=options, trials=1)
+    assert len(search(labels(), folder, source={}, options={**OPTIONS, "metric": "loss"}, trials=1).trials) == 1
+
+    # Searches of old asked for a metric, but judged by the loss, and did not say so.
+    search(labels(), folder / "old", source={}, options=options, trials=1)
+    path = folder / "old" / tune.SETTINGS
+    settings = json.loads(path.read_text())
+    del settings["metric"]
+    path.write_text(json.dumps(settings))
+    with pytest.raises(OptionError, match="is a search with metric loss, got accuracy"):
+        search(labels(), folder / "old", source={}, options=options, trials=1)
+
+
+def test_a_metric_that_the_rows_do_not_have() -> None:
+    bad = Trial(number=1, values=DEFAULT, value=None, pruned=False, seconds=1.0, metric="auc")
+    with pytest.raises(OptionError, match="got 1 that diverged or have no auc on the rows held out: allow more"):
+        _ = Search(trials=(bad,)).best
+
+
+def test_figure_of_a_metric_of_which_more_is_better() -> None:
+    points = [Point(number=i + 1, values={}, value=v) for i, v in enumerate((0.6, 0.9, 0.8, -40.0))]
+    figure = search_figure(points, {}, title="Search", metric="r2", larger=True)
+    assert "the best is trial 2, with a validation r2 of 0.9" in "".join(text.get_text() for text in figure.texts)
+    axes = figure.axes[0]
+    assert axes.get_ylabel() == "validation r2"
+    assert axes.lines[0].get_ydata().tolist() == [0.6, 0.9, 0.9, 0.9]
+    assert -40 < axes.get_ylim()[0] < 0.6 < 0.9 < axes.get_ylim()[1] < 1

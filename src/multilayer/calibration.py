@@ -5,7 +5,7 @@ outputs reads an ensemble as one network:
 
     softmax    z = log mean softmax(zₘ/T)
     sigmoid    z = logit mean σ(zₘ/T)
-    exp        z = log mean exp(zₘ)
+    exp        z = log mean exp(zₘ), or the target of training where it never varies
     none       z = mean zₘ, within the targets of training
 
 T is one number for all outputs, the one that held-out rows find likeliest (Guo et al. 2017); `pooling` has that of
@@ -17,6 +17,9 @@ several members, of which a row was held out by few. Intervals come from the err
     poisson             the same of exp(z), and no end is below 0
     one quantile        y − z; each end has α/2 of its own, since z is off the middle
     several             max(z_lowest − y, y − z_highest), added outside of both (Romano et al. 2019)
+
+Quantiles of the errors are by the same ranks: the q-quantile is the (n + 1)q-th smallest, on the line between two, so
+that a new row stays below it with a chance of q on average, and infinite where there is no such rank.
 
 Rows of different weights w are kept as (Σw)²/Σw² rows that count alike (Kish 1965), at the weighted quantiles.
 """
@@ -39,6 +42,8 @@ Floats = NDArray[np.float64]
 
 MOST_ERRORS = 10_000
 """Errors that are kept; of more, as many quantiles."""
+FARTHEST = 700.0
+"""From 0 that an output is kept whose link is exp: beyond it exp leaves float64."""
 COLDEST, HOTTEST = 0.1, 20.0
 """Bounds of T. Networks that were trained on smoothed labels, and are right, want the coldest."""
 
@@ -92,17 +97,26 @@ class Calibration:
 
     def too_few(self, coverage: float, loss: Loss) -> int | None:
         """How many held-out rows an interval of such coverage needs, where there are fewer."""
-        share = (1 + coverage) / 2 if loss.name == "quantile" and loss.per_target == 1 else coverage
-        if _place(len(self._known()), share) <= len(self.errors):
-            return None
-        about = int(share / (1 - share))
-        return next(n for n in range(about, about + 3) if _place(n, share) <= n)
+        return self._lacking((1 + coverage) / 2 if loss.name == "quantile" and loss.per_target == 1 else coverage)
 
     def quantile(self, q: float) -> Floats:
         """What to add to an output to get the q-quantile of the target. → (outputs,)"""
         if not 0 < q < 1:
             raise OptionError(f"a quantile must be above 0 and below 1, got {q!r}")
-        return np.quantile(self._known(), q, axis=0)
+        errors = self._known()
+        if self.too_few_for(q) is not None:
+            return np.full(errors.shape[1], np.inf if q > 0.5 else -np.inf)
+        return np.quantile(errors, q, axis=0, method="weibull")
+
+    def too_few_for(self, q: float) -> int | None:
+        """How many held-out rows the q-quantile needs, where there are fewer."""
+        return self._lacking(max(q, 1 - q))
+
+    def _lacking(self, share: float) -> int | None:
+        if _place(len(self._known()), share) <= len(self.errors):
+            return None
+        about = int(share / (1 - share))
+        return next(n for n in range(about, about + 3) if _place(n, share) <= n)
 
     def _known(self) -> Floats:
         if not len(self.errors):
@@ -142,6 +156,11 @@ def calibrated(loss: Loss, z: NDArray[Any], y: NDArray[Any], weight: NDArray[Any
         levels = z.reshape(len(z), -1, loss.per_target)
         errors = np.maximum(levels.min(2) - y, y - levels.max(2))
     elif loss.link == "exp":
+        same = (targets == targets[0]).all(0)
+        if same.any():
+            level = np.log(np.maximum(targets[0].astype(np.float64), np.exp(-FARTHEST)))
+            low, high = np.where(same, level, -FARTHEST), np.where(same, level, FARTHEST)
+            z = np.clip(z, low, high)
         with np.errstate(over="ignore"):
             errors = y - np.exp(z)
     else:

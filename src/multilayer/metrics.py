@@ -153,6 +153,11 @@ def get(name: str) -> Metric:
     return METRICS[name]
 
 
+def larger(name: str) -> bool:
+    """Whether more of a metric is better; "loss" is the validation loss."""
+    return name != "loss" and get(name).better == "higher"
+
+
 def fitting(name: str, task: Task) -> Metric:
     """The metric of that name, refused where the task has none such."""
     metric = get(name)

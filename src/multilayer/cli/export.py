@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Annotated
 
@@ -29,10 +30,14 @@ def export(
 ) -> None:
     """Writes a model with everything between a table and an answer inside: columns in, labels or numbers out."""
     from ..predictor import load
+    from .train import warn
 
     if to not in FORMATS:
         raise OptionError(unknown_name("format", to, FORMATS))
     loaded = load(model)
     out = out or (model / "model" if model.is_dir() else model).with_suffix(f".{to}")
-    loaded.to_onnx(out)
+    with warnings.catch_warnings(record=True, action="always") as told:
+        loaded.to_onnx(out)
+    for one in told:
+        warn(str(one.message))
     show(console(), f"written: {printable(str(out))}, {out.stat().st_size:,} bytes")

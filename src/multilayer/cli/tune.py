@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
@@ -53,7 +54,7 @@ def tune(
     task: Annotated[str | None, typer.Option(metavar="TEXT", help=_HELP["task"])] = None,
     loss: Annotated[str | None, typer.Option(metavar="TEXT", help="What is minimised; from the task.")] = None,
     metric: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="What decides which epoch of the best is kept; loss.")
+        str | None, typer.Option(metavar="TEXT", help="What trials are judged by, and which epoch is kept; loss.")
     ] = None,
     class_weight: Annotated[str | None, typer.Option(metavar="TEXT", help=_HELP["class_weight"])] = None,
     epochs: Annotated[int | None, typer.Option(metavar="N", help="In full; a trial takes a quarter.")] = None,
@@ -71,9 +72,9 @@ def tune(
 ) -> None:
     """Searches over width, depth, dropout, learning rate, weight decay and embedding, then trains the best in full.
 
-    Each trial is one network on four fifths of the rows, judged by its loss on the rest; those that fall behind are cut
-    short. FOLDER has the search, a plot of it, and the run of the best in FOLDER/best. Within a time limit the best
-    gets as many epochs and members as fit.
+    Each trial is one network on four fifths of the rows, judged by its loss or --metric on the rest; those that fall
+    behind are cut short. FOLDER has the search, a plot of it, and the run of the best in FOLDER/best. Within a time
+    limit the best gets as many epochs and members as fit.
     """
     from ..data import read
     from ..plots import check_path
@@ -172,18 +173,20 @@ def _earlier(folder: Path) -> Path:
 
 
 def _draw(found: Search, path: Path, *, name: str) -> str | None:
+    from ..metrics import larger
     from ..plots import Point, save, search_figure
     from ..tabular.tune import SPACE
 
     points = [
-        Point(number=trial.number, values=trial.values, loss=trial.value, pruned=trial.pruned)
+        Point(number=trial.number, values=trial.values, value=trial.value, pruned=trial.pruned)
         for trial in found.trials
         if trial.value is not None
     ]
     if not points:
         return None
+    metric, logarithmic = found.trials[0].metric, {key: one.log for key, one in SPACE.items()}
     try:
-        figure = search_figure(points, {key: one.log for key, one in SPACE.items()}, title=f"Search on {name}")
+        figure = search_figure(points, logarithmic, title=f"Search on {name}", metric=metric, larger=larger(metric))
     except MissingExtra as error:
         typer.echo(f"warning: {error}", err=True)
         return None
@@ -201,7 +204,7 @@ def _tell(found: Search, drawn: str | None) -> None:
     words = ", ".join(f"{name} {_short(value)}" for name, value in best.values.items())
     out.print(printable(f"best of {len(found.trials)} trials: {words}"), soft_wrap=True)
     if first.value is not None and best.value is not None:
-        out.print(f"its validation loss is {best.value:.4g}; that of the recipe as it is, {first.value:.4g}")
+        out.print(f"its validation {best.metric} is {best.value:.4g}; that of the recipe as it is, {first.value:.4g}")
     if drawn is not None:
         out.print(printable(f"plot: {drawn}"), soft_wrap=True)
 
@@ -217,13 +220,13 @@ def _short(value: Any) -> str:
 
 
 class _Shown:
-    """A bar of the trials with the best loss so far, lines of JSON, or nothing."""
+    """A bar of the trials with the best so far, lines of JSON, or nothing."""
 
     def __init__(self, trials: int, *, quiet: bool, as_json: bool) -> None:
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-        self.as_json, self.begun = as_json, False
+        self.as_json, self.begun, self.total = as_json, False, trials
         self.bar = Progress(
             TextColumn("trials"),
             BarColumn(),
@@ -238,13 +241,20 @@ class _Shown:
     def told(self, trial: Trial, best: Trial | None) -> None:
         if self.as_json:
             _print_line(trial.to_dict())
-        said = "" if best is None else f"best loss {best.value:.4g} (trial {best.number})"
-        self.bar.update(self.task, completed=trial.number, best=said)
+        self._show(trial.number, best)
 
-    def begin(self) -> None:
-        """Not before all is checked: an error is told without an empty bar."""
+    def begin(self, trials: Sequence[Trial]) -> None:
+        """Not before all is checked: an error is told without an empty bar. `trials` were made before."""
+        from ..tabular.tune import best_of
+
+        self.total = max(self.total, len(trials))
+        self._show(len(trials), best_of(trials))
         self.bar.start()
         self.begun = True
+
+    def _show(self, completed: int, best: Trial | None) -> None:
+        said = "" if best is None else f"best {best.metric} {best.value:.4g} (trial {best.number})"
+        self.bar.update(self.task, completed=completed, total=self.total, best=said)
 
     def __enter__(self) -> _Shown:
         return self

@@ -53,6 +53,7 @@ def to_onnx(model: Any, path: str | Path) -> None:
     if not isinstance(getattr(found, "encoding", None), Encoding):
         raise OptionError(f"a trained model is needed (from ml.fit, ml.load or a fitted estimator), got {found!r}")
     storage.write(path, encode(found))
+    onnx_table.tell_empty(found.encoding)
 
 
 def encode(model: Trained) -> bytes:

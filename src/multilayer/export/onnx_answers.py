@@ -63,7 +63,10 @@ def _together(g: Graph, loss: Loss, members: Sequence[str], calibration: Calibra
         z = [g.op(link, one) for one in z]
     m = g.op("Div", g.op("Sum", *z), np.float64(len(z))) if len(z) > 1 else z[0]
     if calibration is not None and len(calibration.low):
-        m = g.op("Min", g.op("Max", m, calibration.low), calibration.high)
+        low, high = calibration.low, calibration.high
+        if loss.link == "exp":
+            low, high = np.exp(low), np.exp(high)
+        m = g.op("Min", g.op("Max", m, low), high)
     return m
 
 

@@ -5,7 +5,7 @@
     true and false          float64, 1 and 0      NaN
     dates and moments       float64, seconds since 1970-01-01 (of UTC, where they have a time zone)      NaN
     times of day            float64, seconds since midnight      NaN
-    text                    string                an empty text; or any that training did not see
+    text                    string                an empty text, or any, that training did not see
 
 Inputs are float64 and scaled as such, as the data layer does: a float32 would round years to days and large counts to
 dozens. Each column is an input of its own (rows,); a model of an array or of pictures has one, `x` (rows, columns).
@@ -26,7 +26,7 @@ from ..data import Encoding
 from ..data import columns as C
 from ..data.arrow import to_numpy
 from ..data.encoding import Column
-from ..errors import DataError
+from ..errors import DataError, warn
 from .graph import ROWS, Graph, Port
 from .onnx_layers import Rows
 
@@ -35,6 +35,7 @@ ARRAY = "x"
 WHOLE = 2**53
 """Up to which a float64 tells whole numbers apart."""
 
+UNSEEN = "a text that training did not see"
 _SINCE = "seconds since 1970-01-01"
 _SAID = {"date": _SINCE, "datetime": _SINCE, "time": "seconds since midnight"}
 
@@ -45,7 +46,7 @@ def ports(encoding: Encoding) -> list[Port]:
         names = ", ".join(column.name for column in encoding.columns[:20])
         said = f"{len(encoding.columns)} columns as in training, NaN where missing: {names}"
         return [Port(name=ARRAY, dtype=np.float64, shape=(ROWS, len(encoding.columns)), said=said)]
-    return [_port(column) for column in encoding.columns if column.kind != "drop"]
+    return [_port(column, encoding) for column in encoding.columns if column.kind != "drop"]
 
 
 def write(g: Graph, encoding: Encoding) -> Rows:
@@ -66,9 +67,24 @@ def _is_array(encoding: Encoding) -> bool:
     return plain and (encoding.positional or encoding.image is not None)
 
 
-def _port(column: Column) -> Port:
+def tell_empty(encoding: Encoding) -> None:
+    """Warns where "" cannot stand for missing values."""
+    names = [repr(column.name) for column in encoding.columns if _is_text(column) and _had_empty(column, encoding)]
+    if names:
+        warn(
+            f"column{'s' * (len(names) > 1)} {', '.join(names)}: training had empty texts, which are a value of their "
+            f"own, so {UNSEEN} must stand for missing values in ONNX, not an empty one; or train again without them"
+        )
+
+
+def _had_empty(column: Column, encoding: Encoding) -> bool:
+    return "" in encoding.vocabularies[column.name].to_pylist()
+
+
+def _port(column: Column, encoding: Encoding) -> Port:
     if _is_text(column):
-        return Port(name=column.name, dtype=np.object_, shape=(ROWS,), said="text, empty where missing")
+        missing = UNSEEN if _had_empty(column, encoding) else "empty"
+        return Port(name=column.name, dtype=np.object_, shape=(ROWS,), said=f"text, {missing} where missing")
     said = _SAID.get(column.kind, "1 for true, 0 for false" if column.family == "boolean" else "numbers")
     return Port(name=column.name, dtype=np.float64, shape=(ROWS,), said=f"{said}, NaN where missing")
 

@@ -1,6 +1,6 @@
-"""A search in one picture: the loss of each trial in turn with the best so far, and against every dimension.
+"""A search in one picture: the loss or metric of each trial in turn with the best so far, and against every dimension.
 
-Trials that were cut short are pale: their loss is that of fewer epochs.
+Trials that were cut short are pale: their value is that of fewer epochs.
 """
 
 from __future__ import annotations
@@ -23,33 +23,36 @@ _TOP, _LEFT, _GAP_X, _GAP_Y, _EDGE = 70.0, 48.0, 46.0, 56.0, 18.0
 
 @dataclass(frozen=True, kw_only=True)
 class Point:
-    """One trial: its number, where it stood in every dimension, its loss, and whether it was cut short."""
+    """One trial: its number, where it stood in every dimension, its loss or metric, and whether it was cut short."""
 
     number: int
     values: Mapping[str, Any]
-    loss: float
+    value: float
     pruned: bool = False
 
 
-def search_figure(points: Sequence[Point], dimensions: Mapping[str, bool], *, title: str) -> Figure:
-    """A panel for the trials in turn, and one for each dimension; its value tells whether its axis is logarithmic."""
+def search_figure(
+    points: Sequence[Point], dimensions: Mapping[str, bool], *, title: str, metric: str = "loss", larger: bool = False
+) -> Figure:
+    """A panel for the trials in turn, and one for each dimension; its value tells whether its axis is logarithmic.
+    `larger` says whether more of the metric is better."""
     panels = 1 + len(dimensions)
     rows = -(-panels // _COLUMNS)
     with house("the plot of a search"):
         width = _LEFT + _COLUMNS * _WIDTH + (_COLUMNS - 1) * _GAP_X + _EDGE
         figure = new_figure(width, _TOP + rows * (_HEIGHT + _GAP_Y))
         whole = [point for point in points if not point.pruned]
-        best = min(whole, key=lambda point: point.loss, default=None)
+        best = (max if larger else min)(whole, key=lambda point: point.value, default=None)
         said = f"{len(points)} trials, {len(points) - len(whole)} of them cut short"
         if best is not None:
-            said += f"; the best is trial {best.number}, with a validation loss of {best.loss:.4g}"
+            said += f"; the best is trial {best.number}, with a validation {metric} of {best.value:.4g}"
         heading(figure, _LEFT, title, said)
         for i, name in enumerate(["trial", *dimensions]):
             x = _LEFT + (i % _COLUMNS) * (_WIDTH + _GAP_X)
             axes = place(figure, x, _TOP + (i // _COLUMNS) * (_HEIGHT + _GAP_Y), _WIDTH, _HEIGHT)
-            _panel(axes, name, points, best, log=dimensions.get(name, False))
+            _panel(axes, name, points, best, log=dimensions.get(name, False), larger=larger)
             if i % _COLUMNS == 0:
-                axes.set_ylabel("validation loss")
+                axes.set_ylabel(f"validation {metric}".replace("_", " "))
     return figure
 
 
@@ -63,28 +66,31 @@ def _logarithmic(axes: Axes, x: Sequence[float]) -> None:
     axes.xaxis.set_minor_locator(NullLocator())
 
 
-def _panel(axes: Axes, name: str, points: Sequence[Point], best: Point | None, *, log: bool) -> None:
+def _panel(axes: Axes, name: str, points: Sequence[Point], best: Point | None, *, log: bool, larger: bool) -> None:
     values: list[Any] = [point.number if name == "trial" else point.values[name] for point in points]
     names = sorted({value for value in values if isinstance(value, str)})
     x = [float(names.index(value)) if isinstance(value, str) else float(value) for value in values]
     for pruned, colour in ((True, FAINT), (False, COLOURS[0])):
         mine = [i for i, point in enumerate(points) if point.pruned == pruned]
-        axes.scatter([x[i] for i in mine], [points[i].loss for i in mine], s=14, color=colour, zorder=3)
+        axes.scatter([x[i] for i in mine], [points[i].value for i in mine], s=14, color=colour, zorder=3)
     if name == "trial" and best is not None:
-        so_far = np.minimum.accumulate([np.inf if point.pruned else point.loss for point in points])
+        sign = -1.0 if larger else 1.0
+        so_far = sign * np.minimum.accumulate([np.inf if point.pruned else sign * point.value for point in points])
         known = np.isfinite(so_far)
         axes.step(np.asarray(x)[known], so_far[known], where="post", color=MUTED, linewidth=1)
     if best is not None:
         at = x[[point.number for point in points].index(best.number)]
-        axes.scatter([at], [best.loss], s=42, facecolors="none", edgecolors=COLOURS[1], linewidths=1.4, zorder=4)
+        axes.scatter([at], [best.value], s=42, facecolors="none", edgecolors=COLOURS[1], linewidths=1.4, zorder=4)
     if log:
         _logarithmic(axes, x)
     if names:
         axes.set_xticks(range(len(names)), names)
         axes.set_xlim(-0.5, len(names) - 0.5)
-    finite = sorted(point.loss for point in points)
-    if finite and finite[-1] > finite[0]:  # a trial that went astray must not flatten the others
-        top = min(finite[-1], finite[len(finite) // 2] + 3 * (finite[len(finite) // 2] - finite[0]) + 1e-12)
-        margin = 0.06 * (top - finite[0])
-        axes.set_ylim(finite[0] - margin, top + margin)
+    best_first = sorted((point.value for point in points), reverse=larger)
+    if best_first and best_first[-1] != best_first[0]:  # a trial that went astray must not flatten the others
+        first, middle, last = best_first[0], best_first[len(best_first) // 2], best_first[-1]
+        reach = min(abs(last - first), 4 * abs(middle - first) + 1e-12)
+        ends = sorted((first, first - reach if larger else first + reach))
+        margin = 0.06 * reach
+        axes.set_ylim(ends[0] - margin, ends[1] + margin)
     axes.set_title(name.replace("_", " "))

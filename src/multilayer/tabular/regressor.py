@@ -138,7 +138,7 @@ class MLPRegressor(RegressorMixin, MultiOutputMixin, Tabular):
 
     def predict_quantiles(self, X: Any, quantiles: Sequence[float] = (0.1, 0.5, 0.9)) -> NDArray[np.float64]:
         """Quantiles of the target (rows, …, quantiles): those the network was trained for, or the prediction moved by
-        the quantiles of the errors on held-out rows."""
+        the quantiles of the errors on held-out rows, infinite where these are too few to tell."""
         model = self._model()
         table = self._table(X, reset=False)
         if np.ndim(cast(Any, quantiles)) != 1 or not len(quantiles) or np.asarray(quantiles).dtype.kind not in "iuf":
@@ -151,8 +151,15 @@ class MLPRegressor(RegressorMixin, MultiOutputMixin, Tabular):
             found = model.predict(table).reshape(length_of(table), -1, len(trained))
             chosen = found[..., [trained.index(q) for q in quantiles]]
         else:
-            middle = self._apart(table)
-            moves = np.stack([self._errors().quantile(q) for q in quantiles], -1) * self._units()[:, None]  # (T, Q)
+            middle, errors = self._apart(table), self._errors()
+            moves = np.stack([errors.quantile(q) for q in quantiles], -1) * self._units()[:, None]  # (T, Q)
+            needed = {q: rows for q in quantiles if (rows := errors.too_few_for(q)) is not None}
+            if needed:
+                q = max(needed, key=lambda q: needed[q])
+                warn(
+                    f"the quantile {q:g} needs errors of {needed[q]:,} held-out rows that count alike, got "
+                    f"{len(errors.errors):,}: it has no end; ask for one nearer to 0.5, or fit with more rows held out"
+                )
             chosen = self._possible(middle[:, :, None] + moves)
         return chosen[:, 0] if len(model.encoding.task.names) == 1 else chosen
 

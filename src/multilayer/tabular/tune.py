@@ -1,8 +1,8 @@
 """A search over what matters most in the recipe, with Optuna: for those who want more than the defaults.
 
     dimensions   width and depth of the network, dropout, learning rate, weight decay, embedding of numbers
-    a trial      one network, a quarter of the epochs, judged by its best loss on a fifth of the rows
-    pruning      a trial whose best loss so far is worse than the median of the others' at that epoch is cut short
+    a trial      one network, a quarter of the epochs, judged by its best loss, or metric, on a fifth of the rows
+    pruning      a trial whose best so far is worse than the median of the others' at that epoch is cut short
     first        the recipe as it is, so that the search never ends worse than where it began, on those rows
 
 Everything is checked before anything is written. The study is a journal in the folder: a search that is killed goes on
@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
-from .. import random, storage
+from .. import metrics, random, storage
 from ..data import Prepared
 from ..data.tables import Table
 from ..errors import DataError, MissingExtra, OptionError, called
@@ -28,6 +28,7 @@ from ..events import EpochEnd, Event
 from ..spec import Spec
 from ..training.config import Config, Options
 from ..training.fit import fit, prepare
+from ..training.policies import better, value_of
 from ..training.session import Session
 from .recipe import DROPOUT, EMBEDDING, HIDDEN, OPTIONS, Recipe
 
@@ -103,16 +104,18 @@ class Candidate:
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
-    """One that has ended. `value` is its best validation loss; None where it failed."""
+    """One that has ended. `value` is its best of `metric` on the rows held out; None where it failed."""
 
     number: int
     values: dict[str, Any]
     value: float | None
     pruned: bool
     seconds: float
+    metric: str = "loss"
 
     def to_dict(self) -> dict[str, Any]:
-        return {"trial": self.number, **self.values, "loss": self.value, "pruned": self.pruned, "seconds": self.seconds}
+        judged = {self.metric: self.value, "pruned": self.pruned, "seconds": self.seconds}
+        return {"trial": self.number, **self.values, **judged}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,8 +131,10 @@ class Search:
         """None where the time was up before any trial came to its end: the recipe as it is will have to do."""
         found = best_of(self.trials)
         if found is None and not self.out_of_time:
+            lacks = {trial.metric for trial in self.trials if trial.metric in metrics.MAY_LACK}
+            said = "".join(f" or have no {metric} on the rows held out" for metric in lacks)
             raise OptionError(
-                f"a trial that came to its end is needed, got {len(self.trials)} that diverged: allow more trials"
+                f"a trial that came to its end is needed, got {len(self.trials)} that diverged{said}: allow more trials"
             )
         return found
 
@@ -148,22 +153,23 @@ def search(
     trials: int,
     time_limit: float | None = None,
     seed: int = 0,
-    begins: Callable[[], None] = lambda: None,
+    begins: Callable[[Sequence[Trial]], None] = lambda trials: None,
     told: Callable[[Trial, Trial | None], None] = lambda trial, best: None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Search:
     """Runs trials until there are so many or the time is up: each gets what is left of it. `begins` is called once all
-    is checked; `told` hears of each trial, and of the best so far."""
+    is checked, with the trials that are there already; `told` hears of each trial, and of the best so far."""
     began, signal, out_of_time = clock(), None, False
     optuna = _optuna()
-    time_limit = _check(table, source=source, options={**options, "seed": seed, "time_limit": time_limit})
-    _settle(folder, {"source": source, "options": options, "seed": seed, "rows": len(table), "columns": table.names})
-    begins()
+    time_limit, metric = _check(table, source=source, options={**options, "seed": seed, "time_limit": time_limit})
+    about = {"seed": seed, "rows": len(table), "columns": table.names, "metric": metric}
+    _settle(folder, {"source": source, "options": options, **about})
     backend = optuna.storages.journal.JournalFileBackend(str(folder / STUDY))
     pruner = optuna.pruners.MedianPruner(n_startup_trials=STARTUP, n_warmup_steps=FEWEST_EPOCHS)
     study: Any = optuna.create_study(
         study_name="tune",
         storage=optuna.storages.JournalStorage(backend),
+        direction="maximize" if metrics.larger(metric) else "minimize",
         pruner=pruner,
         load_if_exists=True,
     )
@@ -174,16 +180,17 @@ def search(
         study.tell(cut.number, state=states.FAIL)
         study.enqueue_trial(cut.params)
     cheap = {name: value for name, value in options.items() if name != "ensemble"}
-    while len(ended(study)) < trials:
+    begins(ended(study, metric))
+    while len(ended(study, metric)) < trials:
         left = None if time_limit is None else time_limit - (clock() - began)
         if left is not None and left <= 0:
             out_of_time = True
             break
-        number = len(ended(study))
+        number = len(ended(study, metric))
         study.sampler = optuna.samplers.TPESampler(seed=random.derive(seed, number) % 2**32, n_startup_trials=STARTUP)
         trial = study.ask()
         values = {name: dimension.suggest(trial, name) for name, dimension in SPACE.items()}
-        watch = _Watch(trial)
+        watch = _Watch(trial, metric)
         try:
             candidate = Candidate(values, trial=True)
             run = fit(candidate, table, observers=[watch], quiet=True, seed=seed, time_limit=left, **source, **cheap)
@@ -198,9 +205,9 @@ def search(
             finite = math.isfinite(watch.best)
             trial.set_user_attr("ended", True)  # a trial that diverged has failed, and counts
             study.tell(trial, watch.best if finite else None, state=states.COMPLETE if finite else states.FAIL)
-        found = ended(study)
+        found = ended(study, metric)
         told(found[-1], best_of(found))
-    return Search(trials=tuple(ended(study)), signal=signal, out_of_time=out_of_time)
+    return Search(trials=tuple(ended(study, metric)), signal=signal, out_of_time=out_of_time)
 
 
 def defaults() -> dict[str, Any]:
@@ -208,7 +215,7 @@ def defaults() -> dict[str, Any]:
     return {name: dimension.default for name, dimension in SPACE.items()}
 
 
-def ended(study: Any) -> list[Trial]:
+def ended(study: Any, metric: str) -> list[Trial]:
     """The trials of a study that ran to an end of their own, by number from 1."""
     found: list[Trial] = []
     for trial in study.trials:
@@ -216,7 +223,7 @@ def ended(study: Any) -> list[Trial]:
         if state != "PRUNED" and not (trial.state.is_finished() and trial.user_attrs.get("ended")):
             continue
         values = [value for value in trial.intermediate_values.values() if math.isfinite(value)]
-        value = trial.value if state == "COMPLETE" else min(values, default=None)
+        value = trial.value if state == "COMPLETE" else _best(metric)(values, default=None)
         seconds = trial.duration.total_seconds() if trial.duration is not None else 0.0
         found.append(
             Trial(
@@ -225,15 +232,20 @@ def ended(study: Any) -> list[Trial]:
                 value=value,
                 pruned=state == "PRUNED",
                 seconds=seconds,
+                metric=metric,
             )
         )
     return found
 
 
 def best_of(trials: Sequence[Trial]) -> Trial | None:
-    """The one with the least loss among those that were not cut short; the first of equals."""
+    """The best by its metric among those that were not cut short; the first of equals."""
     whole = [trial for trial in trials if trial.value is not None and not trial.pruned]
-    return min(whole, key=lambda trial: cast(float, trial.value), default=None)
+    return _best(whole[0].metric)(whole, key=lambda trial: cast(float, trial.value)) if whole else None
+
+
+def _best(metric: str) -> Any:
+    return max if metrics.larger(metric) else min
 
 
 class _Pruned(Exception):
@@ -241,24 +253,27 @@ class _Pruned(Exception):
 
 
 class _Watch:
-    """An observer that tells the study of each epoch's loss."""
+    """An observer that tells the study of the best so far after each epoch."""
 
-    def __init__(self, trial: Any) -> None:
-        self.trial, self.best = trial, math.inf
+    def __init__(self, trial: Any, metric: str) -> None:
+        self.trial, self.metric, self.larger = trial, metric, metrics.larger(metric)
+        self.best = -math.inf if self.larger else math.inf
 
     def notice(self, event: Event) -> None:
         if not isinstance(event, EpochEnd):
             return
-        loss = event.validation_loss
-        assert loss is not None, "a trial holds out a fifth of the rows"
-        self.best = min(self.best, loss) if math.isfinite(loss) else self.best
+        value = value_of(event, self.metric)
+        assert value is not None, "a trial holds out a fifth of the rows"
+        if math.isfinite(value) and better(value, self.best, larger=self.larger):
+            self.best = value
         self.trial.report(self.best, event.epoch)
         if self.trial.should_prune():
             raise _Pruned
 
 
-def _check(table: Table, *, source: Mapping[str, Any], options: Mapping[str, Any]) -> float | None:
-    """Refuses what a trial or the training in full would refuse; gives the time limit, None where it is infinite."""
+def _check(table: Table, *, source: Mapping[str, Any], options: Mapping[str, Any]) -> tuple[float | None, str]:
+    """Refuses what a trial or the training in full would refuse; gives the time limit, None where it is infinite, and
+    the metric to judge by."""
     first = Candidate(defaults(), trial=True)
     asked = Config.from_dict(options, where="tune")
     config = replace(Config.from_dict({**first.before(table), **options}, where="tune"), ensemble=1, init="auto")
@@ -267,7 +282,7 @@ def _check(table: Table, *, source: Mapping[str, Any], options: Mapping[str, Any
     prepared = prepare(table, config, validation=config.validation, **given)
     session = Session.make(first.network(prepared, config, options.keys())[0], prepared, config)
     getattr(session.engine, "close", lambda: None)()
-    return asked.time_limit
+    return asked.time_limit, session.metric
 
 
 def _settle(folder: Path, settings: Mapping[str, Any]) -> None:
@@ -299,8 +314,9 @@ def _settle(folder: Path, settings: Mapping[str, Any]) -> None:
 
 
 def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """One name for each setting."""
-    return {**settings["source"], **settings["options"], **{n: settings[n] for n in ("seed", "rows", "columns")}}
+    """One name for each setting. Searches that do not say by what they judge are old ones, which did by the loss."""
+    about = {name: settings[name] for name in ("seed", "rows", "columns")}
+    return {**settings["source"], **settings["options"], **about, "metric": settings.get("metric", "loss")}
 
 
 def _words(value: Any) -> str:

@@ -126,7 +126,7 @@ class Session:
 
     @property
     def larger(self) -> bool:
-        return self.metric != "loss" and metrics.get(self.metric).better == "higher"
+        return metrics.larger(self.metric)
 
     def plan(self) -> Plan:
         config = self.config
