@@ -63,9 +63,9 @@ def fused_engine(
     return FusedEngine(spec, table(spec, rows, loss), Settings(loss=loss, **how), **made)
 
 
-def on_all_threads(engine: FusedEngine, threads: int) -> FusedEngine:
+def on_all_threads(engine: FusedEngine, threads: int, kernels: str = "") -> FusedEngine:
     """The engine with a core that uses so many threads always, not only where a step is worth them."""
     state = engine.state()
-    engine._core = _core.fused(program_of(engine.spec, engine.settings), threads, always=True)
+    engine._core = _core.fused(program_of(engine.spec, engine.settings), threads, kernels, always=True)
     engine.load(state)
     return engine

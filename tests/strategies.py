@@ -94,6 +94,18 @@ def specs(draw: st.DrawFn, *, max_layers: int = 6) -> Spec:
     return Spec(inputs, layers)
 
 
+@st.composite
+def plain_specs(draw: st.DrawFn) -> Spec:
+    """Linear layers and dropout under activations that learn nothing, to 64 wide."""
+    learn_nothing = [name for name in activations.catalogue if not activations.get(name).learned]
+    functions = names.filter(lambda name: name in learn_nothing and name != "combination")
+    layers: list[Layer] = []
+    for _ in range(draw(st.integers(0, 3))):
+        layers += [Linear(draw(st.integers(1, 64)), bias=draw(st.booleans())), Activation(draw(functions))]
+        layers += [Dropout(0.3)] * draw(st.integers(0, 1))
+    return Spec(draw(st.integers(1, 64)), [*layers, Linear(draw(st.integers(1, 20)))])
+
+
 batches = st.sampled_from([1, 2, 3, 8, 17])
 
 

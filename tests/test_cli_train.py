@@ -212,6 +212,19 @@ def test_what_the_fused_engine_lacks_is_spelled_as_an_option(here: Path) -> None
     assert "got --compile: use --engine torch for it" in out
 
 
+@pytest.mark.parametrize(
+    ("hidden", "engine"),
+    [
+        ("kan(4)", "torch engine (kan1 has no kernel in the fused engine)"),
+        ("4:apl", "torch engine (apl1 has no kernel in the fused engine)"),
+        ("4", "fused engine"),
+    ],
+)
+def test_why_torch_runs_a_network_is_said(here: Path, hidden: str, engine: str) -> None:
+    out = mlp("train", "iris", "--arch", f"4-{hidden}-3", "--epochs", "1")
+    assert f" · 120 rows · {engine}\n" in out
+
+
 def test_a_run_folder_named_like_its_data(here: Path) -> None:
     mlp("train", "iris", "--run", "iris", *FAST)
     log = here / "iris" / "events.jsonl"

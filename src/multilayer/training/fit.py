@@ -268,6 +268,7 @@ def _driven(
         quiet=quiet,
         past=past,
         notes=session.prepared.notes,
+        why=session.why_torch,
     )
     with ExitStack() as stack:
         stack.callback(getattr(session.engine, "close", lambda: None))

@@ -49,7 +49,7 @@ class Progress:
     """An observer that shows how training goes; close it, or use it as a context, whatever happens.
 
     `metric` and `larger` say what "best" means; `past` are the events of a run that goes on, for its curves;
-    `notes` are said at its start.
+    `notes` are said at its start, and beside the engine `why`, what another one lacks.
     """
 
     def __init__(
@@ -64,11 +64,12 @@ class Progress:
         quiet: bool = False,
         past: Iterable[Event] = (),
         notes: Iterable[str] = (),
+        why: str | None = None,
     ) -> None:
         self.course = Course(steps=steps, epochs=epochs, steps_per_epoch=steps_per_epoch, metric=metric, larger=larger)
         for event in effective(past):
             self.course.take(event)
-        self.notes = tuple(notes)
+        self.notes, self.why = tuple(notes), why
         self.console = _console() if console is None else console
         self._how: Literal["quiet", "plain", "live"] = "quiet" if quiet else _how(self.console)
         self._live: Live | None = None
@@ -182,7 +183,8 @@ class Progress:
             for note in self.notes:
                 self._print(Text.assemble(("data", "dim"), ": ", printable(note)))
             rows = f"{event.rows:,} rows" if event.rows != 1 else "1 row"
-            self._print(Text(printable(f"{_networks(event)} · {rows} · {event.engine} engine")))
+            why = "" if self.why is None else f" ({self.why})"
+            self._print(Text(printable(f"{_networks(event)} · {rows} · {event.engine} engine{why}")))
         elif isinstance(event, End) and event.status != "finished":
             self._say(Told("error" if event.status == "failed" else "warn", event.status, event.reason), event.step)
 

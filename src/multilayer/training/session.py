@@ -117,6 +117,11 @@ class Session:
         }
 
     @property
+    def why_torch(self) -> str | None:
+        """What in the network the fused engine does not run, where PyTorch does."""
+        return why_not(self.spec) if self.engine.name == "torch" else None
+
+    @property
     def members(self) -> int:
         return len(self.engine.members) if isinstance(self.engine, Ensemble) else 1
 
