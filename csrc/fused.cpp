@@ -61,7 +61,7 @@ Fused::Fused(const Program& program, std::size_t threads, const Kernels& kernels
     vectors_ = Floats(vectors);
     squares_ = Floats(squares);
     updates_.resize(program_.parameters.size());
-    light_ = products() <= LIGHT;
+    light_ = few_weights_ = products() <= LIGHT;
     for (const Op& op : program_.ops) {
         if (op.learned != NONE) units_.resize(std::max(units_.size(), op.d_out));
         const bool plain = op.kind == Kind::activation && op.learned == NONE && op.blend == NONE;
@@ -330,7 +330,7 @@ void Fused::begin(Work& w, std::size_t batch, Numbers& numbers) {
     w.panels = panels_of(w.n_panels, w.thread, w.threads);
     // Rows are shared out where each thread has enough of them for its tiles, or weights are so few that meetings count more;
     // otherwise units are.
-    w.by_rows = w.n_panels >= (products() <= LIGHT ? w.threads : TOGETHER * w.threads) || w.threads == 1;
+    w.by_rows = w.n_panels >= (few_weights_ ? w.threads : TOGETHER * w.threads) || w.threads == 1;
 }
 
 std::unique_ptr<Core<float>> make_fused(const Program& program, std::size_t threads, const std::string& isa, bool always) {

@@ -298,7 +298,7 @@ private:
     Floats squares_;    // Σ g² of each row of each matrix, a line apart
     std::vector<Update> updates_;
     std::vector<float> units_;
-    bool light_ = false;  // few weights, and only linear layers learn
+    bool few_weights_ = false, light_ = false;  // few weights; and only linear layers learn
     std::vector<int> left_ = std::vector<int>(program_.parameters.size());
 };
 

@@ -6,7 +6,7 @@
 namespace multilayer {
 namespace {
 
-constexpr std::size_t GRAIN = 6;  // rows of a matrix that a thread learns are a multiple of: the height of a tile
+constexpr std::size_t GRAIN = 6;  // rows of a matrix that a thread learns are a multiple of: whole tiles of every height
 constexpr double LEAST_EPS = 1e-37;  // of which there is an inverse
 constexpr std::size_t PART = 200'000'000;  // multiply-adds that are done between two looks at whether to go on
 
@@ -123,7 +123,8 @@ void Fused::learn(const Work& w, float* stored) {
                 const std::size_t rows = gradient.d_out;
                 const Range units = share_of(rows, GRAIN, w.thread, w.threads);
                 // Some rows at a time where the step can still be given up.
-                const std::size_t at_once = stored ? (PART / std::max<std::size_t>(1, op.d_in * w.batch) / GRAIN + 1) * GRAIN : rows;
+                const std::size_t row = std::max<std::size_t>(1, op.d_in * w.batch);
+                const std::size_t at_once = stored ? (PART / row / GRAIN + 1) * GRAIN : rows;
                 for (std::size_t u = units.first; u < units.end && !(stored && given_up(w)); u += at_once) {
                     k_.weight_gradient(gradient, u, std::min(u + at_once, units.end));
                 }

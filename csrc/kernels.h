@@ -10,9 +10,10 @@
 //     backward   dx[k]    = Σ_o W[o, k] · δ[o]      the same, W read down its columns
 //     gradient   dW[o, k] = Σ_b δ[o, b] · x[b, k]   vectors over inputs, scalars from δ; needs x row by row
 //
-// Every number of these is one chain of multiply-adds in the order of its index. Sums over the rows of a batch, and squares
-// along a row of a matrix, are sixteen such chains, one a lane, added up in one order (lane_sum). So the bits are the same
-// whatever the tile, the number of threads and, where multiply-add rounds once, the instruction set.
+// Every number of these is one chain of multiply-adds in the order of its index; where a gradient is that of two halves of the
+// batch (`split`), two chains and their sum. Sums over the rows of a batch, and squares along a row of a matrix, are sixteen
+// such chains, one a lane, added up in one order (lane_sum). So the bits are the same whatever the tile, the number of
+// threads and, where multiply-add rounds once, the instruction set.
 #pragma once
 
 #include <cstddef>

@@ -66,7 +66,10 @@ struct Tile {
 
 // Rows of a tile over N panels.
 template <std::size_t N>
-constexpr std::size_t TALLEST = simd::REGISTERS >= 32 && LANES == 16 ? (N == 4 ? 6 : 12) : LANES == 8 ? 6 : simd::REGISTERS >= 32 ? 3 : 2;
+constexpr std::size_t TALLEST = simd::REGISTERS >= 32 && LANES == 16 ? (N == 4 ? 6 : 12)
+                                : LANES == 8                           ? 6
+                                : simd::REGISTERS >= 32                ? 3
+                                                                       : 2;
 
 // Cuts units u0 .. u1 into tiles of N panels: f<R>(first unit).
 template <std::size_t N, class F>
