@@ -65,7 +65,8 @@ def fit(
     vocabularies: dict[str, Any] = {}
     dropped: dict[str, list[str]] = {}
     notes: list[str] = []
-    ready = _plain_scales(table, train, [name for name in inputs if name not in declared], scaling)
+    usual = [name for name in inputs if name not in declared and not _is_counter(table, name)]
+    ready = _plain_scales(table, train, usual, scaling)
     for name in inputs:
         if name in ready:
             numbers.append(ready[name])
@@ -153,7 +154,7 @@ def _kind(table: Table, name: str, family: C.Family) -> Kind:
 
 
 def _is_counter(table: Table, name: str) -> bool:
-    return name.strip().lower() in COUNTERS and name in table.columns and counts_rows(table.column(name))
+    return name.strip().lower() in COUNTERS and counts_rows(table.column(name))
 
 
 def _categories(table: Table, name: str, train: Rows, *, declared: bool) -> tuple[Any, str, list[str]]:
