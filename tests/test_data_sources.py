@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import sys
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -285,6 +286,14 @@ def test_values_of_several_types_in_a_frame_are_text_and_said() -> None:
     one = read(pd.DataFrame({"a": pd.Series([1], dtype=object)}), hints={"a": pa.large_string()})
     assert one.column("a").to_pylist() == ["1"]
     assert not one.notes
+
+
+@pytest.mark.parametrize("value", ["Infinity", "-Infinity", "1e400"])
+def test_infinite_decimals_are_refused_with_their_place(value: str) -> None:
+    column = [Decimal("0.5"), Decimal("NaN"), Decimal("sNaN"), Decimal(value), Decimal(2)]
+    for source in (pd.DataFrame({"a": column}), {"a": column}):
+        with pytest.raises(DataError, match="row 4, column 'a': numbers must be finite, got -?inf: remove the row"):
+            prepare((source, [0, 1, 0, 1, 0]))
 
 
 def test_complex_numbers_are_refused() -> None:

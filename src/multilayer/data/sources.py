@@ -284,7 +284,7 @@ def _of_series(series: Any, what: str, hint: Any) -> Any:
         found = pa.chunked_array([series.to_arrow()])
         odd = pa.types.is_dictionary(found.type) and pa.types.is_nested(_value_type(found))
         as_text = odd or isinstance(_value_type(found), pa.BaseExtensionType)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError):
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError, TypeError):
         found, as_text = None, arrays.reads_as_text(series.to_list())
     if not as_text and not (loose and hint == pa.large_string()):
         return arrays.arrow_of(series.to_list(), what) if found is None else found
