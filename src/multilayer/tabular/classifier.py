@@ -290,7 +290,7 @@ class MLPClassifier(ClassifierMixin, Tabular):
     def _answer_always(self) -> Self:
         """Fitted with one class: what belonged to a network is gone."""
         self.model_, self.n_iter_, self.history_ = None, 1, {}
-        for name in ("spec_", "config_", "_partial"):
+        for name in ("config_", "_partial"):
             if hasattr(self, name):
                 delattr(self, name)
         return self
