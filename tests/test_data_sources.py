@@ -292,7 +292,7 @@ def test_values_of_several_types_in_a_frame_are_text_and_said() -> None:
 def test_infinite_decimals_are_refused_with_their_place(value: str) -> None:
     column = [Decimal("0.5"), Decimal("NaN"), Decimal("sNaN"), Decimal(value), Decimal(2)]
     for source in (pd.DataFrame({"a": column}), {"a": column}):
-        with pytest.raises(DataError, match="row 4, column 'a': numbers must be finite, got -?inf: remove the row"):
+        with pytest.raises(DataError, match=r"row 4, column 'a': numbers must be finite, got -?inf: remove the row"):
             prepare((source, [0, 1, 0, 1, 0]))
 
 

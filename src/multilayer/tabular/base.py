@@ -215,6 +215,8 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         """X as the data layer reads it, after scikit-learn's own checks of names and numbers of columns."""
         if hasattr(X, "detach"):  # a torch tensor
             X = X.detach().cpu().numpy()
+        if type(X).__name__ == "LazyFrame":
+            raise DataError("X must hold its rows, got a LazyFrame, which is a plan to read them: give X.collect()")
         if is_frame(X):
             renamed = named(X)
             validate_data(self, X, reset=reset, skip_check_array=True)
