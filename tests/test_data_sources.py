@@ -5,9 +5,11 @@ from __future__ import annotations
 import gzip
 import io
 import sys
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import narwhals as nw
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -18,7 +20,7 @@ import pyarrow.parquet as parquet
 import pytest
 import scipy.sparse as sparse
 
-from multilayer.data import bundled, prepare, read
+from multilayer.data import bundled, prepare, read, sources
 from multilayer.data.arrow import from_numpy, from_texts, to_numpy
 from multilayer.errors import DataError, OptionError
 
@@ -73,6 +75,66 @@ def test_every_file_gives_the_same_numbers(tmp_path: Path) -> None:
 )
 def test_every_frame_gives_the_same_numbers(frame: Any) -> None:
     assert numbers(frame, target="out") == numbers(TABLE, target="out")
+
+
+def wide_frames(kind: str) -> list[Any]:
+    """The same columns of one type, some of which vary, are constant, count the rows, or are missing in part or all."""
+    rng = np.random.default_rng(0)
+    values = rng.normal(size=(60, sources.WIDE)) * 100
+    if kind == "float64":
+        values[:, 1], values[::7, 2], values[1::2, 3] = np.nan, np.nan, np.nan
+    values[:, 4], values[:, 5] = 3, np.arange(60)
+    names = [f"c{i}" for i in range(sources.WIDE)]
+    names[5] = "id"
+    whole = values.astype(kind)
+    if kind == "int64":
+        whole[:, 6] = 2**60 + np.arange(60) % 3
+    frame = pd.DataFrame(whole, columns=names)
+    nullable = frame.astype("Float64" if kind.startswith("float") else "Int64")
+    return [frame, pl.from_pandas(frame), pl.from_pandas(nullable), nullable]
+
+
+@pytest.mark.parametrize("kind", ["float64", "float32", "int64", "uint8"])
+def test_wide_frames_of_one_type_are_read_as_a_block_to_the_same_bits(
+    monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    y = np.arange(60) % 2
+    for frame in wide_frames(kind):
+        with monkeypatch.context() as narrow:
+            narrow.setattr(sources, "WIDE", sys.maxsize)
+            apart, one_by_one = read(frame), prepare((frame, y))
+            assert apart.matrix is None
+        block, together = read(frame), prepare((frame, y))
+        assert block.names == apart.names
+        assert together.encoding.to_parts()[0] == one_by_one.encoding.to_parts()[0]
+        assert together.notes == one_by_one.notes
+        for name in ("center", "scale", "fill"):
+            np.testing.assert_array_equal(getattr(together.encoding, name), getattr(one_by_one.encoding, name))
+        np.testing.assert_array_equal(together.data.x, one_by_one.data.x)
+        np.testing.assert_array_equal(together.encoding.apply(frame[:1])[0], one_by_one.data.x[:1])
+    assert read(wide_frames(kind)[0]).matrix is not None
+
+
+def test_wide_frames_of_several_types_are_read_a_column_at_a_time() -> None:
+    mixed = wide_frames("int64")[0]
+    mixed["c7"] = mixed["c7"] / 3
+    found = read(mixed)
+    assert found.matrix is None
+    assert found.column("c6").to_pylist() == mixed["c6"].tolist()  # no digit is lost
+    nothing = pl.DataFrame({f"c{i}": [2**60 + 1, None] for i in range(sources.WIDE)})
+    assert read(nothing).column("c3").to_pylist() == [2**60 + 1, None]
+
+
+def test_reading_a_frame_does_not_list_its_columns_for_each_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    listed: list[int] = []
+    columns = nw.DataFrame.columns.fget
+    assert columns is not None
+    monkeypatch.setattr(nw.DataFrame, "columns", property(lambda frame: listed.append(1) or columns(frame)))
+    for width in (10, 200):
+        mixed = pd.DataFrame({f"c{i}": ["a", "b"] if i % 2 else [1.0, 2.0] for i in range(width)})
+        listed.clear()
+        assert len(read(mixed).names) == width
+        assert len(listed) < 5
 
 
 def test_pairs_of_x_and_y() -> None:
@@ -224,6 +286,14 @@ def test_values_of_several_types_in_a_frame_are_text_and_said() -> None:
     one = read(pd.DataFrame({"a": pd.Series([1], dtype=object)}), hints={"a": pa.large_string()})
     assert one.column("a").to_pylist() == ["1"]
     assert not one.notes
+
+
+@pytest.mark.parametrize("value", ["Infinity", "-Infinity", "1e400"])
+def test_infinite_decimals_are_refused_with_their_place(value: str) -> None:
+    column = [Decimal("0.5"), Decimal("NaN"), Decimal("sNaN"), Decimal(value), Decimal(2)]
+    for source in (pd.DataFrame({"a": column}), {"a": column}):
+        with pytest.raises(DataError, match=r"row 4, column 'a': numbers must be finite, got -?inf: remove the row"):
+            prepare((source, [0, 1, 0, 1, 0]))
 
 
 def test_complex_numbers_are_refused() -> None:

@@ -162,6 +162,21 @@ def test_a_model_of_the_other_kind_is_refused(tmp_path: Path) -> None:
         MLPClassifier.load(tmp_path / "r.safetensors")
 
 
+def test_classes_of_texts_and_numbers_are_refused() -> None:
+    x, _ = classes(60)
+    for odd in (7, 1.5, True):
+        mixed = np.array(["a", "b"] * 30, dtype=object)
+        mixed[4] = odd
+        fault = f"must be all texts, or all numbers or booleans, got 'a' in row 1 and {odd} in row 5: give all as texts"
+        for y in (mixed, pd.Series(mixed)):
+            with pytest.raises(DataError, match=f"y {fault}"):
+                MLPClassifier().fit(x, y)
+            with pytest.raises(DataError, match=f"y {fault}"):
+                MLPClassifier().partial_fit(x, y, classes=["a", "b"])
+            with pytest.raises(DataError, match=f"y_val {fault}"):
+                MLPClassifier().fit(x, ["a", "b"] * 30, X_val=x, y_val=y)
+
+
 def test_moments_are_no_classes() -> None:
     x, y = classes(60, count=2)
     moments = pd.to_datetime(["2020", "2021"])[y]

@@ -12,6 +12,7 @@ import pytest
 import scipy.sparse as sparse
 from sklearn.pipeline import make_pipeline
 
+import multilayer as ml
 from multilayer import MLPClassifier, MLPRegressor
 from multilayer.errors import DataError
 from quick import QUICK, classes, numbers, people
@@ -248,7 +249,28 @@ NOTHING_VARIES: dict[str, Any] = {
     "NaT": pd.DataFrame({"c": pd.to_datetime([None] * 60)}),
     "NaN": np.full((60, 2), np.nan),
     "objects": np.array([["a", None]] * 60, dtype=object),
+    "free text": pd.DataFrame({"c": [f"text {i}" for i in range(60)]}),
+    "numbers of the rows": pd.DataFrame({"id": range(60)}),
 }
+
+
+@pytest.mark.parametrize("kind", [MLPClassifier, MLPRegressor])
+def test_free_text_alone_is_left_aside_and_said(kind: Any) -> None:
+    texts = pd.DataFrame({"c": [f"text {i}" for i in range(60)]})
+    for fit in (kind(**QUICK).fit, kind(**QUICK).partial_fit):
+        with pytest.warns(UserWarning, match=r"columns left aside: 'c' \(text with many different values"):
+            model = fit(texts, np.arange(60) % 2)
+        assert len(set(model.predict(texts))) == 1
+    with pytest.raises(DataError, match=r"no column is left to learn from: 'c' \(text with many different values"):
+        ml.fit(None, (texts, np.arange(60) % 2))
+
+
+def test_a_plan_to_read_rows_is_refused() -> None:
+    lazy = pl.LazyFrame({"a": np.arange(60.0)})
+    fitted = MLPRegressor(**QUICK).fit(lazy.collect(), np.arange(60.0))
+    for call in (lambda: MLPRegressor().fit(lazy, np.arange(60.0)), lambda: fitted.predict(lazy)):
+        with pytest.raises(DataError, match=r"X must hold its rows, got a LazyFrame.*: give X.collect\(\)"):
+            call()
 
 
 @pytest.mark.parametrize("rows", [1, 60])

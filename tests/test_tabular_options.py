@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -81,10 +82,26 @@ def test_smoothed_labels_leave_probabilities_as_sure_as_they_are_right() -> None
     assert model.predict_proba(fresh).max(1).mean() == pytest.approx(right, abs=0.03)
 
 
-def test_cost() -> None:
+def test_cost(tmp_path: Path) -> None:
     model = MLPClassifier(**QUICK).fit(*classes())
     assert model.cost_.parameters == model.spec_.n_parameters
     assert model.cost_.forward > 2 * 16 * 3
+    model.save(tmp_path / "model")
+    loaded = MLPClassifier.load(tmp_path / "model")
+    assert (loaded.cost_.batch, loaded.cost_.parameters) == (1, model.cost_.parameters)
+
+
+@pytest.mark.parametrize("way", ["fit", "partial_fit"])
+def test_cost_is_that_of_a_step_as_it_was_trained(way: str) -> None:
+    model = getattr(MLPClassifier(**{**QUICK, "batch_size": 24}), way)(*classes())
+    found, config = model.cost_, model.config_
+    assert (found.engine, found.optimizer, found.batch) == ("fused", config["optimizer"], 24)
+    assert config["engine"] == "fused"
+    assert config["optimizer"] == "adamw(beta2=0.95)"
+    assert found.loss.name == model.model_.encoding.loss
+    model.config_ = {**config, "average": 0.99, "clip_norm": 1.0, "engine": "torch", "optimizer": "sgd"}
+    other = ml.cost(model.spec_, batch=24, optimizer="sgd", loss=found.loss.name, clip=True, average=True)
+    assert model.cost_ == other
 
 
 # Seeds and bits

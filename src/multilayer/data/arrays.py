@@ -14,6 +14,7 @@ import zipfile
 import zlib
 from collections.abc import Iterable
 from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +74,7 @@ def arrow_of(values: Any, what: str) -> Any:
         items: Any = values.tolist() if isinstance(values, np.ndarray) and values.dtype.kind != "M" else values
         return pa.chunked_array([pa.array(items, from_pandas=True)])
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError, TypeError) as error:
-        if all(is_missing(value) or isinstance(value, int | float) for value in values):  # beyond 64 bits
+        if all(is_missing(value) or isinstance(value, int | float | Decimal) for value in values):  # beyond what it has
             return pa.chunked_array([pa.array([None if is_missing(one) else _float(one) for one in values])])
         if all(is_missing(value) or type(value).__name__ == "Period" for value in values):
             return arrow_of([None if is_missing(one) else one.to_timestamp() for one in values], what)
@@ -94,12 +95,15 @@ def reads_as_text(values: Iterable[Any]) -> bool:
 def is_missing(value: Any) -> bool:
     """Whether a Python value stands for none: None, NaN, NaT, pandas' NA."""
     return (
-        value is None or type(value).__name__ in ("NAType", "NaTType") or (isinstance(value, float) and value != value)
+        value is None
+        or type(value).__name__ in ("NAType", "NaTType")
+        or (isinstance(value, float) and value != value)
+        or (isinstance(value, Decimal) and value.is_nan())
     )
 
 
-def _float(value: float) -> float:
-    """A whole number of any size; beyond what a float holds it is infinite, which is refused with its place."""
+def _float(value: float | Decimal) -> float:
+    """A number of any size; beyond what a float holds it is infinite, which is refused with its place."""
     try:
         return float(value)
     except OverflowError:

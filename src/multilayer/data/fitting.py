@@ -25,7 +25,9 @@ COUNTERS = {"id", "index", "row", "rownames", "rowid", "row_id", "unnamed: 0"}
 
 ROUNDED = "whole numbers too large to differ as floats: subtract the smallest, or make them a category"
 FLAT = ("constant", "empty", ROUNDED)
-"""Why columns are dropped that a network with nothing else can be given all the same."""
+"""Why columns are dropped that a network with nothing else is rather given than others that are dropped."""
+ASKED_FOR = "asked for"
+"""Why it is never given some."""
 
 AT_ONCE = 1 << 18
 """Numbers of a matrix that are looked at together: they stay in the cache."""
@@ -44,9 +46,9 @@ def fit(
 ) -> tuple[Encoding, list[str]]:
     """The encoding of the columns `inputs`, and what there was to say.
 
-    Where every column is constant or empty there is nothing to learn from, which is refused; with `keep_constant` one
-    of them is kept, a number where there is one, and every prediction is the same. "all" keeps every constant column,
-    in its own units: rows that are yet to come may vary.
+    Where no column can be learned from, that is refused; with `keep_constant` one of them is kept, a number that never
+    varies where there is one, and every prediction is the same. "all" keeps every constant column, in its own units:
+    rows that are yet to come may vary.
     """
     if scaling not in SCALINGS:
         raise OptionError(unknown_name("scaling", scaling, SCALINGS))
@@ -65,7 +67,8 @@ def fit(
     vocabularies: dict[str, Any] = {}
     dropped: dict[str, list[str]] = {}
     notes: list[str] = []
-    ready = _plain_scales(table, train, [name for name in inputs if name not in declared], scaling)
+    usual = [name for name in inputs if name not in declared and not _is_counter(table, name)]
+    ready = _plain_scales(table, train, usual, scaling)
     for name in inputs:
         if name in ready:
             numbers.append(ready[name])
@@ -76,7 +79,7 @@ def fit(
         parts: tuple[int, ...] = ()
         indicator, why = False, ""
         if kind == "drop":
-            why = "asked for" if name in declared else "empty"
+            why = ASKED_FOR if name in declared else "empty"
         elif kind == "categorical":
             vocabulary, why, said = _categories(table, name, train, declared=name in declared)
             vocabularies[name] = vocabulary
@@ -108,7 +111,7 @@ def fit(
         zone = None if name in table.places else C.has_zone(table.column(name))
         found.append(Column(name=name, family=family, kind=kind, parts=parts, indicator=indicator, zone=zone, why=why))
     if keep_constant and all(column.kind == "drop" for column in found):
-        place = _first_constant(found)
+        place = _first_to_keep(found)
         if place is not None:
             found[place] = _constant_input(found[place])
             flat = found[place].family == "empty"
@@ -133,11 +136,13 @@ def fit(
     return encoding, [*notes, *([f"columns dropped: {_said(dropped)}"] if dropped else [])]
 
 
-def _first_constant(columns: list[Column]) -> int | None:
-    """The place of the first number that never varies, else of the first column that does not vary or is empty."""
+def _first_to_keep(columns: list[Column]) -> int | None:
+    """The place of the first number that never varies, else of the first column that does not vary or is empty, else of
+    the first that was not asked to be left out."""
     flat = [i for i, column in enumerate(columns) if column.why in FLAT]
     numbers = [i for i in flat if columns[i].family == "number" and columns[i].why == "constant"]
-    return next(iter([*numbers, *flat]), None)
+    others = [i for i, column in enumerate(columns) if column.why != ASKED_FOR]
+    return next(iter([*numbers, *flat, *others]), None)
 
 
 def _constant_input(column: Column) -> Column:
@@ -153,7 +158,7 @@ def _kind(table: Table, name: str, family: C.Family) -> Kind:
 
 
 def _is_counter(table: Table, name: str) -> bool:
-    return name.strip().lower() in COUNTERS and name in table.columns and counts_rows(table.column(name))
+    return name.strip().lower() in COUNTERS and counts_rows(table.column(name))
 
 
 def _categories(table: Table, name: str, train: Rows, *, declared: bool) -> tuple[Any, str, list[str]]:

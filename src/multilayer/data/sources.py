@@ -29,6 +29,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.ipc as ipc
 import pyarrow.parquet as parquet
+from numpy.typing import NDArray
 
 from ..errors import DataError, option, unknown_name
 from . import arrays, bundled
@@ -36,6 +37,8 @@ from .arrow import from_texts
 from .tables import Table, check_names
 from .text_files import SNIFFED, Hints, first_line, read_csv, read_json_lines
 
+WIDE = 64
+"""Columns from which a frame of numbers of one type is read as a block: that copies, where one at a time takes long."""
 SUFFIXES = (".csv", ".tsv", ".tab", ".txt", ".jsonl", ".ndjson", ".parquet", ".arrow", ".feather", ".npy", ".npz")
 
 
@@ -246,14 +249,26 @@ def _of_frame(source: Any, kind: str, hints: Hints) -> Table:
         frame = frame.collect()
     labels = [str(column) for column in frame.columns]
     check_names(labels, name)
+    block = _block(frame) if len(labels) >= WIDE else None
+    if block is not None:
+        return Table(name=name, matrix=block, matrix_names=tuple(labels))
     columns: dict[str, Any] = {}
     notes: list[str] = []
-    for place, label in enumerate(labels):
-        series = frame[:, place]
+    for label, series in zip(labels, frame.iter_columns(), strict=True):
         columns[label] = _of_series(series, f"{name}: column {label!r}", hints.get(label))
         if label not in hints and series.dtype == nw.Object and pa.types.is_large_string(columns[label].type):
             notes.append(f"{label!r} holds values of several types: read as text")
     return Table(name=name, columns=columns, notes=tuple(notes))
+
+
+def _block(frame: Any) -> NDArray[Any] | None:
+    """A frame's numbers, where every column has the same plain type and numpy has it too, nulls being NaN."""
+    kinds = set(frame.schema.values())
+    kind = kinds.pop()
+    if kinds or not kind.is_numeric() or kind.is_decimal():
+        return None
+    values = frame.to_numpy()
+    return values if values.dtype.name == str(kind).lower() else None
 
 
 def _of_series(series: Any, what: str, hint: Any) -> Any:
@@ -269,7 +284,7 @@ def _of_series(series: Any, what: str, hint: Any) -> Any:
         found = pa.chunked_array([series.to_arrow()])
         odd = pa.types.is_dictionary(found.type) and pa.types.is_nested(_value_type(found))
         as_text = odd or isinstance(_value_type(found), pa.BaseExtensionType)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError):
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError, TypeError):
         found, as_text = None, arrays.reads_as_text(series.to_list())
     if not as_text and not (loose and hint == pa.large_string()):
         return arrays.arrow_of(series.to_list(), what) if found is None else found

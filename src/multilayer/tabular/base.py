@@ -25,16 +25,18 @@ from sklearn.utils.validation import (
 )
 
 from .. import losses
-from ..costs import cost
+from ..costs import Cost, cost
 from ..data.prepare import weights_within
 from ..data.tables import Table
-from ..errors import OptionError, warn
+from ..errors import DataError, OptionError, warn
 from ..events import EpochEnd, Start, plain
 from ..layers import Inputs
 from ..predictor import Predictor, load
+from ..spec import Spec
 from ..training.config import Config
 from ..training.fit import Run
 from ..training.fit import fit as train
+from ..training.session import OtherNetwork
 from ..training.signals import obey
 from .callbacks import CallbackSupportMixin, Tasks, has_callbacks
 from .inputs import column, holds_objects, is_frame, named, refuse_infinity, refuse_infinity_aside
@@ -105,20 +107,24 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         if start is not None and hasattr(self, "config_"):
             seed = self.config_["seed"]  # members hold out what they held out before, and never trained on
         chooser = recipe if self.time_limit is None else Within(recipe, self.time_limit)
-        run = train(
-            chooser,
-            (X, y),
-            sample_weight=sample_weight,
-            validation_weight=sample_weight_val,
-            group=groups,
-            time_column=times,
-            start=start,
-            keep_constant=True,
-            classes=classes,
-            quiet=not self.verbose,
-            each_epoch=tasks,
-            **cast(Any, {**self._asked(), "task": task, "validation": validation, "seed": seed}),
-        )
+        try:
+            run = train(
+                chooser,
+                (X, y),
+                sample_weight=sample_weight,
+                validation_weight=sample_weight_val,
+                group=groups,
+                time_column=times,
+                start=start,
+                keep_constant=True,
+                classes=classes,
+                quiet=not self.verbose,
+                each_epoch=tasks,
+                **cast(Any, {**self._asked(), "task": task, "validation": validation, "seed": seed}),
+            )
+        except OtherNetwork as error:
+            assert start is not None, "only then is there another"
+            raise OptionError(_go_on_as_before(start, error)) from None
         assert run.model is not None
         self._keep(run.model, run)
         if tasks is not None:
@@ -185,7 +191,6 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         self._partial = None
         self.history_ = history
         self.n_iter_ = max(run.end.epoch, 1)
-        self.spec_ = model.spec
         began = next(event for event in run.log if isinstance(event, Start))
         self.config_, self._split = plain(began.config), (began.rows, began.held_out)
 
@@ -210,6 +215,8 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         """X as the data layer reads it, after scikit-learn's own checks of names and numbers of columns."""
         if hasattr(X, "detach"):  # a torch tensor
             X = X.detach().cpu().numpy()
+        if type(X).__name__ == "LazyFrame":
+            raise DataError("X must hold its rows, got a LazyFrame, which is a plan to read them: give X.collect()")
         if is_frame(X):
             renamed = named(X)
             validate_data(self, X, reset=reset, skip_check_array=True)
@@ -309,7 +316,7 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
     def _passed(self, past: Partial) -> None:
         """What an estimator has after a piece."""
         self._partial, self._split = past, None
-        self.model_, self.spec_ = self._numbered_names(past.model), past.model.spec
+        self.model_ = self._numbered_names(past.model)
         self.config_ = past.config.to_dict()
         self.history_ = {"loss": list(past.losses)}
         self.n_iter_ = past.passes
@@ -340,7 +347,7 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
     def _take(self, model: Predictor) -> None:
         """Becomes fitted with a model alone."""
         names = [column.name for column in model.encoding.columns]
-        self.model_, self.spec_ = model, model.spec
+        self.model_ = model
         self.n_features_in_ = len(names)
         if not model.encoding.positional and not any(column.numbered for column in model.encoding.columns):
             self.feature_names_in_ = np.array(names, dtype=object)
@@ -362,9 +369,28 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
     # Showing
 
     @property
-    def cost_(self) -> Any:
-        """What one member costs, for a batch of one row: `cost_.forward`, `cost_.parameters`, …"""
-        return cost(self._network().spec, batch=1)
+    def spec_(self) -> Spec:
+        """The network of one member."""
+        return self._network().spec
+
+    @property
+    def cost_(self) -> Cost:
+        """What a training step of one member costs, as it was trained: `cost_.step`, `cost_.parameters`, …
+
+        The ensemble costs that times `model_.members`. A loaded model tells no more than its loss: a step of one row.
+        """
+        model, config = self._network(), getattr(self, "config_", dict[str, Any]())
+        return cost(
+            model.spec,
+            batch=config.get("batch_size") or 1,
+            optimizer=config.get("optimizer", "adam"),
+            loss=model.encoding.loss,
+            engine="fused" if config.get("engine") == "fused" else "torch",
+            dtype=config.get("dtype", "float32"),
+            l2=bool(config.get("l2")),
+            clip=config.get("clip_norm") is not None,
+            average=config.get("average") is not None,
+        )
 
     def _repr_html_inner(self) -> str:
         """scikit-learn's own block, and the network under it once there is one."""
@@ -388,6 +414,20 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         tags.input_tags.categorical = True
         tags.input_tags.string = True
         return tags
+
+
+def _go_on_as_before(had: Predictor, asked: OtherNetwork) -> str:
+    """What to change back, where a warm start is asked for a network that is not there."""
+    if had.spec.inputs != asked.spec.inputs:
+        remedy = "fit on columns that give the same inputs"
+    elif had.spec != asked.spec:
+        remedy = "set hidden, activation, dropout and loss as they were"
+    else:
+        remedy = f"set ensemble={had.members}"
+    return (
+        f"warm_start goes on with the network that is there, {had.members} × {had.spec}, "
+        f"got {asked.members} × {asked.spec}: {remedy}, or warm_start=False to begin anew"
+    )
 
 
 def _given(options: Mapping[str, Any]) -> dict[str, Any]:

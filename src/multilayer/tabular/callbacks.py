@@ -60,7 +60,7 @@ class Tasks:
 
 def fitted(model: Predictor) -> dict[str, Any]:
     """What an estimator needs to have to predict with a model."""
-    return {"model_": model, "spec_": model.spec}
+    return {"model_": model}
 
 
 def has_callbacks(estimator: Any) -> bool:

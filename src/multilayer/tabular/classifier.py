@@ -238,6 +238,7 @@ class MLPClassifier(ClassifierMixin, Tabular):
             if any(nothing):
                 row = nothing.index(True) // max(values[:1].size, 1)
                 raise DataError(f"{name}: every row must have a class, got none in row {row + 1:,}: leave the row out")
+            _check_one_kind(values, name)
         assert_all_finite(values, input_name=name)
         _check_kind(values, name)
         with warnings.catch_warnings():
@@ -289,7 +290,7 @@ class MLPClassifier(ClassifierMixin, Tabular):
     def _answer_always(self) -> Self:
         """Fitted with one class: what belonged to a network is gone."""
         self.model_, self.n_iter_, self.history_ = None, 1, {}
-        for name in ("spec_", "config_", "_partial"):
+        for name in ("config_", "_partial"):
             if hasattr(self, name):
                 delattr(self, name)
         return self
@@ -332,6 +333,15 @@ class MLPClassifier(ClassifierMixin, Tabular):
 def plain(value: Any) -> Any:
     """A value as Python has it, for messages."""
     return value.item() if isinstance(value, np.generic) else value
+
+
+def _check_one_kind(values: NDArray[Any], name: str) -> None:
+    """Texts have no order among other objects."""
+    text = [isinstance(value, str) for value in values.ravel().tolist()]
+    if any(text) and not all(text):
+        one, other = (text.index(kind) // max(values[:1].size, 1) for kind in (True, False))
+        got = " and ".join(f"{values[row]!r} in row {row + 1:,}" for row in sorted((one, other)))
+        raise DataError(f"{name} must be all texts, or all numbers or booleans, got {got}: give all as texts")
 
 
 def _check_kind(values: NDArray[Any], name: str = "classes") -> None:

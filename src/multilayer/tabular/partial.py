@@ -105,7 +105,7 @@ class Partial:
         return self._pass(session)
 
     def _pass(self, session: Session) -> Partial:
-        plan, config = session.plan(), self.config
+        plan, config = session.plan(), replace(self.config, engine=session.config.engine)
         rows = plan.order(self.passes).rows if session.members == 1 else plan.rows
         order = Order(epoch=self.passes, rows=rows, batch=min(plan.batch, len(rows)))
         steps = np.ones(order.steps)
@@ -118,7 +118,7 @@ class Partial:
             session.spec, session.prepared.encoding, state, averaged=session.averaged, members=session.members
         )
         losses = (*self.losses, float(chunk.loss.mean()))
-        return replace(self, model=model, state=state, passes=self.passes + 1, losses=losses)
+        return replace(self, model=model, state=state, config=config, passes=self.passes + 1, losses=losses)
 
     # As bytes
 

@@ -51,6 +51,17 @@ class Chooser(Protocol):
         ...
 
 
+class OtherNetwork(OptionError):
+    """A run of so many members of `spec` was to begin with a model of another network."""
+
+    def __init__(self, members: int, spec: Spec, model: Predictor) -> None:
+        self.members, self.spec = members, spec
+        super().__init__(
+            f"a run can begin with a model of its own network, {members} × {spec}, got {model.members} × {model.spec}: "
+            "give a model of that network, or begin without one"
+        )
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Session:
     """Everything a run needs but where it is kept and who looks on."""
@@ -90,10 +101,7 @@ class Session:
         state = self.engine.state()
         found = {name: model.tensors.get(name) for name in state.parameters | state.buffers}
         if model.spec != self.spec or model.members != self.members:
-            raise OptionError(
-                f"a run can begin with a model of its own network, {self.members} × {self.spec}, "
-                f"got {model.members} × {model.spec}"
-            )
+            raise OtherNetwork(self.members, self.spec, model)
         check_alike(self.prepared.encoding, model.encoding)
         parts = [
             {name: np.asarray(found[name]).astype(value.dtype) for name, value in group.items()}
