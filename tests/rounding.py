@@ -5,7 +5,7 @@ A sum of K products in float is the exact sum of products that are each some rou
 network in float is then, to first order, the exact one with everything moved a little:
 
     x → x (1 ± δ),  δ = C · √K · EPS    inputs, parameters, what a layer gives, what it keeps, the gradient it hands on
-    μ → μ (1 ± δ)                       the mean that a norm takes away, which is off for all of its numbers alike
+    μ → μ (1 ± δ)                       means that a norm takes away, there and back: off for all of its numbers alike
     f(z) - z                            the slope of a blend: off by δ z, however little is left
     p - y                               likewise the slope of a loss whose link is near 1, and the logarithm of its sum
 
@@ -28,7 +28,7 @@ import numpy as np
 
 from multilayer.engine import Data, Gradients, Settings, State
 from multilayer.engine.numpy_engine import NumpyEngine
-from multilayer.layers import KINDS, Activation, batch_norm, group_norm, layer_norm, norm
+from multilayer.layers import KINDS, Activation, batch_norm, group_norm, layer_norm, norm, rms_norm
 from multilayer.losses import Loss
 from multilayer.spec import Spec
 
@@ -91,14 +91,11 @@ def _moved(
 
 
 def _loss(loss: Loss, shift: Shift) -> Loss:
-    if loss.link is None:
-        return loss
-
     def off(values: np.ndarray) -> np.ndarray:
-        return shift(np.ones_like(values)) - 1
+        return shift(np.ones_like(values)) - 1 if loss.link is not None else np.zeros_like(values)
 
     def slope(z: np.ndarray, y: np.ndarray) -> np.ndarray:
-        return loss.slope(z, y) + off(z) / (1 if loss.link == "softmax" else z.shape[-1])
+        return shift(loss.slope(z, y)) + off(z) / (1 if loss.link == "softmax" else z.shape[-1])
 
     def rows(z: np.ndarray, y: np.ndarray) -> np.ndarray:
         found = loss.rows(z, y)
@@ -114,8 +111,9 @@ def _everything_moved(shift: Shift) -> Iterator[None]:
         for kind in KINDS.values():
             stack.enter_context(patch.object(kind, "forward", _forward(kind.forward, shift)))
             stack.enter_context(patch.object(kind, "backward", _backward(kind.backward, shift)))
-        for module in (batch_norm, group_norm, layer_norm):
+        for module in (batch_norm, group_norm, layer_norm, rms_norm):
             stack.enter_context(patch.object(module, "normalise", _normalise(shift)))
+            stack.enter_context(patch.object(module, "normalise_backward", _normalise_backward(shift)))
         yield
 
 
@@ -144,9 +142,20 @@ def _backward(real: Any, shift: Shift) -> Any:
 
 
 def _normalise(shift: Shift) -> Any:
-    def normalise(x: np.ndarray, *, axis: int, eps: float) -> tuple[np.ndarray, np.ndarray]:
-        xhat, inverse = norm.normalise(x, axis=axis, eps=eps)
-        mean = x.mean(axis, keepdims=True)
+    def normalise(x: np.ndarray, *, axis: int, centred: bool = True, **how: Any) -> tuple[np.ndarray, np.ndarray]:
+        xhat, inverse = norm.normalise(x, axis=axis, centred=centred, **how)
+        mean = x.mean(axis, keepdims=True) * centred
         return xhat + (shift(mean) - mean) * inverse, inverse
 
     return normalise
+
+
+def _normalise_backward(shift: Shift) -> Any:
+    def normalise_backward(
+        dxhat: np.ndarray, xhat: np.ndarray, inverse: np.ndarray, *, axis: int, centred: bool = True
+    ) -> np.ndarray:
+        dx = norm.normalise_backward(dxhat, xhat, inverse, axis=axis, centred=centred)
+        mean, along = dxhat.mean(axis, keepdims=True) * centred, (dxhat * xhat).mean(axis, keepdims=True)
+        return dx + inverse * (shift(mean) - mean + xhat * (shift(along) - along))
+
+    return normalise_backward
