@@ -18,7 +18,8 @@ import pytest
 from displays import screen, shown
 
 SCRIPT = """
-import math, sys, time
+import math, signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # also where the tests run in the background, which ignores it
 from multilayer.events import EpochEnd, Notice, Progress, Start
 from multilayer.training.progress import Progress as Bar
 
