@@ -16,6 +16,7 @@
 #include "fused.h"
 #include "networks.h"
 #include "pace.h"
+#include "pool.h"
 #include "predict.h"
 #include "reference.h"
 
@@ -337,11 +338,29 @@ void pacing() {
     check(Pace().next(1, 32) == 1, "pace", "one thread is not enough");
 }
 
+// Denormals are none while they are flushed, live again while they are allowed, and are as they were afterwards.
+void denormals() {
+    volatile float tenth = 0.1f, least = 1.2e-38f;
+    const auto lives = [&] { return tenth * least > 0.0f; };
+    const bool before = lives();
+    {
+        const FlushDenormals flushed;
+        check(!lives(), "denormals", "they are not flushed");
+        {
+            const AllowDenormals allowed;
+            check(lives(), "denormals", "they are not allowed");
+        }
+        check(!lives(), "denormals", "they are not flushed again");
+    }
+    check(lives() == before, "denormals", "they are not as they were");
+}
+
 }  // namespace
 }  // namespace multilayer::tests
 
 int main() {
     using namespace multilayer::tests;
+    denormals();
     pacing();
     hearing();
     std::vector<Network> all = networks();
