@@ -37,7 +37,7 @@ def search_figure(
     """A panel for the trials in turn, and one for each dimension; its value tells whether its axis is logarithmic.
     `larger` says whether more of the metric is better."""
     panels = 1 + len(dimensions)
-    rows = -(-panels // _COLUMNS)
+    rows, judged = -(-panels // _COLUMNS), f"validation {metric}".replace("_", " ")
     with house("the plot of a search"):
         width = _LEFT + _COLUMNS * _WIDTH + (_COLUMNS - 1) * _GAP_X + _EDGE
         figure = new_figure(width, _TOP + rows * (_HEIGHT + _GAP_Y))
@@ -45,14 +45,14 @@ def search_figure(
         best = (max if larger else min)(whole, key=lambda point: point.value, default=None)
         said = f"{len(points)} trials, {len(points) - len(whole)} of them cut short"
         if best is not None:
-            said += f"; the best is trial {best.number}, with a validation {metric} of {best.value:.4g}"
+            said += f"; the best is trial {best.number}, with a {judged} of {best.value:.4g}"
         heading(figure, _LEFT, title, said)
         for i, name in enumerate(["trial", *dimensions]):
             x = _LEFT + (i % _COLUMNS) * (_WIDTH + _GAP_X)
             axes = place(figure, x, _TOP + (i // _COLUMNS) * (_HEIGHT + _GAP_Y), _WIDTH, _HEIGHT)
             _panel(axes, name, points, best, log=dimensions.get(name, False), larger=larger)
             if i % _COLUMNS == 0:
-                axes.set_ylabel(f"validation {metric}".replace("_", " "))
+                axes.set_ylabel(judged)
     return figure
 
 
