@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -63,3 +64,30 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture
+def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Searches look at networks of at most 32 units, so that a trial takes a fraction of a second."""
+    from multilayer.tabular.tune import SPACE, Dimension
+
+    monkeypatch.setitem(SPACE, "width", Dimension(low=8, high=32, log=True, whole=True, default=16))
+
+
+@pytest.fixture
+def looks(monkeypatch: pytest.MonkeyPatch) -> dict[int, tuple[float, float]]:
+    """Validation loss and accuracy of each trial of a search, by its number; of later ones those of 2."""
+    from multilayer.events import EpochEnd
+    from multilayer.tabular import tune
+
+    made = {0: (0.2, 0.6), 1: (0.9, 0.9), 2: (0.1, 0.5)}
+    original = tune._Watch.notice
+
+    def look(watch: Any, event: Any) -> None:
+        if isinstance(event, EpochEnd):
+            loss, accuracy = made[min(watch.trial.number, 2)]
+            event = replace(event, validation_loss=loss, metrics={"accuracy": accuracy, "log_loss": loss})
+        original(watch, event)
+
+    monkeypatch.setattr(tune._Watch, "notice", look)
+    return made
