@@ -24,6 +24,8 @@ CASES = (
     (16_000, "784-1024:layernorm-[layernorm-1024:silu-1024]-10", "mse"),
     (200_000, "20-64-64-2", "mse"),
     (256, "784-2048-2048-10", "mse"),
+    (1_000, "1000-4000-1", "mse"),
+    (8_000, "50-columns(plr)-2", "mse"),
     # Little work in products: norms, activations, a loss of many classes, categories.
     (60_000, "200:batchnorm-[layernorm:gelu]*8-8:relu-2", "mse"),
     (100_000, "10-1000", "cross_entropy"),

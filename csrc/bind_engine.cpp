@@ -291,12 +291,18 @@ public:
         core_->write(group, place, values.data());
     }
 
-    std::uint64_t step() const { return core_->step; }
+    std::uint64_t step() {
+        const Turn turn(*this);
+        return core_->step;
+    }
     void set_step(std::uint64_t value) {
         const Turn turn(*this);
         core_->step = value;
     }
-    std::size_t bytes() const { return core_->bytes(); }
+    std::size_t bytes() {
+        const Turn turn(*this);
+        return core_->bytes();
+    }
 
     // Ends the call that another thread is in.
     void stop() { asked_ = true; }

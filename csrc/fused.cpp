@@ -15,7 +15,8 @@ constexpr std::size_t STREAMED = 32;            // that a number which is only r
 constexpr std::size_t WORTH = 50'000;           // multiply-adds of a way forward that a thread is worth at the least
 constexpr std::size_t TELLING = 8;              // steps whose time says something
 constexpr std::size_t TRIAL = 2 * TELLING;      // steps that another number of threads is tried on
-constexpr std::size_t STORED = 500'000'000;     // of learning
+constexpr std::size_t STORED = 500'000'000;     // of learning, from which gradients are stored
+constexpr std::size_t MANY_ROWS = 1024, SOME_ROWS = 256;  // where that costs little; and where it pays from five times as much
 
 std::vector<const Kernels*> usable() {
     const std::vector<std::string> sets = instruction_sets();
@@ -290,8 +291,11 @@ std::size_t Fused::products() const {
 }
 
 std::size_t Fused::threads_for(std::size_t batch) {
-    const std::size_t worth = always_ ? pool_.threads() : std::max<std::size_t>(1, products() * batch / WORTH);
-    return pool_.ready(std::min(pool_.threads(), worth));
+    if (always_) return pool_.ready(pool_.threads());
+    std::size_t pieces = (batch + LANE - 1) / LANE;  // that work can be cut into, by rows or by units
+    for (const Op& op : program_.ops) pieces = std::max(pieces, op.d_out / LANE);
+    const std::size_t worth = std::min(pieces, products() * batch / WORTH);
+    return pool_.ready(std::min(pool_.threads(), std::max<std::size_t>(1, worth)));
 }
 
 Watch* Fused::watch_within(std::size_t batch, Watch& watch) const {
@@ -304,12 +308,13 @@ bool Fused::stores(std::size_t batch) const {
     if (std::isfinite(program_.clip_norm)) return true;
     std::size_t weights = 0;  // as Python's costs/arena.py counts them
     for (const Op& op : program_.ops) {
+        if (op.kind == Kind::columns) weights += multiply_adds(op, program_.numeric);
         for (const int place : {op.weight, op.bias, op.learned, op.blend}) {
             const std::size_t size = place == NONE ? 0 : program_.parameters[at(place)].size;
             weights += place != NONE && tensors_[at(place)].matrix ? size : size > 1 ? STREAMED * size : 0;
         }
     }
-    return batch >= STORED_ROWS && batch * weights >= STORED;
+    return batch >= SOME_ROWS && batch * weights >= (batch >= MANY_ROWS ? 1 : 5) * STORED;
 }
 
 std::size_t Fused::bytes() const {

@@ -44,8 +44,7 @@ public:
 private:
     static constexpr std::size_t PIECE = 64;          // panels
     static constexpr std::size_t LIGHT = 16'000;      // weights that every thread may read whole
-    static constexpr std::size_t HALVED = 128;        // rows of a batch from which gradients are sums of two halves
-    static constexpr std::size_t STORED_ROWS = 1024;  // from which long steps store gradients, to be given up within them
+    static constexpr std::size_t HALVED = 128, WHOLE = 1024;  // rows of batches whose gradients are sums of two halves
 
     // What a step knows of its rows.
     struct Numbers {
@@ -81,13 +80,16 @@ private:
 
     static std::size_t at(int place) { return static_cast<std::size_t>(place); }
 
-    // (rows, columns) from strips, and to them.
+    // (rows, columns) from strips, and to them, whose lines zeros fill up: a step that was not finite leaves others there.
     static void unpack(const Strips& shape, const float* from, float* to) {
         each_piece(shape, [&](std::size_t strip, std::size_t plain, std::size_t n) { std::copy_n(from + strip, n, to + plain); });
     }
 
     static void pack(const Strips& shape, const float* from, float* to) {
-        each_piece(shape, [&](std::size_t strip, std::size_t plain, std::size_t n) { std::copy_n(from + plain, n, to + strip); });
+        each_piece(shape, [&](std::size_t strip, std::size_t plain, std::size_t n) {
+            std::copy_n(from + plain, n, to + strip);
+            std::fill_n(to + strip + n, whole_lines(n) - n, 0.0f);
+        });
     }
 
     template <class F>

@@ -64,7 +64,7 @@ WeightGradient Fused::gradient_at(const Work& w, const Node& node, float* stored
             .upwards = upwards()};
 }
 
-bool Fused::in_halves(std::size_t batch) const { return light_ && batch >= HALVED && batch < STORED_ROWS; }
+bool Fused::in_halves(std::size_t batch) const { return light_ && batch >= HALVED && batch < WHOLE; }
 
 void Fused::learn_halves(const Work& w, float* stored) {
     // Threads 0 .. ⌈n/2⌉ - 1 have the first half, and share out its units.

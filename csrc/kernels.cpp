@@ -1,5 +1,5 @@
-// One source, compiled once per instruction set; see kernels.h. Nothing here is shared between the copies: the linker
-// must never give a caller the copy of a wider instruction set.
+// One source, compiled once per instruction set; see kernels.h. Nothing here is shared between the copies, once small
+// functions of shared headers are inlined: the linker must never give a caller the copy of a wider instruction set.
 #include "kernels.h"
 
 #include <iterator>

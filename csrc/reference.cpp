@@ -169,6 +169,7 @@ private:
     const std::vector<T>& forward(const Tensors<T>& parameters, const Training* training, Watch& watch) {
         std::vector<std::size_t> entered;
         for (std::size_t i = 0; i < program_.ops.size(); ++i) {
+            watch.look();
             const Op& op = program_.ops[i];
             y_[i].resize(B_ * op.d_out);
             const Place<T> at = place(i, parameters, watch);
@@ -218,6 +219,7 @@ private:
         std::vector<std::vector<T>> left;
         std::vector<T> next;
         for (std::size_t i = program_.ops.size(); i-- > learning_from_;) {
+            watch.look();
             const Op& op = program_.ops[i];
             const Place<T> at = place(i, parameters_, watch);
             next.resize(B_ * op.d_in);
@@ -258,6 +260,7 @@ private:
         const std::size_t C = program_.d_out;
         std::vector<T> dz(B_ * C);
         for (std::size_t b = 0; b < B_; ++b) {
+            watch.look();
             const auto row = static_cast<std::size_t>(order.rows[b]);
             const T share = T((table.weight ? double(table.weight[row]) : 1.0) / weights);
             const reference::Target<T> target{table.classes ? table.classes + row : nullptr,

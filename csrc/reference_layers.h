@@ -2,6 +2,7 @@
 //
 // Letters: B rows, I numbers in, O out. Matrices are row-major; x (B, I) goes in, y (B, O) comes out, dy is ∂loss/∂y.
 // Gradients are added to what is there, since several places may use one parameter. Where dx is null nobody wants it.
+// Loops that take long look at every row whether to go on; copies and the like do not.
 #pragma once
 
 #include <algorithm>
@@ -118,6 +119,7 @@ void glu(const Place<T>& at) {
     at.kept.resize(at.B * 2 * O);
     affine(at, 2 * O, at.kept.data());
     for (std::size_t b = 0; b < at.B; ++b) {
+        at.watch.look();
         const T *gate = &at.kept[b * 2 * O], *open = gate + O;
         for (std::size_t o = 0; o < O; ++o) at.y[b * O + o] = value(at.op.function, gate[o], c) * open[o];
     }
@@ -129,6 +131,7 @@ void glu_back(const Place<T>& at, const T* dy, T* dx, Tensors<T>& gradients) {
     const T c = T(at.op.constant);
     std::vector<T> dz(at.B * 2 * O);
     for (std::size_t b = 0; b < at.B; ++b) {
+        at.watch.look();
         const T *gate = &at.kept[b * 2 * O], *open = gate + O, *d = dy + b * O;
         T* out = &dz[b * 2 * O];
         for (std::size_t o = 0; o < O; ++o) {
@@ -159,6 +162,7 @@ void activation(const Place<T>& at) {
     const T* blend = at.parameter(at.op.blend);
     const Constant<T> c(at);
     for (std::size_t b = 0; b < at.B; ++b) {
+        at.watch.look();
         for (std::size_t i = 0; i < I; ++i) {
             const T z = at.x[b * I + i], a = value(at.op.function, z, c(i));
             at.y[b * I + i] = blend ? z + blend[i] * (a - z) : a;
@@ -175,6 +179,7 @@ void activation_back(const Place<T>& at, const T* dy, T* dx, Tensors<T>& gradien
     const Constant<T> c(at);
     std::vector<T> by_unit(at.op.learned == NONE ? 0 : I);
     for (std::size_t b = 0; b < at.B; ++b) {
+        at.watch.look();
         for (std::size_t i = 0; i < I; ++i) {
             const T z = at.x[b * I + i], d = dy[b * I + i], da = blend ? d * blend[i] : d;
             if (blend) dblend[i] += d * (value(f, z, c(i)) - z);
@@ -267,6 +272,7 @@ void row_norm(const Place<T>& at) {
     at.kept.resize(at.B * at.op.d_in);
     at.also.resize(at.B * G);
     for (std::size_t g = 0; g < at.B * G; ++g) {
+        at.watch.look();
         const T* x = at.x + g * n;
         T *xhat = &at.kept[g * n], mean = 0, square = 0;
         for (std::size_t i = 0; i < n; ++i) mean += x[i];
@@ -287,6 +293,7 @@ void row_norm_back(const Place<T>& at, const T* dy, T* dx, Tensors<T>& gradients
     const T* weight = at.parameter(at.op.weight);
     shifted_back(at, dy, at.kept.data(), gradients);
     for (std::size_t g = 0; dx && g < at.B * G; ++g) {
+        at.watch.look();
         const T *d = dy + g * n, *xhat = &at.kept[g * n], *gamma = weight + g % G * n;
         T mean = 0, along = 0;
         for (std::size_t i = 0; i < n; ++i) {
@@ -308,6 +315,7 @@ void batch_norm(const Place<T>& at, T* running_mean, T* running_var) {
     add_rows(B, I, at.x, mean.data());
     for (T& m : mean) m /= T(B);
     for (std::size_t b = 0; b < B; ++b) {
+        at.watch.look();
         for (std::size_t i = 0; i < I; ++i) {
             const T centre = at.x[b * I + i] - mean[i];
             square[i] += centre * centre;
@@ -347,6 +355,7 @@ void batch_norm_back(const Place<T>& at, const T* dy, T* dx, Tensors<T>& gradien
     if (!dx) return;
     std::vector<T> mean(I), along(I);
     for (std::size_t b = 0; b < B; ++b) {
+        at.watch.look();
         for (std::size_t i = 0; i < I; ++i) {
             const T d = dy[b * I + i] * weight[i];
             mean[i] += d;
@@ -355,6 +364,7 @@ void batch_norm_back(const Place<T>& at, const T* dy, T* dx, Tensors<T>& gradien
     }
     for (std::size_t i = 0; i < I; ++i) mean[i] /= T(B), along[i] /= T(B);
     for (std::size_t b = 0; b < B; ++b) {
+        at.watch.look();
         for (std::size_t i = 0; i < I; ++i) {
             dx[b * I + i] = at.also[i] * (dy[b * I + i] * weight[i] - mean[i] - xhat[b * I + i] * along[i]);
         }

@@ -1,6 +1,6 @@
 // Instruction sets: the only file that knows their intrinsics and the compilers' names for them.
 //
-// A source that includes this is compiled once per instruction set (CMakeLists.txt lists them and passes the namespace
+// A source that includes this is compiled once per instruction set (core.cmake lists them and passes the namespace
 // of each, MULTILAYER_ISA) and sees one Vector of floats with the same operations everywhere:
 //
 //     isa        LANES   REGISTERS   multiply_add

@@ -184,7 +184,7 @@ inline void gradient_tile(const WeightGradient& w, std::size_t o, const float* x
     Tile<R, N> tile;
     tile.start(nullptr);
     const std::size_t rounds = (w.batch + BETWEEN - 1) / BETWEEN;
-    const std::size_t each = (waiting.left + rounds - 1) / rounds;
+    const std::size_t each = rounds ? (waiting.left + rounds - 1) / rounds : 0;
     // Panel by panel: within one, δ of a unit is a line, and b walks along it.
     for (std::size_t b = 0; b < w.batch; b += BETWEEN) {
         if (b == w.split && b > 0) {

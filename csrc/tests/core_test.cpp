@@ -3,6 +3,7 @@
 //     bits      any number of threads, all of them used; gradients and apply are a step; prediction is a training core's
 //               outputs, one row or many, from several threads at once; instruction sets whose multiply-add rounds once agree
 //     numbers   float kernels are the double loops to rounding: loss, outputs, every gradient
+//     state     written anew it is whole again, whatever a step that was not finite left
 //     threads   several cores side by side; halting in between, and within a long step; a pool that sleeps and wakes; as many as go fastest
 //
 // Ends with 1 and a line for each promise that was not kept.
@@ -303,6 +304,31 @@ void halting(const Network& network, std::size_t batch, std::size_t steps) {
     }
 }
 
+// What a step that was not finite left behind is gone once the state is written anew, where nobody reads it too. No rows have no
+// mean, and harm nothing.
+void recovery(const Network& network) {
+    const Program& program = network.program;
+    const Rows<float> rows = rows_for<float>(program, ROWS);
+    const auto fresh = make_fused(program, 1), mended = make_fused(program, 1);
+    start(*fresh, program), start(*mended, program);
+    const std::vector<std::int64_t> some = order(24);
+    double loss = 0, norm = 0, rate = std::nan("");
+    mended->run(rows.table, {some, some, some.size(), 0}, {&rate, &rate, &rate}, &loss, &norm, NEVER);
+    check(!mended->finite(), network.name, "a rate that is no number leaves numbers");
+    start(*mended, program);
+    for (const Group slot : {Group::slot0, Group::slot1}) {
+        if (static_cast<std::size_t>(slot) - static_cast<std::size_t>(Group::slot0) >= program.optimizer.slots()) continue;
+        for (std::size_t i = 0; i < program.parameters.size(); ++i) {
+            mended->write(slot, i, std::vector<float>(program.parameters[i].size).data());
+        }
+    }
+    mended->step = 0, mended->tapped.clear();
+    check(mended->finite(), network.name, "a state written anew is not finite");
+    check(same(trained(*fresh, program, rows.table, 24), trained(*mended, program, rows.table, 24)), network.name,
+          "a core does not recover");
+    if (!has_batch_norm(program)) check(std::isnan(slopes(*fresh, program, rows.table, 0)[0]), network.name, "no rows have a loss");
+}
+
 // A step that takes long hears, also where it has hardly any products: asked to end, it is undone.
 void hearing() {
     const Network network = streamed();
@@ -371,6 +397,7 @@ int main() {
         paced(network);
         numbers(network);
         steps(network);
+        recovery(network);
     }
     for (const Network& network : all) {
         if (network.name.starts_with("shared")) {
