@@ -147,6 +147,11 @@ def test_intervals_of_few_rows_are_honest() -> None:
         assert Calibration(errors=np.zeros((needed, 1))).too_few(coverage, MSE) is None
         assert Calibration(errors=np.zeros((needed - 1, 1))).too_few(coverage, MSE) == needed
     assert four.too_few(0.9, losses.get("quantile(0.9)")) == 19  # each side has a half of what may lie outside
+    for q in (5e-324, 1e-300, 1e-17, 1 - 2**-53):  # 1 − q or q has no float of its own
+        needed = four.too_few_for(q)
+        assert needed is not None
+        assert needed == pytest.approx(min(1 / min(q, 1 - q), 1e300), rel=1e-15)
+        assert four.quantile(q)[0] == (np.inf if q > 0.5 else -np.inf)
     assert four.quantile(0.5)[0] == -0.25
     assert [four.quantile(q)[0] for q in (0.2, 0.3, 0.8)] == [-2.0, -1.5, 3.0]  # the 1st, 1.5th and 4th of 4
     assert [four.quantile(q)[0] for q in (0.19, 0.81)] == [-np.inf, np.inf]

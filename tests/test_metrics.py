@@ -92,10 +92,33 @@ def test_regression(task: Task, weight: Any) -> None:
     assert every(task, y, z, "mse", weight) == pytest.approx(expected, rel=1e-12)
 
 
-def test_the_middle_quantile_is_judged() -> None:
+MEDIANS: list[tuple[str, list[float]]] = [
+    ("0.1, 0.5, 0.9", [0, 1, 0]),
+    ("0.05, 0.1, 0.5", [0, 0, 1]),
+    ("0.2, 0.4, 0.8", [0, 0.75, 0.25]),
+    ("0.1, 0.9", [0.5, 0.5]),
+    ("0.6, 0.7", [1, 0]),
+    ("0.1, 0.2", [0, 1]),
+    ("0.3", [1]),
+]
+"""Levels, and what each counts in the median."""
+
+
+@pytest.mark.parametrize(("levels", "share"), MEDIANS, ids=[levels for levels, _ in MEDIANS])
+@pytest.mark.parametrize("task", [NUMBER, NUMBERS], ids=["one", "two"])
+def test_the_median_of_quantiles_is_judged(task: Task, levels: str, share: list[float]) -> None:
+    T = len(task.names)
+    y, z = RNG.normal(size=(N, T)), np.sort(RNG.normal(size=(N, T, len(share))), axis=2)
+    median = every(task, y, z @ share, "mse", None)
+    assert every(task, y, z.reshape(N, -1), f"quantile({levels})", None) == pytest.approx(median, rel=1e-12)
+
+
+def test_the_median_needs_no_other_level() -> None:
+    """One that is infinite has no part in it."""
     y, z = RNG.normal(size=(N, 1)), np.sort(RNG.normal(size=(N, 3)), axis=1)
-    middle = every(NUMBER, y, z[:, 1:2], "mse", None)
-    assert every(NUMBER, y, z, "quantile(0.1, 0.5, 0.9)", None) == middle
+    known = every(NUMBER, y, z, "quantile(0.1, 0.5, 0.9)", None)
+    z[:, 2] = np.inf
+    assert every(NUMBER, y, z, "quantile(0.1, 0.5, 0.9)", None) == known
 
 
 @pytest.mark.parametrize("weight", WEIGHTS, ids=["plain", "weighted"])

@@ -127,8 +127,19 @@ def test_one_class_alone_is_checked_like_others() -> None:
         MLPClassifier(epochs=-5).fit(x, y)
     with pytest.raises(OptionError, match=r"hidden must be widths such as \(256, 256\), got 5"):
         MLPClassifier(hidden=5).fit(x, y)  # type: ignore[arg-type]
+    with pytest.raises(OptionError, match="unknown metric 'acuracy': did you mean 'accuracy'"):
+        MLPClassifier(metric="acuracy").fit(x, y)
+    with pytest.raises(OptionError, match="rmse does not fit a binary task"):
+        MLPClassifier(metric="rmse").fit(x, y)
     with pytest.raises(ValueError, match=r"sample_weight.shape == \(2,\), expected \(60,\)"):
         MLPClassifier().fit(x, y, sample_weight=[1, 2])
+    for name in ("group", "time"):
+        with pytest.raises(DataError, match=f"a {name} for each of 60 rows is needed, got 5 values"):
+            MLPClassifier().fit(x, y, **{f"{name}s": np.arange(5)})
+        with pytest.raises(OptionError, match=rf"{name}s must be a value for each row, got 'c': give the column"):
+            MLPClassifier().fit(x, y, **{f"{name}s": "c"})
+    fine = MLPClassifier(metric="auc").fit(x, y, groups=np.arange(60), times=np.arange(60))
+    assert set(fine.predict(x)) == {1.0}
     frame = pd.DataFrame(x, columns=list("abcd"))
     bad = frame.copy()
     bad.loc[4, "c"] = np.inf
@@ -175,6 +186,57 @@ def test_classes_of_texts_and_numbers_are_refused() -> None:
                 MLPClassifier().partial_fit(x, y, classes=["a", "b"])
             with pytest.raises(DataError, match=f"y_val {fault}"):
                 MLPClassifier().fit(x, ["a", "b"] * 30, X_val=x, y_val=y)
+
+
+OBJECTS = pd.Series(["a", "b"] * 30, dtype=object)
+
+
+@pytest.mark.parametrize("texts", [OBJECTS, OBJECTS.astype("str"), OBJECTS.to_numpy().astype("U")])
+def test_labels_of_another_kind_are_other_classes(texts: Any) -> None:
+    x, _ = numbers(60)
+    y = np.arange(60) % 2
+    for first, second, fault in (
+        (texts, y, r"classes are \['a', 'b'\], got 0 in row 1"),
+        (y, texts, r"classes are \[0, 1\], got 'a' in row 1"),
+        (y == 1, texts, r"classes are \[False, True\], got 'a' in row 1"),
+    ):
+        with pytest.raises(OptionError, match=f"y_val: {fault}"):
+            MLPClassifier(**QUICK).fit(x, first, X_val=x, y_val=second)
+        for way in ("fit", "partial_fit"):
+            model = getattr(MLPClassifier(**QUICK), way)(x, first)
+            with pytest.raises(OptionError, match=f"y: {fault}: all classes are those of the first rows"):
+                model.partial_fit(x, second)
+
+
+NAMED: list[tuple[Any, str]] = [
+    (["a", "b", None], "classes: every place must have a class, got none in place 3: leave the place out"),
+    (["a", "b", np.nan], "classes: every place must have a class, got none in place 3"),
+    ([0.0, 1.0, np.nan], "classes: every place must have a class, got none in place 3"),
+    (pd.Series(["a", None]), "classes: every place must have a class, got none in place 2"),
+    (np.array([0.0, 1.0, np.nan]), "Input classes contains NaN"),
+    ([0.0, 1.0, np.inf], "Input classes contains infinity"),
+    (["a", "b", 1], "classes must be all texts, or all numbers or booleans, got 'a' in place 1 and 1 in place 3: give"),
+    (pd.to_datetime(["2020", "2021"]), "classes must be texts, numbers or booleans, got datetime64"),
+]
+
+
+@pytest.mark.parametrize(("named", "fault"), NAMED, ids=range(len(NAMED)))
+def test_classes_that_cannot_be_named(named: Any, fault: str) -> None:
+    x, y = classes(60, count=2)
+    for model in (MLPClassifier(**QUICK), MLPClassifier(**QUICK).fit(x, y)):
+        with pytest.raises(ValueError, match=fault):
+            model.partial_fit(x, y, classes=named)
+
+
+def test_a_list_of_labels_that_numpy_would_make_alike() -> None:
+    """Of texts and NaN it makes texts, of which one is "nan"."""
+    x, _ = numbers(60)
+    with pytest.raises(DataError, match="y: every row must have a class, got none in row 2: leave the row out"):
+        MLPClassifier(**QUICK).fit(x, ["a", np.nan] + ["b"] * 58)
+    with pytest.raises(
+        DataError, match="y must be all texts, or all numbers or booleans, got 'a' in row 1 and 1 in row"
+    ):
+        MLPClassifier(**QUICK).fit(x, ["a", 1] + ["b"] * 58)
 
 
 def test_moments_are_no_classes() -> None:

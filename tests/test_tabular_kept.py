@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 
 import multilayer as ml
@@ -125,6 +126,34 @@ def test_save_and_load(kind: Any, tmp_path: Path) -> None:
         np.testing.assert_array_equal(kind.load(path).predict_proba(frame), model.predict_proba(frame))
     else:
         np.testing.assert_array_equal(kind.load(path).predict_interval(frame), model.predict_interval(frame))
+
+
+@pytest.mark.parametrize("way", ["fit", "partial_fit"])
+def test_a_target_keeps_its_name(way: str, tmp_path: Path) -> None:
+    """So that a saved model finds it in a table that holds it."""
+    frame, y = people()
+    table = frame[["age", "city", "active"]]
+    rich = (frame["income"] > 20_000).astype(int)
+    frame = frame.assign(outcome=y, rich=rich, poor=1 - rich, debt=-frame["income"])
+    for kind, target, told in (
+        (MLPClassifier, y, ("outcome",)),
+        (MLPClassifier, pl.Series("outcome", y.tolist()), ("outcome",)),
+        (MLPClassifier, frame[["rich", "poor"]], ("rich", "poor")),
+        (MLPRegressor, frame["income"], ("income",)),
+        (MLPRegressor, frame[["income", "debt"]], ("income", "debt")),
+        (MLPRegressor, frame["income"].rename("age"), ("y",)),  # the name of a column
+        (MLPRegressor, frame["income"].rename(7), ("y",)),
+        (MLPRegressor, frame["income"].to_numpy(), ("y",)),
+    ):
+        model = getattr(kind(**QUICK), way)(table, target)
+        assert model.model_.encoding.task.names == told
+        plain = getattr(kind(**QUICK), way)(table, np.asarray(target))
+        np.testing.assert_array_equal(model.predict(table), plain.predict(table))
+        model.save(tmp_path / "m.safetensors")
+        if told != ("y",):
+            found = ml.load(tmp_path / "m.safetensors").evaluate(frame)
+            assert found == model.model_.evaluate((table, np.asarray(target)))
+        assert model.partial_fit(table, target).model_.encoding.task.names == told
 
 
 def test_a_run_folder_is_loaded(tmp_path: Path) -> None:

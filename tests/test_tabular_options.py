@@ -14,6 +14,7 @@ from sklearn.metrics import balanced_accuracy_score
 import multilayer as ml
 from multilayer import MLPClassifier, MLPRegressor
 from multilayer.errors import DataError, OptionError
+from multilayer.tabular.recipe import RATE
 from quick import QUICK, classes, numbers
 
 
@@ -36,6 +37,12 @@ def test_network_options() -> None:
         MLPClassifier(**QUICK, activation=5).fit(x, y)  # type: ignore[arg-type]
     with pytest.raises(OptionError, match="activation must be one, or one for each of 1 layers, got 2"):
         MLPClassifier(**QUICK, activation=("relu", "tanh")).fit(x, y)
+
+
+def test_the_docs_have_every_rate_of_the_recipe() -> None:
+    page = (Path(__file__).parents[1] / "docs" / "tabular.md").read_text(encoding="utf-8")
+    line = next(line for line in page.splitlines() if line.startswith("| `learning_rate`"))
+    assert " or ".join(map(str, RATE.values())) in line
 
 
 def test_training_options() -> None:

@@ -49,6 +49,18 @@ def test_the_median_of_quantiles_without_it() -> None:
     np.testing.assert_allclose(both.predict(x), both.predict_quantiles(x, [0.1, 0.9]).mean(-1), rtol=1e-12)
 
 
+@pytest.mark.parametrize("levels", ["0.1, 0.9", "0.05, 0.1, 0.5", "0.2, 0.4, 0.8", "0.6, 0.7"])
+def test_metrics_judge_what_is_predicted(levels: str) -> None:
+    """Those of the epochs, those of a model and those of the rows are one; y is kept in float32."""
+    x, y = numbers(120)
+    options = {**QUICK, "epochs": 1, "loss": f"quantile({levels})", "metric": "mae"}
+    model = MLPRegressor(**options).fit(x[:80], y[:80], X_val=x[80:], y_val=y[80:])
+    error = np.abs(model.predict(x[80:]) - y[80:]).mean()
+    assert model.history_["mae"] == pytest.approx([error], rel=1e-6)
+    assert model.model_.evaluate((x[80:], y[80:]))["mae"] == pytest.approx(error, rel=1e-6)
+    assert model.history_["r2"] == pytest.approx([model.score(x[80:], y[80:])], rel=1e-5)
+
+
 def test_quantiles_and_coverages_that_are_none() -> None:
     x, y = numbers(60)
     model = MLPRegressor(**QUICK).fit(x, y)
@@ -122,6 +134,22 @@ def test_too_few_rows_for_an_interval_are_told() -> None:
         found = model.predict_quantiles(x, [0.05, 0.1, 0.5, 0.95])
     assert (found[:, [0, 1, 3]] == [-np.inf, -np.inf, np.inf]).all()
     assert np.isfinite(model.predict_quantiles(x, [0.2, 0.5, 0.8])).all()
+
+
+@pytest.mark.parametrize("q", [1e-300, 5e-324, 1e-17, np.float64(1e-17)])
+def test_quantiles_that_no_rows_can_tell(q: float) -> None:
+    model = MLPRegressor(**QUICK).fit(*numbers(15))
+    with pytest.warns(UserWarning, match=rf"the quantile {float(q)} needs errors of 1e\+\d+ held-out rows"):
+        assert (model.predict_quantiles(numbers(3)[0], [q]) == -np.inf).all()
+
+
+def test_a_warning_has_the_digits_that_were_asked_for() -> None:
+    x, y = numbers(15)
+    model = MLPRegressor(**QUICK).fit(x, y)
+    with pytest.warns(UserWarning, match=r"coverage=0.999999999 needs errors of 1,000,000,0\d\d held-out rows"):
+        model.predict_interval(x, 1 - 1e-9)
+    with pytest.warns(UserWarning, match=r"the quantile 0.999999999 needs errors of 1,000,000,0\d\d held-out rows"):
+        model.predict_quantiles(x, [1 - 1e-9])
 
 
 def test_several_targets() -> None:

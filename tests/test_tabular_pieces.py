@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.exceptions import ConvergenceWarning
 
 import multilayer as ml
 from multilayer import MLPClassifier, MLPRegressor
-from multilayer.errors import OptionError
+from multilayer.errors import DataError, OptionError
 from multilayer.training.session import Session
 from quick import QUICK, classes, numbers, people
 
@@ -116,6 +117,134 @@ def test_a_piece_after_fit_does_not_undo_it() -> None:
     assert 1 - model.score(x, other) < 0.5 * (1 - before)
 
 
+@pytest.mark.parametrize("kind", ["classes", "labels", "numbers", "counts", "frame"])
+def test_rows_of_weight_0_are_not_there_in_a_piece(kind: str) -> None:
+    """To the bit; and a batch of nothing else, which has no mean, leaves no trace."""
+    x, y = numbers(90)
+    given: Any = pd.DataFrame(x).assign(z=["p", "q", "r"] * 30).rename(columns=str) if kind == "frame" else x
+    many = {"classes": np.digitize(y, [-1, 1]), "labels": (x > 0).astype(int), "counts": np.abs(y)}
+    target = many.get(kind, y)
+    make: Any = MLPClassifier if kind in ("classes", "labels") else MLPRegressor
+    options = {**QUICK, "batch_size": 8, "loss": "poisson" if kind == "counts" else None}
+    weight = np.where(np.arange(90) < 70, 0.0, 1.0 + np.arange(90))
+    strange = np.where(weight == 0, -7, target) if kind == "counts" else target
+    with_zero, without = (make(**options).partial_fit(given, target) for _ in range(2))
+    for _ in range(2):
+        with_zero.partial_fit(given, strange, sample_weight=weight)
+        without.partial_fit(given[70:], target[70:], sample_weight=weight[70:])
+    assert with_zero.model_.to_bytes() == without.model_.to_bytes()
+    assert with_zero.history_ == without.history_
+    assert np.isfinite(with_zero.history_["loss"]).all()
+
+
+def test_a_piece_without_a_row_that_counts_is_refused() -> None:
+    x, y = classes(60, count=2)
+    model = MLPClassifier(**QUICK, class_weight={0: 0.0}).partial_fit(x, y, classes=[0, 1])
+    before = model.model_.to_bytes()
+    nothing = "the array: no row has a target and a weight above 0: nothing can be learned"
+    for one in (model, MLPClassifier(**QUICK, class_weight={0: 0.0})):
+        with pytest.raises(DataError, match=nothing):
+            one.partial_fit(x[y == 0], y[y == 0], classes=[0, 1])
+    assert model.model_.to_bytes() == before
+
+
+@pytest.mark.parametrize("ensemble", [1, 2])
+def test_a_piece_that_diverges_is_taken_back(ensemble: int) -> None:
+    x, y = numbers(60)
+    told = "partial_fit: loss, gradient or parameters were not finite, and the model is that before .*; try a lower"
+    far = {**QUICK, "ensemble": ensemble, "learning_rate": 1e30}
+    first = MLPRegressor(**far)
+    for _ in range(4):
+        with pytest.warns(ConvergenceWarning, match=told):
+            first.partial_fit(x, y)
+        assert np.isfinite(first.predict(x)).all()
+    assert (first.n_iter_, first.history_) == (1, {"loss": []})
+    model = MLPRegressor(**{**QUICK, "ensemble": ensemble}).partial_fit(x, y)
+    known = model.model_.to_bytes(), model.history_, model.n_iter_
+    with pytest.warns(ConvergenceWarning, match=told):
+        model.set_params(learning_rate=1e30).partial_fit(x, y)
+    assert (model.model_.to_bytes(), model.history_, model.n_iter_) == known
+    again = MLPRegressor(**{**QUICK, "ensemble": ensemble, "learning_rate": 0.01}).partial_fit(x, y)
+    once = pickle.loads(pickle.dumps(again))
+    with pytest.warns(ConvergenceWarning, match=told):
+        again.set_params(learning_rate=1e30).partial_fit(x, y)
+    again.set_params(learning_rate=0.01).partial_fit(x, y)  # goes on as if there had been none
+    np.testing.assert_array_equal(again.predict(x), once.partial_fit(x, y).predict(x))
+
+
+def test_a_piece_that_diverges_leaves_a_fit_as_it_was() -> None:
+    x, y = numbers(60)
+    model = MLPRegressor(**QUICK).fit(x, y)
+    before = pickle.dumps(model.set_params(learning_rate=1e30))
+    with pytest.warns(ConvergenceWarning, match="the model is that before"):
+        model.partial_fit(x, y)
+    assert pickle.dumps(model) == before  # its calibration and history too
+
+
+# Options between pieces
+
+
+@pytest.mark.parametrize("way", ["fit", "partial_fit", "load"])
+@pytest.mark.parametrize(
+    "asked", [{"learning_rate": 0.5}, {"weight_decay": 0.3}, {"batch_size": 7}, {"n_threads": 1}, {"device": "cpu"}]
+)
+def test_what_is_asked_for_holds_from_the_next_piece_on(way: str, asked: dict[str, Any], tmp_path: Path) -> None:
+    x, y = numbers(60)
+    options = {name: value for name, value in QUICK.items() if name != "batch_size"}
+    model = (MLPRegressor(**options).partial_fit if way == "partial_fit" else MLPRegressor(**options).fit)(x, y)
+    if way == "load":
+        model.save(tmp_path / "m.safetensors")
+        model = MLPRegressor.load(tmp_path / "m.safetensors").set_params(random_state=0)
+    other = pickle.loads(pickle.dumps(model)).set_params(**asked)
+    before, found = model.partial_fit(x, y), other.partial_fit(x, y)
+    (name, value), called = next(iter(asked.items())), {"n_threads": "threads"}
+    assert found.config_[called.get(name, name)] == value
+    same = {**before.config_, called.get(name, name): value}
+    assert found.config_ == same
+    assert np.array_equal(found.predict(x), before.predict(x)) == (name in ("n_threads", "device"))
+    again = found.partial_fit(x, y).config_
+    assert again == same
+
+
+def test_a_rate_that_was_asked_for_is_taken_as_it_is(tmp_path: Path) -> None:
+    x, y = classes(60, count=2)
+    asked, plain = (MLPClassifier(**QUICK, learning_rate=rate).fit(x, y) for rate in (0.01, None))
+    assert asked.partial_fit(x, y).config_["learning_rate"] == 0.01
+    assert plain.partial_fit(x, y).config_["learning_rate"] == pytest.approx(0.04 / 100)
+    assert MLPClassifier(**QUICK).partial_fit(x, y).config_["learning_rate"] == pytest.approx(0.04 / 10)
+
+
+@pytest.mark.parametrize("way", ["fit", "partial_fit"])
+def test_options_that_a_model_cannot_change(way: str) -> None:
+    x, y = numbers(60)
+    for name, value, had in (("ensemble", 3, "2"), ("loss", "mae", "'mse'")):
+        model = getattr(MLPRegressor(**QUICK), way)(x, y)
+        with pytest.raises(
+            OptionError, match=f"goes on with the model that is there, {name}={had}, got {name}={value!r}: leave it out"
+        ):
+            model.set_params(**{name: value}).partial_fit(x, y)
+    with pytest.raises(OptionError, match="learning_rate must be positive, got -1"):
+        getattr(MLPRegressor(**QUICK), way)(x, y).set_params(learning_rate=-1).partial_fit(x, y)
+    auto = getattr(MLPRegressor(**QUICK, loss="auto"), way)(x, y)
+    assert np.isfinite(auto.partial_fit(x, y).predict(x)).all()
+
+
+def test_another_device_is_another_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The engine that trained until now may not know it."""
+    x, y = numbers(60)
+    model = MLPRegressor(**QUICK).partial_fit(x, y)
+    chosen: list[str] = []
+    make = Session.make
+
+    def noted(spec: Any, prepared: Any, config: Any, *, began: Any = None) -> Session:
+        chosen.append(config.engine)
+        return make(spec, prepared, config, began=began)
+
+    monkeypatch.setattr(Session, "make", staticmethod(noted))
+    model.partial_fit(x, y).set_params(device="cpu").partial_fit(x, y)
+    assert chosen == ["fused", "auto"]
+
+
 # Models from files
 
 
@@ -175,6 +304,18 @@ def test_a_warm_start_needs_the_same_classes() -> None:
         model.fit(x, np.array(["u", "v"])[y])
     assert list(model.classes_) == [0, 1]
     assert set(model.predict(x)) <= {0, 1}
+
+
+def test_a_warm_start_on_one_class_keeps_the_network() -> None:
+    x, y = classes(120, count=2)
+    model = MLPClassifier(**QUICK, warm_start=True).fit(x, y)
+    before = model.predict_proba(x)
+    with pytest.raises(OptionError, match=r"warm_start goes on with the classes \[0, 1\], got \[0\]: fit with"):
+        model.fit(x, np.zeros(120, dtype=int))
+    np.testing.assert_array_equal(model.predict_proba(x), before)
+    alone = MLPClassifier(**QUICK, warm_start=True).fit(x, np.zeros(120)).fit(x, np.zeros(120))
+    assert alone.predict_proba(x).shape == (120, 1)
+    assert alone.fit(x, y).predict_proba(x).shape == (120, 2)
 
 
 def test_a_warm_start_needs_the_same_columns_and_values() -> None:

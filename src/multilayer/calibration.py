@@ -42,6 +42,8 @@ Floats = NDArray[np.float64]
 
 MOST_ERRORS = 10_000
 """Errors that are kept; of more, as many quantiles."""
+MOST_ROWS = 1e300
+"""That are told to be needed: beyond, a number of rows has no float."""
 FARTHEST = 700.0
 """From 0 that an output is kept whose link is exp: beyond it exp leaves float64."""
 COLDEST, HOTTEST = 0.1, 20.0
@@ -97,7 +99,9 @@ class Calibration:
 
     def too_few(self, coverage: float, loss: Loss) -> int | None:
         """How many held-out rows an interval of such coverage needs, where there are fewer."""
-        return self._lacking((1 + coverage) / 2 if loss.name == "quantile" and loss.per_target == 1 else coverage)
+        one_level = loss.name == "quantile" and loss.per_target == 1
+        share, rest = ((1 + coverage) / 2, (1 - coverage) / 2) if one_level else (coverage, 1 - coverage)
+        return self._lacking(share, rest)
 
     def quantile(self, q: float) -> Floats:
         """What to add to an output to get the q-quantile of the target. → (outputs,)"""
@@ -110,13 +114,14 @@ class Calibration:
 
     def too_few_for(self, q: float) -> int | None:
         """How many held-out rows the q-quantile needs, where there are fewer."""
-        return self._lacking(max(q, 1 - q))
+        return self._lacking(max(q, 1 - q), min(q, 1 - q))
 
-    def _lacking(self, share: float) -> int | None:
+    def _lacking(self, share: float, rest: float) -> int | None:
+        """`rest` is 1 − share, which is above 0 where a float has no share below 1 for it."""
         if _place(len(self._known()), share) <= len(self.errors):
             return None
-        about = int(share / (1 - share))
-        return next(n for n in range(about, about + 3) if _place(n, share) <= n)
+        about = int(min(1 / float(rest), MOST_ROWS))
+        return next((n for n in range(about - 1, about + 2) if _place(n, share) <= n), about)
 
     def _known(self) -> Floats:
         if not len(self.errors):

@@ -9,7 +9,7 @@
     r2                  numbers            1 − squared error/variance; several: mean over them
 
 All take sample weights, and are plain numpy: importing scikit-learn would take longer than many an epoch. What has no
-value (one class alone, no rows) is NaN. With several quantiles the middle one is judged.
+value (one class alone, no rows) is NaN. Of several quantiles the median is judged (`tasks.middle`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from . import losses
 from .data import Task, tasks
 from .errors import OptionError, unknown_name
 
@@ -201,10 +200,7 @@ def measure(
 def _sides(task: Task, y: Array, z: Array, loss: str) -> tuple[Array, Array]:
     if not task.classifies:
         truth = np.asarray(y, dtype=np.float64) * task.std + task.mean  # (N, T)
-        given = tasks.decode(task, z, loss)
-        levels = losses.get(loss).per_target
-        if levels > 1:
-            given = given[..., levels // 2]
+        given = tasks.middle(tasks.decode(task, z, loss), loss)
         return truth, given.reshape(truth.shape)
     p = tasks.probabilities(task, z, loss)
     if task.kind == "multilabel":

@@ -44,10 +44,10 @@ def factors(
     for name, value in class_weight.items():
         matching = [i for i, one in enumerate(classes) if one == name or str(name) in _spellings(one)]
         if not matching:
-            raise OptionError(f"{what} names {_plain(name)!r}: classes are {', '.join(map(str, classes[:20]))}")
+            raise OptionError(f"{what} names {plain(name)!r}: classes are {', '.join(map(str, classes[:20]))}")
         number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
         if not (number and 0 <= float(value) < math.inf):
-            raise OptionError(f"{what} must be 0 or more and finite, got {_plain(value)!r} for {_plain(name)!r}")
+            raise OptionError(f"{what} must be 0 or more and finite, got {plain(value)!r} for {plain(name)!r}")
         found[matching[0]] = value
     return found
 
@@ -64,5 +64,6 @@ def _spellings(value: Class) -> set[str]:
     return {str(value), f"{value:.0f}"} if isinstance(value, float) and value.is_integer() else {str(value)}
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """A value as Python has it, for messages."""
     return value.item() if isinstance(value, np.generic) else value

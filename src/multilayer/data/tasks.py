@@ -319,6 +319,30 @@ def decode(task: Task, z: Any, loss: str) -> NDArray[Any]:
     return z[:, 0] if len(task.names) == 1 else z
 
 
+def levels(loss: str) -> tuple[float, ...]:
+    """The quantiles that a loss of such trains for, rising.
+
+    >>> levels("quantile(0.1, 0.9)")
+    (0.1, 0.9)
+    """
+    return tuple(float(q) for q in losses.get(loss).constant("q"))
+
+
+def middle(values: NDArray[np.float64], loss: str) -> NDArray[np.float64]:
+    """One number for each target of what `decode` gives. Of several quantiles (…, Q) it is the median: trained for, or
+    on the line between the levels around it, or the level nearest to it.
+
+    >>> middle(np.array([[1.0, 3.0, 7.0]]), "quantile(0.2, 0.4, 0.8)")
+    array([4.])
+    """
+    if losses.get(loss).per_target == 1:
+        return values
+    trained = levels(loss)
+    place = float(np.interp(0.5, trained, np.arange(len(trained))))
+    low, share = values[..., int(place)], place - int(place)
+    return low + share * (values[..., int(place) + 1] - low) if share else low
+
+
 def untrained(name: Class) -> str:
     """The note of a class that the split left without a row to train on."""
     return f"class {name!r} has no training row"

@@ -24,11 +24,13 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
-from .. import losses
+from .. import losses, metrics
 from ..costs import Cost, cost
+from ..data import Task, read
+from ..data.beside import group_numbers, moments
 from ..data.prepare import weights_within
 from ..data.tables import Table
-from ..errors import DataError, OptionError, warn
+from ..errors import OptionError, warn
 from ..events import EpochEnd, Start, plain
 from ..layers import Inputs
 from ..predictor import Predictor, load
@@ -39,7 +41,18 @@ from ..training.fit import fit as train
 from ..training.session import OtherNetwork
 from ..training.signals import obey
 from .callbacks import CallbackSupportMixin, Tasks, has_callbacks
-from .inputs import column, holds_objects, is_frame, named, refuse_infinity, refuse_infinity_aside
+from .inputs import (
+    as_rows,
+    column,
+    holds_objects,
+    is_frame,
+    named,
+    refuse_infinity,
+    refuse_infinity_aside,
+    texts_of_model,
+    texts_of_table,
+    with_target,
+)
 from .partial import Partial
 from .recipe import Recipe, network
 from .timing import Within
@@ -95,17 +108,16 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         times: Any,
         classes: Sequence[int] | None = None,
     ) -> Run:
-        for name, values in (("groups", groups), ("times", times)):
-            if isinstance(values, str):
-                raise OptionError(
-                    f"{name} must be a value for each row, got {values!r}: give the column, X[{values!r}]"
-                )
+        _check_no_names(groups=groups, times=times)
         tasks = Tasks(self, given) if has_callbacks(self) else None
         recipe = self._recipe()
         start = getattr(self, "model_", None) if self.warm_start else None
         seed, split = self._seed(), getattr(self, "_split", None)
         if start is not None and hasattr(self, "config_"):
             seed = self.config_["seed"]  # members hold out what they held out before, and never trained on
+        asked = self._asked()
+        if start is not None:
+            asked.setdefault("ensemble", start.members)
         chooser = recipe if self.time_limit is None else Within(recipe, self.time_limit)
         try:
             run = train(
@@ -120,13 +132,13 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
                 classes=classes,
                 quiet=not self.verbose,
                 each_epoch=tasks,
-                **cast(Any, {**self._asked(), "task": task, "validation": validation, "seed": seed}),
+                **cast(Any, {**asked, "task": task, "validation": validation, "seed": seed}),
             )
         except OtherNetwork as error:
             assert start is not None, "only then is there another"
             raise OptionError(_go_on_as_before(start, error)) from None
         assert run.model is not None
-        self._keep(run.model, run)
+        self._keep(with_target(run.model, given[1]), run)
         if tasks is not None:
             tasks.end()
         if run.failed:
@@ -152,10 +164,18 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
             raise OptionError(f"activation must be a name such as 'relu', or one for each layer, got {activation!r}")
         return Recipe(hidden=hidden, activation=activation, dropout=self.dropout)
 
-    def _check_options(self) -> None:
+    def _check_options(self, table: Any, *, task: Task, groups: Any, times: Any) -> None:
         """What `fit` would refuse, where nothing is trained."""
+        _check_no_names(groups=groups, times=times)
+        rows = read(table)
+        if groups is not None:
+            group_numbers(groups, rows)
+        if times is not None:
+            moments(times, rows)
         recipe = self._recipe()
-        Config.from_dict({**self._asked(), "seed": self._seed()})
+        config = Config.from_dict({**self._asked(), "seed": self._seed()})
+        if config.metric not in ("auto", "loss"):
+            metrics.fitting(config.metric, task)
         chosen = {"hidden": recipe.hidden, "activation": recipe.activation, "dropout": recipe.dropout}
         network(
             Inputs(numeric=1),
@@ -211,20 +231,21 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
 
     # Data
 
-    def _table(self, X: Any, *, reset: bool) -> Any:
-        """X as the data layer reads it, after scikit-learn's own checks of names and numbers of columns."""
-        if hasattr(X, "detach"):  # a torch tensor
-            X = X.detach().cpu().numpy()
-        if type(X).__name__ == "LazyFrame":
-            raise DataError("X must hold its rows, got a LazyFrame, which is a plan to read them: give X.collect()")
+    def _table(self, X: Any, *, reset: bool, trained: Any = None) -> Any:
+        """X as the data layer reads it, after scikit-learn's own checks of names and numbers of columns. `trained` is
+        the table of a fit that has no model yet, whose rows to judge by X is."""
+        X = as_rows(X, first=reset)
+        model = None if reset or trained is not None else cast("Predictor | None", getattr(self, "model_", None))
         if is_frame(X):
             renamed = named(X)
             validate_data(self, X, reset=reset, skip_check_array=True)
             if not len(X):
                 raise ValueError(f"Found array with 0 sample(s) (shape={X.shape}) while a minimum of 1 is required.")
-            return self._whole(renamed, reset=reset)
+            return _whole(renamed, model)
         sparse = hasattr(X, "tocsr")
-        texts = set[int]() if reset or getattr(getattr(X, "dtype", None), "kind", "O") != "O" else self._texts()
+        texts = set[int]()
+        if getattr(getattr(X, "dtype", None), "kind", "O") == "O":
+            texts = texts_of_model(model) if trained is None else texts_of_table(trained)
         if sparse or not (texts or holds_objects(X)):
             kind = [np.float64, np.float32] if sparse else "numeric"
             X = validate_data(self, X, accept_sparse="csr", dtype=kind, ensure_all_finite=False, reset=reset)
@@ -236,20 +257,7 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         X = check_array(X, dtype=cast(Any, None), ensure_all_finite=False)
         validate_data(self, X, reset=reset, skip_check_array=True)
         columns = {f"x{i}": column(X[:, i], f"the array: column 'x{i}'", text=i in texts) for i in range(X.shape[1])}
-        return self._whole(Table(name="the array", columns=columns, positional=True), reset=reset)
-
-    def _whole(self, table: Any, *, reset: bool) -> Any:
-        """The table, where what training left aside of it is finite too."""
-        model = cast("Predictor | None", getattr(self, "model_", None))
-        if model is not None and not reset:
-            refuse_infinity_aside(table, model)
-        return table
-
-    def _texts(self) -> set[int]:
-        """The places of columns that training had as texts: objects that are all numbers are texts there too."""
-        model = cast("Predictor | None", getattr(self, "model_", None))
-        columns = () if model is None else model.encoding.columns
-        return {i for i, one in enumerate(columns) if one.family == "text" and one.kind != "drop"}
+        return _whole(Table(name="the array", columns=columns, positional=True), model)
 
     def _weights(self, sample_weight: Any, X: Any) -> NDArray[np.float64] | None:
         if sample_weight is None:
@@ -257,12 +265,12 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         found = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         return weights_within(found, np.float64)  # class weights are products and sums of them
 
-    def _held_out(self, X_val: Any, y_val: Any, sample_weight_val: Any) -> tuple[Any, Any]:
-        """Rows of validation where they are given, else the option; and what they count."""
+    def _held_out(self, table: Any, X_val: Any, y_val: Any, sample_weight_val: Any) -> tuple[Any, Any]:
+        """Rows of validation where they are given, else the option; and what they count. `table` is to train on."""
         if (X_val is None) != (y_val is None):
             raise OptionError("validation rows need both X_val and y_val, got one of them")
         if X_val is not None:
-            return (self._table(X_val, reset=False), y_val), self._weights(sample_weight_val, X_val)
+            return (self._table(X_val, reset=False, trained=table), y_val), self._weights(sample_weight_val, X_val)
         if sample_weight_val is not None:
             raise OptionError("sample_weight_val needs X_val and y_val, got neither")
         if isinstance(self.validation, str) and self.validation != "auto":
@@ -307,19 +315,22 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
     def _continued(self, rows: int, *, classes: int = 0) -> Partial:
         """Where training is between two pieces: after the last one, after `fit`, or after `load`."""
         if getattr(self, "_partial", None) is not None:
-            return cast(Partial, self._partial)
-        if hasattr(self, "config_"):
-            return Partial.after(self.model_, self.config_, classes=classes)
-        asked = {**self._asked(), "seed": self._seed()}
-        return Partial.of_model(self.model_, asked, rows=rows, classes=classes)
+            past = cast(Partial, self._partial)
+        elif hasattr(self, "config_"):
+            past = Partial.after(self.model_, self.config_, classes=classes)
+        else:
+            past = Partial.of_model(self.model_, rows=rows, seed=self._seed(), classes=classes)
+        return past.with_options(self._asked())
 
     def _passed(self, past: Partial) -> None:
         """What an estimator has after a piece."""
+        if past.state is None:  # the first after `fit` or `load`, and it was taken back
+            return
         self._partial, self._split = past, None
         self.model_ = self._numbered_names(past.model)
         self.config_ = past.config.to_dict()
         self.history_ = {"loss": list(past.losses)}
-        self.n_iter_ = past.passes
+        self.n_iter_ = max(past.passes, 1)
 
     # Keeping
 
@@ -416,6 +427,13 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         return tags
 
 
+def _whole(table: Any, model: Predictor | None) -> Any:
+    """The table, where what training left aside of it is finite too."""
+    if model is not None:
+        refuse_infinity_aside(table, model)
+    return table
+
+
 def _go_on_as_before(had: Predictor, asked: OtherNetwork) -> str:
     """What to change back, where a warm start is asked for a network that is not there."""
     if had.spec.inputs != asked.spec.inputs:
@@ -428,6 +446,13 @@ def _go_on_as_before(had: Predictor, asked: OtherNetwork) -> str:
         f"warm_start goes on with the network that is there, {had.members} × {had.spec}, "
         f"got {asked.members} × {asked.spec}: {remedy}, or warm_start=False to begin anew"
     )
+
+
+def _check_no_names(**beside: Any) -> None:
+    """Groups and times are values: an array has no names that could be meant."""
+    for name, values in beside.items():
+        if isinstance(values, str):
+            raise OptionError(f"{name} must be a value for each row, got {values!r}: give the column, X[{values!r}]")
 
 
 def _given(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from sklearn.utils import assert_all_finite
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import check_consistent_length, column_or_1d
 
-from ..data import class_weights
+from ..data import Task, class_weights
 from ..data.arrays import is_missing
 from ..data.tasks import untrained
 from ..errors import DataError, OptionError, warn
@@ -22,8 +22,11 @@ from ..predictor import Predictor
 from ..training.fit import Run
 from .base import Tabular, Validation
 from .callbacks import with_callbacks
-from .inputs import check_numbers, length_of, tell_dropped
+from .inputs import check_numbers, length_of, tell_dropped, unmasked, with_target
 from .partial import Partial
+
+ANY_CLASSES = Task(kind="binary", names=("y",), classes=((0, 1),))
+"""Stands for any classes where metrics that fit them are meant."""
 
 
 class MLPClassifier(ClassifierMixin, Tabular):
@@ -110,7 +113,8 @@ class MLPClassifier(ClassifierMixin, Tabular):
             table = self._table(X, reset=True)
             before = getattr(self, "classes_", None) if self.warm_start and self._begun else None
             codes, task = self._labels(y, table)
-            validation, weight_val = self._held_out(X_val, y_val, sample_weight_val)
+            self._check_warm(before)
+            validation, weight_val = self._held_out(table, X_val, y_val, sample_weight_val)
             if isinstance(validation, tuple):
                 labels = self._checked(validation[1], validation[0], name="y_val")
                 validation = (validation[0], self._codes(labels, several=task == "multilabel", name="y_val"))
@@ -121,10 +125,9 @@ class MLPClassifier(ClassifierMixin, Tabular):
                 if isinstance(validation, tuple):
                     weight_val = class_weights.weighed(weight_val, factor, validation[1])
             if task == "one class":
-                self._check_options()
+                self._check_options(table, task=ANY_CLASSES, groups=groups, times=times)
                 check_numbers(table)
                 return self._answer_always()
-            self._check_warm(before)
             run = self._fit(
                 table,
                 codes,
@@ -138,7 +141,7 @@ class MLPClassifier(ClassifierMixin, Tabular):
                 classes=self._numbered(task),
             )
             tell_dropped(self._network())
-            unseen = [plain(name) for i, name in enumerate(self.classes_) if untrained(i) in run.notes]
+            unseen = [class_weights.plain(name) for i, name in enumerate(self.classes_) if untrained(i) in run.notes]
             if unseen and times is not None:
                 some = ", ".join(repr(name) for name in unseen[:5])
                 warn(f"no row to train on is of the class {some}: all are among the latest, which are held out")
@@ -149,13 +152,13 @@ class MLPClassifier(ClassifierMixin, Tabular):
         with self._or_as_before():
             begun = self._begun
             table = self._table(X, reset=not begun)
-            y = self._checked(y, table)
+            labels = self._checked(y, table)
             if begun:
                 self._check_same(classes)
                 task = self._network().encoding.task.kind
             else:
-                task = self._first_labels(y, classes)
-            codes = self._codes(y, several=task == "multilabel")
+                task = self._first_labels(labels, classes)
+            codes = self._codes(labels, several=task == "multilabel")
             weight = self._weights(sample_weight, X)
             factor = self._class_factors(codes, weight)
             weight = weight if factor is None else class_weights.weighed(weight, factor, codes)
@@ -164,6 +167,7 @@ class MLPClassifier(ClassifierMixin, Tabular):
             else:
                 asked = {**self._asked(), "task": task, "seed": self._seed()}
                 past = Partial.begin(self._recipe(), (table, codes), weight, asked, classes=self._numbered(task))
+                past = replace(past, model=with_target(past.model, y))
             self._passed(past)
             self._name_classes()
             if not begun:
@@ -216,8 +220,7 @@ class MLPClassifier(ClassifierMixin, Tabular):
             self.classes_ = np.arange(y.shape[1])
             self._check_same(classes)
             return "multilabel"
-        self.classes_ = np.unique(column_or_1d(y) if classes is None else np.asarray(classes))
-        _check_kind(self.classes_)
+        self.classes_ = np.unique(column_or_1d(y)) if classes is None else _sorted(classes)
         if len(self.classes_) < 2:
             raise OptionError(
                 f"partial_fit needs all classes at its first call, two or more, got {self.classes_.tolist()}: "
@@ -231,16 +234,9 @@ class MLPClassifier(ClassifierMixin, Tabular):
             raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None")
         if hasattr(y, "toarray"):
             y = y.toarray()
+        y = unmasked(y)
         check_consistent_length(table, y)
-        values = np.asarray(y)
-        if values.dtype == object:
-            nothing = [is_missing(value) for value in values.ravel().tolist()]
-            if any(nothing):
-                row = nothing.index(True) // max(values[:1].size, 1)
-                raise DataError(f"{name}: every row must have a class, got none in row {row + 1:,}: leave the row out")
-            _check_one_kind(values, name)
-        assert_all_finite(values, input_name=name)
-        _check_kind(values, name)
+        values = _checked_labels(y, name)
         with warnings.catch_warnings():
             if name != "y" or self._begun:  # the classes are known
                 warnings.simplefilter("ignore", UserWarning)
@@ -253,16 +249,19 @@ class MLPClassifier(ClassifierMixin, Tabular):
             labels = np.asarray(y)
             odd = labels[~np.isin(labels, (0, 1))]
             if labels.ndim != 2 or labels.shape[1] != len(self.classes_) or len(odd):
-                got = f"{plain(odd[0])!r}" if len(odd) else f"the shape {labels.shape}"
+                got = f"{class_weights.plain(odd[0])!r}" if len(odd) else f"the shape {labels.shape}"
                 raise OptionError(f"{name} must be 0 or 1 for each of {len(self.classes_)} labels, got {got}")
             return labels.astype(np.int64)
         y = column_or_1d(y, warn=True)
-        places = np.searchsorted(self.classes_, y)
-        known = self.classes_[np.minimum(places, len(self.classes_) - 1)] == y
+        if isinstance(y[0], str) == isinstance(self.classes_[0], str):
+            places = np.searchsorted(self.classes_, y)
+            known = self.classes_[np.minimum(places, len(self.classes_) - 1)] == y
+        else:  # texts and numbers have no order among each other
+            places = known = np.zeros(len(y), dtype=np.bool_)
         if not known.all():
             row = int((~known).argmax())
             raise OptionError(
-                f"{name}: classes are {self.classes_.tolist()[:20]}, got {plain(y[row])!r} in row "
+                f"{name}: classes are {self.classes_.tolist()[:20]}, got {class_weights.plain(y[row])!r} in row "
                 f"{row + 1:,}: all classes are those of the first rows, or of classes=[…] in partial_fit"
             )
         return places.astype(np.int64)
@@ -273,10 +272,13 @@ class MLPClassifier(ClassifierMixin, Tabular):
 
     def _check_same(self, classes: Any) -> None:
         """Classes cannot change between two pieces."""
-        if classes is not None and not np.array_equal(np.unique(np.asarray(classes)), self.classes_):
+        if classes is None:
+            return
+        given = _sorted(classes)
+        if not np.array_equal(given, self.classes_):
             raise OptionError(
                 f"classes must be those of the first call, {self.classes_.tolist()[:20]}, "
-                f"got {np.asarray(classes).tolist()[:20]}: leave them out, or begin a new classifier"
+                f"got {given.tolist()[:20]}: leave them out, or begin a new classifier"
             )
 
     def _check_warm(self, before: NDArray[Any] | None) -> None:
@@ -330,21 +332,31 @@ class MLPClassifier(ClassifierMixin, Tabular):
         return tags
 
 
-def plain(value: Any) -> Any:
-    """A value as Python has it, for messages."""
-    return value.item() if isinstance(value, np.generic) else value
-
-
-def _check_one_kind(values: NDArray[Any], name: str) -> None:
-    """Texts have no order among other objects."""
-    text = [isinstance(value, str) for value in values.ravel().tolist()]
-    if any(text) and not all(text):
-        one, other = (text.index(kind) // max(values[:1].size, 1) for kind in (True, False))
-        got = " and ".join(f"{values[row]!r} in row {row + 1:,}" for row in sorted((one, other)))
-        raise DataError(f"{name} must be all texts, or all numbers or booleans, got {got}: give all as texts")
-
-
-def _check_kind(values: NDArray[Any], name: str = "classes") -> None:
-    """Moments would come back from a model file as texts."""
-    if values.dtype.kind in "mM":
+def _checked_labels(labels: Any, name: str, *, each: str = "row") -> NDArray[Any]:
+    """Labels as an array: none is missing, and all are texts, or numbers or booleans."""
+    values = np.asarray(labels)
+    given = np.asarray(labels, dtype=object) if isinstance(labels, list | tuple) else values  # as numpy found them
+    if given.dtype == object:
+        nothing = [is_missing(value) for value in given.ravel().tolist()]
+        if any(nothing):
+            got = f"got none in {each} {_row(nothing, given, True) + 1:,}: leave the {each} out"
+            raise DataError(f"{name}: every {each} must have a class, {got}")
+        text = [isinstance(value, str) for value in given.ravel().tolist()]
+        if any(text) and not all(text):  # texts have no order among other objects
+            rows = sorted(_row(text, given, kind) for kind in (True, False))
+            got = " and ".join(f"{given[row]!r} in {each} {row + 1:,}" for row in rows)
+            raise DataError(f"{name} must be all texts, or all numbers or booleans, got {got}: give all as texts")
+    assert_all_finite(values, input_name=name)
+    if values.dtype.kind in "mM":  # they would come back from a model file as texts
         raise DataError(f"{name} must be texts, numbers or booleans, got {values.dtype}: give them as texts")
+    return values
+
+
+def _sorted(classes: Any) -> NDArray[Any]:
+    """Classes that were named."""
+    return np.unique(_checked_labels(classes, "classes", each="place"))
+
+
+def _row(flags: Sequence[bool], values: NDArray[Any], wanted: bool) -> int:
+    """The row of the first value that is so."""
+    return flags.index(wanted) // max(values[:1].size, 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
@@ -12,12 +13,68 @@ from ..data import columns as C
 from ..data import read
 from ..data.arrays import arrow_of, is_missing, reads_as_text, texts_of
 from ..data.arrow import to_numpy
-from ..data.tables import Table, where
+from ..data.tables import Table, short, where
 from ..errors import DataError, warn
 from ..predictor import Predictor
 
 TOLD = 5
 """Columns that a warning names."""
+
+
+def as_rows(X: Any, *, first: bool) -> Any:
+    """X in a form that loses nothing in scikit-learn's checks: tensors as numpy, batches of Arrow as tables, masks as
+    missing values, arrays of texts and of bytes as objects. `first` is whether a fit begins with it."""
+    if hasattr(X, "detach"):  # a torch tensor
+        X = X.detach().cpu().numpy()
+    if type(X).__name__ == "LazyFrame":
+        raise DataError("X must hold its rows, got a LazyFrame, which is a plan to read them: give X.collect()")
+    if isinstance(X, pa.RecordBatch):
+        return pa.Table.from_batches([X])
+    X = unmasked(X)
+    if not isinstance(X, np.ndarray) or X.dtype.kind not in "US" or X.ndim != 2:
+        return X
+    if first and _all_numbers(X):
+        raise DataError(
+            f"the array: texts must not all be numbers, got {X.dtype}, which could mean either: give X.astype(float) "
+            "for numbers, pandas.DataFrame(X) for texts"
+        )
+    return np.array([_decoded(one, "the array") for one in X.ravel().tolist()], dtype=object).reshape(X.shape)
+
+
+def unmasked(values: Any) -> Any:
+    """An array whose masked values are missing; anything else as it is."""
+    if not isinstance(values, np.ma.MaskedArray):
+        return values
+    masked: Any = values
+    if not np.ma.is_masked(masked):
+        return masked.data
+    numbers = masked.dtype.kind in "biufc"
+    found = masked.data.astype(np.result_type(masked.dtype, np.float64) if numbers else object)
+    found[masked.mask] = np.nan if numbers else None
+    return found
+
+
+def _decoded(value: Any, what: str) -> Any:
+    """Bytes as the text they are."""
+    if not isinstance(value, bytes):
+        return value
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        raise DataError(f"{what}: bytes must be text in UTF-8, got {short(value)}: decode them") from None
+
+
+def texts_of_model(model: Predictor | None) -> set[int]:
+    """The places of columns that training had as texts: objects that are all numbers are texts there too."""
+    columns = () if model is None else model.encoding.columns
+    return {i for i, one in enumerate(columns) if one.family == "text" and one.kind != "drop"}
+
+
+def texts_of_table(table: Any) -> set[int]:
+    """The same of a table to be trained on."""
+    found = read(table)
+    names = [(i, name) for i, name in enumerate(found.names) if name not in found.places]
+    return {i for i, name in names if C.family_of(found.column(name), where(found, name)) == "text"}
 
 
 def is_frame(X: Any) -> bool:
@@ -39,7 +96,7 @@ def holds_objects(X: Any) -> bool:
     """Whether an array holds anything but numbers."""
     array = X if isinstance(X, np.ndarray) else np.asarray(X, dtype=object) if isinstance(X, list | tuple) else X
     kind = getattr(getattr(array, "dtype", None), "kind", None)
-    return kind in ("O", "U", "S") and array.ndim == 2 and not _all_numbers(cast("NDArray[Any]", array))
+    return kind == "O" and array.ndim == 2 and not _all_numbers(cast("NDArray[Any]", array))
 
 
 def _all_numbers(array: NDArray[Any]) -> bool:
@@ -107,7 +164,7 @@ def check_numbers(table: Any) -> None:
 def column(values: NDArray[Any], what: str, *, text: bool = False) -> Any:
     """One column of an array of objects: as numbers or texts where all are, else as what Arrow makes of it. `text` is
     whether training had texts in it."""
-    given: list[Any] = [None if is_missing(value) else value for value in values.tolist()]
+    given: list[Any] = [None if is_missing(value) else _decoded(value, what) for value in values.tolist()]
     kinds = {type(value) for value in given if value is not None}
     if text or reads_as_text(given):
         return arrow_of(texts_of(given), what)
@@ -118,3 +175,13 @@ def column(values: NDArray[Any], what: str, *, text: bool = False) -> Any:
 
 def length_of(table: Any) -> int:
     return int(table.shape[0]) if hasattr(table, "shape") else len(table)
+
+
+def with_target(model: Predictor, y: Any) -> Predictor:
+    """The model, whose target is called as y is, where y has names and no column has one of them."""
+    names: list[Any] = list(getattr(y, "column_names", y.columns)) if is_frame(y) else [getattr(y, "name", None)]
+    encoding, taken = model.encoding, {one.name for one in model.encoding.columns}
+    free = all(isinstance(name, str) and name.strip() and name not in taken for name in names)
+    if not free or len(set(names)) != len(encoding.task.names):
+        return model
+    return replace(model, encoding=replace(encoding, task=replace(encoding.task, names=tuple(names))))

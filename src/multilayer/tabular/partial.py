@@ -1,7 +1,7 @@
 """Training a piece at a time: the encoding is that of the first piece, the members go on where they were.
 
 Each call is one pass over its rows at a constant rate. No rows are held out, so there is no best epoch and no
-calibration; that is what `fit` is for.
+calibration; that is what `fit` is for. A pass after which numbers are not finite is taken back.
 """
 
 from __future__ import annotations
@@ -11,12 +11,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from sklearn.exceptions import ConvergenceWarning
 
 from .. import files
 from ..data import Prepared, read
 from ..data.prepare import weights_within
+from ..data.tables import Rows
 from ..engine import Data, Order, State
-from ..errors import OptionError
+from ..errors import DataError, OptionError, warn
 from ..predictor import Predictor
 from ..training.config import Config
 from ..training.fit import prepare
@@ -67,25 +69,31 @@ class Partial:
         return Partial(model=_numbered(model, classes), state=None, config=Config.from_dict(config))
 
     @staticmethod
-    def of_model(model: Predictor, asked: Mapping[str, Any], *, rows: int, classes: int = 0) -> Partial:
-        """Goes on with a model alone, as a file has it: how to train is asked for, or the recipe's for so many rows."""
+    def of_model(model: Predictor, *, rows: int, seed: int, classes: int = 0) -> Partial:
+        """Goes on with a model alone, as a file has it: how to train is the recipe's for so many rows."""
         encoding = model.encoding
-        for name, had in (("ensemble", model.members), ("loss", encoding.loss)):
-            if asked.get(name, had) != had:
+        calm = {**OPTIONS, "learning_rate": AFTER * RATE[kind_of(encoding)]}
+        recipe = {} if encoding.image is not None else calm
+        held = {"ensemble": model.members, "loss": encoding.loss, "task": encoding.task.kind, "seed": seed}
+        no_rows = {"validation": None, "calibrate": False}
+        config = Config.from_dict({**recipe, "batch_size": batch_size(rows), **held, **no_rows})
+        return Partial(model=_numbered(model, classes), state=None, config=config)
+
+    def with_options(self, asked: Mapping[str, Any]) -> Partial:
+        """The same by what is asked for since: all but what the network is made of."""
+        for name, had in (("ensemble", self.model.members), ("loss", self.model.encoding.loss)):
+            if asked.get(name, had) not in (had, "auto"):
                 raise OptionError(
                     f"partial_fit goes on with the model that is there, {name}={had!r}, got {name}={asked[name]!r}: "
                     "leave it out, or fit anew"
                 )
-        calm = {**OPTIONS, "learning_rate": AFTER * RATE[kind_of(encoding)]}
-        recipe = {} if encoding.image is not None else calm
-        held = {"ensemble": model.members, "loss": encoding.loss, "task": encoding.task.kind}
-        no_rows = {"validation": None, "calibrate": False}
-        config = Config.from_dict({**recipe, "batch_size": batch_size(rows), **asked, **held, **no_rows})
-        return Partial(model=_numbered(model, classes), state=None, config=config)
+        moved = asked.get("device", self.config.device) != self.config.device
+        engine = "auto" if moved else self.config.engine
+        return replace(self, config=replace(self.config, **{**asked, "engine": engine}))
 
     def go_on(self, piece: Any, weight: Any) -> Partial:
         """One pass over another piece."""
-        found = self.model.encoding.encode(piece, targets=True)
+        found = self.model.encoding.encode(_counting(piece, weight), targets=True)
         assert found.y is not None
         weights = None if weight is None else weights_within(np.asarray(weight, np.float64)[found.rows], np.float32)
         rows = np.arange(len(found.x), dtype=np.int64)
@@ -112,8 +120,13 @@ class Partial:
         chunk = session.engine.run(
             order, rate=steps * config.learning_rate, decay=steps * config.weight_decay, dropout=steps
         )
+        finite = chunk.bad is None and chunk.finite and _has_loss(session, session.prepared.train[-order.batch :])
         state = session.engine.state()
         getattr(session.engine, "close", lambda: None)()
+        if not finite:
+            said = "partial_fit: loss, gradient or parameters were not finite, and the model is that before these rows"
+            warn(f"{said}; try a lower learning_rate", ConvergenceWarning)
+            return replace(self, config=config)
         model = Predictor.of(
             session.spec, session.prepared.encoding, state, averaged=session.averaged, members=session.members
         )
@@ -152,3 +165,20 @@ def _numbered(model: Predictor, classes: int) -> Predictor:
     several = model.encoding.task.kind == "multilabel"
     task = replace(model.encoding.task, classes=((0, 1),) * classes if several else (tuple(range(classes)),))
     return replace(model, encoding=replace(model.encoding, task=task))
+
+
+def _counting(piece: Any, weight: Any) -> Any:
+    """The rows, of which those of weight 0 have no target: such are left out."""
+    if weight is None or np.all(weight):
+        return piece
+    if not np.any(weight):
+        raise DataError(f"{read(piece).name}: no row has a target and a weight above 0: nothing can be learned")
+    x, y = piece
+    return x, np.where(np.reshape(weight, (-1, *[1] * (y.ndim - 1))) > 0, y, np.nan)
+
+
+def _has_loss(session: Session, rows: Rows) -> bool:
+    """Whether the network's loss on some rows is finite: where parameters are so large, none may be."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        z = np.asarray(session.engine.outputs(rows, averaged=session.averaged), np.float64)
+        return bool(np.isfinite(session.loss.rows(z, session.prepared.data.y[rows])).all())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Self, cast
 
 import numpy as np
@@ -12,11 +13,12 @@ from sklearn.utils.validation import check_array, check_consistent_length, colum
 
 from .. import losses
 from ..calibration import Calibration
+from ..data import tasks
 from ..data.arrays import is_missing
 from ..errors import DataError, OptionError, warn
 from .base import Tabular, Validation
 from .callbacks import with_callbacks
-from .inputs import length_of, tell_dropped
+from .inputs import length_of, tell_dropped, unmasked, with_target
 from .partial import Partial
 
 
@@ -90,7 +92,7 @@ class MLPRegressor(RegressorMixin, MultiOutputMixin, Tabular):
         with self._or_as_before():
             table = self._table(X, reset=True)
             numbers = self._numbers(y, table)
-            validation, weight_val = self._held_out(X_val, y_val, sample_weight_val)
+            validation, weight_val = self._held_out(table, X_val, y_val, sample_weight_val)
             if isinstance(validation, tuple):
                 validation = (validation[0], self._numbers(validation[1], validation[0], name="y_val"))
             self._fit(
@@ -119,6 +121,7 @@ class MLPRegressor(RegressorMixin, MultiOutputMixin, Tabular):
                 task = "regression" if numbers.ndim == 1 else "multioutput"
                 asked = {**self._asked(), "task": task, "seed": self._seed()}
                 past = Partial.begin(self._recipe(), (table, numbers), weight, asked)
+                past = replace(past, model=with_target(past.model, y))
             self._passed(past)
             if not begun:
                 tell_dropped(self.model_)
@@ -128,13 +131,7 @@ class MLPRegressor(RegressorMixin, MultiOutputMixin, Tabular):
         """The target of each row; with a quantile loss of several levels, the median: trained for, or on the line
         between the levels around it, or the level nearest to it."""
         model = self._model()
-        found = model.predict(self._table(X, reset=False))
-        if losses.get(model.encoding.loss).per_target == 1:
-            return found
-        levels = self._levels()
-        place = float(np.interp(0.5, levels, np.arange(len(levels))))
-        low, high = found[..., int(place)], found[..., min(int(place) + 1, len(levels) - 1)]
-        return low + (place - int(place)) * (high - low)
+        return tasks.middle(model.predict(self._table(X, reset=False)), model.encoding.loss)
 
     def predict_quantiles(self, X: Any, quantiles: Sequence[float] = (0.1, 0.5, 0.9)) -> NDArray[np.float64]:
         """Quantiles of the target (rows, …, quantiles): those the network was trained for, or the prediction moved by
@@ -144,10 +141,10 @@ class MLPRegressor(RegressorMixin, MultiOutputMixin, Tabular):
         if np.ndim(cast(Any, quantiles)) != 1 or not len(quantiles) or np.asarray(quantiles).dtype.kind not in "iuf":
             raise OptionError(f"quantiles must be one number or more, such as [0.1, 0.9], got {quantiles!r}")
         if losses.get(model.encoding.loss).name == "quantile":
-            trained = self._levels()
+            trained = list(tasks.levels(model.encoding.loss))
             absent = [q for q in quantiles if q not in trained]
             if absent:
-                raise OptionError(f"the network was trained for the quantiles {trained}, got {absent[0]:g}")
+                raise OptionError(f"the network was trained for the quantiles {trained}, got {float(absent[0])}")
             found = model.predict(table).reshape(length_of(table), -1, len(trained))
             chosen = found[..., [trained.index(q) for q in quantiles]]
         else:
@@ -157,7 +154,7 @@ class MLPRegressor(RegressorMixin, MultiOutputMixin, Tabular):
             if needed:
                 q = max(needed, key=lambda q: needed[q])
                 warn(
-                    f"the quantile {q:g} needs errors of {needed[q]:,} held-out rows that count alike, got "
+                    f"the quantile {float(q)} needs errors of {_many(needed[q])} held-out rows that count alike, got "
                     f"{len(errors.errors):,}: it has no end; ask for one nearer to 0.5, or fit with more rows held out"
                 )
             chosen = self._possible(middle[:, :, None] + moves)
@@ -173,7 +170,7 @@ class MLPRegressor(RegressorMixin, MultiOutputMixin, Tabular):
         needed = errors.too_few(coverage, loss)
         if needed is not None:
             warn(
-                f"coverage={coverage:g} needs errors of {needed:,} held-out rows that count alike, got "
+                f"coverage={float(coverage)} needs errors of {_many(needed)} held-out rows that count alike, got "
                 f"{len(errors.errors):,}: the interval has no ends; ask for less, or fit with more rows held out"
             )
         table = self._table(X, reset=False)
@@ -183,10 +180,6 @@ class MLPRegressor(RegressorMixin, MultiOutputMixin, Tabular):
         crossed = both[..., :1] > both[..., 1:]  # where much less is asked for than the levels cover
         both = self._possible(np.where(crossed, around.mean(-1, keepdims=True), both))
         return both[:, 0] if both.shape[1] == 1 else both
-
-    def _levels(self) -> list[float]:
-        """The quantiles that the network was trained for, rising."""
-        return [float(q) for q in np.atleast_1d(np.asarray(losses.get(self._model().encoding.loss).constant("q")))]
 
     def _errors(self) -> Calibration:
         calibration = self._model().calibration
@@ -209,6 +202,7 @@ class MLPRegressor(RegressorMixin, MultiOutputMixin, Tabular):
     def _numbers(self, y: Any, table: Any, *, name: str = "y") -> NDArray[np.float64]:
         if y is None:
             raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None")
+        y = unmasked(y)
         if np.asarray(y).dtype == object:
             found = np.asarray(y)
             y = np.array([np.nan if is_missing(value) else value for value in found.ravel()]).reshape(found.shape)
@@ -220,3 +214,7 @@ class MLPRegressor(RegressorMixin, MultiOutputMixin, Tabular):
             numbers = column_or_1d(numbers, warn=True)
         check_consistent_length(table, numbers)
         return numbers
+
+
+def _many(rows: int) -> str:
+    return f"{rows:,}" if rows < 1e12 else f"{rows:.3g}"

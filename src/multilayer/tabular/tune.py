@@ -277,8 +277,8 @@ def _check(table: Table, *, source: Mapping[str, Any], options: Mapping[str, Any
     first = Candidate(defaults(), trial=True)
     asked = Config.from_dict(options, where="tune")
     config = replace(Config.from_dict({**first.before(table), **options}, where="tune"), ensemble=1, init="auto")
-    names = {"target": "target", "group": "group", "time_column": "time", "sample_weight": "weight"}
-    given = {names[name]: value for name, value in source.items()}
+    names = {"time_column": "time", "sample_weight": "weight"}
+    given = {names.get(name, name): value for name, value in source.items()}
     prepared = prepare(table, config, validation=config.validation, **given)
     session = Session.make(first.network(prepared, config, options.keys())[0], prepared, config)
     getattr(session.engine, "close", lambda: None)()
@@ -314,9 +314,11 @@ def _settle(folder: Path, settings: Mapping[str, Any]) -> None:
 
 
 def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """One name for each setting. Searches that do not say by what they judge are old ones, which did by the loss."""
+    """One name for each setting. Searches that do not say by what they judge are old ones, which did by the loss, and
+    had no word on categories."""
     about = {name: settings[name] for name in ("seed", "rows", "columns")}
-    return {**settings["source"], **settings["options"], **about, "metric": settings.get("metric", "loss")}
+    source = {"categorical": [], **settings["source"]}
+    return {**source, **settings["options"], **about, "metric": settings.get("metric", "loss")}
 
 
 def _words(value: Any) -> str:
