@@ -1,6 +1,8 @@
-"""The closed form of the fused engine's memory against what an engine holds."""
+"""The closed forms of the fused engine's memory, in kernels and in plain loops, against what an engine holds."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,7 +14,7 @@ from cases import ALL, Case
 from multilayer.costs import arena
 from multilayer.engine.fused_engine import FusedEngine
 from multilayer.engine.fused_program import why_not
-from multilayer.engine.protocol import Data, Order, Settings
+from multilayer.engine.protocol import Batch, Data, Order, Settings
 from multilayer.layers import KAN
 from multilayer.spec import Spec
 from strategies import specs
@@ -31,19 +33,32 @@ def rows_for(spec: Spec, n: int) -> Data:
     return Data(x=x, y=rng.random((n, spec.d_out)).astype(np.float32), codes=codes)
 
 
+def one_step(engine: FusedEngine) -> None:
+    rows, one = np.arange(len(engine.data)), np.ones(1)
+    engine.run(Order(epoch=0, rows=rows, batch=len(rows)), rate=1e-3 * one, decay=0 * one, dropout=one)
+
+
 def require_equal(
-    spec: Spec, batch: int, *, optimizer: str = "adam", average: bool = False, clip: bool = False
+    spec: Spec,
+    batch: int,
+    *,
+    optimizer: str = "adam",
+    average: bool = False,
+    clip: bool = False,
+    dtype: str = "float32",
 ) -> None:
     """What a cost says is what an engine holds that has taken a step and judged its rows."""
-    found = ml.cost(spec, batch=batch, loss="mse", engine="fused", optimizer=optimizer, average=average, clip=clip)
+    found = ml.cost(
+        spec, batch=batch, loss="mse", engine="fused", dtype=dtype, optimizer=optimizer, average=average, clip=clip
+    )
     chosen = Settings(
         loss="mse", optimizer=optimizer, average=0.99 if average else None, clip_norm=1.0 if clip else None
     )
-    engine = FusedEngine(spec, rows_for(spec, batch), chosen, threads=1)
+    engine = FusedEngine(spec, rows_for(spec, batch), chosen, threads=1, dtype=dtype)
     rows = np.arange(batch)
-    one = np.ones(1)
-    engine.run(Order(epoch=0, rows=rows, batch=batch), rate=1e-3 * one, decay=0 * one, dropout=one)
-    engine.outputs(rows)
+    one_step(engine)
+    if dtype == "float32":  # plain loops have by now no more than the rows that were judged last
+        engine.outputs(rows)
     assert found.memory.total == engine.bytes
     engine.apply(engine.gradients(rows, epoch=1), rate=1e-3, decay=0)
     assert found.memory.total == engine.bytes  # what gradients took apart from a step is given back
@@ -53,6 +68,52 @@ def require_equal(
 def test_every_case(case: Case) -> None:
     for batch in (2, 16, 129, 256):
         require_equal(case.spec, batch)
+
+
+@pytest.mark.parametrize("case", [case for case in ALL if case.kernel == "yes"], ids=lambda case: case.name)
+def test_every_case_in_double(case: Case) -> None:
+    for batch in (2, 33, 300):
+        require_equal(case.spec, batch, dtype="float64")
+
+
+@pytest.mark.parametrize("text", ["20-64-64-2", "50-(layernorm-64:gelu:dropout(0.1))*4-2", RECIPE])
+@pytest.mark.parametrize("batch", [8, 256])
+def test_plain_loops_keep_what_each_operation_makes(text: str, batch: int) -> None:
+    for how in ({}, {"optimizer": "sgd"}, {"optimizer": "momentum", "average": True}, {"clip": True}):
+        require_equal(Spec.parse(text), batch, dtype="float64", **how)
+
+
+@settings(max_examples=100, deadline=None)
+@given(spec=specs(), batch=st.integers(2, 300))
+def test_random_networks_in_double(spec: Spec, batch: int) -> None:
+    if why_not(spec) is None:
+        require_equal(spec, batch, dtype="float64")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("text", ["64-128-1000", "5-4-3"])
+def test_mixed_classes_are_kept_as_probabilities(text: str, dtype: str) -> None:
+    spec, batch = Spec.parse(text), 256
+    plain = rows_for(spec, batch)
+    classes = np.arange(batch) % spec.d_out
+
+    def mixed(batch: Batch, data: Data, rows: np.ndarray, epoch: int) -> Batch:
+        return replace(batch, y=plain.y[rows])
+
+    for mixup, augment in ((False, None), (True, mixed)):
+        engine = FusedEngine(
+            spec, replace(plain, y=classes, augment=augment), Settings(loss="cross_entropy"), threads=1, dtype=dtype
+        )
+        one_step(engine)
+        engine.outputs(np.arange(batch))
+        found = ml.cost(spec, batch=batch, loss="cross_entropy", engine="fused", dtype=dtype, mixup=mixup)
+        assert found.memory.total == engine.bytes
+
+
+def test_mixed_numbers_take_no_more_room() -> None:
+    for loss in ("mse", "binary_cross_entropy", "quantile(0.1, 0.5, 0.9)"):
+        one, two = (ml.cost("5-4-3", loss=loss, engine="fused", mixup=mixup).memory for mixup in (False, True))
+        assert one == two
 
 
 @pytest.mark.parametrize(
@@ -103,10 +164,24 @@ def test_sums_over_rows_take_long_too() -> None:
     spec = Spec.parse("64-[layernorm:gelu]*4-3:prelu(per=unit)-1:prelu-1:layernorm-5:blend(prelu(per=unit))-2")
     vectors = 4 * 2 * 64 + 3 + 3 + 5 + 5 + 5 + 2
     weights = 64 * 3 + 3 + 1 + 5 + 5 * 2 + 32 * vectors
-    first = -(-arena.KEPT // weights)
+    require_kept_from(spec, -(-arena.KEPT // weights))
+
+
+def require_kept_from(spec: Spec, first: int) -> None:
     assert [arena.kept(spec, batch, clip=False) for batch in (first - 1, first)] == [False, True]
     for batch in (first - 1, first):
-        require_equal(spec, batch)
+        require_equal(spec, batch, optimizer="sgd")
+
+
+def test_what_columns_learn_takes_long_too() -> None:
+    weights = 4 * 256 * (256 + 8) + 4 * 256
+    require_kept_from(Spec.parse("4-columns(plr, d_numeric=256, n=128)-1"), -(-arena.KEPT // weights))
+
+
+def test_steps_of_fewer_rows_are_longer_before_they_are_given_up() -> None:
+    weights = 1565 * 1565 + 1565 + 32 * 1565
+    require_kept_from(Spec.parse("1565-1565-1"), -(-5 * arena.KEPT // weights))
+    require_kept_from(Spec.parse("3200-3200-1"), 256)
 
 
 def test_what_has_no_kernel_counts_as_pytorch_keeps_it() -> None:

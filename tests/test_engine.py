@@ -13,9 +13,11 @@ import torch
 import multilayer as ml
 from cases import ALL, Case
 from engines import LOSSES, orders, run, table
-from multilayer import losses, random
-from multilayer.engine import Data, Engine, Gradients, Order, Settings, State
+from multilayer import _core, choices, losses, random
+from multilayer.engine import Batch, Data, Engine, Gradients, Order, Settings, State
+from multilayer.engine.ensemble import Ensemble, Member
 from multilayer.engine.fused_engine import FusedEngine
+from multilayer.engine.fused_predict import PredictProgram
 from multilayer.engine.numpy_engine import NumpyEngine, dropout_layers
 from multilayer.engine.torch_engine import TorchEngine
 from multilayer.errors import OptionError, StateError
@@ -26,6 +28,7 @@ from multilayer.modules.losses import forward as loss_forward
 from multilayer.modules.optim import torch_optimizer
 from multilayer.optim import OPTIMIZERS
 from multilayer.random import Purpose
+from multilayer.sparse import Sparse
 from multilayer.spec import Spec
 from multilayer.training import Continue, Rollback, Stop, strongest
 
@@ -354,6 +357,12 @@ def test_a_state_that_does_not_fit_is_refused(change, message: str) -> None:
         ({"average": 1.0}, "average must be at least 0 and below 1"),
         ({"seed": -1}, "seed must be from 0"),
         ({"seed": 2**64}, "seed must be from 0"),
+        ({"l2": math.nan}, "l2 must be finite and at least 0, got nan"),
+        ({"l2": -0.1}, "l2 must be finite and at least 0, got -0.1"),
+        ({"l2": math.inf}, "l2 must be finite and at least 0, got inf"),
+        ({"rate_factors": {"a": 1.0, "b": math.nan}}, "rate_factors of 'b' must be finite and at least 0, got nan"),
+        ({"rate_factors": {"a": math.inf}}, "rate_factors of 'a' must be finite and at least 0, got inf"),
+        ({"decay_factors": {"a": -1.0}}, "decay_factors of 'a' must be finite and at least 0, got -1.0"),
     ],
 )
 def test_bad_settings(options: dict[str, Any], message: str) -> None:
@@ -373,12 +382,53 @@ def test_bad_orders(options: dict[str, int]) -> None:
         Order(rows=np.arange(10), **options)
 
 
+def never(batch: Batch, data: Data, rows: Any, epoch: int) -> Batch:
+    pytest.fail("there was nothing to augment")
+
+
+def as_made(kind: str, data: Data) -> Data:
+    """The same rows, as a table that has them, or one whose rows of training have to be made."""
+    if kind == "sparse":
+        return replace(data, x=Sparse.of_rows(data.x, np.zeros(data.x.shape[1])))
+    return replace(data, augment=never) if kind == "augmented" else data
+
+
 @pytest.mark.parametrize("make", [NumpyEngine, TorchEngine, FusedEngine])
-def test_the_loss_of_no_rows_is_no_number(make: type) -> None:
+@pytest.mark.parametrize("kind", ["plain", "sparse", "augmented"])
+def test_the_loss_of_no_rows_is_no_number(kind: str, make: type) -> None:
     spec = Spec.parse("3-2-1")
-    found = make(spec, table(spec, 4), Settings(loss="mse")).gradients(np.arange(0), epoch=0)
+    found = make(spec, as_made(kind, table(spec, 4)), Settings(loss="mse")).gradients(np.arange(0), epoch=0)
     assert math.isnan(found.loss)
     assert not any(value.any() for value in found.gradients.values())
+
+
+@pytest.mark.parametrize("make", [NumpyEngine, TorchEngine, FusedEngine])
+@pytest.mark.parametrize("kind", ["plain", "sparse", "augmented"])
+def test_rows_before_the_first_and_after_the_last_are_refused(kind: str, make: type) -> None:
+    spec = Spec.parse("3-2-1")
+    found = make(spec, as_made(kind, table(spec, 4)), Settings(loss="mse"))
+    for rows in ([-1, -2], [0, 4]):
+        with pytest.raises(IndexError):
+            found.gradients(np.array(rows), epoch=0)
+
+
+@pytest.mark.parametrize("make", [TorchEngine, FusedEngine])
+@pytest.mark.parametrize(("threads", "message"), [(0, "at least 1, got 0"), (10**6, "at most 1,024, got 1000000")])
+def test_threads_outside_what_the_machine_may_be_told(threads: int, message: str, make: type) -> None:
+    spec = Spec.parse("3-1")
+    with pytest.raises(OptionError, match=f"threads must be .*{message}"):
+        make(spec, table(spec, 4), Settings(loss="mse"), threads=threads)
+
+
+def test_the_most_threads_are_the_compiled_cores() -> None:
+    spec = Spec.parse("3-1")
+    with pytest.raises(ValueError, match=f"threads must be from 1 to {choices.MAX_THREADS}, got"):
+        _core.matrix_peak(choices.MAX_THREADS + 1, 0.0)
+    with pytest.raises(OptionError, match=f"threads must be at most {choices.MAX_THREADS:,}, got"):
+        PredictProgram(spec, initialise(spec, seed=0), threads=choices.MAX_THREADS + 1)
+    member = Member(engine=NumpyEngine(spec, table(spec, 4), Settings(loss="mse")), rows=np.arange(4), seed=0)
+    with pytest.raises(OptionError, match=f"threads must be at most {choices.MAX_THREADS:,}, got"):
+        Ensemble([member], losses.get("mse"), threads=choices.MAX_THREADS + 1)
 
 
 def test_the_strongest_action_wins_and_the_first_of_equals() -> None:

@@ -18,6 +18,9 @@ from .errors import MultilayerError, OptionError, unknown_name
 
 T = TypeVar("T")
 
+MAX_THREADS = 1024
+"""As csrc/machine.h has it."""
+
 _CALL = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]*)\s*(?:\((.*)\))?\s*")
 
 
@@ -98,6 +101,15 @@ def whole(
         raise error(f"{name} must be a whole number of at least {least}, got {value!r}")
     if number > most:
         power = most.bit_length() - 1
-        limit = f"2^{power}" if most == 1 << power else f"{most:,}"
+        limit = f"2^{power}" if most == 1 << power and power > 20 else f"{most:,}"
         raise error(f"{name} must be at most {limit}, got {number if number < 10**20 else 'far more'}")
     return number
+
+
+def threads(value: SupportsIndex) -> int:
+    """A number of threads that may be started; the bound is that of MULTILAYER_THREADS.
+
+    >>> threads(8)
+    8
+    """
+    return whole("threads", value, most=MAX_THREADS)

@@ -1,19 +1,31 @@
-"""The fused engine's arena, as csrc/fused_plan.cpp lays it out: numbers that stay, and numbers that a step writes.
+"""What the fused engine holds: numbers that stay, and numbers that a step writes.
 
-Rows go in panels of 16, and a matrix has its rows filled up to whole lines of 16 numbers: ⌈n⌉ is n rounded up.
+In float32 it is an arena, as csrc/fused_plan.cpp lays it out. Rows go in panels of 16, and a matrix has its rows filled
+up to whole lines of 16 numbers: ⌈n⌉ is n rounded up.
 
     stored     O·⌈I⌉ of each matrix, ⌈n⌉ of each other parameter; as much again for a slot, and for averages
     learned    ⌈n⌉ of each parameter that is no matrix, its gradient; 16·O of a matrix, Σ g² of each row, a line apart;
                as much as is stored where gradients are kept (`kept`), and twice as much where they are sums of two
                (`halved`); 3·n of a batch norm, this batch's statistics
     written    ⌈B⌉ rows of these, 128 at the least since outputs are made of so many at once, each array apart
-        what is known of a row, of this step and the last: its number, share and loss; its class or targets; its codes
+        what is known of a row, of this step and the last: its number, share and loss; its class or targets, or both
+            where classes are mixed; its codes
         the input, and what every layer makes that does not work in place; its δ takes the same place on the way back
         linear, gated unit     ⌈I⌉, the input row by row; both projections of a gated unit, 2·O
         activation, dropout    n, the slope of both where they follow each other; n for a learned number, n for a blend
         norm                   n + G: x̂ and 1/σ
         scale                  n, its input's δ, where something below learns: ds still reads the input
         columns                F·K inside, and the slopes of waves: F·(K + D) with plr, F·K with pbld
+
+In float64 plain loops run (csrc/reference.cpp), with no panels and nothing in place. Parameters, gradients, slots and
+averages are as many as there are parameters; buffers are held twice, as they are and as a step leaves them.
+
+    looped     B rows of these
+        the input and its codes, and what every layer makes; a residual block makes two, at its beginning and its end
+        gated unit     2·O, both projections
+        dropout        n, its mask
+        norm           n + G: x̂ and 1/σ, which a batch norm has n of for all rows
+        columns        F·(K + n): inside, and the phases of waves
 
 A layer without a kernel counts as what PyTorch keeps of it.
 """
@@ -45,10 +57,12 @@ from ..spec import Spec
 LINE = 16
 LEAST_ROWS = 128
 KEPT = 500_000_000
-KEPT_ROWS = 1024
+MANY_ROWS, SOME_ROWS = 1024, 256
+LONGER = 5  # times KEPT, of fewer than MANY_ROWS
 HALVED_ROWS = 128
 LIGHT = 16_000
 STREAMED = 32
+WAVE = 8  # multiply-adds that a wave or a bin of columns is worth
 _LONG = 2  # numbers that a class or a code takes the room of
 
 
@@ -80,14 +94,19 @@ def learned(spec: Spec) -> int:
 
 def kept(spec: Spec, batch: int, *, clip: bool) -> bool:
     """Whether gradients are kept until all are there: to be clipped, or since a step takes so long that it may be
-    given up."""
+    given up; of fewer rows, where keeping costs more, one that takes `LONGER` times as long."""
     weights = 0
     for parameter in spec.parameters.values():
         if _is_matrix(parameter):
             weights += parameter.size
         elif len(parameter.shape) == 1 and parameter.size > 1:  # a sum over rows, for each of which memory is read
             weights += STREAMED * parameter.size
-    return clip or (batch >= KEPT_ROWS and batch * weights >= KEPT)
+    for layer in spec.layers:
+        if isinstance(layer, Columns):
+            K, D = layer.inner
+            weights += spec.inputs.numeric * K * (D + WAVE)
+    least = KEPT if batch >= MANY_ROWS else LONGER * KEPT
+    return clip or (batch >= SOME_ROWS and batch * weights >= least)
 
 
 def halved(spec: Spec, batch: int) -> bool:
@@ -108,11 +127,11 @@ def rows(batch: int) -> int:
     return lines(max(batch, LEAST_ROWS))
 
 
-def written(spec: Spec, loss: Loss) -> list[int]:
-    """Numbers a row of each array that a step writes."""
+def written(spec: Spec, loss: Loss, *, mixup: bool) -> list[int]:
+    """Numbers a row of each array that a step writes; with `mixup` a row has probabilities of classes too."""
     walk = _Walk(spec.inputs.numeric)
     walk.through(spec.layers, spec.inputs if spec.inputs.categories else spec.inputs.numeric)
-    answer = _LONG if loss.classes else spec.d_out // loss.per_target
+    answer = _LONG + mixup * spec.d_out if loss.classes else spec.d_out // loss.per_target
     about = 2 * (3 + answer + _LONG * len(spec.inputs.categories))
     return [about, *(width for width in walk.widths if width)]
 
@@ -158,5 +177,40 @@ def _widths(layer: Layer, d: Any, learning: bool) -> Iterable[int]:
             F, (K, D) = Inputs.of(d).numeric, layer.inner
             slopes = {"plr": K + D, "pbld": K}.get(layer.numeric, 0)
             return layer.width(d), F * K, F * slopes
+        case _:
+            return layer.width(d), layer.kept(d).per_row
+
+
+# Plain loops
+
+
+def looped(spec: Spec) -> list[int]:
+    """Numbers a row of each array that a step in float64 writes; a code takes the room of one."""
+    widths = [spec.inputs.numeric, len(spec.inputs.categories)]
+    for entry in spec.entries:
+        if not entry.layer.passes_through:
+            widths += _looped(entry.layer, entry.d_in)
+    return [width for width in widths if width]
+
+
+def looped_once(spec: Spec) -> int:
+    """Numbers that it writes for all rows together."""
+    return sum(entry.width_in for entry in spec.entries if isinstance(entry.layer, BatchNorm))
+
+
+def _looped(layer: Layer, d: Any) -> Iterable[int]:
+    match layer:
+        case Linear() | Activation() | Scale():
+            return (layer.width(d),)
+        case Residual() | Dropout() | BatchNorm():
+            return d, d
+        case GLU(d_out=O):
+            return O, 2 * O
+        case LayerNorm() | RMSNorm():
+            return d, d, 1
+        case GroupNorm(groups=G):
+            return d, d, G
+        case Columns():
+            return layer.width(d), Inputs.of(d).numeric * (layer.inner[0] + (layer.n or 0))
         case _:
             return layer.width(d), layer.kept(d).per_row

@@ -146,11 +146,13 @@ def cost(
     l2: bool = False,
     clip: bool = False,
     average: bool = False,
+    mixup: bool = False,
 ) -> Cost:
     """What one training step of a network costs, counted, not estimated.
 
     `rows` adds the account of an epoch of so many rows, its last partial batch counted as what it is. `l2`, `clip` (by
-    norm) and `average` (of the weights) add what they take.
+    norm) and `average` (of the weights) add what they take. `mixup` tells that an augmentation mixes rows, as
+    `augment="mixup"` does: the fused engine then has room for a number of each class, where a row else has its class.
 
     >>> c = cost("784-256-128-10", batch=32, convention="textbook")
     >>> c.forward, c.backward, c.memory.total
@@ -198,6 +200,7 @@ def cost(
             convention=convention,
             average=average,
             clip=clip,
+            mixup=mixup,
         ),
         epoch=epoch,
         left_out=_left_out(spec, batch, chosen_loss, account) if convention == "actual" else (),

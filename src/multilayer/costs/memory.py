@@ -11,6 +11,7 @@
 `textbook` keeps the inputs and every layer's output; `actual` keeps what PyTorch, or the fused engine, really keeps.
 That engine's arena (`arena`) has Q numbers for P parameters and s·R·Σn of activations. It updates a weight as its
 gradient is made: gradients are N numbers, and Q more where they are kept. A δ takes the place of what it belongs to.
+In float64 it runs plain loops, which have P gradients, every layer's output, buffers twice, and the temporary.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from ..optim import Optimizer
 from ..spec import Spec
 from . import arena
 
+_DOUBLE = 8  # bytes of a number for which the fused engine has plain loops alone
 _TERMS = 12  # widths written out in a formula; beyond, only how many there are
 
 
@@ -61,25 +63,29 @@ def memory(
     convention: str,
     average: bool,
     clip: bool,
+    mixup: bool = False,
 ) -> Memory:
     B, s, P, m = named(B=batch, s=itemsize, P=spec.n_parameters, m=len(optimizer.slots))
     pairs = ((entry.width_in, entry.layer.widest(cast(int, entry.d_in))) for entry in spec.entries)
     I, O = max(pairs, key=sum)  # noqa: E741
     temporary = s * B * Count(I + O, "(I + O)", f"({I} + {O})")
-    gradients = s * P
+    gradients, buffers = s * P, s * Count(size(spec.buffers.values()), "buffers")
     if convention == "textbook":
         mixing = [entry.d_out for entry in spec.entries if not isinstance(entry.layer, Activation)]
         kept = B * _widths([spec.inputs.numeric, *mixing])
+    elif engine == "fused" and itemsize == _DOUBLE:
+        kept = B * _widths(arena.looped(spec)) + _once(arena.looped_once(spec))
+        buffers = 2 * buffers
     elif engine == "fused":
         P, R, N = named(Q=arena.stored(spec), R=arena.rows(batch), N=arena.learned(spec))
-        kept, temporary = R * _widths(arena.written(spec, loss)), 0
+        kept, temporary = R * _widths(arena.written(spec, loss, mixup=mixup)), 0
         copies = arena.kept(spec, batch, clip=clip) + 2 * arena.halved(spec, batch)
         gradients = s * (N + copies * P) if copies else s * N
     else:
         kept = kept_floats(spec, batch, loss)
     return Memory(
         parameters=s * P,
-        buffers=s * Count(size(spec.buffers.values()), "buffers"),
+        buffers=buffers,
         gradients=gradients,
         optimizer=m * s * P if optimizer.slots else 0,
         averages=s * P if average else 0,
@@ -145,9 +151,14 @@ class _Ledger:
 
     @property
     def total(self) -> int:
-        B, e, f = named(B=self.batch, e=self.per_row, f=self.per_batch)
+        B, e = named(B=self.batch, e=self.per_row)
         rows = _widths([self.widths[i] for i in sorted(self.kept)])
-        return B * (rows + e if self.per_row else rows) + (f if self.per_batch else 0)
+        return B * (rows + e if self.per_row else rows) + _once(self.per_batch)
+
+
+def _once(numbers: int) -> Count:
+    """f, where there are such numbers."""
+    return named(f=numbers)[0] if numbers else count(0)
 
 
 def _widths(widths: list[int]) -> Count:

@@ -21,7 +21,7 @@ from typing import Any, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import random
+from .. import choices, random
 from ..calibration import combined
 from ..layers.base import Array
 from ..losses import Loss
@@ -70,7 +70,7 @@ class Ensemble:
     """Meets the `Engine` protocol."""
 
     def __init__(self, members: Sequence[Member], loss: Loss, *, threads: int) -> None:
-        self.members, self.loss, self.threads = tuple(members), loss, threads
+        self.members, self.loss, self.threads = tuple(members), loss, choices.threads(threads)
         self.name = self.members[0].engine.name
         self.data: Data = self.members[0].engine.data
         self.length = max(len(member.rows) for member in self.members)

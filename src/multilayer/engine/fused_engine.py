@@ -3,16 +3,17 @@
     float32   vectorised kernels where there are some, else plain loops
     float64   plain loops (csrc/reference.h), as `core="reference"` has them in float32 too
 
-The core holds parameters, optimiser and averages, and reads the data's own arrays where they are of its type. Class
-numbers and codes are checked once, here. Augmented and sparse rows are made by `Data.take` and put together for each
-call; their masks are still keyed by the rows' own numbers.
+The core holds parameters, optimiser and averages, and reads the data's own arrays where they are of its type. Codes
+and row numbers, by which it looks things up, are copied: codes are checked once, row numbers in each call, and whoever
+changes the arrays that were given later does not lead the core outside its own (`fused_table`). Augmented and sparse
+rows are made by `Data.take` and put together for each call; their masks are still keyed by the rows' own numbers.
 
 A network that has a layer without a kernel is refused; `fused_program.why_not` tells beforehand.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import accumulate
 from typing import Any
@@ -21,15 +22,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import _core, choices, losses, machine, optim
-from ..errors import DataError, OptionError, SpecError, option, unknown_name
+from ..errors import OptionError, SpecError, option, unknown_name
 from ..init import initialise
 from ..layers.base import Array, Parameter
 from ..layers.batch_norm import require_rows
-from ..layers.columns import code_refused
 from ..sparse import Sparse, pieces
 from ..spec import Spec
 from .fused_program import program_of, why_not
-from .protocol import Batch, Chunk, Data, Gradients, Order, Rows, Settings, Tap, check_data
+from .fused_table import beside, classes_of, codes_of
+from .protocol import (
+    Batch,
+    Chunk,
+    Data,
+    Gradients,
+    Order,
+    Rows,
+    Settings,
+    Tap,
+    check_data,
+    require_within,
+    row_numbers,
+)
 from .state import State
 
 Table = _core.TableFloat | _core.TableDouble
@@ -66,7 +79,7 @@ class FusedEngine:
         self.loss, self.optimizer = losses.get(settings.loss), optim.get(settings.optimizer)
         check_data(spec, data, self.loss)
         program = program_of(spec, settings)
-        self.threads = machine.threads() if threads is None else choices.whole("threads", threads)
+        self.threads = machine.threads() if threads is None else choices.threads(threads)
         self._core = _make_core(program, self.dtype, core, self.threads)
         self._table = None if isinstance(data.x, Sparse) else self._held(data)
         self._rate_factor = 1.0
@@ -86,6 +99,7 @@ class FusedEngine:
 
     def run(self, order: Order, *, rate: Array, decay: Array, dropout: Array) -> Chunk:
         order.check(rate=rate, decay=decay, dropout=dropout)
+        order = replace(order, rows=row_numbers(order.rows))
         rates = np.ascontiguousarray(rate, dtype=np.float64) * self._rate_factor
         decays, factors = (np.ascontiguousarray(values, dtype=np.float64) for values in (decay, dropout))
         self._check_step(min(order.batch, len(order.rows) - (order.steps - 1) * order.batch), factors)
@@ -122,6 +136,7 @@ class FusedEngine:
         ]
 
     def gradients(self, rows: Rows, *, epoch: int, dropout: float = 1.0) -> Gradients:
+        rows = row_numbers(rows)
         self._check_step(len(rows), np.array([dropout]))
         table, places, ids = self._training(Order(epoch=epoch, rows=rows, batch=max(len(rows), 1)))
         loss, found, moved = self._core.gradients(table, places, ids, epoch, float(dropout))
@@ -136,8 +151,9 @@ class FusedEngine:
         return self._core.apply(found, moved, rate * self._rate_factor, decay)
 
     def outputs(self, rows: Rows, *, averaged: bool = False) -> Array:
+        rows = row_numbers(rows)
         if self._table is not None:
-            return self._core.outputs(self._table, whole(rows), averaged)
+            return self._core.outputs(self._table, rows, averaged)
         found = [np.empty((0, self.spec.d_out), dtype=self.dtype)]
         for part in pieces(len(rows), self.spec.inputs.numeric, PIECE) if len(rows) else ():
             table = self._held(self.data.take(rows[part]))
@@ -191,6 +207,7 @@ class FusedEngine:
         if not self.data.made:
             yield order
             return
+        require_within(order.rows, len(self.data))  # before any step, as the core does
         rows = pieces(len(order.rows), self.spec.inputs.numeric, PIECE)[0].stop
         size = max(rows // order.batch, 1) * order.batch
         for start in range(0, len(order.rows), size):
@@ -198,26 +215,21 @@ class FusedEngine:
 
     def _training(self, order: Order) -> tuple[Table, Rows, Rows]:
         """A table, and for each row of the order its place in the table and its own number."""
-        rows = whole(order.rows)
+        rows = order.rows
         if self._table is not None and not self.data.made:
             return self._table, rows, rows
-        made = _joined([self.data.take(batch, epoch=order.epoch) for batch in order.batches()])
+        made = _joined([self.data.take(batch, epoch=order.epoch) for batch in order.batches() or [rows]])
         return self._held(made), np.arange(len(rows)), rows
 
     @np.errstate(over="ignore")  # what float32 cannot hold is infinite, and found by its value in the step
     def _held(self, batch: Batch) -> Table:
-        """The rows as the core reads them, checked; arrays that are so already are not copied."""
-        codes = self.spec.inputs.categories
+        """The rows as the core reads them, checked; numbers that are so already are not copied."""
         labels = self.loss.classes and batch.y.ndim == 1
-        if labels:
-            _check_whole(batch.y, self.spec.d_out - 1, lambda code, row: _class_refused(self.spec.d_out, code, row))
-        for i, n in enumerate(codes):
-            assert batch.codes is not None, "check_data refuses a table without the network's codes"
-            _check_whole(batch.codes[:, i], n, lambda code, row, i=i, n=n: code_refused(i, n, code, row))
+        categories = self.spec.inputs.categories
         return TABLES[self.dtype.name](
             beside(np.asarray(batch.x), self.dtype),
-            whole(batch.codes) if codes and batch.codes is not None else None,
-            whole(batch.y) if labels else None,
+            codes_of(batch, categories) if categories else None,
+            classes_of(batch.y, self.spec.d_out) if labels else None,
             None if labels else np.require(batch.y, self.dtype, ["C", "A"]),
             None if batch.weight is None else np.require(batch.weight, self.dtype, ["C", "A"]),
         )
@@ -262,27 +274,6 @@ def _make_core(
     if core == "reference":
         return _core.reference_float(program)
     return _core.fused(program, threads, "" if core == "auto" else core)
-
-
-def beside(x: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Rows whose numbers stand side by side, in the core's type; rows may be further apart than they are long."""
-    apart, within = x.strides
-    fits = x.dtype == dtype and x.flags.aligned and apart >= 0 and apart % dtype.itemsize == 0
-    return x if fits and within == dtype.itemsize else np.require(x, dtype, ["C", "A"])
-
-
-def whole(numbers: NDArray[Any]) -> NDArray[np.int64]:
-    return np.require(numbers, np.int64, ["C", "A"])
-
-
-def _check_whole(numbers: NDArray[Any], most: int, refused: Callable[[float, int], str]) -> None:
-    """Refuses the first that is not a whole number from 0 to `most`."""
-    for row in np.flatnonzero(~((numbers >= 0) & (numbers <= most) & (numbers == np.trunc(numbers))))[:1]:
-        raise DataError(refused(numbers[row].item(), int(row)))
-
-
-def _class_refused(classes: int, code: float, row: int) -> str:
-    return f"y must hold class numbers from 0 to {classes - 1}, got {code} in row {row}: give the network more outputs"
 
 
 def _joined(batches: list[Batch]) -> Batch:

@@ -1,7 +1,8 @@
 """Prediction in compiled code: a network and its tensors packed once, then one row or many, without torch.
 
 Outputs are the bits that a `FusedEngine` with the same parameters gives, one row by itself or among others. Several
-threads of Python may call one program at once; the GIL is released. An ensemble is a list of programs.
+threads of Python may call one program at once; the GIL is released. Codes are copied, and the copy is checked: another
+thread may write to what was given while the core looks weights up by it. An ensemble is a list of programs.
 
 Left to numpy (`predictor`): networks with a layer that has no kernel, and float64.
 """
@@ -15,13 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import _core, choices, machine
-from ..errors import DataError, OptionError, SpecError, unknown_name
+from ..errors import OptionError, SpecError, unknown_name
 from ..layers.base import Array
-from ..layers.columns import code_refused
 from ..sparse import Sparse, pieces
 from ..spec import Spec
-from .fused_engine import beside, whole
 from .fused_program import operations_of, why_not
+from .fused_table import Codes, are_whole, beside, check_codes, copied
 
 
 class PredictProgram:
@@ -36,7 +36,7 @@ class PredictProgram:
         if kernels not in (None, *_core.fused_kernels()):
             raise OptionError(unknown_name("kernels", kernels, _core.fused_kernels()))
         self.spec = spec
-        self.threads = machine.threads() if threads is None else choices.whole("threads", threads)
+        self.threads = machine.threads() if threads is None else choices.threads(threads)
         parameters, buffers = (
             [np.require(tensors[name], np.float32, ["C", "A"]).reshape(-1) for name in names]
             for names in (spec.parameters, spec.buffers)
@@ -53,15 +53,20 @@ class PredictProgram:
         if isinstance(x, Sparse):
             parts = pieces(*x.shape)
             return np.concatenate([self.outputs(x[part], None if codes is None else codes[part]) for part in parts])
-        numbers = beside(x, _FLOAT)
+        own = None if codes is None else self._copied(codes)
         try:
-            return self.core.outputs(numbers, None if codes is None else whole(codes))
+            return self.core.outputs(beside(x, _FLOAT), own)
         except IndexError:
-            assert codes is not None, "nothing else is looked up"
-            for row, column in np.argwhere((codes < 0) | (codes > np.array(self.spec.inputs.categories)))[:1].tolist():
-                n = self.spec.inputs.categories[column]
-                raise DataError(code_refused(column, n, codes[row, column].item(), row)) from None
+            if codes is not None and own is not None:  # nothing else is looked up
+                check_codes(own, codes, self.spec.inputs.categories)
             raise
+
+    def _copied(self, codes: NDArray[Any]) -> Codes:
+        """A copy, of whole numbers; the core checks the rest."""
+        own, categories = copied(codes), self.spec.inputs.categories
+        if not are_whole(codes) and codes.shape[1:] == (len(categories),):
+            check_codes(own, codes, categories)
+        return own
 
 
 _FLOAT = np.dtype(np.float32)

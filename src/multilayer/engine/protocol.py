@@ -15,6 +15,7 @@ dropout layer's ordinal, the row's own number and the unit, so they do not depen
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -68,14 +69,18 @@ class Data(Batch):
         return self.augment is not None or isinstance(self.x, Sparse)
 
     def take(self, rows: Rows, *, epoch: int | None = None) -> Batch:
-        """The given rows; augmented for training where an epoch is given."""
+        """The given rows; augmented for training where an epoch is given, and there are any."""
+        rows = row_numbers(rows)
+        require_within(rows, len(self))
         batch = Batch(
             x=self.x[rows],
             y=self.y[rows],
             codes=None if self.codes is None else self.codes[rows],
             weight=None if self.weight is None else self.weight[rows],
         )
-        return batch if self.augment is None or epoch is None else self.augment(batch, self, rows, epoch)
+        if self.augment is None or epoch is None or not len(rows):
+            return batch
+        return self.augment(batch, self, rows, epoch)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -134,6 +139,14 @@ class Settings:
             raise OptionError(f"taps must be at least 1, got {self.taps!r}")
         if self.average is not None and not 0 <= self.average < 1:
             raise OptionError(f"average must be at least 0 and below 1, got {self.average!r}")
+        factors = {
+            f"{group} of {name!r}": value
+            for group in ("rate_factors", "decay_factors")
+            for name, value in getattr(self, group).items()
+        }
+        for name, value in {"l2": self.l2, **factors}.items():
+            if not 0 <= value < math.inf:
+                raise OptionError(f"{name} must be finite and at least 0, got {value!r}")
 
     def check(self, parameters: Iterable[str]) -> None:
         """Refuses a factor for a parameter that the network does not have; engines ask when they are made."""
@@ -212,6 +225,20 @@ class Engine(Protocol):
         ...
 
     def load(self, state: State) -> None: ...
+
+
+def row_numbers(rows: NDArray[Any]) -> Rows:
+    """A copy of row numbers. Refuses fractions and masks, which would be read as other rows."""
+    given = np.asarray(rows)
+    if given.size and given.dtype.kind not in "iu":
+        raise OptionError(f"rows must be whole numbers, got {given.dtype}: of a mask, give np.flatnonzero(mask)")
+    return np.array(given, dtype=np.int64, order="C")
+
+
+def require_within(rows: Rows, n: int) -> None:
+    """Refuses rows that a table of n has not, as the compiled core does: numpy would count from the end."""
+    for row in rows[(rows < 0) | (rows >= n)][:1].tolist():
+        raise IndexError(f"row {row} is not in a table of {n}")
 
 
 def check_data(spec: Spec, data: Data, loss: Loss) -> None:

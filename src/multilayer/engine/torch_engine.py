@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from .. import losses, random
+from .. import choices, losses, random
 from ..errors import OptionError, called, unknown_name
 from ..init import initialise
 from ..layers.base import Array
@@ -68,7 +68,7 @@ class TorchEngine:
             raise OptionError(unknown_name("dtype", dtype, get_args(Precision)))
         self._threads_before = torch.get_num_threads()
         if threads is not None:
-            torch.set_num_threads(threads)
+            torch.set_num_threads(choices.threads(threads))
         self.threads = torch.get_num_threads()
         settings.check(spec.parameters)
         self.spec, self.data, self.settings = spec, data, settings
