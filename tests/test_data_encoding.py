@@ -166,6 +166,23 @@ def test_arrays_go_by_place_and_frames_by_name() -> None:
         prepare((X * 1e-30, y)).encoding.apply(X * 1e38)
 
 
+def test_robust_scaling_of_far_out_values() -> None:
+    """They are 3 however far out they lie, and ordinary ones have the bits of the plain formula."""
+    y = np.arange(N) % 2
+    small = np.linspace(-1, 1, N)[:, None] * 1e-200
+    found = prepare((small, y), validation=None, scaling="robust").encoding.apply([[1e30], [-1e30], [1e-200]])[0][:, 0]
+    assert found[:2].tolist() == [3, -3]
+    assert 0 < found[2] < 3
+    smaller = prepare((small * 1e-120, y), validation=None, scaling="robust").encoding
+    assert smaller.apply([[1e30], [-1e30]])[0][:, 0].tolist() == [3, -3]
+    unit = prepare((np.repeat([-1.0, 0.0, 1.0], [10, 40, 10])[:, None], y), validation=None, scaling="robust").encoding
+    assert (unit.center.tolist(), unit.scale.tolist()) == ([0], [1])
+    rng = np.random.default_rng(0)
+    r = rng.normal(size=1_000_000) * 10 ** rng.uniform(-300, 37, 1_000_000)
+    plain = r / np.sqrt(1 + (r / 3) ** 2)
+    assert unit.apply(r[:, None], dtype=np.float64)[0].tobytes() == plain.tobytes()
+
+
 def test_pictures_keep_every_pixel() -> None:
     pixels = np.zeros((N, 4, 5), dtype=np.uint8)
     pixels[:, 1:3, 1:4] = np.arange(N)[:, None, None]

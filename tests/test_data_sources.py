@@ -174,6 +174,19 @@ def test_arrays_of_any_layout_give_the_same_numbers() -> None:
     assert prepare((holes, y)).encoding.numeric_names[-1].endswith("(missing)")
 
 
+def test_lists_of_numbers_and_texts_are_typed_by_column() -> None:
+    rows = [[1, "a", 0.5], [2, "b", None], [3, "a", 2.5], [5, "b", 0.0]] * 10
+    y = [row[0] > 2 for row in rows]
+    encoding = prepare((rows, y), validation=None).encoding
+    assert [column.kind for column in encoding.columns] == ["numeric", "categorical", "numeric"]
+    frame = pd.DataFrame(rows, columns=["n", "word", "holes"])
+    expected = prepare((frame, y), validation=None).encoding
+    for found, wanted in zip(encoding.apply(rows), expected.apply(frame), strict=True):
+        np.testing.assert_array_equal(found, wanted)  # type: ignore[arg-type]
+    np.testing.assert_array_equal(expected.apply([[2, "b", 0.5]])[0], expected.apply(frame[1:2].fillna(0.5))[0])
+    assert read([["1", "a"], ["2", "b"]]).column("x0").to_pylist() == ["1", "2"]
+
+
 def test_torch_tensors_and_datasets() -> None:
     torch = pytest.importorskip("torch")
     X, y = arrays()
@@ -338,6 +351,7 @@ def test_npy_and_npz(tmp_path: Path) -> None:
         (np.arange(3.0), "2 dimensions, or 3 or 4 for pictures, got 1"),
         (np.zeros((2, 2), dtype=complex), "numbers must be real, got complex128"),
         ([[1, 2], [3]], "rows must have the same length"),
+        ([[1, "a"], ["x", "b"]], "^the list: column 'x0': .*row 2 holds 'x' after float in the rows before"),
         ({"a": [1, 2], "b": [1]}, "columns must have the same length, got {'a': 2, 'b': 1}"),
         ({"a": 3}, "column 'a' must be a list or an array, got 3"),
         ({"a": [1, "x"]}, "row 2 holds 'x' after float in the rows before"),

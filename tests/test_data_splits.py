@@ -187,6 +187,39 @@ def test_few_members_hold_out_a_fifth_each() -> None:
     assert "40 of 100 rows, each held out by one of 2 members, stratified by class" in ready.notes
 
 
+@pytest.mark.parametrize("members", [2, 4])
+def test_few_members_leave_the_largest_group_to_train_on(members: int) -> None:
+    groups = np.repeat(np.arange(9), [60] + [5] * 8)
+    ready = prepare((X, X[:, 0]), group=groups, folds=members)
+    assert [len(part) for part in ready.folds] == [10] * members
+    assert not (groups[ready.validation] == 0).any()
+    every = prepare((X, X[:, 0]), group=groups, folds=5)
+    assert [len(part) for part in every.folds] == [60, 10, 10, 10, 10]
+
+
+def test_groups_of_equal_size_are_held_out_in_the_order_of_their_parts() -> None:
+    groups = np.repeat(np.arange(10), 10)
+    part = splits.grouped_folds(groups, 5, seed=3)
+    folds = prepare((X, X[:, 0]), group=groups, folds=3, seed=3).folds
+    assert [rows.tolist() for rows in folds] == [np.flatnonzero(part == i).tolist() for i in range(3)]
+
+
+@pytest.mark.parametrize(
+    ("rows", "members", "said"), [(10, 8, "1 or 2 of 8"), (10, 10, "2 of 10"), (10, 5, "one of 5")]
+)
+def test_the_note_tells_how_many_members_hold_out_a_row(rows: int, members: int, said: str) -> None:
+    ready = prepare((X[:rows], X[:rows, 0]), folds=members, task="regression")
+    assert len(ready.folds) == 5
+    assert f"10 rows, each held out by {said} members, alike in the target" in ready.notes
+
+
+def test_groups_and_times_hold_out_rows_however_few() -> None:
+    few = X[:8]
+    assert len(prepare((few, few[:, 0]), folds=4).validation) == 0
+    assert len(prepare((few, few[:, 0]), folds=4, group=np.arange(8) // 2).validation) == 2
+    assert len(prepare((few, few[:, 0]), folds=4, time=np.arange(8)).validation) == 2
+
+
 def test_no_folds_where_one_split_is_meant() -> None:
     y = np.arange(100) % 4
     for options in ({"validation": 0.2}, {"validation": None}, {"validation": (X[:9], y[:9])}):

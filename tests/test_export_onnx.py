@@ -286,6 +286,14 @@ def test_scalings_with_missing_values(scaling: str, tmp_path: Path) -> None:
     assert_same(run, x, tmp_path / "model.onnx")
 
 
+def test_values_far_out_of_a_robust_scale(tmp_path: Path) -> None:
+    x, y = numbers()
+    x[:, 0] *= 1e-160
+    x[:2, 0] = 1e-3, -1e-3  # beyond what has a square
+    run = ml.fit("4-8:tanh-1", (x, y), scaling="robust", epochs=2, quiet=True)
+    assert_same(run, x, tmp_path / "model.onnx")
+
+
 def test_dates_times_and_durations(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     moments = pd.Timestamp("1969-06-01") + pd.to_timedelta(rng.integers(0, 3 * 10**9, 200), unit="s")

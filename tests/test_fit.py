@@ -203,6 +203,16 @@ def test_checkpoints_that_are_gone_are_told(table: Path, tmp_path: Path) -> None
     assert again.metrics == first.metrics
 
 
+def test_a_run_on_a_table_in_which_nothing_varies_goes_on(tmp_path: Path) -> None:
+    x, y = np.ones((40, 2)), np.arange(40) % 2
+    first = fit("1-1", (x, y), keep_constant=True, run=tmp_path / "run", **FAST)
+    unfinished(tmp_path / "run")
+    again = resume(tmp_path / "run", data=(x, y), quiet=True)
+    assert first.model is not None
+    assert again.model is not None
+    assert again.model.predict(x).tolist() == first.model.predict(x).tolist()
+
+
 def test_resuming_with_other_data_is_refused(table: Path, tmp_path: Path) -> None:
     fit(None, table, target="rich", run=tmp_path / "run", **FAST)
     unfinished(tmp_path / "run")

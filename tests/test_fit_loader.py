@@ -284,6 +284,7 @@ def pair(x: Any, y: Any) -> Any:
         (loader(), {"epoch_rows": 8}, OptionError, "epoch_rows is for tables, got epoch_rows=8"),
         (loader(), {"target": "y"}, OptionError, "target is for tables, got target='y'"),
         (loader(), {"group": "y"}, OptionError, "group is for tables"),
+        (loader(), {"categorical": ["y"]}, OptionError, r"categorical is for tables, got categorical=\['y'\]"),
         (loader(), {"loss": "mse", "task": "multilabel"}, DataError, "multilabel task needs two classes"),
         (
             loader(),

@@ -103,6 +103,15 @@ def test_weights_of_classes_are_saved_with_the_run(tmp_path: Path) -> None:
     assert Config.from_dict(config.to_dict()) == config
 
 
+@pytest.mark.parametrize("four", [np.int64(4), np.float32(4), np.uint8(4)])
+def test_weights_of_classes_may_be_numbers_of_numpy(four: Any) -> None:
+    config = Config(class_weight={np.int64(1): four})  # type: ignore[dict-item]
+    assert config == Config(class_weight={"1": 4})
+    assert type(config.to_dict()["class_weight"]["1"]) in (int, float)
+    with pytest.raises(OptionError, match=r"class_weight must be .* a number for each class"):
+        Config(class_weight={"1": np.bool_(True)})  # type: ignore[dict-item]
+
+
 def test_weights_on_the_command_line(table: Path, tmp_path: Path) -> None:
     toml = tmp_path / "c.toml"
     toml.write_text('engine = "numpy"\nepochs = 2\n[class_weight]\nrare = 5.0\n')

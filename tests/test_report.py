@@ -446,6 +446,22 @@ def test_what_a_run_was_made_with_makes_it_again(tmp_path: Path, monkeypatch: py
     assert "--batch-size 8" in command
 
 
+def test_categories_and_constants_are_part_of_what_makes_a_run_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("t.csv").write_text("zip,y\n" + "10115,a\n80331,b\n" * 40)
+    ml.fit(None, "t.csv", target="y", categorical=["zip"], epochs=1, run="named", **FAST)
+    again = report(Path("named"))["again"]
+    assert "--categorical zip" in again["command"]
+    assert "categorical=['zip']" in again["python"]
+    Path("same.csv").write_text("zip,y\n" + "1,a\n1,b\n" * 40)
+    ml.fit(None, "same.csv", target="y", keep_constant=True, epochs=1, run="same", **FAST)
+    again = report(Path("same"))["again"]
+    assert again["command"] is None
+    assert "keep_constant=True" in again["python"]
+
+
 def test_training_can_be_watched_from_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[str] = []
     monkeypatch.chdir(tmp_path)

@@ -84,6 +84,26 @@ def test_the_task_of_a_search_is_kept(tmp_path: Path) -> None:
     assert "is a search with --task regression, got multiclass: name another folder" in again.stderr
 
 
+def test_categories_of_a_search_are_kept(tmp_path: Path) -> None:
+    import pandas as pd
+
+    x = np.random.default_rng(0).normal(size=(90, 1))
+    codes = [*range(100, 189), "K7"]
+    frame = pd.DataFrame({"a": x[:, 0], "code": codes, "y": np.where(x[:, 0] > 0, "yes", "no")})
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    path = tmp_path / "search"
+    asked = ("--run", str(path), "--trials", "1", "--quiet")
+    refused = command(tmp_path, *asked)
+    assert refused.exit_code == 2
+    assert "or have all of it as categories: --categorical 'code'" in refused.stderr
+    done = command(tmp_path, *asked, "--categorical", "code")
+    assert done.exit_code == 0, done.output
+    assert RunFolder.open(path / "best").config["data"]["categorical"] == ["code"]
+    again = command(tmp_path, *asked, "--categorical", "a", "--categorical", "code")
+    assert again.exit_code == 2
+    assert "is a search with --categorical code, got a, code: name another folder" in again.stderr
+
+
 def test_classes_of_a_search_are_balanced(tmp_path: Path) -> None:
     path = tmp_path / "search"
     done = command(tmp_path, "--run", str(path), "--trials", "1", "--quiet", "--class-weight", "balanced")

@@ -84,5 +84,5 @@ export function toUser(feature: Feature, x: number): number {
 /** The other way, as Python scales a table. */
 export function fromUser(feature: Feature, value: number): number {
   const r = (value - feature.center) / feature.scale
-  return feature.robust ? r / Math.sqrt(1 + (r / 3) ** 2) : r
+  return feature.robust ? r / Math.hypot(1, r / 3) : r
 }

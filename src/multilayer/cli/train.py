@@ -42,6 +42,10 @@ RECIPES = ("tabular", "plain")
 _COMMA = re.compile(r",(?![^(]*\))")
 """Between activations, not between the constants of one."""
 
+Categorical = Annotated[
+    list[str] | None,
+    typer.Option(metavar="COL", help="A column of categories, whatever it looks like; may be repeated."),
+]
 Track = Annotated[
     list[str] | None,
     typer.Option(metavar="TRACKER", help="Log to tensorboard, wandb, trackio or mlflow too; may be repeated."),
@@ -116,6 +120,7 @@ def train(
     group: Annotated[str | None, typer.Option(metavar="COL", help="Rows of a group stay on one side.")] = None,
     time_column: Annotated[str | None, typer.Option("--time", metavar="COL", help="Hold out the latest rows.")] = None,
     weight: Annotated[str | None, typer.Option(metavar="COL", help="What each row counts; no input.")] = None,
+    categorical: Categorical = None,
     config: Annotated[Path | None, typer.Option(metavar="FILE.toml", help="Options from a file.")] = None,
     track: Track = None,
     live: Annotated[bool, typer.Option("--live", help="Open the report in the browser while it trains.")] = False,
@@ -132,6 +137,7 @@ def train(
 
     chosen: dict[str, Any] = Config.from_toml(config) if config is not None else {}
     chosen |= {name: _value(name, value) for name, value in options.items() if value is not None}
+    categories = chosen.pop("categorical", ())
     checked = Config.from_dict(chosen, where=str(config) if config is not None else "options")
     if recipe not in RECIPES:
         raise OptionError(unknown_name("recipe", recipe, RECIPES))
@@ -146,6 +152,7 @@ def train(
             group=group,
             time_column=time_column,
             sample_weight=weight,
+            categorical=categorical or categories,
             run=folder,
             observers=events_as_json(as_json),
             trackers=track or (),

@@ -15,6 +15,7 @@ from ..errors import MissingExtra, OptionError, printable
 from ..storage import write
 from ..training.config import Config
 from .output import console
+from .train import Categorical
 
 if TYPE_CHECKING:
     from ..tabular.tune import Search, Trial
@@ -51,6 +52,7 @@ def tune(
     group: Annotated[str | None, typer.Option(metavar="COL", help="Rows of a group stay on one side.")] = None,
     time_column: Annotated[str | None, typer.Option("--time", metavar="COL", help="Hold out the latest rows.")] = None,
     weight: Annotated[str | None, typer.Option(metavar="COL", help="What each row counts; no input.")] = None,
+    categorical: Categorical = None,
     task: Annotated[str | None, typer.Option(metavar="TEXT", help=_HELP["task"])] = None,
     loss: Annotated[str | None, typer.Option(metavar="TEXT", help="What is minimised; from the task.")] = None,
     metric: Annotated[
@@ -91,6 +93,7 @@ def tune(
     options: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
     targets: Any = target if target is None or "," not in target else [part.strip() for part in target.split(",")]
     source = {"target": targets, "group": group, "time_column": time_column, "sample_weight": weight}
+    source["categorical"] = categorical or []
     table = read(data)
     with _Shown(trials, quiet=quiet or as_json, as_json=as_json) as shown:
         found = tuning.search(

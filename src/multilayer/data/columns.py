@@ -177,7 +177,7 @@ def _parsed(column: Any, kind: Kind, table: Table, name: str) -> Any:
     except pa.ArrowInvalid:
         row = first_not(column, wanted[kind]) or 0
         value = short(column[row].as_py())
-        remedy = "correct it, or give the column another kind"
+        remedy = "correct it, or give the column another kind in columns"
         raise DataError(f"{where(table, name, row)}: must be {_SAID[kind]}, got {value}: {remedy}") from None
 
 
@@ -191,7 +191,9 @@ def _dates(column: Any, kind: Kind, table: Table, name: str) -> Floats:
     if pa.types.is_null(column.type):
         return np.full((len(column), len(PARTS[kind])), np.nan)
     if pa.types.is_time(column.type) != (kind == "time"):
-        raise DataError(f"{where(table, name)}: must be {_SAID[kind]}, got {column.type}: give it another kind")
+        raise DataError(
+            f"{where(table, name)}: must be {_SAID[kind]}, got {column.type}: give it another kind in columns"
+        )
     if kind == "time":
         column = column.cast(pa.time64("us"), safe=False)
         seconds = to_numpy(column.cast(pa.int64())).astype(np.float64) / 1e6
@@ -281,8 +283,11 @@ def few(n_values: int, n_rows: int) -> bool:
     return n_values <= FEW or (n_values <= MANY and 2 * n_values <= n_rows)
 
 
-def check_not_numbers(table: Table, name: str, values: Any, keys: Any) -> None:
-    """Refuses text of a CSV column that is nearly all numbers: one stray word must not make categories of them."""
+def check_not_numbers(table: Table, name: str, values: Any, keys: Any, *, otherwise: str = "") -> None:
+    """Refuses text of a CSV column that is nearly all numbers: one stray word must not make categories of them.
+
+    `otherwise` is what to do where the words are meant.
+    """
     if not table.inferred or not len(values):
         return
     number = to_numpy(pc.match_substring_regex(values, NUMBER))
@@ -291,7 +296,7 @@ def check_not_numbers(table: Table, name: str, values: Any, keys: Any) -> None:
         row = cast(int, pc.index(keys, odd).as_py())
         raise DataError(
             f"{where(table, name, row)}: {number.sum():,} of {len(values):,} different values are numbers, "
-            f"got {odd!r}: correct it, leave it empty, or declare the column categorical"
+            f"got {odd!r}: correct it{f', leave it empty, or {otherwise}' if otherwise else ' or leave it empty'}"
         )
 
 

@@ -40,6 +40,8 @@ from .tasks import Task
 Floats = NDArray[np.float64]
 Codes = NDArray[np.int64]
 SCALINGS = ("auto", "standard", "robust", "none")
+FAR = 4e154
+"""Robust scales from which (r/3)² would overflow; what lies beyond them is 3 all the same."""
 BLOCK = 8192
 """Rows of a matrix that are scaled at a time."""
 
@@ -236,10 +238,11 @@ class Encoding:
 
     def _scaled(self, values: Floats, place: slice | Rows, dtype: Any) -> NDArray[Any]:
         values = np.where(np.isnan(values), self.fill[place], values)
-        values = (values - self.center[place]) / self.scale[place]
-        if self.scaling == "robust":
-            values = values / np.sqrt(1 + (values / 3) ** 2)
         with np.errstate(over="ignore"):
+            values = (values - self.center[place]) / self.scale[place]
+            if self.scaling == "robust":
+                values = np.minimum(np.maximum(values, -FAR), FAR)
+                values = values / np.sqrt(1 + (values / 3) ** 2)
             return values.astype(dtype)
 
     def _check_range(self, x: NDArray[Any] | Sparse, table: Table) -> None:

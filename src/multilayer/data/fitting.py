@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ..errors import DataError, OptionError, unknown_name
+from ..errors import DataError, OptionError, option, unknown_name
 from . import columns as C
 from .arrow import from_numpy
 from .columns import Kind
@@ -44,7 +44,8 @@ def fit(
     kinds: Mapping[str, str] | None = None,
     keep_constant: bool | Literal["all"] = False,
 ) -> tuple[Encoding, list[str]]:
-    """The encoding of the columns `inputs`, and what there was to say.
+    """The encoding of the columns `inputs`, and what there was to say. `kinds` are those that the user gave; None
+    where there is no way to, so that no message asks for one.
 
     Where no column can be learned from, that is refused; with `keep_constant` one of them is kept, a number that never
     varies where there is one, and every prediction is the same. "all" keeps every constant column, in its own units:
@@ -81,7 +82,9 @@ def fit(
         if kind == "drop":
             why = ASKED_FOR if name in declared else "empty"
         elif kind == "categorical":
-            vocabulary, why, said = _categories(table, name, train, declared=name in declared)
+            vocabulary, why, said = _categories(
+                table, name, train, declared=name in declared, declarable=kinds is not None
+            )
             vocabularies[name] = vocabulary
             notes += said
         elif name not in declared and _is_counter(table, name):
@@ -161,7 +164,9 @@ def _is_counter(table: Table, name: str) -> bool:
     return name.strip().lower() in COUNTERS and counts_rows(table.column(name))
 
 
-def _categories(table: Table, name: str, train: Rows, *, declared: bool) -> tuple[Any, str, list[str]]:
+def _categories(
+    table: Table, name: str, train: Rows, *, declared: bool, declarable: bool
+) -> tuple[Any, str, list[str]]:
     """The values that training rows hold, why the column is dropped, if it is, and what there is to say."""
     column = table.column(name)
     keys = C.keys_of(column, table, name)
@@ -173,7 +178,9 @@ def _categories(table: Table, name: str, train: Rows, *, declared: bool) -> tupl
         return values, "constant", []
     if not pa.types.is_large_string(keys.type) or declared:
         return values, "", []
-    C.check_not_numbers(table, name, C.vocabulary(keys), keys)
+    given = f"have all of it as categories: {option('categorical', repr(name))}"
+    meant = given if declarable else "keep the column as text in a Parquet file"
+    C.check_not_numbers(table, name, C.vocabulary(keys), keys, otherwise=meant)
     if C.few(len(values), len(train)):
         return values, "", []
     if not C.is_category(column) or 2 * len(values) > len(train):

@@ -3,12 +3,12 @@
     read → target and task → rows that can be used → split → encoding fitted on training rows → x, codes, y, weights
 
 Everything that was decided or left out is said in `notes`. Rows without a target or of weight 0 are left out. Columns
-named as group, time or weight are not inputs unless `columns` gives them a kind.
+named as group, time or weight are not inputs unless `columns` or `categorical` gives them a kind.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..engine import Augment, Data
-from ..errors import DataError, OptionError, called, option
+from ..errors import DataError, OptionError, called, option, unknown_name
 from ..sparse import joined
 from . import augment as augmentation
 from . import beside, class_weights, splits, tasks
@@ -71,6 +71,7 @@ def prepare(
     class_weight: str | Mapping[Any, float] | None = None,
     classes: Sequence[Any] | None = None,
     columns: Mapping[str, str] | None = None,
+    categorical: str | Iterable[str] | None = None,
     scaling: str = "auto",
     folds: int = 1,
     keep_constant: bool | Literal["all"] = False,
@@ -79,13 +80,13 @@ def prepare(
 ) -> Prepared:
     """A source as numbers.
 
-    `validation` is a share, "auto" (20 %, none below 10 rows), None, or a source of its own, whose rows count as
-    `validation_weight` says; `weight` a column's name or one number a row; `class_weight` "balanced" or a number for
-    each class, whatever its rows are for; `classes` those that every target may have, where rows may lack some;
-    `columns` gives kinds: numeric, categorical, date, datetime, time or drop; `folds` above 1 cuts the rows into so
-    many parts to hold out in turn, where validation is "auto" and rows have no order in time; `keep_constant` takes a
-    table in which nothing varies, "all" keeps each such column; `augment` is texts of `data.augment`, such as
-    "noise(0.1)".
+    `validation` is a share, "auto" (20 %, none below 10 rows without group or time), None, or a source of its own,
+    whose rows count as `validation_weight` says; `weight` a column's name or one number a row; `class_weight`
+    "balanced" or a number for each class, whatever its rows are for; `classes` those that every target may have, where
+    rows may lack some; `columns` gives kinds: numeric, categorical, date, datetime, time or drop; `categorical` names
+    columns of that kind, those of arrays by their numbers too; `folds` above 1 cuts the rows into so many parts to hold
+    out in turn, where validation is "auto" and rows have no order in time; `keep_constant` takes a table in which
+    nothing varies, "all" keeps each such column; `augment` is texts of `data.augment`, such as "noise(0.1)".
 
     >>> ready = prepare("iris")
     >>> ready.encoding.inputs, ready.encoding.outputs, len(ready.train), len(ready.validation)
@@ -99,6 +100,8 @@ def prepare(
             raise OptionError(
                 f"{called(what)} must be another column than the target, got {name!r}: name another, or none"
             )
+    if categorical is not None:
+        columns = {**(columns or {}), **dict.fromkeys(_categories(table, categorical, names), "categorical")}
     if group is not None and not isinstance(group, str):
         group = beside.group_numbers(group, table)
     if time is not None and not isinstance(time, str):
@@ -196,6 +199,33 @@ def target_names(table: Table, target: str | int | Sequence[str] | None, notes: 
     return names
 
 
+def names_of(given: Any) -> list[str]:
+    """The names of columns, given as one or several; those of arrays may be numbers.
+
+    >>> names_of("zip"), names_of([0, 2])
+    (['zip'], ['0', '2'])
+    """
+    several = isinstance(given, Iterable) and not isinstance(given, str)
+    return [str(name) for name in cast("Iterable[Any]", given)] if several else [str(given)]
+
+
+def _categories(table: Table, categorical: str | Iterable[str], targets: tuple[str, ...]) -> list[str]:
+    """The names of columns that are categories, whatever they hold."""
+    found: list[str] = []
+    for name in names_of(categorical):
+        made_up = f"x{name}"
+        known = made_up if table.positional and name not in table.names and made_up in table.names else name
+        if known in targets:
+            raise OptionError(
+                f"{called('categorical')} must be another column than the target, got {name!r}: name another, or none"
+            )
+        if known not in table.names:
+            inputs = [one for one in table.names if one not in targets]
+            raise OptionError(f"{called('categorical')}: {table.name}: {unknown_name('column', name, inputs)}")
+        found.append(known)
+    return found
+
+
 def _usable_rows(
     table: Table, names: tuple[str, ...], weight: Any, notes: list[str]
 ) -> tuple[Table, Rows, NDArray[np.float64] | None]:
@@ -291,7 +321,7 @@ def _folds(
     notes: list[str],
 ) -> tuple[Rows, ...]:
     """The parts that members hold out in turn; none where rows are few, one split is asked for, or the latest rows must
-    be it. Few members hold out no more of the rows than one split would."""
+    be it. Few members hold out no more of the rows each than one split would: of unequal groups the smallest parts."""
     n = len(table)
     members, k = k, min(max(k, FEWEST_PARTS), n // 2) if k > 1 else 1
     if n < splits.TINY or k < 2 or not (isinstance(validation, str) and validation == "auto") or time is not None:
@@ -308,11 +338,23 @@ def _folds(
         part, how = splits.folds(n, k, seed=seed, strata=numbers), "alike in the target"
     else:
         part, how = splits.folds(n, k, seed=seed), "at random"
-    parts = tuple(np.flatnonzero(part == i).astype(np.int64) for i in range(min(members, int(part.max()) + 1)))
+    sizes = np.bincount(part)
+    chosen = np.arange(len(sizes)) if group is None else np.argsort(sizes, kind="stable")
+    parts = tuple(np.flatnonzero(part == i).astype(np.int64) for i in sorted(chosen[:members].tolist()))
     held_out = sum(map(len, parts))
     which = f"{n:,} rows, each" if held_out == n else f"{held_out:,} of {n:,} rows, each"
-    notes.append(f"{which} held out by one of {len(parts)} members, {how}")
+    notes.append(f"{which} held out by {_times(members, len(parts))} of {members} members, {how}")
     return parts
+
+
+def _times(members: int, parts: int) -> str:
+    """How many of the members hold out a part, where they take them in turn.
+
+    >>> _times(5, 5), _times(8, 5), _times(8, 4)
+    ('one', '1 or 2', '2')
+    """
+    least, more = divmod(members, parts)
+    return f"{least} or {least + 1}" if more else "one" if least == 1 else str(least)
 
 
 def _whole_groups(group: Any) -> str:

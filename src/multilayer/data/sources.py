@@ -85,9 +85,12 @@ def _of_object(source: Any, hints: Hints) -> Table:
         if items and all(isinstance(item, Mapping) for item in items):
             return _of_rows(items)
         try:
-            return arrays.table_of_array(np.array(items), name="the list")
+            values = np.array(items)
         except ValueError as error:
             raise DataError(f"the list: rows must have the same length: {first_line(error)}") from None
+        if values.dtype.kind in "US":  # numbers beside texts are texts there
+            values = np.array(items, dtype=object)
+        return arrays.table_of_array(values, name="the list")
     return _of_frame(source, kind, hints)
 
 

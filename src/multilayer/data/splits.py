@@ -21,7 +21,7 @@ from ..random import Purpose
 from .tables import Rows
 
 TINY = 10
-"""Below so many rows, "auto" holds none out."""
+"""Below so many rows, "auto" holds none out, unless they are to be split by group or by time."""
 AUTO = 0.2
 
 Pair = tuple[Rows, Rows]

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from ..data import Encoding
 from ..data import columns as C
 from ..data.arrow import to_numpy
-from ..data.encoding import Column
+from ..data.encoding import FAR, Column
 from ..errors import DataError, warn
 from .graph import ROWS, Graph, Port
 from .onnx_layers import Rows
@@ -99,6 +99,7 @@ def _numbers(g: Graph, encoding: Encoding, values: str) -> str:
     filled = g.op("Where", nothing, encoding.fill, values)
     r = g.op("Div", g.op("Sub", filled, encoding.center), encoding.scale)
     if encoding.scaling == "robust":
+        r = g.op("Clip", r, np.float64(-FAR), np.float64(FAR))
         third = g.op("Div", r, np.float64(3))
         r = g.op("Div", r, g.op("Sqrt", g.op("Add", np.float64(1), g.op("Mul", third, third))))
     x = g.cast(r, np.float32)

@@ -74,7 +74,8 @@ class Config:
 
     def __post_init__(self) -> None:
         if isinstance(self.class_weight, Mapping):  # texts, as JSON and TOML have them
-            named = {str(name): value for name, value in self.class_weight.items()}
+            items = cast("Mapping[Any, Any]", self.class_weight).items()
+            named = {str(name): value.item() if isinstance(value, np.generic) else value for name, value in items}
             object.__setattr__(self, "class_weight", named)
         for spec in fields(self):
             value = getattr(self, spec.name)

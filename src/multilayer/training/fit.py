@@ -8,7 +8,7 @@ A run without a folder keeps its events and checkpoints in memory; everything el
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,6 +18,7 @@ import numpy as np
 
 from .. import data as tables
 from ..data import bundled
+from ..data.prepare import names_of
 from ..data.sources import means_bundled
 from ..data.tables import short
 from ..errors import OptionError, RunError
@@ -49,6 +50,7 @@ def fit(
     target: str | Sequence[str] | None = None,
     group: Any = None,
     time_column: Any = None,
+    categorical: str | Iterable[str] = (),
     sample_weight: Any = None,
     validation_weight: Any = None,
     start: Predictor | None = None,
@@ -67,13 +69,14 @@ def fit(
     `spec` may be None for the plain recipe, or a `Recipe`, which chooses by the data. `data` is anything that holds a
     table, `(X, y)`, or a DataLoader of your own; `validation` is a share of its rows, None, or data of its own.
     `sample_weight` is what each row counts: a column's name, or a number for each row; `validation_weight` a number for
-    each row of validation data; `group` and `time_column` are names of columns too, or values for each row. `start` is
-    a model whose parameters to begin with; `keep_constant` trains on a table in which nothing varies, which is refused
-    otherwise; `classes` are those that the target may have, where rows may lack some. `run` is a folder to keep
-    everything in, so that the run survives being killed; without one it lives in memory. `trackers` are names
-    (tensorboard, wandb, trackio, mlflow), or runs, writers and loggers of such tools. `each_epoch` is called before the
-    first epoch and after each, and ends the run by True; `ended` once the model is there and saved, while the data is
-    still in memory.
+    each row of validation data; `group` and `time_column` are names of columns too, or values for each row.
+    `categorical` are names of columns of categories, whatever their values look like: ["zip"], or ["0"] for the first
+    of an array. `start` is a model whose parameters to begin with; `keep_constant` trains on a table in which nothing
+    varies, which is refused otherwise; `classes` are those that the target may have, where rows may lack some. `run` is
+    a folder to keep everything in, so that the run survives being killed; without one it lives in memory. `trackers`
+    are names (tensorboard, wandb, trackio, mlflow), or runs, writers and loggers of such tools. `each_epoch` is called
+    before the first epoch and after each, and ends the run by True; `ended` once the model is there and saved, while
+    the data is still in memory.
     """
     began = time.monotonic()
     chosen: dict[str, Any] = dict(options)
@@ -89,7 +92,8 @@ def fit(
         chosen["validation"] = None
     config = Config.from_dict(chosen, where="fit")
     held_out = held_out if own else config.validation
-    source = {"target": target, "group": group, "time": time_column}
+    source = {"target": target, "group": group, "time": time_column, "keep_constant": keep_constant}
+    categories = names_of(categorical)
     named = sample_weight is None or isinstance(sample_weight, str)
     if validation_weight is not None and not own:
         raise OptionError("validation_weight needs validation rows of its own: validation=(X, y)")
@@ -99,10 +103,10 @@ def fit(
             read,
             config,
             **source,
+            categorical=categories,
             weight=sample_weight,
             validation=held_out,
             validation_weight=validation_weight,
-            keep_constant=keep_constant,
             classes=classes,
         )
 
@@ -138,7 +142,7 @@ def fit(
                 "config": session.config.to_dict(),
                 "effective": session.effective(),
                 "spec": session.spec.to_dict(),
-                "data": {**source, **weights, **where},
+                "data": {**source, "categorical": categories or None, **weights, **where},
                 "fingerprint": session.fingerprint(),
             },
         )
@@ -209,7 +213,7 @@ def prepare(data: Any, config: Config, *, validation: Any, **source: Any) -> tab
     if tables.is_loader(data):
         check_loader(config)
         for name, value in source.items():
-            if value is not None and value is not False:
+            if value is not None and value is not False and not (isinstance(value, list) and not value):
                 got = f"got {name}={short(value)}"
                 raise OptionError(f"{name} is for tables, {got}: a loader gives rows with their target")
         return tables.prepare_loader(data, task=config.task, loss=loss, validation=validation, dtype=dtype)

@@ -163,6 +163,7 @@ def account(
         l2=bool(config.get("l2")),
         clip=config.get("clip_norm") is not None,
         average=config.get("average") is not None,
+        mixup="mixup" in str(config.get("augment")),
     )
     parts = [
         {
@@ -241,10 +242,12 @@ def _command(source: str, data: dict[str, Any], config: dict[str, Any], spec: Sp
     named |= {"--group": data.get("group"), "--time": data.get("time"), "--weight": data.get("weight")}
     for option, value in named.items():
         parts += [] if value is None else [option, str(value)]
+    for name in data.get("categorical") or ():
+        parts += ["--categorical", name]
     for key, value in config.items():
         option = "--" + key.replace("_", "-")
-        if isinstance(value, dict):
-            return None  # weights of classes have no option
+        if isinstance(value, dict) or data.get("keep_constant"):
+            return None  # weights of classes have no option, nor have tables in which nothing varies
         if isinstance(value, bool):
             parts += [option if value else option.replace("--", "--no-", 1)]
         else:
@@ -254,7 +257,8 @@ def _command(source: str, data: dict[str, Any], config: dict[str, Any], spec: Sp
 
 def _python(source: str | None, data: dict[str, Any], config: dict[str, Any], spec: Spec) -> str:
     arguments = {"target": data.get("target"), "group": data.get("group"), "time_column": data.get("time")}
-    arguments |= {"sample_weight": data.get("weight")}
+    arguments |= {"sample_weight": data.get("weight"), "categorical": data.get("categorical")}
+    arguments |= {"keep_constant": data.get("keep_constant") or None}
     chosen = {key: value for key, value in arguments.items() if value is not None} | config
     lines = [repr(str(spec)), "data" if source is None else repr(source)]
     lines += [f"{key}={value!r}" for key, value in chosen.items()]
