@@ -1,4 +1,4 @@
-"""What the tests of run folders share: a run of two steps, saves, and what stands in its folder."""
+"""What the tests of runs and of their folders share: a run of two steps, saves, what its folder has, a run cut off."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 from crash import Do, perform, state_of
 from multilayer import events
 from multilayer.runs import RunFolder
+from multilayer.training.fit import Run
 
 Tried = Callable[[str, int], None]
 
@@ -27,3 +28,15 @@ def save(run: RunFolder, what: Any, step: int, salt: int = 0) -> events.Checkpoi
 
 def names(path: Path) -> list[str]:
     return sorted(os.listdir(path / "checkpoints"))
+
+
+def parameters(run: Run) -> list[bytes]:
+    """Those of its model, to the bit."""
+    assert run.model is not None
+    return [run.model.tensors[name].tobytes() for name in sorted(run.model.tensors)]
+
+
+def unfinished(run: Path) -> None:
+    """As if the process had been killed before the end was told."""
+    log = run / "events.jsonl"
+    log.write_text("".join(log.read_text().splitlines(keepends=True)[:-1]))

@@ -25,6 +25,7 @@ from multilayer.runs import RunFolder
 from multilayer.training.config import Config, Options
 from multilayer.training.fit import Run, fit, resume
 from multilayer.training.session import batch_size
+from run_folders import unfinished
 
 FAST: dict[str, Any] = {"engine": "numpy", "epochs": 3, "quiet": True}
 
@@ -167,12 +168,6 @@ def test_resuming_a_finished_run_changes_nothing(table: Path, tmp_path: Path) ->
     assert {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir() if path.is_file()} == before
     assert again.metrics == first.metrics
     assert again.model is not None
-
-
-def unfinished(run: Path) -> None:
-    """Takes the end from the log, as if the process had been killed before it."""
-    log = run / "events.jsonl"
-    log.write_text("".join(log.read_text().splitlines(keepends=True)[:-1]))
 
 
 def test_a_log_that_is_missing_or_cut_short_is_refused(table: Path, tmp_path: Path) -> None:

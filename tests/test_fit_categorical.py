@@ -16,6 +16,7 @@ from multilayer.data import prepare
 from multilayer.errors import DataError, OptionError
 from multilayer.layers import Inputs
 from multilayer.training.fit import Run, fit, resume
+from run_folders import parameters, unfinished
 
 FAST: dict[str, Any] = {"engine": "numpy", "epochs": 2, "quiet": True}
 ROWS = 80
@@ -36,17 +37,6 @@ def table(tmp_path: Path) -> Path:
 def kinds(run: Run) -> dict[str, str]:
     assert run.model is not None
     return {column.name: column.kind for column in run.model.encoding.columns}
-
-
-def parameters(run: Run) -> list[bytes]:
-    assert run.model is not None
-    return [run.model.tensors[name].tobytes() for name in sorted(run.model.tensors)]
-
-
-def unfinished(run: Path) -> None:
-    """As if the process had been killed before the end was told."""
-    log = run / "events.jsonl"
-    log.write_text("".join(log.read_text().splitlines(keepends=True)[:-1]))
 
 
 def test_a_run_keeps_the_names_of_its_categories(table: Path, tmp_path: Path) -> None:

@@ -15,7 +15,8 @@ from typer.testing import CliRunner
 from multilayer.cli.main import app
 from multilayer.errors import DataError, MultilayerError, OptionError, RunError
 from multilayer.training.config import Config
-from multilayer.training.fit import Run, fit, resume
+from multilayer.training.fit import fit, resume
+from run_folders import parameters, unfinished
 
 FAST: dict[str, Any] = {"engine": "numpy", "epochs": 2, "quiet": True}
 ROWS = 80
@@ -32,17 +33,6 @@ def table(tmp_path: Path) -> Path:
     path = tmp_path / "t.csv"
     csv.write_csv(columns(w=W), path)
     return path
-
-
-def parameters(run: Run) -> list[bytes]:
-    assert run.model is not None
-    return [run.model.tensors[name].tobytes() for name in sorted(run.model.tensors)]
-
-
-def unfinished(run: Path) -> None:
-    """As if the process had been killed before the end was told."""
-    log = run / "events.jsonl"
-    log.write_text("".join(log.read_text().splitlines(keepends=True)[:-1]))
 
 
 def test_a_column_and_an_array_are_the_same_weights(table: Path) -> None:

@@ -236,6 +236,8 @@ def again(saved: dict[str, Any], spec: Spec) -> dict[str, Any]:
 
 
 def _command(source: str, data: dict[str, Any], config: dict[str, Any], spec: Spec) -> str | None:
+    if data.get("keep_constant"):
+        return None  # a table in which nothing varies has no option
     parts = ["mlp", "train", source]
     target = data.get("target")
     named = {"--target": ",".join(target) if isinstance(target, list) else target, "--arch": str(spec)}
@@ -246,8 +248,8 @@ def _command(source: str, data: dict[str, Any], config: dict[str, Any], spec: Sp
         parts += ["--categorical", name]
     for key, value in config.items():
         option = "--" + key.replace("_", "-")
-        if isinstance(value, dict) or data.get("keep_constant"):
-            return None  # weights of classes have no option, nor have tables in which nothing varies
+        if isinstance(value, dict):
+            return None  # weights of classes have no option
         if isinstance(value, bool):
             parts += [option if value else option.replace("--", "--no-", 1)]
         else:
