@@ -25,8 +25,8 @@ import numpy as np
 from multilayer import storage
 from multilayer.events import Resume, same
 from multilayer.runs import RunFolder
-from multilayer.tabular.recipe import Recipe
 from multilayer.training.fit import fit, resume
+from multilayer.training.recipe import Recipe
 
 OPTIONS: dict[str, Any] = {
     "engine": "auto",

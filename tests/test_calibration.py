@@ -13,8 +13,8 @@ from multilayer import losses
 from multilayer.calibration import COLDEST, HOTTEST, MOST_ERRORS, Calibration, calibrated, combined, temperature
 from multilayer.errors import FileError, OptionError
 from multilayer.predictor import Predictor
-from multilayer.tabular.recipe import Recipe
 from multilayer.training.fit import fit
+from multilayer.training.recipe import Recipe
 
 CROSS, BINARY, MSE = losses.get("cross_entropy"), losses.get("binary_cross_entropy"), losses.get("mse")
 

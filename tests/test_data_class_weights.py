@@ -18,8 +18,8 @@ from multilayer.data import prepare
 from multilayer.data.class_weights import factors
 from multilayer.errors import DataError
 from multilayer.predictor import Predictor
-from multilayer.tabular.recipe import Recipe
 from multilayer.training.fit import fit
+from multilayer.training.recipe import Recipe
 
 ROWS = 90
 G = np.random.default_rng(0)

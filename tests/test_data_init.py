@@ -10,8 +10,8 @@ from multilayer.data_init import APART, from_rows
 from multilayer.init import initialise
 from multilayer.layers import Columns, Inputs, Linear, Pass, named
 from multilayer.spec import Spec
-from multilayer.tabular import recipe as recipe_file
-from multilayer.tabular.recipe import network
+from multilayer.training import recipe as recipe_file
+from multilayer.training.recipe import network
 
 
 def recipe(numeric: int = 4, categories: tuple[int, ...] = (3, 20), outputs: int = 2) -> Spec:

@@ -23,9 +23,9 @@ from multilayer.errors import OptionError, StateError
 from multilayer.events import same
 from multilayer.runs import RunFolder
 from multilayer.spec import Spec
-from multilayer.tabular.recipe import Recipe
 from multilayer.training.config import Config
 from multilayer.training.fit import fit, resume
+from multilayer.training.recipe import Recipe
 from multilayer.training.session import make_engine
 from soak import FULL, memory_folder
 

@@ -27,7 +27,7 @@ from multilayer.training.fit import Run, fit, resume
 from multilayer.training.session import batch_size
 from run_folders import unfinished
 
-FAST: dict[str, Any] = {"engine": "numpy", "epochs": 3, "quiet": True}
+FAST: dict[str, Any] = {"recipe": "plain", "engine": "numpy", "epochs": 3, "quiet": True}
 
 
 def people(rows: int = 120, seed: int = 0) -> pa.Table:

@@ -18,7 +18,7 @@ from multilayer.layers import Inputs
 from multilayer.training.fit import Run, fit, resume
 from run_folders import parameters, unfinished
 
-FAST: dict[str, Any] = {"engine": "numpy", "epochs": 2, "quiet": True}
+FAST: dict[str, Any] = {"recipe": "plain", "engine": "numpy", "epochs": 2, "quiet": True}
 ROWS = 80
 X = np.random.default_rng(0).normal(size=ROWS).round(3)
 ZIP = np.array([10115, 80331, 50667, 20095, 1067] * 16)

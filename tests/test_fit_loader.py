@@ -21,7 +21,7 @@ from multilayer.events import NonFinite, Notice, Resume, Start
 from multilayer.runs import RunFolder
 from multilayer.training import fit as module
 
-FAST: dict[str, Any] = {"epochs": 4, "quiet": True, "threads": 1}
+FAST: dict[str, Any] = {"recipe": "plain", "epochs": 4, "quiet": True, "threads": 1}
 
 
 def numbers(rows: int = 90, *, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:

@@ -18,7 +18,7 @@ from multilayer.training.sinks import choice as choosing
 from multilayer.training.sinks import values_of
 from tracked import START, Recorder, feed
 
-FAST: dict[str, Any] = {"engine": "numpy", "epochs": 3, "quiet": True}
+FAST: dict[str, Any] = {"recipe": "plain", "engine": "numpy", "epochs": 3, "quiet": True}
 
 
 def scalars(folder: Path) -> dict[str, list[int]]:

@@ -18,7 +18,7 @@ from multilayer.training.config import Config
 from multilayer.training.fit import fit, resume
 from run_folders import parameters, unfinished
 
-FAST: dict[str, Any] = {"engine": "numpy", "epochs": 2, "quiet": True}
+FAST: dict[str, Any] = {"recipe": "plain", "engine": "numpy", "epochs": 2, "quiet": True}
 ROWS = 80
 W = np.random.default_rng(1).uniform(0.5, 3, ROWS).round(2)
 

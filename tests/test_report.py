@@ -21,7 +21,7 @@ from multilayer.training.fit import Ended
 from multilayer.web import report_columns, report_intervals, report_quality, report_run
 from multilayer.web.report import report
 
-FAST: dict[str, Any] = {"quiet": True, "threads": 1}
+FAST: dict[str, Any] = {"recipe": "plain", "quiet": True, "threads": 1}
 
 
 class Kept:
@@ -185,7 +185,7 @@ def test_quantiles_have_their_coverage(tmp_path: Path) -> None:
 
 
 def test_members_of_an_ensemble_judge_the_rows_they_did_not_see(tmp_path: Path) -> None:
-    from multilayer.tabular.recipe import Recipe
+    from multilayer.training.recipe import Recipe
 
     run = jobs.fit(Recipe(), numbers(160), target="y", epochs=2, run=tmp_path / "run", ended=Kept(), **FAST)
     found = report(tmp_path / "run")

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.skipif(
     CHROMIUM is None or shutil.which("node") is None or not (MODULES / "playwright-core").is_dir(),
     reason="needs Chromium, Node and frontend/node_modules (make pages)",
 )
-FAST: dict[str, Any] = {"quiet": True, "threads": 1}
+FAST: dict[str, Any] = {"recipe": "plain", "quiet": True, "threads": 1}
 
 
 def look(*pages: dict[str, Any]) -> list[dict[str, Any]]:

@@ -14,7 +14,7 @@ from sklearn.metrics import balanced_accuracy_score
 import multilayer as ml
 from multilayer import MLPClassifier, MLPRegressor
 from multilayer.errors import DataError, OptionError
-from multilayer.tabular.recipe import RATE
+from multilayer.training.recipe import RATE
 from quick import QUICK, classes, numbers
 
 
@@ -35,7 +35,7 @@ def test_network_options() -> None:
     assert array.fit(x, y).spec_ == model.spec_
     with pytest.raises(OptionError, match="activation must be a name such as 'relu', or one for each layer, got 5"):
         MLPClassifier(**QUICK, activation=5).fit(x, y)  # type: ignore[arg-type]
-    with pytest.raises(OptionError, match="activation must be one, or one for each of 1 layers, got 2"):
+    with pytest.raises(OptionError, match="activation must be one name, or one for each of 1 layers, got 2"):
         MLPClassifier(**QUICK, activation=("relu", "tanh")).fit(x, y)
 
 

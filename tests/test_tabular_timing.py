@@ -18,12 +18,12 @@ import multilayer as ml
 from multilayer.data import Prepared, prepare, read
 from multilayer.errors import OptionError
 from multilayer.events import EpochEnd
-from multilayer.tabular import timing
-from multilayer.tabular.recipe import Recipe
-from multilayer.tabular.timing import SHARE, Costs, Job, Within, measured
+from multilayer.training import timing
 from multilayer.training.config import Config
 from multilayer.training.fit import fit, resume
+from multilayer.training.recipe import Recipe
 from multilayer.training.session import Session, chosen_batch, make_engine
+from multilayer.training.timing import SHARE, Costs, Job, Within, measured
 
 X = np.random.default_rng(0).normal(size=(640, 3))
 Y = X[:, 0]

@@ -153,7 +153,7 @@ def test_typed_columns_come_with_names_units_and_values() -> None:
     import pandas as pd
 
     frame = pd.DataFrame({"size": [1.0, 2, 3, 4] * 10, "kind": ["a", "b", "c", "a"] * 10, "y": [1.0, 2.5, 3, 4.5] * 10})
-    model = ml.fit(None, frame, target="y", epochs=1, quiet=True).model
+    model = ml.fit(None, frame, target="y", recipe="plain", epochs=1, quiet=True).model
     state = own.model_state(model, frame)
     names = [feature["name"] for feature in state["features"]]
     assert names == ["size", "kind"]

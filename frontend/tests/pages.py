@@ -109,7 +109,7 @@ def hostile(folder: Path) -> None:
     frame = pd.DataFrame(
         {**columns, "<b>kind</b>": kinds, "<img src=x onerror=window.hit=1> y": [f"{t}!" for t in kinds]}
     )
-    model = ml.fit(None, frame, target="<img src=x onerror=window.hit=1> y", epochs=1, quiet=True).model
+    model = ml.fit(None, frame, target="<img src=x onerror=window.hit=1> y", recipe="plain", epochs=1, quiet=True).model
     explore(model, frame).save(folder / "hostile.html")
 
 

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import sys
 import warnings
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
@@ -114,7 +115,10 @@ _INSIDE = ("multilayer", "sklearn", "contextlib")
 
 
 def warn(message: str, category: type[Warning] = UserWarning) -> None:
-    """A warning at the user's own line, however deep below it, or below scikit-learn, it is found."""
+    """Warn at the line of the user's own code; on the command line, on standard error."""
+    if _ON_COMMAND_LINE.get():
+        print(f"warning: {printable(message)}", file=sys.stderr)
+        return
     frame, level = inspect.currentframe(), 1
     while frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] in _INSIDE:
         frame, level = frame.f_back, level + 1
@@ -122,7 +126,7 @@ def warn(message: str, category: type[Warning] = UserWarning) -> None:
 
 
 _ON_COMMAND_LINE: ContextVar[bool] = ContextVar("on command line", default=False)
-_ELSEWHERE = {"time_column": "time", "sample_weight": "weight"}
+_ELSEWHERE = {"spec": "arch", "time_column": "time", "sample_weight": "weight"}
 """Options that the command line calls otherwise."""
 
 

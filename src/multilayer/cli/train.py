@@ -14,9 +14,9 @@ from typing import Annotated, Any, cast
 
 import typer
 
-from ..errors import OptionError, printable, unknown_name
-from ..tabular.recipe import defaults
+from ..errors import OptionError, printable, warn
 from ..training.config import Config, hints
+from ..training.recipe import defaults
 from . import arch as networks
 from .output import console
 
@@ -38,7 +38,6 @@ mlp train digits --live
 Ctrl-C saves and stops; mlp resume RUN goes on where it was, to the same bits."""
 
 _SIGNALLED = 128
-RECIPES = ("tabular", "plain")
 _COMMA = re.compile(r",(?![^(]*\))")
 """Between activations, not between the constants of one."""
 
@@ -104,9 +103,13 @@ def train(
     target: Annotated[str | None, typer.Option(metavar="COL", help="The column to predict; several by commas.")] = None,
     arch: Annotated[str | None, typer.Option(metavar="ARCH", help="The network; from the task unless given.")] = None,
     recipe: Annotated[
-        str,
-        typer.Option(metavar="NAME", help="Without --arch: tabular, or plain for one network of 256 and 128 units."),
-    ] = "tabular",
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Without --arch: tabular, or plain for one network of 256 and 128 GELU units.  \\[default: tabular]",
+            show_default=False,
+        ),
+    ] = None,
     hidden: Annotated[
         str | None, typer.Option(metavar="N,N,…", help="Widths of the tabular recipe's hidden layers.")
     ] = None,
@@ -138,16 +141,17 @@ def train(
     chosen: dict[str, Any] = Config.from_toml(config) if config is not None else {}
     chosen |= {name: _value(name, value) for name, value in options.items() if value is not None}
     categories = chosen.pop("categorical", ())
-    checked = Config.from_dict(chosen, where=str(config) if config is not None else "options")
-    if recipe not in RECIPES:
-        raise OptionError(unknown_name("recipe", recipe, RECIPES))
-    shape = {"hidden": hidden, "activation": activation, "dropout": dropout}
+    Config.from_dict(chosen, where=str(config) if config is not None else "options")
     targets: Any = target if target is None or "," not in target else [part.strip() for part in target.split(",")]
     folder = run or free_folder(Path(data).name.split(".")[0] or "run")
     with watched(folder) if live else nullcontext():
         done = fit(
-            _network(arch, recipe, shape, checked),
+            None if arch is None else networks.read_network(arch),
             data,
+            recipe=recipe,
+            hidden=None if hidden is None else _widths(hidden),
+            activation=None if activation is None else _functions(activation),
+            dropout=dropout,
             target=targets,
             group=group,
             time_column=time_column,
@@ -163,26 +167,10 @@ def train(
     tell(done, quiet=quiet, as_json=as_json)
 
 
-def _network(arch: str | None, recipe: str, shape: dict[str, Any], config: Config) -> Any:
-    """The network asked for; without one, what chooses it by the data."""
-    if arch is not None or recipe == "plain":
-        if given := [f"--{name}" for name, value in shape.items() if value is not None]:
-            other = "--arch" if arch is not None else f"--recipe {recipe}"
-            raise OptionError(
-                f"{' and '.join(given)} can only shape the tabular recipe, got {other} too: leave out one or the other"
-            )
-        return None if arch is None else networks.read_network(arch)
-    from ..tabular.recipe import Recipe
-    from ..tabular.timing import Within
-
-    hidden, activation = shape["hidden"], shape["activation"]
-    functions = None if activation is None else [part.strip() for part in _COMMA.split(activation)]
-    chosen = Recipe(
-        hidden=None if hidden is None else _widths(hidden),
-        activation=functions[0] if functions is not None and len(functions) == 1 else functions,
-        dropout=shape["dropout"],
-    )
-    return chosen if config.time_limit is None else Within(chosen, config.time_limit, warn=warn)
+def _functions(text: str) -> str | list[str]:
+    """One activation, or one for each hidden layer."""
+    names = [part.strip() for part in _COMMA.split(text)]
+    return names[0] if len(names) == 1 else names
 
 
 def _widths(text: str) -> tuple[int, ...]:
@@ -219,10 +207,6 @@ def watched(folder: Path) -> AbstractContextManager[None]:
     from ..web.report_live import watching
 
     return watching(folder, say=lambda text: typer.echo(printable(text), err=True), open_page=webbrowser.open)
-
-
-def warn(text: str) -> None:
-    typer.echo(f"warning: {printable(text)}", err=True)
 
 
 def reporting(*, quiet: bool) -> Callable[[Ended], None]:

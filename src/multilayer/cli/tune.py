@@ -140,9 +140,9 @@ def _in_full(
     """
     from ..jobs import fit, resume
     from ..runs import RunFolder
-    from ..tabular.timing import Within
     from ..tabular.tune import Candidate
-    from .train import reporting, warn
+    from ..training.timing import Within
+    from .train import reporting
 
     path, how = folder / BEST, cast(Any, {"quiet": quiet, "ended": reporting(quiet=quiet)})
     note = folder / f"{BEST}.json"
@@ -155,7 +155,7 @@ def _in_full(
     chooser = Candidate(found.values)
     if left is None:
         return fit(chooser, data, run=path, **source, **options, **how)
-    return fit(Within(chooser, left, warn=warn), data, run=path, time_limit=left, **source, **options, **how)
+    return fit(Within(chooser, left), data, run=path, time_limit=left, **source, **options, **how)
 
 
 def _read(note: Path) -> Any:

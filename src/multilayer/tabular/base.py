@@ -38,6 +38,7 @@ from ..spec import Spec
 from ..training.config import Config
 from ..training.fit import Run
 from ..training.fit import fit as train
+from ..training.recipe import Recipe, network
 from ..training.session import OtherNetwork
 from ..training.signals import obey
 from .callbacks import CallbackSupportMixin, Tasks, has_callbacks
@@ -54,8 +55,6 @@ from .inputs import (
     with_target,
 )
 from .partial import Partial
-from .recipe import Recipe, network
-from .timing import Within
 
 Validation = float | Literal["auto"] | None
 
@@ -110,7 +109,6 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
     ) -> Run:
         _check_no_names(groups=groups, times=times)
         tasks = Tasks(self, given) if has_callbacks(self) else None
-        recipe = self._recipe()
         start = getattr(self, "model_", None) if self.warm_start else None
         seed, split = self._seed(), getattr(self, "_split", None)
         if start is not None and hasattr(self, "config_"):
@@ -118,11 +116,13 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         asked = self._asked()
         if start is not None:
             asked.setdefault("ensemble", start.members)
-        chooser = recipe if self.time_limit is None else Within(recipe, self.time_limit)
         try:
             run = train(
-                chooser,
+                None,
                 (X, y),
+                hidden=self.hidden,
+                activation=self.activation,
+                dropout=self.dropout,
                 sample_weight=sample_weight,
                 validation_weight=sample_weight_val,
                 group=groups,
@@ -154,15 +154,7 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         return run
 
     def _recipe(self) -> Recipe:
-        hidden, activation = self.hidden, self.activation
-        if isinstance(hidden, np.ndarray):
-            hidden = cast("list[int]", hidden.tolist())
-        if isinstance(activation, np.ndarray):
-            activation = cast("list[str]", activation.tolist())
-        names = cast("list[Any]", list(activation)) if isinstance(activation, Sequence) else [activation]
-        if activation is not None and not all(isinstance(one, str) for one in names):
-            raise OptionError(f"activation must be a name such as 'relu', or one for each layer, got {activation!r}")
-        return Recipe(hidden=hidden, activation=activation, dropout=self.dropout)
+        return Recipe(hidden=self.hidden, activation=self.activation, dropout=self.dropout)
 
     def _check_options(self, table: Any, *, task: Task, groups: Any, times: Any) -> None:
         """What `fit` would refuse, where nothing is trained."""

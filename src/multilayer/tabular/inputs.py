@@ -162,13 +162,13 @@ def check_numbers(table: Any) -> None:
 
 
 def column(values: NDArray[Any], what: str, *, text: bool = False) -> Any:
-    """One column of an array of objects: as numbers or texts where all are, else as what Arrow makes of it. `text` is
-    whether training had texts in it."""
+    """Return one column of an object array: numbers or strings if all values are, else the type that Arrow infers.
+    `text` is whether training had strings in it."""
     given: list[Any] = [None if is_missing(value) else _decoded(value, what) for value in values.tolist()]
     kinds = {type(value) for value in given if value is not None}
     if text or reads_as_text(given):
         return arrow_of(texts_of(given), what)
-    if all(issubclass(kind, int | float | np.number | np.bool_) for kind in kinds):
+    if kinds != {bool} and all(issubclass(kind, int | float | np.number | np.bool_) for kind in kinds):
         return arrow_of(np.array([np.nan if value is None else float(value) for value in given]), what)
     return arrow_of(given, what)
 

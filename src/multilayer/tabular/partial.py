@@ -22,8 +22,8 @@ from ..errors import DataError, OptionError, warn
 from ..predictor import Predictor
 from ..training.config import Config
 from ..training.fit import prepare
+from ..training.recipe import OPTIONS, RATE, Recipe, batch_size, kind_of
 from ..training.session import Session
-from .recipe import OPTIONS, RATE, Recipe, batch_size, kind_of
 
 CALM = 0.1
 """Of the recipe's highest rate: a rate that need not fall."""

@@ -29,8 +29,8 @@ from ..spec import Spec
 from ..training.config import Config, Options
 from ..training.fit import fit, prepare
 from ..training.policies import better, value_of
+from ..training.recipe import DROPOUT, EMBEDDING, HIDDEN, OPTIONS, Recipe
 from ..training.session import Session
-from .recipe import DROPOUT, EMBEDDING, HIDDEN, OPTIONS, Recipe
 
 EPOCHS_SHARE = 0.25
 FEWEST_EPOCHS = 4

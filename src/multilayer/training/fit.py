@@ -29,8 +29,10 @@ from . import sinks
 from .config import Config, Options
 from .drive import Now, Run, drive
 from .protocol import Observer
+from .recipe import Recipe, choose
 from .session import Chooser, Session, check_loader
 from .sinks import Sink, Tracker
+from .timing import Within
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -47,6 +49,10 @@ def fit(
     spec: Spec | str | Chooser | None,
     data: Any,
     *,
+    recipe: str | None = None,
+    hidden: Sequence[int] | None = None,
+    activation: str | Sequence[str] | None = None,
+    dropout: float | None = None,
     target: str | Sequence[str] | None = None,
     group: Any = None,
     time_column: Any = None,
@@ -66,8 +72,10 @@ def fit(
 ) -> Run:
     """Trains a network on a table and gives the run: `run.model.predict(rows)`, `run.metrics`, `run.events`.
 
-    `spec` may be None for the plain recipe, or a `Recipe`, which chooses by the data. `data` is anything that holds a
-    table, `(X, y)`, or a DataLoader of your own; `validation` is a share of its rows, None, or data of its own.
+    `spec` is the network. If it is None, the tabular recipe chooses network and options from the data; `hidden`,
+    `activation` and `dropout` change its network, and `recipe="plain"` is a network of 256 and 128 GELU units instead.
+    Images and loaders always get the plain network. `data` is anything that holds a table, `(X, y)`, or a DataLoader of
+    your own; `validation` is a share of its rows, None, or data of its own.
     `sample_weight` is what each row counts: a column's name, or a number for each row; `validation_weight` a number for
     each row of validation data; `group` and `time_column` are names of columns too, or values for each row.
     `categorical` are names of columns of categories, whatever their values look like: ["zip"], or ["0"] for the first
@@ -80,6 +88,10 @@ def fit(
     """
     began = time.monotonic()
     chosen: dict[str, Any] = dict(options)
+    shape = Recipe(hidden=hidden, activation=activation, dropout=dropout)
+    spec = choose(spec, recipe, shape, loader=tables.is_loader(data))
+    if spec is shape and chosen.get("time_limit") is not None:
+        spec = Within(shape, chosen["time_limit"])
     chooser = None if spec is None or isinstance(spec, str | Spec) else spec
     read = data
     if chooser is not None or (ended is not None and run is not None and not tables.is_loader(data)):

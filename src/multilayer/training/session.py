@@ -204,8 +204,12 @@ class Session:
         names = {*metrics.USUAL[encoding.task.kind], *([] if self.metric == "loss" else [self.metric])}
         # A network that has left its senses is measured as such: infinite.
         with np.errstate(over="ignore", invalid="ignore"):
-            judged = None if calibration is None else calibration.of_judges
-            z = combined(self.loss, [engine.outputs(rows, averaged=self.averaged)], judged)
+            if calibration is not None and isinstance(engine, Ensemble) and not self.prepared.folds:
+                members, _ = engine.apart(rows, averaged=self.averaged)
+                z = combined(self.loss, list(members), calibration)  # no member trained on them: the model's own answer
+            else:
+                judged = None if calibration is None else calibration.of_judges
+                z = combined(self.loss, [engine.outputs(rows, averaged=self.averaged)], judged)
             loss = self._loss(z, y, weight)
             found = metrics.measure(
                 encoding.task,

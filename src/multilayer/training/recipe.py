@@ -1,6 +1,7 @@
-"""The default recipe for tables: one network and one set of options from the task and the size of the table.
+"""The tabular recipe: one network and one set of options from the task and the size of the table.
 
-Everything that was chosen is data in this file. What was tried, what it gave and what failed is in docs/recipe.md.
+`ml.fit` and `mlp train` use it unless a network is given, and the estimators always do. Everything that was chosen is
+data in this file. What was tried, what it gave and what failed is in docs/recipe.md.
 
     numbers      robust scaling with a smooth clip, then a periodic embedding with a linear part (PBLD)
     categories   one-hot up to eight values, else a learned vector of eight numbers
@@ -19,18 +20,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, Literal, cast
+
+import numpy as np
 
 from .. import losses
 from ..data import Encoding, Prepared
 from ..data.tables import Table
-from ..errors import OptionError, called, option
+from ..errors import OptionError, called, option, unknown_name
 from ..layers import Activation, Columns, Dropout, Inputs, Layer, Linear, Scale
 from ..layers.columns import Numeric
 from ..spec import Spec
-from ..training.config import Config, Options
-from ..training.session import choose_network
+from .config import Config, Options
+from .session import Chooser, choose_network
 
+RECIPES = ("tabular", "plain")
 HIDDEN = (256, 256, 256)
 DROPOUT = 0.15
 EMBEDDING: Numeric = "pbld"
@@ -63,9 +67,9 @@ OPTIONS: Options = {
 
 
 class Recipe:
-    """Chooses network and options by the data, for `ml.fit(Recipe(), data)`; whatever is asked for stands.
+    """Choose the network and the options from the data. Options that the user sets are kept.
 
-    Pictures are no tables: they get the plain network of `ml.fit(None, …)`, whose pixels share one scale.
+    Images are not tables: they get the plain network, whose pixels share one scale.
     """
 
     def __init__(
@@ -76,16 +80,25 @@ class Recipe:
         dropout: float | None = None,
         embedding: Numeric | None = None,
     ) -> None:
-        self.hidden, self.activation, self.dropout = hidden, activation, dropout
+        self.hidden, self.activation, self.dropout = _plain(hidden), _plain(activation), dropout
         self.embedding: Numeric | None = embedding
+        functions = self.activation
+        names = cast("list[Any]", list(functions)) if isinstance(functions, Sequence) else [functions]
+        if functions is not None and not all(isinstance(one, str) for one in names):
+            raise OptionError(
+                f"{called('activation')} must be a name such as 'relu', or one for each layer, got {functions!r}"
+            )
 
     def before(self, table: Table) -> Options:
-        shape = {"hidden": self.hidden, "activation": self.activation, "dropout": self.dropout}
-        if table.image is not None and (given := [called(name) for name, value in shape.items() if value is not None]):
-            raise OptionError(
-                f"{' and '.join(given)} shape networks for tables, got pictures: write it, {option('arch')}"
-            )
+        if table.image is not None and (given := self.given):
+            raise OptionError(f"{given} apply to tables, got images: write the network, {option('spec')}")
         return Options() if table.image is not None else {**OPTIONS, "ensemble": MEMBERS}
+
+    @property
+    def given(self) -> str:
+        """The names of the options that the user set."""
+        shape = {"hidden": self.hidden, "activation": self.activation, "dropout": self.dropout}
+        return " and ".join(called(name) for name, value in shape.items() if value is not None)
 
     def network(self, prepared: Prepared, config: Config, asked: AbstractSet[str]) -> tuple[Spec, Config]:
         encoding, rows = prepared.encoding, len(prepared.train)
@@ -108,6 +121,27 @@ class Recipe:
         return spec, replace(config, **{name: value for name, value in made.items() if name not in asked})
 
 
+def choose(spec: Spec | str | Chooser | None, recipe: str | None, shape: Recipe, *, loader: bool) -> Any:
+    """Return the network or chooser that `fit` was given, else the recipe; None is the plain network.
+
+    A `loader` gives batches, not a table: its network is the plain one.
+    """
+    if recipe is not None and recipe not in RECIPES:
+        raise OptionError(unknown_name("recipe", recipe, RECIPES))
+    if spec is not None:
+        other = "a network"
+    elif loader:
+        other = "a loader"
+    elif recipe == "plain":
+        other = option("recipe", "plain")
+    else:
+        return shape
+    if shape.given or recipe == "tabular":
+        asked = shape.given or option("recipe", "tabular")
+        raise OptionError(f"{asked} can only be used with the tabular recipe, got {other} too: leave out one of them")
+    return spec
+
+
 def network(
     inputs: Inputs,
     outputs: int,
@@ -119,10 +153,12 @@ def network(
 ) -> Spec:
     """The recipe's network for these inputs."""
     if not isinstance(hidden, Sequence):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise OptionError(f"hidden must be widths such as (256, 256), got {hidden!r}")
+        raise OptionError(f"{called('hidden')} must be widths such as (256, 256), got {hidden!r}")
     functions = [activation] * len(hidden) if isinstance(activation, str) else list(activation)
     if len(functions) != len(hidden):
-        raise OptionError(f"activation must be one, or one for each of {len(hidden)} layers, got {len(functions)}")
+        raise OptionError(
+            f"{called('activation')} must be one name, or one for each of {len(hidden)} layers, got {len(functions)}"
+        )
     if not 0 < inputs.numeric <= MOST_EMBEDDED:
         embedding = "none"
     layers: list[Layer] = [Columns(embedding, sigma=FREQUENCIES if embedding == "pbld" else None), Scale()]
@@ -141,6 +177,11 @@ def defaults() -> dict[str, Any]:
         "epochs": EPOCHS,
         "batch_size": BATCH,
     }
+
+
+def _plain(values: Any) -> Any:
+    """Arrays of widths or names as lists."""
+    return values.tolist() if isinstance(values, np.ndarray) else values
 
 
 def kind_of(encoding: Encoding) -> Literal["classes", "numbers", "counts"]:

@@ -27,8 +27,8 @@ from ..data import Prepared
 from ..data.tables import Table, count
 from ..errors import called, warn
 from ..spec import Spec
-from ..training.config import Config
-from ..training.session import Chooser, Session, chosen_batch
+from .config import Config
+from .session import Chooser, Session, chosen_batch
 
 STEPS, LOOKS = 32, 2
 """That are timed, at most."""
