@@ -23,8 +23,8 @@ from multilayer.events import Checkpoint, End, EpochEnd, Resume, Start, same
 from multilayer.predictor import Predictor
 from multilayer.runs import RunFolder
 from multilayer.training.config import Config, Options
+from multilayer.training.defaults import batch_size
 from multilayer.training.fit import Run, fit, resume
-from multilayer.training.session import batch_size
 from run_folders import unfinished
 
 FAST: dict[str, Any] = {"recipe": "plain", "engine": "numpy", "epochs": 3, "quiet": True}

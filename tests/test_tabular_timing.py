@@ -20,9 +20,10 @@ from multilayer.errors import OptionError
 from multilayer.events import EpochEnd
 from multilayer.training import timing
 from multilayer.training.config import Config
+from multilayer.training.defaults import chosen_batch
 from multilayer.training.fit import fit, resume
 from multilayer.training.recipe import Recipe
-from multilayer.training.session import Session, chosen_batch, make_engine
+from multilayer.training.session import Session, make_engine
 from multilayer.training.timing import SHARE, Costs, Job, Within, measured
 
 X = np.random.default_rng(0).normal(size=(640, 3))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
@@ -54,7 +54,7 @@ class Partial:
         prepared = prepare(table, config, validation=None, weight=weight, keep_constant="all", classes=classes)
         spec, config = recipe.network(prepared, config, asked.keys())
         if "learning_rate" not in asked:
-            config = replace(config, learning_rate=CALM * config.learning_rate)
+            config = replace(config, learning_rate=CALM * cast(float, config.learning_rate))
         session = Session.make(spec, prepared, config)
         model = Predictor.of(
             session.spec, prepared.encoding, session.engine.state(), averaged=False, members=session.members
@@ -118,7 +118,7 @@ class Partial:
         order = Order(epoch=self.passes, rows=rows, batch=min(plan.batch, len(rows)))
         steps = np.ones(order.steps)
         chunk = session.engine.run(
-            order, rate=steps * config.learning_rate, decay=steps * config.weight_decay, dropout=steps
+            order, rate=steps * cast(float, config.learning_rate), decay=steps * config.weight_decay, dropout=steps
         )
         finite = chunk.bad is None and chunk.finite and _has_loss(session, session.prepared.train[-order.batch :])
         state = session.engine.state()

@@ -98,7 +98,7 @@ class Candidate:
         if "learning_rate" not in asked:
             config = replace(config, learning_rate=self.values["rate"] * config.learning_rate)
         if self.trial:
-            config = replace(config, epochs=max(FEWEST_EPOCHS, int(EPOCHS_SHARE * config.epochs)))
+            config = replace(config, epochs=max(FEWEST_EPOCHS, int(EPOCHS_SHARE * cast(int, config.epochs))))
         return spec, config
 
 

@@ -35,9 +35,9 @@ class Config:
     engine: str = _option("auto", "Which engine runs the steps: auto, fused, torch or numpy.")
     optimizer: str = _option("adamw", "sgd, momentum, nesterov, adam or adamw, with constants: adam(beta2=0.95).")
     loss: str = _option("auto", "auto fits the task; or cross_entropy, mse, mae, huber(delta=1), quantile(0.1, 0.9), …")
-    learning_rate: float = _option(1e-3, "The learning rate at its highest.")
+    learning_rate: float | None = _option(None, "Peak learning rate; auto is 0.01, lower for layers of over 64 inputs.")
     schedule: str = _option("cosine(warmup=0.05)", "How the rate goes: constant, cosine, one_cycle, coslog, …")
-    weight_decay: float = _option(1e-4, "Decoupled weight decay on weight matrices.")
+    weight_decay: float = _option(0.05, "Decoupled weight decay on weight matrices.")
     decay_schedule: str = _option("constant", "How weight decay goes.")
     dropout_schedule: str = _option("constant", "How dropout goes.")
     l2: float = _option(0.0, "L2 penalty on weight matrices.")
@@ -45,13 +45,18 @@ class Config:
     clip_value: float | None = _option(None, "Largest value of any part of the gradient.")
     average: float | None = _option(None, "Running average of the weights: its β, such as 0.999.")
     batch_size: int | None = _option(None, "Rows a step; 256, and fewer where an epoch would have under 40 steps.")
-    epochs: int = _option(20, "Passes over the training rows.")
+    epochs: int | None = _option(None, "Passes over the training rows; auto is about 8,000 steps.")
     epoch_rows: int | None = _option(None, "Rows of an epoch where not all: drawn anew for each.")
     validation: float | str | None = _option(
         "auto", "Share of rows held out, none, or auto: a fifth unless rows are few."
     )
-    metric: str = _option("auto", "What decides which epoch was best: auto, loss, accuracy, r2, …")
-    patience: int | None = _option(None, "Stop after so many epochs without a better metric.")
+    metric: str = _option(
+        "loss",
+        "Validation metric that selects the best epoch: loss, accuracy, r2, …; auto is the usual one of the task.",
+    )
+    patience: int | None = _option(
+        None, "Stop after this many epochs without improvement; auto is 30 % of the epochs, none if epochs is set."
+    )
     time_limit: float | None = _option(None, "Stop so many seconds after the start.")
     on_spike: str = _option("rollback", "When the loss leaps: rollback, stop or ignore.")
     rollbacks: int = _option(3, "At most so many rollbacks.")
@@ -61,7 +66,9 @@ class Config:
     init: str = _option("auto", "How weights start: auto, he, xavier, orthogonal, …; data looks at the rows.")
     scaling: str = _option("auto", "How numbers are scaled: auto, standard, robust or none.")
     ensemble: int = _option(1, "Networks to train side by side; each holds out a part of the rows of its own.")
-    calibrate: bool = _option(False, "Probabilities, ranges and intervals from rows held out.")
+    calibrate: bool | None = _option(
+        None, "Calibrate probabilities and intervals on held-out rows; auto calibrates probabilities."
+    )
     rates: str | None = _option(None, "Factors on the learning rate: bias=0.1, scale=6, columns.weight=0.1.")
     seed: int = _option(0, "Fixes everything that is random.")
     dtype: str = _option("float32", "float32, float64 or bfloat16.")
@@ -106,7 +113,7 @@ class Config:
         for name in ("weight_decay", "l2", "rollbacks", "seed"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise OptionError(f"{called(name)} must be at least 0, got {getattr(self, name)!r}")
-        if not math.isfinite(self.learning_rate):
+        if self.learning_rate is not None and not math.isfinite(self.learning_rate):
             raise OptionError(f"{called('learning_rate')} must be finite, got {self.learning_rate!r}")
         if self.average is not None and not 0 <= self.average < 1:
             raise OptionError(f"{called('average')} must be at least 0 and below 1, got {self.average!r}")
@@ -190,7 +197,7 @@ class Options(TypedDict, total=False):
     engine: str
     optimizer: str
     loss: str
-    learning_rate: float
+    learning_rate: float | None
     schedule: str
     weight_decay: float
     decay_schedule: str
@@ -200,7 +207,7 @@ class Options(TypedDict, total=False):
     clip_value: float | None
     average: float | None
     batch_size: int | None
-    epochs: int
+    epochs: int | None
     epoch_rows: int | None
     validation: Any
     metric: str
@@ -214,7 +221,7 @@ class Options(TypedDict, total=False):
     init: str
     scaling: str
     ensemble: int
-    calibrate: bool
+    calibrate: bool | None
     rates: str | None
     seed: int
     dtype: str

@@ -32,6 +32,7 @@ from ..layers import Activation, Columns, Dropout, Inputs, Layer, Linear, Scale
 from ..layers.columns import Numeric
 from ..spec import Spec
 from .config import Config, Options
+from .defaults import with_defaults
 from .session import Chooser, choose_network
 
 RECIPES = ("tabular", "plain")
@@ -103,7 +104,8 @@ class Recipe:
     def network(self, prepared: Prepared, config: Config, asked: AbstractSet[str]) -> tuple[Spec, Config]:
         encoding, rows = prepared.encoding, len(prepared.train)
         if encoding.image is not None:
-            return choose_network(None, encoding), config
+            spec = choose_network(None, encoding)
+            return spec, with_defaults(config, spec, prepared)
         kind = kind_of(encoding)
         spec = network(
             encoding.inputs,

@@ -28,6 +28,7 @@ from ..predictor import Predictor
 from ..sparse import pieces, rows_of
 from ..spec import Spec
 from .config import Config
+from .defaults import chosen_batch, with_defaults
 from .loop import Plan
 from .policies import EarlyStopping, OnSpike, Plateau, Spikes, TimeLimit
 from .protocol import Policy
@@ -82,7 +83,8 @@ class Session:
             config = with_loader(config, prepared.loader_batch)
         loss = losses.get(encoding.loss)
         chosen = choose_network(spec, encoding)
-        config = replace(config, engine=choose_engine(chosen, config))  # a run goes on with the engine it began with
+        config = with_defaults(config, chosen, prepared)
+        config = replace(config, engine=choose_engine(chosen, config))  # a resumed run keeps its engine and options
         metric = encoding.metric if config.metric == "auto" else config.metric
         if metric != "loss":
             metrics.fitting(metric, encoding.task)
@@ -150,9 +152,9 @@ class Session:
         return Plan(
             rows=np.arange(rows) if self.members > 1 else self.prepared.train,
             batch=batch,
-            epochs=config.epochs,
+            epochs=cast(int, config.epochs),
             seed=config.seed,
-            rate=config.learning_rate,
+            rate=cast(float, config.learning_rate),
             decay=config.weight_decay,
             rate_schedule=schedules.get(config.schedule),
             decay_schedule=schedules.get(config.decay_schedule),
@@ -281,15 +283,6 @@ def with_loader(config: Config, batch: int) -> Config:
     if config.batch_size not in (None, batch):
         raise OptionError(f"the loader makes batches of {batch} rows, got batch_size={config.batch_size}: leave it out")
     return replace(config, engine="torch", batch_size=batch)
-
-
-def chosen_batch(prepared: Prepared, config: Config) -> int:
-    return batch_size(len(prepared.train)) if config.batch_size is None else config.batch_size
-
-
-def batch_size(rows: int) -> int:
-    """256, or the power of two that makes an epoch of about 40 steps where rows are few; at least 16."""
-    return max(16, min(256, 1 << max(0, (rows // 40).bit_length() - 1)))
 
 
 def choose_network(spec: Spec | str | None, encoding: Encoding) -> Spec:

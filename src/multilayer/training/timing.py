@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, replace
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -28,7 +28,8 @@ from ..data.tables import Table, count
 from ..errors import called, warn
 from ..spec import Spec
 from .config import Config
-from .session import Chooser, Session, chosen_batch
+from .defaults import chosen_batch
+from .session import Chooser, Session
 
 STEPS, LOOKS = 32, 2
 """That are timed, at most."""
@@ -161,7 +162,8 @@ class Within:
         members = config.ensemble
         fewer = members > 1 and "ensemble" not in asked
         left = SHARE * (self.seconds - elapsed)
-        plan = job.planned(left, members=members, epochs=config.epochs, fewer=fewer, again=prepared_in)
+        epochs = cast(int, config.epochs)
+        plan = job.planned(left, members=members, epochs=epochs, fewer=fewer, again=prepared_in)
         if plan.members == members and elapsed + plan.least > self.seconds:
             self.warn(self._too_little(plan, elapsed))
         given = config.epoch_rows if plan.epoch_rows is None else plan.epoch_rows
