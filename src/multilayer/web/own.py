@@ -185,8 +185,8 @@ def _decoded_targets(encoding: Encoding, y: Array) -> list[Any]:
     return (values[:, 0] if len(task.names) == 1 else values).tolist()
 
 
-def _score(predictor: Predictor, rows: Encoded, y: Array) -> dict[str, Any]:
-    """What `score` of an estimator is on all rows given: rows that are right in everything, or R²."""
+def _score(predictor: Predictor, rows: Encoded, y: Array) -> dict[str, Any] | None:
+    """What `score` of an estimator is on all rows given: rows that are right in everything, or R² if it is defined."""
     task, loss = predictor.encoding.task, predictor.encoding.loss
     answer = answered(predictor, rows)
     if task.kind == "multilabel":
@@ -194,6 +194,8 @@ def _score(predictor: Predictor, rows: Encoded, y: Array) -> dict[str, Any]:
     else:
         name = "accuracy" if task.classifies else "r2"
         value = metrics.measure(task, y, answer.output.astype(np.float64), loss=loss, names=(name,))[name]
+    if not np.isfinite(value):
+        return None
     return {"name": "accuracy" if task.classifies else "R²", "value": value, "rows": len(rows.rows)}
 
 
