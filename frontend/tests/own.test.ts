@@ -124,7 +124,7 @@ describe.skipIf(!found)('your own network', () => {
   it('states the score of the model in Python, and which member its layers are', async () => {
     const stated = async (name: string): Promise<[Page, string, () => Promise<void>]> => {
       const { page: p, clean } = await open(browser, page(name))
-      return [p, (await p.textContent('#own-score'))!.replace(/\s+/g, ' ').trim(), clean]
+      return [p, (await p.textContent('#own-score'))!.replace(/\s+/g, ' ').replaceAll('−', '-').trim(), clean]
     }
     const [p, text, clean] = await stated('ensemble')
     const accuracy = (share: number): string => `Accuracy ${(100 * share).toFixed(1)} % on 240 rows`
