@@ -138,9 +138,7 @@ def test_preprocessing_scales_raw_numbers_as_the_encoding_does(scaling: str) -> 
     net = model.to_torch(preprocessing=True).double()
     far = x.copy()
     far[0, 0], far[1, 3] = 1e30, np.nan
-    with pytest.warns(UserWarning, match="missing value"):
-        expected = model.encoding.encode(far, dtype=np.float64)
-        expected.tell()
+    expected = model.encoding.encode(far, dtype=np.float64)
     np.testing.assert_allclose(net.preprocessing(torch.tensor(far)).numpy(), expected.x, rtol=1e-12, atol=1e-12)
     assert net.columns == ("x0", "x1", "x2", "x3")
     with pytest.raises(DataError, match=r"x must have 4 numbers a row, got shape \(2, 3\)"):
@@ -212,7 +210,7 @@ def test_to_torch_refuses_what_has_no_trained_weights() -> None:
         ml.to_torch(MLPClassifier().fit(np.zeros((5, 1)), ["a"] * 5))
     with pytest.raises(SpecError, match=r"got a torch module already \(Linear\)"):
         ml.to_torch(nn.Linear(2, 1))
-    with pytest.raises(OptionError, match="options for trained models, got a network from ml.build"):
+    with pytest.raises(OptionError, match=r"options for trained models, got a network from ml\.build"):
         ml.to_torch(ml.build("2-1"), member=0)
     assert isinstance(ml.to_torch(ml.build("2-1")), nn.Sequential)
 

@@ -200,7 +200,7 @@ def test_a_regression_is_traced_with_targets_in_their_own_units() -> None:
     member = model.to_torch(member=1).double()
     same(found.prediction, member.predict(*member.encode(x)))
     task = model.model_.encoding.task
-    np.testing.assert_allclose(found.rows, ((found.output[:, 0] - (y - task.mean[0]) / task.std[0])) ** 2, rtol=1e-10)
+    np.testing.assert_allclose(found.rows, (found.output[:, 0] - (y - task.mean[0]) / task.std[0]) ** 2, rtol=1e-10)
 
 
 @pytest.mark.parametrize("labels", [np.array([False, True]), np.array([3, 7]), np.array(["no", "yes"], dtype=object)])
