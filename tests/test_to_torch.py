@@ -1,6 +1,6 @@
 """Trained models as torch modules: outputs, probabilities and predictions against `Predictor`, for every task.
 
-Tolerances: in float32 both sides round sums of at most 64 terms in orders of their own, which stays below 1e-5 of the
+Tolerances: in float32 both sides round sums of at most 64 terms in different orders, which stays below 1e-5 of the
 largest output. In float64 the module is compared with the numpy layers on the same rows, where 1e-10 leaves five digits
 beyond the rounding.
 """

@@ -74,7 +74,7 @@ class Predictor:
     def _read(self, source: Any, *, targets: bool = False) -> Encoded:
         """The rows as numbers. How they differ from training is a warning of each kind."""
         found = self.encoding.encode(source, targets=targets)
-        found.tell()
+        found.warn()
         return found
 
     @cached_property

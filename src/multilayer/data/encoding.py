@@ -86,12 +86,12 @@ class Encoded:
     rows: Rows
     notes: tuple[Note, ...]
 
-    def tell(self) -> None:
+    def warn(self) -> None:
         """Warn once for each kind of note: how these rows differ from the training rows."""
         for kind in dict.fromkeys(note.kind for note in self.notes):
-            alike = [note for note in self.notes if note.kind == kind]
-            more = f"; and {len(alike) - MOST_NOTES:,} more" if len(alike) > MOST_NOTES else ""
-            warn("; ".join(alike[:MOST_NOTES]) + more)
+            found = [note for note in self.notes if note.kind == kind]
+            more = f"; and {len(found) - MOST_NOTES:,} more" if len(found) > MOST_NOTES else ""
+            warn("; ".join(found[:MOST_NOTES]) + more)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -61,7 +61,7 @@ def opened(model: Any, *, member: int = 0) -> Opened:
     Parameters
     ----------
     model
-        The model. A run or a fitted estimator stands for the model that it holds.
+        The model. For a run or a fitted estimator, the model that it holds.
     member : int
         The member of an ensemble to open, counted from 0.
 
@@ -110,7 +110,7 @@ def encoded(predictor: Predictor, X: Any, y: Any = None, *, targets: bool = True
         if targets or y is not None:
             raise
         found = predictor.encoding.encode(source, dtype=np.float64)
-    found.tell()
+    found.warn()
     return found
 
 

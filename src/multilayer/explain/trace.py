@@ -70,8 +70,9 @@ class Trace:
     def shows(self) -> str:
         """Which network the steps belong to, and what `model` is."""
         one = f"member {self.member} of {self.members}" if self.members > 1 else "one network"
-        same = self.model is None or self.model.made_of == one
-        return one if same or self.model is None else f"{one}; .model has the {self.model.made_of.removeprefix('one ')}"
+        if self.model is None or self.model.made_of == one:
+            return one
+        return f"{one}; .model has the {self.model.made_of.removeprefix('one ')}"
 
     def __repr__(self) -> str:
         rows = f"{len(self.rows):,} row{'s' * (len(self.rows) != 1)}"

@@ -117,7 +117,9 @@ class TrainedNetwork(nn.Module):
         self.members = nn.ModuleList([_network(model, i) for i in chosen])
         self.preprocessing = Preprocessing(model.encoding) if preprocessing else None
         calibration = model.calibration if member is None else None
-        self.said = combination(model.members, calibration) if member is None else f"member {member} of {model.members}"
+        self.made_of = (
+            combination(model.members, calibration) if member is None else f"member {member} of {model.members}"
+        )
         task, calibration = model.encoding.task, calibration or Calibration()
         values = {"low": calibration.low, "high": calibration.high, "mean": task.mean, "std": task.std}
         for name, value in {"temperature": calibration.temperature, **values}.items():
@@ -152,7 +154,7 @@ class TrainedNetwork(nn.Module):
         """
         encoding = self.encoding if self.preprocessing is None else _unscaled(self.encoding)
         found = encoding.encode(table, dtype=np.float64)
-        found.tell()
+        found.warn()
         values = np.asarray(found.x[:])
         if self.preprocessing is not None:
             values = _with_missing(encoding, values)
@@ -247,7 +249,7 @@ class TrainedNetwork(nn.Module):
         else:
             meaning = f"{', '.join(task.names)}, standardised; predict() returns its own units"
         rows = "scaled numbers" if self.preprocessing is None else "raw numbers"
-        return f"# {self.said}; {rows} in, {meaning} out"
+        return f"# {self.made_of}; {rows} in, {meaning} out"
 
 
 class Preprocessing(nn.Module):
