@@ -248,10 +248,10 @@ def test_several_labels_and_targets_go_in_whole() -> None:
     np.testing.assert_allclose(explore(several, x, both * [10.0, 1000.0]).state["model"]["targets"], both * [10, 1000])
 
 
-def test_classes_of_a_squared_error_are_told_by_name() -> None:
+def test_classes_of_a_squared_error_are_shown_by_name() -> None:
     x, y = classes()
     model = ml.fit("4-6-3", (x, np.array(["a", "b", "c"])[y]), loss="mse", epochs=1, quiet=True).model
-    assert explore(model, x, np.array(["a", "b", "c"])[y]).state["model"]["targets"] == ["abc"[i] for i in y]
+    assert explore(model, (x, np.array(["a", "b", "c"])[y])).state["model"]["targets"] == ["abc"[i] for i in y]
 
 
 def test_targets_that_do_not_fit_the_model_are_refused() -> None:
