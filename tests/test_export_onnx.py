@@ -412,6 +412,20 @@ def test_members_are_averaged_under_their_link(tmp_path: Path) -> None:
     assert_same(cold, x, tmp_path / "model.onnx")
 
 
+def test_a_run_a_model_and_an_estimator_are_exported_whole(tmp_path: Path) -> None:
+    frame, y = people()
+    run = ml.fit(None, frame.assign(outcome=y), target="outcome", ensemble=3, epochs=2, quiet=True)
+    assert run.model is not None
+    estimator = MLPClassifier(**QUICK).fit(frame, y)
+    path = tmp_path / "model.onnx"
+    for given, model, members in ((run, run.model, 3), (run.model, run.model, 3), (estimator, estimator, 2)):
+        session = session_of(given, path)
+        label, probabilities = session.run(None, feed(session, frame))
+        assert (label == model.predict(frame)).all()
+        assert_close(probabilities, model.predict_proba(frame))
+        assert onnx.load(path).graph.doc_string.split(";")[0].endswith(f"average of {members} members")
+
+
 def test_a_write_that_fails_leaves_what_was_there(folder: Path) -> None:
     path = folder / "model.onnx"
     path.write_bytes(b"before")
@@ -454,6 +468,7 @@ def test_the_command(tmp_path: Path) -> None:
     done = run(str(tmp_path / "model.safetensors"))
     assert done.exit_code == 0, done.output
     assert "written: " in done.stdout
+    assert ": one network, with its encoding" in done.stdout
     x = np.ones((2, 3))
     assert_close(opened(tmp_path / "model.onnx").run(None, {"x": x})[0], model.outputs(x))
     assert run(str(tmp_path), "--to", "onnx", "--out", str(tmp_path / "b.onnx")).exit_code == 0  # as a run's folder

@@ -34,7 +34,7 @@ from multilayer.layers import (
     Residual,
     RMSNorm,
 )
-from multilayer.model import build, to_torch
+from multilayer.model import build, to_sequential
 from multilayer.modules.losses import forward as loss_forward
 from multilayer.spec import Spec
 from multilayer.verify import example
@@ -64,18 +64,18 @@ class Add(nn.Module):
 
 
 def module_of(layers: tuple[Layer, ...], d: int) -> nn.Sequential:
-    """`to_torch`, with residual blocks as `Add`; it stays in training mode, as a user's module is at first."""
+    """`to_sequential`, with residual blocks as `Add`; it stays in training mode, as a user's module is at first."""
     found: list[nn.Module] = []
     for layer in layers:
         inner = getattr(layer, "layers", ())
-        found.append(Add(module_of(inner, d)) if inner else to_torch(build(Spec(d, [layer])))[0])
+        found.append(Add(module_of(inner, d)) if inner else to_sequential(build(Spec(d, [layer])))[0])
         d = layer.width(d)
     return nn.Sequential(*found)
 
 
 def fresh(spec: Spec) -> nn.Sequential:
     residual = any(isinstance(entry.layer, Residual) for entry in spec.entries)
-    return module_of(spec.layers, spec.inputs.numeric) if residual else to_torch(build(spec))
+    return module_of(spec.layers, spec.inputs.numeric) if residual else to_sequential(build(spec))
 
 
 def by_torchinfo(spec: Spec, batch: int) -> dict[str, int]:

@@ -11,7 +11,8 @@ import torch
 from torch import nn
 
 import multilayer as ml
-from multilayer.errors import DataError, SpecError
+from multilayer.errors import DataError, OptionError, SpecError
+from quick import QUICK, classes, numbers, people
 
 LOSSES: dict[str, Any] = {
     "mse": nn.functional.mse_loss,
@@ -131,3 +132,114 @@ def test_what_does_not_fit_is_refused() -> None:
         ml.trace(model, [[1.0, 2.0]])
     with pytest.raises(SpecError, match="a network with its weights is needed"):
         ml.trace(ml.Spec.parse("2-1"), [[1.0, 2.0]], [[1.0]])
+
+
+# Trained models
+
+
+def species() -> tuple[Any, np.ndarray, np.ndarray]:
+    """A trained network, and raw rows with labels as arrays."""
+    from sklearn.datasets import load_iris
+
+    data = load_iris()
+    model = ml.fit("4-8-3", "iris", epochs=60, learning_rate=0.02, quiet=True).model
+    return model, data.data, data.target_names[data.target]
+
+
+def test_a_trained_model_scales_the_rows_it_is_traced_with() -> None:
+    model, X, y = species()
+    found = ml.trace(model, X, y)
+    accuracy = model.evaluate("iris")["accuracy"]
+    assert accuracy > 0.9
+    assert (found.prediction == y).mean() == accuracy
+    assert (np.array(model.encoding.task.classes[0])[found.output.argmax(1)] == model.predict(X)).all()
+    assert found.loss == ml.trace(model, "iris").loss == ml.trace(model, (X, y)).loss
+    assert found.model is not None
+    np.testing.assert_array_equal(found.model.output, model.outputs(X))
+    np.testing.assert_array_equal(found.model.probabilities, model.predict_proba(X))
+
+
+def test_an_ensemble_is_traced_by_member_next_to_its_calibrated_average() -> None:
+    frame, y = people()
+    model = ml.MLPClassifier(**QUICK).fit(frame, y)
+    first, second = (ml.trace(model, frame, y, member=i) for i in range(2))
+    assert not np.allclose(first.output, second.output)
+    for i, found in enumerate((first, second)):
+        member = model.to_torch(member=i).double()
+        same(found.output, member(*member.encode(frame)))
+        assert found.model is not None
+        np.testing.assert_array_equal(found.model.probabilities, model.predict_proba(frame))
+        assert (found.model.prediction == model.predict(frame)).all()
+        assert f"member {i} of 2; .model has the calibrated average of 2 members" in repr(found)
+        assert found.to_dict()["shows"] == found.shows
+        assert (found.to_dict()["member"], found.to_dict()["members"]) == (i, 2)
+    assert (first.model.prediction == y).mean() == model.score(frame, y)  # type: ignore[union-attr]
+    with pytest.raises(OptionError, match="member must be from 0 to 1, got 2"):
+        ml.trace(model, frame, y, member=2)
+
+
+def test_gradients_of_a_trained_model_are_those_of_its_encoded_rows() -> None:
+    model, X, y = species()
+    member = model.to_torch(member=0).double()
+    numbers = [model.encoding.task.classes[0].index(label) for label in y]
+    nn.functional.cross_entropy(member(*member.encode(X)), torch.tensor(numbers)).backward()
+    found = ml.trace(model, X, y)
+    for name, p in member.members[0].named_parameters():
+        layer, _, own = name.rpartition(".")
+        same(found[layer].gradients[own], p.grad)
+
+
+def test_a_regression_is_traced_with_targets_in_their_own_units() -> None:
+    x, y = numbers()
+    y = 1000 + 50 * y
+    model = ml.MLPRegressor(**QUICK).fit(x, y)
+    found = ml.trace(model, x, y, member=1)
+    assert found.model is not None
+    assert found.model.probabilities is None
+    np.testing.assert_array_equal(found.model.prediction, model.predict(x))
+    member = model.to_torch(member=1).double()
+    same(found.prediction, member.predict(*member.encode(x)))
+    task = model.model_.encoding.task
+    np.testing.assert_allclose(found.rows, (found.output[:, 0] - (y - task.mean[0]) / task.std[0]) ** 2, rtol=1e-10)
+
+
+@pytest.mark.parametrize("labels", [np.array([False, True]), np.array([3, 7]), np.array(["no", "yes"], dtype=object)])
+def test_labels_are_given_as_in_training(labels: np.ndarray) -> None:
+    x, y = classes(count=2)
+    model = ml.MLPClassifier(**QUICK).fit(x, labels[y])
+    found = ml.trace(model, x, labels[y])
+    assert found.model is not None
+    assert (found.model.prediction == labels[y]).mean() == model.score(x, labels[y])
+    with pytest.raises(DataError, match="must be"):
+        ml.trace(model, x, ["another"] * len(y))
+
+
+def test_several_labels_are_traced() -> None:
+    x, y = classes()
+    both = np.stack([y > 0, y > 1], 1).astype(int)
+    model = ml.MLPClassifier(**QUICK).fit(x, both)
+    found = ml.trace(model, x, both)
+    assert found.model is not None
+    assert (found.model.prediction == both).all(1).mean() == model.score(x, both)
+
+
+def test_targets_given_apart_take_the_place_of_those_in_the_table() -> None:
+    frame, y = people()
+    model = ml.fit(None, frame.assign(outcome=y), target="outcome", epochs=1, quiet=True).model
+    other = np.roll(y.to_numpy(), 1)
+    apart = ml.trace(model, frame.assign(outcome=y), other)
+    assert apart.loss == ml.trace(model, frame, other).loss != ml.trace(model, frame.assign(outcome=y)).loss
+
+
+def test_rows_that_do_not_fit_a_trained_model_are_refused() -> None:
+    model, X, y = species()
+    with pytest.raises(DataError, match="the target 'species' is missing"):
+        ml.trace(model, X)
+    with pytest.raises(DataError, match="must have the same number of rows, got 150 and 5"):
+        ml.trace(model, X, y[:5])
+    with pytest.raises(DataError, match="needs 4 columns as in training, got 3"):
+        ml.trace(model, X[:, :3], y)
+    with pytest.raises(SpecError, match=r"got MLPClassifier\(\): call fit first"):
+        ml.trace(ml.MLPClassifier(), X, y)
+    with pytest.raises(OptionError, match="it was fitted on a single class"):
+        ml.trace(ml.MLPClassifier().fit(X, np.zeros(len(X))), X, y)

@@ -21,6 +21,7 @@ from multilayer.cli.main import app
 from multilayer.errors import DataError, OptionError, StorageError
 from multilayer.web import own, page
 from multilayer.web.explore import Explorer, catalogue, explore
+from quick import QUICK, classes, numbers, people
 
 
 def state_of(text: str) -> Any:
@@ -29,7 +30,7 @@ def state_of(text: str) -> Any:
     return json.loads(found[1])
 
 
-def numbers(packed: dict[str, Any]) -> np.ndarray:
+def unpacked(packed: dict[str, Any]) -> np.ndarray:
     raw = np.frombuffer(base64.b64decode(packed["data"]), dtype=f"<{packed['type']}")
     return raw.astype(np.float64).reshape(packed["shape"])
 
@@ -126,16 +127,16 @@ def test_the_catalogue_tells_what_python_knows() -> None:
 def test_a_model_goes_in_exactly(digits: Any) -> None:
     state = explore(digits, "digits").state["model"]
     for name, value in digits.tensors.items():
-        assert np.array_equal(numbers(state["tensors"][0][name]), value)
+        assert np.array_equal(unpacked(state["tensors"][0][name]), value)
     assert state["output"]["kind"] == "multiclass"
     assert state["image"] == [8, 8, 1]
     assert len(state["features"]) == 64
-    rows = numbers(state["rows"])
+    rows = unpacked(state["rows"])
     assert rows.shape == (own.MOST_ROWS, 64)
     assert len(state["targets"]) == own.MOST_ROWS
     assert state["cost"]["parameters"] == digits.spec.n_parameters
-    traced = ml.trace(digits, rows, np.zeros(len(rows), dtype=int)).output
-    np.testing.assert_array_equal(state["predictions"], [traced])
+    traced = ml.trace(digits, "digits").output[state["places"]]
+    np.testing.assert_allclose(state["predictions"], [traced], rtol=0, atol=1e-12)  # sums of 64 terms, in other blocks
 
 
 def test_rows_without_a_target_and_no_rows_at_all(digits: Any) -> None:
@@ -146,7 +147,7 @@ def test_rows_without_a_target_and_no_rows_at_all(digits: Any) -> None:
     assert own.model_state(digits, pixels, [1, 2, 3])["targets"] == [1, 2, 3]
     alone = own.model_state(digits)
     assert alone["places"] == []
-    assert numbers(alone["rows"]).shape == (1, 64)
+    assert unpacked(alone["rows"]).shape == (1, 64)
 
 
 def test_typed_columns_come_with_names_units_and_values() -> None:
@@ -158,7 +159,7 @@ def test_typed_columns_come_with_names_units_and_values() -> None:
     names = [feature["name"] for feature in state["features"]]
     assert names == ["size", "kind"]
     assert state["features"][1]["values"] == ["a", "b", "c"]
-    rows = numbers(state["rows"])
+    rows = unpacked(state["rows"])
     units = rows[:, 0] * state["features"][0]["scale"] + state["features"][0]["center"]
     np.testing.assert_allclose(units[:4], [1, 2, 3, 4])
     assert state["targets"][:4] == pytest.approx([1.0, 2.5, 3.0, 4.5])
@@ -210,13 +211,56 @@ def test_all_members_of_an_ensemble_are_there(monkeypatch: pytest.MonkeyPatch) -
     assert one["tensors"] == two["tensors"]
     for i, tensors in enumerate(one["tensors"]):
         for name, value in model.member(i).items():
-            assert np.array_equal(numbers(tensors[name]), value)
+            assert np.array_equal(unpacked(tensors[name]), value)
     assert np.shape(one["predictions"]) == (2, own.MOST_ROWS, 3)
     monkeypatch.setattr(own, "MOST_NUMBERS", model.spec.n_stored)
     alone = own.model_state(model, "iris", member=1)
     assert alone["tensors"] == [two["tensors"][1]]
     with pytest.raises(OptionError, match="member must be from 0 to 1, got 2"):
         own.model_state(model, "iris", member=2)
+
+
+def test_the_page_has_the_score_of_the_model_on_all_rows_given() -> None:
+    frame, y = people()
+    model = ml.MLPClassifier(**QUICK).fit(frame, y)
+    state = explore(model, frame, y).state["model"]
+    assert state["score"] == {"name": "accuracy", "value": model.score(frame, y), "rows": len(y)}
+    assert state["made_of"] == "calibrated average of 2 members"
+    assert state["targets"] == y.tolist()
+    assert explore(model, frame).state["model"]["score"] is None
+    x, target = numbers(200)
+    regressor = ml.MLPRegressor(**QUICK).fit(x, 1000 + 50 * target)
+    state = explore(regressor, x, 1000 + 50 * target).state["model"]
+    assert state["score"]["name"] == "R²"
+    assert state["score"]["value"] == pytest.approx(regressor.score(x, 1000 + 50 * target), abs=1e-12)
+    np.testing.assert_allclose(state["targets"], (1000 + 50 * target)[state["places"]], rtol=1e-12)
+
+
+def test_several_labels_and_targets_go_in_whole() -> None:
+    x, y = classes()
+    both = np.stack([y > 0, y > 1], 1).astype(int)
+    model = ml.MLPClassifier(**QUICK).fit(x, both)
+    state = explore(model, x, both).state["model"]
+    assert state["score"]["value"] == model.score(x, both)
+    names = {(0, 0): "none", (1, 0): "y0", (1, 1): "y0, y1"}
+    assert state["targets"] == [names[a, b] for a, b in both.tolist()]
+    several = ml.MLPRegressor(**QUICK).fit(x, both * [10.0, 1000.0])
+    np.testing.assert_allclose(explore(several, x, both * [10.0, 1000.0]).state["model"]["targets"], both * [10, 1000])
+
+
+def test_classes_of_a_squared_error_are_shown_by_name() -> None:
+    x, y = classes()
+    model = ml.fit("4-6-3", (x, np.array(["a", "b", "c"])[y]), loss="mse", epochs=1, quiet=True).model
+    assert explore(model, (x, np.array(["a", "b", "c"])[y])).state["model"]["targets"] == ["abc"[i] for i in y]
+
+
+def test_targets_that_do_not_fit_the_model_are_refused() -> None:
+    x, y = classes()
+    model = ml.MLPClassifier(**QUICK).fit(x, y)
+    with pytest.raises(DataError, match="must be int64 as in training"):
+        explore(model, x, ["a"] * len(x))
+    with pytest.raises(DataError, match="the same number of rows"):
+        explore(model, x, y[:5])
 
 
 def test_models_are_told_apart(digits: Any) -> None:
@@ -245,6 +289,7 @@ def test_from_the_command_line(tmp_path: Path, digits: Any) -> None:
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 0, result.output
     assert state_of(out.read_text())["model"]["text"] == "64-8-10"
+    assert "predictions: one network" in " ".join(result.output.split())
     result = CliRunner().invoke(app, ["explore", "--out", str(tmp_path / "toys.html")])
     assert result.exit_code == 0, result.output
     assert "model" not in state_of((tmp_path / "toys.html").read_text())

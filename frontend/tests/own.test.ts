@@ -12,10 +12,14 @@ interface Facts {
   targets: unknown[]
   predicted: number
   changed: number
+  score: number
+  right: number
+  whole: string
 }
 
 interface Shares {
   members: number
+  score: number
   predicted: Record<string, number>
   changed: Record<string, number>
 }
@@ -114,6 +118,40 @@ describe.skipIf(!found)('your own network', () => {
     await mean.page.keyboard.press('Enter')
     expect(read(await mean.page.textContent('#prediction'))).toBeCloseTo(facts.mean.changed, 1)
     await mean.clean()
+    await clean()
+  })
+
+  it('states the score of the model in Python, and which member its layers are', async () => {
+    const stated = async (name: string): Promise<[Page, string, () => Promise<void>]> => {
+      const { page: p, clean } = await open(browser, page(name))
+      return [p, (await p.textContent('#own-score'))!.replace(/\s+/g, ' ').replaceAll('−', '-').trim(), clean]
+    }
+    const [p, text, clean] = await stated('ensemble')
+    const accuracy = (share: number): string => `Accuracy ${(100 * share).toFixed(1)} % on 240 rows`
+    expect(text).toBe(
+      `${accuracy(facts.ensemble.score)}: calibrated average of 8 members; the layers below are those of member 1.`,
+    )
+    await p.click('[data-member="5"]')
+    expect(await p.textContent('#own-score')).toMatch(/member\s+6\./)
+    await clean()
+    const [, number, cleanMean] = await stated('mean')
+    expect(number).toContain(`R² ${facts.mean.score.toFixed(3)} on 240 rows: calibrated average of 8 members`)
+    await cleanMean()
+  })
+
+  it('counts rows whose labels are all right', async () => {
+    const { page: p, clean } = await open(browser, page('labels'))
+    expect(await p.textContent('#own-right')).toBe(`${facts.labels.right} of the 120 rows shown right`)
+    expect(await p.textContent('#own-score')).toContain(`${(100 * facts.labels.score).toFixed(1)} %`)
+    await clean()
+  })
+
+  it('says that it runs one member alone, and what all of them predict', async () => {
+    const { page: p, clean } = await open(browser, page('alone'))
+    expect(await p.textContent('#own-alone')).toContain('runs member 2 alone (member=1 in Python)')
+    expect(await p.textContent('#own-score')).toContain(`${(100 * facts.alone.score).toFixed(1)} %`)
+    expect(await p.textContent('#own-right')).toBe(`${facts.alone.right} of the 120 rows shown right by member 2`)
+    expect(await p.textContent('#own-whole')).toContain(`average of 3 members predicts ${facts.alone.whole}.`)
     await clean()
   })
 

@@ -7,6 +7,8 @@ digits.html     a trained classifier of pictures
 table.html      a trained regression on numbers and categories
 ensemble.html   what `mlp train` makes of a table of classes, its file beside it
 mean.html       the same of a number
+labels.html     a classifier of two labels, with the targets of its rows
+alone.html      one member of an ensemble that is too large for a page
 hostile.html    a model whose column names and categories are markup and script
 wide.html       784-128-10, for timing
 reduced.html    a network that the page cannot compute
@@ -26,6 +28,7 @@ import pandas as pd
 import torch
 
 import multilayer as ml
+from multilayer.web import own
 from multilayer.web.explore import explore
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
@@ -52,6 +55,7 @@ def main(folder: Path) -> None:
     facts["table"]["predicted"] = float(model.predict(frame.iloc[[page.state["model"]["places"][0]]])[0])
     for name, target in (("ensemble", "place"), ("mean", "price")):
         facts[name] = ensemble(folder, name, target)
+    facts |= labels_and_alone(folder)
     hostile(folder)
     (folder / "notebook.html").write_text(f"<!doctype html><div id=panel>{explore()._repr_html_()}</div>")
     explore(
@@ -88,7 +92,29 @@ def ensemble(folder: Path, name: str, target: str) -> dict[str, Any]:
         }
     else:
         told = {k: float(model.predict(row)[0]) for k, row in rows.items()}
-    return {"members": page.state["model"]["members"], **told}
+    return {"members": page.state["model"]["members"], "score": model.score(inputs, frame[target]), **told}
+
+
+def labels_and_alone(folder: Path) -> dict[str, Any]:
+    """What `score` of the estimators is for the rows of two pages."""
+    frame = table()
+    inputs, labels = frame[["area", "rooms"]], np.stack([frame["price"] > 400, frame["area"] > 90], 1).astype(int)
+    model = ml.MLPClassifier(ensemble=2, epochs=4, hidden=(8,), random_state=0).fit(inputs, labels)
+    page = explore(model, inputs, labels)
+    page.save(folder / "labels.html")
+    shown = page.state["model"]["places"]
+    right = int((model.predict(inputs) == labels)[shown].all(1).sum())
+    facts = {"labels": {"score": model.score(inputs, labels), "right": right}}
+    places = frame["place"]
+    model = ml.MLPClassifier(ensemble=3, epochs=2, hidden=(8,), random_state=0).fit(inputs, places)
+    most, own.MOST_NUMBERS = own.MOST_NUMBERS, model.spec_.n_stored
+    page = explore(model, inputs, places, member=1)
+    own.MOST_NUMBERS = most
+    page.save(folder / "alone.html")
+    alone, shown = ml.trace(model, inputs, places, member=1).prediction, page.state["model"]["places"]
+    right = int((alone[shown] == places.to_numpy()[shown]).sum())
+    first = str(model.predict(inputs.iloc[[shown[0]]])[0])
+    return {**facts, "alone": {"score": model.score(inputs, places), "right": right, "whole": first}}
 
 
 def table() -> pd.DataFrame:

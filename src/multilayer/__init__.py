@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from .errors import MultilayerError, SpecError
     from .explain.trace import trace
     from .export.onnx import to_onnx
+    from .export.torch_module import to_torch
     from .init import initialise
     from .jobs import fit, resume
     from .layers import (
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
         RMSNorm,
         Scale,
     )
-    from .model import build, from_torch, to_torch
+    from .model import build, from_torch
     from .networks import collapse, feed_forward_block, hyperplane, linear, mlp, neuron, residual_mlp
     from .picture import draw
     from .predictor import load
@@ -68,7 +69,7 @@ _LAZY = {
     "load": "predictor",
     "resume": "jobs",
     "to_onnx": "export.onnx",
-    "to_torch": "model",
+    "to_torch": "export.torch_module",
     "trace": "explain.trace",
     "variance": "propagation",
 }

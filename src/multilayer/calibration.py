@@ -129,6 +129,16 @@ class Calibration:
         return self.errors
 
 
+def combination(members: int, calibration: Calibration | None) -> str:
+    """Say what a model's outputs are made of.
+
+    >>> combination(8, Calibration()), combination(1, None)
+    ('calibrated average of 8 members', 'one network')
+    """
+    calibrated = "calibrated " if calibration is not None else ""
+    return f"{calibrated}average of {members} members" if members > 1 else f"one {calibrated}network"
+
+
 def combined(loss: Loss, members: Sequence[NDArray[Any]], calibration: Calibration | None = None) -> Floats:
     """The outputs (N, C) of an ensemble from those of its members."""
     temperature = 1.0 if calibration is None else calibration.temperature

@@ -92,17 +92,56 @@ def build(
     dtype: torch.dtype = torch.float32,
     device: torch.device | str | None = None,
 ) -> Model:
-    """A network with its first values.
+    """Build a new, untrained network from its description.
 
+    Parameters
+    ----------
+    spec : Spec or str
+        The network, such as ``"784-256-128-10"``. The trained weights of a model are in `to_torch`, not here.
+    seed : int
+        Seed of the initial weights.
+    init : str
+        Initialisation scheme; ``"auto"`` chooses by the activations.
+    dtype, device
+        Where the parameters are stored, as in PyTorch.
+
+    Returns
+    -------
+    Model
+        An ordinary `torch.nn.Module`.
+
+    Raises
+    ------
+    SpecError
+        If `spec` is not a description: a trained model, a run, an estimator or a torch module.
+
+    Examples
+    --------
     >>> model = build("784-256-128-10", seed=0)
     >>> sum(p.numel() for p in model.parameters())
     235146
     """
+    if not isinstance(spec, Spec | str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise SpecError(_not_a_spec(spec))
     spec = Spec.of(spec)
     require_memory(16 * spec.n_stored, f"a network of {spec.n_parameters:,} parameters with its first values")
     model = Model(spec)
     fill(model, initialise(model.spec, init, seed=seed))
     return model.to(device=device, dtype=dtype)
+
+
+def _not_a_spec(given: Any) -> str:
+    """Explain what to call instead of `build`, which would drop trained weights."""
+    kind = type(given).__name__
+    if isinstance(given, Model):
+        remedy = "it is built already; ml.build(model.spec) makes a new one with untrained weights"
+    elif isinstance(given, nn.Module):
+        remedy = "ml.from_torch(module) reads a nn.Sequential with its weights"
+    elif hasattr(given, "to_torch") or hasattr(getattr(given, "model", None), "to_torch"):
+        remedy = "ml.to_torch(model) gives a trained model as a torch module with its weights"
+    else:
+        return f"ml.build needs a Spec or a string such as '784-256-10', got {given!r}"
+    return f"ml.build makes an untrained network from a Spec or a string, got a {kind}: {remedy}"
 
 
 def fill(model: nn.Module, values: Mapping[str, Any]) -> None:
@@ -133,10 +172,8 @@ def _check_codes(codes: Tensor, categories: tuple[int, ...]) -> None:
         raise DataError(code_refused(column, categories[column], flat[row, column].item(), row))
 
 
-def to_torch(model: Model) -> nn.Sequential:
-    """The same network of torch's own modules, with the same weights; kinds that torch has none for are refused."""
-    if not isinstance(model, Model):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise SpecError(f"to_torch needs a model with its weights, got {model!r}: make one with ml.build(spec)")
+def to_sequential(model: Model) -> nn.Sequential:
+    """Copy a network into torch's own modules, with the same weights. Layers that torch does not have are refused."""
     found: list[nn.Module] = []
     for name, twin in model.named_children():
         if name != "shared":

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -25,15 +25,16 @@ from .engine import State
 from .engine.ensemble import member_name
 from .engine.fused_predict import PredictProgram
 from .engine.fused_program import why_not
-from .errors import FileError, warn
+from .errors import FileError
 from .layers import Pass
 from .layers.base import Array, forward_through
 from .spec import Spec
 
+if TYPE_CHECKING:
+    from .export.torch_module import TrainedNetwork
+
 SLAB = 4096
 """Rows that go through the network at a time."""
-TOLD = 5
-"""Notes of a kind that its warning tells."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -73,10 +74,7 @@ class Predictor:
     def _read(self, source: Any, *, targets: bool = False) -> Encoded:
         """The rows as numbers. How they differ from training is a warning of each kind."""
         found = self.encoding.encode(source, targets=targets)
-        for kind in dict.fromkeys(note.kind for note in found.notes):
-            alike = [note for note in found.notes if note.kind == kind]
-            more = f"; and {len(alike) - TOLD:,} more" if len(alike) > TOLD else ""
-            warn("; ".join(alike[:TOLD]) + more)
+        found.warn()
         return found
 
     @cached_property
@@ -149,10 +147,22 @@ class Predictor:
         return files.save(Path(path), *self._parts())
 
     def to_onnx(self, path: str | Path) -> None:
-        """Writes an ONNX model that takes the table's columns and gives what `predict` does: docs/export.md."""
+        """Write an ONNX model of the encoding, all members and the calibration: docs/export.md.
+
+        It takes the table's columns and returns what `predict` does.
+        """
         from .export.onnx import to_onnx
 
         to_onnx(self, path)
+
+    def to_torch(self, *, member: int | None = None, preprocessing: bool = False) -> TrainedNetwork:
+        """Return the trained network as a torch module: the calibrated average of all members, or one member.
+
+        Parameters and result are those of `ml.to_torch`.
+        """
+        from .export.torch_module import TrainedNetwork
+
+        return TrainedNetwork(self, member=member, preprocessing=preprocessing)
 
     def to_bytes(self) -> bytes:
         """What `save` writes."""

@@ -13,6 +13,7 @@ network shares lives under `shared`.
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import MISSING, dataclass
 from functools import cached_property
@@ -75,19 +76,28 @@ class Spec:
 
     @staticmethod
     def of(network: Spec | str | HasSpec) -> Spec:
-        """The description of whatever stands for a network: a spec, its text, or a model that has one.
+        """Return the spec of a network: a spec, its string, or a model or fitted estimator that has one.
 
         >>> Spec.of("2-1")
         Spec('2-1')
         """
         if isinstance(network, str):
             return Spec.parse(network)
-        found = getattr(network, "spec", network)
-        if not isinstance(found, Spec):
+        found = getattr(network, "spec", getattr(network, "spec_", network))
+        if isinstance(found, Spec):
+            return found
+        torch = sys.modules.get("torch")
+        if torch is not None and isinstance(network, torch.nn.Module):
+            kind = type(network).__name__
             raise SpecError(
-                f"a network must be a Spec, a text such as '784-256-10', or a model of this package, got {network!r}"
+                f"a network must be a Spec, a string such as '784-256-10' or a model of this package, got a torch "
+                f"module ({kind}): ml.from_torch(module) reads a nn.Sequential, and its result is accepted here"
             )
-        return found
+        inside = hasattr(getattr(network, "model", None), "spec")
+        raise SpecError(
+            f"a network must be a Spec, a string such as '784-256-10', or a model of this package, got {network!r}"
+            f"{': pass its .model' if inside else ''}"
+        )
 
     @cached_property
     def entries(self) -> tuple[Entry, ...]:

@@ -110,6 +110,18 @@ export class Own {
     return targets.filter((t, r) => predict(output, together(output, of(r))).text === String(t)).length
   })
 
+  /** Whether the page holds one member of an ensemble, because all would be too large. */
+  get alone(): boolean {
+    return this.programs.length < this.model.members
+  }
+
+  /** What the whole model predicts for the row as it was given, by the outputs that Python computed. */
+  get whole(): string {
+    const { output, predictions } = this.model
+    const z = predictions.map((one) => one[this.row])
+    return predict(output, together(output, z)).text
+  }
+
   get stamp(): number {
     return this.version
   }
@@ -305,8 +317,8 @@ export class Own {
 
   outputName(unit: number): string {
     const { output } = this.model
-    if (output.classes?.length && output.kind === 'multiclass') return String(output.classes[0][unit])
-    if (output.kind === 'binary') return String(output.classes![0][1])
+    const classes = output.kind === 'multilabel' ? undefined : output.classes?.[0]
+    if (classes) return String(classes[this.program.nOut > 1 ? unit : 1])
     return output.names[Math.floor(unit / (output.per_target ?? 1))] ?? `output ${unit + 1}`
   }
 }

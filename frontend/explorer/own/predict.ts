@@ -47,6 +47,13 @@ export function together(output: Output, members: readonly ArrayLike<number>[]):
   return z.map((value, i) => Math.min(output.high?.[i] ?? Infinity, Math.max(output.low?.[i] ?? -Infinity, value)))
 }
 
+/** A target as predictions are written. */
+export function targetText(output: Output, target: unknown): string {
+  if (output.classes?.length) return String(target)
+  const values: unknown[] = Array.isArray(target) ? target.slice(0, 4) : [target]
+  return values.map((value) => (typeof value === 'number' ? significant(value, 5) : String(value))).join(', ')
+}
+
 /** What outputs mean. */
 export function predict(output: Output, z: readonly number[]): Prediction {
   const classes = output.classes?.[0]

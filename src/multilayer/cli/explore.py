@@ -48,4 +48,6 @@ def explore(
 
         serve(page.html, say=lambda text: print_parts(console(), Text(text)))
         return
-    print_parts(console(), Text(f"written: {printable(str(page.save(out)))}", style="dim"))
+    written = printable(str(page.save(out)))
+    made_of = f", predictions: {page.state['model']['made_of']}" if model else ""
+    print_parts(console(), Text(f"written: {written}{made_of}", style="dim"))

@@ -29,6 +29,7 @@ def export(
     ] = None,
 ) -> None:
     """Writes a model with everything between a table and an answer inside: columns in, labels or numbers out."""
+    from ..calibration import combination
     from ..predictor import load
     from .train import warn
 
@@ -40,4 +41,5 @@ def export(
         loaded.to_onnx(out)
     for one in told:
         warn(str(one.message))
-    show(console(), f"written: {printable(str(out))}, {out.stat().st_size:,} bytes")
+    whole = combination(loaded.members, loaded.calibration)
+    show(console(), f"written: {printable(str(out))}, {out.stat().st_size:,} bytes: {whole}, with its encoding")

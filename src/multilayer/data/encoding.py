@@ -26,7 +26,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ..errors import DataError
+from ..errors import DataError, warn
 from ..layers import Inputs
 from ..sparse import Sparse
 from . import columns as C
@@ -42,6 +42,8 @@ Codes = NDArray[np.int64]
 SCALINGS = ("auto", "standard", "robust", "none")
 FAR = 4e154
 """Robust scales from which (r/3)² would overflow; what lies beyond them is 3 all the same."""
+MOST_NOTES = 5
+"""Notes of a kind that its warning lists."""
 BLOCK = 8192
 """Rows of a matrix that are scaled at a time."""
 
@@ -83,6 +85,13 @@ class Encoded:
     y: NDArray[Any] | None
     rows: Rows
     notes: tuple[Note, ...]
+
+    def warn(self) -> None:
+        """Warn once for each kind of note: how these rows differ from the training rows."""
+        for kind in dict.fromkeys(note.kind for note in self.notes):
+            found = [note for note in self.notes if note.kind == kind]
+            more = f"; and {len(found) - MOST_NOTES:,} more" if len(found) > MOST_NOTES else ""
+            warn("; ".join(found[:MOST_NOTES]) + more)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -276,7 +285,8 @@ class Encoding:
             if len(table.targets) != len(self.task.names):
                 raise DataError(f"{table.name}: needs {len(self.task.names)} targets, got {len(table.targets)}")
             new = dict(zip(table.targets, self.task.names, strict=True))
-            renamed = {new.get(name, name): column for name, column in table.columns.items()}
+            kept = [name for name in table.columns if name in new or name not in self.task.names]
+            renamed = {new.get(name, name): table.columns[name] for name in kept}
             table = replace(table, columns=renamed, targets=self.task.names)
         given = tuple(name for name in table.names if name not in table.targets)
         with_targets = len(given) == len(names) + len(self.task.names) and {*names, *self.task.names} == {*given}

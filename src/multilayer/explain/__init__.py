@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .opened import Opened, opened
+from .opened import Answer, Opened, opened
 from .trace import Step, Trace, trace
 
-__all__ = ["Opened", "Step", "Trace", "opened", "trace"]
+__all__ = ["Answer", "Opened", "Step", "Trace", "opened", "trace"]

@@ -1,19 +1,21 @@
-"""Any trained network of ours, or a torch `nn.Sequential`, as its description and its numbers in float64.
+"""A network with its weights in float64, from any model: what explanations walk with the numpy layers.
 
-What explains a network walks the numpy layers with these, so that all explanations share one way in. torch is imported
-only where the network given is a torch module.
+torch is imported only if the model is a torch module.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from ..errors import OptionError, SpecError
+from ..calibration import combination
+from ..data import Encoded
+from ..errors import DataError, SpecError
+from ..export.trained import check_member, held
 from ..layers.base import Array
 from ..predictor import Predictor
 from ..spec import Spec
@@ -21,11 +23,16 @@ from ..spec import Spec
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Opened:
-    """`tensors` holds parameters and buffers by stored name, in float64; `predictor` is there where one was given."""
+    """`tensors` holds the parameters and buffers of one member by stored name; `predictor` is the trained model."""
 
     spec: Spec
     tensors: Mapping[str, Array]
     predictor: Predictor | None = None
+    member: int = 0
+
+    @property
+    def members(self) -> int:
+        return 1 if self.predictor is None else self.predictor.members
 
     @property
     def places(self) -> dict[str, Array]:
@@ -34,26 +41,88 @@ class Opened:
         return found | {name: self.tensors[name] for name in self.spec.buffers}
 
 
-def opened(model: Any, *, member: int = 0) -> Opened:
-    """The parts of a model: what `ml.fit` and `ml.load` give, what `ml.build` makes, or a torch `nn.Sequential`.
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Answer:
+    """What a trained model answers for the traced rows: all members, averaged and calibrated."""
 
-    A run and a fitted estimator stand for the model they hold; of an ensemble one member is opened.
+    output: Array
+    """Outputs z (B, C), as `model.outputs`."""
+    prediction: Array
+    """Class labels, or numbers in the target's units, as `model.predict`."""
+    probabilities: Array | None
+    """As `model.predict_proba`; None for a regression."""
+    made_of: str
+    """Such as "calibrated average of 8 members"."""
+
+
+def opened(model: Any, *, member: int = 0) -> Opened:
+    """Open a model from `ml.fit`, `ml.load` or `ml.build`, a fitted estimator or a torch `nn.Sequential`.
+
+    Parameters
+    ----------
+    model
+        The model. For a run or a fitted estimator, the model that it holds.
+    member : int
+        The member of an ensemble to open, counted from 0.
+
+    Raises
+    ------
+    SpecError
+        If `model` has no weights.
+    OptionError
+        If the model has no such member.
     """
-    if not isinstance(getattr(model, "spec", None), Spec):
-        model = getattr(model, "model_", getattr(model, "model", model))
-    if isinstance(model, Predictor):
-        if not 0 <= member < model.members:
-            raise OptionError(f"member must be from 0 to {model.members - 1}, got {member}")
-        return Opened(spec=model.spec, tensors=_double(model.member(member)), predictor=model)
+    found = model if isinstance(getattr(model, "spec", None), Spec) else held(model)
+    if isinstance(found, Predictor):
+        tensors = found.member(check_member(member, found.members))
+        return Opened(spec=found.spec, tensors=_double(tensors), predictor=found, member=member)
     torch = sys.modules.get("torch")
-    if torch is not None and isinstance(model, torch.nn.Module):
+    if torch is not None and isinstance(found, torch.nn.Module):
         from ..model import Model, from_torch
 
-        own = model if isinstance(model, Model) else from_torch(model)
+        check_member(member, 1)
+        own = found if isinstance(found, Model) else from_torch(found)
         state = {name: value.detach().cpu().numpy() for name, value in own.state_dict().items()}
         return Opened(spec=own.spec, tensors=_double(state))
+    remedy = ": call fit first" if hasattr(found, "fit") else ""
     raise SpecError(
-        f"a network with its weights is needed (from ml.fit, ml.load, ml.build, or a nn.Sequential), got {model!r}"
+        f"a network with its weights is needed (from ml.fit, ml.load, ml.build, a fitted estimator, or a "
+        f"nn.Sequential), got {found!r}{remedy}"
+    )
+
+
+def encoded(predictor: Predictor, X: Any, y: Any = None, *, targets: bool = True) -> Encoded:
+    """Encode raw rows as the model does, in float64.
+
+    Parameters
+    ----------
+    X
+        Rows as `predictor.predict` takes them, or `(X, y)`.
+    y
+        Targets in their own values: class labels, or numbers in the target's units. By default those in X.
+    targets : bool
+        Whether rows must have a target. If not, it is encoded if it is there.
+    """
+    source = X if y is None else (X, y)
+    try:
+        found = predictor.encoding.encode(source, targets=True, dtype=np.float64)
+    except DataError:
+        if targets or y is not None:
+            raise
+        found = predictor.encoding.encode(source, dtype=np.float64)
+    found.warn()
+    return found
+
+
+def answered(predictor: Predictor, rows: Encoded) -> Answer:
+    """Return what the whole model answers for rows that are encoded in float64, bit for bit as its `predict`."""
+    encoding = predictor.encoding
+    z = predictor.forward(replace(rows, x=rows.x[:].astype(np.float32)))
+    return Answer(
+        output=z,
+        prediction=encoding.decode(z),
+        probabilities=encoding.probabilities(z) if encoding.task.classifies else None,
+        made_of=combination(predictor.members, predictor.calibration),
     )
 
 

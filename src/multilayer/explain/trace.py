@@ -5,8 +5,11 @@
     backward   each layer, last first: dy → dx, grads  linear: dy is δ, dx is dA of the layer below, grads dW and db
     update     each parameter by the optimiser's first step from rest
 
-The walk is that of the numpy layers, which the engines are measured against, and shows the same numbers as the explorer
-page. Dropout is off and batch norm uses its running statistics, so that a row means the same whatever stands beside it.
+The layers are those of numpy, which the engines are tested against; the explorer page shows the same numbers. Dropout
+is off and batch norm uses its running statistics, so that the numbers of a row do not depend on the other rows.
+
+A trained model takes raw rows and encodes them itself. The steps are those of one member; the prediction of the whole
+model (all members, averaged and calibrated) is reported next to them.
 
 Left out on purpose: the optimiser's memory of earlier steps. A trace is of one step; training is `ml.fit`.
 """
@@ -14,8 +17,8 @@ Left out on purpose: the optimiser's memory of earlier steps. A trace is of one 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, cast
 
 import numpy as np
 
@@ -23,7 +26,8 @@ from .. import losses, optim
 from ..errors import DataError
 from ..layers import Layer, Pass, Residual, named
 from ..layers.base import Array, Tensors, _part
-from .opened import Opened, opened
+from ..predictor import Predictor
+from .opened import Answer, Opened, answered, encoded, opened
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -45,14 +49,34 @@ class Step:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Trace:
-    """All layers in the order they run; those of a residual block stand before the sum that closes it."""
+    """All layers of one member in the order they run; those of a residual block come before the sum that ends it."""
 
     loss: float
     rows: Array
     """Loss of each row (B,)."""
     output: Array
-    """Raw outputs z (B, C)."""
+    """Raw outputs z (B, C) of the traced member, without calibration."""
     steps: tuple[Step, ...]
+    member: int = 0
+    """The traced member, counted from 0."""
+    members: int = 1
+    prediction: Array | None = None
+    """What the traced member alone predicts, as class labels or numbers in the target's units. None for a network
+    without an encoding."""
+    model: Answer | None = None
+    """What the whole model answers. None for a network without an encoding."""
+
+    @property
+    def shows(self) -> str:
+        """Which network the steps belong to, and what `model` is."""
+        one = f"member {self.member} of {self.members}" if self.members > 1 else "one network"
+        if self.model is None or self.model.made_of == one:
+            return one
+        return f"{one}; .model has the {self.model.made_of.removeprefix('one ')}"
+
+    def __repr__(self) -> str:
+        rows = f"{len(self.rows):,} row{'s' * (len(self.rows) != 1)}"
+        return f"Trace({rows}, {len(self.steps)} layers, loss {self.loss:.6g}: {self.shows})"
 
     def __getitem__(self, name: str) -> Step:
         for step in self.steps:
@@ -61,8 +85,13 @@ class Trace:
         raise KeyError(f"no layer is called {name!r}; there are {', '.join(step.name for step in self.steps)}")
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data, for JSON."""
+        """Convert to plain data, for JSON."""
         return {
+            "shows": self.shows,
+            "member": self.member,
+            "members": self.members,
+            "prediction": None if self.prediction is None else self.prediction.tolist(),
+            "model": None if self.model is None else _answer_to_dict(self.model),
             "loss": self.loss,
             "rows": self.rows.tolist(),
             "output": self.output.tolist(),
@@ -71,20 +100,60 @@ class Trace:
 
 
 def trace(
-    model: Any, x: Any, y: Any = None, *, loss: str = "auto", optimizer: str = "sgd", rate: float = 0.1, l2: float = 0.0
+    model: Any,
+    x: Any,
+    y: Any = None,
+    *,
+    member: int = 0,
+    loss: str = "auto",
+    optimizer: str = "sgd",
+    rate: float = 0.1,
+    l2: float = 0.0,
 ) -> Trace:
-    """Every z, a, δ, dW, db and update of one step on the rows x with targets y.
+    """Compute every z, a, δ, dW, db and update of one training step.
 
-    x is (B, I), or (numbers, codes) where the network has categories; y is class numbers (B,) for cross-entropy,
-    otherwise (B, C). For a model that knows its table, `trace(model, table)` takes both from it, and its own loss.
+    Parameters
+    ----------
+    model : Predictor, Run, fitted estimator, Model or torch.nn.Sequential
+        A trained model, or a network from `ml.build`.
+    x
+        For a trained model, raw rows as `model.predict` takes them: an array, a DataFrame, a file or the name of a
+        bundled set. For a network, encoded rows (B, I), or (numbers, codes) if it has category columns.
+    y : optional
+        Targets. For a trained model, in their own values: class labels, or numbers in the target's units; by default
+        the target column of `x`. For a network, class numbers (B,) for cross-entropy, otherwise numbers (B, C).
+    member : int
+        The member of an ensemble to trace, counted from 0. `Trace.model` has the answer of all of them.
+    loss : str
+        By default the loss of the trained model; for a network, by its number of outputs.
+    optimizer, rate, l2
+        The update to compute: its first step from rest.
 
+    Returns
+    -------
+    Trace
+        ``found["linear1"]`` is the step of a layer; `found.model` is what the whole model answers.
+
+    Raises
+    ------
+    DataError
+        If the rows do not fit the model, or have no targets.
+    OptionError
+        If the model has no such member.
+
+    Examples
+    --------
     >>> import multilayer as ml
     >>> found = ml.trace(ml.build("2-3:tanh-1"), [[1.0, -1.0]], [[1.0]])
     >>> found["linear1"].gradients["weight"].shape
     (3, 2)
+    >>> model = ml.fit("4-8-3", "iris", epochs=2, quiet=True).model
+    >>> found = ml.trace(model, "iris")                 # raw rows, which the model scales itself
+    >>> bool((found.model.prediction == model.predict("iris")).all())
+    True
     """
-    network = opened(model)
-    inputs, targets, name = _rows(network, x, y, loss)
+    network = opened(model, member=member)
+    inputs, targets, name, answer = _rows(network, x, y, loss)
     chosen = losses.of(name, network.spec.d_out)
     places = network.places
     run = Pass(categories=network.spec.inputs.categories)
@@ -110,24 +179,34 @@ def trace(
         )
         for entry in network.spec.entries
     )
-    return Trace(loss=float(rows.mean()), rows=rows, output=z, steps=steps)
+    return Trace(
+        loss=float(rows.mean()),
+        rows=rows,
+        output=z,
+        steps=steps,
+        member=member,
+        members=network.members,
+        prediction=None if network.predictor is None else network.predictor.encoding.decode(z),
+        model=answer,
+    )
 
 
-def _rows(network: Opened, x: Any, y: Any, loss: str) -> tuple[Any, Any, str]:
+def _rows(network: Opened, x: Any, y: Any, loss: str) -> tuple[Any, Any, str, Answer | None]:
+    """Inputs and targets as the network takes them, the loss, and what the whole model answers."""
+    predictor = network.predictor
+    if predictor is not None:
+        if loss != "auto":
+            predictor = replace(predictor, encoding=replace(predictor.encoding, loss=losses.get(loss).name))
+        read = encoded(predictor, x, y)
+        inputs = read.x[:] if read.codes is None else (read.x[:], read.codes)
+        return inputs, read.y, predictor.encoding.loss, answered(cast(Predictor, network.predictor), read)
     if y is None:
-        if network.predictor is None:
-            raise DataError("trace needs targets: call trace(model, x, y), or give a model that knows its table")
-        encoding = network.predictor.encoding
-        read = encoding.encode(x, targets=True, dtype=np.float64)
-        return (
-            (read.x if read.codes is None else (read.x, read.codes)),
-            read.y,
-            encoding.loss if loss == "auto" else loss,
-        )
+        raise DataError("trace needs targets: call trace(model, x, y), or pass a trained model and a table with them")
     if network.spec.inputs.categories:
         numbers, codes = x
-        return (_matrix(numbers, network.spec.inputs.numeric), np.asarray(codes, dtype=np.int64)), y, loss
-    return _matrix(x, network.spec.inputs.numeric), y, loss
+        inputs = (_matrix(numbers, network.spec.inputs.numeric), np.asarray(codes, dtype=np.int64))
+        return inputs, y, loss, None
+    return _matrix(x, network.spec.inputs.numeric), y, loss, None
 
 
 def _matrix(x: Any, width: int) -> Array:
@@ -200,6 +279,15 @@ def _updated(
 
 def _gradients(back: Mapping[str, Any]) -> Iterator[tuple[str, Array]]:
     return ((f"{place}.{key}", g) for place, (_, _, grads) in back.items() for key, g in grads.items())
+
+
+def _answer_to_dict(answer: Answer) -> dict[str, Any]:
+    return {
+        "made_of": answer.made_of,
+        "output": answer.output.tolist(),
+        "prediction": answer.prediction.tolist(),
+        "probabilities": None if answer.probabilities is None else answer.probabilities.tolist(),
+    }
 
 
 def _step_to_dict(step: Step) -> dict[str, Any]:

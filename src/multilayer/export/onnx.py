@@ -9,20 +9,18 @@ float32, what stands before and after it in float64, as in `Predictor`; the two 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .. import __version__, storage
-from ..calibration import Calibration
-from ..data import Encoding
+from ..calibration import combination
 from ..engine.ensemble import member_name
 from ..errors import DataError, MissingExtra, OptionError
-from ..layers.base import Array
-from ..spec import Spec
 from . import onnx_answers, onnx_layers, onnx_table
 from .graph import Graph, Node, Port
+from .trained import Trained, trained
 
 OPSETS = {"": 20, "ai.onnx.ml": 4}
 IR_VERSION = 9
@@ -30,28 +28,29 @@ LARGEST = 2**31 - 2**24
 """Bytes of constants that a file may hold; its format ends at 2 GiB."""
 
 
-class Trained(Protocol):
-    """What `Predictor` has that is written here."""
-
-    @property
-    def spec(self) -> Spec: ...
-    @property
-    def encoding(self) -> Encoding: ...
-    @property
-    def members(self) -> int: ...
-    @property
-    def calibration(self) -> Calibration | None: ...
-    def member(self, i: int) -> dict[str, Array]: ...
-
-
 def to_onnx(model: Any, path: str | Path) -> None:
-    """Writes an ONNX model that takes the table's columns as they are and gives what `predict` does.
+    """Write an ONNX model that takes the table's columns as they are and returns what `predict` does.
 
-    `model` is what `ml.fit` or `ml.load` gives, or a fitted estimator. Inputs and outputs are in docs/export.md.
+    The file holds the whole model: the encoding, every member, their average and its calibration. Its description says
+    so. Inputs and outputs are listed in docs/export.md.
+
+    Parameters
+    ----------
+    model : Predictor, Run or fitted estimator
+        What `ml.fit` or `ml.load` returns, or a fitted estimator.
+    path : str or Path
+        The file to write. It is replaced only when the new one is complete.
+
+    Raises
+    ------
+    OptionError
+        If `model` is not trained, or is too large for the format.
+    DataError
+        If a column cannot be expressed: docs/export.md lists them.
+    MissingExtra
+        If the library onnx is not installed.
     """
-    found = getattr(model, "model_", getattr(model, "model", model))
-    if not isinstance(getattr(found, "encoding", None), Encoding):
-        raise OptionError(f"a trained model is needed (from ml.fit, ml.load or a fitted estimator), got {found!r}")
+    found = trained(model)
     storage.write(path, encode(found))
     onnx_table.tell_empty(found.encoding)
 
@@ -78,7 +77,8 @@ def encode(model: Trained) -> bytes:
         raise OptionError(
             f"an ONNX file must hold at most {LARGEST:,} bytes of numbers, got {size:,}: use the model file"
         )
-    return _file(graph, inputs, outputs, said=f"{model.spec}; {model.encoding.task.said()}")
+    whole = combination(model.members, model.calibration)
+    return _file(graph, inputs, outputs, said=f"{whole}; {model.spec}; {model.encoding.task.said()}")
 
 
 def _file(graph: Graph, inputs: list[Port], outputs: list[Port], *, said: str) -> bytes:

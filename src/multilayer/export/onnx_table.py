@@ -29,6 +29,7 @@ from ..data.encoding import FAR, Column
 from ..errors import DataError, warn
 from .graph import ROWS, Graph, Port
 from .onnx_layers import Rows
+from .trained import is_array
 
 ARRAY = "x"
 """What the one input of a model is called that was trained on an array."""
@@ -42,7 +43,7 @@ _SAID = {"date": _SINCE, "datetime": _SINCE, "time": "seconds since midnight"}
 
 def ports(encoding: Encoding) -> list[Port]:
     """The inputs of the model."""
-    if _is_array(encoding):
+    if is_array(encoding):
         names = ", ".join(column.name for column in encoding.columns[:20])
         said = f"{len(encoding.columns)} columns as in training, NaN where missing: {names}"
         return [Port(name=ARRAY, dtype=np.float64, shape=(ROWS, len(encoding.columns)), said=said)]
@@ -52,7 +53,7 @@ def ports(encoding: Encoding) -> list[Port]:
 def write(g: Graph, encoding: Encoding) -> Rows:
     """x and codes as `Encoding.transform` makes them."""
     g.place = "encoding/"
-    if _is_array(encoding):
+    if is_array(encoding):
         kept = np.array([i for i, column in enumerate(encoding.columns) if column.parts])
         return Rows(_numbers(g, encoding, g.op("Gather", ARRAY, kept, axis=1)), ())
     parts = [part for column in encoding.numeric for part in _parts(g, column)]
@@ -60,11 +61,6 @@ def write(g: Graph, encoding: Encoding) -> Rows:
     return Rows(
         numbers, tuple(_codes(g, column, encoding.vocabularies[column.name]) for column in encoding.categorical)
     )
-
-
-def _is_array(encoding: Encoding) -> bool:
-    plain = all(column.kind in ("numeric", "drop") and column.family == "number" for column in encoding.columns)
-    return plain and (encoding.positional or encoding.image is not None)
 
 
 def tell_empty(encoding: Encoding) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,6 +55,9 @@ from .inputs import (
     with_target,
 )
 from .partial import Partial
+
+if TYPE_CHECKING:
+    from ..export.torch_module import TrainedNetwork
 
 Validation = float | Literal["auto"] | None
 
@@ -333,6 +336,10 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
     def to_onnx(self, path: str | Path) -> None:
         """Writes an ONNX model with the encoding inside, for other languages and servers: docs/export.md."""
         self._network().to_onnx(path)
+
+    def to_torch(self, *, member: int | None = None, preprocessing: bool = False) -> TrainedNetwork:
+        """Return the trained network as a torch module; see `ml.to_torch`."""
+        return self._network().to_torch(member=member, preprocessing=preprocessing)
 
     @classmethod
     def load(cls, path: str | Path) -> Self:

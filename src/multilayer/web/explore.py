@@ -54,12 +54,35 @@ class Explorer:
 
 
 def explore(model: Any = None, X: Any = None, y: Any = None, *, member: int = 0) -> Explorer:
-    """The explorer for a model, with rows to look at; without a model, the toys.
+    """Make the explorer page of a model, with rows to look at. Without a model, the page has the lessons alone.
 
-    `model` is what `ml.fit` or `ml.load` gives, what `ml.build` makes, or a torch `nn.Sequential`. For a model that
-    knows its table, X is the table, as a file or a data frame; otherwise an array. `member` of an ensemble is looked
-    into first.
+    Predictions on the page are those of the whole model: all members, averaged and calibrated. Its layers are those of
+    one member, which can be changed on the page.
 
+    Parameters
+    ----------
+    model : Predictor, Run, fitted estimator, Model or torch.nn.Sequential, optional
+        A trained model, or a network from `ml.build`.
+    X : optional
+        For a trained model, raw rows as `model.predict` takes them: a DataFrame, an array, a file or the name of a
+        bundled set. For a network, encoded rows. The page shows up to 120 of them.
+    y : optional
+        Targets. For a trained model, class labels or numbers in the target's units; by default the target column of X.
+    member : int
+        The member of an ensemble that is shown first, counted from 0.
+
+    Returns
+    -------
+    Explorer
+        Displays itself in a notebook; `save(path)` writes the page, `show()` opens it.
+
+    Raises
+    ------
+    DataError
+        If the rows do not fit the model.
+
+    Examples
+    --------
     >>> page = explore()
     >>> "model" in page.state
     False

@@ -2,6 +2,8 @@
 
     tensors    of every member, base64 of little-endian floats; of one member where all are too much for a page
     mark       tells this model from others, for links
+    made_of    what the page's predictions are: such as "calibrated average of 8 members"
+    score      of the whole model on all rows given, of which the page shows some
     rows       numbers as the network reads them (scaled) and codes of categories; the page scales what a user changes
     features   name and units of each input: a number, (x − center)/scale and squashed where robust, or a category
     output     how raw outputs become a prediction: classes and probabilities, or numbers in the target's units
@@ -16,18 +18,21 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from .. import layers as L
-from ..calibration import Calibration
+from .. import metrics
+from ..calibration import Calibration, combination
 from ..costs import cost
-from ..data import Encoding
+from ..data import Encoded, Encoding
+from ..data.tasks import classes_in
 from ..errors import DataError
-from ..explain.opened import Opened, opened
+from ..explain.opened import Opened, answered, encoded, opened
 from ..layers.base import Array, Pass, forward_through
 from ..losses import get as loss_of
+from ..predictor import Predictor
 from ..spec import Spec
 
 MOST_NUMBERS = 4_000_000
@@ -70,6 +75,8 @@ def model_state(model: Any, X: Any = None, y: Any = None, *, member: int = 0) ->
         "rows": _packed_rows(rows["x"], rows["codes"]),
         "places": rows["places"],
         "targets": rows["targets"],
+        "made_of": combination(members, None if network.predictor is None else network.predictor.calibration),
+        "score": rows["score"],
         "predictions": [_outputs(one, rows["x"], rows["codes"]).tolist() for one in whole],
         "output": _output(network),
         "member": member,
@@ -121,7 +128,7 @@ def _mark(spec: Spec, members: list[Opened]) -> str:
 
 def _rows(network: Opened, X: Any, y: Any) -> dict[str, Any]:
     if network.predictor is not None:
-        return _table_rows(network.predictor.encoding, X, y)
+        return _table_rows(network.predictor, X, y)
     spec = network.spec
     names = [str(name) for name in getattr(X, "columns", [])]
     if spec.inputs.categories:
@@ -140,10 +147,12 @@ def _rows(network: Opened, X: Any, y: Any) -> dict[str, Any]:
         "names": names,
         "places": [] if X is None else [int(i) for i in keep],
         "targets": targets,
+        "score": None,
     }
 
 
-def _table_rows(encoding: Encoding, X: Any, y: Any) -> dict[str, Any]:
+def _table_rows(predictor: Predictor, X: Any, y: Any) -> dict[str, Any]:
+    encoding = predictor.encoding
     if X is None:
         # A row of medians, with every category unknown: something to change from.
         center = (encoding.fill - encoding.center) / encoding.scale
@@ -151,36 +160,43 @@ def _table_rows(encoding: Encoding, X: Any, y: Any) -> dict[str, Any]:
         x = np.zeros((1, len(encoding.numeric_names)))
         x[0, : len(center)] = center
         codes = np.zeros((1, len(encoding.categorical)), dtype=np.int64) if encoding.categorical else None
-        return {"x": x, "codes": codes, "names": [], "places": [], "targets": None}
-    try:
-        found = encoding.encode(X, targets=y is None, dtype=np.float64)
-    except DataError:
-        if y is not None:
-            raise
-        found = encoding.encode(X, dtype=np.float64)  # rows to predict, which have no target
-    keep = _spread(len(found.x))
-    targets = None
-    if y is not None:
-        targets = [_value(v) for v in np.asarray(y)[found.rows][keep]]
-    elif found.y is not None:
-        targets = [_value(v) for v in _decoded_targets(encoding, np.asarray(found.y, dtype=np.float64)[keep])]
+        return {"x": x, "codes": codes, "names": [], "places": [], "targets": None, "score": None}
+    found = encoded(predictor, X, y, targets=False)
+    keep = _spread(len(found.rows))
     return {
-        "x": found.x[keep],
+        "x": found.x[:][keep],
         "codes": None if found.codes is None else found.codes[keep],
         "names": [],
         "places": [int(i) for i in found.rows[keep]],
-        "targets": targets,
+        "targets": None if found.y is None else _decoded_targets(encoding, found.y[keep]),
+        "score": None if found.y is None else _score(predictor, found, found.y),
     }
 
 
-def _decoded_targets(encoding: Encoding, y: Array) -> Any:
-    """Targets as the table has them: of the first target where there are several."""
+def _decoded_targets(encoding: Encoding, y: Array) -> list[Any]:
+    """Targets as the page names predictions: a class, the labels that apply, or numbers in their own units."""
     task = encoding.task
-    first = y if y.ndim == 1 else y[:, 0]
+    if task.kind == "multilabel":
+        applies = [[name for name, yes in zip(task.names, row, strict=True) if yes] for row in (y > 0.5).tolist()]
+        return [", ".join(row) or "none" for row in applies]
     if task.classifies:
-        return np.array(task.classes[0], dtype=object)[first.astype(np.int64)]
-    mean, std = (task.mean or (0.0,))[0], (task.std or (1.0,))[0]
-    return first * std + mean
+        return [_value(task.classes[0][i]) for i in classes_in(y).astype(np.int64).tolist()]
+    values = np.asarray(y, dtype=np.float64) * task.std + task.mean  # (N, T)
+    return (values[:, 0] if len(task.names) == 1 else values).tolist()
+
+
+def _score(predictor: Predictor, rows: Encoded, y: Array) -> dict[str, Any] | None:
+    """What `score` of an estimator is on all rows given: rows that are right in everything, or R² if it is defined."""
+    task, loss = predictor.encoding.task, predictor.encoding.loss
+    answer = answered(predictor, rows)
+    if task.kind == "multilabel":
+        value = float(((cast(Array, answer.probabilities) > 0.5) == (y > 0.5)).all(1).mean())
+    else:
+        name = "accuracy" if task.classifies else "r2"
+        value = metrics.measure(task, y, answer.output.astype(np.float64), loss=loss, names=(name,))[name]
+    if not np.isfinite(value):
+        return None
+    return {"name": "accuracy" if task.classifies else "R²", "value": value, "rows": len(rows.rows)}
 
 
 def _spread(n: int) -> Any:

@@ -1,0 +1,330 @@
+"""A trained model as a torch module, with its weights.
+
+    rows → encode → x, codes → [preprocessing] → members → z₁ … z_M → calibrated average → z
+
+`forward` returns what `model.outputs` does. The average is the one of `calibration.combined`, in torch:
+
+    softmax    z = log mean softmax(zₘ/T)
+    sigmoid    z = logit mean σ(zₘ/T)
+    exp        z = log mean exp(zₘ)
+    none       z = mean zₘ, within the range of the training targets
+
+Left out on purpose: strings and dates as tensors, which torch cannot hold (`encode` turns a table into tensors), and
+prediction intervals.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any, cast
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from .. import losses
+from ..calibration import Calibration, combination
+from ..data import Encoding
+from ..errors import DataError, OptionError, SpecError
+from ..model import Model, fill, to_sequential
+from ..spec import Spec
+from .trained import Trained, check_member, is_array, trained
+
+
+def to_torch(model: Any, *, member: int | None = None, preprocessing: bool = False) -> nn.Module:
+    """Convert a model to a torch module with copies of its weights.
+
+    Parameters
+    ----------
+    model : Predictor, Run, fitted estimator or Model
+        A trained model (from `ml.fit`, `ml.load` or an estimator), or a network from `ml.build`.
+    member : int, optional
+        One member of the ensemble, counted from 0, without calibration. By default, the calibrated average of all.
+    preprocessing : bool
+        Whether the module scales its inputs itself. By default it takes scaled numbers.
+
+    Returns
+    -------
+    TrainedNetwork
+        For a trained model, in evaluation mode.
+    torch.nn.Sequential
+        For a network from `ml.build`: the same layers as torch's own modules.
+
+    Raises
+    ------
+    SpecError
+        If `model` has no weights, or a layer of a network from `ml.build` does not exist in torch.
+    OptionError
+        If `member` does not exist, or `model` is an estimator that is not fitted.
+
+    Examples
+    --------
+    >>> import multilayer as ml
+    >>> model = ml.fit("4-8-3", "iris", epochs=2, quiet=True).model
+    >>> net = ml.to_torch(model)
+    >>> z = net(*net.encode("iris"))                    # (150, 3), as model.outputs("iris")
+    >>> torch.allclose(z, torch.tensor(model.outputs("iris"), dtype=z.dtype), atol=1e-5)
+    True
+    """
+    if isinstance(model, Model):
+        if member is not None or preprocessing:
+            raise OptionError("member and preprocessing are options for trained models, got a network from ml.build")
+        return to_sequential(model)
+    if isinstance(model, nn.Module):
+        raise SpecError(f"to_torch needs a model of this package, got a torch module already ({type(model).__name__})")
+    if isinstance(model, Spec | str):
+        raise SpecError(f"to_torch needs a model with its weights, got {model!r}: make one with ml.build(spec)")
+    return TrainedNetwork(trained(model), member=member, preprocessing=preprocessing)
+
+
+class TrainedNetwork(nn.Module):
+    """A trained model as a torch module. Create it with `to_torch`.
+
+    Attributes
+    ----------
+    members : torch.nn.ModuleList
+        The networks, each a `Model`.
+    preprocessing : Preprocessing or None
+        Scaling of raw numbers, if the module does it itself.
+    columns : tuple of str
+        What each column of `x` is.
+    category_columns : tuple of str
+        What each column of `codes` is.
+    classes : tuple
+        Class labels by number; for several labels, a pair for each. Empty for a regression.
+
+    Notes
+    -----
+    Inputs are `x` (rows, columns) and, if the model has category columns, `codes` (rows, category columns): 0 for
+    missing or unknown values, else the position in the sorted vocabulary from 1. `encode` makes both from a table.
+
+    The module is in evaluation mode; call `train()` before fine-tuning. Scales and calibration are float64 buffers, as
+    in `model.outputs`; on devices without float64, call `float()` first.
+    """
+
+    temperature: Tensor
+    low: Tensor
+    high: Tensor
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, model: Trained, *, member: int | None, preprocessing: bool) -> None:
+        super().__init__()
+        self.encoding = model.encoding
+        chosen = range(model.members) if member is None else [check_member(member, model.members)]
+        self.members = nn.ModuleList([_network(model, i) for i in chosen])
+        self.preprocessing = Preprocessing(model.encoding) if preprocessing else None
+        calibration = model.calibration if member is None else None
+        self.made_of = (
+            combination(model.members, calibration) if member is None else f"member {member} of {model.members}"
+        )
+        task, calibration = model.encoding.task, calibration or Calibration()
+        values = {"low": calibration.low, "high": calibration.high, "mean": task.mean, "std": task.std}
+        for name, value in {"temperature": calibration.temperature, **values}.items():
+            self.register_buffer(name, torch.tensor(value, dtype=torch.float64))
+        self.eval()
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return self.encoding.numeric_names if self.preprocessing is None else self.preprocessing.columns
+
+    @property
+    def category_columns(self) -> tuple[str, ...]:
+        return tuple(column.name for column in self.encoding.categorical)
+
+    @property
+    def classes(self) -> tuple[Any, ...]:
+        found = self.encoding.task.classes
+        return found[0] if len(found) == 1 else found
+
+    def encode(self, table: Any) -> tuple[Tensor, ...]:
+        """Convert rows to the tensors that `forward` takes: ``net(*net.encode(table))``.
+
+        Parameters
+        ----------
+        table
+            Rows as `model.predict` takes them: a DataFrame, an array, a file or the name of a bundled set.
+
+        Returns
+        -------
+        tuple of torch.Tensor
+            `x`, and `codes` if the model has category columns.
+        """
+        encoding = self.encoding if self.preprocessing is None else _unscaled(self.encoding)
+        found = encoding.encode(table, dtype=np.float64)
+        found.warn()
+        values = np.asarray(found.x[:])
+        if self.preprocessing is not None:
+            values = _with_missing(encoding, values)
+            if is_array(encoding):
+                whole = np.full((len(values), len(encoding.columns)), np.nan)
+                whole[:, _kept(encoding)] = values
+                values = whole
+        weight = next(self.members.parameters(), self.temperature)
+        dtype = weight.dtype if self.preprocessing is None else torch.float64
+        x = torch.from_numpy(values).to(weight.device, dtype)
+        return (x,) if found.codes is None else (x, torch.from_numpy(found.codes).to(weight.device))
+
+    def forward(self, x: Tensor, codes: Tensor | None = None) -> Tensor:
+        """Compute the model's outputs z (rows, outputs), as `model.outputs` does.
+
+        For classes these are logits: their softmax, or their sigmoid if there is one output for each question, is the
+        probability. For a regression they are standardised; `predict` returns the target's own units.
+        """
+        if self.preprocessing is not None:
+            x = self.preprocessing(x).to(next(self.members.parameters(), x).dtype)
+        return self._average([member(x, codes) for member in self.members])
+
+    def predict_proba(self, x: Tensor, codes: Tensor | None = None) -> Tensor:
+        """Compute the probabilities of the classes, or of the second value of each label (rows, classes).
+
+        Raises
+        ------
+        DataError
+            If the model is a regression.
+        """
+        return self._probabilities(self(x, codes))
+
+    def predict(self, x: Tensor, codes: Tensor | None = None) -> Tensor:
+        """Compute class numbers, which index `classes`, or numbers in the target's own units.
+
+        Several labels give 0 or 1 for each (rows, labels), several targets a column for each, and several quantiles
+        one more axis, in rising order.
+        """
+        z, task = self(x, codes), self.encoding.task
+        loss = losses.get(self.encoding.loss)
+        if task.kind == "multilabel":
+            return (self._probabilities(z) > 0.5).long()
+        if task.classifies:
+            return z.argmax(-1) if z.shape[-1] > 1 else (z[..., 0] > (0.5 if loss.link is None else 0.0)).long()
+        y = z.exp() if loss.link == "exp" else z
+        y = y.unflatten(-1, (len(task.names), loss.per_target)).sort(-1).values  # (B, T, Q)
+        y = y * self.std.to(y.dtype)[:, None] + self.mean.to(y.dtype)[:, None]
+        y = y[..., 0] if loss.per_target == 1 else y
+        return y[:, 0] if len(task.names) == 1 else y
+
+    def _average(self, z: list[Tensor]) -> Tensor:
+        link, log_members = losses.get(self.encoding.loss).link, math.log(len(z))
+        if link in ("softmax", "sigmoid"):
+            z = [one / self.temperature.to(one.dtype) for one in z]
+        if len(z) == 1:
+            together = z[0]
+        elif link == "softmax":
+            together = torch.stack([one.log_softmax(-1) for one in z]).logsumexp(0) - log_members
+        elif link == "sigmoid":
+            yes, no = (torch.stack([F.logsigmoid(sign * one) for one in z]).logsumexp(0) for sign in (1, -1))
+            together = yes - no
+        elif link == "exp":
+            together = torch.stack(z).logsumexp(0) - log_members
+        else:
+            together = torch.stack(z).mean(0)
+        if len(self.low):
+            together = together.clamp(self.low.to(together.dtype), self.high.to(together.dtype))
+        return together
+
+    def _probabilities(self, z: Tensor) -> Tensor:
+        """As `data.tasks.probabilities`."""
+        task, link = self.encoding.task, losses.get(self.encoding.loss).link
+        if not task.classifies:
+            raise DataError(f"a {task.kind} has no probabilities: call predict")
+        if link == "softmax":
+            return z.softmax(-1)
+        if task.kind == "multiclass" and link != "sigmoid":
+            p = z.clamp(min=0)
+            p = torch.where((p > 0).any(-1, keepdim=True), p, F.one_hot(z.argmax(-1), z.shape[-1]).to(p.dtype))
+        elif link == "sigmoid":
+            p = z.sigmoid()
+        else:
+            p = (z > 0).to(z.dtype) if link == "step" else z.clamp(0, 1)
+        if task.kind == "multilabel":
+            return p
+        return torch.cat([1 - p, p], -1) if task.kind == "binary" else p / p.sum(-1, keepdim=True)
+
+    def extra_repr(self) -> str:
+        task = self.encoding.task
+        if task.classifies:
+            meaning = "logits" if losses.get(self.encoding.loss).link in ("softmax", "sigmoid") else "scores"
+        else:
+            meaning = f"{', '.join(task.names)}, standardised; predict() returns its own units"
+        rows = "scaled numbers" if self.preprocessing is None else "raw numbers"
+        return f"# {self.made_of}; {rows} in, {meaning} out"
+
+
+class Preprocessing(nn.Module):
+    """Scales raw numbers exactly as the model's `Encoding` does.
+
+    Shape:
+        x (..., columns), NaN for missing values → (..., inputs of the network)
+    """
+
+    fill: Tensor
+    center: Tensor
+    scale: Tensor
+    kept: Tensor
+    indicators: Tensor
+    learned: Tensor
+
+    def __init__(self, encoding: Encoding) -> None:
+        super().__init__()
+        self.robust = encoding.scaling == "robust"
+        values = sum(len(column.parts) for column in encoding.numeric)
+        self.columns = (
+            tuple(c.name for c in encoding.columns) if is_array(encoding) else encoding.numeric_names[:values]
+        )
+        for name in ("fill", "center", "scale"):
+            self.register_buffer(name, torch.tensor(getattr(encoding, name), dtype=torch.float64))
+        firsts = np.cumsum([0, *(len(column.parts) for column in encoding.numeric)])
+        kept = _kept(encoding) if is_array(encoding) else list(range(values))
+        indicators = [int(i) for i, c in zip(firsts, encoding.numeric, strict=False) if c.indicator]
+        learned = [c.family != "empty" for c in encoding.numeric for _ in c.parts]
+        self.register_buffer("kept", torch.tensor(kept, dtype=torch.int64))
+        self.register_buffer("indicators", torch.tensor(indicators, dtype=torch.int64))
+        self.register_buffer("learned", torch.tensor(learned, dtype=torch.bool))
+
+    def forward(self, x: Tensor) -> Tensor:
+        if x.shape[-1] != len(self.columns):
+            raise DataError(f"x must have {len(self.columns)} numbers a row, got shape {tuple(x.shape)}")
+        values = x.to(self.center.dtype).index_select(-1, self.kept)
+        missing = values.isnan()
+        r = (torch.where(missing, self.fill, values) - self.center) / self.scale
+        if self.robust:
+            most = torch.finfo(r.dtype).max
+            r = r.clamp(-most, most)
+            r = r / torch.hypot(torch.ones_like(r), r / 3)  # r/√(1 + (r/3)²), which does not overflow
+        r = torch.where(self.learned, r, 0.0)  # a column without values in training is 0
+        return torch.cat([r, missing.index_select(-1, self.indicators).to(r.dtype)], -1)
+
+
+def _network(model: Trained, i: int) -> Model:
+    own = Model(model.spec)
+    tensors = model.member(i)
+    fill(own, tensors)
+    dtype = next((value.dtype for value in tensors.values()), np.dtype(np.float32))
+    return own.to(cast(Any, torch).from_numpy(np.zeros(0, dtype)).dtype)
+
+
+def _kept(encoding: Encoding) -> list[int]:
+    """The positions of the columns of an array that are inputs."""
+    return [i for i, column in enumerate(encoding.columns) if column.parts]
+
+
+def _unscaled(encoding: Encoding) -> Encoding:
+    """The encoding without scaling, with an indicator of missing values for every column."""
+    columns = tuple(replace(c, indicator=bool(c.parts) and c.family != "empty") for c in encoding.columns)
+    zero, one = np.zeros_like(encoding.center), np.ones_like(encoding.scale)
+    return replace(encoding, columns=columns, scaling="none", center=zero, scale=one, fill=zero)
+
+
+def _with_missing(unscaled: Encoding, values: Any) -> Any:
+    """Numbers with NaN where the indicators of `_unscaled` say that they are missing."""
+    x = values[:, : len(unscaled.center)].copy()
+    place, indicator = 0, len(unscaled.center)
+    for column in unscaled.numeric:
+        stop = place + len(column.parts)
+        if column.indicator:
+            x[values[:, indicator] > 0, place:stop] = np.nan
+            indicator += 1
+        place = stop
+    return x
