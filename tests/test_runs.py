@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ def test_a_run_from_its_making_to_its_reading(tmp_path: Path) -> None:
     again = RunFolder.open(tmp_path / "run")
     assert again.config == {"seed": 3, "arch": "2-1", "ü": [1.5, None]}
     read = again.events()
-    assert read[0] == first
+    assert read[0] == replace(first, run=again.id)
     assert events.same(read, [first, told])
     assert read[1].time is not None
     loaded = again.latest()

@@ -10,6 +10,7 @@ The network runs in compiled code (`engine.fused_predict`) where that has it, an
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -25,7 +26,7 @@ from .engine import State
 from .engine.ensemble import member_name
 from .engine.fused_predict import PredictProgram
 from .engine.fused_program import why_not
-from .errors import FileError, warn
+from .errors import FileError, RunError, warn
 from .layers import Pass
 from .layers.base import Array, forward_through
 from .spec import Spec
@@ -169,9 +170,12 @@ class Predictor:
         return tensors, meta
 
     @staticmethod
-    def load(path: str | Path) -> Predictor:
-        """Reads a model file; what does not belong together is refused."""
-        return Predictor._of_parts(*files.load(Path(path)), str(path))
+    def load(path: str | Path, *, root: Path | None = None) -> Predictor:
+        """Reads a model file; what does not belong together is refused.
+
+        Below `root`, the folder of a run, no symbolic link is followed.
+        """
+        return Predictor._of_parts(*files.load(Path(path), root=root), str(path))
 
     @staticmethod
     def from_bytes(data: bytes) -> Predictor:
@@ -207,4 +211,9 @@ class Predictor:
 def load(path: str | Path) -> Predictor:
     """The model of a file, or of a run's folder."""
     path = Path(path)
-    return Predictor.load(path / "model.safetensors" if path.is_dir() else path)
+    if not path.is_dir():
+        return Predictor.load(path)
+    model = path / "model.safetensors"
+    if not os.path.lexists(model) and (path / "config.json").exists():
+        raise RunError(f"{path} has no {model.name}: `mlp resume {path}` finishes the run, or rebuilds the file")
+    return Predictor.load(model, root=path)
