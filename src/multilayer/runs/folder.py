@@ -145,10 +145,9 @@ class RunFolder:
     # Events
 
     def append(self, event: events.Event) -> None:
-        """Adds a line to the log, with the time of day unless the event has one, and with the run's id at its start.
-        From then on it survives this process; from the next checkpoint on, a power cut."""
+        """Adds a line to the log, with the time of day unless the event has one. From then on it survives this process;
+        from the next checkpoint on, a power cut."""
         stamped = event if event.time is not None else replace(event, time=time.time())
-        stamped = replace(stamped, run=self.id) if isinstance(stamped, events.Start) else stamped
         self._writing().append(canonical.dumps(stamped.to_dict()))
 
     def events(self, *, effective: bool = False) -> list[events.Event]:
@@ -186,6 +185,11 @@ class RunFolder:
         if self._log is None:
             raise RunError(f"{self.path} is not open for writing: open it with write=True to add to it")
         return self._log
+
+
+def no_model(path: Path) -> str:
+    """What to say where a run's model file is needed and missing."""
+    return f"{path} has no model.safetensors: `mlp resume {path}` finishes the run, or rebuilds the file"
 
 
 def find(root: str | os.PathLike[str] = "runs") -> list[Path]:

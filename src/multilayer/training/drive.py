@@ -117,7 +117,7 @@ def drive(
         if resumed and folder is not None:
             _go_back(loop, folder, run)
         if loop.told == 0:
-            loop.tell(_start(session))
+            loop.tell(_start(session, folder))
             for note in getattr(session.engine, "notes", ()):  # promises that do not hold
                 loop.tell(Notice(step=0, message=note, remedy=""))
         outcome = loop.run()
@@ -222,7 +222,7 @@ class _Asked:
         return bool(self.each_epoch(Now(epoch=epoch, epochs=self.epochs, model=made)))
 
 
-def _start(session: Session) -> Start:
+def _start(session: Session, folder: RunFolder | None) -> Start:
     return Start(
         step=0,
         network=str(session.spec),
@@ -237,6 +237,7 @@ def _start(session: Session) -> Start:
         held_out=len(session.prepared.validation),
         dropped=session.prepared.dropped,
         notes=list(session.prepared.notes),
+        run="" if folder is None else folder.id,
     )
 
 

@@ -19,7 +19,7 @@ from ..data import Prepared, Table
 from ..errors import FileError, MultilayerError, RunError
 from ..events import Event
 from ..predictor import Predictor
-from ..runs import RunFolder
+from ..runs import RunFolder, no_model
 from . import page, report_columns, report_data, report_figures, report_quality, report_run, report_verdict
 from .report_columns import SECONDS
 from .report_sample import Sample, of_prepared, of_source
@@ -122,10 +122,7 @@ def report(path: str | Path, *, data: Any = None) -> dict[str, Any]:
     found = stored(folder.path)
     if data is not None:
         if model is None:
-            raise RunError(
-                f"{path} has no {folder.model.name} to evaluate on these rows: `mlp resume {path}` finishes the run, "
-                "or rebuilds the file"
-            )
+            raise RunError(no_model(folder.path))
         found = of_rows(model, data, None if found is None else found["metric"])
     log = folder.events()
     try:
