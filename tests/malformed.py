@@ -498,8 +498,8 @@ def meanings() -> Iterator[tuple[str, bytes, str]]:
         same = lambda a: np.frombuffer(b"x" * a.size, np.uint8)  # noqa: E731
         ends = lambda a: np.array([1, 2, a[-1]])  # noqa: E731
         tensors, meta = model._parts()
-        texts = next(name for name in vocabulary if name.endswith(".text"))
-        doubled = {**tensors, texts: same(tensors[texts]), texts[:-4] + "ends": ends(tensors[texts[:-4] + "ends"])}
+        words = next(name for name in vocabulary if name.endswith(".text"))
+        doubled = {**tensors, words: same(tensors[words]), words[:-4] + "ends": ends(tensors[words[:-4] + "ends"])}
         yield f"{word}: a category twice", files.encode(doubled, meta), "categories of column 'c' must be distinct"
 
 

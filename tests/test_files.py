@@ -185,7 +185,7 @@ def test_malformed_files(category: str, tried: Tried) -> None:
 
 
 def test_loading_a_model_whose_content_makes_no_sense(tmp_path: Path, tried: Tried) -> None:
-    """Whole by its hash, and no model all the same: NaN weights would predict the first class for every row."""
+    """Its hash is correct. NaN weights would predict the first class for every row."""
     count = 0
     for name, data, message in malformed.meanings():
         (tmp_path / "model.safetensors").write_bytes(data)

@@ -174,7 +174,20 @@ COOKIES = [
     "{value}",
     "{name}=a; {name}=b",
 ]
-EVERY_METHOD = ["GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "CONNECT", "PROPFIND", "GETX", "get"]
+EVERY_METHOD = [
+    "GET",
+    "HEAD",
+    "POST",
+    "PUT",
+    "DELETE",
+    "PATCH",
+    "OPTIONS",
+    "TRACE",
+    "CONNECT",
+    "PROPFIND",
+    "GETX",
+    "get",
+]
 METHODS = ["POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "CONNECT", "PROPFIND", "GETX", "get"]
 REFUSED = {0, 400, 403, 404, 405, 411, 413, 414, 421, 431, 501, 503}
 
@@ -321,7 +334,7 @@ def test_more_listeners_than_allowed_are_sent_away(monkeypatch: pytest.MonkeyPat
 
 
 def streams_of(server: Server, count: int) -> tuple[list[socket.socket], list[bytes]]:
-    """So many connections that are all open before the first of them asks for the stream, and what each is told."""
+    """Opens `count` connections, then asks for the stream on each; gives the sockets and the status lines."""
     request = message("GET", "/events", [("Host", f"127.0.0.1:{server.port}"), cookie(server)])
     found = [socket.create_connection(("127.0.0.1", server.port), timeout=5) for _ in range(count)]
     for one in found:
@@ -334,9 +347,9 @@ def test_fifty_browsers_that_listen_at_once_get_no_more_than_eight_streams() -> 
     feed.tell("{}")
     with Server({"/": Page(make=lambda: HTML)}, feed=feed) as server:
         for _ in range(2):  # those that left have given their places back
-            found, told = streams_of(server, 50)
-            assert sum(b" 200 " in line for line in told) == web.STREAMS
-            assert sum(b" 503 " in line for line in told) == 50 - web.STREAMS
+            found, lines = streams_of(server, 50)
+            assert sum(b" 200 " in line for line in lines) == web.STREAMS
+            assert sum(b" 503 " in line for line in lines) == 50 - web.STREAMS
             assert server.pages.streams == web.STREAMS
             for one in found:
                 one.close()
@@ -358,15 +371,15 @@ def test_browsers_that_leave_before_the_first_event_keep_no_stream() -> None:
         while status != 200 and time.monotonic() < until:
             status = ask(server.port, request.replace(b"GET", b"HEAD", 1)).status
         assert status == 200
-        found, told = streams_of(server, web.STREAMS)
-        assert all(b" 200 " in line for line in told)
+        found, lines = streams_of(server, web.STREAMS)
+        assert all(b" 200 " in line for line in lines)
         for one in found:
             one.close()
 
 
 @pytest.mark.parametrize("method", EVERY_METHOD)
 def test_another_site_that_sends_any_method_with_the_cookie_is_refused(server: Server, method: str) -> None:
-    """Also a method that nobody has heard of, and an upgrade to a WebSocket."""
+    """Unknown methods and WebSocket upgrades included."""
     home, mine = ("Host", f"127.0.0.1:{server.port}"), cookie(server)
     upgrade = [("Upgrade", "websocket"), ("Connection", "Upgrade"), ("Sec-WebSocket-Version", "13")]
     upgrade += [("Sec-WebSocket-Key", "dGhlIHNhbXBsZSBub25jZQ==")]

@@ -225,7 +225,9 @@ def same(a: Iterable[Event], b: Iterable[Event]) -> bool:
 
 def _timeless(events: Iterable[Event]) -> list[dict[str, Any]]:
     left_out = CLOCK | {"run"}
-    return [{key: value for key, value in event.to_dict().items() if key not in left_out} for event in effective(events)]
+    return [
+        {key: value for key, value in event.to_dict().items() if key not in left_out} for event in effective(events)
+    ]
 
 
 def plain(value: Any) -> Any:

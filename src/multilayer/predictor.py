@@ -222,8 +222,10 @@ def _check_weights(network: Mapping[str, Array], wanted: Mapping[str, Any], path
     """Refuses tensors that no network of ours has: a prediction from them would look like any other."""
     for name, value in network.items():
         if name not in wanted:
-            raise FileError(f"{path}: unknown tensor {name!r}: the network has {len(wanted)} tensors, none of that name")
-        if value.dtype not in (np.float32, np.float64):
+            raise FileError(
+                f"{path}: unknown tensor {name!r}: the network has {len(wanted)} tensors, none of that name"
+            )
+        if str(value.dtype) not in ("float32", "float64"):
             raise FileError(f"{path}: {name} must be float32 or float64, got {value.dtype}")
         bad = np.flatnonzero(~np.isfinite(value))
         if len(bad):

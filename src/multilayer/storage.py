@@ -418,4 +418,3 @@ def _write_all(file: int, data: memoryview) -> None:
         if taken <= 0:
             raise OSError(errno.EIO, "the disk took none of the bytes")
         data = data[taken:]
-

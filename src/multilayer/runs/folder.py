@@ -39,7 +39,7 @@ RESTORE = "restore it from a copy, or train again in another folder"
 """What to do about a file that is not what its run wrote."""
 _CONFIG = "config.json"
 _WRITTEN = ("events.jsonl", "checkpoints", "model.safetensors", "report.json", "report.html", "tensorboard")
-"""Everything else that a process that goes on with a run may write to."""
+"""Everything else that `mlp resume` may write to."""
 _MAX_CONFIG = 1 << 24
 
 
@@ -118,7 +118,9 @@ class RunFolder:
                 return run
             checkpoints = [run.checkpoints / name for name in storage.names(run.checkpoints, root=folder)]
             storage.refuse_links([*(folder / name for name in _WRITTEN), *checkpoints])
-            if not run.log.exists() and any(path.suffix == ".json" for path in checkpoints):  # killed before the first: no matter
+            if not run.log.exists() and any(
+                path.suffix == ".json" for path in checkpoints
+            ):  # killed before the first: no matter
                 raise RunError(f"{run.log} is missing, but there are checkpoints: {RESTORE}")
             return RunFolder(folder, run.config, run.id, lock)
         except BaseException:
