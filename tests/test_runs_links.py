@@ -161,6 +161,21 @@ def test_training_into_a_folder_with_a_link_in_it(
         assert untouched(target)
 
 
+@pytest.mark.parametrize("name", ["tune.json", "study.log"])
+def test_a_search_in_a_folder_with_a_link_in_it(table: Path, tmp_path: Path, target: Path, name: str) -> None:
+    (tmp_path / "search").mkdir()
+    (tmp_path / "search" / name).symlink_to(target)
+    refused(mlp("tune", table, "--target", "y", "--run", tmp_path / "search", "--trials", 1, "--quiet"), name)
+    assert untouched(target)
+
+
+def test_showing_a_run_in_a_notebook_whose_report_is_a_link(run: Path, target: Path) -> None:
+    done = ml.resume(run, quiet=True)
+    assert "iframe" in (done._repr_html_() or "")
+    link(run / "report.html", target)
+    assert done._repr_html_() is None
+
+
 @pytest.mark.parametrize("name", ["model.safetensors", "report.html", "checkpoints"])
 def test_a_link_swapped_in_while_training_runs(table: Path, tmp_path: Path, target: Path, name: str) -> None:
     run = tmp_path / "run"

@@ -71,7 +71,7 @@ class Run:
     def _repr_html_(self) -> str | None:
         """The report that the run left, for a notebook, apart from everything else on its page."""
         report = None if self.path is None else self.path / "report.html"
-        if report is None or not report.is_file():
+        if report is None or report.is_symlink() or not report.is_file():
             return None
         page = html.escape(storage.read(report, limit=_LARGEST_PAGE, root=self.path).decode("utf-8"))
         return f'<iframe srcdoc="{page}" sandbox="allow-scripts" width="100%" height="720" title="report"></iframe>'
