@@ -296,11 +296,11 @@ def test_a_saved_model_keeps_its_calibration(model: Predictor, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("data", "arrays", "fault"),
     [
-        ({"temperature": 0.0}, {}, "a temperature above 0"),
-        ({"temperature": float("inf")}, {}, "a temperature above 0"),
-        ({"temperature": "1"}, {}, "a temperature above 0"),
-        ({"temperature": 1.0, "more": 2}, {}, "a temperature above 0"),
-        ([], {}, "a temperature above 0"),
+        ({"temperature": 0.0}, {}, "a temperature from 0.1 to 20"),
+        ({"temperature": float("inf")}, {}, "a temperature from 0.1 to 20"),
+        ({"temperature": "1"}, {}, "a temperature from 0.1 to 20"),
+        ({"temperature": 1.0, "more": 2}, {}, "a temperature from 0.1 to 20"),
+        ([], {}, "a temperature from 0.1 to 20"),
         ({"temperature": 1.0}, {"low": np.zeros(1)}, "low, high and errors"),
         (
             {"temperature": 1.0},

@@ -247,7 +247,7 @@ BROKEN: list[tuple[str, Any, str]] = [
     ("task", {"kind": "binary"}, "a task has kind, names"),
     ("columns", [{"name": "a"}], "not an encoding: KeyError"),
     ("columns", [], "unknown arrays"),
-    ("image", ["x"], "not an encoding"),
+    ("image", ["x"], "three positive whole numbers"),
 ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import hashlib
 import importlib.util
 import json
@@ -181,6 +182,32 @@ def test_malformed_files(category: str, tried: Tried) -> None:
         count += 1
     tried(f"R7: malformed model files, {category}", count)
     assert count >= 10
+
+
+def test_loading_a_model_whose_content_makes_no_sense(tmp_path: Path, tried: Tried) -> None:
+    """Its hash is correct. NaN weights would predict the first class for every row."""
+    count = 0
+    for name, data, message in malformed.meanings():
+        (tmp_path / "model.safetensors").write_bytes(data)
+        with pytest.raises(FileError) as caught:
+            ml.load(tmp_path / "model.safetensors")
+        text = str(caught.value)
+        assert text.startswith(str(tmp_path / "model.safetensors")), (name, text)
+        assert re.search(message, text), (name, text)
+        assert len(text) < 1000, name
+        count += 1
+    tried("R7: model files with a correct hash and no meaning", count)
+    assert count >= 200
+
+
+def test_saving_a_model_with_weights_that_are_not_finite(tmp_path: Path) -> None:
+    model = ml.fit("1-1", (np.arange(20.0)[:, None], np.arange(20.0)), epochs=1, quiet=True).model
+    assert model is not None
+    spoilt = dataclasses.replace(model, tensors={n: np.full_like(v, np.nan) for n, v in model.tensors.items()})
+    for action in (lambda: spoilt.save(tmp_path / "m.safetensors"), spoilt.to_bytes):
+        with pytest.raises(FileError, match=r"the model: linear1\.\w+ must be finite, got nan"):
+            action()
+    assert not (tmp_path / "m.safetensors").exists()
 
 
 def test_malformed_files_with_little_memory(tried: Tried) -> None:

@@ -174,11 +174,11 @@ def test_a_log_that_is_missing_or_cut_short_is_refused(table: Path, tmp_path: Pa
     run = tmp_path / "run"
     fit(None, table, target="rich", run=run, checkpoint_every=2, **FAST)
     (run / "events.jsonl").write_text("")
-    with pytest.raises(RunError, match=r"events.jsonl is cut short: it tells 0 events, but .* after \d+: put it back"):
+    with pytest.raises(RunError, match=r"events.jsonl is cut short: it tells 0 events, but .* after \d+: restore it"):
         resume(run, quiet=True)
     (run / "events.jsonl").unlink()
     for _ in range(2):  # refusing makes none
-        with pytest.raises(RunError, match=r"events.jsonl is missing, but there are checkpoints: put it back from a"):
+        with pytest.raises(RunError, match=r"events.jsonl is missing, but there are checkpoints: restore it from a"):
             resume(run, quiet=True)
     shutil.rmtree(run / "checkpoints")
     again = resume(run, quiet=True)

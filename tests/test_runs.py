@@ -26,7 +26,16 @@ from run_folders import made, names, save
 def test_a_run_from_its_making_to_its_reading(tmp_path: Path) -> None:
     with RunFolder.create(tmp_path / "run", config={"seed": 3, "arch": "2-1", "ü": [1.5, None]}) as run:
         first = events.Start(
-            step=0, network="2-1", parameters=3, rows=4, engine="numpy", seed=3, config={}, versions={}, time=5.0
+            step=0,
+            network="2-1",
+            parameters=3,
+            rows=4,
+            engine="numpy",
+            seed=3,
+            config={},
+            versions={},
+            time=5.0,
+            run=run.id,
         )
         run.append(first)
         told = save(run, "last", 7)

@@ -82,18 +82,82 @@ def test_the_order_of_the_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         monkeypatch.setattr(storage.os, name, noted)
     storage.write(str(tmp_path / "f"), b"abc")
     monkeypatch.undo()
-    assert calls == ["open", "write", "fsync", "close", "replace", "open", "fsync", "close", "stat"]
+    folder, temporary = ["open", "stat"], ["open", "write", "fsync", "close", "replace"]
+    assert calls == [*folder, *temporary, "fsync", "stat", "close"]
 
 
-def test_modes_and_links(tmp_path: Path) -> None:
+def test_a_new_file_has_the_mode_that_the_umask_leaves(tmp_path: Path) -> None:
     storage.write(tmp_path / "f", b"abc")
     umask = os.umask(0)
     os.umask(umask)
     assert (tmp_path / "f").stat().st_mode & 0o777 == 0o666 & ~umask
+
+
+def test_writing_to_a_link_or_a_pipe_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "f").write_bytes(b"old")
     (tmp_path / "link").symlink_to(tmp_path / "f")
-    storage.write(tmp_path / "link", b"new")
-    assert (tmp_path / "link").is_symlink()
+    (tmp_path / "dangling").symlink_to(tmp_path / "new")
+    os.mkfifo(tmp_path / "pipe")
+    before = sorted(os.listdir(tmp_path))
+    for name, message in (
+        ("link", r"cannot write .*link \(ELOOP\): it is a symbolic link, which is not followed here: delete it"),
+        ("dangling", r"cannot write .*dangling \(ELOOP\): it is a symbolic link"),
+        ("pipe", r"cannot write .*pipe: it is not a regular file: choose another path"),
+    ):
+        with pytest.raises(StorageError, match=message):
+            storage.write(tmp_path / name, b"new")
+    assert sorted(os.listdir(tmp_path)) == before
+    assert (tmp_path / "f").read_bytes() == b"old"
+
+
+def test_a_link_swapped_in_during_a_write_is_replaced_and_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "target").write_bytes(b"old")
+
+    def swap(name: str) -> None:
+        if name == "write.rename":
+            (tmp_path / "f").symlink_to(tmp_path / "target")
+
+    storage.hook = swap
+    storage.write(tmp_path / "f", b"new")
+    assert (tmp_path / "target").read_bytes() == b"old"
+    assert not (tmp_path / "f").is_symlink()
     assert (tmp_path / "f").read_bytes() == b"new"
+
+
+def test_a_folder_swapped_for_a_link_during_a_write_gets_nothing(tmp_path: Path) -> None:
+    """The folder that was opened is the one written to, whatever its path means later."""
+    for name in ("run/checkpoints", "other"):
+        (tmp_path / name).mkdir(parents=True)
+
+    def swap(name: str) -> None:
+        if name == "write.open":
+            (tmp_path / "run/checkpoints").rename(tmp_path / "run/moved")
+            (tmp_path / "run/checkpoints").symlink_to(tmp_path / "other")
+
+    storage.hook = swap
+    storage.write(tmp_path / "run/checkpoints/f", b"new", root=tmp_path / "run")
+    storage.hook = None
+    assert os.listdir(tmp_path / "other") == []
+    assert os.listdir(tmp_path / "run/moved") == ["f"]
+    for action in (
+        lambda: storage.write(tmp_path / "run/checkpoints/f", b"new", root=tmp_path / "run"),
+        lambda: storage.read(tmp_path / "run/checkpoints/f", limit=9, root=tmp_path / "run"),
+        lambda: storage.remove([tmp_path / "run/checkpoints/f"], root=tmp_path / "run"),
+        lambda: storage.names(tmp_path / "run/checkpoints", root=tmp_path / "run"),
+    ):
+        with pytest.raises(StorageError, match=r"cannot use .*run/checkpoints \(ELOOP\): it is a symbolic link"):
+            action()
+
+
+def test_a_log_is_not_added_to_through_links_or_pipes(tmp_path: Path) -> None:
+    (tmp_path / "target").write_bytes(b"old\n")
+    (tmp_path / "link").symlink_to(tmp_path / "target")
+    (tmp_path / "hard").hardlink_to(tmp_path / "target")
+    os.mkfifo(tmp_path / "pipe")
+    for name, message in (("link", "symbolic link"), ("hard", "hard link.*by a copy"), ("pipe", "not a regular file")):
+        with pytest.raises(StorageError, match=message):
+            storage.Log(tmp_path / name)
+    assert (tmp_path / "target").read_bytes() == b"old\n"
 
 
 def test_writers_at_once_leave_one_whole_file(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import struct
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -173,6 +174,20 @@ COOKIES = [
     "{value}",
     "{name}=a; {name}=b",
 ]
+EVERY_METHOD = [
+    "GET",
+    "HEAD",
+    "POST",
+    "PUT",
+    "DELETE",
+    "PATCH",
+    "OPTIONS",
+    "TRACE",
+    "CONNECT",
+    "PROPFIND",
+    "GETX",
+    "get",
+]
 METHODS = ["POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "CONNECT", "PROPFIND", "GETX", "get"]
 REFUSED = {0, 400, 403, 404, 405, 411, 413, 414, 421, 431, 501, 503}
 
@@ -183,14 +198,14 @@ def table(server: Server) -> Iterator[tuple[str, bytes]]:
     home, mine = ("Host", f"127.0.0.1:{port}"), cookie(server)
     for host in HOSTS:
         given = ("Host", host.format(port=port))
-        for method in ("GET", "POST"):
+        for method in ("GET", "HEAD", "POST"):
             yield f"{method} with Host {host!r}", message(method, "/", [given, mine])
     yield "no Host", message("GET", "/", [mine])
     yield "two Hosts", message("GET", "/", [home, ("Host", "evil.example"), mine])
     yield "the same Host twice", message("GET", "/", [home, home, mine])
     yield "HTTP/1.0 without Host", b"GET / HTTP/1.0\r\n\r\n"
     for origin in ORIGINS:
-        for method in ("GET", "POST"):
+        for method in ("GET", "HEAD", "POST"):
             yield (
                 f"{method} with Origin {origin!r}",
                 message(method, "/", [home, ("Origin", origin.format(port=port)), mine]),
@@ -316,6 +331,71 @@ def test_more_listeners_than_allowed_are_sent_away(monkeypatch: pytest.MonkeyPat
             assert b"event-stream" in one.recv(4096)
             assert ask(server.port, message("GET", "/events", headers)).status == 503
             assert ask(server.port, message("GET", "/events", headers[:1])).status == 403
+
+
+def streams_of(server: Server, count: int) -> tuple[list[socket.socket], list[bytes]]:
+    """Opens `count` connections, then asks for the stream on each; gives the sockets and the status lines."""
+    request = message("GET", "/events", [("Host", f"127.0.0.1:{server.port}"), cookie(server)])
+    found = [socket.create_connection(("127.0.0.1", server.port), timeout=5) for _ in range(count)]
+    for one in found:
+        one.sendall(request)
+    return found, [one.recv(4096).split(b"\r\n")[0] for one in found]
+
+
+def test_fifty_browsers_that_listen_at_once_get_no_more_than_eight_streams() -> None:
+    feed = Feed()
+    feed.tell("{}")
+    with Server({"/": Page(make=lambda: HTML)}, feed=feed) as server:
+        for _ in range(2):  # those that left have given their places back
+            found, lines = streams_of(server, 50)
+            assert sum(b" 200 " in line for line in lines) == web.STREAMS
+            assert sum(b" 503 " in line for line in lines) == 50 - web.STREAMS
+            assert server.pages.streams == web.STREAMS
+            for one in found:
+                one.close()
+            until = time.monotonic() + 5
+            while server.pages.streams and time.monotonic() < until:
+                time.sleep(0.02)
+            assert server.pages.streams == 0
+
+
+def test_browsers_that_leave_before_the_first_event_keep_no_stream() -> None:
+    feed = Feed()
+    with Server({"/": Page(make=lambda: HTML)}, feed=feed) as server:
+        request = message("GET", "/events", [("Host", f"127.0.0.1:{server.port}"), cookie(server)])
+        for _ in range(3 * web.STREAMS):
+            with socket.create_connection(("127.0.0.1", server.port), timeout=5) as one:
+                one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # closes by a reset
+                one.sendall(request)
+        until, status = time.monotonic() + 5, 0
+        while status != 200 and time.monotonic() < until:
+            status = ask(server.port, request.replace(b"GET", b"HEAD", 1)).status
+        assert status == 200
+        found, lines = streams_of(server, web.STREAMS)
+        assert all(b" 200 " in line for line in lines)
+        for one in found:
+            one.close()
+
+
+@pytest.mark.parametrize("method", EVERY_METHOD)
+def test_another_site_that_sends_any_method_with_the_cookie_is_refused(server: Server, method: str) -> None:
+    """Unknown methods and WebSocket upgrades included."""
+    home, mine = ("Host", f"127.0.0.1:{server.port}"), cookie(server)
+    upgrade = [("Upgrade", "websocket"), ("Connection", "Upgrade"), ("Sec-WebSocket-Version", "13")]
+    upgrade += [("Sec-WebSocket-Key", "dGhlIHNhbXBsZSBub25jZQ==")]
+    for more in ([], upgrade):
+        for path in ("/", "/events", f"/?key={server.pages.key}"):
+            for headers in (
+                [home, ("Origin", "http://evil.example"), mine],
+                [home, ("Origin", "null"), mine],
+                [("Host", "evil.example"), mine],
+                [("Host", f"evil.example:{server.port}"), ("Origin", f"http://evil.example:{server.port}"), mine],
+            ):
+                answer = ask(server.port, message(method, path, [*headers, *more]))
+                assert answer.status == 403, (method, path, headers)
+                assert SECRET not in answer.body
+        own = [home, ("Origin", f"http://127.0.0.1:{server.port}"), mine, *more]
+        assert ask(server.port, message(method, "/", own)).status == (200 if method in ("GET", "HEAD") else 405)
 
 
 def test_a_stream_tells_the_latest_and_then_the_end() -> None:

@@ -56,6 +56,8 @@ class Start(Event):
     dropped: int = 0
     """Rows of the source that could not be used."""
     notes: list[str] = field(default_factory=list[str])
+    run: str = ""
+    """SHA-256 of the run's configuration; empty for a run in memory and in logs written before it was recorded."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -217,12 +219,15 @@ def effective(events: Iterable[Event]) -> list[Event]:
 
 
 def same(a: Iterable[Event], b: Iterable[Event]) -> bool:
-    """Whether two logs tell the same run: equal but for the clock, and for resumes."""
+    """Whether the same happened in two logs: equal but for the clock, for resumes, and for where the run is kept."""
     return _timeless(a) == _timeless(b)
 
 
 def _timeless(events: Iterable[Event]) -> list[dict[str, Any]]:
-    return [{key: value for key, value in event.to_dict().items() if key not in CLOCK} for event in effective(events)]
+    left_out = CLOCK | {"run"}
+    return [
+        {key: value for key, value in event.to_dict().items() if key not in left_out} for event in effective(events)
+    ]
 
 
 def plain(value: Any) -> Any:

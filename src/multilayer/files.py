@@ -20,6 +20,7 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal, cast
 
 import numpy as np
@@ -94,11 +95,14 @@ def save(
 
 
 def load(
-    path: str | os.PathLike[str], *, kind: Kind = "model", sha256: str | None = None
+    path: str | os.PathLike[str], *, kind: Kind = "model", sha256: str | None = None, root: Path | None = None
 ) -> tuple[Tensors, dict[str, Any]]:
-    """The tensors and the JSON of a file; with `sha256`, only if its bytes have that hash."""
+    """The tensors and the JSON of a file; with `sha256`, only if its bytes have that hash.
+
+    Below `root`, the folder of a run, no symbolic link is followed.
+    """
     where = os.fspath(path)
-    data = storage.read(path, limit=min(MAX_FILE, machine._physical_memory()))
+    data = storage.read(path, limit=min(MAX_FILE, machine._physical_memory()), root=root)
     if sha256 is not None and hashlib.sha256(data).hexdigest() != sha256:
         raise FileError(f"{where}: damaged: its SHA-256 is not the one that was noted when it was written")
     return decode(data, kind=kind, where=where)

@@ -10,6 +10,7 @@ The network runs in compiled code (`engine.fused_predict`) where that has it, an
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -25,9 +26,10 @@ from .engine import State
 from .engine.ensemble import member_name
 from .engine.fused_predict import PredictProgram
 from .engine.fused_program import why_not
-from .errors import FileError
+from .errors import DataError, FileError, RunError
 from .layers import Pass
 from .layers.base import Array, forward_through
+from .runs import no_model
 from .spec import Spec
 
 if TYPE_CHECKING:
@@ -171,6 +173,7 @@ class Predictor:
     def _parts(self) -> tuple[dict[str, Array], dict[str, Any]]:
         described, arrays = self.encoding.to_parts()
         meta = {"spec": self.spec.to_dict(), "encoding": described, "loss": self.encoding.loss}
+        _check_weights(self.tensors, self.tensors, "the model")
         tensors = {f"network/{name}": value for name, value in self.tensors.items()}
         tensors |= {f"encoding/{name}": value for name, value in arrays.items()}
         if self.calibration is not None:
@@ -179,9 +182,12 @@ class Predictor:
         return tensors, meta
 
     @staticmethod
-    def load(path: str | Path) -> Predictor:
-        """Reads a model file; what does not belong together is refused."""
-        return Predictor._of_parts(*files.load(Path(path)), str(path))
+    def load(path: str | Path, *, root: Path | None = None) -> Predictor:
+        """Reads a model file; what does not belong together is refused.
+
+        Below `root`, the folder of a run, no symbolic link is followed.
+        """
+        return Predictor._of_parts(*files.load(Path(path), root=root), str(path))
 
     @staticmethod
     def from_bytes(data: bytes) -> Predictor:
@@ -195,6 +201,9 @@ class Predictor:
         for name, value in tensors.items():
             group, _, rest = name.partition("/")
             parts.setdefault(group, {})[rest] = value
+        unexpected = sorted(parts.keys() - {"network", "encoding", *meta})
+        if unexpected:
+            raise FileError(f"{path}: it has tensors of a {unexpected[0]}, but no {unexpected[0]} in its metadata")
         network = parts["network"]
         found_members = {name.partition("/")[0] for name in network if "/" in name}
         members = max(len(found_members), 1)
@@ -205,16 +214,45 @@ class Predictor:
             if name not in network or network[name].shape != parameter.shape:
                 found = network[name].shape if name in network else "none"
                 raise FileError(f"{path}: {name} must have the shape {parameter.shape}, got {found}")
-        encoding = Encoding.from_parts(meta["encoding"], parts["encoding"])
+        _check_weights(network, wanted, path)
+        try:
+            encoding = Encoding.from_parts(meta["encoding"], parts["encoding"])
+        except DataError as error:
+            raise FileError(f"{path}: {error}") from None
         if encoding.loss != meta["loss"] or encoding.inputs != spec.inputs or encoding.outputs != spec.d_out:
             raise FileError(f"{path}: its network does not belong to its encoding")
         calibration = None
         if "calibration" in meta:
-            calibration = Calibration.from_parts(meta["calibration"], parts.get("calibration", {}), path)
+            outputs = spec.d_out, spec.d_out // losses.get(encoding.loss).per_target
+            calibration = Calibration.from_parts(meta["calibration"], parts.get("calibration", {}), path, outputs)
         return Predictor(spec=spec, encoding=encoding, tensors=network, members=members, calibration=calibration)
+
+
+def _check_weights(network: Mapping[str, Array], wanted: Mapping[str, Any], path: str) -> None:
+    """Refuses tensors that no network of ours has: a prediction from them would look like any other."""
+    for name, value in network.items():
+        if name not in wanted:
+            raise FileError(
+                f"{path}: unknown tensor {name!r}: the network has {len(wanted)} tensors, none of that name"
+            )
+        if str(value.dtype) not in ("float32", "float64"):
+            raise FileError(f"{path}: {name} must be float32 or float64, got {value.dtype}")
+        bad = np.flatnonzero(~np.isfinite(value))
+        if len(bad):
+            raise FileError(
+                f"{path}: {name} must be finite, got {value.flat[bad[0]]} among {value.size:,} values "
+                f"({len(bad):,} are not finite): train again, or use another copy"
+            )
+        if name.endswith("running_var") and (value < 0).any():
+            raise FileError(f"{path}: {name} must not be negative, got {value.min()}")
 
 
 def load(path: str | Path) -> Predictor:
     """The model of a file, or of a run's folder."""
     path = Path(path)
-    return Predictor.load(path / "model.safetensors" if path.is_dir() else path)
+    if not path.is_dir():
+        return Predictor.load(path)
+    model = path / "model.safetensors"
+    if not os.path.lexists(model) and (path / "config.json").exists():
+        raise RunError(no_model(path))
+    return Predictor.load(model, root=path)

@@ -1,8 +1,8 @@
 """Files that are whole or not there: every write of a run or a model goes through here.
 
-    write     temporary file beside the target → every byte → fsync → rename → fsync of the folder → look
+    write     temporary file next to the target → every byte → fsync → rename → fsync of the folder → look
     Log       lines added at the end; a line that could not be written whole is taken back
-    read      a regular file of at most so many bytes
+    read      a regular file of at most `limit` bytes
     remove    files, then fsync of their folders
 
 A process may die between any two of these steps and a disk may refuse any of them. Each step passes a named point just
@@ -10,6 +10,12 @@ before it: a test sets `hook` to die or to raise an error of the system there. W
 StorageError that names the file and what to do; there is no success without the bytes on the disk.
 
 The temporary file is never in another folder (which may be on another disk, or full), and its name begins with a dot.
+
+A run folder may come from someone else, so nothing in it may redirect a read or a write. Writing never follows a
+symbolic link. With `root`, the folder of a run, no link below it is followed for any purpose: every folder on the way
+is opened with O_NOFOLLOW and the file is reached through its descriptor, so that a link swapped in at any moment is
+refused. `root` itself is the user's own path and may be a link.
+
 Left out on purpose: retries, and locks (see runs).
 """
 
@@ -22,6 +28,7 @@ import stat
 import sys
 from collections.abc import Callable, Generator, Iterable, Iterator
 from pathlib import Path
+from typing import BinaryIO, cast
 
 from .errors import StorageError
 
@@ -67,6 +74,7 @@ _REMEDIES = {
     errno.ENOENT: "there is no such file or folder: check the path",
     errno.ENOTDIR: "a part of the path is a file, not a folder: check the path",
     errno.EISDIR: "it is a folder: give the path of a file",
+    errno.ELOOP: "it is a symbolic link, which is not followed here: delete it, or put the file itself in its place",
     errno.EEXIST: "it is there already: choose another path",
     errno.EFBIG: "a file of this size is not allowed: raise the limit (ulimit -f) or save to another disk",
     errno.ENAMETOOLONG: "the name is too long: choose a shorter one",
@@ -95,18 +103,84 @@ def reported(action: str, path: Path) -> Generator[None]:
         raise StorageError(f"cannot {action} {str(path)!r}: a path must not hold a null character") from None
 
 
-def write(path: str | os.PathLike[str], chunks: bytes | Iterable[bytes]) -> None:
+class _Folder:
+    """An open folder. Its files are reached through its descriptor, whatever takes the place of its path meanwhile."""
+
+    def __init__(self, path: Path, root: Path | None = None) -> None:
+        self.path = path
+        self._file: int | None = None
+        inner = () if root is None else path.relative_to(root).parts
+        if sys.platform == "win32":  # has no descriptors of folders
+            for i in range(len(inner)):
+                _refuse_link(path.parents[i - 1] if i else path)
+            return
+        self._file = os.open(path if root is None else root, _FOLDER)
+        for i, part in enumerate(inner):
+            outer = self._file
+            try:
+                self._file = os.open(part, _FOLDER | os.O_NOFOLLOW, dir_fd=outer)
+            except OSError:
+                _refuse_link(Path(cast(Path, root), *inner[: i + 1]))
+                raise
+            finally:
+                os.close(outer)
+
+    def __enter__(self) -> _Folder:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._file is not None:
+            os.close(self._file)
+
+    def _name(self, name: str) -> str:
+        return name if self._file is not None else str(self.path / name)
+
+    def open(self, name: str, flags: int) -> int:
+        """Opens a file of this folder, never a link and never waiting for the other end of a pipe."""
+        return os.open(self._name(name), flags | _NO_FOLLOW | _FLAGS, 0o666, dir_fd=self._file)
+
+    def replace(self, name: str, other: str) -> None:
+        os.replace(self._name(name), self._name(other), src_dir_fd=self._file, dst_dir_fd=self._file)
+
+    def unlink(self, name: str) -> None:
+        os.unlink(self._name(name), dir_fd=self._file)
+
+    def stat(self, name: str) -> os.stat_result:
+        return os.stat(self._name(name), dir_fd=self._file, follow_symlinks=False)
+
+    def names(self) -> list[str]:
+        return sorted(os.listdir(self.path if self._file is None else self._file))
+
+    def sync(self, name: str) -> None:
+        """Makes the names in the folder last. Windows has no such call; some network disks refuse it."""
+        point(name)
+        if self._file is None:
+            return
+        try:
+            os.fsync(self._file)
+        except OSError as error:
+            if error.errno not in (errno.EINVAL, errno.ENOTSUP):
+                raise
+
+
+def _refuse_link(path: Path) -> None:
+    """Names a link on the way to a file, which the error of the system does not."""
+    if path.is_symlink():
+        raise StorageError(f"cannot use {path} ({errno.errorcode[errno.ELOOP]}): {_REMEDIES[errno.ELOOP]}")
+
+
+def write(path: str | os.PathLike[str], chunks: bytes | Iterable[bytes], *, root: Path | None = None) -> None:
     """Puts a file in place as a whole; whatever happens before the rename, the old one stays as it was.
 
-    Where the path is a link, the file it points to is replaced.
+    A symbolic link, a pipe or a device at `path` is refused.
     """
     target = Path(path)
-    with reported("write", target):
-        final = Path(os.path.realpath(target))
-        temporary = final.with_name(f".{final.name[:100]}.{os.urandom(6).hex()}{TEMPORARY}")
+    with reported("write", target), _Folder(target.parent, root) as folder:
+        _check_target(folder, target)
+        temporary = f".{target.name[:100]}.{os.urandom(6).hex()}{TEMPORARY}"
         size = 0
         point("write.open")
-        file = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _CLOSE_ON_EXEC, 0o666)
+        file = folder.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
         try:
             try:
                 for chunk in [chunks] if isinstance(chunks, bytes) else chunks:
@@ -120,51 +194,102 @@ def write(path: str | os.PathLike[str], chunks: bytes | Iterable[bytes]) -> None
             finally:
                 os.close(file)
             point("write.rename")
-            os.replace(temporary, final)
+            folder.replace(temporary, target.name)  # a link that was put there meanwhile is replaced, not followed
         except BaseException:
             with contextlib.suppress(OSError):
-                os.unlink(temporary)
+                folder.unlink(temporary)
             raise
-        _sync_folder(final.parent, "write.folder")
+        folder.sync("write.folder")
         point("write.look")
-        found = os.stat(final).st_size
+        found = folder.stat(target.name).st_size
         if found != size:
             raise StorageError(f"cannot write {target}: {size} bytes were written, {found} are there: check the disk")
         point("write.done")
 
 
-def read(path: str | os.PathLike[str], *, limit: int) -> bytes:
+def _check_target(folder: _Folder, target: Path) -> None:
+    """Refuses to replace what is not a regular file."""
+    try:
+        mode = folder.stat(target.name).st_mode
+    except FileNotFoundError:
+        return
+    if stat.S_ISLNK(mode):
+        raise OSError(errno.ELOOP, "a symbolic link")
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):  # the rename refuses a folder
+        raise StorageError(f"cannot write {target}: it is not a regular file: choose another path")
+
+
+def read(path: str | os.PathLike[str], *, limit: int, root: Path | None = None) -> bytes:
     """The bytes of a regular file. A folder, a pipe or a device is refused: reading one could wait for ever."""
     source = Path(path)
-    with reported("read", source):
-        file = os.open(source, os.O_RDONLY | _CLOSE_ON_EXEC | getattr(os, "O_NONBLOCK", 0))
-        try:
-            about = os.fstat(file)
-            if not stat.S_ISREG(about.st_mode):
-                raise StorageError(f"cannot read {source}: it is not a regular file: give the path of a file")
-            if about.st_size > limit:
-                allowed = f"at most {limit:,} bytes are allowed, it has {about.st_size:,}"
-                raise StorageError(f"cannot read {source}: {allowed}")
-            with os.fdopen(file, "rb", closefd=False) as stream:
-                data = stream.read(about.st_size + 1)
-        finally:
-            os.close(file)
-        if len(data) != about.st_size:
+    with _reading(source, root) as (stream, size):
+        if size > limit:
+            raise StorageError(f"cannot read {source}: at most {limit:,} bytes are allowed, it has {size:,}")
+        data = stream.read(size + 1)
+        if len(data) != size:
             raise StorageError(f"cannot read {source}: it changed while it was read: try again")
         return data
 
 
-def remove(paths: Iterable[Path]) -> None:
-    """Takes files away, if they are there, in the order given."""
+def read_from(path: Path, start: int, *, root: Path | None = None) -> bytes:
+    """The bytes from `start` to the present end of a file that another process may be adding to."""
+    with _reading(path, root) as (stream, _):
+        stream.seek(start)
+        return stream.read()
+
+
+@contextlib.contextmanager
+def _reading(path: Path, root: Path | None) -> Generator[tuple[BinaryIO, int]]:
+    """A regular file, open, and its size."""
+    with reported("read", path):
+        if root is None:
+            file = os.open(path, os.O_RDONLY | _FLAGS)
+        else:
+            with _Folder(path.parent, root) as folder:
+                file = folder.open(path.name, os.O_RDONLY)
+        try:
+            about = os.fstat(file)
+            if not stat.S_ISREG(about.st_mode):
+                raise StorageError(f"cannot read {path}: it is not a regular file: give the path of a file")
+            with os.fdopen(file, "rb", closefd=False) as stream:
+                yield stream, about.st_size
+        finally:
+            os.close(file)
+
+
+def open_in_place(path: Path, flags: int = 0) -> int:
+    """Opens a file that is read and changed in place, made if it is missing.
+
+    What would change another file is refused: a symbolic link, a file with a second name (hard link), a device.
+    """
+    with _Folder(path.parent) as folder:
+        file = folder.open(path.name, os.O_RDWR | os.O_CREAT | flags)
+    try:
+        about = os.fstat(file)
+        if not stat.S_ISREG(about.st_mode):
+            raise StorageError(f"cannot open {path}: it is not a regular file: delete it")
+        if about.st_nlink > 1:
+            raise StorageError(
+                f"cannot open {path}: it is a hard link, so another file would change with it: replace it by a copy"
+            )
+    except BaseException:
+        os.close(file)
+        raise
+    return file
+
+
+def remove(paths: Iterable[Path], *, root: Path | None = None) -> None:
+    """Takes files away, if they are there, in the order given. A link is removed, not what it points to."""
     folders: dict[Path, None] = {}
     for path in paths:
-        with reported("remove", path):
+        with reported("remove", path), _Folder(path.parent, root) as folder:
             point("remove.unlink")
-            path.unlink(missing_ok=True)
+            with contextlib.suppress(FileNotFoundError):
+                folder.unlink(path.name)
             folders[path.parent] = None
-    for folder in folders:
-        with reported("save", folder):
-            _sync_folder(folder, "remove.folder")
+    for path in folders:
+        with reported("save", path), _Folder(path, root) as folder:
+            folder.sync("remove.folder")
 
 
 def make_folder(path: Path) -> bool:
@@ -179,15 +304,31 @@ def make_folder(path: Path) -> bool:
             path.mkdir()
         except FileExistsError:
             return False
-        _sync_folder(path.parent, "folder.sync")
+        with _Folder(path.parent) as outer:
+            outer.sync("folder.sync")
         return True
 
 
-def remove_temporaries(folder: Path) -> None:
+def names(path: Path, *, root: Path | None = None) -> list[str]:
+    """The sorted names in a folder; none if there is no folder."""
+    with reported("look into", path):
+        try:
+            with _Folder(path, root) as folder:
+                return folder.names()
+        except FileNotFoundError:
+            return []
+
+
+def refuse_links(paths: Iterable[Path]) -> None:
+    """Refuses symbolic links among paths, before any work that would meet them only in the end."""
+    for path in paths:
+        _refuse_link(path)
+
+
+def remove_temporaries(folder: Path, *, root: Path | None = None) -> None:
     """Takes away what writers that were killed left behind. Only for whoever is the one writer of the folder."""
-    with reported("clean", folder):
-        left = sorted(folder.glob(f".*{TEMPORARY}"))
-    remove(left)
+    left = [name for name in names(folder, root=root) if name.startswith(".") and name.endswith(TEMPORARY)]
+    remove([folder / name for name in left], root=root)
 
 
 class Log:
@@ -202,10 +343,11 @@ class Log:
         self.path = path
         with reported("open", path):
             point("log.open")
-            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | _CLOSE_ON_EXEC, 0o666)
+            self._file = open_in_place(path, os.O_APPEND)
             try:
                 self._size = self._whole_lines()
-                _sync_folder(path.parent, "folder.sync")
+                with _Folder(path.parent) as folder:
+                    folder.sync("folder.sync")
             except BaseException:
                 os.close(self._file)
                 raise
@@ -257,7 +399,10 @@ class Log:
         return 0
 
 
-_CLOSE_ON_EXEC = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+# Those that a system does not have are 0.
+_FLAGS = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
+_NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
+_FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_CLOEXEC", 0)
 
 
 def _pieces(chunk: bytes) -> Iterator[memoryview]:
@@ -273,18 +418,3 @@ def _write_all(file: int, data: memoryview) -> None:
         if taken <= 0:
             raise OSError(errno.EIO, "the disk took none of the bytes")
         data = data[taken:]
-
-
-def _sync_folder(folder: Path, name: str) -> None:
-    """Makes the names in a folder last. Windows has no such call; some network disks refuse it."""
-    point(name)
-    if sys.platform == "win32":
-        return
-    file = os.open(folder, os.O_RDONLY | _CLOSE_ON_EXEC)
-    try:
-        os.fsync(file)
-    except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
-            raise
-    finally:
-        os.close(file)

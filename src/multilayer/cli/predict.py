@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,9 +15,13 @@ EPILOG = """Examples:
 
 mlp predict runs/digits-001 digits
 
-mlp predict model.safetensors new.csv --proba --out answers.parquet"""
+mlp predict model.safetensors new.csv --proba --out answers.parquet
+
+mlp predict model.safetensors new.csv --escape-formulas --out for-excel.csv"""
 
 SUFFIXES = (".csv", ".parquet")
+_FORMULA = re.compile(r"[ ]*[=+\-@\t\r\n＝＋－＠]")
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
 
 def predict(
@@ -24,13 +29,24 @@ def predict(
     data: Annotated[str, typer.Argument(metavar="DATA", help="Rows to answer for.")],
     out: Annotated[Path | None, typer.Option(metavar="FILE", help="Write to a .csv or .parquet file.")] = None,
     proba: Annotated[bool, typer.Option("--proba", help="Probabilities of the classes as well.")] = False,
+    escape_formulas: Annotated[
+        bool,
+        typer.Option(
+            "--escape-formulas",
+            help="For CSV that a spreadsheet will open: put ' before names and labels that it would run as a formula.",
+        ),
+    ] = False,
 ) -> None:
     """Predictions for each row of a table, in its order; without --out, CSV on standard output."""
     from ..predictor import load
 
     if out is not None and out.suffix.lower() not in SUFFIXES:
         raise OptionError(f"--out must end in {' or '.join(SUFFIXES)}, got {out}")
+    if escape_formulas and out is not None and out.suffix.lower() != ".csv":
+        raise OptionError(f"--escape-formulas is for CSV, got --out {out}: leave it out, or write a .csv file")
     table = answers(load(model), data, proba=proba)
+    if escape_formulas:
+        table = _escaped(table)
     if out is None:
         typer.echo(_csv(table).decode(), nl=False)
         return
@@ -68,6 +84,28 @@ def answers(model: Any, data: Any, *, proba: bool) -> Any:
         )
         columns |= {name: p[:, i] for i, name in enumerate(classes)}
     return pa.table(columns)
+
+
+def _escaped(table: Any) -> Any:
+    """The table with ' before every name and label that a spreadsheet would run; numbers stay as they are."""
+    import pyarrow as pa
+
+    columns = [
+        pa.array([None if text is None else escaped(text) for text in column.to_pylist()], column.type)
+        if pa.types.is_string(column.type) or pa.types.is_large_string(column.type)
+        else column
+        for column in table.columns
+    ]
+    return pa.table(columns, names=[escaped(name) for name in table.column_names])
+
+
+def escaped(text: str) -> str:
+    """A cell's text with ' before it if a spreadsheet would take it for a formula.
+
+    >>> escaped("=1+1"), escaped("-1.5"), escaped("-x"), escaped("a=b")
+    ("'=1+1", '-1.5', "'-x", 'a=b')
+    """
+    return f"'{text}" if _FORMULA.match(text) and not _NUMBER.fullmatch(text) else text
 
 
 def _csv(table: Any) -> bytes:

@@ -39,6 +39,7 @@ def report(
     The file needs nothing else, makes no request, and can be passed on.
     """
     from .. import storage
+    from ..runs import no_model
     from ..web import report as made
 
     if len(runs) > MOST:
@@ -52,5 +53,8 @@ def report(
     found = [made.report(run, data=data) for run in runs]
     storage.write(out, made.html(found).encode())
     typer.echo(f"wrote {printable(str(out))}")
+    for run in runs:
+        if not (run / "model.safetensors").exists():
+            typer.echo(f"note: {printable(no_model(run))}", err=True)
     if open_it and not webbrowser.open(out.resolve().as_uri()):
         typer.echo("no browser could be opened here", err=True)

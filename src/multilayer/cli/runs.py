@@ -86,6 +86,7 @@ def _table(found: list[dict[str, Any]]) -> Table:
 
 
 def _log(paths: list[Path], to: str | None) -> None:
+    from .. import storage
     from ..runs import RunFolder
     from ..training import sinks
 
@@ -93,6 +94,7 @@ def _log(paths: list[Path], to: str | None) -> None:
         raise OptionError("mlp runs log needs a run and where to: mlp runs log RUN --to tensorboard")
     for path in paths:
         folder = RunFolder.open(path)
+        storage.refuse_links([folder.model])  # a tracker would upload the file that a link points to
         sinks.replay(folder.events(), sinks.get(to), model=folder.model if folder.model.exists() else None)
         show(console(), f"logged {printable(str(path))} to {to}")
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from ..errors import MissingExtra, OptionError, printable
-from ..storage import write
+from ..storage import read, refuse_links, write
 from ..training.config import Config
 from .output import console
 from .train import Categorical
@@ -146,6 +146,7 @@ def _in_full(
 
     path, how = folder / BEST, cast(Any, {"quiet": quiet, "ended": reporting(quiet=quiet)})
     note = folder / f"{BEST}.json"
+    refuse_links([path, note])
     if (path / "config.json").exists():
         if _read(note) == found.values:
             RunFolder.open(path)
@@ -161,8 +162,8 @@ def _in_full(
 def _read(note: Path) -> Any:
     """The point that FOLDER/best is the run of; None where that is not known."""
     try:
-        return json.loads(note.read_text())
-    except (OSError, ValueError):
+        return json.loads(read(note, limit=1 << 24, root=note.parent))
+    except ValueError:
         return None
 
 

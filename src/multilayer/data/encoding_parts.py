@@ -16,11 +16,11 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from .. import losses
-from ..errors import DataError
+from ..errors import DataError, unknown_name
 from . import columns as C
 from . import tasks
 from .arrow import from_bytes, from_numpy, to_numpy
-from .encoding import Column, Encoding
+from .encoding import SCALINGS, Column, Encoding
 from .tables import short
 
 Arrays = Mapping[str, NDArray[Any]]
@@ -100,6 +100,15 @@ def _from_parts(data: dict[str, Any], arrays: Arrays) -> Encoding:
             ends = (".text", ".ends") if entry["keys"] == "text" else ("",)
             used |= {f"vocabulary{i}{end}" for end in ends}
             vocabularies[entry["name"]] = _load(entry["keys"], [arrays[f"vocabulary{i}{end}"] for end in ends])
+    names = [column.name for column in columns]
+    if len(set(names)) != len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise DataError(f"the columns of an encoding must have distinct names, got {twice!r} twice")
+    for name, words in vocabularies.items():
+        if words.null_count or len(words.unique()) != len(words):
+            raise DataError(f"the categories of column {name!r} must be distinct and none missing")
+    if data["scaling"] not in (*SCALINGS, "range"):
+        raise DataError(unknown_name("scaling", str(data["scaling"]), (*SCALINGS, "range")))
     unknown = sorted(set(arrays) - used)
     if unknown:
         raise DataError(f"unknown arrays of an encoding: {short(unknown)}")
@@ -108,7 +117,13 @@ def _from_parts(data: dict[str, Any], arrays: Arrays) -> Encoding:
     for name, value in numbers.items():
         if value.shape != (n,) or not np.isfinite(value).all() or (name == "scale" and not (value > 0).all()):
             raise DataError(f"{name} of an encoding must be {n} finite numbers, the scales positive")
-    image = data["image"]
+    if any(array.dtype != np.float64 for name, array in arrays.items() if name in NUMBERS):
+        raise DataError("center, scale and fill of an encoding must be float64")
+    image, top = data["image"], data["top"]
+    if image is not None and (len(image) != 3 or not all(type(side) is int and side > 0 for side in image)):
+        raise DataError(f"the image of an encoding must be three positive whole numbers, got {short(image)}")
+    if top is not None and not 0 < float(top) < np.inf:
+        raise DataError(f"the top of an encoding must be positive and finite, got {short(top)}")
     return Encoding(
         columns=tuple(columns),
         task=task,
@@ -117,7 +132,7 @@ def _from_parts(data: dict[str, Any], arrays: Arrays) -> Encoding:
         **numbers,
         vocabularies=vocabularies,
         image=None if image is None else (int(image[0]), int(image[1]), int(image[2])),
-        top=None if data["top"] is None else float(data["top"]),
+        top=None if top is None else float(top),
         positional=data["positional"] is True,
     )
 

@@ -378,10 +378,15 @@ def from_dict(data: dict[str, Any]) -> Task:
     mean, std = tuple(float(v) for v in data["mean"]), tuple(float(v) for v in data["std"])
     if not all(math.isfinite(v) for v in (*mean, *std)):
         raise DataError("mean and std of a task must be finite")
-    return Task(
-        kind=data["kind"],
-        names=tuple(str(name) for name in data["names"]),
-        classes=tuple(tuple(found) for found in data["classes"]),
-        mean=mean,
-        std=std,
-    )
+    if not all(v > 0 for v in std) or len(mean) != len(std):
+        raise DataError(f"std of a task must be positive, one for each mean, got {short(std)} for {len(mean)}")
+    names, classes = tuple(str(name) for name in data["names"]), tuple(tuple(found) for found in data["classes"])
+    if not names or len(set(names)) != len(names):
+        raise DataError(f"the targets of a task must have distinct names, got {short(names)}")
+    for found in classes:
+        # 1 and True are one class to Python, and 1.0 is 1; a file that has both would mix them up.
+        if len({str(one) for one in found}) != len(found) or len(set(found)) != len(found):
+            raise DataError(f"the classes of a task must be distinct, got {short(found)}")
+        if not all(isinstance(one, str | int | float) for one in found):
+            raise DataError(f"classes must be strings, numbers or booleans, got {short(found)}")
+    return Task(kind=data["kind"], names=names, classes=classes, mean=mean, std=std)

@@ -182,7 +182,8 @@ def save(figure: Figure, path: str | Path, *, title: str = "") -> None:
         figure.savefig(data, format=suffix[1:], **options)
     temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
-        temporary.write_bytes(data.getvalue())
+        with temporary.open("xb") as file:  # a link of that name is not followed
+            file.write(data.getvalue())
         os.replace(temporary, target)
     except OSError as error:
         temporary.unlink(missing_ok=True)

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from .checkpoints import Loaded
-from .folder import RESTORE, RunFolder, find
+from .folder import RESTORE, RunFolder, find, no_model
 
-__all__ = ["RESTORE", "Loaded", "RunFolder", "find"]
+__all__ = ["RESTORE", "Loaded", "RunFolder", "find", "no_model"]

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -77,6 +76,8 @@ class Checkpoints:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.root = folder.parent
+        """The run's folder, below which no symbolic link is followed."""
 
     def save(self, state: State, extra: Mapping[str, Any], kind: Kind) -> events.Checkpoint:
         """On return it is on the disk; when it raises, the one before is what it was."""
@@ -85,8 +86,8 @@ class Checkpoints:
         data = files.encode(state.tensors(), about, kind="checkpoint")
         sha256 = hashlib.sha256(data).hexdigest()
         try:
-            storage.write(self.folder / place.data(sha256), data)
-            storage.write(self.folder / place.note, _note_text(place, sha256).encode())
+            storage.write(self.folder / place.data(sha256), data, root=self.root)
+            storage.write(self.folder / place.note, _note_text(place, sha256).encode(), root=self.root)
         except StorageError:
             with contextlib.suppress(StorageError):  # a full disk needs the space; the first error is the one to tell
                 self._sweep(self._places())
@@ -114,9 +115,9 @@ class Checkpoints:
                 raise RunError(f"{self.folder} has no {kind} checkpoint that is whole: " + "; ".join(notes))
 
     def _load(self, place: Place, notes: Iterable[str]) -> Loaded:
-        sha256 = _read_note(self.folder / place.note, place)
+        sha256 = _read_note(self.folder / place.note, place, self.root)
         path = self.folder / place.data(sha256)
-        tensors, about = files.load(path, kind="checkpoint", sha256=sha256)
+        tensors, about = files.load(path, kind="checkpoint", sha256=sha256, root=self.root)
         state = State.from_tensors(tensors)
         if (state.step, about["step"], about["purpose"]) != (place.step, place.step, place.kind):
             raise FileError(f"{path}: holds step {state.step} of kind {about['purpose']!r}, not what its name says")
@@ -143,18 +144,19 @@ class Checkpoints:
         places = self._places()
         readable = {place for place in places if self._noted(place) is not None}
         kept = _kept(readable, step)
-        storage.remove(self.folder / place.note for place in sorted(places - kept))
+        storage.remove((self.folder / place.note for place in sorted(places - kept)), root=self.root)
         self._sweep(kept)
 
     def _sweep(self, places: Iterable[Place]) -> None:
         """Takes away data that none of these checkpoints' notes names."""
         named = {place.data(self._noted(place) or "") for place in places}
-        storage.remove(self.folder / name for name in self._names() if _DATA.fullmatch(name) and name not in named)
+        stray = [name for name in self._names() if _DATA.fullmatch(name) and name not in named]
+        storage.remove((self.folder / name for name in stray), root=self.root)
 
     def _noted(self, place: Place) -> str | None:
         """The hash of a checkpoint's note; None where the note is damaged. What cannot be read now may be whole."""
         try:
-            return _read_note(self.folder / place.note, place)
+            return _read_note(self.folder / place.note, place, self.root)
         except FileError:
             return None
 
@@ -163,10 +165,7 @@ class Checkpoints:
         return {Place(int(match[1]), cast("Kind", match[2])) for match in matches if match}
 
     def _names(self) -> list[str]:
-        if not self.folder.is_dir():
-            return []
-        with storage.reported("look into", self.folder):
-            return sorted(os.listdir(self.folder))
+        return storage.names(self.folder, root=self.root)
 
 
 def _kept(places: set[Place], step: int) -> set[Place]:
@@ -184,9 +183,9 @@ def _note_text(place: Place, sha256: str) -> str:
     return canonical.dumps(about) + "\n"
 
 
-def _read_note(path: Path, place: Place) -> str:
+def _read_note(path: Path, place: Place, root: Path) -> str:
     """The hash that a note states; the note must be what we would write, to the byte."""
-    data = storage.read(path, limit=_MAX_NOTE)
+    data = storage.read(path, limit=_MAX_NOTE, root=root)
     about = canonical.loads(data, str(path))
     found = cast("dict[str, Any]", about) if isinstance(about, dict) else {}
     sha256 = found.get("sha256")

@@ -1,17 +1,22 @@
 """The folder of a run: its configuration, the log of what happened, checkpoints, and the result.
 
-    config.json          what was asked for; from when it is there, the folder is a run
+    config.json          what was asked for, and its SHA-256; from when it is there, the folder is a run
     events.jsonl         one event a line; only grows; every plot and tracker replays it
     checkpoints/         states to go on from
     model.safetensors    the result
-    report.html
+    report.json, report.html
 
 One process writes (`open(path, write=True)`), by a lock that ends with the process; any number may read, and reading
 changes nothing. No name or content here tells the time, but for the events' own `time`.
+
+The SHA-256 of the configuration is also the run's id: the log's start event has it, so that an edited configuration
+and the log of another run are refused. Folders made before there was an id are taken as they are. A symbolic link to
+the folder is followed, links inside it are refused (see storage).
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -30,25 +35,29 @@ from .lock import Lock
 
 FORMAT = "multilayer-run"
 VERSION = 1
-RESTORE = "put it back from a copy, or train anew in another folder"
-"""What to do about a log that is not what its run wrote."""
+RESTORE = "restore it from a copy, or train again in another folder"
+"""What to do about a file that is not what its run wrote."""
 _CONFIG = "config.json"
+_WRITTEN = ("events.jsonl", "checkpoints", "model.safetensors", "report.json", "report.html", "tensorboard")
+"""Everything else that `mlp resume` may write to."""
 _MAX_CONFIG = 1 << 24
 
 
 class RunFolder:
     """One run's folder; made by `create` or `open`, closed by `close` or at the end of a `with` block."""
 
-    def __init__(self, path: Path, config: dict[str, Any], lock: Lock | None) -> None:
+    def __init__(self, path: Path, config: dict[str, Any], id: str, lock: Lock | None) -> None:
         self.path = path
         self.config = config
+        self.id = id
+        """The SHA-256 of the configuration; empty for a folder made before it was recorded."""
         self._checkpoints = Checkpoints(self.checkpoints)
         self._lock = lock
         self._log: storage.Log | None = None
         if lock is not None:
             storage.make_folder(self.checkpoints)
             storage.remove_temporaries(path)
-            storage.remove_temporaries(self.checkpoints)
+            storage.remove_temporaries(self.checkpoints, root=path)
             self._log = storage.Log(self.log)
 
     @property
@@ -88,7 +97,7 @@ class RunFolder:
         try:
             _check_empty(folder)  # and after: another process may have been first
             storage.write(folder / _CONFIG, text.encode())
-            return RunFolder(folder, _config(text.encode(), str(folder)), lock)
+            return RunFolder(folder, *_config(text.encode(), folder / _CONFIG), lock)
         except BaseException:
             lock.release()
             raise
@@ -104,12 +113,16 @@ class RunFolder:
             raise RunError(f"{folder} is not a run: it has no {_CONFIG}")
         lock = Lock(folder) if write else None
         try:
-            run = RunFolder(folder, _config(storage.read(file, limit=_MAX_CONFIG), str(file)), None)
+            run = RunFolder(folder, *_config(storage.read(file, limit=_MAX_CONFIG, root=folder), file), None)
             if lock is None:
                 return run
-            if not run.log.exists() and any(run.checkpoints.glob("*.json")):  # killed before the first: no matter
+            checkpoints = [run.checkpoints / name for name in storage.names(run.checkpoints, root=folder)]
+            storage.refuse_links([*(folder / name for name in _WRITTEN), *checkpoints])
+            if not run.log.exists() and any(
+                path.suffix == ".json" for path in checkpoints
+            ):  # killed before the first: no matter
                 raise RunError(f"{run.log} is missing, but there are checkpoints: {RESTORE}")
-            return RunFolder(folder, run.config, lock)
+            return RunFolder(folder, run.config, run.id, lock)
         except BaseException:
             if lock is not None:
                 lock.release()
@@ -142,10 +155,13 @@ class RunFolder:
     def events(self, *, effective: bool = False) -> list[events.Event]:
         """What was told, in order; with `effective`, without what a resume took back. A torn last line, which a killed
         writer leaves, is dropped; any other damage is an error that names the line."""
-        if not self.log.exists():
+        if not os.path.lexists(self.log):
             return []
-        lines = storage.read(self.log, limit=machine._physical_memory()).split(b"\n")
+        lines = storage.read(self.log, limit=machine._physical_memory(), root=self.path).split(b"\n")
         told = [_event(line, f"{self.log}, line {number}") for number, line in enumerate(lines[:-1], start=1)]
+        for event in told:
+            if isinstance(event, events.Start) and event.run != self.id:
+                raise RunError(f"{self.log} is the log of another run, with another {_CONFIG}: {RESTORE}")
         return events.effective(told) if effective else told
 
     # Checkpoints
@@ -173,6 +189,11 @@ class RunFolder:
         return self._log
 
 
+def no_model(path: Path) -> str:
+    """What to say where a run's model file is needed and missing."""
+    return f"{path} has no model.safetensors: `mlp resume {path}` finishes the run, or rebuilds the file"
+
+
 def find(root: str | os.PathLike[str] = "runs") -> list[Path]:
     """The runs in a folder, by name."""
     folder = Path(root)
@@ -194,21 +215,30 @@ def _event(line: bytes, where: str) -> events.Event:
 
 def _config_text(config: Mapping[str, Any]) -> str:
     about = {"config": dict(config), "format": FORMAT, "version": VERSION}
-    canonical.dumps(about)  # refuses what JSON cannot hold
+    about["sha256"] = _sha256(about)  # refuses what JSON cannot hold
     return json.dumps(about, ensure_ascii=False, indent=2, sort_keys=True) + "\n"
 
 
-def _config(data: bytes, where: str) -> dict[str, Any]:
-    about = canonical.loads(data, where)
+def _sha256(about: Mapping[str, Any]) -> str:
+    """Of what a configuration says, however it is laid out."""
+    return hashlib.sha256(canonical.dumps(about).encode()).hexdigest()
+
+
+def _config(data: bytes, path: Path) -> tuple[dict[str, Any], str]:
+    """The configuration and its hash, which is empty where none was recorded."""
+    about = canonical.loads(data, str(path))
     found = cast("dict[str, Any]", about) if isinstance(about, dict) else {}
     if found.get("format") != FORMAT or not isinstance(found.get("config"), dict):
-        raise RunError(f"{where}: not the configuration of a run")
+        raise RunError(f"{path}: not the configuration of a run")
     version = found.get("version")
     if type(version) is not int or version != VERSION:
         newer = type(version) is int and version > VERSION
         remedy = "update multilayer to read it" if newer else "no such version exists"
-        raise RunError(f"{where}: version must be at most {VERSION}, got {str(version)[:40]}: {remedy}")
-    return found["config"]
+        raise RunError(f"{path}: version must be at most {VERSION}, got {str(version)[:40]}: {remedy}")
+    recorded = found.pop("sha256", "")
+    if recorded and recorded != _sha256(found):
+        raise RunError(f"{path} was changed after the run began: {RESTORE}")
+    return found["config"], recorded
 
 
 def _check_empty(folder: Path) -> None:

@@ -27,7 +27,7 @@ class Lock:
         path = folder / NAME
         with storage.reported("lock", path):
             storage.point("lock.take")
-            self._file = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o666)
+            self._file = storage.open_in_place(path)
             try:
                 self._take(folder)
                 os.ftruncate(self._file, 0)

@@ -288,12 +288,13 @@ def _check(table: Table, *, source: Mapping[str, Any], options: Mapping[str, Any
 def _settle(folder: Path, settings: Mapping[str, Any]) -> None:
     """Keeps what the search is about, or refuses to go on with one that is about something else."""
     path = folder / SETTINGS
+    storage.refuse_links([path, folder / STUDY])
     wanted = json.loads(json.dumps(settings))
     if folder.exists() and not folder.is_dir():
         raise OptionError(f"{called('run')} must be a folder, got {folder}, which is a file: name another")
     if path.exists():
         try:
-            there, here = _flat(json.loads(path.read_text())), _flat(wanted)
+            there, here = _flat(json.loads(storage.read(path, limit=1 << 24, root=folder))), _flat(wanted)
         except (ValueError, LookupError, TypeError):
             raise OptionError(
                 f"{path} must hold the settings of a search, got something else: name another folder"

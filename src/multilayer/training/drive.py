@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import html
+import os
+import signal
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
+from .. import storage
 from ..calibration import Calibration
 from ..data.tables import count
 from ..engine import State
 from ..errors import RunError
-from ..events import Checkpoint, End, EpochEnd, Event, Notice, Resume, Start
+from ..events import Checkpoint, End, EpochEnd, Event, NonFinite, Notice, Resume, Spike, Start
 from ..metrics import shown
 from ..predictor import Predictor
 from ..runs import RESTORE, RunFolder
@@ -21,6 +24,9 @@ from .loop import Loop, Outcome, Saver, position_of
 from .protocol import Action, Continue, Observer, Stop
 from .session import Session, versions
 from .signals import listening
+
+_LARGEST_PAGE = 1 << 28
+"""Bytes of a report that a notebook shows."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -65,9 +71,9 @@ class Run:
     def _repr_html_(self) -> str | None:
         """The report that the run left, for a notebook, apart from everything else on its page."""
         report = None if self.path is None else self.path / "report.html"
-        if report is None or not report.is_file():
+        if report is None or report.is_symlink() or not report.is_file():
             return None
-        page = html.escape(report.read_text(encoding="utf-8"))
+        page = html.escape(storage.read(report, limit=_LARGEST_PAGE, root=self.path).decode("utf-8"))
         return f'<iframe srcdoc="{page}" sandbox="allow-scripts" width="100%" height="720" title="report"></iframe>'
 
 
@@ -102,7 +108,7 @@ def drive(
         save=_saver(folder),
     )
     started = time.perf_counter()
-    if resumed and folder is not None and _over(folder, run):
+    if resumed and folder is not None and _over(session, loop, folder, run):
         return run
     for one in asked:
         one.begin()
@@ -111,7 +117,7 @@ def drive(
         if resumed and folder is not None:
             _go_back(loop, folder, run)
         if loop.told == 0:
-            loop.tell(_start(session))
+            loop.tell(_start(session, folder))
             for note in getattr(session.engine, "notes", ()):  # promises that do not hold
                 loop.tell(Notice(step=0, message=note, remedy=""))
         outcome = loop.run()
@@ -120,14 +126,44 @@ def drive(
     return run
 
 
-def _over(folder: RunFolder, run: Run) -> bool:
-    """Whether a run came to its end already; then its events and its model are what there is."""
+def _over(session: Session, loop: Loop, folder: RunFolder, run: Run) -> bool:
+    """Whether a run has ended already; then its events and its model are what there is. A model file that was deleted
+    is rebuilt."""
     told = folder.events(effective=True)
-    over = bool(told) and isinstance(told[-1], End) and told[-1].status != "interrupted"
-    if over:
-        run.log.extend(told)
-        run.model = Predictor.load(folder.model)
-    return over
+    end = told[-1] if told else None
+    if not isinstance(end, End) or end.status == "interrupted":
+        return False
+    if os.path.lexists(folder.model):
+        run.model = Predictor.load(folder.model, root=folder.path)
+    else:
+        _load_final(session, loop, folder, told, end)
+        run.model = _model_of(session, session.calibration(session.engine))
+        run.model.save(folder.model)
+    run.log.extend(told)
+    return True
+
+
+def _load_final(session: Session, loop: Loop, folder: RunFolder, told: list[Event], end: End) -> None:
+    """Puts the engine into the state that the model of a run that has ended was made of."""
+    saved = [event for event in told if isinstance(event, Checkpoint) and event.kind == "best"]
+    if saved:
+        found = folder.best(at=end.step)
+        if found is None or found.event.sha256 != saved[-1].sha256:
+            raise RunError(f"{folder.path}: the model cannot be rebuilt without {saved[-1].path}: {RESTORE}")
+        session.engine.load(found.state)
+        return
+    # Without an evaluated epoch the model is the last state, or the last checkpoint where training diverged.
+    found = folder.latest()
+    if found is not None:
+        session.engine.load(found.state)
+        loop.position = position_of(found.extra)
+    if len(told) > 1 and isinstance(told[-2], NonFinite | Spike):
+        return
+    if loop.position.step < end.step:
+        plan = replace(loop.plan, checkpoint_every=end.step)  # a step that the work is cut at
+        again = replace(loop, plan=plan, policies=(), asked=(), observers=(), save=lambda *_: None)
+        again.interrupted = lambda: signal.SIGTERM if again.position.step >= end.step else None
+        again.run()
 
 
 def _finish(session: Session, loop: Loop, outcome: Outcome, run: Run, folder: RunFolder | None, started: float) -> None:
@@ -186,7 +222,7 @@ class _Asked:
         return bool(self.each_epoch(Now(epoch=epoch, epochs=self.epochs, model=made)))
 
 
-def _start(session: Session) -> Start:
+def _start(session: Session, folder: RunFolder | None) -> Start:
     return Start(
         step=0,
         network=str(session.spec),
@@ -201,6 +237,7 @@ def _start(session: Session) -> Start:
         held_out=len(session.prepared.validation),
         dropped=session.prepared.dropped,
         notes=list(session.prepared.notes),
+        run="" if folder is None else folder.id,
     )
 
 

@@ -9,6 +9,7 @@ judgement is made of those.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from ..data import Prepared, Table
 from ..errors import FileError, MultilayerError, RunError
 from ..events import Event
 from ..predictor import Predictor
-from ..runs import RunFolder
+from ..runs import RunFolder, no_model
 from . import page, report_columns, report_data, report_figures, report_quality, report_run, report_verdict
 from .report_columns import SECONDS
 from .report_sample import Sample, of_prepared, of_source
@@ -101,9 +102,9 @@ def store(path: Path, found: dict[str, Any]) -> None:
 def stored(path: Path) -> dict[str, Any] | None:
     """What was found when training ended; None where nothing was kept."""
     file = path / STORED
-    if not file.exists():
+    if not os.path.lexists(file):
         return None
-    found = canonical.loads(storage.read(file, limit=_LARGEST), str(file))
+    found = canonical.loads(storage.read(file, limit=_LARGEST, root=path), str(file))
     if not isinstance(found, dict) or found.get("format") != FORMAT:
         raise FileError(f"{file}: {_DAMAGED}")
     if found.get("version") != VERSION:
@@ -117,11 +118,11 @@ def stored(path: Path) -> dict[str, Any] | None:
 def report(path: str | Path, *, data: Any = None) -> dict[str, Any]:
     """The report of a run's folder as plain data; with `data`, the model is judged by those rows."""
     folder = RunFolder.open(path)
-    model = Predictor.load(folder.model) if folder.model.exists() else None
+    model = Predictor.load(folder.model, root=folder.path) if os.path.lexists(folder.model) else None
     found = stored(folder.path)
     if data is not None:
         if model is None:
-            raise RunError(f"{path} has no model yet, so no rows can be judged: resume it, or leave out the data")
+            raise RunError(no_model(folder.path))
         found = of_rows(model, data, None if found is None else found["metric"])
     log = folder.events()
     try:

@@ -6,12 +6,14 @@ the model is not there yet; it follows when the run has ended.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from .. import storage
 from ..errors import MultilayerError
 from ..events import Event
 from ..runs import RunFolder
@@ -36,12 +38,9 @@ class Log:
 
     def look(self) -> bool:
         """Whether there was anything new."""
-        try:
-            with self.path.open("rb") as file:
-                file.seek(self._place)
-                added = file.read()
-        except FileNotFoundError:
+        if not os.path.lexists(self.path):
             return False
+        added = storage.read_from(self.path, self._place, root=self.path.parent)
         self._place += len(added)
         *lines, self._rest = (self._rest + added).split(b"\n")
         self.told += [_event(line, str(self.path)) for line in lines if line]

@@ -167,34 +167,48 @@ class Pages:
     # Events
 
     def _stream(self, feed: Feed, *, head: bool) -> Response:
+        """Counts a stream when it is accepted, before anything can happen in between; `_Stream` gives its place back
+        however it ends."""
         if self.streams >= STREAMS:
             return _no(503, "Too many are listening already.", {"Retry-After": "5"})
-        return StreamingResponse(_nothing() if head else self._told(feed), media_type="text/event-stream")
-
-    async def _told(self, feed: Feed) -> AsyncIterator[str]:
+        if head:
+            return Response(media_type="text/event-stream")
         self.streams, self.listened = self.streams + 1, self.listened + 1
+        return _Stream(_told(feed), self._left)
+
+    def _left(self) -> None:
+        self.streams -= 1
+
+
+class _Stream(StreamingResponse):
+    """A stream of events that calls `ended` once, also when the client leaves before the first event."""
+
+    def __init__(self, content: AsyncIterator[str], ended: Callable[[], None]) -> None:
+        super().__init__(content, media_type="text/event-stream")
+        self._ended = ended
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            number, spoke = 0, time.monotonic()
-            yield "retry: 1000\n\n"
-            while True:
-                number, data, over = feed.since(number)
-                if data is not None:
-                    spoke = time.monotonic()
-                    yield f"event: report\ndata: {data}\n\n"
-                elif over:
-                    yield "event: done\ndata: {}\n\n"
-                    return
-                elif time.monotonic() - spoke > HEARTBEAT:
-                    spoke = time.monotonic()
-                    yield ": still here\n\n"
-                await asyncio.sleep(POLL)
+            await super().__call__(scope, receive, send)
         finally:
-            self.streams -= 1
+            self._ended()
 
 
-async def _nothing() -> AsyncIterator[str]:
-    return
-    yield  # an iterator without items
+async def _told(feed: Feed) -> AsyncIterator[str]:
+    number, spoke = 0, time.monotonic()
+    yield "retry: 1000\n\n"
+    while True:
+        number, data, over = feed.since(number)
+        if data is not None:
+            spoke = time.monotonic()
+            yield f"event: report\ndata: {data}\n\n"
+        elif over:
+            yield "event: done\ndata: {}\n\n"
+            return
+        elif time.monotonic() - spoke > HEARTBEAT:
+            spoke = time.monotonic()
+            yield ": still here\n\n"
+        await asyncio.sleep(POLL)
 
 
 def _no(status: int, text: str, headers: Mapping[str, str] | None = None) -> Response:
