@@ -133,9 +133,9 @@ def target_columns(y: Any, *, n: int, name: str) -> dict[str, Any]:
     """The target of `(X, y)` as named columns."""
     label = getattr(y, "name", None)
     if hasattr(y, "columns") or hasattr(y, "to_frame"):
-        from .sources import read
+        from .sources import read_raw
 
-        table = read(y if hasattr(y, "columns") else y.to_frame())
+        table = read_raw(y if hasattr(y, "columns") else y.to_frame())
         found = {column: table.column(column) for column in table.names}
         if len(found) == 1 and label is None and not hasattr(y, "columns"):
             found = {"y": next(iter(found.values()))}

@@ -13,7 +13,7 @@ Circles: (sin, cos) of 2π times the part of the year, week or day that has pass
 differ, or at most half as many as there are training rows and at most 10,000; of what a frame says is a category the
 10,000 most frequent are learned. At prediction a column must be of the family it had in training, or of one that loses
 nothing: `check_family` is the list. One without a single value is of every family, whatever type its reader gave it.
-Numbers written as text are text.
+Text is read as what it means: `text_values`.
 Moments with a time zone and those without are never read as each other; those with one may come in any zone.
 """
 
@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from ..errors import DataError, unknown_name
 from .arrow import from_numpy, pc, to_numpy
 from .tables import Table, short, where
-from .text_files import NUMBER, first_not
+from .text_values import NUMBER, first_not
 
 Floats = NDArray[np.float64]
 Family = Literal["number", "boolean", "text", "date", "datetime", "time", "empty"]
@@ -220,13 +220,13 @@ def _circle(turns: Floats) -> tuple[Floats, Floats]:
 
 
 def keys_of(column: Any, table: Table, name: str) -> Any:
-    """The values of a category column: large_string, bool, int64 or float64."""
+    """The values of a category column: large_string, bool, int64 or float64. Dates and times are their text."""
     column = _typed(column)
     family = family_of(column, where(table, name))
     if family in ("text", "boolean", "empty"):
         return column
     if family != "number":
-        raise DataError(f"{where(table, name)}: categories must be text, numbers or booleans, got {column.type}")
+        return column.cast(pa.large_string())
     if pa.types.is_integer(column.type):
         try:
             return column.cast(pa.int64())
@@ -284,11 +284,11 @@ def few(n_values: int, n_rows: int) -> bool:
 
 
 def check_not_numbers(table: Table, name: str, values: Any, keys: Any, *, otherwise: str = "") -> None:
-    """Refuses text of a CSV column that is nearly all numbers: one stray word must not make categories of them.
+    """Refuses text that is nearly all numbers: one stray word must not make categories of them.
 
     `otherwise` is what to do where the words are meant.
     """
-    if not table.inferred or not len(values):
+    if name in table.targets or is_category(table.column(name)) or not len(values):
         return
     number = to_numpy(pc.match_substring_regex(values, NUMBER))
     if MOSTLY <= number.mean() < 1 and len(values) >= 5:

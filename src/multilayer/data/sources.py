@@ -34,27 +34,44 @@ from numpy.typing import NDArray
 from ..errors import DataError, option, unknown_name
 from . import arrays, bundled
 from .arrow import from_texts
+from .columns import SAID, family_of
 from .tables import Table, check_names
-from .text_files import SNIFFED, Hints, first_line, read_csv, read_json_lines
+from .text_files import SNIFFED, first_line, read_csv, read_json_lines
+from .text_values import Hints, interpreted
 
 WIDE = 64
 """Columns from which a frame of numbers of one type is read as a block: that copies, where one at a time takes long."""
+NAMED = 5
+"""Columns that a note names."""
 SUFFIXES = (".csv", ".tsv", ".tab", ".txt", ".jsonl", ".ndjson", ".parquet", ".arrow", ".feather", ".npy", ".npz")
 
 
-def read(source: Any, *, hints: Hints | None = None) -> Table:
-    """The table that a source holds. `hints` are Arrow types that columns must have where the source gives them none:
-    those of text files, and columns of Python objects in frames."""
+def read(source: Any) -> Table:
+    """The table that a source holds, to train on. Text is read as what it means, whatever the source: `text_values`;
+    the labels in `y` of `(X, y)` stay as they are."""
+    return source if isinstance(source, Table) else with_meaning(read_raw(source))
+
+
+def with_meaning(table: Table) -> Table:
+    """A table to train on, with text as what it means, and a note of what that changed."""
+    found, changed = interpreted(table)
+    if not changed:
+        return found
+    words = [f"{name!r} ({SAID[family_of(column, name)]})" for name, column in list(changed.items())[:NAMED]]
+    more = f" and {len(changed) - NAMED:,} more" if len(changed) > NAMED else ""
+    return replace(found, notes=(*table.notes, f"read from text: {', '.join(words)}{more}"))
+
+
+def read_raw(source: Any, *, hints: Hints | None = None) -> Table:
+    """The same with text as it is, but for CSV files. `hints` are the Arrow types that columns had in training, for
+    sources that give them none: text files, and columns of Python objects in frames."""
     if isinstance(source, Table):
         return source
     if isinstance(source, (str, Path)):
         return read_path(source, hints)
     if isinstance(source, tuple) and len(cast("tuple[Any, ...]", source)) == 2:
         X, y = cast("tuple[Any, Any]", source)
-        table = _unnamed(read(X, hints=hints))
-        columns = arrays.target_columns(y, n=len(table), name=table.name)
-        columns = {_free(name, table): column for name, column in columns.items()}
-        return table.with_columns(columns, targets=tuple(columns))
+        return _with_target(read_raw(X, hints=hints), y)
     table = _of_object(source, hints or {})
     if not len(table) or not table.names:
         raise DataError(f"{table.name}: a table needs at least one row and one column, got none")
@@ -302,8 +319,11 @@ def _value_type(column: Any) -> Any:
     return column.type.value_type if pa.types.is_dictionary(column.type) else column.type
 
 
-def _unnamed(table: Table) -> Table:
-    return replace(table, targets=())
+def _with_target(table: Table, y: Any) -> Table:
+    columns = arrays.target_columns(y, n=len(table), name=table.name)
+    table = replace(table, targets=())
+    columns = {_free(name, table): column for name, column in columns.items()}
+    return table.with_columns(columns, targets=tuple(columns))
 
 
 def _free(name: str, table: Table) -> str:

@@ -38,8 +38,6 @@ class Table:
     image: Shape | None = None
     top: float | None = None
     """The largest number a picture's rows can hold: 255 for bytes."""
-    inferred: bool = False
-    """Whether types were guessed from text, as in CSV, so that a stray word turns numbers into text."""
     positional: bool = False
     """Whether the names of the columns were made up, so that their places count."""
     notes: tuple[str, ...] = ()

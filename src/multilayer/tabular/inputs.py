@@ -21,9 +21,9 @@ TOLD = 5
 """Columns that a warning names."""
 
 
-def as_rows(X: Any, *, first: bool) -> Any:
+def as_rows(X: Any) -> Any:
     """X in a form that loses nothing in scikit-learn's checks: tensors as numpy, batches of Arrow as tables, masks as
-    missing values, arrays of texts and of bytes as objects. `first` is whether a fit begins with it."""
+    missing values, arrays of strings and of bytes as objects."""
     if hasattr(X, "detach"):  # a torch tensor
         X = X.detach().cpu().numpy()
     if type(X).__name__ == "LazyFrame":
@@ -33,11 +33,6 @@ def as_rows(X: Any, *, first: bool) -> Any:
     X = unmasked(X)
     if not isinstance(X, np.ndarray) or X.dtype.kind not in "US" or X.ndim != 2:
         return X
-    if first and _all_numbers(X):
-        raise DataError(
-            f"the array: texts must not all be numbers, got {X.dtype}, which could mean either: give X.astype(float) "
-            "for numbers, pandas.DataFrame(X) for texts"
-        )
     return np.array([_decoded(one, "the array") for one in X.ravel().tolist()], dtype=object).reshape(X.shape)
 
 
