@@ -208,7 +208,7 @@ def test_declared_kinds() -> None:
     assert encoding.inputs == Inputs(numeric=2, categories=(3,))
     assert encoding.apply({"zip": [80331.0, 1], "n": ["7", None]})[1].tolist() == [[3], [0]]  # type: ignore[union-attr]
     assert fitted(table, columns={"n": "drop"}).inputs == Inputs(numeric=1)
-    with pytest.raises(DataError, match="row 2, column 'n': must be a number, got 'x'"):
+    with pytest.raises(DataError, match="row 2, column 'n': was numbers in training, got text, 'x'"):
         encoding.apply({"zip": [1, 2], "n": ["7", "x"]})
 
 

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 
 from ..errors import DataError
-from .arrow import pc
+from .arrow import from_texts, pc
 from .tables import Table, short, where
 
 MISSING = [*pa_csv.ConvertOptions().null_values, "?", " ", "<NA>"]
@@ -32,7 +32,7 @@ SAMPLE = 1000
 """Values that are parsed first: free text ends there."""
 
 Hints = Mapping[str, Any]
-_WORDS = pa.array(MISSING, pa.large_string())
+_WORDS = from_texts(MISSING)
 
 
 def convert_options(*, point: str = ".", types: Hints | None = None) -> Any:
@@ -74,7 +74,7 @@ def _parsed(values: Any, kind: Any = None) -> Any:
     """Different texts as Arrow's CSV parser reads them: as `kind`, or as what it infers."""
     written = pa.BufferOutputStream()
     pa_csv.write_csv(
-        pa.table({"": values}), written, pa_csv.WriteOptions(include_header=False, quoting_style="all_valid")
+        pa.Table.from_arrays([values], [""]), written, pa_csv.WriteOptions(include_header=False, quoting_style="all_valid")
     )
     data = written.getvalue()
     options = pa_csv.ReadOptions(column_names=["x"], use_threads=False, block_size=min(data.size + 1, (1 << 31) - 1))
@@ -117,6 +117,8 @@ def interpreted_as(table: Table, names: Iterable[str], hints: Hints) -> Table:
 def _as_type(column: Any, kind: Any, table: Table, name: str) -> Any:
     text = without_missing(column)
     values = pc.drop_null(pc.unique(text))
+    if not len(values):
+        return text
     try:
         return _parsed(values, kind).take(pc.index_in(text, value_set=values))
     except pa.ArrowInvalid:

@@ -22,7 +22,7 @@ from ..predictor import Predictor
 from ..training.fit import Run
 from .base import Tabular, Validation
 from .callbacks import with_callbacks
-from .inputs import check_numbers, length_of, tell_dropped, unmasked, with_target
+from .inputs import check_numbers, length_of, unmasked, with_target
 from .partial import Partial
 
 ANY_CLASSES = Task(kind="binary", names=("y",), classes=((0, 1),))
@@ -140,7 +140,6 @@ class MLPClassifier(ClassifierMixin, Tabular):
                 times=times,
                 classes=self._numbered(task),
             )
-            tell_dropped(self._network())
             unseen = [class_weights.plain(name) for i, name in enumerate(self.classes_) if untrained(i) in run.notes]
             if unseen and times is not None:
                 some = ", ".join(repr(name) for name in unseen[:5])
@@ -170,8 +169,6 @@ class MLPClassifier(ClassifierMixin, Tabular):
                 past = replace(past, model=with_target(past.model, y))
             self._passed(past)
             self._name_classes()
-            if not begun:
-                tell_dropped(self._network())
             return self
 
     def predict(self, X: Any) -> NDArray[Any]:
