@@ -159,7 +159,7 @@ class Encoding:
                 table = table.take(rows)
         for column in self.columns:
             if column.kind != "drop" and (column.family != "number" or column.name not in table.places):
-                _, note = C.check_family(table, column.name, column.family, zone=column.zone)
+                note = C.check_family(table, column.name, column.family, zone=column.zone)
                 notes += [] if note is None else [Note(note, "family")]
         x, codes, more = self.transform(table, dtype)
         y = tasks.encode(self.task, table, self.loss, dtype) if targets else None

@@ -20,8 +20,9 @@ import gzip
 import re
 import sys
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -37,7 +38,7 @@ from .arrow import from_texts
 from .columns import SAID, family_of
 from .tables import Table, check_names
 from .text_files import SNIFFED, first_line, read_csv, read_json_lines
-from .text_values import Hints, interpreted
+from .text_values import Hints, interpreted, is_text
 
 WIDE = 64
 """Columns from which a frame of numbers of one type is read as a block: that copies, where one at a time takes long."""
@@ -72,13 +73,13 @@ def read_raw(source: Any, *, hints: Hints | None = None) -> Table:
     if isinstance(source, tuple) and len(cast("tuple[Any, ...]", source)) == 2:
         X, y = cast("tuple[Any, Any]", source)
         return _with_target(read_raw(X, hints=hints), y)
-    table = _of_object(source, hints or {})
+    table = _of_object(source, hints)
     if not len(table) or not table.names:
         raise DataError(f"{table.name}: a table needs at least one row and one column, got none")
     return table
 
 
-def _of_object(source: Any, hints: Hints) -> Table:
+def _of_object(source: Any, hints: Hints | None) -> Table:
     if isinstance(source, np.ndarray):
         return arrays.table_of_array(source, name="the array")
     if isinstance(source, (pa.Table, pa.RecordBatch)):
@@ -253,11 +254,14 @@ def _of_hugging_face(source: Any) -> Table:
     return _of_arrow(source.with_format("arrow")[:], "the dataset")
 
 
-def _of_frame(source: Any, kind: str, hints: Hints) -> Table:
+def _of_frame(source: Any, kind: str, hints: Hints | None) -> Table:
+    name = f"the {kind.partition('.')[0]} frame"
+    pandas = sys.modules.get("pandas")
+    if pandas is not None and isinstance(source, pandas.DataFrame):
+        return _of_pandas(source, name, hints)
     import narwhals as nw
     from narwhals.exceptions import DuplicateError
 
-    name = f"the {kind.partition('.')[0]} frame"
     try:
         frame = nw.from_native(source)
     except TypeError:
@@ -269,16 +273,31 @@ def _of_frame(source: Any, kind: str, hints: Hints) -> Table:
         frame = frame.collect()
     labels = [str(column) for column in frame.columns]
     check_names(labels, name)
-    block = _block(frame) if len(labels) >= WIDE else None
+    block = _block(frame) if len(labels) >= WIDE or hints is not None else None
     if block is not None:
         return Table(name=name, matrix=block, matrix_names=tuple(labels))
-    columns: dict[str, Any] = {}
-    notes: list[str] = []
-    for label, series in zip(labels, frame.iter_columns(), strict=True):
-        columns[label] = _of_series(series, f"{name}: column {label!r}", hints.get(label))
-        if label not in hints and series.dtype == nw.Object and pa.types.is_large_string(columns[label].type):
-            notes.append(f"{label!r} holds values of several types: read as text")
-    return Table(name=name, columns=columns, notes=tuple(notes))
+    series = [(one.to_native(), one.to_arrow, one.to_list, one.dtype == nw.Object) for one in frame.iter_columns()]
+    return _of_columns(labels, series, name, hints or {})
+
+
+def _of_pandas(source: Any, name: str, hints: Hints | None) -> Table:
+    """The same without narwhals, which takes longer than everything else where one row is to be predicted."""
+    labels = [str(column) for column in source.columns]
+    check_names(labels, name)
+    kinds = source.dtypes.tolist()
+    if (len(labels) >= WIDE or hints is not None) and labels and _plain_number(kinds[0]) and len(set(kinds)) == 1:
+        return Table(name=name, matrix=source.to_numpy(), matrix_names=tuple(labels))
+
+    def arrow(series: Any) -> Any:
+        numbers = _plain_number(series.dtype)
+        return pa.array(series.to_numpy(), from_pandas=True) if numbers else pa.Array.from_pandas(series)
+
+    series = [(one, partial(arrow, one), one.to_list, one.dtype == object) for _, one in source.items()]
+    return _of_columns(labels, series, name, hints or {})
+
+
+def _plain_number(kind: Any) -> bool:
+    return isinstance(kind, np.dtype) and kind.kind in "iuf" and kind.itemsize in (4, 8) and bool(kind.isnative)
 
 
 def _block(frame: Any) -> NDArray[Any] | None:
@@ -291,28 +310,41 @@ def _block(frame: Any) -> NDArray[Any] | None:
     return values if values.dtype.name == str(kind).lower() else None
 
 
-def _of_series(series: Any, what: str, hint: Any) -> Any:
-    """A column of a frame. Categories that Arrow has no texts, numbers or dates for are their texts; so are Python
-    objects of several types, texts among them, and any of both that training had as texts."""
-    import narwhals as nw
+Series = tuple[Any, Callable[[], Any], Callable[[], list[Any]], bool]
+"""A column of a frame, itself as Arrow and as a list, and whether it holds Python objects."""
 
-    given = series.to_native()
+
+def _of_columns(labels: list[str], series: list[Series], name: str, hints: Hints) -> Table:
+    columns: dict[str, Any] = {}
+    notes: list[str] = []
+    for label, one in zip(labels, series, strict=True):
+        columns[label] = _of_series(one, f"{name}: column {label!r}", hints.get(label))
+        if label not in hints and one[3] and pa.types.is_large_string(columns[label].type):
+            notes.append(f"{label!r} holds values of several types: read as text")
+    return Table(name=name, columns=columns, notes=tuple(notes))
+
+
+def _of_series(series: Series, what: str, hint: Any) -> Any:
+    """A column of a frame. Categories that Arrow has no text, numbers or dates for are their text; so are Python
+    objects of several types, strings among them, and any of both that training had as text."""
+    given, to_arrow, to_list, objects = series
     if type(given.dtype).__name__ == "PeriodDtype":
         return arrays.arrow_of(given, what)
-    loose = series.dtype == nw.Object or hasattr(getattr(given, "cat", None), "codes")
+    loose = objects or hasattr(getattr(given, "cat", None), "codes")
     try:
-        found = pa.chunked_array([series.to_arrow()])
+        found = pa.chunked_array([to_arrow()])
         odd = pa.types.is_dictionary(found.type) and pa.types.is_nested(_value_type(found))
         as_text = odd or isinstance(_value_type(found), pa.BaseExtensionType)
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError, TypeError):
-        found, as_text = None, arrays.reads_as_text(series.to_list())
-    if not as_text and not (loose and hint == pa.large_string()):
-        return arrays.arrow_of(series.to_list(), what) if found is None else found
+        found, as_text = None, arrays.reads_as_text(to_list())
+    wanted = loose and hint == pa.large_string() and not (found is not None and is_text(found))
+    if not as_text and not wanted:
+        return arrays.arrow_of(to_list(), what) if found is None else found
     if hasattr(getattr(given, "cat", None), "codes"):
         places = given.cat.codes.to_numpy()
         values = from_texts(map(str, given.cat.categories.tolist()))
         return pa.chunked_array([pa.DictionaryArray.from_arrays(pa.array(places, mask=places < 0), values)])
-    return pa.chunked_array([pa.array(arrays.texts_of(series.to_list()), pa.large_string())])
+    return pa.chunked_array([pa.array(arrays.texts_of(to_list()), pa.large_string())])
 
 
 def _value_type(column: Any) -> Any:
