@@ -27,6 +27,8 @@ from multilayer.training.fit import Run, fit, resume
 from multilayer.training.session import batch_size
 from run_folders import unfinished
 
+pytestmark = pytest.mark.filterwarnings("ignore:columns dropped")
+
 FAST: dict[str, Any] = {"engine": "numpy", "epochs": 3, "quiet": True}
 
 

@@ -170,7 +170,7 @@ class Encoding:
         hints = self._hints(targets)
         table = self._aligned(read_raw(source, hints=hints), targets)
         names = [*self._used, *(self.task.names if targets else ())]
-        return interpreted_as(table, names, hints)
+        return interpreted_as(table, names, hints, self.vocabularies)
 
     def transform(self, table: Table, dtype: Any) -> tuple[NDArray[Any] | Sparse, Codes | None, list[Note]]:
         """The numbers of a table whose columns have the names and families of training. Sparse ones stay so."""

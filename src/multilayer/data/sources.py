@@ -297,7 +297,8 @@ def _of_pandas(source: Any, name: str, hints: Hints | None) -> Table:
 
 
 def _plain_number(kind: Any) -> bool:
-    return isinstance(kind, np.dtype) and kind.kind in "iuf" and kind.itemsize in (4, 8) and bool(kind.isnative)
+    native = isinstance(kind, np.dtype) and bool(kind.isnative)
+    return native and (kind.kind in "iu" or (kind.kind == "f" and kind.itemsize in (4, 8)))
 
 
 def _block(frame: Any) -> NDArray[Any] | None:

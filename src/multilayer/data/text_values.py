@@ -63,10 +63,12 @@ def inferred(column: Any) -> Any:
     return without_missing(text) if is_text(found) or padded else found.take(pc.index_in(text, value_set=values))
 
 
-def without_missing(text: Any) -> Any:
-    """A column of text with nulls where it holds a word for a missing value."""
+def without_missing(text: Any, known: Any = None) -> Any:
+    """A column of text with nulls where it holds a word for a missing value that is not a `known` category."""
     text = text.cast(pa.large_string())
     words = pc.is_in(text, value_set=_WORDS)
+    if known is not None and pa.types.is_large_string(known.type):
+        words = pc.and_not(words, pc.is_in(text, value_set=known))
     return pc.if_else(words, pa.scalar(None, pa.large_string()), text) if pc.any(words).as_py() else text
 
 
@@ -95,9 +97,9 @@ def interpreted(table: Table) -> tuple[Table, dict[str, Any]]:
     return (replace(table, columns={**table.columns, **columns}) if columns else table), found
 
 
-def interpreted_as(table: Table, names: Iterable[str], hints: Hints) -> Table:
+def interpreted_as(table: Table, names: Iterable[str], hints: Hints, known: Mapping[str, Any]) -> Table:
     """A table to predict for, with the text columns `names` as what they were in training: of the types in `hints`, of
-    the type that their values have in common otherwise."""
+    the type that their values have in common otherwise. `known` are the categories of training."""
     columns: dict[str, Any] = {}
     for name in names:
         column = table.columns.get(name)
@@ -107,7 +109,7 @@ def interpreted_as(table: Table, names: Iterable[str], hints: Hints) -> Table:
         columns[name] = (
             inferred(column)
             if kind is None
-            else without_missing(column)
+            else without_missing(column, known.get(name))
             if pa.types.is_large_string(kind)
             else _as_type(column, kind, table, name)
         )
