@@ -22,6 +22,7 @@ import stat
 import sys
 from collections.abc import Callable, Generator, Iterable, Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 from .errors import StorageError
 
@@ -89,6 +90,8 @@ def reported(action: str, path: Path) -> Generator[None]:
         code = errno.errorcode.get(error.errno or 0, "unknown error")
         remedy = _REMEDIES.get(error.errno or 0, f"the system says {error.strerror or error}")
         raise StorageError(f"cannot {action} {path} ({code}): {remedy}") from error
+    except UnicodeEncodeError:
+        raise StorageError(f"cannot {action} {str(path)!r}: a path must not hold half of a surrogate pair") from None
     except ValueError as error:
         if isinstance(error, StorageError) or "null byte" not in str(error):
             raise
@@ -133,25 +136,40 @@ def write(path: str | os.PathLike[str], chunks: bytes | Iterable[bytes]) -> None
         point("write.done")
 
 
-def read(path: str | os.PathLike[str], *, limit: int) -> bytes:
-    """The bytes of a regular file. A folder, a pipe or a device is refused: reading one could wait for ever."""
+@contextlib.contextmanager
+def opened(path: str | os.PathLike[str]) -> Generator[BinaryIO]:
+    """A regular file to read. A folder, a pipe, a socket or a device is refused before it is opened: reading one could
+    wait for ever. What takes the file's place in between is refused too."""
     source = Path(path)
     with reported("read", source):
+        _check_regular(os.stat(source), source)
         file = os.open(source, os.O_RDONLY | _CLOSE_ON_EXEC | getattr(os, "O_NONBLOCK", 0))
         try:
-            about = os.fstat(file)
-            if not stat.S_ISREG(about.st_mode):
-                raise StorageError(f"cannot read {source}: it is not a regular file: give the path of a file")
-            if about.st_size > limit:
-                allowed = f"at most {limit:,} bytes are allowed, it has {about.st_size:,}"
-                raise StorageError(f"cannot read {source}: {allowed}")
+            _check_regular(os.fstat(file), source)
             with os.fdopen(file, "rb", closefd=False) as stream:
-                data = stream.read(about.st_size + 1)
+                yield stream
         finally:
             os.close(file)
-        if len(data) != about.st_size:
-            raise StorageError(f"cannot read {source}: it changed while it was read: try again")
-        return data
+
+
+def _check_regular(about: os.stat_result, source: Path) -> None:
+    if not stat.S_ISREG(about.st_mode):
+        kinds = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}
+        kind = kinds.get(stat.S_IFMT(about.st_mode), "a device")
+        raise StorageError(f"cannot read {source}: it is not a regular file but {kind}: give the path of a file")
+
+
+def read(path: str | os.PathLike[str], *, limit: int) -> bytes:
+    """The bytes of a regular file, at most `limit`."""
+    source = Path(path)
+    with opened(source) as stream:
+        size = os.fstat(stream.fileno()).st_size
+        if size > limit:
+            raise StorageError(f"cannot read {source}: at most {limit:,} bytes are allowed, it has {size:,}")
+        data = stream.read(size + 1)
+    if len(data) != size:
+        raise StorageError(f"cannot read {source}: it changed while it was read: try again")
+    return data
 
 
 def remove(paths: Iterable[Path]) -> None:

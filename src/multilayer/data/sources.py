@@ -17,10 +17,11 @@ Libraries that are not installed or not yet imported are never imported to find 
 from __future__ import annotations
 
 import gzip
+import os
 import re
 import sys
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -32,16 +33,21 @@ import pyarrow.ipc as ipc
 import pyarrow.parquet as parquet
 from numpy.typing import NDArray
 
+from .. import storage
 from ..errors import DataError, option, unknown_name
+from ..machine import available_memory
 from . import arrays, bundled
 from .arrow import from_texts
 from .columns import SAID, family_of
-from .tables import Table, check_names
+from .tables import Table, check_names, check_size
 from .text_files import SNIFFED, first_line, read_csv, read_json_lines
 from .text_values import Hints, interpreted, is_text
 
 WIDE = 64
 """Columns from which a frame of numbers of one type is read as a block: that copies, where one at a time takes long."""
+CHUNK = 1 << 24
+COPIES = 4
+"""How often the bytes of a file are in memory while it is read: as they come, for Arrow, parsed, and as numbers."""
 NAMED = 5
 """Columns that a note names."""
 SUFFIXES = (".csv", ".tsv", ".tab", ".txt", ".jsonl", ".ndjson", ".parquet", ".arrow", ".feather", ".npy", ".npz")
@@ -130,25 +136,73 @@ def read_path(source: str | Path, hints: Hints | None = None) -> Table:
     if not path.exists():
         hint = unknown_name("bundled set", str(source), bundled.names())
         raise DataError(f"{source}: no such file. Or a bundled set? {hint}")
+    with storage.opened(path) as file:
+        start = file.read(16)
     try:
-        with path.open("rb") as file:
-            start = file.read(16)
         if start.startswith(b"PAR1"):
             with parquet.ParquetFile(path) as stored:
+                _check_decoded(stored, path)
                 return _of_arrow(_whole(stored.read()), str(path))
         if start.startswith(b"ARROW1"):
             with pa.memory_map(str(path)) as stream:
-                return _of_arrow(_whole(ipc.open_file(stream).read_all()), str(path))
+                opened = ipc.open_file(stream)
+                batches = (opened.get_batch(i) for i in range(opened.num_record_batches))
+                return _of_arrow(_whole(_batches(batches, opened.schema, path)), str(path))
         if start.startswith(b"\x93NUMPY"):
             return arrays.read_npy(path)
         if start.startswith(b"PK\x03\x04"):
             return arrays.read_npz(path)
-        data = path.read_bytes()
-        if start.startswith(b"\x1f\x8b"):
-            data = gzip.decompress(data)
+        data = unpacked(path)
     except (pa.ArrowException, OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
         raise DataError(f"{path}: cannot be read: {first_line(error)}: is the file whole?") from None
     return _of_bytes(data, path, hints)
+
+
+def unpacked(path: Path) -> bytes:
+    """The bytes of a file, decompressed if it is gzipped. What memory cannot hold is refused while it is read."""
+    limit = available_memory() // COPIES
+    with storage.opened(path) as file:
+        zipped = file.read(2) == b"\x1f\x8b"
+        size = os.fstat(file.fileno()).st_size
+        file.seek(0)
+        if not zipped:
+            check_size(path, size, limit, "holds")
+            return file.read(limit + 1)
+        chunks: list[bytes] = []
+        with gzip.open(file) as stream:
+            total = 0
+            while chunk := stream.read(CHUNK):
+                total += len(chunk)
+                check_size(path, total, limit, f"has {size:,} bytes and decompresses to at least")
+                chunks.append(chunk)
+        return b"".join(chunks)
+
+
+def _check_decoded(stored: Any, path: Path) -> None:
+    """Refuses a Parquet file by what it says of itself: one value may stand for millions of rows."""
+    about = stored.metadata
+    decoded = about.num_rows * sum(_bits(field.type) for field in stored.schema_arrow) // 8
+    packed = sum(about.row_group(i).total_byte_size for i in range(about.num_row_groups))
+    check_size(path, max(decoded, packed), available_memory() // COPIES, "decompresses to")
+
+
+def _bits(kind: Any) -> int:
+    """Bits of a value; of text at least those of where it ends."""
+    try:
+        return int(kind.bit_width)
+    except ValueError:
+        return 32
+
+
+def _batches(batches: Iterable[Any], schema: Any, path: Path) -> Any:
+    """The table of an Arrow file, a batch at a time: compressed ones may be much larger than the file."""
+    found: list[Any] = []
+    total, limit = 0, available_memory() // COPIES
+    for batch in batches:
+        total += batch.nbytes
+        check_size(path, total, limit, "decompresses to at least")
+        found.append(batch)
+    return pa.Table.from_batches(found, schema)
 
 
 def _of_bytes(data: bytes, path: Path, hints: Hints | None) -> Table:
@@ -162,7 +216,8 @@ def _of_bytes(data: bytes, path: Path, hints: Hints | None) -> Table:
         return read_csv(data, name=name, delimiter="\t" if tabs else None, hints=hints)
     if suffix in ("arrow", "ipc", "arrows"):
         try:
-            return _of_arrow(_whole(ipc.open_stream(data).read_all()), name)
+            opened = ipc.open_stream(data)
+            return _of_arrow(_whole(_batches(opened, opened.schema, path)), name)
         except (pa.ArrowException, OSError) as error:
             raise DataError(f"{name}: cannot be read as an Arrow file: {first_line(error)}") from None
     if suffix in ("parquet", "feather", "npy", "npz") or "idx" in path.name:
@@ -189,9 +244,8 @@ def _idx_with_labels(data: bytes, path: Path) -> Table:
 
 
 def _unzipped(path: Path) -> bytes:
-    data = path.read_bytes()
     try:
-        return gzip.decompress(data) if data.startswith(b"\x1f\x8b") else data
+        return unpacked(path)
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"{path}: cannot be read: {first_line(error)}: is the file whole?") from None
 
@@ -235,6 +289,7 @@ def _of_mapping(source: Mapping[Any, Any]) -> Table:
     lengths = {name: len(column) for name, column in columns.items()}
     if len(set(lengths.values())) > 1:
         raise DataError(f"the dictionary: columns must have the same length, got {lengths}")
+    check_names(list(columns), "the dictionary")
     return Table(name="the dictionary", columns=columns)
 
 
@@ -243,6 +298,7 @@ def _of_rows(rows: Sequence[Mapping[str, Any]]) -> Table:
     columns = {
         str(name): arrays.arrow_of([row.get(name) for row in rows], f"the rows: column {name!r}") for name in names
     }
+    check_names(list(columns), "the rows")
     return Table(name="the rows", columns=columns)
 
 
@@ -336,6 +392,8 @@ def _of_series(series: Series, what: str, hint: Any) -> Any:
         found = pa.chunked_array([to_arrow()])
         odd = pa.types.is_dictionary(found.type) and pa.types.is_nested(_value_type(found))
         as_text = odd or isinstance(_value_type(found), pa.BaseExtensionType)
+    except UnicodeEncodeError:
+        raise arrays.half_a_pair(to_list(), what) from None
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError, TypeError):
         found, as_text = None, arrays.reads_as_text(to_list())
     wanted = loose and hint == pa.large_string() and not (found is not None and is_text(found))

@@ -92,10 +92,37 @@ def check_names(names: list[str], source: str) -> None:
     for place, name in enumerate(names, 1):
         if not name.strip():
             raise DataError(f"{source}: column {place} has no name: every column needs one, give it a header")
+        if not is_unicode(name):
+            raise DataError(f"{source}: column {place}: {NOT_UNICODE}, got {name!r}: rename the column")
         if name in first:
             where = f"columns {first[name]} and {place}"
             raise DataError(f"{source}: {where} are both called {name!r}: names must differ, rename one")
         first[name] = place
+
+
+NOT_UNICODE = "text must not hold half of a surrogate pair"
+
+
+def is_unicode(text: str) -> bool:
+    """Whether text can be written as UTF-8.
+
+    >>> is_unicode("σ"), is_unicode("\\ud800")
+    (True, False)
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def check_size(path: object, size: int, limit: int, verb: str) -> None:
+    """Refuses a file that memory cannot hold."""
+    if size > limit:
+        raise DataError(
+            f"{path}: {verb} {size:,} bytes, more than the {limit:,} that fit in the available memory: "
+            "split the file, or free some memory"
+        )
 
 
 def where(table: Table, column: str, row: int | None = None) -> str:

@@ -30,7 +30,7 @@ from ..activations.special import logistic
 from ..errors import DataError, OptionError, option, unknown_name
 from . import columns
 from .arrow import from_numpy, from_texts
-from .tables import Rows, Table, short, where
+from .tables import NOT_UNICODE, Rows, Table, is_unicode, short, where
 
 TaskKind = Literal["binary", "multiclass", "multilabel", "regression", "multioutput"]
 TASKS: tuple[TaskKind, ...] = ("binary", "multiclass", "multilabel", "regression", "multioutput")
@@ -115,6 +115,9 @@ def infer(table: Table, names: Sequence[str], task: str, classes: Sequence[Class
         kind = task
     if kind in ("regression", "multioutput"):
         return Task(kind="regression" if len(names) == 1 else "multioutput", names=tuple(names))
+    for name in classes or ():
+        if isinstance(name, str) and not is_unicode(name):
+            raise OptionError(f"classes: {NOT_UNICODE}, got {name!r}: correct it")
     values = tuple(classes_of(table, name) if classes is None else tuple(classes) for name in names)
     if kind == "classification":
         kind = "multilabel" if len(names) > 1 else "binary" if len(values[0]) == 2 else "multiclass"
