@@ -118,7 +118,11 @@ TYPED = [
     ("a word for a date", {"d": pa.array(["2024-01-01", "x"] * 12)}, rf"{at(2, 'd')}: must be a date as in training"),
     ("2 for true", {"f": pa.array([2] * 24)}, rf"{at(1, 'f')}: was true or false in training, got 2"),
     ("booleans as text", {"f": pa.array(["true"] * 24)}, None),
-    ("a word for true", {"f": pa.array(["yes"] * 24)}, rf"{at(1, 'f')}: must be true or false as in training, got 'yes'"),
+    (
+        "a word for true",
+        {"f": pa.array(["yes"] * 24)},
+        rf"{at(1, 'f')}: must be true or false as in training, got 'yes'",
+    ),
     ("text as booleans", {"s": pa.array([True] * 24)}, rf"{at(1, 's')}: was text in training, got true or false"),
     ("lists", {"n": pa.array([[1.0]] * 24)}, "column 'n': must hold numbers"),
     ("times for dates", {"d": pa.array([0] * 24, pa.time32("s"))}, rf"{at(1, 'd')}: was dates in training, got times"),

@@ -411,9 +411,7 @@ def test_high_cardinality() -> None:
     frame = pd.DataFrame({"name": [f"n{i}" for i in generator.integers(0, 2000, 800)], "x": generator.normal(size=800)})
     y = (frame["x"] > 0).astype(int)
     for given in (frame.assign(name=frame["name"].astype("category")), frame):
-        with pytest.warns(
-            UserWarning, match=r"columns dropped: 'name' \(text with many different values.*group its"
-        ):
+        with pytest.warns(UserWarning, match=r"columns dropped: 'name' \(text with many different values.*group its"):
             model = MLPClassifier(**QUICK).fit(given, y)
     assert model.score(frame, y) > 0.8
     new = pd.DataFrame({"name": ["someone new"] * 200, "x": generator.normal(size=200)})

@@ -302,5 +302,7 @@ def _remedy(why: str, name: str) -> str:
     if why == COUNTS:
         return ": rename the column to use it as a feature"
     if why.startswith(C.FREE_TEXT):
-        return f": group its values, derive numbers from it, or use all as categories: {option('categorical', repr(name))}"
+        return (
+            f": group its values, derive numbers from it, or use all as categories: {option('categorical', repr(name))}"
+        )
     return ": remove the column, or check why it does not vary"

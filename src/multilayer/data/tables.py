@@ -142,5 +142,5 @@ def count(n: int, thing: str) -> str:
 
 
 def short(value: object) -> str:
-    words = repr(value)
+    words = repr(value[:60]) if isinstance(value, str | bytes) else repr(value)
     return words if len(words) <= 60 else words[:57] + "..."

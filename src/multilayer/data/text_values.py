@@ -76,7 +76,9 @@ def _parsed(values: Any, kind: Any = None) -> Any:
     """Different texts as Arrow's CSV parser reads them: as `kind`, or as what it infers."""
     written = pa.BufferOutputStream()
     pa_csv.write_csv(
-        pa.Table.from_arrays([values], [""]), written, pa_csv.WriteOptions(include_header=False, quoting_style="all_valid")
+        pa.Table.from_arrays([values], [""]),
+        written,
+        pa_csv.WriteOptions(include_header=False, quoting_style="all_valid"),
     )
     data = written.getvalue()
     options = pa_csv.ReadOptions(column_names=["x"], use_threads=False, block_size=min(data.size + 1, (1 << 31) - 1))

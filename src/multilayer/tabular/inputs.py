@@ -17,6 +17,7 @@ from ..data.tables import Table, short, where
 from ..errors import DataError
 from ..predictor import Predictor
 
+
 def as_rows(X: Any) -> Any:
     """X in a form that loses nothing in scikit-learn's checks: tensors as numpy, batches of Arrow as tables, masks as
     missing values, arrays of strings and of bytes as objects."""

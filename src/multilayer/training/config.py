@@ -27,6 +27,7 @@ from ..layers import Parameter
 def _option(default: Any, text: str) -> Any:
     return field(default=default, metadata={"help": text})
 
+
 MAX_TOML = 1 << 20
 """Bytes of a file of options."""
 
