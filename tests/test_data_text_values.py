@@ -97,7 +97,8 @@ def test_a_table_of_text_has_the_same_encoding_from_every_source(source: str, tm
     np.testing.assert_array_equal(found.data.codes, expected.data.codes)
     one = expected.encoding.apply(SOURCES[source](ROWS[7:8], tmp_path))
     for whole, alone in zip(expected.encoding.apply(tmp_path / "expected.csv"), one, strict=True):
-        assert whole is not None and alone is not None
+        assert whole is not None
+        assert alone is not None
         assert whole[7:8].tobytes() == alone.tobytes()
 
 
