@@ -1,4 +1,4 @@
-"""Files that are none, or far larger than they look, and text that is no Unicode: refused with an error of ours."""
+"""Pipes, devices, compressed files beyond memory and invalid Unicode are refused with a typed error."""
 
 from __future__ import annotations
 

@@ -163,7 +163,7 @@ def test_one_word_among_numbers_is_refused_from_every_source(tmp_path: Path) -> 
 
 # Columns that are dropped
 
-TEXTS = pd.DataFrame(
+MIXED = pd.DataFrame(
     {"x": np.arange(60.0) % 7, "same": 1, "note": [f"text {i}" for i in range(60)], "empty": [None] * 60}
 )
 SAID = (
@@ -175,11 +175,11 @@ SAID = (
 def test_every_fit_in_python_warns_once_about_dropped_columns() -> None:
     y = np.arange(60) % 2
     fits: dict[str, Any] = {
-        "quiet": lambda: ml.fit("1-4-1", (TEXTS, y), epochs=1, quiet=True),
-        "shown": lambda: ml.fit("1-4-1", (TEXTS, y), epochs=1),
-        "recipe": lambda: ml.fit(None, (TEXTS, y), epochs=1, quiet=True),
-        "classifier": lambda: MLPClassifier(**QUICK).fit(TEXTS, y),
-        "regressor": lambda: MLPRegressor(**QUICK).fit(TEXTS, 1.0 * y),
+        "quiet": lambda: ml.fit("1-4-1", (MIXED, y), epochs=1, quiet=True),
+        "shown": lambda: ml.fit("1-4-1", (MIXED, y), epochs=1),
+        "recipe": lambda: ml.fit(None, (MIXED, y), epochs=1, quiet=True),
+        "classifier": lambda: MLPClassifier(**QUICK).fit(MIXED, y),
+        "regressor": lambda: MLPRegressor(**QUICK).fit(MIXED, 1.0 * y),
     }
     for fit in fits.values():
         with warnings.catch_warnings(record=True) as caught:
@@ -192,6 +192,6 @@ def test_every_fit_in_python_warns_once_about_dropped_columns() -> None:
 
 def test_dropped_columns_are_shown_once(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.warns(UserWarning, match=SAID):
-        ml.fit("1-4-1", (TEXTS, np.arange(60) % 2), epochs=1)
+        ml.fit("1-4-1", (MIXED, np.arange(60) % 2), epochs=1)
     shown = capsys.readouterr()
     assert "columns dropped" not in shown.out + shown.err

@@ -139,7 +139,7 @@ def write(path: str | os.PathLike[str], chunks: bytes | Iterable[bytes]) -> None
 @contextlib.contextmanager
 def opened(path: str | os.PathLike[str]) -> Generator[BinaryIO]:
     """A regular file to read. A folder, a pipe, a socket or a device is refused before it is opened: reading one could
-    wait for ever. What takes the file's place in between is refused too."""
+    block or never end. The check is repeated after opening, in case the file was replaced in between."""
     source = Path(path)
     with reported("read", source):
         _check_regular(os.stat(source), source)

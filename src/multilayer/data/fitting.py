@@ -145,7 +145,7 @@ def fit(
 
 
 def dropped_note(encoding: Encoding) -> str | None:
-    """Which columns were dropped, why, and what to do; None if there are none, or if the user asked for it."""
+    """Which columns were dropped, why, and what to do; None if no column was dropped except at the user's request."""
     found: dict[str, list[str]] = {}
     for column in encoding.columns:
         if column.why not in ("", ASKED_FOR):

@@ -47,7 +47,7 @@ WIDE = 64
 """Columns from which a frame of numbers of one type is read as a block: that copies, where one at a time takes long."""
 CHUNK = 1 << 24
 COPIES = 4
-"""How often the bytes of a file are in memory while it is read: as they come, for Arrow, parsed, and as numbers."""
+"""Copies of a file's content in memory while it is read: raw bytes, Arrow's own, parsed columns, encoded numbers."""
 NAMED = 5
 """Columns that a note names."""
 SUFFIXES = (".csv", ".tsv", ".tab", ".txt", ".jsonl", ".ndjson", ".parquet", ".arrow", ".feather", ".npy", ".npz")
@@ -179,7 +179,7 @@ def unpacked(path: Path) -> bytes:
 
 
 def _check_decoded(stored: Any, path: Path) -> None:
-    """Refuses a Parquet file by what it says of itself: one value may stand for millions of rows."""
+    """Refuses a Parquet file by the size in its metadata: run lengths can compress millions of rows to a few bytes."""
     about = stored.metadata
     decoded = about.num_rows * sum(_bits(field.type) for field in stored.schema_arrow) // 8
     packed = sum(about.row_group(i).total_byte_size for i in range(about.num_row_groups))

@@ -242,7 +242,7 @@ def standardise(task: Task, table: Table, train: Rows, loss: str) -> tuple[Task,
 
 
 def _refuse_tiny(table: Table, name: str, y: NDArray[np.float64]) -> None:
-    """Refuses a target whose differences have no squares as float64: neither a deviation nor an error could be told."""
+    """Refuses a target whose squared differences underflow in float64: it would have no standard deviation."""
     spread = float(y.max() - y.min())
     if 0 < spread < TINIEST:
         raise DataError(

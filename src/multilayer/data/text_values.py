@@ -73,7 +73,7 @@ def without_missing(text: Any, known: Any = None) -> Any:
 
 
 def _parsed(values: Any, kind: Any = None) -> Any:
-    """Different texts as Arrow's CSV parser reads them: as `kind`, or as what it infers."""
+    """Distinct strings as Arrow's CSV parser reads them: as `kind`, or as the type that it infers."""
     written = pa.BufferOutputStream()
     pa_csv.write_csv(
         pa.Table.from_arrays([values], [""]),
@@ -92,7 +92,7 @@ def _parsed(values: Any, kind: Any = None) -> Any:
 
 def interpreted(table: Table) -> tuple[Table, dict[str, Any]]:
     """A table to train on with each text column as what it means, and the columns that turned out not to be text.
-    Labels that came apart from the table stay as they are: predictions are to be compared with them."""
+    Labels of `(X, y)` stay as they are: predictions are to be compared with them."""
     texts = {name: column for name, column in table.columns.items() if is_text(column) and name not in table.targets}
     columns = {name: inferred(column) for name, column in texts.items()}
     found = {name: column for name, column in columns.items() if not is_text(column)}
