@@ -385,9 +385,12 @@ def _of_series(series: Series, what: str, hint: Any) -> Any:
     """A column of a frame. Categories that Arrow has no text, numbers or dates for are their text; so are Python
     objects of several types, strings among them, and any of both that training had as text."""
     given, to_arrow, to_list, objects = series
+    if _plain_number(given.dtype):
+        return pa.chunked_array([to_arrow()])
     if type(given.dtype).__name__ == "PeriodDtype":
         return arrays.arrow_of(given, what)
-    loose = objects or hasattr(getattr(given, "cat", None), "codes")
+    categories = type(given.dtype).__name__ == "CategoricalDtype"
+    loose = objects or categories
     try:
         found = pa.chunked_array([to_arrow()])
         odd = pa.types.is_dictionary(found.type) and pa.types.is_nested(_value_type(found))
@@ -399,7 +402,7 @@ def _of_series(series: Series, what: str, hint: Any) -> Any:
     wanted = loose and hint == pa.large_string() and not (found is not None and is_text(found))
     if not as_text and not wanted:
         return arrays.arrow_of(to_list(), what) if found is None else found
-    if hasattr(getattr(given, "cat", None), "codes"):
+    if categories:
         places = given.cat.codes.to_numpy()
         values = from_texts(map(str, given.cat.categories.tolist()))
         return pa.chunked_array([pa.DictionaryArray.from_arrays(pa.array(places, mask=places < 0), values)])
