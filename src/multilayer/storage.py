@@ -144,12 +144,9 @@ def opened(path: str | os.PathLike[str]) -> Generator[BinaryIO]:
     with reported("read", source):
         _check_regular(os.stat(source), source)
         file = os.open(source, os.O_RDONLY | _CLOSE_ON_EXEC | getattr(os, "O_NONBLOCK", 0))
-        try:
-            _check_regular(os.fstat(file), source)
-            with os.fdopen(file, "rb", closefd=False) as stream:
-                yield stream
-        finally:
-            os.close(file)
+    with os.fdopen(file, "rb") as stream:
+        _check_regular(os.fstat(file), source)
+        yield stream
 
 
 def _check_regular(about: os.stat_result, source: Path) -> None:
@@ -162,7 +159,7 @@ def _check_regular(about: os.stat_result, source: Path) -> None:
 def read(path: str | os.PathLike[str], *, limit: int) -> bytes:
     """The bytes of a regular file, at most `limit`."""
     source = Path(path)
-    with opened(source) as stream:
+    with reported("read", source), opened(source) as stream:
         size = os.fstat(stream.fileno()).st_size
         if size > limit:
             raise StorageError(f"cannot read {source}: at most {limit:,} bytes are allowed, it has {size:,}")
