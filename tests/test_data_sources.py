@@ -184,7 +184,7 @@ def test_lists_of_numbers_and_texts_are_typed_by_column() -> None:
     for found, wanted in zip(encoding.apply(rows), expected.apply(frame), strict=True):
         np.testing.assert_array_equal(found, wanted)  # type: ignore[arg-type]
     np.testing.assert_array_equal(expected.apply([[2, "b", 0.5]])[0], expected.apply(frame[1:2].fillna(0.5))[0])
-    assert read([["1", "a"], ["2", "b"]]).column("x0").to_pylist() == ["1", "2"]
+    assert read([["1", "a"], ["2", "b"]]).column("x0").to_pylist() == [1, 2]
 
 
 def test_torch_tensors_and_datasets() -> None:
@@ -296,7 +296,7 @@ def test_values_of_several_types_in_a_frame_are_text_and_said() -> None:
     table = read(pd.DataFrame({"a": [1, "x", 2.5, None], "b": ["u", "v", None, "v"]}))
     assert table.column("a").to_pylist() == ["1", "x", "2.5", None]
     assert table.notes == ("'a' holds values of several types: read as text",)
-    one = read(pd.DataFrame({"a": pd.Series([1], dtype=object)}), hints={"a": pa.large_string()})
+    one = sources.read_raw(pd.DataFrame({"a": pd.Series([1], dtype=object)}), hints={"a": pa.large_string()})
     assert one.column("a").to_pylist() == ["1"]
     assert not one.notes
 

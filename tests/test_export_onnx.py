@@ -36,6 +36,8 @@ from multilayer.predictor import Predictor
 from multilayer.spec import Spec
 from quick import QUICK, classes, numbers, people
 
+pytestmark = pytest.mark.filterwarnings("ignore:columns dropped")
+
 TOLERANCE = 1e-5
 """Of the largest value."""
 
@@ -335,6 +337,7 @@ def test_pictures(tmp_path: Path) -> None:
 
 def test_an_empty_text_is_missing_unless_training_had_it(tmp_path: Path) -> None:
     table = pd.DataFrame({"kind": ["", "b", "c"] * 30, "v": np.arange(90.0), "y": [0.0, 1.0, 2.0] * 30})
+    table["kind"] = table["kind"].astype("category")
     run = ml.fit(None, table, target="y", epochs=2, quiet=True)
     with pytest.warns(UserWarning, match="column 'kind': training had empty texts"):
         assert_same(run, table, tmp_path / "model.onnx")
@@ -344,7 +347,7 @@ def test_empty_texts_beside_missing_ones_are_told_apart(tmp_path: Path) -> None:
     """The answer to "" is that of "", so a text that training did not see is what stands for missing ones."""
     table = pd.DataFrame(
         {"kind": ["", None, "c", "d"] * 30, "more": ["", "b", "c", "d"] * 30, "fine": list("abcd") * 30}
-    )
+    ).astype("category")
     model = MLPClassifier(**QUICK).fit(table, [1, 0, 1, 0] * 30)
     said = (
         "columns 'kind', 'more': training had empty texts, which are a value of their own, so a text that training did "

@@ -27,6 +27,8 @@ from multilayer.training.defaults import batch_size
 from multilayer.training.fit import Run, fit, resume
 from run_folders import unfinished
 
+pytestmark = pytest.mark.filterwarnings("ignore:columns dropped")
+
 FAST: dict[str, Any] = {"recipe": "plain", "engine": "numpy", "epochs": 3, "quiet": True}
 
 

@@ -21,6 +21,8 @@ from multilayer.training.fit import Ended
 from multilayer.web import report_columns, report_intervals, report_quality, report_run
 from multilayer.web.report import report
 
+pytestmark = pytest.mark.filterwarnings("ignore:columns dropped")
+
 FAST: dict[str, Any] = {"recipe": "plain", "quiet": True, "threads": 1}
 
 

@@ -320,7 +320,7 @@ def test_a_file_that_grows_while_it_is_read(tmp_path: Path, monkeypatch: pytest.
 
     def fstat(file: int) -> os.stat_result:
         about = real(file)
-        path.write_bytes(b"abcdef")
+        path.write_bytes(path.read_bytes() + b"def")
         return about
 
     monkeypatch.setattr(storage.os, "fstat", fstat)

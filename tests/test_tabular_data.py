@@ -17,6 +17,8 @@ from multilayer import MLPClassifier, MLPRegressor
 from multilayer.errors import DataError
 from quick import QUICK, classes, numbers, people
 
+pytestmark = pytest.mark.filterwarnings("ignore:columns dropped")
+
 
 @pytest.mark.parametrize("kind", ["pandas", "polars", "pyarrow"])
 def test_a_table_as_it_comes(kind: str) -> None:
@@ -148,7 +150,7 @@ def test_what_training_did_not_see() -> None:
         make_pipeline(model).predict(new)  # below scikit-learn too
         MLPRegressor(**QUICK).fit(np.c_[new["age"], np.full(len(new), np.nan)], new["income"].fillna(0))
     assert np.isfinite(p).all()
-    assert "columns left aside" in str(said[-1].message)
+    assert "columns dropped" in str(said[-1].message)
     assert {one.filename for one in said} == {__file__}  # a warning is at the user's line
     told = "; ".join(str(one.message) for one in said)
     assert "'city': 5 rows with 1 value that training did not see: read as unknown" in told
@@ -202,7 +204,7 @@ def test_missing_numbers() -> None:
     x, y = numbers(200)
     x[np.random.default_rng(0).random(x.shape) < 0.2] = np.nan
     x[:, 3] = np.nan  # nothing at all
-    with pytest.warns(UserWarning, match=r"columns left aside: 'x3' \(empty\): leave them out"):
+    with pytest.warns(UserWarning, match=r"columns dropped: 'x3' \(empty: remove the column"):
         model = MLPRegressor(**QUICK).fit(x, y)
     assert np.isfinite(model.predict(x)).all()
     assert np.isfinite(model.predict(np.full((1, 4), np.nan))).all()
@@ -258,7 +260,7 @@ NOTHING_VARIES: dict[str, Any] = {
 def test_free_text_alone_is_left_aside_and_said(kind: Any) -> None:
     texts = pd.DataFrame({"c": [f"text {i}" for i in range(60)]})
     for fit in (kind(**QUICK).fit, kind(**QUICK).partial_fit):
-        with pytest.warns(UserWarning, match=r"columns left aside: 'c' \(text with many different values"):
+        with pytest.warns(UserWarning, match=r"columns dropped: 'c' \(text with many different values"):
             model = fit(texts, np.arange(60) % 2)
         assert len(set(model.predict(texts))) == 1
     with pytest.raises(DataError, match=r"no column is left to learn from: 'c' \(text with many different values"):
@@ -278,7 +280,7 @@ def test_a_plan_to_read_rows_is_refused() -> None:
 def test_nothing_varies(X: Any, rows: int, tmp_path: Any) -> None:
     given, y = X[:rows], numbers(60)[1][:rows]
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "columns left aside")
+        warnings.filterwarnings("ignore", "columns dropped")
         model = MLPRegressor(**QUICK).fit(given, y)
     found = model.predict(given)
     np.testing.assert_allclose(found, y.mean(), atol=0.5)
@@ -292,7 +294,7 @@ def test_where_nothing_varied_whatever_comes_is_one_answer() -> None:
     flat = model.predict(pd.DataFrame({"c": ["a"]}))
     for other in ("b", None, 7.0, DAY):
         np.testing.assert_array_equal(model.predict(pd.DataFrame({"c": [other]})), flat)
-    with pytest.warns(UserWarning, match=r"columns left aside: 'x0' \(empty\), 'x1' \(empty\)"):
+    with pytest.warns(UserWarning, match=r"columns dropped: 'x0', 'x1' \(empty: remove"):
         MLPRegressor(**QUICK).fit(np.full((60, 2), np.nan), y)
 
 
@@ -404,14 +406,12 @@ def test_heavy_tails() -> None:
 
 
 def test_high_cardinality() -> None:
-    """2,000 names, most of them once: they are left aside, which is told, and the rest of the table still counts."""
+    """2,000 names, most of them once: they are dropped with a warning, and the rest of the table still counts."""
     generator = np.random.default_rng(0)
     frame = pd.DataFrame({"name": [f"n{i}" for i in generator.integers(0, 2000, 800)], "x": generator.normal(size=800)})
     y = (frame["x"] > 0).astype(int)
     for given in (frame.assign(name=frame["name"].astype("category")), frame):
-        with pytest.warns(
-            UserWarning, match=r"columns left aside: 'name' \(text with many different values.*group their"
-        ):
+        with pytest.warns(UserWarning, match=r"columns dropped: 'name' \(text with many different values.*group its"):
             model = MLPClassifier(**QUICK).fit(given, y)
     assert model.score(frame, y) > 0.8
     new = pd.DataFrame({"name": ["someone new"] * 200, "x": generator.normal(size=200)})
@@ -423,7 +423,7 @@ def test_high_cardinality() -> None:
 def test_large_whole_numbers_that_floats_round() -> None:
     y = numbers(80)[1]
     large = (2**60 + np.arange(80)).astype(np.uint64)
-    told = r"columns left aside: 'big' \(whole numbers too large to differ as floats: subtract the smallest"
+    told = r"columns dropped: 'big' \(whole numbers too large to differ as floats: subtract the smallest"
     frame = pd.DataFrame({"big": large, "x": y})
     for columns in (["big", "x"], ["big"]):
         with pytest.warns(UserWarning, match=told):

@@ -19,6 +19,8 @@ from multilayer.errors import OptionError
 from multilayer.tabular.estimators import estimator_of
 from quick import QUICK, classes, numbers, people
 
+pytestmark = pytest.mark.filterwarnings("ignore:columns dropped")
+
 # Going on
 
 

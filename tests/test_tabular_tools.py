@@ -26,6 +26,8 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from multilayer import MLPClassifier, MLPRegressor
 from quick import QUICK, classes, numbers, people
 
+pytestmark = pytest.mark.filterwarnings("ignore:columns dropped")
+
 
 def test_pipeline() -> None:
     x, y = classes()

@@ -156,6 +156,11 @@ def option(name: str, value: str = "…") -> str:
     return called(name) if value == "True" else f"{called(name)} {value.lower() if value == 'None' else value}"
 
 
+def is_command_line() -> bool:
+    """Whether messages are read on the command line."""
+    return _ON_COMMAND_LINE.get()
+
+
 @contextmanager
 def on_command_line() -> Generator[None]:
     """Within it, messages spell options as the command line has them."""

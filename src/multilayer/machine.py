@@ -206,6 +206,27 @@ def _physical_memory() -> int:
         return 4 << 30
 
 
+def available_memory() -> int:
+    """Bytes that this process can still allocate: what the system has free, within the limits of its control group and
+    of `ulimit -v`."""
+    found = [_physical_memory()]
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        lines = Path("/proc/meminfo").read_text(encoding="utf-8").splitlines()
+        found += [1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")]
+    with contextlib.suppress(OSError, ValueError):  # "max" is no number, and no limit
+        group = Path("/sys/fs/cgroup")
+        limit = int((group / "memory.max").read_text(encoding="utf-8"))
+        found.append(limit - int((group / "memory.current").read_text(encoding="utf-8")))
+    with contextlib.suppress(ImportError, OSError, ValueError):
+        import resource
+
+        limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+        if limit != resource.RLIM_INFINITY:
+            pages = int(Path("/proc/self/statm").read_text(encoding="utf-8").split()[0])
+            found.append(limit - pages * resource.getpagesize())
+    return max(0, min(found))
+
+
 def require_memory(needed: int, what: str) -> None:
     """Refuses what this machine cannot hold, before anything of it is allocated."""
     there = _physical_memory()

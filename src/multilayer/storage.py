@@ -97,6 +97,8 @@ def reported(action: str, path: Path) -> Generator[None]:
         code = errno.errorcode.get(error.errno or 0, "unknown error")
         remedy = _REMEDIES.get(error.errno or 0, f"the system says {error.strerror or error}")
         raise StorageError(f"cannot {action} {path} ({code}): {remedy}") from error
+    except UnicodeEncodeError:
+        raise StorageError(f"cannot {action} {str(path)!r}: a path must not hold half of a surrogate pair") from None
     except ValueError as error:
         if isinstance(error, StorageError) or "null byte" not in str(error):
             raise
@@ -219,42 +221,55 @@ def _check_target(folder: _Folder, target: Path) -> None:
         raise StorageError(f"cannot write {target}: it is not a regular file: choose another path")
 
 
+@contextlib.contextmanager
+def opened(path: str | os.PathLike[str]) -> Generator[BinaryIO]:
+    """Open a regular file to read. A folder, a pipe, a socket or a device is refused: it could block or never end."""
+    with os.fdopen(_open_regular(Path(path), None), "rb") as stream:
+        yield stream
+
+
 def read(path: str | os.PathLike[str], *, limit: int, root: Path | None = None) -> bytes:
-    """The bytes of a regular file. A folder, a pipe or a device is refused: reading one could wait for ever."""
+    """Return the bytes of a regular file, at most `limit`."""
     source = Path(path)
-    with _reading(source, root) as (stream, size):
+    with reported("read", source), os.fdopen(_open_regular(source, root), "rb") as stream:
+        size = os.fstat(stream.fileno()).st_size
         if size > limit:
             raise StorageError(f"cannot read {source}: at most {limit:,} bytes are allowed, it has {size:,}")
         data = stream.read(size + 1)
-        if len(data) != size:
-            raise StorageError(f"cannot read {source}: it changed while it was read: try again")
-        return data
+    if len(data) != size:
+        raise StorageError(f"cannot read {source}: it changed while it was read: try again")
+    return data
 
 
 def read_from(path: Path, start: int, *, root: Path | None = None) -> bytes:
-    """The bytes from `start` to the present end of a file that another process may be adding to."""
-    with _reading(path, root) as (stream, _):
+    """Return the bytes from `start` to the present end of a file that another process may be appending to."""
+    with reported("read", path), os.fdopen(_open_regular(path, root), "rb") as stream:
         stream.seek(start)
         return stream.read()
 
 
-@contextlib.contextmanager
-def _reading(path: Path, root: Path | None) -> Generator[tuple[BinaryIO, int]]:
-    """A regular file, open, and its size."""
+def _open_regular(path: Path, root: Path | None) -> int:
+    """Open a regular file. The check is repeated after opening, in case the file was replaced in between."""
     with reported("read", path):
         if root is None:
+            _check_regular(os.stat(path), path)
             file = os.open(path, os.O_RDONLY | _FLAGS)
         else:
             with _Folder(path.parent, root) as folder:
                 file = folder.open(path.name, os.O_RDONLY)
         try:
-            about = os.fstat(file)
-            if not stat.S_ISREG(about.st_mode):
-                raise StorageError(f"cannot read {path}: it is not a regular file: give the path of a file")
-            with os.fdopen(file, "rb", closefd=False) as stream:
-                yield stream, about.st_size
-        finally:
+            _check_regular(os.fstat(file), path)
+        except BaseException:
             os.close(file)
+            raise
+    return file
+
+
+def _check_regular(about: os.stat_result, source: Path) -> None:
+    if not stat.S_ISREG(about.st_mode):
+        kinds = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}
+        kind = kinds.get(stat.S_IFMT(about.st_mode), "a device")
+        raise StorageError(f"cannot read {source}: it is not a regular file but {kind}: give the path of a file")
 
 
 def open_in_place(path: Path, flags: int = 0) -> int:

@@ -22,10 +22,10 @@ import numpy as np
 import pyarrow as pa
 
 from ..errors import DataError
-from ..machine import require_memory
+from ..machine import available_memory, require_memory
 from ..sparse import Sparse
 from .arrow import from_numpy
-from .tables import Matrix, Table, short
+from .tables import NOT_UNICODE, Matrix, Table, check_size, is_unicode, short
 
 IDX_TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 X_NAMES = ("x", "data", "features", "inputs", "images", "x_train", "train_images")
@@ -73,12 +73,21 @@ def arrow_of(values: Any, what: str) -> Any:
             return pa.chunked_array([from_numpy(values)])
         items: Any = values.tolist() if isinstance(values, np.ndarray) and values.dtype.kind != "M" else values
         return pa.chunked_array([pa.array(items, from_pandas=True)])
+    except UnicodeEncodeError:
+        raise half_a_pair(values, what) from None
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError, TypeError) as error:
         if all(is_missing(value) or isinstance(value, int | float | Decimal) for value in values):  # beyond what it has
             return pa.chunked_array([pa.array([None if is_missing(one) else _float(one) for one in values])])
         if all(is_missing(value) or type(value).__name__ == "Period" for value in values):
             return arrow_of([None if is_missing(one) else one.to_timestamp() for one in values], what)
         raise DataError(f"{what}: must hold values of one type: {_first_odd(values, error)}") from None
+
+
+def half_a_pair(values: Iterable[Any], what: str) -> DataError:
+    """The error about the first text that cannot be written as UTF-8."""
+    bad = ((row, one) for row, one in enumerate(values) if isinstance(one, str) and not is_unicode(one))
+    row, text = next(bad, (0, ""))
+    return DataError(f"{what}: row {row + 1:,}: {NOT_UNICODE}, got {short(text)}: correct it or leave it empty")
 
 
 def texts_of(values: Iterable[Any]) -> list[str | None]:
@@ -133,9 +142,9 @@ def target_columns(y: Any, *, n: int, name: str) -> dict[str, Any]:
     """The target of `(X, y)` as named columns."""
     label = getattr(y, "name", None)
     if hasattr(y, "columns") or hasattr(y, "to_frame"):
-        from .sources import read
+        from .sources import read_raw
 
-        table = read(y if hasattr(y, "columns") else y.to_frame())
+        table = read_raw(y if hasattr(y, "columns") else y.to_frame())
         found = {column: table.column(column) for column in table.names}
         if len(found) == 1 and label is None and not hasattr(y, "columns"):
             found = {"y": next(iter(found.values()))}
@@ -242,8 +251,13 @@ def read_npz(path: Path) -> Table:
     """Arrays X and y (or one of the usual names for them), a scipy sparse matrix, else every array is a column. Others
     beside X and y, such as x_test and y_test, are left aside, and said."""
     try:
+        with zipfile.ZipFile(path) as packed:
+            size = sum(one.file_size for one in packed.infolist())
+        check_size(path, size, available_memory() // 2, "decompresses to")
         with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
             arrays = {key: stored[key] for key in stored.files}
+    except DataError:
+        raise
     except FAULTS as error:
         raise DataError(f"{path}: cannot be read as .npz: {_plain(error)}") from None
     if {"format", "shape", "data"} <= arrays.keys():

@@ -17,7 +17,7 @@ from . import columns as C
 from .arrays import arrow_of, is_missing
 from .arrow import pc, to_numpy
 from .tables import Table, short
-from .text_files import first_not
+from .text_values import first_not
 
 
 def group_numbers(groups: Any, table: Table) -> NDArray[np.int64]:

@@ -13,7 +13,7 @@ Circles: (sin, cos) of 2π times the part of the year, week or day that has pass
 differ, or at most half as many as there are training rows and at most 10,000; of what a frame says is a category the
 10,000 most frequent are learned. At prediction a column must be of the family it had in training, or of one that loses
 nothing: `check_family` is the list. One without a single value is of every family, whatever type its reader gave it.
-Numbers written as text are text.
+Text is read as what it means: `text_values`.
 Moments with a time zone and those without are never read as each other; those with one may come in any zone.
 """
 
@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from ..errors import DataError, unknown_name
 from .arrow import from_numpy, pc, to_numpy
 from .tables import Table, short, where
-from .text_files import NUMBER, first_not
+from .text_values import NUMBER, first_not
 
 Floats = NDArray[np.float64]
 Family = Literal["number", "boolean", "text", "date", "datetime", "time", "empty"]
@@ -130,7 +130,10 @@ def numbers(table: Table, name: str, kind: Kind) -> Floats:
     if kind == "numeric" and name in table.places and table.matrix is not None:
         values = table.matrix[:, table.places[name]].astype(np.float64)
         return check_finite(values, table, name)[:, None]
-    column = _typed(table.column(name))
+    column = table.column(name)
+    if kind == "numeric" and (pa.types.is_floating(column.type) or pa.types.is_integer(column.type)):
+        return check_finite(floats(column), table, name)[:, None]
+    column = _typed(column)
     family = family_of(column, where(table, name))
     if family == "text":
         column = _parsed(column, kind, table, name)
@@ -148,7 +151,7 @@ def floats(column: Any) -> Floats:
         return np.full(len(column), np.nan)
     if pa.types.is_boolean(column.type):
         column = column.cast(pa.uint8())
-    return to_numpy(pc.cast(column, pa.float64(), safe=False))
+    return to_numpy(column if column.type == pa.float64() else pc.cast(column, pa.float64(), safe=False))
 
 
 def check_finite(values: Floats, table: Table, name: str) -> Floats:
@@ -220,13 +223,13 @@ def _circle(turns: Floats) -> tuple[Floats, Floats]:
 
 
 def keys_of(column: Any, table: Table, name: str) -> Any:
-    """The values of a category column: large_string, bool, int64 or float64."""
+    """The values of a category column: large_string, bool, int64 or float64. Dates and times are their text."""
     column = _typed(column)
     family = family_of(column, where(table, name))
     if family in ("text", "boolean", "empty"):
         return column
     if family != "number":
-        raise DataError(f"{where(table, name)}: categories must be text, numbers or booleans, got {column.type}")
+        return column.cast(pa.large_string())
     if pa.types.is_integer(column.type):
         try:
             return column.cast(pa.int64())
@@ -284,11 +287,11 @@ def few(n_values: int, n_rows: int) -> bool:
 
 
 def check_not_numbers(table: Table, name: str, values: Any, keys: Any, *, otherwise: str = "") -> None:
-    """Refuses text of a CSV column that is nearly all numbers: one stray word must not make categories of them.
+    """Refuses text that is nearly all numbers: one stray word must not make categories of them.
 
     `otherwise` is what to do where the words are meant.
     """
-    if not table.inferred or not len(values):
+    if name in table.targets or is_category(table.column(name)) or not len(values):
         return
     number = to_numpy(pc.match_substring_regex(values, NUMBER))
     if MOSTLY <= number.mean() < 1 and len(values) >= 5:
@@ -309,16 +312,16 @@ def has_zone(column: Any) -> bool | None:
     return kind.tz is not None if pa.types.is_timestamp(kind) else None
 
 
-def check_family(table: Table, name: str, trained: Family, *, zone: bool | None = None) -> tuple[Family, str | None]:
-    """The family of a column at prediction, and a note where it is another than in training that loses nothing.
+def check_family(table: Table, name: str, trained: Family, *, zone: bool | None = None) -> str | None:
+    """Refuses a column at prediction that is of another family than in training; a note if it loses nothing.
 
     `zone` is what `has_zone` said in training.
     """
     column = table.column(name)
     given = family_of(column, where(table, name))
-    if missing(column).all():
-        return "empty", None
     zoned = has_zone(column)
+    if (given == trained and zone in (None, zoned)) or missing(column).all():
+        return None
     if zone is not None and zoned is not None and zone != zoned:
         said = {True: "with a time zone", False: "without a time zone"}
         raise DataError(
@@ -326,16 +329,16 @@ def check_family(table: Table, name: str, trained: Family, *, zone: bool | None 
             "convert the column (nothing is converted silently)"
         )
     if given == trained or trained == "empty":
-        return given, None
+        return None
     if trained == "boolean" and given == "number":
         values = floats(plain(column))
         odd = ~np.isin(values, (0.0, 1.0)) & ~np.isnan(values)
         if not odd.any():
-            return given, f"{name!r} was true or false in training: 1 and 0 are read so"
+            return f"{name!r} was true or false in training: 1 and 0 are read so"
         row = int(np.flatnonzero(odd)[0])
         raise DataError(f"{where(table, name, row)}: was true or false in training, got {values[row]:g}: convert it")
     if {trained, given} == {"date", "datetime"}:
-        return given, f"{name!r} was {SAID[trained]} in training, here {SAID[given]}"
+        return f"{name!r} was {SAID[trained]} in training, here {SAID[given]}"
     values = plain(column)
     if given == "text" and trained == "number":
         row = first_not(values, pa.float64()) or int(np.flatnonzero(~missing(values))[0])

@@ -33,9 +33,10 @@ from . import columns as C
 from . import tasks
 from .arrow import from_numpy
 from .columns import Family, Kind
-from .sources import read
+from .sources import read_raw
 from .tables import Rows, Shape, Table, count, where
 from .tasks import Task
+from .text_values import interpreted_as
 
 Floats = NDArray[np.float64]
 Codes = NDArray[np.int64]
@@ -119,6 +120,10 @@ class Encoding:
         return tuple(c for c in self.columns if c.kind == "categorical")
 
     @cached_property
+    def _used(self) -> tuple[str, ...]:
+        return tuple(c.name for c in self.columns if c.kind != "drop")
+
+    @cached_property
     def numeric_names(self) -> tuple[str, ...]:
         """What each number of x is."""
         values = [c.name + C.PARTS[c.kind][part] for c in self.numeric for part in c.parts]
@@ -150,7 +155,7 @@ class Encoding:
 
         Rows without a target are then left out, and said.
         """
-        table = self._aligned(read(source, hints=self._hints(targets)), targets)
+        table = self.read(source, targets=targets)
         notes = [Note(note, "reading") for note in table.notes]
         rows = np.arange(len(table))
         if targets:
@@ -163,11 +168,18 @@ class Encoding:
                 table = table.take(rows)
         for column in self.columns:
             if column.kind != "drop" and (column.family != "number" or column.name not in table.places):
-                _, note = C.check_family(table, column.name, column.family, zone=column.zone)
+                note = C.check_family(table, column.name, column.family, zone=column.zone)
                 notes += [] if note is None else [Note(note, "family")]
         x, codes, more = self.transform(table, dtype)
         y = tasks.encode(self.task, table, self.loss, dtype) if targets else None
         return Encoded(x=x, codes=codes, y=y, rows=rows, notes=(*notes, *more))
+
+    def read(self, source: Any, *, targets: bool = False) -> Table:
+        """New rows as a table with the names of training, and with text as what it was in training."""
+        hints = self._hints(targets)
+        table = self._aligned(read_raw(source, hints=hints), targets)
+        names = [*self._used, *(self.task.names if targets else ())]
+        return interpreted_as(table, names, hints, self.vocabularies)
 
     def transform(self, table: Table, dtype: Any) -> tuple[NDArray[Any] | Sparse, Codes | None, list[Note]]:
         """The numbers of a table whose columns have the names and families of training. Sparse ones stay so."""

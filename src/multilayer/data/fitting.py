@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ..errors import DataError, OptionError, option, unknown_name
+from ..errors import DataError, OptionError, is_command_line, option, unknown_name, warn
 from . import columns as C
 from .arrow import from_numpy
 from .columns import Kind
@@ -26,9 +26,14 @@ COUNTERS = {"id", "index", "row", "rownames", "rowid", "row_id", "unnamed: 0"}
 ROUNDED = "whole numbers too large to differ as floats: subtract the smallest, or make them a category"
 FLAT = ("constant", "empty", ROUNDED)
 """Why columns are dropped that a network with nothing else is rather given than others that are dropped."""
+COUNTS = "counts the rows"
 ASKED_FOR = "asked for"
 """Why it is never given some."""
 
+SMALL = 1e-140
+"""Differences whose squares lose digits as float64, or vanish."""
+NO_UNIT = float(np.finfo(np.float64).max)
+"""The scale of numbers that never varied: whatever comes is 0 as float32."""
 AT_ONCE = 1 << 18
 """Numbers of a matrix that are looked at together: they stay in the cache."""
 
@@ -47,13 +52,14 @@ def fit(
     """The encoding of the columns `inputs`, and what there was to say. `kinds` are those that the user gave; None
     where there is no way to, so that no message asks for one.
 
-    Where no column can be learned from, that is refused; with `keep_constant` one of them is kept, a number that never
-    varies where there is one, and every prediction is the same. "all" keeps every constant column, in its own units:
-    rows that are yet to come may vary.
+    Where no column can be learned from, that is refused; with `keep_constant` one of them is kept as an input that is
+    always 0, so that every prediction is the same. "all" keeps every constant column, in its own units: rows that are
+    yet to come may vary.
     """
     if scaling not in SCALINGS:
         raise OptionError(unknown_name("scaling", scaling, SCALINGS))
-    if table.image is not None and scaling == "auto" and set(inputs) <= set(table.matrix_names) and not kinds:
+    pictures = table.image is not None and scaling == "auto" and set(inputs) <= set(table.matrix_names) and not kinds
+    if pictures and _varies(table.matrix, train):
         return _fit_image(table, train, inputs, task, loss), []
     scaling = "standard" if scaling == "auto" else scaling
     declared: dict[str, Kind] = {name: C.check_kind(kind, name) for name, kind in (kinds or {}).items()}
@@ -88,7 +94,7 @@ def fit(
             vocabularies[name] = vocabulary
             notes += said
         elif name not in declared and _is_counter(table, name):
-            why = "counts the rows"
+            why = COUNTS
         else:
             values = C.numbers(table, name, kind)[train]  # (N, parts)
             nothing = np.isnan(values[:, 0])
@@ -100,8 +106,8 @@ def fit(
             if why == "constant" and C.differ(table.column(name).take(from_numpy(train))):
                 why = ROUNDED
             if not parts and len(values) and indicator:
-                parts, why = (0,), ""  # whether it is there at all may tell
-                numbers.append((float(values[0, 0]), 1.0, float(values[0, 0])))
+                parts, why = (0,), ""  # only whether it is there may tell: its one value is 0, and so is any other
+                numbers.append((float(values[0, 0]), NO_UNIT, float(values[0, 0])))
             if why == "constant" and keep_constant == "all":
                 parts = (0,)
                 numbers.append((float(values[0, 0]), 1.0, float(values[0, 0])))
@@ -116,10 +122,8 @@ def fit(
     if keep_constant and all(column.kind == "drop" for column in found):
         place = _first_to_keep(found)
         if place is not None:
-            found[place] = _constant_input(found[place])
-            flat = found[place].family == "empty"
-            value = 0.0 if flat else float(C.numbers(table, inputs[place], "numeric")[train[0], 0])
-            numbers.append((value, 1.0, value))
+            found[place] = replace(found[place], kind="numeric", parts=(0,), family="empty", zone=None)
+            numbers.append((0.0, 1.0, 0.0))
     if all(column.kind == "drop" for column in found):
         raise DataError(f"{table.name}: no column is left to learn from: {_said(dropped)}")
     whole = not vocabularies and all(column.parts == (0,) and not column.indicator for column in found)
@@ -136,22 +140,31 @@ def fit(
         image=table.image if whole else None,
         positional=table.positional,
     )
-    return encoding, [*notes, *([f"columns dropped: {_said(dropped)}"] if dropped else [])]
+    said = dropped_note(encoding)
+    return encoding, [*notes, *([] if said is None else [said])]
+
+
+def dropped_note(encoding: Encoding) -> str | None:
+    """Which columns were dropped, why, and what to do; None if no column was dropped except at the user's request."""
+    found: dict[str, list[str]] = {}
+    for column in encoding.columns:
+        if column.why not in ("", ASKED_FOR):
+            found.setdefault(column.why, []).append(column.name)
+    return f"columns dropped: {_said(found)}" if found else None
+
+
+def warn_of_dropped(encoding: Encoding) -> None:
+    """Warns of dropped columns in Python, even if no progress is shown. The command line shows a note instead."""
+    said = dropped_note(encoding)
+    if said is not None and not is_command_line():
+        warn(said)
 
 
 def _first_to_keep(columns: list[Column]) -> int | None:
-    """The place of the first number that never varies, else of the first column that does not vary or is empty, else of
-    the first that was not asked to be left out."""
+    """The place of the first column that does not vary or is empty, else of the first that the user did not drop."""
     flat = [i for i, column in enumerate(columns) if column.why in FLAT]
-    numbers = [i for i in flat if columns[i].family == "number" and columns[i].why == "constant"]
     others = [i for i, column in enumerate(columns) if column.why != ASKED_FOR]
-    return next(iter([*numbers, *flat, *others]), None)
-
-
-def _constant_input(column: Column) -> Column:
-    """The one input of a network with nothing to learn from. Numbers are read; anything else is 0, whatever comes."""
-    number = column.family == "number" and column.why == "constant"
-    return replace(column, kind="numeric", parts=(0,), family="number" if number else "empty", zone=None)
+    return next(iter([*flat, *others]), None)
 
 
 def _kind(table: Table, name: str, family: C.Family) -> Kind:
@@ -179,7 +192,7 @@ def _categories(
     if not pa.types.is_large_string(keys.type) or declared:
         return values, "", []
     given = f"have all of it as categories: {option('categorical', repr(name))}"
-    meant = given if declarable else "keep the column as text in a Parquet file"
+    meant = given if declarable else "make it a column of categories in a data frame"
     C.check_not_numbers(table, name, C.vocabulary(keys), keys, otherwise=meant)
     if C.few(len(values), len(train)):
         return values, "", []
@@ -220,6 +233,9 @@ def _scales(values: Floats, scaling: str) -> list[tuple[float, float, float]]:
         center, scale = median, np.where(high - low > 0, high - low, spread / 2)
     else:
         std = values.std(1)
+        small = spread < SMALL
+        if small.any():
+            std[small] = spread[small] * (values[small] / spread[small, None]).std(1)
         # Numbers that differ in their last bits alone may round to no deviation at all.
         center, scale = values.mean(1), np.where(std > 0, std, spread)
     return list(zip(center.tolist(), scale.tolist(), median.tolist(), strict=True))
@@ -248,8 +264,14 @@ def _fit_image(table: Table, train: Rows, inputs: tuple[str, ...], task: Task, l
     )
 
 
+def _varies(matrix: Any, train: Rows) -> bool:
+    """Whether any two training rows of a matrix differ; one that lacks values is looked at elsewhere."""
+    blocks = (matrix[train[start : start + BLOCK]] for start in range(0, len(train), BLOCK))
+    return any((block != matrix[train[0]]).any() for block in blocks)
+
+
 def _mean_and_deviation(matrix: NDArray[Any], train: Rows) -> tuple[float, float]:
-    """Of all numbers together, missing ones left out, a block of rows at a time; a deviation of 0 is 1."""
+    """Of all numbers together, missing ones left out, a block of rows at a time."""
 
     def total(of: Callable[[Floats], Any]) -> float:
         blocks = (matrix[train[start : start + BLOCK]].astype(np.float64) for start in range(0, len(train), BLOCK))
@@ -259,12 +281,28 @@ def _mean_and_deviation(matrix: NDArray[Any], train: Rows) -> tuple[float, float
     if not count:
         return np.nan, np.nan
     mean = total(lambda values: values) / count
-    return mean, float(np.sqrt(total(lambda values: (values - mean) ** 2) / count)) or 1.0
+    deviation = float(np.sqrt(total(lambda values: (values - mean) ** 2) / count))
+    if deviation < SMALL:  # the mean absolute one has no squares to lose
+        deviation = total(lambda values: np.abs(values - mean)) / count
+    return mean, deviation or 1.0
 
 
 def _said(dropped: Mapping[str, list[str]]) -> str:
     parts: list[str] = []
     for why, names in dropped.items():
         more = f" and {len(names) - 5:,} more" if len(names) > 5 else ""
-        parts.append(f"{', '.join(repr(name) for name in names[:5])}{more} ({why})")
+        parts.append(f"{', '.join(repr(name) for name in names[:5])}{more} ({why}{_remedy(why, names[0])})")
     return "; ".join(parts)
+
+
+def _remedy(why: str, name: str) -> str:
+    """What to do about a column that was dropped."""
+    if why in (ASKED_FOR, ROUNDED):
+        return ""
+    if why == COUNTS:
+        return ": rename the column to use it as a feature"
+    if why.startswith(C.FREE_TEXT):
+        return (
+            f": group its values, derive numbers from it, or use all as categories: {option('categorical', repr(name))}"
+        )
+    return ": remove the column, or check why it does not vary"

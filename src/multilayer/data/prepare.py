@@ -137,7 +137,7 @@ def prepare(
     if _is_source(validation):
         counting = count_as = None
         if validation_weight is not None:
-            validation = read(validation)
+            validation = encoding.read(validation, targets=True)
             counting, count_as = _counting(validation, validation_weight, notes)
             validation = validation.take(counting)
         own = encoding.encode(validation, targets=True, dtype=dtype)

@@ -17,11 +17,13 @@ Libraries that are not installed or not yet imported are never imported to find 
 from __future__ import annotations
 
 import gzip
+import os
 import re
 import sys
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -31,37 +33,59 @@ import pyarrow.ipc as ipc
 import pyarrow.parquet as parquet
 from numpy.typing import NDArray
 
+from .. import storage
 from ..errors import DataError, option, unknown_name
+from ..machine import available_memory
 from . import arrays, bundled
 from .arrow import from_texts
-from .tables import Table, check_names
-from .text_files import SNIFFED, Hints, first_line, read_csv, read_json_lines
+from .columns import SAID, family_of
+from .tables import Table, check_names, check_size
+from .text_files import SNIFFED, first_line, read_csv, read_json_lines
+from .text_values import Hints, interpreted, is_text
 
 WIDE = 64
 """Columns from which a frame of numbers of one type is read as a block: that copies, where one at a time takes long."""
+CHUNK = 1 << 24
+COPIES = 4
+"""Copies of a file's content in memory while it is read: raw bytes, Arrow's own, parsed columns, encoded numbers."""
+NAMED = 5
+"""Columns that a note names."""
 SUFFIXES = (".csv", ".tsv", ".tab", ".txt", ".jsonl", ".ndjson", ".parquet", ".arrow", ".feather", ".npy", ".npz")
 
 
-def read(source: Any, *, hints: Hints | None = None) -> Table:
-    """The table that a source holds. `hints` are Arrow types that columns must have where the source gives them none:
-    those of text files, and columns of Python objects in frames."""
+def read(source: Any) -> Table:
+    """The table that a source holds, to train on. Text is read as what it means, whatever the source: `text_values`;
+    the labels in `y` of `(X, y)` stay as they are."""
+    return source if isinstance(source, Table) else with_meaning(read_raw(source))
+
+
+def with_meaning(table: Table) -> Table:
+    """A table to train on, with text as what it means, and a note of what that changed."""
+    found, changed = interpreted(table)
+    if not changed:
+        return found
+    words = [f"{name!r} ({SAID[family_of(column, name)]})" for name, column in list(changed.items())[:NAMED]]
+    more = f" and {len(changed) - NAMED:,} more" if len(changed) > NAMED else ""
+    return replace(found, notes=(*table.notes, f"read from text: {', '.join(words)}{more}"))
+
+
+def read_raw(source: Any, *, hints: Hints | None = None) -> Table:
+    """The same with text as it is, but for CSV files. `hints` are the Arrow types that columns had in training, for
+    sources that give them none: text files, and columns of Python objects in frames."""
     if isinstance(source, Table):
         return source
     if isinstance(source, (str, Path)):
         return read_path(source, hints)
     if isinstance(source, tuple) and len(cast("tuple[Any, ...]", source)) == 2:
         X, y = cast("tuple[Any, Any]", source)
-        table = _unnamed(read(X, hints=hints))
-        columns = arrays.target_columns(y, n=len(table), name=table.name)
-        columns = {_free(name, table): column for name, column in columns.items()}
-        return table.with_columns(columns, targets=tuple(columns))
-    table = _of_object(source, hints or {})
+        return _with_target(read_raw(X, hints=hints), y)
+    table = _of_object(source, hints)
     if not len(table) or not table.names:
         raise DataError(f"{table.name}: a table needs at least one row and one column, got none")
     return table
 
 
-def _of_object(source: Any, hints: Hints) -> Table:
+def _of_object(source: Any, hints: Hints | None) -> Table:
     if isinstance(source, np.ndarray):
         return arrays.table_of_array(source, name="the array")
     if isinstance(source, (pa.Table, pa.RecordBatch)):
@@ -112,25 +136,73 @@ def read_path(source: str | Path, hints: Hints | None = None) -> Table:
     if not path.exists():
         hint = unknown_name("bundled set", str(source), bundled.names())
         raise DataError(f"{source}: no such file. Or a bundled set? {hint}")
+    with storage.opened(path) as file:
+        start = file.read(16)
     try:
-        with path.open("rb") as file:
-            start = file.read(16)
         if start.startswith(b"PAR1"):
             with parquet.ParquetFile(path) as stored:
+                _check_decoded(stored, path)
                 return _of_arrow(_whole(stored.read()), str(path))
         if start.startswith(b"ARROW1"):
             with pa.memory_map(str(path)) as stream:
-                return _of_arrow(_whole(ipc.open_file(stream).read_all()), str(path))
+                opened = ipc.open_file(stream)
+                batches = (opened.get_batch(i) for i in range(opened.num_record_batches))
+                return _of_arrow(_whole(_batches(batches, opened.schema, path)), str(path))
         if start.startswith(b"\x93NUMPY"):
             return arrays.read_npy(path)
         if start.startswith(b"PK\x03\x04"):
             return arrays.read_npz(path)
-        data = path.read_bytes()
-        if start.startswith(b"\x1f\x8b"):
-            data = gzip.decompress(data)
+        data = unpacked(path)
     except (pa.ArrowException, OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
         raise DataError(f"{path}: cannot be read: {first_line(error)}: is the file whole?") from None
     return _of_bytes(data, path, hints)
+
+
+def unpacked(path: Path) -> bytes:
+    """The bytes of a file, decompressed if it is gzipped. What memory cannot hold is refused while it is read."""
+    limit = available_memory() // COPIES
+    with storage.opened(path) as file:
+        zipped = file.read(2) == b"\x1f\x8b"
+        size = os.fstat(file.fileno()).st_size
+        file.seek(0)
+        if not zipped:
+            check_size(path, size, limit, "holds")
+            return file.read(limit + 1)
+        chunks: list[bytes] = []
+        with gzip.open(file) as stream:
+            total = 0
+            while chunk := stream.read(CHUNK):
+                total += len(chunk)
+                check_size(path, total, limit, f"has {size:,} bytes and decompresses to at least")
+                chunks.append(chunk)
+        return b"".join(chunks)
+
+
+def _check_decoded(stored: Any, path: Path) -> None:
+    """Refuses a Parquet file by the size in its metadata: run lengths can compress millions of rows to a few bytes."""
+    about = stored.metadata
+    decoded = about.num_rows * sum(_bits(field.type) for field in stored.schema_arrow) // 8
+    packed = sum(about.row_group(i).total_byte_size for i in range(about.num_row_groups))
+    check_size(path, max(decoded, packed), available_memory() // COPIES, "decompresses to")
+
+
+def _bits(kind: Any) -> int:
+    """Bits of a value; of text at least those of where it ends."""
+    try:
+        return int(kind.bit_width)
+    except ValueError:
+        return 32
+
+
+def _batches(batches: Iterable[Any], schema: Any, path: Path) -> Any:
+    """The table of an Arrow file, a batch at a time: compressed ones may be much larger than the file."""
+    found: list[Any] = []
+    total, limit = 0, available_memory() // COPIES
+    for batch in batches:
+        total += batch.nbytes
+        check_size(path, total, limit, "decompresses to at least")
+        found.append(batch)
+    return pa.Table.from_batches(found, schema)
 
 
 def _of_bytes(data: bytes, path: Path, hints: Hints | None) -> Table:
@@ -144,7 +216,8 @@ def _of_bytes(data: bytes, path: Path, hints: Hints | None) -> Table:
         return read_csv(data, name=name, delimiter="\t" if tabs else None, hints=hints)
     if suffix in ("arrow", "ipc", "arrows"):
         try:
-            return _of_arrow(_whole(ipc.open_stream(data).read_all()), name)
+            opened = ipc.open_stream(data)
+            return _of_arrow(_whole(_batches(opened, opened.schema, path)), name)
         except (pa.ArrowException, OSError) as error:
             raise DataError(f"{name}: cannot be read as an Arrow file: {first_line(error)}") from None
     if suffix in ("parquet", "feather", "npy", "npz") or "idx" in path.name:
@@ -171,9 +244,8 @@ def _idx_with_labels(data: bytes, path: Path) -> Table:
 
 
 def _unzipped(path: Path) -> bytes:
-    data = path.read_bytes()
     try:
-        return gzip.decompress(data) if data.startswith(b"\x1f\x8b") else data
+        return unpacked(path)
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"{path}: cannot be read: {first_line(error)}: is the file whole?") from None
 
@@ -217,6 +289,7 @@ def _of_mapping(source: Mapping[Any, Any]) -> Table:
     lengths = {name: len(column) for name, column in columns.items()}
     if len(set(lengths.values())) > 1:
         raise DataError(f"the dictionary: columns must have the same length, got {lengths}")
+    check_names(list(columns), "the dictionary")
     return Table(name="the dictionary", columns=columns)
 
 
@@ -225,6 +298,7 @@ def _of_rows(rows: Sequence[Mapping[str, Any]]) -> Table:
     columns = {
         str(name): arrays.arrow_of([row.get(name) for row in rows], f"the rows: column {name!r}") for name in names
     }
+    check_names(list(columns), "the rows")
     return Table(name="the rows", columns=columns)
 
 
@@ -236,11 +310,14 @@ def _of_hugging_face(source: Any) -> Table:
     return _of_arrow(source.with_format("arrow")[:], "the dataset")
 
 
-def _of_frame(source: Any, kind: str, hints: Hints) -> Table:
+def _of_frame(source: Any, kind: str, hints: Hints | None) -> Table:
+    name = f"the {kind.partition('.')[0]} frame"
+    pandas = sys.modules.get("pandas")
+    if pandas is not None and isinstance(source, pandas.DataFrame):
+        return _of_pandas(source, name, hints)
     import narwhals as nw
     from narwhals.exceptions import DuplicateError
 
-    name = f"the {kind.partition('.')[0]} frame"
     try:
         frame = nw.from_native(source)
     except TypeError:
@@ -252,16 +329,32 @@ def _of_frame(source: Any, kind: str, hints: Hints) -> Table:
         frame = frame.collect()
     labels = [str(column) for column in frame.columns]
     check_names(labels, name)
-    block = _block(frame) if len(labels) >= WIDE else None
+    block = _block(frame) if len(labels) >= WIDE or hints is not None else None
     if block is not None:
         return Table(name=name, matrix=block, matrix_names=tuple(labels))
-    columns: dict[str, Any] = {}
-    notes: list[str] = []
-    for label, series in zip(labels, frame.iter_columns(), strict=True):
-        columns[label] = _of_series(series, f"{name}: column {label!r}", hints.get(label))
-        if label not in hints and series.dtype == nw.Object and pa.types.is_large_string(columns[label].type):
-            notes.append(f"{label!r} holds values of several types: read as text")
-    return Table(name=name, columns=columns, notes=tuple(notes))
+    series = [(one.to_native(), one.to_arrow, one.to_list, one.dtype == nw.Object) for one in frame.iter_columns()]
+    return _of_columns(labels, series, name, hints or {})
+
+
+def _of_pandas(source: Any, name: str, hints: Hints | None) -> Table:
+    """The same without narwhals, which takes longer than everything else where one row is to be predicted."""
+    labels = [str(column) for column in source.columns]
+    check_names(labels, name)
+    kinds = source.dtypes.tolist()
+    if (len(labels) >= WIDE or hints is not None) and labels and _plain_number(kinds[0]) and len(set(kinds)) == 1:
+        return Table(name=name, matrix=source.to_numpy(), matrix_names=tuple(labels))
+
+    def arrow(series: Any) -> Any:
+        numbers = _plain_number(series.dtype)
+        return pa.array(series.to_numpy(), from_pandas=True) if numbers else pa.Array.from_pandas(series)
+
+    series = [(one, partial(arrow, one), one.to_list, one.dtype == object) for _, one in source.items()]
+    return _of_columns(labels, series, name, hints or {})
+
+
+def _plain_number(kind: Any) -> bool:
+    native = isinstance(kind, np.dtype) and bool(kind.isnative)
+    return native and (kind.kind in "iu" or (kind.kind == "f" and kind.itemsize in (4, 8)))
 
 
 def _block(frame: Any) -> NDArray[Any] | None:
@@ -274,36 +367,57 @@ def _block(frame: Any) -> NDArray[Any] | None:
     return values if values.dtype.name == str(kind).lower() else None
 
 
-def _of_series(series: Any, what: str, hint: Any) -> Any:
-    """A column of a frame. Categories that Arrow has no texts, numbers or dates for are their texts; so are Python
-    objects of several types, texts among them, and any of both that training had as texts."""
-    import narwhals as nw
+Series = tuple[Any, Callable[[], Any], Callable[[], list[Any]], bool]
+"""A column of a frame, itself as Arrow and as a list, and whether it holds Python objects."""
 
-    given = series.to_native()
+
+def _of_columns(labels: list[str], series: list[Series], name: str, hints: Hints) -> Table:
+    columns: dict[str, Any] = {}
+    notes: list[str] = []
+    for label, one in zip(labels, series, strict=True):
+        columns[label] = _of_series(one, f"{name}: column {label!r}", hints.get(label))
+        if label not in hints and one[3] and pa.types.is_large_string(columns[label].type):
+            notes.append(f"{label!r} holds values of several types: read as text")
+    return Table(name=name, columns=columns, notes=tuple(notes))
+
+
+def _of_series(series: Series, what: str, hint: Any) -> Any:
+    """A column of a frame. Categories that Arrow has no text, numbers or dates for are their text; so are Python
+    objects of several types, strings among them, and any of both that training had as text."""
+    given, to_arrow, to_list, objects = series
+    if _plain_number(given.dtype):
+        return pa.chunked_array([to_arrow()])
     if type(given.dtype).__name__ == "PeriodDtype":
         return arrays.arrow_of(given, what)
-    loose = series.dtype == nw.Object or hasattr(getattr(given, "cat", None), "codes")
+    categories = type(given.dtype).__name__ == "CategoricalDtype"
+    loose = objects or categories
     try:
-        found = pa.chunked_array([series.to_arrow()])
+        found = pa.chunked_array([to_arrow()])
         odd = pa.types.is_dictionary(found.type) and pa.types.is_nested(_value_type(found))
         as_text = odd or isinstance(_value_type(found), pa.BaseExtensionType)
+    except UnicodeEncodeError:
+        raise arrays.half_a_pair(to_list(), what) from None
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError, TypeError):
-        found, as_text = None, arrays.reads_as_text(series.to_list())
-    if not as_text and not (loose and hint == pa.large_string()):
-        return arrays.arrow_of(series.to_list(), what) if found is None else found
-    if hasattr(getattr(given, "cat", None), "codes"):
+        found, as_text = None, arrays.reads_as_text(to_list())
+    wanted = loose and hint == pa.large_string() and not (found is not None and is_text(found))
+    if not as_text and not wanted:
+        return arrays.arrow_of(to_list(), what) if found is None else found
+    if categories:
         places = given.cat.codes.to_numpy()
         values = from_texts(map(str, given.cat.categories.tolist()))
         return pa.chunked_array([pa.DictionaryArray.from_arrays(pa.array(places, mask=places < 0), values)])
-    return pa.chunked_array([pa.array(arrays.texts_of(series.to_list()), pa.large_string())])
+    return pa.chunked_array([pa.array(arrays.texts_of(to_list()), pa.large_string())])
 
 
 def _value_type(column: Any) -> Any:
     return column.type.value_type if pa.types.is_dictionary(column.type) else column.type
 
 
-def _unnamed(table: Table) -> Table:
-    return replace(table, targets=())
+def _with_target(table: Table, y: Any) -> Table:
+    columns = arrays.target_columns(y, n=len(table), name=table.name)
+    table = replace(table, targets=())
+    columns = {_free(name, table): column for name, column in columns.items()}
+    return table.with_columns(columns, targets=tuple(columns))
 
 
 def _free(name: str, table: Table) -> str:

@@ -38,8 +38,6 @@ class Table:
     image: Shape | None = None
     top: float | None = None
     """The largest number a picture's rows can hold: 255 for bytes."""
-    inferred: bool = False
-    """Whether types were guessed from text, as in CSV, so that a stray word turns numbers into text."""
     positional: bool = False
     """Whether the names of the columns were made up, so that their places count."""
     notes: tuple[str, ...] = ()
@@ -94,10 +92,37 @@ def check_names(names: list[str], source: str) -> None:
     for place, name in enumerate(names, 1):
         if not name.strip():
             raise DataError(f"{source}: column {place} has no name: every column needs one, give it a header")
+        if not is_unicode(name):
+            raise DataError(f"{source}: column {place}: {NOT_UNICODE}, got {name!r}: rename the column")
         if name in first:
             where = f"columns {first[name]} and {place}"
             raise DataError(f"{source}: {where} are both called {name!r}: names must differ, rename one")
         first[name] = place
+
+
+NOT_UNICODE = "text must not hold half of a surrogate pair"
+
+
+def is_unicode(text: str) -> bool:
+    """Whether text can be written as UTF-8.
+
+    >>> is_unicode("σ"), is_unicode("\\ud800")
+    (True, False)
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def check_size(path: object, size: int, limit: int, verb: str) -> None:
+    """Refuses a file that memory cannot hold."""
+    if size > limit:
+        raise DataError(
+            f"{path}: {verb} {size:,} bytes, more than the {limit:,} that fit in the available memory: "
+            "split the file, or free some memory"
+        )
 
 
 def where(table: Table, column: str, row: int | None = None) -> str:
@@ -117,5 +142,5 @@ def count(n: int, thing: str) -> str:
 
 
 def short(value: object) -> str:
-    words = repr(value)
+    words = repr(value[:60]) if isinstance(value, str | bytes) else repr(value)
     return words if len(words) <= 60 else words[:57] + "..."

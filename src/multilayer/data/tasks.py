@@ -30,12 +30,14 @@ from ..activations.special import logistic
 from ..errors import DataError, OptionError, option, unknown_name
 from . import columns
 from .arrow import from_numpy, from_texts
-from .tables import Rows, Table, short, where
+from .tables import NOT_UNICODE, Rows, Table, is_unicode, short, where
 
 TaskKind = Literal["binary", "multiclass", "multilabel", "regression", "multioutput"]
 TASKS: tuple[TaskKind, ...] = ("binary", "multiclass", "multilabel", "regression", "multioutput")
 Class = str | int | float | bool
 MAX_CLASSES, ROWS_PER_CLASS = 20, 5
+TINIEST = 1e-100
+"""The smallest range of a target."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,6 +115,9 @@ def infer(table: Table, names: Sequence[str], task: str, classes: Sequence[Class
         kind = task
     if kind in ("regression", "multioutput"):
         return Task(kind="regression" if len(names) == 1 else "multioutput", names=tuple(names))
+    for name in classes or ():
+        if isinstance(name, str) and not is_unicode(name):
+            raise OptionError(f"classes: {NOT_UNICODE}, got {name!r}: correct it")
     values = tuple(classes_of(table, name) if classes is None else tuple(classes) for name in names)
     if kind == "classification":
         kind = "multilabel" if len(names) > 1 else "binary" if len(values[0]) == 2 else "multiclass"
@@ -217,6 +222,8 @@ def standardise(task: Task, table: Table, train: Rows, loss: str) -> tuple[Task,
     """The task with the mean and standard deviation of its targets over training rows."""
     if task.classifies:
         return task, []
+    for name in task.names:
+        _refuse_tiny(table, name, target_numbers(table, name)[train])
     if losses.get(loss).link == "exp":
         means = [float(target_numbers(table, name)[train].mean()) for name in task.names]
         return replace(task, mean=(0.0,) * len(means), std=tuple(mean if mean > 0 else 1.0 for mean in means)), []
@@ -232,6 +239,16 @@ def standardise(task: Task, table: Table, train: Rows, loss: str) -> tuple[Task,
         means.append(float(y.mean()))
         stds.append(std)
     return replace(task, mean=tuple(means), std=tuple(stds)), notes
+
+
+def _refuse_tiny(table: Table, name: str, y: NDArray[np.float64]) -> None:
+    """Refuses a target whose squared differences underflow in float64: it would have no standard deviation."""
+    spread = float(y.max() - y.min())
+    if 0 < spread < TINIEST:
+        raise DataError(
+            f"{where(table, name)}: the values of a target must differ by at least {TINIEST:g}, got a range of "
+            f"{spread:.3g}: multiply it, for example by {10.0 ** min(300, -math.floor(math.log10(spread))):.0e}"
+        )
 
 
 def encode(task: Task, table: Table, loss: str, dtype: Any) -> NDArray[Any]:

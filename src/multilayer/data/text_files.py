@@ -3,10 +3,8 @@
     delimiter       the one of , ; tab | that cuts the first records most evenly; quotes are respected
     header          the first record; names must be there and differ; a nameless first column that only counts the rows
                     is the index that pandas writes, and is left out
-    missing         nothing, a blank, NA, N/A, NaN, null and their spellings, and ?
     decimal comma   where ; or tab delimits and columns hold 1,5 and none holds 1.5
-    types           as Arrow infers them over the whole file; at prediction, text stays text where training saw text
-    codes           whole numbers of which any is written with leading zeros, 00123, are text
+    types           as in `text_values`, over the whole file; at prediction, text stays text where training saw text
 
 A file must be UTF-8 without NUL bytes; a byte order mark is skipped.
 """
@@ -17,7 +15,6 @@ import csv
 import io
 import re
 from collections import Counter
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -28,18 +25,14 @@ import pyarrow.json as pa_json
 from ..errors import DataError
 from .arrow import pc, to_numpy
 from .tables import Table, check_names, short
+from .text_values import NUMBER, PADDED, Hints, convert_options, first_not, said
 
 DELIMITERS = (",", ";", "\t", "|")
-MISSING = [*pa_csv.ConvertOptions().null_values, "?", " ", "<NA>"]
 BOM = b"\xef\xbb\xbf"
-NUMBER = r"^\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*$"
-PADDED = r"^\s*0\d+\s*$"
 COMMA_NUMBER = r"^\s*[+-]?\d+,\d+([eE][+-]?\d+)?\s*$"
 BLOCK = 8 << 20
 SNIFFED = 4 << 20
 """Bytes at the start of a file in which the header must end."""
-
-Hints = Mapping[str, Any]
 
 
 def read_csv(data: bytes, *, name: str, delimiter: str | None = None, hints: Hints | None = None) -> Table:
@@ -64,7 +57,7 @@ def read_csv(data: bytes, *, name: str, delimiter: str | None = None, hints: Hin
     for column in names:
         if pa.types.is_binary(found[column].type):
             _refuse_bytes(found[column], column, name)
-    return Table.of_arrow(found, name=name, inferred=True, notes=(*notes, *codes, *more))
+    return Table.of_arrow(found, name=name, notes=(*notes, *codes, *more))
 
 
 def check_text(data: bytes, name: str) -> bytes:
@@ -122,11 +115,8 @@ def _parse(data: bytes, name: str, delimiter: str, header: list[str], hints: dic
     raw = {cell.strip(): cell for cell in header}
     options: dict[str, Any] = {
         "parse_options": pa_csv.ParseOptions(delimiter=delimiter, newlines_in_values=b'"' in data),
-        "convert_options": pa_csv.ConvertOptions(
-            null_values=MISSING,
-            strings_can_be_null=True,
-            decimal_point=point,
-            column_types={raw[column]: kind for column, kind in hints.items() if column in raw},
+        "convert_options": convert_options(
+            point=point, types={raw[column]: kind for column, kind in hints.items() if column in raw}
         ),
     }
     try:
@@ -171,8 +161,7 @@ def _explain(
 
     one_by_one = pa_csv.ReadOptions(use_threads=False, block_size=min(max(BLOCK, len(data) + 1), (1 << 31) - 1))
     quotes = pa_csv.ParseOptions(delimiter=delimiter, newlines_in_values=True, invalid_row_handler=note)
-    texts = pa_csv.ConvertOptions(column_types={cell: pa.large_string() for cell in header}, null_values=MISSING)
-    texts.strings_can_be_null = True
+    texts = convert_options(types={cell: pa.large_string() for cell in header})
     try:
         found = pa_csv.read_csv(_stream(data), read_options=one_by_one, parse_options=quotes, convert_options=texts)
     except (pa.ArrowInvalid, UnicodeDecodeError) as again:
@@ -189,36 +178,10 @@ def _explain(
         bad = None if kind is None else first_not(column, kind)
         if bad is not None:
             return DataError(
-                f"{name}: row {bad + 1:,}, column {cell.strip()!r}: must be {_said(kind)} as in training, "
+                f"{name}: row {bad + 1:,}, column {cell.strip()!r}: must be {said(kind)} as in training, "
                 f"got {short(column[bad].as_py())}"
             )
     return DataError(f"{name}: cannot be read as CSV: {first_line(error)}")
-
-
-def first_not(column: Any, kind: Any) -> int | None:
-    """The first row, from 0, whose text cannot be cast to a type; None where all can."""
-    low, high = 0, len(column)
-    if _casts(column, kind):
-        return None
-    while high - low > 1:
-        middle = (low + high) // 2
-        if _casts(column.slice(low, middle - low), kind):
-            low = middle
-        else:
-            high = middle
-    return low
-
-
-def _casts(column: Any, kind: Any) -> bool:
-    try:
-        pc.cast(column, kind)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        return False
-    return True
-
-
-def _said(kind: Any) -> str:
-    return {"bool": "true or false", "date32[day]": "a date"}.get(str(kind), str(kind))
 
 
 def _decimal_commas(found: Any) -> bool:
@@ -313,6 +276,11 @@ def read_json_lines(data: bytes, *, name: str) -> Table:
     options = pa_json.ReadOptions(block_size=min(max(BLOCK, len(data) + 1), (1 << 31) - 1), use_threads=False)
     try:
         found = pa_json.read_json(_stream(data), read_options=options)
+        moments = [pa.field(one.name, pa.large_string()) for one in found.schema if pa.types.is_timestamp(one.type)]
+        if moments:  # days would be moments too: their text says which they are
+            as_text = pa_json.ParseOptions(explicit_schema=pa.schema(moments), unexpected_field_behavior="infer")
+            read = pa_json.read_json(_stream(data), read_options=options, parse_options=as_text)
+            found = read.select(found.column_names)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, UnicodeDecodeError) as error:
         words = re.sub(r"in row (\d+)", lambda m: f"in row {int(m[1]) + 1:,}", first_line(error))
         words = re.sub(r"Column\(/?([^)]*)\)", lambda m: f"column {m[1]!r}" if m[1] else "the row", words)

@@ -29,6 +29,7 @@ from ..costs import Cost, cost
 from ..data import Task, read
 from ..data.beside import group_numbers, moments
 from ..data.prepare import weights_within
+from ..data.sources import with_meaning
 from ..data.tables import Table
 from ..errors import OptionError, warn
 from ..events import EpochEnd, Start, plain
@@ -229,7 +230,7 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
     def _table(self, X: Any, *, reset: bool, trained: Any = None) -> Any:
         """X as the data layer reads it, after scikit-learn's own checks of names and numbers of columns. `trained` is
         the table of a fit that has no model yet, whose rows to judge by X is."""
-        X = as_rows(X, first=reset)
+        X = as_rows(X)
         model = None if reset or trained is not None else cast("Predictor | None", getattr(self, "model_", None))
         if is_frame(X):
             renamed = named(X)
@@ -252,7 +253,8 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         X = check_array(X, dtype=cast(Any, None), ensure_all_finite=False)
         validate_data(self, X, reset=reset, skip_check_array=True)
         columns = {f"x{i}": column(X[:, i], f"the array: column 'x{i}'", text=i in texts) for i in range(X.shape[1])}
-        return _whole(Table(name="the array", columns=columns, positional=True), model)
+        table = Table(name="the array", columns=columns, positional=True)
+        return with_meaning(table) if reset else _whole(table, model)
 
     def _weights(self, sample_weight: Any, X: Any) -> NDArray[np.float64] | None:
         if sample_weight is None:

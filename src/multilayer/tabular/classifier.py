@@ -16,13 +16,14 @@ from sklearn.utils.validation import check_consistent_length, column_or_1d
 
 from ..data import Task, class_weights
 from ..data.arrays import is_missing
+from ..data.tables import NOT_UNICODE, is_unicode, short
 from ..data.tasks import untrained
 from ..errors import DataError, OptionError, warn
 from ..predictor import Predictor
 from ..training.fit import Run
 from .base import Tabular, Validation
 from .callbacks import with_callbacks
-from .inputs import check_numbers, length_of, tell_dropped, unmasked, with_target
+from .inputs import check_numbers, length_of, unmasked, with_target
 from .partial import Partial
 
 ANY_CLASSES = Task(kind="binary", names=("y",), classes=((0, 1),))
@@ -140,7 +141,6 @@ class MLPClassifier(ClassifierMixin, Tabular):
                 times=times,
                 classes=self._numbered(task),
             )
-            tell_dropped(self._network())
             unseen = [class_weights.plain(name) for i, name in enumerate(self.classes_) if untrained(i) in run.notes]
             if unseen and times is not None:
                 some = ", ".join(repr(name) for name in unseen[:5])
@@ -170,8 +170,6 @@ class MLPClassifier(ClassifierMixin, Tabular):
                 past = replace(past, model=with_target(past.model, y))
             self._passed(past)
             self._name_classes()
-            if not begun:
-                tell_dropped(self._network())
             return self
 
     def predict(self, X: Any) -> NDArray[Any]:
@@ -346,6 +344,10 @@ def _checked_labels(labels: Any, name: str, *, each: str = "row") -> NDArray[Any
             rows = sorted(_row(text, given, kind) for kind in (True, False))
             got = " and ".join(f"{given[row]!r} in {each} {row + 1:,}" for row in rows)
             raise DataError(f"{name} must be all texts, or all numbers or booleans, got {got}: give all as texts")
+        bad = [isinstance(value, str) and not is_unicode(value) for value in given.ravel().tolist()]
+        if any(bad):
+            row = _row(bad, given, True)
+            raise DataError(f"{name}: {each} {row + 1:,}: {NOT_UNICODE}, got {short(given[row])}: correct it")
     assert_all_finite(values, input_name=name)
     if values.dtype.kind in "mM":  # they would come back from a model file as texts
         raise DataError(f"{name} must be texts, numbers or booleans, got {values.dtype}: give them as texts")

@@ -14,16 +14,13 @@ from ..data import read
 from ..data.arrays import arrow_of, is_missing, reads_as_text, texts_of
 from ..data.arrow import to_numpy
 from ..data.tables import Table, short, where
-from ..errors import DataError, warn
+from ..errors import DataError
 from ..predictor import Predictor
 
-TOLD = 5
-"""Columns that a warning names."""
 
-
-def as_rows(X: Any, *, first: bool) -> Any:
+def as_rows(X: Any) -> Any:
     """X in a form that loses nothing in scikit-learn's checks: tensors as numpy, batches of Arrow as tables, masks as
-    missing values, arrays of texts and of bytes as objects. `first` is whether a fit begins with it."""
+    missing values, arrays of strings and of bytes as objects."""
     if hasattr(X, "detach"):  # a torch tensor
         X = X.detach().cpu().numpy()
     if type(X).__name__ == "LazyFrame":
@@ -31,13 +28,11 @@ def as_rows(X: Any, *, first: bool) -> Any:
     if isinstance(X, pa.RecordBatch):
         return pa.Table.from_batches([X])
     X = unmasked(X)
+    if isinstance(X, list | tuple):
+        rows = np.asarray(X, dtype=object)
+        return rows if rows.ndim == 2 and any(isinstance(one, str | bytes) for one in rows.ravel().tolist()) else X
     if not isinstance(X, np.ndarray) or X.dtype.kind not in "US" or X.ndim != 2:
         return X
-    if first and _all_numbers(X):
-        raise DataError(
-            f"the array: texts must not all be numbers, got {X.dtype}, which could mean either: give X.astype(float) "
-            "for numbers, pandas.DataFrame(X) for texts"
-        )
     return np.array([_decoded(one, "the array") for one in X.ravel().tolist()], dtype=object).reshape(X.shape)
 
 
@@ -142,15 +137,6 @@ def refuse_infinity_aside(table: Any, model: Predictor) -> None:
         column = C.plain(found.column(name))
         if pa.types.is_floating(column.type) and np.isinf(to_numpy(column)).any():
             C.numbers(found, name, "numeric")  # says which row
-
-
-def tell_dropped(model: Predictor) -> None:
-    """A warning of columns that were left aside, but for those that never vary: their user may miss them."""
-    found = [c for c in model.encoding.columns if c.why not in ("", "constant")]
-    if found:
-        words = ", ".join(f"{c.name!r} ({c.why})" for c in found[:TOLD])
-        more = f" and {len(found) - TOLD:,} more" if len(found) > TOLD else ""
-        warn(f"columns left aside: {words}{more}: leave them out, group their values, or give them as numbers")
 
 
 def check_numbers(table: Any) -> None:

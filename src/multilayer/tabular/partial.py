@@ -15,6 +15,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from .. import files
 from ..data import Prepared, read
+from ..data.fitting import warn_of_dropped
 from ..data.prepare import weights_within
 from ..data.tables import Rows
 from ..engine import Data, Order, State
@@ -52,6 +53,7 @@ class Partial:
         table = read(piece)
         config = Config.from_dict({**recipe.before(table), **asked, "validation": None, "calibrate": False})
         prepared = prepare(table, config, validation=None, weight=weight, keep_constant="all", classes=classes)
+        warn_of_dropped(prepared.encoding)
         spec, config = recipe.network(prepared, config, asked.keys())
         if "learning_rate" not in asked:
             config = replace(config, learning_rate=CALM * cast(float, config.learning_rate))

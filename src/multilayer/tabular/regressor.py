@@ -18,7 +18,7 @@ from ..data.arrays import is_missing
 from ..errors import DataError, OptionError, warn
 from .base import Tabular, Validation
 from .callbacks import with_callbacks
-from .inputs import length_of, tell_dropped, unmasked, with_target
+from .inputs import length_of, unmasked, with_target
 from .partial import Partial
 
 
@@ -106,7 +106,6 @@ class MLPRegressor(RegressorMixin, MultiOutputMixin, Tabular):
                 groups=groups,
                 times=times,
             )
-            tell_dropped(self.model_)
             return self
 
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
@@ -123,8 +122,6 @@ class MLPRegressor(RegressorMixin, MultiOutputMixin, Tabular):
                 past = Partial.begin(self._recipe(), (table, numbers), weight, asked)
                 past = replace(past, model=with_target(past.model, y))
             self._passed(past)
-            if not begun:
-                tell_dropped(self.model_)
             return self
 
     def predict(self, X: Any) -> NDArray[np.float64]:

@@ -18,7 +18,7 @@ from typing import Any, TypedDict, cast
 
 import numpy as np
 
-from .. import losses, optim, schedules
+from .. import losses, optim, schedules, storage
 from ..errors import OptionError, called, unknown_name
 from ..init import scheme
 from ..layers import Parameter
@@ -26,6 +26,10 @@ from ..layers import Parameter
 
 def _option(default: Any, text: str) -> Any:
     return field(default=default, metadata={"help": text})
+
+
+MAX_TOML = 1 << 20
+"""Bytes of a file of options."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,9 +188,9 @@ class Config:
     def from_toml(path: Path) -> dict[str, Any]:
         """The options of a TOML file, not yet checked against each other."""
         try:
-            return tomllib.loads(path.read_text())
-        except OSError as error:
-            raise OptionError(f"cannot read {path}: {error.strerror}") from None
+            return tomllib.loads(storage.read(path, limit=MAX_TOML).decode())
+        except RecursionError:
+            raise OptionError(f"{path} is not a file of options: its brackets are nested too deeply") from None
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise OptionError(f"{path} is not TOML: {error}") from None
 

@@ -18,10 +18,11 @@ import numpy as np
 
 from .. import data as tables
 from ..data import bundled
+from ..data.fitting import dropped_note, warn_of_dropped
 from ..data.prepare import names_of
 from ..data.sources import means_bundled
 from ..data.tables import short
-from ..errors import OptionError, RunError
+from ..errors import OptionError, RunError, is_command_line
 from ..predictor import Predictor
 from ..runs import RunFolder
 from ..spec import Spec
@@ -141,6 +142,7 @@ def fit(
             "a run's folder cannot hold values of rows, classes or a model to begin with: name columns, leave out "
             "classes and start"
         )
+    warn_of_dropped(prepared.encoding)
     if start is not None:
         session.begin(start)
     tracking = _trackers(trackers, None if run is None else Path(run))
@@ -212,6 +214,7 @@ def resume(
         session = Session.make(Spec.from_dict(saved["spec"]), prepared, config, began=began)
         if session.fingerprint() != saved["fingerprint"]:
             raise RunError(f"the data is not what {path} was trained on: resume needs the same rows in the same order")
+        warn_of_dropped(prepared.encoding)
         after = None if ended is None else lambda run: ended(_ended(run, session, source, held_out))
         tracking = _trackers(trackers, folder.path)
         return _driven(
@@ -273,7 +276,7 @@ def _driven(
 ) -> Run:
     from .progress import Progress as Display
 
-    plan = session.plan()
+    plan, dropped = session.plan(), dropped_note(session.prepared.encoding)
     past = folder.events(effective=True) if resumed and folder is not None else ()
     display = Display(
         plan.steps,
@@ -283,7 +286,7 @@ def _driven(
         larger=plan.larger,
         quiet=quiet,
         past=past,
-        notes=session.prepared.notes,
+        notes=[note for note in session.prepared.notes if note != dropped or is_command_line()],
         why=session.why_torch,
     )
     with ExitStack() as stack:

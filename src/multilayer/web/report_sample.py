@@ -104,7 +104,7 @@ def of_prepared(
     table = None if loader else read(source)
     judged, apart = table, len(prepared.validation) > 0
     if _is_source(validation) and apart and not loader:
-        judged = model.encoding._aligned(read(validation), True)
+        judged = model.encoding.read(validation, targets=True)
     held, origin = (prepared.validation, "held out") if apart else (prepared.train, "trained on")
     train = prepared.train
     if len(train) > TRAINING_ROWS:
@@ -136,7 +136,7 @@ def _judges(prepared: Prepared, members: int) -> Judges:
 def of_source(model: Predictor, source: Any) -> tuple[Sample, Table]:
     """Any rows that have their target."""
     encoding = model.encoding
-    table = encoding._aligned(read(source, hints=encoding._hints(True)), True)
+    table = encoding.read(source, targets=True)
     found: Encoded = encoding.encode(table, targets=True)
     sample = Sample(
         model=model,

@@ -1,0 +1,162 @@
+"""Pipes, devices, compressed files beyond memory and invalid Unicode are refused with a typed error."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import socket
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.feather as feather
+import pyarrow.parquet as parquet
+import pytest
+from typer.testing import CliRunner
+
+import multilayer as ml
+from multilayer import MLPClassifier
+from multilayer.cli.main import app
+from multilayer.data import arrays, read, sources
+from multilayer.errors import DataError, MultilayerError, StorageError
+from quick import QUICK
+
+HALF = "a\ud800"
+Y = np.arange(40) % 2
+
+
+@pytest.fixture
+def special(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    os.mkfifo(tmp_path / "pipe.csv")
+    with monkeypatch.context() as inside, socket.socket(socket.AF_UNIX) as made:
+        inside.chdir(tmp_path)  # the path of a socket may have about 100 characters
+        made.bind("socket.csv")
+    return {
+        "a pipe": str(tmp_path / "pipe.csv"),
+        "a device": "/dev/zero",
+        "a socket": str(tmp_path / "socket.csv"),
+    }
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tmp_path_factory.mktemp("model")
+    run = ml.fit("1-2-1", (np.arange(40.0)[:, None], Y), epochs=1, quiet=True)
+    assert run.model is not None
+    run.model.save(folder / "model.safetensors")
+    return str(folder / "model.safetensors")
+
+
+@pytest.mark.parametrize("kind", ["a pipe", "a device", "a socket"])
+def test_pipes_devices_and_sockets_are_refused_before_they_are_read(
+    kind: str, special: dict[str, str], model: str
+) -> None:
+    path = special[kind]
+    calls = [
+        ["train", path, "--target", "y"],
+        ["train", "iris", "--config", path],
+        ["train", "iris", "--validation", path],
+        ["predict", model, path],
+        ["predict", path, "iris"],
+        ["evaluate", model, path],
+    ]
+    for call in calls:
+        done = CliRunner().invoke(app, call)
+        assert done.exit_code == 2, done.output
+        assert f"it is not a regular file but {kind}: give the path of a file" in " ".join(done.stderr.split())
+    for read_it in (lambda: read(path), lambda: ml.load(path)):
+        with pytest.raises(StorageError, match=f"not a regular file but {kind}"):
+            read_it()
+
+
+def test_options_in_nested_brackets_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "deep.toml").write_text("x = " + 5000 * "[")
+    done = CliRunner().invoke(app, ["train", "iris", "--config", str(tmp_path / "deep.toml")])
+    assert done.exit_code == 2
+    assert "brackets are nested too deeply" in " ".join(done.stderr.split())
+
+
+# Files that are larger than they look
+
+
+@pytest.fixture
+def little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (sources, arrays):
+        monkeypatch.setattr(module, "available_memory", lambda: 1 << 20)
+
+
+@pytest.mark.usefixtures("little_memory")
+@pytest.mark.parametrize("line", [b"1,0\n" * 100_000, b"1" * 400_000, b"0" * 400_000 + b",1\n"])
+def test_a_gzipped_file_that_memory_cannot_hold_is_refused(line: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "bomb.csv.gz"
+    path.write_bytes(gzip.compress(b"a,y\n" + line))
+    said = rf"bomb.csv.gz: has {path.stat().st_size:,} bytes and decompresses to at least 400,\d+ bytes, more than the "
+    with pytest.raises(DataError, match=rf"{said}262,144 that fit in the available memory: split the file"):
+        read(path)
+    path.with_name("plain.csv").write_bytes(b"a,y\n" + line)
+    with pytest.raises(DataError, match=r"plain.csv: holds 400,\d+ bytes, more than the 262,144"):
+        read(path.with_name("plain.csv"))
+
+
+@pytest.mark.usefixtures("little_memory")
+def test_parquet_arrow_and_npz_that_memory_cannot_hold_are_refused(tmp_path: Path) -> None:
+    table = pa.table({"a": np.zeros(200_000), "y": np.zeros(200_000)})
+    parquet.write_table(table, tmp_path / "t.parquet")
+    feather.write_feather(table, tmp_path / "t.feather", compression="zstd", chunksize=10_000)
+    np.savez_compressed(tmp_path / "t.npz", X=np.zeros((200_000, 2)))
+    for name in ("t.parquet", "t.feather", "t.npz"):
+        assert (tmp_path / name).stat().st_size < 100_000
+        with pytest.raises(DataError, match=rf"{name}: decompresses to .* fit in the available memory"):
+            read(tmp_path / name)
+
+
+def test_a_gzipped_file_that_fits_is_read(tmp_path: Path) -> None:
+    (tmp_path / "t.csv.gz").write_bytes(gzip.compress(b"a,y\n") + gzip.compress(b"1,0\n2,1\n"))
+    assert read(tmp_path / "t.csv.gz").column("a").to_pylist() == [1, 2]
+
+
+# Half of a surrogate pair
+
+FRAME = pd.DataFrame({"a": np.arange(40.0), "y": Y})
+OBJECTS = pd.Series([HALF, "b"] * 20, dtype=object)
+
+
+def fit(*args: Any, **options: Any) -> Any:
+    return ml.fit(*args, epochs=1, quiet=True, **options)
+
+
+HALVES: dict[str, Any] = {
+    "dictionary": lambda folder: fit(None, {"a": [HALF] * 40, "y": Y.tolist()}, target="y"),
+    "rows": lambda folder: fit(None, [{"a": HALF, "y": 1}, {"a": "b", "y": 0}] * 20, target="y"),
+    "list": lambda folder: fit(None, ([[HALF, 1.0], ["b", 2.0]] * 20, Y)),
+    "frame": lambda folder: fit(None, (pd.DataFrame({"a": OBJECTS}), Y)),
+    "category": lambda folder: fit(None, (pd.DataFrame({"a": pd.Categorical(OBJECTS)}), Y)),
+    "column": lambda folder: fit(None, {HALF: np.arange(40.0), "y": Y}, target="y"),
+    "estimator": lambda folder: MLPClassifier(**QUICK).fit(pd.DataFrame({"a": OBJECTS}), Y),
+    "array": lambda folder: MLPClassifier(**QUICK).fit(OBJECTS.to_numpy()[:, None], Y),
+    "labels of an estimator": lambda folder: MLPClassifier(**QUICK).fit(FRAME[["a"]], OBJECTS.to_numpy()),
+    "labels": lambda folder: fit(None, (FRAME[["a"]], OBJECTS.tolist())),
+    "classes": lambda folder: fit(None, (FRAME[["a"]], ["a", "b"] * 20), classes=[HALF, "b"]),
+    "target": lambda folder: fit(None, FRAME, target=HALF),
+    "categorical": lambda folder: fit(None, FRAME, target="y", categorical=HALF),
+    "loss": lambda folder: fit(None, FRAME, target="y", loss=HALF),
+    "run": lambda folder: fit("1-2-1", FRAME, target="y", run=folder / HALF),
+    "file": lambda folder: fit(None, folder / f"{HALF}.csv", target="y"),
+    "model": lambda folder: ml.load(folder / HALF),
+    "prediction": lambda folder: fit("1-2-1", FRAME, target="y").model.predict([{"a": HALF}]),
+}
+
+
+@pytest.mark.parametrize("place", HALVES)
+def test_half_of_a_surrogate_pair_is_refused(place: str, tmp_path: Path) -> None:
+    with pytest.raises(MultilayerError, match=r"surrogate pair|unknown|no such file"):
+        HALVES[place](tmp_path)
+
+
+def test_a_command_with_bytes_that_are_no_text(tmp_path: Path) -> None:
+    for call in (["train", "iris", "--target", HALF], ["train", f"{HALF}.csv"], ["predict", HALF, "iris"]):
+        done = CliRunner().invoke(app, call)
+        assert done.exit_code == 2
+        assert "Traceback" not in done.output

@@ -1,0 +1,89 @@
+"""Tables in which nothing varies, and numbers of extreme size: predictions that are the same, or a clear refusal."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import multilayer as ml
+from multilayer import MLPClassifier, MLPRegressor
+from multilayer.data import prepare
+from multilayer.errors import DataError
+from quick import QUICK, numbers
+
+pytestmark = pytest.mark.filterwarnings("ignore:columns dropped")
+
+Y = np.arange(40) % 2
+DAYS = pd.DataFrame({"c": pd.to_datetime(["2024-01-01"] * 40)})
+FLAT: dict[str, tuple[Any, Any]] = {
+    "numbers": (np.ones((40, 1)), np.array([[1.0], [2.0], [50.0], [np.nan]])),
+    "two columns": (np.ones((40, 2)), np.array([[1.0, 1.0], [2.0, 7.0], [50.0, 9.0]])),
+    "a frame": (pd.DataFrame({"c": [1] * 40}), pd.DataFrame({"c": [1, 2, 50]})),
+    "text": (pd.DataFrame({"c": ["a"] * 40}), pd.DataFrame({"c": ["a", "b", None]})),
+    "categories": (pd.DataFrame({"c": ["a"] * 40}, dtype="category"), pd.DataFrame({"c": ["a", "b"]})),
+    "dates": (DAYS, pd.DataFrame({"c": pd.to_datetime(["2024-01-01", "2030-05-05"])})),
+    "dates as text": (pd.DataFrame({"c": ["2024-01-01"] * 40}), pd.DataFrame({"c": ["2024-01-01", "2030-05-05"]})),
+    "booleans": (pd.DataFrame({"c": [True] * 40}), pd.DataFrame({"c": [True, False]})),
+    "pictures": (np.ones((40, 3, 3)), np.stack([np.ones((3, 3)), np.full((3, 3), 50.0)])),
+}
+
+
+@pytest.mark.parametrize("form", FLAT)
+def test_a_table_without_variation_predicts_the_same_for_every_row(form: str) -> None:
+    trained, new = FLAT[form]
+    run = ml.fit(None, (trained, Y), keep_constant=True, epochs=2, quiet=True)
+    assert run.model is not None
+    assert len(np.unique(run.model.predict_proba(new), axis=0)) == 1
+    with pytest.raises(DataError, match="no column is left to learn from"):
+        ml.fit(None, (trained, Y), epochs=2, quiet=True)
+    if form != "pictures":
+        model = MLPClassifier(**QUICK).fit(trained, Y)
+        assert len(np.unique(model.predict_proba(new), axis=0)) == 1
+
+
+def test_one_value_or_none_tells_only_whether_it_is_there() -> None:
+    x = np.where(np.arange(40)[:, None] % 3 == 0, np.nan, 5.0)
+    p = MLPClassifier(**QUICK).fit(x, Y).predict_proba([[5.0], [6.0], [1e30], [np.nan]])
+    np.testing.assert_array_equal(p[:2], p[1:3])
+    assert (p[3] != p[0]).any()
+
+
+@pytest.mark.parametrize("factor", [1e-90, 1e-30, 1e30])
+def test_a_target_may_have_any_unit(factor: float) -> None:
+    x, y = numbers(60)
+    expected = MLPRegressor(**QUICK).fit(x, y).predict(x)
+    # A factor that is no power of two rounds the target, and with it the network's float32 arithmetic.
+    np.testing.assert_allclose(MLPRegressor(**QUICK).fit(x, y * factor).predict(x) / factor, expected, rtol=1e-4)
+
+
+@pytest.mark.parametrize("factor", [1e-300, 1e300])
+def test_a_target_beyond_what_can_be_squared_is_refused(factor: float) -> None:
+    x, y = numbers(60)
+    said = "must differ by at least 1e-100.*: multiply it" if factor < 1 else "must lie within .*: rescale the column"
+    with pytest.raises(DataError, match=said):
+        MLPRegressor(**QUICK).fit(x, y * factor)
+    with pytest.raises(DataError, match=said):
+        ml.fit(None, (x, y * factor), epochs=1, quiet=True)
+
+
+@pytest.mark.parametrize("scaling", ["standard", "robust"])
+@pytest.mark.parametrize("factor", [2.0**-500, 2.0**-990, 2.0**100])
+def test_features_may_have_any_unit(scaling: str, factor: float) -> None:
+    x, y = numbers(60)
+    expected = prepare((x, y), scaling=scaling).data.x
+    np.testing.assert_allclose(prepare((x * factor, y), scaling=scaling).data.x, expected, rtol=1e-6, atol=1e-6)
+
+
+def test_pictures_may_have_any_unit() -> None:
+    x = numbers(60, 9)[0].reshape(60, 3, 3)
+    found = np.asarray(prepare((x * 1e-300, Y.repeat(2)[:60])).data.x)
+    assert 0.5 < found.std() < 2
+
+
+def test_features_beyond_float32_are_refused() -> None:
+    x, y = numbers(60)
+    with pytest.raises(DataError, match=r"row 1, column 'x0': numbers must lie within .*: rescale the column"):
+        ml.fit(None, (x * 1e300, y), epochs=1, quiet=True)
