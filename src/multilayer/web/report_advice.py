@@ -21,15 +21,17 @@ CLEARLY = 0.1
 """Skill from which a model is called better than the guess."""
 GOOD, FAIR = 0.8, 0.4
 GAP = 0.15
-"""Difference of skill between training rows and others that is called overfitting, if it is outside the interval too."""
+"""Difference of skill from training rows to others that is called overfitting, if it is outside the interval too."""
 STILL = 0.01
 """Share of a loss gained in the last tenth of the epochs that is called still falling."""
 SLOW = 0.05
 """A training loss that falls in every epoch, and in all by less than this share, is held back by its learning rate."""
 ROWS_PER_PARAMETER = 10
 """A network with fewer parameters than one per so many rows may be too small for its task."""
-FEWEST_EPOCHS = 5
+FEWEST_EPOCHS = 3
 """Epochs below which no slope is read from a curve."""
+UNRELIABLE = 0.1
+"""If chance alone explains a calibration error of this size, the rows are too few to judge probabilities by."""
 
 Cause = Literal[
     "diverged",
@@ -47,7 +49,7 @@ Cause = Literal[
     "miscalibrated",
     "coverage",
 ]
-Confidence = Literal["trusted", "over", "under", "mixed"]
+Confidence = Literal["trusted", "unknown", "over", "under", "mixed"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,10 +109,14 @@ def fit_cause(e: Evidence) -> Cause | None:
 
 
 def _still_improving(e: Evidence) -> bool:
-    """Whether both losses were still falling at the end, and the last epoch was the best."""
-    if e.epochs < FEWEST_EPOCHS or e.best_epoch != e.epochs or not (e.status == "finished" or e.timed_out):
+    """Whether both losses were still falling at the end; after one or two epochs, whether the last one was the best."""
+    late = e.best_epoch is not None and 2 * e.best_epoch > e.epochs
+    if not late or not (e.status == "finished" or e.timed_out):
         return False
-    return _falling(e.train_loss) and _falling(e.validation_loss)
+    if e.epochs < FEWEST_EPOCHS:
+        return e.best_epoch == e.epochs and e.skill is not None and e.skill < FAIR
+    lowest = bool(e.validation_loss) and e.validation_loss[-1] == min(e.validation_loss)
+    return lowest and _falling(e.train_loss) and _falling(e.validation_loss)
 
 
 def _falling(curve: Sequence[float]) -> bool:
@@ -144,7 +150,10 @@ def remedies(e: Evidence) -> list[Remedy]:
         text = "Hold rows out to see how good the model is on new ones: --validation 0.2."
         return [Remedy(cause="nothing held out", text=text, moves={"held_out": 1}), *found]
     cause = fit_cause(e)
-    return [*found, *([] if cause is None else [_for_fit(cause, e)]), *_for_probabilities(e)]
+    if cause is not None:
+        found.append(_for_fit(cause, e))
+    # The probabilities of a model that has not learned its task yet are not worth correcting.
+    return found if cause not in (None, "overfits") else [*found, *_for_probabilities(e)]
 
 
 def _for_fit(cause: Cause, e: Evidence) -> Remedy:
@@ -172,7 +181,7 @@ def _for_probabilities(e: Evidence) -> list[Remedy]:
         how = "hold out more rows: --validation 0.3" if e.calibrated else "correct them on held-out rows: --calibrate"
         moves = {"held_out": 1} if e.calibrated else {}
         return [Remedy(cause="coverage", text=f"For quantiles that hold, {how}.", moves=moves)]
-    if e.confidence in (None, "trusted"):
+    if e.confidence in (None, "trusted", "unknown"):
         return []
     if e.confidence == "under" and e.smoothing:
         text = f"Use less label smoothing than {e.smoothing:g}: it keeps probabilities away from 0 and 1."
@@ -253,7 +262,7 @@ def confidence(entry: Mapping[str, Any] | None) -> Confidence | None:
     if entry is None:
         return None
     if entry["ece"] <= entry["chance"]:
-        return "trusted"
+        return "trusted" if entry["chance"] < UNRELIABLE else "unknown"
     if entry["of"] == "the class predicted":
         error = entry["lean"]
     else:  # of a yes or no, confidence is the distance from one half

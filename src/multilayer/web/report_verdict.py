@@ -132,5 +132,9 @@ def _trust(found: dict[str, Any], seen: Evidence) -> Sentences:
     off = f"they are off by {100 * found['calibration']['ece']:.1f} points on average"
     if seen.confidence == "trusted":
         return [{"tone": "good", "text": f"Its probabilities can be trusted: {off}, no more than chance would."}]
+    if seen.confidence == "unknown":
+        return [
+            {"tone": "fair", "text": f"The rows are too few to judge its probabilities: {off}, which may be chance."}
+        ]
     lean = {"over": "too confident", "under": "not confident enough", "mixed": "off"}[seen.confidence]
     return [{"tone": "fair", "text": f"Its probabilities are {lean}: {off}, more than chance explains."}]
