@@ -22,8 +22,11 @@ CLEARLY = 0.1
 GOOD, FAIR = 0.8, 0.4
 GAP = 0.15
 """Difference of skill from training rows to others that is called overfitting, if it is outside the interval too."""
-STILL = 0.01
-"""Share of a loss gained in the last tenth of the epochs that is called still falling."""
+STILL = 0.1
+"""Share of the fall of a loss that must lie in the second half of the epochs for it to be still falling. The half,
+because a schedule ends with a small learning rate, with which no loss falls much."""
+LEAST = 0.01
+"""Share of a loss by which it must have fallen at all."""
 SLOW = 0.05
 """A training loss that falls in every epoch, and in all by less than this share, is held back by its learning rate."""
 ROWS_PER_PARAMETER = 10
@@ -122,8 +125,8 @@ def _still_improving(e: Evidence) -> bool:
 def _falling(curve: Sequence[float]) -> bool:
     if len(curve) < FEWEST_EPOCHS:
         return False
-    before = curve[-1 - max(1, len(curve) // 10)]
-    return before - curve[-1] > STILL * abs(before)
+    first, middle, last = curve[0], curve[len(curve) // 2], curve[-1]
+    return first - last > LEAST * abs(first) and middle - last > STILL * (first - last)
 
 
 def _slow(e: Evidence) -> bool:
