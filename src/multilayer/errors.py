@@ -84,7 +84,7 @@ class BudgetExceeded(MultilayerError):
 
 NEAREST = 5
 """Names that a message lists where there are more than `LISTED`."""
-LISTED = 8
+LISTED = 10
 _LISTED_BY = {
     "activation": "mlp activations",
     "layer or activation": "mlp activations and docs/architecture.md",
@@ -92,7 +92,6 @@ _LISTED_BY = {
     "option": "mlp train --help",
     "loss": "mlp cost --help",
     "optimizer": "mlp cost --help",
-    "metric": "docs/training.md",
     "command": "mlp --help",
 }
 """Where all names of a kind can be found."""

@@ -37,7 +37,7 @@ def init(
         str,
         typer.Option(
             metavar="NAME",
-            help=f"{', '.join(SCHEMES[:-1])} or {SCHEMES[-1]}.",
+            help=f"{', '.join(SCHEMES[:-1])} or {SCHEMES[-1]}. normal(v) and uniform(v) have variance v.",
             autocompletion=lambda incomplete: [s for s in SCHEMES if s.startswith(incomplete)],
         ),
     ] = "auto",

@@ -36,7 +36,9 @@ def parse(text: str, *, what: str, unit: Unit = "count") -> int:
     if value < 1:
         raise OptionError(f"{what} must be at least 1, got {text!r}")
     if unit == "bytes" and not match[3] and value < LEAST_PLAIN:
-        raise OptionError(f"{what} needs a unit, got {text!r}: write {text.strip()}GB, {text.strip()}MB or {text.strip()}B")
+        raise OptionError(
+            f"{what} needs a unit, got {text!r}: write {text.strip()}GB, {text.strip()}MB or {text.strip()}B"
+        )
     return value
 
 

@@ -114,7 +114,9 @@ def read_path(source: str | Path, hints: Hints | None = None) -> Table:
     if not path.exists():
         if path.suffix or len(path.parts) > 1:
             raise DataError(f"{source}: there is no such file: check the path")
-        raise DataError(f"{source}: there is no such file, and {unknown_name('bundled set', str(source), bundled.names())}")
+        raise DataError(
+            f"{source}: there is no such file, and {unknown_name('bundled set', str(source), bundled.names())}"
+        )
     try:
         with path.open("rb") as file:
             start = file.read(16)
