@@ -98,7 +98,7 @@ _LISTED_BY = {
 
 
 def unknown_name(what: str, name: str, valid: Iterable[str]) -> str:
-    """The message for a name that is not in a closed set: the nearest name first, then all of them, or the nearest five.
+    """The message for a name that is not in a closed set: the nearest name, then all of them or the nearest five.
 
     >>> unknown_name("optimizer", "adm", ["sgd", "adam"])
     "unknown optimizer 'adm': did you mean 'adam'? valid: adam, sgd"

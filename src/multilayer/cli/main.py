@@ -96,12 +96,18 @@ class Commands(_Flags, TyperGroup):
         return super().resolve_command(ctx, args)
 
     def main(
-        self, args: Sequence[str] | None = None, prog_name: str | None = None, standalone_mode: bool = True, **rest: Any
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        windows_expand_args: bool = True,
+        **extra: Any,
     ) -> Any:
-        """Print a usage error as one line, like any other error. `rest` is what the test runner of typer passes."""
+        """Print a usage error as one line, like any other error."""
         given = sys.argv[1:] if args is None else list(args)
         try:
-            code = super().main(given, prog_name, standalone_mode=False, **rest)
+            code = super().main(given, prog_name, complete_var, False, windows_expand_args, **extra)
         except UsageError as error:
             if type(error).__name__ != "NoArgsIsHelpError":  # then typer has printed the help
                 _tell(usage_message(error, given))

@@ -30,7 +30,7 @@ LEAST = 0.01
 SLOW = 0.05
 """A training loss that falls in every epoch, and in all by less than this share, is held back by its learning rate."""
 ROWS_PER_PARAMETER = 10
-"""A network with fewer parameters than one per so many rows may be too small for its task."""
+"""A network with fewer than one parameter per this number of rows may be too small for its task."""
 FEWEST_EPOCHS = 3
 """Epochs below which no slope is read from a curve."""
 UNRELIABLE = 0.1

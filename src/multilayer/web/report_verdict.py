@@ -39,16 +39,18 @@ Sentences = list[dict[str, str]]
 def verdict(report: dict[str, Any]) -> dict[str, Any]:
     """Sentences with a tone (good, fair or bad), the most important first; and remedies."""
     found, seen = report.get("evaluation"), evidence(report)
-    told = _trouble(report, seen)
+    sentences = _trouble(report, seen)
     if found is not None:
-        told += _quality(found, seen) + _fit(found, seen) + _trust(found, seen)
+        sentences += _quality(found, seen) + _fit(found, seen) + _trust(found, seen)
     if seen.spikes and not seen.diverged:
-        told.append({"tone": "fair", "text": f"The loss spiked {count(seen.spikes, 'time')} during training."})
+        sentences.append({"tone": "fair", "text": f"The loss spiked {count(seen.spikes, 'time')} during training."})
     if not seen.held_out:
-        told.append({"tone": "bad", "text": "No rows were held out, so nothing here says how it does on new ones."})
-    if not told:
-        told.append({"tone": "fair", "text": "This run has not been judged yet."})
-    return {"sentences": told, "tries": [remedy.text for remedy in remedies(seen)]}
+        sentences.append(
+            {"tone": "bad", "text": "No rows were held out, so nothing here says how it does on new ones."}
+        )
+    if not sentences:
+        sentences.append({"tone": "fair", "text": "This run has not been judged yet."})
+    return {"sentences": sentences, "tries": [remedy.text for remedy in remedies(seen)]}
 
 
 def figure(name: str, value: float) -> str:
@@ -63,15 +65,15 @@ def figure(name: str, value: float) -> str:
 
 
 def _trouble(report: dict[str, Any], seen: Evidence) -> Sentences:
-    told: Sentences = []
+    sentences: Sentences = []
     if seen.diverged:
-        told.append({"tone": "bad", "text": "Training diverged: the loss, a gradient or a weight left its range."})
+        sentences.append({"tone": "bad", "text": "Training diverged: the loss, a gradient or a weight left its range."})
     if seen.status == "interrupted":
         epochs = count(report["run"]["epochs"], "epoch")
-        told.append({"tone": "fair", "text": f"Interrupted after {epochs}; it can be resumed."})
+        sentences.append({"tone": "fair", "text": f"Interrupted after {epochs}; it can be resumed."})
     if seen.status == "running":
-        told.append({"tone": "fair", "text": "This run has not ended."})
-    return told
+        sentences.append({"tone": "fair", "text": "This run has not ended."})
+    return sentences
 
 
 def _quality(found: dict[str, Any], seen: Evidence) -> Sentences:
@@ -94,13 +96,13 @@ def _quality(found: dict[str, Any], seen: Evidence) -> Sentences:
     against = f"{guess} has {figure(name, entry['baseline'])}"
     if skill < CLEARLY or not seen.certain:
         tone, how = ("bad", "No") if skill < CLEARLY else ("fair", "Not clearly")
-        told = [{"tone": tone, "text": f"{how} better than a guess: {said}; {against}."}]
+        sentences = [{"tone": tone, "text": f"{how} better than a guess: {said}; {against}."}]
     else:
         tone, word = ("good", "Good") if skill >= GOOD else ("fair", "Fair") if skill >= FAIR else ("fair", "Weak")
-        told = [{"tone": tone, "text": f"{word}: {said}; {against}."}]
+        sentences = [{"tone": tone, "text": f"{word}: {said}; {against}."}]
     if found["rows"] < FEW:
-        told.append({"tone": "fair", "text": f"These figures are rough: they come from {rows}."})
-    return told
+        sentences.append({"tone": "fair", "text": f"These figures are rough: they come from {rows}."})
+    return sentences
 
 
 def _fit(found: dict[str, Any], seen: Evidence) -> Sentences:
