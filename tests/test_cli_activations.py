@@ -131,6 +131,13 @@ def test_init_shows_what_explodes_and_what_is_nothing() -> None:
     assert "linear61" in long
 
 
+def test_init_prints_the_standard_deviation_of_the_weights() -> None:
+    table = run("init", "64-64-10", "--scheme", "normal(0.01)")
+    assert [line.split()[1] for line in table.splitlines() if line.startswith("linear")] == ["0.1", "0.1"]
+    layers = json.loads(run("init", "64-64-10", "--scheme", "he", "--json"))["layers"]
+    assert [layer["weight_std"] for layer in layers] == [math.sqrt(2 / 64), None, math.sqrt(2 / 64)]
+
+
 def test_init_json_is_valid_even_at_infinity() -> None:
     data = json.loads(
         run("init", "4-4:polynomial(16)-4:polynomial(16)-4:polynomial(16)-1", "--scheme", "normal(9)", "--json")

@@ -200,7 +200,7 @@ def test_a_bad_value_is_refused_by_the_name_of_its_option(here: Path, name: str,
     option = "--" + name.replace("_", "-")
     out = " ".join(mlp("train", "iris", "--recipe", "plain", option, value, code=2).split())
     assert re.match(rf"error: (unknown )?{WORDS.get(name, option)}[ :]", out)
-    assert "_" not in out.partition(" valid: ")[0]
+    assert "_" not in re.split(" valid: | nearest of ", out)[0]
 
 
 def test_every_field_that_takes_a_value_has_a_bad_one() -> None:
@@ -308,10 +308,10 @@ def test_a_run_is_replayed_into_tensorboard(here: Path) -> None:
         (["resume", "nowhere"], "there is no run at nowhere"),
         (
             ["predict", "t.csv", "t.csv"],
-            "t.csv: not a model file but text, as a table is: give a .safetensors file or the",
+            "t.csv: not a model file but text, such as a table: give a .safetensors file or the",
         ),
         (["train", "t.csv", "--target", "Y"], "unknown column 'Y': did you mean 'y'?"),
-        (["train", "t.csv", "--epoch", "3"], "No such option: --epoch (Possible options: --epochs)"),
+        (["train", "t.csv", "--epoch", "3"], "unknown option --epoch of mlp train: did you mean --epochs?"),
         (["train", "t.csv", "--target", "y", "--arch", "1-8:gleu-1"], "did you mean 'gelu'?"),
         (["train", "t.csv", "--target", "y", "--metric", "los"], "did you mean 'loss'? valid: accuracy, auc,"),
         (["train", "t.csv", "--target", "y", "--metric", "r2"], "r2 does not fit a binary task: it has accuracy,"),
@@ -387,8 +387,8 @@ def test_a_damaged_run_does_not_hide_the_others(here: Path) -> None:
     assert "runs/a" not in done.stdout
     lines = done.stderr.splitlines()
     assert [line.split(":")[:2] for line in lines] == [
-        ["damaged", " runs/a/events.jsonl, line 1"],
-        ["damaged", " runs/b/config.json"],
+        ["warning", " runs/a/events.jsonl, line 1"],
+        ["warning", " runs/b/config.json"],
     ]
     found = json.loads(CliRunner().invoke(app, ["runs", "--json"]).stdout)
     assert [(run["run"], run["status"]) for run in found] == [

@@ -18,7 +18,9 @@ from multilayer.cli.output import console, show
 from multilayer.costs import cost
 from multilayer.costs.explain import explain, legend
 from multilayer.costs.page import page
+from multilayer.costs.roofline import Prediction
 from multilayer.counting import Count
+from multilayer.measure import MeasuredRow, Measurement
 from multilayer.spec import Spec
 
 NET = "784-256-128-10"
@@ -470,15 +472,12 @@ def test_verify_exits_with_1_on_a_mismatch(monkeypatch: pytest.MonkeyPatch) -> N
     assert re.search(r"differs +parameters +3 +4", printed("4-8-3", "--verify", code=1))
 
 
-def test_measurement_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    from multilayer.costs.roofline import Prediction
-    from multilayer.measure import MeasuredRow, Measurement
-
+def measurement() -> Measurement:
     rows = (
         MeasuredRow(name="linear1", what="4→8", predicted=1e-3, measured=2e-3, bound="compute"),
         MeasuredRow(name="residual1", what="8 sum", predicted=1e-6, measured=None, bound="memory"),
     )
-    found = Measurement(
+    return Measurement(
         rows=rows,
         predicted=1e-3,
         measured=2e-3,
@@ -487,7 +486,18 @@ def test_measurement_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
         machine="a processor",
         prediction=Prediction(rows=(), optimizer=0.0, per_step=0.0, fused_saving=1.4),
     )
-    answer = cost_answers.measurement(found)
+
+
+def test_epochs_are_counted_with_the_step_just_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("multilayer.measure.measure", lambda spec, **options: measurement())
+    found = data("4-8-3", "--epochs", "3", "--rows", "64", "--batch", "32", "--measure")
+    assert found["time"]["seconds"] == pytest.approx(6 * found["measure"]["measured"])
+    assert not found["time"]["lower_bound"]
+    assert "as just measured on" in printed("4-8-3", "--epochs", "3", "--rows", "64", "--measure")
+
+
+def test_measurement_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    answer = cost_answers.measurement(measurement())
     assert answer.data["error"] == pytest.approx(-0.5)
     assert answer.data["rows"][1]["measured"] is None
     show(console(), answer.shown)

@@ -346,7 +346,7 @@ def test_npy_and_npz(tmp_path: Path) -> None:
     [
         (None, "a path, a data frame, arrays or a dataset, got builtins.NoneType"),
         (7, "got builtins.int"),
-        ("nowhere.csv", "nowhere.csv: no such file"),
+        ("nowhere.csv", "nowhere.csv: there is no such file"),
         ("digts", "did you mean 'digits'"),
         (np.arange(3.0), "2 dimensions, or 3 or 4 for pictures, got 1"),
         (np.zeros((2, 2), dtype=complex), "numbers must be real, got complex128"),

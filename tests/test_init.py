@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,7 +13,7 @@ import multilayer as ml
 from cases import ALL, Case
 from multilayer.activations import catalogue, facts, get
 from multilayer.errors import OptionError, SpecError
-from multilayer.init import SCHEMES, Fan, feeding_gains, initialise, scheme, weight_variances
+from multilayer.init import SCHEMES, Fan, feeding_gains, initialise, scheme, weight_deviations, weight_variances
 from multilayer.spec import Spec
 
 by_name = pytest.mark.parametrize("case", ALL, ids=lambda case: case.name)
@@ -40,6 +42,34 @@ def test_standard_deviations(text: str, name: str, std: float) -> None:
     assert predicted == pytest.approx(std, abs=1e-4)
     weight = initialise(spec, text, seed=0)[f"{name}.weight"]
     assert weight.std() == pytest.approx(std, rel=5 / math.sqrt(2 * weight.size))
+
+
+@pytest.mark.parametrize(
+    "row",
+    json.loads((Path(__file__).parent / "golden" / "init_schemes.json").read_text()),
+    ids=lambda row: f"{row['scheme']} {row['n_in']}-{row['n_out']}",
+)
+def test_python_and_the_explorer_draw_the_same_variance(row: dict[str, object]) -> None:
+    """The page's tests check the same table against its own schemes."""
+    spec = Spec.parse(f"{row['n_in']}-{row['n_out']}")
+    text, variance = str(row["scheme"]), float(str(row["variance"]))
+    assert weight_variances(spec, text)["linear1.weight"] == pytest.approx(variance, rel=1e-14)
+    assert weight_deviations(spec, text)["linear1"] == pytest.approx(math.sqrt(variance), rel=1e-14)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["he", "normal(0.01)", "uniform(0.01)", "xavier_uniform", "torch", "orthogonal", "width", "constant(2)", "zeros"],
+)
+def test_the_weight_std_is_that_of_the_weights_drawn(text: str) -> None:
+    """To within five standard errors of a sample's deviation, for every kind of layer with weights."""
+    spec = Spec.parse("64-256-swiglu(32)-maxout(40)-kan(30)-linear(50,scale=3)-20")
+    values = initialise(spec, text, seed=1)
+    deviations = weight_deviations(spec, text)
+    assert list(deviations) == ["linear1", "swiglu1", "maxout1", "kan1", "linear2", "linear3"]
+    for name, std in deviations.items():
+        weight = values[f"{name}.weight"]
+        assert weight.std() == pytest.approx(std, rel=5 / math.sqrt(2 * weight.size)), name
 
 
 def test_he_and_torch_at_512() -> None:
@@ -231,6 +261,49 @@ def test_width_64_variance_one_explodes_and_a_hundredth_vanishes() -> None:
     assert "depends on the width" in vanishing.note
     steady = ml.variance(spec, "he")
     assert steady.verdict.startswith("activations stay steady, gradients stay steady")
+
+
+def test_orthogonal_weights_are_predicted_where_layers_widen() -> None:
+    for layer in ml.variance("64-256:none-100:none-200", "orthogonal").layers:
+        assert layer.predicted_forward == pytest.approx(layer.measured_forward, rel=0.15), layer.name
+        assert layer.predicted_backward == pytest.approx(layer.measured_backward, rel=0.15), layer.name
+
+
+@pytest.mark.parametrize(
+    ("network", "init", "remedy"),
+    [
+        ("64-64*20-10", "he", "this scheme suits the network"),
+        ("784-256-128-10", "auto", "this scheme suits the network"),
+        ("64-64*20-10", "normal(1)", "use the scheme 'auto'"),
+        ("64-64*20-10", "normal(0.01)", "use the scheme 'auto'"),
+        ("784-256-128-10", "torch", "use the scheme 'auto'"),
+        ("64-kan(8)-2", "zeros", "use the scheme 'auto'"),
+        ("64-(64:sigmoid)*20-10", "auto", "use residual blocks or fewer layers"),
+        ("64-(64:relu:layernorm)*40-10", "auto", "use residual blocks or fewer layers"),
+        ("64-[64-64]*30-10", "auto", "add a norm such as layernorm at the start of each residual block"),
+        ("64-[layernorm-64-64]*30-10", "auto", "this does not harm training"),
+        ("64-[layernorm-64-64]*30-10", "normal(1)", "use the scheme 'auto'"),
+        ("8-8*60-8", "he", "use wider layers"),
+    ],
+)
+def test_the_remedy_follows_from_the_cause(network: str, init: str, remedy: str) -> None:
+    assert remedy in ml.variance(network, init, rows=64).verdict
+
+
+@pytest.mark.parametrize("block", ["16:sigmoid", "16:relu:layernorm", "16:batchnorm", "[16-16]", "[rmsnorm-16-16]"])
+def test_no_scheme_recommends_itself_and_no_norm_is_added_twice(block: str) -> None:
+    for init in ("auto", "depth", "he", "xavier", "lecun", "normal(1)", "zeros", "torch"):
+        for depth in (2, 40):
+            verdict = ml.variance(f"16-({block})*{depth}-4", init, rows=16).verdict
+            assert f"scheme {init!r}" not in verdict
+            assert not ("add a norm" in verdict and "norm" in block)
+            assert not ("use residual blocks" in verdict and "[" in block)
+
+
+def test_a_change_by_22_is_not_steady() -> None:
+    verdict = ml.variance("64-64*3-64", "normal(0.08)", rows=256).verdict
+    assert verdict.startswith("activations grow")
+    assert "steady, " not in verdict
 
 
 def test_what_a_hundredth_does_depends_on_the_width() -> None:

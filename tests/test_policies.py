@@ -1,4 +1,4 @@
-"""Plateaus: told once, and only where a higher rate is advice."""
+"""Plateaus: reported once, with the remedy for what the loss does, and not while the schedule explains them."""
 
 from __future__ import annotations
 
@@ -83,4 +83,22 @@ def test_a_run_judges_by_its_own_schedule(schedule: str, at: int) -> None:
     notices = [event for event in run.events if event["event"] == "notice"]
     ends = [event["step"] for event in run.events if event["event"] == "epoch"]
     assert [(event["step"], event["message"]) for event in notices] == [(ends[at - 1], falls(at - 1))]
-    assert notices[0]["remedy"] == "raise the learning rate, take a larger batch, or try another optimizer"
+    assert notices[0]["remedy"].startswith("training has converged at this learning rate")
+
+
+def test_the_remedy_of_a_plateau_depends_on_how_the_loss_moves() -> None:
+    def remedy(losses: Sequence[float]) -> str:
+        policy = Plateau()
+        for epoch, loss in enumerate(losses, 1):
+            event = EpochEnd(step=epoch, epoch=epoch, loss=loss, seconds=1.0, rows_per_second=1.0, metrics={})
+            action = policy.decide(event)
+            if isinstance(action, Continue) and action.notice is not None:
+                return action.notice[1]
+        raise AssertionError("no plateau was reported")
+
+    assert remedy([1.0] * 12).startswith("training has converged")
+    assert remedy([1.0, 1.3] * 6).startswith("it goes up and down, so lower the learning rate")
+
+
+def test_a_rate_that_has_come_to_its_end_is_no_plateau() -> None:
+    assert told(Plateau([1.0] * 11 + [0.05] * 29), [1 / epoch for epoch in range(1, 12)] + [0.09] * 29) == []

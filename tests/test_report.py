@@ -391,7 +391,7 @@ def test_what_happened_is_marked(tmp_path: Path, options: dict[str, Any], kinds:
     found = report(tmp_path / "run")
     assert kinds <= {mark["kind"] for mark in found["curves"]["marks"]}
     if "not finite" in kinds:
-        assert "lost its way" in found["verdict"]["sentences"][0]["text"]
+        assert "Training diverged" in found["verdict"]["sentences"][0]["text"]
 
 
 @pytest.mark.parametrize("schedule", ["coslog(cycles=4)", "one_cycle", "cosine(warmup=0.05)", "constant"])

@@ -79,7 +79,7 @@ def test_few_rows_are_said_to_be_few(tmp_path: Path) -> None:
     ml.fit("4-1", (X[:60], YES[:60]), epochs=1, quiet=True, validation=0.02, run=tmp_path / "run")
     told = " ".join(one["text"] for one in report(tmp_path / "run")["verdict"]["sentences"])
     assert "on 1 row it has never seen" in told
-    assert "All of this stands on 1 row: it is rough." in told
+    assert "These figures are rough: they come from 1 row." in told
 
 
 def test_pictures_are_looked_at_in_squares(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ def told(metric: Any, validation: tuple[float, ...] = (1.0, 0.9, 0.9, 0.9, 0.9, 
         "coverage": None,
         **more,
     }
-    epochs = [{"validation": value} for value in validation]
+    epochs = [{"validation": value, "loss": value} for value in validation]
     run = {"status": "finished", "epochs": len(epochs)}
     found = verdict({"evaluation": evaluation, "run": run, "curves": {"epochs": epochs, "marks": []}})
     return " ".join(one["text"] for one in found["sentences"]) + " " + " ".join(found["tries"])
@@ -46,5 +46,5 @@ def test_the_verdict_says_what_the_figures_say() -> None:
     assert "always answering the mean has 10" in rmse
     sure = {"of": "the class predicted", "ece": 0.08, "chance": 0.02, "lean": 0.07}
     metric = entry(0.9, low=0.85, high=0.93, train=0.91, baseline=0.5)
-    assert "Its probabilities are too sure" in told(metric, calibration=sure)
+    assert "Its probabilities are too confident" in told(metric, calibration=sure)
     assert "can be trusted" in told(metric, calibration={**sure, "ece": 0.01})

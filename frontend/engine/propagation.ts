@@ -8,13 +8,14 @@ import { activation } from './activations.ts'
 import { initialise, SCHEMES, type Scheme } from './init.ts'
 import { forward, network, trace } from './network.ts'
 import { Random } from './random.ts'
+import { power, significant } from '../shared/format.ts'
 
-/** E[h(u)] for u standard normal, by the trapezoid rule, which is exact to rounding for smooth h that decay. */
+/** E[h(u)] for u standard normal by the midpoint rule: exact to rounding for smooth h, and no node is on a jump at 0. */
 export function expectation(h: (u: number) => number): number {
   const [N, reach] = [1600, 9]
   let sum = 0
-  for (let k = 0; k <= N; k++) {
-    const u = -reach + (2 * reach * k) / N
+  for (let k = 0; k < N; k++) {
+    const u = -reach + (2 * reach * (k + 0.5)) / N
     sum += (h(u) * Math.exp((-u * u) / 2)) / Math.sqrt(2 * Math.PI)
   }
   return (sum * 2 * reach) / N
@@ -27,13 +28,23 @@ export interface Sizes {
 
 export function predicted(name: string, scheme: Scheme, width: number, depth: number): Sizes {
   const { f, df } = activation(name)
-  const spread = width * SCHEMES[scheme](width, width) ** 2
+  const spread = width * SCHEMES[scheme](width, width)
   const signal = [spread]
   for (let l = 1; l < depth; l++) signal.push(spread * expectation((u) => f(Math.sqrt(signal[l - 1]) * u) ** 2))
   const gradient = new Array<number>(depth).fill(1)
   for (let l = depth - 2; l >= 0; l--)
     gradient[l] = gradient[l + 1] * spread * expectation((u) => df(Math.sqrt(signal[l]) * u) ** 2)
   return { signal, gradient }
+}
+
+/** How much a mean square changes over the depth, in words; at most a factor of 10 counts as steady, as in Python. */
+export function change(ratio: number): string {
+  if (ratio === 0) return 'vanishes completely'
+  if (ratio > 1000 || Number.isNaN(ratio)) return `explodes: it grows ${power(ratio)} times`
+  if (ratio < 1 / 1000) return `vanishes: it shrinks to ${power(ratio)} of it`
+  if (ratio > 10) return `grows ${significant(ratio, 2)} times`
+  if (ratio < 1 / 10) return `shrinks to 1/${significant(1 / ratio, 2)} of it`
+  return 'stays steady'
 }
 
 /** The same of a network that is drawn, on rows that are standard normal, with a random gradient at the last z. */

@@ -35,7 +35,7 @@ export const PRESETS: readonly Preset[] = [
     title: 'Zero initialisation',
     watch:
       'All weights start at 0, so every hidden unit is the same, no blame reaches the first layer, and nothing but the last bias ever moves.',
-    choices: { ...usual, scheme: 'zero' },
+    choices: { ...usual, scheme: 'zeros' },
   },
   {
     name: 'vanish',

@@ -4,10 +4,12 @@ import { join } from 'node:path'
 import { describe, expect, inject, it } from 'vitest'
 import { activation, ACTIVATIONS } from '../engine/activations.ts'
 import { nudge } from '../engine/increments.ts'
+import { SCHEMES, type Scheme } from '../engine/init.ts'
 import type { LossName } from '../engine/losses.ts'
 import { backward, clone, forward, measure, network, pass, trace, type Network } from '../engine/network.ts'
 import { memory, update, type OptimiserName } from '../engine/optimisers.ts'
 import { Program, type Spec } from '../engine/program.ts'
+import { predicted } from '../engine/propagation.ts'
 
 type Nested = number | Nested[]
 
@@ -49,6 +51,7 @@ const flat = (values: Nested): Float64Array => Float64Array.from([values].flat(I
 const golden = JSON.parse(readFileSync(join(inject('folder'), 'golden.json'), 'utf8')) as {
   dense: Case[]
   programs: Typed[]
+  depths: { scheme: Scheme; activation: string; std: number[]; signal: number[]; gradient: number[] }[]
 }
 
 /** Agreement to 1e-10 of the larger of 1 and the number. */
@@ -157,5 +160,27 @@ describe('other kinds of layer', () => {
       const whole = program.run(x, B)
       whole.forEach((wanted, k) => same(values[k], Array.from(wanted), `${op.name} dragged, values ${k}`))
     }
+  })
+})
+
+describe('first weights', () => {
+  const table = JSON.parse(
+    readFileSync(join(import.meta.dirname, '../../tests/golden/init_schemes.json'), 'utf8'),
+  ) as { scheme: Scheme; n_in: number; n_out: number; variance: number }[]
+
+  it.each(table)('of $scheme have the variance that Python gives a layer $n_in-$n_out', (row) => {
+    expect(SCHEMES[row.scheme](row.n_in, row.n_out)).toBeCloseTo(row.variance, 14)
+  })
+
+  it('has a row of the table for every scheme', () => {
+    expect(new Set(table.map((row) => row.scheme))).toEqual(new Set(Object.keys(SCHEMES)))
+  })
+
+  it.each(golden.depths)('of $scheme with $activation give the sizes that Python predicts', (row) => {
+    const found = predicted(row.activation, row.scheme, 64, row.std.length)
+    for (const std of row.std) expect(Math.sqrt(SCHEMES[row.scheme](64, 64))).toBeCloseTo(std, 12)
+    // The page's rule errs at a kink by about the square of its step of 0.011.
+    row.signal.forEach((q, l) => expect(found.signal[l] / q).toBeCloseTo(1, 3))
+    row.gradient.forEach((g, l) => expect(found.gradient[l] / g).toBeCloseTo(1, 3))
   })
 })

@@ -5,7 +5,7 @@ import { correct, DATA } from '../engine/data.ts'
 import { fitted } from '../engine/fit.ts'
 import { initialise } from '../engine/init.ts'
 import { clone, network, pass } from '../engine/network.ts'
-import { expectation, measured, predicted } from '../engine/propagation.ts'
+import { change, expectation, measured, predicted } from '../engine/propagation.ts'
 import { Random } from '../engine/random.ts'
 import { health, Trainer, type Settings } from '../engine/trainer.ts'
 import { Lab } from '../explorer/lab.svelte.ts'
@@ -344,6 +344,15 @@ describe('the rest', () => {
     const one = pass({ layers: [collapsed(net)!] }, data.x, data.y, 'mse').layers[0].a
     out.forEach((z, r) => expect(one[r]).toBeCloseTo(z, 10))
     expect(collapsed(network([2, 2, 1], 'tanh'))).toBeNull()
+  })
+
+  it('calls a signal steady only if it keeps its size', () => {
+    expect([1, 0.2, 9].map(change)).toEqual(['stays steady', 'stays steady', 'stays steady'])
+    expect(change(22)).toBe('grows 22 times')
+    expect(change(1 / 22)).toBe('shrinks to 1/22 of it')
+    expect(change(1e5)).toMatch(/^explodes/)
+    expect(change(1e-5)).toMatch(/^vanishes/)
+    expect(change(0)).toBe('vanishes completely')
   })
 
   it('predicts what is measured of wide layers', () => {

@@ -83,16 +83,38 @@ class BudgetExceeded(MultilayerError):
     exit_code = 1
 
 
+NEAREST = 5
+"""Names that a message lists where there are more than `LISTED`."""
+LISTED = 10
+_LISTED_BY = {
+    "activation": "mlp activations",
+    "layer or activation": "mlp activations and docs/architecture.md",
+    "initialisation scheme": "mlp init --help",
+    "option": "mlp train --help",
+    "loss": "mlp cost --help",
+    "optimizer": "mlp cost --help",
+    "command": "mlp --help",
+}
+"""Where all names of a kind can be found."""
+
+
 def unknown_name(what: str, name: str, valid: Iterable[str]) -> str:
-    """The message for a name that is not in a closed set: the nearest name first, then all of them.
+    """The message for a name that is not in a closed set: the nearest name, then all of them or the nearest five.
 
     >>> unknown_name("optimizer", "adm", ["sgd", "adam"])
     "unknown optimizer 'adm': did you mean 'adam'? valid: adam, sgd"
+    >>> unknown_name("column", "x0", [f"x{i}" for i in range(1, 30)])
+    "unknown column 'x0': did you mean 'x1'? nearest of 29: x1, x2, x3, x4, x5"
     """
     names = sorted(valid)
     meant = nearest(str(name), names)
-    hint = "" if meant is None else f"did you mean {meant!r}? "
-    return f"unknown {what} {name!r}: {hint}valid: {', '.join(names)}"
+    hint = f"unknown {what} {name!r}: " + ("" if meant is None else f"did you mean {meant!r}? ")
+    if len(names) <= LISTED:
+        return f"{hint}valid: {', '.join(names)}"
+    likeness = {one: difflib.SequenceMatcher(None, str(name).lower(), one.lower()).ratio() for one in names}
+    close = sorted(names, key=lambda one: (one != meant, -likeness[one], len(one), one))[:NEAREST]
+    place = f" (all: {_LISTED_BY[what]})" if what in _LISTED_BY else ""
+    return f"{hint}nearest of {len(names)}: {', '.join(close)}{place}"
 
 
 def nearest(name: str, valid: Iterable[str]) -> str | None:

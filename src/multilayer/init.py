@@ -2,7 +2,7 @@
 
     zeros                 0: every unit of a layer computes the same and stays the same
     constant(c)           c: the same failure
-    normal(v) uniform(v)  variance v, whatever the width
+    normal(v) uniform(v)  variance v, so standard deviation √v, whatever the width
     lecun                 1/n_in                              LeCun et al. 1998         (and lecun_uniform)
     xavier                2/(n_in + n_out)                    Glorot & Bengio 2010      (and xavier_uniform)
     he                    2/n_in                              He et al. 2015            (and he_uniform; he(fan_out))
@@ -10,7 +10,8 @@
                           norms): then every z has variance 1, whatever the activation and the depth
     depth                 auto's variance divided by the number of layers with weights
     width                 1/n_out
-    orthogonal            gain times a matrix with orthonormal rows or columns          Saxe et al. 2014
+    orthogonal            gain times a matrix with orthonormal rows or columns: variance gain²/max(n_in, n_out)
+                          (Saxe et al. 2014)
     torch                 PyTorch's nn.Linear: U(±1/√n_in) for weights and biases, variance 1/(3 n_in)
 
 Uniform laws are U(±√(3·variance)). Biases are 0 except under `torch`. A linear map with a fixed scale s has its weights
@@ -101,7 +102,7 @@ _PLAIN: dict[str, Scheme] = {
         Scheme(text="auto", law="normal", variance=_auto),
         Scheme(text="depth", law="normal", variance=lambda fan: _auto(fan) / fan.depth),
         Scheme(text="width", law="normal", variance=lambda fan: 1 / fan.n_out),
-        Scheme(text="orthogonal", law="orthogonal", variance=_auto),
+        Scheme(text="orthogonal", law="orthogonal", variance=lambda fan: fan.gain**2 / max(fan.n_in, fan.n_out)),
         Scheme(text="torch", law="uniform", variance=lambda fan: 1 / (3 * fan.n_in), biases=True),
     )
 }
@@ -173,6 +174,23 @@ def weight_variances(spec: Spec, init: str | Scheme = "auto") -> dict[str, float
     for name, (fan, _) in _fans(spec):
         own = spec.parameters[name].value
         found[name] = _draw_variance(own) if isinstance(own, Draw) else chosen.variance(fan)
+    return found
+
+
+def weight_deviations(spec: Spec, init: str | Scheme = "auto") -> dict[str, float]:
+    """The standard deviation of each layer's initial weights W, by layer name. A constant scheme gives 0.
+
+    >>> weight_deviations(Spec.parse("64-32-10"), "normal(0.01)")
+    {'linear1': 0.1, 'linear2': 0.1}
+    """
+    chosen = init if isinstance(init, Scheme) else scheme(init)
+    variances = weight_variances(spec, chosen)
+    found: dict[str, float] = {}
+    for name, (_, scale) in _fans(spec):
+        layer, _, tensor = name.rpartition(".")
+        if tensor == "weight":
+            drawn = chosen.law != "constant" or isinstance(spec.parameters[name].value, Draw)
+            found[layer] = math.sqrt(variances[name]) / scale if drawn and scale else 0.0
     return found
 
 

@@ -18,7 +18,7 @@ width scatters around it; `scatter` says by about which factor (Hanin 2018): exp
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -27,15 +27,19 @@ import numpy as np
 from . import random
 from .activations import Function, facts
 from .errors import OptionError, SpecError
-from .init import Scheme, initialise, scheme, weight_variances
+from .init import Scheme, initialise, scheme, weight_deviations, weight_variances
 from .layers import GLU, Activation, Columns, Dropout, Layer, Linear, Pass, Residual, Scale, named
 from .layers.base import Array, Tensors
 from .machine import require_memory
 from .random import Purpose, derive
 from .spec import Spec
 
-STEADY = 1e3
-"""A mean square that changes by less than this factor from first to last layer counts as steady."""
+STEADY = 10.0
+"""Activations or gradients that change by at most this factor over the whole network count as steady."""
+EXTREME = 1e3
+"""Beyond this factor they vanish or explode."""
+ALTERNATIVES = ("auto", "depth", "he", "xavier", "lecun")
+"""Schemes to recommend, in this order, if one keeps this network steady."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +52,8 @@ class LayerVariance:
     measured_forward: float
     predicted_backward: float | None
     measured_backward: float
+    weight_std: float | None = None
+    """Standard deviation of the initial weights under the scheme; None for a layer without weights."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,11 +84,13 @@ def variance(spec: Spec | str, init: str = "auto", *, seed: int = 0, rows: int =
         f"a pass of {rows:,} rows through this network in float64",
     )
     chosen = scheme(init)
-    found = _Prediction(variances=weight_variances(spec, chosen), known=chosen.law != "constant")
-    with np.errstate(over="ignore", invalid="ignore"):
-        found.ahead(spec.layers, spec.inputs.numeric, _Moments(1.0, 0.0, 0.0), "")
-        found.back(spec.layers, 1.0, "")
-    seen = _measure(spec, initialise(spec, chosen, seed=seed), rows=rows, seed=seed)
+    found = _predict(spec, chosen)
+
+    def measured(drawn: Scheme) -> _Seen:
+        return _measure(spec, initialise(spec, drawn, seed=seed), rows=rows, seed=seed)
+
+    seen = measured(chosen)
+    deviations = weight_deviations(spec, chosen)
     layers = tuple(
         LayerVariance(
             name=entry.name,
@@ -91,12 +99,17 @@ def variance(spec: Spec | str, init: str = "auto", *, seed: int = 0, rows: int =
             measured_forward=seen.forward[entry.name],
             predicted_backward=found.backward[entry.name],
             measured_backward=seen.backward[entry.name],
+            weight_std=deviations.get(entry.name),
         )
         for entry in spec.entries
     )
     scatter = math.exp(math.sqrt(min(found.scatter, 1e4)))
     return Variance(
-        scheme=chosen.text, layers=layers, verdict=_verdict(layers), note=_note(chosen, scatter), scatter=scatter
+        scheme=chosen.text,
+        layers=layers,
+        verdict=_verdict(spec, chosen, seen, found, measured),
+        note=_note(chosen, scatter),
+        scatter=scatter,
     )
 
 
@@ -118,22 +131,73 @@ def _note(chosen: Scheme, scatter: float) -> str:
     return "; ".join(said)
 
 
-def _verdict(layers: Sequence[LayerVariance]) -> str:
-    """The change over the depth of the network, forward from the inputs' 1, backward from the outputs' 1."""
-    ahead, back = layers[-1].measured_forward, layers[0].measured_backward
-    words = [f"{what} {_change(size)}" for what, size in (("activations", ahead), ("gradients", back))]
-    if all(word.endswith("steady") for word in words):
-        advice = "this scheme suits the network"
+def _verdict(spec: Spec, chosen: Scheme, seen: _Seen, found: _Prediction, measure: Callable[[Scheme], _Seen]) -> str:
+    """What happens over the depth of the network, and the remedy for its cause.
+
+    The cause is chance if the scheme is predicted to be steady, the scheme if another one is, else the network.
+    """
+    changes = _changes(spec, seen.forward, seen.backward)
+    words = [f"{what} {_word_of(size)}" for what, size in zip(("activations", "gradients"), changes, strict=True)]
+    if all(map(_steady, changes)):
+        remedy = "this scheme suits the network"
+    elif all(_steady(size, _limit(spec)) for size in changes):
+        remedy = "each residual block adds to the sum, which the norms divide out again; this does not harm training"
+    elif all(map(_steady, _changes(spec, found.forward, found.backward))):
+        remedy = "the scheme is steady on average, but one network of this width scatters around it; use wider layers"
     else:
-        remedy = "smaller" if any("explode" in word for word in words) else "larger"
-        advice = f"use a {remedy} variance ('auto' fits the activation), a norm, or residual blocks"
-    return f"{', '.join(words)}: {advice}"
+        others = (text for text in ALTERNATIVES if text != chosen.text)
+        other = next((text for text in others if _suits(spec, scheme(text), measure)), None)
+        remedy = _structural(spec, changes) if other is None else f"use the scheme {other!r}, which suits the network"
+    return f"{', '.join(words)}: {remedy}"
 
 
-def _change(size: float) -> str:
-    if not math.isfinite(size) or size > STEADY:
+def _suits(spec: Spec, other: Scheme, measure: Callable[[Scheme], _Seen]) -> bool:
+    """Whether another scheme is steady: as predicted, or as measured where there is no prediction."""
+    found = _predict(spec, other)
+    changes = _changes(spec, found.forward, found.backward)
+    if None in changes:
+        seen = measure(other)
+        changes = _changes(spec, seen.forward, seen.backward)
+    return all(_steady(size, _limit(spec)) for size in changes)
+
+
+def _limit(spec: Spec) -> float:
+    """Residual blocks that start with a norm may grow: the next norm divides it out."""
+    kinds = {entry.layer.kind for entry in spec.entries}
+    return EXTREME if "residual" in kinds and kinds & set(_NORMS) else STEADY
+
+
+def _changes(spec: Spec, forward: Mapping[str, Any], backward: Mapping[str, Any]) -> tuple[Any, Any]:
+    """Mean square of the outputs, and squared norm of the gradient at the first layer; both are 1 at their start.
+
+    The norm, because a mean square also changes when only the number of units does. None where nothing is predicted.
+    """
+    first, last = spec.layers[0], [entry for entry in spec.entries if not entry.depth][-1]
+    start = next(entry for entry in spec.entries if not entry.depth and entry.layer is first)
+    back = backward[start.name]
+    return forward[last.name], None if back is None else back * start.d_out / last.d_out
+
+
+def _steady(size: float | None, limit: float = STEADY) -> bool:
+    return size is not None and 1 / limit <= size <= limit
+
+
+def _word_of(size: float) -> str:
+    if _steady(size):
+        return "stay steady"
+    if not math.isfinite(size) or size > EXTREME:
         return "explode"
-    return "vanish" if size < 1 / STEADY else "stay steady"
+    return "vanish" if size < 1 / EXTREME else f"grow {size:.0f}-fold" if size > 1 else f"shrink to 1/{1 / size:.0f}"
+
+
+def _structural(spec: Spec, changes: tuple[float, float]) -> str:
+    """The remedy where no scheme helps: a norm, residual blocks or fewer layers, never one that is there already."""
+    kinds = {entry.layer.kind for entry in spec.entries}
+    normed, residual = bool(kinds & set(_NORMS)), "residual" in kinds
+    if not _steady(changes[0]) and not normed:
+        place = "at the start of each residual block" if residual else "after each linear layer"
+        return f"no scheme keeps both steady; add a norm such as layernorm {place}"
+    return f"no scheme keeps both steady; use {'' if residual else 'residual blocks or '}fewer layers"
 
 
 # Prediction
@@ -208,6 +272,14 @@ class _Prediction:
                 factor = self.rules[path]
                 g = None if g is None or factor is None else g * factor
         return g
+
+
+def _predict(spec: Spec, chosen: Scheme) -> _Prediction:
+    found = _Prediction(variances=weight_variances(spec, chosen), known=chosen.law != "constant")
+    with np.errstate(over="ignore", invalid="ignore"):
+        found.ahead(spec.layers, spec.inputs.numeric, _Moments(1.0, 0.0, 0.0), "")
+        found.back(spec.layers, 1.0, "")
+    return found
 
 
 _NORMS = ("layernorm", "rmsnorm", "batchnorm", "groupnorm")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from pathlib import Path
 from typing import BinaryIO
@@ -12,6 +13,10 @@ from ..spec import MAX_JSON, Spec
 
 HELP = "A network: its widths (784-256-128-10), a file with one (JSON, text, a model), a run, or - for standard input."
 MODEL = "model.safetensors"
+_EXPECTED = "give widths such as 784-256-10, a .json or .safetensors file, or the folder of a run"
+_FILE_NAME = re.compile(r"\.[A-Za-z][A-Za-z0-9]*$")
+_PICKLES = (".pt", ".pth", ".ckpt", ".bin", ".pkl", ".pickle", ".joblib")
+_TABLES = (".csv", ".tsv", ".parquet", ".arrow", ".feather", ".jsonl", ".npy", ".npz", ".gz", ".xlsx")
 
 
 def read_network(arch: str, activation: str = "relu") -> Spec:
@@ -22,16 +27,24 @@ def read_network(arch: str, activation: str = "relu") -> Spec:
         from ..predictor import load
 
         return load(arch).spec
-    # No network's text has a slash, so what has one is a file, there or not.
-    if not arch.lower().endswith(".json") and os.sep not in arch and not os.path.isfile(arch):
+    # No network's text has a slash or ends like a file name, so what does is a file, there or not.
+    if not _FILE_NAME.search(arch) and os.sep not in arch and not os.path.exists(arch):
         return Spec.parse(arch, activation=activation)
+    suffix = Path(arch).suffix.lower()
+    if os.path.exists(arch) and suffix in _PICKLES:
+        raise SpecError(
+            f"{arch} is a PyTorch or pickle file, which may run code and is never read: "
+            "load it in Python and convert it with ml.from_torch"
+        )
+    if os.path.isfile(arch) and suffix in _TABLES:
+        raise SpecError(f"{arch} is a table, not a network: {_EXPECTED}")
     try:
         with Path(arch).open("rb") as file:
             content = _read(file, arch)
     except IsADirectoryError:
-        raise SpecError(f"cannot read {arch}: it is a folder, and a file with a network was expected") from None
+        raise SpecError(f"cannot read {arch}: it is a folder without {MODEL}: {_EXPECTED}") from None
     except FileNotFoundError:
-        raise SpecError(f"cannot read {arch}: there is no such file") from None
+        raise SpecError(f"cannot read {arch}: there is no such file: {_EXPECTED}") from None
     except (OSError, ValueError) as error:
         if isinstance(error, MultilayerError):
             raise

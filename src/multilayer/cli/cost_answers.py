@@ -134,13 +134,14 @@ def deepest(
     return _fit("deepest", title, found.spec, (found.parameters, found.step), how, data)
 
 
-def time(found: inverse.Time, *, epochs: int, rows: int, batch: int, machine: str) -> Answer:
+def time(found: inverse.Time, *, epochs: int, rows: int, batch: int, machine: str, how: str | None = None) -> Answer:
+    """`how` says where the time of a step comes from; by default, the roofline or an earlier measurement."""
     steps, seconds, least = epochs * -(-rows // batch), found.seconds, found.lower_bound
     grid = _grid("l", "w")
     grid.add_row(Text(duration(seconds), style="bold"), f"{steps:,} steps of {duration(seconds / steps)}")
     title = f"Time for {epochs:,} epochs of {rows:,} rows" + (", at least" if least else "")
-    how = "by the measured roofline of" if least else "PyTorch as measured on"
-    more = "; --measure adds what PyTorch itself takes" if least else ""
+    how = how or ("by the measured roofline of" if least else "PyTorch, predicted from an earlier measurement on")
+    more = "; --measure times a real step" if least else ""
     data = {
         "epochs": epochs,
         "rows": rows,

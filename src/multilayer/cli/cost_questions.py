@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..choices import whole
 from ..costs import Cost, cost, inverse
@@ -17,6 +18,9 @@ from ..errors import OptionError
 from ..spec import Spec
 from . import cost_answers as answers
 from .cost_answers import Answer
+
+if TYPE_CHECKING:
+    from ..measure import Measurement
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,7 +99,9 @@ _USUAL = {"loss": "auto", "dtype": "float32", "engine": "torch", "convention": "
 
 
 def require_fitting(step: Step, asked: Questions) -> None:
-    """Refuses an option that an answer would leave aside while the heading shows it."""
+    """Refuses an option that an answer would ignore while the heading shows it, and a question without its data."""
+    if asked.epochs is not None and step.rows is None:
+        raise OptionError("--epochs needs --rows, the number of rows of the data: add --rows 60000, for example")
     questions = {"--as": asked.tool is not None, "--verify": asked.verify, "--measure": asked.measure}
     for question, (does, options) in _LEAVES_ALONE.items():
         for option in options if questions[question] else ():
@@ -106,13 +112,14 @@ def require_fitting(step: Step, asked: Questions) -> None:
 
 
 def answer(spec: Spec, step: Step, asked: Questions) -> Iterator[Answer]:
-    """An answer to each question, in the order of the options."""
+    """An answer to each question, in the order of the options. A measured step is also what `--epochs` counts with."""
+    measured = _measured(spec, step) if asked.measure else None
     if asked.memory is not None:
         yield _largest_batch(spec, step, asked.memory)
     if asked.flops is not None or asked.parameters is not None:
         yield from _networks(spec, step, asked.flops, asked.parameters)
     if asked.epochs is not None:
-        yield _time(spec, step, asked.epochs)
+        yield _time(spec, step, asked.epochs, measured)
     if asked.sweep is not None:
         yield _sweep(spec, step, *asked.sweep, asked.plot)
     if asked.tool is not None:
@@ -123,10 +130,8 @@ def answer(spec: Spec, step: Step, asked: Questions) -> Iterator[Answer]:
         from ..verify import verify
 
         yield answers.verification(verify(spec, batch=step.batch, loss=step.loss, dtype=step.dtype))
-    if asked.measure:
-        from ..measure import measure
-
-        yield answers.measurement(measure(spec, batch=step.batch, loss=step.loss, optimizer=step.optimizer))
+    if measured is not None:
+        yield answers.measurement(measured)
 
 
 def _largest_batch(spec: Spec, step: Step, limit: int) -> Answer:
@@ -156,15 +161,29 @@ def _networks(spec: Spec, step: Step, flops: int | None, parameters: int | None)
     yield answers.deepest(spec, deep, limits=limits, account=account)
 
 
-def _time(spec: Spec, step: Step, epochs: int) -> Answer:
+def _measured(spec: Spec, step: Step) -> Measurement:
+    from ..measure import measure
+
+    return measure(spec, batch=step.batch, loss=step.loss, optimizer=step.optimizer)
+
+
+def _time(spec: Spec, step: Step, epochs: int, measured: Measurement | None) -> Answer:
     from .. import machine
 
-    if step.rows is None:
-        raise OptionError("--epochs needs --rows, the rows of the data")
+    assert step.rows is not None  # as `require_fitting` has checked
     here = machine.measure()
     account = replace(step, rows=None, convention="actual").cost  # time passes as it does, not as textbooks charge
-    found = inverse.time(spec, epochs=epochs, rows=step.rows, batch=step.batch, account=account, machine=here)
-    return answers.time(found, epochs=epochs, rows=step.rows, batch=step.batch, machine=here.processor)
+    found = inverse.time(
+        spec,
+        epochs=epochs,
+        rows=step.rows,
+        batch=step.batch,
+        account=account,
+        machine=here,
+        measured=None if measured is None else measured.measured,
+    )
+    how = "PyTorch, as just measured on" if measured is not None else None
+    return answers.time(found, epochs=epochs, rows=step.rows, batch=step.batch, machine=here.processor, how=how)
 
 
 def _sweep(spec: Spec, step: Step, over: Over, values: tuple[int, ...], plot: Path | None) -> Answer:

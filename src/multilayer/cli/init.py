@@ -14,7 +14,7 @@ from rich.text import Text
 
 from ..errors import printable
 from ..init import SCHEMES
-from ..propagation import STEADY, LayerVariance, Variance, variance
+from ..propagation import EXTREME, LayerVariance, Variance, variance
 from . import arch as networks
 from . import drawing
 from .output import console, strict_json
@@ -37,7 +37,7 @@ def init(
         str,
         typer.Option(
             metavar="NAME",
-            help=f"{', '.join(SCHEMES[:-1])} or {SCHEMES[-1]}.",
+            help=f"{', '.join(SCHEMES[:-1])} or {SCHEMES[-1]}. normal(v) and uniform(v) have variance v.",
             autocompletion=lambda incomplete: [s for s in SCHEMES if s.startswith(incomplete)],
         ),
     ] = "auto",
@@ -54,6 +54,8 @@ def init(
     Sizes are mean squares: of activations from inputs of N(0, 1), of gradients from N(0, 1) at the outputs.
 
     A scheme that suits the network keeps both near 1.
+
+    "weight std" is the standard deviation of the initial weights: 0.1 for normal(0.01), which gives a variance.
     """
     spec = networks.read_network(arch, activation)
     if plot is not None:
@@ -107,7 +109,8 @@ def table(found: Variance, page: Console) -> RenderableType:
     sheet.add_column("\nlayer", no_wrap=True)
     if roomy:
         sheet.add_column("", no_wrap=True)
-    width = 15 if roomy else 11
+    sheet.add_column("weight\nstd", justify="right", no_wrap=True)
+    width = 15 if roomy else 9
     for name in ("E[a²]", "E[δ²]"):
         sheet.add_column(f"{name}\npredicted", justify="right", no_wrap=True)
         sheet.add_column("\nmeasured", justify="right", no_wrap=True)
@@ -116,19 +119,20 @@ def table(found: Variance, page: Console) -> RenderableType:
     layers = list(found.layers)
     half = MOST_LINES // 2
     hidden = layers[half:-half] if len(layers) > MOST_LINES else []
-    blanks = [""] * 6
+    blanks = [""] * 7
     for i, layer in enumerate(layers):
         if half <= i < half + len(hidden):
             if i == half:
                 sheet.add_row("…", *([f"{len(hidden):,} more"] if roomy else []), *blanks)
             continue
         cells: list[RenderableType] = [_name(layer), *([Text(layer.what, style="dim")] if roomy else [])]
+        cells.append("" if layer.weight_std is None else _size(layer.weight_std))
         for predicted, measured in (
             (layer.predicted_forward, layer.measured_forward),
             (layer.predicted_backward, layer.measured_backward),
         ):
             expected = Text("–" if predicted is None else _size(predicted), style="dim")
-            cells += [expected, _size(measured), drawing.log_bar(measured, decades, width=width, limit=STEADY)]
+            cells += [expected, _size(measured), drawing.log_bar(measured, decades, width=width, limit=EXTREME)]
         sheet.add_row(*cells)
     return sheet
 

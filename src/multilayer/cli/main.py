@@ -9,13 +9,14 @@ from __future__ import annotations
 import io
 import os
 import sys
+from collections.abc import Sequence
 from importlib import import_module
-from typing import Annotated, Any, NoReturn, cast
+from typing import Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from ..errors import MultilayerError, nearest, on_command_line, printable, unknown_name
+from ..errors import MultilayerError, OptionError, nearest, on_command_line, printable, unknown_name
 
 COMMANDS = (
     "train",
@@ -36,6 +37,9 @@ COMMANDS = (
 
 _ALONE = ("train", "runs", "explore", "activations")
 """Commands that do something without arguments."""
+
+UsageError: Any = typer.BadParameter.__mro__[1]
+"""What typer raises for arguments that it cannot read."""
 
 _BROKEN_PIPE = 128 + 13  # what a shell reports of a process that SIGPIPE ended
 _INTERRUPTED = 128 + 2
@@ -69,16 +73,6 @@ class _Flags:
 class Command(_Flags, TyperCommand):
     """One sub-command."""
 
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        try:
-            return super().parse_args(ctx, args)
-        except Exception as error:
-            if hasattr(error, "possibilities"):  # an unknown option: name the one that was meant, not all alike
-                options = [name for param in self.get_params(ctx) for name in param.opts]
-                meant = nearest(cast(Any, error).option_name, options)
-                cast(Any, error).possibilities = [] if meant is None else [meant]
-            raise
-
 
 class Commands(_Flags, TyperGroup):
     """The sub-commands by name, and what happens to our errors."""
@@ -98,8 +92,29 @@ class Commands(_Flags, TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args and not args[0].startswith("-") and args[0] not in COMMANDS:
-            ctx.fail(unknown_name("command", args[0], COMMANDS))
+            raise OptionError(unknown_name("command", args[0], COMMANDS))
         return super().resolve_command(ctx, args)
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        windows_expand_args: bool = True,
+        **extra: Any,
+    ) -> Any:
+        """Print a usage error as one line, like any other error."""
+        given = sys.argv[1:] if args is None else list(args)
+        try:
+            code = super().main(given, prog_name, complete_var, False, windows_expand_args, **extra)
+        except UsageError as error:
+            if type(error).__name__ != "NoArgsIsHelpError":  # then typer has printed the help
+                _tell(usage_message(error, given))
+            code = MultilayerError.exit_code
+        if standalone_mode:
+            sys.exit(code if isinstance(code, int) else 0)
+        return code
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -119,6 +134,48 @@ class Commands(_Flags, TyperGroup):
 def _tell(message: str) -> None:
     typer.secho("error: ", fg="red", bold=True, nl=False, err=True)
     typer.echo(printable(message, lines=True), err=True)
+
+
+def usage_message(error: Any, args: Sequence[str]) -> str:
+    """What was wrong with the arguments: the option, what it takes, what it got."""
+    param = getattr(error, "param", None)
+    command = f"mlp {args[0]}" if args and args[0] in COMMANDS else "mlp"
+    listed = f"{command} --help lists all options"
+    if hasattr(error, "possibilities"):
+        options = [name for one in error.ctx.command.get_params(error.ctx) for name in (*one.opts, *one.secondary_opts)]
+        meant = nearest(error.option_name, options)
+        hint = "" if meant is None else f"did you mean {meant}? "
+        return f"unknown option {error.option_name} of {command}: {hint}{listed}"
+    if type(error).__name__ == "MissingParameter" and param is not None:
+        meaning = f" ({param.help.rstrip('.')})" if getattr(param, "help", None) else ""
+        return f"{command} needs {param.metavar or param.human_readable_name}{meaning}: {command} --help shows how"
+    if isinstance(error, typer.BadParameter) and param is not None:
+        said = error.message.partition(", unable")[0].removeprefix("Input should be ")
+        for theirs, ours in _PLAIN.items():
+            said = said.replace(theirs, ours)
+        return f"{param.opts[0]} must be {said}{_given(param.opts, args)}"
+    text = error.format_message().rstrip(".")
+    return f"{command}: {text[:1].lower()}{text[1:]}: {listed}"
+
+
+_PLAIN = {
+    "a valid integer": "a whole number",
+    "a valid number": "a number",
+    "greater than or equal to": "at least",
+    "less than or equal to": "at most",
+}
+"""Typer's words for what an option takes, and ours."""
+
+
+def _given(names: Sequence[str], args: Sequence[str]) -> str:
+    """The value of an option as it was written, for the end of a message."""
+    for name in names:
+        for i, arg in enumerate(args):
+            if arg == name and i + 1 < len(args):
+                return f", got {args[i + 1]!r}"
+            if arg.startswith(f"{name}="):
+                return f", got {arg.partition('=')[2]!r}"
+    return ""
 
 
 app = typer.Typer(

@@ -59,7 +59,7 @@ def runs(
         if not found and not damaged:
             show(console(), "no runs below ./runs yet: mlp train makes one")
     for run in damaged:
-        typer.echo(f"damaged: {printable(run['reason'])}", err=True)
+        typer.echo(f"{'error' if paths else 'warning'}: {printable(run['reason'])}", err=True)
     if paths and damaged:
         raise typer.Exit(MultilayerError.exit_code)
 

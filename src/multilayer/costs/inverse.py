@@ -182,10 +182,13 @@ def time(
     batch: int = 32,
     account: Account = _account,
     machine: Machine | None = None,
+    measured: float | None = None,
 ) -> Time:
-    """What training takes by the roofline of `machine` (this one, measured, if not given).
+    """Predict the training time from the roofline of `machine` (this machine, if not given).
 
-    With what PyTorch was measured to reach there, if it was (`mlp cost --measure`); otherwise it is a lower bound.
+    The roofline uses the calibration of an earlier `mlp cost --measure`; without one, the result is a lower bound.
+    `measured` is the timed step of `batch` rows in seconds: every full step takes that long, and the smaller last step
+    of an epoch is scaled by the same factor.
     """
     from .. import machine as machines
     from .roofline import predict, recall
@@ -198,7 +201,10 @@ def time(
             taken = account(spec, size)
             found = predict(taken, here, calibration=recall(here) if taken.engine == "torch" else None)
             seconds, lower_bound = seconds + steps * found.seconds, lower_bound or not found.calibrated
-    return Time(seconds=epochs * seconds, lower_bound=lower_bound)
+    if measured is None:
+        return Time(seconds=epochs * seconds, lower_bound=lower_bound)
+    predicted = predict(account(spec, batch), here, calibration=recall(here)).seconds
+    return Time(seconds=epochs * seconds * measured / predicted, lower_bound=False)
 
 
 # Widths

@@ -17,6 +17,8 @@ Unit = Literal["bytes", "flops", "count"]
 _NUMBER = re.compile(r"\s*([0-9][0-9_,]*\.?[0-9]*|\.[0-9]+)(?:e([+-]?[0-9]{1,2}))?\s*([a-z]*)\s*", re.IGNORECASE)
 _PREFIXES = ("", "k", "m", "g", "t", "p")
 _EXAMPLES = {"bytes": "2GB, 512MiB or 1e9", "flops": "1e9, 10M or 1.5G", "count": "1e6, 10M or 235146"}
+LEAST_PLAIN = 1_000_000
+"""Fewer bytes than this need a unit: a plain 2 is hardly meant as two bytes."""
 _WORDS = {"bytes": ("", "b"), "flops": ("", "flop", "flops"), "count": ("",)}
 
 
@@ -33,6 +35,10 @@ def parse(text: str, *, what: str, unit: Unit = "count") -> int:
     value = int(Fraction(re.sub("[_,]", "", match[1])) * Fraction(10) ** int(match[2] or 0) * factor)
     if value < 1:
         raise OptionError(f"{what} must be at least 1, got {text!r}")
+    if unit == "bytes" and not match[3] and value < LEAST_PLAIN:
+        raise OptionError(
+            f"{what} needs a unit, got {text!r}: write {text.strip()}GB, {text.strip()}MB or {text.strip()}B"
+        )
     return value
 
 

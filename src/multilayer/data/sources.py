@@ -132,10 +132,15 @@ def read_path(source: str | Path, hints: Hints | None = None) -> Table:
     if means_bundled(source):
         return bundled.load(str(source))
     if path.is_dir():
+        if (path / "config.json").is_file() and (path / "events.jsonl").is_file():
+            raise DataError(f"{source}: a table was expected, got the folder of a run: give the file with the rows")
         return _folder(path)
     if not path.exists():
-        hint = unknown_name("bundled set", str(source), bundled.names())
-        raise DataError(f"{source}: no such file. Or a bundled set? {hint}")
+        if path.suffix or len(path.parts) > 1:
+            raise DataError(f"{source}: there is no such file: check the path")
+        raise DataError(
+            f"{source}: there is no such file, and {unknown_name('bundled set', str(source), bundled.names())}"
+        )
     with storage.opened(path) as file:
         start = file.read(16)
     try:
@@ -255,7 +260,8 @@ def _folder(path: Path) -> Table:
     found = _images(path)
     training = [p for p in found if "train" in p.name]
     if not found or len(training or found) > 1:
-        raise DataError(f"{path}: a folder must hold one idx file of training images, got {len(training or found)}")
+        got = len(training or found)
+        raise DataError(f"{path}: a folder must hold one idx file of training images, got {got}: give a file with rows")
     chosen = (training or found)[0]
     table = read_path(chosen)
     rest = [p for p in found if p != chosen]

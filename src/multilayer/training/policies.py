@@ -39,6 +39,12 @@ task looks like a spike and is none."""
 WILD = 10.0
 """So many times what the loss was at first is a spike at once."""
 
+SMALL_RATE = 0.1
+"""Below this share of its peak, the learning rate itself keeps the loss from falling."""
+
+UNSTEADY = 0.4
+"""Share of epochs with a rising loss from which a plateau is called unsteady."""
+
 IN_A_ROW = 3
 """Otherwise so many steps in a row are: one batch with rows far out looks like a spike and is none."""
 
@@ -200,6 +206,7 @@ class Plateau(Quiet):
     def __init__(self, rates: Sequence[float] = (), *, epochs: int = 10, share: float = 0.01) -> None:
         self.epochs, self.share = epochs, share
         self.wave_ends = wave_ends(rates)
+        self.rates = rates
         self.peak = int(np.argmax(rates)) + 1 if len(rates) else 1
         self.losses: list[float] = []
         self.told = False
@@ -213,14 +220,26 @@ class Plateau(Quiet):
         due = event.epoch in self.wave_ends if self.wave_ends else event.epoch - self.epochs >= self.peak
         if self.told or not due or len(self.losses) <= self.epochs:
             return Continue()
-        (first, *_, last), past = self.losses, len(self.losses) - 1
+        seen = self.losses
+        (first, *_, last), past = seen, len(seen) - 1
         if self.wave_ends:
             self.losses = [last]
         if first - last >= self.share * abs(first):
             return Continue()
+        planned = not self.wave_ends and event.epoch <= len(self.rates)
+        if planned and self.rates[event.epoch - 1] < SMALL_RATE * max(self.rates):
+            return Continue()  # the schedule has ended the descent
         self.told = True
         message = f"the training loss has fallen by less than {self.share:.0%} over {past} epochs"
-        return Continue(notice=(message, "raise the learning rate, take a larger batch, or try another optimizer"))
+        return Continue(notice=(message, self._remedy(seen)))
+
+    def _remedy(self, losses: Sequence[float]) -> str:
+        """A loss that goes up and down calls for smaller steps; one that is merely flat may have reached its end."""
+        least = self.share / 10  # of the loss: less is rounding, not movement
+        rises = sum(after - before > least * abs(before) for before, after in itertools.pairwise(losses))
+        if not self.wave_ends and rises >= UNSTEADY * (len(losses) - 1):
+            return "it goes up and down, so lower the learning rate or use a larger batch"
+        return "training has converged at this learning rate; a higher one may reach a lower loss"
 
     def state(self) -> dict[str, Any]:
         return {"losses": self.losses, "told": self.told}

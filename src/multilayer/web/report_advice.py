@@ -1,0 +1,308 @@
+"""From the figures of a report to causes, and from each cause to its remedy.
+
+    evidence   what was measured: skill on new and on training rows, best epoch, slopes at the end, calibration, trouble
+    causes     at most one about the fit (`fit_cause` is one decision), one about probabilities, one about stability
+    remedies   one per cause; `moves` says which setting it changes, and in which direction
+
+Remedies of one report never contradict each other: only the fit changes epochs, width and regularisation, and its
+causes exclude each other; the learning rate is raised only if nothing calls for lowering it.
+Every threshold has a name here. Skill is 0 for the guess and 1 for perfection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from .. import losses
+
+CLEARLY = 0.1
+"""Skill from which a model is called better than the guess."""
+GOOD, FAIR = 0.8, 0.4
+GAP = 0.15
+"""Difference of skill from training rows to others that is called overfitting, if it is outside the interval too."""
+STILL = 0.1
+"""Share of the fall of a loss that must lie in the second half of the epochs for it to be still falling. The half,
+because a schedule ends with a small learning rate, with which no loss falls much."""
+LEAST = 0.01
+"""Share of a loss by which it must have fallen at all."""
+SLOW = 0.05
+"""A training loss that falls in every epoch, and in all by less than this share, is held back by its learning rate."""
+ROWS_PER_PARAMETER = 10
+"""A network with fewer than one parameter per this number of rows may be too small for its task."""
+FEWEST_EPOCHS = 3
+"""Epochs below which no slope is read from a curve."""
+UNRELIABLE = 0.1
+"""If chance alone explains a calibration error of this size, the rows are too few to judge probabilities by."""
+
+Cause = Literal[
+    "diverged",
+    "spikes",
+    "nothing held out",
+    "overfits",
+    "cut short",
+    "out of time",
+    "slow",
+    "too small",
+    "uninformative",
+    "overconfident",
+    "underconfident",
+    "smoothed",
+    "miscalibrated",
+    "coverage",
+]
+Confidence = Literal["trusted", "unknown", "over", "under", "mixed"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evidence:
+    """What a report measured. None means that it could not be measured."""
+
+    skill: float | None = None
+    certain: bool = True
+    """Whether the interval of the skill is above the guess."""
+    train_skill: float | None = None
+    outside: bool = False
+    """Whether the figure of the training rows is outside the interval of the others."""
+    held_out: bool = True
+    status: str = "finished"
+    timed_out: bool = False
+    epochs: int = 0
+    best_epoch: int | None = None
+    train_loss: Sequence[float] = ()
+    """By epoch; empty if any is unknown."""
+    validation_loss: Sequence[float] = ()
+    rows: int | None = None
+    """Rows trained on."""
+    parameters: int | None = None
+    """Of one ensemble member."""
+    learning_rate: float | None = None
+    confidence: Confidence | None = None
+    calibrated: bool = False
+    smoothing: float = 0.0
+    coverage_off: bool = False
+    diverged: bool = False
+    spikes: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Remedy:
+    """`moves` maps a setting to +1 where the remedy raises it and to -1 where it lowers it."""
+
+    cause: Cause
+    text: str
+    moves: Mapping[str, int] = field(default_factory=dict[str, int])
+
+
+def fit_cause(e: Evidence) -> Cause | None:
+    """The one cause that limits the fit, the strongest evidence first; None if the model fits or cannot be judged."""
+    if e.diverged or not e.held_out or e.skill is None:
+        return None
+    if e.train_skill is not None and e.outside and e.train_skill - e.skill > GAP:
+        return "overfits"
+    if _still_improving(e):
+        return "out of time" if e.timed_out else "cut short"
+    if e.skill >= FAIR:
+        return None
+    if _slow(e):
+        return "slow"
+    small = e.rows is not None and e.parameters is not None and e.parameters * ROWS_PER_PARAMETER < e.rows
+    return "too small" if small else "uninformative"
+
+
+def _still_improving(e: Evidence) -> bool:
+    """Whether both losses were still falling at the end; after one or two epochs, whether the last one was the best."""
+    late = e.best_epoch is not None and 2 * e.best_epoch > e.epochs
+    if not late or not (e.status == "finished" or e.timed_out):
+        return False
+    if e.epochs < FEWEST_EPOCHS:
+        return e.best_epoch == e.epochs and e.skill is not None and e.skill < FAIR
+    lowest = bool(e.validation_loss) and e.validation_loss[-1] == min(e.validation_loss)
+    return lowest and _falling(e.train_loss) and _falling(e.validation_loss)
+
+
+def _falling(curve: Sequence[float]) -> bool:
+    if len(curve) < FEWEST_EPOCHS:
+        return False
+    first, middle, last = curve[0], curve[len(curve) // 2], curve[-1]
+    return first - last > LEAST * abs(first) and middle - last > STILL * (first - last)
+
+
+def _slow(e: Evidence) -> bool:
+    """Whether the training loss falls without pause, but hardly."""
+    if e.spikes or len(e.train_loss) < FEWEST_EPOCHS or e.best_epoch != e.epochs:
+        return False
+    first, last = e.train_loss[0], e.train_loss[-1]
+    steadily = all(after < before for before, after in zip(e.train_loss, e.train_loss[1:], strict=False))
+    return steadily and first - last < SLOW * abs(first)
+
+
+def remedies(e: Evidence) -> list[Remedy]:
+    """One remedy per cause, the most urgent first."""
+    found: list[Remedy] = []
+    lower = {"learning_rate": -1}
+    slower = "" if e.learning_rate is None else f" (it is {e.learning_rate:g})"
+    if e.diverged:
+        text = f"Lower the learning rate{slower} or clip gradients: --learning-rate, --clip-norm 1."
+        found.append(Remedy(cause="diverged", text=text, moves=lower))
+    elif e.spikes:
+        text = f"Against spikes: lower the learning rate{slower}, or set --clip-norm 1."
+        found.append(Remedy(cause="spikes", text=text, moves=lower))
+    if not e.held_out:
+        text = "Hold rows out to see how good the model is on new ones: --validation 0.2."
+        return [Remedy(cause="nothing held out", text=text, moves={"held_out": 1}), *found]
+    cause = fit_cause(e)
+    if cause is not None:
+        found.append(_for_fit(cause, e))
+    # The probabilities of a model that has not learned its task yet are not worth correcting.
+    return found if cause not in (None, "overfits") else [*found, *_for_probabilities(e)]
+
+
+def _for_fit(cause: Cause, e: Evidence) -> Remedy:
+    match cause:
+        case "overfits":
+            text = "Against overfitting: more rows, more dropout or weight decay, or a narrower network."
+            return Remedy(cause=cause, text=text, moves={"regularisation": 1, "width": -1})
+        case "cut short":
+            return Remedy(cause=cause, text=f"Train longer: --epochs {2 * e.epochs}.", moves={"epochs": 1})
+        case "out of time":
+            return Remedy(cause=cause, text="Train longer: a larger --time-limit.", moves={"epochs": 1})
+        case "slow":
+            faster = "" if e.learning_rate is None else f": --learning-rate {10 * e.learning_rate:g}"
+            return Remedy(cause=cause, text=f"Raise the learning rate{faster}.", moves={"learning_rate": 1})
+        case "too small":
+            text = f"A wider or deeper network: this one has {e.parameters:,} parameters for {e.rows:,} training rows."
+            return Remedy(cause=cause, text=text, moves={"width": 1})
+        case _:
+            text = "The columns explain little of the target: check that both are right, and add columns that matter."
+            return Remedy(cause="uninformative", text=text, moves={"columns": 1})
+
+
+def _for_probabilities(e: Evidence) -> list[Remedy]:
+    if e.coverage_off:
+        how = "hold out more rows: --validation 0.3" if e.calibrated else "correct them on held-out rows: --calibrate"
+        moves = {"held_out": 1} if e.calibrated else {}
+        return [Remedy(cause="coverage", text=f"For quantiles that hold, {how}.", moves=moves)]
+    if e.confidence in (None, "trusted", "unknown"):
+        return []
+    if e.confidence == "under" and e.smoothing:
+        text = f"Use less label smoothing than {e.smoothing:g}: it keeps probabilities away from 0 and 1."
+        return [Remedy(cause="smoothed", text=text, moves={"smoothing": -1})]
+    causes: dict[str, Cause] = {"over": "overconfident", "under": "underconfident"}
+    cause = causes.get(str(e.confidence), "miscalibrated")
+    if e.calibrated:
+        text = "For better calibrated probabilities, hold out more rows: --validation 0.3."
+        return [Remedy(cause=cause, text=text, moves={"held_out": 1})]
+    return [Remedy(cause=cause, text="Calibrate the probabilities on held-out rows: --calibrate.")]
+
+
+# Reading a report
+
+
+def evidence(report: Mapping[str, Any]) -> Evidence:
+    """The evidence in a report's data."""
+    found, run, curves = report.get("evaluation"), report["run"], report["curves"]
+    config, effective = report.get("config") or {}, report.get("effective") or {}
+    kinds = [mark["kind"] for mark in curves["marks"]]
+    parameters = (report.get("cost") or {}).get("parameters")
+    epochs = curves["epochs"]
+    shared: dict[str, Any] = {
+        "status": run["status"],
+        "timed_out": run["status"] == "stopped" and "time limit" in run.get("reason", ""),
+        "epochs": run["epochs"],
+        "best_epoch": _best_epoch(curves),
+        "train_loss": _known([point.get("loss") for point in epochs]),
+        "validation_loss": _known([point["validation"] for point in epochs]),
+        "rows": run.get("rows"),
+        "parameters": None if parameters is None else parameters // max(1, report.get("members") or 1),
+        "learning_rate": config.get("learning_rate"),
+        "calibrated": bool(config.get("calibrate")),
+        "smoothing": _smoothing(effective.get("loss") or config.get("loss")),
+        "diverged": "not finite" in kinds or kinds.count("rollback") >= 3,
+        "spikes": kinds.count("spike"),
+    }
+    if found is None:
+        return Evidence(**shared)
+    shared |= {
+        "held_out": found["origin"] != "trained on",
+        "confidence": confidence(found.get("calibration")),
+        "coverage_off": first_uncovered(found) is not None,
+    }
+    entry = main_metric(found)
+    if entry is None:
+        return Evidence(**shared)
+    better, worse = ("high", "low") if entry["better"] == "higher" else ("low", "high")
+    here, there = skill(entry, entry["value"]), skill(entry, entry["train"])
+    edge, reached = skill(entry, entry[worse]), skill(entry, entry[better])
+    return Evidence(
+        **shared,
+        skill=here,
+        certain=edge is None or edge > 0,
+        train_skill=there,
+        outside=there is not None and (reached is None or reached < there),
+    )
+
+
+def main_metric(found: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The metric that decided the run, or the first one."""
+    named = {entry["name"]: entry for entry in found["metrics"]}
+    return named.get(found["metric"]) or next(iter(named.values()), None)
+
+
+def skill(entry: Mapping[str, Any], value: float | None) -> float | None:
+    """0 for the guess, 1 for perfection; of a root mean squared error by its square, as R² is."""
+    perfect, base = {"log_loss": 0.0, "rmse": 0.0, "mae": 0.0}.get(entry["name"], 1.0), entry["baseline"]
+    if value is None or base is None or base == perfect:
+        return None
+    if entry["name"] == "rmse":
+        return 1 - (value / base) ** 2
+    return (value - base) / (perfect - base)
+
+
+def confidence(entry: Mapping[str, Any] | None) -> Confidence | None:
+    """Whether probabilities are further from even than what came true, beyond chance; mixed where it goes both ways."""
+    if entry is None:
+        return None
+    if entry["ece"] <= entry["chance"]:
+        return "trusted" if entry["chance"] < UNRELIABLE else "unknown"
+    if entry["of"] == "the class predicted":
+        error = entry["lean"]
+    else:  # of a yes or no, confidence is the distance from one half
+        rows = sum(one["rows"] for one in entry["bins"])
+        gaps = ((one["rows"], one["given"], one["given"] - one["came"]) for one in entry["bins"])
+        error = sum(n * (gap if given > 0.5 else -gap) for n, given, gap in gaps) / rows
+    if abs(error) < entry["ece"] / 2:
+        return "mixed"
+    return "over" if error > 0 else "under"
+
+
+def first_uncovered(found: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The first quantile whose share of rows below it is off by more than chance."""
+    missed = (one for one in found.get("coverage") or () if not one["low"] <= one["level"] <= one["high"])
+    return next(missed, None)
+
+
+def _best_epoch(curves: Mapping[str, Any]) -> int | None:
+    """The epoch of the model, or else the one with the lowest validation loss."""
+    length = curves.get("steps_per_epoch")
+    best = [mark["step"] for mark in curves["marks"] if mark["kind"] == "best"]
+    if best and length:
+        return max(1, round(best[-1] / length))
+    points = [
+        (point["validation"], i) for i, point in enumerate(curves["epochs"], 1) if point["validation"] is not None
+    ]
+    if not points:
+        return None
+    place = min(points)[1]
+    return curves["epochs"][place - 1].get("epoch", place)
+
+
+def _known(values: Sequence[float | None]) -> tuple[float, ...]:
+    return () if None in values else tuple(value for value in values if value is not None)
+
+
+def _smoothing(loss: str | None) -> float:
+    if not loss or loss == "auto":
+        return 0.0
+    return dict(losses.get(loss).constants).get("label_smoothing", 0.0)
