@@ -430,3 +430,26 @@ def test_what_is_told_at_which_step() -> None:
     assert [event.step for event in told.events if isinstance(event, EpochEnd)] == [9, 18]
     assert [event.step for event in told.events if isinstance(event, Checkpoint) and event.kind == "last"] == [9, 18]
     assert module.CHUNK_SECONDS <= 0.05
+
+
+def test_the_loss_of_an_epoch_weights_each_batch_by_its_rows() -> None:
+    loop, recorder = make_loop(NumpyEngine, table(), epochs=2, log_every=1)
+    loop.run()
+    steps = [event.loss for event in recorder.events if isinstance(event, Progress)]
+    epochs = [event.loss for event in recorder.events if isinstance(event, EpochEnd)]
+    rows = [8] * 8 + [6]  # 70 rows in batches of 8
+    assert len(steps) == 2 * len(rows)
+    for epoch, mean in enumerate(epochs):
+        own = steps[epoch * len(rows) : (epoch + 1) * len(rows)]
+        assert mean == pytest.approx(np.average(own, weights=rows), rel=1e-12)
+        assert mean != pytest.approx(np.mean(own), rel=1e-6)
+
+
+def test_of_epochs_with_equal_metrics_the_one_with_the_lowest_loss_is_kept() -> None:
+    loop, recorder = make_loop(NumpyEngine, table(), epochs=4, metric="accuracy", larger=True)
+    losses = iter([0.5, 0.3, 0.2, 0.4])
+    loop.evaluate = lambda engine: (next(losses), {"accuracy": 0.9})
+    loop.run()
+    assert loop.position.best_step == 3 * loop.plan.steps_per_epoch
+    assert loop.position.best_loss == 0.2
+    assert [state.step for state, _, kind in recorder.saved if kind == "best"] == [9, 18, 27]
