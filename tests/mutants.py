@@ -65,7 +65,7 @@ class Mutant:
     def key(self) -> str:
         """A hash of everything that the result depends on directly."""
         digest = hashlib.sha256(json.dumps([self.file, self.old, self.new, self.tests]).encode())
-        for path in (SOURCE / self.file, *test_files(self.tests)):
+        for path in (SOURCE / self.file, *files_of(self.tests)):
             digest.update((ROOT / path).read_bytes())
         return digest.hexdigest()[:16]
 
@@ -73,7 +73,7 @@ class Mutant:
         return f"{self.file}: {' '.join(self.old.split())[:70]!r} → {' '.join(self.new.split())[:70]!r}"
 
 
-def test_files(tests: str) -> list[Path]:
+def files_of(tests: str) -> list[Path]:
     return [Path("tests") / word.partition("::")[0] for word in tests.split() if ".py" in word]
 
 
@@ -165,7 +165,7 @@ def store(name: str, result: dict[str, Any]) -> None:
 def healthy(tree: Tree, tests: str) -> float:
     """Seconds that the tests take without a bug; they must pass."""
     digest = hashlib.sha256(tests.encode())
-    for path in sorted((ROOT / SOURCE).rglob("*.py")) + [ROOT / path for path in test_files(tests)]:
+    for path in sorted((ROOT / SOURCE).rglob("*.py")) + [ROOT / path for path in files_of(tests)]:
         digest.update(path.read_bytes())
     name = f"healthy-{digest.hexdigest()[:16]}"
     known = stored(name)
