@@ -46,7 +46,7 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
     counts: Counter[str] = Counter()
     for outcome in ("passed", "failed", "skipped", "xfailed"):
         for report in terminalreporter.stats.get(outcome, []):
-            for name, value in report.user_properties:
+            for name, value in getattr(report, "user_properties", ()):  # a report of a collection has none
                 if name.startswith("cases "):
                     counts[name.removeprefix("cases ")] += value
     if counts:
