@@ -19,15 +19,19 @@ page_sources := $(wildcard frontend/*.* frontend/plugins/* frontend/engine/* fro
 	frontend/explorer/* frontend/explorer/*/* frontend/report/* frontend/report/*/*)
 
 .DEFAULT_GOAL := help
-.PHONY: run test soak check bench sanitize arm clean help pages
+.PHONY: run test soak check interop mutants bench sanitize arm clean help pages
 
 run: .venv/.installed ## train on digits: a model, how good it is, what it costs
 	$(bin)/mlp train digits
 	$(bin)/mlp cost 64-256:gelu:dropout\(0.1\)-128:gelu:dropout\(0.1\)-10 --batch 32 --optimizer adamw --rows 1438
 
+# What the browser tests look for.
+browser := { command -v chromium || command -v chromium-browser || command -v google-chrome; } >/dev/null
+
 test: .venv/.dev ## every test, the documentation's examples among them
-	@command -v chromium >/dev/null || { [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -y -qq chromium >/dev/null; } || true
-	$(bin)/pytest -q -n $(WORKERS)
+	@$(browser) || { [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -y -qq chromium >/dev/null; } || \
+		echo "There is no Chromium, and only root can install it: the browser tests are left out."
+	$(bin)/pytest -q -n $(WORKERS) --no-skips $$($(browser) || echo --ignore=tests/test_report_page.py)
 	cd frontend && npm test --silent
 
 check: .venv/.dev ## format, lint, types, import order and public names
@@ -36,6 +40,12 @@ check: .venv/.dev ## format, lint, types, import order and public names
 	$(bin)/pyright
 	$(bin)/pytest -q tests/test_layout.py
 	cd frontend && npm run check --silent
+
+interop: .venv-interop/.installed ## the real trackers: wandb, MLflow, Trackio and Lightning, in their own environment
+	.venv-interop/bin/pytest -q --no-skips tests/interop
+
+mutants: .venv/.dev ## plausible bugs put into a copy of the source one at a time: at least 95 % must fail a test
+	$(bin)/python tests/mutants.py --workers $(WORKERS)
 
 soak: .venv/.dev ## the reliability tables in full, and new random networks
 	SOAK=1 $(bin)/pytest -q -n $(WORKERS) tests/test_kill.py tests/test_promises.py tests/test_fit_accuracy.py \
@@ -70,7 +80,7 @@ bench: .venv/.dev ## every question of bench/, each a script; make bench DATA=FO
 pages: $(pages) ## the explorer and the report, from frontend/
 
 clean: ## everything that can be made again
-	rm -rf .venv build dist frontend/node_modules src/multilayer/web/pages .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-interop .mutants build dist frontend/node_modules src/multilayer/web/pages .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 help: ## this list
@@ -86,6 +96,14 @@ help: ## this list
 
 .venv/.dev: .venv/.installed
 	$(pip) --no-build-isolation -e '.[dev]'
+	@touch $@
+
+# The trackers need other versions of some packages than constraints.txt has.
+interop_pip := .venv-interop/bin/python -m pip install --quiet --disable-pip-version-check -c tests/interop/constraints.txt
+.venv-interop/.installed: $(sources) tests/interop/constraints.txt | $(pages)
+	$(PYTHON) -m venv .venv-interop
+	$(interop_pip) scikit-build-core nanobind cmake ninja
+	$(interop_pip) --no-build-isolation -e '.[wandb,trackio,mlflow]' lightning pytest hypothesis
 	@touch $@
 
 $(pages): $(page_sources) | frontend/node_modules/.installed

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,11 +19,34 @@ settings.register_profile("full", print_blob=True)
 settings.load_profile("full" if FULL else "short")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--no-skips", action="store_true", help="a test that is skipped counts as failed")
+
+
+def _refuse_skip(report: Any, config: pytest.Config) -> None:
+    if report.skipped and not hasattr(report, "wasxfail") and config.getoption("no_skips"):
+        report.outcome, report.longrepr = "failed", f"skipped, which --no-skips does not allow: {report.longrepr}"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    _refuse_skip(report, item.config)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector: pytest.Collector) -> Generator[None, Any, Any]:
+    report = yield
+    _refuse_skip(report, collector.config)
+    return report
+
+
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     counts: Counter[str] = Counter()
     for outcome in ("passed", "failed", "skipped", "xfailed"):
         for report in terminalreporter.stats.get(outcome, []):
-            for name, value in report.user_properties:
+            for name, value in getattr(report, "user_properties", ()):  # a report of a collection has none
                 if name.startswith("cases "):
                     counts[name.removeprefix("cases ")] += value
     if counts:

@@ -312,3 +312,10 @@ def test_a_saved_model_keeps_its_calibration(model: Predictor, tmp_path: Path) -
 def test_a_damaged_calibration_is_refused(data: Any, arrays: Any, fault: str) -> None:
     with pytest.raises(FileError, match=fault):
         Calibration.from_parts(data, arrays, "model.safetensors")
+
+
+def test_errors_are_those_of_predictions_within_the_training_targets() -> None:
+    targets = np.array([[0.0], [1.0], [2.0]])
+    z, y = np.array([[-5.0], [1.0], [9.0]]), np.array([[0.0], [1.5], [2.0]])
+    found = calibrated(losses.get("mse"), z, y, None, targets)
+    assert found.errors[:, 0].tolist() == [0.0, 0.0, 0.5]

@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 from sklearn.base import clone
+from sklearn.callback import ProgressBar, ScoringMonitor
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import multilayer as ml
 
-callback = pytest.importorskip("sklearn.callback", reason="scikit-learn before 1.9 has none")
 OLD = """
 import importlib.util, sys
 find = importlib.util.find_spec
@@ -93,7 +93,7 @@ def test_a_callback_that_fails_is_torn_down() -> None:
 
 def test_scikit_learns_own_reach_into_searches_and_pipelines(capsys: pytest.CaptureFixture[str]) -> None:
     model = ml.MLPClassifier(epochs=2, ensemble=1, random_state=0)
-    monitor = callback.ScoringMonitor(scoring="accuracy")
+    monitor = ScoringMonitor(scoring="accuracy")
     model.set_callbacks(monitor).fit(X, LABELS)
     scores = monitor.get_logs().data
     assert [line["task_name"] for line in scores] == ["fit", "epoch", "epoch"]
@@ -101,7 +101,7 @@ def test_scikit_learns_own_reach_into_searches_and_pipelines(capsys: pytest.Capt
     search = GridSearchCV(
         make_pipeline(StandardScaler(), model.set_callbacks()), {"mlpclassifier__epochs": [1, 2]}, cv=2
     )
-    search.set_callbacks(callback.ProgressBar()).fit(X, LABELS)
+    search.set_callbacks(ProgressBar()).fit(X, LABELS)
     assert search.best_score_ > 0.4
 
 

@@ -87,7 +87,6 @@ def test_constants_are_read_as_in_a_network() -> None:
 
 
 def test_the_plot_is_drawn(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
     target = tmp_path / "out.svg"
     assert "drawn:" in run("activations", "gelu", "relu", "--plot", str(target))
     assert ">gelu<" in target.read_text()
@@ -153,7 +152,6 @@ def test_init_is_the_same_for_the_same_seed() -> None:
 
 
 def test_init_plots(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
     run("init", "8-8-1", "--plot", str(tmp_path / "v.svg"))
     assert "measured" in (tmp_path / "v.svg").read_text()
 

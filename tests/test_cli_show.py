@@ -66,7 +66,6 @@ def test_the_implied_activation_can_be_chosen() -> None:
 
 @pytest.mark.parametrize("suffix", [".svg", ".png", ".pdf"])
 def test_a_picture_is_written(suffix: str, tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
     target = tmp_path / f"n{suffix}"
     assert "drawn:" in run("2-3-1", "--out", str(target))
     assert target.stat().st_size > 1000

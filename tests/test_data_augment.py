@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from multilayer.data import prepare
+from multilayer.data.augment import Draws
 from multilayer.engine import Batch
 from multilayer.errors import OptionError
 
@@ -157,3 +158,9 @@ def test_none_and_lists() -> None:
     assert same(a.take(np.arange(N), epoch=1), b.take(np.arange(N), epoch=1))
     with pytest.raises(OptionError, match="leaves nothing of pictures of 6 × 8 pixels"):
         ready("crop(6)").data.take(np.arange(2), epoch=0)
+
+
+def test_pictures_move_by_every_distance_up_to_the_largest() -> None:
+    draws = Draws(seed=0, rows=np.arange(500), epoch=0, part=0)
+    found = draws.whole(2, -2, 2)
+    assert sorted(set(found.ravel().tolist())) == [-2, -1, 0, 1, 2]

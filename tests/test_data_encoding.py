@@ -283,3 +283,14 @@ def test_declared_categories_keep_their_most_frequent_values() -> None:
     known = ready.encoding.vocabularies["name"].to_pylist()
     assert known == [*names[150:10_149], "n10199"]  # four times, then three times, the first in order
     assert "'name': the 10,000 most frequent of 10,200 values are learned, the rest is unknown" in ready.notes
+
+
+@pytest.mark.parametrize("scaling", ["standard", "robust"])
+def test_scales_of_an_array_come_from_training_rows(scaling: str) -> None:
+    x = np.random.default_rng(0).normal(size=(80, 3))
+    y = np.arange(80) % 2
+    before = prepare((x, y), scaling=scaling, seed=3)
+    x[before.validation] += 1000.0
+    after = prepare((x, y), scaling=scaling, seed=3)
+    np.testing.assert_array_equal(before.train, after.train)
+    assert before.encoding == after.encoding

@@ -188,7 +188,8 @@ def test_lists_of_numbers_and_texts_are_typed_by_column() -> None:
 
 
 def test_torch_tensors_and_datasets() -> None:
-    torch = pytest.importorskip("torch")
+    import torch
+
     X, y = arrays()
     Tx, Ty = torch.from_numpy(X), torch.from_numpy(y)
     assert numbers((Tx, Ty)) == numbers((X, y))

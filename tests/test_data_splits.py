@@ -268,3 +268,9 @@ def test_weights() -> None:
 def test_bad_weights(options: dict[str, object], fault: str) -> None:
     with pytest.raises((DataError, OptionError), match=fault):
         prepare((X, np.arange(100) % 2), **options)  # type: ignore[arg-type]
+
+
+def test_a_class_with_one_row_keeps_it_for_training() -> None:
+    train, held_out = splits.stratified(np.array([0, 0, 0, 1]), 0.75, seed=0)
+    assert 3 in train
+    assert len(held_out) == 2

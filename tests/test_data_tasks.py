@@ -147,3 +147,13 @@ def test_a_constant_target_is_said() -> None:
     ready = prepare((X, np.full(N, 2.5)))
     assert "target 'y' is the same in every training row" in ready.notes
     np.testing.assert_array_equal(ready.encoding.decode(np.zeros((3, 1))), [2.5] * 3)
+
+
+def test_targets_are_standardised_by_training_rows() -> None:
+    y = 10.0 + X[:, 0]
+    before = prepare((X, y), seed=3)
+    y[before.validation] += 1000.0
+    after = prepare((X, y), seed=3)
+    np.testing.assert_array_equal(before.train, after.train)
+    assert after.encoding.task.mean == pytest.approx([y[after.train].mean()])
+    assert after.encoding.task.std == pytest.approx([y[after.train].std()])

@@ -7,6 +7,7 @@ import re
 import shlex
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -25,13 +26,51 @@ def blocks(language: str) -> list[tuple[str, str]]:
     return found
 
 
+HIDE = """
+from importlib.machinery import PathFinder
+
+find = PathFinder.find_spec
+hidden = {names!r}
+PathFinder.find_spec = lambda name, *rest: None if name.partition(".")[0] in hidden else find(name, *rest)
+"""
+"""A sitecustomize module that makes some packages look as if they were not installed."""
+
+
+def optional_packages() -> set[str]:
+    """Import names of the packages that `make run`, which installs the extra `plot`, does not install."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+
+    def names(requirements: list[str]) -> set[str]:
+        return {re.split(r"[^\w-]", one)[0].replace("-", "_") for one in requirements}
+
+    return names([one for extra in extras.values() for one in extra]) - names(project["dependencies"] + extras["plot"])
+
+
+def environment(where: str, text: str, folder: Path) -> dict[str, str]:
+    """What an example runs in. One of the README has the packages of `make run` and those that its first line names:
+    `# needs pandas: pip install pandas`."""
+    if not where.startswith("README"):
+        return ONE_THREAD
+    needs = re.match(r"# needs ([\w, ]+): pip install ([\w ]+)\n", text)
+    named = set() if needs is None else set(re.split(r"\W+", needs[1]))
+    assert needs is None or named == set(needs[2].split()), (
+        f"{where}: the first line names and installs different packages"
+    )
+    hooks = folder / "hooks"
+    hooks.mkdir()
+    (hooks / "sitecustomize.py").write_text(HIDE.format(names=optional_packages() - named))
+    return ONE_THREAD | {"PYTHONPATH": str(hooks)}
+
+
 CONSOLES = [(where, text) for where, text in blocks("console") if "mlp " in text]
 
 
 @pytest.mark.parametrize(("where", "code"), blocks("python"), ids=[where for where, _ in blocks("python")])
 def test_python_runs(where: str, code: str, tmp_path: Path) -> None:
+    env = environment(where, code, tmp_path)
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
+        [sys.executable, "-W", "error", "-c", code], cwd=tmp_path, env=env, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, f"{where}:\n{code}\n{done.stderr}"
 
@@ -39,13 +78,31 @@ def test_python_runs(where: str, code: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(("where", "text"), CONSOLES, ids=[where for where, _ in CONSOLES])
 def test_commands_run(where: str, text: str, tmp_path: Path) -> None:
     """The commands of one block, one after another in one folder."""
+    env = environment(where, text, tmp_path)
     for line in text.splitlines():
         if not line.startswith("mlp "):
             continue
         arguments = [sys.executable, "-m", "multilayer", *shlex.split(line, comments=True)[1:]]
-        done = subprocess.run(arguments, cwd=tmp_path, env=ONE_THREAD, capture_output=True, text=True, check=False)
+        done = subprocess.run(arguments, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
         assert done.returncode == 0, f"{where}: {line}\n{done.stdout}\n{done.stderr}"
         assert done.stdout.strip()
+
+
+def test_an_example_that_does_not_name_its_extra_package_fails(tmp_path: Path) -> None:
+    assert {"pandas", "onnx", "optuna", "tensorboard"} <= optional_packages()
+    assert not {"numpy", "torch", "matplotlib", "pyarrow"} & optional_packages()
+    code = "import numpy, matplotlib, pandas"
+    silent, named = tmp_path / "silent", tmp_path / "named"
+    for folder in (silent, named):
+        folder.mkdir()
+    for example, folder, found in (
+        (code, silent, False),
+        (f"# needs pandas: pip install pandas\n{code}", named, True),
+    ):
+        env = environment("README.md:0", example, folder)
+        done = subprocess.run([sys.executable, "-c", example], env=env, capture_output=True, text=True, check=False)
+        assert (done.returncode == 0) is found
+        assert ("No module named 'pandas'" in done.stderr) is not found
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -23,8 +23,9 @@ FAST: dict[str, Any] = {"recipe": "plain", "engine": "numpy", "epochs": 3, "quie
 
 def scalars(folder: Path) -> dict[str, list[int]]:
     """The steps of every curve that TensorBoard finds in a folder."""
-    loader = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
-    found = loader.EventAccumulator(str(folder))
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    found = EventAccumulator(str(folder))
     found.Reload()
     return {tag: [event.step for event in found.Scalars(tag)] for tag in found.Tags()["scalars"]}
 

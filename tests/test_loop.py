@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -32,7 +33,7 @@ from multilayer.training import Loop, Plan
 from multilayer.training import loop as module
 from multilayer.training.loop import Outcome, position_of
 from multilayer.training.policies import EarlyStopping, Plateau, Spikes, TimeLimit
-from multilayer.training.protocol import Steps
+from multilayer.training.protocol import Found, Steps, Stop
 
 ENGINES = [NumpyEngine, TorchEngine, FusedEngine]
 both = pytest.mark.parametrize("make", ENGINES, ids=["numpy", "torch", "fused"])
@@ -430,3 +431,69 @@ def test_what_is_told_at_which_step() -> None:
     assert [event.step for event in told.events if isinstance(event, EpochEnd)] == [9, 18]
     assert [event.step for event in told.events if isinstance(event, Checkpoint) and event.kind == "last"] == [9, 18]
     assert module.CHUNK_SECONDS <= 0.05
+
+
+def test_the_loss_of_an_epoch_weights_each_batch_by_its_rows() -> None:
+    loop, recorder = make_loop(NumpyEngine, table(), epochs=2, log_every=1)
+    loop.run()
+    steps = [event.loss for event in recorder.events if isinstance(event, Progress)]
+    epochs = [event.loss for event in recorder.events if isinstance(event, EpochEnd)]
+    rows = [8] * 8 + [6]  # 70 rows in batches of 8
+    assert len(steps) == 2 * len(rows)
+    for epoch, mean in enumerate(epochs):
+        own = steps[epoch * len(rows) : (epoch + 1) * len(rows)]
+        assert mean == pytest.approx(np.average(own, weights=rows), rel=1e-12)
+        assert mean != pytest.approx(np.mean(own), rel=1e-6)
+
+
+def test_of_epochs_with_equal_metrics_the_one_with_the_lowest_loss_is_kept() -> None:
+    loop, recorder = make_loop(NumpyEngine, table(), epochs=4, metric="accuracy", larger=True)
+    losses = iter([0.5, 0.3, 0.2, 0.4])
+    loop.evaluate = lambda engine: (next(losses), {"accuracy": 0.9})
+    loop.run()
+    assert loop.position.best_step == 3 * loop.plan.steps_per_epoch
+    assert loop.position.best_loss == 0.2
+    assert [state.step for state, _, kind in recorder.saved if kind == "best"] == [9, 18, 27]
+
+
+def test_progress_reports_the_rate_and_the_gradient_norm_of_its_steps() -> None:
+    loop, recorder = make_loop(NumpyEngine, table(), epochs=2, log_every=1)
+    loop.run()
+    steps = [event for event in recorder.events if isinstance(event, Progress)]
+    assert [event.rate for event in steps] == pytest.approx(loop.plan.schedules(0, loop.plan.steps)["rate"].tolist())
+    first = next(event for event in recorder.events if isinstance(event, EpochEnd))
+    assert first.gradient_norm == pytest.approx(np.mean([event.gradient_norm for event in steps[:9]]))
+
+
+def test_after_a_rollback_progress_reports_the_lower_rate() -> None:
+    loop, recorder = make_loop(NumpyEngine, spiky(), epochs=8, policies=spikes, text="4-8:tanh-1", log_every=1)
+    loop.run()
+    back = next(i for i, event in enumerate(recorder.events) if isinstance(event, RolledBack))
+    after = next(event for event in recorder.events[back:] if isinstance(event, Progress))
+    planned = loop.plan.schedules(after.step - 1, 1)["rate"][0]
+    assert after.rate == pytest.approx(0.1 * planned)
+
+
+def test_a_rollback_returns_to_the_last_checkpoint_and_not_to_the_best() -> None:
+    loop, recorder = make_loop(NumpyEngine, spiky(), policies=spikes, text="4-8:tanh-1", checkpoint_every=1000)
+    loop.run()
+    assert any(kind == "best" for _, _, kind in recorder.saved)
+    assert [event.to_step for event in recorder.events if isinstance(event, RolledBack)] == [0, 0]
+
+
+def test_the_policy_that_acts_at_the_earliest_step_decides() -> None:
+    def at(place: int) -> SimpleNamespace:
+        return SimpleNamespace(watch=lambda steps: Found(place=place, action=Stop(reason=f"at {place}")))
+
+    loop, _ = make_loop(NumpyEngine, table(), policies=lambda: [at(5), at(2), at(4)])
+    found = loop._watch(Steps(first=1, loss=np.ones(8), gradient_norm=np.ones(8)))
+    assert found is not None
+    assert found.place == 2
+
+
+def test_an_epoch_takes_only_as_many_rows_as_it_should() -> None:
+    loop, _ = make_loop(NumpyEngine, table(), seen=20)
+    orders = [loop.plan.order(epoch).rows for epoch in (0, 1)]
+    assert [len(set(rows.tolist())) for rows in orders] == [20, 20]
+    assert set(orders[0].tolist()) != set(orders[1].tolist())
+    assert loop.plan.steps_per_epoch == 3

@@ -179,3 +179,10 @@ def test_names() -> None:
         metrics.get("acuracy")
     with pytest.raises(OptionError, match="auc does not fit a regression task: it has rmse, mae, r2"):
         metrics.measure(NUMBER, np.zeros((1, 1)), np.zeros((1, 1)), loss="mse", names=["auc"])
+
+
+def test_a_probability_of_zero_is_a_large_but_finite_log_loss() -> None:
+    from multilayer.metrics import log_loss
+
+    found = log_loss(np.array([0]), np.array([[0.0, 1.0]]), np.ones(1))
+    assert found == pytest.approx(-np.log(np.finfo(np.float64).eps))

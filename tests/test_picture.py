@@ -6,9 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-
-pytest.importorskip("matplotlib")
-
 from matplotlib.patches import Circle
 
 from drawings import outside, overlapping, texts_of_svg

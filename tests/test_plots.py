@@ -7,11 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
-pytest.importorskip("matplotlib")
-
 import matplotlib as mpl
+import pytest
 
 from drawings import outside, overlapping, texts_of_svg
 from multilayer.activations import catalogue, get

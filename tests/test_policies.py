@@ -1,8 +1,9 @@
-"""Plateaus: reported once, with the remedy for what the loss does, and not while the schedule explains them."""
+"""Policies: plateaus, early stopping, spikes, and which of two epochs is better."""
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -11,8 +12,8 @@ import pytest
 import multilayer as ml
 from multilayer import schedules
 from multilayer.events import EpochEnd
-from multilayer.training.policies import Plateau
-from multilayer.training.protocol import Continue
+from multilayer.training.policies import EarlyStopping, Plateau, Spikes, TimeLimit, better
+from multilayer.training.protocol import Continue, Rollback, Steps, Stop
 
 
 def rates(text: str, epochs: int) -> list[float]:
@@ -102,3 +103,90 @@ def test_the_remedy_of_a_plateau_depends_on_how_the_loss_moves() -> None:
 
 def test_a_rate_that_has_come_to_its_end_is_no_plateau() -> None:
     assert told(Plateau([1.0] * 11 + [0.05] * 29), [1 / epoch for epoch in range(1, 12)] + [0.09] * 29) == []
+
+
+def test_of_equal_metrics_the_lower_loss_is_better() -> None:
+    assert better(0.9, 0.9, larger=True, losses=(0.2, 0.3))
+    assert not better(0.9, 0.9, larger=True, losses=(0.3, 0.2))
+    assert not better(0.9, 0.9, larger=True, losses=(0.2, 0.2))
+    assert better(0.91, 0.9, larger=True, losses=(0.3, 0.2))
+    assert not better(math.nan, 0.9, larger=True, losses=(0.1, 0.2))
+    assert not better(math.nan, None, larger=False)
+
+
+def early(policy: EarlyStopping, values: Sequence[float]) -> int | None:
+    """The epoch after which early stopping ends the run."""
+    for epoch, value in enumerate(values, 1):
+        event = EpochEnd(
+            step=epoch, epoch=epoch, loss=1.0, seconds=1.0, rows_per_second=1.0, metrics={"accuracy": value}
+        )
+        if isinstance(policy.decide(event), Stop):
+            return epoch
+    return None
+
+
+def test_early_stopping_counts_epochs_without_improvement() -> None:
+    def policy() -> EarlyStopping:
+        return EarlyStopping("accuracy", larger=True, patience=3)
+
+    assert early(policy(), [0.5, 0.4, 0.4, 0.4]) == 4
+    assert early(policy(), [0.5, 0.5, 0.5, 0.5]) == 4  # an equal value is no improvement
+    assert early(policy(), [0.5, 0.4, 0.4, 0.6, 0.5, 0.5, 0.5]) == 7  # an improvement starts the count again
+    assert early(policy(), [0.5, 0.4, 0.4, 0.6]) is None
+
+
+def losses_with_spike(*, norm: float) -> Steps:
+    """Forty ordinary steps, then three with twenty times the loss and a gradient norm of `norm`."""
+    ordinary = [1.0, 1.1, 0.9, 1.05] * 10
+    return Steps(first=1, loss=np.array(ordinary + [20.0] * 3), gradient_norm=np.array([1.0] * 40 + [norm] * 3))
+
+
+def test_a_high_loss_is_a_spike_only_if_the_gradient_grew() -> None:
+    assert Spikes().watch(losses_with_spike(norm=1.0)) is None
+    found = Spikes().watch(losses_with_spike(norm=5.0))
+    assert found is not None
+    assert found.place == 40  # at least ten times the first losses: a spike at once
+    assert isinstance(found.action, Rollback)
+
+
+def test_the_limit_of_a_spike_follows_the_spread_of_the_losses() -> None:
+    policy = Spikes(width=100.0)
+    policy.watch(Steps(first=1, loss=np.array([1.0, 1.2, 0.8, 1.0] * 10), gradient_norm=np.ones(40)))
+    spread = 1.4826 * np.median(np.abs(np.array([1.0, 1.2, 0.8, 1.0]) - 1.0))
+    assert policy._limit() == pytest.approx(1.0 + 100.0 * spread)
+
+
+def test_spikes_must_follow_each_other() -> None:
+    loss = np.array([1.0] * 40 + [5.0, 5.0, 1.0, 5.0, 5.0])
+    norm = np.where(loss > 1, 9.0, 1.0)
+    assert Spikes().watch(Steps(first=1, loss=loss, gradient_norm=norm)) is None
+    found = Spikes().watch(Steps(first=1, loss=np.append(loss, 5.0), gradient_norm=np.append(norm, 9.0)))
+    assert found is not None
+    assert found.place == 45
+
+
+def test_a_resumed_run_keeps_its_count_of_rollbacks() -> None:
+    first = Spikes(most=2)
+    assert [type(first.broken("x")) for _ in range(3)] == [Rollback, Rollback, Stop]
+    resumed = Spikes(most=2)
+    resumed.load(json.loads(json.dumps(first.state())))
+    assert isinstance(resumed.broken("x"), Stop)
+
+
+def test_a_resumed_run_does_not_repeat_its_plateau_notice() -> None:
+    policy = Plateau(rates("constant", 40))
+    assert len(told(policy, [1.0] * 12)) == 1
+    resumed = Plateau(rates("constant", 40))
+    resumed.load(json.loads(json.dumps(policy.state())))
+    assert told(resumed, [1.0] * 28, first=13) == []
+
+
+def test_a_plateau_is_measured_relative_to_the_loss() -> None:
+    assert told(Plateau(rates("constant", 40)), [100.0 - 0.05 * epoch for epoch in range(12)]) == [(11, falls(10))]
+    assert told(Plateau(rates("constant", 40)), [1e-3 * 0.99**epoch for epoch in range(12)]) == []
+
+
+def test_a_time_limit_ends_at_the_last_step_taken() -> None:
+    found = TimeLimit(1.0, began=-1e9).watch(Steps(first=1, loss=np.ones(7), gradient_norm=np.ones(7)))
+    assert found is not None
+    assert found.place == 6

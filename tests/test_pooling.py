@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 from scipy import optimize
 
 import multilayer as ml
-from multilayer import losses
+from multilayer import losses, pooling
 from multilayer.calibration import Calibration, combined, temperature
 from multilayer.losses import Loss
-from multilayer.pooling import MOST_ROWS, pooled
+from multilayer.pooling import MOST_ROWS, Rows, pooled
 
 CROSS, BINARY = losses.get("cross_entropy"), losses.get("binary_cross_entropy")
 MEMBERS, CLASSES, SURE = 4, 5, 1.7
@@ -168,3 +168,31 @@ def test_a_fitted_ensemble_keeps_both_temperatures(members: int, tmp_path: Path)
     assert (again.temperature, again.judges) == (found.temperature, found.judges)
     without = Calibration.from_parts({"temperature": 1.5}, found.to_parts()[1], "here")
     assert without.of_judges is without
+
+
+def test_many_rows_are_thinned_evenly(monkeypatch: pytest.MonkeyPatch) -> None:
+    z, seen, y = simulated(CROSS, 100, noise=0.5)
+    z[:, 50:] *= 3  # the second half of the rows is far too sure
+    none = np.zeros_like(seen)
+    half = pooled(CROSS, z[:, ::2], none[:, ::2], y[::2], None, 1.0)
+    monkeypatch.setattr(pooling, "MOST_ROWS", 50)
+    assert pooled(CROSS, z, none, y, None, 1.0) == half
+
+
+def test_few_rows_move_the_temperature_less(monkeypatch: pytest.MonkeyPatch) -> None:
+    z, seen, y = simulated(CROSS, 150, noise=0.5)
+    used = int(((seen.sum(0) > 1) & ~seen.all(0)).sum())
+    shrunk = pooled(CROSS, z, seen, y, None, 3.0)
+    monkeypatch.setattr(pooling, "FEW_ROWS", 0)
+    whole = pooled(CROSS, z, seen, y, None, 3.0)
+    assert shrunk == pytest.approx(3.0 * (whole / 3.0) ** (used / (used + 100)))
+    assert shrunk != pytest.approx(whole, rel=1e-3)
+
+
+@pytest.mark.parametrize("loss", [CROSS, BINARY], ids=["classes", "labels"])
+def test_confidence_weights_the_rows(loss: Loss) -> None:
+    z, seen, y = simulated(loss, 40, noise=0.5)
+    weight = np.where(np.arange(40) < 10, 3.0, 0.0)
+    some = Rows(loss=loss, members=z[:, :10], seen=seen[:, :10], y=y[:10], weight=np.ones(10))
+    rows = Rows(loss=loss, members=z, seen=seen, y=y, weight=weight)
+    assert rows.confidence(rows.members, 1.3) == pytest.approx(some.confidence(some.members, 1.3))

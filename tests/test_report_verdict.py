@@ -48,3 +48,12 @@ def test_the_verdict_says_what_the_figures_say() -> None:
     metric = entry(0.9, low=0.85, high=0.93, train=0.91, baseline=0.5)
     assert "Its probabilities are too confident" in told(metric, calibration=sure)
     assert "can be trusted" in told(metric, calibration={**sure, "ece": 0.01})
+
+
+def test_the_skill_of_a_root_mean_squared_error_is_that_of_its_square() -> None:
+    assert told(entry(4.0, low=3.6, high=4.4, train=3.9, baseline=10.0, name="rmse")).startswith("Good")
+
+
+def test_a_model_whose_interval_holds_the_baseline_is_not_clearly_better() -> None:
+    assert told(entry(0.65, low=0.45, high=0.8, train=0.66, baseline=0.5)).startswith("Not clearly better")
+    assert told(entry(0.65, low=0.55, high=0.8, train=0.66, baseline=0.5)).startswith("Weak")

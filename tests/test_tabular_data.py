@@ -132,7 +132,8 @@ def test_whole_numbers_beyond_64_bits() -> None:
 
 
 def test_a_tensor() -> None:
-    torch = pytest.importorskip("torch")
+    import torch
+
     x, y = numbers(60)
     model = MLPRegressor(**QUICK).fit(torch.tensor(x, requires_grad=True), torch.tensor(y))
     np.testing.assert_array_equal(model.predict(torch.tensor(x)), MLPRegressor(**QUICK).fit(x, y).predict(x))
