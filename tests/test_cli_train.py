@@ -150,7 +150,7 @@ def test_the_recipe_is_shaped_as_the_estimator_shapes_it(here: Path) -> None:
         (["--hidden", "4,a"], "--hidden must be widths such as 128,128, got '4,a'"),
     ):
         assert said in " ".join(mlp("train", "t.csv", *quick, *more, code=2).split())
-    assert "--hidden shape networks for tables, got pictures: write it, --arch …" in " ".join(
+    assert "--hidden apply to tables, got images: write the network, --arch …" in " ".join(
         mlp("train", "digits", "--hidden", "4", code=2).split()
     )
 

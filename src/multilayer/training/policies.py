@@ -104,6 +104,15 @@ class EarlyStopping(Quiet):
         self.best, self.waited = state["best"], state["waited"]
 
 
+class NoMistakes(Quiet):
+    """Stop the perceptron rule after an epoch without a mistake: no row has a gradient any more."""
+
+    def decide(self, event: Event) -> Action:
+        if isinstance(event, EpochEnd) and event.gradient_norm == 0:
+            return Stop(reason="every training row is classified correctly")
+        return Continue()
+
+
 def value_of(event: Event, metric: str) -> float | None:
     """A metric's value at the end of an epoch, or None."""
     if not isinstance(event, EpochEnd):
