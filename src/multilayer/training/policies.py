@@ -18,7 +18,7 @@ import time
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -105,11 +105,16 @@ class EarlyStopping(Quiet):
 
 
 class NoMistakes(Quiet):
-    """Stop the perceptron rule after an epoch without a mistake: no row has a gradient any more."""
+    """Stop the perceptron rule after an epoch without a mistake: no row has a gradient any more.
+
+    The model is then the last epoch, whichever epoch was best on the held-out rows.
+    """
+
+    reason: ClassVar[str] = "every training row is classified correctly"
 
     def decide(self, event: Event) -> Action:
         if isinstance(event, EpochEnd) and event.gradient_norm == 0:
-            return Stop(reason="every training row is classified correctly")
+            return Stop(reason=self.reason)
         return Continue()
 
 
