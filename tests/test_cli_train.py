@@ -144,7 +144,7 @@ def test_the_recipe_is_shaped_as_the_estimator_shapes_it(here: Path) -> None:
     for more, said in (
         (
             ["--arch", "2-4-1", "--hidden", "4", "--dropout", "0"],
-            "--hidden and --dropout can only be used with the tabular recipe, got",
+            "--hidden and --dropout can only change the recipe's network, got a network too: write --arch",
         ),
         (["--recipe", "plain", "--hidden", "4"], "got --recipe plain too: leave out one of them"),
         (["--hidden", "4,a"], "--hidden must be widths such as 128,128, got '4,a'"),

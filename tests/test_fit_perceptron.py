@@ -88,9 +88,9 @@ def test_options_of_the_user_replace_those_of_the_rule() -> None:
 
 
 def test_a_hidden_step_warns_once_that_it_cannot_learn() -> None:
-    with pytest.warns(UserWarning, match="layers before a hidden step activation cannot learn") as told:
+    with pytest.warns(UserWarning, match="layers before a hidden step activation cannot learn") as caught:
         ml.fit("2-4:step-1", (CORNERS, XOR), epochs=1, quiet=True)
-    assert len(told) == 1
+    assert len(caught) == 1
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         ml.fit("2-4:tanh-1:step", (CORNERS, XOR), epochs=1, quiet=True)
@@ -160,9 +160,9 @@ def test_three_outputs_for_two_classes_are_refused() -> None:
 def test_options_of_the_recipe_with_a_network_show_what_to_write(
     network: str, options: dict[str, Any], meant: str
 ) -> None:
-    with pytest.raises(MultilayerError) as told:
+    with pytest.raises(MultilayerError) as caught:
         ml.fit(network, "iris", quiet=True, **options)
-    assert str(told.value).endswith(f"got a network too: write spec={meant!r}")
+    assert str(caught.value).endswith(f"got a network too: write spec={meant!r}")
     ml.fit(meant, "iris", epochs=1, quiet=True)
 
 

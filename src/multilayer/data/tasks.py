@@ -54,7 +54,7 @@ class Task:
         return bool(self.classes)
 
     def usual_loss(self, outputs: int | None = None) -> str:
-        """Return the default loss for a network of so many outputs, if that is known."""
+        """Return the default loss for a network with this number of outputs, if known."""
         if self.kind == "multiclass" or (self.kind == "binary" and outputs == 2):
             return "cross_entropy"
         return "binary_cross_entropy" if self.classifies else "mse"

@@ -73,9 +73,10 @@ PERCEPTRON: Options = {
     "schedule": "constant",
     "weight_decay": 0.0,
     "batch_size": 1,
-    "epochs": 1000,
     "on_spike": "ignore",
 }
+PERCEPTRON_STEPS, PERCEPTRON_EPOCHS = 50_000, (20, 1000)
+"""Limit on the steps when no plane separates the classes, and the least and most epochs that it may give."""
 
 
 class Recipe:
@@ -145,8 +146,10 @@ class Perceptron:
         self.spec = Spec(spec.inputs, spec.layers[:-1])
 
     def before(self, table: Table) -> Options:
-        del table
-        return PERCEPTRON if len(self.spec.layers) == 1 else {"loss": "perceptron"}
+        if len(self.spec.layers) > 1:
+            return {"loss": "perceptron"}
+        least, most = PERCEPTRON_EPOCHS
+        return {**PERCEPTRON, "epochs": max(least, min(most, PERCEPTRON_STEPS // max(1, len(table))))}
 
     def network(self, prepared: Prepared, config: Config, asked: AbstractSet[str]) -> tuple[Spec, Config]:
         del asked
@@ -178,9 +181,14 @@ def choose(
         other = option("recipe", "plain")
     else:
         return shape
-    if shape.given or recipe == "tabular":
-        asked = shape.given or option("recipe", "tabular")
-        raise OptionError(f"{asked} can only be used with the tabular recipe, got {other} too: leave out one of them")
+    if recipe == "tabular":
+        raise OptionError(
+            f"{option('recipe', 'tabular')} chooses the network for a table, got {other} too: leave it out"
+        )
+    if shape.given:
+        raise OptionError(
+            f"{shape.given} can only be used with the tabular recipe, got {other} too: leave out one of them"
+        )
     if isinstance(spec, Spec):
         if any(is_step(entry.layer) for entry in spec.entries[:-1]):
             warn(
