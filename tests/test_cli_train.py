@@ -320,7 +320,10 @@ def test_a_run_is_replayed_into_tensorboard(here: Path) -> None:
             ["train", "t.csv", "--target", "y", "--arch", "9+cat(4)-1"],
             "1 number and categories of 3 values after encoding, but the network takes 9 numbers and categories of 4",
         ),
-        (["train", "t.csv", "--target", "y", "--arch", "1+cat(3)-columns-3"], "need 1 output, but the network has 3"),
+        (
+            ["train", "t.csv", "--target", "y", "--arch", "1+cat(3)-columns-3"],
+            "need 1 output, or 2 with cross_entropy, but the network has 3",
+        ),
         (["predict", "nowhere", "t.csv"], "nowhere"),
         (["predict", "m", "t.csv", "--out", "x.txt"], "--out must end in .csv or .parquet, got x.txt"),
         (["runs", "nowhere"], "there is no run at nowhere"),

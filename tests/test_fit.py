@@ -258,7 +258,7 @@ def test_an_empty_path_is_no_run(table: Path, monkeypatch: pytest.MonkeyPatch) -
         ({"metric": "rmse"}, OptionError, "rmse does not fit a binary task"),
         ({"target": "ritch"}, DataError, "rich"),
         ({"spec": "7-1"}, SpecError, "but the network takes 7 numbers"),
-        ({"spec": "3+cat(4)-3"}, SpecError, "need 1 output, but the network has 3"),
+        ({"spec": "3+cat(4)-3"}, SpecError, "need 1 output, or 2 with cross_entropy, but the network has 3"),
         ({"run": "/proc/nothing"}, MultilayerError, "/proc/nothing"),
     ],
 )
