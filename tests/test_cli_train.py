@@ -144,13 +144,13 @@ def test_the_recipe_is_shaped_as_the_estimator_shapes_it(here: Path) -> None:
     for more, said in (
         (
             ["--arch", "2-4-1", "--hidden", "4", "--dropout", "0"],
-            "--hidden and --dropout can only be used with the tabular recipe, got",
+            "--hidden and --dropout can only change the recipe's network, got a network too: write --arch",
         ),
         (["--recipe", "plain", "--hidden", "4"], "got --recipe plain too: leave out one of them"),
         (["--hidden", "4,a"], "--hidden must be widths such as 128,128, got '4,a'"),
     ):
         assert said in " ".join(mlp("train", "t.csv", *quick, *more, code=2).split())
-    assert "--hidden shape networks for tables, got pictures: write it, --arch …" in " ".join(
+    assert "--hidden apply to tables, got images: write the network, --arch …" in " ".join(
         mlp("train", "digits", "--hidden", "4", code=2).split()
     )
 
@@ -320,7 +320,10 @@ def test_a_run_is_replayed_into_tensorboard(here: Path) -> None:
             ["train", "t.csv", "--target", "y", "--arch", "9+cat(4)-1"],
             "1 number and categories of 3 values after encoding, but the network takes 9 numbers and categories of 4",
         ),
-        (["train", "t.csv", "--target", "y", "--arch", "1+cat(3)-columns-3"], "need 1 output, but the network has 3"),
+        (
+            ["train", "t.csv", "--target", "y", "--arch", "1+cat(3)-columns-3"],
+            "need 1 output, or 2 with cross_entropy, but the network has 3",
+        ),
         (["predict", "nowhere", "t.csv"], "nowhere"),
         (["predict", "m", "t.csv", "--out", "x.txt"], "--out must end in .csv or .parquet, got x.txt"),
         (["runs", "nowhere"], "there is no run at nowhere"),

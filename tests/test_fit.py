@@ -52,7 +52,15 @@ def table(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("engine", ["fused", "numpy", "torch"])
 def test_a_table_becomes_a_model(table: Path, tmp_path: Path, engine: str) -> None:
     run = fit(
-        None, table, target="rich", run=tmp_path / "run", engine=engine, epochs=30, quiet=True, learning_rate=0.01
+        None,
+        table,
+        target="rich",
+        run=tmp_path / "run",
+        recipe="plain",
+        engine=engine,
+        epochs=30,
+        quiet=True,
+        learning_rate=0.01,
     )
     assert run.metrics["accuracy"] > 0.8
     assert run.model is not None
@@ -137,14 +145,15 @@ def test_reruns_are_equal_bytes(table: Path, tmp_path: Path, engine: str) -> Non
 SCRIPT = """
 import sys
 from multilayer.training.fit import fit
-fit(None, sys.argv[1], target="rich", run=sys.argv[2], engine="numpy", epochs=400, quiet=True, checkpoint_every=7)
+how = {"engine": "numpy", "recipe": "plain", "quiet": True, "checkpoint_every": 7}
+fit(None, sys.argv[1], target="rich", run=sys.argv[2], epochs=400, **how)
 """
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGKILL])
 def test_a_signal_loses_nothing(table: Path, tmp_path: Path, number: signal.Signals) -> None:
     """Stopped at some time, then resumed: model, log and checkpoints as of a run that was left alone."""
-    options = {"engine": "numpy", "epochs": 40, "quiet": True, "checkpoint_every": 7}
+    options: dict[str, Any] = {"recipe": "plain", "engine": "numpy", "epochs": 40, "quiet": True, "checkpoint_every": 7}
     script = SCRIPT.replace("epochs=400", "epochs=40")
     fit(None, table, target="rich", run=tmp_path / "whole", **options)
     child = subprocess.Popen([sys.executable, "-c", script, str(table), str(tmp_path / "cut")])
@@ -260,7 +269,7 @@ def test_an_empty_path_is_no_run(table: Path, monkeypatch: pytest.MonkeyPatch) -
         ({"metric": "rmse"}, OptionError, "rmse does not fit a binary task"),
         ({"target": "ritch"}, DataError, "rich"),
         ({"spec": "7-1"}, SpecError, "but the network takes 7 numbers"),
-        ({"spec": "3+cat(4)-3"}, SpecError, "need 1 output, but the network has 3"),
+        ({"spec": "3+cat(4)-3"}, SpecError, "need 1 output, or 2 with cross_entropy, but the network has 3"),
         ({"run": "/proc/nothing"}, MultilayerError, "/proc/nothing"),
     ],
 )

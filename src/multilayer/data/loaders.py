@@ -33,7 +33,13 @@ def is_loader(source: Any) -> bool:
 
 
 def prepare_loader(
-    loader: Any, *, task: str = "auto", loss: str | None = None, validation: Any = "auto", dtype: Any = np.float32
+    loader: Any,
+    *,
+    task: str = "auto",
+    loss: str | None = None,
+    validation: Any = "auto",
+    outputs: int | None = None,
+    dtype: Any = np.float32,
 ) -> Prepared:
     """One pass over a loader as numbers. `validation` is another loader, data with its target, or None."""
     if isinstance(validation, int | float):
@@ -48,7 +54,7 @@ def prepare_loader(
     found = tasks.infer(table, tuple(columns), task)
     if task == "auto" and loss is not None:
         tasks.check_meant(table, found, loss)
-    loss = loss or found.loss
+    loss = loss or found.usual_loss(outputs)
     every = np.arange(len(table), dtype=np.int64)
     found, notes = tasks.standardise(found, table, every, loss)
     encoding = _encoding(x.shape[1], found, loss)

@@ -76,6 +76,7 @@ def prepare(
     folds: int = 1,
     keep_constant: bool | Literal["all"] = False,
     augment: str | Sequence[str] | Augment | None = None,
+    outputs: int | None = None,
     dtype: Any = np.float32,
 ) -> Prepared:
     """A source as numbers.
@@ -86,7 +87,8 @@ def prepare(
     rows may lack some; `columns` gives kinds: numeric, categorical, date, datetime, time or drop; `categorical` names
     columns of that kind, those of arrays by their numbers too; `folds` above 1 cuts the rows into so many parts to hold
     out in turn, where validation is "auto" and rows have no order in time; `keep_constant` takes a table in which
-    nothing varies, "all" keeps each such column; `augment` is texts of `data.augment`, such as "noise(0.1)".
+    nothing varies, "all" keeps each such column; `augment` is texts of `data.augment`, such as "noise(0.1)"; `outputs`
+    is the number of outputs of the network if it is known, which decides the default loss.
 
     >>> ready = prepare("iris")
     >>> ready.encoding.inputs, ready.encoding.outputs, len(ready.train), len(ready.validation)
@@ -110,7 +112,7 @@ def prepare(
     found = tasks.infer(table, names, task, classes)
     if task == "auto" and classes is None and loss is not None:
         tasks.check_meant(table, found, loss)
-    loss = loss or found.loss
+    loss = loss or found.usual_loss(outputs)
     if task == "auto":
         notes.append(f"{found.said()} (inferred; {option('task')} overrides)")
     factor = None

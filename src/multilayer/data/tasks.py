@@ -1,7 +1,7 @@
 """What is to be predicted: the task, its classes, and the way between target values and a network's outputs.
 
     kind          target                                    y of the engine            network outputs
-    binary        two values                                (N, 1) 0 or 1              1
+    binary        two values                                (N, 1) 0 or 1              1, or 2 with cross_entropy
     multiclass    more                                      (N,) class numbers         one a class
     multilabel    several columns of two values each        (N, T) 0 or 1              T
     regression    one column of numbers                     (N, 1) standardised        1
@@ -10,7 +10,8 @@
 Inferred: text, booleans and categories are classes; so are whole numbers of which at most 20 differ and each has five
 rows or more on average (two values: always). Other numbers are regression. Classes are sorted; of two the second is
 the positive one. Standardised: (y − mean)/std of the training rows; for a loss whose link is exp (poisson), where y
-must not be negative, y/mean, so that outputs start at the mean. With cross_entropy two classes are two outputs; with
+must not be negative, y/mean, so that outputs start at the mean. A network with two outputs for two classes trains with
+cross_entropy; with
 another loss than its own, many classes are one output each, 0 or 1.
 """
 
@@ -54,10 +55,9 @@ class Task:
     def classifies(self) -> bool:
         return bool(self.classes)
 
-    @property
-    def loss(self) -> str:
-        """The usual loss."""
-        if self.kind == "multiclass":
+    def usual_loss(self, outputs: int | None = None) -> str:
+        """Return the default loss for a network with this number of outputs, if known."""
+        if self.kind == "multiclass" or (self.kind == "binary" and outputs == 2):
             return "cross_entropy"
         return "binary_cross_entropy" if self.classifies else "mse"
 

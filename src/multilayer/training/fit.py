@@ -22,7 +22,7 @@ from ..data.fitting import dropped_note, warn_of_dropped
 from ..data.prepare import names_of
 from ..data.sources import means_bundled
 from ..data.tables import short
-from ..errors import OptionError, RunError, is_command_line
+from ..errors import DataError, OptionError, RunError, SpecError, called, is_command_line
 from ..predictor import Predictor
 from ..runs import RunFolder
 from ..spec import Spec
@@ -48,7 +48,7 @@ class Ended:
 
 def fit(
     spec: Spec | str | Chooser | None,
-    data: Any,
+    data: Any = None,
     *,
     recipe: str | None = None,
     hidden: Sequence[int] | None = None,
@@ -90,10 +90,13 @@ def fit(
     began = time.monotonic()
     chosen: dict[str, Any] = dict(options)
     shape = Recipe(hidden=hidden, activation=activation, dropout=dropout)
-    spec = choose(spec, recipe, shape, loader=tables.is_loader(data))
+    check_order(spec, data)
+    spec = Spec.parse(spec) if isinstance(spec, str) else spec
+    outputs = spec.d_out if isinstance(spec, Spec) else None
+    spec = choose(spec, recipe, shape, loss=chosen.get("loss", "auto"), loader=tables.is_loader(data))
     if spec is shape and chosen.get("time_limit") is not None:
         spec = Within(shape, chosen["time_limit"])
-    chooser = None if spec is None or isinstance(spec, str | Spec) else spec
+    chooser = None if spec is None or isinstance(spec, Spec) else spec
     read = data
     if chooser is not None or (ended is not None and run is not None and not tables.is_loader(data)):
         read = tables.read(data)  # once: a name may mean another thing when the run has a folder
@@ -121,6 +124,7 @@ def fit(
             validation=held_out,
             validation_weight=validation_weight,
             classes=classes,
+            outputs=outputs,
         )
 
     prepared = numbers(config)
@@ -210,8 +214,9 @@ def resume(
         source = _at(source) if data is None else data
         if ended is not None and not loader:
             source = tables.read(source)
-        prepared = prepare(source, config, **described, validation=held_out)
-        session = Session.make(Spec.from_dict(saved["spec"]), prepared, config, began=began)
+        spec = Spec.from_dict(saved["spec"])
+        prepared = prepare(source, config, **described, validation=held_out, outputs=spec.d_out)
+        session = Session.make(spec, prepared, config, began=began)
         if session.fingerprint() != saved["fingerprint"]:
             raise RunError(f"the data is not what {path} was trained on: resume needs the same rows in the same order")
         warn_of_dropped(prepared.encoding)
@@ -222,7 +227,52 @@ def resume(
         )
 
 
-def prepare(data: Any, config: Config, *, validation: Any, **source: Any) -> tables.Prepared:
+def check_order(spec: Any, data: Any) -> None:
+    """Refuse data in the place of the network, and a network in the place of the data."""
+    if data is None:
+        if isinstance(spec, Spec) or _is_network(spec):
+            network = spec if isinstance(spec, Spec) else Spec.parse(spec)
+            raise OptionError(
+                f"fit needs data to train on, got the network {network} alone: ml.fit({str(network)!r}, data)"
+            )
+        raise OptionError(
+            f"fit takes the network first, then the data, got {type(spec).__name__} alone: ml.fit(None, data) chooses "
+            "the network"
+        )
+    if isinstance(data, Spec) or _is_network(data):
+        if spec is None or isinstance(spec, Spec):
+            raise DataError(f"data must be a table, got the network {data}: {_call(data)}")
+        raise OptionError(f"fit takes the network first, then the data, got them swapped: {_call(data, spec)}")
+    if isinstance(spec, str) and not _is_network(spec) and (means_bundled(spec) or Path(spec).is_file()):
+        raise OptionError(f"the network comes first, got the data {spec!r} in its place: ml.fit(None, {spec!r})")
+    if spec is not None and not isinstance(spec, str | Spec) and not hasattr(spec, "before"):
+        raise OptionError(
+            f"the network must be a text such as '4-16-3', a Spec or None, got {type(spec).__name__}: "
+            "write ml.fit(None, (X, y)), or ml.fit('4-16-3', (X, y))"
+        )
+
+
+def _is_network(text: Any) -> bool:
+    """Whether a text describes a network and is not the name of data."""
+    if not isinstance(text, str) or means_bundled(text) or Path(text).exists():
+        return False
+    try:
+        Spec.parse(text)
+    except SpecError:
+        return False
+    return True
+
+
+def _call(network: Any, data: Any = None) -> str:
+    """The call that was meant."""
+    if called("spec") != "spec":
+        return f"mlp train DATA --arch {network}"
+    return f"ml.fit({str(network)!r}, {repr(data) if isinstance(data, str) else 'data'})"
+
+
+def prepare(
+    data: Any, config: Config, *, validation: Any, outputs: int | None = None, **source: Any
+) -> tables.Prepared:
     loss = None if config.loss == "auto" else config.loss
     dtype = np.float64 if config.dtype == "float64" else np.float32
     if tables.is_loader(data):
@@ -231,7 +281,9 @@ def prepare(data: Any, config: Config, *, validation: Any, **source: Any) -> tab
             if value is not None and value is not False and not (isinstance(value, list) and not value):
                 got = f"got {name}={short(value)}"
                 raise OptionError(f"{name} is for tables, {got}: a loader gives rows with their target")
-        return tables.prepare_loader(data, task=config.task, loss=loss, validation=validation, dtype=dtype)
+        return tables.prepare_loader(
+            data, task=config.task, loss=loss, validation=validation, outputs=outputs, dtype=dtype
+        )
     return tables.prepare(
         data,
         task=config.task,
@@ -242,6 +294,7 @@ def prepare(data: Any, config: Config, *, validation: Any, **source: Any) -> tab
         augment=None if config.augment is None else config.augment.split("+"),
         scaling=config.scaling,
         folds=config.ensemble,
+        outputs=outputs,
         dtype=dtype,
         **source,
     )

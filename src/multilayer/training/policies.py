@@ -18,7 +18,7 @@ import time
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -108,6 +108,20 @@ class EarlyStopping(Quiet):
 
     def load(self, state: dict[str, Any]) -> None:
         self.best, self.waited = state["best"], state["waited"]
+
+
+class NoMistakes(Quiet):
+    """Stop the perceptron rule after an epoch without a mistake: no row has a gradient any more.
+
+    The model is then the last epoch, whichever epoch was best on the held-out rows.
+    """
+
+    reason: ClassVar[str] = "every training row is classified correctly"
+
+    def decide(self, event: Event) -> Action:
+        if isinstance(event, EpochEnd) and event.gradient_norm == 0:
+            return Stop(reason=self.reason)
+        return Continue()
 
 
 def value_of(event: Event, metric: str) -> float | None:

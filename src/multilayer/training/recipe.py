@@ -27,9 +27,10 @@ import numpy as np
 from .. import losses
 from ..data import Encoding, Prepared
 from ..data.tables import Table
-from ..errors import OptionError, called, option, unknown_name
+from ..errors import OptionError, called, option, unknown_name, warn
 from ..layers import Activation, Columns, Dropout, Inputs, Layer, Linear, Scale
 from ..layers.columns import Numeric
+from ..networks import mlp
 from ..spec import Spec
 from .config import Config, Options
 from .defaults import with_defaults
@@ -65,6 +66,18 @@ OPTIONS: Options = {
     "rates": "bias=0.1, scale.scale=6, activation.blend=0.1, columns.frequency=0.1, columns.phase=0.1, "
     "columns.weight=0.1, columns.bias=0.1",
 }
+
+PERCEPTRON: Options = {
+    "loss": "perceptron",
+    "optimizer": "sgd",
+    "learning_rate": 1.0,
+    "schedule": "constant",
+    "weight_decay": 0.0,
+    "batch_size": 1,
+    "on_spike": "ignore",
+}
+PERCEPTRON_STEPS, PERCEPTRON_EPOCHS = 50_000, (20, 1000)
+"""Limit on the steps when no plane separates the classes, and the least and most epochs that it may give."""
 
 
 class Recipe:
@@ -123,13 +136,45 @@ class Recipe:
         return spec, replace(config, **{name: value for name, value in made.items() if name not in asked})
 
 
-def choose(spec: Spec | str | Chooser | None, recipe: str | None, shape: Recipe, *, loader: bool) -> Any:
+class Perceptron:
+    """Train a network with a step output by the perceptron rule (Rosenblatt 1958): w += rate (y - step(z)) x.
+
+    The derivative of a step is zero, so the step is not part of the trained network: it is the link of the perceptron
+    loss, which turns z into a class. Only a network without hidden layers gets the classical options, one row at a time
+    at the rate 1 until an epoch makes no mistake.
+    """
+
+    def __init__(self, spec: Spec) -> None:
+        self.spec = Spec(spec.inputs, spec.layers[:-1])
+
+    def before(self, table: Table) -> Options:
+        if len(self.spec.layers) > 1:
+            return {"loss": "perceptron"}
+        least, most = PERCEPTRON_EPOCHS
+        return {**PERCEPTRON, "epochs": max(least, min(most, PERCEPTRON_STEPS // max(1, len(table))))}
+
+    def network(self, prepared: Prepared, config: Config, asked: AbstractSet[str]) -> tuple[Spec, Config]:
+        del asked
+        return choose_network(self.spec, prepared.encoding), config
+
+
+def is_step(layer: Layer) -> bool:
+    return isinstance(layer, Activation) and layer.name == "step"
+
+
+def choose(
+    spec: Spec | Chooser | None, recipe: str | None, shape: Recipe, *, loss: str = "auto", loader: bool
+) -> Spec | Chooser | None:
     """Return the network or chooser that `fit` was given, else the recipe; None is the plain network.
 
     A `loader` gives batches, not a table: its network is the plain one.
     """
     if recipe is not None and recipe not in RECIPES:
         raise OptionError(unknown_name("recipe", recipe, RECIPES))
+    if isinstance(spec, Spec) and shape.given:
+        raise OptionError(
+            f"{shape.given} can only change the recipe's network, got a network too: {_instead(spec, shape)}"
+        )
     if spec is not None:
         other = "a network"
     elif loader:
@@ -138,10 +183,47 @@ def choose(spec: Spec | str | Chooser | None, recipe: str | None, shape: Recipe,
         other = option("recipe", "plain")
     else:
         return shape
-    if shape.given or recipe == "tabular":
-        asked = shape.given or option("recipe", "tabular")
-        raise OptionError(f"{asked} can only be used with the tabular recipe, got {other} too: leave out one of them")
+    if recipe == "tabular":
+        raise OptionError(
+            f"{option('recipe', 'tabular')} chooses the network for a table, got {other} too: leave it out"
+        )
+    if shape.given:
+        raise OptionError(
+            f"{shape.given} can only be used with the tabular recipe, got {other} too: leave out one of them"
+        )
+    if isinstance(spec, Spec):
+        if any(is_step(entry.layer) for entry in spec.entries[:-1]):
+            warn(
+                "layers before a hidden step activation cannot learn, because its derivative is zero: use tanh or "
+                "sigmoid in hidden layers"
+            )
+        if not loader and loss in ("auto", "perceptron") and len(spec.layers) > 1 and is_step(spec.layers[-1]):
+            return Perceptron(spec)
     return spec
+
+
+def _instead(spec: Spec, shape: Recipe) -> str:
+    """How to write the network that was meant."""
+    widths = [layer.d_out for layer in spec.layers if isinstance(layer, Linear)]
+    functions = [layer for layer in spec.layers if isinstance(layer, Activation)]
+    rates = {layer.p for layer in spec.layers if isinstance(layer, Dropout)}
+    output = functions.pop() if functions and isinstance(spec.layers[-1], Activation) else None
+    rate = rates.pop() if len(rates) == 1 else 0.0
+    how: dict[str, Any] = {"output": output}
+    alike = len(functions) == len(widths) - 1
+    if not alike or mlp(spec.inputs, widths[:-1], widths[-1], activation=functions, dropout=rate, **how) != spec:
+        return "write them into the network"
+    hidden = widths[:-1] if shape.hidden is None else shape.hidden
+    usual = functions if len(hidden) == len(functions) else functions[0] if functions else "relu"
+    meant = mlp(
+        spec.inputs,
+        hidden,
+        spec.d_out,
+        activation=usual if shape.activation is None else shape.activation,
+        dropout=rate if shape.dropout is None else shape.dropout,
+        **how,
+    )
+    return f"write {option('spec', repr(str(meant)))}"
 
 
 def network(

@@ -30,10 +30,14 @@ from ..spec import Spec
 from .config import Config
 from .defaults import chosen_batch, with_defaults
 from .loop import Plan
-from .policies import EarlyStopping, OnSpike, Plateau, Spikes, TimeLimit
+from .policies import EarlyStopping, NoMistakes, OnSpike, Plateau, Spikes, TimeLimit
 from .protocol import Policy
 
 LOG_EVERY = 50
+BYTES_PER_PARAMETER = 16
+"""The value, its gradient and two moments, in float32."""
+BYTES_PER_MEMBER = 1 << 16
+"""What a member of an ensemble takes besides its parameters and row numbers, at least."""
 CHECKPOINT_STEPS = 200
 SMALL_STEP = 5e7
 """Operations of a step that one core does in about a millisecond: a second thread waits more than it works, and on a
@@ -85,6 +89,9 @@ class Session:
         chosen = choose_network(spec, encoding)
         config = with_defaults(config, chosen, prepared)
         config = replace(config, engine=choose_engine(chosen, config))  # a resumed run keeps its engine and options
+        members = count(config.ensemble, "network")
+        each = BYTES_PER_PARAMETER * chosen.n_stored + 8 * len(prepared.train) + BYTES_PER_MEMBER
+        machine.require_memory(config.ensemble * each, f"training {members} of {chosen.n_parameters:,} parameters")
         metric = encoding.metric if config.metric == "auto" else config.metric
         if metric != "loss":
             metrics.fitting(metric, encoding.task)
@@ -175,6 +182,8 @@ class Session:
             Spikes(on_spike=cast(OnSpike, config.on_spike), most=config.rollbacks),
             Plateau(plan.rate_schedule(ends, plan.steps).tolist()),
         ]
+        if self.loss.name == "perceptron":
+            found.append(NoMistakes())
         if config.patience is not None:
             found.append(EarlyStopping(self.metric, larger=self.larger, patience=config.patience))
         if config.time_limit is not None:
@@ -300,6 +309,8 @@ def choose_network(spec: Spec | str | None, encoding: Encoding) -> Spec:
         )
     if spec.d_out != outputs:
         wanted = count(outputs, "output")
+        if encoding.task.kind == "binary" and encoding.loss == "binary_cross_entropy":
+            wanted = "1 output, or 2 with cross_entropy"
         raise SpecError(f"the data and {encoding.loss} need {wanted}, but the network has {spec.d_out}")
     return spec
 
