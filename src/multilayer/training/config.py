@@ -256,6 +256,6 @@ def _fits(value: object, hint: Any) -> bool:
 
 def _words(name: str) -> str:
     hint = hints()[name]
-    names = {int: "a whole number", float: "a number", str: "a text", bool: "true or false", type(None): "nothing"}
-    options = typing.get_args(hint) or (hint,)
+    names = {int: "a whole number", float: "a number", str: "a string", bool: "true or false"}
+    options = [option for option in typing.get_args(hint) or (hint,) if option is not type(None)]
     return " or ".join(names.get(option, "a number for each class") for option in options)
