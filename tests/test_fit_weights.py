@@ -71,7 +71,7 @@ def test_weights_in_memory_must_be_handed_over_again(table: Path, tmp_path: Path
         ({"sample_weight": "y"}, OptionError, "weight must be another column than the target, got 'y'"),
         ({"sample_weight": "v"}, DataError, "'v'"),
         ({"class_weight": {"rar": 2.0}}, OptionError, "class_weight names 'rar': classes are rare, usual"),
-        ({"class_weight": {"rare": "2"}}, OptionError, "class_weight must be a text or a number for each class or"),
+        ({"class_weight": {"rare": "2"}}, OptionError, "class_weight must be a string or a number for each class"),
     ],
 )
 def test_weights_that_are_none(table: Path, options: dict[str, Any], error: type, message: str) -> None:
