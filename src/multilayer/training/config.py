@@ -47,7 +47,9 @@ class Config:
     l2: float = _option(0.0, "L2 penalty on weight matrices.")
     clip_norm: float | None = _option(None, "Largest norm of the gradient.")
     clip_value: float | None = _option(None, "Largest value of any part of the gradient.")
-    average: float | None = _option(None, "Running average of the weights: its β, such as 0.999.")
+    average: float | None = _option(
+        None, "β of the running average of the weights; auto is 0.99, none (0) if epochs is set."
+    )
     batch_size: int | None = _option(None, "Rows a step; 256, and fewer where an epoch would have under 40 steps.")
     epochs: int | None = _option(None, "Passes over the training rows; auto is about 8,000 steps.")
     epoch_rows: int | None = _option(None, "Rows of an epoch where not all: drawn anew for each.")
