@@ -41,7 +41,7 @@ class Config:
     loss: str = _option("auto", "auto fits the task; or cross_entropy, mse, mae, huber(delta=1), quantile(0.1, 0.9), …")
     learning_rate: float | None = _option(None, "Peak learning rate; auto is 0.01, lower for layers of over 64 inputs.")
     schedule: str = _option("cosine(warmup=0.05)", "How the rate goes: constant, cosine, one_cycle, coslog, …")
-    weight_decay: float = _option(0.05, "Decoupled weight decay on weight matrices.")
+    weight_decay: float = _option(0.1, "Decoupled weight decay on weight matrices.")
     decay_schedule: str = _option("constant", "How weight decay goes.")
     dropout_schedule: str = _option("constant", "How dropout goes.")
     l2: float = _option(0.0, "L2 penalty on weight matrices.")
