@@ -29,7 +29,7 @@ def _option(default: Any, text: str) -> Any:
 
 
 MAX_TOML = 1 << 20
-"""Bytes of a file of options."""
+"""Largest size of an option file, in bytes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +39,9 @@ class Config:
     engine: str = _option("auto", "Which engine runs the steps: auto, fused, torch or numpy.")
     optimizer: str = _option("adamw", "sgd, momentum, nesterov, adam or adamw, with constants: adam(beta2=0.95).")
     loss: str = _option("auto", "auto fits the task; or cross_entropy, mse, mae, huber(delta=1), quantile(0.1, 0.9), …")
-    learning_rate: float | None = _option(None, "Peak learning rate; auto is 0.01, lower for layers of over 64 inputs.")
+    learning_rate: float | None = _option(
+        None, "Peak learning rate; auto is 0.01, lower for layers with over 64 inputs."
+    )
     schedule: str = _option("cosine(warmup=0.05)", "How the rate goes: constant, cosine, one_cycle, coslog, …")
     weight_decay: float = _option(0.05, "Decoupled weight decay on weight matrices.")
     decay_schedule: str = _option("constant", "How weight decay goes.")
@@ -56,7 +58,7 @@ class Config:
     )
     metric: str = _option(
         "loss",
-        "Validation metric that selects the best epoch: loss, accuracy, r2, …; auto is the usual one of the task.",
+        "Validation metric that selects the best epoch: loss, accuracy, r2, …; auto uses the default of the task.",
     )
     patience: int | None = _option(
         None, "Stop after this many epochs without improvement; auto is 30 % of the epochs, none if epochs is set."
@@ -69,7 +71,7 @@ class Config:
     class_weight: str | Mapping[str, float] | None = _option(None, "balanced, to weigh classes by how rare they are.")
     init: str = _option("auto", "How weights start: auto, he, xavier, orthogonal, …; data looks at the rows.")
     scaling: str = _option("auto", "How numbers are scaled: auto, standard, robust or none.")
-    ensemble: int = _option(1, "Networks to train side by side; each holds out a part of the rows of its own.")
+    ensemble: int = _option(1, "Ensemble members to train in parallel; each holds out a different part of the rows.")
     calibrate: bool | None = _option(
         None, "Calibrate probabilities and intervals on held-out rows; auto calibrates probabilities."
     )
@@ -190,7 +192,7 @@ class Config:
         try:
             return tomllib.loads(storage.read(path, limit=MAX_TOML).decode())
         except RecursionError:
-            raise OptionError(f"{path} is not a file of options: its brackets are nested too deeply") from None
+            raise OptionError(f"{path} is not a valid option file: its brackets are nested too deeply") from None
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise OptionError(f"{path} is not TOML: {error}") from None
 
