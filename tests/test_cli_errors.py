@@ -71,7 +71,7 @@ MISTAKES = [
       for text, said in (
           ("missing.csv", "missing.csv: there is no such file: check the path"),
           ("empty.csv", "empty.csv: the file is empty"),
-          ("dir", "dir: a folder must hold"),
+          ("dir", "dir: a folder must contain"),
           ("run", "got the folder of a run"),
           ("iriss", "did you mean 'iris'?"),
           ("net.pt", "net.pt: "),

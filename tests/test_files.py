@@ -160,7 +160,7 @@ def test_a_file_larger_than_memory_is_refused_at_once(tmp_path: Path) -> None:
     path.write_bytes(raw({"network/w": {"dtype": "U8", "shape": [size], "data_offsets": [0, size]}}, b""))
     os.truncate(path, size)
     start = time.monotonic()
-    with pytest.raises(StorageError, match="bytes are allowed, it has 1,099,511,627,776"):
+    with pytest.raises(StorageError, match="bytes are allowed, the file has 1,099,511,627,776"):
         files.load(path)
     assert time.monotonic() - start < 1
 

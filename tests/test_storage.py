@@ -300,7 +300,7 @@ def test_read_takes_regular_files_of_a_size(tmp_path: Path) -> None:
     (tmp_path / "loop").symlink_to("loop")
     assert storage.read(tmp_path / "f", limit=3) == b"abc"
     for path, message in (
-        ("f", "at most 2 bytes are allowed, it has 3"),
+        ("f", "at most 2 bytes are allowed, the file has 3"),
         ("none", "ENOENT.*check the path"),
         (".", "not a regular file"),
         ("pipe", "not a regular file"),
@@ -324,7 +324,7 @@ def test_a_file_that_grows_while_it_is_read(tmp_path: Path, monkeypatch: pytest.
         return about
 
     monkeypatch.setattr(storage.os, "fstat", fstat)
-    with pytest.raises(StorageError, match="it changed while it was read"):
+    with pytest.raises(StorageError, match="it changed during reading"):
         storage.read(path, limit=100)
 
 

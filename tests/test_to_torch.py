@@ -141,7 +141,7 @@ def test_preprocessing_scales_raw_numbers_as_the_encoding_does(scaling: str) -> 
     expected = model.encoding.encode(far, dtype=np.float64)
     np.testing.assert_allclose(net.preprocessing(torch.tensor(far)).numpy(), expected.x, rtol=1e-12, atol=1e-12)
     assert net.columns == ("x0", "x1", "x2", "x3")
-    with pytest.raises(DataError, match=r"x must have 4 numbers a row, got shape \(2, 3\)"):
+    with pytest.raises(DataError, match=r"x must have 4 numbers per row, got shape \(2, 3\)"):
         net(torch.zeros(2, 3))
 
 
@@ -200,7 +200,7 @@ def test_the_module_says_what_it_takes_and_returns() -> None:
     assert net.category_columns == ("city", "plan", "active")
     assert net.classes == ("left", "stayed")
     model, _ = regression()
-    assert "y, standardised; predict() returns its own units" in repr(model.to_torch())
+    assert "y, standardised; predict() returns the original units" in repr(model.to_torch())
 
 
 def test_to_torch_refuses_what_has_no_trained_weights() -> None:
@@ -208,7 +208,7 @@ def test_to_torch_refuses_what_has_no_trained_weights() -> None:
         ml.to_torch(MLPClassifier())
     with pytest.raises(OptionError, match="has no network: it was fitted on a single class"):
         ml.to_torch(MLPClassifier().fit(np.zeros((5, 1)), ["a"] * 5))
-    with pytest.raises(SpecError, match=r"got a torch module already \(Linear\)"):
+    with pytest.raises(SpecError, match=r"got a torch module \(Linear\)"):
         ml.to_torch(nn.Linear(2, 1))
     with pytest.raises(OptionError, match=r"options for trained models, got a network from ml\.build"):
         ml.to_torch(ml.build("2-1"), member=0)
@@ -222,7 +222,7 @@ def test_build_refuses_a_trained_model_and_names_to_torch() -> None:
     run = ml.fit("4-6-3", "iris", epochs=1, quiet=True)
     estimator, _ = three()
     for trained in (run, run.model, estimator):
-        with pytest.raises(SpecError, match=r"ml\.to_torch\(model\) gives a trained model as a torch module"):
+        with pytest.raises(SpecError, match=r"ml\.to_torch\(model\) converts a trained model to a torch module"):
             ml.build(trained)  # type: ignore[arg-type]
     with pytest.raises(SpecError, match=r"got a Linear: ml\.from_torch\(module\) reads a nn\.Sequential"):
         ml.build(nn.Linear(2, 1))  # type: ignore[arg-type]

@@ -97,14 +97,14 @@ def save(
 def load(
     path: str | os.PathLike[str], *, kind: Kind = "model", sha256: str | None = None, root: Path | None = None
 ) -> tuple[Tensors, dict[str, Any]]:
-    """The tensors and the JSON of a file; with `sha256`, only if its bytes have that hash.
+    """Return the tensors and the metadata of a file. If `sha256` is given, the file must have that hash.
 
-    Below `root`, the folder of a run, no symbolic link is followed.
+    `root` is the folder of a run. No symbolic link below it is followed.
     """
     where = os.fspath(path)
     data = storage.read(path, limit=min(MAX_FILE, machine._physical_memory()), root=root)
     if sha256 is not None and hashlib.sha256(data).hexdigest() != sha256:
-        raise FileError(f"{where}: damaged: its SHA-256 is not the one that was noted when it was written")
+        raise FileError(f"{where}: damaged: its SHA-256 is not the one that was recorded when it was written")
     return decode(data, kind=kind, where=where)
 
 

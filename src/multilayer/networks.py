@@ -110,7 +110,7 @@ def linear(d_in: int | Inputs, d_out: int = 1) -> Spec:
 def neuron(d_in: int, *, activation: str = "step") -> Spec:
     """One unit. With `step` it is the perceptron, which `ml.fit` trains by the perceptron rule: docs/training.md.
 
-    sigmoid(a·s) with growing a tends to a step.
+    sigmoid(a·z) approaches a step as a grows.
 
     >>> neuron(7).n_parameters
     8

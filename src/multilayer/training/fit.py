@@ -109,7 +109,7 @@ def fit(
     observers : sequence of Observer
         Objects that receive every event.
     trackers : sequence
-        Names (``"tensorboard"``, ``"wandb"``, ``"trackio"``, ``"mlflow"``), or runs, writers and loggers of these tools.
+        Names (``"tensorboard"``, ``"wandb"``, ``"trackio"``, ``"mlflow"``), or runs, writers or loggers of them.
     quiet : bool
         Whether to print nothing.
     each_epoch : callable, optional

@@ -5,9 +5,9 @@
     epochs     training steps, with one member per thread in parallel, and an evaluation of the held-out rows
     end        loading the best epoch, calibration, metrics
 
-A schedule that stops in the middle of a cycle gives a worse network than a shorter schedule that runs to its end. If even
-a few epochs take too long, each epoch uses only a part of the rows, so that the schedule still ends in time. If the
-machine becomes slower after the measurement, training still stops at the limit. If one step of every member takes
+A schedule that stops in the middle of a cycle gives a worse network than a shorter schedule that runs to its end. If
+even a few epochs take too long, each epoch uses only a part of the rows, so that the schedule still ends in time. If
+the machine becomes slower after the measurement, training still stops at the limit. If one step of every member takes
 longer than the limit, a warning is given and only that step is planned.
 """
 
@@ -56,8 +56,8 @@ class Costs(NamedTuple):
 
 
 class Planned(NamedTuple):
-    """What fits into the limit. `epoch_rows` is set if an epoch uses only a part of the rows. `least` and `enough` are the
-    seconds for one step and for one epoch, with start and end."""
+    """What fits into the limit. `epoch_rows` is set if an epoch uses only a part of the rows. `least` and `enough` are
+    the seconds for one step and for one epoch, with start and end."""
 
     members: int
     epochs: int
@@ -83,30 +83,30 @@ class Job:
         return -(-self.rows // self.batch)
 
     def fixed(self, members: int) -> float:
-        """Starting members, and the end: judges look twice, then every member at every row."""
+        """Return the seconds for starting the members and for the evaluations at the end."""
         every = members * self.costs.look if self.parted else self.judging(members)
         return members * self.costs.start + ENDS * self.judging(members) + (every if members > 1 else 0.0)
 
     def rounds(self, members: int) -> int:
-        """How often threads have to begin anew until every member had its turn."""
+        """Return the number of rounds that the threads need for one step of every member."""
         return -(-members // max(1, min(self.threads, members)))
 
     def judging(self, members: int) -> float:
         return self.costs.look * (1 if self.parted else self.rounds(members))
 
     def training(self, members: int) -> float:
-        """One step of every member."""
+        """Return the seconds for one step of every member."""
         return self.costs.step * self.rounds(members)
 
     def epoch(self, members: int) -> float:
         return self.steps * self.training(members) + self.judging(members)
 
     def affordable(self, members: int, seconds: float) -> float:
-        """Epochs, whole or not."""
+        """Return the number of epochs that fit, as a fraction."""
         return max(0.0, seconds - self.fixed(members)) / self.epoch(members)
 
     def planned(self, seconds: float, *, members: int, epochs: int, fewer: bool, again: float = 0.0) -> Planned:
-        """The plan for so many seconds. `fewer` allows fewer members, which costs `again` seconds of preparing."""
+        """Return the plan for `seconds`. `fewer` allows fewer members, which costs `again` seconds of preparation."""
         enough = min(FEWEST_EPOCHS, epochs)
         if fewer and self.affordable(members, seconds) < enough:
             most, seconds = members - 1, seconds - again
