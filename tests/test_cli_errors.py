@@ -36,7 +36,7 @@ MISTAKES = [
     *((f"{c} {text}", said)
       for c in NETWORK
       for text, said in (
-          ("missing.pt", "there is no such file: give widths such as"),
+          ("missing.pt", "there is no such file: pass widths such as"),
           ("missing.json", "there is no such file"),
           ("net.pt", "ml.from_torch"),
           ("t.csv", "t.csv is a table, not a network"),

@@ -149,7 +149,7 @@ def test_what_is_no_file(tmp_path: Path) -> None:
         with pytest.raises(StorageError, match="cannot read"):
             files.load(tmp_path / name)
     files.save(tmp_path / "m", TENSORS, META)
-    with pytest.raises(FileError, match=r"m: damaged: its SHA-256 is not the one that was noted"):
+    with pytest.raises(FileError, match=r"m: damaged: its SHA-256 is not the one that was recorded"):
         files.load(tmp_path / "m", sha256="0" * 64)
 
 

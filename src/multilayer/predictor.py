@@ -277,7 +277,7 @@ def load(path: str | Path) -> Predictor:
     >>> import multilayer as ml
     >>> model = ml.fit("4-8-3", "iris", epochs=2, quiet=True).model
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     model.save(f"{folder}/iris.safetensors")
+    ...     _ = model.save(f"{folder}/iris.safetensors")
     ...     again = ml.load(f"{folder}/iris.safetensors")
     >>> again
     Predictor(4-8-3, 67 parameters: classification of 'species' into 3 classes)

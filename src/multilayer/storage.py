@@ -225,7 +225,7 @@ def _check_target(folder: _Folder, target: Path) -> None:
 
 @contextlib.contextmanager
 def opened(path: str | os.PathLike[str]) -> Generator[BinaryIO]:
-    """Open a regular file for reading. Folders, pipes, sockets and devices are refused: reading them might never end."""
+    """Open a regular file for reading. Folders, pipes, sockets and devices are refused: reading might never end."""
     with os.fdopen(_open_regular(Path(path), None), "rb") as stream:
         yield stream
 
