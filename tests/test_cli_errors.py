@@ -148,7 +148,7 @@ def test_a_mistake_is_one_error_line(line: str, said: str, folder: Path, monkeyp
     assert sorted(path.name for path in folder.rglob("*")) == before
 
 
-def test_every_command_is_tried() -> None:
+def test_the_table_of_mistakes_covers_every_command() -> None:
     assert {line.split()[0] for line, _ in MISTAKES} >= set(COMMANDS)
 
 

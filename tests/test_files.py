@@ -184,7 +184,7 @@ def test_malformed_files(category: str, tried: Tried) -> None:
     assert count >= 10
 
 
-def test_loading_a_model_whose_content_makes_no_sense(tmp_path: Path, tried: Tried) -> None:
+def test_loading_a_model_with_invalid_content_is_an_error(tmp_path: Path, tried: Tried) -> None:
     """Its hash is correct. NaN weights would predict the first class for every row."""
     count = 0
     for name, data, message in malformed.meanings():

@@ -110,7 +110,7 @@ def test_writing_to_a_link_or_a_pipe_is_refused(tmp_path: Path) -> None:
     assert (tmp_path / "f").read_bytes() == b"old"
 
 
-def test_a_link_swapped_in_during_a_write_is_replaced_and_not_followed(tmp_path: Path) -> None:
+def test_a_link_created_during_a_write_is_replaced_and_not_followed(tmp_path: Path) -> None:
     (tmp_path / "target").write_bytes(b"old")
 
     def swap(name: str) -> None:
@@ -124,8 +124,8 @@ def test_a_link_swapped_in_during_a_write_is_replaced_and_not_followed(tmp_path:
     assert (tmp_path / "f").read_bytes() == b"new"
 
 
-def test_a_folder_swapped_for_a_link_during_a_write_gets_nothing(tmp_path: Path) -> None:
-    """The folder that was opened is the one written to, whatever its path means later."""
+def test_nothing_is_written_through_a_link_that_replaces_the_folder_during_a_write(tmp_path: Path) -> None:
+    """The write goes to the folder that was opened, even if its path points elsewhere later."""
     for name in ("run/checkpoints", "other"):
         (tmp_path / name).mkdir(parents=True)
 
@@ -149,7 +149,7 @@ def test_a_folder_swapped_for_a_link_during_a_write_gets_nothing(tmp_path: Path)
             action()
 
 
-def test_a_log_is_not_added_to_through_links_or_pipes(tmp_path: Path) -> None:
+def test_a_log_is_not_written_through_links_or_pipes(tmp_path: Path) -> None:
     (tmp_path / "target").write_bytes(b"old\n")
     (tmp_path / "link").symlink_to(tmp_path / "target")
     (tmp_path / "hard").hardlink_to(tmp_path / "target")

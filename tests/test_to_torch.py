@@ -1,8 +1,8 @@
 """Trained models as torch modules: outputs, probabilities and predictions against `Predictor`, for every task.
 
 Tolerances: in float32 both sides round sums of at most 64 terms in different orders, which stays below 1e-5 of the
-largest output. In float64 the module is compared with the numpy layers on the same rows, where 1e-10 leaves five digits
-beyond the rounding.
+largest output. In float64 the module is compared with the numpy layers on the same rows. 1e-10 is five digits above
+the rounding error.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def fitted(request: pytest.FixtureRequest) -> tuple[Predictor, Any]:
 
 
 def variants(model: Predictor) -> list[Predictor]:
-    """The ensemble and one network, calibrated and not."""
+    """Return an ensemble and a single network, each with and without calibration."""
     one = replace(model, tensors=model.member(0), members=1)
     calibration = replace(model.calibration or Calibration(), temperature=1.7)
     return [replace(base, calibration=c) for base in (model, one) for c in (calibration, None)]
@@ -89,7 +89,7 @@ def close(found: torch.Tensor, expected: Any, tolerance: float) -> None:
 
 
 def in_float64(model: Predictor, rows: Any) -> np.ndarray:
-    """The numpy layers in float64 on rows encoded in float64."""
+    """Compute outputs with the numpy layers in float64, on rows encoded in float64."""
     tensors = {name: value.astype(np.float64) for name, value in model.tensors.items()}
     return replace(model, tensors=tensors).forward_in_numpy(model.encoding.encode(rows, dtype=np.float64))
 
@@ -193,7 +193,7 @@ def test_the_module_is_copied_saved_and_exported() -> None:
     torch.testing.assert_close(exported(*inputs), z, rtol=0, atol=1e-6)
 
 
-def test_the_module_says_what_it_takes_and_returns() -> None:
+def test_the_repr_of_a_module_describes_its_inputs_and_outputs() -> None:
     estimator, _ = strings()
     net = estimator.to_torch()
     assert "calibrated average of 2 members; scaled numbers in, logits out" in repr(net)

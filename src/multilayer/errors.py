@@ -103,8 +103,8 @@ def unknown_name(what: str, name: str, valid: Iterable[str]) -> str:
 
     >>> unknown_name("optimizer", "adm", ["sgd", "adam"])
     "unknown optimizer 'adm': did you mean 'adam'? valid: adam, sgd"
-    >>> unknown_name("column", "x0", [f"x{i}" for i in range(1, 30)])
-    "unknown column 'x0': did you mean 'x1'? nearest of 29: x1, x2, x3, x4, x5"
+    >>> unknown_name("column", "x3a", [f"x{i}" for i in range(1, 12)])
+    "unknown column 'x3a': did you mean 'x3'? nearest of 11: x3, x1, x2, x4, x5"
     """
     names = sorted(valid)
     meant = nearest(str(name), names)
@@ -118,7 +118,7 @@ def unknown_name(what: str, name: str, valid: Iterable[str]) -> str:
 
 
 def nearest(name: str, valid: Iterable[str]) -> str | None:
-    """The name that was probably meant, whatever its case: two letters swapped come before any other likeness.
+    """Return the nearest valid name, ignoring case. A name with two swapped letters comes first.
 
     >>> nearest("AGE", ["age", "sex"]), nearest("gleu", ["gelu", "glu"]), nearest("x", ["age"])
     ('age', 'gelu', None)
