@@ -163,7 +163,7 @@ def _header(data: bytes, where: str) -> dict[str, Any]:
     length = int.from_bytes(data[:8], "little")
     if length > MAX_HEADER:
         if _is_text(data):
-            remedy = "give a .safetensors file or the folder of a run as the model"
+            remedy = "pass a .safetensors file or the folder of a run"
             raise FileError(f"{where}: not a model file but text, such as a table: {remedy}")
         hint = "it is a zip archive or a pickle, which may run code and is never read" if _foreign(data) else "damaged"
         raise FileError(f"{where}: not a model file: a header has at most {MAX_HEADER:,} bytes, got {length:,}: {hint}")

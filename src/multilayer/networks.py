@@ -108,7 +108,7 @@ def linear(d_in: int | Inputs, d_out: int = 1) -> Spec:
 
 
 def neuron(d_in: int, *, activation: str = "step") -> Spec:
-    """One unit. With `step` it is the perceptron, which `ml.fit` trains by the perceptron rule: docs/training.md.
+    """Describe a network with one unit. With `step`, it is the perceptron: docs/training.md describes its training.
 
     sigmoid(a·z) approaches a step as a grows.
 

@@ -68,8 +68,33 @@ class Variance:
 
 
 def variance(spec: Spec | str, init: str = "auto", *, seed: int = 0, rows: int = 512) -> Variance:
-    """Mean squares through a network at initialisation, layer by layer.
+    """Predict and measure mean squares through a network at initialisation, layer by layer.
 
+    Parameters
+    ----------
+    spec : Spec or str
+        The network. Its inputs must be numeric.
+    init : str
+        Initialisation scheme, such as ``"he"`` or ``"normal(0.01)"``.
+    seed : int
+        Seed of the weights and the random rows.
+    rows : int
+        Number of random rows to measure with.
+
+    Returns
+    -------
+    Variance
+        Mean squares of activations and gradients for each layer, with a verdict and a remedy.
+
+    Raises
+    ------
+    SpecError
+        If the network is invalid or has categorical inputs.
+    OptionError
+        If the scheme does not exist, or there are fewer than two rows.
+
+    Examples
+    --------
     >>> variance("64-64*10-64", "normal(0.01)").verdict.split(":")[0]
     'activations vanish, gradients vanish'
     """
@@ -153,7 +178,7 @@ def _verdict(spec: Spec, chosen: Scheme, seen: _Seen, found: _Prediction, measur
 
 
 def _suits(spec: Spec, other: Scheme, measure: Callable[[Scheme], _Seen]) -> bool:
-    """Return whether another scheme is steady, by prediction or, if there is none, by measurement."""
+    """Return whether another scheme is steady, by prediction or, without a prediction, by measurement."""
     found = _predict(spec, other)
     changes = _changes(spec, found.forward, found.backward)
     if None in changes:

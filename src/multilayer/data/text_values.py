@@ -49,7 +49,7 @@ def is_text(column: Any) -> bool:
 
 
 def inferred(column: Any) -> Any:
-    """Convert a text column to the type of its values. If there is none, return text with nulls for missing values.
+    """Convert a text column to the type of its values. Otherwise, return text with nulls for missing values.
 
     >>> inferred(pa.chunked_array([["2024-12-31", "NA", "2025-01-01"]])).type
     DataType(date32[day])

@@ -9,8 +9,8 @@
     exp        z = log mean exp(zₘ)
     none       z = mean zₘ, within the range of the training targets
 
-Left out on purpose: strings and dates as tensors, which torch cannot hold (`encode` turns a table into tensors), and
-prediction intervals.
+Not included: prediction intervals, and inputs of strings or dates. Tensors cannot store them, so `encode` converts a
+table to tensors.
 """
 
 from __future__ import annotations

@@ -149,7 +149,7 @@ def check_numbers(table: Any) -> None:
 
 def column(values: NDArray[Any], what: str, *, text: bool = False) -> Any:
     """Return one column of an object array: numbers or strings if all values are, else the type that Arrow infers.
-    `text` tells whether the column held strings in training."""
+    `text` is True if the column was text in training."""
     given: list[Any] = [None if is_missing(value) else _decoded(value, what) for value in values.tolist()]
     kinds = {type(value) for value in given if value is not None}
     if text or reads_as_text(given):

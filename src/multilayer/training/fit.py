@@ -170,7 +170,7 @@ def fit(
     categories = names_of(categorical)
     named = sample_weight is None or isinstance(sample_weight, str)
     if validation_weight is not None and not own:
-        raise OptionError("validation_weight needs validation rows of its own: validation=(X, y)")
+        raise OptionError("validation_weight needs separate validation data: pass validation=(X, y)")
 
     def numbers(config: Config) -> tables.Prepared:
         return prepare(
@@ -201,8 +201,8 @@ def fit(
         or not all(one is None or isinstance(one, str) for one in (group, time_column))
     ):
         raise OptionError(
-            "a run's folder cannot hold values of rows, classes or a model to begin with: name columns, leave out "
-            "classes and start"
+            "classes, start and per-row arrays cannot be saved in a run folder: pass column names instead, or train "
+            "without run"
         )
     warn_of_dropped(prepared.encoding)
     if start is not None:
@@ -280,21 +280,19 @@ def resume(
         source, loader = described.pop("path"), described.pop("loader", False)
         own = described.pop("validation", None) is not None
         if loader and data is None:
-            raise RunError(
-                f"{path} was trained from a loader of your own: hand it over again, ml.resume(path, data=loader)"
-            )
+            raise RunError(f"{path} was trained from a loader of your own: pass it again, ml.resume(path, data=loader)")
         if data is None and source is None:
-            raise RunError(f"{path} was trained on data in memory: hand it over again, resume(path, data=…)")
+            raise RunError(f"{path} was trained on data in memory: pass it again, ml.resume(path, data=…)")
         if own and validation is None:
-            raise RunError(f"{path} was validated on data in memory: hand it over again, resume(path, validation=…)")
+            raise RunError(f"{path} was validated on data in memory: pass it again, ml.resume(path, validation=…)")
         if described.pop("weights", None) is not None:
             if sample_weight is None:
                 raise RunError(
-                    f"{path} was trained with weights in memory: hand them over again, ml.resume(path, sample_weight=…)"
+                    f"{path} was trained with weights in memory: pass them again, ml.resume(path, sample_weight=…)"
                 )
             described["weight"] = sample_weight
         elif sample_weight is not None:
-            raise RunError(f"{path} knows its weights: leave out sample_weight, got {short(sample_weight)}")
+            raise RunError(f"{path} has its weights in the data: omit sample_weight, got {short(sample_weight)}")
         if loader and not tables.is_loader(data):
             raise RunError(f"{path} was trained from a loader: resume needs one, got {type(data).__name__}")
         held_out = validation if own else config.validation
@@ -305,7 +303,9 @@ def resume(
         prepared = prepare(source, config, **described, validation=held_out, outputs=spec.d_out)
         session = Session.make(spec, prepared, config, began=began)
         if session.fingerprint() != saved["fingerprint"]:
-            raise RunError(f"the data is not what {path} was trained on: resume needs the same rows in the same order")
+            raise RunError(
+                f"the data differs from the training data of {path}: resume needs the same rows in the same order"
+            )
         warn_of_dropped(prepared.encoding)
         after = None if ended is None else lambda run: ended(_ended(run, session, source, held_out))
         tracking = _trackers(trackers, folder.path)
@@ -334,7 +334,7 @@ def check_order(spec: Any, data: Any) -> None:
         raise OptionError(f"the network comes first, got the data {spec!r} in its place: ml.fit(None, {spec!r})")
     if spec is not None and not isinstance(spec, str | Spec) and not hasattr(spec, "before"):
         raise OptionError(
-            f"the network must be a text such as '4-16-3', a Spec or None, got {type(spec).__name__}: "
+            f"the network must be a string such as '4-16-3', a Spec or None, got {type(spec).__name__}: "
             "write ml.fit(None, (X, y)), or ml.fit('4-16-3', (X, y))"
         )
 
