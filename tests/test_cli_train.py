@@ -308,7 +308,7 @@ def test_a_run_is_replayed_into_tensorboard(here: Path) -> None:
         (["resume", "nowhere"], "there is no run at nowhere"),
         (
             ["predict", "t.csv", "t.csv"],
-            "t.csv: not a model file but text, such as a table: give a .safetensors file or the",
+            "t.csv: not a model file but text, such as a table: pass a .safetensors file or the",
         ),
         (["train", "t.csv", "--target", "Y"], "unknown column 'Y': did you mean 'y'?"),
         (["train", "t.csv", "--epoch", "3"], "unknown option --epoch of mlp train: did you mean --epochs?"),

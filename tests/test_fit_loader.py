@@ -250,7 +250,7 @@ def test_it_goes_on_with_a_loader_and_only_with_one(tmp_path: Path) -> None:
         ml.resume(tmp_path / "run", data=numbers(), validation=(x, y), quiet=True)
     with pytest.raises(RunError, match="was validated on data in memory"):
         ml.resume(tmp_path / "run", data=loader(shuffle=True), quiet=True)
-    with pytest.raises(RunError, match="the data is not what"):
+    with pytest.raises(RunError, match="the data differs from"):
         ml.resume(tmp_path / "run", data=loader(70), validation=(x, y), quiet=True)
     run = ml.resume(tmp_path / "run", data=loader(shuffle=True), validation=(x, y), quiet=True)
     assert run.end.status == "finished"

@@ -56,7 +56,7 @@ def test_weights_in_memory_must_be_handed_over_again(table: Path, tmp_path: Path
     unfinished(tmp_path / "run")
     with pytest.raises(RunError, match=r"was trained with weights in memory: pass them again, ml\.resume"):
         resume(tmp_path / "run", quiet=True)
-    with pytest.raises(RunError, match="the data is not what"):
+    with pytest.raises(RunError, match="the data differs from"):
         resume(tmp_path / "run", sample_weight=W + 1, quiet=True)
     assert parameters(resume(tmp_path / "run", sample_weight=W, quiet=True)) == parameters(first)
 
