@@ -25,12 +25,12 @@ run: .venv/.installed ## train on digits: a model, how good it is, what it costs
 	$(bin)/mlp train digits
 	$(bin)/mlp cost 64-256:gelu:dropout\(0.1\)-128:gelu:dropout\(0.1\)-10 --batch 32 --optimizer adamw --rows 1438
 
-# What the browser tests look for.
+# The commands that the browser tests look for.
 browser := { command -v chromium || command -v chromium-browser || command -v google-chrome; } >/dev/null
 
 test: .venv/.dev ## every test, the documentation's examples among them
 	@$(browser) || { [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -y -qq chromium >/dev/null; } || \
-		echo "There is no Chromium, and only root can install it: the browser tests are left out."
+		echo "Chromium is not installed, and only root can install it: the browser tests do not run."
 	$(bin)/pytest -q -n $(WORKERS) --no-skips $$($(browser) || echo --ignore=tests/test_report_page.py)
 	cd frontend && npm test --silent
 
@@ -41,10 +41,10 @@ check: .venv/.dev ## format, lint, types, import order and public names
 	$(bin)/pytest -q tests/test_layout.py
 	cd frontend && npm run check --silent
 
-interop: .venv-interop/.installed ## the real trackers: wandb, MLflow, Trackio and Lightning, in their own environment
+interop: .venv-interop/.installed ## tests with the real trackers (wandb, MLflow, Trackio, Lightning), in a separate environment
 	.venv-interop/bin/pytest -q --no-skips tests/interop
 
-mutants: .venv/.dev ## plausible bugs put into a copy of the source one at a time: at least 95 % must fail a test
+mutants: .venv/.dev ## mutation tests: at least 95 % of the bugs added to a copy of the source must fail a test
 	$(bin)/python tests/mutants.py --workers $(WORKERS)
 
 soak: .venv/.dev ## the reliability tables in full, and new random networks

@@ -1,12 +1,14 @@
-"""How good is a network of one's own without any option?   python bench/first_steps.py [FOLDER] [--out FILE]
+"""Measure how good networks are with default options.   python bench/first_steps.py [FOLDER] [--out FILE]
 
-Every network is trained by `ml.fit(spec, data)` alone, next to scikit-learn's MLP with the same hidden layers behind a
-standard scaler (ridge regression for diabetes, and the project's former defaults for MNIST and Fashion-MNIST).
+Each network is trained with `ml.fit(spec, data)` and compared with a peer: scikit-learn's MLP with the same hidden
+layers and a standard scaler. For diabetes, the peer is ridge regression. For MNIST and Fashion-MNIST, it is this
+package with its former defaults.
 
-FOLDER holds tables listed in INDEX.json (see bench/tabular.py), and `mnist` and `fashion_mnist`; without it only the
-bundled sets are measured. At most 10,000 rows of each table are used, 30 % of them for the test.
+FOLDER contains tables listed in INDEX.json (see bench/tabular.py), `mnist` and `fashion_mnist`. Without FOLDER, only
+the bundled data sets are measured. At most 10,000 rows of each table are used, 30 % of them for testing.
 
-Results are stored in --out after each case; a second run continues. Exit 1 if a required figure is missed.
+Results are stored in --out after each case. A second run continues from there. The exit code is 1 if a required figure
+is not reached.
 """
 
 from __future__ import annotations
@@ -42,7 +44,7 @@ SETS = {
 }
 SOLVED = {"xor": ("2-8:tanh-1", 10, 10), "songs": ("2-8:tanh-1", 20, 20), "parity(4)": ("4-16:tanh-1", 10, 9)}
 TABLES, AT_LEAST = 20, 16
-"""The smallest tables of the folder, and on how many of them we must be at least as accurate."""
+"""Number of tables (the smallest of the folder), and on how many of them we must be at least as accurate."""
 FORMER: dict[str, Any] = {
     "epochs": 20,
     "learning_rate": 1e-3,
@@ -98,7 +100,7 @@ def line(row: Figures) -> str:
 
 
 def summary(found: list[Figures]) -> int:
-    """Print what was reached. Return 1 if a figure is missed."""
+    """Print a summary. Return 1 if a required figure is not reached."""
     missed = [row["case"] for row in found if row.get("needed") is not None and not reached(row)]
     tables = [row for row in found if row["case"].startswith("table ")]
     if tables:
@@ -118,7 +120,7 @@ def reached(row: Figures) -> bool:
 
 
 def parts(name: str, seed: int) -> tuple[Table, Table]:
-    """Return three quarters of a bundled set to train on and the rest to test on."""
+    """Split a bundled data set: three quarters for training, the rest for testing."""
     whole = read(name)
     y = whole.column(whole.targets[0]).to_numpy()
     strata = None if name == "diabetes" else y
@@ -167,7 +169,7 @@ def classified(name: str, spec: str, needed: float) -> Figures:
 
 
 def solved(name: str, spec: str, seeds: int, needed: int) -> Figures:
-    """Return how many seeds give every row its right class, trained on all rows."""
+    """Return the number of seeds that classify every row correctly after training on all rows."""
     whole = read(name)
     X, y = arrays(whole)
     found = [
@@ -183,7 +185,7 @@ def solved(name: str, spec: str, seeds: int, needed: int) -> Figures:
 
 
 def diabetes() -> Figures:
-    """Return the mean test RMSE over splits, next to ridge regression."""
+    """Return the mean test RMSE over splits, with that of ridge regression."""
     rows: list[tuple[float, ...]] = []
     for seed in range(SPLITS):
         train, test = parts("diabetes", seed)
@@ -223,7 +225,7 @@ def table(folder: Path, row: dict[str, Any]) -> Figures:
 
 
 def images(folder: Path) -> Figures:
-    """Return the test accuracy, next to that of the former defaults; means of three seeds."""
+    """Return the test accuracy, with that of the former defaults. Both are means over three seeds."""
     test = folder / "t10k-images-idx3-ubyte.gz"
 
     def mean(**options: Any) -> float:

@@ -1,6 +1,6 @@
-"""How long does it take to predict one row, as an array, a data frame, a list of dictionaries, and of mixed columns?
+"""Measure the time to predict one row: an array, pandas and polars frames, and frames with mixed columns.
 
-The best of several rounds counts: what the code does when the machine is left alone.
+The result is the best of several rounds, which is least affected by other processes.
 
     python bench/one_row.py [--rounds 7] [--calls 50]
 """
@@ -52,7 +52,7 @@ def main() -> None:
         "pandas, 10 mixed columns": (of_mixed, table[:1]),
         "pandas, 10 mixed columns, the date as text": (of_dates, dates[:1]),
     }
-    print(f"{'one row (ms)':<44} {'estimator':>10} {'model':>10}   wanted: at most {WANTED:g}")
+    print(f"{'one row (ms)':<44} {'estimator':>10} {'model':>10}   required: at most {WANTED:g}")
     for name, (estimator, row) in cases.items():
 
         def best(predict: Callable[[Any], Any], row: Any = row) -> float:

@@ -20,7 +20,7 @@ settings.load_profile("full" if FULL else "short")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--no-skips", action="store_true", help="a test that is skipped counts as failed")
+    parser.addoption("--no-skips", action="store_true", help="count a skipped test as failed")
 
 
 def _refuse_skip(report: Any, config: pytest.Config) -> None:
@@ -46,7 +46,7 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
     counts: Counter[str] = Counter()
     for outcome in ("passed", "failed", "skipped", "xfailed"):
         for report in terminalreporter.stats.get(outcome, []):
-            for name, value in getattr(report, "user_properties", ()):  # a report of a collection has none
+            for name, value in getattr(report, "user_properties", ()):  # collection reports have none
                 if name.startswith("cases "):
                     counts[name.removeprefix("cases ")] += value
     if counts:

@@ -405,7 +405,7 @@ CATEGORIES = {
 
 
 def meanings() -> Iterator[tuple[str, bytes, str]]:
-    """Files that are whole by their hash and mean nothing: what was changed, the bytes, and the error."""
+    """Yield files with a correct hash and invalid content: what was changed, the bytes, and the error."""
     import pyarrow as pa
 
     import multilayer as ml

@@ -1,7 +1,7 @@
-"""The bugs that `make mutants` puts into the source one at a time, by file, with the tests that should catch them.
+"""The mutants of `make mutants`: bugs to add to the source one at a time, by file, with the tests that should fail.
 
-A bug is a pair: text that the file contains exactly once, and what it becomes. tests/test_mutants.py checks that every
-pair still applies; after a change to such a line, update the pair here.
+A bug is a pair: a text that the file contains exactly once, and its replacement. tests/test_mutants.py checks that
+every pair still applies. If you change such a line of the source, update the pair here.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Mutation testing: put one plausible bug at a time into a copy of the source and see whether a test fails.
+"""Mutation testing: add one plausible bug at a time to a copy of the source, and check that a test fails.
 
     python tests/mutants.py                 every mutant of tests/mutant_table.py
     python tests/mutants.py policies loop   only mutants of files whose name contains one of these words
@@ -37,7 +37,7 @@ RESULTS = ROOT / ".mutants"
 SOURCE = Path("src/multilayer")
 REQUIRED = 0.95
 SHORTEST_LIMIT = 90.0
-"""Seconds that the tests of a mutant may take at least; slow tests get five times what they need without a bug."""
+"""Shortest time limit for the tests of a mutant, in seconds. The limit is five times their duration without a bug."""
 COPIED = ("src", "tests")
 LEFT_OUT = (".git", ".mutants", "build", "dist", "runs")
 UNHOOK = """
@@ -48,7 +48,7 @@ sys.meta_path[:] = [finder for finder in sys.meta_path if not type(finder).__mod
 
 @dataclass(frozen=True)
 class Mutant:
-    """One bug: `old`, found exactly once in `file` (below src/multilayer), becomes `new`; `tests` are pytest's."""
+    """One bug: `new` replaces `old`, which `file` (in src/multilayer) contains exactly once. `tests` should fail."""
 
     file: str
     old: str
@@ -56,14 +56,14 @@ class Mutant:
     tests: str
 
     def mutated(self, text: str) -> str:
-        """The source with the bug in it."""
+        """Return the source with the bug."""
         found = text.count(self.old)
         if found != 1:
-            raise ValueError(f"{self.file} must contain this text exactly once, it has it {found} times: {self.old!r}")
+            raise ValueError(f"{self.file} must contain this text exactly once, got {found} times: {self.old!r}")
         return text.replace(self.old, self.new)
 
     def key(self) -> str:
-        """A hash of everything that the result depends on directly."""
+        """Return a hash of everything that the result directly depends on."""
         digest = hashlib.sha256(json.dumps([self.file, self.old, self.new, self.tests]).encode())
         for path in (SOURCE / self.file, *files_of(self.tests)):
             digest.update((ROOT / path).read_bytes())
@@ -78,7 +78,7 @@ def files_of(tests: str) -> list[Path]:
 
 
 class Tree:
-    """A copy of the tree that bugs are put into."""
+    """A copy of the source tree, to which bugs are added."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -101,7 +101,7 @@ class Tree:
         }
 
     def pytest(self, tests: list[str], limit: float) -> tuple[int | None, float, str]:
-        """Exit code, or None past the time limit; seconds; the last lines."""
+        """Run tests. Return the exit code (None after the time limit), the seconds and the last lines of output."""
         command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
         started = time.monotonic()
         process = subprocess.Popen(
@@ -116,13 +116,13 @@ class Tree:
         try:
             output, _ = process.communicate(timeout=limit)
         except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)  # with every process that the tests started
+            os.killpg(process.pid, signal.SIGKILL)  # also ends every process that the tests started
             output, _ = process.communicate()
             return None, time.monotonic() - started, output[-2000:]
         return process.returncode, time.monotonic() - started, output[-2000:]
 
     def imports_itself(self) -> None:
-        """Fails unless this copy is what a child process imports."""
+        """Raise an error unless child processes import this copy."""
         code = "import multilayer, multilayer._core; print(multilayer.__file__, multilayer._core.__file__)"
         done = subprocess.run(
             [sys.executable, "-c", code], env=self.environment, capture_output=True, text=True, check=True
@@ -163,7 +163,7 @@ def store(name: str, result: dict[str, Any]) -> None:
 
 
 def healthy(tree: Tree, tests: str) -> float:
-    """Seconds that the tests take without a bug; they must pass."""
+    """Return the seconds that the tests take without a bug. They must pass."""
     digest = hashlib.sha256(tests.encode())
     for path in sorted((ROOT / SOURCE).rglob("*.py")) + [ROOT / path for path in files_of(tests)]:
         digest.update(path.read_bytes())

@@ -36,7 +36,7 @@ MISTAKES = [
     *((f"{c} {text}", said)
       for c in NETWORK
       for text, said in (
-          ("missing.pt", "there is no such file: give widths such as"),
+          ("missing.pt", "there is no such file: pass widths such as"),
           ("missing.json", "there is no such file"),
           ("net.pt", "ml.from_torch"),
           ("t.csv", "t.csv is a table, not a network"),
@@ -71,7 +71,7 @@ MISTAKES = [
       for text, said in (
           ("missing.csv", "missing.csv: there is no such file: check the path"),
           ("empty.csv", "empty.csv: the file is empty"),
-          ("dir", "dir: a folder must hold"),
+          ("dir", "dir: a folder must contain"),
           ("run", "got the folder of a run"),
           ("iriss", "did you mean 'iris'?"),
           ("net.pt", "net.pt: "),
@@ -148,7 +148,7 @@ def test_a_mistake_is_one_error_line(line: str, said: str, folder: Path, monkeyp
     assert sorted(path.name for path in folder.rglob("*")) == before
 
 
-def test_every_command_is_tried() -> None:
+def test_the_table_of_mistakes_covers_every_command() -> None:
     assert {line.split()[0] for line, _ in MISTAKES} >= set(COMMANDS)
 
 

@@ -1,4 +1,4 @@
-"""`mlp predict`: what a spreadsheet makes of its CSV."""
+"""`mlp predict`: formulas in CSV files that a spreadsheet opens."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LABELS = ["=cmd|' /C calc'!A0", "+1+1", "-x", "@SUM(A1)", "\t=1", " =1", "-1.5",
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model that tells its labels apart, with a target whose name is a formula too."""
+    """Return a model that predicts every label correctly. The name of its target is a formula too."""
     import pyarrow as pa
 
     x = np.repeat(np.arange(len(LABELS)), 20)
@@ -66,10 +66,10 @@ def test_escaping_formulas_in_a_parquet_file_is_refused(model: Path, rows: Path,
 
 
 @pytest.mark.parametrize("text", ["-1.5", "+2", "-.5", "-1e-3", "1", "", "a", "a=b", "'", "x-y", "5-3"])
-def test_what_is_no_formula_stays_as_it_is(text: str) -> None:
+def test_text_that_is_not_a_formula_is_unchanged(text: str) -> None:
     assert escaped(text) == text
 
 
 @pytest.mark.parametrize("text", ["-", "-1.5x", "-1+1", "-inf", "+1;2", "-1_0", "-１", "＝1", "\r=1", "\n=1", "  @x"])
-def test_what_a_spreadsheet_would_run_is_escaped(text: str) -> None:
+def test_text_that_a_spreadsheet_would_run_is_escaped(text: str) -> None:
     assert escaped(text) == f"'{text}"

@@ -146,7 +146,7 @@ def test_the_recipe_is_shaped_as_the_estimator_shapes_it(here: Path) -> None:
             ["--arch", "2-4-1", "--hidden", "4", "--dropout", "0"],
             "--hidden and --dropout can only change the recipe's network, got a network too: write --arch",
         ),
-        (["--recipe", "plain", "--hidden", "4"], "got --recipe plain too: leave out one of them"),
+        (["--recipe", "plain", "--hidden", "4"], "got --recipe plain too: omit one of them"),
         (["--hidden", "4,a"], "--hidden must be widths such as 128,128, got '4,a'"),
     ):
         assert said in " ".join(mlp("train", "t.csv", *quick, *more, code=2).split())
@@ -308,7 +308,7 @@ def test_a_run_is_replayed_into_tensorboard(here: Path) -> None:
         (["resume", "nowhere"], "there is no run at nowhere"),
         (
             ["predict", "t.csv", "t.csv"],
-            "t.csv: not a model file but text, such as a table: give a .safetensors file or the",
+            "t.csv: not a model file but text, such as a table: pass a .safetensors file or the",
         ),
         (["train", "t.csv", "--target", "Y"], "unknown column 'Y': did you mean 'y'?"),
         (["train", "t.csv", "--epoch", "3"], "unknown option --epoch of mlp train: did you mean --epochs?"),

@@ -488,7 +488,7 @@ def measurement() -> Measurement:
     )
 
 
-def test_epochs_are_counted_with_the_step_just_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_time_of_epochs_uses_the_measured_step(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("multilayer.measure.measure", lambda spec, **options: measurement())
     found = data("4-8-3", "--epochs", "3", "--rows", "64", "--batch", "32", "--measure")
     assert found["time"]["seconds"] == pytest.approx(6 * found["measure"]["measured"])

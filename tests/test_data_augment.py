@@ -160,7 +160,7 @@ def test_none_and_lists() -> None:
         ready("crop(6)").data.take(np.arange(2), epoch=0)
 
 
-def test_pictures_move_by_every_distance_up_to_the_largest() -> None:
+def test_images_are_shifted_by_every_distance_up_to_the_maximum() -> None:
     draws = Draws(seed=0, rows=np.arange(500), epoch=0, part=0)
     found = draws.whole(2, -2, 2)
     assert sorted(set(found.ravel().tolist())) == [-2, -1, 0, 1, 2]

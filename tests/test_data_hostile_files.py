@@ -71,7 +71,7 @@ def test_pipes_devices_and_sockets_are_refused_before_they_are_read(
             read_it()
 
 
-def test_options_in_nested_brackets_are_refused(tmp_path: Path) -> None:
+def test_an_option_file_with_deeply_nested_brackets_is_refused(tmp_path: Path) -> None:
     (tmp_path / "deep.toml").write_text("x = " + 5000 * "[")
     done = CliRunner().invoke(app, ["train", "iris", "--config", str(tmp_path / "deep.toml")])
     assert done.exit_code == 2
@@ -155,7 +155,7 @@ def test_half_of_a_surrogate_pair_is_refused(place: str, tmp_path: Path) -> None
         HALVES[place](tmp_path)
 
 
-def test_a_command_with_bytes_that_are_no_text(tmp_path: Path) -> None:
+def test_a_command_with_arguments_that_are_not_utf_8(tmp_path: Path) -> None:
     for call in (["train", "iris", "--target", HALF], ["train", f"{HALF}.csv"], ["predict", HALF, "iris"]):
         done = CliRunner().invoke(app, call)
         assert done.exit_code == 2

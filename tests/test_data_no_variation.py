@@ -1,4 +1,4 @@
-"""Tables in which nothing varies, and numbers of extreme size: predictions that are the same, or a clear refusal."""
+"""Tables with constant columns only, and extreme numbers: equal predictions for all rows, or a clear error."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_a_table_without_variation_predicts_the_same_for_every_row(form: str) ->
         assert len(np.unique(model.predict_proba(new), axis=0)) == 1
 
 
-def test_one_value_or_none_tells_only_whether_it_is_there() -> None:
+def test_a_constant_column_with_missing_values_is_only_an_indicator() -> None:
     x = np.where(np.arange(40)[:, None] % 3 == 0, np.nan, 5.0)
     p = MLPClassifier(**QUICK).fit(x, Y).predict_proba([[5.0], [6.0], [1e30], [np.nan]])
     np.testing.assert_array_equal(p[:2], p[1:3])
@@ -55,12 +55,12 @@ def test_one_value_or_none_tells_only_whether_it_is_there() -> None:
 def test_a_target_may_have_any_unit(factor: float) -> None:
     x, y = numbers(60)
     expected = MLPRegressor(**QUICK).fit(x, y).predict(x)
-    # A factor that is no power of two rounds the target, and with it the network's float32 arithmetic.
+    # A factor that is not a power of two changes the rounding of the target and of the float32 arithmetic.
     np.testing.assert_allclose(MLPRegressor(**QUICK).fit(x, y * factor).predict(x) / factor, expected, rtol=1e-4)
 
 
 @pytest.mark.parametrize("factor", [1e-300, 1e300])
-def test_a_target_beyond_what_can_be_squared_is_refused(factor: float) -> None:
+def test_a_target_with_extremely_small_or_large_values_is_refused(factor: float) -> None:
     x, y = numbers(60)
     said = "must differ by at least 1e-100.*: multiply it" if factor < 1 else "must lie within .*: rescale the column"
     with pytest.raises(DataError, match=said):
@@ -77,7 +77,7 @@ def test_features_may_have_any_unit(scaling: str, factor: float) -> None:
     np.testing.assert_allclose(prepare((x * factor, y), scaling=scaling).data.x, expected, rtol=1e-6, atol=1e-6)
 
 
-def test_pictures_may_have_any_unit() -> None:
+def test_images_may_have_any_unit() -> None:
     x = numbers(60, 9)[0].reshape(60, 3, 3)
     found = np.asarray(prepare((x * 1e-300, Y.repeat(2)[:60])).data.x)
     assert 0.5 < found.std() < 2

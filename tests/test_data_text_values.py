@@ -1,4 +1,4 @@
-"""A column of text means the same in every source: the same encoding, the same numbers, the same predictions."""
+"""Text columns are read in the same way from every source: same encoding, same numbers, same predictions."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def test_columns_declared_as_categories_stay_categories() -> None:
         assert by_name.vocabularies["day"].to_pylist() == sorted(COLUMNS["day"])
 
 
-def test_labels_given_apart_from_the_table_stay_as_they_are() -> None:
+def test_labels_in_y_are_not_converted() -> None:
     run = ml.fit("1-4-1", (np.arange(40.0)[:, None], ["1", "2"] * 20), **FAST)
     assert run.model is not None
     assert set(run.model.predict(np.zeros((1, 1))).tolist()) <= {"1", "2"}

@@ -1,4 +1,4 @@
-"""README and docs say what is true: their Python runs, their commands run, their links lead somewhere."""
+"""README and docs are correct: their Python examples run, their commands run, their links exist."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ find = PathFinder.find_spec
 hidden = {names!r}
 PathFinder.find_spec = lambda name, *rest: None if name.partition(".")[0] in hidden else find(name, *rest)
 """
-"""A sitecustomize module that makes some packages look as if they were not installed."""
+"""Source of a sitecustomize module that hides some installed packages."""
 
 
 def optional_packages() -> set[str]:
-    """Import names of the packages that `make run`, which installs the extra `plot`, does not install."""
+    """Return the import names of optional packages that `make run` does not install. It installs the extra `plot`."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
 
@@ -48,8 +48,8 @@ def optional_packages() -> set[str]:
 
 
 def environment(where: str, text: str, folder: Path) -> dict[str, str]:
-    """What an example runs in. One of the README has the packages of `make run` and those that its first line names:
-    `# needs pandas: pip install pandas`."""
+    """Return the environment variables for an example. Examples in the README see only the packages of `make run` and
+    those that their first line names: `# needs pandas: pip install pandas`."""
     if not where.startswith("README"):
         return ONE_THREAD
     needs = re.match(r"# needs ([\w, ]+): pip install ([\w ]+)\n", text)

@@ -180,7 +180,9 @@ def test_a_model_of_float64_is_written_in_float32(tmp_path: Path) -> None:
 # Tables and tasks
 
 
-@pytest.mark.filterwarnings("ignore:.*(training did not see|none in training|1 and 0 are read so):UserWarning")
+@pytest.mark.filterwarnings(
+    "ignore:.*(training did not see|none in training|1 and 0 are read as true and false):UserWarning"
+)
 def test_a_table_as_it_comes(tmp_path: Path) -> None:
     X, y = people(150)
     model = MLPClassifier(**QUICK).fit(X, y)

@@ -149,7 +149,7 @@ def test_what_is_no_file(tmp_path: Path) -> None:
         with pytest.raises(StorageError, match="cannot read"):
             files.load(tmp_path / name)
     files.save(tmp_path / "m", TENSORS, META)
-    with pytest.raises(FileError, match=r"m: damaged: its SHA-256 is not the one that was noted"):
+    with pytest.raises(FileError, match=r"m: damaged: its SHA-256 is not the one that was recorded"):
         files.load(tmp_path / "m", sha256="0" * 64)
 
 
@@ -160,7 +160,7 @@ def test_a_file_larger_than_memory_is_refused_at_once(tmp_path: Path) -> None:
     path.write_bytes(raw({"network/w": {"dtype": "U8", "shape": [size], "data_offsets": [0, size]}}, b""))
     os.truncate(path, size)
     start = time.monotonic()
-    with pytest.raises(StorageError, match="bytes are allowed, it has 1,099,511,627,776"):
+    with pytest.raises(StorageError, match="bytes are allowed, the file has 1,099,511,627,776"):
         files.load(path)
     assert time.monotonic() - start < 1
 
@@ -184,7 +184,7 @@ def test_malformed_files(category: str, tried: Tried) -> None:
     assert count >= 10
 
 
-def test_loading_a_model_whose_content_makes_no_sense(tmp_path: Path, tried: Tried) -> None:
+def test_loading_a_model_with_invalid_content_is_an_error(tmp_path: Path, tried: Tried) -> None:
     """Its hash is correct. NaN weights would predict the first class for every row."""
     count = 0
     for name, data, message in malformed.meanings():

@@ -224,7 +224,7 @@ def test_resuming_with_other_data_is_refused(table: Path, tmp_path: Path) -> Non
     fit(None, table, target="rich", run=tmp_path / "run", **FAST)
     unfinished(tmp_path / "run")
     csv.write_csv(people(seed=4), table)
-    with pytest.raises(RunError, match=r"the data is not what .* was trained on"):
+    with pytest.raises(RunError, match=r"the data differs from the training data of"):
         resume(tmp_path / "run", quiet=True)
 
 
@@ -233,7 +233,7 @@ def test_data_in_memory_must_be_handed_over_again(tmp_path: Path) -> None:
     data = (x, x.sum(1))
     fit("2-1", data, run=tmp_path / "run", **FAST)
     unfinished(tmp_path / "run")
-    with pytest.raises(RunError, match="was trained on data in memory: hand it over again"):
+    with pytest.raises(RunError, match="was trained on data in memory: pass it again"):
         resume(tmp_path / "run", quiet=True)
     assert resume(tmp_path / "run", data=data, quiet=True).end.status == "finished"
 

@@ -53,7 +53,7 @@ def test_the_message_about_a_stray_word_names_an_option_that_there_is(table: Pat
     with pytest.raises(DataError, match=rf"{said} have all of it as categories: categorical='code'$"):
         fit(None, table, target="y", **FAST)
     assert kinds(fit(None, table, target="y", categorical="code", **FAST))["code"] == "categorical"
-    with pytest.raises(DataError, match=rf"{said} make it a column of categories in a data frame$"):
+    with pytest.raises(DataError, match=rf"{said} give it a categorical dtype in a data frame$"):
         prepare(table, target="y")
     with pytest.raises(DataError, match=r"column 'code': .*, got 'K7': correct it or leave it empty$"):
         prepare(table, target="code")

@@ -244,13 +244,13 @@ def test_it_goes_on_with_a_loader_and_only_with_one(tmp_path: Path) -> None:
     lines = folder.log.read_text().splitlines(keepends=True)
     folder.log.write_text("".join(lines[:-1]))
     folder.model.unlink()
-    with pytest.raises(RunError, match=r"from a loader of your own: hand it over again, ml.resume\(path, data=loader"):
+    with pytest.raises(RunError, match=r"from a loader of your own: pass it again, ml.resume\(path, data=loader"):
         ml.resume(tmp_path / "run", quiet=True)
     with pytest.raises(RunError, match="resume needs one, got tuple"):
         ml.resume(tmp_path / "run", data=numbers(), validation=(x, y), quiet=True)
     with pytest.raises(RunError, match="was validated on data in memory"):
         ml.resume(tmp_path / "run", data=loader(shuffle=True), quiet=True)
-    with pytest.raises(RunError, match="the data is not what"):
+    with pytest.raises(RunError, match="the data differs from"):
         ml.resume(tmp_path / "run", data=loader(70), validation=(x, y), quiet=True)
     run = ml.resume(tmp_path / "run", data=loader(shuffle=True), validation=(x, y), quiet=True)
     assert run.end.status == "finished"
@@ -351,7 +351,7 @@ def test_a_table_may_have_validation_arrays(tmp_path: Path) -> None:
     assert run.metrics["accuracy"] == pytest.approx(run.model.evaluate(held_out)["accuracy"])
     log = tmp_path / "run" / "events.jsonl"
     log.write_text("".join(log.read_text().splitlines(keepends=True)[:-1]))  # as if killed before the end
-    with pytest.raises(RunError, match="validated on data in memory: hand it over again"):
+    with pytest.raises(RunError, match="validated on data in memory: pass it again"):
         module.resume(tmp_path / "run", data=(x, y), quiet=True)
     again = module.resume(tmp_path / "run", data=(x, y), validation=held_out, quiet=True)
     assert again.metrics == run.metrics

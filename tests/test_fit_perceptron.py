@@ -22,7 +22,7 @@ AND, OR, XOR = [0, 0, 0, 1], [0, 1, 1, 1], [0, 1, 1, 0]
 
 
 def separable(rows: int = 300) -> tuple[Any, Any]:
-    """Seven numbers, and classes on the two sides of a plane, none close to it."""
+    """Return rows of seven numbers and two linearly separable classes, with a margin."""
     generator = np.random.default_rng(0)
     x, normal = generator.normal(size=(rows, 7)), generator.normal(size=7)
     x = x[np.abs(x @ normal) > 0.3]
@@ -52,8 +52,8 @@ def test_engines_agree_on_every_weight_of_a_perceptron() -> None:
             np.testing.assert_allclose(model.tensors[name], value, rtol=1e-12, atol=1e-12)
 
 
-def test_an_epoch_is_the_perceptron_rule_by_hand() -> None:
-    """w += (y − step(z)) x for one row after the other."""
+def test_an_epoch_equals_the_perceptron_rule_computed_by_hand() -> None:
+    """The rule is w += (y − step(z)) x, one row at a time."""
     x, y = separable(60)
     options: dict[str, Any] = {"scaling": "none", "validation": None, "dtype": "float64", "quiet": True}
     first, second = (ml.fit("7-1:step", (x, y), epochs=n, **options).model for n in (1, 2))
@@ -69,7 +69,7 @@ def test_an_epoch_is_the_perceptron_rule_by_hand() -> None:
     np.testing.assert_allclose(second.tensors["linear1.bias"], b, rtol=1e-12)
 
 
-def test_seven_inputs_end_without_a_mistake_and_survive_a_file(tmp_path: Path) -> None:
+def test_a_perceptron_with_seven_inputs_makes_no_mistake_and_can_be_saved(tmp_path: Path) -> None:
     x, y = separable()
     run = ml.fit(ml.neuron(7), (x, y), run=tmp_path / "run", quiet=True)
     assert run.model is not None
@@ -199,11 +199,11 @@ def test_a_network_as_the_data_of_the_command() -> None:
     assert "got the network 4-16-3: mlp train DATA --arch 4-16-3" in done.output
 
 
-# More than any machine can hold
+# Networks that do not fit in memory
 
 
 @pytest.mark.parametrize("options", [{"hidden": (10**9,)}, {"ensemble": 10**6}])
-def test_networks_beyond_the_memory_are_refused_at_once(options: dict[str, Any], tmp_path: Path) -> None:
+def test_networks_that_do_not_fit_in_memory_are_refused(options: dict[str, Any], tmp_path: Path) -> None:
     said = r"training [\d,]+ networks? of [\d,]+ parameters needs [\d,.]+ GiB of memory"
     x, y = separable(60)
     with pytest.raises(MultilayerError, match=said):

@@ -40,7 +40,7 @@ QUICK: dict[str, Any] = {"epochs": 2, "ensemble": 2, "hidden": (16,)}
 
 
 def contents(model: Predictor | None) -> tuple[Any, ...]:
-    """Everything that decides a prediction."""
+    """Return everything that determines the predictions."""
     assert model is not None
     calibration = model.calibration
     learned = None if calibration is None else (calibration.temperature, np.asarray(calibration.errors).tobytes())
@@ -86,7 +86,7 @@ def test_the_plain_recipe_is_one_network_of_two_layers() -> None:
     assert (run.model.members, str(run.model.spec)) == (1, "4-256:gelu:dropout(0.1)-128:gelu:dropout(0.1)-3")
 
 
-def test_images_get_the_plain_network_without_being_asked(tmp_path: Path) -> None:
+def test_images_get_the_plain_network_by_default(tmp_path: Path) -> None:
     plain = contents(ml.fit(None, "digits", recipe="plain", epochs=1, quiet=True).model)
     assert contents(ml.fit(None, "digits", epochs=1, quiet=True).model) == plain
     done = CliRunner().invoke(app, ["train", "digits", "--epochs", "1", "--run", str(tmp_path / "run"), "-q"])
@@ -110,6 +110,6 @@ def test_a_time_limit_is_planned_without_a_network() -> None:
         ({"activation": [3]}, "activation must be a name such as 'relu', or one for each layer, got"),
     ],
 )
-def test_recipes_that_cannot_be_followed(how: dict[str, Any], said: str) -> None:
+def test_invalid_recipes_and_combinations_with_a_recipe(how: dict[str, Any], said: str) -> None:
     with pytest.raises(OptionError, match=said):
         ml.fit(None, "iris", quiet=True, **how)

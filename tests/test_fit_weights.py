@@ -46,7 +46,7 @@ def test_a_column_and_an_array_are_the_same_weights(table: Path) -> None:
 def test_a_run_keeps_the_name_of_its_weights(table: Path, tmp_path: Path) -> None:
     first = fit(None, table, target="y", sample_weight="w", run=tmp_path / "run", **FAST)
     unfinished(tmp_path / "run")
-    with pytest.raises(RunError, match="knows its weights: leave out sample_weight, got 'x'"):
+    with pytest.raises(RunError, match="has its weights in the data: omit sample_weight, got 'x'"):
         resume(tmp_path / "run", sample_weight="x", quiet=True)
     assert parameters(resume(tmp_path / "run", quiet=True)) == parameters(first)
 
@@ -54,9 +54,9 @@ def test_a_run_keeps_the_name_of_its_weights(table: Path, tmp_path: Path) -> Non
 def test_weights_in_memory_must_be_handed_over_again(table: Path, tmp_path: Path) -> None:
     first = fit(None, table, target="y", sample_weight=W, run=tmp_path / "run", **FAST)
     unfinished(tmp_path / "run")
-    with pytest.raises(RunError, match=r"was trained with weights in memory: hand them over again, ml\.resume"):
+    with pytest.raises(RunError, match=r"was trained with weights in memory: pass them again, ml\.resume"):
         resume(tmp_path / "run", quiet=True)
-    with pytest.raises(RunError, match="the data is not what"):
+    with pytest.raises(RunError, match="the data differs from"):
         resume(tmp_path / "run", sample_weight=W + 1, quiet=True)
     assert parameters(resume(tmp_path / "run", sample_weight=W, quiet=True)) == parameters(first)
 

@@ -35,7 +35,7 @@ if len(WIDE) > 1:  # the processor has several sets of multiply-add instructions
 
     @pytest.mark.parametrize("case", KERNELS, ids=lambda case: case.name)
     def test_instruction_sets_agree_bit_for_bit(case: Case) -> None:
-        """Those whose multiply-add rounds once. Two epochs, the last batch of each smaller."""
+        """Compare the instruction sets whose multiply-add rounds once, over two epochs with a smaller last batch."""
         states = []
         for core in WIDE:
             engine = FusedEngine(

@@ -50,7 +50,7 @@ def test_standard_deviations(text: str, name: str, std: float) -> None:
     ids=lambda row: f"{row['scheme']} {row['n_in']}-{row['n_out']}",
 )
 def test_python_and_the_explorer_draw_the_same_variance(row: dict[str, object]) -> None:
-    """The page's tests check the same table against its own schemes."""
+    """The tests of the page check the schemes of the page against the same table."""
     spec = Spec.parse(f"{row['n_in']}-{row['n_out']}")
     text, variance = str(row["scheme"]), float(str(row["variance"]))
     assert weight_variances(spec, text)["linear1.weight"] == pytest.approx(variance, rel=1e-14)
@@ -62,7 +62,7 @@ def test_python_and_the_explorer_draw_the_same_variance(row: dict[str, object]) 
     ["he", "normal(0.01)", "uniform(0.01)", "xavier_uniform", "torch", "orthogonal", "width", "constant(2)", "zeros"],
 )
 def test_the_weight_std_is_that_of_the_weights_drawn(text: str) -> None:
-    """To within five standard errors of a sample's deviation, for every kind of layer with weights."""
+    """The tolerance is five standard errors of a sample standard deviation, for every kind of layer with weights."""
     spec = Spec.parse("64-256-swiglu(32)-maxout(40)-kan(30)-linear(50,scale=3)-20")
     values = initialise(spec, text, seed=1)
     deviations = weight_deviations(spec, text)

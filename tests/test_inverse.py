@@ -197,7 +197,7 @@ def test_time_counts_full_steps_and_the_last_partial_one() -> None:
     assert full >= cost(spec, batch=32).layers[0].forward.matmul / 1e9
 
 
-def test_time_counts_with_a_step_that_was_measured() -> None:
+def test_training_time_uses_a_measured_step() -> None:
     spec = Spec.parse("64-128-10")
     full, rest = (time(spec, epochs=1, rows=n, batch=32, machine=SLOW).seconds for n in (32, 5))
     found = time(spec, epochs=3, rows=69, batch=32, machine=SLOW, measured=0.25)

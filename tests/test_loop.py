@@ -491,7 +491,7 @@ def test_the_policy_that_acts_at_the_earliest_step_decides() -> None:
     assert found.place == 2
 
 
-def test_an_epoch_takes_only_as_many_rows_as_it_should() -> None:
+def test_an_epoch_uses_exactly_epoch_rows() -> None:
     loop, _ = make_loop(NumpyEngine, table(), seen=20)
     orders = [loop.plan.order(epoch).rows for epoch in (0, 1)]
     assert [len(set(rows.tolist())) for rows in orders] == [20, 20]

@@ -27,7 +27,7 @@ def test_every_mutant_applies(file: str) -> None:
             assert (ROOT / path).exists(), f"{mutant}: {path}"
 
 
-def test_a_snippet_that_changed_is_named() -> None:
+def test_a_mutant_that_no_longer_applies_is_an_error() -> None:
     with pytest.raises(
         ValueError, match=r"losses\.py must contain this text exactly once, it has it 0 times: 'no such'"
     ):

@@ -64,7 +64,7 @@ class Add(nn.Module):
 
 
 def module_of(layers: tuple[Layer, ...], d: int) -> nn.Sequential:
-    """`to_sequential`, with residual blocks as `Add`; it stays in training mode, as a user's module is at first."""
+    """Convert with `to_sequential`, with residual blocks as `Add`. The module is in training mode, as a new one is."""
     found: list[nn.Module] = []
     for layer in layers:
         inner = getattr(layer, "layers", ())

@@ -101,7 +101,7 @@ def test_the_remedy_of_a_plateau_depends_on_how_the_loss_moves() -> None:
     assert remedy([1.0, 1.3] * 6).startswith("it goes up and down, so lower the learning rate")
 
 
-def test_a_rate_that_has_come_to_its_end_is_no_plateau() -> None:
+def test_a_flat_loss_at_the_end_of_the_schedule_is_not_a_plateau() -> None:
     assert told(Plateau([1.0] * 11 + [0.05] * 29), [1 / epoch for epoch in range(1, 12)] + [0.09] * 29) == []
 
 
@@ -115,7 +115,7 @@ def test_of_equal_metrics_the_lower_loss_is_better() -> None:
 
 
 def early(policy: EarlyStopping, values: Sequence[float]) -> int | None:
-    """The epoch after which early stopping ends the run."""
+    """Return the epoch after which early stopping ends the run."""
     for epoch, value in enumerate(values, 1):
         event = EpochEnd(
             step=epoch, epoch=epoch, loss=1.0, seconds=1.0, rows_per_second=1.0, metrics={"accuracy": value}
@@ -136,7 +136,7 @@ def test_early_stopping_counts_epochs_without_improvement() -> None:
 
 
 def losses_with_spike(*, norm: float) -> Steps:
-    """Forty ordinary steps, then three with twenty times the loss and a gradient norm of `norm`."""
+    """Return forty normal steps, then three with twenty times the loss and a gradient norm of `norm`."""
     ordinary = [1.0, 1.1, 0.9, 1.05] * 10
     return Steps(first=1, loss=np.array(ordinary + [20.0] * 3), gradient_norm=np.array([1.0] * 40 + [norm] * 3))
 

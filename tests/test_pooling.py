@@ -170,7 +170,7 @@ def test_a_fitted_ensemble_keeps_both_temperatures(members: int, tmp_path: Path)
     assert without.of_judges is without
 
 
-def test_many_rows_are_thinned_evenly(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_rows_are_subsampled_evenly(monkeypatch: pytest.MonkeyPatch) -> None:
     z, seen, y = simulated(CROSS, 100, noise=0.5)
     z[:, 50:] *= 3  # the second half of the rows is far too sure
     none = np.zeros_like(seen)
@@ -190,7 +190,7 @@ def test_few_rows_move_the_temperature_less(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize("loss", [CROSS, BINARY], ids=["classes", "labels"])
-def test_confidence_weights_the_rows(loss: Loss) -> None:
+def test_rows_are_weighted_by_confidence(loss: Loss) -> None:
     z, seen, y = simulated(loss, 40, noise=0.5)
     weight = np.where(np.arange(40) < 10, 3.0, 0.0)
     some = Rows(loss=loss, members=z[:, :10], seen=seen[:, :10], y=y[:10], weight=np.ones(10))

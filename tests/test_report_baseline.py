@@ -17,7 +17,7 @@ from multilayer.web.report_verdict import figure
 
 
 def trained(X: np.ndarray, y: np.ndarray, path: Path) -> tuple[dict[str, Any], np.ndarray, np.ndarray]:
-    """The report of a short run, its training rows and its held-out rows."""
+    """Return the report of a short run, its training rows and its held-out rows."""
     kept: list[Ended] = []
 
     def ended(run: Ended) -> None:

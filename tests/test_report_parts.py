@@ -20,7 +20,7 @@ def test_a_bootstrap_draws_weighted_rows() -> None:
     assert found["accuracy"].tolist() == pytest.approx([1.0] * 20)
 
 
-def test_calibrated_probabilities_are_rarely_called_off() -> None:
+def test_calibrated_probabilities_are_rarely_reported_as_miscalibrated() -> None:
     g = np.random.default_rng(0)
     task = Task(kind="binary", names=("y",), classes=((0, 1),))
     within = 0

@@ -75,7 +75,7 @@ def untouched(target: Path) -> bool:
 
 
 def refused(done: Any, name: str) -> None:
-    """One clear error that names the link and what to do."""
+    """Expect one error that names the link and says what to do."""
     assert done.exit_code == 2, done.output
     assert "Traceback" not in done.output
     said = " ".join(done.output.split())
@@ -135,7 +135,7 @@ def test_loading_the_model_of_a_run_that_is_a_link(run: Path, tmp_path: Path) ->
     refused(mlp("runs", "log", run, "--to", "tensorboard"), "model.safetensors")
 
 
-def test_a_run_reached_through_a_link_of_the_users_own(run: Path, tmp_path: Path) -> None:
+def test_a_run_opened_through_a_link_of_the_user(run: Path, tmp_path: Path) -> None:
     (tmp_path / "latest").symlink_to(run)
     unfinished(run)
     assert mlp("resume", tmp_path / "latest", "--quiet").exit_code == 0
@@ -177,7 +177,9 @@ def test_showing_a_run_in_a_notebook_whose_report_is_a_link(run: Path, target: P
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "report.html", "checkpoints"])
-def test_a_link_swapped_in_while_training_runs(table: Path, tmp_path: Path, target: Path, name: str) -> None:
+def test_a_link_created_while_training_runs_is_not_followed(
+    table: Path, tmp_path: Path, target: Path, name: str
+) -> None:
     run = tmp_path / "run"
 
     def swap(now: Any) -> bool:
@@ -207,7 +209,7 @@ def test_resuming_a_run_with_a_hard_link_to_another_file(run: Path, target: Path
 
 
 def within(seconds: float, action: Callable[[], Any]) -> BaseException | None:
-    """What an action raised; it must not take longer."""
+    """Return the exception that an action raised. It must end within the given seconds."""
     raised: list[BaseException] = []
 
     def act() -> None:
@@ -243,7 +245,7 @@ def test_a_pipe_or_a_device_in_a_run_folder_does_not_hang(run: Path, name: str) 
     assert isinstance(within(20, actions["resume"]), StorageError)
 
 
-# Whose files they are
+# Edited files and files of another run
 
 
 def edited(run: Path, change: Callable[[dict[str, Any]], None]) -> None:
@@ -288,7 +290,7 @@ def test_resuming_a_run_with_the_log_of_another(run: Path, table: Path, tmp_path
         assert "events.jsonl is the log of another run, with another config.json" in " ".join(done.output.split())
 
 
-# A model file that is gone
+# A deleted model file
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,7 @@ def test_tensorboard_reads_back(tmp_path: Path) -> None:
     assert "train/gradient_norm is inf" in found["alerts/not finite/text_summary"]
 
 
-def test_tensorboard_hides_what_a_resume_took_back(tmp_path: Path) -> None:
+def test_tensorboard_hides_events_that_a_resume_discarded(tmp_path: Path) -> None:
     killed = Tracker(get("tensorboard", folder=tmp_path), warn=pytest.fail)
     for event in (START, epoch(0), epoch(1, accuracy=0.1)):
         killed.notice(event)
@@ -71,7 +71,7 @@ def test_a_users_writer_stays_open(tmp_path: Path) -> None:
     assert scalars(tmp_path)["mine"][0][2] == 1.0
 
 
-def test_a_writer_with_add_scalar_alone_will_do() -> None:
+def test_a_writer_with_only_add_scalar_is_accepted() -> None:
     class Writer:
         def __init__(self) -> None:
             self.seen: list[tuple[str, float, int]] = []

@@ -110,7 +110,7 @@ def test_writing_to_a_link_or_a_pipe_is_refused(tmp_path: Path) -> None:
     assert (tmp_path / "f").read_bytes() == b"old"
 
 
-def test_a_link_swapped_in_during_a_write_is_replaced_and_not_followed(tmp_path: Path) -> None:
+def test_a_link_created_during_a_write_is_replaced_and_not_followed(tmp_path: Path) -> None:
     (tmp_path / "target").write_bytes(b"old")
 
     def swap(name: str) -> None:
@@ -124,8 +124,8 @@ def test_a_link_swapped_in_during_a_write_is_replaced_and_not_followed(tmp_path:
     assert (tmp_path / "f").read_bytes() == b"new"
 
 
-def test_a_folder_swapped_for_a_link_during_a_write_gets_nothing(tmp_path: Path) -> None:
-    """The folder that was opened is the one written to, whatever its path means later."""
+def test_nothing_is_written_through_a_link_that_replaces_the_folder_during_a_write(tmp_path: Path) -> None:
+    """The write goes to the folder that was opened, even if its path points elsewhere later."""
     for name in ("run/checkpoints", "other"):
         (tmp_path / name).mkdir(parents=True)
 
@@ -149,7 +149,7 @@ def test_a_folder_swapped_for_a_link_during_a_write_gets_nothing(tmp_path: Path)
             action()
 
 
-def test_a_log_is_not_added_to_through_links_or_pipes(tmp_path: Path) -> None:
+def test_a_log_is_not_written_through_links_or_pipes(tmp_path: Path) -> None:
     (tmp_path / "target").write_bytes(b"old\n")
     (tmp_path / "link").symlink_to(tmp_path / "target")
     (tmp_path / "hard").hardlink_to(tmp_path / "target")
@@ -300,7 +300,7 @@ def test_read_takes_regular_files_of_a_size(tmp_path: Path) -> None:
     (tmp_path / "loop").symlink_to("loop")
     assert storage.read(tmp_path / "f", limit=3) == b"abc"
     for path, message in (
-        ("f", "at most 2 bytes are allowed, it has 3"),
+        ("f", "at most 2 bytes are allowed, the file has 3"),
         ("none", "ENOENT.*check the path"),
         (".", "not a regular file"),
         ("pipe", "not a regular file"),
@@ -324,7 +324,7 @@ def test_a_file_that_grows_while_it_is_read(tmp_path: Path, monkeypatch: pytest.
         return about
 
     monkeypatch.setattr(storage.os, "fstat", fstat)
-    with pytest.raises(StorageError, match="it changed while it was read"):
+    with pytest.raises(StorageError, match="it changed during reading"):
         storage.read(path, limit=100)
 
 

@@ -34,7 +34,7 @@ def expected(estimator: Any) -> dict[str, str]:
 
 
 def check_array_api(estimator: Any) -> None:
-    """The check that needs SCIPY_ARRAY_API to be set before SciPy is imported, in a process of its own."""
+    """This check needs SCIPY_ARRAY_API before SciPy is imported, so it runs in a separate process."""
     code = (
         "from multilayer import MLPClassifier, MLPRegressor\n"
         "from sklearn.utils.estimator_checks import check_array_api_input\n"

@@ -51,7 +51,7 @@ def test_texts_beside_digits() -> None:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_digits_are_numbers_unless_they_are_declared_as_categories(form: str) -> None:
-    """The same as from a CSV file."""
+    """The result is the same as for a CSV file."""
     expected = MLPClassifier(**QUICK).fit(DIGITS.astype(float), Y).predict_proba(DIGITS.astype(float))
     for given in (FORMS[form](DIGITS), pd.DataFrame(DIGITS)):
         model = MLPClassifier(**QUICK).fit(given, Y)

@@ -66,7 +66,7 @@ def test_classes_that_rows_lack_can_be_named() -> None:
 
 
 def test_classes_are_not_kept_in_a_folder(tmp_path: Path) -> None:
-    with pytest.raises(OptionError, match="cannot hold values of rows, classes or a model to begin with: name columns"):
+    with pytest.raises(OptionError, match="per-row arrays cannot be saved in a run folder: pass column names"):
         ml.fit("4-3", classes(90), classes=(0, 1, 2), run=tmp_path / "run", quiet=True)
 
 

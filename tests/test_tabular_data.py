@@ -407,7 +407,7 @@ def test_heavy_tails() -> None:
 
 
 def test_high_cardinality() -> None:
-    """2,000 names, most of them once: they are dropped with a warning, and the rest of the table still counts."""
+    """2,000 names, most of them used once, are dropped with a warning. The other columns are still used."""
     generator = np.random.default_rng(0)
     frame = pd.DataFrame({"name": [f"n{i}" for i in generator.integers(0, 2000, 800)], "x": generator.normal(size=800)})
     y = (frame["x"] > 0).astype(int)

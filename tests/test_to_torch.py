@@ -1,8 +1,8 @@
 """Trained models as torch modules: outputs, probabilities and predictions against `Predictor`, for every task.
 
 Tolerances: in float32 both sides round sums of at most 64 terms in different orders, which stays below 1e-5 of the
-largest output. In float64 the module is compared with the numpy layers on the same rows, where 1e-10 leaves five digits
-beyond the rounding.
+largest output. In float64 the module is compared with the numpy layers on the same rows. 1e-10 is five digits above
+the rounding error.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def fitted(request: pytest.FixtureRequest) -> tuple[Predictor, Any]:
 
 
 def variants(model: Predictor) -> list[Predictor]:
-    """The ensemble and one network, calibrated and not."""
+    """Return an ensemble and a single network, each with and without calibration."""
     one = replace(model, tensors=model.member(0), members=1)
     calibration = replace(model.calibration or Calibration(), temperature=1.7)
     return [replace(base, calibration=c) for base in (model, one) for c in (calibration, None)]
@@ -91,7 +91,7 @@ def close(found: torch.Tensor, expected: Any, tolerance: float) -> None:
 
 
 def in_float64(model: Predictor, rows: Any) -> np.ndarray:
-    """The numpy layers in float64 on rows encoded in float64."""
+    """Compute outputs with the numpy layers in float64, on rows encoded in float64."""
     tensors = {name: value.astype(np.float64) for name, value in model.tensors.items()}
     return replace(model, tensors=tensors).forward_in_numpy(model.encoding.encode(rows, dtype=np.float64))
 
@@ -143,7 +143,7 @@ def test_preprocessing_scales_raw_numbers_as_the_encoding_does(scaling: str) -> 
     expected = model.encoding.encode(far, dtype=np.float64)
     np.testing.assert_allclose(net.preprocessing(torch.tensor(far)).numpy(), expected.x, rtol=1e-12, atol=1e-12)
     assert net.columns == ("x0", "x1", "x2", "x3")
-    with pytest.raises(DataError, match=r"x must have 4 numbers a row, got shape \(2, 3\)"):
+    with pytest.raises(DataError, match=r"x must have 4 numbers per row, got shape \(2, 3\)"):
         net(torch.zeros(2, 3))
 
 
@@ -195,14 +195,14 @@ def test_the_module_is_copied_saved_and_exported() -> None:
     torch.testing.assert_close(exported(*inputs), z, rtol=0, atol=1e-6)
 
 
-def test_the_module_says_what_it_takes_and_returns() -> None:
+def test_the_repr_of_a_module_describes_its_inputs_and_outputs() -> None:
     estimator, _ = strings()
     net = estimator.to_torch()
     assert "calibrated average of 2 members; scaled numbers in, logits out" in repr(net)
     assert net.category_columns == ("city", "plan", "active")
     assert net.classes == ("left", "stayed")
     model, _ = regression()
-    assert "y, standardised; predict() returns its own units" in repr(model.to_torch())
+    assert "y, standardised; predict() returns the original units" in repr(model.to_torch())
 
 
 def test_to_torch_refuses_what_has_no_trained_weights() -> None:
@@ -210,7 +210,7 @@ def test_to_torch_refuses_what_has_no_trained_weights() -> None:
         ml.to_torch(MLPClassifier())
     with pytest.raises(OptionError, match="has no network: it was fitted on a single class"):
         ml.to_torch(MLPClassifier().fit(np.zeros((5, 1)), ["a"] * 5))
-    with pytest.raises(SpecError, match=r"got a torch module already \(Linear\)"):
+    with pytest.raises(SpecError, match=r"got a torch module \(Linear\)"):
         ml.to_torch(nn.Linear(2, 1))
     with pytest.raises(OptionError, match=r"options for trained models, got a network from ml\.build"):
         ml.to_torch(ml.build("2-1"), member=0)
@@ -224,7 +224,7 @@ def test_build_refuses_a_trained_model_and_names_to_torch() -> None:
     run = ml.fit("4-6-3", "iris", epochs=1, quiet=True)
     estimator, _ = three()
     for trained in (run, run.model, estimator):
-        with pytest.raises(SpecError, match=r"ml\.to_torch\(model\) gives a trained model as a torch module"):
+        with pytest.raises(SpecError, match=r"ml\.to_torch\(model\) converts a trained model to a torch module"):
             ml.build(trained)  # type: ignore[arg-type]
     with pytest.raises(SpecError, match=r"got a Linear: ml\.from_torch\(module\) reads a nn\.Sequential"):
         ml.build(nn.Linear(2, 1))  # type: ignore[arg-type]

@@ -140,7 +140,7 @@ def test_what_does_not_fit_is_refused() -> None:
 
 
 def species() -> tuple[Any, np.ndarray, np.ndarray]:
-    """A trained network, and raw rows with labels as arrays."""
+    """Return a trained network, and raw rows with labels as arrays."""
     from sklearn.datasets import load_iris
 
     data = load_iris()
@@ -216,7 +216,7 @@ def test_labels_are_given_as_in_training(labels: np.ndarray) -> None:
         ml.trace(model, x, ["another"] * len(y))
 
 
-def test_several_labels_are_traced() -> None:
+def test_a_multilabel_model_is_traced() -> None:
     x, y = classes()
     both = np.stack([y > 0, y > 1], 1).astype(int)
     model = ml.MLPClassifier(**QUICK).fit(x, both)
@@ -225,7 +225,7 @@ def test_several_labels_are_traced() -> None:
     assert (found.model.prediction == both).all(1).mean() == model.score(x, both)
 
 
-def test_targets_given_apart_take_the_place_of_those_in_the_table() -> None:
+def test_targets_in_y_replace_those_in_the_table() -> None:
     frame, y = people()
     model = ml.fit(None, frame.assign(outcome=y), target="outcome", epochs=1, quiet=True).model
     other = np.roll(y.to_numpy(), 1)

@@ -238,7 +238,7 @@ def test_the_page_has_the_score_of_the_model_on_all_rows_given() -> None:
     np.testing.assert_allclose(state["targets"], (1000 + 50 * target)[state["places"]], rtol=1e-12)
 
 
-def test_several_labels_and_targets_go_in_whole() -> None:
+def test_the_page_takes_several_labels_and_targets() -> None:
     x, y = classes()
     both = np.stack([y > 0, y > 1], 1).astype(int)
     model = ml.MLPClassifier(**QUICK).fit(x, both)

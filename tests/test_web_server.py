@@ -334,7 +334,7 @@ def test_more_listeners_than_allowed_are_sent_away(monkeypatch: pytest.MonkeyPat
 
 
 def streams_of(server: Server, count: int) -> tuple[list[socket.socket], list[bytes]]:
-    """Opens `count` connections, then asks for the stream on each; gives the sockets and the status lines."""
+    """Open `count` connections and request the stream on each. Return the sockets and the status lines."""
     request = message("GET", "/events", [("Host", f"127.0.0.1:{server.port}"), cookie(server)])
     found = [socket.create_connection(("127.0.0.1", server.port), timeout=5) for _ in range(count)]
     for one in found:
@@ -359,7 +359,7 @@ def test_fifty_browsers_that_listen_at_once_get_no_more_than_eight_streams() -> 
             assert server.pages.streams == 0
 
 
-def test_browsers_that_leave_before_the_first_event_keep_no_stream() -> None:
+def test_browsers_that_disconnect_before_the_first_event_free_their_stream() -> None:
     feed = Feed()
     with Server({"/": Page(make=lambda: HTML)}, feed=feed) as server:
         request = message("GET", "/events", [("Host", f"127.0.0.1:{server.port}"), cookie(server)])
@@ -379,7 +379,7 @@ def test_browsers_that_leave_before_the_first_event_keep_no_stream() -> None:
 
 @pytest.mark.parametrize("method", EVERY_METHOD)
 def test_another_site_that_sends_any_method_with_the_cookie_is_refused(server: Server, method: str) -> None:
-    """Unknown methods and WebSocket upgrades included."""
+    """This includes unknown methods and WebSocket upgrades."""
     home, mine = ("Host", f"127.0.0.1:{server.port}"), cookie(server)
     upgrade = [("Upgrade", "websocket"), ("Connection", "Upgrade"), ("Sec-WebSocket-Version", "13")]
     upgrade += [("Sec-WebSocket-Key", "dGhlIHNhbXBsZSBub25jZQ==")]

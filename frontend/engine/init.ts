@@ -1,4 +1,4 @@
-// First weights: W ~ N(0, v) by layer with variance v, b = 0. Names and variances are those of Python's `init`.
+// Initial weights: W ~ N(0, v) with a variance v for each layer, b = 0. Names and variances are those of `init` in Python.
 //
 //   xavier   v = 2/(I + O)          he   v = 2/I          lecun   v = 1/I          normal(v)   v itself
 import type { Network } from './network.ts'
@@ -16,7 +16,7 @@ export const SCHEMES = {
 
 export type Scheme = keyof typeof SCHEMES
 
-/** Draws every weight and sets biases to 0, or spreads them where otherwise every kink would be at 0. */
+/** Draws every weight. Sets biases to 0, or spreads them so that not every kink is at 0. */
 export function initialise(net: Network, scheme: Scheme, seed: number, biasSpread = 0): void {
   const random = new Random(seed)
   for (const layer of net.layers) {

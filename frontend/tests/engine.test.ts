@@ -179,7 +179,7 @@ describe('first weights', () => {
   it.each(golden.depths)('of $scheme with $activation give the sizes that Python predicts', (row) => {
     const found = predicted(row.activation, row.scheme, 64, row.std.length)
     for (const std of row.std) expect(Math.sqrt(SCHEMES[row.scheme](64, 64))).toBeCloseTo(std, 12)
-    // The page's rule errs at a kink by about the square of its step of 0.011.
+    // At a kink, the error of the page's midpoint rule is about the square of its step, 0.011.
     row.signal.forEach((q, l) => expect(found.signal[l] / q).toBeCloseTo(1, 3))
     row.gradient.forEach((g, l) => expect(found.gradient[l] / g).toBeCloseTo(1, 3))
   })

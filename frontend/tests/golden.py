@@ -4,8 +4,8 @@
 
 Networks of dense layers with every activation the page has, three losses, and 20 steps of each optimiser; and every
 row of tests/cases.py that has page maths, by `ml.trace`, which tests/test_trace.py holds against autograd. Where both
-sources give a number they must agree here before it is written. And the initialisation schemes of the page: standard
-deviation of the weights and predicted mean squares, by `ml.variance`.
+sources give a number they must agree here before it is written. The file also has the initialisation
+schemes of the page: standard deviation of the weights and predicted mean squares, by `ml.variance`.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def main(out: Path) -> None:
 
 
 def depth(scheme: str, activation: str) -> dict[str, Any]:
-    """Predicted mean squares through six layers of 64 units at initialisation, by `ml.variance`."""
+    """Return predicted mean squares through six layers of 64 units at initialisation, by `ml.variance`."""
     layers = ml.variance(f"64-(64:{activation})*5-64", scheme, rows=2).layers
     linear = [layer for layer in layers if layer.weight_std is not None]
     return {

@@ -121,7 +121,7 @@ describe.skipIf(!found)('your own network', () => {
     await clean()
   })
 
-  it('states the score of the model in Python, and which member its layers are', async () => {
+  it('states the score of the model in Python, and the member whose layers are shown', async () => {
     const stated = async (name: string): Promise<[Page, string, () => Promise<void>]> => {
       const { page: p, clean } = await open(browser, page(name))
       return [p, (await p.textContent('#own-score'))!.replace(/\s+/g, ' ').replaceAll('−', '-').trim(), clean]
@@ -139,18 +139,18 @@ describe.skipIf(!found)('your own network', () => {
     await cleanMean()
   })
 
-  it('counts rows whose labels are all right', async () => {
+  it('counts rows with correct labels only', async () => {
     const { page: p, clean } = await open(browser, page('labels'))
-    expect(await p.textContent('#own-right')).toBe(`${facts.labels.right} of the 120 rows shown right`)
+    expect(await p.textContent('#own-right')).toBe(`${facts.labels.right} of the 120 rows shown are correct`)
     expect(await p.textContent('#own-score')).toContain(`${(100 * facts.labels.score).toFixed(1)} %`)
     await clean()
   })
 
-  it('says that it runs one member alone, and what all of them predict', async () => {
+  it('says that it runs one member alone, and shows the prediction of all members', async () => {
     const { page: p, clean } = await open(browser, page('alone'))
     expect(await p.textContent('#own-alone')).toContain('runs member 2 alone (member=1 in Python)')
     expect(await p.textContent('#own-score')).toContain(`${(100 * facts.alone.score).toFixed(1)} %`)
-    expect(await p.textContent('#own-right')).toBe(`${facts.alone.right} of the 120 rows shown right by member 2`)
+    expect(await p.textContent('#own-right')).toBe(`${facts.alone.right} of the 120 rows shown are correct for member 2`)
     expect(await p.textContent('#own-whole')).toContain(`average of 3 members predicts ${facts.alone.whole}.`)
     await clean()
   })

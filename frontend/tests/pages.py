@@ -96,7 +96,7 @@ def ensemble(folder: Path, name: str, target: str) -> dict[str, Any]:
 
 
 def labels_and_alone(folder: Path) -> dict[str, Any]:
-    """What `score` of the estimators is for the rows of two pages."""
+    """Write two pages. Return `score` of the estimators for their rows."""
     frame = table()
     inputs, labels = frame[["area", "rooms"]], np.stack([frame["price"] > 400, frame["area"] > 90], 1).astype(int)
     model = ml.MLPClassifier(ensemble=2, epochs=4, hidden=(8,), random_state=0).fit(inputs, labels)

@@ -49,7 +49,7 @@ FARTHEST = 700.0
 COLDEST, HOTTEST = 0.1, 20.0
 """Bounds of T. Networks that were trained on smoothed labels, and are right, want the coldest."""
 _LOWEST, _HIGHEST = COLDEST * (1 - 1e-6), HOTTEST * (1 + 1e-6)
-"""The bounds with what rounding may add."""
+"""The bounds of T, with a tolerance for rounding."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -73,22 +73,24 @@ class Calibration:
     def from_parts(
         data: Any, arrays: Mapping[str, NDArray[Any]], where: str, outputs: tuple[int, int] | None = None
     ) -> Calibration:
-        """The calibration of a file. `outputs` are the numbers of outputs and of targets that it must have."""
+        """Read the calibration of a file. `outputs` are the expected number of outputs and number of targets."""
         known = isinstance(data, dict) and {"temperature"} <= set(data) <= {"temperature", "judges"}
         if not known or not all(isinstance(t, float) and _LOWEST <= t <= _HIGHEST for t in data.values()):
             bounds = f"from {COLDEST:g} to {HOTTEST:g}"
-            raise FileError(f"{where}: a calibration has a temperature {bounds}, got {str(data)[:80]}")
+            raise FileError(f"{where}: a calibration must have a temperature {bounds}, got {str(data)[:80]}")
         if set(arrays) != {"low", "high", "errors"} or not all(np.isfinite(a).all() for a in arrays.values()):
-            raise FileError(f"{where}: a calibration has low, high and errors, all finite, got {sorted(arrays)}")
+            raise FileError(f"{where}: a calibration must have low, high and errors, all finite, got {sorted(arrays)}")
         kept = {name: np.asarray(a, np.float64) for name, a in arrays.items()}
         low, high, errors = kept["low"], kept["high"], kept["errors"]
         if any(a.dtype != np.float64 for a in arrays.values()) or errors.ndim != 2 or low.shape != high.shape:
             raise FileError(f"{where}: low, high and errors of a calibration must be float64, errors with two axes")
         if outputs is not None and (low.shape not in ((0,), outputs[:1]) or errors.shape[1] not in (0, outputs[1])):
             found = f"got {low.shape} and {errors.shape}"
-            raise FileError(f"{where}: low, high and errors must be of {outputs[0]} outputs of the network, {found}")
+            raise FileError(
+                f"{where}: low, high and errors must match the {outputs[0]} outputs of the network, {found}"
+            )
         if (low > high).any() or (np.diff(errors, axis=0) < 0).any():
-            raise FileError(f"{where}: low must not be above high and errors must be sorted in a calibration")
+            raise FileError(f"{where}: in a calibration, low must not be above high, and errors must be sorted")
         return Calibration(temperature=data["temperature"], judges=data.get("judges"), **kept)
 
     @property
@@ -144,7 +146,7 @@ class Calibration:
 
 
 def combination(members: int, calibration: Calibration | None) -> str:
-    """Say what a model's outputs are made of.
+    """Describe how the outputs of a model are computed.
 
     >>> combination(8, Calibration()), combination(1, None)
     ('calibrated average of 8 members', 'one network')

@@ -84,7 +84,7 @@ class BudgetExceeded(MultilayerError):
 
 
 NEAREST = 5
-"""Names that a message lists where there are more than `LISTED`."""
+"""Number of names in a message if there are more than `LISTED`."""
 LISTED = 10
 _LISTED_BY = {
     "activation": "mlp activations",
@@ -95,11 +95,11 @@ _LISTED_BY = {
     "optimizer": "mlp cost --help",
     "command": "mlp --help",
 }
-"""Where all names of a kind can be found."""
+"""Command or page that lists all names of a kind."""
 
 
 def unknown_name(what: str, name: str, valid: Iterable[str]) -> str:
-    """The message for a name that is not in a closed set: the nearest name, then all of them or the nearest five.
+    """Return the message for an unknown name: the nearest name, then all valid names or the nearest five.
 
     >>> unknown_name("optimizer", "adm", ["sgd", "adam"])
     "unknown optimizer 'adm': did you mean 'adam'? valid: adam, sgd"
@@ -118,7 +118,7 @@ def unknown_name(what: str, name: str, valid: Iterable[str]) -> str:
 
 
 def nearest(name: str, valid: Iterable[str]) -> str | None:
-    """The name that was probably meant, whatever its case: two letters swapped come before any other likeness.
+    """Return the nearest valid name, ignoring case. A name with two swapped letters comes first.
 
     >>> nearest("AGE", ["age", "sex"]), nearest("gleu", ["gelu", "glu"]), nearest("x", ["age"])
     ('age', 'gelu', None)
@@ -137,7 +137,7 @@ _INSIDE = ("multilayer", "sklearn", "contextlib")
 
 
 def warn(message: str, category: type[Warning] = UserWarning) -> None:
-    """Warn at the line of the user's own code; on the command line, on standard error."""
+    """Give a warning that names the line of the user's code; on the command line, print it to standard error."""
     if _ON_COMMAND_LINE.get():
         print(f"warning: {printable(message)}", file=sys.stderr)
         return
@@ -149,7 +149,7 @@ def warn(message: str, category: type[Warning] = UserWarning) -> None:
 
 _ON_COMMAND_LINE: ContextVar[bool] = ContextVar("on command line", default=False)
 _ELSEWHERE = {"spec": "arch", "time_column": "time", "sample_weight": "weight"}
-"""Options that the command line calls otherwise."""
+"""Options that have another name on the command line."""
 
 
 def called(name: str) -> str:
@@ -179,7 +179,7 @@ def option(name: str, value: str = "…") -> str:
 
 
 def is_command_line() -> bool:
-    """Whether messages are read on the command line."""
+    """Return whether the caller is the command line."""
     return _ON_COMMAND_LINE.get()
 
 

@@ -57,7 +57,7 @@ class Start(Event):
     """Rows of the source that could not be used."""
     notes: list[str] = field(default_factory=list[str])
     run: str = ""
-    """SHA-256 of the run's configuration; empty for a run in memory and in logs written before it was recorded."""
+    """SHA-256 of the run's configuration. Empty for a run in memory, and in logs of versions that did not record it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -219,7 +219,7 @@ def effective(events: Iterable[Event]) -> list[Event]:
 
 
 def same(a: Iterable[Event], b: Iterable[Event]) -> bool:
-    """Whether the same happened in two logs: equal but for the clock, for resumes, and for where the run is kept."""
+    """Return whether two logs are equal, except for times, resumes and the location of the run."""
     return _timeless(a) == _timeless(b)
 
 

@@ -97,14 +97,14 @@ def save(
 def load(
     path: str | os.PathLike[str], *, kind: Kind = "model", sha256: str | None = None, root: Path | None = None
 ) -> tuple[Tensors, dict[str, Any]]:
-    """The tensors and the JSON of a file; with `sha256`, only if its bytes have that hash.
+    """Return the tensors and the metadata of a file. If `sha256` is given, the file must have that hash.
 
-    Below `root`, the folder of a run, no symbolic link is followed.
+    `root` is the folder of a run. No symbolic link below it is followed.
     """
     where = os.fspath(path)
     data = storage.read(path, limit=min(MAX_FILE, machine._physical_memory()), root=root)
     if sha256 is not None and hashlib.sha256(data).hexdigest() != sha256:
-        raise FileError(f"{where}: damaged: its SHA-256 is not the one that was noted when it was written")
+        raise FileError(f"{where}: damaged: its SHA-256 is not the one that was recorded when it was written")
     return decode(data, kind=kind, where=where)
 
 
@@ -163,7 +163,7 @@ def _header(data: bytes, where: str) -> dict[str, Any]:
     length = int.from_bytes(data[:8], "little")
     if length > MAX_HEADER:
         if _is_text(data):
-            remedy = "give a .safetensors file or the folder of a run as the model"
+            remedy = "pass a .safetensors file or the folder of a run"
             raise FileError(f"{where}: not a model file but text, such as a table: {remedy}")
         hint = "it is a zip archive or a pickle, which may run code and is never read" if _foreign(data) else "damaged"
         raise FileError(f"{where}: not a model file: a header has at most {MAX_HEADER:,} bytes, got {length:,}: {hint}")

@@ -2,7 +2,7 @@
 
     zeros                 0: every unit of a layer computes the same and stays the same
     constant(c)           c: the same failure
-    normal(v) uniform(v)  variance v, so standard deviation √v, whatever the width
+    normal(v) uniform(v)  variance v, so standard deviation √v, for any width
     lecun                 1/n_in                              LeCun et al. 1998         (and lecun_uniform)
     xavier                2/(n_in + n_out)                    Glorot & Bengio 2010      (and xavier_uniform)
     he                    2/n_in                              He et al. 2015            (and he_uniform; he(fan_out))
@@ -178,7 +178,7 @@ def weight_variances(spec: Spec, init: str | Scheme = "auto") -> dict[str, float
 
 
 def weight_deviations(spec: Spec, init: str | Scheme = "auto") -> dict[str, float]:
-    """The standard deviation of each layer's initial weights W, by layer name. A constant scheme gives 0.
+    """Return the standard deviation of the initial weights W of each layer, by layer name. A constant scheme gives 0.
 
     >>> weight_deviations(Spec.parse("64-32-10"), "normal(0.01)")
     {'linear1': 0.1, 'linear2': 0.1}

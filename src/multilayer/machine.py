@@ -207,13 +207,13 @@ def _physical_memory() -> int:
 
 
 def available_memory() -> int:
-    """Bytes that this process can still allocate: what the system has free, within the limits of its control group and
-    of `ulimit -v`."""
+    """Return the bytes that this process can still allocate: the free memory of the system, within the limits of the
+    control group and of `ulimit -v`."""
     found = [_physical_memory()]
     with contextlib.suppress(OSError, ValueError, IndexError):
         lines = Path("/proc/meminfo").read_text(encoding="utf-8").splitlines()
         found += [1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")]
-    with contextlib.suppress(OSError, ValueError):  # "max" is no number, and no limit
+    with contextlib.suppress(OSError, ValueError):  # "max" means no limit, and is not a number
         group = Path("/sys/fs/cgroup")
         limit = int((group / "memory.max").read_text(encoding="utf-8"))
         found.append(limit - int((group / "memory.current").read_text(encoding="utf-8")))

@@ -97,13 +97,13 @@ def build(
     Parameters
     ----------
     spec : Spec or str
-        The network, such as ``"784-256-128-10"``. The trained weights of a model are in `to_torch`, not here.
+        The network, such as ``"784-256-128-10"``. For a trained model with its weights, use `to_torch`.
     seed : int
         Seed of the initial weights.
     init : str
-        Initialisation scheme; ``"auto"`` chooses by the activations.
+        Initialisation scheme. ``"auto"`` chooses it by the activations.
     dtype, device
-        Where the parameters are stored, as in PyTorch.
+        Data type and device of the parameters, as in PyTorch.
 
     Returns
     -------
@@ -113,7 +113,7 @@ def build(
     Raises
     ------
     SpecError
-        If `spec` is not a description: a trained model, a run, an estimator or a torch module.
+        If `spec` is invalid, or is a trained model, a run, an estimator or a torch module.
 
     Examples
     --------
@@ -131,14 +131,14 @@ def build(
 
 
 def _not_a_spec(given: Any) -> str:
-    """Explain what to call instead of `build`, which would drop trained weights."""
+    """Return the error message that says what to call instead of `build`, which would discard trained weights."""
     kind = type(given).__name__
     if isinstance(given, Model):
-        remedy = "it is built already; ml.build(model.spec) makes a new one with untrained weights"
+        remedy = "it is built already; ml.build(model.spec) makes a new, untrained network"
     elif isinstance(given, nn.Module):
         remedy = "ml.from_torch(module) reads a nn.Sequential with its weights"
     elif hasattr(given, "to_torch") or hasattr(getattr(given, "model", None), "to_torch"):
-        remedy = "ml.to_torch(model) gives a trained model as a torch module with its weights"
+        remedy = "ml.to_torch(model) converts a trained model to a torch module with its weights"
     else:
         return f"ml.build needs a Spec or a string such as '784-256-10', got {given!r}"
     return f"ml.build makes an untrained network from a Spec or a string, got a {kind}: {remedy}"
@@ -173,7 +173,7 @@ def _check_codes(codes: Tensor, categories: tuple[int, ...]) -> None:
 
 
 def to_sequential(model: Model) -> nn.Sequential:
-    """Copy a network into torch's own modules, with the same weights. Layers that torch does not have are refused."""
+    """Copy a network into standard torch modules with the same weights. A layer that torch lacks is an error."""
     found: list[nn.Module] = []
     for name, twin in model.named_children():
         if name != "shared":

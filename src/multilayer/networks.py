@@ -108,10 +108,25 @@ def linear(d_in: int | Inputs, d_out: int = 1) -> Spec:
 
 
 def neuron(d_in: int, *, activation: str = "step") -> Spec:
-    """One unit. With `step` it is the perceptron, which `ml.fit` trains by the perceptron rule: docs/training.md.
+    """Describe a network with a single unit.
 
-    sigmoid(a·s) with growing a tends to a step.
+    With the activation ``"step"`` it is the perceptron, which `ml.fit` trains by the perceptron rule: docs/training.md.
+    sigmoid(a·z) approaches a step as a grows.
 
+    Parameters
+    ----------
+    d_in : int
+        Number of inputs.
+    activation : str
+        Activation of the unit.
+
+    Returns
+    -------
+    Spec
+        The network, such as ``7-1:step``.
+
+    Examples
+    --------
     >>> neuron(7).n_parameters
     8
     """

@@ -74,7 +74,7 @@ class Predictor:
         return self.forward(self._read(source))
 
     def _read(self, source: Any, *, targets: bool = False) -> Encoded:
-        """The rows as numbers. How they differ from training is a warning of each kind."""
+        """Encode rows. Each kind of difference from the training data gives a warning."""
         found = self.encoding.encode(source, targets=targets)
         found.warn()
         return found
@@ -149,9 +149,9 @@ class Predictor:
         return files.save(Path(path), *self._parts())
 
     def to_onnx(self, path: str | Path) -> None:
-        """Write an ONNX model of the encoding, all members and the calibration: docs/export.md.
+        """Write an ONNX model with the encoding, all members and the calibration: docs/export.md.
 
-        It takes the table's columns and returns what `predict` does.
+        Its inputs are the columns of the table. Its outputs are those of `predict`.
         """
         from .export.onnx import to_onnx
 
@@ -183,9 +183,9 @@ class Predictor:
 
     @staticmethod
     def load(path: str | Path, *, root: Path | None = None) -> Predictor:
-        """Reads a model file; what does not belong together is refused.
+        """Read a model file and check its content.
 
-        Below `root`, the folder of a run, no symbolic link is followed.
+        `root` is the folder of a run. No symbolic link below it is followed.
         """
         return Predictor._of_parts(*files.load(Path(path), root=root), str(path))
 
@@ -203,7 +203,9 @@ class Predictor:
             parts.setdefault(group, {})[rest] = value
         unexpected = sorted(parts.keys() - {"network", "encoding", *meta})
         if unexpected:
-            raise FileError(f"{path}: it has tensors of a {unexpected[0]}, but no {unexpected[0]} in its metadata")
+            raise FileError(
+                f"{path}: the file has tensors named {unexpected[0]}/…, but its metadata has no {unexpected[0]}"
+            )
         network = parts["network"]
         found_members = {name.partition("/")[0] for name in network if "/" in name}
         members = max(len(found_members), 1)
@@ -229,11 +231,11 @@ class Predictor:
 
 
 def _check_weights(network: Mapping[str, Array], wanted: Mapping[str, Any], path: str) -> None:
-    """Refuses tensors that no network of ours has: a prediction from them would look like any other."""
+    """Raise an error for tensors that do not belong to the network or are not finite."""
     for name, value in network.items():
         if name not in wanted:
             raise FileError(
-                f"{path}: unknown tensor {name!r}: the network has {len(wanted)} tensors, none of that name"
+                f"{path}: unknown tensor {name!r}: none of the {len(wanted)} tensors of the network has that name"
             )
         if str(value.dtype) not in ("float32", "float64"):
             raise FileError(f"{path}: {name} must be float32 or float64, got {value.dtype}")
@@ -248,7 +250,38 @@ def _check_weights(network: Mapping[str, Array], wanted: Mapping[str, Any], path
 
 
 def load(path: str | Path) -> Predictor:
-    """The model of a file, or of a run's folder."""
+    """Load a trained model from a file or a run folder.
+
+    Parameters
+    ----------
+    path : str or Path
+        A ``.safetensors`` file, or the folder of a run.
+
+    Returns
+    -------
+    Predictor
+        The trained model, with its encoding, all members and their calibration.
+
+    Raises
+    ------
+    FileError
+        If the file is damaged or is not a model.
+    RunError
+        If the run has no model yet.
+    StorageError
+        If the file cannot be read.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import multilayer as ml
+    >>> model = ml.fit("4-8-3", "iris", epochs=2, quiet=True).model
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = model.save(f"{folder}/iris.safetensors")
+    ...     again = ml.load(f"{folder}/iris.safetensors")
+    >>> again
+    Predictor(4-8-3, 67 parameters: classification of 'species' into 3 classes)
+    """
     path = Path(path)
     if not path.is_dir():
         return Predictor.load(path)

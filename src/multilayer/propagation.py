@@ -35,11 +35,11 @@ from .random import Purpose, derive
 from .spec import Spec
 
 STEADY = 10.0
-"""Activations or gradients that change by at most this factor over the whole network count as steady."""
+"""Activations or gradients are steady if they change by at most this factor over the whole network."""
 EXTREME = 1e3
-"""Beyond this factor they vanish or explode."""
+"""Activations or gradients vanish or explode if they change by more than this factor."""
 ALTERNATIVES = ("auto", "depth", "he", "xavier", "lecun")
-"""Schemes to recommend, in this order, if one keeps this network steady."""
+"""Schemes to recommend: the first one that keeps the network steady."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,8 +68,33 @@ class Variance:
 
 
 def variance(spec: Spec | str, init: str = "auto", *, seed: int = 0, rows: int = 512) -> Variance:
-    """Mean squares through a network at initialisation, layer by layer.
+    """Predict and measure mean squares through a network at initialisation, layer by layer.
 
+    Parameters
+    ----------
+    spec : Spec or str
+        The network. Its inputs must be numeric.
+    init : str
+        Initialisation scheme, such as ``"he"`` or ``"normal(0.01)"``.
+    seed : int
+        Seed of the weights and the random rows.
+    rows : int
+        Number of random rows to measure with.
+
+    Returns
+    -------
+    Variance
+        Mean squares of activations and gradients for each layer, with a verdict and a remedy.
+
+    Raises
+    ------
+    SpecError
+        If the network is invalid or has categorical inputs.
+    OptionError
+        If the scheme does not exist, or there are fewer than two rows.
+
+    Examples
+    --------
     >>> variance("64-64*10-64", "normal(0.01)").verdict.split(":")[0]
     'activations vanish, gradients vanish'
     """
@@ -132,18 +157,19 @@ def _note(chosen: Scheme, scatter: float) -> str:
 
 
 def _verdict(spec: Spec, chosen: Scheme, seen: _Seen, found: _Prediction, measure: Callable[[Scheme], _Seen]) -> str:
-    """What happens over the depth of the network, and the remedy for its cause.
+    """Describe what happens over the depth of the network, and the remedy.
 
-    The cause is chance if the scheme is predicted to be steady, the scheme if another one is, else the network.
+    The remedy depends on the cause. If the scheme is predicted to be steady, the cause is chance. If another scheme is
+    steady, the cause is the scheme. Otherwise, it is the network.
     """
     changes = _changes(spec, seen.forward, seen.backward)
     words = [f"{what} {_word_of(size)}" for what, size in zip(("activations", "gradients"), changes, strict=True)]
     if all(map(_steady, changes)):
         remedy = "this scheme suits the network"
     elif all(_steady(size, _limit(spec)) for size in changes):
-        remedy = "each residual block adds to the sum, which the norms divide out again; this does not harm training"
+        remedy = "each residual block adds to the sum, and the norms rescale it; this does not harm training"
     elif all(map(_steady, _changes(spec, found.forward, found.backward))):
-        remedy = "the scheme is steady on average, but one network of this width scatters around it; use wider layers"
+        remedy = "the scheme is steady on average, but narrow networks vary around the average; use wider layers"
     else:
         others = (text for text in ALTERNATIVES if text != chosen.text)
         other = next((text for text in others if _suits(spec, scheme(text), measure)), None)
@@ -152,7 +178,7 @@ def _verdict(spec: Spec, chosen: Scheme, seen: _Seen, found: _Prediction, measur
 
 
 def _suits(spec: Spec, other: Scheme, measure: Callable[[Scheme], _Seen]) -> bool:
-    """Whether another scheme is steady: as predicted, or as measured where there is no prediction."""
+    """Return whether another scheme is steady, by prediction or, without a prediction, by measurement."""
     found = _predict(spec, other)
     changes = _changes(spec, found.forward, found.backward)
     if None in changes:
@@ -162,15 +188,16 @@ def _suits(spec: Spec, other: Scheme, measure: Callable[[Scheme], _Seen]) -> boo
 
 
 def _limit(spec: Spec) -> float:
-    """Residual blocks that start with a norm may grow: the next norm divides it out."""
+    """Return the largest acceptable change. It is larger for residual blocks with norms, which rescale the sum."""
     kinds = {entry.layer.kind for entry in spec.entries}
     return EXTREME if "residual" in kinds and kinds & set(_NORMS) else STEADY
 
 
 def _changes(spec: Spec, forward: Mapping[str, Any], backward: Mapping[str, Any]) -> tuple[Any, Any]:
-    """Mean square of the outputs, and squared norm of the gradient at the first layer; both are 1 at their start.
+    """Return the mean square of the outputs and the squared gradient norm at the first layer. Both start at 1.
 
-    The norm, because a mean square also changes when only the number of units does. None where nothing is predicted.
+    The gradient has a norm because its mean square also changes with the number of units. None if there is no
+    prediction.
     """
     first, last = spec.layers[0], [entry for entry in spec.entries if not entry.depth][-1]
     start = next(entry for entry in spec.entries if not entry.depth and entry.layer is first)
@@ -191,7 +218,7 @@ def _word_of(size: float) -> str:
 
 
 def _structural(spec: Spec, changes: tuple[float, float]) -> str:
-    """The remedy where no scheme helps: a norm, residual blocks or fewer layers, never one that is there already."""
+    """Return the remedy if no scheme helps: a norm, residual blocks or fewer layers. It skips what the network has."""
     kinds = {entry.layer.kind for entry in spec.entries}
     normed, residual = bool(kinds & set(_NORMS)), "residual" in kinds
     if not _steady(changes[0]) and not normed:

@@ -12,9 +12,9 @@ StorageError that names the file and what to do; there is no success without the
 The temporary file is never in another folder (which may be on another disk, or full), and its name begins with a dot.
 
 A run folder may come from someone else, so nothing in it may redirect a read or a write. Writing never follows a
-symbolic link. With `root`, the folder of a run, no link below it is followed for any purpose: every folder on the way
-is opened with O_NOFOLLOW and the file is reached through its descriptor, so that a link swapped in at any moment is
-refused. `root` itself is the user's own path and may be a link.
+symbolic link. If `root`, the folder of a run, is given, no link below it is followed: each folder on the path is opened
+with O_NOFOLLOW, and the file is opened relative to the descriptor of its folder. A link that replaces a folder in the
+meantime is therefore refused. `root` itself is a path that the user gave and may be a link.
 
 Left out on purpose: retries, and locks (see runs).
 """
@@ -74,7 +74,7 @@ _REMEDIES = {
     errno.ENOENT: "there is no such file or folder: check the path",
     errno.ENOTDIR: "a part of the path is a file, not a folder: check the path",
     errno.EISDIR: "it is a folder: give the path of a file",
-    errno.ELOOP: "it is a symbolic link, which is not followed here: delete it, or put the file itself in its place",
+    errno.ELOOP: "it is a symbolic link, which is not followed here: delete it, or replace it with the file itself",
     errno.EEXIST: "it is there already: choose another path",
     errno.EFBIG: "a file of this size is not allowed: raise the limit (ulimit -f) or save to another disk",
     errno.ENAMETOOLONG: "the name is too long: choose a shorter one",
@@ -98,7 +98,9 @@ def reported(action: str, path: Path) -> Generator[None]:
         remedy = _REMEDIES.get(error.errno or 0, f"the system says {error.strerror or error}")
         raise StorageError(f"cannot {action} {path} ({code}): {remedy}") from error
     except UnicodeEncodeError:
-        raise StorageError(f"cannot {action} {str(path)!r}: a path must not hold half of a surrogate pair") from None
+        raise StorageError(
+            f"cannot {action} {str(path)!r}: a path must not contain half of a surrogate pair: rename it"
+        ) from None
     except ValueError as error:
         if isinstance(error, StorageError) or "null byte" not in str(error):
             raise
@@ -106,13 +108,13 @@ def reported(action: str, path: Path) -> Generator[None]:
 
 
 class _Folder:
-    """An open folder. Its files are reached through its descriptor, whatever takes the place of its path meanwhile."""
+    """An open folder. Files are opened relative to its descriptor, even if another folder takes its path meanwhile."""
 
     def __init__(self, path: Path, root: Path | None = None) -> None:
         self.path = path
         self._file: int | None = None
         inner = () if root is None else path.relative_to(root).parts
-        if sys.platform == "win32":  # has no descriptors of folders
+        if sys.platform == "win32":  # Windows has no descriptors of folders
             for i in range(len(inner)):
                 _refuse_link(path.parents[i - 1] if i else path)
             return
@@ -138,7 +140,7 @@ class _Folder:
         return name if self._file is not None else str(self.path / name)
 
     def open(self, name: str, flags: int) -> int:
-        """Opens a file of this folder, never a link and never waiting for the other end of a pipe."""
+        """Open a file of this folder. It never follows a link and never waits for the other end of a pipe."""
         return os.open(self._name(name), flags | _NO_FOLLOW | _FLAGS, 0o666, dir_fd=self._file)
 
     def replace(self, name: str, other: str) -> None:
@@ -154,7 +156,7 @@ class _Folder:
         return sorted(os.listdir(self.path if self._file is None else self._file))
 
     def sync(self, name: str) -> None:
-        """Makes the names in the folder last. Windows has no such call; some network disks refuse it."""
+        """Make changes of names in the folder durable. Windows has no such call; some network disks refuse it."""
         point(name)
         if self._file is None:
             return
@@ -166,13 +168,13 @@ class _Folder:
 
 
 def _refuse_link(path: Path) -> None:
-    """Names a link on the way to a file, which the error of the system does not."""
+    """Raise an error that names the link on the path, because the error of the system does not."""
     if path.is_symlink():
         raise StorageError(f"cannot use {path} ({errno.errorcode[errno.ELOOP]}): {_REMEDIES[errno.ELOOP]}")
 
 
 def write(path: str | os.PathLike[str], chunks: bytes | Iterable[bytes], *, root: Path | None = None) -> None:
-    """Puts a file in place as a whole; whatever happens before the rename, the old one stays as it was.
+    """Write a file atomically. If anything fails before the rename, the old file stays unchanged.
 
     A symbolic link, a pipe or a device at `path` is refused.
     """
@@ -196,7 +198,7 @@ def write(path: str | os.PathLike[str], chunks: bytes | Iterable[bytes], *, root
             finally:
                 os.close(file)
             point("write.rename")
-            folder.replace(temporary, target.name)  # a link that was put there meanwhile is replaced, not followed
+            folder.replace(temporary, target.name)  # a link created in the meantime is replaced, not followed
         except BaseException:
             with contextlib.suppress(OSError):
                 folder.unlink(temporary)
@@ -210,7 +212,7 @@ def write(path: str | os.PathLike[str], chunks: bytes | Iterable[bytes], *, root
 
 
 def _check_target(folder: _Folder, target: Path) -> None:
-    """Refuses to replace what is not a regular file."""
+    """Raise an error if the target exists and is not a regular file."""
     try:
         mode = folder.stat(target.name).st_mode
     except FileNotFoundError:
@@ -223,7 +225,7 @@ def _check_target(folder: _Folder, target: Path) -> None:
 
 @contextlib.contextmanager
 def opened(path: str | os.PathLike[str]) -> Generator[BinaryIO]:
-    """Open a regular file to read. A folder, a pipe, a socket or a device is refused: it could block or never end."""
+    """Open a regular file for reading. Folders, pipes, sockets and devices are refused: reading might never end."""
     with os.fdopen(_open_regular(Path(path), None), "rb") as stream:
         yield stream
 
@@ -234,10 +236,10 @@ def read(path: str | os.PathLike[str], *, limit: int, root: Path | None = None) 
     with reported("read", source), os.fdopen(_open_regular(source, root), "rb") as stream:
         size = os.fstat(stream.fileno()).st_size
         if size > limit:
-            raise StorageError(f"cannot read {source}: at most {limit:,} bytes are allowed, it has {size:,}")
+            raise StorageError(f"cannot read {source}: at most {limit:,} bytes are allowed, the file has {size:,}")
         data = stream.read(size + 1)
     if len(data) != size:
-        raise StorageError(f"cannot read {source}: it changed while it was read: try again")
+        raise StorageError(f"cannot read {source}: it changed during reading: try again")
     return data
 
 
@@ -273,9 +275,9 @@ def _check_regular(about: os.stat_result, source: Path) -> None:
 
 
 def open_in_place(path: Path, flags: int = 0) -> int:
-    """Opens a file that is read and changed in place, made if it is missing.
+    """Open a file to read and change it in place. Create it if it does not exist.
 
-    What would change another file is refused: a symbolic link, a file with a second name (hard link), a device.
+    Symbolic links, hard links and devices are refused, because a write would change another file.
     """
     with _Folder(path.parent) as folder:
         file = folder.open(path.name, os.O_RDWR | os.O_CREAT | flags)
@@ -294,7 +296,7 @@ def open_in_place(path: Path, flags: int = 0) -> int:
 
 
 def remove(paths: Iterable[Path], *, root: Path | None = None) -> None:
-    """Takes files away, if they are there, in the order given. A link is removed, not what it points to."""
+    """Remove files, if they exist, in the given order. For a link, remove the link and not its target."""
     folders: dict[Path, None] = {}
     for path in paths:
         with reported("remove", path), _Folder(path.parent, root) as folder:
@@ -325,7 +327,7 @@ def make_folder(path: Path) -> bool:
 
 
 def names(path: Path, *, root: Path | None = None) -> list[str]:
-    """The sorted names in a folder; none if there is no folder."""
+    """Return the sorted names in a folder. The list is empty if the folder does not exist."""
     with reported("look into", path):
         try:
             with _Folder(path, root) as folder:
@@ -335,13 +337,13 @@ def names(path: Path, *, root: Path | None = None) -> list[str]:
 
 
 def refuse_links(paths: Iterable[Path]) -> None:
-    """Refuses symbolic links among paths, before any work that would meet them only in the end."""
+    """Raise an error if a path is a symbolic link. Call it early, so that no work is lost."""
     for path in paths:
         _refuse_link(path)
 
 
 def remove_temporaries(folder: Path, *, root: Path | None = None) -> None:
-    """Takes away what writers that were killed left behind. Only for whoever is the one writer of the folder."""
+    """Remove temporary files of writers that were killed. Only the single writer of the folder may call it."""
     left = [name for name in names(folder, root=root) if name.startswith(".") and name.endswith(TEMPORARY)]
     remove([folder / name for name in left], root=root)
 
@@ -414,7 +416,7 @@ class Log:
         return 0
 
 
-# Those that a system does not have are 0.
+# Flags that the system does not have are 0.
 _FLAGS = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
 _NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
 _FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_CLOEXEC", 0)

@@ -1,4 +1,4 @@
-"""The real trackers, in a temporary folder and offline. `make interop` installs them and runs these tests."""
+"""Tests with the real trackers, offline and in a temporary folder. `make interop` installs them and runs the tests."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tracked import RUN, feed
 
 
 def same_signature(fake: Callable[..., Any], real: Callable[..., Any]) -> None:
-    """A fake takes nothing that the real one does not."""
+    """Check that every parameter of a fake also exists in the real function."""
     theirs = inspect.signature(real).parameters
     assert [name for name in inspect.signature(fake).parameters if name not in theirs] == []
 

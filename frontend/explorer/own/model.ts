@@ -56,9 +56,9 @@ export interface OwnModel {
   readonly places: readonly number[]
   /** A class, the labels that apply, a number, or several numbers. */
   readonly targets: readonly unknown[] | null
-  /** What the model's predictions are, such as "calibrated average of 8 members". */
+  /** What computes the predictions, such as "calibrated average of 8 members". */
   readonly made_of: string
-  /** Of the whole model on all rows given, as Python computes it; null if they have no targets. */
+  /** Score of the whole model on all rows, as computed in Python; null if the rows have no targets. */
   readonly score: { readonly name: string; readonly value: number; readonly rows: number } | null
   /** Raw outputs by member, row and output, made in Python. */
   readonly predictions: readonly (readonly (readonly number[])[])[]

@@ -110,12 +110,12 @@ export class Own {
     return targets.filter((t, r) => predict(output, together(output, of(r))).text === String(t)).length
   })
 
-  /** Whether the page holds one member of an ensemble, because all would be too large. */
+  /** Whether the page has only one member of an ensemble, because all members would be too large. */
   get alone(): boolean {
     return this.programs.length < this.model.members
   }
 
-  /** What the whole model predicts for the row as it was given, by the outputs that Python computed. */
+  /** The prediction of the whole model for the original row, from the outputs computed in Python. */
   get whole(): string {
     const { output, predictions } = this.model
     const z = predictions.map((one) => one[this.row])

@@ -47,7 +47,7 @@ export function together(output: Output, members: readonly ArrayLike<number>[]):
   return z.map((value, i) => Math.min(output.high?.[i] ?? Infinity, Math.max(output.low?.[i] ?? -Infinity, value)))
 }
 
-/** A target as predictions are written. */
+/** Formats a target like a prediction. */
 export function targetText(output: Output, target: unknown): string {
   if (output.classes?.length) return String(target)
   const values: unknown[] = Array.isArray(target) ? target.slice(0, 4) : [target]

@@ -13,7 +13,7 @@ from ..spec import MAX_JSON, Spec
 
 HELP = "A network: its widths (784-256-128-10), a file with one (JSON, text, a model), a run, or - for standard input."
 MODEL = "model.safetensors"
-_EXPECTED = "give widths such as 784-256-10, a .json or .safetensors file, or the folder of a run"
+_EXPECTED = "pass widths such as 784-256-10, a .json or .safetensors file, or the folder of a run"
 _FILE_NAME = re.compile(r"\.[A-Za-z][A-Za-z0-9]*$")
 _PICKLES = (".pt", ".pth", ".ckpt", ".bin", ".pkl", ".pickle", ".joblib")
 _TABLES = (".csv", ".tsv", ".parquet", ".arrow", ".feather", ".jsonl", ".npy", ".npz", ".gz", ".xlsx")
@@ -27,7 +27,7 @@ def read_network(arch: str, activation: str = "relu") -> Spec:
         from ..predictor import load
 
         return load(arch).spec
-    # No network's text has a slash or ends like a file name, so what does is a file, there or not.
+    # The text of a network has no slash and no file extension. Anything else is a path, even if the file is missing.
     if not _FILE_NAME.search(arch) and os.sep not in arch and not os.path.exists(arch):
         return Spec.parse(arch, activation=activation)
     suffix = Path(arch).suffix.lower()

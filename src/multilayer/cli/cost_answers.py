@@ -135,7 +135,7 @@ def deepest(
 
 
 def time(found: inverse.Time, *, epochs: int, rows: int, batch: int, machine: str, how: str | None = None) -> Answer:
-    """`how` says where the time of a step comes from; by default, the roofline or an earlier measurement."""
+    """Return the answer about training time. `how` describes the source of the step time."""
     steps, seconds, least = epochs * -(-rows // batch), found.seconds, found.lower_bound
     grid = _grid("l", "w")
     grid.add_row(Text(duration(seconds), style="bold"), f"{steps:,} steps of {duration(seconds / steps)}")

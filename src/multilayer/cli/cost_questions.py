@@ -99,7 +99,7 @@ _USUAL = {"loss": "auto", "dtype": "float32", "engine": "torch", "convention": "
 
 
 def require_fitting(step: Step, asked: Questions) -> None:
-    """Refuses an option that an answer would ignore while the heading shows it, and a question without its data."""
+    """Raise an error for an option that an answer would ignore, and for a question without its data."""
     if asked.epochs is not None and step.rows is None:
         raise OptionError("--epochs needs --rows, the number of rows of the data: add --rows 60000, for example")
     questions = {"--as": asked.tool is not None, "--verify": asked.verify, "--measure": asked.measure}
@@ -112,7 +112,7 @@ def require_fitting(step: Step, asked: Questions) -> None:
 
 
 def answer(spec: Spec, step: Step, asked: Questions) -> Iterator[Answer]:
-    """An answer to each question, in the order of the options. A measured step is also what `--epochs` counts with."""
+    """Answer each question, in the order of the options. `--epochs` uses the measured step, if there is one."""
     measured = _measured(spec, step) if asked.measure else None
     if asked.memory is not None:
         yield _largest_batch(spec, step, asked.memory)
@@ -170,9 +170,11 @@ def _measured(spec: Spec, step: Step) -> Measurement:
 def _time(spec: Spec, step: Step, epochs: int, measured: Measurement | None) -> Answer:
     from .. import machine
 
-    assert step.rows is not None  # as `require_fitting` has checked
+    assert step.rows is not None  # checked by `require_fitting`
     here = machine.measure()
-    account = replace(step, rows=None, convention="actual").cost  # time passes as it does, not as textbooks charge
+    account = replace(
+        step, rows=None, convention="actual"
+    ).cost  # the textbook convention also counts work that no step does
     found = inverse.time(
         spec,
         epochs=epochs,

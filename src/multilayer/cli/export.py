@@ -28,7 +28,7 @@ def export(
         typer.Option(metavar="FILE", help="Where to write; beside the model, with the format's ending."),
     ] = None,
 ) -> None:
-    """Writes a model with everything between a table and an answer inside: columns in, labels or numbers out."""
+    """Write a model with its preprocessing to a file. Its inputs are columns, its outputs are labels or numbers."""
     from ..calibration import combination
     from ..predictor import load
     from .train import warn

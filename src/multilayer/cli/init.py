@@ -55,7 +55,7 @@ def init(
 
     A scheme that suits the network keeps both near 1.
 
-    "weight std" is the standard deviation of the initial weights: 0.1 for normal(0.01), which gives a variance.
+    "weight std" is the standard deviation of the initial weights. For normal(0.01) it is 0.1: 0.01 is the variance.
     """
     spec = networks.read_network(arch, activation)
     if plot is not None:

@@ -39,7 +39,7 @@ _ALONE = ("train", "runs", "explore", "activations")
 """Commands that do something without arguments."""
 
 UsageError: Any = typer.BadParameter.__mro__[1]
-"""What typer raises for arguments that it cannot read."""
+"""The exception that typer raises for invalid arguments."""
 
 _BROKEN_PIPE = 128 + 13  # what a shell reports of a process that SIGPIPE ended
 _INTERRUPTED = 128 + 2
@@ -109,7 +109,7 @@ class Commands(_Flags, TyperGroup):
         try:
             code = super().main(given, prog_name, complete_var, False, windows_expand_args, **extra)
         except UsageError as error:
-            if type(error).__name__ != "NoArgsIsHelpError":  # then typer has printed the help
+            if type(error).__name__ != "NoArgsIsHelpError":  # for that error, typer has printed the help
                 _tell(usage_message(error, given))
             code = MultilayerError.exit_code
         if standalone_mode:
@@ -137,7 +137,7 @@ def _tell(message: str) -> None:
 
 
 def usage_message(error: Any, args: Sequence[str]) -> str:
-    """What was wrong with the arguments: the option, what it takes, what it got."""
+    """Return the message for a usage error: the option, the expected value, the given value."""
     param = getattr(error, "param", None)
     command = f"mlp {args[0]}" if args and args[0] in COMMANDS else "mlp"
     listed = f"{command} --help lists all options"
@@ -164,11 +164,11 @@ _PLAIN = {
     "greater than or equal to": "at least",
     "less than or equal to": "at most",
 }
-"""Typer's words for what an option takes, and ours."""
+"""Expressions in messages of typer, and their replacements."""
 
 
 def _given(names: Sequence[str], args: Sequence[str]) -> str:
-    """The value of an option as it was written, for the end of a message."""
+    """Return the value of an option as the user wrote it, for the end of a message."""
     for name in names:
         for i, arg in enumerate(args):
             if arg == name and i + 1 < len(args):

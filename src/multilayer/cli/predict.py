@@ -33,7 +33,7 @@ def predict(
         bool,
         typer.Option(
             "--escape-formulas",
-            help="For CSV that a spreadsheet will open: put ' before names and labels that it would run as a formula.",
+            help="For CSV files to open in a spreadsheet: put ' before names and labels that would run as formulas.",
         ),
     ] = False,
 ) -> None:
@@ -43,7 +43,7 @@ def predict(
     if out is not None and out.suffix.lower() not in SUFFIXES:
         raise OptionError(f"--out must end in {' or '.join(SUFFIXES)}, got {out}")
     if escape_formulas and out is not None and out.suffix.lower() != ".csv":
-        raise OptionError(f"--escape-formulas is for CSV, got --out {out}: leave it out, or write a .csv file")
+        raise OptionError(f"--escape-formulas is for CSV, got --out {out}: omit it, or write a .csv file")
     table = answers(load(model), data, proba=proba)
     if escape_formulas:
         table = _escaped(table)
@@ -87,7 +87,7 @@ def answers(model: Any, data: Any, *, proba: bool) -> Any:
 
 
 def _escaped(table: Any) -> Any:
-    """The table with ' before every name and label that a spreadsheet would run; numbers stay as they are."""
+    """Put ' before every name and label that a spreadsheet would run as a formula. Numbers are not changed."""
     import pyarrow as pa
 
     columns = [
@@ -100,7 +100,7 @@ def _escaped(table: Any) -> Any:
 
 
 def escaped(text: str) -> str:
-    """A cell's text with ' before it if a spreadsheet would take it for a formula.
+    """Put ' before the text of a cell if a spreadsheet would read it as a formula.
 
     >>> escaped("=1+1"), escaped("-1.5"), escaped("-x"), escaped("a=b")
     ("'=1+1", '-1.5', "'-x", 'a=b')

@@ -94,7 +94,7 @@ def _log(paths: list[Path], to: str | None) -> None:
         raise OptionError("mlp runs log needs a run and where to: mlp runs log RUN --to tensorboard")
     for path in paths:
         folder = RunFolder.open(path)
-        storage.refuse_links([folder.model])  # a tracker would upload the file that a link points to
+        storage.refuse_links([folder.model])  # otherwise, a tracker would upload the target of a link
         sinks.replay(folder.events(), sinks.get(to), model=folder.model if folder.model.exists() else None)
         show(console(), f"logged {printable(str(path))} to {to}")
 

@@ -35,7 +35,7 @@ mlp train table.parquet --target y --arch 12-64-64-1 --patience 10 --json
 
 mlp train digits --live
 
-Ctrl-C saves and stops; mlp resume RUN goes on where it was, to the same bits."""
+Ctrl-C saves and stops; mlp resume RUN continues, with a bit-identical result."""
 
 _SIGNALLED = 128
 _COMMA = re.compile(r",(?![^(]*\))")
@@ -106,7 +106,7 @@ def train(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="Without --arch: tabular, or plain for one network of 256 and 128 GELU units.  \\[default: tabular]",
+            help="Without --arch: tabular, or plain (one network, 256 and 128 GELU units).  \\[default: tabular]",
             show_default=False,
         ),
     ] = None,
@@ -168,7 +168,7 @@ def train(
 
 
 def _functions(text: str) -> str | list[str]:
-    """One activation, or one for each hidden layer."""
+    """Parse one activation, or one for each hidden layer."""
     names = [part.strip() for part in _COMMA.split(text)]
     return names[0] if len(names) == 1 else names
 

@@ -148,12 +148,45 @@ def cost(
     average: bool = False,
     mixup: bool = False,
 ) -> Cost:
-    """What one training step of a network costs, counted, not estimated.
+    """Count the operations and the memory of one training step of a network.
 
-    `rows` adds the account of an epoch of so many rows, its last partial batch counted as what it is. `l2`, `clip` (by
-    norm) and `average` (of the weights) add what they take. `mixup` tells that an augmentation mixes rows, as
-    `augment="mixup"` does: the fused engine then has room for a number of each class, where a row else has its class.
+    Parameters
+    ----------
+    spec : Spec, str or object with a `spec`
+        The network, such as ``"784-256-128-10"``.
+    batch : int
+        Rows per step.
+    optimizer, loss : str
+        Names of the optimizer and the loss. ``"auto"`` chooses the loss by the number of outputs.
+    engine : {"torch", "fused"}
+        Engine that runs the step.
+    dtype : str
+        Data type of the parameters.
+    rows : int, optional
+        Rows of the training set. If given, an epoch is counted too, with its last partial batch.
+    convention : {"actual", "textbook"}
+        ``"actual"`` counts what a step computes. ``"textbook"`` also counts the gradient with respect to the inputs,
+        which no step computes, and counts one FLOP for each derivative of an activation.
+    l2, clip, average : bool
+        Whether to include L2 regularisation, gradient clipping by norm, and weight averaging.
+    mixup : bool
+        Whether an augmentation mixes rows, as ``augment="mixup"`` does. The fused engine then stores one number per
+        class for each row instead of a class index.
 
+    Returns
+    -------
+    Cost
+        Exact counts of operations and bytes.
+
+    Raises
+    ------
+    SpecError
+        If the network is invalid.
+    OptionError
+        If an option is invalid.
+
+    Examples
+    --------
     >>> c = cost("784-256-128-10", batch=32, convention="textbook")
     >>> c.forward, c.backward, c.memory.total
     (15051264, 30073152, 3913120)

@@ -18,7 +18,7 @@ _NUMBER = re.compile(r"\s*([0-9][0-9_,]*\.?[0-9]*|\.[0-9]+)(?:e([+-]?[0-9]{1,2})
 _PREFIXES = ("", "k", "m", "g", "t", "p")
 _EXAMPLES = {"bytes": "2GB, 512MiB or 1e9", "flops": "1e9, 10M or 1.5G", "count": "1e6, 10M or 235146"}
 LEAST_PLAIN = 1_000_000
-"""Fewer bytes than this need a unit: a plain 2 is hardly meant as two bytes."""
+"""Numbers of bytes below this need a unit: a plain 2 rarely means two bytes."""
 _WORDS = {"bytes": ("", "b"), "flops": ("", "flop", "flops"), "count": ("",)}
 
 

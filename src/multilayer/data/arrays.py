@@ -84,7 +84,7 @@ def arrow_of(values: Any, what: str) -> Any:
 
 
 def half_a_pair(values: Iterable[Any], what: str) -> DataError:
-    """The error about the first text that cannot be written as UTF-8."""
+    """Return the error for the first string that cannot be written as UTF-8."""
     bad = ((row, one) for row, one in enumerate(values) if isinstance(one, str) and not is_unicode(one))
     row, text = next(bad, (0, ""))
     return DataError(f"{what}: row {row + 1:,}: {NOT_UNICODE}, got {short(text)}: correct it or leave it empty")

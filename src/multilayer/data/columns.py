@@ -13,7 +13,7 @@ Circles: (sin, cos) of 2π times the part of the year, week or day that has pass
 differ, or at most half as many as there are training rows and at most 10,000; of what a frame says is a category the
 10,000 most frequent are learned. At prediction a column must be of the family it had in training, or of one that loses
 nothing: `check_family` is the list. One without a single value is of every family, whatever type its reader gave it.
-Text is read as what it means: `text_values`.
+`text_values` finds the type of text columns.
 Moments with a time zone and those without are never read as each other; those with one may come in any zone.
 """
 
@@ -223,7 +223,7 @@ def _circle(turns: Floats) -> tuple[Floats, Floats]:
 
 
 def keys_of(column: Any, table: Table, name: str) -> Any:
-    """The values of a category column: large_string, bool, int64 or float64. Dates and times are their text."""
+    """Return the values of a categorical column: large_string, bool, int64 or float64. Dates and times become text."""
     column = _typed(column)
     family = family_of(column, where(table, name))
     if family in ("text", "boolean", "empty"):
@@ -287,9 +287,9 @@ def few(n_values: int, n_rows: int) -> bool:
 
 
 def check_not_numbers(table: Table, name: str, values: Any, keys: Any, *, otherwise: str = "") -> None:
-    """Refuses text that is nearly all numbers: one stray word must not make categories of them.
+    """Raise an error for text that is nearly all numbers: a single word must not turn them into categories.
 
-    `otherwise` is what to do where the words are meant.
+    `otherwise` is the remedy if the words are intended.
     """
     if name in table.targets or is_category(table.column(name)) or not len(values):
         return
@@ -313,9 +313,9 @@ def has_zone(column: Any) -> bool | None:
 
 
 def check_family(table: Table, name: str, trained: Family, *, zone: bool | None = None) -> str | None:
-    """Refuses a column at prediction that is of another family than in training; a note if it loses nothing.
+    """Check that a column has the family of training. Return a note if it differs but can be converted exactly.
 
-    `zone` is what `has_zone` said in training.
+    `zone` is the result of `has_zone` in training.
     """
     column = table.column(name)
     given = family_of(column, where(table, name))
@@ -334,11 +334,11 @@ def check_family(table: Table, name: str, trained: Family, *, zone: bool | None 
         values = floats(plain(column))
         odd = ~np.isin(values, (0.0, 1.0)) & ~np.isnan(values)
         if not odd.any():
-            return f"{name!r} was true or false in training: 1 and 0 are read so"
+            return f"{name!r} was true or false in training: 1 and 0 are read as true and false"
         row = int(np.flatnonzero(odd)[0])
         raise DataError(f"{where(table, name, row)}: was true or false in training, got {values[row]:g}: convert it")
     if {trained, given} == {"date", "datetime"}:
-        return f"{name!r} was {SAID[trained]} in training, here {SAID[given]}"
+        return f"{name!r} was {SAID[trained]} in training, now it is {SAID[given]}"
     values = plain(column)
     if given == "text" and trained == "number":
         row = first_not(values, pa.float64()) or int(np.flatnonzero(~missing(values))[0])

@@ -44,7 +44,7 @@ SCALINGS = ("auto", "standard", "robust", "none")
 FAR = 4e154
 """Robust scales from which (r/3)² would overflow; what lies beyond them is 3 all the same."""
 MOST_NOTES = 5
-"""Notes of a kind that its warning lists."""
+"""Largest number of notes in one warning."""
 BLOCK = 8192
 """Rows of a matrix that are scaled at a time."""
 
@@ -88,7 +88,7 @@ class Encoded:
     notes: tuple[Note, ...]
 
     def warn(self) -> None:
-        """Warn once for each kind of note: how these rows differ from the training rows."""
+        """Give one warning for each kind of difference between these rows and the training rows."""
         for kind in dict.fromkeys(note.kind for note in self.notes):
             found = [note for note in self.notes if note.kind == kind]
             more = f"; and {len(found) - MOST_NOTES:,} more" if len(found) > MOST_NOTES else ""
@@ -175,7 +175,7 @@ class Encoding:
         return Encoded(x=x, codes=codes, y=y, rows=rows, notes=(*notes, *more))
 
     def read(self, source: Any, *, targets: bool = False) -> Table:
-        """New rows as a table with the names of training, and with text as what it was in training."""
+        """Read new rows as a table with the column names of training. Text columns get their types of training."""
         hints = self._hints(targets)
         table = self._aligned(read_raw(source, hints=hints), targets)
         names = [*self._used, *(self.task.names if targets else ())]

@@ -106,7 +106,7 @@ def _from_parts(data: dict[str, Any], arrays: Arrays) -> Encoding:
         raise DataError(f"the columns of an encoding must have distinct names, got {twice!r} twice")
     for name, words in vocabularies.items():
         if words.null_count or len(words.unique()) != len(words):
-            raise DataError(f"the categories of column {name!r} must be distinct and none missing")
+            raise DataError(f"the categories of column {name!r} must be distinct and not missing")
     if data["scaling"] not in (*SCALINGS, "range"):
         raise DataError(unknown_name("scaling", str(data["scaling"]), (*SCALINGS, "range")))
     unknown = sorted(set(arrays) - used)

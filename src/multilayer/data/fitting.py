@@ -25,15 +25,15 @@ COUNTERS = {"id", "index", "row", "rownames", "rowid", "row_id", "unnamed: 0"}
 
 ROUNDED = "whole numbers too large to differ as floats: subtract the smallest, or make them a category"
 FLAT = ("constant", "empty", ROUNDED)
-"""Why columns are dropped that a network with nothing else is rather given than others that are dropped."""
+"""Reasons for dropping a column. If no other column is left, a column dropped for one of them is kept first."""
 COUNTS = "counts the rows"
 ASKED_FOR = "asked for"
-"""Why it is never given some."""
+"""Reason for a column that the user dropped. It is never kept."""
 
 SMALL = 1e-140
-"""Differences whose squares lose digits as float64, or vanish."""
+"""Differences below this lose digits in float64 when squared, or become 0."""
 NO_UNIT = float(np.finfo(np.float64).max)
-"""The scale of numbers that never varied: whatever comes is 0 as float32."""
+"""Scale of a constant column: every value becomes 0 in float32."""
 AT_ONCE = 1 << 18
 """Numbers of a matrix that are looked at together: they stay in the cache."""
 
@@ -52,9 +52,9 @@ def fit(
     """The encoding of the columns `inputs`, and what there was to say. `kinds` are those that the user gave; None
     where there is no way to, so that no message asks for one.
 
-    Where no column can be learned from, that is refused; with `keep_constant` one of them is kept as an input that is
-    always 0, so that every prediction is the same. "all" keeps every constant column, in its own units: rows that are
-    yet to come may vary.
+    If no column can be used, an error is raised. With `keep_constant`, one column is kept as an input that is always 0,
+    so that every prediction is the same. "all" keeps every constant column, in its own units, because later rows may
+    vary.
     """
     if scaling not in SCALINGS:
         raise OptionError(unknown_name("scaling", scaling, SCALINGS))
@@ -106,7 +106,7 @@ def fit(
             if why == "constant" and C.differ(table.column(name).take(from_numpy(train))):
                 why = ROUNDED
             if not parts and len(values) and indicator:
-                parts, why = (0,), ""  # only whether it is there may tell: its one value is 0, and so is any other
+                parts, why = (0,), ""  # only its missing-value indicator is informative: every value becomes 0
                 numbers.append((float(values[0, 0]), NO_UNIT, float(values[0, 0])))
             if why == "constant" and keep_constant == "all":
                 parts = (0,)
@@ -145,7 +145,7 @@ def fit(
 
 
 def dropped_note(encoding: Encoding) -> str | None:
-    """Which columns were dropped, why, and what to do; None if no column was dropped except at the user's request."""
+    """Return which columns were dropped, why, and what to do. None if only the user dropped columns."""
     found: dict[str, list[str]] = {}
     for column in encoding.columns:
         if column.why not in ("", ASKED_FOR):
@@ -154,14 +154,14 @@ def dropped_note(encoding: Encoding) -> str | None:
 
 
 def warn_of_dropped(encoding: Encoding) -> None:
-    """Warns of dropped columns in Python, even if no progress is shown. The command line shows a note instead."""
+    """Warn about dropped columns in Python, even with `quiet`. The command line prints a note instead."""
     said = dropped_note(encoding)
     if said is not None and not is_command_line():
         warn(said)
 
 
 def _first_to_keep(columns: list[Column]) -> int | None:
-    """The place of the first column that does not vary or is empty, else of the first that the user did not drop."""
+    """Return the position of the first constant or empty column, else of the first that the user did not drop."""
     flat = [i for i, column in enumerate(columns) if column.why in FLAT]
     others = [i for i, column in enumerate(columns) if column.why != ASKED_FOR]
     return next(iter([*flat, *others]), None)
@@ -192,7 +192,7 @@ def _categories(
     if not pa.types.is_large_string(keys.type) or declared:
         return values, "", []
     given = f"have all of it as categories: {option('categorical', repr(name))}"
-    meant = given if declarable else "make it a column of categories in a data frame"
+    meant = given if declarable else "give it a categorical dtype in a data frame"
     C.check_not_numbers(table, name, C.vocabulary(keys), keys, otherwise=meant)
     if C.few(len(values), len(train)):
         return values, "", []
@@ -265,13 +265,13 @@ def _fit_image(table: Table, train: Rows, inputs: tuple[str, ...], task: Task, l
 
 
 def _varies(matrix: Any, train: Rows) -> bool:
-    """Whether any two training rows of a matrix differ; one that lacks values is looked at elsewhere."""
+    """Return whether any two training rows of a matrix differ. A missing value counts as a difference."""
     blocks = (matrix[train[start : start + BLOCK]] for start in range(0, len(train), BLOCK))
     return any((block != matrix[train[0]]).any() for block in blocks)
 
 
 def _mean_and_deviation(matrix: NDArray[Any], train: Rows) -> tuple[float, float]:
-    """Of all numbers together, missing ones left out, a block of rows at a time."""
+    """Compute mean and standard deviation of all numbers except missing values, one block of rows at a time."""
 
     def total(of: Callable[[Floats], Any]) -> float:
         blocks = (matrix[train[start : start + BLOCK]].astype(np.float64) for start in range(0, len(train), BLOCK))
@@ -282,7 +282,7 @@ def _mean_and_deviation(matrix: NDArray[Any], train: Rows) -> tuple[float, float
         return np.nan, np.nan
     mean = total(lambda values: values) / count
     deviation = float(np.sqrt(total(lambda values: (values - mean) ** 2) / count))
-    if deviation < SMALL:  # the mean absolute one has no squares to lose
+    if deviation < SMALL:  # the mean absolute deviation does not underflow
         deviation = total(lambda values: np.abs(values - mean)) / count
     return mean, deviation or 1.0
 
@@ -296,7 +296,7 @@ def _said(dropped: Mapping[str, list[str]]) -> str:
 
 
 def _remedy(why: str, name: str) -> str:
-    """What to do about a column that was dropped."""
+    """Return what to do about a dropped column."""
     if why in (ASKED_FOR, ROUNDED):
         return ""
     if why == COUNTS:

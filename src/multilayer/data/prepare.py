@@ -87,8 +87,8 @@ def prepare(
     rows may lack some; `columns` gives kinds: numeric, categorical, date, datetime, time or drop; `categorical` names
     columns of that kind, those of arrays by their numbers too; `folds` above 1 cuts the rows into so many parts to hold
     out in turn, where validation is "auto" and rows have no order in time; `keep_constant` takes a table in which
-    nothing varies, "all" keeps each such column; `augment` is texts of `data.augment`, such as "noise(0.1)"; `outputs`
-    is the number of outputs of the network if it is known, which decides the default loss.
+    nothing varies, "all" keeps each such column; `augment` are names of `data.augment`, such as "noise(0.1)"; `outputs`
+    is the number of outputs of the network, if known: the default loss depends on it.
 
     >>> ready = prepare("iris")
     >>> ready.encoding.inputs, ready.encoding.outputs, len(ready.train), len(ready.validation)

@@ -47,20 +47,20 @@ WIDE = 64
 """Columns from which a frame of numbers of one type is read as a block: that copies, where one at a time takes long."""
 CHUNK = 1 << 24
 COPIES = 4
-"""Copies of a file's content in memory while it is read: raw bytes, Arrow's own, parsed columns, encoded numbers."""
+"""Copies of the content of a file in memory during reading: raw bytes, Arrow buffers, columns, encoded numbers."""
 NAMED = 5
-"""Columns that a note names."""
+"""Largest number of columns that a note names."""
 SUFFIXES = (".csv", ".tsv", ".tab", ".txt", ".jsonl", ".ndjson", ".parquet", ".arrow", ".feather", ".npy", ".npz")
 
 
 def read(source: Any) -> Table:
-    """The table that a source holds, to train on. Text is read as what it means, whatever the source: `text_values`;
-    the labels in `y` of `(X, y)` stay as they are."""
+    """Read the table of a source for training. Text columns get the type of their values, in every source
+    (`text_values`). The labels in `y` of `(X, y)` are not converted."""
     return source if isinstance(source, Table) else with_meaning(read_raw(source))
 
 
 def with_meaning(table: Table) -> Table:
-    """A table to train on, with text as what it means, and a note of what that changed."""
+    """Convert text columns to the type of their values, and add a note that names the converted columns."""
     found, changed = interpreted(table)
     if not changed:
         return found
@@ -70,8 +70,8 @@ def with_meaning(table: Table) -> Table:
 
 
 def read_raw(source: Any, *, hints: Hints | None = None) -> Table:
-    """The same with text as it is, but for CSV files. `hints` are the Arrow types that columns had in training, for
-    sources that give them none: text files, and columns of Python objects in frames."""
+    """Read the table of a source without converting text, except for CSV files. `hints` are the Arrow types of columns
+    in training, for sources without types: text files, and columns of Python objects in data frames."""
     if isinstance(source, Table):
         return source
     if isinstance(source, (str, Path)):
@@ -133,7 +133,7 @@ def read_path(source: str | Path, hints: Hints | None = None) -> Table:
         return bundled.load(str(source))
     if path.is_dir():
         if (path / "config.json").is_file() and (path / "events.jsonl").is_file():
-            raise DataError(f"{source}: a table was expected, got the folder of a run: give the file with the rows")
+            raise DataError(f"{source}: a table was expected, got the folder of a run: pass a file with rows")
         return _folder(path)
     if not path.exists():
         if path.suffix or len(path.parts) > 1:
@@ -164,7 +164,7 @@ def read_path(source: str | Path, hints: Hints | None = None) -> Table:
 
 
 def unpacked(path: Path) -> bytes:
-    """The bytes of a file, decompressed if it is gzipped. What memory cannot hold is refused while it is read."""
+    """Return the bytes of a file, decompressed if it is gzipped. Content that does not fit in memory is refused."""
     limit = available_memory() // COPIES
     with storage.opened(path) as file:
         zipped = file.read(2) == b"\x1f\x8b"
@@ -184,7 +184,7 @@ def unpacked(path: Path) -> bytes:
 
 
 def _check_decoded(stored: Any, path: Path) -> None:
-    """Refuses a Parquet file by the size in its metadata: run lengths can compress millions of rows to a few bytes."""
+    """Check the size of a Parquet file from its metadata: millions of rows can be compressed to a few bytes."""
     about = stored.metadata
     decoded = about.num_rows * sum(_bits(field.type) for field in stored.schema_arrow) // 8
     packed = sum(about.row_group(i).total_byte_size for i in range(about.num_row_groups))
@@ -192,7 +192,7 @@ def _check_decoded(stored: Any, path: Path) -> None:
 
 
 def _bits(kind: Any) -> int:
-    """Bits of a value; of text at least those of where it ends."""
+    """Return the bits per value. For text, this is only the offset of its end."""
     try:
         return int(kind.bit_width)
     except ValueError:
@@ -200,7 +200,7 @@ def _bits(kind: Any) -> int:
 
 
 def _batches(batches: Iterable[Any], schema: Any, path: Path) -> Any:
-    """The table of an Arrow file, a batch at a time: compressed ones may be much larger than the file."""
+    """Read an Arrow file batch by batch: a compressed batch may be much larger than the file."""
     found: list[Any] = []
     total, limit = 0, available_memory() // COPIES
     for batch in batches:
@@ -261,7 +261,9 @@ def _folder(path: Path) -> Table:
     training = [p for p in found if "train" in p.name]
     if not found or len(training or found) > 1:
         got = len(training or found)
-        raise DataError(f"{path}: a folder must hold one idx file of training images, got {got}: give a file with rows")
+        raise DataError(
+            f"{path}: a folder must contain one idx file of training images, got {got}: pass a file with rows"
+        )
     chosen = (training or found)[0]
     table = read_path(chosen)
     rest = [p for p in found if p != chosen]
@@ -343,7 +345,7 @@ def _of_frame(source: Any, kind: str, hints: Hints | None) -> Table:
 
 
 def _of_pandas(source: Any, name: str, hints: Hints | None) -> Table:
-    """The same without narwhals, which takes longer than everything else where one row is to be predicted."""
+    """Read a pandas frame without narwhals, which would take most of the time of predicting a single row."""
     labels = [str(column) for column in source.columns]
     check_names(labels, name)
     kinds = source.dtypes.tolist()
@@ -374,7 +376,7 @@ def _block(frame: Any) -> NDArray[Any] | None:
 
 
 Series = tuple[Any, Callable[[], Any], Callable[[], list[Any]], bool]
-"""A column of a frame, itself as Arrow and as a list, and whether it holds Python objects."""
+"""A column of a frame, functions that return it as Arrow and as a list, and whether it holds Python objects."""
 
 
 def _of_columns(labels: list[str], series: list[Series], name: str, hints: Hints) -> Table:
@@ -388,8 +390,8 @@ def _of_columns(labels: list[str], series: list[Series], name: str, hints: Hints
 
 
 def _of_series(series: Series, what: str, hint: Any) -> Any:
-    """A column of a frame. Categories that Arrow has no text, numbers or dates for are their text; so are Python
-    objects of several types, strings among them, and any of both that training had as text."""
+    """Convert a column of a frame to Arrow. These become text: categories of types that Arrow lacks, Python objects of
+    several types that include strings, and categories or objects that were text in training."""
     given, to_arrow, to_list, objects = series
     if _plain_number(given.dtype):
         return pa.chunked_array([to_arrow()])

@@ -100,11 +100,11 @@ def check_names(names: list[str], source: str) -> None:
         first[name] = place
 
 
-NOT_UNICODE = "text must not hold half of a surrogate pair"
+NOT_UNICODE = "text must not contain half of a surrogate pair"
 
 
 def is_unicode(text: str) -> bool:
-    """Whether text can be written as UTF-8.
+    """Return whether a string can be written as UTF-8.
 
     >>> is_unicode("σ"), is_unicode("\\ud800")
     (True, False)
@@ -117,7 +117,7 @@ def is_unicode(text: str) -> bool:
 
 
 def check_size(path: object, size: int, limit: int, verb: str) -> None:
-    """Refuses a file that memory cannot hold."""
+    """Raise an error if a file does not fit in memory."""
     if size > limit:
         raise DataError(
             f"{path}: {verb} {size:,} bytes, more than the {limit:,} that fit in the available memory: "

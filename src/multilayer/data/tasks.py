@@ -11,8 +11,7 @@ Inferred: text, booleans and categories are classes; so are whole numbers of whi
 rows or more on average (two values: always). Other numbers are regression. Classes are sorted; of two the second is
 the positive one. Standardised: (y − mean)/std of the training rows; for a loss whose link is exp (poisson), where y
 must not be negative, y/mean, so that outputs start at the mean. A network with two outputs for two classes trains with
-cross_entropy; with
-another loss than its own, many classes are one output each, 0 or 1.
+cross_entropy. With another loss than cross_entropy, more than two classes are one output each, 0 or 1.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ TASKS: tuple[TaskKind, ...] = ("binary", "multiclass", "multilabel", "regression
 Class = str | int | float | bool
 MAX_CLASSES, ROWS_PER_CLASS = 20, 5
 TINIEST = 1e-100
-"""The smallest range of a target."""
+"""Smallest range of a regression target."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -242,7 +241,7 @@ def standardise(task: Task, table: Table, train: Rows, loss: str) -> tuple[Task,
 
 
 def _refuse_tiny(table: Table, name: str, y: NDArray[np.float64]) -> None:
-    """Refuses a target whose squared differences underflow in float64: it would have no standard deviation."""
+    """Raise an error for a target whose squared differences underflow in float64: its standard deviation would be 0."""
     spread = float(y.max() - y.min())
     if 0 < spread < TINIEST:
         raise DataError(
@@ -401,7 +400,7 @@ def from_dict(data: dict[str, Any]) -> Task:
     if not names or len(set(names)) != len(names):
         raise DataError(f"the targets of a task must have distinct names, got {short(names)}")
     for found in classes:
-        # 1 and True are one class to Python, and 1.0 is 1; a file that has both would mix them up.
+        # In Python, 1, 1.0 and True are equal, so a file with two of them would confuse the classes.
         if len({str(one) for one in found}) != len(found) or len(set(found)) != len(found):
             raise DataError(f"the classes of a task must be distinct, got {short(found)}")
         if not all(isinstance(one, str | int | float) for one in found):

@@ -4,7 +4,7 @@
     header          the first record; names must be there and differ; a nameless first column that only counts the rows
                     is the index that pandas writes, and is left out
     decimal comma   where ; or tab delimits and columns hold 1,5 and none holds 1.5
-    types           as in `text_values`, over the whole file; at prediction, text stays text where training saw text
+    types           as in `text_values`, over the whole file; at prediction, columns of text in training stay text
 
 A file must be UTF-8 without NUL bytes; a byte order mark is skipped.
 """
@@ -277,7 +277,7 @@ def read_json_lines(data: bytes, *, name: str) -> Table:
     try:
         found = pa_json.read_json(_stream(data), read_options=options)
         moments = [pa.field(one.name, pa.large_string()) for one in found.schema if pa.types.is_timestamp(one.type)]
-        if moments:  # days would be moments too: their text says which they are
+        if moments:  # Arrow reads dates as timestamps too; the text distinguishes them
             as_text = pa_json.ParseOptions(explicit_schema=pa.schema(moments), unexpected_field_behavior="infer")
             read = pa_json.read_json(_stream(data), read_options=options, parse_options=as_text)
             found = read.select(found.column_names)

@@ -1,13 +1,14 @@
-"""What text means: missing values, numbers, true and false, dates and times. One rule for every source of a table.
+"""The types of text columns: missing values, numbers, true and false, dates and times. Every source has the same rules.
 
-A column of text from a data frame, Parquet, Arrow, JSON lines, a dictionary, a list of rows or an array is read as the
-same column of a CSV file would be: by Arrow's CSV parser, over all of its values.
+A text column of a data frame, a Parquet or Arrow file, JSON lines, a dictionary, a list of rows or an array is
+converted as in a CSV file: Arrow's CSV parser reads all of its values.
 
-    missing      nothing, a blank, NA, N/A, NaN, null and their spellings, and ?
-    types        the first that every value has: whole number, true or false, date, time, date and time, number, text
-    codes        whole numbers of which any has leading zeros, such as 00123, stay text
+    missing      an empty string, a blank, NA, N/A, NaN, null in their usual spellings, and ?
+    types        the first type that fits every value: whole number, true or false, date, time, date and time, number,
+                 text
+    codes        a column stays text if any of its whole numbers has leading zeros, such as 00123
 
-Columns that a data frame declares as categories are not text: they stay as they are.
+Categorical columns of a data frame are not text: they are not converted.
 """
 
 from __future__ import annotations
@@ -27,16 +28,16 @@ MISSING = [*pa_csv.ConvertOptions().null_values, "?", " ", "<NA>"]
 NUMBER = r"^\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*$"
 PADDED = r"^\s*0\d+\s*$"
 LONGEST = 1000
-"""Characters of the longest text that can be a number or a date."""
+"""Largest length of a string that can be a number or a date."""
 SAMPLE = 1000
-"""Values that are parsed first: free text ends there."""
+"""Number of values that are parsed first. Parsing stops there for free text."""
 
 Hints = Mapping[str, Any]
 _WORDS = from_texts(MISSING)
 
 
 def convert_options(*, point: str = ".", types: Hints | None = None) -> Any:
-    """How Arrow's CSV parser converts text to values."""
+    """Return the options with which Arrow's CSV parser converts text to values."""
     return pa_csv.ConvertOptions(
         null_values=MISSING, strings_can_be_null=True, decimal_point=point, column_types=dict(types or {})
     )
@@ -48,7 +49,7 @@ def is_text(column: Any) -> bool:
 
 
 def inferred(column: Any) -> Any:
-    """A column of text with the type that its values have in common; text with nulls for missing values otherwise.
+    """Convert a text column to the type of its values. Otherwise, return text with nulls for missing values.
 
     >>> inferred(pa.chunked_array([["2024-12-31", "NA", "2025-01-01"]])).type
     DataType(date32[day])
@@ -64,7 +65,7 @@ def inferred(column: Any) -> Any:
 
 
 def without_missing(text: Any, known: Any = None) -> Any:
-    """A column of text with nulls where it holds a word for a missing value that is not a `known` category."""
+    """Replace words for missing values by nulls in a text column, except words that are a `known` category."""
     text = text.cast(pa.large_string())
     words = pc.is_in(text, value_set=_WORDS)
     if known is not None and pa.types.is_large_string(known.type):
@@ -73,7 +74,7 @@ def without_missing(text: Any, known: Any = None) -> Any:
 
 
 def _parsed(values: Any, kind: Any = None) -> Any:
-    """Distinct strings as Arrow's CSV parser reads them: as `kind`, or as the type that it infers."""
+    """Parse distinct strings with Arrow's CSV parser, as `kind` or as the type that it infers."""
     written = pa.BufferOutputStream()
     pa_csv.write_csv(
         pa.Table.from_arrays([values], [""]),
@@ -91,8 +92,10 @@ def _parsed(values: Any, kind: Any = None) -> Any:
 
 
 def interpreted(table: Table) -> tuple[Table, dict[str, Any]]:
-    """A table to train on with each text column as what it means, and the columns that turned out not to be text.
-    Labels of `(X, y)` stay as they are: predictions are to be compared with them."""
+    """Convert the text columns of a training table. Return the table, and the columns that are no longer text.
+
+    Labels of `(X, y)` are not converted, so that predictions can be compared with them.
+    """
     texts = {name: column for name, column in table.columns.items() if is_text(column) and name not in table.targets}
     columns = {name: inferred(column) for name, column in texts.items()}
     found = {name: column for name, column in columns.items() if not is_text(column)}
@@ -100,8 +103,8 @@ def interpreted(table: Table) -> tuple[Table, dict[str, Any]]:
 
 
 def interpreted_as(table: Table, names: Iterable[str], hints: Hints, known: Mapping[str, Any]) -> Table:
-    """A table to predict for, with the text columns `names` as what they were in training: of the types in `hints`, of
-    the type that their values have in common otherwise. `known` are the categories of training."""
+    """Convert the text columns `names` of new rows to the types of training in `hints`; without a hint, to the type of
+    their values. `known` are the categories of training."""
     columns: dict[str, Any] = {}
     for name in names:
         column = table.columns.get(name)
@@ -132,7 +135,7 @@ def _as_type(column: Any, kind: Any, table: Table, name: str) -> Any:
 
 
 def first_not(column: Any, kind: Any) -> int | None:
-    """The first row, from 0, whose text cannot be cast to a type; None where all can."""
+    """Return the first row, counted from 0, whose text cannot be cast to a type. None if every row can."""
     low, high = 0, len(column)
     if _casts(column, kind):
         return None
@@ -154,5 +157,5 @@ def _casts(column: Any, kind: Any) -> bool:
 
 
 def said(kind: Any) -> str:
-    """An Arrow type in the words of a message."""
+    """Describe an Arrow type for a message."""
     return {"bool": "true or false", "date32[day]": "a date"}.get(str(kind), str(kind))

@@ -1,4 +1,4 @@
-"""A network with its weights in float64, from any model: what explanations walk with the numpy layers.
+"""Open any model as a network with float64 weights, for explanations that use the numpy layers.
 
 torch is imported only if the model is a torch module.
 """
@@ -43,16 +43,16 @@ class Opened:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Answer:
-    """What a trained model answers for the traced rows: all members, averaged and calibrated."""
+    """Predictions of a trained model for the traced rows: all members, averaged and calibrated."""
 
     output: Array
     """Outputs z (B, C), as `model.outputs`."""
     prediction: Array
     """Class labels, or numbers in the target's units, as `model.predict`."""
     probabilities: Array | None
-    """As `model.predict_proba`; None for a regression."""
+    """Probabilities, as `model.predict_proba`; None for regression."""
     made_of: str
-    """Such as "calibrated average of 8 members"."""
+    """Description of the model, such as "calibrated average of 8 members"."""
 
 
 def opened(model: Any, *, member: int = 0) -> Opened:
@@ -63,7 +63,7 @@ def opened(model: Any, *, member: int = 0) -> Opened:
     model
         The model. For a run or a fitted estimator, the model that it holds.
     member : int
-        The member of an ensemble to open, counted from 0.
+        Ensemble member to open, counted from 0.
 
     Raises
     ------
@@ -97,11 +97,11 @@ def encoded(predictor: Predictor, X: Any, y: Any = None, *, targets: bool = True
     Parameters
     ----------
     X
-        Rows as `predictor.predict` takes them, or `(X, y)`.
+        Rows in any form that `predictor.predict` takes, or `(X, y)`.
     y
-        Targets in their own values: class labels, or numbers in the target's units. By default those in X.
+        Class labels, or numbers in the target's units. By default, the target in X.
     targets : bool
-        Whether rows must have a target. If not, it is encoded if it is there.
+        Whether rows must have a target. If False, a target is encoded only if there is one.
     """
     source = X if y is None else (X, y)
     try:
@@ -115,7 +115,7 @@ def encoded(predictor: Predictor, X: Any, y: Any = None, *, targets: bool = True
 
 
 def answered(predictor: Predictor, rows: Encoded) -> Answer:
-    """Return what the whole model answers for rows that are encoded in float64, bit for bit as its `predict`."""
+    """Return the predictions of the whole model for rows encoded in float64, bit-identical to those of `predict`."""
     encoding = predictor.encoding
     z = predictor.forward(replace(rows, x=rows.x[:].astype(np.float32)))
     return Answer(

@@ -5,11 +5,12 @@
     backward   each layer, last first: dy → dx, grads  linear: dy is δ, dx is dA of the layer below, grads dW and db
     update     each parameter by the optimiser's first step from rest
 
-The layers are those of numpy, which the engines are tested against; the explorer page shows the same numbers. Dropout
-is off and batch norm uses its running statistics, so that the numbers of a row do not depend on the other rows.
+The computation uses the numpy layers, which are also the reference in the tests of the engines. The explorer page shows
+the same numbers. Dropout is off and batch norm uses its running statistics, so that the numbers of a row do not depend
+on the other rows.
 
-A trained model takes raw rows and encodes them itself. The steps are those of one member; the prediction of the whole
-model (all members, averaged and calibrated) is reported next to them.
+A trained model takes raw rows and encodes them. The steps are those of one member. The prediction of the whole model
+(all members, averaged and calibrated) is in `Trace.model`.
 
 Left out on purpose: the optimiser's memory of earlier steps. A trace is of one step; training is `ml.fit`.
 """
@@ -49,7 +50,7 @@ class Step:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Trace:
-    """All layers of one member in the order they run; those of a residual block come before the sum that ends it."""
+    """All layers of one member in execution order. The layers of a residual block come before its sum."""
 
     loss: float
     rows: Array
@@ -61,14 +62,14 @@ class Trace:
     """The traced member, counted from 0."""
     members: int = 1
     prediction: Array | None = None
-    """What the traced member alone predicts, as class labels or numbers in the target's units. None for a network
-    without an encoding."""
+    """Prediction of the traced member alone: class labels, or numbers in the target's units. None for a network without
+    an encoding."""
     model: Answer | None = None
-    """What the whole model answers. None for a network without an encoding."""
+    """Predictions of the whole model. None for a network without an encoding."""
 
     @property
     def shows(self) -> str:
-        """Which network the steps belong to, and what `model` is."""
+        """Description of the network that the steps belong to, and of `model`."""
         one = f"member {self.member} of {self.members}" if self.members > 1 else "one network"
         if self.model is None or self.model.made_of == one:
             return one
@@ -85,7 +86,7 @@ class Trace:
         raise KeyError(f"no layer is called {name!r}; there are {', '.join(step.name for step in self.steps)}")
 
     def to_dict(self) -> dict[str, Any]:
-        """Convert to plain data, for JSON."""
+        """Return a dictionary that can be written as JSON."""
         return {
             "shows": self.shows,
             "member": self.member,
@@ -117,22 +118,26 @@ def trace(
     model : Predictor, Run, fitted estimator, Model or torch.nn.Sequential
         A trained model, or a network from `ml.build`.
     x
-        For a trained model, raw rows as `model.predict` takes them: an array, a DataFrame, a file or the name of a
-        bundled set. For a network, encoded rows (B, I), or (numbers, codes) if it has category columns.
+        For a trained model, raw rows in any form that `model.predict` takes: an array, a DataFrame, a file or the name
+        of a bundled data set. For a network, encoded rows (B, I), or ``(numbers, codes)`` with categorical columns.
     y : optional
-        Targets. For a trained model, in their own values: class labels, or numbers in the target's units; by default
-        the target column of `x`. For a network, class numbers (B,) for cross-entropy, otherwise numbers (B, C).
+        Targets. For a trained model, class labels or numbers in the target's units; by default, the target column of
+        `x`. For a network, class indices (B,) for cross-entropy, otherwise numbers (B, C).
     member : int
-        The member of an ensemble to trace, counted from 0. `Trace.model` has the answer of all of them.
+        Ensemble member to trace, counted from 0. `Trace.model` has the prediction of all members.
     loss : str
-        By default the loss of the trained model; for a network, by its number of outputs.
-    optimizer, rate, l2
-        The update to compute: its first step from rest.
+        Name of the loss. ``"auto"`` is the loss of the trained model; for a network, the number of outputs decides.
+    optimizer : str
+        Optimizer of the update, which is its first step: its state is empty before.
+    rate : float
+        Learning rate.
+    l2 : float
+        Strength of L2 regularisation.
 
     Returns
     -------
     Trace
-        ``found["linear1"]`` is the step of a layer; `found.model` is what the whole model answers.
+        ``found["linear1"]`` is the step of a layer; `found.model` holds the predictions of the whole model.
 
     Raises
     ------
@@ -148,7 +153,7 @@ def trace(
     >>> found["linear1"].gradients["weight"].shape
     (3, 2)
     >>> model = ml.fit("4-8-3", "iris", epochs=2, quiet=True).model
-    >>> found = ml.trace(model, "iris")                 # raw rows, which the model scales itself
+    >>> found = ml.trace(model, "iris")                 # raw rows, scaled by the model
     >>> bool((found.model.prediction == model.predict("iris")).all())
     True
     """
@@ -192,7 +197,7 @@ def trace(
 
 
 def _rows(network: Opened, x: Any, y: Any, loss: str) -> tuple[Any, Any, str, Answer | None]:
-    """Inputs and targets as the network takes them, the loss, and what the whole model answers."""
+    """Return the encoded inputs and targets, the loss, and the predictions of the whole model."""
     predictor = network.predictor
     if predictor is not None:
         if loss != "auto":

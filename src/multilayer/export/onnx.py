@@ -29,26 +29,34 @@ LARGEST = 2**31 - 2**24
 
 
 def to_onnx(model: Any, path: str | Path) -> None:
-    """Write an ONNX model that takes the table's columns as they are and returns what `predict` does.
+    """Write an ONNX model that takes the raw columns of a table and returns the values of `predict`.
 
-    The file holds the whole model: the encoding, every member, their average and its calibration. Its description says
-    so. Inputs and outputs are listed in docs/export.md.
+    The file contains the whole model: the encoding, every member, their average and its calibration. docs/export.md
+    lists the inputs and outputs.
 
     Parameters
     ----------
     model : Predictor, Run or fitted estimator
-        What `ml.fit` or `ml.load` returns, or a fitted estimator.
+        A trained model.
     path : str or Path
-        The file to write. It is replaced only when the new one is complete.
+        The file to write. An existing file is replaced only when the new one is complete.
 
     Raises
     ------
     OptionError
         If `model` is not trained, or is too large for the format.
     DataError
-        If a column cannot be expressed: docs/export.md lists them.
+        If ONNX cannot express a column. docs/export.md lists these columns.
     MissingExtra
-        If the library onnx is not installed.
+        If the package onnx is not installed.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import multilayer as ml
+    >>> model = ml.fit("4-8-3", "iris", epochs=2, quiet=True).model
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     ml.to_onnx(model, f"{folder}/iris.onnx")
     """
     found = trained(model)
     storage.write(path, encode(found))

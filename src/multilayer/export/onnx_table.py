@@ -64,7 +64,7 @@ def write(g: Graph, encoding: Encoding) -> Rows:
 
 
 def tell_empty(encoding: Encoding) -> None:
-    """Warns where "" cannot stand for missing values."""
+    """Warn if an empty string cannot be used for missing values."""
     names = [repr(column.name) for column in encoding.columns if _is_text(column) and _had_empty(column, encoding)]
     if names:
         warn(

@@ -2,15 +2,15 @@
 
     rows → encode → x, codes → [preprocessing] → members → z₁ … z_M → calibrated average → z
 
-`forward` returns what `model.outputs` does. The average is the one of `calibration.combined`, in torch:
+`forward` returns the same values as `model.outputs`. The average is that of `calibration.combined`, in torch:
 
     softmax    z = log mean softmax(zₘ/T)
     sigmoid    z = logit mean σ(zₘ/T)
     exp        z = log mean exp(zₘ)
     none       z = mean zₘ, within the range of the training targets
 
-Left out on purpose: strings and dates as tensors, which torch cannot hold (`encode` turns a table into tensors), and
-prediction intervals.
+Not included: prediction intervals, and inputs of strings or dates. Tensors cannot store them, so `encode` converts a
+table to tensors.
 """
 
 from __future__ import annotations
@@ -41,16 +41,17 @@ def to_torch(model: Any, *, member: int | None = None, preprocessing: bool = Fal
     model : Predictor, Run, fitted estimator or Model
         A trained model (from `ml.fit`, `ml.load` or an estimator), or a network from `ml.build`.
     member : int, optional
-        One member of the ensemble, counted from 0, without calibration. By default, the calibrated average of all.
+        Ensemble member to convert, counted from 0, without calibration. By default, the calibrated average of all
+        members.
     preprocessing : bool
-        Whether the module scales its inputs itself. By default it takes scaled numbers.
+        Whether the module scales its inputs. By default, it takes scaled numbers.
 
     Returns
     -------
     TrainedNetwork
         For a trained model, in evaluation mode.
     torch.nn.Sequential
-        For a network from `ml.build`: the same layers as torch's own modules.
+        For a network from `ml.build`: the same layers as standard torch modules.
 
     Raises
     ------
@@ -73,7 +74,7 @@ def to_torch(model: Any, *, member: int | None = None, preprocessing: bool = Fal
             raise OptionError("member and preprocessing are options for trained models, got a network from ml.build")
         return to_sequential(model)
     if isinstance(model, nn.Module):
-        raise SpecError(f"to_torch needs a model of this package, got a torch module already ({type(model).__name__})")
+        raise SpecError(f"to_torch needs a model of this package, got a torch module ({type(model).__name__})")
     if isinstance(model, Spec | str):
         raise SpecError(f"to_torch needs a model with its weights, got {model!r}: make one with ml.build(spec)")
     return TrainedNetwork(trained(model), member=member, preprocessing=preprocessing)
@@ -87,18 +88,20 @@ class TrainedNetwork(nn.Module):
     members : torch.nn.ModuleList
         The networks, each a `Model`.
     preprocessing : Preprocessing or None
-        Scaling of raw numbers, if the module does it itself.
+        Scaling of raw numbers, if it is part of the module.
     columns : tuple of str
-        What each column of `x` is.
+        Meaning of each column of `x`.
     category_columns : tuple of str
-        What each column of `codes` is.
+        Meaning of each column of `codes`.
     classes : tuple
-        Class labels by number; for several labels, a pair for each. Empty for a regression.
+        Class labels in the order of the class indices; for a multilabel task, a pair for each label. Empty for
+        regression.
 
     Notes
     -----
-    Inputs are `x` (rows, columns) and, if the model has category columns, `codes` (rows, category columns): 0 for
-    missing or unknown values, else the position in the sorted vocabulary from 1. `encode` makes both from a table.
+    Inputs are `x` (rows, columns) and, if the model has categorical columns, `codes` (rows, categorical columns). A
+    code is 0 for missing or unknown values, else the position in the sorted vocabulary, starting at 1. `encode` makes
+    both from a table.
 
     The module is in evaluation mode; call `train()` before fine-tuning. Scales and calibration are float64 buffers, as
     in `model.outputs`; on devices without float64, call `float()` first.
@@ -145,12 +148,12 @@ class TrainedNetwork(nn.Module):
         Parameters
         ----------
         table
-            Rows as `model.predict` takes them: a DataFrame, an array, a file or the name of a bundled set.
+            Rows in any form that `model.predict` takes: a DataFrame, an array, a file or a bundled data set.
 
         Returns
         -------
         tuple of torch.Tensor
-            `x`, and `codes` if the model has category columns.
+            `x`, and `codes` if the model has categorical columns.
         """
         encoding = self.encoding if self.preprocessing is None else _unscaled(self.encoding)
         found = encoding.encode(table, dtype=np.float64)
@@ -170,28 +173,28 @@ class TrainedNetwork(nn.Module):
     def forward(self, x: Tensor, codes: Tensor | None = None) -> Tensor:
         """Compute the model's outputs z (rows, outputs), as `model.outputs` does.
 
-        For classes these are logits: their softmax, or their sigmoid if there is one output for each question, is the
-        probability. For a regression they are standardised; `predict` returns the target's own units.
+        For classification, the outputs are logits. Their softmax is the probability; for a binary or multilabel task
+        with a sigmoid, their sigmoid is. For regression, they are standardised; `predict` returns the target's units.
         """
         if self.preprocessing is not None:
             x = self.preprocessing(x).to(next(self.members.parameters(), x).dtype)
         return self._average([member(x, codes) for member in self.members])
 
     def predict_proba(self, x: Tensor, codes: Tensor | None = None) -> Tensor:
-        """Compute the probabilities of the classes, or of the second value of each label (rows, classes).
+        """Compute class probabilities (rows, classes). For a multilabel task, compute P(label = 1) (rows, labels).
 
         Raises
         ------
         DataError
-            If the model is a regression.
+            If the model is a regression model.
         """
         return self._probabilities(self(x, codes))
 
     def predict(self, x: Tensor, codes: Tensor | None = None) -> Tensor:
-        """Compute class numbers, which index `classes`, or numbers in the target's own units.
+        """Compute class indices into `classes`, or numbers in the target's units.
 
-        Several labels give 0 or 1 for each (rows, labels), several targets a column for each, and several quantiles
-        one more axis, in rising order.
+        A multilabel task gives 0 or 1 for each label (rows, labels). Several targets give one column each. Several
+        quantiles add a last axis, in increasing order.
         """
         z, task = self(x, codes), self.encoding.task
         loss = losses.get(self.encoding.loss)
@@ -225,10 +228,10 @@ class TrainedNetwork(nn.Module):
         return together
 
     def _probabilities(self, z: Tensor) -> Tensor:
-        """As `data.tasks.probabilities`."""
+        """Compute probabilities from outputs, as `data.tasks.probabilities` does."""
         task, link = self.encoding.task, losses.get(self.encoding.loss).link
         if not task.classifies:
-            raise DataError(f"a {task.kind} has no probabilities: call predict")
+            raise DataError(f"a {task.kind} model has no probabilities: call predict")
         if link == "softmax":
             return z.softmax(-1)
         if task.kind == "multiclass" and link != "sigmoid":
@@ -247,13 +250,13 @@ class TrainedNetwork(nn.Module):
         if task.classifies:
             meaning = "logits" if losses.get(self.encoding.loss).link in ("softmax", "sigmoid") else "scores"
         else:
-            meaning = f"{', '.join(task.names)}, standardised; predict() returns its own units"
+            meaning = f"{', '.join(task.names)}, standardised; predict() returns the original units"
         rows = "scaled numbers" if self.preprocessing is None else "raw numbers"
         return f"# {self.made_of}; {rows} in, {meaning} out"
 
 
 class Preprocessing(nn.Module):
-    """Scales raw numbers exactly as the model's `Encoding` does.
+    """Scale raw numbers exactly as the `Encoding` of the model does.
 
     Shape:
         x (..., columns), NaN for missing values → (..., inputs of the network)
@@ -285,7 +288,7 @@ class Preprocessing(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         if x.shape[-1] != len(self.columns):
-            raise DataError(f"x must have {len(self.columns)} numbers a row, got shape {tuple(x.shape)}")
+            raise DataError(f"x must have {len(self.columns)} numbers per row, got shape {tuple(x.shape)}")
         values = x.to(self.center.dtype).index_select(-1, self.kept)
         missing = values.isnan()
         r = (torch.where(missing, self.fill, values) - self.center) / self.scale
@@ -306,19 +309,19 @@ def _network(model: Trained, i: int) -> Model:
 
 
 def _kept(encoding: Encoding) -> list[int]:
-    """The positions of the columns of an array that are inputs."""
+    """Return the positions of the array columns that are inputs."""
     return [i for i, column in enumerate(encoding.columns) if column.parts]
 
 
 def _unscaled(encoding: Encoding) -> Encoding:
-    """The encoding without scaling, with an indicator of missing values for every column."""
+    """Return the encoding without scaling, with a missing-value indicator for every column."""
     columns = tuple(replace(c, indicator=bool(c.parts) and c.family != "empty") for c in encoding.columns)
     zero, one = np.zeros_like(encoding.center), np.ones_like(encoding.scale)
     return replace(encoding, columns=columns, scaling="none", center=zero, scale=one, fill=zero)
 
 
 def _with_missing(unscaled: Encoding, values: Any) -> Any:
-    """Numbers with NaN where the indicators of `_unscaled` say that they are missing."""
+    """Return the numbers, with NaN where the indicators of `_unscaled` mark a missing value."""
     x = values[:, : len(unscaled.center)].copy()
     place, indicator = 0, len(unscaled.center)
     for column in unscaled.numeric:

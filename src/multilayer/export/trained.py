@@ -1,4 +1,4 @@
-"""What every export reads of a trained model, and how it is found in a run or an estimator."""
+"""The parts of a trained model that exports read. A run or an estimator is replaced by the model that it holds."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ def held(model: Any) -> Any:
 
 
 def trained(model: Any) -> Trained:
-    """Return the trained model that `model` is or holds.
+    """Return the trained model: `model` itself, or the model of a run or estimator.
 
     Raises
     ------
     OptionError
-        If `model` is not a trained model, or an estimator that is not fitted.
+        If `model` is not a trained model, or is an estimator that is not fitted.
     """
     found = held(model)
     if isinstance(getattr(found, "encoding", None), Encoding):
@@ -59,13 +59,13 @@ def trained(model: Any) -> Trained:
 
 
 def check_member(member: int, members: int) -> int:
-    """Return `member` if the model has it."""
+    """Return `member`. Raise an error if the model does not have it."""
     if not 0 <= member < members:
         raise OptionError(f"member must be from 0 to {members - 1}, got {member}")
     return member
 
 
 def is_array(encoding: Encoding) -> bool:
-    """Whether training read an array or images: rows of numbers whose columns are found by position."""
+    """Return whether the training data was an array or images: numbers whose columns are identified by position."""
     plain = all(column.kind in ("numeric", "drop") and column.family == "number" for column in encoding.columns)
     return plain and (encoding.positional or encoding.image is not None)

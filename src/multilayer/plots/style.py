@@ -182,7 +182,7 @@ def save(figure: Figure, path: str | Path, *, title: str = "") -> None:
         figure.savefig(data, format=suffix[1:], **options)
     temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
-        with temporary.open("xb") as file:  # a link of that name is not followed
+        with temporary.open("xb") as file:  # "x" does not follow a link with that name
             file.write(data.getvalue())
         os.replace(temporary, target)
     except OSError as error:

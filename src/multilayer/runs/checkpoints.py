@@ -77,7 +77,7 @@ class Checkpoints:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.root = folder.parent
-        """The run's folder, below which no symbolic link is followed."""
+        """The folder of the run. No symbolic link below it is followed."""
 
     def save(self, state: State, extra: Mapping[str, Any], kind: Kind) -> events.Checkpoint:
         """On return it is on the disk; when it raises, the one before is what it was."""
@@ -148,7 +148,7 @@ class Checkpoints:
         self._sweep(kept)
 
     def _sweep(self, places: Iterable[Place]) -> None:
-        """Takes away data that none of these checkpoints' notes names."""
+        """Remove data files that no note of these checkpoints names."""
         named = {place.data(self._noted(place) or "") for place in places}
         stray = [name for name in self._names() if _DATA.fullmatch(name) and name not in named]
         storage.remove((self.folder / name for name in stray), root=self.root)

@@ -1,6 +1,6 @@
 """The folder of a run: its configuration, the log of what happened, checkpoints, and the result.
 
-    config.json          what was asked for, and its SHA-256; from when it is there, the folder is a run
+    config.json          the configuration and its SHA-256; the folder is a run as soon as this file exists
     events.jsonl         one event a line; only grows; every plot and tracker replays it
     checkpoints/         states to go on from
     model.safetensors    the result
@@ -9,9 +9,9 @@
 One process writes (`open(path, write=True)`), by a lock that ends with the process; any number may read, and reading
 changes nothing. No name or content here tells the time, but for the events' own `time`.
 
-The SHA-256 of the configuration is also the run's id: the log's start event has it, so that an edited configuration
-and the log of another run are refused. Folders made before there was an id are taken as they are. A symbolic link to
-the folder is followed, links inside it are refused (see storage).
+The SHA-256 of the configuration is also the id of the run. The start event of the log contains it, so that an edited
+configuration and the log of another run are refused. Folders from versions without an id are accepted. A symbolic link
+to the folder is followed; links inside it are refused (see storage).
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from .lock import Lock
 FORMAT = "multilayer-run"
 VERSION = 1
 RESTORE = "restore it from a copy, or train again in another folder"
-"""What to do about a file that is not what its run wrote."""
+"""Remedy for a file that differs from what the run wrote."""
 _CONFIG = "config.json"
 _WRITTEN = ("events.jsonl", "checkpoints", "model.safetensors", "report.json", "report.html", "tensorboard")
-"""Everything else that `mlp resume` may write to."""
+"""Other files and folders that `mlp resume` may write."""
 _MAX_CONFIG = 1 << 24
 
 
@@ -50,7 +50,7 @@ class RunFolder:
         self.path = path
         self.config = config
         self.id = id
-        """The SHA-256 of the configuration; empty for a folder made before it was recorded."""
+        """SHA-256 of the configuration. Empty for folders of versions that did not record it."""
         self._checkpoints = Checkpoints(self.checkpoints)
         self._lock = lock
         self._log: storage.Log | None = None
@@ -120,7 +120,7 @@ class RunFolder:
             storage.refuse_links([*(folder / name for name in _WRITTEN), *checkpoints])
             if not run.log.exists() and any(
                 path.suffix == ".json" for path in checkpoints
-            ):  # killed before the first: no matter
+            ):  # without checkpoints, the run was killed before its first event
                 raise RunError(f"{run.log} is missing, but there are checkpoints: {RESTORE}")
             return RunFolder(folder, run.config, run.id, lock)
         except BaseException:
@@ -190,7 +190,7 @@ class RunFolder:
 
 
 def no_model(path: Path) -> str:
-    """What to say where a run's model file is needed and missing."""
+    """Return the error message for a run without a model file."""
     return f"{path} has no model.safetensors: `mlp resume {path}` finishes the run, or rebuilds the file"
 
 
@@ -215,17 +215,17 @@ def _event(line: bytes, where: str) -> events.Event:
 
 def _config_text(config: Mapping[str, Any]) -> str:
     about = {"config": dict(config), "format": FORMAT, "version": VERSION}
-    about["sha256"] = _sha256(about)  # refuses what JSON cannot hold
+    about["sha256"] = _sha256(about)  # raises an error for values that JSON cannot represent
     return json.dumps(about, ensure_ascii=False, indent=2, sort_keys=True) + "\n"
 
 
 def _sha256(about: Mapping[str, Any]) -> str:
-    """Of what a configuration says, however it is laid out."""
+    """Return the SHA-256 of a configuration, independent of its layout in the file."""
     return hashlib.sha256(canonical.dumps(about).encode()).hexdigest()
 
 
 def _config(data: bytes, path: Path) -> tuple[dict[str, Any], str]:
-    """The configuration and its hash, which is empty where none was recorded."""
+    """Return the configuration and its hash, which is empty if none was recorded."""
     about = canonical.loads(data, str(path))
     found = cast("dict[str, Any]", about) if isinstance(about, dict) else {}
     if found.get("format") != FORMAT or not isinstance(found.get("config"), dict):

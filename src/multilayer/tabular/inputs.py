@@ -19,8 +19,8 @@ from ..predictor import Predictor
 
 
 def as_rows(X: Any) -> Any:
-    """X in a form that loses nothing in scikit-learn's checks: tensors as numpy, batches of Arrow as tables, masks as
-    missing values, arrays of strings and of bytes as objects."""
+    """Convert X to a form that scikit-learn's checks keep unchanged: tensors to numpy, Arrow batches to tables, masked
+    values to missing values, arrays of strings and bytes to objects."""
     if hasattr(X, "detach"):  # a torch tensor
         X = X.detach().cpu().numpy()
     if type(X).__name__ == "LazyFrame":
@@ -149,7 +149,7 @@ def check_numbers(table: Any) -> None:
 
 def column(values: NDArray[Any], what: str, *, text: bool = False) -> Any:
     """Return one column of an object array: numbers or strings if all values are, else the type that Arrow infers.
-    `text` is whether training had strings in it."""
+    `text` is True if the column was text in training."""
     given: list[Any] = [None if is_missing(value) else _decoded(value, what) for value in values.tolist()]
     kinds = {type(value) for value in given if value is not None}
     if text or reads_as_text(given):

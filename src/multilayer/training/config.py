@@ -29,58 +29,62 @@ def _option(default: Any, text: str) -> Any:
 
 
 MAX_TOML = 1 << 20
-"""Bytes of a file of options."""
+"""Largest size of an option file, in bytes."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """How to train."""
+    """Options of training."""
 
-    engine: str = _option("auto", "Which engine runs the steps: auto, fused, torch or numpy.")
+    engine: str = _option("auto", "Engine that runs the steps: auto, fused, torch or numpy.")
     optimizer: str = _option("adamw", "sgd, momentum, nesterov, adam or adamw, with constants: adam(beta2=0.95).")
-    loss: str = _option("auto", "auto fits the task; or cross_entropy, mse, mae, huber(delta=1), quantile(0.1, 0.9), …")
-    learning_rate: float | None = _option(None, "Peak learning rate; auto is 0.01, lower for layers of over 64 inputs.")
-    schedule: str = _option("cosine(warmup=0.05)", "How the rate goes: constant, cosine, one_cycle, coslog, …")
-    weight_decay: float = _option(0.1, "Decoupled weight decay on weight matrices.")
-    decay_schedule: str = _option("constant", "How weight decay goes.")
-    dropout_schedule: str = _option("constant", "How dropout goes.")
-    l2: float = _option(0.0, "L2 penalty on weight matrices.")
-    clip_norm: float | None = _option(None, "Largest norm of the gradient.")
-    clip_value: float | None = _option(None, "Largest value of any part of the gradient.")
-    average: float | None = _option(
-        None, "β of the running average of the weights; auto is 0.99, none (0) if epochs is set."
+    loss: str = _option(
+        "auto", "auto chooses by the task; or cross_entropy, mse, mae, huber(delta=1), quantile(0.1, 0.9), …"
     )
-    batch_size: int | None = _option(None, "Rows a step; 256, and fewer where an epoch would have under 40 steps.")
+    learning_rate: float | None = _option(
+        None, "Peak learning rate; auto is 0.01, lower for layers with over 64 inputs."
+    )
+    schedule: str = _option("cosine(warmup=0.05)", "Learning rate schedule: constant, cosine, one_cycle, coslog, …")
+    weight_decay: float = _option(0.1, "Decoupled weight decay on weight matrices.")
+    decay_schedule: str = _option("constant", "Weight decay schedule.")
+    dropout_schedule: str = _option("constant", "Dropout schedule.")
+    l2: float = _option(0.0, "L2 penalty on weight matrices.")
+    clip_norm: float | None = _option(None, "Clip the gradient to this norm.")
+    clip_value: float | None = _option(None, "Clip each value of the gradient to this size.")
+    average: float | None = _option(
+        None, "Decay β of the exponential moving average of the weights; auto is 0.99, none if epochs is set."
+    )
+    batch_size: int | None = _option(None, "Rows per step; 256, or fewer if an epoch would have under 40 steps.")
     epochs: int | None = _option(None, "Passes over the training rows; auto is about 8,000 steps.")
-    epoch_rows: int | None = _option(None, "Rows of an epoch where not all: drawn anew for each.")
+    epoch_rows: int | None = _option(None, "Rows per epoch if not all; each epoch draws other rows.")
     validation: float | str | None = _option(
-        "auto", "Share of rows held out, none, or auto: a fifth unless rows are few."
+        "auto", "Fraction of rows to hold out, none, or auto: a fifth unless there are few rows."
     )
     metric: str = _option(
         "loss",
-        "Validation metric that selects the best epoch: loss, accuracy, r2, …; auto is the usual one of the task.",
+        "Validation metric that selects the best epoch: loss, accuracy, r2, …; auto uses the default of the task.",
     )
     patience: int | None = _option(
         None, "Stop after this many epochs without improvement; auto is 30 % of the epochs, none if epochs is set."
     )
-    time_limit: float | None = _option(None, "Stop so many seconds after the start.")
-    on_spike: str = _option("rollback", "When the loss leaps: rollback, stop or ignore.")
-    rollbacks: int = _option(3, "At most so many rollbacks.")
+    time_limit: float | None = _option(None, "Stop this many seconds after the start.")
+    on_spike: str = _option("rollback", "What to do if the loss spikes: rollback, stop or ignore.")
+    rollbacks: int = _option(3, "Largest number of rollbacks.")
     augment: str | None = _option(None, "Augmentations, joined by +: noise(0.1)+mask(0.1)+mixup(0.2).")
     task: str = _option("auto", "auto, binary, multiclass, multilabel, regression or multioutput.")
-    class_weight: str | Mapping[str, float] | None = _option(None, "balanced, to weigh classes by how rare they are.")
-    init: str = _option("auto", "How weights start: auto, he, xavier, orthogonal, …; data looks at the rows.")
-    scaling: str = _option("auto", "How numbers are scaled: auto, standard, robust or none.")
-    ensemble: int = _option(1, "Networks to train side by side; each holds out a part of the rows of its own.")
+    class_weight: str | Mapping[str, float] | None = _option(None, "balanced, to give rare classes larger weights.")
+    init: str = _option("auto", "Initialisation: auto, he, xavier, orthogonal, …; data adapts the weights to the rows.")
+    scaling: str = _option("auto", "Scaling of numeric columns: auto, standard, robust or none.")
+    ensemble: int = _option(1, "Ensemble members to train in parallel; each holds out a different part of the rows.")
     calibrate: bool | None = _option(
         None, "Calibrate probabilities and intervals on held-out rows; auto calibrates probabilities."
     )
     rates: str | None = _option(None, "Factors on the learning rate: bias=0.1, scale=6, columns.weight=0.1.")
-    seed: int = _option(0, "Fixes everything that is random.")
+    seed: int = _option(0, "Seed of all random numbers.")
     dtype: str = _option("float32", "float32, float64 or bfloat16.")
     device: str = _option("auto", "auto, cpu or cuda.")
     compile: bool = _option(False, "Use torch.compile.")
-    threads: int | None = _option(None, "Threads to use; one where steps are small, else one for each core.")
+    threads: int | None = _option(None, "Threads to use; one if steps are small, else one per core.")
     checkpoint_every: int | None = _option(None, "Steps between checkpoints; about every 200 steps at epoch ends.")
 
     statistics_every: int | None = _option(None, "Steps between norms of every tensor and its gradient in the events.")
@@ -192,7 +196,7 @@ class Config:
         try:
             return tomllib.loads(storage.read(path, limit=MAX_TOML).decode())
         except RecursionError:
-            raise OptionError(f"{path} is not a file of options: its brackets are nested too deeply") from None
+            raise OptionError(f"{path} is not a valid option file: its brackets are nested too deeply") from None
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise OptionError(f"{path} is not TOML: {error}") from None
 

@@ -1,4 +1,4 @@
-"""Default options for networks that the user describes: they train to convergence without any option.
+"""Default options for networks that the user describes. They train to convergence.
 
     batch size      256, or the power of two that gives about 40 steps per epoch; at least 16
     epochs          8,000 steps, but at least 20 and at most 1,500 epochs
@@ -7,11 +7,11 @@
     averaging       the weights are averaged with β = 0.99; not if `epochs` is given
     calibration     temperature scaling of class probabilities on the held-out rows
 
-Small tables need many epochs, because an epoch has few steps. Wide layers need a smaller rate: one step of Adam moves
-each weight by about the rate, so the change of a unit grows with its number of inputs.
+Small tables need many epochs, because an epoch has few steps. Wide layers need a lower learning rate: one step of Adam
+changes each weight by about the learning rate, so the change of a unit grows with its number of inputs.
 
 The numbers were chosen on generated tables (bench/default_rule.py). docs/decisions.md has the results. The tabular
-recipe has its own defaults (`recipe`).
+recipe has its own defaults, in recipe.py.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ STEPS = 8000
 FEWEST_EPOCHS, MOST_EPOCHS = 20, 1500
 RATE = 0.01
 WIDE = 64
-"""Inputs of a layer above which the learning rate is lower."""
+"""Largest number of inputs of a layer that does not lower the learning rate."""
 PATIENCE, LEAST_PATIENCE = 0.3, 10
 AVERAGE = 0.99
 """An average over about 100 steps. A run of few steps, as `epochs` may ask for, would average its initial weights."""
 
 
 def with_defaults(config: Config, spec: Spec, prepared: Prepared) -> Config:
-    """Return the configuration with a value for every option that was left to be chosen."""
+    """Return the configuration with a value for each option that is None."""
     chosen: dict[str, Any] = {}
     if config.learning_rate is None:
         chosen["learning_rate"] = learning_rate(spec)
@@ -53,7 +53,7 @@ def with_defaults(config: Config, spec: Spec, prepared: Prepared) -> Config:
 
 
 def chosen_batch(prepared: Prepared, config: Config) -> int:
-    """Return the rows per step."""
+    """Return the batch size: the one in `config`, else the default for the number of rows."""
     return batch_size(len(prepared.train)) if config.batch_size is None else config.batch_size
 
 
@@ -67,7 +67,7 @@ def batch_size(rows: int) -> int:
 
 
 def epochs(rows: int, batch: int) -> int:
-    """Return the epochs that make about 8,000 steps.
+    """Return the number of epochs that gives about 8,000 steps.
 
     >>> epochs(4, 16), epochs(120, 16), epochs(60_000, 256)
     (1500, 1000, 34)

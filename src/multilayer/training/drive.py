@@ -27,7 +27,7 @@ from .session import Session, versions
 from .signals import listening
 
 _LARGEST_PAGE = 1 << 28
-"""Bytes of a report that a notebook shows."""
+"""Largest report that a notebook shows, in bytes."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -80,7 +80,7 @@ class Run:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Now:
-    """Where training is: so many of its epochs are over. `model()` makes what it would be if it ended here."""
+    """Progress of training: `epoch` of `epochs` are done. `model()` returns the model as if training ended here."""
 
     epoch: int
     epochs: int
@@ -128,8 +128,7 @@ def drive(
 
 
 def _over(session: Session, loop: Loop, folder: RunFolder, run: Run) -> bool:
-    """Whether a run has ended already; then its events and its model are what there is. A model file that was deleted
-    is rebuilt."""
+    """Return whether the run has ended. If so, load its events and its model; rebuild a model file that was deleted."""
     told = folder.events(effective=True)
     end = told[-1] if told else None
     if not isinstance(end, End) or end.status == "interrupted":
@@ -145,7 +144,7 @@ def _over(session: Session, loop: Loop, folder: RunFolder, run: Run) -> bool:
 
 
 def _load_final(session: Session, loop: Loop, folder: RunFolder, told: list[Event], end: End) -> None:
-    """Puts the engine into the state that the model of a run that has ended was made of."""
+    """Load the state from which the model of an ended run was made."""
     saved = [event for event in told if isinstance(event, Checkpoint) and event.kind == "best"]
     if saved:
         found = folder.best(at=end.step)
@@ -153,7 +152,7 @@ def _load_final(session: Session, loop: Loop, folder: RunFolder, told: list[Even
             raise RunError(f"{folder.path}: the model cannot be rebuilt without {saved[-1].path}: {RESTORE}")
         session.engine.load(found.state)
         return
-    # Without an evaluated epoch the model is the last state, or the last checkpoint where training diverged.
+    # If no epoch was evaluated, the model is the last state, or the last checkpoint if training diverged.
     found = folder.latest()
     if found is not None:
         session.engine.load(found.state)
@@ -161,7 +160,7 @@ def _load_final(session: Session, loop: Loop, folder: RunFolder, told: list[Even
     if len(told) > 1 and isinstance(told[-2], NonFinite | Spike):
         return
     if loop.position.step < end.step:
-        plan = replace(loop.plan, checkpoint_every=end.step)  # a step that the work is cut at
+        plan = replace(loop.plan, checkpoint_every=end.step)  # training stops exactly at this step
         again = replace(loop, plan=plan, policies=(), asked=(), observers=(), save=lambda *_: None)
         again.interrupted = lambda: signal.SIGTERM if again.position.step >= end.step else None
         again.run()

@@ -1,4 +1,4 @@
-"""`fit` and `resume`: from data to a trained model, with a run that loses nothing.
+"""`fit` and `resume`: train a model on data, and continue a run that was stopped.
 
     prepare the data → choose network, engine, plan → loop → best parameters → model file
 
@@ -38,7 +38,7 @@ from .timing import Within
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Ended:
-    """A run that has ended, with the data it was made of still at hand; its folder is still this process's own."""
+    """A run that has ended, with its data still in memory and its folder still locked by this process."""
 
     run: Run
     session: Session
@@ -71,21 +71,79 @@ def fit(
     ended: Callable[[Ended], None] | None = None,
     **options: Unpack[Options],
 ) -> Run:
-    """Trains a network on a table and gives the run: `run.model.predict(rows)`, `run.metrics`, `run.events`.
+    """Train a network on a table.
 
-    `spec` is the network. If it is None, the tabular recipe chooses network and options from the data; `hidden`,
-    `activation` and `dropout` change its network, and `recipe="plain"` is a network of 256 and 128 GELU units instead.
-    Images and loaders always get the plain network. `data` is anything that holds a table, `(X, y)`, or a DataLoader of
-    your own; `validation` is a share of its rows, None, or data of its own.
-    `sample_weight` is what each row counts: a column's name, or a number for each row; `validation_weight` a number for
-    each row of validation data; `group` and `time_column` are names of columns too, or values for each row.
-    `categorical` are names of columns of categories, whatever their values look like: ["zip"], or ["0"] for the first
-    of an array. `start` is a model whose parameters to begin with; `keep_constant` trains on a table in which nothing
-    varies, which is refused otherwise; `classes` are those that the target may have, where rows may lack some. `run` is
-    a folder to keep everything in, so that the run survives being killed; without one it lives in memory. `trackers`
-    are names (tensorboard, wandb, trackio, mlflow), or runs, writers and loggers of such tools. `each_epoch` is called
-    before the first epoch and after each, and ends the run by True; `ended` once the model is there and saved, while
-    the data is still in memory.
+    Parameters
+    ----------
+    spec : Spec, str or None
+        The network, such as ``"4-16-3"``. If None, the tabular recipe chooses the network and the options from the
+        data.
+    data
+        A table (a file, the name of a bundled data set, a DataFrame), a pair ``(X, y)``, or a DataLoader.
+    recipe : {"tabular", "plain"}, optional
+        How to choose the network if `spec` is None. ``"plain"`` is a network with two hidden layers of 256 and 128 GELU
+        units. Images and loaders always get the plain network.
+    hidden, activation, dropout : optional
+        Changes to the network of the tabular recipe: widths of the hidden layers, activation (one name, or one per
+        hidden layer) and dropout rate.
+    target : str or sequence of str, optional
+        Target column or columns of the table.
+    group, time_column : str or array, optional
+        Column, or one value per row. Rows of one group are held out together; with `time_column`, the latest rows are
+        held out.
+    categorical : str or iterable of str
+        Columns to treat as categories, whatever their values are: ``["zip"]``, or ``["0"]`` for the first column of an
+        array.
+    sample_weight, validation_weight : str or array, optional
+        Sample weights: the name of a column (`sample_weight` only), or one number per row. A weight column is not used
+        as an input.
+    start : Predictor, optional
+        Model that provides the initial parameters.
+    keep_constant : bool
+        Whether to train on a table in which every column is constant. By default, this is an error.
+    classes : sequence, optional
+        All classes of the target. Use it if the rows may lack some of them.
+    run : str or Path, optional
+        Folder for configuration, events, checkpoints and model. A run with a folder can be resumed after it was
+        stopped or killed. By default, the run is kept in memory.
+    observers : sequence of Observer
+        Objects that receive every event.
+    trackers : sequence
+        Names (``"tensorboard"``, ``"wandb"``, ``"trackio"``, ``"mlflow"``), or runs, writers or loggers of them.
+    quiet : bool
+        Whether to print nothing.
+    each_epoch : callable, optional
+        Function called before the first epoch and after each epoch. Training stops if it returns True.
+    ended : callable, optional
+        Function called when the model is saved, while the data is still in memory.
+    **options
+        Fields of `Config`, such as ``epochs=20`` or ``learning_rate=0.01``. ``validation`` is a fraction of the rows,
+        None, or separate data.
+
+    Returns
+    -------
+    Run
+        The trained model in `run.model`, validation metrics in `run.metrics`, and all events in `run.events`.
+
+    Raises
+    ------
+    OptionError
+        If an option is invalid, options exclude each other, or the network and the data are swapped.
+    SpecError
+        If the network is invalid, or does not fit the data.
+    DataError
+        If the data cannot be used for training.
+    RunError
+        If the folder `run` is in use.
+
+    Examples
+    --------
+    >>> import multilayer as ml
+    >>> run = ml.fit("4-8-3", "iris", epochs=2, quiet=True)
+    >>> sorted(run.metrics)
+    ['accuracy', 'log_loss']
+    >>> run.model.predict([[5.1, 3.5, 1.4, 0.2]]).shape
+    (1,)
     """
     began = time.monotonic()
     chosen: dict[str, Any] = dict(options)
@@ -112,7 +170,7 @@ def fit(
     categories = names_of(categorical)
     named = sample_weight is None or isinstance(sample_weight, str)
     if validation_weight is not None and not own:
-        raise OptionError("validation_weight needs validation rows of its own: validation=(X, y)")
+        raise OptionError("validation_weight needs separate validation data: pass validation=(X, y)")
 
     def numbers(config: Config) -> tables.Prepared:
         return prepare(
@@ -143,8 +201,8 @@ def fit(
         or not all(one is None or isinstance(one, str) for one in (group, time_column))
     ):
         raise OptionError(
-            "a run's folder cannot hold values of rows, classes or a model to begin with: name columns, leave out "
-            "classes and start"
+            "classes, start and per-row arrays cannot be saved in a run folder: pass column names instead, or train "
+            "without run"
         )
     warn_of_dropped(prepared.encoding)
     if start is not None:
@@ -180,10 +238,39 @@ def resume(
     each_epoch: Callable[[Now], bool] | None = None,
     ended: Callable[[Ended], None] | None = None,
 ) -> Run:
-    """Goes on where a run was stopped or killed, to the same bits as if it had not been.
+    """Resume a stopped or killed run. The result is bit-identical to that of an uninterrupted run.
 
-    `data`, `validation` and `sample_weight` are needed only where they were in memory, not in files or bundled sets. A
-    DataLoader of your own goes on with other batches.
+    A run that has ended is returned as it is. If its model file was deleted, the file is rebuilt from the checkpoints.
+
+    Parameters
+    ----------
+    path : str or Path
+        Folder of the run.
+    data, validation, sample_weight : optional
+        The same values as in `fit`. They are needed only if they were in memory, not in files or bundled data sets. A
+        DataLoader of your own may give other batches than before; the result then differs.
+    observers, trackers, quiet, each_epoch, ended
+        As in `fit`.
+
+    Returns
+    -------
+    Run
+        The completed run, with the events from before the interruption.
+
+    Raises
+    ------
+    RunError
+        If the folder is not a run or is in use, its data is needed and not given, or the data has changed.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import multilayer as ml
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     run = ml.fit("4-8-3", "iris", epochs=2, run=f"{folder}/iris", quiet=True)
+    ...     resumed = ml.resume(f"{folder}/iris", quiet=True)      # it has ended, so nothing is left to train
+    >>> resumed.metrics == run.metrics
+    True
     """
     began = time.monotonic()
     with RunFolder.open(path, write=True) as folder:
@@ -193,21 +280,19 @@ def resume(
         source, loader = described.pop("path"), described.pop("loader", False)
         own = described.pop("validation", None) is not None
         if loader and data is None:
-            raise RunError(
-                f"{path} was trained from a loader of your own: hand it over again, ml.resume(path, data=loader)"
-            )
+            raise RunError(f"{path} was trained from a loader of your own: pass it again, ml.resume(path, data=loader)")
         if data is None and source is None:
-            raise RunError(f"{path} was trained on data in memory: hand it over again, resume(path, data=…)")
+            raise RunError(f"{path} was trained on data in memory: pass it again, ml.resume(path, data=…)")
         if own and validation is None:
-            raise RunError(f"{path} was validated on data in memory: hand it over again, resume(path, validation=…)")
+            raise RunError(f"{path} was validated on data in memory: pass it again, ml.resume(path, validation=…)")
         if described.pop("weights", None) is not None:
             if sample_weight is None:
                 raise RunError(
-                    f"{path} was trained with weights in memory: hand them over again, ml.resume(path, sample_weight=…)"
+                    f"{path} was trained with weights in memory: pass them again, ml.resume(path, sample_weight=…)"
                 )
             described["weight"] = sample_weight
         elif sample_weight is not None:
-            raise RunError(f"{path} knows its weights: leave out sample_weight, got {short(sample_weight)}")
+            raise RunError(f"{path} has its weights in the data: omit sample_weight, got {short(sample_weight)}")
         if loader and not tables.is_loader(data):
             raise RunError(f"{path} was trained from a loader: resume needs one, got {type(data).__name__}")
         held_out = validation if own else config.validation
@@ -218,7 +303,9 @@ def resume(
         prepared = prepare(source, config, **described, validation=held_out, outputs=spec.d_out)
         session = Session.make(spec, prepared, config, began=began)
         if session.fingerprint() != saved["fingerprint"]:
-            raise RunError(f"the data is not what {path} was trained on: resume needs the same rows in the same order")
+            raise RunError(
+                f"the data differs from the training data of {path}: resume needs the same rows in the same order"
+            )
         warn_of_dropped(prepared.encoding)
         after = None if ended is None else lambda run: ended(_ended(run, session, source, held_out))
         tracking = _trackers(trackers, folder.path)
@@ -228,7 +315,7 @@ def resume(
 
 
 def check_order(spec: Any, data: Any) -> None:
-    """Refuse data in the place of the network, and a network in the place of the data."""
+    """Raise an error if the network and the data are swapped, or if one of them is missing."""
     if data is None:
         if isinstance(spec, Spec) or _is_network(spec):
             network = spec if isinstance(spec, Spec) else Spec.parse(spec)
@@ -247,13 +334,13 @@ def check_order(spec: Any, data: Any) -> None:
         raise OptionError(f"the network comes first, got the data {spec!r} in its place: ml.fit(None, {spec!r})")
     if spec is not None and not isinstance(spec, str | Spec) and not hasattr(spec, "before"):
         raise OptionError(
-            f"the network must be a text such as '4-16-3', a Spec or None, got {type(spec).__name__}: "
+            f"the network must be a string such as '4-16-3', a Spec or None, got {type(spec).__name__}: "
             "write ml.fit(None, (X, y)), or ml.fit('4-16-3', (X, y))"
         )
 
 
 def _is_network(text: Any) -> bool:
-    """Whether a text describes a network and is not the name of data."""
+    """Return whether a string describes a network and is not the name of a data set or file."""
     if not isinstance(text, str) or means_bundled(text) or Path(text).exists():
         return False
     try:
@@ -264,7 +351,7 @@ def _is_network(text: Any) -> bool:
 
 
 def _call(network: Any, data: Any = None) -> str:
-    """The call that was meant."""
+    """Return the correct call, for the error message."""
     if called("spec") != "spec":
         return f"mlp train DATA --arch {network}"
     return f"ml.fit({str(network)!r}, {repr(data) if isinstance(data, str) else 'data'})"

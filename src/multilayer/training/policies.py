@@ -40,10 +40,10 @@ WILD = 10.0
 """So many times what the loss was at first is a spike at once."""
 
 SMALL_RATE = 0.1
-"""Below this share of its peak, the learning rate itself keeps the loss from falling."""
+"""Fraction of the peak learning rate below which the schedule explains a flat loss."""
 
 UNSTEADY = 0.4
-"""Share of epochs with a rising loss from which a plateau is called unsteady."""
+"""Fraction of epochs with a rising loss from which the loss of a plateau counts as unsteady."""
 
 IN_A_ROW = 3
 """Otherwise so many steps in a row are: one batch with rows far out looks like a spike and is none."""
@@ -111,9 +111,9 @@ class EarlyStopping(Quiet):
 
 
 class NoMistakes(Quiet):
-    """Stop the perceptron rule after an epoch without a mistake: no row has a gradient any more.
+    """Stop the perceptron rule after an epoch without a mistake, when every gradient is zero.
 
-    The model is then the last epoch, whichever epoch was best on the held-out rows.
+    The model is then that of the last epoch, even if another epoch was better on the held-out rows.
     """
 
     reason: ClassVar[str] = "every training row is classified correctly"
@@ -242,14 +242,14 @@ class Plateau(Quiet):
             return Continue()
         planned = not self.wave_ends and event.epoch <= len(self.rates)
         if planned and self.rates[event.epoch - 1] < SMALL_RATE * max(self.rates):
-            return Continue()  # the schedule has ended the descent
+            return Continue()  # the loss is flat because the schedule has lowered the learning rate
         self.told = True
         message = f"the training loss has fallen by less than {self.share:.0%} over {past} epochs"
         return Continue(notice=(message, self._remedy(seen)))
 
     def _remedy(self, losses: Sequence[float]) -> str:
-        """A loss that goes up and down calls for smaller steps; one that is merely flat may have reached its end."""
-        least = self.share / 10  # of the loss: less is rounding, not movement
+        """Recommend smaller steps if the loss goes up and down; otherwise report convergence."""
+        least = self.share / 10  # relative; smaller changes are rounding errors
         rises = sum(after - before > least * abs(before) for before, after in itertools.pairwise(losses))
         if not self.wave_ends and rises >= UNSTEADY * (len(losses) - 1):
             return "it goes up and down, so lower the learning rate or use a larger batch"

@@ -1,18 +1,19 @@
-"""The tabular recipe: one network and one set of options from the task and the size of the table.
+"""The tabular recipe: it chooses the network and the options from the task and the size of the table.
 
-`ml.fit` and `mlp train` use it unless a network is given, and the estimators always do. Everything that was chosen is
-data in this file. What was tried, what it gave and what failed is in docs/recipe.md.
+`ml.fit` and `mlp train` use it unless a network is given. The estimators always use it. Every choice is a constant in
+this file. docs/recipe.md describes the experiments, with the results and what did not work.
 
     numbers      robust scaling with a smooth clip, then a periodic embedding with a linear part (PBLD)
-    categories   one-hot up to eight values, else a learned vector of eight numbers
-    network      a scale for each input, three layers of 256 units that blend f(z) with z, dropout; W ~ N(0, 1) with the
-                 factor 1/√inputs in front, rescaled to the data at the start
-    training     Adam with β₂ = 0.95, a rate that goes through four ever longer cosine waves, decay and dropout that
-                 fall to nothing in the second half, the epoch with the best loss on held-out rows
-    ensemble     members side by side, each holding out a part of the rows of its own, so that no row is wasted and
-                 each is judged by a member that did not see it; one temperature from those rows
+    categories   one-hot up to eight values, else a learned embedding of eight numbers
+    network      a learned scale for each input, three layers of 256 units whose activation blends f(z) with z, dropout;
+                 W ~ N(0, 1), multiplied by 1/√inputs and rescaled to the data at initialisation
+    training     AdamW with β₂ = 0.95; a learning rate of four cosine cycles, each longer than the one before; weight
+                 decay and dropout that decrease to 0 in the second half; the epoch with the lowest validation loss
+    ensemble     each member holds out a different part of the rows, so that every row is used for training and is
+                 evaluated by a member that did not train on it; one temperature, fitted on these predictions
 
-The parts are those of RealMLP (Holzmüller et al., NeurIPS 2024); members, joint best epoch and sizes are our own.
+The parts are those of RealMLP (Holzmüller et al., NeurIPS 2024). The ensemble, the joint best epoch and the sizes are
+our own.
 """
 
 from __future__ import annotations
@@ -41,16 +42,16 @@ HIDDEN = (256, 256, 256)
 DROPOUT = 0.15
 EMBEDDING: Numeric = "pbld"
 FREQUENCIES = 0.3
-"""Deviation of the periodic embedding's first frequencies."""
+"""Standard deviation of the initial frequencies of the periodic embedding."""
 ACTIVATION = {"classes": "selu", "numbers": "mish", "counts": "mish"}
 RATE = {"classes": 0.04, "numbers": 0.2, "counts": 0.02}
 MEMBERS = 4
 BATCH = 256
 EPOCHS, LEAST_EPOCHS = 256, 32
 MANY_ROWS = 20_000
-"""Rows from which epochs become fewer."""
+"""Number of rows above which there are fewer epochs."""
 MOST_EMBEDDED = 512
-"""Numbers beyond which they go in as they are: the embedding would be most of the network."""
+"""Largest number of numeric inputs that are embedded. With more, the embedding would be most of the network."""
 
 OPTIONS: Options = {
     "optimizer": "adamw(beta2=0.95)",
@@ -62,7 +63,7 @@ OPTIONS: Options = {
     "scaling": "robust",
     "metric": "loss",
     "calibrate": True,
-    "on_spike": "ignore",  # every wave of the rate begins with one
+    "on_spike": "ignore",  # every cycle of the learning rate begins with a spike
     "rates": "bias=0.1, scale.scale=6, activation.blend=0.1, columns.frequency=0.1, columns.phase=0.1, "
     "columns.weight=0.1, columns.bias=0.1",
 }
@@ -77,13 +78,13 @@ PERCEPTRON: Options = {
     "on_spike": "ignore",
 }
 PERCEPTRON_STEPS, PERCEPTRON_EPOCHS = 50_000, (20, 1000)
-"""Limit on the steps when no plane separates the classes, and the least and most epochs that it may give."""
+"""Limit on the steps if the classes are not linearly separable, and the fewest and most epochs that result from it."""
 
 
 class Recipe:
-    """Choose the network and the options from the data. Options that the user sets are kept.
+    """Choose the network and the options from the data. Options set by the user are kept.
 
-    Images are not tables: they get the plain network, whose pixels share one scale.
+    Images get the plain network, with one scale for all pixels.
     """
 
     def __init__(
@@ -139,9 +140,9 @@ class Recipe:
 class Perceptron:
     """Train a network with a step output by the perceptron rule (Rosenblatt 1958): w += rate (y - step(z)) x.
 
-    The derivative of a step is zero, so the step is not part of the trained network: it is the link of the perceptron
-    loss, which turns z into a class. Only a network without hidden layers gets the classical options, one row at a time
-    at the rate 1 until an epoch makes no mistake.
+    The derivative of a step is zero, so the step is not part of the trained network: it is the link function of the
+    perceptron loss, which turns z into a class. Only a network without hidden layers gets the classical options: batch
+    size 1 and learning rate 1, until an epoch makes no mistake.
     """
 
     def __init__(self, spec: Spec) -> None:
@@ -165,9 +166,9 @@ def is_step(layer: Layer) -> bool:
 def choose(
     spec: Spec | Chooser | None, recipe: str | None, shape: Recipe, *, loss: str = "auto", loader: bool
 ) -> Spec | Chooser | None:
-    """Return the network or chooser that `fit` was given, else the recipe; None is the plain network.
+    """Return the network or chooser given to `fit`, else the tabular recipe. None means the plain network.
 
-    A `loader` gives batches, not a table: its network is the plain one.
+    A `loader` always gets the plain network.
     """
     if recipe is not None and recipe not in RECIPES:
         raise OptionError(unknown_name("recipe", recipe, RECIPES))
@@ -184,13 +185,9 @@ def choose(
     else:
         return shape
     if recipe == "tabular":
-        raise OptionError(
-            f"{option('recipe', 'tabular')} chooses the network for a table, got {other} too: leave it out"
-        )
+        raise OptionError(f"{option('recipe', 'tabular')} chooses the network for a table, got {other} too: omit it")
     if shape.given:
-        raise OptionError(
-            f"{shape.given} can only be used with the tabular recipe, got {other} too: leave out one of them"
-        )
+        raise OptionError(f"{shape.given} can only be used with the tabular recipe, got {other} too: omit one of them")
     if isinstance(spec, Spec):
         if any(is_step(entry.layer) for entry in spec.entries[:-1]):
             warn(
@@ -203,7 +200,7 @@ def choose(
 
 
 def _instead(spec: Spec, shape: Recipe) -> str:
-    """How to write the network that was meant."""
+    """Return how to write the network with these options, for the error message."""
     widths = [layer.d_out for layer in spec.layers if isinstance(layer, Linear)]
     functions = [layer for layer in spec.layers if isinstance(layer, Activation)]
     rates = {layer.p for layer in spec.layers if isinstance(layer, Dropout)}
@@ -235,7 +232,7 @@ def network(
     dropout: float,
     embedding: Numeric = EMBEDDING,
 ) -> Spec:
-    """The recipe's network for these inputs."""
+    """Return the network of the recipe for these inputs."""
     if not isinstance(hidden, Sequence):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise OptionError(f"{called('hidden')} must be widths such as (256, 256), got {hidden!r}")
     functions = [activation] * len(hidden) if isinstance(activation, str) else list(activation)
@@ -253,7 +250,7 @@ def network(
 
 
 def defaults() -> dict[str, Any]:
-    """The options that the recipe chooses, for help; a tuple where the task decides."""
+    """Return the options that the recipe chooses, for the help text. A tuple lists the values for different tasks."""
     return {
         **OPTIONS,
         "ensemble": MEMBERS,
@@ -264,12 +261,12 @@ def defaults() -> dict[str, Any]:
 
 
 def _plain(values: Any) -> Any:
-    """Arrays of widths or names as lists."""
+    """Convert an array of widths or names to a list."""
     return values.tolist() if isinstance(values, np.ndarray) else values
 
 
 def kind_of(encoding: Encoding) -> Literal["classes", "numbers", "counts"]:
-    """What is predicted; counts are numbers behind an exponential."""
+    """Return what is predicted. Counts are numbers with an exponential link."""
     if encoding.task.classifies:
         return "classes"
     return "counts" if losses.get(encoding.loss).link == "exp" else "numbers"
@@ -280,5 +277,5 @@ def batch_size(rows: int) -> int:
 
 
 def epochs(rows: int) -> int:
-    """Fewer where rows are many: they see as many steps all the same."""
+    """Return the number of epochs: fewer for many rows, so that the number of steps stays about the same."""
     return max(LEAST_EPOCHS, min(EPOCHS, EPOCHS * MANY_ROWS // max(rows, 1)))

@@ -35,9 +35,9 @@ from .protocol import Policy
 
 LOG_EVERY = 50
 BYTES_PER_PARAMETER = 16
-"""The value, its gradient and two moments, in float32."""
+"""Bytes for the value, its gradient and two moments, in float32."""
 BYTES_PER_MEMBER = 1 << 16
-"""What a member of an ensemble takes besides its parameters and row numbers, at least."""
+"""Least memory of an ensemble member in addition to its parameters and row indices."""
 CHECKPOINT_STEPS = 200
 SMALL_STEP = 5e7
 """Operations of a step that one core does in about a millisecond: a second thread waits more than it works, and on a
@@ -213,11 +213,13 @@ class Session:
         y, weight = data.y[rows], np.ones(len(rows)) if data.weight is None else data.weight[rows]
         encoding = self.prepared.encoding
         names = {*metrics.USUAL[encoding.task.kind], *([] if self.metric == "loss" else [self.metric])}
-        # A network that has left its senses is measured as such: infinite.
+        # The metrics of a network that has diverged are infinite.
         with np.errstate(over="ignore", invalid="ignore"):
             if calibration is not None and isinstance(engine, Ensemble) and not self.prepared.folds:
                 members, _ = engine.apart(rows, averaged=self.averaged)
-                z = combined(self.loss, list(members), calibration)  # no member trained on them: the model's own answer
+                z = combined(
+                    self.loss, list(members), calibration
+                )  # no member trained on these rows, so this is the prediction of the model
             else:
                 judged = None if calibration is None else calibration.of_judges
                 z = combined(self.loss, [engine.outputs(rows, averaged=self.averaged)], judged)
@@ -295,7 +297,7 @@ def with_loader(config: Config, batch: int) -> Config:
 
 
 def choose_network(spec: Spec | str | None, encoding: Encoding) -> Spec:
-    """The network asked for, checked against the data; or the plain recipe: 256 and 128 GELU units, dropout 0.1."""
+    """Return `spec`, checked against the data, or the plain network: 256 and 128 GELU units, dropout 0.1."""
     outputs = encoding.outputs
     if spec is None:
         return networks.mlp(encoding.inputs, (256, 128), outputs, activation="gelu", dropout=0.1)

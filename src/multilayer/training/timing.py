@@ -1,14 +1,14 @@
-"""A time limit kept by planning: what one member takes is measured, then epochs and members are made few enough.
+"""Plan training within a time limit: measure one member, then choose the number of epochs and members.
 
-    elapsed    since fit was called: reading and preparing
-    start      of each member, one after the other: first values that look at the data
-    epochs     steps, as many members side by side as there are threads, and a look at the rows held out
-    end        the best epoch's parameters, calibration, metrics
+    elapsed    time since `fit` was called: reading and preparing the data
+    start      initialisation of each member from the data, one member after the other
+    epochs     training steps, with one member per thread in parallel, and an evaluation of the held-out rows
+    end        loading the best epoch, calibration, metrics
 
-A schedule that is cut off in the middle of a wave leaves a worse network than a shorter one that is run to its end.
-Where not even a few epochs fit, those that do take a share of the rows each, so that the schedule still ends in time.
-Should the machine be slower than it was when the steps were timed, training still stops at the limit. A limit that not
-even one step of every member can meet is told in a warning, and that step is all that is planned.
+A schedule that stops in the middle of a cycle gives a worse network than a shorter schedule that runs to its end. If
+even a few epochs take too long, each epoch uses only a part of the rows, so that the schedule still ends in time. If
+the machine becomes slower after the measurement, training still stops at the limit. If one step of every member takes
+longer than the limit, a warning is given and only that step is planned.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ from .defaults import chosen_batch
 from .session import Chooser, Session
 
 STEPS, LOOKS = 32, 2
-"""That are timed, at most."""
+"""Largest number of steps and of evaluations that are timed."""
 LOOKED = 4096
-"""Rows held out that a look is timed on, at most."""
+"""Largest number of held-out rows in a timed evaluation."""
 MEASURING = 0.03
-"""Of the limit that timing steps may take, and looks; one of each is timed in any case."""
+"""Fraction of the limit for timing steps, and for timing evaluations. At least one of each is timed."""
 SHARE = 0.85
-"""Of the time that is left that the plan may take; the rest is for a machine that others use too."""
+"""Fraction of the remaining time that the plan may use. The rest is a reserve for a busy machine."""
 FEWEST_EPOCHS = 32
-"""Below so many epochs there are rather fewer members."""
+"""Number of epochs below which the plan uses fewer members instead."""
 WHOLE_EPOCHS = 4
-"""Below so many they take a share of the rows each, so that no time is left over."""
+"""Number of epochs below which each epoch uses a part of the rows, so that all the time is used."""
 ENDS = 2
-"""Looks at the rows held out by their judges after the last epoch: for calibration, then for metrics."""
+"""Evaluations of the held-out rows after the last epoch: one for calibration, one for metrics."""
 
 
 class Costs(NamedTuple):
-    """Seconds: a member's start, a step of as many members as run side by side, a look at all rows held out."""
+    """Seconds for the start of a member, a step of all members that run in parallel, and an evaluation."""
 
     start: float
     step: float
@@ -56,8 +56,8 @@ class Costs(NamedTuple):
 
 
 class Planned(NamedTuple):
-    """How much fits. `epoch_rows` are the rows of an epoch where those are not all; `least` is what a step takes with
-    all around it, `enough` what an epoch does."""
+    """What fits into the limit. `epoch_rows` is set if an epoch uses only a part of the rows. `least` and `enough` are
+    the seconds for one step and for one epoch, with start and end."""
 
     members: int
     epochs: int
@@ -68,45 +68,45 @@ class Planned(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """What there is to do, and what it costs."""
+    """The work to plan, and what it costs."""
 
     costs: Costs
     rows: int
-    """That a member trains on in an epoch."""
+    """Rows that a member trains on in an epoch."""
     batch: int
     threads: int
     parted: bool
-    """Whether each row held out is judged by one member alone."""
+    """Whether each held-out row is evaluated by one member only."""
 
     @property
     def steps(self) -> int:
         return -(-self.rows // self.batch)
 
     def fixed(self, members: int) -> float:
-        """Starting members, and the end: judges look twice, then every member at every row."""
+        """Return the seconds for starting the members and for the evaluations at the end."""
         every = members * self.costs.look if self.parted else self.judging(members)
         return members * self.costs.start + ENDS * self.judging(members) + (every if members > 1 else 0.0)
 
     def rounds(self, members: int) -> int:
-        """How often threads have to begin anew until every member had its turn."""
+        """Return the number of rounds that the threads need for one step of every member."""
         return -(-members // max(1, min(self.threads, members)))
 
     def judging(self, members: int) -> float:
         return self.costs.look * (1 if self.parted else self.rounds(members))
 
     def training(self, members: int) -> float:
-        """One step of every member."""
+        """Return the seconds for one step of every member."""
         return self.costs.step * self.rounds(members)
 
     def epoch(self, members: int) -> float:
         return self.steps * self.training(members) + self.judging(members)
 
     def affordable(self, members: int, seconds: float) -> float:
-        """Epochs, whole or not."""
+        """Return the number of epochs that fit, as a fraction."""
         return max(0.0, seconds - self.fixed(members)) / self.epoch(members)
 
     def planned(self, seconds: float, *, members: int, epochs: int, fewer: bool, again: float = 0.0) -> Planned:
-        """The plan for so many seconds. `fewer` allows fewer members, which costs `again` seconds of preparing."""
+        """Return the plan for `seconds`. `fewer` allows fewer members, which costs `again` seconds of preparation."""
         enough = min(FEWEST_EPOCHS, epochs)
         if fewer and self.affordable(members, seconds) < enough:
             most, seconds = members - 1, seconds - again

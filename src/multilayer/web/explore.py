@@ -54,27 +54,27 @@ class Explorer:
 
 
 def explore(model: Any = None, X: Any = None, y: Any = None, *, member: int = 0) -> Explorer:
-    """Make the explorer page of a model, with rows to look at. Without a model, the page has the lessons alone.
+    """Create the explorer page of a model, with rows to inspect. Without a model, the page has only the lessons.
 
-    Predictions on the page are those of the whole model: all members, averaged and calibrated. Its layers are those of
-    one member, which can be changed on the page.
+    Predictions on the page are those of the whole model: all members, averaged and calibrated. The layers are those of
+    one member. The page can switch to another member.
 
     Parameters
     ----------
     model : Predictor, Run, fitted estimator, Model or torch.nn.Sequential, optional
         A trained model, or a network from `ml.build`.
     X : optional
-        For a trained model, raw rows as `model.predict` takes them: a DataFrame, an array, a file or the name of a
-        bundled set. For a network, encoded rows. The page shows up to 120 of them.
+        For a trained model, raw rows in any form that `model.predict` takes: a DataFrame, an array, a file or the name
+        of a bundled data set. For a network, encoded rows. The page shows up to 120 rows.
     y : optional
-        Targets. For a trained model, class labels or numbers in the target's units; by default the target column of X.
+        Targets. For a trained model, class labels or numbers in the target's units; by default, the target column of X.
     member : int
-        The member of an ensemble that is shown first, counted from 0.
+        Ensemble member that is shown first, counted from 0.
 
     Returns
     -------
     Explorer
-        Displays itself in a notebook; `save(path)` writes the page, `show()` opens it.
+        The page. A notebook displays it, `save(path)` writes it, and `show()` opens it.
 
     Raises
     ------

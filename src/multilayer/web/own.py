@@ -1,9 +1,9 @@
 """A trained network as data for the explorer page: its layers and numbers, real rows, and what they mean to the user.
 
     tensors    of every member, base64 of little-endian floats; of one member where all are too much for a page
-    mark       tells this model from others, for links
-    made_of    what the page's predictions are: such as "calibrated average of 8 members"
-    score      of the whole model on all rows given, of which the page shows some
+    mark       identifies this model in links
+    made_of    what computes the predictions on the page, such as "calibrated average of 8 members"
+    score      score of the whole model on all rows; the page shows some of them
     rows       numbers as the network reads them (scaled) and codes of categories; the page scales what a user changes
     features   name and units of each input: a number, (x − center)/scale and squashed where robust, or a category
     output     how raw outputs become a prediction: classes and probabilities, or numbers in the target's units
@@ -174,7 +174,7 @@ def _table_rows(predictor: Predictor, X: Any, y: Any) -> dict[str, Any]:
 
 
 def _decoded_targets(encoding: Encoding, y: Array) -> list[Any]:
-    """Targets as the page names predictions: a class, the labels that apply, or numbers in their own units."""
+    """Return targets in the form of predictions: a class, the labels that apply, or numbers in their units."""
     task = encoding.task
     if task.kind == "multilabel":
         applies = [[name for name, yes in zip(task.names, row, strict=True) if yes] for row in (y > 0.5).tolist()]
@@ -186,7 +186,7 @@ def _decoded_targets(encoding: Encoding, y: Array) -> list[Any]:
 
 
 def _score(predictor: Predictor, rows: Encoded, y: Array) -> dict[str, Any] | None:
-    """What `score` of an estimator is on all rows given: rows that are right in everything, or R² if it is defined."""
+    """Return the score on all rows, as `score` of an estimator: exact-match accuracy, or R² if it is defined."""
     task, loss = predictor.encoding.task, predictor.encoding.loss
     answer = answered(predictor, rows)
     if task.kind == "multilabel":

@@ -1,12 +1,13 @@
-"""From the figures of a report to causes, and from each cause to its remedy.
+"""Derive causes from the figures of a report, and a remedy from each cause.
 
-    evidence   what was measured: skill on new and on training rows, best epoch, slopes at the end, calibration, trouble
-    causes     at most one about the fit (`fit_cause` is one decision), one about probabilities, one about stability
-    remedies   one per cause; `moves` says which setting it changes, and in which direction
+    evidence   measurements: skill on held-out and on training rows, best epoch, slopes of the losses at the end,
+               calibration, spikes and divergence
+    causes     at most one about the fit (`fit_cause`), one about probabilities, one about stability
+    remedies   one per cause; `moves` names the settings that it changes, and the direction
 
-Remedies of one report never contradict each other: only the fit changes epochs, width and regularisation, and its
-causes exclude each other; the learning rate is raised only if nothing calls for lowering it.
-Every threshold has a name here. Skill is 0 for the guess and 1 for perfection.
+Remedies of one report never contradict each other. Only the remedy for the fit changes epochs, width and
+regularisation, and there is at most one. The learning rate is raised only if no other remedy lowers it.
+Every threshold is a named constant. Skill is 0 for the baseline and 1 for a perfect model.
 """
 
 from __future__ import annotations
@@ -18,23 +19,23 @@ from typing import Any, Literal
 from .. import losses
 
 CLEARLY = 0.1
-"""Skill from which a model is called better than the guess."""
+"""Least skill of a model that is better than the baseline."""
 GOOD, FAIR = 0.8, 0.4
 GAP = 0.15
-"""Difference of skill from training rows to others that is called overfitting, if it is outside the interval too."""
+"""Difference in skill between training and held-out rows that means overfitting, if it is also outside the interval."""
 STILL = 0.1
-"""Share of the fall of a loss that must lie in the second half of the epochs for it to be still falling. The half,
-because a schedule ends with a small learning rate, with which no loss falls much."""
+"""Fraction of the decrease of a loss that must lie in the second half of the epochs if the loss is still falling. It is
+half of the epochs because schedules end with a small learning rate, at which losses decrease little."""
 LEAST = 0.01
-"""Share of a loss by which it must have fallen at all."""
+"""Least relative decrease of a loss that is falling."""
 SLOW = 0.05
-"""A training loss that falls in every epoch, and in all by less than this share, is held back by its learning rate."""
+"""If a training loss falls in every epoch, but by less than this fraction in total, the learning rate is too low."""
 ROWS_PER_PARAMETER = 10
 """A network with fewer than one parameter per this number of rows may be too small for its task."""
 FEWEST_EPOCHS = 3
-"""Epochs below which no slope is read from a curve."""
+"""Least number of epochs from which a slope is computed."""
 UNRELIABLE = 0.1
-"""If chance alone explains a calibration error of this size, the rows are too few to judge probabilities by."""
+"""If chance explains a calibration error of this size, there are too few rows to evaluate the probabilities."""
 
 Cause = Literal[
     "diverged",
@@ -57,26 +58,26 @@ Confidence = Literal["trusted", "unknown", "over", "under", "mixed"]
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
-    """What a report measured. None means that it could not be measured."""
+    """Measurements of a report. None means that a value could not be measured."""
 
     skill: float | None = None
     certain: bool = True
-    """Whether the interval of the skill is above the guess."""
+    """Whether the whole interval of the skill is above the baseline."""
     train_skill: float | None = None
     outside: bool = False
-    """Whether the figure of the training rows is outside the interval of the others."""
+    """Whether the skill on training rows is outside the interval of the held-out rows."""
     held_out: bool = True
     status: str = "finished"
     timed_out: bool = False
     epochs: int = 0
     best_epoch: int | None = None
     train_loss: Sequence[float] = ()
-    """By epoch; empty if any is unknown."""
+    """Loss of each epoch; empty if any is unknown."""
     validation_loss: Sequence[float] = ()
     rows: int | None = None
-    """Rows trained on."""
+    """Number of training rows."""
     parameters: int | None = None
-    """Of one ensemble member."""
+    """Number of parameters of one ensemble member."""
     learning_rate: float | None = None
     confidence: Confidence | None = None
     calibrated: bool = False
@@ -88,7 +89,7 @@ class Evidence:
 
 @dataclass(frozen=True, kw_only=True)
 class Remedy:
-    """`moves` maps a setting to +1 where the remedy raises it and to -1 where it lowers it."""
+    """`moves` maps a setting to +1 if the remedy raises it, and to -1 if it lowers it."""
 
     cause: Cause
     text: str
@@ -96,7 +97,7 @@ class Remedy:
 
 
 def fit_cause(e: Evidence) -> Cause | None:
-    """The one cause that limits the fit, the strongest evidence first; None if the model fits or cannot be judged."""
+    """Return the cause that limits the fit. None if the model fits well or cannot be evaluated."""
     if e.diverged or not e.held_out or e.skill is None:
         return None
     if e.train_skill is not None and e.outside and e.train_skill - e.skill > GAP:
@@ -112,7 +113,7 @@ def fit_cause(e: Evidence) -> Cause | None:
 
 
 def _still_improving(e: Evidence) -> bool:
-    """Whether both losses were still falling at the end; after one or two epochs, whether the last one was the best."""
+    """Return whether both losses were falling at the end; for one or two epochs, whether the last one was the best."""
     late = e.best_epoch is not None and 2 * e.best_epoch > e.epochs
     if not late or not (e.status == "finished" or e.timed_out):
         return False
@@ -130,7 +131,7 @@ def _falling(curve: Sequence[float]) -> bool:
 
 
 def _slow(e: Evidence) -> bool:
-    """Whether the training loss falls without pause, but hardly."""
+    """Return whether the training loss falls in every epoch, but very little."""
     if e.spikes or len(e.train_loss) < FEWEST_EPOCHS or e.best_epoch != e.epochs:
         return False
     first, last = e.train_loss[0], e.train_loss[-1]
@@ -139,7 +140,7 @@ def _slow(e: Evidence) -> bool:
 
 
 def remedies(e: Evidence) -> list[Remedy]:
-    """One remedy per cause, the most urgent first."""
+    """Return one remedy per cause, the most urgent first."""
     found: list[Remedy] = []
     lower = {"learning_rate": -1}
     slower = "" if e.learning_rate is None else f" (it is {e.learning_rate:g})"
@@ -150,12 +151,12 @@ def remedies(e: Evidence) -> list[Remedy]:
         text = f"Against spikes: lower the learning rate{slower}, or set --clip-norm 1."
         found.append(Remedy(cause="spikes", text=text, moves=lower))
     if not e.held_out:
-        text = "Hold rows out to see how good the model is on new ones: --validation 0.2."
+        text = "Hold out rows to measure how good the model is on new rows: --validation 0.2."
         return [Remedy(cause="nothing held out", text=text, moves={"held_out": 1}), *found]
     cause = fit_cause(e)
     if cause is not None:
         found.append(_for_fit(cause, e))
-    # The probabilities of a model that has not learned its task yet are not worth correcting.
+    # Calibration does not help a model that has not learned its task yet.
     return found if cause not in (None, "overfits") else [*found, *_for_probabilities(e)]
 
 
@@ -183,7 +184,7 @@ def _for_probabilities(e: Evidence) -> list[Remedy]:
     if e.coverage_off:
         how = "hold out more rows: --validation 0.3" if e.calibrated else "correct them on held-out rows: --calibrate"
         moves = {"held_out": 1} if e.calibrated else {}
-        return [Remedy(cause="coverage", text=f"For quantiles that hold, {how}.", moves=moves)]
+        return [Remedy(cause="coverage", text=f"For correct quantiles, {how}.", moves=moves)]
     if e.confidence in (None, "trusted", "unknown"):
         return []
     if e.confidence == "under" and e.smoothing:
@@ -201,7 +202,7 @@ def _for_probabilities(e: Evidence) -> list[Remedy]:
 
 
 def evidence(report: Mapping[str, Any]) -> Evidence:
-    """The evidence in a report's data."""
+    """Read the evidence from the data of a report."""
     found, run, curves = report.get("evaluation"), report["run"], report["curves"]
     config, effective = report.get("config") or {}, report.get("effective") or {}
     kinds = [mark["kind"] for mark in curves["marks"]]
@@ -245,13 +246,13 @@ def evidence(report: Mapping[str, Any]) -> Evidence:
 
 
 def main_metric(found: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The metric that decided the run, or the first one."""
+    """Return the metric that selected the best epoch, or the first one."""
     named = {entry["name"]: entry for entry in found["metrics"]}
     return named.get(found["metric"]) or next(iter(named.values()), None)
 
 
 def skill(entry: Mapping[str, Any], value: float | None) -> float | None:
-    """0 for the guess, 1 for perfection; of a root mean squared error by its square, as R² is."""
+    """Return the skill: 0 for the baseline, 1 for a perfect model. It is computed from the squared RMSE, as R² is."""
     perfect, base = {"log_loss": 0.0, "rmse": 0.0, "mae": 0.0}.get(entry["name"], 1.0), entry["baseline"]
     if value is None or base is None or base == perfect:
         return None
@@ -261,14 +262,14 @@ def skill(entry: Mapping[str, Any], value: float | None) -> float | None:
 
 
 def confidence(entry: Mapping[str, Any] | None) -> Confidence | None:
-    """Whether probabilities are further from even than what came true, beyond chance; mixed where it goes both ways."""
+    """Return whether probabilities are too extreme (over) or not extreme enough (under), beyond chance."""
     if entry is None:
         return None
     if entry["ece"] <= entry["chance"]:
         return "trusted" if entry["chance"] < UNRELIABLE else "unknown"
     if entry["of"] == "the class predicted":
         error = entry["lean"]
-    else:  # of a yes or no, confidence is the distance from one half
+    else:  # for a binary outcome, confidence is the distance from 0.5
         rows = sum(one["rows"] for one in entry["bins"])
         gaps = ((one["rows"], one["given"], one["given"] - one["came"]) for one in entry["bins"])
         error = sum(n * (gap if given > 0.5 else -gap) for n, given, gap in gaps) / rows
@@ -278,13 +279,13 @@ def confidence(entry: Mapping[str, Any] | None) -> Confidence | None:
 
 
 def first_uncovered(found: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The first quantile whose share of rows below it is off by more than chance."""
+    """Return the first quantile whose fraction of rows below it is wrong by more than chance."""
     missed = (one for one in found.get("coverage") or () if not one["low"] <= one["level"] <= one["high"])
     return next(missed, None)
 
 
 def _best_epoch(curves: Mapping[str, Any]) -> int | None:
-    """The epoch of the model, or else the one with the lowest validation loss."""
+    """Return the epoch of the model, else the one with the lowest validation loss."""
     length = curves.get("steps_per_epoch")
     best = [mark["step"] for mark in curves["marks"] if mark["kind"] == "best"]
     if best and length:

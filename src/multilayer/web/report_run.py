@@ -107,7 +107,9 @@ def _marks(log: Sequence[Event], told: Sequence[Event]) -> list[dict[str, Any]]:
         elif isinstance(event, NonFinite):
             mark("not finite", event.step, f"a {event.where} that is not finite in {event.layer}")
         elif isinstance(event, Notice):
-            mark("notice", event.step, event.message)  # what to do is the verdict's to say, from all of the run
+            mark(
+                "notice", event.step, event.message
+            )  # the verdict gives the remedy, from the evidence of the whole run
         elif isinstance(event, End) and event.status == "stopped":
             mark("stopped", event.step, event.reason)
         elif isinstance(event, End) and event.status == "interrupted":

@@ -1,12 +1,12 @@
-"""The verdict: two or three plain sentences, and what to try next.
+"""The verdict of a report: two or three sentences, and what to try next.
 
-    how good     the metric that decided, against a guess that knows only the shares or the mean of training
-    the fit      the same metric on training rows: overfitting, a run that was too short, or neither
-    trust        whether probabilities come true as often as they say, allowing for chance
+    quality      the main metric, compared with a baseline that predicts the most frequent class or the mean
+    fit          the same metric on training rows: overfitting, a run that was too short, or neither
+    trust        whether the probabilities are calibrated, except for chance
     trouble      divergence, spikes, an early end, no rows held out
 
-Sentences and remedies both follow from the evidence in `report_advice`. Names of columns and classes are inserted as
-they are.
+Sentences and remedies both follow from the evidence in `report_advice`. Names of columns and classes are inserted
+unchanged.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ..data.tables import count
 from .report_advice import CLEARLY, FAIR, GOOD, Evidence, evidence, first_uncovered, fit_cause, main_metric, remedies
 
 LITTLE = 0.02
-"""A difference of skill that is too small to be called overfitting, but is there."""
+"""Difference in skill that is visible, but too small to be called overfitting."""
 FEW = 30
 """Rows below which no figure is worth much."""
 
@@ -37,7 +37,7 @@ Sentences = list[dict[str, str]]
 
 
 def verdict(report: dict[str, Any]) -> dict[str, Any]:
-    """Sentences with a tone (good, fair or bad), the most important first; and remedies."""
+    """Return sentences with a tone (good, fair or bad), the most important first, and remedies."""
     found, seen = report.get("evaluation"), evidence(report)
     sentences = _trouble(report, seen)
     if found is not None:
@@ -45,11 +45,9 @@ def verdict(report: dict[str, Any]) -> dict[str, Any]:
     if seen.spikes and not seen.diverged:
         sentences.append({"tone": "fair", "text": f"The loss spiked {count(seen.spikes, 'time')} during training."})
     if not seen.held_out:
-        sentences.append(
-            {"tone": "bad", "text": "No rows were held out, so nothing here says how it does on new ones."}
-        )
+        sentences.append({"tone": "bad", "text": "No rows were held out, so the quality on new rows is unknown."})
     if not sentences:
-        sentences.append({"tone": "fair", "text": "This run has not been judged yet."})
+        sentences.append({"tone": "fair", "text": "This run has not been evaluated yet."})
     return {"sentences": sentences, "tries": [remedy.text for remedy in remedies(seen)]}
 
 
@@ -67,7 +65,12 @@ def figure(name: str, value: float) -> str:
 def _trouble(report: dict[str, Any], seen: Evidence) -> Sentences:
     sentences: Sentences = []
     if seen.diverged:
-        sentences.append({"tone": "bad", "text": "Training diverged: the loss, a gradient or a weight left its range."})
+        sentences.append(
+            {
+                "tone": "bad",
+                "text": "Training diverged: the loss, a gradient or a weight became too large or was not finite.",
+            }
+        )
     if seen.status == "interrupted":
         epochs = count(report["run"]["epochs"], "epoch")
         sentences.append({"tone": "fair", "text": f"Interrupted after {epochs}; it can be resumed."})
@@ -79,7 +82,7 @@ def _trouble(report: dict[str, Any], seen: Evidence) -> Sentences:
 def _quality(found: dict[str, Any], seen: Evidence) -> Sentences:
     entry = main_metric(found)
     if entry is None or entry["value"] is None:
-        return [{"tone": "bad", "text": "The model cannot be judged: its metric has no value on these rows."}]
+        return [{"tone": "bad", "text": "The model cannot be evaluated: its metric has no value on these rows."}]
     name, rows = entry["name"], count(found["rows"], "row")
     unseen = "each judged by members that never saw it" if found["in_turn"] else "it has never seen"
     where = {"held out": f"{rows}{',' * found['in_turn']} {unseen}", "given": f"the {rows} given"}.get(
@@ -91,7 +94,7 @@ def _quality(found: dict[str, Any], seen: Evidence) -> Sentences:
     said = f"{WORDS[name]} {figure(name, entry['value'])} on {where}{interval}"
     if entry["baseline"] is None:
         return [{"tone": "fair", "text": f"{said[0].upper()}{said[1:]}."}]
-    skill = seen.skill or 0.0  # also 0 where the guess is perfect already
+    skill = seen.skill or 0.0  # also 0 if the baseline is perfect
     guess = "always answering the most frequent class" if found["classifies"] else "always answering the mean"
     against = f"{guess} has {figure(name, entry['baseline'])}"
     if skill < CLEARLY or not seen.certain:
@@ -119,7 +122,7 @@ def _fit(found: dict[str, Any], seen: Evidence) -> Sentences:
     if cause == "slow":
         return [{"tone": "fair", "text": f"It learned very slowly: {trained}, and the loss hardly fell."}]
     if max(seen.skill, seen.train_skill) < CLEARLY:
-        return []  # no better than a guess on any rows: there is no fit to describe
+        return []  # no better than the baseline on any rows, so there is no fit to describe
     how_much = "overfits little" if gap > LITTLE and seen.outside else "does not overfit"
     return [{"tone": "good", "text": f"It {how_much}: {trained}."}]
 
@@ -133,10 +136,13 @@ def _trust(found: dict[str, Any], seen: Evidence) -> Sentences:
         return []
     off = f"they are off by {100 * found['calibration']['ece']:.1f} points on average"
     if seen.confidence == "trusted":
-        return [{"tone": "good", "text": f"Its probabilities can be trusted: {off}, no more than chance would."}]
+        return [{"tone": "good", "text": f"Its probabilities can be trusted: {off}, no more than chance explains."}]
     if seen.confidence == "unknown":
         return [
-            {"tone": "fair", "text": f"The rows are too few to judge its probabilities: {off}, which may be chance."}
+            {
+                "tone": "fair",
+                "text": f"There are too few rows to evaluate its probabilities: {off}, which may be chance.",
+            }
         ]
     lean = {"over": "too confident", "under": "not confident enough", "mixed": "off"}[seen.confidence]
     return [{"tone": "fair", "text": f"Its probabilities are {lean}: {off}, more than chance explains."}]

@@ -167,8 +167,8 @@ class Pages:
     # Events
 
     def _stream(self, feed: Feed, *, head: bool) -> Response:
-        """Counts a stream when it is accepted, before anything can happen in between; `_Stream` gives its place back
-        however it ends."""
+        """Open a stream of events and count it at once. `_Stream` decreases the count when the stream ends for any
+        reason."""
         if self.streams >= STREAMS:
             return _no(503, "Too many are listening already.", {"Retry-After": "5"})
         if head:
@@ -181,7 +181,7 @@ class Pages:
 
 
 class _Stream(StreamingResponse):
-    """A stream of events that calls `ended` once, also when the client leaves before the first event."""
+    """A stream of events that calls `ended` once, even if the client disconnects before the first event."""
 
     def __init__(self, content: AsyncIterator[str], ended: Callable[[], None]) -> None:
         super().__init__(content, media_type="text/event-stream")
