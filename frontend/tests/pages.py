@@ -43,6 +43,7 @@ def main(folder: Path) -> None:
     page = explore(digits, "digits")
     page.save(folder / "digits.html")
     facts["digits"] = _outputs(page)
+    facts["digits"]["shares"] = digits.predict_proba("digits")[facts["digits"]["places"]].tolist()
     digits.save(folder / "digits.safetensors")
     frame = table()
     model = ml.fit("4+cat(3)-columns(pbld)-12:gelu-1", frame, target="price", epochs=4, quiet=True).model
