@@ -27,6 +27,7 @@ const folder = inject('folder')
 const page = (name: string): string => `file://${join(folder, `${name}.html`)}`
 const facts = JSON.parse(readFileSync(join(folder, 'facts.json'), 'utf8')) as Record<string, Facts> & {
   ensemble: Shares
+  digits: { shares: number[][] }
 }
 const read = (text: string | null): number => Number((text ?? '').replaceAll('−', '-').replace(/[ %,]/g, ''))
 const slide = (on: Page, selector: string, value: number): Promise<void> =>
