@@ -71,7 +71,7 @@ arm: .venv/.installed ## the compiled core's tests for AArch64 under qemu; needs
 bench_parts := $(addprefix bench/,contest.py peers.py predict_peers.py accuracy_peers.py recipe_torch.py residual_torch.py pytabkit_epochs.py unseen.py)
 bench: .venv/.dev ## every question of bench/, each a script; make bench DATA=FOLDER
 	@set -e; for script in $(sort $(filter-out $(bench_parts),$(wildcard bench/*.py))); do echo "== $$script"; case $$script in \
-		bench/tables.py|bench/images.py|bench/tabular.py|bench/accuracy.py) \
+		bench/tables.py|bench/images.py|bench/first_steps.py|bench/tabular.py|bench/accuracy.py) \
 			if [ -n "$(DATA)" ]; then $(bin)/python $$script "$(DATA)"; \
 			else echo "skipped: it needs data, make bench DATA=FOLDER"; fi;; \
 		*) $(bin)/python $$script;; \
