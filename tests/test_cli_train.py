@@ -110,14 +110,18 @@ def test_every_field_is_an_option() -> None:
 
 def test_help_tells_what_holds_for_tables() -> None:
     text = " ".join(mlp("train", "--help").replace("│", " ").split())
-    for said in ("tables: 256, otherwise 20", "tables: 0.04 or 0.2 or 0.02, otherwise 0.001", "tables: 4, otherwise 1"):
-        assert said in text
     for said in (
-        "tables: True, otherwise False",
+        "tables: 256, otherwise auto",
+        "tables: 0.04 or 0.2 or 0.02, otherwise auto",
+        "tables: none, otherwise auto",
+        "tables: True, otherwise auto",
+        "tables: 4, otherwise 1",
         "tables: ignore, otherwise rollback",
-        "tables: 0.02, otherwise 0.0001",
+        "tables: 0.02, otherwise 0.05",
+        "usual one of the task. [default: loss]",
     ):
         assert said in text
+    assert "otherwise none]" not in text.replace("columns.bias=0.1, otherwise none]", "")
 
 
 def test_the_recipe_is_shaped_as_the_estimator_shapes_it(here: Path) -> None:

@@ -88,7 +88,7 @@ def test_options_of_the_user_replace_those_of_the_rule() -> None:
 
 
 def test_a_hidden_step_warns_once_that_it_cannot_learn() -> None:
-    with pytest.warns(UserWarning, match="layers before a hidden step activation cannot learn") as caught:
+    with pytest.warns(UserWarning, match="layers before a step activation cannot learn") as caught:
         ml.fit("2-4:step-1", (CORNERS, XOR), epochs=1, quiet=True)
     assert len(caught) == 1
     with warnings.catch_warnings():
@@ -121,8 +121,21 @@ def test_two_outputs_for_two_classes_are_a_softmax(tmp_path: Path) -> None:
     np.testing.assert_allclose(p.sum(1), 1)
     assert (run.model.predict("breast_cancer") == np.array(run.model.encoding.task.classes[0])[p.argmax(1)]).all()
     assert (tmp_path / "run" / "report.html").exists()
-    run.model.to_onnx(tmp_path / "model.onnx")
     np.testing.assert_array_equal(ml.load(tmp_path / "run").predict_proba("breast_cancer"), p)
+
+
+@pytest.mark.parametrize("spec", ["7-1:step", "7-4:tanh-1:step", "7-4-2"])
+def test_an_exported_model_answers_as_predict_does(spec: str, tmp_path: Path) -> None:
+    import onnxruntime
+
+    x, y = separable()
+    model = ml.fit(spec, (x, y), epochs=5, quiet=True).model
+    assert model is not None
+    model.to_onnx(tmp_path / "model.onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
+    labels, p = session.run(None, {"x": x})
+    assert labels.tolist() == model.predict(x).tolist()
+    np.testing.assert_allclose(p, model.predict_proba(x), atol=1e-6)  # float32 against float64
 
 
 def test_a_stopped_run_with_two_outputs_resumes(tmp_path: Path) -> None:

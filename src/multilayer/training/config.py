@@ -24,8 +24,9 @@ from ..init import scheme
 from ..layers import Parameter
 
 
-def _option(default: Any, text: str) -> Any:
-    return field(default=default, metadata={"help": text})
+def _option(default: Any, text: str, *, auto: bool = False) -> Any:
+    """Describe an option. `auto` says that None lets the program choose the value."""
+    return field(default=default, metadata={"help": text, "auto": auto})
 
 
 MAX_TOML = 1 << 20
@@ -39,7 +40,9 @@ class Config:
     engine: str = _option("auto", "Which engine runs the steps: auto, fused, torch or numpy.")
     optimizer: str = _option("adamw", "sgd, momentum, nesterov, adam or adamw, with constants: adam(beta2=0.95).")
     loss: str = _option("auto", "auto fits the task; or cross_entropy, mse, mae, huber(delta=1), quantile(0.1, 0.9), …")
-    learning_rate: float | None = _option(None, "Peak learning rate; auto is 0.01, lower for layers of over 64 inputs.")
+    learning_rate: float | None = _option(
+        None, "Peak learning rate; auto is 0.01, less if a layer has over 64 inputs.", auto=True
+    )
     schedule: str = _option("cosine(warmup=0.05)", "How the rate goes: constant, cosine, one_cycle, coslog, …")
     weight_decay: float = _option(0.05, "Decoupled weight decay on weight matrices.")
     decay_schedule: str = _option("constant", "How weight decay goes.")
@@ -48,8 +51,10 @@ class Config:
     clip_norm: float | None = _option(None, "Largest norm of the gradient.")
     clip_value: float | None = _option(None, "Largest value of any part of the gradient.")
     average: float | None = _option(None, "Running average of the weights: its β, such as 0.999.")
-    batch_size: int | None = _option(None, "Rows a step; 256, and fewer where an epoch would have under 40 steps.")
-    epochs: int | None = _option(None, "Passes over the training rows; auto is about 8,000 steps.")
+    batch_size: int | None = _option(
+        None, "Rows per step; auto is 256, or less so that an epoch has about 40 steps, but at least 16.", auto=True
+    )
+    epochs: int | None = _option(None, "Passes over the training rows; auto is about 8,000 steps.", auto=True)
     epoch_rows: int | None = _option(None, "Rows of an epoch where not all: drawn anew for each.")
     validation: float | str | None = _option(
         "auto", "Share of rows held out, none, or auto: a fifth unless rows are few."
@@ -59,7 +64,9 @@ class Config:
         "Validation metric that selects the best epoch: loss, accuracy, r2, …; auto is the usual one of the task.",
     )
     patience: int | None = _option(
-        None, "Stop after this many epochs without improvement; auto is 30 % of the epochs, none if epochs is set."
+        None,
+        "Stop after this many epochs without improvement; auto is 30 % of the epochs, none if epochs is set.",
+        auto=True,
     )
     time_limit: float | None = _option(None, "Stop so many seconds after the start.")
     on_spike: str = _option("rollback", "When the loss leaps: rollback, stop or ignore.")
@@ -71,15 +78,17 @@ class Config:
     scaling: str = _option("auto", "How numbers are scaled: auto, standard, robust or none.")
     ensemble: int = _option(1, "Networks to train side by side; each holds out a part of the rows of its own.")
     calibrate: bool | None = _option(
-        None, "Calibrate probabilities and intervals on held-out rows; auto calibrates probabilities."
+        None, "Calibrate probabilities and intervals on held-out rows; auto calibrates probabilities.", auto=True
     )
     rates: str | None = _option(None, "Factors on the learning rate: bias=0.1, scale=6, columns.weight=0.1.")
     seed: int = _option(0, "Fixes everything that is random.")
     dtype: str = _option("float32", "float32, float64 or bfloat16.")
     device: str = _option("auto", "auto, cpu or cuda.")
     compile: bool = _option(False, "Use torch.compile.")
-    threads: int | None = _option(None, "Threads to use; one where steps are small, else one for each core.")
-    checkpoint_every: int | None = _option(None, "Steps between checkpoints; about every 200 steps at epoch ends.")
+    threads: int | None = _option(None, "Threads to use; auto is 1 if steps are small, else one per core.", auto=True)
+    checkpoint_every: int | None = _option(
+        None, "Steps between checkpoints; auto is the end of an epoch, at least 200 steps after the last.", auto=True
+    )
 
     statistics_every: int | None = _option(None, "Steps between norms of every tensor and its gradient in the events.")
 

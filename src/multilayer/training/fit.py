@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Unpack, cast
 
@@ -34,6 +34,9 @@ from .recipe import Recipe, choose
 from .session import Chooser, Session, check_loader
 from .sinks import Sink, Tracker
 from .timing import Within
+
+AUTO = tuple(field.name for field in fields(Config) if field.metadata["auto"])
+"""Options of which None is the same as none given."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -88,7 +91,8 @@ def fit(
     the data is still in memory.
     """
     began = time.monotonic()
-    chosen: dict[str, Any] = dict(options)
+    chosen: dict[str, Any] = {name: value for name, value in options.items() if value is not None or name not in AUTO}
+    asked = set(chosen)
     shape = Recipe(hidden=hidden, activation=activation, dropout=dropout)
     check_order(spec, data)
     spec = Spec.parse(spec) if isinstance(spec, str) else spec
@@ -129,11 +133,11 @@ def fit(
 
     prepared = numbers(config)
     if chooser is not None:
-        spec, chosen_config = chooser.network(prepared, config, options.keys())
+        spec, chosen_config = chooser.network(prepared, config, asked)
         if chosen_config.ensemble != config.ensemble:  # other parts to hold out: other rows to look at
             config = replace(config, ensemble=chosen_config.ensemble)
             prepared = numbers(config)
-            spec, chosen_config = chooser.network(prepared, config, {*options, "ensemble"})
+            spec, chosen_config = chooser.network(prepared, config, {*asked, "ensemble"})
         config = chosen_config
     session = Session.make(cast("Spec | str | None", spec), prepared, config, began=began)
     if run is not None and (
