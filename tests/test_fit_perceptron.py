@@ -16,6 +16,7 @@ from multilayer.data import prepare
 from multilayer.errors import MultilayerError, SpecError
 from multilayer.training.config import Config
 from multilayer.training.session import Session
+from multilayer.web.report import report
 
 CORNERS = [[0, 0], [0, 1], [1, 0], [1, 1]]
 AND, OR, XOR = [0, 0, 0, 1], [0, 1, 1, 1], [0, 1, 1, 0]
@@ -94,6 +95,16 @@ def test_a_hidden_step_warns_once_that_it_cannot_learn() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         ml.fit("2-4:tanh-1:step", (CORNERS, XOR), epochs=1, quiet=True)
+
+
+def test_the_report_names_the_last_epoch_of_a_converged_perceptron(tmp_path: Path) -> None:
+    x, y = separable()
+    run = ml.fit(ml.neuron(7), (x, y), seed=3, quiet=True, run=tmp_path / "run")
+    assert run.end.reason == "every training row is classified correctly"
+    curves = report(tmp_path / "run", data=(x, y))["curves"]
+    lowest = min(curves["epochs"], key=lambda point: point["validation"])
+    assert lowest["step"] < run.end.step  # another epoch was better on the held-out rows
+    assert [mark["step"] for mark in curves["marks"] if mark["kind"] == "best"] == [run.end.step]
 
 
 def test_the_command_trains_a_perceptron(tmp_path: Path) -> None:
