@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 import multilayer as ml
 from multilayer.cli.main import app
 from multilayer.errors import OptionError
+from multilayer.training.timing import Job, Planned
 from multilayer.web.report import report
 from test_fit_recipe import contents
 
@@ -49,6 +50,24 @@ def test_none_leaves_an_option_to_the_recipe(name: str) -> None:
 def test_a_time_limit_is_planned_when_epochs_is_none() -> None:
     run = ml.fit(None, "iris", hidden=(4,), epochs=None, time_limit=2.0, quiet=True)
     assert run.events[0]["config"]["epochs"] <= 256
+
+
+def test_epochs_that_a_time_limit_made_few_are_warned_about(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plan of a single step ends in time, so the clock has nothing to stop."""
+
+    def one_step(self: Job, *_: Any, **__: Any) -> Planned:
+        return Planned(members=1, epochs=1, epoch_rows=self.batch, least=0.0, enough=0.0)
+
+    monkeypatch.setattr(Job, "planned", one_step)
+    with pytest.warns(UserWarning, match="time_limit of 60 s was enough for only 1 step, so the model has hardly"):
+        run = ml.fit(None, "iris", hidden=(4,), ensemble=1, time_limit=60.0, quiet=True)
+    assert (run.end.status, run.end.step) == ("finished", 1)
+
+
+def test_patience_without_held_out_rows_is_warned_about() -> None:
+    with pytest.warns(UserWarning, match=r"patience has no effect: no rows are held out; set validation=0\.2"):
+        ml.fit("4-8-3", "iris", epochs=1, patience=2, validation=None, quiet=True)
+    assert chosen("4-8-3", "iris", validation=None) == (800, None, 0.01, False)
 
 
 @pytest.mark.parametrize(

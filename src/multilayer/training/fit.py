@@ -21,14 +21,15 @@ from ..data import bundled
 from ..data.fitting import dropped_note, warn_of_dropped
 from ..data.prepare import names_of
 from ..data.sources import means_bundled
-from ..data.tables import short
-from ..errors import DataError, OptionError, RunError, SpecError, called, is_command_line
+from ..data.tables import count, short
+from ..errors import DataError, OptionError, RunError, SpecError, called, is_command_line, option, warn
 from ..predictor import Predictor
 from ..runs import RunFolder
 from ..spec import Spec
 from . import sinks
 from .config import Config, Options
 from .drive import Now, Run, drive
+from .policies import TimeLimit
 from .protocol import Observer
 from .recipe import Recipe, choose
 from .session import Chooser, Session, check_loader
@@ -37,6 +38,8 @@ from .timing import Within
 
 AUTO = tuple(field.name for field in fields(Config) if field.metadata["auto"])
 """Options of which None is the same as none given."""
+FEW_STEPS = 20
+"""Steps below which a model has hardly been trained; no choice of epochs is as low without a time limit."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -151,6 +154,8 @@ def fit(
             "classes and start"
         )
     warn_of_dropped(prepared.encoding)
+    if config.patience is not None and not len(prepared.validation):
+        warn(f"{called('patience')} has no effect: no rows are held out; set {option('validation', '0.2')}")
     if start is not None:
         session.begin(start)
     tracking = _trackers(trackers, None if run is None else Path(run))
@@ -169,7 +174,10 @@ def fit(
             },
         )
     after = None if ended is None else lambda run: ended(_ended(run, session, read, held_out))
-    return _driven(session, folder, observers, tracking, quiet=quiet, each_epoch=each_epoch, after=after)
+    planned = (session.config.epochs, session.config.epoch_rows) != (chosen.get("epochs"), chosen.get("epoch_rows"))
+    return _driven(
+        session, folder, observers, tracking, quiet=quiet, each_epoch=each_epoch, after=after, planned=planned
+    )
 
 
 def resume(
@@ -330,6 +338,7 @@ def _driven(
     resumed: bool = False,
     each_epoch: Callable[[Now], bool] | None = None,
     after: Callable[[Run], None] | None = None,
+    planned: bool = False,
 ) -> Run:
     from .progress import Progress as Display
 
@@ -354,9 +363,22 @@ def _driven(
         model = None if folder is None else folder.model
         told = [stack.enter_context(Tracker(sink, model=model, warn=display.warn)) for sink in tracking]
         run = drive(session, folder, observers=[display, *observers, *told], resumed=resumed, each_epoch=each_epoch)
+        _warn_of_few_steps(session, run, planned=planned)
         if after is not None:
             after(run)
         return run
+
+
+def _warn_of_few_steps(session: Session, run: Run, *, planned: bool) -> None:
+    """Warn of a model that a time limit left with hardly any training. `planned` means epochs were chosen to fit it."""
+    limit, plan = session.config.time_limit, session.plan()
+    cut = TimeLimit.reason in run.end.reason or (planned and run.end.status == "finished")
+    if limit is None or not cut or run.end.step >= max(FEW_STEPS, -(-len(plan.rows) // plan.batch)):
+        return
+    warn(
+        f"{called('time_limit')} of {limit:g} s was enough for only {count(run.end.step, 'step')}, so the model has "
+        "hardly been trained: allow more time"
+    )
 
 
 def _place(data: Any) -> str | None:

@@ -281,6 +281,8 @@ def wave_ends(rates: Sequence[float]) -> set[int]:
 class TimeLimit(Quiet):
     """Stops so many seconds after `began`, or from now on; the step it stops at is the clock's choice."""
 
+    reason: ClassVar[str] = "the time limit of"
+
     def __init__(self, seconds: float, *, began: float | None = None) -> None:
         if not seconds > 0:
             raise OptionError(f"time_limit must be positive, got {seconds!r}")
@@ -290,7 +292,7 @@ class TimeLimit(Quiet):
     def watch(self, steps: Steps) -> Found | None:
         if time.monotonic() - self.started < self.seconds:
             return None
-        return Found(place=len(steps.loss) - 1, action=Stop(reason=f"the time limit of {self.seconds:g} s is up"))
+        return Found(place=len(steps.loss) - 1, action=Stop(reason=f"{self.reason} {self.seconds:g} s is up"))
 
 
 def states(policies: Iterable[Any]) -> list[dict[str, Any]]:
