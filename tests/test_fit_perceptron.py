@@ -239,3 +239,12 @@ def test_networks_beyond_the_memory_are_refused_at_once(options: dict[str, Any],
     assert done.exit_code == 2
     assert "GiB of memory" in done.output
     assert not (tmp_path / "run").exists()
+
+
+def test_a_module_or_a_model_in_the_place_of_the_network_shows_the_right_call() -> None:
+    import torch
+
+    with pytest.raises(MultilayerError, match=r"got Linear: write ml\.fit\(ml\.from_torch\(module\)\.spec, data\)"):
+        ml.fit(torch.nn.Linear(4, 3), "iris", quiet=True)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(MultilayerError, match=r"got Model: write ml\.fit\(model\.spec, data\)"):
+        ml.fit(ml.build("4-3"), "iris", quiet=True)  # pyright: ignore[reportArgumentType]

@@ -7,6 +7,7 @@ A run without a folder keeps its events and checkpoints in memory; everything el
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
@@ -258,9 +259,14 @@ def check_order(spec: Any, data: Any) -> None:
     if isinstance(spec, str) and not _is_network(spec) and (means_bundled(spec) or Path(spec).is_file()):
         raise OptionError(f"the network comes first, got the data {spec!r} in its place: ml.fit(None, {spec!r})")
     if spec is not None and not isinstance(spec, str | Spec) and not hasattr(spec, "before"):
+        torch = sys.modules.get("torch")
+        write = "ml.fit(None, (X, y)), or ml.fit('4-16-3', (X, y))"
+        if isinstance(getattr(spec, "spec", None), Spec):
+            write = "ml.fit(model.spec, data) to train a new network like it"
+        elif torch is not None and isinstance(spec, torch.nn.Module):
+            write = "ml.fit(ml.from_torch(module).spec, data) to train a network like a nn.Sequential"
         raise OptionError(
-            f"the network must be a text such as '4-16-3', a Spec or None, got {type(spec).__name__}: "
-            "write ml.fit(None, (X, y)), or ml.fit('4-16-3', (X, y))"
+            f"the network must be a string such as '4-16-3', a Spec or None, got {type(spec).__name__}: write {write}"
         )
 
 
