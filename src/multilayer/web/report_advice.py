@@ -31,6 +31,8 @@ SLOW = 0.05
 """A training loss that falls in every epoch, and in all by less than this share, is held back by its learning rate."""
 ROWS_PER_PARAMETER = 10
 """A network with fewer than one parameter per this number of rows may be too small for its task."""
+FEW_STEPS = 100
+"""A run of fewer steps that is no better than the guess on its own training rows has hardly been trained."""
 FEWEST_EPOCHS = 3
 """Epochs below which no slope is read from a curve."""
 UNRELIABLE = 0.1
@@ -40,6 +42,7 @@ Cause = Literal[
     "diverged",
     "spikes",
     "nothing held out",
+    "hardly trained",
     "overfits",
     "cut short",
     "out of time",
@@ -68,6 +71,9 @@ class Evidence:
     held_out: bool = True
     status: str = "finished"
     timed_out: bool = False
+    time_limit: bool = False
+    """Whether a time limit was set, which may have made the epochs fewer."""
+    steps: int | None = None
     epochs: int = 0
     best_epoch: int | None = None
     train_loss: Sequence[float] = ()
@@ -99,7 +105,10 @@ def fit_cause(e: Evidence) -> Cause | None:
     """The one cause that limits the fit, the strongest evidence first; None if the model fits or cannot be judged."""
     if e.diverged or not e.held_out or e.skill is None:
         return None
-    if e.train_skill is not None and e.outside and e.train_skill - e.skill > GAP:
+    trained, few = e.train_skill, e.steps is not None and e.steps < FEW_STEPS
+    if trained is not None and trained < CLEARLY and few:
+        return "hardly trained"
+    if trained is not None and trained >= CLEARLY and e.outside and trained - e.skill > GAP:
         return "overfits"
     if _still_improving(e):
         return "out of time" if e.timed_out else "cut short"
@@ -161,6 +170,9 @@ def remedies(e: Evidence) -> list[Remedy]:
 
 def _for_fit(cause: Cause, e: Evidence) -> Remedy:
     match cause:
+        case "hardly trained":
+            how = "a larger --time-limit" if e.time_limit else "more --epochs"
+            return Remedy(cause=cause, text=f"Train longer: {how}.", moves={"epochs": 1})
         case "overfits":
             text = "Against overfitting: more rows, more dropout or weight decay, or a narrower network."
             return Remedy(cause=cause, text=text, moves={"regularisation": 1, "width": -1})
@@ -210,6 +222,8 @@ def evidence(report: Mapping[str, Any]) -> Evidence:
     shared: dict[str, Any] = {
         "status": run["status"],
         "timed_out": run["status"] == "stopped" and "time limit" in run.get("reason", ""),
+        "time_limit": config.get("time_limit") is not None,
+        "steps": run.get("steps"),
         "epochs": run["epochs"],
         "best_epoch": _best_epoch(curves),
         "train_loss": _known([point.get("loss") for point in epochs]),
