@@ -106,6 +106,15 @@ def test_xor_is_learned_without_any_option() -> None:
     assert run.model.predict_proba(CORNERS)[np.arange(4), XOR].min() > 0.9
 
 
+@pytest.mark.parametrize(("spec", "name"), [("2-8:tanh-1", "xor"), ("4-16-3", "iris"), ("30-16-1", "breast_cancer")])
+def test_a_loss_that_still_falls_is_not_called_a_plateau(spec: str, name: str) -> None:
+    """Epochs of small tables are short and noisy: ten of them say nothing."""
+    run = ml.fit(spec, name, quiet=True)
+    losses = [event["loss"] for event in run.events if event["event"] == "epoch"]
+    assert losses[-1] < 0.8 * losses[len(losses) // 2]
+    assert [event["message"] for event in run.events if event["event"] == "notice"] == []
+
+
 def test_a_step_output_on_a_loader_or_on_numbers_is_refused() -> None:
     import torch
 

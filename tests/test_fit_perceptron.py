@@ -40,6 +40,14 @@ def test_a_perceptron_learns_and_and_or_but_not_xor(engine: str) -> None:
         assert set(run.model.predict_proba(CORNERS).ravel().tolist()) <= {0.0, 1.0}
 
 
+def test_a_perceptron_that_cannot_learn_xor_says_what_is_needed() -> None:
+    run = ml.fit("2-1:step", (CORNERS, XOR), quiet=True)
+    (notice,) = [event for event in run.events if event["event"] == "notice"]
+    assert notice["remedy"].startswith(
+        "a single neuron learns only classes that a line or plane separates: add a hidden"
+    )
+
+
 def test_engines_agree_on_every_weight_of_a_perceptron() -> None:
     x, y = separable()
     found = [
