@@ -365,20 +365,20 @@ def test_runs_of_other_data_and_tasks_are_not_ranked_together(here: Path) -> Non
     mlp("train", "iris", *FAST, "--epochs", "1")
     listed = json.loads(mlp("runs", "--json"))
     assert [(run["data"], run["task"], run["metric"]) for run in listed] == [
-        ("diabetes", "regression", "rmse"),
-        ("iris", "multiclass", "accuracy"),
-        ("iris", "multiclass", "accuracy"),
+        ("diabetes", "regression", "loss"),
         ("iris", "multiclass", "log_loss"),
-        ("t.csv, y", "binary", "accuracy"),
+        ("iris", "multiclass", "loss"),
+        ("iris", "multiclass", "loss"),
+        ("t.csv, y", "binary", "loss"),
     ]
-    assert listed[1]["metrics"]["accuracy"] >= listed[2]["metrics"]["accuracy"]
+    assert listed[2]["metrics"]["log_loss"] <= listed[3]["metrics"]["log_loss"]
     shown = mlp("runs").splitlines()
     headings = [line for line in shown if " · " in line]
     assert headings == [
-        "diabetes · regression · best by rmse",
-        "iris · multiclass · best by accuracy",
+        "diabetes · regression · best by loss",
         "iris · multiclass · best by log_loss",
-        "t.csv, y · binary · best by accuracy",
+        "iris · multiclass · best by loss",
+        "t.csv, y · binary · best by loss",
     ]
     assert "rmse" not in "".join(shown[shown.index(headings[1]) :])
 

@@ -39,7 +39,9 @@ def test_without_options_all_of_them_are_chosen_and_an_option_changes_only_its_o
     assert chosen("4-256-3", "iris") == (1000, 300, 0.005, True)
 
 
-@pytest.mark.parametrize("name", ["epochs", "learning_rate", "batch_size", "calibrate", "patience", "threads"])
+@pytest.mark.parametrize(
+    "name", ["epochs", "learning_rate", "batch_size", "calibrate", "patience", "average", "threads"]
+)
 def test_none_leaves_an_option_to_the_recipe(name: str) -> None:
     """None is what an option has when it is not set, so it must not switch off what the recipe chooses."""
     how: dict[str, Any] = {"hidden": (4,), "ensemble": 2}

@@ -26,6 +26,8 @@ from multilayer.export.torch_module import TrainedNetwork
 from multilayer.predictor import Predictor
 from quick import QUICK, classes, numbers, people
 
+pytestmark = pytest.mark.filterwarnings("ignore:columns dropped")
+
 
 def regression(loss: str | None = None, targets: int = 1) -> tuple[Any, Any]:
     x, y = numbers()

@@ -14,6 +14,8 @@ import multilayer as ml
 from multilayer.errors import DataError, OptionError, SpecError
 from quick import QUICK, classes, numbers, people
 
+pytestmark = pytest.mark.filterwarnings("ignore:columns dropped")
+
 LOSSES: dict[str, Any] = {
     "mse": nn.functional.mse_loss,
     "binary_cross_entropy": nn.functional.binary_cross_entropy_with_logits,

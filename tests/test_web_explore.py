@@ -23,6 +23,8 @@ from multilayer.web import own, page
 from multilayer.web.explore import Explorer, catalogue, explore
 from quick import QUICK, classes, numbers, people
 
+pytestmark = pytest.mark.filterwarnings("ignore:columns dropped")
+
 
 def state_of(text: str) -> Any:
     found = re.search(r'<script type="application/json" id="state">(.*?)</script>', text, re.DOTALL)
@@ -289,7 +291,7 @@ def test_from_the_command_line(tmp_path: Path, digits: Any) -> None:
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 0, result.output
     assert state_of(out.read_text())["model"]["text"] == "64-8-10"
-    assert "predictions: one network" in " ".join(result.output.split())
+    assert "predictions: one calibrated network" in " ".join(result.output.split())
     result = CliRunner().invoke(app, ["explore", "--out", str(tmp_path / "toys.html")])
     assert result.exit_code == 0, result.output
     assert "model" not in state_of((tmp_path / "toys.html").read_text())

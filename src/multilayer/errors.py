@@ -103,8 +103,8 @@ def unknown_name(what: str, name: str, valid: Iterable[str]) -> str:
 
     >>> unknown_name("optimizer", "adm", ["sgd", "adam"])
     "unknown optimizer 'adm': did you mean 'adam'? valid: adam, sgd"
-    >>> unknown_name("column", "x0", [f"x{i}" for i in range(1, 30)])
-    "unknown column 'x0': did you mean 'x1'? nearest of 29: x1, x2, x3, x4, x5"
+    >>> unknown_name("column", "ages", "age area city date height income job name rent street weight".split())
+    "unknown column 'ages': did you mean 'age'? nearest of 11: age, area, date, name, rent"
     """
     names = sorted(valid)
     meant = nearest(str(name), names)

@@ -50,7 +50,9 @@ class Config:
     l2: float = _option(0.0, "L2 penalty on weight matrices.")
     clip_norm: float | None = _option(None, "Largest norm of the gradient.")
     clip_value: float | None = _option(None, "Largest value of any part of the gradient.")
-    average: float | None = _option(None, "Running average of the weights: its β, such as 0.999.")
+    average: float | None = _option(
+        None, "β of the running average of the weights; auto is 0.99, none (0) if epochs is set.", auto=True
+    )
     batch_size: int | None = _option(
         None, "Rows per step; auto is 256, or less so that an epoch has about 40 steps, but at least 16.", auto=True
     )

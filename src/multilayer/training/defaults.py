@@ -4,6 +4,7 @@
     epochs          8,000 steps, but at least 20 and at most 1,500 epochs
     learning rate   0.01 · min(1, √(64 / n)), where n is the largest number of inputs of any layer
     patience        30 % of the epochs, at least 10; none if `epochs` is given or no rows are held out
+    averaging       the weights are averaged with β = 0.99; not if `epochs` is given
     calibration     temperature scaling of class probabilities, if rows are held out
 
 Small tables need many epochs, because an epoch has few steps. Wide layers need a smaller rate: one step of Adam moves
@@ -30,6 +31,8 @@ RATE = 0.01
 WIDE = 64
 """Inputs of a layer above which the learning rate is lower."""
 PATIENCE, LEAST_PATIENCE = 0.3, 10
+AVERAGE = 0.99
+"""An average over about 100 steps. A run of few steps, as `epochs` may ask for, would average its initial weights."""
 
 
 def with_defaults(config: Config, spec: Spec, prepared: Prepared) -> Config:
@@ -42,6 +45,8 @@ def with_defaults(config: Config, spec: Spec, prepared: Prepared) -> Config:
         chosen["epochs"] = epochs(rows, chosen_batch(prepared, config))
         if config.patience is None and len(prepared.validation):
             chosen["patience"] = max(LEAST_PATIENCE, int(PATIENCE * chosen["epochs"]))
+        if config.average is None:
+            chosen["average"] = AVERAGE
     if config.calibrate is None:
         probabilities = losses.get(prepared.encoding.loss).link in ("softmax", "sigmoid")
         chosen["calibrate"] = probabilities and len(prepared.validation) > 0

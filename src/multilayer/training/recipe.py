@@ -267,6 +267,7 @@ def defaults() -> dict[str, Any]:
         "epochs": EPOCHS,
         "batch_size": BATCH,
         "patience": None,
+        "average": None,
     }
 
 
