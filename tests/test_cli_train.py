@@ -383,6 +383,17 @@ def test_runs_of_other_data_and_tasks_are_not_ranked_together(here: Path) -> Non
     assert "rmse" not in "".join(shown[shown.index(headings[1]) :])
 
 
+def test_runs_selected_by_loss_are_ranked_by_log_loss_not_by_accuracy(here: Path) -> None:
+    mlp("train", "iris", *FAST, "--seed", "1")
+    mlp("train", "iris", *FAST, "--seed", "2")
+    logs = [path / "events.jsonl" for path in sorted((here / "runs").iterdir())]
+    for log, accuracy, log_loss in zip(logs, (0.9, 0.8), (0.7, 0.3), strict=True):
+        *others, end = log.read_text().splitlines()
+        changed = json.loads(end) | {"metrics": {"accuracy": accuracy, "log_loss": log_loss}}
+        log.write_text("\n".join([*others, json.dumps(changed)]) + "\n")
+    assert [run["metrics"]["log_loss"] for run in json.loads(mlp("runs", "--json"))] == [0.3, 0.7]
+
+
 def test_a_damaged_run_does_not_hide_the_others(here: Path) -> None:
     for name in ("a", "b", "c"):
         mlp("train", "iris", *FAST, "--run", f"runs/{name}")
