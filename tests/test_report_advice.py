@@ -27,6 +27,8 @@ WEAK = dict(skill=0.2, train_skill=0.25, epochs=10, rows=1000)
         # Worse than the guess on the training rows too: that is no overfitting.
         (Evidence(skill=-1.6, train_skill=-1.1, outside=True, epochs=3, best_epoch=1, steps=6), ["hardly trained"]),
         (Evidence(skill=-1.6, train_skill=-1.1, outside=True, epochs=300, best_epoch=1, steps=600), ["uninformative"]),
+        (Evidence(skill=-1.6, train_skill=-1.1, epochs=10, best_epoch=1, steps=60), ["uninformative"]),
+        (Evidence(skill=0.0, train_skill=0.0, epochs=10, best_epoch=9, steps=60), ["hardly trained"]),
         (Evidence(skill=0.0, train_skill=0.0, steps=1, status="stopped", timed_out=True), ["hardly trained"]),
         (Evidence(skill=0.5, train_skill=0.9, outside=True, steps=6), ["overfits"]),
         # Best epoch 1 of 10, and the training loss falls while the validation loss rises: never more epochs.
@@ -131,7 +133,7 @@ def test_no_two_remedies_contradict_each_other(seen: Evidence) -> None:
         for setting in one.moves.keys() & other.moves.keys():
             assert one.moves[setting] == other.moves[setting], (one, other)
     moves = {setting: move for remedy in found for setting, move in remedy.moves.items()}
-    if moves.get("epochs"):
+    if moves.get("epochs") and not (fit_cause(seen) == "hardly trained" and seen.epochs <= 3):
         assert seen.best_epoch is not None
         assert 2 * seen.best_epoch > seen.epochs
     if seen.confidence == "under":

@@ -32,7 +32,8 @@ SLOW = 0.05
 ROWS_PER_PARAMETER = 10
 """A network with fewer than one parameter per this number of rows may be too small for its task."""
 FEW_STEPS = 100
-"""A run of fewer steps that is no better than the guess on its own training rows has hardly been trained."""
+"""A run of fewer steps that is no better than the guess on its own training rows has hardly been trained, unless its
+best epoch was an early one of many."""
 FEWEST_EPOCHS = 3
 """Epochs below which no slope is read from a curve."""
 UNRELIABLE = 0.1
@@ -106,7 +107,7 @@ def fit_cause(e: Evidence) -> Cause | None:
     if e.diverged or not e.held_out or e.skill is None:
         return None
     trained, few = e.train_skill, e.steps is not None and e.steps < FEW_STEPS
-    if trained is not None and trained < CLEARLY and few:
+    if trained is not None and trained < CLEARLY and few and (e.epochs <= FEWEST_EPOCHS or _late(e)):
         return "hardly trained"
     if trained is not None and trained >= CLEARLY and e.outside and trained - e.skill > GAP:
         return "overfits"
@@ -122,13 +123,17 @@ def fit_cause(e: Evidence) -> Cause | None:
 
 def _still_improving(e: Evidence) -> bool:
     """Whether both losses were still falling at the end; after one or two epochs, whether the last one was the best."""
-    late = e.best_epoch is not None and 2 * e.best_epoch > e.epochs
-    if not late or not (e.status == "finished" or e.timed_out):
+    if not _late(e) or not (e.status == "finished" or e.timed_out):
         return False
     if e.epochs < FEWEST_EPOCHS:
         return e.best_epoch == e.epochs and e.skill is not None and e.skill < FAIR
     lowest = bool(e.validation_loss) and e.validation_loss[-1] == min(e.validation_loss)
     return lowest and _falling(e.train_loss) and _falling(e.validation_loss)
+
+
+def _late(e: Evidence) -> bool:
+    """Whether the best epoch was in the second half."""
+    return e.best_epoch is not None and 2 * e.best_epoch > e.epochs
 
 
 def _falling(curve: Sequence[float]) -> bool:
