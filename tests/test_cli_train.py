@@ -110,14 +110,18 @@ def test_every_field_is_an_option() -> None:
 
 def test_help_tells_what_holds_for_tables() -> None:
     text = " ".join(mlp("train", "--help").replace("│", " ").split())
-    for said in ("tables: 256, otherwise 20", "tables: 0.04 or 0.2 or 0.02, otherwise 0.001", "tables: 4, otherwise 1"):
-        assert said in text
     for said in (
-        "tables: True, otherwise False",
+        "tables: 256, otherwise auto",
+        "tables: 0.04 or 0.2 or 0.02, otherwise auto",
+        "tables: none, otherwise auto",
+        "tables: True, otherwise auto",
+        "tables: 4, otherwise 1",
         "tables: ignore, otherwise rollback",
-        "tables: 0.02, otherwise 0.0001",
+        "tables: 0.02, otherwise 0.1",
+        "usual one of the task. [default: loss]",
     ):
         assert said in text
+    assert "otherwise none]" not in text.replace("columns.bias=0.1, otherwise none]", "")
 
 
 def test_the_recipe_is_shaped_as_the_estimator_shapes_it(here: Path) -> None:
@@ -377,6 +381,17 @@ def test_runs_of_other_data_and_tasks_are_not_ranked_together(here: Path) -> Non
         "t.csv, y · binary · best by loss",
     ]
     assert "rmse" not in "".join(shown[shown.index(headings[1]) :])
+
+
+def test_runs_selected_by_loss_are_ranked_by_log_loss_not_by_accuracy(here: Path) -> None:
+    mlp("train", "iris", *FAST, "--seed", "1")
+    mlp("train", "iris", *FAST, "--seed", "2")
+    logs = [path / "events.jsonl" for path in sorted((here / "runs").iterdir())]
+    for log, accuracy, log_loss in zip(logs, (0.9, 0.8), (0.7, 0.3), strict=True):
+        *others, end = log.read_text().splitlines()
+        changed = json.loads(end) | {"metrics": {"accuracy": accuracy, "log_loss": log_loss}}
+        log.write_text("\n".join([*others, json.dumps(changed)]) + "\n")
+    assert [run["metrics"]["log_loss"] for run in json.loads(mlp("runs", "--json"))] == [0.3, 0.7]
 
 
 def test_a_damaged_run_does_not_hide_the_others(here: Path) -> None:

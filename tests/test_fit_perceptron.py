@@ -16,6 +16,7 @@ from multilayer.data import prepare
 from multilayer.errors import MultilayerError, SpecError
 from multilayer.training.config import Config
 from multilayer.training.session import Session
+from multilayer.web.report import report
 
 CORNERS = [[0, 0], [0, 1], [1, 0], [1, 1]]
 AND, OR, XOR = [0, 0, 0, 1], [0, 1, 1, 1], [0, 1, 1, 0]
@@ -37,6 +38,14 @@ def test_a_perceptron_learns_and_and_or_but_not_xor(engine: str) -> None:
         assert (run.model.predict(CORNERS).tolist() == y) == learned
         assert (run.end.reason == "every training row is classified correctly") == learned
         assert set(run.model.predict_proba(CORNERS).ravel().tolist()) <= {0.0, 1.0}
+
+
+def test_a_perceptron_that_cannot_learn_xor_says_what_is_needed() -> None:
+    run = ml.fit("2-1:step", (CORNERS, XOR), quiet=True)
+    (notice,) = [event for event in run.events if event["event"] == "notice"]
+    assert notice["remedy"].startswith(
+        "a single neuron learns only classes that a line or plane separates: add a hidden"
+    )
 
 
 def test_engines_agree_on_every_weight_of_a_perceptron() -> None:
@@ -88,12 +97,22 @@ def test_options_of_the_user_replace_those_of_the_rule() -> None:
 
 
 def test_a_hidden_step_warns_once_that_it_cannot_learn() -> None:
-    with pytest.warns(UserWarning, match="layers before a hidden step activation cannot learn") as caught:
+    with pytest.warns(UserWarning, match="layers before a step activation cannot learn") as caught:
         ml.fit("2-4:step-1", (CORNERS, XOR), epochs=1, quiet=True)
     assert len(caught) == 1
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         ml.fit("2-4:tanh-1:step", (CORNERS, XOR), epochs=1, quiet=True)
+
+
+def test_the_report_names_the_last_epoch_of_a_converged_perceptron(tmp_path: Path) -> None:
+    x, y = separable()
+    run = ml.fit(ml.neuron(7), (x, y), seed=3, quiet=True, run=tmp_path / "run")
+    assert run.end.reason == "every training row is classified correctly"
+    curves = report(tmp_path / "run", data=(x, y))["curves"]
+    lowest = min(curves["epochs"], key=lambda point: point["validation"])
+    assert lowest["step"] < run.end.step  # another epoch was better on the held-out rows
+    assert [mark["step"] for mark in curves["marks"] if mark["kind"] == "best"] == [run.end.step]
 
 
 def test_the_command_trains_a_perceptron(tmp_path: Path) -> None:
@@ -121,8 +140,21 @@ def test_two_outputs_for_two_classes_are_a_softmax(tmp_path: Path) -> None:
     np.testing.assert_allclose(p.sum(1), 1)
     assert (run.model.predict("breast_cancer") == np.array(run.model.encoding.task.classes[0])[p.argmax(1)]).all()
     assert (tmp_path / "run" / "report.html").exists()
-    run.model.to_onnx(tmp_path / "model.onnx")
     np.testing.assert_array_equal(ml.load(tmp_path / "run").predict_proba("breast_cancer"), p)
+
+
+@pytest.mark.parametrize("spec", ["7-1:step", "7-4:tanh-1:step", "7-4-2"])
+def test_an_exported_model_answers_as_predict_does(spec: str, tmp_path: Path) -> None:
+    import onnxruntime
+
+    x, y = separable()
+    model = ml.fit(spec, (x, y), epochs=5, quiet=True).model
+    assert model is not None
+    model.to_onnx(tmp_path / "model.onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
+    labels, p = session.run(None, {"x": x})
+    assert labels.tolist() == model.predict(x).tolist()
+    np.testing.assert_allclose(p, model.predict_proba(x), atol=1e-6)  # float32 against float64
 
 
 def test_a_stopped_run_with_two_outputs_resumes(tmp_path: Path) -> None:
@@ -215,3 +247,12 @@ def test_networks_that_do_not_fit_in_memory_are_refused(options: dict[str, Any],
     assert done.exit_code == 2
     assert "GiB of memory" in done.output
     assert not (tmp_path / "run").exists()
+
+
+def test_a_module_or_a_model_in_the_place_of_the_network_shows_the_right_call() -> None:
+    import torch
+
+    with pytest.raises(MultilayerError, match=r"got Linear: write ml\.fit\(ml\.from_torch\(module\)\.spec, data\)"):
+        ml.fit(torch.nn.Linear(4, 3), "iris", quiet=True)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(MultilayerError, match=r"got Model: write ml\.fit\(model\.spec, data\)"):
+        ml.fit(ml.build("4-3"), "iris", quiet=True)  # pyright: ignore[reportArgumentType]

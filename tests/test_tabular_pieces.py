@@ -13,6 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 import multilayer as ml
 from multilayer import MLPClassifier, MLPRegressor
+from multilayer.data import read
 from multilayer.errors import DataError, OptionError
 from multilayer.training.session import Session
 from quick import QUICK, classes, numbers, people
@@ -30,6 +31,18 @@ def test_the_first_piece_may_hold_one_class(count: int) -> None:
     assert model.predict_proba(x).shape == (120, count)
     mixed = MLPClassifier(**QUICK).partial_fit(x, y, classes=range(count))
     assert model.spec_ == mixed.spec_
+
+
+def test_a_model_of_images_continues_from_its_file(tmp_path: Path) -> None:
+    table = read("digits")
+    frame = pd.DataFrame({name: table.column(name).to_numpy() for name in table.names})
+    model = ml.fit("64-16-10", "digits", epochs=5, quiet=True).model
+    assert model is not None
+    model.save(tmp_path / "digits.safetensors")
+    loaded = MLPClassifier.load(tmp_path / "digits.safetensors")
+    x, y = frame.drop(columns="digit"), frame["digit"]
+    before = loaded.score(x, y)
+    assert loaded.partial_fit(x, y).score(x, y) > before - 0.01
 
 
 def test_a_row_at_a_time() -> None:

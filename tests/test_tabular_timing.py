@@ -131,9 +131,8 @@ def test_a_limit_that_cannot_be_met_is_told(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_the_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(timing, "measured", lambda *_, **__: Costs(5.0, 0.1, 0.1))
-    with pytest.warns(
-        UserWarning, match=r"prepare, start and judge 1 member, got 2 s: .* more: allow \d\.\d s for an epoch$"
-    ):
+    told = r"prepare, start and judge 1 member, got 2 s: .* more: allow \d\.\d s for an epoch$"
+    with pytest.warns(UserWarning, match=told), pytest.warns(UserWarning, match="was enough for only 1 step"):
         ml.MLPRegressor(time_limit=2.0, hidden=(4,), ensemble=1, random_state=0).fit(X[:60], Y[:60])
 
 
@@ -227,9 +226,12 @@ def test_the_clock_begins_when_fit_is_called(monkeypatch: pytest.MonkeyPatch) ->
     """Where preparing took longer than the limit, one step is taken; the history has its keys all the same."""
     late = SimpleNamespace(monotonic=lambda: time.monotonic() - 100)
     monkeypatch.setattr(sys.modules["multilayer.training.fit"], "time", late)
-    done = fit("3-4-1", (X, Y), epochs=1000, time_limit=50.0, quiet=True)
+    few = "time_limit of 50 s was enough for only 1 step, so the model has hardly been trained"
+    with pytest.warns(UserWarning, match=few):
+        done = fit("3-4-1", (X, Y), epochs=1000, time_limit=50.0, quiet=True)
     assert (done.end.step, done.end.reason) == (1, "the time limit of 50 s is up")
-    model = ml.MLPRegressor(time_limit=50.0, ensemble=1, hidden=(4,), random_state=0).fit(X, Y)
+    with pytest.warns(UserWarning, match=few):
+        model = ml.MLPRegressor(time_limit=50.0, ensemble=1, hidden=(4,), random_state=0).fit(X, Y)
     assert model.n_iter_ == 1
     assert {"loss", "validation_loss", "seconds", "r2"} <= set(model.history_)
     assert model.history_["loss"] == []
@@ -240,7 +242,10 @@ def test_a_warm_start_goes_on_with_the_members_there_are() -> None:
     options: dict[str, Any] = {"epochs": 1, "hidden": (4,), "random_state": 0, "warm_start": True}
     model = ml.MLPRegressor(**options).fit(X, Y)
     assert model.model_.members == 4
-    with pytest.warns(UserWarning, match="time_limit must be enough to prepare, start and judge 4 members"):
+    with (
+        pytest.warns(UserWarning, match="time_limit must be enough to prepare, start and judge 4 members"),
+        pytest.warns(UserWarning, match="time_limit of 0.001 s was enough for only 1 step"),
+    ):
         model.set_params(time_limit=1e-3).fit(X, Y)
     assert model.model_.members == 4
     few = ml.MLPRegressor(**options, ensemble=2).fit(X, Y).set_params(ensemble=None)

@@ -130,11 +130,14 @@ def _near(path: str) -> str:
 
 
 def _merit(run: dict[str, Any]) -> float:
-    """How good a run is: by what decided its best epoch, or else its first metric."""
+    """How good a run is by the metric that selected its best epoch, or else by its first metric.
+
+    The loss is not among the metrics of a model: log loss or the root mean squared error stands for it.
+    """
     from ..metrics import METRICS
 
-    chosen = {name: value for name, value in run["metrics"].items() if name == run["metric"]}
-    for name, value in {**chosen, **run["metrics"]}.items():
-        if name in METRICS and not math.isnan(value):
-            return value if METRICS[name].better == "higher" else -value
+    found = run["metrics"]
+    for name in (run["metric"], *(("log_loss", "rmse") if run["metric"] == "loss" else ()), *found):
+        if name in METRICS and not math.isnan(found.get(name, math.nan)):
+            return found[name] if METRICS[name].better == "higher" else -found[name]
     return float("-inf")

@@ -59,11 +59,12 @@ def _options() -> list[inspect.Parameter]:
     found: list[inspect.Parameter] = []
     for field in fields(Config):
         kind = _plain(known[field.name])
-        default = _shown(field.default)
-        if field.name in tables:
+        default = "auto" if field.metadata["auto"] else _shown(field.default)
+        if tables.get(field.name, default) != default:
             default = f"tables: {tables[field.name]}, otherwise {default}"
+        name = field.name.replace("_", "-")
         option = typer.Option(
-            "--" + field.name.replace("_", "-"),
+            f"--{name}/--no-{name}" if kind is bool and field.default is not False else f"--{name}",
             help=f"{field.metadata['help']}  [default: {default}]".replace("[default", "\\[default"),
             show_default=False,
             metavar={int: "N", float: "X", str: "TEXT", bool: None}[kind],

@@ -264,7 +264,12 @@ def encode(task: Task, table: Table, loss: str, dtype: Any) -> NDArray[Any]:
         if task.kind == "multiclass":
             return np.eye(len(task.classes[0]), dtype=dtype)[place[0]]  # (N, C)
         return np.stack(place, 1).astype(dtype)  # (N, T)
-    if chosen.classes or chosen.name in ("binary_cross_entropy", "perceptron"):
+    if chosen.name == "perceptron":
+        raise OptionError(
+            f"a step output and the loss perceptron need two classes, and the task is {task.kind}: remove the step "
+            "from the network, or use the loss mse"
+        )
+    if chosen.classes or chosen.name == "binary_cross_entropy":
         raise OptionError(f"{chosen.name} is a loss for classes, and the task is {task.kind}: try mse, mae or huber")
     y = np.stack([target_numbers(table, name) for name in task.names], 1)  # (N, T)
     if chosen.link == "exp" and (y < 0).any():

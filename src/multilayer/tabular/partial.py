@@ -22,6 +22,7 @@ from ..engine import Data, Order, State
 from ..errors import DataError, OptionError, warn
 from ..predictor import Predictor
 from ..training.config import Config
+from ..training.defaults import learning_rate
 from ..training.fit import prepare
 from ..training.recipe import OPTIONS, RATE, Recipe, batch_size, kind_of
 from ..training.session import Session
@@ -72,10 +73,13 @@ class Partial:
 
     @staticmethod
     def of_model(model: Predictor, *, rows: int, seed: int, classes: int = 0) -> Partial:
-        """Goes on with a model alone, as a file has it: how to train is the recipe's for so many rows."""
+        """Continue with a model from a file: the options are those of the recipe for this number of rows."""
         encoding = model.encoding
-        calm = {**OPTIONS, "learning_rate": AFTER * RATE[kind_of(encoding)]}
-        recipe = {} if encoding.image is not None else calm
+        image = encoding.image is not None
+        recipe = {
+            **({} if image else OPTIONS),
+            "learning_rate": AFTER * (learning_rate(model.spec) if image else RATE[kind_of(encoding)]),
+        }
         held = {"ensemble": model.members, "loss": encoding.loss, "task": encoding.task.kind, "seed": seed}
         no_rows = {"validation": None, "calibrate": False}
         config = Config.from_dict({**recipe, "batch_size": batch_size(rows), **held, **no_rows})

@@ -24,8 +24,9 @@ from ..init import scheme
 from ..layers import Parameter
 
 
-def _option(default: Any, text: str) -> Any:
-    return field(default=default, metadata={"help": text})
+def _option(default: Any, text: str, *, auto: bool = False) -> Any:
+    """Describe an option. `auto` says that None lets the program choose the value."""
+    return field(default=default, metadata={"help": text, "auto": auto})
 
 
 MAX_TOML = 1 << 20
@@ -42,7 +43,7 @@ class Config:
         "auto", "auto chooses by the task; or cross_entropy, mse, mae, huber(delta=1), quantile(0.1, 0.9), …"
     )
     learning_rate: float | None = _option(
-        None, "Peak learning rate; auto is 0.01, lower for layers with over 64 inputs."
+        None, "Peak learning rate; auto is 0.01, lower for layers with over 64 inputs.", auto=True
     )
     schedule: str = _option("cosine(warmup=0.05)", "Learning rate schedule: constant, cosine, one_cycle, coslog, …")
     weight_decay: float = _option(0.1, "Decoupled weight decay on weight matrices.")
@@ -52,10 +53,14 @@ class Config:
     clip_norm: float | None = _option(None, "Clip the gradient to this norm.")
     clip_value: float | None = _option(None, "Clip each value of the gradient to this size.")
     average: float | None = _option(
-        None, "Decay β of the exponential moving average of the weights; auto is 0.99, none if epochs is set."
+        None,
+        "Decay β of the exponential moving average of the weights; auto is 0.99, none if epochs is set.",
+        auto=True,
     )
-    batch_size: int | None = _option(None, "Rows per step; 256, or fewer if an epoch would have under 40 steps.")
-    epochs: int | None = _option(None, "Passes over the training rows; auto is about 8,000 steps.")
+    batch_size: int | None = _option(
+        None, "Rows per step; auto is 256, or fewer so that an epoch has about 40 steps, but at least 16.", auto=True
+    )
+    epochs: int | None = _option(None, "Passes over the training rows; auto is about 8,000 steps.", auto=True)
     epoch_rows: int | None = _option(None, "Rows per epoch if not all; each epoch draws other rows.")
     validation: float | str | None = _option(
         "auto", "Fraction of rows to hold out, none, or auto: a fifth unless there are few rows."
@@ -65,7 +70,9 @@ class Config:
         "Validation metric that selects the best epoch: loss, accuracy, r2, …; auto uses the default of the task.",
     )
     patience: int | None = _option(
-        None, "Stop after this many epochs without improvement; auto is 30 % of the epochs, none if epochs is set."
+        None,
+        "Stop after this many epochs without improvement; auto is 30 % of the epochs, none if epochs is set.",
+        auto=True,
     )
     time_limit: float | None = _option(None, "Stop this many seconds after the start.")
     on_spike: str = _option("rollback", "What to do if the loss spikes: rollback, stop or ignore.")
@@ -77,15 +84,17 @@ class Config:
     scaling: str = _option("auto", "Scaling of numeric columns: auto, standard, robust or none.")
     ensemble: int = _option(1, "Ensemble members to train in parallel; each holds out a different part of the rows.")
     calibrate: bool | None = _option(
-        None, "Calibrate probabilities and intervals on held-out rows; auto calibrates probabilities."
+        None, "Calibrate probabilities and intervals on held-out rows; auto calibrates probabilities.", auto=True
     )
     rates: str | None = _option(None, "Factors on the learning rate: bias=0.1, scale=6, columns.weight=0.1.")
     seed: int = _option(0, "Seed of all random numbers.")
     dtype: str = _option("float32", "float32, float64 or bfloat16.")
     device: str = _option("auto", "auto, cpu or cuda.")
     compile: bool = _option(False, "Use torch.compile.")
-    threads: int | None = _option(None, "Threads to use; one if steps are small, else one per core.")
-    checkpoint_every: int | None = _option(None, "Steps between checkpoints; about every 200 steps at epoch ends.")
+    threads: int | None = _option(None, "Threads to use; auto is 1 if steps are small, else one per core.", auto=True)
+    checkpoint_every: int | None = _option(
+        None, "Steps between checkpoints; auto is the end of an epoch, at least 200 steps after the last.", auto=True
+    )
 
     statistics_every: int | None = _option(None, "Steps between norms of every tensor and its gradient in the events.")
 

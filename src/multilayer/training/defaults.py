@@ -3,9 +3,9 @@
     batch size      256, or the power of two that gives about 40 steps per epoch; at least 16
     epochs          8,000 steps, but at least 20 and at most 1,500 epochs
     learning rate   0.01 · min(1, √(64 / n)), where n is the largest number of inputs of any layer
-    patience        30 % of the epochs, at least 10; none if `epochs` is given
+    patience        30 % of the epochs, at least 10; none if `epochs` is given or no rows are held out
     averaging       the weights are averaged with β = 0.99; not if `epochs` is given
-    calibration     temperature scaling of class probabilities on the held-out rows
+    calibration     temperature scaling of class probabilities, if rows are held out
 
 Small tables need many epochs, because an epoch has few steps. Wide layers need a lower learning rate: one step of Adam
 changes each weight by about the learning rate, so the change of a unit grows with its number of inputs.
@@ -43,12 +43,13 @@ def with_defaults(config: Config, spec: Spec, prepared: Prepared) -> Config:
     if config.epochs is None:
         rows = min(len(prepared.train), config.epoch_rows or len(prepared.train))
         chosen["epochs"] = epochs(rows, chosen_batch(prepared, config))
-        if config.patience is None:
+        if config.patience is None and len(prepared.validation):
             chosen["patience"] = max(LEAST_PATIENCE, int(PATIENCE * chosen["epochs"]))
         if config.average is None:
             chosen["average"] = AVERAGE
     if config.calibrate is None:
-        chosen["calibrate"] = losses.get(prepared.encoding.loss).link in ("softmax", "sigmoid")
+        probabilities = losses.get(prepared.encoding.loss).link in ("softmax", "sigmoid")
+        chosen["calibrate"] = probabilities and len(prepared.validation) > 0
     return replace(config, **chosen)
 
 

@@ -7,10 +7,11 @@ A run without a folder keeps its events and checkpoints in memory; everything el
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Unpack, cast
 
@@ -21,19 +22,25 @@ from ..data import bundled
 from ..data.fitting import dropped_note, warn_of_dropped
 from ..data.prepare import names_of
 from ..data.sources import means_bundled
-from ..data.tables import short
-from ..errors import DataError, OptionError, RunError, SpecError, called, is_command_line
+from ..data.tables import count, short
+from ..errors import DataError, OptionError, RunError, SpecError, called, is_command_line, option, warn
 from ..predictor import Predictor
 from ..runs import RunFolder
 from ..spec import Spec
 from . import sinks
 from .config import Config, Options
 from .drive import Now, Run, drive
+from .policies import TimeLimit
 from .protocol import Observer
 from .recipe import Recipe, choose
 from .session import Chooser, Session, check_loader
 from .sinks import Sink, Tracker
 from .timing import Within
+
+AUTO = tuple(field.name for field in fields(Config) if field.metadata["auto"])
+"""Options of which None is the same as none given."""
+FEW_STEPS = 20
+"""Steps below which a model has hardly been trained; no choice of epochs is as low without a time limit."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -146,7 +153,8 @@ def fit(
     (1,)
     """
     began = time.monotonic()
-    chosen: dict[str, Any] = dict(options)
+    chosen: dict[str, Any] = {name: value for name, value in options.items() if value is not None or name not in AUTO}
+    asked = set(chosen)
     shape = Recipe(hidden=hidden, activation=activation, dropout=dropout)
     check_order(spec, data)
     spec = Spec.parse(spec) if isinstance(spec, str) else spec
@@ -187,11 +195,11 @@ def fit(
 
     prepared = numbers(config)
     if chooser is not None:
-        spec, chosen_config = chooser.network(prepared, config, options.keys())
+        spec, chosen_config = chooser.network(prepared, config, asked)
         if chosen_config.ensemble != config.ensemble:  # other parts to hold out: other rows to look at
             config = replace(config, ensemble=chosen_config.ensemble)
             prepared = numbers(config)
-            spec, chosen_config = chooser.network(prepared, config, {*options, "ensemble"})
+            spec, chosen_config = chooser.network(prepared, config, {*asked, "ensemble"})
         config = chosen_config
     session = Session.make(cast("Spec | str | None", spec), prepared, config, began=began)
     if run is not None and (
@@ -205,6 +213,8 @@ def fit(
             "without run"
         )
     warn_of_dropped(prepared.encoding)
+    if config.patience is not None and not len(prepared.validation):
+        warn(f"{called('patience')} has no effect: no rows are held out; set {option('validation', '0.2')}")
     if start is not None:
         session.begin(start)
     tracking = _trackers(trackers, None if run is None else Path(run))
@@ -223,7 +233,10 @@ def fit(
             },
         )
     after = None if ended is None else lambda run: ended(_ended(run, session, read, held_out))
-    return _driven(session, folder, observers, tracking, quiet=quiet, each_epoch=each_epoch, after=after)
+    planned = (session.config.epochs, session.config.epoch_rows) != (chosen.get("epochs"), chosen.get("epoch_rows"))
+    return _driven(
+        session, folder, observers, tracking, quiet=quiet, each_epoch=each_epoch, after=after, planned=planned
+    )
 
 
 def resume(
@@ -333,9 +346,14 @@ def check_order(spec: Any, data: Any) -> None:
     if isinstance(spec, str) and not _is_network(spec) and (means_bundled(spec) or Path(spec).is_file()):
         raise OptionError(f"the network comes first, got the data {spec!r} in its place: ml.fit(None, {spec!r})")
     if spec is not None and not isinstance(spec, str | Spec) and not hasattr(spec, "before"):
+        torch = sys.modules.get("torch")
+        write = "ml.fit(None, (X, y)), or ml.fit('4-16-3', (X, y))"
+        if isinstance(getattr(spec, "spec", None), Spec):
+            write = "ml.fit(model.spec, data) to train a new network like it"
+        elif torch is not None and isinstance(spec, torch.nn.Module):
+            write = "ml.fit(ml.from_torch(module).spec, data) to train a network like a nn.Sequential"
         raise OptionError(
-            f"the network must be a string such as '4-16-3', a Spec or None, got {type(spec).__name__}: "
-            "write ml.fit(None, (X, y)), or ml.fit('4-16-3', (X, y))"
+            f"the network must be a string such as '4-16-3', a Spec or None, got {type(spec).__name__}: write {write}"
         )
 
 
@@ -413,6 +431,7 @@ def _driven(
     resumed: bool = False,
     each_epoch: Callable[[Now], bool] | None = None,
     after: Callable[[Run], None] | None = None,
+    planned: bool = False,
 ) -> Run:
     from .progress import Progress as Display
 
@@ -437,9 +456,22 @@ def _driven(
         model = None if folder is None else folder.model
         told = [stack.enter_context(Tracker(sink, model=model, warn=display.warn)) for sink in tracking]
         run = drive(session, folder, observers=[display, *observers, *told], resumed=resumed, each_epoch=each_epoch)
+        _warn_of_few_steps(session, run, planned=planned)
         if after is not None:
             after(run)
         return run
+
+
+def _warn_of_few_steps(session: Session, run: Run, *, planned: bool) -> None:
+    """Warn of a model that a time limit left with hardly any training. `planned` means epochs were chosen to fit it."""
+    limit, plan = session.config.time_limit, session.plan()
+    cut = TimeLimit.reason in run.end.reason or (planned and run.end.status == "finished")
+    if limit is None or not cut or run.end.step >= max(FEW_STEPS, -(-len(plan.rows) // plan.batch)):
+        return
+    warn(
+        f"{called('time_limit')} of {limit:g} s was enough for only {count(run.end.step, 'step')}, so the model has "
+        "hardly been trained: allow more time"
+    )
 
 
 def _place(data: Any) -> str | None:

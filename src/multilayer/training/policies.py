@@ -18,6 +18,7 @@ import time
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable, Sequence
+from statistics import fmean
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -213,12 +214,14 @@ class Plateau(Quiet):
     """Tells, once, that the training loss has fallen by less than `share` over `epochs` epochs.
 
     `rates` are those at the end of each epoch. Where they come in waves, the loss rises and falls with them: then it is
-    whole waves that must have brought too little, of so many epochs together at least. Otherwise it is the last epochs,
-    once the rate has risen to its highest.
+    whole waves that must have brought too little, of so many epochs together at least. Otherwise the means of both
+    halves of the last epochs are compared, once the rate has risen to its highest.
     """
 
-    def __init__(self, rates: Sequence[float] = (), *, epochs: int = 10, share: float = 0.01) -> None:
-        self.epochs, self.share = epochs, share
+    def __init__(
+        self, rates: Sequence[float] = (), *, epochs: int = 10, share: float = 0.01, remedy: str | None = None
+    ) -> None:
+        self.epochs, self.share, self.remedy = epochs, share, remedy
         self.wave_ends = wave_ends(rates)
         self.rates = rates
         self.peak = int(np.argmax(rates)) + 1 if len(rates) else 1
@@ -238,14 +241,17 @@ class Plateau(Quiet):
         (first, *_, last), past = seen, len(seen) - 1
         if self.wave_ends:
             self.losses = [last]
-        if first - last >= self.share * abs(first):
+        if not self.wave_ends:  # halves, because single epochs are noisy; their middles are half the epochs apart
+            half = len(seen) // 2
+            first, last = fmean(seen[:half]), fmean(seen[-half:])
+        if first - last >= self.share * abs(first) * (1.0 if self.wave_ends else 0.5):
             return Continue()
         planned = not self.wave_ends and event.epoch <= len(self.rates)
         if planned and self.rates[event.epoch - 1] < SMALL_RATE * max(self.rates):
             return Continue()  # the loss is flat because the schedule has lowered the learning rate
         self.told = True
         message = f"the training loss has fallen by less than {self.share:.0%} over {past} epochs"
-        return Continue(notice=(message, self._remedy(seen)))
+        return Continue(notice=(message, self.remedy or self._remedy(seen)))
 
     def _remedy(self, losses: Sequence[float]) -> str:
         """Recommend smaller steps if the loss goes up and down; otherwise report convergence."""
@@ -281,6 +287,8 @@ def wave_ends(rates: Sequence[float]) -> set[int]:
 class TimeLimit(Quiet):
     """Stops so many seconds after `began`, or from now on; the step it stops at is the clock's choice."""
 
+    reason: ClassVar[str] = "the time limit of"
+
     def __init__(self, seconds: float, *, began: float | None = None) -> None:
         if not seconds > 0:
             raise OptionError(f"time_limit must be positive, got {seconds!r}")
@@ -290,7 +298,7 @@ class TimeLimit(Quiet):
     def watch(self, steps: Steps) -> Found | None:
         if time.monotonic() - self.started < self.seconds:
             return None
-        return Found(place=len(steps.loss) - 1, action=Stop(reason=f"the time limit of {self.seconds:g} s is up"))
+        return Found(place=len(steps.loss) - 1, action=Stop(reason=f"{self.reason} {self.seconds:g} s is up"))
 
 
 def states(policies: Iterable[Any]) -> list[dict[str, Any]]:

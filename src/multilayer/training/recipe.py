@@ -189,12 +189,18 @@ def choose(
     if shape.given:
         raise OptionError(f"{shape.given} can only be used with the tabular recipe, got {other} too: omit one of them")
     if isinstance(spec, Spec):
-        if any(is_step(entry.layer) for entry in spec.entries[:-1]):
-            warn(
-                "layers before a hidden step activation cannot learn, because its derivative is zero: use tanh or "
-                "sigmoid in hidden layers"
+        ruled = len(spec.layers) > 1 and is_step(spec.layers[-1]) and loss in ("auto", "perceptron")
+        if ruled and loader:
+            raise OptionError(
+                "a network with a step output trains on a table, got a loader: remove the step, or pass the rows as "
+                "(X, y)"
             )
-        if not loader and loss in ("auto", "perceptron") and len(spec.layers) > 1 and is_step(spec.layers[-1]):
+        if any(is_step(entry.layer) for entry in spec.entries[: -1 if ruled else None]):
+            warn(
+                "layers before a step activation cannot learn, because its derivative is zero: use tanh or sigmoid in "
+                f"hidden layers, and leave {called('loss')} at auto for a step output"
+            )
+        if ruled:
             return Perceptron(spec)
     return spec
 
@@ -257,6 +263,8 @@ def defaults() -> dict[str, Any]:
         "learning_rate": tuple(dict.fromkeys(RATE.values())),
         "epochs": EPOCHS,
         "batch_size": BATCH,
+        "patience": None,
+        "average": None,
     }
 
 

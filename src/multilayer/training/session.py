@@ -39,6 +39,9 @@ BYTES_PER_PARAMETER = 16
 BYTES_PER_MEMBER = 1 << 16
 """Least memory of an ensemble member in addition to its parameters and row indices."""
 CHECKPOINT_STEPS = 200
+NO_PLANE = "a single neuron learns only classes that a line or plane separates: add a hidden layer, such as 2-8:tanh-1"
+PLATEAU_PART = 8
+"""An eighth of the epochs without progress is a plateau: an epoch of a small table is too short to judge by."""
 SMALL_STEP = 5e7
 """Operations of a step that one core does in about a millisecond: a second thread waits more than it works, and on a
 machine that others use it waits for its turn as well."""
@@ -180,7 +183,11 @@ class Session:
         ends = np.arange(1, plan.epochs + 1) * plan.steps_per_epoch - 1
         found: list[Policy] = [
             Spikes(on_spike=cast(OnSpike, config.on_spike), most=config.rollbacks),
-            Plateau(plan.rate_schedule(ends, plan.steps).tolist()),
+            Plateau(
+                plan.rate_schedule(ends, plan.steps).tolist(),
+                epochs=max(10, plan.epochs // PLATEAU_PART),
+                remedy=NO_PLANE if self.loss.name == "perceptron" and len(self.spec.layers) == 1 else None,
+            ),
         ]
         if self.loss.name == "perceptron":
             found.append(NoMistakes())

@@ -32,6 +32,9 @@ SLOW = 0.05
 """If a training loss falls in every epoch, but by less than this fraction in total, the learning rate is too low."""
 ROWS_PER_PARAMETER = 10
 """A network with fewer than one parameter per this number of rows may be too small for its task."""
+FEW_STEPS = 100
+"""A run of fewer steps that is no better than the guess on its own training rows has hardly been trained, unless its
+best epoch was an early one of many."""
 FEWEST_EPOCHS = 3
 """Least number of epochs from which a slope is computed."""
 UNRELIABLE = 0.1
@@ -41,6 +44,7 @@ Cause = Literal[
     "diverged",
     "spikes",
     "nothing held out",
+    "hardly trained",
     "overfits",
     "cut short",
     "out of time",
@@ -69,6 +73,9 @@ class Evidence:
     held_out: bool = True
     status: str = "finished"
     timed_out: bool = False
+    time_limit: bool = False
+    """Whether a time limit was set, which may have made the epochs fewer."""
+    steps: int | None = None
     epochs: int = 0
     best_epoch: int | None = None
     train_loss: Sequence[float] = ()
@@ -100,7 +107,10 @@ def fit_cause(e: Evidence) -> Cause | None:
     """Return the cause that limits the fit. None if the model fits well or cannot be evaluated."""
     if e.diverged or not e.held_out or e.skill is None:
         return None
-    if e.train_skill is not None and e.outside and e.train_skill - e.skill > GAP:
+    trained, few = e.train_skill, e.steps is not None and e.steps < FEW_STEPS
+    if trained is not None and trained < CLEARLY and few and (e.epochs <= FEWEST_EPOCHS or _late(e)):
+        return "hardly trained"
+    if trained is not None and trained >= CLEARLY and e.outside and trained - e.skill > GAP:
         return "overfits"
     if _still_improving(e):
         return "out of time" if e.timed_out else "cut short"
@@ -114,13 +124,17 @@ def fit_cause(e: Evidence) -> Cause | None:
 
 def _still_improving(e: Evidence) -> bool:
     """Return whether both losses were falling at the end; for one or two epochs, whether the last one was the best."""
-    late = e.best_epoch is not None and 2 * e.best_epoch > e.epochs
-    if not late or not (e.status == "finished" or e.timed_out):
+    if not _late(e) or not (e.status == "finished" or e.timed_out):
         return False
     if e.epochs < FEWEST_EPOCHS:
         return e.best_epoch == e.epochs and e.skill is not None and e.skill < FAIR
     lowest = bool(e.validation_loss) and e.validation_loss[-1] == min(e.validation_loss)
     return lowest and _falling(e.train_loss) and _falling(e.validation_loss)
+
+
+def _late(e: Evidence) -> bool:
+    """Whether the best epoch was in the second half."""
+    return e.best_epoch is not None and 2 * e.best_epoch > e.epochs
 
 
 def _falling(curve: Sequence[float]) -> bool:
@@ -162,6 +176,9 @@ def remedies(e: Evidence) -> list[Remedy]:
 
 def _for_fit(cause: Cause, e: Evidence) -> Remedy:
     match cause:
+        case "hardly trained":
+            how = "a larger --time-limit" if e.time_limit else "more --epochs"
+            return Remedy(cause=cause, text=f"Train longer: {how}.", moves={"epochs": 1})
         case "overfits":
             text = "Against overfitting: more rows, more dropout or weight decay, or a narrower network."
             return Remedy(cause=cause, text=text, moves={"regularisation": 1, "width": -1})
@@ -211,6 +228,8 @@ def evidence(report: Mapping[str, Any]) -> Evidence:
     shared: dict[str, Any] = {
         "status": run["status"],
         "timed_out": run["status"] == "stopped" and "time limit" in run.get("reason", ""),
+        "time_limit": config.get("time_limit") is not None,
+        "steps": run.get("steps"),
         "epochs": run["epochs"],
         "best_epoch": _best_epoch(curves),
         "train_loss": _known([point.get("loss") for point in epochs]),

@@ -16,6 +16,7 @@ from ..events import Checkpoint, End, EpochEnd, Event, NonFinite, Notice, Progre
 from ..outline import outline
 from ..spec import Spec
 from ..training.config import Config
+from ..training.policies import NoMistakes
 from .report_quality import number
 
 MOST_POINTS = 300
@@ -91,9 +92,10 @@ def _marks(log: Sequence[Event], told: Sequence[Event]) -> list[dict[str, Any]]:
     def mark(kind: str, step: int, text: str) -> None:
         found.append({"kind": kind, "step": step, "text": text})
 
-    best = [event for event in told if isinstance(event, Checkpoint) and event.kind == "best"]
+    best = [event.step for event in told if isinstance(event, Checkpoint) and event.kind == "best"]
+    best += [event.step for event in told if isinstance(event, End) and event.reason == NoMistakes.reason]
     if best:
-        mark("best", best[-1].step, "the epoch that the model is of")
+        mark("best", best[-1], "the epoch of the model")
     for event in log:
         if isinstance(event, Resume):
             mark("resume", event.step, "went on from a checkpoint" if event.checkpoint else "started anew")

@@ -114,6 +114,8 @@ def _fit(found: dict[str, Any], seen: Evidence) -> Sentences:
         return []
     trained = f"{WORDS[entry['name']]} {figure(entry['name'], entry['train'])} on rows it was trained on"
     cause, gap = fit_cause(seen), seen.train_skill - seen.skill
+    if cause == "hardly trained":
+        return [{"tone": "bad", "text": f"It was hardly trained: {count(seen.steps or 0, 'step')}, {trained}."}]
     if cause == "overfits":
         best = "" if seen.best_epoch is None else f"; the best epoch was {seen.best_epoch} of {seen.epochs}"
         return [{"tone": "fair" if gap <= 0.3 else "bad", "text": f"It overfits: {trained}{best}."}]
