@@ -54,6 +54,21 @@ TABLE: list[tuple[str, str, Bugs]] = [
         ],
     ),
     (
+        "training/defaults.py",
+        "test_defaults.py",
+        [
+            ("math.sqrt(WIDE / max(widest, 1))", "WIDE / max(widest, 1)"),
+            ("entry.width_in for entry in spec.entries", "entry.width_in for entry in spec.entries[:1]"),
+            ("min(MOST_EPOCHS, max(FEWEST_EPOCHS,", "max(MOST_EPOCHS, min(FEWEST_EPOCHS,"),
+            ("return max(16, min(256,", "return min(16, max(256,"),
+            ('            chosen["patience"] = max(', '            chosen["patience"] = min('),
+            ("        if config.patience is None:", "    if config.patience is None:"),
+            ("if config.learning_rate is None:", "if config.epochs is None:"),
+            ('in ("softmax", "sigmoid")', 'in ("softmax",)'),
+            ("min(len(prepared.train), config.epoch_rows or len(prepared.train))", "len(prepared.train)"),
+        ],
+    ),
+    (
         "training/signals.py",
         "test_cli_train.py",
         [
@@ -244,11 +259,14 @@ TABLE: list[tuple[str, str, Bugs]] = [
         ],
     ),
     (
-        "web/report_verdict.py",
+        "web/report_advice.py",
         "test_report_verdict.py test_report_baseline.py",
         [
             ("return 1 - (value / base) ** 2", "return 1 - value / base"),
-            ('edge = entry["low"] if', 'edge = entry["high"] if'),
+            (
+                "skill(entry, entry[worse]), skill(entry, entry[better])",
+                "skill(entry, entry[better]), skill(entry, entry[worse])",
+            ),
         ],
     ),
     (
@@ -281,6 +299,11 @@ TABLE: list[tuple[str, str, Bugs]] = [
             ("httponly=True", "httponly=False"),
             ('("same-origin", "none") for site', '("same-origin", "same-site", "none") for site'),
             ('"X-Frame-Options": "DENY"', '"X-Frame-Options": "SAMEORIGIN"'),
+            ("        self.streams -= 1\n", "        pass\n"),
+            (
+                "self.streams, self.listened = self.streams + 1, self",
+                "self.streams, self.listened = self.streams, self",
+            ),
         ],
     ),
 ]
