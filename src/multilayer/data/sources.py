@@ -66,7 +66,8 @@ def with_meaning(table: Table) -> Table:
         return found
     words = [f"{name!r} ({SAID[family_of(column, name)]})" for name, column in list(changed.items())[:NAMED]]
     more = f" and {len(changed) - NAMED:,} more" if len(changed) > NAMED else ""
-    return replace(found, notes=(*table.notes, f"read from text: {', '.join(words)}{more}"))
+    written = {name: table.columns[name] for name in changed}
+    return replace(found, written=written, notes=(*table.notes, f"read from text: {', '.join(words)}{more}"))
 
 
 def read_raw(source: Any, *, hints: Hints | None = None) -> Table:
