@@ -51,7 +51,7 @@ class RunFolder:
         self.config = config
         self.id = id
         """The SHA-256 of the configuration; empty for a folder made before it was recorded."""
-        self._checkpoints = Checkpoints(self.checkpoints)
+        self._checkpoints = Checkpoints(self.checkpoints, id)
         self._lock = lock
         self._log: storage.Log | None = None
         if lock is not None:
