@@ -340,7 +340,7 @@ def _of_frame(source: Any, kind: str, hints: Hints | None) -> Table:
     if block is not None:
         return Table(name=name, matrix=block, matrix_names=tuple(labels))
     series = [(one.to_native(), one.to_arrow, one.to_list, one.dtype == nw.Object) for one in frame.iter_columns()]
-    return _of_columns(labels, series, name, hints or {})
+    return _of_columns(labels, series, name, hints)
 
 
 def _of_pandas(source: Any, name: str, hints: Hints | None) -> Table:
@@ -356,7 +356,7 @@ def _of_pandas(source: Any, name: str, hints: Hints | None) -> Table:
         return pa.array(series.to_numpy(), from_pandas=True) if numbers else pa.Array.from_pandas(series)
 
     series = [(one, partial(arrow, one), one.to_list, one.dtype == object) for _, one in source.items()]
-    return _of_columns(labels, series, name, hints or {})
+    return _of_columns(labels, series, name, hints)
 
 
 def _plain_number(kind: Any) -> bool:
@@ -378,12 +378,12 @@ Series = tuple[Any, Callable[[], Any], Callable[[], list[Any]], bool]
 """A column of a frame, itself as Arrow and as a list, and whether it holds Python objects."""
 
 
-def _of_columns(labels: list[str], series: list[Series], name: str, hints: Hints) -> Table:
+def _of_columns(labels: list[str], series: list[Series], name: str, hints: Hints | None) -> Table:
     columns: dict[str, Any] = {}
     notes: list[str] = []
     for label, one in zip(labels, series, strict=True):
-        columns[label] = _of_series(one, f"{name}: column {label!r}", hints.get(label))
-        if label not in hints and one[3] and pa.types.is_large_string(columns[label].type):
+        columns[label] = _of_series(one, f"{name}: column {label!r}", (hints or {}).get(label))
+        if hints is None and one[3] and pa.types.is_large_string(columns[label].type):
             notes.append(f"{label!r} holds values of several types: read as text")
     return Table(name=name, columns=columns, notes=tuple(notes))
 
