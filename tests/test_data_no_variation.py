@@ -107,3 +107,15 @@ def test_features_beyond_float32_are_refused() -> None:
     x, y = numbers(60)
     with pytest.raises(DataError, match=r"row 1, column 'x0': numbers must lie within .*: rescale the column"):
         ml.fit(None, (x * 1e300, y), epochs=1, quiet=True)
+
+
+def test_outputs_that_are_not_finite_are_refused_with_their_row() -> None:
+    """Finite values and finite weights whose products overflow: a label for such a row would mean nothing."""
+    x = np.random.default_rng(0).normal(size=(60, 2))
+    model = ml.fit("2-8-1", (x, x[:, 0] > 0), epochs=2, quiet=True).model
+    assert model is not None
+    far = np.array([[0.0, 0.0], [3e38, 3e38]])
+    for call in (model.predict, model.predict_proba):
+        with pytest.raises(DataError, match="row 2: the network's outputs are not finite: values are too far from"):
+            call(far)
+    assert np.isfinite(model.predict_proba(far[:1])).all()
