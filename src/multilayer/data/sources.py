@@ -46,6 +46,8 @@ from .text_values import Hints, interpreted, is_text
 WIDE = 64
 """Columns from which a frame of numbers of one type is read as a block: that copies, where one at a time takes long."""
 CHUNK = 1 << 24
+ROWS = 1 << 14
+"""Rows of a Parquet file that are decoded at a time."""
 COPIES = 4
 """Copies of a file's content in memory while it is read: raw bytes, Arrow's own, parsed columns, encoded numbers."""
 NAMED = 5
@@ -142,13 +144,12 @@ def read_path(source: str | Path, hints: Hints | None = None) -> Table:
         raise DataError(
             f"{source}: there is no such file, and {unknown_name('bundled set', str(source), bundled.names())}"
         )
-    with storage.opened(path) as file:
+    with storage.reported("read", path), storage.opened(path) as file:
         start = file.read(16)
     try:
         if start.startswith(b"PAR1"):
             with parquet.ParquetFile(path) as stored:
-                _check_decoded(stored, path)
-                return _of_arrow(_whole(stored.read()), str(path))
+                return _of_arrow(_whole(_parquet(stored, path)), str(path))
         if start.startswith(b"ARROW1"):
             with pa.memory_map(str(path)) as stream:
                 opened = ipc.open_file(stream)
@@ -184,12 +185,24 @@ def unpacked(path: Path) -> bytes:
         return b"".join(chunks)
 
 
-def _check_decoded(stored: Any, path: Path) -> None:
-    """Refuses a Parquet file by the size in its metadata: run lengths can compress millions of rows to a few bytes."""
-    about = stored.metadata
+def _parquet(stored: Any, path: Path) -> Any:
+    """The table of a Parquet file, refused by the size in its metadata if memory cannot hold it: run lengths can
+    compress millions of rows to a few bytes. Text that repeats can be larger still, so it is read in batches."""
+    about, limit = stored.metadata, available_memory() // COPIES
     decoded = about.num_rows * sum(_bits(field.type) for field in stored.schema_arrow) // 8
     packed = sum(about.row_group(i).total_byte_size for i in range(about.num_row_groups))
-    check_size(path, max(decoded, packed), available_memory() // COPIES, "decompresses to")
+    check_size(path, max(decoded, packed), limit, "decompresses to")
+    if decoded + about.num_rows * packed <= limit or all(_fixed(field.type) for field in stored.schema_arrow):
+        return stored.read()
+    return _batches(stored.iter_batches(batch_size=ROWS), stored.schema_arrow, path)
+
+
+def _fixed(kind: Any) -> bool:
+    """Whether every value of a type takes the same number of bytes; categories are numbers and their names once."""
+    try:
+        return bool(kind.bit_width)
+    except ValueError:
+        return False
 
 
 def _bits(kind: Any) -> int:
