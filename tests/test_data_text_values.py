@@ -20,7 +20,7 @@ import pytest
 import multilayer as ml
 from multilayer import MLPClassifier, MLPRegressor
 from multilayer.data import prepare
-from multilayer.errors import DataError
+from multilayer.errors import DataError, OptionError
 from quick import QUICK
 
 START = datetime(2024, 1, 30)
@@ -235,3 +235,6 @@ def test_a_regression_takes_numbers_that_a_frame_has_as_text() -> None:
     model = ml.fit(None, frame, target="y", epochs=1, ensemble=1, hidden=(8,), quiet=True).model
     assert model is not None
     assert model.predict(frame).dtype == np.float64
+    frame["y"] = ["1", "2"] * 20
+    with pytest.raises(OptionError, match="mse is a loss for numbers, and these read as 2 classes: say which"):
+        ml.fit(None, frame, target="y", loss="mse", quiet=True)

@@ -111,10 +111,10 @@ def prepare(
         time = beside.moments(time, table)
     table, origin, weights = _usable_rows(table, names, weight, notes)
     found = tasks.infer(table, names, task, classes)
-    if classes is None:
-        table, found = _labels_as_written(table, found, task)
     if task == "auto" and classes is None and loss is not None:
         tasks.check_meant(table, found, loss)
+    if classes is None:
+        table, found = _labels_as_written(table, found, task)
     loss = loss or found.usual_loss(outputs)
     if task == "auto":
         notes.append(f"{found.said()} (inferred; {option('task')} overrides)")
