@@ -170,6 +170,24 @@ TABLE: list[tuple[str, str, Bugs]] = [
         ],
     ),
     (
+        "data/fitting.py",
+        "test_data_no_variation.py",
+        [
+            ("                scale[place] = 1.0\n", "                pass\n"),
+            ('why, family = "", "empty" if kind == "categorical" else family', 'why = ""'),
+        ],
+    ),
+    ("data_init.py", "test_data_no_variation.py", [("np.where(alone > 0, alone, 1.0)", "1.0")]),
+    ("predictor.py", "test_data_no_variation.py", [("if not np.isfinite(found).all():", "if np.isinf(found).all():")]),
+    (
+        "data/prepare.py",
+        "test_data_text_values.py",
+        [
+            ("if len(C.vocabulary(text)) == len(classes):", "if len(classes):"),
+            ("        table, found = _labels_as_written(table, found, task)\n", "        pass\n"),
+        ],
+    ),
+    (
         "data/encoding.py",
         "test_data_encoding.py",
         [
@@ -217,6 +235,11 @@ TABLE: list[tuple[str, str, Bugs]] = [
             ("enumerate(lines[:-1], start=1)", "enumerate(lines[:-1])"),
             ("for number, line in enumerate(lines[:-1]", "for number, line in enumerate(lines"),
         ],
+    ),
+    (
+        "runs/checkpoints.py",
+        "test_runs_links.py::test_resuming_a_run_with_the_checkpoints_of_another",
+        [('pop("run", self.run) != self.run and self.run:', 'pop("run", self.run) is None:')],
     ),
     ("runs/lock.py", "test_runs.py", [("fcntl.LOCK_EX | fcntl.LOCK_NB", "fcntl.LOCK_SH | fcntl.LOCK_NB")]),
     (
