@@ -290,7 +290,7 @@ def test_from_the_command_line(tmp_path: Path, digits: Any) -> None:
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 0, result.output
     assert state_of(out.read_text())["model"]["text"] == "64-8-10"
-    assert "predictions: one network" in " ".join(result.output.split())
+    assert "predictions: one calibrated network" in " ".join(result.output.split())
     result = CliRunner().invoke(app, ["explore", "--out", str(tmp_path / "toys.html")])
     assert result.exit_code == 0, result.output
     assert "model" not in state_of((tmp_path / "toys.html").read_text())
