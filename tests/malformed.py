@@ -473,7 +473,25 @@ def meanings() -> Iterator[tuple[str, bytes, str]]:
         yield f"{word}: an image of nothing", text(model, ("encoding", "image"), [0, 1, 1]), "three positive"
         yield f"{word}: a top of 0", text(model, ("encoding", "top"), 0.0), "top of an encoding must be positive"
         yield f"{word}: another loss", text(model, ("loss",), "poisson"), "does not belong to its encoding"
+        for value in (None, 1, ["a"]):
+            changed = text(model, ("encoding", "columns", 0, "name"), value)
+            yield f"{word}: a column called {value}", changed, "needs a name and an indicator"
+            changed = text(model, ("encoding", "task", "names", 0), value)
+            yield f"{word}: a target called {value}", changed, "distinct names"
+        yield f"{word}: an odd indicator", text(model, ("encoding", "columns", 0, "indicator"), 1), "needs a name and"
+        yield f"{word}: oddly positional", text(model, ("encoding", "positional"), "no"), "must be true or false"
+        for value in ("evil", {}, ["no"], ["no", "yes"]):
+            changed = text(model, ("encoding", "task", "classes"), value)
+            yield f"{word}: the classes {value}", changed, "must be lists|cannot have 1 targets and"
         if model is classes:
+            for value in ("evil", {}, []):
+                changed = text(model, ("encoding", "task", "classes", 0), value)
+                yield f"the classes {value} of a target", changed, "must be lists|needs two classes or more"
+            for value in (1, True):
+                changed = text(model, ("encoding", "task", "classes", 0, 0), value)
+                yield f"the class {value} among strings", changed, "all of one type"
+            changed = text(model, ("encoding", "task"), lambda task: {**task, "kind": "binary"})
+            yield "three classes of two", changed, "a binary task needs two classes"
             yield "a class twice", text(model, ("encoding", "task", "classes", 0), twice), "classes .* distinct"
             yield "a class that is a list", text(model, ("encoding", "task", "classes", 0, 0), ["x"]), "not an encod"
             yield "a class that is null", text(model, ("encoding", "task", "classes", 0, 0), None), "classes must be"
@@ -494,6 +512,8 @@ def meanings() -> Iterator[tuple[str, bytes, str]]:
             yield f"{word}: errors of two", tensor(model, "calibration/errors", wide), "outputs of the network"
         vocabulary = [name for name in model._parts()[0] if name.startswith("encoding/vocabulary")]
         for name in vocabulary:
+            changed = tensor(model, name, lambda array: array.astype(np.float64))
+            yield f"{word}: {name} of f8", changed, "a vocabulary of text must be bytes"
             yield f"{word}: {name} missing", tensor(model, name, lambda _: None), "not an encoding|vocabulary"
         same = lambda a: np.frombuffer(b"x" * a.size, np.uint8)  # noqa: E731
         ends = lambda a: np.array([1, 2, a[-1]])  # noqa: E731

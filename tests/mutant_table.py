@@ -54,6 +54,21 @@ TABLE: list[tuple[str, str, Bugs]] = [
         ],
     ),
     (
+        "training/defaults.py",
+        "test_defaults.py",
+        [
+            ("math.sqrt(WIDE / max(widest, 1))", "WIDE / max(widest, 1)"),
+            ("entry.width_in for entry in spec.entries", "entry.width_in for entry in spec.entries[:1]"),
+            ("min(MOST_EPOCHS, max(FEWEST_EPOCHS,", "max(MOST_EPOCHS, min(FEWEST_EPOCHS,"),
+            ("return max(16, min(256,", "return min(16, max(256,"),
+            ('            chosen["patience"] = max(', '            chosen["patience"] = min('),
+            ("        if config.patience is None:", "    if config.patience is None:"),
+            ("if config.learning_rate is None:", "if config.epochs is None:"),
+            ('in ("softmax", "sigmoid")', 'in ("softmax",)'),
+            ("min(len(prepared.train), config.epoch_rows or len(prepared.train))", "len(prepared.train)"),
+        ],
+    ),
+    (
         "training/signals.py",
         "test_cli_train.py",
         [
@@ -155,6 +170,24 @@ TABLE: list[tuple[str, str, Bugs]] = [
         ],
     ),
     (
+        "data/fitting.py",
+        "test_data_no_variation.py",
+        [
+            ("                scale[place] = 1.0\n", "                pass\n"),
+            ('why, family = "", "empty" if kind == "categorical" else family', 'why = ""'),
+        ],
+    ),
+    ("data_init.py", "test_data_no_variation.py", [("np.where(alone > 0, alone, 1.0)", "1.0")]),
+    ("predictor.py", "test_data_no_variation.py", [("if not np.isfinite(found).all():", "if np.isinf(found).all():")]),
+    (
+        "data/prepare.py",
+        "test_data_text_values.py",
+        [
+            ("if len(C.vocabulary(text)) == len(classes):", "if len(classes):"),
+            ("        table, found = _labels_as_written(table, found, task)\n", "        pass\n"),
+        ],
+    ),
+    (
         "data/encoding.py",
         "test_data_encoding.py",
         [
@@ -203,6 +236,11 @@ TABLE: list[tuple[str, str, Bugs]] = [
             ("for number, line in enumerate(lines[:-1]", "for number, line in enumerate(lines"),
         ],
     ),
+    (
+        "runs/checkpoints.py",
+        "test_runs_links.py::test_resuming_a_run_with_the_checkpoints_of_another",
+        [('pop("run", self.run) != self.run and self.run:', 'pop("run", self.run) is None:')],
+    ),
     ("runs/lock.py", "test_runs.py", [("fcntl.LOCK_EX | fcntl.LOCK_NB", "fcntl.LOCK_SH | fcntl.LOCK_NB")]),
     (
         "storage.py",
@@ -244,11 +282,14 @@ TABLE: list[tuple[str, str, Bugs]] = [
         ],
     ),
     (
-        "web/report_verdict.py",
+        "web/report_advice.py",
         "test_report_verdict.py test_report_baseline.py",
         [
             ("return 1 - (value / base) ** 2", "return 1 - value / base"),
-            ('edge = entry["low"] if', 'edge = entry["high"] if'),
+            (
+                "skill(entry, entry[worse]), skill(entry, entry[better])",
+                "skill(entry, entry[better]), skill(entry, entry[worse])",
+            ),
         ],
     ),
     (
@@ -281,6 +322,11 @@ TABLE: list[tuple[str, str, Bugs]] = [
             ("httponly=True", "httponly=False"),
             ('("same-origin", "none") for site', '("same-origin", "same-site", "none") for site'),
             ('"X-Frame-Options": "DENY"', '"X-Frame-Options": "SAMEORIGIN"'),
+            ("        self.streams -= 1\n", "        pass\n"),
+            (
+                "self.streams, self.listened = self.streams + 1, self",
+                "self.streams, self.listened = self.streams, self",
+            ),
         ],
     ),
 ]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
+import io
 import os
 import socket
 from pathlib import Path
@@ -19,7 +21,7 @@ from typer.testing import CliRunner
 import multilayer as ml
 from multilayer import MLPClassifier
 from multilayer.cli.main import app
-from multilayer.data import arrays, read, sources
+from multilayer.data import arrays, read, sources, text_files
 from multilayer.errors import DataError, MultilayerError, StorageError
 from quick import QUICK
 
@@ -110,6 +112,47 @@ def test_parquet_arrow_and_npz_that_memory_cannot_hold_are_refused(tmp_path: Pat
         assert (tmp_path / name).stat().st_size < 100_000
         with pytest.raises(DataError, match=rf"{name}: decompresses to .* fit in the available memory"):
             read(tmp_path / name)
+
+
+@pytest.mark.usefixtures("little_memory")
+def test_a_parquet_file_of_repeated_text_that_memory_cannot_hold_is_refused(tmp_path: Path) -> None:
+    """Each value is stored once, so neither the size of the file nor its metadata tells how large the table is."""
+    path = tmp_path / "t.parquet"
+    parquet.write_table(pa.table({"a": ["x" * 1000] * 10_000, "y": [0, 1] * 5_000}), path)
+    assert path.stat().st_size < 20_000
+    with pytest.raises(DataError, match=r"t.parquet: decompresses to at least 10,\d+,\d+ bytes, more than the 262,144"):
+        read(path)
+
+
+def test_a_file_of_the_system_that_cannot_be_read_is_one_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Broken(io.BytesIO):
+        def read(self, size: int | None = -1, /) -> bytes:
+            raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(sources.storage, "opened", lambda path: Broken())
+    (tmp_path / "t.csv").write_text("a,y\n1,0\n")
+    with pytest.raises(StorageError, match=r"cannot read .*t.csv \(EIO\): the disk reports a fault"):
+        read(tmp_path / "t.csv")
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "line"),
+    [
+        ("one.csv", b"1" * 2000, 1),
+        ("second.csv", b"a,y\n" + b"1" * 2000, 2),
+        ("last.csv", b"a,y\n" + b"1,0\n" * 500 + b'1,"' + b"1" * 2000, 502),
+        ("text.jsonl", b'{"a": "' + b"1" * 2000 + b'"}\n', 1),
+    ],
+)
+def test_an_endless_line_is_refused_before_it_is_parsed(
+    name: str, data: bytes, line: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(text_files, "LONGEST_LINE", 1000)
+    (tmp_path / name).write_bytes(data)
+    with pytest.raises(DataError, match=f"{name}: line {line}: a line must have at most 1,000 bytes, got more"):
+        read(tmp_path / name)
+    (tmp_path / "fits.csv").write_bytes(b"a,y\r" + b"1,0\r" * 500)
+    assert len(read(tmp_path / "fits.csv")) == 500
 
 
 def test_a_gzipped_file_that_fits_is_read(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from typing import Any
 
 import numpy as np
@@ -42,6 +43,25 @@ def test_a_table_without_variation_predicts_the_same_for_every_row(form: str) ->
     if form != "pictures":
         model = MLPClassifier(**QUICK).fit(trained, Y)
         assert len(np.unique(model.predict_proba(new), axis=0)) == 1
+
+
+@pytest.mark.filterwarnings("ignore:.*(none in training|that training did not see)")
+@pytest.mark.parametrize("form", [form for form in FLAT if form != "pictures"])
+def test_pieces_without_variation_predict_the_same_for_every_row_until_a_piece_varies(form: str) -> None:
+    trained, new = FLAT[form]
+    model = MLPClassifier(**QUICK).partial_fit(trained, Y, classes=[0, 1])
+    model = pickle.loads(pickle.dumps(model)).partial_fit(trained, Y)
+    p = model.predict_proba(new)
+    assert len(np.unique(p, axis=0)) == 1
+    np.testing.assert_allclose(p[0], 0.5, atol=0.1)  # the two classes are as frequent
+    varied = new[:2] if isinstance(new, np.ndarray) else new.iloc[:2]
+    p = model.partial_fit(varied, [0, 1]).predict_proba(varied)
+    assert (p[0] != p[1]).any()
+
+
+def test_a_regression_on_pieces_without_variation_predicts_the_mean() -> None:
+    model = MLPRegressor(random_state=0, ensemble=2).partial_fit(np.ones((40, 2)), Y * 1.0)
+    np.testing.assert_allclose(model.predict([[1.0, 1.0], [50.0, 2.0]]), 0.5, atol=0.1)
 
 
 def test_a_constant_column_with_missing_values_is_only_an_indicator() -> None:
@@ -87,3 +107,15 @@ def test_features_beyond_float32_are_refused() -> None:
     x, y = numbers(60)
     with pytest.raises(DataError, match=r"row 1, column 'x0': numbers must lie within .*: rescale the column"):
         ml.fit(None, (x * 1e300, y), epochs=1, quiet=True)
+
+
+def test_outputs_that_are_not_finite_are_refused_with_their_row() -> None:
+    """Finite values and finite weights whose products overflow: a label for such a row would mean nothing."""
+    x = np.random.default_rng(0).normal(size=(60, 2))
+    model = ml.fit("2-8-1", (x, x[:, 0] > 0), epochs=2, quiet=True).model
+    assert model is not None
+    far = np.array([[0.0, 0.0], [3e38, 3e38]])
+    for call in (model.predict, model.predict_proba):
+        with pytest.raises(DataError, match="row 2: the network's outputs are not finite: values are too far from"):
+            call(far)
+    assert np.isfinite(model.predict_proba(far[:1])).all()

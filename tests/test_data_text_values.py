@@ -20,7 +20,7 @@ import pytest
 import multilayer as ml
 from multilayer import MLPClassifier, MLPRegressor
 from multilayer.data import prepare
-from multilayer.errors import DataError
+from multilayer.errors import DataError, OptionError
 from quick import QUICK
 
 START = datetime(2024, 1, 30)
@@ -195,3 +195,46 @@ def test_dropped_columns_are_shown_once(capsys: pytest.CaptureFixture[str]) -> N
         ml.fit("1-4-1", (MIXED, np.arange(60) % 2), epochs=1)
     shown = capsys.readouterr()
     assert "columns dropped" not in shown.out + shown.err
+
+
+LABELS = {
+    "digits": ["1", "2"],
+    "digits with a leading zero": ["01", "1"],
+    "words": ["no", "yes"],
+    "true and false": ["False", "True"],
+    "numbers": [1, 2],
+    "booleans": [False, True],
+}
+
+
+@pytest.mark.parametrize("labels", LABELS.values(), ids=LABELS)
+def test_predicted_labels_have_the_type_of_the_labels_that_were_given(labels: list[Any], tmp_path: Path) -> None:
+    """Also strings of digits in the target column of a frame: accuracy is the mean of `predicted == given`."""
+    x = np.linspace(-1, 1, 40)
+    y = [labels[int(value > 0)] for value in x]
+    frame = pd.DataFrame({"x": x, "y": y})
+    parquet.write_table(pa.table({"x": x, "y": y}), tmp_path / "t.parquet")
+    sources = [frame, frame.astype({"y": "category"}), pl.DataFrame({"x": x, "y": y}), {"x": x, "y": y}]
+    for source in (*sources, tmp_path / "t.parquet"):
+        model = ml.fit(None, source, target="y", epochs=20, ensemble=1, hidden=(8,), quiet=True).model
+        assert model is not None
+        assert list(model.encoding.task.classes[0]) == labels
+        assert float(np.mean(model.predict(source) == np.array(y))) == model.evaluate(source)["accuracy"] > 0.9
+    assert set(MLPClassifier(**QUICK).fit(x[:, None], y).predict(x[:, None])) <= set(labels)
+
+
+def test_spellings_of_one_number_are_one_class() -> None:
+    frame = pd.DataFrame({"x": np.arange(40.0), "y": ["1", "1.0", "2", " 2"] * 10})
+    model = ml.fit(None, frame, target="y", epochs=1, ensemble=1, hidden=(8,), quiet=True).model
+    assert model is not None
+    assert model.encoding.task.classes == ((1, 2),)
+
+
+def test_a_regression_takes_numbers_that_a_frame_has_as_text() -> None:
+    frame = pd.DataFrame({"x": np.arange(40.0), "y": [f"{value:.2f}" for value in np.arange(40) / 7]})
+    model = ml.fit(None, frame, target="y", epochs=1, ensemble=1, hidden=(8,), quiet=True).model
+    assert model is not None
+    assert model.predict(frame).dtype == np.float64
+    frame["y"] = ["1", "2"] * 20
+    with pytest.raises(OptionError, match="mse is a loss for numbers, and these read as 2 classes: say which"):
+        ml.fit(None, frame, target="y", loss="mse", quiet=True)

@@ -337,6 +337,12 @@ def test_pictures(tmp_path: Path) -> None:
     assert_same(run, np.random.default_rng(0).integers(0, 17, size=(20, 64)), tmp_path / "model.onnx")
 
 
+def test_columns_that_did_not_vary_in_any_piece(tmp_path: Path) -> None:
+    rows = pd.DataFrame({"a": np.linspace(-1, 1, 40), "n": [3.0] * 40, "c": ["u"] * 40})
+    model = MLPClassifier(**QUICK).partial_fit(rows, np.arange(40) % 2, classes=[0, 1]).model_
+    assert_same(model, pd.DataFrame({"a": [0.1, 0.2], "n": [3.0, 9.0], "c": ["u", "other"]}), tmp_path / "m.onnx")
+
+
 def test_an_empty_text_is_missing_unless_training_had_it(tmp_path: Path) -> None:
     table = pd.DataFrame({"kind": ["", "b", "c"] * 30, "v": np.arange(90.0), "y": [0.0, 1.0, 2.0] * 30})
     table["kind"] = table["kind"].astype("category")

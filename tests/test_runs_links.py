@@ -279,6 +279,18 @@ def test_resuming_a_run_made_before_its_configuration_had_a_hash(run: Path, fini
     assert (run / "model.safetensors").read_bytes() == (finished / "model.safetensors").read_bytes()
 
 
+def test_resuming_a_run_with_the_checkpoints_of_another(run: Path, table: Path, tmp_path: Path) -> None:
+    unfinished(run)
+    ml.fit("2-4-1", table, target="y", run=tmp_path / "other", seed=1, **OPTIONS)
+    shutil.rmtree(run / "checkpoints")
+    shutil.copytree(tmp_path / "other" / "checkpoints", run / "checkpoints")
+    before = {path.name: path.read_bytes() for path in run.iterdir() if path.is_file()}
+    done = mlp("resume", run, "--quiet")
+    assert done.exit_code == 2
+    assert "is a checkpoint of another run" in " ".join(done.output.split())
+    assert {path.name: path.read_bytes() for path in run.iterdir() if path.is_file()} == before
+
+
 def test_resuming_a_run_with_the_log_of_another(run: Path, table: Path, tmp_path: Path) -> None:
     ml.fit("2-4-1", table, target="y", run=tmp_path / "other", seed=1, **OPTIONS)
     for path in (tmp_path / "other" / "events.jsonl", tmp_path / "other" / "checkpoints"):

@@ -222,6 +222,7 @@ def test_all_members_of_an_ensemble_are_there(monkeypatch: pytest.MonkeyPatch) -
         own.model_state(model, "iris", member=2)
 
 
+@pytest.mark.filterwarnings("ignore:columns dropped")
 def test_the_page_has_the_score_of_the_model_on_all_rows_given() -> None:
     frame, y = people()
     model = ml.MLPClassifier(**QUICK).fit(frame, y)

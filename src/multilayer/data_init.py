@@ -3,10 +3,11 @@
     W ~ N(0, 1), each row divided by the deviation of its unit's s·x Wᵀ                      Holzmüller et al. 2024
     b = −s·x̃ Wᵀ, x̃ a random point between five training rows (the last layer: b = 0)         Steinwart 2019
 
-So every unit's kink goes through the data, whatever the columns look like. A unit that sees nothing vary keeps its
-weights. Layers inside residual blocks keep the scheme of `init`; so do all other tensors but one: of a number that has
-few values, each in many rows (a code, a month, a grade), every other first frequency of a periodic embedding is wide
-enough to tell neighbouring values apart, as a table of the values would. The rest stay smooth.
+So every unit's kink goes through the data, whatever the columns look like. A unit whose inputs do not vary gets the
+deviation 1 for independent inputs of variance 1. Layers inside residual blocks keep the scheme of `init`; so do all
+other tensors but one: of a number that has few values, each in many rows (a code, a month, a grade), every other first
+frequency of a periodic embedding is wide enough to tell neighbouring values apart, as a table of the values would. The
+rest stay smooth.
 """
 
 from __future__ import annotations
@@ -69,8 +70,8 @@ def _told_apart(frequency: Array, sigma: float, a: Any, *, rows: int) -> Array:
 def _linear(layer: Linear, x: Array, tensors: dict[str, Array], *, seed: int, part: int, bias: bool) -> None:
     s, W = layer.factor(x.shape[1]), tensors["weight"]
     deviation = (s * (x @ W.T)).std(0)  # (O,)
-    seen = deviation > 1e-6
-    tensors["weight"] = W / np.where(seen, deviation, 1.0)[:, None]
+    alone = s * np.linalg.norm(W, axis=1)
+    tensors["weight"] = W / np.where(deviation > 1e-6, deviation, np.where(alone > 0, alone, 1.0))[:, None]
     if layer.bias and bias:
         units = layer.d_out
         draw = random.uniform(seed, Purpose.INIT, rows=units, units=2 * CORNERS, epoch=1, part=part)

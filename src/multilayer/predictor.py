@@ -93,7 +93,14 @@ class Predictor:
         """Raw outputs z (rows, d_out) of rows that are numbers already; a row's do not depend on those beside it."""
         codes = rows.codes if self.spec.inputs.categories else None
         z = [program.outputs(rows.x, codes) for program in self.programs]
-        return self._together(z) if z else self.forward_in_numpy(rows)
+        found = self._together(z) if z else self.forward_in_numpy(rows)
+        if not np.isfinite(found).all():
+            row = rows.rows[np.flatnonzero(~np.isfinite(found).all(1))[0]]
+            raise DataError(
+                f"row {row + 1:,}: the network's outputs are not finite: values are too far from the training rows, "
+                "or the model is damaged"
+            )
+        return found
 
     def forward_in_numpy(self, rows: Encoded) -> Array:
         """The same from the layers' own descriptions, to rounding."""

@@ -12,7 +12,8 @@ Scaling of each number, by training rows:
 Missing numbers become the median first. Columns that are constant, empty, or text with too many values are dropped; the
 numbers of a date column that are constant too. At prediction columns are found by name (arrays: by place); more columns
 do not matter, missing ones are refused by name, and what was not seen in training is counted in the notes. A numeric
-column of the family empty stands alone where training had nothing to learn from: it is 0, whatever comes.
+column of the family empty stands alone where training had nothing to learn from: it is 0, whatever comes. A category
+column of the family empty had one value in every piece so far: its code is 1, whatever comes.
 """
 
 from __future__ import annotations
@@ -213,6 +214,9 @@ class Encoding:
         codes = np.empty((len(table), len(known)), dtype=np.int64) if known else None
         for i, column in enumerate(known):
             assert codes is not None
+            if column.family == "empty":
+                codes[:, i] = 1
+                continue
             keys = C.keys_of(table.column(column.name), table, column.name)
             codes[:, i], unknown = C.codes(_as_trained(keys, column), self.vocabularies[column.name])
             if unknown.any():
@@ -282,6 +286,9 @@ class Encoding:
         had words is not read as numbers."""
         types: dict[str, Any] = {"text": pa.large_string(), "boolean": pa.bool_(), "date": pa.date32()}
         hints = {c.name: types[c.family] for c in self.columns if c.kind != "drop" and c.family in types}
+        for column in self.categorical:
+            if column.family == "empty" and pa.types.is_large_string(self.vocabularies[column.name].type):
+                hints[column.name] = pa.large_string()
         if targets:
             for name, found in zip(self.task.names, self.task.classes, strict=False):
                 if isinstance(found[0], str):

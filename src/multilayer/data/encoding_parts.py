@@ -69,6 +69,8 @@ def from_parts(data: dict[str, Any], arrays: Arrays) -> Encoding:
 def _from_parts(data: dict[str, Any], arrays: Arrays) -> Encoding:
     if set(data) != KEYS or data["format"] != FORMAT:
         raise DataError(f"not an encoding: it must have the keys {', '.join(sorted(KEYS))}, got {short(sorted(data))}")
+    if not isinstance(data["positional"], bool):
+        raise DataError(f"positional of an encoding must be true or false, got {short(data['positional'])}")
     if data["version"] != VERSION:
         raise DataError(f"the encoding has version {data['version']!r}, this package reads {VERSION}: update it")
     task = tasks.from_dict(data["task"])
@@ -77,6 +79,8 @@ def _from_parts(data: dict[str, Any], arrays: Arrays) -> Encoding:
     vocabularies: dict[str, Any] = {}
     used = set(NUMBERS)
     for i, entry in enumerate(cast("list[dict[str, Any]]", data["columns"])):
+        if not isinstance(entry["name"], str) or not isinstance(entry["indicator"], bool):
+            raise DataError(f"a column of an encoding needs a name and an indicator, got {short(entry)}")
         kind = C.check_kind(entry["kind"], entry["name"])
         if entry["family"] not in C.DEFAULT_KIND:
             raise DataError(f"unknown family {entry['family']!r} of column {entry['name']!r}")
@@ -156,7 +160,9 @@ def _store(values: Any) -> tuple[str, dict[str, NDArray[Any]]]:
 
 def _load(keys: str, stored: list[NDArray[Any]]) -> Any:
     if keys == "text":
-        text, ends = stored[0].astype(np.uint8).tobytes(), [int(end) for end in stored[1]]
+        if [one.dtype for one in stored] != [np.uint8, np.int64]:
+            raise DataError("a vocabulary of text must be bytes and the places where they end")
+        text, ends = stored[0].tobytes(), [int(end) for end in stored[1]]
         starts = [0, *ends[:-1]]
         if starts != sorted(starts) or (ends and ends[-1] != len(text)):
             raise DataError("a vocabulary's texts must end where its bytes end")

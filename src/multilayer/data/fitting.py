@@ -53,8 +53,8 @@ def fit(
     where there is no way to, so that no message asks for one.
 
     If no column can be used, an error is raised. With `keep_constant`, one column is kept as an input that is always 0,
-    so that every prediction is the same. "all" keeps every constant column, in its own units, because later rows may
-    vary.
+    so that every prediction is the same. "all" keeps every constant column, because rows of later pieces may vary: it
+    has no effect on predictions until `with_variation` sees another value.
     """
     if scaling not in SCALINGS:
         raise OptionError(unknown_name("scaling", scaling, SCALINGS))
@@ -110,9 +110,9 @@ def fit(
                 numbers.append((float(values[0, 0]), NO_UNIT, float(values[0, 0])))
             if why == "constant" and keep_constant == "all":
                 parts = (0,)
-                numbers.append((float(values[0, 0]), 1.0, float(values[0, 0])))
+                numbers.append((float(values[0, 0]), NO_UNIT, float(values[0, 0])))
         if why == "constant" and keep_constant == "all":
-            why = ""
+            why, family = "", "empty" if kind == "categorical" else family
         if why:
             dropped.setdefault(why, []).append(name)
             vocabularies.pop(name, None)
@@ -142,6 +142,28 @@ def fit(
     )
     said = dropped_note(encoding)
     return encoding, [*notes, *([] if said is None else [said])]
+
+
+def with_variation(encoding: Encoding, source: Any) -> Encoding:
+    """Return the encoding for another piece of a table: columns that vary now for the first time take effect, numbers
+    in their own units."""
+    place, scale, columns = 0, encoding.scale.copy(), list(encoding.columns)
+    table: Table | None = None
+    for i, column in enumerate(columns):
+        known = column.kind == "categorical" and column.family == "empty"
+        flat = column.family != "empty" and column.parts == (0,) and encoding.scale[place] == NO_UNIT
+        if known or flat:
+            table = encoding.read(source, targets=True) if table is None else table
+        if known and table is not None:
+            vocabulary = encoding.vocabularies[column.name]
+            if C.codes(C.keys_of(table.column(column.name), table, column.name), vocabulary)[0].min() == 0:
+                columns[i] = replace(column, family=C.family_of(pa.chunked_array([vocabulary]), column.name))
+        elif flat and table is not None:
+            values = C.numbers(table, column.name, column.kind)[:, 0]
+            if (values[~np.isnan(values)] != encoding.center[place]).any():
+                scale[place] = 1.0
+        place += len(column.parts)
+    return replace(encoding, columns=tuple(columns), scale=scale)
 
 
 def dropped_note(encoding: Encoding) -> str | None:

@@ -9,7 +9,7 @@ named as group, time or weight are not inputs unless `columns` or `categorical` 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, cast
 
 import numpy as np
@@ -25,6 +25,7 @@ from .encoding import Encoded, Encoding, usable
 from .fitting import fit
 from .sources import read
 from .tables import Rows, Table, count, short, where
+from .text_values import without_missing
 
 FEWEST_PARTS = 5
 """Into which rows are cut for members to hold out."""
@@ -112,6 +113,8 @@ def prepare(
     found = tasks.infer(table, names, task, classes)
     if task == "auto" and classes is None and loss is not None:
         tasks.check_meant(table, found, loss)
+    if classes is None:
+        table, found = _labels_as_written(table, found, task)
     loss = loss or found.usual_loss(outputs)
     if task == "auto":
         notes.append(f"{found.said()} (inferred; {option('task')} overrides)")
@@ -226,6 +229,19 @@ def _categories(table: Table, categorical: str | Iterable[str], targets: tuple[s
             raise OptionError(f"{called('categorical')}: {table.name}: {unknown_name('column', name, inputs)}")
         found.append(known)
     return found
+
+
+def _labels_as_written(table: Table, found: tasks.Task, task: str) -> tuple[Table, tasks.Task]:
+    """Class labels that a frame has as text, such as "1" and "2", stay text, so that predictions can be compared with
+    them. Spellings of one number, such as "1" and "1.0", are one class."""
+    for name, classes in zip(found.names, found.classes, strict=False):
+        if found.kind == "multilabel" or name not in table.written:
+            continue
+        text = without_missing(table.written[name])
+        if len(C.vocabulary(text)) == len(classes):
+            table = replace(table, columns={**table.columns, name: text})
+            found = tasks.infer(table, found.names, task)
+    return table, found
 
 
 def _usable_rows(

@@ -46,6 +46,8 @@ from .text_values import Hints, interpreted, is_text
 WIDE = 64
 """Columns from which a frame of numbers of one type is read as a block: that copies, where one at a time takes long."""
 CHUNK = 1 << 24
+ROWS = 1 << 14
+"""Rows of a Parquet file that are decoded at a time."""
 COPIES = 4
 """Copies of the content of a file in memory during reading: raw bytes, Arrow buffers, columns, encoded numbers."""
 NAMED = 5
@@ -66,7 +68,8 @@ def with_meaning(table: Table) -> Table:
         return found
     words = [f"{name!r} ({SAID[family_of(column, name)]})" for name, column in list(changed.items())[:NAMED]]
     more = f" and {len(changed) - NAMED:,} more" if len(changed) > NAMED else ""
-    return replace(found, notes=(*table.notes, f"read from text: {', '.join(words)}{more}"))
+    written = {name: table.columns[name] for name in changed}
+    return replace(found, written=written, notes=(*table.notes, f"read from text: {', '.join(words)}{more}"))
 
 
 def read_raw(source: Any, *, hints: Hints | None = None) -> Table:
@@ -141,13 +144,12 @@ def read_path(source: str | Path, hints: Hints | None = None) -> Table:
         raise DataError(
             f"{source}: there is no such file, and {unknown_name('bundled set', str(source), bundled.names())}"
         )
-    with storage.opened(path) as file:
+    with storage.reported("read", path), storage.opened(path) as file:
         start = file.read(16)
     try:
         if start.startswith(b"PAR1"):
             with parquet.ParquetFile(path) as stored:
-                _check_decoded(stored, path)
-                return _of_arrow(_whole(stored.read()), str(path))
+                return _of_arrow(_whole(_parquet(stored, path)), str(path))
         if start.startswith(b"ARROW1"):
             with pa.memory_map(str(path)) as stream:
                 opened = ipc.open_file(stream)
@@ -183,12 +185,24 @@ def unpacked(path: Path) -> bytes:
         return b"".join(chunks)
 
 
-def _check_decoded(stored: Any, path: Path) -> None:
-    """Check the size of a Parquet file from its metadata: millions of rows can be compressed to a few bytes."""
-    about = stored.metadata
+def _parquet(stored: Any, path: Path) -> Any:
+    """Return the table of a Parquet file. Check its size in the metadata first: run lengths can compress millions of
+    rows to a few bytes. Repeated text can be larger still, so it is read in batches."""
+    about, limit = stored.metadata, available_memory() // COPIES
     decoded = about.num_rows * sum(_bits(field.type) for field in stored.schema_arrow) // 8
     packed = sum(about.row_group(i).total_byte_size for i in range(about.num_row_groups))
-    check_size(path, max(decoded, packed), available_memory() // COPIES, "decompresses to")
+    check_size(path, max(decoded, packed), limit, "decompresses to")
+    if decoded + about.num_rows * packed <= limit or all(_fixed(field.type) for field in stored.schema_arrow):
+        return stored.read()
+    return _batches(stored.iter_batches(batch_size=ROWS), stored.schema_arrow, path)
+
+
+def _fixed(kind: Any) -> bool:
+    """Whether every value of a type takes the same number of bytes; categories are numbers and their names once."""
+    try:
+        return bool(kind.bit_width)
+    except ValueError:
+        return False
 
 
 def _bits(kind: Any) -> int:
@@ -341,7 +355,7 @@ def _of_frame(source: Any, kind: str, hints: Hints | None) -> Table:
     if block is not None:
         return Table(name=name, matrix=block, matrix_names=tuple(labels))
     series = [(one.to_native(), one.to_arrow, one.to_list, one.dtype == nw.Object) for one in frame.iter_columns()]
-    return _of_columns(labels, series, name, hints or {})
+    return _of_columns(labels, series, name, hints)
 
 
 def _of_pandas(source: Any, name: str, hints: Hints | None) -> Table:
@@ -357,7 +371,7 @@ def _of_pandas(source: Any, name: str, hints: Hints | None) -> Table:
         return pa.array(series.to_numpy(), from_pandas=True) if numbers else pa.Array.from_pandas(series)
 
     series = [(one, partial(arrow, one), one.to_list, one.dtype == object) for _, one in source.items()]
-    return _of_columns(labels, series, name, hints or {})
+    return _of_columns(labels, series, name, hints)
 
 
 def _plain_number(kind: Any) -> bool:
@@ -379,12 +393,12 @@ Series = tuple[Any, Callable[[], Any], Callable[[], list[Any]], bool]
 """A column of a frame, functions that return it as Arrow and as a list, and whether it holds Python objects."""
 
 
-def _of_columns(labels: list[str], series: list[Series], name: str, hints: Hints) -> Table:
+def _of_columns(labels: list[str], series: list[Series], name: str, hints: Hints | None) -> Table:
     columns: dict[str, Any] = {}
     notes: list[str] = []
     for label, one in zip(labels, series, strict=True):
-        columns[label] = _of_series(one, f"{name}: column {label!r}", hints.get(label))
-        if label not in hints and one[3] and pa.types.is_large_string(columns[label].type):
+        columns[label] = _of_series(one, f"{name}: column {label!r}", (hints or {}).get(label))
+        if hints is None and one[3] and pa.types.is_large_string(columns[label].type):
             notes.append(f"{label!r} holds values of several types: read as text")
     return Table(name=name, columns=columns, notes=tuple(notes))
 

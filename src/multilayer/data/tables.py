@@ -43,6 +43,8 @@ class Table:
     notes: tuple[str, ...] = ()
     origin: Rows | None = None
     """Where each row stood in the source, from 0, where some were left out."""
+    written: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """The text of columns that were text in the source and are now of the type that the text means."""
 
     @staticmethod
     def of_arrow(table: Any, *, name: str, **known: Any) -> Table:
@@ -76,10 +78,10 @@ class Table:
     def take(self, rows: Rows) -> Table:
         """The given rows, counted from 0, in that order."""
         columns = {name: column.take(from_numpy(rows)) for name, column in self.columns.items()}
+        written = {name: column.take(from_numpy(rows)) for name, column in self.written.items()}
         matrix = None if self.matrix is None else rows_of(self.matrix, rows)
-        return replace(
-            self, columns=columns, matrix=matrix, origin=self.origin[rows] if self.origin is not None else rows
-        )
+        origin = self.origin[rows] if self.origin is not None else rows
+        return replace(self, columns=columns, written=written, matrix=matrix, origin=origin)
 
     def with_columns(self, columns: Mapping[str, Any], *, targets: tuple[str, ...] = ()) -> Table:
         """More columns of the same length, before the others."""

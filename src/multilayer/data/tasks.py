@@ -401,13 +401,31 @@ def from_dict(data: dict[str, Any]) -> Task:
         raise DataError("mean and std of a task must be finite")
     if not all(v > 0 for v in std) or len(mean) != len(std):
         raise DataError(f"std of a task must be positive, one for each mean, got {short(std)} for {len(mean)}")
-    names, classes = tuple(str(name) for name in data["names"]), tuple(tuple(found) for found in data["classes"])
-    if not names or len(set(names)) != len(names):
+    lists = [data["names"], data["classes"], *(data["classes"] if isinstance(data["classes"], list) else ())]
+    if not all(isinstance(one, list) for one in lists):
+        raise DataError(f"names and classes of a task must be lists, got {short(data)}")
+    names, classes = tuple(data["names"]), tuple(tuple(found) for found in data["classes"])
+    if not names or not all(isinstance(name, str) for name in names) or len(set(names)) != len(names):
         raise DataError(f"the targets of a task must have distinct names, got {short(names)}")
+    if mean and len(mean) != len(names):
+        raise DataError(f"a task must have one mean for each of {len(names)} targets, got {len(mean)}")
+    _check_classes(data["kind"], names, classes)
     for found in classes:
         # In Python, 1, 1.0 and True are equal, so a file with two of them would confuse the classes.
         if len({str(one) for one in found}) != len(found) or len(set(found)) != len(found):
             raise DataError(f"the classes of a task must be distinct, got {short(found)}")
-        if not all(isinstance(one, str | int | float) for one in found):
-            raise DataError(f"classes must be strings, numbers or booleans, got {short(found)}")
+        kinds = {bool if isinstance(one, bool) else str if isinstance(one, str) else float for one in found}
+        if not all(isinstance(one, str | int | float) for one in found) or len(kinds) != 1:
+            raise DataError(f"classes must be strings, numbers or booleans, all of one type, got {short(found)}")
     return Task(kind=data["kind"], names=names, classes=classes, mean=mean, std=std)
+
+
+def _check_classes(kind: TaskKind, names: tuple[str, ...], classes: tuple[tuple[Any, ...], ...]) -> None:
+    """Refuses a task of a file whose number of classes does not fit its kind."""
+    several = kind == "multilabel"
+    expected = 0 if kind in ("regression", "multioutput") else len(names) if several else 1
+    if len(classes) != expected or (kind in ("binary", "multiclass", "regression") and len(names) != 1):
+        raise DataError(f"a {kind} task cannot have {len(names)} targets and {len(classes)} lists of classes")
+    for found in classes:
+        if len(found) < 2 or (kind != "multiclass" and len(found) != 2):
+            raise DataError(f"a {kind} task needs {'two classes or more' if kind == 'multiclass' else 'two classes'}")

@@ -33,6 +33,8 @@ COMMA_NUMBER = r"^\s*[+-]?\d+,\d+([eE][+-]?\d+)?\s*$"
 BLOCK = 8 << 20
 SNIFFED = 4 << 20
 """Bytes at the start of a file in which the header must end."""
+LONGEST_LINE = 64 << 20
+"""Bytes of a line of text: about a million columns."""
 
 
 def read_csv(data: bytes, *, name: str, delimiter: str | None = None, hints: Hints | None = None) -> Table:
@@ -68,11 +70,27 @@ def check_text(data: bytes, name: str) -> bytes:
     data = data.removeprefix(BOM)
     if not data[:4096].strip() and not data.strip():
         raise DataError(f"{name}: the file is empty: a table needs a header and rows")
+    _check_lines(data, name)
     nul = data.find(b"\x00")
     if nul >= 0:
         line = data.count(b"\n", 0, nul) + 1
         raise DataError(f"{name}: line {line:,}: a text file must not hold NUL bytes: is it binary or UTF-16?")
     return data
+
+
+def _check_lines(data: bytes, name: str) -> None:
+    """Refuses an endless line before anything is parsed: Arrow would need minutes for it, and copies of the file."""
+    start = 0
+    while len(data) - start > LONGEST_LINE:
+        stop = start + LONGEST_LINE + 1
+        end = max(data.rfind(b"\n", start, stop), data.rfind(b"\r", start, stop))
+        if end < 0:
+            line = data.count(b"\n", 0, start) + 1
+            raise DataError(
+                f"{name}: line {line:,}: a line must have at most {LONGEST_LINE:,} bytes, got more: is a line break "
+                "or a quote missing?"
+            )
+        start = end + 1
 
 
 def sniff(data: bytes, name: str, delimiter: str | None = None) -> tuple[str, list[str]]:

@@ -65,7 +65,9 @@ def write(g: Graph, encoding: Encoding) -> Rows:
 
 def tell_empty(encoding: Encoding) -> None:
     """Warn if an empty string cannot be used for missing values."""
-    names = [repr(column.name) for column in encoding.columns if _is_text(column) and _had_empty(column, encoding)]
+    names = [
+        repr(column.name) for column in encoding.columns if _is_text(column, encoding) and _had_empty(column, encoding)
+    ]
     if names:
         warn(
             f"column{'s' * (len(names) > 1)} {', '.join(names)}: training had empty texts, which are a value of their "
@@ -78,15 +80,15 @@ def _had_empty(column: Column, encoding: Encoding) -> bool:
 
 
 def _port(column: Column, encoding: Encoding) -> Port:
-    if _is_text(column):
+    if _is_text(column, encoding):
         missing = UNSEEN if _had_empty(column, encoding) else "empty"
         return Port(name=column.name, dtype=np.object_, shape=(ROWS,), said=f"text, {missing} where missing")
     said = _SAID.get(column.kind, "1 for true, 0 for false" if column.family == "boolean" else "numbers")
     return Port(name=column.name, dtype=np.float64, shape=(ROWS,), said=f"{said}, NaN where missing")
 
 
-def _is_text(column: Column) -> bool:
-    return column.family == "text" and column.kind == "categorical"
+def _is_text(column: Column, encoding: Encoding) -> bool:
+    return column.kind == "categorical" and pa.types.is_large_string(encoding.vocabularies[column.name].type)
 
 
 def _numbers(g: Graph, encoding: Encoding, values: str) -> str:
@@ -134,7 +136,8 @@ def _circle(g: Graph, turns: str) -> tuple[str, str]:
 
 
 def _codes(g: Graph, column: Column, vocabulary: Any) -> str:
-    """0 for missing or unknown, else the place in the vocabulary from 1.   → (B,)"""
+    """0 for missing or unknown, else the place in the vocabulary from 1; 1 for every value of a column that never
+    varied.   → (B,)"""
     keys = _keys(column, vocabulary)
     places = np.arange(1, len(keys) + 1)
     return g.op(
@@ -143,7 +146,7 @@ def _codes(g: Graph, column: Column, vocabulary: Any) -> str:
         domain="ai.onnx.ml",
         keys_tensor=keys,
         values_tensor=places,
-        default_tensor=np.array([0]),
+        default_tensor=np.array([int(column.family == "empty")]),
     )
 
 

@@ -5,7 +5,8 @@
 
 The data is put in place first and the note second: from the note on it counts. Data that no note names is not there,
 and data is never written over, so a process may die between any two steps and leave the checkpoint before whole.
-Reading checks the hash; a checkpoint that does not have it is passed over, and the user is told.
+Reading checks the hash and the id of the run, which checkpoints of older versions lack; a checkpoint that has another
+is passed over, and a note says so.
 
 Of kind `last` the newest two are kept; of kind `best` the newest, and those that were the newest at these two. A new
 checkpoint takes back those of later steps: after a rollback or a resume they did not happen. Names follow from step,
@@ -74,15 +75,18 @@ class Place(NamedTuple):
 class Checkpoints:
     """The checkpoints of one run."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, run: str = "") -> None:
         self.folder = folder
+        self.run = run
+        """The run's id, which its checkpoints carry; empty for a run made before there was one."""
         self.root = folder.parent
         """The folder of the run. No symbolic link below it is followed."""
 
     def save(self, state: State, extra: Mapping[str, Any], kind: Kind) -> events.Checkpoint:
         """On return it is on the disk; when it raises, the one before is what it was."""
         place = Place(state.step, kind)
-        about = {"extra": dict(extra), "purpose": kind, "step": state.step}
+        extra = {**extra, "run": self.run} if self.run else dict(extra)
+        about = {"extra": extra, "purpose": kind, "step": state.step}
         data = files.encode(state.tensors(), about, kind="checkpoint")
         sha256 = hashlib.sha256(data).hexdigest()
         try:
@@ -123,6 +127,8 @@ class Checkpoints:
             raise FileError(f"{path}: holds step {state.step} of kind {about['purpose']!r}, not what its name says")
         if not isinstance(about["extra"], dict):
             raise FileError(f"{path}: extra must be a JSON object")
+        if about["extra"].pop("run", self.run) != self.run and self.run:
+            raise FileError(f"{path} is a checkpoint of another run")
         return Loaded(state=state, extra=about["extra"], event=self._event(place, sha256), notes=tuple(notes))
 
     def _event(self, place: Place, sha256: str) -> events.Checkpoint:

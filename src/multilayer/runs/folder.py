@@ -51,7 +51,7 @@ class RunFolder:
         self.config = config
         self.id = id
         """SHA-256 of the configuration. Empty for folders of versions that did not record it."""
-        self._checkpoints = Checkpoints(self.checkpoints)
+        self._checkpoints = Checkpoints(self.checkpoints, id)
         self._lock = lock
         self._log: storage.Log | None = None
         if lock is not None:

@@ -15,7 +15,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from .. import files
 from ..data import Prepared, read
-from ..data.fitting import warn_of_dropped
+from ..data.fitting import warn_of_dropped, with_variation
 from ..data.prepare import weights_within
 from ..data.tables import Rows
 from ..engine import Data, Order, State
@@ -99,7 +99,9 @@ class Partial:
 
     def go_on(self, piece: Any, weight: Any) -> Partial:
         """One pass over another piece."""
-        found = self.model.encoding.encode(_counting(piece, weight), targets=True)
+        counted = _counting(piece, weight)
+        encoding = with_variation(self.model.encoding, counted)
+        found = encoding.encode(counted, targets=True)
         assert found.y is not None
         weights = None if weight is None else weights_within(np.asarray(weight, np.float64)[found.rows], np.float32)
         rows = np.arange(len(found.x), dtype=np.int64)
@@ -107,7 +109,7 @@ class Partial:
             data=Data(x=found.x, y=found.y, codes=found.codes, weight=weights),
             train=rows,
             validation=rows[:0],
-            encoding=self.model.encoding,
+            encoding=encoding,
             notes=(),
             origin=found.rows,
         )
