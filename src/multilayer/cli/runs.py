@@ -132,7 +132,7 @@ def _near(path: str) -> str:
 def _merit(run: dict[str, Any]) -> float:
     """How good a run is by the metric that selected its best epoch, or else by its first metric.
 
-    The loss is not among the metrics of a model: log loss or the root mean squared error stands for it.
+    The loss is not among the metrics of a model: log loss or the root mean squared error is used instead.
     """
     from ..metrics import METRICS
 

@@ -211,11 +211,11 @@ class Spikes(Quiet):
 
 
 class Plateau(Quiet):
-    """Tells, once, that the training loss has fallen by less than `share` over `epochs` epochs.
+    """Report once that the training loss decreased by less than `share` over `epochs` epochs.
 
-    `rates` are those at the end of each epoch. Where they come in waves, the loss rises and falls with them: then it is
-    whole waves that must have brought too little, of so many epochs together at least. Otherwise the means of both
-    halves of the last epochs are compared, once the rate has risen to its highest.
+    `rates` are the learning rates at the end of each epoch. If they come in cycles, the loss rises and falls with them,
+    so whole cycles are compared, of at least `epochs` epochs together. Otherwise the means of the two halves of the
+    last epochs are compared, once the rate has reached its peak.
     """
 
     def __init__(
