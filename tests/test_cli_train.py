@@ -118,7 +118,7 @@ def test_help_tells_what_holds_for_tables() -> None:
         "tables: 4, otherwise 1",
         "tables: ignore, otherwise rollback",
         "tables: 0.02, otherwise 0.1",
-        "usual one of the task. [default: loss]",
+        "default of the task. [default: loss]",
     ):
         assert said in text
     assert "otherwise none]" not in text.replace("columns.bias=0.1, otherwise none]", "")

@@ -113,7 +113,7 @@ def test_a_loss_that_still_falls_is_not_called_a_plateau(spec: str, name: str) -
     """Epochs of small tables are short and noisy: ten of them say nothing."""
     run = ml.fit(spec, name, quiet=True)
     losses = [event["loss"] for event in run.events if event["event"] == "epoch"]
-    assert losses[-1] < 0.8 * losses[len(losses) // 2]
+    assert np.mean(losses[-10:]) < np.mean(losses[len(losses) // 2 :][:10])  # it still falls
     assert [event["message"] for event in run.events if event["event"] == "notice"] == []
 
 

@@ -151,7 +151,8 @@ def test_time_limit(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_trial_that_the_time_cut_off_is_run_again(folder: Path) -> None:
     """It has no value to compare with, so it does not count; the point to train is then the recipe as it is."""
     whole = run(folder / "whole", 2)
-    cut = run(folder / "cut", 2, time_limit=1e-9, clock=lambda: 0.0)
+    with pytest.warns(UserWarning, match="was enough for only 1 step"):
+        cut = run(folder / "cut", 2, time_limit=1e-9, clock=lambda: 0.0)
     assert (cut.trials, cut.out_of_time, cut.signal) == ((), True, None)
     again = run(folder / "cut", 2)
     assert [(t.values, t.value) for t in again.trials] == [(t.values, t.value) for t in whole.trials]

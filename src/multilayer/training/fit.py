@@ -233,7 +233,7 @@ def fit(
             },
         )
     after = None if ended is None else lambda run: ended(_ended(run, session, read, held_out))
-    planned = (session.config.epochs, session.config.epoch_rows) != (chosen.get("epochs"), chosen.get("epoch_rows"))
+    planned = isinstance(chooser, Within) and chooser.shortened
     return _driven(
         session, folder, observers, tracking, quiet=quiet, each_epoch=each_epoch, after=after, planned=planned
     )

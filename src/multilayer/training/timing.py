@@ -138,6 +138,8 @@ class Within:
         self.recipe, self.seconds, self.warn, self.clock = recipe, seconds, warn, clock
         self.began = self.read = clock()
         self.start: float | None = None
+        self.shortened = False
+        """Whether training was shortened to fit into the time."""
 
     def before(self, table: Table) -> Mapping[str, Any]:
         self.read = self.clock()
@@ -167,6 +169,7 @@ class Within:
         if plan.members == members and elapsed + plan.least > self.seconds:
             self.warn(self._too_little(plan, elapsed))
         given = config.epoch_rows if plan.epoch_rows is None else plan.epoch_rows
+        self.shortened = (plan.epochs, given) != (config.epochs, config.epoch_rows)
         return spec, replace(config, ensemble=plan.members, epochs=plan.epochs, epoch_rows=given)
 
     def _too_little(self, plan: Planned, elapsed: float) -> str:
