@@ -172,6 +172,9 @@ SAID = (
 )
 
 
+SAID_BY_ESTIMATORS = SAID.replace("categorical='note'", "or derive numbers from it")
+
+
 def test_every_fit_in_python_warns_once_about_dropped_columns() -> None:
     y = np.arange(60) % 2
     fits: dict[str, Any] = {
@@ -181,13 +184,38 @@ def test_every_fit_in_python_warns_once_about_dropped_columns() -> None:
         "classifier": lambda: MLPClassifier(**QUICK).fit(MIXED, y),
         "regressor": lambda: MLPRegressor(**QUICK).fit(MIXED, 1.0 * y),
     }
-    for fit in fits.values():
+    for name, fit in fits.items():
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             fit()
         dropped = [str(one.message) for one in caught if "dropped" in str(one.message)]
         assert len(dropped) == 1
-        assert re.search(SAID, dropped[0])
+        assert re.search(SAID if name in ("quiet", "shown", "recipe") else SAID_BY_ESTIMATORS, dropped[0])
+
+
+def test_estimators_do_not_recommend_an_option_that_they_lack() -> None:
+    """They have no `categorical`."""
+    y = np.arange(60) % 2
+    for fit in (MLPClassifier(**QUICK).fit, MLPRegressor(**QUICK).fit, MLPClassifier(**QUICK).partial_fit):
+        with pytest.warns(UserWarning, match="'note'.*group its values, or derive numbers from it") as caught:
+            fit(MIXED, y)
+        assert not any("categorical=" in str(one.message) for one in caught)
+    codes = pd.DataFrame({"x": np.arange(60.0), "code": [str(i) for i in range(59)] + ["none"]})
+    with pytest.raises(DataError, match="give it a categorical dtype in a data frame"):
+        MLPClassifier(**QUICK).fit(codes, y)
+
+
+@pytest.mark.parametrize("form", ["%d.%m.%Y", "%m/%d/%Y", "%Y/%m/%d", "%d %b %Y", "%d.%m.%Y %H:%M"])
+def test_dates_in_another_format_are_dropped_with_how_to_write_them(form: str, tmp_path: Path) -> None:
+    frame = pd.DataFrame(
+        {"when": pd.date_range("2021-03-01", periods=60, freq="9D").strftime(form), "x": np.arange(60)}
+    )
+    frame["y"] = frame.x % 2
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    said = "'when' .dates in another format than 2024-12-31: write dates as 2024-12-31, or convert the column"
+    for table in (frame, tmp_path / "t.csv"):
+        with pytest.warns(UserWarning, match=said):
+            ml.fit(None, table, target="y", recipe="plain", epochs=1, quiet=True)
 
 
 def test_dropped_columns_are_shown_once(capsys: pytest.CaptureFixture[str]) -> None:

@@ -126,6 +126,45 @@ def test_the_command_trains_a_perceptron(tmp_path: Path) -> None:
     assert ml.load(tmp_path / "run").predict(CORNERS).tolist() == AND
 
 
+# Other activations at the end of a network
+
+
+@pytest.mark.parametrize(
+    ("spec", "raw"), [("30-8:tanh-1:sigmoid", "30-8:tanh-1"), ("30-8:tanh-2:softmax", "30-8:tanh-2")]
+)
+def test_a_sigmoid_or_softmax_at_the_end_is_that_of_the_loss(spec: str, raw: str) -> None:
+    """A second sigmoid in the loss gave every row a probability of at least 0.5, and so the same class."""
+    run = ml.fit(spec, "breast_cancer", epochs=5, quiet=True)
+    assert run.model is not None
+    assert str(run.model.spec) == raw
+    assert run.metrics["accuracy"] > 0.9
+    assert any(f"the network is {raw}" in note for note in run.events[0]["notes"])
+    plain = ml.fit(raw, "breast_cancer", epochs=5, quiet=True).model
+    assert plain is not None
+    assert run.model.to_bytes() == plain.to_bytes()
+
+
+@pytest.mark.parametrize("spec", ["4-8:tanh-3:relu", "4-8:tanh-3:sigmoid", "4-8:tanh-3:tanh"])
+def test_an_output_activation_that_limits_the_outputs_causes_a_warning(spec: str) -> None:
+    with pytest.warns(UserWarning, match=r"limits the outputs.*remove it, spec='4-8:tanh-3'"):
+        ml.fit(spec, "iris", epochs=1, quiet=True)
+
+
+def test_a_positive_output_for_standardised_targets_causes_a_warning() -> None:
+    x = np.random.default_rng(0).normal(size=(40, 2))
+    with pytest.warns(UserWarning, match="relu limits the outputs, but standardised targets have no limits"):
+        ml.fit("2-4:tanh-1:relu", (x, x[:, 0] + 5.5), epochs=1, quiet=True)
+
+
+def test_a_sigmoid_that_a_squared_error_trains_is_kept() -> None:
+    options: dict[str, Any] = {"loss": "mse", "task": "classification", "epochs": 5, "quiet": True}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        run = ml.fit("30-8:tanh-1:sigmoid", "breast_cancer", **options)
+    assert run.model is not None
+    assert str(run.model.spec) == "30-8:tanh-1:sigmoid"
+
+
 # Two outputs for two classes
 
 

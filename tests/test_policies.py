@@ -99,6 +99,7 @@ def test_the_remedy_of_a_plateau_depends_on_how_the_loss_moves() -> None:
 
     assert remedy([1.0] * 12).startswith("training has converged")
     assert remedy([1.0, 1.3] * 6).startswith("it goes up and down, so lower the learning rate")
+    assert remedy([4.0, 9.0, *([8.9] * 10)]) == "it has risen, so lower the learning rate"
 
 
 def test_a_flat_loss_at_the_end_of_the_schedule_is_not_a_plateau() -> None:

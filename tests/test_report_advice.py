@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from multilayer.web.report_advice import Evidence, confidence, fit_cause, remedies
+from multilayer.web.report_advice import Evidence, confidence, evidence, fit_cause, remedies
 
 FALLING = tuple(0.9**i for i in range(10))
 FLAT = (1.0, 0.9, *(0.85,) * 8)
@@ -61,6 +61,13 @@ WEAK = dict(skill=0.2, train_skill=0.25, epochs=10, rows=1000)
             ["uninformative"],
         ),
         (Evidence(**WEAK, best_epoch=10, train_loss=CREEPING, validation_loss=CREEPING, learning_rate=1e-6), ["slow"]),
+        # Hardly trained rows may fit by chance: that is no overfitting if the loss hardly fell.
+        (
+            Evidence(
+                skill=0.05, train_skill=0.36, outside=True, epochs=10, best_epoch=10, steps=80, train_loss=CREEPING
+            ),
+            ["slow"],
+        ),
         (Evidence(**WEAK, best_epoch=10, train_loss=CREEPING, spikes=1), ["spikes", "uninformative"]),
         (Evidence(**WEAK, best_epoch=4, train_loss=FLAT, validation_loss=FLAT, parameters=9), ["too small"]),
         (Evidence(**WEAK, best_epoch=4, train_loss=FLAT, validation_loss=FLAT, parameters=9000), ["uninformative"]),
@@ -93,6 +100,24 @@ def test_no_remedy_smooths_labels_of_a_model_that_is_not_confident_enough() -> N
     for seen in (Evidence(skill=0.9, confidence="under"), Evidence(skill=0.9, confidence="under", smoothing=0.2)):
         text = " ".join(remedy.text for remedy in remedies(seen))
         assert "smoothing" not in text or "less label smoothing" in text
+
+
+def test_shapes_that_one_temperature_cannot_correct_need_a_larger_network() -> None:
+    mixed: dict[str, Any] = {"skill": 0.7, "confidence": "mixed", "calibrated": True, "rows": 1600}
+    (small,) = remedies(Evidence(**mixed, parameters=9))
+    assert "a wider or deeper network" in small.text
+    (large,) = remedies(Evidence(**mixed, parameters=9000))
+    assert "hold out more rows" in large.text
+
+
+@pytest.mark.parametrize(("high", "outside"), [(0.9998, False), (0.98, True)])
+def test_one_wrong_row_is_no_overfitting(high: float, outside: bool) -> None:
+    """The interval of 119 right rows of 120 ends below 1, which is the accuracy on the training rows."""
+    entry = dict(name="accuracy", value=0.99, low=0.95, high=high, train=1.0, baseline=0.98, better="higher")
+    evaluation = dict(metrics=[{**entry, "how": "exact"}], metric="accuracy", origin="held out", rows=120)
+    run = {"status": "finished", "epochs": 5}
+    found = evidence({"evaluation": evaluation, "run": run, "curves": {"epochs": [], "marks": []}})
+    assert found.outside is outside
 
 
 share = st.none() | st.floats(-0.5, 1)

@@ -66,6 +66,8 @@ PARTS: dict[Kind, tuple[str, ...]] = {
 
 FEW, MANY = 20, 10_000
 FREE_TEXT = "text with many different values"
+OTHER_DATES = "dates in another format than 2024-12-31"
+DATES = r"^\s*(\d{1,4}[./-]\d{1,2}[./-]\d{1,4}|\d{1,2}[ -][A-Za-z]{3,9}\.?[ -]\d{2,4})([ T,]|$)"
 MOSTLY = 0.9
 """Text of which so many values are numbers was meant to be numbers."""
 LARGEST = float(np.finfo(np.float32).max)

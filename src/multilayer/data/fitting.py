@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ..errors import DataError, OptionError, is_command_line, option, unknown_name, warn
 from . import columns as C
-from .arrow import from_numpy
+from .arrow import from_numpy, pc
 from .columns import Kind
 from .encoding import BLOCK, SCALINGS, Column, Encoding
 from .tables import Rows, Table, where
@@ -27,6 +27,7 @@ ROUNDED = "whole numbers too large to differ as floats: subtract the smallest, o
 FLAT = ("constant", "empty", ROUNDED)
 """Reasons for dropping a column. If no other column is left, a column dropped for one of them is kept first."""
 COUNTS = "counts the rows"
+DROPPED = "columns dropped: "
 ASKED_FOR = "asked for"
 """Reason for a column that the user dropped. It is never kept."""
 
@@ -125,7 +126,9 @@ def fit(
             found[place] = replace(found[place], kind="numeric", parts=(0,), family="empty", zone=None)
             numbers.append((0.0, 1.0, 0.0))
     if all(column.kind == "drop" for column in found):
-        raise DataError(f"{table.name}: no column is left to learn from: {_said(dropped)}")
+        raise DataError(
+            f"{table.name}: no column is left to learn from: {_said(dropped, declarable=kinds is not None)}"
+        )
     whole = not vocabularies and all(column.parts == (0,) and not column.indicator for column in found)
     center, scale, fill = np.array(numbers, dtype=np.float64).reshape(-1, 3).T.copy()
     encoding = Encoding(
@@ -140,7 +143,7 @@ def fit(
         image=table.image if whole else None,
         positional=table.positional,
     )
-    said = dropped_note(encoding)
+    said = dropped_note(encoding, declarable=kinds is not None)
     return encoding, [*notes, *([] if said is None else [said])]
 
 
@@ -166,18 +169,21 @@ def with_variation(encoding: Encoding, source: Any) -> Encoding:
     return replace(encoding, columns=tuple(columns), scale=scale)
 
 
-def dropped_note(encoding: Encoding) -> str | None:
-    """Return which columns were dropped, why, and what to do. None if only the user dropped columns."""
+def dropped_note(encoding: Encoding, *, declarable: bool = True) -> str | None:
+    """Return which columns were dropped, why, and what to do. None if only the user dropped columns.
+
+    `declarable` is whether the caller has an option `categorical`.
+    """
     found: dict[str, list[str]] = {}
     for column in encoding.columns:
         if column.why not in ("", ASKED_FOR):
             found.setdefault(column.why, []).append(column.name)
-    return f"columns dropped: {_said(found)}" if found else None
+    return f"{DROPPED}{_said(found, declarable=declarable)}" if found else None
 
 
-def warn_of_dropped(encoding: Encoding) -> None:
+def warn_of_dropped(encoding: Encoding, *, declarable: bool = True) -> None:
     """Warn about dropped columns in Python, even with `quiet`. The command line prints a note instead."""
-    said = dropped_note(encoding)
+    said = dropped_note(encoding, declarable=declarable)
     if said is not None and not is_command_line():
         warn(said)
 
@@ -219,6 +225,8 @@ def _categories(
     if C.few(len(values), len(train)):
         return values, "", []
     if not C.is_category(column) or 2 * len(values) > len(train):
+        if pc.all(pc.match_substring_regex(values, C.DATES)).as_py():
+            return values, C.OTHER_DATES, []
         return values, f"{C.FREE_TEXT} (more than {C.FEW} and half the rows, or {C.MANY:,})", []
     said = f"{name!r}: the {C.MANY:,} most frequent of {len(values):,} values are learned, the rest is unknown"
     return C.most_frequent(seen, C.MANY), "", [said]
@@ -309,21 +317,26 @@ def _mean_and_deviation(matrix: NDArray[Any], train: Rows) -> tuple[float, float
     return mean, deviation or 1.0
 
 
-def _said(dropped: Mapping[str, list[str]]) -> str:
+def _said(dropped: Mapping[str, list[str]], *, declarable: bool) -> str:
     parts: list[str] = []
     for why, names in dropped.items():
         more = f" and {len(names) - 5:,} more" if len(names) > 5 else ""
-        parts.append(f"{', '.join(repr(name) for name in names[:5])}{more} ({why}{_remedy(why, names[0])})")
+        remedy = _remedy(why, names[0], declarable=declarable)
+        parts.append(f"{', '.join(repr(name) for name in names[:5])}{more} ({why}{remedy})")
     return "; ".join(parts)
 
 
-def _remedy(why: str, name: str) -> str:
+def _remedy(why: str, name: str, *, declarable: bool) -> str:
     """Return what to do about a dropped column."""
     if why in (ASKED_FOR, ROUNDED):
         return ""
     if why == COUNTS:
         return ": rename the column to use it as a feature"
+    if why == C.OTHER_DATES:
+        return ": write dates as 2024-12-31, or convert the column with pandas.to_datetime"
     if why.startswith(C.FREE_TEXT):
+        if not declarable:
+            return ": group its values, or derive numbers from it"
         return (
             f": group its values, derive numbers from it, or use all as categories: {option('categorical', repr(name))}"
         )

@@ -131,6 +131,7 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
                 validation_weight=sample_weight_val,
                 group=groups,
                 time_column=times,
+                categorical=None,
                 start=start,
                 keep_constant=True,
                 classes=classes,

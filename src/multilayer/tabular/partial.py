@@ -54,7 +54,7 @@ class Partial:
         table = read(piece)
         config = Config.from_dict({**recipe.before(table), **asked, "validation": None, "calibrate": False})
         prepared = prepare(table, config, validation=None, weight=weight, keep_constant="all", classes=classes)
-        warn_of_dropped(prepared.encoding)
+        warn_of_dropped(prepared.encoding, declarable=False)
         spec, config = recipe.network(prepared, config, asked.keys())
         if "learning_rate" not in asked:
             config = replace(config, learning_rate=CALM * cast(float, config.learning_rate))

@@ -19,7 +19,7 @@ import numpy as np
 
 from .. import data as tables
 from ..data import bundled
-from ..data.fitting import dropped_note, warn_of_dropped
+from ..data.fitting import DROPPED, warn_of_dropped
 from ..data.prepare import names_of
 from ..data.sources import means_bundled
 from ..data.tables import count, short
@@ -32,7 +32,7 @@ from .config import Config, Options
 from .drive import Now, Run, drive
 from .policies import TimeLimit
 from .protocol import Observer
-from .recipe import Recipe, choose
+from .recipe import Recipe, choose, raw_outputs
 from .session import Chooser, Session, check_loader
 from .sinks import Sink, Tracker
 from .timing import Within
@@ -64,7 +64,7 @@ def fit(
     target: str | Sequence[str] | None = None,
     group: Any = None,
     time_column: Any = None,
-    categorical: str | Iterable[str] = (),
+    categorical: str | Iterable[str] | None = (),
     sample_weight: Any = None,
     validation_weight: Any = None,
     start: Predictor | None = None,
@@ -98,9 +98,9 @@ def fit(
     group, time_column : str or array, optional
         Column, or one value per row. Rows of one group are held out together; with `time_column`, the latest rows are
         held out.
-    categorical : str or iterable of str
+    categorical : str or iterable of str, optional
         Columns to treat as categories, whatever their values are: ``["zip"]``, or ``["0"]`` for the first column of an
-        array.
+        array. If None, messages do not recommend this option.
     sample_weight, validation_weight : str or array, optional
         Sample weights: the name of a column (`sample_weight` only), or one number per row. A weight column is not used
         as an input.
@@ -175,7 +175,7 @@ def fit(
     config = Config.from_dict(chosen, where="fit")
     held_out = held_out if own else config.validation
     source = {"target": target, "group": group, "time": time_column, "keep_constant": keep_constant}
-    categories = names_of(categorical)
+    categories = None if categorical is None else names_of(categorical)
     named = sample_weight is None or isinstance(sample_weight, str)
     if validation_weight is not None and not own:
         raise OptionError("validation_weight needs separate validation data: pass validation=(X, y)")
@@ -201,6 +201,9 @@ def fit(
             prepared = numbers(config)
             spec, chosen_config = chooser.network(prepared, config, {*asked, "ensemble"})
         config = chosen_config
+    elif isinstance(spec, Spec):
+        spec, note = raw_outputs(spec, prepared.encoding)
+        prepared = replace(prepared, notes=(*prepared.notes, *([note] if note else [])))
     session = Session.make(cast("Spec | str | None", spec), prepared, config, began=began)
     if run is not None and (
         start is not None
@@ -212,7 +215,7 @@ def fit(
             "classes, start and per-row arrays cannot be saved in a run folder: pass column names instead, or train "
             "without run"
         )
-    warn_of_dropped(prepared.encoding)
+    warn_of_dropped(prepared.encoding, declarable=categories is not None)
     if config.patience is not None and not len(prepared.validation):
         warn(f"{called('patience')} has no effect: no rows are held out; set {option('validation', '0.2')}")
     if start is not None:
@@ -313,6 +316,7 @@ def resume(
         if ended is not None and not loader:
             source = tables.read(source)
         spec = Spec.from_dict(saved["spec"])
+        described["categorical"] = described.get("categorical") or []
         prepared = prepare(source, config, **described, validation=held_out, outputs=spec.d_out)
         session = Session.make(spec, prepared, config, began=began)
         if session.fingerprint() != saved["fingerprint"]:
@@ -435,7 +439,7 @@ def _driven(
 ) -> Run:
     from .progress import Progress as Display
 
-    plan, dropped = session.plan(), dropped_note(session.prepared.encoding)
+    plan = session.plan()
     past = folder.events(effective=True) if resumed and folder is not None else ()
     display = Display(
         plan.steps,
@@ -445,7 +449,7 @@ def _driven(
         larger=plan.larger,
         quiet=quiet,
         past=past,
-        notes=[note for note in session.prepared.notes if note != dropped or is_command_line()],
+        notes=[note for note in session.prepared.notes if not note.startswith(DROPPED) or is_command_line()],
         why=session.why_torch,
     )
     with ExitStack() as stack:

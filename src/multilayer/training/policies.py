@@ -254,11 +254,13 @@ class Plateau(Quiet):
         return Continue(notice=(message, self.remedy or self._remedy(seen)))
 
     def _remedy(self, losses: Sequence[float]) -> str:
-        """Recommend smaller steps if the loss goes up and down; otherwise report convergence."""
+        """Recommend smaller steps if the loss goes up and down or rises; otherwise report convergence."""
         least = self.share / 10  # relative; smaller changes are rounding errors
         rises = sum(after - before > least * abs(before) for before, after in itertools.pairwise(losses))
         if not self.wave_ends and rises >= UNSTEADY * (len(losses) - 1):
             return "it goes up and down, so lower the learning rate or use a larger batch"
+        if losses[-1] - losses[0] > self.share * abs(losses[0]):
+            return "it has risen, so lower the learning rate"
         return "training has converged at this learning rate; a higher one may reach a lower loss"
 
     def state(self) -> dict[str, Any]:

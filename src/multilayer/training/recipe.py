@@ -26,6 +26,7 @@ from typing import Any, Literal, cast
 import numpy as np
 
 from .. import losses
+from ..activations.facts import extent
 from ..data import Encoding, Prepared
 from ..data.tables import Table
 from ..errors import OptionError, called, option, unknown_name, warn
@@ -161,6 +162,30 @@ class Perceptron:
 
 def is_step(layer: Layer) -> bool:
     return isinstance(layer, Activation) and layer.name == "step"
+
+
+def raw_outputs(spec: Spec, encoding: Encoding) -> tuple[Spec, str]:
+    """Return the network without a last activation that the loss contains, and a note about it.
+
+    A sigmoid before `binary_cross_entropy`, which applies another one, would give every row a probability of at least
+    0.5. A warning is raised for other output activations if they limit the outputs that the loss needs.
+    """
+    last, loss = spec.layers[-1], losses.get(encoding.loss)
+    if len(spec.layers) < 2 or not isinstance(last, Activation) or is_step(last):  # `choose` handles a step
+        return spec, ""
+    raw = Spec(spec.inputs, spec.layers[:-1])
+    if last.name == loss.link:
+        return raw, f"the {last.name} at the end of the network is part of the loss {loss.name}: the network is {raw}"
+    low, high = extent(last.function) if last.function.elementwise else (0.0, 1.0)
+    if encoding.task.classifies and loss.link is None and low <= 0 and high >= 1:
+        return spec, ""  # the network itself predicts 0 or 1
+    if np.isfinite([low, high]).any():
+        needed = "standardised targets" if loss.link is None else f"the outputs before the {loss.link}"
+        warn(
+            f"the output activation {last.name} limits the outputs, but {needed} have no limits for the loss "
+            f"{loss.name}: remove it, {option('spec', repr(str(raw)))}"
+        )
+    return spec, ""
 
 
 def choose(

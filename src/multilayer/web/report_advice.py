@@ -110,7 +110,7 @@ def fit_cause(e: Evidence) -> Cause | None:
     trained, few = e.train_skill, e.steps is not None and e.steps < FEW_STEPS
     if trained is not None and trained < CLEARLY and few and (e.epochs <= FEWEST_EPOCHS or _late(e)):
         return "hardly trained"
-    if trained is not None and trained >= CLEARLY and e.outside and trained - e.skill > GAP:
+    if trained is not None and trained >= CLEARLY and e.outside and trained - e.skill > GAP and not _slow(e):
         return "overfits"
     if _still_improving(e):
         return "out of time" if e.timed_out else "cut short"
@@ -118,8 +118,11 @@ def fit_cause(e: Evidence) -> Cause | None:
         return None
     if _slow(e):
         return "slow"
-    small = e.rows is not None and e.parameters is not None and e.parameters * ROWS_PER_PARAMETER < e.rows
-    return "too small" if small else "uninformative"
+    return "too small" if _small(e) else "uninformative"
+
+
+def _small(e: Evidence) -> bool:
+    return e.rows is not None and e.parameters is not None and e.parameters * ROWS_PER_PARAMETER < e.rows
 
 
 def _still_improving(e: Evidence) -> bool:
@@ -171,7 +174,10 @@ def remedies(e: Evidence) -> list[Remedy]:
     if cause is not None:
         found.append(_for_fit(cause, e))
     # Calibration does not help a model that has not learned its task yet.
-    return found if cause not in (None, "overfits") else [*found, *_for_probabilities(e)]
+    if cause not in (None, "overfits"):
+        return found
+    moves = {setting for remedy in found for setting in remedy.moves}
+    return [*found, *(remedy for remedy in _for_probabilities(e) if not moves & set(remedy.moves))]
 
 
 def _for_fit(cause: Cause, e: Evidence) -> Remedy:
@@ -210,6 +216,9 @@ def _for_probabilities(e: Evidence) -> list[Remedy]:
     causes: dict[str, Cause] = {"over": "overconfident", "under": "underconfident"}
     cause = causes.get(str(e.confidence), "miscalibrated")
     if e.calibrated:
+        if e.confidence == "mixed" and _small(e):
+            text = "One temperature cannot correct the probabilities: try a wider or deeper network."
+            return [Remedy(cause=cause, text=text, moves={"width": 1})]
         text = "For better calibrated probabilities, hold out more rows: --validation 0.3."
         return [Remedy(cause=cause, text=text, moves={"held_out": 1})]
     return [Remedy(cause=cause, text="Calibrate the probabilities on held-out rows: --calibrate.")]
@@ -254,7 +263,10 @@ def evidence(report: Mapping[str, Any]) -> Evidence:
         return Evidence(**shared)
     better, worse = ("high", "low") if entry["better"] == "higher" else ("low", "high")
     here, there = skill(entry, entry["value"]), skill(entry, entry["train"])
-    edge, reached = skill(entry, entry[worse]), skill(entry, entry[better])
+    most = entry[better]
+    if most is not None and entry["how"] == "exact":
+        most += 0.5 / found["rows"]  # continuity correction: one wrong row among many is no overfitting
+    edge, reached = skill(entry, entry[worse]), skill(entry, most)
     return Evidence(
         **shared,
         skill=here,
