@@ -1,7 +1,7 @@
 // A network, its loss and its optimiser as plain data, and what a core that runs them does.
 //
 // Python writes a Program from a Spec once; cores only read it. Two kinds of core meet the same interface: plain loops
-// in float or double (reference.h), which are oracle and fallback, and vectorised panels in float (fused.h).
+// in float or double (reference/reference.h), which are oracle and fallback, and vectorised panels in float (fused/fused.h).
 //
 // A network is a flat list of operations. What goes in is the row's numbers and codes; each operation turns the d_in
 // numbers of a row into d_out. A residual block is `enter`, its operations, `leave`: leave adds what enter was given.
@@ -19,7 +19,7 @@
 //     columns      see Columns                               numbers and codes to one vector; always first
 //     enter, leave                                           y = x; y = x + what its enter was given
 //
-// Formulas are those of src/multilayer/layers; masks are keyed as random.h says, by purpose dropout, the operation's
+// Formulas are those of src/multilayer/layers; masks are keyed as runtime/random.h says, by purpose dropout, the operation's
 // part, the row's own number (`ids`) and the unit.
 #pragma once
 
@@ -30,7 +30,7 @@
 #include <span>
 #include <vector>
 
-#include "stop.h"
+#include "runtime/cancellation.h"
 
 namespace multilayer {
 

@@ -5,7 +5,7 @@
 //     piecewise   inside = where x lies in each bin  (K = n)          none
 //
 // Registers: forward keeps one line of sums, one loaded and one spread weight; waves are found line by line with what maths.h
-// takes; gradients are line.h's eight sums, a dv of two lines inside.
+// takes; gradients are vector16.h's eight sums, a dv of two lines inside.
 #pragma once
 
 namespace {

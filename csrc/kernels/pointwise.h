@@ -141,7 +141,7 @@ inline void with_gate(Function function, F f) {
 
 constexpr std::size_t AT_ONCE = 2;  // blocks of the stream: one alone would wait for its own last round
 
-// words (8, 16) of eight units of sixteen rows: blocks `block` and `block` + 1 of the stream. philox_round of random.h, whose
+// words (8, 16) of eight units of sixteen rows: blocks `block` and `block` + 1 of the stream. philox_round of runtime/random.h, whose
 // products are of low halves, on vectors of several rows.
 inline void philox_lines(std::uint32_t block, const std::uint32_t* ids, std::uint32_t epoch, std::uint32_t last,
                          std::uint64_t seed, std::uint32_t* words) {

@@ -14,12 +14,12 @@
 #include <cstring>
 #include <thread>
 
-#include "fused.h"
+#include "fused/fused.h"
 #include "networks.h"
-#include "pace.h"
-#include "pool.h"
-#include "predict.h"
-#include "reference.h"
+#include "runtime/thread_tuner.h"
+#include "runtime/thread_pool.h"
+#include "predict/predict.h"
+#include "reference/reference.h"
 
 namespace multilayer::tests {
 namespace {

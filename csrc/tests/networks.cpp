@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "random.h"
+#include "runtime/random.h"
 
 namespace multilayer::tests {
 namespace {

@@ -1,4 +1,4 @@
-"""Types of the compiled core (csrc/bind.cpp, bind_engine.cpp). Its readers (`random`, `machine`, the fused engine)
+"""Types of the compiled core (csrc/bind). Its readers (`random`, `machine`, the fused engine)
 check what they pass."""
 
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 __version__: Final[str]
 
-# The random stream (csrc/random.h).
+# The random stream (csrc/runtime/random.h).
 PURPOSES: Final[dict[str, int]]
 
 def philox(counter: Sequence[int], seed: int) -> list[int]: ...
@@ -29,7 +29,7 @@ def keep(
 def permutation(seed: int, epoch: int, n: int) -> NDArray[np.int64]: ...
 def derive(seed: int, member: int) -> int: ...
 
-# This machine (csrc/machine.h, csrc/probe.h).
+# This machine (csrc/runtime/machine.h, csrc/runtime/microbenchmarks.h).
 def instruction_sets() -> list[str]: ...
 def usable_threads() -> int: ...
 def cpu_quota(root: str) -> float: ...
@@ -167,7 +167,7 @@ def reference_double(program: Program) -> CoreDouble: ...
 def fused(program: Program, threads: int, kernels: str = "", *, always: bool = False) -> CoreFloat: ...
 def fused_kernels() -> list[str]: ...
 
-# Prediction (csrc/predict.h).
+# Prediction (csrc/predict/predict.h).
 class Predicting:
     bytes: Final[int]
     def __init__(

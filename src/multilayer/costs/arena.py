@@ -1,6 +1,6 @@
 """What the fused engine holds: numbers that stay, and numbers that a step writes.
 
-In float32 it is an arena, as csrc/fused_plan.cpp lays it out. Rows go in panels of 16, and a matrix has its rows filled
+In float32 it is an arena, as csrc/fused/memory_plan.cpp lays it out. Rows go in panels of 16, and a matrix has its rows filled
 up to whole lines of 16 numbers: ⌈n⌉ is n rounded up.
 
     stored     O·⌈I⌉ of each matrix, ⌈n⌉ of each other parameter; as much again for a slot, and for averages
@@ -17,7 +17,7 @@ up to whole lines of 16 numbers: ⌈n⌉ is n rounded up.
         scale                  n, its input's δ, where something below learns: ds still reads the input
         columns                F·K inside, and the slopes of waves: F·(K + D) with plr, F·K with pbld
 
-In float64 plain loops run (csrc/reference.cpp), with no panels and nothing in place. Parameters, gradients, slots and
+In float64 plain loops run (csrc/reference/core.cpp), with no panels and nothing in place. Parameters, gradients, slots and
 averages are as many as there are parameters; buffers are held twice, as they are and as a step leaves them.
 
     looped     B rows of these

@@ -7,7 +7,7 @@
 // Nothing stands below, so no dx is formed. Keeps inside (B, F, K) and, for the periodic ones, v (B, F, n).
 #pragma once
 
-#include "reference_layers.h"
+#include "reference/layers.h"
 
 namespace multilayer::reference {
 

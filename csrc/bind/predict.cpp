@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "bind.h"
-#include "predict.h"
+#include "bind/common.h"
+#include "predict/predict.h"
 #include "program.h"
 
 namespace multilayer {

@@ -1,11 +1,11 @@
 // One source, compiled once per instruction set; see kernels.h. Nothing here is shared between the copies, once small
 // functions of shared headers are inlined: the linker must never give a caller the copy of a wider instruction set.
-#include "kernels.h"
+#include "kernels/kernels.h"
 
 #include <iterator>
 
-#include "random.h"
-#include "simd.h"
+#include "runtime/random.h"
+#include "runtime/simd.h"
 
 #define UNROLL MULTILAYER_UNROLL
 #define MULTILAYER_TEXT_(x) #x
@@ -14,14 +14,14 @@
 namespace multilayer::MULTILAYER_ISA {
 
 #include "kernels/maths.h"
-#include "kernels/line.h"
-#include "kernels/update.h"
-#include "kernels/tiles.h"
+#include "kernels/vector16.h"
+#include "kernels/optimizers.h"
+#include "kernels/matrix_products.h"
 #include "kernels/pointwise.h"
 #include "kernels/norms.h"
 #include "kernels/losses.h"
 #include "kernels/columns.h"
-#include "kernels/rows.h"
+#include "kernels/prediction.h"
 
 constinit const Kernels kernels{
     .name = MULTILAYER_TEXT(MULTILAYER_ISA),

@@ -1,7 +1,7 @@
 // The losses: of one row, and its derivative by the row's outputs. Formulas of src/multilayer/losses.py.
 #pragma once
 
-#include "reference_functions.h"
+#include "reference/activations.h"
 
 namespace multilayer::reference {
 

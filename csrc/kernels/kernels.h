@@ -205,7 +205,7 @@ struct Kernels {
     void (*embed_row)(const Embedding&, const float* x, float* y);
 };
 
-// The widest that this processor runs, or those of the name given (fused.cpp).
+// The widest that this processor runs, or those of the name given (fused/core.cpp).
 const Kernels& kernels_named(const std::string& name);
 
 #define ISA(name) namespace name { extern const Kernels kernels; }

@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "fused_core.h"
+#include "fused/core.h"
 
 namespace multilayer {
 namespace {

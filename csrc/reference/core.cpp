@@ -1,11 +1,11 @@
-#include "reference.h"
+#include "reference/reference.h"
 
 #include <cmath>
 
-#include "random.h"
-#include "reference_columns.h"
-#include "reference_layers.h"
-#include "reference_loss.h"
+#include "runtime/random.h"
+#include "reference/columns.h"
+#include "reference/layers.h"
+#include "reference/losses.h"
 
 namespace multilayer {
 namespace {

@@ -1,7 +1,7 @@
 // What the files of the binding share. Each converts arguments, releases the GIL and calls the core.
 //
 // Ctrl-C: every 20 ms a long call of the main thread takes the GIL to let Python's handlers run. One that raises ends the
-// call, as stop.h says. Other threads run no handlers, and must not want the GIL of an interpreter that ends meanwhile.
+// call, as runtime/cancellation.h says. Other threads run no handlers, and must not want the GIL of an interpreter that ends meanwhile.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -12,8 +12,8 @@
 #include <memory>
 #include <stdexcept>
 
-#include "pool.h"
-#include "stop.h"
+#include "runtime/thread_pool.h"
+#include "runtime/cancellation.h"
 
 namespace multilayer {
 
@@ -77,7 +77,7 @@ void unlocked(Go go, const std::atomic<bool>* asked = nullptr) {
     if (PyErr_Occurred() || PyErr_CheckSignals() != 0) throw nb::python_error();
 }
 
-// The engine's and the predictor's parts of the module (bind_engine.cpp, bind_predict.cpp).
+// The engine's and the predictor's parts of the module (engine.cpp, predict.cpp).
 void bind_engine(nb::module_& m);
 void bind_predict(nb::module_& m);
 

@@ -1,4 +1,4 @@
-#include "predict.h"
+#include "predict/predict.h"
 
 #include <algorithm>
 #include <array>
@@ -10,10 +10,10 @@
 #include <utility>
 #include <vector>
 
-#include "fused_plan.h"
-#include "kernels.h"
-#include "pace.h"
-#include "pool.h"
+#include "fused/memory_plan.h"
+#include "kernels/kernels.h"
+#include "runtime/thread_tuner.h"
+#include "runtime/thread_pool.h"
 
 namespace multilayer {
 namespace {

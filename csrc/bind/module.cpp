@@ -5,9 +5,9 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
-#include "bind.h"
-#include "machine.h"
-#include "random.h"
+#include "bind/common.h"
+#include "runtime/machine.h"
+#include "runtime/random.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;

@@ -9,10 +9,10 @@
 #include <optional>
 #include <string>
 
-#include "bind.h"
+#include "bind/common.h"
 #include "program.h"
-#include "fused.h"
-#include "reference.h"
+#include "fused/fused.h"
+#include "reference/reference.h"
 
 namespace multilayer {
 namespace {

@@ -10,7 +10,7 @@
 #include <new>
 #include <vector>
 
-#include "kernels.h"
+#include "kernels/kernels.h"
 #include "program.h"
 
 namespace multilayer {

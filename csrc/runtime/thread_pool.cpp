@@ -1,4 +1,4 @@
-#include "pool.h"
+#include "runtime/thread_pool.h"
 
 #include <algorithm>
 #include <cstdint>

@@ -1,4 +1,4 @@
-// The fused core: whole steps on panels of rows (kernels.h), over threads that meet only where numbers must be shared.
+// The fused core: whole steps on panels of rows (kernels/kernels.h), over threads that meet only where numbers must be shared.
 #pragma once
 
 #include <memory>

@@ -1,8 +1,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include "fused_core.h"
-#include "simd.h"
+#include "fused/core.h"
+#include "runtime/simd.h"
 
 namespace multilayer {
 namespace {

@@ -1,11 +1,11 @@
-#include "fused.h"
+#include "fused/fused.h"
 
 #include <chrono>
 #include <cmath>
 #include <stdexcept>
 
-#include "fused_core.h"
-#include "machine.h"
+#include "fused/core.h"
+#include "runtime/machine.h"
 
 namespace multilayer {
 namespace {

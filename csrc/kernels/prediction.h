@@ -1,11 +1,11 @@
 // Prediction: values are rows side by side (n, whole lines), matrices lie turned round, (I, O) in strips. A vector holds
 // units of one row, so that one row fills vectors as well as a thousand do; no row is turned into panels and back. Sums
-// are the same chains as those of forward (tiles.h), so the bits are those of a training core.
+// are the same chains as those of forward (matrix_products.h), so the bits are those of a training core.
 //
 //     LANES   N = 4 lines     N = 3           N ≤ 2            one row            of
 //     16      R = 6: 24+4+1   R = 6: 18+3+1   R = 12: 24+2+1   4 strips: 16+1+1   32
 //     8       –               –               R = 6: 12+2+1    1 strip: 8+1+1     16
-//     4       –               –               as in tiles.h    1 strip: 16+1+1    16 (two are spilled), 32
+//     4       –               –               as forward       1 strip: 16+1+1    16 (two are spilled), 32
 #pragma once
 
 namespace {

@@ -1,4 +1,4 @@
-#include "machine.h"
+#include "runtime/machine.h"
 
 #include <algorithm>
 #include <atomic>
@@ -21,7 +21,7 @@
 #include <sched.h>
 #endif
 
-#include "simd.h"
+#include "runtime/simd.h"
 
 namespace multilayer {
 

@@ -1,8 +1,8 @@
-#include "probe.h"
+#include "runtime/microbenchmarks.h"
 
 #include <iterator>
 
-#include "simd.h"
+#include "runtime/simd.h"
 
 #define UNROLL MULTILAYER_UNROLL
 #define MULTILAYER_TEXT_(x) #x

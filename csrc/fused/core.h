@@ -1,18 +1,18 @@
 // The fused core's inside: what a step works on, and how threads share it. Written in three files:
 //
-//     fused.cpp         runs of steps, outputs, state
-//     fused_walk.cpp    a step's rows in, forward through the nodes, and back
-//     fused_learn.cpp   gradients of parameters, and their updates
+//     core.cpp                runs of steps, outputs, state
+//     forward_backward.cpp    a step's rows in, forward through the nodes, and back
+//     parameter_updates.cpp   gradients of parameters, and their updates
 #pragma once
 
 #include <algorithm>
 #include <atomic>
 #include <vector>
 
-#include "fused_plan.h"
-#include "kernels.h"
-#include "pace.h"
-#include "pool.h"
+#include "fused/memory_plan.h"
+#include "kernels/kernels.h"
+#include "runtime/thread_tuner.h"
+#include "runtime/thread_pool.h"
 #include "program.h"
 
 namespace multilayer {

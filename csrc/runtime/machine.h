@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "probe.h"
+#include "runtime/microbenchmarks.h"
 
 namespace multilayer {
 

@@ -10,9 +10,9 @@
 #include <span>
 #include <vector>
 
-#include "random.h"
-#include "reference_functions.h"
-#include "stop.h"
+#include "runtime/random.h"
+#include "reference/activations.h"
+#include "runtime/cancellation.h"
 
 namespace multilayer::reference {
 

@@ -1,4 +1,4 @@
-#include "fused_plan.h"
+#include "fused/memory_plan.h"
 
 #include <algorithm>
 
