@@ -28,8 +28,8 @@ list(TRANSFORM isas REPLACE "(.+)" "ISA(\\1)" OUTPUT_VARIABLE isa_list)
 list(JOIN isa_list " " isa_list)
 
 set(here "${CMAKE_CURRENT_LIST_DIR}")
-set(sources fused/core fused/forward_backward fused/memory_plan fused/parameter_updates predict/predict reference/core
-    runtime/machine runtime/random runtime/thread_pool)
+set(sources fused/core fused/forward_backward fused/memory_plan fused/parameter_updates kernels/dispatch predict/predict
+    reference/core runtime/aligned_floats runtime/denormals runtime/machine runtime/random runtime/thread_pool)
 list(TRANSFORM sources REPLACE "(.+)" "${here}/\\1.cpp")
 add_library(multilayer STATIC ${sources})
 target_include_directories(multilayer PUBLIC "${here}")

@@ -12,8 +12,8 @@
 #include <memory>
 #include <stdexcept>
 
-#include "runtime/thread_pool.h"
 #include "runtime/cancellation.h"
+#include "runtime/denormals.h"
 
 namespace multilayer {
 

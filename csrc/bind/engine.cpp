@@ -10,8 +10,9 @@
 #include <string>
 
 #include "bind/common.h"
-#include "program.h"
 #include "fused/fused.h"
+#include "kernels/kernels.h"
+#include "program.h"
 #include "reference/reference.h"
 
 namespace multilayer {

@@ -1,11 +1,10 @@
+// The fused core: runs of steps, outputs, and state.
 #include "fused/fused.h"
 
 #include <chrono>
 #include <cmath>
-#include <stdexcept>
 
 #include "fused/core.h"
-#include "runtime/machine.h"
 
 namespace multilayer {
 namespace {
@@ -18,30 +17,7 @@ constexpr std::size_t TRIAL = 2 * TELLING;      // steps that another number of 
 constexpr std::size_t STORED = 500'000'000;     // of learning, from which gradients are stored
 constexpr std::size_t MANY_ROWS = 1024, SOME_ROWS = 256;  // where that costs little; and where it pays from five times as much
 
-std::vector<const Kernels*> usable() {
-    const std::vector<std::string> sets = instruction_sets();
-    std::vector<const Kernels*> found;
-#define ISA(name) &name::kernels,
-    for (const Kernels* k : {MULTILAYER_ISAS}) {
-#undef ISA
-        const bool runs = std::all_of(k->needs, k->needs + k->n_needs, [&sets](const char* set) {
-            return std::find(sets.begin(), sets.end(), set) != sets.end();
-        });
-        if (runs) found.push_back(k);
-    }
-    return found;
-}
-
 }  // namespace
-
-const Kernels& kernels_named(const std::string& name) {
-    const std::vector<const Kernels*> found = usable();
-    if (name.empty()) return *found.back();
-    for (const Kernels* k : found) {
-        if (k->name == name) return *k;
-    }
-    throw std::invalid_argument("this processor does not run the kernels '" + name + "'");
-}
 
 Fused::Fused(const Program& program, std::size_t threads, const Kernels& kernels, bool always)
 : program_(program), k_(kernels), always_(always), pool_(threads), plan_(program_) {
@@ -340,12 +316,6 @@ void Fused::begin(Work& w, std::size_t batch, Numbers& numbers) {
 
 std::unique_ptr<Core<float>> make_fused(const Program& program, std::size_t threads, const std::string& isa, bool always) {
     return std::make_unique<Fused>(program, threads, kernels_named(isa), always);
-}
-
-std::vector<std::string> fused_kernels() {
-    std::vector<std::string> names;
-    for (const Kernels* k : usable()) names.emplace_back(k->name);
-    return names;
 }
 
 }  // namespace multilayer

@@ -11,9 +11,11 @@
 
 #include "fused/memory_plan.h"
 #include "kernels/kernels.h"
-#include "runtime/thread_tuner.h"
-#include "runtime/thread_pool.h"
 #include "program.h"
+#include "runtime/aligned_floats.h"
+#include "runtime/denormals.h"
+#include "runtime/thread_pool.h"
+#include "runtime/thread_tuner.h"
 
 namespace multilayer {
 

@@ -1,3 +1,4 @@
+// The fused core: the rows of a step, forward through the nodes, and backward.
 #include <algorithm>
 #include <cstring>
 

@@ -3,7 +3,6 @@
 
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "program.h"
 
@@ -13,8 +12,5 @@ namespace multilayer {
 // Bits do not depend on the number of threads: tests say that all are to be used `always`, not only where a step is worth it.
 std::unique_ptr<Core<float>> make_fused(const Program& program, std::size_t threads, const std::string& isa = "",
                                         bool always = false);
-
-// Names of the kernels that this processor runs, narrowest first.
-std::vector<std::string> fused_kernels();
 
 }  // namespace multilayer

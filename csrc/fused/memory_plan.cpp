@@ -1,14 +1,9 @@
+// The nodes of a program, and the memory that each needs for a batch.
 #include "fused/memory_plan.h"
 
 #include <algorithm>
 
 namespace multilayer {
-
-Floats::Floats(std::size_t n)
-    : data_(static_cast<float*>(::operator new[](std::max<std::size_t>(n, 1) * sizeof(float), std::align_val_t{64}))),
-      size_(n) {
-    std::fill_n(data_.get(), n, 0.0f);
-}
 
 std::vector<Tensor> lay_out(const Program& program, std::size_t& total) {
     std::vector<Tensor> tensors;
@@ -21,12 +16,6 @@ std::vector<Tensor> lay_out(const Program& program, std::size_t& total) {
     total = 0;
     for (Tensor& t : tensors) t.offset = total, total += t.shape.size();
     return tensors;
-}
-
-Embedding embedding_of(const Program& program, const Op& op) {
-    const Columns& c = op.columns;
-    const std::size_t width = c.numeric == Numeric::none ? 1 : c.D + (c.numeric == Numeric::pbld ? 1 : 0);
-    return {c.numeric, program.numeric, c.n, c.K, c.D, width, nullptr, nullptr, nullptr, nullptr, nullptr};
 }
 
 namespace {

@@ -6,31 +6,13 @@
 #pragma once
 
 #include <cstddef>
-#include <memory>
-#include <new>
 #include <vector>
 
 #include "kernels/kernels.h"
 #include "program.h"
+#include "runtime/aligned_floats.h"
 
 namespace multilayer {
-
-// Floats on a cache line's boundary, zero at first.
-class Floats {
-public:
-    Floats() = default;
-    explicit Floats(std::size_t n);
-    float* data() { return data_.get(); }
-    const float* data() const { return data_.get(); }
-    std::size_t size() const { return size_; }
-
-private:
-    struct Free {
-        void operator()(float* p) const { ::operator delete[](p, std::align_val_t{64}); }
-    };
-    std::unique_ptr<float[], Free> data_;
-    std::size_t size_ = 0;
-};
 
 // Where a parameter lies in each array of parameters: matrices in strips, others as one row.
 struct Tensor {
@@ -79,20 +61,5 @@ struct Plan {
     // Floats for `panels` panels; given memory, says where everything is.
     std::size_t place(std::size_t panels, const Program& program, const Kernels& kernels, float* memory);
 };
-
-Embedding embedding_of(const Program& program, const Op& op);
-
-// The numbers of one category, `apart` from each other: its row of the table, or one-hot (a sign for two values).
-inline void write_category(const Category& c, const float* table, std::int64_t code, float* to, std::size_t apart) {
-    for (std::size_t j = 0; j < c.width; ++j) {
-        if (table) {
-            to[j * apart] = table[static_cast<std::size_t>(code) * c.width + j];
-        } else if (c.values == 2) {
-            to[j * apart] = code == 0 ? 0.0f : code == 1 ? -1.0f : 1.0f;
-        } else {
-            to[j * apart] = code == static_cast<std::int64_t>(j) + 1 ? 1.0f : 0.0f;
-        }
-    }
-}
 
 }  // namespace multilayer

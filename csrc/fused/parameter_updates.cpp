@@ -1,3 +1,4 @@
+// The fused core: gradients of parameters, their norms, and updates.
 #include <algorithm>
 #include <cmath>
 

@@ -19,6 +19,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "program.h"
 
@@ -133,6 +134,26 @@ struct Embedding {
     const float *frequency, *phase, *weight, *bias, *edges;
 };
 
+// Sizes of an embedding; where its tensors are is the caller's to say.
+inline Embedding embedding_of(const Program& program, const Op& op) {
+    const Columns& c = op.columns;
+    const std::size_t width = c.numeric == Numeric::none ? 1 : c.D + (c.numeric == Numeric::pbld ? 1 : 0);
+    return {c.numeric, program.numeric, c.n, c.K, c.D, width, nullptr, nullptr, nullptr, nullptr, nullptr};
+}
+
+// The numbers of one category, `apart` from each other: its row of the table, or one-hot (a sign for two values).
+inline void write_category(const Category& c, const float* table, std::int64_t code, float* to, std::size_t apart) {
+    for (std::size_t j = 0; j < c.width; ++j) {
+        if (table) {
+            to[j * apart] = table[static_cast<std::size_t>(code) * c.width + j];
+        } else if (c.values == 2) {
+            to[j * apart] = code == 0 ? 0.0f : code == 1 ? -1.0f : 1.0f;
+        } else {
+            to[j * apart] = code == static_cast<std::int64_t>(j) + 1 ? 1.0f : 0.0f;
+        }
+    }
+}
+
 struct Kernels {
     const char* name;
     const char* const* needs;
@@ -205,8 +226,11 @@ struct Kernels {
     void (*embed_row)(const Embedding&, const float* x, float* y);
 };
 
-// The widest that this processor runs, or those of the name given (fused/core.cpp).
+// The widest that this processor runs, or those of the name given (dispatch.cpp).
 const Kernels& kernels_named(const std::string& name);
+
+// Names of the kernels that this processor runs, narrowest first.
+std::vector<std::string> fused_kernels();
 
 #define ISA(name) namespace name { extern const Kernels kernels; }
 MULTILAYER_ISAS

@@ -1,3 +1,4 @@
+// Packed weights, blocks of rows, and how threads share them.
 #include "predict/predict.h"
 
 #include <algorithm>
@@ -10,10 +11,11 @@
 #include <utility>
 #include <vector>
 
-#include "fused/memory_plan.h"
 #include "kernels/kernels.h"
-#include "runtime/thread_tuner.h"
+#include "runtime/aligned_floats.h"
+#include "runtime/denormals.h"
 #include "runtime/thread_pool.h"
+#include "runtime/thread_tuner.h"
 
 namespace multilayer {
 namespace {

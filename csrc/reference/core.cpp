@@ -1,3 +1,4 @@
+// The reference core: forward, backward and updates, one operation after another.
 #include "reference/reference.h"
 
 #include <cmath>

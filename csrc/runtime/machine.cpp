@@ -1,3 +1,4 @@
+// Detection of instruction sets and CPU limits, and timed runs of the microbenchmarks.
 #include "runtime/machine.h"
 
 #include <algorithm>

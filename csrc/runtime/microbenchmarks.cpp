@@ -1,3 +1,4 @@
+// The microbenchmarks of one instruction set: core.cmake compiles this file once for each.
 #include "runtime/microbenchmarks.h"
 
 #include <iterator>

@@ -1,3 +1,4 @@
+// Philox in lanes, and the distributions made of its words.
 #include "runtime/random.h"
 
 #include <algorithm>

@@ -54,25 +54,4 @@ private:
     alignas(64) std::atomic<std::uint32_t> turn_{0};
 };
 
-// Flushes denormals to zero on this thread while it lives (x86 and AArch64): they would be a hundred times slower and mean
-// nothing here.
-class FlushDenormals {
-public:
-    FlushDenormals();
-    ~FlushDenormals();
-
-private:
-    std::uint64_t before_;
-};
-
-// Lets them live again for a moment, for code of others.
-class AllowDenormals {
-public:
-    AllowDenormals();
-    ~AllowDenormals();
-
-private:
-    std::uint64_t before_;
-};
-
 }  // namespace multilayer

@@ -15,11 +15,13 @@
 #include <thread>
 
 #include "fused/fused.h"
+#include "kernels/kernels.h"
 #include "networks.h"
-#include "runtime/thread_tuner.h"
-#include "runtime/thread_pool.h"
 #include "predict/predict.h"
 #include "reference/reference.h"
+#include "runtime/denormals.h"
+#include "runtime/thread_pool.h"
+#include "runtime/thread_tuner.h"
 
 namespace multilayer::tests {
 namespace {

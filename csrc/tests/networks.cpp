@@ -1,3 +1,4 @@
+// The networks of the tests, with rows and initial values.
 #include "networks.h"
 
 #include <cmath>
