@@ -2,7 +2,8 @@
 #
 # Floating point is as written: no contraction of a·b + c into one rounding, no reassociation, and no -march=native, so
 # a wheel runs on any processor of its architecture and the random stream gives the same bits everywhere. Code that
-# wants wider registers (runtime/microbenchmarks.cpp, kernels/kernels.cpp) is compiled once per instruction set and chosen at run time.
+# wants wider registers (runtime/microbenchmarks.cpp, kernels/kernels.cpp) is compiled once per instruction set and
+# chosen at run time.
 find_package(Threads REQUIRED)
 
 set(CMAKE_CXX_STANDARD 20)

@@ -142,9 +142,9 @@ struct Program {
     double clip_norm = std::numeric_limits<double>::infinity();
     double clip_value = std::numeric_limits<double>::infinity();
     double average = NONE;  // β of the running average of the parameters; negative for none
-    std::uint64_t taps = 0;  // steps between two statistics of every parameter; 0 for none
+    std::uint64_t statistics_every = 0;  // steps between two statistics of every parameter; 0 for none
 
-    bool taps_at(std::uint64_t step) const { return taps > 0 && step % taps == 0; }
+    bool records_statistics(std::uint64_t step) const { return statistics_every > 0 && step % statistics_every == 0; }
 };
 
 // Rows that a core reads and never changes. Class numbers, or `targets` numbers a row, which are probabilities of
@@ -198,12 +198,12 @@ public:
     // Gives the first step whose loss or norm is not finite, or FINISHED: what was computed from there on means nothing.
     // `step` tells how many it made: fewer where it was asked to end.
     virtual std::size_t run(const Table<T>& table, const Order& order, const Schedule& schedule, double* loss,
-                            double* norm, const Stop& stop) = 0;
+                            double* norm, const StopRequested& stop) = 0;
 
     // The loss of a step over all the rows of the order; each parameter's gradient and each buffer's new value. They mean
     // nothing where the call was asked to end.
     virtual double gradients(const Table<T>& table, const Order& order, double dropout, std::span<T* const> gradients,
-                             std::span<T* const> buffers, const Stop& stop) = 0;
+                             std::span<T* const> buffers, const StopRequested& stop) = 0;
 
     // One update with given gradients (clipping included) and new values of buffers. Gives the norm before clipping.
     virtual double apply(std::span<const T* const> gradients, std::span<const T* const> buffers, double rate,
@@ -211,7 +211,7 @@ public:
 
     // Raw outputs (rows, d_out) at prediction: no dropout, running statistics.
     virtual void outputs(const Table<T>& table, std::span<const std::int64_t> rows, bool averaged, T* out,
-                         const Stop& stop) = 0;
+                         const StopRequested& stop) = 0;
 
     // Whether every parameter is.
     virtual bool finite() const = 0;
@@ -224,9 +224,9 @@ public:
 
     std::uint64_t step = 0;  // updates made so far
 
-    // Filled by run at steps that are multiples of the program's `taps`: for each parameter the norm of its gradient before
-    // clipping, then of its values after the step.
-    std::vector<double> tapped;
+    // Filled by run at steps that are multiples of the program's `statistics_every`: for each parameter the norm of its
+    // gradient before clipping, then of its values after the step.
+    std::vector<double> statistics;
 };
 
 }  // namespace multilayer

@@ -1,7 +1,8 @@
 // What the files of the binding share. Each converts arguments, releases the GIL and calls the core.
 //
 // Ctrl-C: every 20 ms a long call of the main thread takes the GIL to let Python's handlers run. One that raises ends the
-// call, as runtime/cancellation.h says. Other threads run no handlers, and must not want the GIL of an interpreter that ends meanwhile.
+// call, as runtime/cancellation.h says. Other threads run no handlers, and must not want the GIL of an interpreter that
+// ends meanwhile.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -62,7 +63,7 @@ inline std::atomic<unsigned long> main_thread = 0;
 template <class Go>
 void unlocked(Go go, const std::atomic<bool>* asked = nullptr) {
     const bool handles = PyThread_get_thread_ident() == main_thread;
-    const Stop stop = [asked, handles] {
+    const StopRequested stop = [asked, handles] {
         if (asked && *asked) return true;
         if (!handles) return false;
         const AllowDenormals theirs;

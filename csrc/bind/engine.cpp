@@ -154,20 +154,20 @@ void bind_program(nb::module_& m) {
         .def_rw("clip_norm", &Program::clip_norm)
         .def_rw("clip_value", &Program::clip_value)
         .def_rw("average", &Program::average)
-        .def_rw("taps", &Program::taps);
+        .def_rw("statistics_every", &Program::statistics_every);
 }
 
 // A Table and the arrays it points into.
 template <class T>
-struct Held {
+struct HeldTable {
     Strided<T> x;
     std::optional<Array<std::int64_t, 2>> codes;
     std::optional<Array<std::int64_t, 1>> classes;
     std::optional<Array<T, 2>> y;
     std::optional<Array<T, 1>> weight;
 
-    Held(Strided<T> x_, std::optional<Array<std::int64_t, 2>> codes_, std::optional<Array<std::int64_t, 1>> classes_,
-         std::optional<Array<T, 2>> y_, std::optional<Array<T, 1>> weight_)
+    HeldTable(Strided<T> x_, std::optional<Array<std::int64_t, 2>> codes_, std::optional<Array<std::int64_t, 1>> classes_,
+              std::optional<Array<T, 2>> y_, std::optional<Array<T, 1>> weight_)
         : x(x_), codes(codes_), classes(classes_), y(y_), weight(weight_) {
         const auto rows = x.shape(0);
         require(x.shape(1) < 2 || x.stride(1) == 1, "the numbers of a row must stand side by side");
@@ -192,13 +192,13 @@ struct Held {
 
 // A core with the sizes that calls are checked against.
 template <class T>
-class Runner {
+class BoundCore {
 public:
-    Runner(const Program& program, std::unique_ptr<Core<T>> core) : program_(program), core_(std::move(core)) {}
+    BoundCore(const Program& program, std::unique_ptr<Core<T>> core) : program_(program), core_(std::move(core)) {}
 
-    // (loss, norm, first bad step or None, whether parameters are finite, taps): each step's numbers, up to the bad one;
-    // what Core::tapped has of those that are tapped, one after the other.
-    nb::tuple run(const Held<T>& held, const Rows& rows, const Rows& ids, std::size_t batch, std::uint32_t epoch,
+    // (loss, norm, first bad step or None, whether parameters are finite, statistics): each step's numbers, up to the bad one;
+    // what Core::statistics has, one recorded step after the other.
+    nb::tuple run(const HeldTable<T>& held, const Rows& rows, const Rows& ids, std::size_t batch, std::uint32_t epoch,
                   const Doubles& rate, const Doubles& decay, const Doubles& dropout) {
         check(held, rows, true);
         require(batch > 0 && rows.size() == ids.size(), "a batch needs rows, and each row its own number");
@@ -209,20 +209,20 @@ public:
         const Table<T> table = held.table();
         auto loss = std::make_unique<double[]>(steps), norm = std::make_unique<double[]>(steps);
         std::size_t bad = FINISHED;
-        const Turn turn(*this);
-        core_->tapped.clear();
-        unlocked([&](const Stop& stop) {
+        const ExclusiveCall call(*this);
+        core_->statistics.clear();
+        unlocked([&](const StopRequested& stop) {
             bad = core_->run(table, order, {rate.data(), decay.data(), dropout.data()}, loss.get(), norm.get(), stop);
         }, &asked_);
-        const std::size_t told = bad == FINISHED ? steps : bad + 1;
+        const std::size_t count = bad == FINISHED ? steps : bad + 1;
         nb::object where = nb::none();
         if (bad != FINISHED) where = nb::int_(bad);
-        return nb::make_tuple(owned<Vector<double>>(std::move(loss), {told}),
-                              owned<Vector<double>>(std::move(norm), {told}), where, core_->finite(), tapped());
+        return nb::make_tuple(owned<Vector<double>>(std::move(loss), {count}),
+                              owned<Vector<double>>(std::move(norm), {count}), where, core_->finite(), statistics());
     }
 
     // (loss, gradients, buffers): a flat array for each parameter and buffer.
-    nb::tuple gradients(const Held<T>& held, const Rows& rows, const Rows& ids, std::uint32_t epoch, double dropout) {
+    nb::tuple gradients(const HeldTable<T>& held, const Rows& rows, const Rows& ids, std::uint32_t epoch, double dropout) {
         check(held, rows, true);
         require(rows.size() == ids.size(), "each row needs its own number");
         std::vector<std::unique_ptr<T[]>> found;
@@ -232,8 +232,8 @@ public:
         const Order order{{rows.data(), rows.size()}, {ids.data(), ids.size()}, std::max<std::size_t>(1, rows.size()),
                           epoch};
         double loss = 0;
-        const Turn turn(*this);
-        unlocked([&](const Stop& stop) {
+        const ExclusiveCall call(*this);
+        unlocked([&](const StopRequested& stop) {
             loss = core_->gradients(held.table(), order, dropout, into, buffers, stop);
         }, &asked_);
         nb::list mine, theirs;
@@ -258,26 +258,26 @@ public:
             require(buffers[i].size() == program_.buffers[i], "a buffer must have its size");
             values.push_back(buffers[i].data());
         }
-        const Turn turn(*this);
+        const ExclusiveCall call(*this);
         const nb::gil_scoped_release released;
         return core_->apply(from, values, rate, decay);
     }
 
     // Raw outputs (rows, d_out).
-    Matrix<T> outputs(const Held<T>& held, const Rows& rows, bool averaged) {
+    Matrix<T> outputs(const HeldTable<T>& held, const Rows& rows, bool averaged) {
         check(held, rows, false);
         const Table<T> table = held.table();
         const std::size_t C = program_.d_out;
         auto out = std::make_unique_for_overwrite<T[]>(rows.size() * C);
         const std::span<const std::int64_t> places{rows.data(), rows.size()};
-        const Turn turn(*this);
-        unlocked([&](const Stop& stop) { core_->outputs(table, places, averaged, out.get(), stop); }, &asked_);
+        const ExclusiveCall call(*this);
+        unlocked([&](const StopRequested& stop) { core_->outputs(table, places, averaged, out.get(), stop); }, &asked_);
         return owned<Matrix<T>>(std::move(out), {rows.size(), C});
     }
 
     // All tensors of a group, one after the other.
     Vector<T> read(Group group) {
-        const Turn turn(*this);
+        const ExclusiveCall call(*this);
         const std::size_t n = group == Group::buffers ? program_.buffers.size() : program_.parameters.size();
         std::size_t size = 0;
         for (std::size_t i = 0; i < n; ++i) size += size_of(group, i);
@@ -288,20 +288,20 @@ public:
 
     void write(Group group, std::size_t place, const Array<T, 1>& values) {
         require(values.size() == size_of(group, place), "a tensor must have its size");
-        const Turn turn(*this);
+        const ExclusiveCall call(*this);
         core_->write(group, place, values.data());
     }
 
     std::uint64_t step() {
-        const Turn turn(*this);
+        const ExclusiveCall call(*this);
         return core_->step;
     }
     void set_step(std::uint64_t value) {
-        const Turn turn(*this);
+        const ExclusiveCall call(*this);
         core_->step = value;
     }
     std::size_t bytes() {
-        const Turn turn(*this);
+        const ExclusiveCall call(*this);
         return core_->bytes();
     }
 
@@ -310,17 +310,18 @@ public:
 
 private:
     // A call's turn: one at a time, also where a handler of a signal calls what it interrupted.
-    struct Turn {
-        explicit Turn(Runner& runner) : runner_(runner) {
-            if (runner_.busy_.exchange(true)) throw std::runtime_error("the engine is in another call: wait for its end");
-            runner_.asked_ = false;
+    struct ExclusiveCall {
+        explicit ExclusiveCall(BoundCore& core) : core_(core) {
+            if (core_.busy_.exchange(true)) throw std::runtime_error("the engine is in another call: wait for its end");
+            core_.asked_ = false;
         }
-        ~Turn() { runner_.busy_ = false; }
-        Runner& runner_;
+        ~ExclusiveCall() { core_.busy_ = false; }
+        BoundCore& core_;
     };
 
-    Vector<double> tapped() const {
-        return filled<Vector<double>>({core_->tapped.size()}, [&](double* out) { std::ranges::copy(core_->tapped, out); });
+    Vector<double> statistics() const {
+        const std::vector<double>& found = core_->statistics;
+        return filled<Vector<double>>({found.size()}, [&](double* out) { std::ranges::copy(found, out); });
     }
 
     static T* fresh(std::vector<std::unique_ptr<T[]>>& found, std::size_t size) {
@@ -336,7 +337,7 @@ private:
     }
 
     // That nothing outside the table is read.
-    void check(const Held<T>& held, const Rows& rows, bool training) const {
+    void check(const HeldTable<T>& held, const Rows& rows, bool training) const {
         const std::size_t categories = program_.ops.empty() ? 0 : program_.ops[0].columns.categories.size();
         require(held.x.shape(1) == program_.numeric, "x must have the network's numbers");
         require((held.codes ? held.codes->shape(1) : 0) == categories, "codes must have the network's category columns");
@@ -364,21 +365,21 @@ private:
 template <class T>
 void bind_core(nb::module_& m, const char* table, const char* core) {
     const auto array = [](const char* name) { return nb::arg(name).noconvert(); };
-    nb::class_<Held<T>>(m, table)
+    nb::class_<HeldTable<T>>(m, table)
         .def(nb::init<Strided<T>, std::optional<Array<std::int64_t, 2>>, std::optional<Array<std::int64_t, 1>>,
                       std::optional<Array<T, 2>>, std::optional<Array<T, 1>>>(),
              array("x"), array("codes").none(), array("classes").none(), array("y").none(), array("weight").none());
-    nb::class_<Runner<T>>(m, core)
-        .def("run", &Runner<T>::run, "table"_a, array("rows"), array("ids"), "batch"_a, "epoch"_a, array("rate"),
+    nb::class_<BoundCore<T>>(m, core)
+        .def("run", &BoundCore<T>::run, "table"_a, array("rows"), array("ids"), "batch"_a, "epoch"_a, array("rate"),
              array("decay"), array("dropout"))
-        .def("gradients", &Runner<T>::gradients, "table"_a, array("rows"), array("ids"), "epoch"_a, "dropout"_a)
-        .def("apply", &Runner<T>::apply, array("gradients"), array("buffers"), "rate"_a, "decay"_a)
-        .def("outputs", &Runner<T>::outputs, "table"_a, array("rows"), "averaged"_a)
-        .def("read", &Runner<T>::read, "group"_a)
-        .def("write", &Runner<T>::write, "group"_a, "place"_a, array("values"))
-        .def_prop_rw("step", &Runner<T>::step, &Runner<T>::set_step)
-        .def_prop_ro("bytes", &Runner<T>::bytes)
-        .def("stop", &Runner<T>::stop);
+        .def("gradients", &BoundCore<T>::gradients, "table"_a, array("rows"), array("ids"), "epoch"_a, "dropout"_a)
+        .def("apply", &BoundCore<T>::apply, array("gradients"), array("buffers"), "rate"_a, "decay"_a)
+        .def("outputs", &BoundCore<T>::outputs, "table"_a, array("rows"), "averaged"_a)
+        .def("read", &BoundCore<T>::read, "group"_a)
+        .def("write", &BoundCore<T>::write, "group"_a, "place"_a, array("values"))
+        .def_prop_rw("step", &BoundCore<T>::step, &BoundCore<T>::set_step)
+        .def_prop_ro("bytes", &BoundCore<T>::bytes)
+        .def("stop", &BoundCore<T>::stop);
 }
 
 }  // namespace
@@ -388,13 +389,13 @@ void bind_engine(nb::module_& m) {
     bind_program(m);
     bind_core<float>(m, "TableFloat", "CoreFloat");
     bind_core<double>(m, "TableDouble", "CoreDouble");
-    m.def("reference_float", [](const Program& p) { return new Runner(p, make_reference<float>(p)); }, "program"_a,
+    m.def("reference_float", [](const Program& p) { return new BoundCore(p, make_reference<float>(p)); }, "program"_a,
           nb::rv_policy::take_ownership);
-    m.def("reference_double", [](const Program& p) { return new Runner(p, make_reference<double>(p)); }, "program"_a,
+    m.def("reference_double", [](const Program& p) { return new BoundCore(p, make_reference<double>(p)); }, "program"_a,
           nb::rv_policy::take_ownership);
-    m.def("fused", [](const Program& p, std::size_t threads, const std::string& kernels, bool always) {
-        return new Runner(p, make_fused(p, threads, kernels, always));
-    }, "program"_a, "threads"_a, "kernels"_a = "", nb::kw_only(), "always"_a = false, nb::rv_policy::take_ownership);
+    m.def("fused", [](const Program& p, std::size_t threads, const std::string& kernels, bool all_threads) {
+        return new BoundCore(p, make_fused(p, threads, kernels, all_threads));
+    }, "program"_a, "threads"_a, "kernels"_a = "", nb::kw_only(), "all_threads"_a = false, nb::rv_policy::take_ownership);
     m.def("fused_kernels", fused_kernels);
     bind_predict(m);
 }

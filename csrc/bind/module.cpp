@@ -57,16 +57,16 @@ void bind_random(nb::module_& m) {
 template <int N>
 using Floats = nb::ndarray<const float, nb::ndim<N>, nb::c_contig, nb::device::cpu>;
 
-const multilayer::Probe& probe_named(const std::string& name) {
-    for (const multilayer::Probe* probe : multilayer::probes()) {
-        if (probe->name == name) return *probe;
+const multilayer::Microbenchmark& microbenchmark_named(const std::string& name) {
+    for (const multilayer::Microbenchmark* loops : multilayer::microbenchmarks()) {
+        if (loops->name == name) return *loops;
     }
-    throw std::invalid_argument("this processor has no probe named '" + name + "'");
+    throw std::invalid_argument("this processor has no microbenchmark named '" + name + "'");
 }
 
 void check_length(std::size_t n) {
-    if (n % multilayer::PROBE_BLOCK != 0) {
-        throw std::invalid_argument("the length must be a multiple of " + std::to_string(multilayer::PROBE_BLOCK) +
+    if (n % multilayer::MICROBENCHMARK_BLOCK != 0) {
+        throw std::invalid_argument("the length must be a multiple of " + std::to_string(multilayer::MICROBENCHMARK_BLOCK) +
                                     ", got " + std::to_string(n));
     }
 }
@@ -80,33 +80,33 @@ void bind_machine(nb::module_& m) {
     m.def("read_bandwidth", multilayer::read_bandwidth, "bytes"_a, "threads"_a, "seconds"_a, Unlocked());
     m.def("triad_bandwidth", multilayer::triad_bandwidth, "bytes"_a, "threads"_a, "seconds"_a, Unlocked());
 
-    // The probes one by one, so that tests can hold what is timed against numpy.
-    m.def("probes", [] {
+    // The microbenchmarks one by one, so that tests can hold what is timed against numpy.
+    m.def("microbenchmarks", [] {
         nb::dict sizes;
-        for (const multilayer::Probe* probe : multilayer::probes()) {
-            sizes[probe->name] = nb::make_tuple(probe->rows, probe->columns);
+        for (const multilayer::Microbenchmark* loops : multilayer::microbenchmarks()) {
+            sizes[loops->name] = nb::make_tuple(loops->rows, loops->columns);
         }
         return sizes;
     });
-    m.def("probe_tile", [](const std::string& name, const Floats<2>& a, const Floats<2>& b) {
-        const multilayer::Probe& probe = probe_named(name);
-        if (a.shape(0) != b.shape(0) || a.shape(1) != probe.rows || b.shape(1) != probe.columns) {
-            throw std::invalid_argument("the panels must be (depth, rows) and (depth, columns) of the probe");
+    m.def("microbenchmark_tile", [](const std::string& name, const Floats<2>& a, const Floats<2>& b) {
+        const multilayer::Microbenchmark& loops = microbenchmark_named(name);
+        if (a.shape(0) != b.shape(0) || a.shape(1) != loops.rows || b.shape(1) != loops.columns) {
+            throw std::invalid_argument("the panels must be (depth, rows) and (depth, columns) of the microbenchmark");
         }
-        return filled<Matrix<float>>({probe.rows, probe.columns},
-                                     [&](float* c) { probe.tile(a.shape(0), a.data(), b.data(), c); });
+        return filled<Matrix<float>>({loops.rows, loops.columns},
+                                     [&](float* c) { loops.tile(a.shape(0), a.data(), b.data(), c); });
     }, "name"_a, "a"_a, "b"_a);
-    m.def("probe_sum", [](const std::string& name, const Floats<1>& x) {
-        const multilayer::Probe& probe = probe_named(name);
+    m.def("microbenchmark_sum", [](const std::string& name, const Floats<1>& x) {
+        const multilayer::Microbenchmark& loops = microbenchmark_named(name);
         check_length(x.size());
-        return filled<Vector<float>>({probe.sums}, [&](float* out) { probe.sum(x.size(), x.data(), out); });
+        return filled<Vector<float>>({loops.sums}, [&](float* out) { loops.sum(x.size(), x.data(), out); });
     }, "name"_a, "x"_a);
-    m.def("probe_triad", [](const std::string& name, const Floats<1>& x, const Floats<1>& z, float s) {
-        const multilayer::Probe& probe = probe_named(name);
+    m.def("microbenchmark_triad", [](const std::string& name, const Floats<1>& x, const Floats<1>& z, float s) {
+        const multilayer::Microbenchmark& loops = microbenchmark_named(name);
         check_length(x.size());
         if (z.size() != x.size()) throw std::invalid_argument("x and z must have one length");
         return filled<Vector<float>>({x.size()},
-                                     [&](float* y) { probe.triad(x.size(), y, x.data(), z.data(), s); });
+                                     [&](float* y) { loops.triad(x.size(), y, x.data(), z.data(), s); });
     }, "name"_a, "x"_a, "z"_a, "s"_a);
 }
 

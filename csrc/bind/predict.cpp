@@ -16,10 +16,11 @@ namespace {
 
 using namespace nb::literals;
 
-class Bound {
+class BoundPrediction {
 public:
-    Bound(const Program& program, const std::vector<Array<float, 1>>& parameters,
-             const std::vector<Array<float, 1>>& buffers, std::size_t threads, const std::string& kernels, bool always)
+    BoundPrediction(const Program& program, const std::vector<Array<float, 1>>& parameters,
+                    const std::vector<Array<float, 1>>& buffers, std::size_t threads, const std::string& kernels,
+                    bool all_threads)
     : numeric_(program.numeric), d_out_(program.d_out) {
         require(parameters.size() == program.parameters.size() && buffers.size() == program.buffers.size(),
                 "a prediction needs every parameter and every buffer");
@@ -35,7 +36,7 @@ public:
         if (!program.ops.empty()) {
             for (const Category& c : program.ops[0].columns.categories) values_.push_back(c.values);
         }
-        core_ = make_predicting(program, values, kept, threads, kernels, always);
+        core_ = make_prediction_core(program, values, kept, threads, kernels, all_threads);
     }
 
     Matrix<float> outputs(const Strided<float>& x, const std::optional<Array<std::int64_t, 2>>& codes) const {
@@ -50,7 +51,7 @@ public:
         table.rows = rows, table.x = x.data(), table.codes = codes ? codes->data() : nullptr;
         table.stride = rows < 2 ? numeric_ : static_cast<std::size_t>(x.stride(0));
         auto out = std::make_unique_for_overwrite<float[]>(rows * d_out_);
-        unlocked([&](const Stop& stop) { core_->outputs(table, 0, rows, out.get(), stop); });
+        unlocked([&](const StopRequested& stop) { core_->outputs(table, 0, rows, out.get(), stop); });
         return owned<Matrix<float>>(std::move(out), {rows, d_out_});
     }
 
@@ -69,19 +70,20 @@ private:
 
     std::size_t numeric_, d_out_;
     std::vector<std::int64_t> values_;  // of each category column
-    std::unique_ptr<Predicting> core_;
+    std::unique_ptr<PredictionCore> core_;
 };
 
 }  // namespace
 
 void bind_predict(nb::module_& m) {
-    nb::class_<Bound>(m, "Predicting")
+    nb::class_<BoundPrediction>(m, "PredictionCore")
         .def(nb::init<const Program&, const std::vector<Array<float, 1>>&, const std::vector<Array<float, 1>>&, std::size_t,
                       const std::string&, bool>(),
              "program"_a, nb::arg("parameters").noconvert(), nb::arg("buffers").noconvert(), "threads"_a,
-             "kernels"_a = "", nb::kw_only(), "always"_a = false)
-        .def("outputs", &Bound::outputs, nb::arg("x").noconvert(), nb::arg("codes").noconvert().none() = nb::none())
-        .def_prop_ro("bytes", &Bound::bytes);
+             "kernels"_a = "", nb::kw_only(), "all_threads"_a = false)
+        .def("outputs", &BoundPrediction::outputs, nb::arg("x").noconvert(),
+             nb::arg("codes").noconvert().none() = nb::none())
+        .def_prop_ro("bytes", &BoundPrediction::bytes);
 }
 
 }  // namespace multilayer

@@ -19,8 +19,8 @@ constexpr std::size_t MANY_ROWS = 1024, SOME_ROWS = 256;  // where that costs li
 
 }  // namespace
 
-Fused::Fused(const Program& program, std::size_t threads, const Kernels& kernels, bool always)
-: program_(program), k_(kernels), always_(always), pool_(threads), plan_(program_) {
+Fused::Fused(const Program& program, std::size_t threads, const Kernels& kernels, bool all_threads)
+: program_(program), kernels_(kernels), all_threads_(all_threads), pool_(threads), plan_(program_) {
     tensors_ = lay_out(program_, total_);
     for (std::size_t i = 0; i < 2 + program_.optimizer.slots(); ++i) {
         if (i != 1) store_[i] = Floats(total_);
@@ -33,58 +33,59 @@ Fused::Fused(const Program& program, std::size_t threads, const Kernels& kernels
         vector_at_.push_back(vectors);
         if (!t.matrix) vectors += t.shape.size();
         squares_at_.push_back(squares);
-        if (t.matrix) squares += t.shape.rows * LANE;
+        if (t.matrix) squares += t.shape.rows * PANEL;
     }
     vectors_ = Floats(vectors);
     squares_ = Floats(squares);
     updates_.resize(program_.parameters.size());
-    light_ = few_weights_ = products() <= LIGHT;
+    few_linear_weights_ = few_weights_ = products() <= LIGHT;
     for (const Op& op : program_.ops) {
         if (op.learned != NONE) units_.resize(std::max(units_.size(), op.d_out));
         const bool plain = op.kind == Kind::activation && op.learned == NONE && op.blend == NONE;
-        light_ = light_ && (op.kind == Kind::linear || op.kind == Kind::dropout || plain);
+        few_linear_weights_ = few_linear_weights_ && (op.kind == Kind::linear || op.kind == Kind::dropout || plain);
     }
 }
 
 std::size_t Fused::run(const Table<float>& table, const Order& order, const Schedule& schedule, double* loss, double* norm,
-                const Stop& stop) {
+                       const StopRequested& stop) {
     const std::size_t steps = order.steps(), batch = std::min(order.batch, order.rows.size());
     reserve(batch, table);
     const bool stored = stores(batch);
     if (stored && gradients_.size() == 0) gradients_ = Floats(total_);
     reserve_halves(batch);
-    if (program_.taps > 0) {  // threads that meet must not run out of memory
-        const std::size_t tapping = (step + steps) / program_.taps - step / program_.taps;
-        tapped.reserve(tapped.size() + tapping * 2 * tensors_.size());
+    if (program_.statistics_every > 0) {  // threads that meet must not run out of memory
+        const std::size_t recorded = (step + steps) / program_.statistics_every - step / program_.statistics_every;
+        statistics.reserve(statistics.size() + recorded * 2 * tensors_.size());
     }
     std::size_t bad = FINISHED;
-    Watch watch(stop);
-    over_ = false;
+    StopPoll poll(stop);
+    stopping_ = false;
     // Each is written by the calling thread before a meeting and read by all after it, and not written again before all
     // have read it: `halt` is compared with a step's number, `undone` followed by another meeting.
     std::atomic<std::size_t> halt{steps};  // the step before whose update all threads leave
     std::atomic<bool> undone = false;      // its gradients were given up
-    const bool paced = !always_ && products() * batch <= PACED;
+    const bool tuned = !all_threads_ && products() * batch <= TUNED_PRODUCTS;
     const auto some_steps = [&](std::size_t from, std::size_t to, std::size_t thread, std::size_t threads) {
         const FlushDenormals flushed;
-        Work w{.thread = thread, .threads = threads, .training = true, .watch = thread == 0 ? watch_within(batch, watch) : nullptr};
+        StepThread w{.thread = thread, .threads = threads, .training = true};
+        if (thread == 0) w.poll = poll_within(batch, poll);
         for (std::size_t s = from; s < to; ++s) {
-            if (thread == 0 && watch.over()) over_ = true;
+            if (thread == 0 && poll.requested()) stopping_ = true;
             const std::size_t first = s * order.batch, n = std::min(order.batch, order.rows.size() - first);
-            begin(w, n, numbers_[s % 2]);
+            begin_step(w, n, batch_rows_[s % 2]);
             gather(w, table, order.rows.subspan(first, n), order.ids.subspan(first, n));
             forward(w, order.epoch, schedule.dropout[s]);
             backward(w);
             if (thread == 0) {
                 prepare_updates(schedule.rate[s], schedule.decay[s], step + 1, 1.0);
-                if (over_) halt = s;
+                if (stopping_) halt = s;
             }
-            meet(w);
+            barrier(w);
             if (s >= halt.load(std::memory_order_relaxed)) break;
-            learn(w, stored ? gradients_.data() : nullptr);
+            gradients_and_updates(w, stored ? gradients_.data() : nullptr);
             if (stored) {
-                if (thread == 0 && over_) undone = true;
-                meet(w);
+                if (thread == 0 && stopping_) undone = true;
+                barrier(w);
                 if (undone.load(std::memory_order_relaxed)) {
                     if (thread == 0) halt = s;
                     break;
@@ -93,32 +94,32 @@ std::size_t Fused::run(const Table<float>& table, const Order& order, const Sche
                     const double found = gradient_norm();
                     prepare_updates(schedule.rate[s], schedule.decay[s], step + 1, clip_scale(found));
                 }
-                meet(w);
+                barrier(w);
                 apply_stored(w, gradients_.data());
             }
-            meet(w);
+            barrier(w);
             if (thread == 0) {
                 ++step;
                 for (const Node& node : plan_.nodes) {
                     if (node.kind != Kind::batch_norm) continue;
                     fresh_statistics(node, buffers_[at(node.op->mean)].data(), buffers_[at(node.op->var)].data());
                 }
-                loss[s] = total_loss(*w.numbers, n);
+                loss[s] = total_loss(*w.batch_rows, n);
                 norm[s] = gradient_norm();
-                if (program_.taps_at(step)) tap();
+                if (program_.records_statistics(step)) record_statistics();
                 if (!std::isfinite(loss[s]) || !std::isfinite(norm[s])) bad = s, halt = s + 1;
             }
         }
     };
     const std::size_t most = threads_for(batch);
     for (std::size_t from = 0; from < halt;) {
-        const std::size_t threads = paced ? pace_.next(most, order.batch) : most;
-        const std::size_t to = paced && pace_.trying() ? std::min(from + TRIAL, steps) : steps;
+        const std::size_t threads = tuned ? tuner_.next(most, order.batch) : most;
+        const std::size_t to = tuned && tuner_.trying() ? std::min(from + TRIAL, steps) : steps;
         const auto start = std::chrono::steady_clock::now();
         pool_.run(threads, [&](std::size_t thread) { some_steps(from, to, thread, threads); });
-        if (paced && halt >= to && to - from >= TELLING) {
+        if (tuned && halt >= to && to - from >= TELLING) {
             const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-            pace_.took(seconds.count() / static_cast<double>(to - from));
+            tuner_.record(seconds.count() / static_cast<double>(to - from));
         }
         from = to;
     }
@@ -126,53 +127,54 @@ std::size_t Fused::run(const Table<float>& table, const Order& order, const Sche
 }
 
 double Fused::gradients(const Table<float>& table, const Order& order, double dropout, std::span<float* const> out,
-                 std::span<float* const> buffers, const Stop& stop) {
+                        std::span<float* const> buffers, const StopRequested& stop) {
     const FlushDenormals here;  // running statistics too: they have the bits of a step
     const std::size_t n = order.rows.size();
     reserve(n, table);
-    const Borrowed stored(*this);
+    const GradientMemory stored(*this);
     reserve_halves(n);
     const std::size_t threads = threads_for(n);
-    Watch watch(stop);
-    over_ = false;
+    StopPoll poll(stop);
+    stopping_ = false;
     pool_.run(threads, [&](std::size_t thread) {
         const FlushDenormals flushed;
-        Work w{.thread = thread, .threads = threads, .training = true, .watch = thread == 0 ? watch_within(n, watch) : nullptr};
-        begin(w, n, numbers_[0]);
+        StepThread w{.thread = thread, .threads = threads, .training = true};
+        if (thread == 0) w.poll = poll_within(n, poll);
+        begin_step(w, n, batch_rows_[0]);
         gather(w, table, order.rows, order.ids);
         forward(w, order.epoch, dropout);
         backward(w);
-        meet(w);
-        learn(w, gradients_.data());
+        barrier(w);
+        gradients_and_updates(w, gradients_.data());
     });
     for (std::size_t i = 0; i < tensors_.size(); ++i) unpack(tensors_[i].shape, stored_gradient(i), out[i]);
     for (std::size_t i = 0; i < buffers_.size(); ++i) std::copy_n(buffers_[i].data(), buffers_[i].size(), buffers[i]);
     for (const Node& node : plan_.nodes) {
         if (node.kind == Kind::batch_norm) fresh_statistics(node, buffers[at(node.op->mean)], buffers[at(node.op->var)]);
     }
-    return n ? total_loss(numbers_[0], n) : std::nan("");  // a mean of nothing
+    return n ? total_loss(batch_rows_[0], n) : std::nan("");  // a mean of nothing
 }
 
 double Fused::apply(std::span<const float* const> given, std::span<const float* const> buffers, double rate,
-             double decay) {
+                    double decay) {
     const FlushDenormals flushed;
-    const Borrowed stored(*this);
+    const GradientMemory stored(*this);
     for (std::size_t i = 0; i < tensors_.size(); ++i) {
         pack(tensors_[i].shape, given[i], stored_gradient(i));
         if (!tensors_[i].matrix) continue;
-        k_.square_sums(stored_gradient(i), tensors_[i].shape, upwards(), squares_.data() + squares_at_[i]);
+        kernels_.square_sums(stored_gradient(i), tensors_[i].shape, upwards(), squares_.data() + squares_at_[i]);
     }
     for (std::size_t i = 0; i < buffers_.size(); ++i) std::copy_n(buffers[i], buffers_[i].size(), buffers_[i].data());
     const double norm = gradient_norm();
     prepare_updates(rate, decay, step + 1, clip_scale(norm));
-    const Work w{.thread = 0, .threads = 1, .training = true};
+    const StepThread w{.thread = 0, .threads = 1, .training = true};
     apply_stored(w, gradients_.data());
     ++step;
     return norm;
 }
 
 void Fused::outputs(const Table<float>& table, std::span<const std::int64_t> rows, bool averaged, float* out,
-                    const Stop& stop) {
+                    const StopRequested& stop) {
     const std::size_t d = program_.d_out;
     reserve(1, table);
     parameters_now_ = averaged && program_.average >= 0.0 ? store_[4].data() : store_[0].data();
@@ -185,26 +187,26 @@ void Fused::outputs(const Table<float>& table, std::span<const std::int64_t> row
         }
     }
     // Each thread takes its rows through panels of its own, and waits for nobody.
-    const std::size_t worth = std::min({threads_for(rows.size()), capacity_, (rows.size() + LANE - 1) / LANE});
+    const std::size_t worth = std::min({threads_for(rows.size()), capacity_, (rows.size() + PANEL - 1) / PANEL});
     const std::size_t threads = std::max<std::size_t>(1, worth);
-    Watch watch(stop);
-    over_ = false;
+    StopPoll poll(stop);
+    stopping_ = false;
     pool_.run(threads, [&](std::size_t thread) {
         const FlushDenormals flushed;
-        const Range panels = share_of(capacity_, 1, thread, threads), mine = share_of(rows.size(), LANE, thread, threads);
-        const std::size_t at_once = std::min(panels.end - panels.first, PIECE) * LANE;
-        Work w{.thread = 0, .threads = 1, .training = false, .watch = thread == 0 ? &watch : nullptr};
-        w.numbers = &numbers_[0];
-        w.first_row = panels.first * LANE;
-        for (std::size_t first = mine.first; first < mine.end && !given_up(w); first += at_once) {
+        const Range panels = share_of(capacity_, 1, thread, threads), mine = share_of(rows.size(), PANEL, thread, threads);
+        const std::size_t at_once = std::min(panels.end - panels.first, PIECE) * PANEL;
+        StepThread w{.thread = 0, .threads = 1, .training = false, .poll = thread == 0 ? &poll : nullptr};
+        w.batch_rows = &batch_rows_[0];
+        w.first_row = panels.first * PANEL;
+        for (std::size_t first = mine.first; first < mine.end && !stopped(w); first += at_once) {
             const std::size_t n = std::min(at_once, mine.end - first);
-            w.panels = {panels.first, panels.first + (n + LANE - 1) / LANE};
+            w.panels = {panels.first, panels.first + (n + PANEL - 1) / PANEL};
             gather(w, table, rows.subspan(first, n), rows.subspan(first, n));
             forward(w, 0, 0.0);
-            const float* z = plan_.values[plan_.last].x + panels.first * d * LANE;
+            const float* z = plan_.values[plan_.last].x + panels.first * d * PANEL;
             for (std::size_t b = 0; b < n; ++b) {
-                const float* line = z + b / LANE * d * LANE + b % LANE;
-                for (std::size_t c = 0; c < d; ++c) out[(first + b) * d + c] = line[c * LANE];
+                const float* line = z + b / PANEL * d * PANEL + b % PANEL;
+                for (std::size_t c = 0; c < d; ++c) out[(first + b) * d + c] = line[c * PANEL];
             }
         }
     });
@@ -232,29 +234,30 @@ void Fused::reserve(std::size_t rows, const Table<float>& table) {
     targets_ = std::max<std::size_t>(1, table.targets);
     has_classes_ = table.classes != nullptr;
     reserve_panels(rows);
-    const std::size_t n = capacity_ * LANE;
-    for (Numbers& numbers : numbers_) {
-        if (table.y) numbers.y.resize(std::max(numbers.y.size(), n * targets_));
-        if (table.classes) numbers.classes.resize(n);
+    const std::size_t n = capacity_ * PANEL;
+    for (BatchRows& batch_rows : batch_rows_) {
+        if (table.y) batch_rows.y.resize(std::max(batch_rows.y.size(), n * targets_));
+        if (table.classes) batch_rows.classes.resize(n);
     }
 }
 
 void Fused::reserve_panels(std::size_t rows) {
-    const std::size_t panels = (std::max(rows, LEAST_ROWS) + LANE - 1) / LANE;
+    const std::size_t panels = (std::max(rows, LEAST_ROWS) + PANEL - 1) / PANEL;
     if (panels <= capacity_) return;
     capacity_ = 0;  // until all is there: memory may run out on the way
     memory_ = Floats();
-    memory_ = Floats(plan_.place(panels, program_, k_, nullptr));
-    plan_.place(panels, program_, k_, memory_.data());
-    const std::size_t n = panels * LANE;
-    for (Numbers& numbers : numbers_) {
-        numbers.ids.resize(n), numbers.share.resize(n), numbers.loss.resize(n), numbers.codes.resize(n * categories());
+    memory_ = Floats(plan_.place(panels, program_, kernels_, nullptr));
+    plan_.place(panels, program_, kernels_, memory_.data());
+    const std::size_t n = panels * PANEL;
+    for (BatchRows& batch_rows : batch_rows_) {
+        batch_rows.ids.resize(n), batch_rows.share.resize(n), batch_rows.loss.resize(n);
+        batch_rows.codes.resize(n * categories());
     }
     capacity_ = panels;
 }
 
 void Fused::reserve_halves(std::size_t batch) {
-    if (!light_ || batch < HALVED) return;  // of larger batches the last one may have so many rows
+    if (!few_linear_weights_ || batch < HALVED) return;  // of larger batches the last one may have so many rows
     for (Floats& half : halves_) {
         if (half.size() == 0) half = Floats(total_);
     }
@@ -267,17 +270,17 @@ std::size_t Fused::products() const {
 }
 
 std::size_t Fused::threads_for(std::size_t batch) {
-    if (always_) return pool_.ready(pool_.threads());
-    std::size_t pieces = (batch + LANE - 1) / LANE;  // that work can be cut into, by rows or by units
-    for (const Op& op : program_.ops) pieces = std::max(pieces, op.d_out / LANE);
+    if (all_threads_) return pool_.ready(pool_.threads());
+    std::size_t pieces = (batch + PANEL - 1) / PANEL;  // that work can be cut into, by rows or by units
+    for (const Op& op : program_.ops) pieces = std::max(pieces, op.d_out / PANEL);
     const std::size_t worth = std::min(pieces, products() * batch / WORTH);
     return pool_.ready(std::min(pool_.threads(), std::max<std::size_t>(1, worth)));
 }
 
-Watch* Fused::watch_within(std::size_t batch, Watch& watch) const {
+StopPoll* Fused::poll_within(std::size_t batch, StopPoll& poll) const {
     std::size_t row = products() + STREAMED * program_.d_out;  // the loss
     for (const Op& op : program_.ops) row += STREAMED * op.d_out;
-    return row * batch > WATCHED ? &watch : nullptr;
+    return row * batch > POLLED_PRODUCTS ? &poll : nullptr;
 }
 
 bool Fused::stores(std::size_t batch) const {
@@ -300,22 +303,23 @@ std::size_t Fused::bytes() const {
     for (const Floats& buffer : buffers_) add(buffer);
     for (const Floats* kept : {&memory_, &vectors_, &gradients_, &halves_[0], &halves_[1], &squares_}) add(*kept);
     for (const Node& node : plan_.nodes) add(node.mean), add(node.scale), add(node.variance);
-    for (const Numbers& n : numbers_) add(n.ids), add(n.share), add(n.y), add(n.loss), add(n.classes), add(n.codes);
+    for (const BatchRows& n : batch_rows_) add(n.ids), add(n.share), add(n.y), add(n.loss), add(n.classes), add(n.codes);
     return total;
 }
 
-void Fused::begin(Work& w, std::size_t batch, Numbers& numbers) {
+void Fused::begin_step(StepThread& w, std::size_t batch, BatchRows& batch_rows) {
     w.batch = batch;
-    w.numbers = &numbers;
-    w.n_panels = (batch + LANE - 1) / LANE;
+    w.batch_rows = &batch_rows;
+    w.n_panels = (batch + PANEL - 1) / PANEL;
     w.panels = panels_of(w.n_panels, w.thread, w.threads);
     // Rows are shared out where each thread has enough of them for its tiles, or weights are so few that meetings count more;
     // otherwise units are.
-    w.by_rows = w.n_panels >= (few_weights_ ? w.threads : TOGETHER * w.threads) || w.threads == 1;
+    w.by_rows = w.n_panels >= (few_weights_ ? w.threads : TILE_PANELS * w.threads) || w.threads == 1;
 }
 
-std::unique_ptr<Core<float>> make_fused(const Program& program, std::size_t threads, const std::string& isa, bool always) {
-    return std::make_unique<Fused>(program, threads, kernels_named(isa), always);
+std::unique_ptr<Core<float>> make_fused(const Program& program, std::size_t threads, const std::string& isa,
+                                        bool all_threads) {
+    return std::make_unique<Fused>(program, threads, kernels_named(isa), all_threads);
 }
 
 }  // namespace multilayer

@@ -11,7 +11,7 @@ namespace {
 // Line by line: for one copy of a length known at run time compilers choose an instruction that takes long to begin.
 void copy_lines(const float* from, std::size_t n, float* to) {
     std::size_t i = 0;
-    for (; i + LANE <= n; i += LANE) std::memcpy(to + i, from + i, LANE * sizeof(float));
+    for (; i + PANEL <= n; i += PANEL) std::memcpy(to + i, from + i, PANEL * sizeof(float));
     for (; i < n; ++i) to[i] = from[i];
 }
 
@@ -20,15 +20,15 @@ constexpr std::size_t FETCHED = 128;   // numbers of a row; longer ones the proc
 
 void fetch(const Table<float>& table, std::size_t row, std::size_t F) {
     const float* x = table.x + row * table.stride;
-    for (std::size_t f = 0; f < std::min(F, FETCHED); f += LANE) simd::fetch(x + f);
+    for (std::size_t f = 0; f < std::min(F, FETCHED); f += PANEL) simd::fetch(x + f);
     if (table.classes) simd::fetch(table.classes + row);
 }
 
 }  // namespace
 
-void Fused::gather(const Work& w, const Table<float>& table, std::span<const std::int64_t> rows,
-            std::span<const std::int64_t> ids) {
-    Numbers& numbers = *w.numbers;
+void Fused::gather(const StepThread& w, const Table<float>& table, std::span<const std::int64_t> rows,
+                   std::span<const std::int64_t> ids) {
+    BatchRows& batch_rows = *w.batch_rows;
     const std::size_t F = program_.numeric, n = rows.size();
     const std::size_t categories = this->categories();
     double weights = static_cast<double>(n);
@@ -40,30 +40,32 @@ void Fused::gather(const Work& w, const Table<float>& table, std::span<const std
     const auto each = static_cast<float>(1.0 / weights);
     const Value& input = plan_.values[0];
     Node* first = plan_.raw ? &plan_.nodes.front() : nullptr;
-    for (std::size_t p = panels.first; p < panels.end && !given_up(w); ++p) {
-        for (std::size_t l = 0; l < LANE; ++l) {
+    for (std::size_t p = panels.first; p < panels.end && !stopped(w); ++p) {
+        for (std::size_t l = 0; l < PANEL; ++l) {
             // Past the last row stands the first again, with no share: every number is as finite as a real one.
-            const std::size_t b = p * LANE + l, i = b - w.first_row < n ? b - w.first_row : 0;
+            const std::size_t b = p * PANEL + l, i = b - w.first_row < n ? b - w.first_row : 0;
             const auto row = static_cast<std::size_t>(rows[i]);
             const float* x = table.x + row * table.stride;
             if (b - w.first_row + AHEAD < n) fetch(table, static_cast<std::size_t>(rows[b - w.first_row + AHEAD]), F);
             if (first) {
-                const Strips strips{capacity_ * LANE, F};
+                const Strips strips{capacity_ * PANEL, F};
                 for (std::size_t f = 0; f < F; f += STRIP) copy_lines(x + f, std::min(STRIP, F - f), first->rows + strips.at(b, f));
             } else {
-                for (std::size_t f = 0; f < F; ++f) input.x[(p * F + f) * LANE + l] = x[f];
+                for (std::size_t f = 0; f < F; ++f) input.x[(p * F + f) * PANEL + l] = x[f];
             }
-            for (std::size_t c = 0; c < categories; ++c) numbers.codes[b * categories + c] = table.codes[row * categories + c];
+            for (std::size_t c = 0; c < categories; ++c) {
+                batch_rows.codes[b * categories + c] = table.codes[row * categories + c];
+            }
             if (!w.training) continue;
-            numbers.ids[b] = static_cast<std::uint32_t>(ids[i]);
+            batch_rows.ids[b] = static_cast<std::uint32_t>(ids[i]);
             const float share = table.weight ? static_cast<float>(static_cast<double>(table.weight[row]) / weights) : each;
-            numbers.share[b] = b < n ? share : 0.0f;
-            if (table.classes) numbers.classes[b] = table.classes[row];
-            if (table.y) std::copy_n(table.y + row * table.targets, table.targets, numbers.y.data() + b * table.targets);
+            batch_rows.share[b] = b < n ? share : 0.0f;
+            if (table.classes) batch_rows.classes[b] = table.classes[row];
+            if (table.y) std::copy_n(table.y + row * table.targets, table.targets, batch_rows.y.data() + b * table.targets);
         }
-        if (first) k_.to_panels(first->rows, {capacity_ * LANE, F}, input.x, {0, F, p, p + 1});
+        if (first) kernels_.to_panels(first->rows, {capacity_ * PANEL, F}, input.x, {0, F, p, p + 1});
     }
-    settle(w);
+    barrier_after_units(w);
 }
 
 Affine Fused::affine_of(const Node& node) const {
@@ -72,8 +74,8 @@ Affine Fused::affine_of(const Node& node) const {
     return {parameter(op.weight), parameter(op.bias), static_cast<float>(op.factor), op.d_in, rows};
 }
 
-Pointwise Fused::pointwise_of(const Node& node, const Numbers& numbers, std::uint32_t epoch, double dropout,
-                       bool training) const {
+Pointwise Fused::pointwise_of(const Node& node, const BatchRows& batch_rows, std::uint32_t epoch, double dropout,
+                              bool training) const {
     const Op& op = *node.op;
     const bool active = op.kind == Kind::activation;
     const double p = node.dropout ? node.dropout->p * dropout : 0.0;
@@ -92,7 +94,7 @@ Pointwise Fused::pointwise_of(const Node& node, const Numbers& numbers, std::uin
             .seed = program_.seed,
             .epoch = epoch,
             .part = node.dropout ? node.dropout->part : 0,
-            .ids = numbers.ids.data()};
+            .ids = batch_rows.ids.data()};
 }
 
 Norm Fused::norm_of(const Node& node) const {
@@ -101,9 +103,9 @@ Norm Fused::norm_of(const Node& node) const {
             parameter(op.weight), parameter(op.bias), node.mean.data(), node.scale.data()};
 }
 
-void Fused::forward(Work& w, std::uint32_t epoch, double dropout) {
+void Fused::forward(StepThread& w, std::uint32_t epoch, double dropout) {
     const bool training = w.training;
-    Numbers& numbers = *w.numbers;
+    BatchRows& batch_rows = *w.batch_rows;
     for (std::size_t i = 0; i < plan_.nodes.size(); ++i) {
         Node& node = plan_.nodes[i];
         const Op& op = *node.op;
@@ -113,83 +115,88 @@ void Fused::forward(Work& w, std::uint32_t epoch, double dropout) {
             case Kind::glu: {
                 const bool raw = plan_.raw && i == 0;
                 if (training && !raw) {
-                    pieces(w, part_of(w, whole_lines(op.d_in), LANE), [&](Part p) {
-                        k_.to_rows(in.x, {capacity_ * LANE, op.d_in}, node.rows, p);
+                    pieces(w, region_of(w, padded(op.d_in), PANEL), [&](Region p) {
+                        kernels_.to_rows(in.x, {capacity_ * PANEL, op.d_in}, node.rows, p);
                     });
                 }
                 const Affine a = affine_of(node);
                 if (node.kind == Kind::glu) {
-                    blocks(w, part_of(w, a.d_out, LANE), [&](Part b) { k_.forward(a, in.x, node.z, b); });
-                    settle(w);
-                    pieces(w, part_of(w, op.d_out, LANE), [&](Part p) {
-                        k_.gate(op.function, op.d_out, node.z, out.x, p, training);
+                    blocks(w, region_of(w, a.d_out, PANEL), [&](Region b) { kernels_.forward(a, in.x, node.z, b); });
+                    barrier_after_units(w);
+                    pieces(w, region_of(w, op.d_out, PANEL), [&](Region p) {
+                        kernels_.gate(op.function, op.d_out, node.z, out.x, p, training);
                     });
                     break;
                 }
                 const Node* next = i + 1 < plan_.nodes.size() && plan_.nodes[i + 1].with_next ? &plan_.nodes[i + 1] : nullptr;
-                const Pointwise after = next ? pointwise_of(*next, numbers, epoch, dropout, training) : Pointwise{};
-                blocks(w, part_of(w, a.d_out, LANE), [&](Part b) {
-                    k_.forward(a, in.x, out.x, b);
-                    if (next) k_.pointwise(after, out.x, b);
+                const Pointwise after = next ? pointwise_of(*next, batch_rows, epoch, dropout, training) : Pointwise{};
+                blocks(w, region_of(w, a.d_out, PANEL), [&](Region b) {
+                    kernels_.forward(a, in.x, out.x, b);
+                    if (next) kernels_.pointwise(after, out.x, b);
                 });
                 if (next) ++i;
                 break;
             }
             case Kind::activation:
-                pieces(w, part_of(w, out.d, LANE), [&, after = pointwise_of(node, numbers, epoch, dropout, training)](Part p) {
-                    k_.pointwise(after, out.x, p);
-                });
+                pieces(w, region_of(w, out.d, PANEL),
+                       [&, after = pointwise_of(node, batch_rows, epoch, dropout, training)](Region p) {
+                           kernels_.pointwise(after, out.x, p);
+                       });
                 break;
             case Kind::scale:
-                pieces(w, part_of(w, op.d_in, LANE), [&](Part p) { k_.scale(op.d_in, parameter(op.weight), in.x, out.x, p); });
+                pieces(w, region_of(w, op.d_in, PANEL), [&](Region p) {
+                    kernels_.scale(op.d_in, parameter(op.weight), in.x, out.x, p);
+                });
                 break;
             case Kind::enter:
-                pieces(w, part_of(w, op.d_in, LANE), [&](Part p) { k_.copy(op.d_in, in.x, out.x, p); });
+                pieces(w, region_of(w, op.d_in, PANEL), [&](Region p) { kernels_.copy(op.d_in, in.x, out.x, p); });
                 break;
             case Kind::leave:
-                pieces(w, part_of(w, out.d, LANE), [&](Part p) { k_.add(out.d, plan_.values[node.other].x, out.x, p); });
+                pieces(w, region_of(w, out.d, PANEL), [&](Region p) {
+                    kernels_.add(out.d, plan_.values[node.other].x, out.x, p);
+                });
                 break;
-            case Kind::columns: columns(w, node, numbers); break;
+            case Kind::columns: columns(w, node, batch_rows); break;
             case Kind::batch_norm:
                 if (training) {
-                    meet(w);
-                    some_units(w, share_of(op.d_in, LANE, w.thread, w.threads), [&](std::size_t u0, std::size_t u1) {
-                        k_.batch_statistics(in.x, op.d_in, w.batch, static_cast<float>(op.eps), node.mean.data(),
-                                            node.scale.data(), node.variance.data(), u0, u1);
+                    barrier(w);
+                    some_units(w, share_of(op.d_in, PANEL, w.thread, w.threads), [&](std::size_t u0, std::size_t u1) {
+                        kernels_.batch_statistics(in.x, op.d_in, w.batch, static_cast<float>(op.eps), node.mean.data(),
+                                                  node.scale.data(), node.variance.data(), u0, u1);
                     });
-                    meet(w);
+                    barrier(w);
                 }
                 [[fallthrough]];
             default: {
                 const Range panels = rows_of(w);
-                pieces(w, {0, op.d_in, panels.first, panels.end}, [&, norm = norm_of(node)](Part p) {
-                    k_.norm(norm, in.x, out.x, node.hat, node.inverse, p.p0, p.p1);
+                pieces(w, {0, op.d_in, panels.first, panels.end}, [&, norm = norm_of(node)](Region p) {
+                    kernels_.norm(norm, in.x, out.x, node.hat, node.inverse, p.p0, p.p1);
                 });
             }
         }
-        settle(w);
+        barrier_after_units(w);
     }
     if (!training) return;
     const LossTable table{.loss = &program_.loss,
                           .quantiles = quantiles_.data(),
                           .d = program_.d_out,
                           .targets = targets_,
-                          .share = numbers.share.data(),
-                          .classes = has_classes_ ? numbers.classes.data() : nullptr,
-                          .y = numbers.y.data()};
+                          .share = batch_rows.share.data(),
+                          .classes = has_classes_ ? batch_rows.classes.data() : nullptr,
+                          .y = batch_rows.y.data()};
     const Range panels = rows_of(w);
-    pieces(w, {0, table.d, panels.first, panels.end}, [&](Part p) {
-        k_.loss(table, plan_.values[plan_.last].x, numbers.loss.data(), p.p0, p.p1);
+    pieces(w, {0, table.d, panels.first, panels.end}, [&](Region p) {
+        kernels_.loss(table, plan_.values[plan_.last].x, batch_rows.loss.data(), p.p0, p.p1);
     });
-    settle(w);
+    barrier_after_units(w);
 }
 
-void Fused::columns(const Work& w, Node& node, const Numbers& numbers) {
+void Fused::columns(const StepThread& w, Node& node, const BatchRows& batch_rows) {
     const Op& op = *node.op;
     Embedding e = embedding_at(node);
     const Value &in = plan_.values[node.in], &out = plan_.values[node.out];
-    pieces(w, part_of(w, e.F, 1), [&](Part p) {
-        k_.embed(e, in.x, out.x, out.d, node.inside, node.slopes, p.u0, p.u1, p.p0, p.p1);
+    pieces(w, region_of(w, e.F, 1), [&](Region p) {
+        kernels_.embed(e, in.x, out.x, out.d, node.inside, node.slopes, p.u0, p.u1, p.p0, p.p1);
     });
     const Range panels = rows_of(w);
     const std::size_t n = op.columns.categories.size();
@@ -197,10 +204,10 @@ void Fused::columns(const Work& w, Node& node, const Numbers& numbers) {
     for (std::size_t c = 0; c < n; ++c) {
         const Category& category = op.columns.categories[c];
         const float* table = parameter(category.table);
-        pieces(w, {unit, unit + category.width, panels.first, panels.end}, [&](Part p) {
-            for (std::size_t b = p.p0 * LANE; b < p.p1 * LANE; ++b) {
-                float* to = out.x + (b / LANE * out.d + unit) * LANE + b % LANE;
-                write_category(category, table, numbers.codes[b * n + c], to, LANE);
+        pieces(w, {unit, unit + category.width, panels.first, panels.end}, [&](Region p) {
+            for (std::size_t b = p.p0 * PANEL; b < p.p1 * PANEL; ++b) {
+                float* to = out.x + (b / PANEL * out.d + unit) * PANEL + b % PANEL;
+                write_category(category, table, batch_rows.codes[b * n + c], to, PANEL);
             }
         });
         unit += category.width;
@@ -224,7 +231,7 @@ void Fused::fresh_statistics(const Node& node, float* mean, float* var) const {
     }
 }
 
-void Fused::backward(Work& w) {
+void Fused::backward(StepThread& w) {
     for (std::size_t i = plan_.nodes.size(); i-- > 0;) {
         Node& node = plan_.nodes[i];
         const Op& op = *node.op;
@@ -232,17 +239,19 @@ void Fused::backward(Work& w) {
         if (node.kind == Kind::leave) {
             if (node.learns) {
                 float* around = plan_.values[node.other].g;
-                pieces(w, part_of(w, out.d, LANE), [&](Part p) { k_.copy(out.d, out.g, around, p); });
+                pieces(w, region_of(w, out.d, PANEL), [&](Region p) { kernels_.copy(out.d, out.g, around, p); });
             }
-            settle(w);
+            barrier_after_units(w);
             continue;
         }
         if (!node.passes && !node.learns) break;  // nothing from here down learns
         const Pointwise here = node.kind == Kind::activation ? slopes_of(node) : Pointwise{};
         switch (node.kind) {
             case Kind::glu:
-                pieces(w, part_of(w, op.d_out, LANE), [&](Part p) { k_.gate_backward(op.d_out, node.z, out.g, node.z, p); });
-                settle(w);
+                pieces(w, region_of(w, op.d_out, PANEL), [&](Region p) {
+                    kernels_.gate_backward(op.d_out, node.z, out.g, node.z, p);
+                });
+                barrier_after_units(w);
                 [[fallthrough]];
             case Kind::linear: {
                 if (!node.passes) break;
@@ -250,43 +259,45 @@ void Fused::backward(Work& w) {
                 const float* delta = node.kind == Kind::glu ? node.z : out.g;
                 Node* before = i > 0 && plan_.nodes[i - 1].with_later ? &plan_.nodes[i - 1] : nullptr;
                 const Pointwise slopes = before ? slopes_of(*before) : Pointwise{};
-                blocks(w, part_of(w, op.d_in, STRIP), [&](Part b) {
-                    k_.backward(a, delta, in.g, b);
-                    if (before) k_.pointwise_backward(slopes, in.g, b);
+                blocks(w, region_of(w, op.d_in, STRIP), [&](Region b) {
+                    kernels_.backward(a, delta, in.g, b);
+                    if (before) kernels_.pointwise_backward(slopes, in.g, b);
                 });
                 if (before) --i;
                 break;
             }
             case Kind::activation:
-                pieces(w, part_of(w, out.d, LANE), [&](Part p) { k_.pointwise_backward(here, out.g, p); });
+                pieces(w, region_of(w, out.d, PANEL), [&](Region p) { kernels_.pointwise_backward(here, out.g, p); });
                 break;
             case Kind::scale:
                 if (!node.passes) break;
-                pieces(w, part_of(w, op.d_in, LANE), [&](Part p) { k_.scale(op.d_in, parameter(op.weight), out.g, in.g, p); });
+                pieces(w, region_of(w, op.d_in, PANEL), [&](Region p) {
+                    kernels_.scale(op.d_in, parameter(op.weight), out.g, in.g, p);
+                });
                 break;
             case Kind::enter:
                 if (!node.passes) break;
-                pieces(w, part_of(w, op.d_in, LANE), [&](Part p) { k_.add(op.d_in, out.g, in.g, p); });
+                pieces(w, region_of(w, op.d_in, PANEL), [&](Region p) { kernels_.add(op.d_in, out.g, in.g, p); });
                 break;
             case Kind::columns: break;
             case Kind::batch_norm:
                 if (node.passes) {
-                    meet(w);
-                    some_units(w, share_of(op.d_in, LANE, w.thread, w.threads), [&](std::size_t u0, std::size_t u1) {
-                        k_.batch_backward(norm_of(node), out.g, node.hat, w.batch, in.g, u0, u1);
+                    barrier(w);
+                    some_units(w, share_of(op.d_in, PANEL, w.thread, w.threads), [&](std::size_t u0, std::size_t u1) {
+                        kernels_.batch_backward(norm_of(node), out.g, node.hat, w.batch, in.g, u0, u1);
                     });
-                    meet(w);
+                    barrier(w);
                 }
                 break;
             default: {
                 if (!node.passes) break;
                 const Range panels = rows_of(w);
-                pieces(w, {0, op.d_in, panels.first, panels.end}, [&, norm = norm_of(node)](Part p) {
-                    k_.norm_backward(norm, out.g, node.hat, node.inverse, in.g, p.p0, p.p1);
+                pieces(w, {0, op.d_in, panels.first, panels.end}, [&, norm = norm_of(node)](Region p) {
+                    kernels_.norm_backward(norm, out.g, node.hat, node.inverse, in.g, p.p0, p.p1);
                 });
             }
         }
-        settle(w);
+        barrier_after_units(w);
     }
 }
 

@@ -1,4 +1,5 @@
-// The fused core: whole steps on panels of rows (kernels/kernels.h), over threads that meet only where numbers must be shared.
+// The fused core: whole steps on panels of rows (kernels/kernels.h), over threads that meet only where numbers must be
+// shared.
 #pragma once
 
 #include <memory>
@@ -9,8 +10,8 @@
 namespace multilayer {
 
 // A core on up to `threads` threads with the widest kernels that this processor runs, or those of the name given.
-// Bits do not depend on the number of threads: tests say that all are to be used `always`, not only where a step is worth it.
+// Bits do not depend on the number of threads: tests have `all_threads` used, not only where a step is worth it.
 std::unique_ptr<Core<float>> make_fused(const Program& program, std::size_t threads, const std::string& isa = "",
-                                        bool always = false);
+                                        bool all_threads = false);
 
 }  // namespace multilayer

@@ -30,7 +30,7 @@ bool has_parameters(const Op& op) {
 
 }  // namespace
 
-Plan::Plan(const Program& program) {
+MemoryPlan::MemoryPlan(const Program& program) {
     values.push_back({program.numeric, nullptr, nullptr});
     std::size_t now = 0;
     std::vector<std::size_t> around;  // values that go around the blocks we are in
@@ -81,14 +81,14 @@ Plan::Plan(const Program& program) {
     last = now;
 }
 
-std::size_t Plan::place(std::size_t panels, const Program& program, const Kernels& kernels, float* memory) {
+std::size_t MemoryPlan::place(std::size_t panels, const Program& program, const Kernels& kernels, float* memory) {
     std::size_t used = 0;
     const auto take = [&](std::size_t n) {
         float* at = memory ? memory + used : nullptr;
-        used += whole_lines(n);
+        used += padded(n);
         return at;
     };
-    const std::size_t rows = panels * LANE;
+    const std::size_t rows = panels * PANEL;
     // A gradient takes the place of the numbers it belongs to: what the way back needs of them stands in rows, slopes and
     // hats by then. Scales and embeddings still read what went in; and the table's own numbers mostly have no gradient.
     for (Value& v : values) v.g = v.x = take(rows * v.d);

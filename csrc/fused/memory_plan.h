@@ -50,8 +50,8 @@ struct Node {
 };
 
 // The nodes of a program, without memory.
-struct Plan {
-    explicit Plan(const Program& program);
+struct MemoryPlan {
+    explicit MemoryPlan(const Program& program);
 
     std::vector<Value> values;
     std::vector<Node> nodes;

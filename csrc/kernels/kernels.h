@@ -12,7 +12,7 @@
 //
 // Every number of these is one chain of multiply-adds in the order of its index; where a gradient is that of two halves of the
 // batch (`split`), two chains and their sum. Sums over the rows of a batch, and squares along a row of a matrix, are sixteen
-// such chains, one a lane, added up in one order (lane_sum). So the bits are the same whatever the tile, the number of
+// such chains, one a lane, added up in one order (sum16). So the bits are the same whatever the tile, the number of
 // threads and, where multiply-add rounds once, the instruction set.
 #pragma once
 
@@ -25,19 +25,20 @@
 
 namespace multilayer {
 
-constexpr std::size_t LANE = 16;        // rows of a panel; floats of a cache line
+constexpr std::size_t PANEL = 16;       // rows of a panel; floats of a cache line
 constexpr std::size_t STRIP = 64;       // columns of a strip, and units worked on while they are in the first cache
-constexpr std::size_t TOGETHER = 4;     // panels that a tile takes at once, at most
+constexpr std::size_t TILE_PANELS = 4;  // panels that a tile takes at once, at most
 
-constexpr std::size_t whole_lines(std::size_t n) { return (n + LANE - 1) / LANE * LANE; }
+// n rounded up to whole lines of the cache.
+constexpr std::size_t padded(std::size_t n) { return (n + PANEL - 1) / PANEL * PANEL; }
 
 // Strips of a matrix: (rows, width) each, one after the other.
 struct Strips {
     std::size_t rows, columns;
-    std::size_t size() const { return rows * whole_lines(columns); }
+    std::size_t size() const { return rows * padded(columns); }
     std::size_t count() const { return (columns + STRIP - 1) / STRIP; }
     std::size_t width(std::size_t strip) const {
-        const std::size_t left = whole_lines(columns) - strip * STRIP;
+        const std::size_t left = padded(columns) - strip * STRIP;
         return left < STRIP ? left : STRIP;
     }
     std::size_t first(std::size_t strip) const { return strip * STRIP * rows; }
@@ -47,7 +48,7 @@ struct Strips {
 };
 
 // A part of a batch: units u0 .. u1 - 1 of panels p0 .. p1 - 1.
-struct Part {
+struct Region {
     std::size_t u0, u1, p0, p1;
 };
 
@@ -70,7 +71,7 @@ struct Update {
 };
 
 // Rows of a parameter: the same place in each array; those that are not kept are null.
-struct Place {
+struct ParameterArrays {
     float *value, *slot0, *slot1, *average;
 };
 
@@ -83,7 +84,7 @@ struct WeightGradient {
     std::size_t split;      // rows of delta after which a second sum begins, to be added to the first; 0 for one sum
     float factor;
     std::size_t d_in, d_out;
-    Place place;           // the matrix, its slots and average, all (O, I) in strips
+    ParameterArrays arrays;           // the matrix, its slots and average, all (O, I) in strips
     float* gradient;       // the same, or null
     const Update* update;  // or null
     // (O, 16), or null: Σ dW² of each row, in its first place; ∞ where one is above 10¹⁹, 0 for those below 10⁻¹⁹.
@@ -160,35 +161,35 @@ struct Kernels {
     std::size_t n_needs;
 
     // z = factor · W x + b of the part's units.
-    void (*forward)(const Affine&, const float* x, float* z, Part);
+    void (*forward)(const Affine&, const float* x, float* z, Region);
     // dx = factor · Wᵀ δ of the part's units, which are inputs.
-    void (*backward)(const Affine&, const float* delta, float* dx, Part);
+    void (*backward)(const Affine&, const float* delta, float* dx, Region);
     void (*weight_gradient)(const WeightGradient&, std::size_t o0, std::size_t o1);
     // The same from two sums that were made apart, with a factor of 1: bit for bit what one call makes of both.
     void (*join_gradient)(const WeightGradient&, const float* first, const float* second, std::size_t o0, std::size_t o1);
     // One update of n numbers with the gradient g.
-    void (*update)(const Update&, std::size_t n, const float* g, Place);
+    void (*update)(const Update&, std::size_t n, const float* g, ParameterArrays);
 
     // Σ g² of each row of a gradient that is stored, bit for bit as weight_gradient finds it.
     void (*square_sums)(const float* g, Strips matrix, bool upwards, float* squares);
 
     // x (panels, d, 16) to rows (capacity, d) in strips and back; u0 is a multiple of 16, and rows are filled with zeros.
-    void (*to_rows)(const float* x, Strips rows, float* to, Part);
-    void (*to_panels)(const float* from, Strips rows, float* x, Part);
+    void (*to_rows)(const float* x, Strips rows, float* to, Region);
+    void (*to_panels)(const float* from, Strips rows, float* x, Region);
 
     // In place: x becomes a.   u0 is a multiple of 4.
-    void (*pointwise)(const Pointwise&, float* x, Part);
+    void (*pointwise)(const Pointwise&, float* x, Region);
     // In place: g becomes dL/dz; d_learned and d_blend become g times themselves.
-    void (*pointwise_backward)(const Pointwise&, float* g, Part);
+    void (*pointwise_backward)(const Pointwise&, float* g, Region);
 
     // z (panels, 2·O, 16) → y (panels, O, 16); z becomes dy/dz₁, dy/dz₂ where `train`.
-    void (*gate)(Function, std::size_t d_out, float* z, float* y, Part, bool train);
-    void (*gate_backward)(std::size_t d_out, const float* slopes, const float* g, float* dz, Part);
+    void (*gate)(Function, std::size_t d_out, float* z, float* y, Region, bool train);
+    void (*gate_backward)(std::size_t d_out, const float* slopes, const float* g, float* dz, Region);
 
     // y = x ⊙ s per unit, and back in place.
-    void (*scale)(std::size_t d, const float* s, const float* x, float* y, Part);
-    void (*add)(std::size_t d, const float* x, float* y, Part);
-    void (*copy)(std::size_t d, const float* x, float* y, Part);
+    void (*scale)(std::size_t d, const float* s, const float* x, float* y, Region);
+    void (*add)(std::size_t d, const float* x, float* y, Region);
+    void (*copy)(std::size_t d, const float* x, float* y, Region);
 
     // All units of panels p0 .. p1 - 1. `hat` and `inverse` (panels, groups, 16) are kept for the way back.
     void (*norm)(const Norm&, const float* x, float* y, float* hat, float* inverse, std::size_t p0, std::size_t p1);

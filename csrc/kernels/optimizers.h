@@ -41,7 +41,7 @@ inline bool has_extras(const Update& u) {
 }
 
 template <OptimizerKind kind>
-inline void update_kind(const Update& u, std::size_t n, const float* g, Place to) {
+inline void update_kind(const Update& u, std::size_t n, const float* g, ParameterArrays to) {
     const bool extras = has_extras(u);
     const bool averaged = u.average >= 0.0f;
     if (extras) {
@@ -52,7 +52,7 @@ inline void update_kind(const Update& u, std::size_t n, const float* g, Place to
     return update_as<kind, false, false>(u, n, g, to.value, to.slot0, to.slot1, to.average);
 }
 
-void update(const Update& u, std::size_t n, const float* g, Place to) {
+void update(const Update& u, std::size_t n, const float* g, ParameterArrays to) {
     switch (u.kind) {
         case OptimizerKind::sgd: return update_kind<OptimizerKind::sgd>(u, n, g, to);
         case OptimizerKind::momentum: return update_kind<OptimizerKind::momentum>(u, n, g, to);

@@ -23,9 +23,9 @@ inline void rows_tile(const Affine& a, const float* w, std::size_t width, std::s
         const Vector first = plain ? simd::load(a.bias + o + j * LANES) : simd::splat(0.0f);
         UNROLL for (std::size_t i = 0; i < R; ++i) tile.sums[i][j] = first;
     }
-    tile.walk({x, stride, 1, w, width, LANE, a.d_in});
+    tile.accumulate({x, stride, 1, w, width, PANEL, a.d_in});
     const Vector factor = simd::splat(a.factor);
-    tile.each([&](std::size_t i, std::size_t j, Vector sum) __attribute__((always_inline)) {
+    tile.for_each([&](std::size_t i, std::size_t j, Vector sum) __attribute__((always_inline)) {
         if (!plain) sum = simd::multiply_add(factor, sum, simd::load(a.bias + o + j * LANES));
         simd::store(z + i * stride_z + j * LANES, sum);
     });
@@ -71,7 +71,7 @@ void forward_rows(const Affine& a, const float* x, std::size_t stride, float* z,
     std::size_t strip = 0;
     if (n == 1) {
         constexpr std::size_t MOST = LANES == 16 ? 4 : 1;
-        const std::size_t full = whole_lines(a.d_out) / STRIP;
+        const std::size_t full = padded(a.d_out) / STRIP;
         for (; strip + MOST <= full; strip += MOST) row_strips<MOST>(a, strips, strip, x, z);
         if constexpr (MOST > 2) {
             if (strip + 2 <= full) row_strips<2>(a, strips, strip, x, z), strip += 2;
@@ -87,7 +87,7 @@ void forward_rows(const Affine& a, const float* x, std::size_t stride, float* z,
             if (width == 32) rows_strip<2>(a, w, width, o, x, stride, z + o, stride_z, n);
             if (width == 16) rows_strip<1>(a, w, width, o, x, stride, z + o, stride_z, n);
         } else {
-            for (std::size_t i = 0; i < width; i += LANE) {
+            for (std::size_t i = 0; i < width; i += PANEL) {
                 rows_strip<1>(a, w + i, width, o + i, x, stride, z + o + i, stride_z, n);
             }
         }
@@ -119,10 +119,10 @@ template <Function function>
 template <Function function>
 [[gnu::flatten]] void rows_lines(const Pointwise& w, float* x, std::size_t stride, std::size_t n) {
     for (std::size_t b = 0; b < n; ++b) {
-        for (std::size_t u = 0; u < w.d; u += LANE) {
+        for (std::size_t u = 0; u < w.d; u += PANEL) {
             float* z = x + b * stride + u;
-            const std::size_t count = w.d - u < LANE ? w.d - u : LANE;
-            alignas(64) float f[LANE], slope[LANE];
+            const std::size_t count = w.d - u < PANEL ? w.d - u : PANEL;
+            alignas(64) float f[PANEL], slope[PANEL];
             values_of<function>(z, count, w.constant, f, slope);
             for (std::size_t i = 0; i < count; ++i) z[i] = w.blend ? fma(w.blend[u + i], f[i] - z[i], z[i]) : f[i];
         }

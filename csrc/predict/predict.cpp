@@ -40,15 +40,15 @@ struct Step {
     std::vector<const float*> tables;  // of categories, or null: one-hot
 };
 
-class Packed final : public Predicting {
+class PackedCore final : public PredictionCore {
 public:
-    Packed(const Program& program, std::span<const float* const> parameters, std::span<const float* const> buffers,
-           std::size_t threads, const Kernels& kernels, bool always)
-    : program_(program), k_(kernels), always_(always), pool_(threads) {
+    PackedCore(const Program& program, std::span<const float* const> parameters, std::span<const float* const> buffers,
+           std::size_t threads, const Kernels& kernels, bool all_threads)
+    : program_(program), kernels_(kernels), all_threads_(all_threads), pool_(threads) {
         for (const Op& op : program_.ops) products_ += multiply_adds(op, program_.numeric);
         for (std::size_t pass = 0; pass < 2; ++pass) {  // first what it takes, then where everything is
             if (pass == 1) store_ = Floats(used_), used_ = 0;
-            steps_.clear(), widest_ = whole_lines(program_.numeric), panel_ = 0, depth_ = 0;
+            steps_.clear(), widest_ = padded(program_.numeric), panel_ = 0, depth_ = 0;
             std::size_t depth = 0;
             for (const Op& op : program_.ops) {
                 if (op.kind == Kind::dropout) continue;
@@ -58,35 +58,35 @@ public:
             }
         }
         // An odd number of lines: rows a power of two apart would share the same places of the cache.
-        widest_ = (widest_ / LANE | 1) * LANE;
+        widest_ = (widest_ / PANEL | 1) * PANEL;
     }
 
     void outputs(const Table<float>& table, std::size_t first, std::size_t n, float* out,
-                 const Stop& stop) const override {
-        Watch watch(stop);
-        const bool worth_units = always_ || products_ * n >= 2 * WORTH_UNITS;
-        if (n <= BLOCK && pool_.threads() > 1 && worth_units) return one_block(table, first, n, out, watch);
+                 const StopRequested& stop) const override {
+        StopPoll poll(stop);
+        const bool worth_units = all_threads_ || products_ * n >= 2 * WORTH_UNITS;
+        if (n <= BLOCK && pool_.threads() > 1 && worth_units) return one_block(table, first, n, out, poll);
         const std::size_t worth = std::max<std::size_t>(1, products_ * n / WORTH);
         const std::size_t threads = std::max<std::size_t>(1, std::min({pool_.threads(), (n + TILE - 1) / TILE, worth}));
         // As many blocks for each thread, of as many rows each, as large as they may be.
         const std::size_t parts = (n + BLOCK * threads - 1) / (BLOCK * threads) * threads;
         const std::size_t rows = n ? (n + parts - 1) / parts : BLOCK;
         std::atomic<std::size_t> next{0};
-        std::atomic<bool> over = false;
+        std::atomic<bool> stopping = false;
         const auto work = [&](std::size_t thread, std::size_t) {
             const FlushDenormals flushed;
             Scratch scratch(scratch_size());
-            const Share share{0, 1, thread == 0 ? &watch : nullptr, over};
+            const Share share{0, 1, thread == 0 ? &poll : nullptr, stopping};
             for (std::size_t begin; (begin = next.fetch_add(rows, std::memory_order_relaxed)) < n;) {
                 const std::size_t count = std::min(rows, n - begin);
                 block(table, first + begin, count, scratch.data(), out + begin * program_.d_out, share);
-                if (given_up(share)) next = n;
+                if (stopped(share)) next = n;
             }
         };
         // Whoever finds the other threads taken goes alone.
         if (threads == 1 || busy_.test_and_set()) return work(0, 1);
-        const Leave leave{busy_};
-        on_threads(threads, !always_ && products_ * n <= PACED, n, work);
+        const ReleaseBusy release{busy_};
+        on_threads(threads, !all_threads_ && products_ * n <= TUNED_PRODUCTS, n, work);
     }
 
     std::size_t bytes() const override { return sizeof(float) * (store_.size() + scratch_size()); }
@@ -94,9 +94,9 @@ public:
 private:
     using Clock = std::chrono::steady_clock;
 
-    struct Leave {
+    struct ReleaseBusy {
         std::atomic_flag& busy;
-        ~Leave() { busy.clear(); }
+        ~ReleaseBusy() { busy.clear(); }
     };
 
     static std::size_t at(int place) { return static_cast<std::size_t>(place); }
@@ -128,7 +128,7 @@ private:
     // n numbers of the store, whole lines; null in the first pass.
     float* take(std::size_t n) {
         float* p = store_.size() ? store_.data() + used_ : nullptr;
-        used_ += whole_lines(n);
+        used_ += padded(n);
         return p;
     }
 
@@ -159,7 +159,7 @@ private:
                 }
                 s.affine = {weight, bias, static_cast<float>(op.factor), op.d_in, rows};
                 s.pointwise.function = op.function;
-                widest_ = std::max(widest_, whole_lines(rows));
+                widest_ = std::max(widest_, padded(rows));
                 break;
             }
             case Kind::activation:
@@ -186,10 +186,10 @@ private:
                 }
                 s.norm = {op.kind, op.d_in, op.kind == Kind::group_norm ? op.groups : 1, static_cast<float>(op.eps),
                           vector(op.weight, parameters), vector(op.bias, parameters), mean, inverse};
-                panel_ = std::max(panel_, LANE * (3 * whole_lines(op.d_in) + s.norm.groups));
+                panel_ = std::max(panel_, PANEL * (3 * padded(op.d_in) + s.norm.groups));
             }
         }
-        widest_ = std::max(widest_, whole_lines(op.d_out));
+        widest_ = std::max(widest_, padded(op.d_out));
         steps_.push_back(std::move(s));
     }
 
@@ -201,51 +201,51 @@ private:
         e.weight = vector(c.weight, parameters), e.bias = vector(c.bias, parameters);
         e.edges = c.edges == NONE ? nullptr : copy(buffers[at(c.edges)], program_.buffers[at(c.edges)]);
         for (const Category& category : c.categories) s.tables.push_back(vector(category.table, parameters));
-        panel_ = std::max(panel_, LANE * (e.F * (1 + e.K + k_.slopes_of(e)) + whole_lines(e.F * e.width)));
+        panel_ = std::max(panel_, PANEL * (e.F * (1 + e.K + kernels_.slopes_of(e)) + padded(e.F * e.width)));
     }
 
     // A block that is all there is: its units are shared out, since one core reads all the weights for longer than two read
     // half of them each. Only between calls that follow one another at once, while the other threads wait actively: waking
     // one takes longer than a row. Whether it pays is seen by doing.
-    void one_block(const Table<float>& table, std::size_t first, std::size_t n, float* out, Watch& watch) const {
+    void one_block(const Table<float>& table, std::size_t first, std::size_t n, float* out, StopPoll& poll) const {
         Scratch scratch(scratch_size());
-        std::atomic<bool> over = false;
+        std::atomic<bool> stopping = false;
         const auto work = [&](std::size_t thread, std::size_t threads) {
             const FlushDenormals flushed;
-            block(table, first, n, scratch.data(), out, {thread, threads, thread == 0 ? &watch : nullptr, over});
+            block(table, first, n, scratch.data(), out, {thread, threads, thread == 0 ? &poll : nullptr, stopping});
         };
         if (busy_.test_and_set()) return work(0, 1);
-        const Leave leave{busy_};
+        const ReleaseBusy release{busy_};
         const bool close = Clock::now() - last_ < CLOSE;
         const std::size_t worth = close ? std::min(pool_.threads(), products_ * n / WORTH_UNITS) : 1;
-        on_threads(always_ ? pool_.threads() : worth, !always_ && close, n, work);
+        on_threads(all_threads_ ? pool_.threads() : worth, !all_threads_ && close, n, work);
     }
 
     // work(thread, threads) on at most so many threads, and where that is to be found on as many as go fastest. Of whoever has
     // the flag.
     template <class Work>
-    void on_threads(std::size_t most, bool paced, std::size_t n, const Work& work) const {
+    void on_threads(std::size_t most, bool tuned, std::size_t n, const Work& work) const {
         const Clock::time_point start = Clock::now();
-        Pace& pace = paces_[n <= BLOCK][static_cast<std::size_t>(std::bit_width(n))];
-        const std::size_t chosen = paced ? pace.next(most, 0) : most;
+        ThreadTuner& tuner = tuners_[n <= BLOCK][static_cast<std::size_t>(std::bit_width(n))];
+        const std::size_t chosen = tuned ? tuner.next(most, 0) : most;
         const std::size_t threads = pool_.ready(chosen);
         pool_.run(threads, [&](std::size_t thread) { work(thread, threads); });
         last_ = Clock::now();
         const std::chrono::duration<double> seconds = last_ - start;
-        if (paced && threads == chosen) pace.took(seconds.count() / static_cast<double>(n));
+        if (tuned && threads == chosen) tuner.record(seconds.count() / static_cast<double>(n));
     }
 
     // A thread's part of a block, and who asks whether to go on.
     struct Share {
         std::size_t thread, threads;
-        Watch* watch;
-        std::atomic<bool>& over;
+        StopPoll* poll;
+        std::atomic<bool>& stopping;
     };
 
     // Whether the call is to end: its work is left out then, but threads meet as ever.
-    static bool given_up(const Share& share) {
-        if (share.watch && share.watch->over()) share.over.store(true, std::memory_order_relaxed);
-        return share.over.load(std::memory_order_relaxed);
+    static bool stopped(const Share& share) {
+        if (share.poll && share.poll->requested()) share.stopping.store(true, std::memory_order_relaxed);
+        return share.stopping.load(std::memory_order_relaxed);
     }
 
     // Whole strips, so that their weights lie together.
@@ -270,7 +270,7 @@ private:
         std::size_t stride = table.stride;
         std::size_t d = program_.numeric;
         bool leads = share.thread == 0;  // and there is work to do
-        const bool watched = products_ * n > WATCHED;
+        const bool polled = products_ * n > POLLED_PRODUCTS;
         // Steps that change numbers in place need them in memory of ours.
         const auto own = [&] {
             if (x == here) return;
@@ -278,15 +278,15 @@ private:
             x = here, stride = widest_;
         };
         enum { nobody, first_thread, all } wrote = nobody;  // what not every thread has seen yet
-        const auto meet = [&] {
-            if (share.threads > 1) pool_.meet(share.threads);
+        const auto barrier = [&] {
+            if (share.threads > 1) pool_.barrier(share.threads);
         };
         for (std::size_t i = 0; i < steps_.size(); ++i) {
             const Step& s = steps_[i];
             const bool shared = s.kind == Kind::linear && s.d_out > STRIP * (share.threads - 1);
-            if (wrote == all || (wrote == first_thread && shared)) meet();
+            if (wrote == all || (wrote == first_thread && shared)) barrier();
             wrote = shared ? all : first_thread;
-            const bool gone = watched && given_up(share);
+            const bool gone = polled && stopped(share);
             leads = leads && !gone;
             switch (s.kind) {
                 case Kind::linear: {
@@ -295,8 +295,11 @@ private:
                     const Range units = gone ? Range{0, 0} : part;
                     const bool bent = i + 1 < steps_.size() && steps_[i + 1].kind == Kind::activation;
                     if (units.first < units.end) {
-                        k_.forward_rows(some_units(s.affine, units), x, stride, other + units.first, widest_, n);
-                        if (bent) k_.pointwise_rows(some_units(steps_[i + 1].pointwise, units), other + units.first, widest_, n);
+                        kernels_.forward_rows(some_units(s.affine, units), x, stride, other + units.first, widest_, n);
+                        if (bent) {
+                            const Pointwise bend = some_units(steps_[i + 1].pointwise, units);
+                            kernels_.pointwise_rows(bend, other + units.first, widest_, n);
+                        }
                     }
                     i += bent;
                     std::swap(here, other);
@@ -304,17 +307,17 @@ private:
                     break;
                 }
                 case Kind::glu:
-                    if (leads) k_.forward_rows(s.affine, x, stride, other, widest_, n);
-                    if (leads) k_.gate_rows(s.pointwise.function, s.d_out, other, widest_, here, widest_, n);
+                    if (leads) kernels_.forward_rows(s.affine, x, stride, other, widest_, n);
+                    if (leads) kernels_.gate_rows(s.pointwise.function, s.d_out, other, widest_, here, widest_, n);
                     x = here, stride = widest_;
                     break;
                 case Kind::activation:
                     own();
-                    if (leads) k_.pointwise_rows(s.pointwise, here, widest_, n);
+                    if (leads) kernels_.pointwise_rows(s.pointwise, here, widest_, n);
                     break;
                 case Kind::scale:
                     own();
-                    if (leads) k_.scale_rows(s.d_in, s.scale, here, widest_, n);
+                    if (leads) kernels_.scale_rows(s.d_in, s.scale, here, widest_, n);
                     break;
                 case Kind::enter:
                     own();
@@ -338,24 +341,24 @@ private:
             }
             d = s.d_out;
         }
-        if (wrote == all) meet();
+        if (wrote == all) barrier();
         if (!leads) return;
         for (std::size_t b = 0; b < n; ++b) std::copy_n(x + b * stride, program_.d_out, out + b * program_.d_out);
     }
 
     // In place, sixteen rows at a time as panels: sums over a row are then those of a training core.
     void normalise(const Norm& norm, std::size_t n, float* x, float* panels) const {
-        const std::size_t d = norm.d, size = LANE * whole_lines(d);
+        const std::size_t d = norm.d, size = PANEL * padded(d);
         float *from = panels, *to = panels + size, *hat = to + size, *inverse = hat + size;
-        for (std::size_t b = 0; b < n; b += LANE) {
-            const std::size_t count = std::min(LANE, n - b);
-            for (std::size_t l = 0; l < LANE; ++l) {
+        for (std::size_t b = 0; b < n; b += PANEL) {
+            const std::size_t count = std::min(PANEL, n - b);
+            for (std::size_t l = 0; l < PANEL; ++l) {
                 const float* row = x + (b + std::min(l, count - 1)) * widest_;
-                for (std::size_t u = 0; u < d; ++u) from[u * LANE + l] = row[u];
+                for (std::size_t u = 0; u < d; ++u) from[u * PANEL + l] = row[u];
             }
-            k_.norm(norm, from, to, hat, inverse, 0, 1);
+            kernels_.norm(norm, from, to, hat, inverse, 0, 1);
             for (std::size_t l = 0; l < count; ++l) {
-                for (std::size_t u = 0; u < d; ++u) x[(b + l) * widest_ + u] = to[u * LANE + l];
+                for (std::size_t u = 0; u < d; ++u) x[(b + l) * widest_ + u] = to[u * PANEL + l];
             }
         }
     }
@@ -365,19 +368,19 @@ private:
         const std::size_t d = e.F * e.width;
         const float* x = table.x + first * table.stride;
         if (n < ROW_BY_ROW || e.numeric == Numeric::none) {
-            for (std::size_t b = 0; b < n; ++b) k_.embed_row(e, x + b * table.stride, y + b * widest_);
+            for (std::size_t b = 0; b < n; ++b) kernels_.embed_row(e, x + b * table.stride, y + b * widest_);
         } else {
-            float *from = panels, *to = from + e.F * LANE, *inside = to + whole_lines(d) * LANE;
-            float* slopes = inside + e.F * e.K * LANE;
-            for (std::size_t b = 0; b < n; b += LANE) {
-                const std::size_t count = std::min(LANE, n - b);
-                for (std::size_t l = 0; l < LANE; ++l) {
+            float *from = panels, *to = from + e.F * PANEL, *inside = to + padded(d) * PANEL;
+            float* slopes = inside + e.F * e.K * PANEL;
+            for (std::size_t b = 0; b < n; b += PANEL) {
+                const std::size_t count = std::min(PANEL, n - b);
+                for (std::size_t l = 0; l < PANEL; ++l) {
                     const float* row = x + (b + std::min(l, count - 1)) * table.stride;
-                    for (std::size_t f = 0; f < e.F; ++f) from[f * LANE + l] = row[f];
+                    for (std::size_t f = 0; f < e.F; ++f) from[f * PANEL + l] = row[f];
                 }
-                k_.embed(e, from, to, d, inside, slopes, 0, e.F, 0, 1);
+                kernels_.embed(e, from, to, d, inside, slopes, 0, e.F, 0, 1);
                 for (std::size_t l = 0; l < count; ++l) {
-                    for (std::size_t u = 0; u < d; ++u) y[(b + l) * widest_ + u] = to[u * LANE + l];
+                    for (std::size_t u = 0; u < d; ++u) y[(b + l) * widest_ + u] = to[u * PANEL + l];
                 }
             }
         }
@@ -392,13 +395,13 @@ private:
     }
 
     const Program program_;
-    const Kernels& k_;
-    const bool always_;
-    mutable Pool pool_;
+    const Kernels& kernels_;
+    const bool all_threads_;
+    mutable ThreadPool pool_;
     mutable std::atomic_flag busy_;
     // Changed by whoever has the flag: of calls of several blocks and of one, by powers of two of their rows; and when the
     // last of them ended.
-    mutable std::array<std::array<Pace, std::numeric_limits<std::size_t>::digits + 1>, 2> paces_;
+    mutable std::array<std::array<ThreadTuner, std::numeric_limits<std::size_t>::digits + 1>, 2> tuners_;
     mutable Clock::time_point last_{};
     Floats store_;
     std::size_t used_ = 0;
@@ -409,10 +412,10 @@ private:
 
 }  // namespace
 
-std::unique_ptr<Predicting> make_predicting(const Program& program, std::span<const float* const> parameters,
-                                            std::span<const float* const> buffers, std::size_t threads,
-                                            const std::string& isa, bool always) {
-    return std::make_unique<Packed>(program, parameters, buffers, threads, kernels_named(isa), always);
+std::unique_ptr<PredictionCore> make_prediction_core(const Program& program, std::span<const float* const> parameters,
+                                                     std::span<const float* const> buffers, std::size_t threads,
+                                                     const std::string& isa, bool all_threads) {
+    return std::make_unique<PackedCore>(program, parameters, buffers, threads, kernels_named(isa), all_threads);
 }
 
 }  // namespace multilayer

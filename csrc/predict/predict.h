@@ -17,21 +17,21 @@
 
 namespace multilayer {
 
-class Predicting {
+class PredictionCore {
 public:
-    virtual ~Predicting() = default;
+    virtual ~PredictionCore() = default;
 
     // Raw outputs (n, d_out) of rows first .. first + n - 1 of the table; of some of them where it was asked to end.
     virtual void outputs(const Table<float>& table, std::size_t first, std::size_t n, float* out,
-                         const Stop& stop) const = 0;
+                         const StopRequested& stop) const = 0;
 
     // What it holds, and what a thread that calls takes.
     virtual std::size_t bytes() const = 0;
 };
 
-// Parameters and buffers by their place in the program; `isa` and `always` as in make_fused.
-std::unique_ptr<Predicting> make_predicting(const Program& program, std::span<const float* const> parameters,
-                                            std::span<const float* const> buffers, std::size_t threads,
-                                            const std::string& isa = "", bool always = false);
+// Parameters and buffers by their place in the program; `isa` and `all_threads` as in make_fused.
+std::unique_ptr<PredictionCore> make_prediction_core(const Program& program, std::span<const float* const> parameters,
+                                                     std::span<const float* const> buffers, std::size_t threads,
+                                                     const std::string& isa = "", bool all_threads = false);
 
 }  // namespace multilayer

@@ -18,7 +18,7 @@ inline std::size_t numeric_width(const Columns& c) {
 
 // inside (K) of the number x of feature f, and v (n).
 template <class T>
-void encode(const Place<T>& at, const Tensors<T>& buffers, std::size_t f, T x, T* inside, T* v) {
+void encode(const Context<T>& at, const Tensors<T>& buffers, std::size_t f, T x, T* inside, T* v) {
     const Columns& c = at.op.columns;
     if (c.numeric == Numeric::piecewise) {
         const T* edge = &buffers[static_cast<std::size_t>(c.edges)][f * (c.n + 1)];
@@ -38,7 +38,7 @@ void encode(const Place<T>& at, const Tensors<T>& buffers, std::size_t f, T x, T
 
 // One code 0 … n as numbers: a row of its table; or n columns, or one of −1 and +1 where n is 2, all 0 for 0.
 template <class T>
-void category(const Place<T>& at, const Category& c, std::int64_t code, T* out) {
+void category(const Context<T>& at, const Category& c, std::int64_t code, T* out) {
     if (c.table != NONE) {
         std::copy_n(at.parameter(c.table) + static_cast<std::size_t>(code) * c.width, c.width, out);
         return;
@@ -54,7 +54,7 @@ void category(const Place<T>& at, const Category& c, std::int64_t code, T* out) 
 
 // x (B, F), codes (B, categories).
 template <class T>
-void columns(const Place<T>& at, const Tensors<T>& buffers, std::size_t F, const std::int64_t* codes) {
+void columns(const Context<T>& at, const Tensors<T>& buffers, std::size_t F, const std::int64_t* codes) {
     const Columns& c = at.op.columns;
     const std::size_t K = c.K, D = c.D, width = numeric_width(c);
     at.kept.resize(at.B * F * K);
@@ -67,7 +67,7 @@ void columns(const Place<T>& at, const Tensors<T>& buffers, std::size_t F, const
             if (c.numeric == Numeric::none) continue;
             T *inside = &at.kept[(b * F + f) * K], *z = y + (width - D);
             encode(at, buffers, f, x, inside, &at.also[(b * F + f) * c.n]);
-            multiply(1, K, D, inside, at.parameter(c.weight) + f * K * D, z, at.watch);
+            multiply(1, K, D, inside, at.parameter(c.weight) + f * K * D, z, at.poll);
             const T* bias = at.parameter(c.bias) + f * D;
             for (std::size_t d = 0; d < D; ++d) {
                 z[d] += bias[d];
@@ -82,7 +82,7 @@ void columns(const Place<T>& at, const Tensors<T>& buffers, std::size_t F, const
 
 // dz (D) of feature f of row b: dW = inside dzᵀ,  db = dz,  and through cos and sin, by dinside (K), to frequency and phase.
 template <class T>
-void encode_back(const Place<T>& at, std::size_t F, std::size_t b, std::size_t f, const T* dz, T* dinside,
+void encode_back(const Context<T>& at, std::size_t F, std::size_t b, std::size_t f, const T* dz, T* dinside,
                  Tensors<T>& gradients) {
     const Columns& c = at.op.columns;
     const std::size_t K = c.K, D = c.D, n = c.n;
@@ -108,12 +108,12 @@ void encode_back(const Place<T>& at, std::size_t F, std::size_t b, std::size_t f
 }
 
 template <class T>
-void columns_back(const Place<T>& at, std::size_t F, const std::int64_t* codes, const T* dy, Tensors<T>& gradients) {
+void columns_back(const Context<T>& at, std::size_t F, const std::int64_t* codes, const T* dy, Tensors<T>& gradients) {
     const Columns& c = at.op.columns;
     const std::size_t width = numeric_width(c);
     std::vector<T> dz(c.D), dinside(c.K);
     for (std::size_t b = 0; b < at.B; ++b, dy += at.op.d_out) {
-        at.watch.look();
+        at.poll.throw_if_requested();
         const T *y = &at.y[b * at.op.d_out], *d = dy;
         for (std::size_t f = 0; f < F; ++f, d += width, y += width) {
             if (c.numeric == Numeric::none) continue;

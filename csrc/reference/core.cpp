@@ -11,7 +11,7 @@
 namespace multilayer {
 namespace {
 
-using reference::Place;
+using reference::Context;
 using reference::Tensors;
 
 constexpr std::size_t SLAB = 256;  // rows of one forward pass at prediction, to bound memory
@@ -50,33 +50,33 @@ public:
     }
 
     std::size_t run(const Table<T>& table, const Order& order, const Schedule& schedule, double* loss, double* norm,
-                    const Stop& stop) override {
-        Watch watch(stop);
-        for (std::size_t s = 0; s < order.steps() && !watch.over(); ++s) {
+                    const StopRequested& stop) override {
+        StopPoll poll(stop);
+        for (std::size_t s = 0; s < order.steps() && !poll.requested(); ++s) {
             const std::size_t first = s * order.batch, rows = std::min(order.batch, order.rows.size() - first);
             const Order batch{order.rows.subspan(first, rows), order.ids.subspan(first, rows), rows, order.epoch};
             try {
-                loss[s] = find(table, batch, schedule.dropout[s], watch);
+                loss[s] = find(table, batch, schedule.dropout[s], poll);
             } catch (const Stopped&) {
                 return FINISHED;
             }
             norm[s] = norm_of(gradients_);
             if (!std::isfinite(loss[s]) || !std::isfinite(norm[s])) return s;
             buffers_ = fresh_;
-            const bool taps = program_.taps_at(this->step + 1);
-            for (std::size_t i = 0; taps && i < gradients_.size(); ++i) this->tapped.push_back(norm_of(gradients_[i]));
+            const bool recorded = program_.records_statistics(this->step + 1);
+            for (std::size_t i = 0; recorded && i < gradients_.size(); ++i) this->statistics.push_back(norm_of(gradients_[i]));
             update(norm[s], schedule.rate[s], schedule.decay[s]);
-            for (std::size_t i = 0; taps && i < gradients_.size(); ++i) this->tapped.push_back(norm_of(parameters_[i]));
+            for (std::size_t i = 0; recorded && i < gradients_.size(); ++i) this->statistics.push_back(norm_of(parameters_[i]));
         }
         return FINISHED;
     }
 
     double gradients(const Table<T>& table, const Order& order, double dropout, std::span<T* const> gradients,
-                     std::span<T* const> buffers, const Stop& stop) override {
-        Watch watch(stop);
+                     std::span<T* const> buffers, const StopRequested& stop) override {
+        StopPoll poll(stop);
         double loss = 0;
         try {
-            loss = find(table, order, dropout, watch);
+            loss = find(table, order, dropout, poll);
         } catch (const Stopped&) {
             return loss;
         }
@@ -99,13 +99,13 @@ public:
     }
 
     void outputs(const Table<T>& table, std::span<const std::int64_t> rows, bool averaged, T* out,
-                 const Stop& stop) override {
-        Watch watch(stop);
+                 const StopRequested& stop) override {
+        StopPoll poll(stop);
         const Tensors<T>& parameters = averaged && program_.average >= 0 ? averages_ : parameters_;
         for (std::size_t first = 0; first < rows.size(); first += SLAB) {
             gather(table, rows.subspan(first, std::min(SLAB, rows.size() - first)));
             try {
-                out = std::ranges::copy(forward(parameters, nullptr, watch), out).out;
+                out = std::ranges::copy(forward(parameters, nullptr, poll), out).out;
             } catch (const Stopped&) {
                 return;
             }
@@ -162,18 +162,18 @@ private:
     std::size_t categories() const { return program_.ops.empty() ? 0 : program_.ops[0].columns.categories.size(); }
 
     // Operation i over the gathered rows.
-    Place<T> place(std::size_t i, const Tensors<T>& parameters, Watch& watch) {
-        return {program_.ops[i], B_, parameters, (i ? y_[i - 1] : x_).data(), y_[i], kept_[i], also_[i], watch};
+    Context<T> place(std::size_t i, const Tensors<T>& parameters, StopPoll& poll) {
+        return {program_.ops[i], B_, parameters, (i ? y_[i - 1] : x_).data(), y_[i], kept_[i], also_[i], poll};
     }
 
     // The outputs (B, d_out) of the gathered rows; `training` is null at prediction.
-    const std::vector<T>& forward(const Tensors<T>& parameters, const Training* training, Watch& watch) {
+    const std::vector<T>& forward(const Tensors<T>& parameters, const Training* training, StopPoll& poll) {
         std::vector<std::size_t> entered;
         for (std::size_t i = 0; i < program_.ops.size(); ++i) {
-            watch.look();
+            poll.throw_if_requested();
             const Op& op = program_.ops[i];
             y_[i].resize(B_ * op.d_out);
-            const Place<T> at = place(i, parameters, watch);
+            const Context<T> at = place(i, parameters, poll);
             const auto mean = static_cast<std::size_t>(op.mean), var = static_cast<std::size_t>(op.var);
             switch (op.kind) {
                 case Kind::linear: linear(at); break;
@@ -216,13 +216,13 @@ private:
 
     // Adds the gradient of every parameter, given that of the outputs. Stops at the first operation that learns, whose
     // own dx nobody wants.
-    void backward(std::vector<T> dy, Watch& watch) {
+    void backward(std::vector<T> dy, StopPoll& poll) {
         std::vector<std::vector<T>> left;
         std::vector<T> next;
         for (std::size_t i = program_.ops.size(); i-- > learning_from_;) {
-            watch.look();
+            poll.throw_if_requested();
             const Op& op = program_.ops[i];
-            const Place<T> at = place(i, parameters_, watch);
+            const Context<T> at = place(i, parameters_, poll);
             next.resize(B_ * op.d_in);
             T* dx = i > learning_from_ ? next.data() : nullptr;
             switch (op.kind) {
@@ -250,18 +250,18 @@ private:
     }
 
     // The loss over the rows; leaves gradients_ and fresh_, changes nothing else. Row r counts as w_r / Σ w.
-    double find(const Table<T>& table, const Order& order, double dropout, Watch& watch) {
+    double find(const Table<T>& table, const Order& order, double dropout, StopPoll& poll) {
         gather(table, order.rows);
         fresh_ = buffers_;
         const Training training{order.ids, order.epoch, dropout};
-        const std::vector<T>& z = forward(parameters_, &training, watch);
+        const std::vector<T>& z = forward(parameters_, &training, poll);
 
         double weights = 0, loss = 0;
         for (const std::int64_t row : order.rows) weights += table.weight ? double(table.weight[row]) : 1.0;
         const std::size_t C = program_.d_out;
         std::vector<T> dz(B_ * C);
         for (std::size_t b = 0; b < B_; ++b) {
-            watch.look();
+            poll.throw_if_requested();
             const auto row = static_cast<std::size_t>(order.rows[b]);
             const T share = T((table.weight ? double(table.weight[row]) : 1.0) / weights);
             const reference::Target<T> target{table.classes ? table.classes + row : nullptr,
@@ -270,7 +270,7 @@ private:
             for (std::size_t c = 0; c < C; ++c) dz[b * C + c] *= share;
         }
         for (std::vector<T>& g : gradients_) std::ranges::fill(g, T(0));
-        backward(std::move(dz), watch);
+        backward(std::move(dz), poll);
         return B_ ? loss : std::nan("");  // a mean of nothing
     }
 

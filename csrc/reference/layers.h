@@ -21,7 +21,7 @@ using Tensors = std::vector<std::vector<T>>;
 
 // One operation in one walk through the network: what it reads, and what it leaves for the way back.
 template <class T>
-struct Place {
+struct Context {
     const Op& op;
     std::size_t B;
     const Tensors<T>& parameters;
@@ -29,7 +29,7 @@ struct Place {
     std::vector<T>& y;     // (B, O)
     std::vector<T>& kept;  // each forward says what it keeps, if anything
     std::vector<T>& also;
-    Watch& watch;
+    StopPoll& poll;
 
     const T* parameter(int place) const {
         return place == NONE ? nullptr : parameters[static_cast<std::size_t>(place)].data();
@@ -44,9 +44,9 @@ T* gradient(Tensors<T>& gradients, int place) {
 
 // c (m, n) = a (m, k) · b (k, n), each sum in the order of k.
 template <class T>
-void multiply(std::size_t m, std::size_t k, std::size_t n, const T* a, const T* b, T* c, Watch& watch) {
+void multiply(std::size_t m, std::size_t k, std::size_t n, const T* a, const T* b, T* c, StopPoll& poll) {
     for (std::size_t i = 0; i < m; ++i) {
-        watch.look();
+        poll.throw_if_requested();
         T* row = c + i * n;
         std::fill_n(row, n, T(0));
         for (std::size_t j = 0; j < k; ++j) {
@@ -77,10 +77,10 @@ void add_rows(std::size_t B, std::size_t n, const T* a, T* sums) {
 
 // z (B, O) = factor · x Wᵀ + b.
 template <class T>
-void affine(const Place<T>& at, std::size_t O, T* z) {
+void affine(const Context<T>& at, std::size_t O, T* z) {
     const std::size_t I = at.op.d_in;
     const T factor = T(at.op.factor), *bias = at.parameter(at.op.bias);
-    multiply(at.B, I, O, at.x, transposed(O, I, at.parameter(at.op.weight)).data(), z, at.watch);
+    multiply(at.B, I, O, at.x, transposed(O, I, at.parameter(at.op.weight)).data(), z, at.poll);
     for (std::size_t b = 0; b < at.B; ++b) {
         for (std::size_t o = 0; o < O; ++o) z[b * O + o] = factor * z[b * O + o] + (bias ? bias[o] : T(0));
     }
@@ -88,50 +88,50 @@ void affine(const Place<T>& at, std::size_t O, T* z) {
 
 // dW = factor · dzᵀ x,  db = Σ_rows dz,  dx = factor · dz W.
 template <class T>
-void affine_back(const Place<T>& at, std::size_t O, const T* dz, T* dx, Tensors<T>& gradients) {
+void affine_back(const Context<T>& at, std::size_t O, const T* dz, T* dx, Tensors<T>& gradients) {
     const std::size_t B = at.B, I = at.op.d_in;
     const T factor = T(at.op.factor);
     std::vector<T> product(O * I);
-    multiply(O, B, I, transposed(B, O, dz).data(), at.x, product.data(), at.watch);
+    multiply(O, B, I, transposed(B, O, dz).data(), at.x, product.data(), at.poll);
     T* dW = gradient(gradients, at.op.weight);
     for (std::size_t i = 0; i < O * I; ++i) dW[i] += factor * product[i];
     if (T* db = gradient(gradients, at.op.bias)) add_rows(B, O, dz, db);
     if (!dx) return;
-    multiply(B, O, I, dz, at.parameter(at.op.weight), dx, at.watch);
+    multiply(B, O, I, dz, at.parameter(at.op.weight), dx, at.poll);
     for (std::size_t i = 0; i < B * I; ++i) dx[i] *= factor;
 }
 
 template <class T>
-void linear(const Place<T>& at) {
+void linear(const Context<T>& at) {
     affine(at, at.op.d_out, at.y.data());
 }
 
 template <class T>
-void linear_back(const Place<T>& at, const T* dy, T* dx, Tensors<T>& gradients) {
+void linear_back(const Context<T>& at, const T* dy, T* dx, Tensors<T>& gradients) {
     affine_back(at, at.op.d_out, dy, dx, gradients);
 }
 
 // y = f(z₁) ⊙ z₂, z = [z₁, z₂] = x Wᵀ + b. Keeps z (B, 2·O).
 template <class T>
-void glu(const Place<T>& at) {
+void glu(const Context<T>& at) {
     const std::size_t O = at.op.d_out;
     const T c = T(at.op.constant);
     at.kept.resize(at.B * 2 * O);
     affine(at, 2 * O, at.kept.data());
     for (std::size_t b = 0; b < at.B; ++b) {
-        at.watch.look();
+        at.poll.throw_if_requested();
         const T *gate = &at.kept[b * 2 * O], *open = gate + O;
         for (std::size_t o = 0; o < O; ++o) at.y[b * O + o] = value(at.op.function, gate[o], c) * open[o];
     }
 }
 
 template <class T>
-void glu_back(const Place<T>& at, const T* dy, T* dx, Tensors<T>& gradients) {
+void glu_back(const Context<T>& at, const T* dy, T* dx, Tensors<T>& gradients) {
     const std::size_t O = at.op.d_out;
     const T c = T(at.op.constant);
     std::vector<T> dz(at.B * 2 * O);
     for (std::size_t b = 0; b < at.B; ++b) {
-        at.watch.look();
+        at.poll.throw_if_requested();
         const T *gate = &at.kept[b * 2 * O], *open = gate + O, *d = dy + b * O;
         T* out = &dz[b * 2 * O];
         for (std::size_t o = 0; o < O; ++o) {
@@ -149,7 +149,7 @@ struct Constant {
     const T* learned;
     std::size_t step;  // 0 where all units share one
 
-    explicit Constant(const Place<T>& at) : fixed(T(at.op.constant)), learned(at.parameter(at.op.learned)), step(0) {
+    explicit Constant(const Context<T>& at) : fixed(T(at.op.constant)), learned(at.parameter(at.op.learned)), step(0) {
         if (learned) step = at.parameters[static_cast<std::size_t>(at.op.learned)].size() == 1 ? 0 : 1;
     }
     T operator()(std::size_t unit) const { return learned ? learned[unit * step] : fixed; }
@@ -157,12 +157,12 @@ struct Constant {
 
 // a = f(x), or x + α (f(x) − x).
 template <class T>
-void activation(const Place<T>& at) {
+void activation(const Context<T>& at) {
     const std::size_t I = at.op.d_in;
     const T* blend = at.parameter(at.op.blend);
     const Constant<T> c(at);
     for (std::size_t b = 0; b < at.B; ++b) {
-        at.watch.look();
+        at.poll.throw_if_requested();
         for (std::size_t i = 0; i < I; ++i) {
             const T z = at.x[b * I + i], a = value(at.op.function, z, c(i));
             at.y[b * I + i] = blend ? z + blend[i] * (a - z) : a;
@@ -171,7 +171,7 @@ void activation(const Place<T>& at) {
 }
 
 template <class T>
-void activation_back(const Place<T>& at, const T* dy, T* dx, Tensors<T>& gradients) {
+void activation_back(const Context<T>& at, const T* dy, T* dx, Tensors<T>& gradients) {
     const std::size_t I = at.op.d_in;
     const Function f = at.op.function;
     const T* blend = at.parameter(at.op.blend);
@@ -179,7 +179,7 @@ void activation_back(const Place<T>& at, const T* dy, T* dx, Tensors<T>& gradien
     const Constant<T> c(at);
     std::vector<T> by_unit(at.op.learned == NONE ? 0 : I);
     for (std::size_t b = 0; b < at.B; ++b) {
-        at.watch.look();
+        at.poll.throw_if_requested();
         for (std::size_t i = 0; i < I; ++i) {
             const T z = at.x[b * I + i], d = dy[b * I + i], da = blend ? d * blend[i] : d;
             if (blend) dblend[i] += d * (value(f, z, c(i)) - z);
@@ -200,7 +200,7 @@ void activation_back(const Place<T>& at, const T* dy, T* dx, Tensors<T>& gradien
 
 // y = x ⊙ s.
 template <class T>
-void scale(const Place<T>& at) {
+void scale(const Context<T>& at) {
     const std::size_t I = at.op.d_in;
     const T* s = at.parameter(at.op.weight);
     for (std::size_t b = 0; b < at.B; ++b) {
@@ -209,7 +209,7 @@ void scale(const Place<T>& at) {
 }
 
 template <class T>
-void scale_back(const Place<T>& at, const T* dy, T* dx, Tensors<T>& gradients) {
+void scale_back(const Context<T>& at, const T* dy, T* dx, Tensors<T>& gradients) {
     const std::size_t I = at.op.d_in;
     const T* s = at.parameter(at.op.weight);
     T* ds = gradient(gradients, at.op.weight);
@@ -223,7 +223,7 @@ void scale_back(const Place<T>& at, const T* dy, T* dx, Tensors<T>& gradients) {
 
 // y = x ⊙ m, m being 0 or 1/(1 − p). Keeps m (B, I).
 template <class T>
-void dropout(const Place<T>& at, const Stream& stream, std::span<const std::int64_t> ids, double p) {
+void dropout(const Context<T>& at, const Stream& stream, std::span<const std::int64_t> ids, double p) {
     const std::size_t n = at.B * at.op.d_in;
     std::vector<std::uint8_t> mask(n);
     keep(stream, {.rows = ids, .first = 0, .n = at.op.d_in}, mask.data(), p);
@@ -236,13 +236,13 @@ void dropout(const Place<T>& at, const Stream& stream, std::span<const std::int6
 }
 
 template <class T>
-void dropout_back(const Place<T>& at, const T* dy, T* dx) {
+void dropout_back(const Context<T>& at, const T* dy, T* dx) {
     for (std::size_t i = 0; dx && i < at.B * at.op.d_in; ++i) dx[i] = dy[i] * at.kept[i];
 }
 
 // y = γ x̂ + β.
 template <class T>
-void shifted(const Place<T>& at, const T* xhat) {
+void shifted(const Context<T>& at, const T* xhat) {
     const std::size_t I = at.op.d_in;
     const T *weight = at.parameter(at.op.weight), *bias = at.parameter(at.op.bias);
     for (std::size_t b = 0; b < at.B; ++b) {
@@ -254,7 +254,7 @@ void shifted(const Place<T>& at, const T* xhat) {
 
 // dγ = Σ dy x̂,  dβ = Σ dy.
 template <class T>
-void shifted_back(const Place<T>& at, const T* dy, const T* xhat, Tensors<T>& gradients) {
+void shifted_back(const Context<T>& at, const T* dy, const T* xhat, Tensors<T>& gradients) {
     const std::size_t I = at.op.d_in;
     T* dweight = gradient(gradients, at.op.weight);
     for (std::size_t b = 0; b < at.B; ++b) {
@@ -266,13 +266,13 @@ void shifted_back(const Place<T>& at, const T* dy, const T* xhat, Tensors<T>& gr
 // layer_norm, rms_norm, group_norm: each row's `groups` slices by themselves, x̂ = (x − μ)/√(v + ε), no μ for rms_norm.
 // Keeps x̂ (B, I) and 1/√(v + ε) (B, groups).
 template <class T>
-void row_norm(const Place<T>& at) {
+void row_norm(const Context<T>& at) {
     const std::size_t G = at.op.groups, n = at.op.d_in / G;
     const bool centred = at.op.kind != Kind::rms_norm;
     at.kept.resize(at.B * at.op.d_in);
     at.also.resize(at.B * G);
     for (std::size_t g = 0; g < at.B * G; ++g) {
-        at.watch.look();
+        at.poll.throw_if_requested();
         const T* x = at.x + g * n;
         T *xhat = &at.kept[g * n], mean = 0, square = 0;
         for (std::size_t i = 0; i < n; ++i) mean += x[i];
@@ -287,13 +287,13 @@ void row_norm(const Place<T>& at) {
 
 // dx̂ = dy γ,  dx = (dx̂ − mean(dx̂) − x̂ mean(dx̂ x̂)) / √(v + ε); no mean(dx̂) for rms_norm.
 template <class T>
-void row_norm_back(const Place<T>& at, const T* dy, T* dx, Tensors<T>& gradients) {
+void row_norm_back(const Context<T>& at, const T* dy, T* dx, Tensors<T>& gradients) {
     const std::size_t G = at.op.groups, n = at.op.d_in / G;
     const bool centred = at.op.kind != Kind::rms_norm;
     const T* weight = at.parameter(at.op.weight);
     shifted_back(at, dy, at.kept.data(), gradients);
     for (std::size_t g = 0; dx && g < at.B * G; ++g) {
-        at.watch.look();
+        at.poll.throw_if_requested();
         const T *d = dy + g * n, *xhat = &at.kept[g * n], *gamma = weight + g % G * n;
         T mean = 0, along = 0;
         for (std::size_t i = 0; i < n; ++i) {
@@ -308,14 +308,14 @@ void row_norm_back(const Place<T>& at, const T* dy, T* dx, Tensors<T>& gradients
 
 // Training: each column over the rows, and the running statistics' new values. Keeps x̂ (B, I) and 1/√(v + ε) (I).
 template <class T>
-void batch_norm(const Place<T>& at, T* running_mean, T* running_var) {
+void batch_norm(const Context<T>& at, T* running_mean, T* running_var) {
     const std::size_t B = at.B, I = at.op.d_in;
     const T momentum = T(at.op.momentum), rest = T(1 - at.op.momentum);
     std::vector<T> mean(I), square(I);
     add_rows(B, I, at.x, mean.data());
     for (T& m : mean) m /= T(B);
     for (std::size_t b = 0; b < B; ++b) {
-        at.watch.look();
+        at.poll.throw_if_requested();
         for (std::size_t i = 0; i < I; ++i) {
             const T centre = at.x[b * I + i] - mean[i];
             square[i] += centre * centre;
@@ -336,7 +336,7 @@ void batch_norm(const Place<T>& at, T* running_mean, T* running_var) {
 
 // Prediction: by the running statistics.
 template <class T>
-void batch_norm_running(const Place<T>& at, const T* mean, const T* var) {
+void batch_norm_running(const Context<T>& at, const T* mean, const T* var) {
     const std::size_t I = at.op.d_in;
     std::vector<T> inverse(I);
     for (std::size_t i = 0; i < I; ++i) inverse[i] = 1 / std::sqrt(var[i] + T(at.op.eps));
@@ -348,14 +348,14 @@ void batch_norm_running(const Place<T>& at, const T* mean, const T* var) {
 }
 
 template <class T>
-void batch_norm_back(const Place<T>& at, const T* dy, T* dx, Tensors<T>& gradients) {
+void batch_norm_back(const Context<T>& at, const T* dy, T* dx, Tensors<T>& gradients) {
     const std::size_t B = at.B, I = at.op.d_in;
     const T *weight = at.parameter(at.op.weight), *xhat = at.kept.data();
     shifted_back(at, dy, xhat, gradients);
     if (!dx) return;
     std::vector<T> mean(I), along(I);
     for (std::size_t b = 0; b < B; ++b) {
-        at.watch.look();
+        at.poll.throw_if_requested();
         for (std::size_t i = 0; i < I; ++i) {
             const T d = dy[b * I + i] * weight[i];
             mean[i] += d;
@@ -364,7 +364,7 @@ void batch_norm_back(const Place<T>& at, const T* dy, T* dx, Tensors<T>& gradien
     }
     for (std::size_t i = 0; i < I; ++i) mean[i] /= T(B), along[i] /= T(B);
     for (std::size_t b = 0; b < B; ++b) {
-        at.watch.look();
+        at.poll.throw_if_requested();
         for (std::size_t i = 0; i < I; ++i) {
             dx[b * I + i] = at.also[i] * (dy[b * I + i] * weight[i] - mean[i] - xhat[b * I + i] * along[i]);
         }

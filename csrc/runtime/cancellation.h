@@ -8,38 +8,38 @@
 namespace multilayer {
 
 // Whether the call should end. An answer may need a lock that others hold.
-using Stop = std::function<bool()>;
+using StopRequested = std::function<bool()>;
 
 // Multiply-adds of a way forward that takes some milliseconds on one thread: it is asked within it.
-constexpr std::size_t WATCHED = 100'000'000;
+constexpr std::size_t POLLED_PRODUCTS = 100'000'000;
 
 // Thrown out of plain loops that were asked to end.
 struct Stopped {};
 
 // Asks every 20 ms. Of one thread.
-class Watch {
+class StopPoll {
 public:
-    explicit Watch(const Stop& stop) : stop_(stop) {}
+    explicit StopPoll(const StopRequested& stop) : stop_(stop) {}
 
     // Once true, always true.
-    bool over() {
-        if (over_ || Clock::now() - last_ < EVERY) return over_;
-        over_ = stop_();
+    bool requested() {
+        if (requested_ || Clock::now() - last_ < EVERY) return requested_;
+        requested_ = stop_();
         last_ = Clock::now();
-        return over_;
+        return requested_;
     }
 
-    void look() {
-        if (over()) throw Stopped{};
+    void throw_if_requested() {
+        if (requested()) throw Stopped{};
     }
 
 private:
     using Clock = std::chrono::steady_clock;
     static constexpr std::chrono::milliseconds EVERY{20};
 
-    const Stop& stop_;
+    const StopRequested& stop_;
     Clock::time_point last_ = Clock::now();
-    bool over_ = false;
+    bool requested_ = false;
 };
 
 }  // namespace multilayer

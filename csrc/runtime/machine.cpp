@@ -67,16 +67,16 @@ std::vector<std::string> instruction_sets() {
     return names;
 }
 
-std::vector<const Probe*> probes() {
+std::vector<const Microbenchmark*> microbenchmarks() {
     const std::vector<std::string> sets = instruction_sets();
-    std::vector<const Probe*> usable;
-#define ISA(name) &name::probe,
-    for (const Probe* probe : {MULTILAYER_ISAS}) {
+    std::vector<const Microbenchmark*> usable;
+#define ISA(name) &name::microbenchmark,
+    for (const Microbenchmark* loops : {MULTILAYER_ISAS}) {
 #undef ISA
-        const bool runs = std::all_of(probe->needs, probe->needs + probe->n_needs, [&sets](const char* set) {
+        const bool runs = std::all_of(loops->needs, loops->needs + loops->n_needs, [&sets](const char* set) {
             return std::find(sets.begin(), sets.end(), set) != sets.end();
         });
-        if (runs) usable.push_back(probe);
+        if (runs) usable.push_back(loops);
     }
     return usable;
 }
@@ -271,12 +271,12 @@ void check(std::size_t threads, double seconds) {
 template <class Pass>
 double bandwidth(std::size_t bytes, std::size_t threads, double seconds, std::size_t arrays, Pass pass) {
     check(threads, seconds);
-    const std::size_t least = threads * arrays * PROBE_BLOCK * sizeof(float);
+    const std::size_t least = threads * arrays * MICROBENCHMARK_BLOCK * sizeof(float);
     if (bytes < least) {
         throw std::invalid_argument("bytes must be at least " + std::to_string(least) + " for " +
                                     std::to_string(threads) + " threads, got " + std::to_string(bytes));
     }
-    const std::size_t n = bytes / (threads * arrays * sizeof(float)) / PROBE_BLOCK * PROBE_BLOCK;
+    const std::size_t n = bytes / (threads * arrays * sizeof(float)) / MICROBENCHMARK_BLOCK * MICROBENCHMARK_BLOCK;
     std::vector<Buffer> buffers;
     for (std::size_t i = 0; i < threads; ++i) buffers.push_back(buffer(arrays * n));
     const double time = shortest(
@@ -289,11 +289,11 @@ double bandwidth(std::size_t bytes, std::size_t threads, double seconds, std::si
 
 double matrix_peak(std::size_t threads, double seconds) {
     check(threads, seconds);
-    const Probe& probe = *probes().back();
+    const Microbenchmark& loops = *microbenchmarks().back();
     // As in a blocked product: one panel of b stays in the first cache, 16 panels of a stream from the second.
     constexpr std::size_t PANEL = 4096, PANELS = 16;
-    const std::size_t depth = PANEL / probe.columns;
-    const std::size_t size_a = depth * probe.rows, size_b = depth * probe.columns, size_c = probe.rows * probe.columns;
+    const std::size_t depth = PANEL / loops.columns;
+    const std::size_t size_a = depth * loops.rows, size_b = depth * loops.columns, size_c = loops.rows * loops.columns;
     const std::size_t size = PANELS * (size_a + size_c) + size_b;
     std::vector<Buffer> buffers;
     for (std::size_t i = 0; i < threads; ++i) buffers.push_back(buffer(size));
@@ -303,23 +303,23 @@ double matrix_peak(std::size_t threads, double seconds) {
             float* b = buffers[thread].get();
             float* a = b + size_b;
             float* c = a + PANELS * size_a;
-            for (std::size_t i = 0; i < PANELS; ++i) probe.tile(depth, a + i * size_a, b, c + i * size_c);
+            for (std::size_t i = 0; i < PANELS; ++i) loops.tile(depth, a + i * size_a, b, c + i * size_c);
         });
     return static_cast<double>(threads * PANELS * 2 * size_c * depth) / time * 1e-9;
 }
 
 double read_bandwidth(std::size_t bytes, std::size_t threads, double seconds) {
-    const Probe& probe = *probes().back();
-    return bandwidth(bytes, threads, seconds, 1, [&probe](std::size_t n, const float* x) {
-        float partial[PROBE_BLOCK];
-        probe.sum(n, x, partial);
+    const Microbenchmark& loops = *microbenchmarks().back();
+    return bandwidth(bytes, threads, seconds, 1, [&loops](std::size_t n, const float* x) {
+        float partial[MICROBENCHMARK_BLOCK];
+        loops.sum(n, x, partial);
     });
 }
 
 double triad_bandwidth(std::size_t bytes, std::size_t threads, double seconds) {
-    const Probe& probe = *probes().back();
-    return bandwidth(bytes, threads, seconds, 3, [&probe](std::size_t n, float* y) {
-        probe.triad(n, y, y + n, y + 2 * n, 0.5f);
+    const Microbenchmark& loops = *microbenchmarks().back();
+    return bandwidth(bytes, threads, seconds, 3, [&loops](std::size_t n, float* y) {
+        loops.triad(n, y, y + n, y + 2 * n, 0.5f);
     });
 }
 

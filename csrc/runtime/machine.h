@@ -18,8 +18,8 @@ constexpr std::size_t MAX_THREADS = 1024;
 // Names of the usable instruction sets, those that the operating system supports as well, oldest first.
 std::vector<std::string> instruction_sets();
 
-// The probes this processor can run, narrowest registers first; never empty.
-std::vector<const Probe*> probes();
+// The microbenchmarks this processor can run, narrowest registers first; never empty.
+std::vector<const Microbenchmark*> microbenchmarks();
 
 // CPUs that the control groups (v1 or v2) of this process allow, possibly a fraction; infinity without a limit.
 // `root` is where proc and sys are mounted: "/" outside tests.
@@ -28,7 +28,7 @@ double cpu_quota(const std::string& root);
 // Threads worth starting: MULTILAYER_THREADS if set, else the CPUs of this process's affinity within its quota.
 std::size_t usable_threads();
 
-// GFLOP/s of float32 matrix products out of cache, on the widest probe; a multiply-add is two.
+// GFLOP/s of float32 matrix products out of cache, on the widest microbenchmark; a multiply-add is two.
 double matrix_peak(std::size_t threads, double seconds);
 
 // GB/s (10^9 bytes) over a working set of `bytes`, split evenly among the threads, each reading its own part.

@@ -43,7 +43,7 @@ void tile(std::size_t depth, const float* a, const float* b, float* c) {
 // Chains at once: more than the eight additions that two a cycle, four cycles long each, keep in flight.
 constexpr std::size_t CHAINS = simd::REGISTERS / 2;
 constexpr std::size_t SUMS = CHAINS * LANES;
-static_assert(PROBE_BLOCK % SUMS == 0);
+static_assert(MICROBENCHMARK_BLOCK % SUMS == 0);
 
 void sum(std::size_t n, const float* x, float* partial) {
     Vector sums[CHAINS];
@@ -66,7 +66,8 @@ void triad(std::size_t n, float* y, const float* x, const float* z, float s) {
 
 }  // namespace
 
-constinit const Probe probe{MULTILAYER_TEXT(MULTILAYER_ISA), std::data(simd::REQUIRES), std::size(simd::REQUIRES),
-                            ROWS, COLUMNS, SUMS, tile, sum, triad};
+constinit const Microbenchmark microbenchmark{
+    MULTILAYER_TEXT(MULTILAYER_ISA), std::data(simd::REQUIRES), std::size(simd::REQUIRES),
+    ROWS, COLUMNS, SUMS, tile, sum, triad};
 
 }  // namespace multilayer::MULTILAYER_ISA

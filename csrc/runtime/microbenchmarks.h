@@ -5,7 +5,7 @@
 
 namespace multilayer {
 
-struct Probe {
+struct Microbenchmark {
     const char* name;           // "baseline", "avx2", ...
     const char* const* needs;   // instruction sets, n_needs of them
     std::size_t n_needs;
@@ -22,12 +22,12 @@ struct Probe {
     void (*triad)(std::size_t n, float* y, const float* x, const float* z, float s);
 };
 
-constexpr std::size_t PROBE_BLOCK = 256;  // floats: 16 of the widest vectors
+constexpr std::size_t MICROBENCHMARK_BLOCK = 256;  // floats: 16 of the widest vectors
 
 // MULTILAYER_ISAS is the build's list, "ISA(baseline) ISA(avx2) ...", narrowest first.
-#define ISA(name)             \
-    namespace name {          \
-    extern const Probe probe; \
+#define ISA(name)                               \
+    namespace name {                            \
+    extern const Microbenchmark microbenchmark; \
     }
 MULTILAYER_ISAS
 #undef ISA

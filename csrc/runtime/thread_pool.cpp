@@ -52,7 +52,7 @@ std::int64_t process() {
 
 }  // namespace
 
-struct Pool::Workers {
+struct ThreadPool::Workers {
     // Each is called by a number of its own: those that a call does not need sleep on, and nobody waits for them.
     struct Worker {
         alignas(64) std::atomic<std::uint32_t> call{0};
@@ -91,9 +91,9 @@ struct Pool::Workers {
     }
 };
 
-Pool::Pool(std::size_t threads) : threads_(std::max<std::size_t>(1, threads)) {}
+ThreadPool::ThreadPool(std::size_t threads) : threads_(std::max<std::size_t>(1, threads)) {}
 
-Pool::~Pool() {
+ThreadPool::~ThreadPool() {
     if (!workers_) return;
     if (workers_->owner != process()) {
         (void)workers_.release();  // a forked child: the threads are the parent's, and cannot be joined
@@ -104,7 +104,7 @@ Pool::~Pool() {
     for (const auto& worker : workers_->others) worker->thread.join();
 }
 
-std::size_t Pool::ready(std::size_t n) {
+std::size_t ThreadPool::ready(std::size_t n) {
     if (n <= 1) return 1;
     if (workers_ && workers_->owner != process()) (void)workers_.release();
     if (!workers_) {
@@ -125,7 +125,7 @@ std::size_t Pool::ready(std::size_t n) {
     return n;
 }
 
-void Pool::run(std::size_t n, const std::function<void(std::size_t)>& work) {
+void ThreadPool::run(std::size_t n, const std::function<void(std::size_t)>& work) {
     if (n <= 1) return work(0);
     Workers& w = *workers_;
     w.work = &work;
@@ -137,7 +137,7 @@ void Pool::run(std::size_t n, const std::function<void(std::size_t)>& work) {
     if (w.failed) std::rethrow_exception(w.failed);
 }
 
-void Pool::meet(std::size_t n) {
+void ThreadPool::barrier(std::size_t n) {
     const std::uint32_t turn = turn_.load(std::memory_order_relaxed);
     if (waiting_.fetch_add(1, std::memory_order_acq_rel) + 1 == n) {
         waiting_.store(0, std::memory_order_relaxed);

@@ -26,12 +26,12 @@ inline Range share_of(std::size_t n, std::size_t grain, std::size_t thread, std:
     return {cut(thread), cut(thread + 1)};
 }
 
-class Pool {
+class ThreadPool {
 public:
-    explicit Pool(std::size_t threads);
-    ~Pool();
-    Pool(const Pool&) = delete;
-    Pool& operator=(const Pool&) = delete;
+    explicit ThreadPool(std::size_t threads);
+    ~ThreadPool();
+    ThreadPool(const ThreadPool&) = delete;
+    ThreadPool& operator=(const ThreadPool&) = delete;
 
     std::size_t threads() const { return threads_; }
 
@@ -43,7 +43,7 @@ public:
     void run(std::size_t n, const std::function<void(std::size_t)>& work);
 
     // Within a run on n > 1 threads: every thread waits for all others. What each wrote before is seen by all after.
-    void meet(std::size_t n);
+    void barrier(std::size_t n);
 
 private:
     struct Workers;

@@ -14,14 +14,14 @@
 namespace multilayer {
 
 // Multiply-adds of a way forward that is soon done: threads may wait longer than they work.
-constexpr std::size_t PACED = 20'000'000;
+constexpr std::size_t TUNED_PRODUCTS = 20'000'000;
 
-class Pace {
+class ThreadTuner {
 public:
     // Threads for the next call, at most so many; `batch` is that of whole steps. What was found for another does not count;
     // a call of one smaller step changes nothing.
     std::size_t next(std::size_t most, std::size_t batch) {
-        if (most > most_ || batch != batch_) *this = Pace(most, batch);
+        if (most > most_ || batch != batch_) *this = ThreadTuner(most, batch);
         now_ = best_;
         if (seconds_[best_] > 0.0 && --left_ == 0) {
             up_ = best_ == 0 || (!up_ && best_ + 1 < seconds_.size());
@@ -32,7 +32,7 @@ public:
     }
 
     // What each step of that call took. Not told of calls too short to tell.
-    void took(double seconds) {
+    void record(double seconds) {
         const bool slower = seconds_[now_] > 0.0 && seconds > CLEARLY * seconds_[now_];
         seconds_[now_] = seconds;
         if (now_ != best_) {
@@ -54,13 +54,13 @@ public:
     // Whether the call that `next` was asked for tries another number than the best so far: it need not be long.
     bool trying() const { return now_ != best_; }
 
-    Pace() : Pace(1, 0) {}
+    ThreadTuner() : ThreadTuner(1, 0) {}
 
 private:
     static constexpr std::size_t SOON = 4, LATE = 64;  // calls
     static constexpr double CLEARLY = 1.25;            // as long: more than chance
 
-    Pace(std::size_t most, std::size_t batch)
+    ThreadTuner(std::size_t most, std::size_t batch)
     : most_(most), batch_(batch), seconds_(std::bit_width(most - 1) + 1), best_(seconds_.size() - 1) {}
 
     void use(std::size_t best) {

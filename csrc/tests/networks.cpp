@@ -1,5 +1,5 @@
 // The networks of the tests, with rows and initial values.
-#include "networks.h"
+#include "tests/networks.h"
 
 #include <cmath>
 
