@@ -38,7 +38,7 @@ check: .venv/.dev ## format, lint, types, import order and public names
 	$(bin)/ruff format --check .
 	$(bin)/ruff check .
 	$(bin)/pyright
-	$(bin)/pytest -q tests/test_layout.py
+	$(bin)/pytest -q tests/test_layout.py tests/test_core_layout.py
 	cd frontend && npm run check --silent
 
 interop: .venv-interop/.installed ## tests with the real trackers (wandb, MLflow, Trackio, Lightning), in a separate environment
