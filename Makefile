@@ -11,7 +11,7 @@ bin := .venv/bin
 pip := $(bin)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 # Everything the compiled module and its metadata are made from.
 # The list of packages too: an editable install knows those that were there when it was made.
-sources := pyproject.toml constraints.txt CMakeLists.txt $(wildcard csrc/* csrc/kernels/*) $(wildcard src/multilayer/*/__init__.py)
+sources := pyproject.toml constraints.txt CMakeLists.txt $(filter-out csrc/tests/%,$(wildcard csrc/* csrc/*/*)) $(wildcard src/multilayer/*/__init__.py)
 
 # The pages, and what they are made from.
 pages := src/multilayer/web/pages/.built
@@ -38,7 +38,7 @@ check: .venv/.dev ## format, lint, types, import order and public names
 	$(bin)/ruff format --check .
 	$(bin)/ruff check .
 	$(bin)/pyright
-	$(bin)/pytest -q tests/test_layout.py
+	$(bin)/pytest -q tests/test_layout.py tests/test_core_layout.py
 	cd frontend && npm run check --silent
 
 interop: .venv-interop/.installed ## tests with the real trackers (wandb, MLflow, Trackio, Lightning), in a separate environment

@@ -2,7 +2,8 @@
 #
 # Floating point is as written: no contraction of a·b + c into one rounding, no reassociation, and no -march=native, so
 # a wheel runs on any processor of its architecture and the random stream gives the same bits everywhere. Code that
-# wants wider registers (probe.cpp, kernels.cpp) is compiled once per instruction set and chosen at run time.
+# wants wider registers (runtime/microbenchmarks.cpp, kernels/kernels.cpp) is compiled once per instruction set and
+# chosen at run time.
 find_package(Threads REQUIRED)
 
 set(CMAKE_CXX_STANDARD 20)
@@ -28,7 +29,8 @@ list(TRANSFORM isas REPLACE "(.+)" "ISA(\\1)" OUTPUT_VARIABLE isa_list)
 list(JOIN isa_list " " isa_list)
 
 set(here "${CMAKE_CURRENT_LIST_DIR}")
-set(sources fused fused_learn fused_plan fused_walk machine pool predict random reference)
+set(sources fused/core fused/forward_backward fused/memory_plan fused/parameter_updates kernels/dispatch predict/predict
+    reference/core runtime/aligned_floats runtime/denormals runtime/machine runtime/random runtime/thread_pool)
 list(TRANSFORM sources REPLACE "(.+)" "${here}/\\1.cpp")
 add_library(multilayer STATIC ${sources})
 target_include_directories(multilayer PUBLIC "${here}")
@@ -36,9 +38,11 @@ target_compile_definitions(multilayer PUBLIC "MULTILAYER_ISAS=${isa_list}")
 target_link_libraries(multilayer PUBLIC Threads::Threads)
 set(core multilayer)
 foreach(isa IN LISTS isas)
-  foreach(source probe kernels)
-    set(target ${source}_${isa})
+  foreach(source runtime/microbenchmarks kernels/kernels)
+    cmake_path(GET source FILENAME name)
+    set(target ${name}_${isa})
     add_library(${target} OBJECT "${here}/${source}.cpp")
+    target_include_directories(${target} PRIVATE "${here}")
     target_compile_options(${target} PRIVATE ${flags_${isa}})
     target_compile_definitions(${target} PRIVATE MULTILAYER_ISA=${isa} "MULTILAYER_ISAS=${isa_list}")
     target_sources(multilayer PRIVATE $<TARGET_OBJECTS:${target}>)

@@ -1,7 +1,7 @@
 // A network, its loss and its optimiser as plain data, and what a core that runs them does.
 //
 // Python writes a Program from a Spec once; cores only read it. Two kinds of core meet the same interface: plain loops
-// in float or double (reference.h), which are oracle and fallback, and vectorised panels in float (fused.h).
+// in float or double (reference/reference.h), which are oracle and fallback, and vectorised panels in float (fused/fused.h).
 //
 // A network is a flat list of operations. What goes in is the row's numbers and codes; each operation turns the d_in
 // numbers of a row into d_out. A residual block is `enter`, its operations, `leave`: leave adds what enter was given.
@@ -19,7 +19,7 @@
 //     columns      see Columns                               numbers and codes to one vector; always first
 //     enter, leave                                           y = x; y = x + what its enter was given
 //
-// Formulas are those of src/multilayer/layers; masks are keyed as random.h says, by purpose dropout, the operation's
+// Formulas are those of src/multilayer/layers; masks are keyed as runtime/random.h says, by purpose dropout, the operation's
 // part, the row's own number (`ids`) and the unit.
 #pragma once
 
@@ -30,7 +30,7 @@
 #include <span>
 #include <vector>
 
-#include "stop.h"
+#include "runtime/cancellation.h"
 
 namespace multilayer {
 
@@ -142,9 +142,9 @@ struct Program {
     double clip_norm = std::numeric_limits<double>::infinity();
     double clip_value = std::numeric_limits<double>::infinity();
     double average = NONE;  // β of the running average of the parameters; negative for none
-    std::uint64_t taps = 0;  // steps between two statistics of every parameter; 0 for none
+    std::uint64_t statistics_every = 0;  // steps between two statistics of every parameter; 0 for none
 
-    bool taps_at(std::uint64_t step) const { return taps > 0 && step % taps == 0; }
+    bool records_statistics(std::uint64_t step) const { return statistics_every > 0 && step % statistics_every == 0; }
 };
 
 // Rows that a core reads and never changes. Class numbers, or `targets` numbers a row, which are probabilities of
@@ -198,12 +198,12 @@ public:
     // Gives the first step whose loss or norm is not finite, or FINISHED: what was computed from there on means nothing.
     // `step` tells how many it made: fewer where it was asked to end.
     virtual std::size_t run(const Table<T>& table, const Order& order, const Schedule& schedule, double* loss,
-                            double* norm, const Stop& stop) = 0;
+                            double* norm, const StopRequested& stop) = 0;
 
     // The loss of a step over all the rows of the order; each parameter's gradient and each buffer's new value. They mean
     // nothing where the call was asked to end.
     virtual double gradients(const Table<T>& table, const Order& order, double dropout, std::span<T* const> gradients,
-                             std::span<T* const> buffers, const Stop& stop) = 0;
+                             std::span<T* const> buffers, const StopRequested& stop) = 0;
 
     // One update with given gradients (clipping included) and new values of buffers. Gives the norm before clipping.
     virtual double apply(std::span<const T* const> gradients, std::span<const T* const> buffers, double rate,
@@ -211,7 +211,7 @@ public:
 
     // Raw outputs (rows, d_out) at prediction: no dropout, running statistics.
     virtual void outputs(const Table<T>& table, std::span<const std::int64_t> rows, bool averaged, T* out,
-                         const Stop& stop) = 0;
+                         const StopRequested& stop) = 0;
 
     // Whether every parameter is.
     virtual bool finite() const = 0;
@@ -224,9 +224,9 @@ public:
 
     std::uint64_t step = 0;  // updates made so far
 
-    // Filled by run at steps that are multiples of the program's `taps`: for each parameter the norm of its gradient before
-    // clipping, then of its values after the step.
-    std::vector<double> tapped;
+    // Filled by run at steps that are multiples of the program's `statistics_every`: for each parameter the norm of its
+    // gradient before clipping, then of its values after the step.
+    std::vector<double> statistics;
 };
 
 }  // namespace multilayer

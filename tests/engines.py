@@ -66,6 +66,6 @@ def fused_engine(
 def on_all_threads(engine: FusedEngine, threads: int, kernels: str = "") -> FusedEngine:
     """The engine with a core that uses so many threads always, not only where a step is worth them."""
     state = engine.state()
-    engine._core = _core.fused(program_of(engine.spec, engine.settings), threads, kernels, always=True)
+    engine._core = _core.fused(program_of(engine.spec, engine.settings), threads, kernels, all_threads=True)
     engine.load(state)
     return engine

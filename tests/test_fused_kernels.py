@@ -149,7 +149,7 @@ ROWS = 300
 
 
 def learns_in_halves(spec: Spec, batch: int) -> bool:
-    """As csrc/fused_learn.cpp does where threads are several."""
+    """As csrc/fused/parameter_updates.cpp does where threads are several."""
     plain = [
         isinstance(layer, Linear | Dropout)
         or (isinstance(layer, Activation) and not (layer.blend or layer.function.learned))

@@ -180,7 +180,7 @@ def test_units_of_a_block_shared_out_have_the_same_bits(text: str, threads: int,
     engine = trained(Spec.parse(text), 60, core=kernels)
     state = engine.state()
     tensors = [[a.reshape(-1) for a in part.values()] for part in (state.parameters, state.buffers)]
-    program = _core.Predicting(operations_of(engine.spec), *tensors, threads, kernels, always=True)
+    program = _core.PredictionCore(operations_of(engine.spec), *tensors, threads, kernels, all_threads=True)
     x, codes = inputs(engine)
     expected = engine.outputs(np.arange(60))
     for rows in (slice(0, 1), slice(9, 10), slice(5, 12), slice(0, 48), slice(0, 60)) * 3:

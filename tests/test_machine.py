@@ -42,7 +42,7 @@ if Path("/proc/cpuinfo").exists() and "neon" not in machine.instruction_sets(): 
 
 
 def test_the_baseline_always_runs_and_comes_first() -> None:
-    assert next(iter(_core.probes())) == "baseline"
+    assert next(iter(_core.microbenchmarks())) == "baseline"
 
 
 if hasattr(os, "sched_getaffinity"):
@@ -133,32 +133,32 @@ def test_importing_measures_nothing() -> None:
 # ---- what is timed ----
 
 
-@pytest.mark.parametrize("name", _core.probes())
+@pytest.mark.parametrize("name", _core.microbenchmarks())
 @pytest.mark.parametrize("depth", [0, 1, 2, 7, 128, 1001])
 def test_tile_is_a_matrix_product(name: str, depth: int) -> None:
-    rows, columns = _core.probes()[name]
+    rows, columns = _core.microbenchmarks()[name]
     generator = np.random.default_rng(depth)
     a = generator.uniform(-1, 1, (depth, rows)).astype(np.float32)
     b = generator.uniform(-1, 1, (depth, columns)).astype(np.float32)
     exact = a.astype(np.float64).T @ b
     # A sum of K products in order, each rounded once or twice: at most (K + 1) eps/2 of Σ|a||b|.
     bound = (depth + 1) * EPS / 2 * (np.abs(a).astype(np.float64).T @ np.abs(b))
-    assert (np.abs(_core.probe_tile(name, a, b) - exact) <= bound).all()
+    assert (np.abs(_core.microbenchmark_tile(name, a, b) - exact) <= bound).all()
 
 
-@pytest.mark.parametrize("name", _core.probes())
+@pytest.mark.parametrize("name", _core.microbenchmarks())
 @pytest.mark.parametrize("n", [0, BLOCK, 5 * BLOCK])
 def test_sum_reads_every_number_once(name: str, n: int) -> None:
     x = np.arange(n, dtype=np.float32)  # small integers: every order of addition is exact
-    partial = _core.probe_sum(name, x)
+    partial = _core.microbenchmark_sum(name, x)
     np.testing.assert_array_equal(partial, x.reshape(-1, partial.size).sum(axis=0))
 
 
-@pytest.mark.parametrize("name", _core.probes())
+@pytest.mark.parametrize("name", _core.microbenchmarks())
 @pytest.mark.parametrize("n", [0, BLOCK, 5 * BLOCK])
 def test_triad_writes_every_number(name: str, n: int) -> None:
     x, z = np.arange(n, dtype=np.float32), np.arange(n, dtype=np.float32)[::-1].copy()
-    np.testing.assert_array_equal(_core.probe_triad(name, x, z, 0.5), x + np.float32(0.5) * z)
+    np.testing.assert_array_equal(_core.microbenchmark_triad(name, x, z, 0.5), x + np.float32(0.5) * z)
 
 
 def test_rates_are_positive_on_one_thread_and_on_more_than_there_are() -> None:
@@ -177,9 +177,17 @@ def test_rates_are_positive_on_one_thread_and_on_more_than_there_are() -> None:
         ("matrix_peak", (1, math.nan), "seconds must be from 0 to 60, got .*nan"),
         ("read_bandwidth", (2047, 2, 0.1), "bytes must be at least 2048 for 2 threads, got 2047"),
         ("triad_bandwidth", (3071, 1, 0.1), "bytes must be at least 3072 for 1 threads, got 3071"),
-        ("probe_tile", ("none", np.zeros((1, 1), np.float32), np.zeros((1, 1), np.float32)), "no probe named 'none'"),
-        ("probe_tile", ("baseline", np.zeros((1, 1), np.float32), np.zeros((1, 1), np.float32)), "panels must be"),
-        ("probe_sum", ("baseline", np.zeros(3, np.float32)), "the length must be a multiple of 256, got 3"),
+        (
+            "microbenchmark_tile",
+            ("none", np.zeros((1, 1), np.float32), np.zeros((1, 1), np.float32)),
+            "no microbenchmark named 'none'",
+        ),
+        (
+            "microbenchmark_tile",
+            ("baseline", np.zeros((1, 1), np.float32), np.zeros((1, 1), np.float32)),
+            "panels must be",
+        ),
+        ("microbenchmark_sum", ("baseline", np.zeros(3, np.float32)), "the length must be a multiple of 256, got 3"),
     ],
 )
 def test_the_core_refuses_what_it_cannot_measure(rate: str, arguments: tuple[Any, ...], message: str) -> None:

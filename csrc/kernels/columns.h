@@ -5,7 +5,7 @@
 //     piecewise   inside = where x lies in each bin  (K = n)          none
 //
 // Registers: forward keeps one line of sums, one loaded and one spread weight; waves are found line by line with what maths.h
-// takes; gradients are line.h's eight sums, a dv of two lines inside.
+// takes; gradients are vector16.h's eight sums, a dv of two lines inside.
 #pragma once
 
 namespace {
@@ -20,15 +20,15 @@ inline void periods(const Embedding& w, const float* x, float* inside, float* sl
     const bool both = w.numeric == Numeric::plr;
     for (std::size_t k = 0; k < w.n; ++k) {
         const float c = w.frequency[f * w.n + k], phase = both ? 0.0f : w.phase[f * w.n + k];
-        alignas(64) float angle[LANE], sine[LANE], cosine[LANE], minus[LANE];
-        for (std::size_t l = 0; l < LANE; ++l) angle[l] = TWO_PI * x[l] * c + phase;
-        circles(angle, LANE, sine, cosine);
-        for (std::size_t l = 0; l < LANE; ++l) minus[l] = -sine[l];
-        store_line(inside + k * LANE, load_line(cosine));
-        store_line(slopes + k * LANE, load_line(minus));
+        alignas(64) float angle[PANEL], sine[PANEL], cosine[PANEL], minus[PANEL];
+        for (std::size_t l = 0; l < PANEL; ++l) angle[l] = TWO_PI * x[l] * c + phase;
+        circles(angle, PANEL, sine, cosine);
+        for (std::size_t l = 0; l < PANEL; ++l) minus[l] = -sine[l];
+        store16(inside + k * PANEL, load16(cosine));
+        store16(slopes + k * PANEL, load16(minus));
         if (!both) continue;
-        store_line(inside + (w.n + k) * LANE, load_line(sine));
-        store_line(slopes + (w.n + k) * LANE, load_line(cosine));
+        store16(inside + (w.n + k) * PANEL, load16(sine));
+        store16(slopes + (w.n + k) * PANEL, load16(cosine));
     }
 }
 
@@ -37,9 +37,9 @@ inline void bins(const Embedding& w, const float* x, float* inside, std::size_t 
     for (std::size_t k = 0; k < w.n; ++k) {
         const float low = edges[k], width = edges[k + 1] - edges[k];
         const float least = k == 0 ? -__builtin_inff() : 0.0f, most = k + 1 == w.n ? __builtin_inff() : 1.0f;
-        for (std::size_t l = 0; l < LANE; ++l) {
+        for (std::size_t l = 0; l < PANEL; ++l) {
             const float t = (x[l] - low) / width;
-            inside[k * LANE + l] = t < least ? least : t > most ? most : t;
+            inside[k * PANEL + l] = t < least ? least : t > most ? most : t;
         }
     }
 }
@@ -49,33 +49,33 @@ void embed(const Embedding& w, const float* x, float* y, std::size_t d_y, float*
     const std::size_t per_slope = slopes_of(w);
     for (std::size_t p = p0; p < p1; ++p) {
         for (std::size_t f = f0; f < f1; ++f) {
-            const float* from = x + (p * w.F + f) * LANE;
-            float* to = y + (p * d_y + f * w.width) * LANE;
+            const float* from = x + (p * w.F + f) * PANEL;
+            float* to = y + (p * d_y + f * w.width) * PANEL;
             if (w.numeric == Numeric::none) {
-                for (std::size_t l = 0; l < LANE; ++l) to[l] = from[l];
+                for (std::size_t l = 0; l < PANEL; ++l) to[l] = from[l];
                 continue;
             }
-            float* here = inside + (p * w.F + f) * w.K * LANE;
+            float* here = inside + (p * w.F + f) * w.K * PANEL;
             if (w.numeric == Numeric::piecewise) {
                 bins(w, from, here, f);
             } else {
-                periods(w, from, here, slopes + (p * w.F + f) * per_slope * LANE, f);
+                periods(w, from, here, slopes + (p * w.F + f) * per_slope * PANEL, f);
             }
             if (w.numeric == Numeric::pbld) {
-                for (std::size_t l = 0; l < LANE; ++l) to[l] = from[l];
-                to += LANE;
+                for (std::size_t l = 0; l < PANEL; ++l) to[l] = from[l];
+                to += PANEL;
             }
             const float* weight = w.weight + f * w.K * w.D;  // (K, D)
             for (std::size_t d = 0; d < w.D; ++d) {
-                Line sum = spread(w.bias[f * w.D + d]);
+                Vector16 sum = splat16(w.bias[f * w.D + d]);
                 for (std::size_t k = 0; k < w.K; ++k) {
-                    sum = fma(spread(weight[k * w.D + d]), load_line(here + k * LANE), sum);
+                    sum = fma(splat16(weight[k * w.D + d]), load16(here + k * PANEL), sum);
                 }
-                float* z = to + d * LANE;
-                store_line(z, sum);
+                float* z = to + d * PANEL;
+                store16(z, sum);
                 if (w.numeric != Numeric::plr) continue;
-                float* open = slopes + ((p * w.F + f) * per_slope + 2 * w.n + d) * LANE;
-                for (std::size_t l = 0; l < LANE; ++l) {
+                float* open = slopes + ((p * w.F + f) * per_slope + 2 * w.n + d) * PANEL;
+                for (std::size_t l = 0; l < PANEL; ++l) {
                     open[l] = z[l] > 0.0f ? 1.0f : 0.0f;
                     z[l] = z[l] < 0.0f ? 0.0f : z[l];
                 }
@@ -94,34 +94,34 @@ void embed_gradient(const Embedding& w, const float* x, const float* g, std::siz
     for (std::size_t f = f0; f < f1; ++f) {
         // δ of output d of this feature, on panel p.
         const auto delta = [&](std::size_t p, std::size_t d) {
-            const Line here = load_line(g + (p * d_y + f * w.width + skip + d) * LANE);
+            const Vector16 here = load16(g + (p * d_y + f * w.width + skip + d) * PANEL);
             if (w.numeric != Numeric::plr) return here;
-            return here * load_line(slopes + ((p * w.F + f) * per_slope + 2 * w.n + d) * LANE);
+            return here * load16(slopes + ((p * w.F + f) * per_slope + 2 * w.n + d) * PANEL);
         };
-        sum_panels(w.D, panels, [&](std::size_t d, std::size_t p, const Line& sum) { return sum + delta(p, d); },
+        sum_panels(w.D, panels, [&](std::size_t d, std::size_t p, const Vector16& sum) { return sum + delta(p, d); },
                    [&](std::size_t d, float sum) { d_bias[f * w.D + d] = sum; });
-        sum_panels(w.K * w.D, panels, [&](std::size_t i, std::size_t p, const Line& sum) {
-            return fma(delta(p, i % w.D), load_line(inside + ((p * w.F + f) * w.K + i / w.D) * LANE), sum);
+        sum_panels(w.K * w.D, panels, [&](std::size_t i, std::size_t p, const Vector16& sum) {
+            return fma(delta(p, i % w.D), load16(inside + ((p * w.F + f) * w.K + i / w.D) * PANEL), sum);
         }, [&](std::size_t i, float sum) { d_weight[f * w.K * w.D + i] = sum; });
         if (w.numeric == Numeric::piecewise) continue;
         // dv of angle k, on panel p.
         const auto angle = [&](std::size_t p, std::size_t k) {
-            const float* slope = slopes + ((p * w.F + f) * per_slope + k) * LANE;
-            Line dv = spread(0.0f);
+            const float* slope = slopes + ((p * w.F + f) * per_slope + k) * PANEL;
+            Vector16 dv = splat16(0.0f);
             for (std::size_t half = 0; half < halves; ++half) {
-                Line dinside = spread(0.0f);
+                Vector16 dinside = splat16(0.0f);
                 for (std::size_t d = 0; d < w.D; ++d) {
-                    dinside = fma(spread(w.weight[(f * w.K + half * w.n + k) * w.D + d]), delta(p, d), dinside);
+                    dinside = fma(splat16(w.weight[(f * w.K + half * w.n + k) * w.D + d]), delta(p, d), dinside);
                 }
-                dv = fma(dinside, load_line(slope + half * w.n * LANE), dv);
+                dv = fma(dinside, load16(slope + half * w.n * PANEL), dv);
             }
             return dv;
         };
-        sum_panels(w.n, panels, [&](std::size_t k, std::size_t p, const Line& sum) {
-            return fma(angle(p, k), load_line(x + (p * w.F + f) * LANE), sum);
+        sum_panels(w.n, panels, [&](std::size_t k, std::size_t p, const Vector16& sum) {
+            return fma(angle(p, k), load16(x + (p * w.F + f) * PANEL), sum);
         }, [&](std::size_t k, float sum) { d_frequency[f * w.n + k] = TWO_PI * sum; });
         if (!d_phase) continue;
-        sum_panels(w.n, panels, [&](std::size_t k, std::size_t p, const Line& sum) { return sum + angle(p, k); },
+        sum_panels(w.n, panels, [&](std::size_t k, std::size_t p, const Vector16& sum) { return sum + angle(p, k); },
                    [&](std::size_t k, float sum) { d_phase[f * w.n + k] = sum; });
     }
 }

@@ -1,7 +1,7 @@
 // Normalisation on panels: a row is a lane, so sums over its features run down the panel. Formulas: layers/norm.py.
 //
 // Registers: two lines of sums on the way down, then mean, dot and scale, and two that were loaded: five lines, 5 of 32 and 10
-// of 16; with LANES = 4 it is 20, and some are spilled. sum_rows is line.h's.
+// of 16; with LANES = 4 it is 20, and some are spilled. sum_rows is vector16.h's.
 #pragma once
 
 namespace {
@@ -9,32 +9,32 @@ namespace {
 inline void norm_slice(const Norm& w, const float* x, float* y, float* hat, float* inverse, std::size_t u0,
                        std::size_t n) {
     const float count = static_cast<float>(n);
-    Line mean = spread(0.0f), square = spread(0.0f);
+    Vector16 mean = splat16(0.0f), square = splat16(0.0f);
     if (w.kind != Kind::rms_norm) {
-        for (std::size_t u = 0; u < n; ++u) mean = mean + load_line(x + u * LANE);
-        mean = mean * spread(1.0f / count);
+        for (std::size_t u = 0; u < n; ++u) mean = mean + load16(x + u * PANEL);
+        mean = mean * splat16(1.0f / count);
     }
     for (std::size_t u = 0; u < n; ++u) {
-        const Line c = load_line(x + u * LANE) - mean;
+        const Vector16 c = load16(x + u * PANEL) - mean;
         square = fma(c, c, square);
     }
-    store_line(inverse, square);
-    for (std::size_t l = 0; l < LANE; ++l) inverse[l] = 1.0f / __builtin_sqrtf(inverse[l] / count + w.eps);
-    const Line scale = load_line(inverse);
+    store16(inverse, square);
+    for (std::size_t l = 0; l < PANEL; ++l) inverse[l] = 1.0f / __builtin_sqrtf(inverse[l] / count + w.eps);
+    const Vector16 scale = load16(inverse);
     for (std::size_t u = 0; u < n; ++u) {
-        const Line h = (load_line(x + u * LANE) - mean) * scale;
-        store_line(hat + u * LANE, h);
-        store_line(y + u * LANE, fma(h, spread(w.weight[u0 + u]), spread(w.bias ? w.bias[u0 + u] : 0.0f)));
+        const Vector16 h = (load16(x + u * PANEL) - mean) * scale;
+        store16(hat + u * PANEL, h);
+        store16(y + u * PANEL, fma(h, splat16(w.weight[u0 + u]), splat16(w.bias ? w.bias[u0 + u] : 0.0f)));
     }
 }
 
 void norm(const Norm& w, const float* x, float* y, float* hat, float* inverse, std::size_t p0, std::size_t p1) {
     for (std::size_t p = p0; p < p1; ++p) {
-        const std::size_t at = p * w.d * LANE;
+        const std::size_t at = p * w.d * PANEL;
         if (w.kind == Kind::batch_norm) {
             for (std::size_t u = 0; u < w.d; ++u) {
-                for (std::size_t l = 0; l < LANE; ++l) {
-                    const std::size_t i = at + u * LANE + l;
+                for (std::size_t l = 0; l < PANEL; ++l) {
+                    const std::size_t i = at + u * PANEL + l;
                     const float h = (x[i] - w.mean[u]) * w.inverse[u];
                     hat[i] = h;
                     y[i] = fma(h, w.weight[u], w.bias[u]);
@@ -44,8 +44,8 @@ void norm(const Norm& w, const float* x, float* y, float* hat, float* inverse, s
         }
         const std::size_t n = w.d / w.groups;
         for (std::size_t g = 0; g < w.groups; ++g) {
-            const std::size_t first = at + g * n * LANE;
-            norm_slice(w, x + first, y + first, hat + first, inverse + (p * w.groups + g) * LANE, g * n, n);
+            const std::size_t first = at + g * n * PANEL;
+            norm_slice(w, x + first, y + first, hat + first, inverse + (p * w.groups + g) * PANEL, g * n, n);
         }
     }
 }
@@ -53,24 +53,24 @@ void norm(const Norm& w, const float* x, float* y, float* hat, float* inverse, s
 void norm_backward(const Norm& w, const float* g, const float* hat, const float* inverse, float* dx, std::size_t p0,
                    std::size_t p1) {
     const std::size_t n = w.d / w.groups;
-    const Line count = spread(1.0f / static_cast<float>(n));
+    const Vector16 count = splat16(1.0f / static_cast<float>(n));
     for (std::size_t p = p0; p < p1; ++p) {
         for (std::size_t group = 0; group < w.groups; ++group) {
-            const std::size_t first = (p * w.d + group * n) * LANE;
+            const std::size_t first = (p * w.d + group * n) * PANEL;
             const float* gamma = w.weight + group * n;
-            const Line scale = load_line(inverse + (p * w.groups + group) * LANE);
-            Line mean = spread(0.0f), dot = spread(0.0f);
+            const Vector16 scale = load16(inverse + (p * w.groups + group) * PANEL);
+            Vector16 mean = splat16(0.0f), dot = splat16(0.0f);
             for (std::size_t u = 0; u < n; ++u) {
-                const Line d = load_line(g + first + u * LANE) * spread(gamma[u]);
+                const Vector16 d = load16(g + first + u * PANEL) * splat16(gamma[u]);
                 mean = mean + d;
-                dot = fma(d, load_line(hat + first + u * LANE), dot);
+                dot = fma(d, load16(hat + first + u * PANEL), dot);
             }
-            mean = w.kind == Kind::rms_norm ? spread(0.0f) : mean * count;
+            mean = w.kind == Kind::rms_norm ? splat16(0.0f) : mean * count;
             dot = dot * count;
             for (std::size_t u = 0; u < n; ++u) {
-                const std::size_t i = first + u * LANE;
-                const Line d = load_line(g + i) * spread(gamma[u]) - mean;
-                store_line(dx + i, scale * (d - load_line(hat + i) * dot));
+                const std::size_t i = first + u * PANEL;
+                const Vector16 d = load16(g + i) * splat16(gamma[u]) - mean;
+                store16(dx + i, scale * (d - load16(hat + i) * dot));
             }
         }
     }
@@ -78,27 +78,27 @@ void norm_backward(const Norm& w, const float* g, const float* hat, const float*
 
 // Lanes past the last row are copies of a row and must not count: the last panel is summed up to `rows` lanes.
 inline std::size_t rows_of(std::size_t batch, std::size_t p) {
-    return batch - p * LANE < LANE ? batch - p * LANE : LANE;
+    return batch - p * PANEL < PANEL ? batch - p * PANEL : PANEL;
 }
 
 void batch_statistics(const float* x, std::size_t d, std::size_t batch, float eps, float* mean, float* inverse,
                       float* variance, std::size_t u0, std::size_t u1) {
-    const std::size_t panels = (batch + LANE - 1) / LANE;
+    const std::size_t panels = (batch + PANEL - 1) / PANEL;
     const float count = static_cast<float>(batch);
-    alignas(64) float counted[LANE];
-    for (std::size_t l = 0; l < LANE; ++l) counted[l] = l < rows_of(batch, panels - 1) ? 1.0f : 0.0f;
-    const Line ones = spread(1.0f), last = load_line(counted);
+    alignas(64) float counted[PANEL];
+    for (std::size_t l = 0; l < PANEL; ++l) counted[l] = l < rows_of(batch, panels - 1) ? 1.0f : 0.0f;
+    const Vector16 ones = splat16(1.0f), last = load16(counted);
     for (std::size_t u = u0; u < u1; ++u) {
-        Line sums = spread(0.0f), squares = spread(0.0f);
+        Vector16 sums = splat16(0.0f), squares = splat16(0.0f);
         for (std::size_t p = 0; p < panels; ++p) {
-            sums = fma(load_line(x + (p * d + u) * LANE), p + 1 < panels ? ones : last, sums);
+            sums = fma(load16(x + (p * d + u) * PANEL), p + 1 < panels ? ones : last, sums);
         }
-        const float m = lane_sum(sums) / count;
+        const float m = sum16(sums) / count;
         for (std::size_t p = 0; p < panels; ++p) {
-            const Line c = (load_line(x + (p * d + u) * LANE) - spread(m)) * (p + 1 < panels ? ones : last);
+            const Vector16 c = (load16(x + (p * d + u) * PANEL) - splat16(m)) * (p + 1 < panels ? ones : last);
             squares = fma(c, c, squares);
         }
-        const float sum = lane_sum(squares);
+        const float sum = sum16(squares);
         mean[u] = m;
         inverse[u] = 1.0f / __builtin_sqrtf(sum / count + eps);
         variance[u] = sum / (count - 1.0f);
@@ -108,39 +108,39 @@ void batch_statistics(const float* x, std::size_t d, std::size_t batch, float ep
 // δ is 0 in lanes past the last row, and `hat` is finite there: sums need no care.
 void batch_backward(const Norm& w, const float* g, const float* hat, std::size_t batch, float* dx, std::size_t u0,
                     std::size_t u1) {
-    const std::size_t panels = (batch + LANE - 1) / LANE;
+    const std::size_t panels = (batch + PANEL - 1) / PANEL;
     const float count = static_cast<float>(batch);
     for (std::size_t u = u0; u < u1; ++u) {
-        const Line gamma = spread(w.weight[u]);
-        Line sums = spread(0.0f), dots = spread(0.0f);
+        const Vector16 gamma = splat16(w.weight[u]);
+        Vector16 sums = splat16(0.0f), dots = splat16(0.0f);
         for (std::size_t p = 0; p < panels; ++p) {
-            const std::size_t at = (p * w.d + u) * LANE;
-            const Line d = load_line(g + at) * gamma;
+            const std::size_t at = (p * w.d + u) * PANEL;
+            const Vector16 d = load16(g + at) * gamma;
             sums = sums + d;
-            dots = fma(d, load_line(hat + at), dots);
+            dots = fma(d, load16(hat + at), dots);
         }
-        const Line mean = spread(lane_sum(sums) / count), dot = spread(lane_sum(dots) / count);
-        const Line scale = spread(w.inverse[u]);
+        const Vector16 mean = splat16(sum16(sums) / count), dot = splat16(sum16(dots) / count);
+        const Vector16 scale = splat16(w.inverse[u]);
         for (std::size_t p = 0; p < panels; ++p) {
-            const std::size_t at = (p * w.d + u) * LANE;
-            store_line(dx + at, scale * ((load_line(g + at) * gamma - mean) - load_line(hat + at) * dot));
+            const std::size_t at = (p * w.d + u) * PANEL;
+            store16(dx + at, scale * ((load16(g + at) * gamma - mean) - load16(hat + at) * dot));
         }
-        const std::size_t end = ((panels - 1) * w.d + u) * LANE;
-        for (std::size_t l = rows_of(batch, panels - 1); l < LANE; ++l) dx[end + l] = 0.0f;
+        const std::size_t end = ((panels - 1) * w.d + u) * PANEL;
+        for (std::size_t l = rows_of(batch, panels - 1); l < PANEL; ++l) dx[end + l] = 0.0f;
     }
 }
 
 void sum_rows(const float* x, const float* y, std::size_t d, std::size_t panels, float* out, std::size_t u0,
               std::size_t u1) {
     const auto put = [&](std::size_t i, float sum) { out[u0 + i] = sum; };
-    const auto at = [&](std::size_t i, std::size_t p) { return (p * d + u0 + i) * LANE; };
+    const auto at = [&](std::size_t i, std::size_t p) { return (p * d + u0 + i) * PANEL; };
     if (y) {
-        sum_panels(u1 - u0, panels, [&](std::size_t i, std::size_t p, const Line& sum) {
-            return fma(load_line(x + at(i, p)), load_line(y + at(i, p)), sum);
+        sum_panels(u1 - u0, panels, [&](std::size_t i, std::size_t p, const Vector16& sum) {
+            return fma(load16(x + at(i, p)), load16(y + at(i, p)), sum);
         }, put);
     } else {
-        sum_panels(u1 - u0, panels, [&](std::size_t i, std::size_t p, const Line& sum) {
-            return sum + load_line(x + at(i, p));
+        sum_panels(u1 - u0, panels, [&](std::size_t i, std::size_t p, const Vector16& sum) {
+            return sum + load16(x + at(i, p));
         }, put);
     }
 }

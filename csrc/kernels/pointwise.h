@@ -141,14 +141,14 @@ inline void with_gate(Function function, F f) {
 
 constexpr std::size_t AT_ONCE = 2;  // blocks of the stream: one alone would wait for its own last round
 
-// words (8, 16) of eight units of sixteen rows: blocks `block` and `block` + 1 of the stream. philox_round of random.h, whose
-// products are of low halves, on vectors of several rows.
+// words (8, 16) of eight units of sixteen rows: blocks `block` and `block` + 1 of the stream. philox_round
+// (runtime/random.h), whose products are of low halves, on vectors of several rows.
 inline void philox_lines(std::uint32_t block, const std::uint32_t* ids, std::uint32_t epoch, std::uint32_t last,
                          std::uint64_t seed, std::uint32_t* words) {
     using simd::Words, simd::WORDS;
     const Words m0 = simd::splat_words(0xD2511F53), m1 = simd::splat_words(0xCD9E8D57);
     constexpr std::size_t PARTS = 2;  // vectors of rows at once
-    for (std::size_t l = 0; l < LANE; l += PARTS * WORDS) {
+    for (std::size_t l = 0; l < PANEL; l += PARTS * WORDS) {
         Words x[AT_ONCE * PARTS][4];
         UNROLL for (std::size_t i = 0; i < AT_ONCE * PARTS; ++i) {
             x[i][0] = simd::splat_words(block + static_cast<std::uint32_t>(i / PARTS));
@@ -167,7 +167,7 @@ inline void philox_lines(std::uint32_t block, const std::uint32_t* ids, std::uin
         }
         UNROLL for (std::size_t i = 0; i < AT_ONCE * PARTS; ++i) {
             UNROLL for (std::size_t j = 0; j < 4; ++j) {
-                simd::store_words(words + (i / PARTS * 4 + j) * LANE + l + i % PARTS * WORDS, x[i][j]);
+                simd::store_words(words + (i / PARTS * 4 + j) * PANEL + l + i % PARTS * WORDS, x[i][j]);
             }
         }
     }
@@ -180,14 +180,14 @@ inline void drop(const Pointwise& w, float* x, std::size_t p, std::size_t u0, st
     const auto threshold = static_cast<std::uint32_t>(w.threshold);
     const float worth = w.threshold > 0xFFFFFFFFu ? 0.0f : w.kept;
     for (std::size_t u = u0; u < u1; u += 4 * AT_ONCE) {
-        alignas(64) std::uint32_t words[4 * AT_ONCE * LANE];
-        alignas(64) float mask[4 * AT_ONCE * LANE];
-        philox_lines(static_cast<std::uint32_t>(u / 4), w.ids + p * LANE, w.epoch, last, w.seed, words);
-        const std::size_t n = (u1 - u < 4 * AT_ONCE ? u1 - u : 4 * AT_ONCE) * LANE;
-        for (std::size_t i = 0; i < 4 * AT_ONCE * LANE; ++i) mask[i] = words[i] >= threshold ? worth : 0.0f;
+        alignas(64) std::uint32_t words[4 * AT_ONCE * PANEL];
+        alignas(64) float mask[4 * AT_ONCE * PANEL];
+        philox_lines(static_cast<std::uint32_t>(u / 4), w.ids + p * PANEL, w.epoch, last, w.seed, words);
+        const std::size_t n = (u1 - u < 4 * AT_ONCE ? u1 - u : 4 * AT_ONCE) * PANEL;
+        for (std::size_t i = 0; i < 4 * AT_ONCE * PANEL; ++i) mask[i] = words[i] >= threshold ? worth : 0.0f;
         for (float* values : kept) {
             if (!values) continue;
-            float* __restrict line = values + (p * w.d + u) * LANE;
+            float* __restrict line = values + (p * w.d + u) * PANEL;
             for (std::size_t i = 0; i < n; ++i) line[i] *= mask[i];
         }
     }
@@ -199,32 +199,32 @@ template <Function function, bool blends>
 [[gnu::always_inline]] inline void own_line(float c, float alpha, float* __restrict z, float* __restrict slope,
                                             float* __restrict d_learned, float* __restrict d_blend) {
     if (d_learned) {
-        for (std::size_t l = 0; l < LANE; ++l) d_learned[l] = alpha * learned_slope<function>(z[l], c);
+        for (std::size_t l = 0; l < PANEL; ++l) d_learned[l] = alpha * learned_slope<function>(z[l], c);
     }
     const auto blended = [=](Value v, float from) -> Value {
         if constexpr (!blends) return v;
         return {fma(alpha, v.f - from, from), fma(alpha, v.slope - 1.0f, 1.0f)};
     };
     if (slope && d_blend) {
-        for (std::size_t l = 0; l < LANE; ++l) {
+        for (std::size_t l = 0; l < PANEL; ++l) {
             const Value v = value_of<function>(z[l], c), a = blended(v, z[l]);
             d_blend[l] = v.f - z[l], slope[l] = a.slope, z[l] = a.f;
         }
     } else if (slope) {
-        for (std::size_t l = 0; l < LANE; ++l) {
+        for (std::size_t l = 0; l < PANEL; ++l) {
             const Value a = blended(value_of<function>(z[l], c), z[l]);
             slope[l] = a.slope, z[l] = a.f;
         }
     } else {
-        for (std::size_t l = 0; l < LANE; ++l) z[l] = blended(value_of<function>(z[l], c), z[l]).f;
+        for (std::size_t l = 0; l < PANEL; ++l) z[l] = blended(value_of<function>(z[l], c), z[l]).f;
     }
 }
 
 template <Function function>
-[[gnu::flatten]] void pointwise_as(const Pointwise& w, float* x, Part part) {
+[[gnu::flatten]] void pointwise_as(const Pointwise& w, float* x, Region part) {
     for (std::size_t p = part.p0; p < part.p1; ++p) {
         if (!w.learned && !w.blend) {  // one loop over all lines
-            const std::size_t first = (p * w.d + part.u0) * LANE, n = (part.u1 - part.u0) * LANE;
+            const std::size_t first = (p * w.d + part.u0) * PANEL, n = (part.u1 - part.u0) * PANEL;
             float* __restrict z = x + first;
             const float c = w.constant;
             if (w.slope) {
@@ -238,7 +238,7 @@ template <Function function>
             }
         } else {
             for (std::size_t u = part.u0; u < part.u1; ++u) {
-                const std::size_t at = (p * w.d + u) * LANE;
+                const std::size_t at = (p * w.d + u) * PANEL;
                 const float c = w.learned ? w.learned[w.per_unit ? u : 0] : w.constant;
                 float* const slope = w.slope ? w.slope + at : nullptr;
                 float* const d_learned = w.d_learned ? w.d_learned + at : nullptr;
@@ -254,14 +254,14 @@ template <Function function>
 }
 
 template <Function function>
-[[gnu::flatten]] void pointwise_lines(const Pointwise& w, float* x, Part part) {
+[[gnu::flatten]] void pointwise_lines(const Pointwise& w, float* x, Region part) {
     for (std::size_t p = part.p0; p < part.p1; ++p) {
         for (std::size_t u = part.u0; u < part.u1; ++u) {
-            const std::size_t at = (p * w.d + u) * LANE;
+            const std::size_t at = (p * w.d + u) * PANEL;
             const float alpha = w.blend ? w.blend[u] : 1.0f;
-            alignas(64) float f[LANE], slope[LANE];
-            values_of<function>(x + at, LANE, w.constant, f, slope);
-            for (std::size_t l = 0; l < LANE; ++l) {
+            alignas(64) float f[PANEL], slope[PANEL];
+            values_of<function>(x + at, PANEL, w.constant, f, slope);
+            for (std::size_t l = 0; l < PANEL; ++l) {
                 const float z = x[at + l];
                 if (w.d_blend) w.d_blend[at + l] = f[l] - z;
                 x[at + l] = w.blend ? fma(alpha, f[l] - z, z) : f[l];
@@ -272,25 +272,25 @@ template <Function function>
 }
 
 template <>
-void pointwise_as<Function::polynomial>(const Pointwise& w, float* x, Part part) {
+void pointwise_as<Function::polynomial>(const Pointwise& w, float* x, Region part) {
     pointwise_lines<Function::polynomial>(w, x, part);
 }
 
 template <>
-void pointwise_as<Function::sin>(const Pointwise& w, float* x, Part part) {
+void pointwise_as<Function::sin>(const Pointwise& w, float* x, Region part) {
     pointwise_lines<Function::sin>(w, x, part);
 }
 
-void pointwise(const Pointwise& w, float* x, Part part) {
+void pointwise(const Pointwise& w, float* x, Region part) {
     with_function(w.function, [&]<Function function>() { pointwise_as<function>(w, x, part); });
     if (w.drops) {
         for (std::size_t p = part.p0; p < part.p1; ++p) drop(w, x, p, part.u0, part.u1);
     }
 }
 
-void pointwise_backward(const Pointwise& w, float* g, Part part) {
+void pointwise_backward(const Pointwise& w, float* g, Region part) {
     for (std::size_t p = part.p0; p < part.p1; ++p) {
-        const std::size_t first = (p * w.d + part.u0) * LANE, n = (part.u1 - part.u0) * LANE;
+        const std::size_t first = (p * w.d + part.u0) * PANEL, n = (part.u1 - part.u0) * PANEL;
         float* __restrict to = g + first;
         for (float* learned : {w.d_learned, w.d_blend}) {
             if (!learned) continue;
@@ -302,13 +302,13 @@ void pointwise_backward(const Pointwise& w, float* g, Part part) {
     }
 }
 
-[[gnu::flatten]] void gate(Function function, std::size_t d, float* z, float* y, Part part, bool train) {
+[[gnu::flatten]] void gate(Function function, std::size_t d, float* z, float* y, Region part, bool train) {
     with_gate(function, [&](auto value) {
         for (std::size_t p = part.p0; p < part.p1; ++p) {
-            float* __restrict z1 = z + (2 * p * d + part.u0) * LANE;
-            float* __restrict z2 = z1 + d * LANE;
-            float* __restrict to = y + (p * d + part.u0) * LANE;
-            const std::size_t n = (part.u1 - part.u0) * LANE;
+            float* __restrict z1 = z + (2 * p * d + part.u0) * PANEL;
+            float* __restrict z2 = z1 + d * PANEL;
+            float* __restrict to = y + (p * d + part.u0) * PANEL;
+            const std::size_t n = (part.u1 - part.u0) * PANEL;
             for (std::size_t i = 0; i < n; ++i) {
                 const Value v = value(z1[i]);
                 to[i] = v.f * z2[i];
@@ -319,35 +319,35 @@ void pointwise_backward(const Pointwise& w, float* g, Part part) {
 }
 
 // dz₁ = g ⊙ dy/dz₁, dz₂ = g ⊙ dy/dz₂; dz may be where the slopes are.
-void gate_backward(std::size_t d, const float* slopes, const float* g, float* dz, Part part) {
+void gate_backward(std::size_t d, const float* slopes, const float* g, float* dz, Region part) {
     for (std::size_t p = part.p0; p < part.p1; ++p) {
         for (std::size_t half = 0; half < 2; ++half) {
-            const std::size_t first = ((2 * p + half) * d + part.u0) * LANE;
-            const float* from = g + (p * d + part.u0) * LANE;
-            for (std::size_t i = 0; i < (part.u1 - part.u0) * LANE; ++i) dz[first + i] = slopes[first + i] * from[i];
+            const std::size_t first = ((2 * p + half) * d + part.u0) * PANEL;
+            const float* from = g + (p * d + part.u0) * PANEL;
+            for (std::size_t i = 0; i < (part.u1 - part.u0) * PANEL; ++i) dz[first + i] = slopes[first + i] * from[i];
         }
     }
 }
 
-void scale(std::size_t d, const float* s, const float* x, float* y, Part part) {
+void scale(std::size_t d, const float* s, const float* x, float* y, Region part) {
     for (std::size_t p = part.p0; p < part.p1; ++p) {
         for (std::size_t u = part.u0; u < part.u1; ++u) {
-            const std::size_t at = (p * d + u) * LANE;
-            store_line(y + at, load_line(x + at) * spread(s[u]));
+            const std::size_t at = (p * d + u) * PANEL;
+            store16(y + at, load16(x + at) * splat16(s[u]));
         }
     }
 }
 
-void add(std::size_t d, const float* x, float* y, Part part) {
+void add(std::size_t d, const float* x, float* y, Region part) {
     for (std::size_t p = part.p0; p < part.p1; ++p) {
-        const std::size_t first = (p * d + part.u0) * LANE, n = (part.u1 - part.u0) * LANE;
+        const std::size_t first = (p * d + part.u0) * PANEL, n = (part.u1 - part.u0) * PANEL;
         for (std::size_t i = 0; i < n; ++i) y[first + i] += x[first + i];
     }
 }
 
-void copy(std::size_t d, const float* x, float* y, Part part) {
+void copy(std::size_t d, const float* x, float* y, Region part) {
     for (std::size_t p = part.p0; p < part.p1; ++p) {
-        const std::size_t first = (p * d + part.u0) * LANE, n = (part.u1 - part.u0) * LANE;
+        const std::size_t first = (p * d + part.u0) * PANEL, n = (part.u1 - part.u0) * PANEL;
         for (std::size_t i = 0; i < n; ++i) y[first + i] = x[first + i];
     }
 }

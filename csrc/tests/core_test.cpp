@@ -4,7 +4,8 @@
 //               outputs, one row or many, from several threads at once; instruction sets whose multiply-add rounds once agree
 //     numbers   float kernels are the double loops to rounding: loss, outputs, every gradient
 //     state     written anew it is whole again, whatever a step that was not finite left
-//     threads   several cores side by side; halting in between, and within a long step; a pool that sleeps and wakes; as many as go fastest
+//     threads   several cores side by side; stopping in between, and within a long step; a pool that sleeps and
+//               wakes; as many as go fastest
 //
 // Ends with 1 and a line for each promise that was not kept.
 #include <algorithm>
@@ -14,12 +15,14 @@
 #include <cstring>
 #include <thread>
 
-#include "fused.h"
-#include "networks.h"
-#include "pace.h"
-#include "pool.h"
-#include "predict.h"
-#include "reference.h"
+#include "fused/fused.h"
+#include "kernels/kernels.h"
+#include "predict/predict.h"
+#include "reference/reference.h"
+#include "runtime/denormals.h"
+#include "runtime/thread_pool.h"
+#include "runtime/thread_tuner.h"
+#include "tests/networks.h"
 
 namespace multilayer::tests {
 namespace {
@@ -28,7 +31,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t ROWS = 400, STEPS = 8;
 constexpr std::size_t LONG = 600'000'000;    // multiply-adds of a step whose gradients are stored, to be given up
-const Stop NEVER = [] { return false; };
+const StopRequested NEVER = [] { return false; };
 int failures = 0;
 
 void check(bool holds, const std::string& network, const std::string& what) {
@@ -85,7 +88,7 @@ std::vector<T> trained(Core<T>& core, const Program& program, const Table<T>& ta
     core.run(table, steps, {rate.data(), decay.data(), dropout.data()}, loss.data(), norm.data(), NEVER);
     std::vector<T> found;
     for (std::size_t i = 0; i < loss.size(); ++i) found.push_back(static_cast<T>(loss[i])), found.push_back(static_cast<T>(norm[i]));
-    for (const double norm_of_tensor : core.tapped) found.push_back(static_cast<T>(norm_of_tensor));
+    for (const double norm_of_tensor : core.statistics) found.push_back(static_cast<T>(norm_of_tensor));
     const std::vector<T> values = state(core, program);
     found.insert(found.end(), values.begin(), values.end());
     std::vector<T> z(ROWS * program.d_out);
@@ -142,7 +145,7 @@ void bits(const Network& network) {
 }
 
 // Cores and programs that find their number of threads by doing: calls of many steps, cut where another number is tried.
-void paced(const Network& network) {
+void tuned(const Network& network) {
     const Program& program = network.program;
     const Rows<float> rows = rows_for<float>(program, ROWS);
     const auto run = [&](std::size_t threads) {
@@ -168,7 +171,7 @@ void paced(const Network& network) {
     std::vector<const float*> values, kept;
     for (const auto& p : parameters) values.push_back(p.data());
     for (const auto& b : buffers) kept.push_back(b.data());
-    const auto one = make_predicting(program, values, kept, 1), several = make_predicting(program, values, kept, 2);
+    const auto one = make_prediction_core(program, values, kept, 1), several = make_prediction_core(program, values, kept, 2);
     std::vector<float> expected(ROWS * program.d_out), z(ROWS * program.d_out);
     one->outputs(rows.table, 0, ROWS, expected.data(), NEVER);
     for (std::size_t call = 0; call < 60; ++call) {
@@ -193,9 +196,9 @@ void prediction(const Network& network) {
         start(*core, program);
         std::vector<float> expected(ROWS * program.d_out);
         core->outputs(rows.table, everything, false, expected.data(), NEVER);
-        const auto packed = make_predicting(program, values, kept, 3, isa, true);
-        const auto pair = make_predicting(program, values, kept, 2, isa, true);  // more of their layers are wide enough
-        const auto from = [&](std::size_t first, std::size_t n, const Predicting* by = nullptr) {
+        const auto packed = make_prediction_core(program, values, kept, 3, isa, true);
+        const auto pair = make_prediction_core(program, values, kept, 2, isa, true);  // more of their layers are wide enough
+        const auto from = [&](std::size_t first, std::size_t n, const PredictionCore* by = nullptr) {
             std::vector<float> z(n * program.d_out);
             (by ? by : packed.get())->outputs(rows.table, first, n, z.data(), NEVER);
             const std::size_t at = first * program.d_out;
@@ -207,7 +210,7 @@ void prediction(const Network& network) {
             callers.emplace_back([&, i] { good[i] = from(0, ROWS) && from(i, 1) && from(i, 50); });
         }
         for (std::thread& caller : callers) caller.join();
-        for (const Predicting* by : {packed.get(), pair.get()}) {
+        for (const PredictionCore* by : {packed.get(), pair.get()}) {
             for (const std::size_t n : {1, 7, 48}) good.push_back(from(0, n, by));
         }
         for (const char g : good) check(g, network.name, isa + ": prediction differs from training's outputs");
@@ -277,13 +280,13 @@ void side_by_side(const Network& network) {
 }
 
 // A run that is asked to end, between steps or within one, leaves what whole steps leave, and goes on as if nothing were.
-void halting(const Network& network, std::size_t batch, std::size_t steps) {
+void stopping(const Network& network, std::size_t batch, std::size_t steps) {
     const Program& program = network.program;
     const Rows<float> rows = rows_for<float>(program, ROWS);
     std::vector<std::int64_t> many;
     for (std::size_t i = 0; i < steps * batch; ++i) many.push_back(static_cast<std::int64_t>(i % ROWS));
     std::vector<double> loss(steps), norm(steps), small(steps, 1e-3);
-    const auto run = [&](Core<float>& core, std::size_t n, const Stop& stop) {
+    const auto run = [&](Core<float>& core, std::size_t n, const StopRequested& stop) {
         const auto some = std::span<const std::int64_t>(many).first(n * batch);
         core.run(rows.table, {some, some, batch, 0}, {small.data(), small.data(), small.data()}, loss.data(), norm.data(), stop);
     };
@@ -322,7 +325,7 @@ void recovery(const Network& network) {
             mended->write(slot, i, std::vector<float>(program.parameters[i].size).data());
         }
     }
-    mended->step = 0, mended->tapped.clear();
+    mended->step = 0, mended->statistics.clear();
     check(mended->finite(), network.name, "a state written anew is not finite");
     check(same(trained(*fresh, program, rows.table, 24), trained(*mended, program, rows.table, 24)), network.name,
           "a core does not recover");
@@ -330,7 +333,7 @@ void recovery(const Network& network) {
 }
 
 // A step that takes long hears, also where it has hardly any products: asked to end, it is undone.
-void hearing() {
+void long_step_stops() {
     const Network network = streamed();
     const Rows<float> rows = rows_for<float>(network.program, ROWS);
     std::vector<std::int64_t> many;
@@ -343,25 +346,25 @@ void hearing() {
 }
 
 // The number of threads follows the machine: all of them while it is calm, one while it is busy, and all again.
-void pacing() {
-    Pace pace;
-    const auto most_used = [&pace](std::size_t calls, auto seconds) {
+void tuning() {
+    ThreadTuner tuner;
+    const auto most_used = [&tuner](std::size_t calls, auto seconds) {
         std::vector<std::size_t> times(9);
         for (std::size_t i = 0; i < calls; ++i) {
-            const std::size_t threads = pace.next(6, 32);
-            pace.took(seconds(static_cast<double>(threads)));
+            const std::size_t threads = tuner.next(6, 32);
+            tuner.record(seconds(static_cast<double>(threads)));
             if (i >= calls / 2) ++times[threads];
         }
         return std::distance(times.begin(), std::max_element(times.begin(), times.end()));
     };
     const auto calm = [](double threads) { return 1.0 / threads; };
     const auto busy = [](double threads) { return threads; };
-    check(most_used(40, calm) == 6, "pace", "a calm machine's threads are not used");
-    check(most_used(40, busy) == 1, "pace", "threads wait on a busy machine");
-    check(most_used(400, calm) == 6, "pace", "threads are not taken up again");
-    check(most_used(40, busy) == 1 && pace.next(1, 32) == 1 && pace.next(6, 32) <= 2, "pace", "a short step is not passed over");
-    check(pace.next(6, 64) == 6, "pace", "what was found for one batch is used for another");
-    check(Pace().next(1, 32) == 1, "pace", "one thread is not enough");
+    check(most_used(40, calm) == 6, "tuner", "a calm machine's threads are not used");
+    check(most_used(40, busy) == 1, "tuner", "threads wait on a busy machine");
+    check(most_used(400, calm) == 6, "tuner", "threads are not taken up again");
+    check(most_used(40, busy) == 1 && tuner.next(1, 32) == 1 && tuner.next(6, 32) <= 2, "tuner", "a short step is not passed over");
+    check(tuner.next(6, 64) == 6, "tuner", "what was found for one batch is used for another");
+    check(ThreadTuner().next(1, 32) == 1, "tuner", "one thread is not enough");
 }
 
 // Denormals are none while they are flushed, live again while they are allowed, and are as they were afterwards.
@@ -387,14 +390,14 @@ void denormals() {
 int main() {
     using namespace multilayer::tests;
     denormals();
-    pacing();
-    hearing();
+    tuning();
+    long_step_stops();
     std::vector<Network> all = networks();
-    for (Network& network : all) network.program.taps = 2;
+    for (Network& network : all) network.program.statistics_every = 2;
     for (const Network& network : all) {
         bits(network);
         prediction(network);
-        paced(network);
+        tuned(network);
         numbers(network);
         steps(network);
         recovery(network);
@@ -402,8 +405,8 @@ int main() {
     for (const Network& network : all) {
         if (network.name.starts_with("shared")) {
             side_by_side(network);
-            halting(network, ROWS, 150);
-            halting(network, LONG / weights_of(network.program), 1);
+            stopping(network, ROWS, 150);
+            stopping(network, LONG / weights_of(network.program), 1);
         }
     }
     std::printf("%zu networks, %d promises broken\n", all.size(), failures);

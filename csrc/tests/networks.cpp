@@ -1,8 +1,9 @@
-#include "networks.h"
+// The networks of the tests, with rows and initial values.
+#include "tests/networks.h"
 
 #include <cmath>
 
-#include "random.h"
+#include "runtime/random.h"
 
 namespace multilayer::tests {
 namespace {

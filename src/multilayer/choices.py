@@ -19,7 +19,7 @@ from .errors import MultilayerError, OptionError, unknown_name
 T = TypeVar("T")
 
 MAX_THREADS = 1024
-"""As csrc/machine.h has it."""
+"""As csrc/runtime/machine.h has it."""
 
 _CALL = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]*)\s*(?:\((.*)\))?\s*")
 

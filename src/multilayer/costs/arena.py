@@ -1,7 +1,7 @@
 """What the fused engine holds: numbers that stay, and numbers that a step writes.
 
-In float32 it is an arena, as csrc/fused_plan.cpp lays it out. Rows go in panels of 16, and a matrix has its rows filled
-up to whole lines of 16 numbers: ⌈n⌉ is n rounded up.
+In float32 it is an arena, as csrc/fused/memory_plan.cpp lays it out. Rows go in panels of 16, and a matrix has its rows
+filled up to whole lines of 16 numbers: ⌈n⌉ is n rounded up.
 
     stored     O·⌈I⌉ of each matrix, ⌈n⌉ of each other parameter; as much again for a slot, and for averages
     learned    ⌈n⌉ of each parameter that is no matrix, its gradient; 16·O of a matrix, Σ g² of each row, a line apart;
@@ -17,8 +17,8 @@ up to whole lines of 16 numbers: ⌈n⌉ is n rounded up.
         scale                  n, its input's δ, where something below learns: ds still reads the input
         columns                F·K inside, and the slopes of waves: F·(K + D) with plr, F·K with pbld
 
-In float64 plain loops run (csrc/reference.cpp), with no panels and nothing in place. Parameters, gradients, slots and
-averages are as many as there are parameters; buffers are held twice, as they are and as a step leaves them.
+In float64 plain loops run (csrc/reference/core.cpp), with no panels and nothing in place. Parameters, gradients, slots
+and averages are as many as there are parameters; buffers are held twice, as they are and as a step leaves them.
 
     looped     B rows of these
         the input and its codes, and what every layer makes; a residual block makes two, at its beginning and its end

@@ -1,7 +1,7 @@
 """The engine on the compiled core: whole runs of steps without returning to Python, and without torch.
 
     float32   vectorised kernels where there are some, else plain loops
-    float64   plain loops (csrc/reference.h), as `core="reference"` has them in float32 too
+    float64   plain loops (csrc/reference/reference.h), as `core="reference"` has them in float32 too
 
 The core holds parameters, optimiser and averages, and reads the data's own arrays where they are of its type. Codes
 and row numbers, by which it looks things up, are copied: codes are checked once, row numbers in each call, and whoever

@@ -41,7 +41,7 @@ class PredictProgram:
             [np.require(tensors[name], np.float32, ["C", "A"]).reshape(-1) for name in names]
             for names in (spec.parameters, spec.buffers)
         )
-        self.core = _core.Predicting(operations_of(spec), parameters, buffers, self.threads, kernels or "")
+        self.core = _core.PredictionCore(operations_of(spec), parameters, buffers, self.threads, kernels or "")
 
     @property
     def bytes(self) -> int:

@@ -1,0 +1,309 @@
+// The fused core's inside: what a step works on, and how threads share it. Written in three files:
+//
+//     core.cpp                runs of steps, outputs, state
+//     forward_backward.cpp    a step's rows in, forward through the nodes, and back
+//     parameter_updates.cpp   gradients of parameters, and their updates
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <vector>
+
+#include "fused/memory_plan.h"
+#include "kernels/kernels.h"
+#include "program.h"
+#include "runtime/aligned_floats.h"
+#include "runtime/denormals.h"
+#include "runtime/thread_pool.h"
+#include "runtime/thread_tuner.h"
+
+namespace multilayer {
+
+class Fused final : public Core<float> {
+public:
+    Fused(const Program& program, std::size_t threads, const Kernels& kernels, bool all_threads);
+
+    std::size_t run(const Table<float>& table, const Order& order, const Schedule& schedule, double* loss, double* norm,
+                    const StopRequested& stop) override;
+
+    double gradients(const Table<float>& table, const Order& order, double dropout, std::span<float* const> out,
+                     std::span<float* const> buffers, const StopRequested& stop) override;
+
+    double apply(std::span<const float* const> given, std::span<const float* const> buffers, double rate,
+                 double decay) override;
+
+    void outputs(const Table<float>& table, std::span<const std::int64_t> rows, bool averaged, float* out,
+                 const StopRequested& stop) override;
+
+    bool finite() const override { return all_finite(store_[0].data(), total_); }
+
+    void read(Group group, std::size_t place, float* out) const override;
+
+    void write(Group group, std::size_t place, const float* values) override;
+
+    std::size_t bytes() const override;
+
+private:
+    static constexpr std::size_t PIECE = 64;          // panels
+    static constexpr std::size_t LIGHT = 16'000;      // weights that every thread may read whole
+    static constexpr std::size_t HALVED = 128, WHOLE = 1024;  // rows of batches whose gradients are sums of two halves
+
+    // What a step knows of its rows.
+    struct BatchRows {
+        std::vector<std::uint32_t> ids;
+        std::vector<float> share, y, loss;
+        std::vector<std::int64_t> classes, codes;
+    };
+
+    // A thread's way through a step.
+    struct StepThread {
+        std::size_t thread, threads;
+        std::size_t batch = 0, n_panels = 0;
+        bool training;
+        StopPoll* poll = nullptr;  // within a long step, on the calling thread
+        bool by_rows = true;     // whether rows are shared out, or units are
+        Range panels = {0, 0};   // its own rows, where they are
+        std::size_t first_row = 0;  // where the first row of the batch stands
+        BatchRows* batch_rows = nullptr;
+    };
+
+    // Memory for the gradients of matrices while it lives, where steps have none of their own: as large as the parameters.
+    struct GradientMemory {
+        explicit GradientMemory(Fused& core) : gradients(core.gradients_), own(gradients.size() > 0) {
+            if (!own) gradients = Floats(core.total_);
+        }
+        ~GradientMemory() {
+            if (!own) gradients = Floats();
+        }
+        GradientMemory(const GradientMemory&) = delete;
+        Floats& gradients;
+        const bool own;
+    };
+
+    static std::size_t at(int place) { return static_cast<std::size_t>(place); }
+
+    // (rows, columns) from strips, and to them, whose lines zeros fill up: a step that was not finite leaves others there.
+    static void unpack(const Strips& shape, const float* from, float* to) {
+        each_piece(shape, [&](std::size_t strip, std::size_t plain, std::size_t n) { std::copy_n(from + strip, n, to + plain); });
+    }
+
+    static void pack(const Strips& shape, const float* from, float* to) {
+        each_piece(shape, [&](std::size_t strip, std::size_t plain, std::size_t n) {
+            std::copy_n(from + plain, n, to + strip);
+            std::fill_n(to + strip + n, padded(n) - n, 0.0f);
+        });
+    }
+
+    template <class F>
+    static void each_piece(const Strips& shape, F f) {
+        for (std::size_t r = 0; r < shape.rows; ++r) {
+            for (std::size_t c = 0; c < shape.columns; c += STRIP) {
+                f(shape.at(r, c), r * shape.columns + c, std::min(STRIP, shape.columns - c));
+            }
+        }
+    }
+
+    float* stored_gradient(std::size_t i) {
+        return tensors_[i].matrix ? gradients_.data() + tensors_[i].offset : vectors_.data() + vector_at_[i];
+    }
+
+    const float* parameter(int place) const {
+        return place == NONE ? nullptr : parameters_now_ + tensors_[at(place)].offset;
+    }
+
+    void barrier(const StepThread& w) {
+        if (w.threads > 1) pool_.barrier(w.threads);
+    }
+
+    // Memory for so many rows of a table.
+    void reserve(std::size_t rows, const Table<float>& table);
+
+    void reserve_panels(std::size_t rows);
+
+    // Memory for the halves of a gradient, where steps of up to so many rows have them.
+    void reserve_halves(std::size_t batch);
+
+    std::size_t categories() const { return program_.ops.empty() ? 0 : program_.ops[0].columns.categories.size(); }
+
+    // Multiply-adds of a row on its way forward.
+    std::size_t products() const;
+
+    // Threads that a step of so many rows may be worth, and that there are; all of them where `all_threads` says so.
+    std::size_t threads_for(std::size_t batch);
+
+    // What a call looks at within a step: nothing, where steps are short.
+    StopPoll* poll_within(std::size_t batch, StopPoll& poll) const;
+
+    // Whether gradients are kept until all are there: to be clipped by norm, or since learning takes so long that somebody
+    // may want to end it, and a parameter that was updated cannot be taken back.
+    bool stores(std::size_t batch) const;
+
+    // Whether this step was given up: its work is left out then, but threads meet as ever.
+    bool stopped(const StepThread& w) {
+        if (w.poll && w.poll->requested()) stopping_.store(true, std::memory_order_relaxed);
+        return stopping_.load(std::memory_order_relaxed);
+    }
+
+    void begin_step(StepThread& w, std::size_t batch, BatchRows& batch_rows);
+
+    // Panels of one of so many parts of the rows: whole groups where there are enough of them.
+    static Range panels_of(std::size_t n_panels, std::size_t part, std::size_t parts) {
+        return share_of(n_panels, n_panels >= 2 * TILE_PANELS * parts ? TILE_PANELS : 1, part, parts);
+    }
+
+    // A thread's part of a node: all units of its rows, or its units of all rows.
+    Region region_of(const StepThread& w, std::size_t d, std::size_t grain) const {
+        if (w.by_rows) return {0, d, w.panels.first, w.panels.end};
+        const Range units = share_of(d, grain, w.thread, w.threads);
+        return {units.first, units.end, 0, w.n_panels};
+    }
+
+    // Its rows, for work that takes all units of a row.
+    Range rows_of(const StepThread& w) const {
+        return w.by_rows ? w.panels : share_of(w.n_panels, 1, w.thread, w.threads);
+    }
+
+    // Work on units must be whole before another node reads all of them.
+    void barrier_after_units(const StepThread& w) {
+        if (!w.by_rows) barrier(w);
+    }
+
+    void gather(const StepThread& w, const Table<float>& table, std::span<const std::int64_t> rows,
+                std::span<const std::int64_t> ids);
+
+    Affine affine_of(const Node& node) const;
+
+    Pointwise pointwise_of(const Node& node, const BatchRows& batch_rows, std::uint32_t epoch, double dropout,
+                           bool training) const;
+
+    Norm norm_of(const Node& node) const;
+
+    // f(part) for some panels at a time.
+    template <class F>
+    void pieces(const StepThread& w, Region part, F f) {
+        for (std::size_t p = part.p0; p < part.p1 && !stopped(w); p += PIECE) {
+            f(Region{part.u0, part.u1, p, std::min(p + PIECE, part.p1)});
+        }
+    }
+
+    // f(first, end) for some units at a time, for work that takes all rows of a unit.
+    template <class F>
+    void some_units(const StepThread& w, Range units, F f) {
+        for (std::size_t u = units.first; u < units.end && !stopped(w); u += STRIP) f(u, std::min(u + STRIP, units.end));
+    }
+
+    // f(block) for blocks of units and panels that stay in the first caches.
+    template <class F>
+    void blocks(const StepThread& w, Region part, F f) {
+        for (std::size_t p = part.p0; p < part.p1 && !stopped(w); p += TILE_PANELS) {
+            for (std::size_t u = part.u0; u < part.u1; u += STRIP) {
+                f(Region{u, std::min(u + STRIP, part.u1), p, std::min(p + TILE_PANELS, part.p1)});
+            }
+        }
+    }
+
+    void forward(StepThread& w, std::uint32_t epoch, double dropout);
+
+    void columns(const StepThread& w, Node& node, const BatchRows& batch_rows);
+
+    Embedding embedding_at(const Node& node) const;
+
+    // Running statistics as a step leaves them: the mean, and the variance without bias.
+    void fresh_statistics(const Node& node, float* mean, float* var) const;
+
+    void backward(StepThread& w);
+
+    Pointwise slopes_of(const Node& node) const;
+
+    // ---- what parameters learn ----
+
+    ParameterArrays arrays_of(std::size_t parameter, std::size_t offset = 0);
+
+    void prepare_updates(double rate, double decay, std::uint64_t t, double scale);
+
+    double clip_scale(double norm) const { return norm > program_.clip_norm ? program_.clip_norm / norm : 1.0; }
+
+    // Steps walk through the parameters up and down in turn.
+    bool upwards() const { return step % 2 == 1; }
+
+    // Every gradient of this thread's units; applied at once, or kept where `stored` is given.
+    void gradients_and_updates(const StepThread& w, float* stored);
+
+    // Whether a gradient is the sum of one over the first half of the rows and one over the second, whatever the threads:
+    // a thread that learns from the rows it has worked on reads nothing that another wrote but sums. Not where a step may be
+    // given up while it learns.
+    bool in_halves(std::size_t batch) const;
+
+    // What gradients_and_updates does, with threads that have the first half of the rows and threads that have the second.
+    void gradients_in_halves(const StepThread& w, float* stored);
+
+    WeightGradient gradient_at(const StepThread& w, const Node& node, float* stored);
+
+    // Σ δ over a half of the rows, of some units.
+    void sum_half(const StepThread& w, const Node& node, std::size_t half, Range units);
+
+    // A bias's gradient from both, and its update.
+    void join_bias(int parameter, Range units, bool stored);
+
+    float* gradient_of(int parameter) { return vectors_.data() + vector_at_[at(parameter)]; }
+
+    void sum(const StepThread& w, int parameter, const float* x, const float* y, std::size_t d, Range units, bool stored);
+
+    // Σ over rows, some units at a time where the step can still be given up.
+    void sum_units(const StepThread& w, const float* x, const float* y, std::size_t d, Range units, float* to, bool stored);
+
+    void update_vector(int parameter, Range units);
+
+    // Whether what an activation learns is one number for several units, of one layer or of several: its gradient is the sum
+    // of theirs, in their order, made by thread 0. Others have a number for each unit, whose gradient is its thread's.
+    bool adds_up(const Op& op) const;
+
+    void clear_shared();
+
+    void add_shared(const StepThread& w, const Op& op, const Node& node, std::size_t d, bool stored);
+
+    void columns_gradients(const StepThread& w, Node& node, bool stored);
+
+    void apply_stored(const StepThread& w, const float* stored);
+
+    // Σ g² of a parameter, as its last gradient left it.
+    double gradient_squares(std::size_t i) const;
+
+    double gradient_norm() const;
+
+    void record_statistics();
+
+    static double total_loss(const BatchRows& batch_rows, std::size_t n);
+
+    const Program program_;
+    const Kernels& kernels_;
+    const bool all_threads_;
+    ThreadPool pool_;
+    ThreadTuner tuner_;
+    MemoryPlan plan_;
+    std::vector<Tensor> tensors_;
+    std::size_t total_ = 0;
+    Floats store_[5];  // by Group: parameters, (buffers), slot0, slot1, averages
+    std::vector<Floats> buffers_;
+    std::vector<float> quantiles_;
+    const float* parameters_now_ = nullptr;
+    std::atomic<bool> stopping_ = false;
+
+    Floats memory_;             // what a step writes
+    std::size_t capacity_ = 0;  // panels
+    BatchRows batch_rows_[2];        // of this step and the one before, whose loss is still read
+    bool has_classes_ = false;
+    std::size_t targets_ = 0;
+
+    std::vector<std::size_t> vector_at_, squares_at_;
+    Floats vectors_;    // gradients of all but matrices
+    Floats gradients_;  // of matrices, where steps store them
+    Floats halves_[2];  // of all parameters, over each half of the rows
+    Floats squares_;    // Σ g² of each row of each matrix, a line apart
+    std::vector<Update> updates_;
+    std::vector<float> units_;
+    bool few_weights_ = false, few_linear_weights_ = false;  // few weights; and only linear layers learn
+    std::vector<int> left_ = std::vector<int>(program_.parameters.size());
+};
+
+}  // namespace multilayer

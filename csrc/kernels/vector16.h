@@ -1,0 +1,102 @@
+// Vector16, or a line: one number of each of the sixteen rows of a panel, in registers. For sums that run down a panel;
+// loops over single numbers are left to the compiler.
+//
+// Registers: a line takes 16 / LANES, so 1, 2 or 4. sum_panels keeps eight of them as sums at every width and loads two lines
+// beside: 10 of 32, 12 of 16, and with LANES = 4 all 16. sums16 holds eight lines, which spill where a line is four.
+#pragma once
+
+namespace {
+
+struct Vector16 {
+    simd::Vector v[PANEL / simd::LANES];
+};
+
+inline Vector16 splat16(float a) {
+    Vector16 x;
+    UNROLL for (simd::Vector& v : x.v) v = simd::splat(a);
+    return x;
+}
+
+inline Vector16 load16(const float* p) {
+    Vector16 x;
+    UNROLL for (std::size_t i = 0; i < PANEL / simd::LANES; ++i) x.v[i] = simd::load(p + i * simd::LANES);
+    return x;
+}
+
+inline void store16(float* p, const Vector16& x) {
+    UNROLL for (std::size_t i = 0; i < PANEL / simd::LANES; ++i) simd::store(p + i * simd::LANES, x.v[i]);
+}
+
+inline Vector16 operator+(Vector16 a, const Vector16& b) {
+    UNROLL for (std::size_t i = 0; i < PANEL / simd::LANES; ++i) a.v[i] = simd::add(a.v[i], b.v[i]);
+    return a;
+}
+
+inline Vector16 operator-(Vector16 a, const Vector16& b) {
+    UNROLL for (std::size_t i = 0; i < PANEL / simd::LANES; ++i) a.v[i] = simd::subtract(a.v[i], b.v[i]);
+    return a;
+}
+
+inline Vector16 operator*(Vector16 a, const Vector16& b) {
+    UNROLL for (std::size_t i = 0; i < PANEL / simd::LANES; ++i) a.v[i] = simd::multiply(a.v[i], b.v[i]);
+    return a;
+}
+
+// a b + c, as fma of maths.h.
+inline Vector16 fma(Vector16 a, const Vector16& b, const Vector16& c) {
+    UNROLL for (std::size_t i = 0; i < PANEL / simd::LANES; ++i) a.v[i] = simd::multiply_add(a.v[i], b.v[i], c.v[i]);
+    return a;
+}
+
+// The sum of a line, halves upon halves: the same order for every instruction set.
+inline float sum16(const Vector16& line) {
+    alignas(64) float x[PANEL], a[8];
+    store16(x, line);
+    for (std::size_t i = 0; i < 8; ++i) a[i] = x[i] + x[i + 8];
+    return ((a[0] + a[4]) + (a[2] + a[6])) + ((a[1] + a[5]) + (a[3] + a[7]));
+}
+
+// Sums of sixteen lines that lie one after the other, each bit for bit a sum16.
+inline Vector16 sums16(const float* lines) {
+    alignas(64) float x[PANEL * PANEL];
+    simd::transpose16(lines, PANEL, x, PANEL);
+    Vector16 a[8];
+    for (std::size_t i = 0; i < 8; ++i) a[i] = load16(x + i * PANEL) + load16(x + (i + 8) * PANEL);
+    return ((a[0] + a[4]) + (a[2] + a[6])) + ((a[1] + a[5]) + (a[3] + a[7]));
+}
+
+// f.template operator()<R>() for the R that is asked for, at most `Most`.
+template <std::size_t Most, class F>
+inline void with_rows(std::size_t rows, F f) {
+    if constexpr (Most == 1) {
+        f.template operator()<1>();
+    } else {
+        if (rows >= Most) return f.template operator()<Most>();
+        with_rows<Most - 1>(rows, f);
+    }
+}
+
+// put(i, Σ over lanes and panels) for i < n, where add(i, p, sum) gives the sum with panel p's line of i in it. Several at a
+// time: one alone would wait for its own last addition.
+template <class Add, class Put>
+inline void sum_panels(std::size_t n, std::size_t panels, Add add, Put put) {
+    constexpr std::size_t MOST = simd::LANES == 16 ? 8 : simd::LANES == 8 ? 4 : 2;
+    for (std::size_t first = 0; first < n; first += PANEL) {
+        alignas(64) float lines[PANEL * PANEL] = {}, found[PANEL];
+        const std::size_t count = n - first < PANEL ? n - first : PANEL;
+        for (std::size_t i = 0; i < count; i += MOST) {
+            with_rows<MOST>(count - i, [&]<std::size_t R>() {
+                Vector16 sums[R];
+                UNROLL for (Vector16& sum : sums) sum = splat16(0.0f);
+                for (std::size_t p = 0; p < panels; ++p) {
+                    UNROLL for (std::size_t r = 0; r < R; ++r) sums[r] = add(first + i + r, p, sums[r]);
+                }
+                UNROLL for (std::size_t r = 0; r < R; ++r) store16(lines + (i + r) * PANEL, sums[r]);
+            });
+        }
+        store16(found, sums16(lines));
+        for (std::size_t i = 0; i < count; ++i) put(first + i, found[i]);
+    }
+}
+
+}  // namespace
