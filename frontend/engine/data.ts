@@ -2,7 +2,7 @@
 import type { LossName } from './losses.ts'
 import { Random } from './random.ts'
 
-export interface DataSet {
+export interface Dataset {
   readonly name: string
   readonly title: string
   readonly features: readonly string[]
@@ -26,7 +26,7 @@ const SONGS: readonly [string, number, number, number][] = [
   ['Grey Harbour', -1, -1, 0],
 ]
 
-function songs(): DataSet {
+function songs(): Dataset {
   return {
     name: 'songs',
     title: 'Songs',
@@ -44,7 +44,7 @@ function songs(): DataSet {
 
 type Point = readonly [number, number, number]
 
-function plane(name: string, title: string, reach: number, points: readonly Point[]): DataSet {
+function plane(name: string, title: string, reach: number, points: readonly Point[]): Dataset {
   return {
     name,
     title,
@@ -65,7 +65,7 @@ function drawn(n: number, seed: number, one: (random: Random, i: number) => Poin
   return Array.from({ length: n }, (_, i) => one(random, i))
 }
 
-const xor = (): DataSet =>
+const xor = (): Dataset =>
   plane(
     'xor',
     'XOR',
@@ -76,7 +76,7 @@ const xor = (): DataSet =>
     }),
   )
 
-const circles = (): DataSet =>
+const circles = (): Dataset =>
   plane(
     'circles',
     'Circles',
@@ -88,7 +88,7 @@ const circles = (): DataSet =>
     }),
   )
 
-const moons = (): DataSet =>
+const moons = (): Dataset =>
   plane(
     'moons',
     'Moons',
@@ -103,7 +103,7 @@ const moons = (): DataSet =>
     }),
   )
 
-const spirals = (): DataSet =>
+const spirals = (): Dataset =>
   plane(
     'spirals',
     'Spirals',
@@ -117,7 +117,7 @@ const spirals = (): DataSet =>
     }),
   )
 
-export function curve(name: string, title: string, f: (x: number) => number, n = 48): DataSet {
+export function curve(name: string, title: string, f: (x: number) => number, n = 48): Dataset {
   const x = Float64Array.from({ length: n }, (_, i) => -2 + (4 * i) / (n - 1))
   return {
     name,
@@ -134,7 +134,7 @@ export function curve(name: string, title: string, f: (x: number) => number, n =
   }
 }
 
-export const DATA: Readonly<Record<string, () => DataSet>> = {
+export const DATA: Readonly<Record<string, () => Dataset>> = {
   songs,
   xor,
   circles,
@@ -146,7 +146,7 @@ export const DATA: Readonly<Record<string, () => DataSet>> = {
 }
 
 /** How many rows are on the right side of the threshold. */
-export function correct(data: DataSet, out: Float64Array): number {
+export function correct(data: Dataset, out: Float64Array): number {
   if (data.threshold === null) return NaN
   let n = 0
   for (let r = 0; r < data.y.length; r++) n += Number(out[r] >= data.threshold) === data.y[r] ? 1 : 0

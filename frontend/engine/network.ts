@@ -4,7 +4,7 @@
 //   dA = ∂L/∂a,  δ = dA ⊙ f′(z),  dW = δᵀ x,  db = Σ_rows δ,  dA of the layer below = δ W
 //
 // The loss is a mean over rows: δ of the output already holds the only division by B.
-import { activation, type Activation } from './activations.ts'
+import { activation } from './activations.ts'
 import { LOSSES, type LossName } from './losses.ts'
 
 export interface Dense {
@@ -18,6 +18,21 @@ export interface Dense {
 export interface Network {
   readonly layers: readonly Dense[]
 }
+
+/** A weight by its layer, the unit it leads to and the one it comes from; a bias where `from` is −1. */
+export interface WeightIndex {
+  readonly layer: number
+  readonly to: number
+  readonly from: number
+}
+
+export interface UnitIndex {
+  readonly layer: number
+  readonly unit: number
+}
+
+export const sameWeight = (a: WeightIndex | null, b: WeightIndex | null): boolean =>
+  a !== null && b !== null && a.layer === b.layer && a.to === b.to && a.from === b.from
 
 /** What one layer saw and did: its input x, z and a; after `backward` also dA, δ, dW and db. */
 export interface LayerTrace {
@@ -49,13 +64,9 @@ export function network(widths: readonly number[], hidden: string): Network {
   return { layers: widths.slice(1).map((n, l) => dense(widths[l], n, l === widths.length - 2 ? 'identity' : hidden)) }
 }
 
-export const widths = (net: Network): number[] => [net.layers[0].nIn, ...net.layers.map((layer) => layer.nOut)]
-
 export function clone(net: Network): Network {
   return { layers: net.layers.map((layer) => ({ ...layer, W: layer.W.slice(), b: layer.b.slice() })) }
 }
-
-export const bound = (net: Network): Activation[] => net.layers.map((layer) => activation(layer.activation))
 
 /** Empty buffers for a pass of B rows. */
 export function trace(net: Network, B: number): Trace {

@@ -8,7 +8,6 @@ import { activation } from './activations.ts'
 import { initialise, SCHEMES, type Scheme } from './init.ts'
 import { forward, network, trace } from './network.ts'
 import { Random } from './random.ts'
-import { power, significant } from '../shared/format.ts'
 
 /** E[h(u)] for u standard normal by the midpoint rule: exact to rounding for smooth h, and no node is on a jump at 0. */
 export function expectation(h: (u: number) => number): number {
@@ -35,16 +34,6 @@ export function predicted(name: string, scheme: Scheme, width: number, depth: nu
   for (let l = depth - 2; l >= 0; l--)
     gradient[l] = gradient[l + 1] * spread * expectation((u) => df(Math.sqrt(signal[l]) * u) ** 2)
   return { signal, gradient }
-}
-
-/** How much a mean square changes over the depth, in words; at most a factor of 10 counts as steady, as in Python. */
-export function change(ratio: number): string {
-  if (ratio === 0) return 'vanishes completely'
-  if (ratio > 1000 || Number.isNaN(ratio)) return `explodes: it grows ${power(ratio)} times`
-  if (ratio < 1 / 1000) return `vanishes: it shrinks to ${power(ratio)} of it`
-  if (ratio > 10) return `grows ${significant(ratio, 2)} times`
-  if (ratio < 1 / 10) return `shrinks to 1/${significant(1 / ratio, 2)} of it`
-  return 'stays steady'
 }
 
 /** The same of a network that is drawn, on rows that are standard normal, with a random gradient at the last z. */

@@ -2,12 +2,13 @@
 // every edit brings all of it up to date in the same frame.
 import { activation as functionOf } from '../engine/activations.ts'
 import { collapsed } from '../engine/collapse.ts'
-import { correct, DATA, type DataSet } from '../engine/data.ts'
+import { correct, DATA, type Dataset } from '../engine/data.ts'
 import { initialise } from '../engine/init.ts'
 import type { LossName } from '../engine/losses.ts'
-import { clone, network, pass, type Network, type Trace } from '../engine/network.ts'
+import { clone, network, pass, type Network, type Trace, type UnitIndex, type WeightIndex } from '../engine/network.ts'
 import { copied, update, type OptimiserName } from '../engine/optimisers.ts'
 import { health, notFinite, Trainer, type Failure } from '../engine/trainer.ts'
+import type { NetworkModel } from '../figure/networkModel.ts'
 import { fixed } from '../shared/format.ts'
 import { History } from './history.svelte.ts'
 import type { Choices } from './presets.ts'
@@ -24,22 +25,10 @@ import {
 } from './snapshot.ts'
 import { FIRST } from './start.ts'
 
-/** A weight by its layer, the unit it leads to and the one it comes from; a bias where `from` is −1. */
-export interface Place {
-  readonly layer: number
-  readonly to: number
-  readonly from: number
-}
-
-export interface Unit {
-  readonly layer: number
-  readonly unit: number
-}
-
 export interface Look {
   readonly row: number
-  readonly unit: Unit | null
-  readonly place: Place | null
+  readonly unit: UnitIndex | null
+  readonly place: WeightIndex | null
 }
 
 const KEPT = 600
@@ -48,11 +37,8 @@ const KEPT = 600
 const thinned = (points: readonly Point[]): readonly Point[] =>
   points.length <= KEPT ? points : points.filter((_, k) => k % 2 === 0 || k === points.length - 1)
 
-export const same = (a: Place | null, b: Place | null): boolean =>
-  a !== null && b !== null && a.layer === b.layer && a.to === b.to && a.from === b.from
-
-export class Lab {
-  data = $state.raw<DataSet>(DATA.songs())
+export class Lab implements NetworkModel {
+  data = $state.raw<Dataset>(DATA.songs())
   net = $state.raw<Network>(restored(FIRST))
   loss = $state<LossName>('mse')
   activation = $state('tanh')
@@ -62,10 +48,10 @@ export class Lab {
   row = $state(0)
   /** The row under the pointer, shown until it leaves. */
   preview = $state<number | null>(null)
-  unit = $state.raw<Unit | null>(null)
-  place = $state.raw<Place | null>(null)
+  unit = $state.raw<UnitIndex | null>(null)
+  place = $state.raw<WeightIndex | null>(null)
   /** What the pointer or the focus is on. */
-  near = $state.raw<Place | null>(null)
+  near = $state.raw<WeightIndex | null>(null)
   dragging = $state(false)
   training = $state(false)
   /** Pauses the training that goes on. */
@@ -138,26 +124,26 @@ export class Lab {
     return this.net.layers.length > 2 ? `h${layer + 1}.${unit + 1}` : `h${low(unit + 1)}`
   }
 
-  nameOfPlace(p: Place): string {
+  nameOfPlace(p: WeightIndex): string {
     const to = this.nameOf(p.layer, p.to)
     return p.from < 0 ? `bias of ${to}` : `${this.nameOf(p.layer - 1, p.from)} → ${to}`
   }
 
   // Weights
 
-  get(p: Place): number {
+  get(p: WeightIndex): number {
     void this.version
     const layer = this.net.layers[p.layer]
     return p.from < 0 ? layer.b[p.to] : layer.W[p.to * layer.nIn + p.from]
   }
 
-  gradient(p: Place): number {
+  gradient(p: WeightIndex): number {
     const t = this.trace.layers[p.layer]
     return p.from < 0 ? t.db[p.to] : t.dW[p.to * this.net.layers[p.layer].nIn + p.from]
   }
 
   /** Changes one number at once, without an entry in the history: the middle of a drag. */
-  put(p: Place, value: number): void {
+  put(p: WeightIndex, value: number): void {
     const before = this.decisions()
     const layer = this.net.layers[p.layer]
     if (p.from < 0) layer.b[p.to] = value
@@ -167,7 +153,7 @@ export class Lab {
   }
 
   /** A finished change of one number. */
-  set(p: Place, value: number): void {
+  set(p: WeightIndex, value: number): void {
     this.put(p, value)
     this.keep()
   }
@@ -210,7 +196,7 @@ export class Lab {
     this.tell(before, '')
   }
 
-  private exists(p: Place): boolean {
+  private exists(p: WeightIndex): boolean {
     const layer = this.net.layers[p.layer]
     return layer !== undefined && p.to < layer.nOut && p.from < layer.nIn
   }

@@ -1,6 +1,7 @@
 // The slope of the loss by moving one number a little both ways, without back-propagation.
 import { clone, forward, measure, trace } from '../engine/network.ts'
-import type { Lab, Place } from './lab.svelte.ts'
+import type { WeightIndex } from '../engine/network.ts'
+  import type { Lab } from './lab.svelte.ts'
 
 export interface Nudged {
   readonly epsilon: number
@@ -13,7 +14,7 @@ export interface Nudged {
 /** Rounding of the loss is divided by ε, the curve's bend grows with ε²: at 1e-5 both are near 1e-10. */
 const EPSILON = 1e-5
 
-export function nudged(lab: Lab, place: Place): Nudged {
+export function nudged(lab: Lab, place: WeightIndex): Nudged {
   const net = clone(lab.net)
   const layer = net.layers[place.layer]
   const [part, k] = place.from < 0 ? [layer.b, place.to] : [layer.W, place.to * layer.nIn + place.from]

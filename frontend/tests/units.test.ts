@@ -5,13 +5,14 @@ import { correct, DATA } from '../engine/data.ts'
 import { fitted } from '../engine/fit.ts'
 import { initialise } from '../engine/init.ts'
 import { clone, network, pass } from '../engine/network.ts'
-import { change, expectation, measured, predicted } from '../engine/propagation.ts'
+import { expectation, measured, predicted } from '../engine/propagation.ts'
 import { Random } from '../engine/random.ts'
 import { health, Trainer, type Settings } from '../engine/trainer.ts'
 import { Lab } from '../explorer/lab.svelte.ts'
 import { checkedShown, start } from '../explorer/shown.ts'
 import { checked, fromHash, restored, taken, toHash, USUAL, type Course } from '../explorer/snapshot.ts'
 import { FIRST, SOLVED } from '../explorer/start.ts'
+import { signalChange } from '../explorer/signalChange.ts'
 import { contour } from '../figure/field.ts'
 import { bytes, exact, fixed, grouped, parsed, power, signed, significant, within } from '../shared/format.ts'
 
@@ -347,12 +348,12 @@ describe('the rest', () => {
   })
 
   it('calls a signal steady only if it keeps its size', () => {
-    expect([1, 0.2, 9].map(change)).toEqual(['stays steady', 'stays steady', 'stays steady'])
-    expect(change(22)).toBe('grows 22 times')
-    expect(change(1 / 22)).toBe('shrinks to 1/22 of it')
-    expect(change(1e5)).toMatch(/^explodes/)
-    expect(change(1e-5)).toMatch(/^vanishes/)
-    expect(change(0)).toBe('vanishes completely')
+    expect([1, 0.2, 9].map(signalChange)).toEqual(['stays steady', 'stays steady', 'stays steady'])
+    expect(signalChange(22)).toBe('grows 22 times')
+    expect(signalChange(1 / 22)).toBe('shrinks to 1/22 of it')
+    expect(signalChange(1e5)).toMatch(/^explodes/)
+    expect(signalChange(1e-5)).toMatch(/^vanishes/)
+    expect(signalChange(0)).toBe('vanishes completely')
   })
 
   it('predicts what is measured of wide layers', () => {

@@ -11,12 +11,12 @@ export function python(own: Own): string {
 }
 
 function ofModel(own: Own): string {
-  const { model, programs, x } = own
-  const numeric = own.program.spec.inputs.numeric
-  const alone = programs.length < model.members
+  const { model, networks, x } = own
+  const numeric = own.network.spec.inputs.numeric
+  const alone = networks.length < model.members
   const prefix = (member: number): string => (model.members > 1 && !alone ? `member${member + 1}/` : '')
   const edits = own.changes.weights.map(([member, layer, to, from, value]) => {
-    const name = `${prefix(member)}${own.program.ops[layer].name}`
+    const name = `${prefix(member)}${own.network.layers[layer].name}`
     return from < 0
       ? `tensors["${name}.bias"][${to}] = ${value}`
       : `tensors["${name}.weight"][${to}, ${from}] = ${value}`
@@ -43,7 +43,7 @@ print("prediction", *model.encoding.decode(z).ravel().tolist())
 }
 
 function ofNetwork(own: Own): string {
-  const numeric = own.program.spec.inputs.numeric
+  const numeric = own.network.spec.inputs.numeric
   const codes = own.x.length > numeric ? `, torch.tensor([${list(own.x.subarray(numeric))}])` : ''
   return `import json
 import sys
@@ -75,7 +75,7 @@ export function json(own: Own): string {
     network: own.model.text,
     outputs: together(own.model.output, own.outputs),
     weights_by_name: Object.fromEntries(
-      Object.entries(own.program.tensors).map(([name, values]) => [name, Array.from(values)]),
+      Object.entries(own.network.tensors).map(([name, values]) => [name, Array.from(values)]),
     ),
   }
   return `${JSON.stringify(found)}\n`
@@ -89,7 +89,7 @@ const GAP = 18
 export function svg(own: Own): string {
   let y = GAP
   let wide = 0
-  const parts = own.program.ops.map((op, l) => {
+  const parts = own.network.layers.map((op, l) => {
     if (op.kind === 'dropout') return ''
     const values = own.values[l + 1]
     const across = Math.min(values.length, 32)

@@ -1,5 +1,5 @@
 // A trained network as Python writes it into the page, and its numbers unpacked.
-import type { Spec } from '../../engine/program.ts'
+import type { Spec } from '../../engine/layer.ts'
 
 export interface Packed {
   readonly type: 'f4' | 'f8'

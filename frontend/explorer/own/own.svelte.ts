@@ -1,37 +1,32 @@
 // The user's network in the page: the row that is looked at, what was changed of it, and weights that can be moved.
 // All rows are kept up to date by increments while a weight moves, and computed whole when it comes to rest. Of an
 // ensemble one member is looked into at a time, and what is said is said by all of them together.
-import { Program, type Origin } from '../../engine/program.ts'
+import type { Origin } from '../../engine/layer.ts'
+import type { WeightIndex } from '../../engine/network.ts'
+import { InferenceNetwork } from '../../engine/inference.ts'
 import { History } from '../history.svelte.ts'
 import { unpacked, type OwnModel } from './model.ts'
 import { predict, together, type Prediction } from './predict.ts'
 import { checkedOwn, type Changes, type OwnState } from './state.ts'
 
-/** A weight of the member that is looked into: layer among the program's, unit it leads to, unit it comes from (−1: bias). */
-export interface Spot {
-  readonly layer: number
-  readonly to: number
-  readonly from: number
-}
-
-const keyOf = (member: number, s: Spot): string => [member, s.layer, s.to, s.from].join(' ')
-const spotOf = (key: string): [number, Spot] => {
+const keyOf = (member: number, s: WeightIndex): string => [member, s.layer, s.to, s.from].join(' ')
+const spotOf = (key: string): [number, WeightIndex] => {
   const [member, layer, to, from] = key.split(' ').map(Number)
   return [member, { layer, to, from }]
 }
 
 export class Own {
-  readonly programs: readonly Program[]
+  readonly networks: readonly InferenceNetwork[]
   readonly rows: Float64Array
   readonly B: number
   readonly nIn: number
   row = $state(0)
   x = $state.raw(new Float64Array(0))
-  /** Which of `programs` is looked into. */
+  /** Which of `networks` is looked into. */
   member = $state(0)
   layer = $state(0)
   unit = $state(0)
-  spot = $state.raw<Spot | null>(null)
+  spot = $state.raw<WeightIndex | null>(null)
   /** The raw output that contributions are told about. */
   output = $state(0)
   /** Something is being dragged or drawn. */
@@ -49,45 +44,45 @@ export class Own {
   private readonly history: History<Changes>
 
   constructor(readonly model: OwnModel) {
-    this.programs = model.tensors.map(
+    this.networks = model.tensors.map(
       (tensors) =>
-        new Program(
+        new InferenceNetwork(
           model.spec,
           Object.fromEntries(Object.entries(tensors).map(([name, value]) => [name, unpacked(value)])),
         ),
     )
     this.rows = unpacked(model.rows)
-    this.nIn = this.program.nIn
+    this.nIn = this.network.nIn
     this.B = this.rows.length / this.nIn
-    const alone = this.programs.length < model.members
+    const alone = this.networks.length < model.members
     this.said = (alone ? [model.predictions[model.member]] : model.predictions).map((z) => Float64Array.from(z.flat()))
     this.member = alone ? 0 : model.member
     this.all = []
     this.refresh(this.member)
     this.choose(0)
-    const first = this.program.ops.findIndex((op) => op.linear)
+    const first = this.network.layers.findIndex((op) => op.linear)
     this.layer = Math.max(0, first)
     this.output = this.prediction.choices.reduce((a, b) => (b.value > a.value ? b : a)).output
     this.history = new History(this.changes)
   }
 
-  get program(): Program {
-    return this.programs[this.member]
+  get network(): InferenceNetwork {
+    return this.networks[this.member]
   }
 
   /** Input of every layer and, last, the outputs, for the row as it is now. */
   readonly values: Float64Array[] = $derived.by(() => {
     void this.version
-    return this.program.run(this.x, 1)
+    return this.network.run(this.x, 1)
   })
   private readonly others: (Float64Array | null)[] = $derived.by(() => {
     void this.settled
-    return this.programs.map((program, m) => (m === this.member ? null : program.run(this.x, 1).at(-1)!))
+    return this.networks.map((network, m) => (m === this.member ? null : network.run(this.x, 1).at(-1)!))
   })
   /** The first layer whose numbers are not all finite. */
   readonly broken: string | null = $derived.by(() => {
     const l = this.values.slice(1).findIndex((values) => !values.every(Number.isFinite))
-    return l < 0 ? null : this.program.ops[l].name
+    return l < 0 ? null : this.network.layers[l].name
   })
   /** Raw outputs of every member for the row as it is now. */
   readonly outputs: Float64Array[] = $derived(this.others.map((z) => z ?? this.values.at(-1)!))
@@ -96,23 +91,23 @@ export class Own {
     return predict(output, together(output, this.outputs))
   })
   readonly back: Float64Array[] = $derived.by(() => {
-    const out = new Float64Array(this.program.nOut)
+    const out = new Float64Array(this.network.nOut)
     out[this.output] = 1
-    return this.program.back(this.values, out, 1)
+    return this.network.back(this.values, out, 1)
   })
   /** Rows whose prediction is the target, where both are classes. */
   readonly right: number = $derived.by(() => {
     void this.version
     const { targets, output } = this.model
     if (!targets || !output.classes?.length) return NaN
-    const C = this.program.nOut
+    const C = this.network.nOut
     const of = (r: number): Float64Array[] => this.said.map((z) => z.subarray(r * C, (r + 1) * C))
     return targets.filter((t, r) => predict(output, together(output, of(r))).text === String(t)).length
   })
 
   /** Whether the page has only one member of an ensemble, because all members would be too large. */
   get alone(): boolean {
-    return this.programs.length < this.model.members
+    return this.networks.length < this.model.members
   }
 
   /** The prediction of the whole model for the original row, from the outputs computed in Python. */
@@ -152,33 +147,33 @@ export class Own {
 
   // Weights
 
-  get(s: Spot): number {
+  get(s: WeightIndex): number {
     void this.version
     return this.read(this.member, s)
   }
 
-  private read(member: number, s: Spot): number {
-    const op = this.programs[member].ops[s.layer]
+  private read(member: number, s: WeightIndex): number {
+    const op = this.networks[member].layers[s.layer]
     return s.from < 0 ? op.linear!.b![s.to] : op.linear!.W[s.to * op.nIn + s.from]
   }
 
   /** While it moves. */
-  put(s: Spot, value: number): void {
+  put(s: WeightIndex, value: number): void {
     this.noted(this.member, s)
-    this.program.nudge(this.all, this.B, s.layer, s.to, s.from, value - this.read(this.member, s))
+    this.network.nudge(this.all, this.B, s.layer, s.to, s.from, value - this.read(this.member, s))
     this.write(this.member, s, value) // the sum of the change may differ in the last digit
     this.said[this.member] = this.all.at(-1)!
     this.loose = true
     this.version++
   }
 
-  private noted(member: number, s: Spot): void {
+  private noted(member: number, s: WeightIndex): void {
     const key = keyOf(member, s)
     if (!this.first.has(key)) this.first.set(key, this.read(member, s))
   }
 
-  private write(member: number, s: Spot, value: number): void {
-    const op = this.programs[member].ops[s.layer]
+  private write(member: number, s: WeightIndex, value: number): void {
+    const op = this.networks[member].layers[s.layer]
     if (s.from < 0) op.linear!.b![s.to] = value
     else op.linear!.W[s.to * op.nIn + s.from] = value
   }
@@ -193,7 +188,7 @@ export class Own {
   }
 
   private refresh(member: number): void {
-    const found = this.programs[member].run(this.rows, this.B)
+    const found = this.networks[member].run(this.rows, this.B)
     if (member === this.member) this.all = found
     this.said[member] = found.at(-1)!
     this.version++
@@ -286,8 +281,8 @@ export class Own {
   /** What number `unit` of values[layer] is called: after the column it comes from as long as it is that column's alone. */
   nameOf(layer: number, unit: number): string {
     if (layer === 0) return this.inputName(unit)
-    if (layer === this.program.ops.length) return this.outputName(unit)
-    const op = this.program.ops[layer - 1]
+    if (layer === this.network.layers.length) return this.outputName(unit)
+    const op = this.network.layers[layer - 1]
     const origin = op.origins?.[unit]
     if (origin) return this.partName(origin)
     if (op.elementwise && this.untouched(layer - 1)) return this.nameOf(layer - 1, unit)
@@ -296,7 +291,7 @@ export class Own {
 
   /** Whether each number of values[layer] still belongs to one input. */
   untouched(layer: number): boolean {
-    return this.program.ops.slice(0, layer).every((op) => op.elementwise || op.origins)
+    return this.network.layers.slice(0, layer).every((op) => op.elementwise || op.origins)
   }
 
   /** One number of an embedded column: the column, and which value or place of it. */
@@ -308,7 +303,7 @@ export class Own {
 
   /** What each input adds to the explained output, to first order: x·∂output/∂x, over the numbers it becomes. */
   pushes(): number[] {
-    const { origins } = this.program.ops[0]
+    const { origins } = this.network.layers[0]
     if (!origins) return Array.from(this.x, (x, k) => x * this.back[0][k])
     const found = new Array<number>(this.nIn).fill(0)
     origins.forEach(({ input }, k) => (found[input] += this.values[1][k] * this.back[1][k]))
@@ -318,7 +313,7 @@ export class Own {
   outputName(unit: number): string {
     const { output } = this.model
     const classes = output.kind === 'multilabel' ? undefined : output.classes?.[0]
-    if (classes) return String(classes[this.program.nOut > 1 ? unit : 1])
+    if (classes) return String(classes[this.network.nOut > 1 ? unit : 1])
     return output.names[Math.floor(unit / (output.per_target ?? 1))] ?? `output ${unit + 1}`
   }
 }

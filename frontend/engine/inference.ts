@@ -3,52 +3,11 @@
 //
 // Dropout is off and batch norm uses its running statistics, as in prediction.
 import { makeColumns } from './columns.ts'
+import type { Layer, LayerSpec, Spec, Tensors } from './layer.ts'
 import { makeLayer } from './layers.ts'
 
-export type Tensors = Readonly<Record<string, Float64Array>>
-
-export interface LayerSpec {
-  readonly kind: string
-  readonly [field: string]: unknown
-}
-
-export interface Spec {
-  readonly inputs: { readonly numeric: number; readonly categories: readonly number[] }
-  readonly layers: readonly LayerSpec[]
-}
-
-export interface Origin {
-  readonly input: number
-  readonly part: number
-  /** How many numbers that input becomes. */
-  readonly parts: number
-  /** Whether the part stands for one of a category's values. */
-  readonly oneHot: boolean
-}
-
-/** One layer: y (B, nOut) of x (B, nIn), and ∂L/∂x of ∂L/∂y for the same x. */
-export interface Op {
-  readonly name: string
-  readonly kind: string
-  readonly nIn: number
-  readonly nOut: number
-  /** Each output depends on its own input alone, so that one unit can be brought up to date by itself. */
-  readonly elementwise: boolean
-  /** A linear map's weight (nOut, nIn) with its factor and bias, where that is all it does. */
-  readonly linear?: { readonly W: Float64Array; readonly b: Float64Array | null; readonly factor: number }
-  /** Where each output of typed columns comes from: the input, and which of its numbers. */
-  readonly origins?: readonly Origin[]
-  /** The end of a residual block adds values[skip], what went into the block. */
-  readonly skip?: number
-  forward(x: Float64Array, B: number): Float64Array
-  backward(x: Float64Array, y: Float64Array, dy: Float64Array, B: number): Float64Array
-}
-
-/** Why the page cannot compute a network: the layer and what of it. */
-export class Unsupported extends Error {}
-
-export class Program {
-  readonly ops: readonly Op[]
+export class InferenceNetwork {
+  readonly layers: readonly Layer[]
   readonly nOut: number
 
   constructor(
@@ -59,11 +18,11 @@ export class Program {
     const typed = first.kind === 'columns'
     const columns = typed ? makeColumns(spec, first, tensors) : null
     const start = columns ? columns.nOut : spec.inputs.numeric
-    this.ops = [
+    this.layers = [
       ...(columns ? [columns] : []),
-      ...makeOps(typed ? rest : spec.layers, start, tensors, '', columns ? 1 : 0),
+      ...makeLayers(typed ? rest : spec.layers, start, tensors, '', columns ? 1 : 0),
     ]
-    this.nOut = this.ops[this.ops.length - 1].nOut
+    this.nOut = this.layers[this.layers.length - 1].nOut
   }
 
   /** Numbers a row that it reads: the numeric inputs, then a code for each category column. */
@@ -74,13 +33,13 @@ export class Program {
   /** The input of every layer and, last, the outputs. */
   run(x: Float64Array, B: number): Float64Array[] {
     const found = [x]
-    for (let l = 0; l < this.ops.length; l++) this.advance(found, B, l)
+    for (let l = 0; l < this.layers.length; l++) this.advance(found, B, l)
     return found
   }
 
   /** Layer l: values[l + 1] from values[l]. */
   private advance(values: Float64Array[], B: number, l: number): void {
-    const { forward, skip } = this.ops[l]
+    const { forward, skip } = this.layers[l]
     const y = forward(values[l], B)
     values[l + 1] = skip === undefined ? y : added(y, values[skip])
   }
@@ -88,10 +47,10 @@ export class Program {
   /** ∂L/∂(input of every layer) and, last, ∂L/∂output, from ∂L/∂output. */
   back(values: readonly Float64Array[], dOut: Float64Array, B: number): Float64Array[] {
     const back: Float64Array[] = []
-    back[this.ops.length] = dOut
+    back[this.layers.length] = dOut
     const meets = (l: number, d: Float64Array): void => void (back[l] = back[l] ? added(back[l], d) : d)
-    for (let l = this.ops.length - 1; l >= 0; l--) {
-      const { backward, skip } = this.ops[l]
+    for (let l = this.layers.length - 1; l >= 0; l--) {
+      const { backward, skip } = this.layers[l]
       meets(l, backward(values[l], values[l + 1], back[l + 1], B))
       if (skip !== undefined) meets(skip, back[l + 1])
     }
@@ -100,7 +59,7 @@ export class Program {
 
   /** Moves weight (o, i) of linear layer l, or its bias where i is −1, and brings `values` up to date by increments. */
   nudge(values: Float64Array[], B: number, l: number, o: number, i: number, change: number): void {
-    const op = this.ops[l]
+    const op = this.layers[l]
     const { W, b, factor } = op.linear!
     if (i < 0) b![o] += change
     else W[o * op.nIn + i] += change
@@ -112,20 +71,20 @@ export class Program {
   /** Unit o of values[l] has changed: through elementwise layers alone, one column into the next linear map, then all. */
   private follow(values: Float64Array[], B: number, l: number, o: number): void {
     let at = l
-    while (at < this.ops.length && this.ops[at].elementwise) {
-      const width = this.ops[at].nOut
+    while (at < this.layers.length && this.layers[at].elementwise) {
+      const width = this.layers[at].nOut
       const one = new Float64Array(B * width)
       // An elementwise layer over the whole row costs no more than finding the one unit's parameters.
-      one.set(this.ops[at].forward(values[at], B))
-      if (at + 1 < this.ops.length && this.ops[at + 1].linear) return this.column(values, B, at + 1, o, one)
+      one.set(this.layers[at].forward(values[at], B))
+      if (at + 1 < this.layers.length && this.layers[at + 1].linear) return this.column(values, B, at + 1, o, one)
       values[++at] = one
     }
-    for (; at < this.ops.length; at++) this.advance(values, B, at)
+    for (; at < this.layers.length; at++) this.advance(values, B, at)
   }
 
   /** Replaces values[l] by `fresh`, which differs in unit o, and adds the difference into linear layer l. */
   private column(values: Float64Array[], B: number, l: number, o: number, fresh: Float64Array): void {
-    const op = this.ops[l]
+    const op = this.layers[l]
     const { W, factor } = op.linear!
     const y = values[l + 1]
     for (let r = 0; r < B; r++) {
@@ -133,16 +92,16 @@ export class Program {
       for (let k = 0; k < op.nOut; k++) y[r * op.nOut + k] += moved * W[k * op.nIn + o]
     }
     values[l] = fresh
-    for (let at = l + 1; at < this.ops.length; at++) this.advance(values, B, at)
+    for (let at = l + 1; at < this.layers.length; at++) this.advance(values, B, at)
   }
 }
 
 const added = (a: Float64Array, b: Float64Array): Float64Array => a.map((value, k) => value + b[k])
 
 /** Layers by their labels and ordinals, as Python names them: linear1, relu1, residual1.linear1; the first is layer `at`. */
-export function makeOps(layers: readonly LayerSpec[], nIn: number, tensors: Tensors, prefix: string, at = 0): Op[] {
+export function makeLayers(layers: readonly LayerSpec[], nIn: number, tensors: Tensors, prefix: string, at = 0): Layer[] {
   const seen = new Map<string, number>()
-  const found: Op[] = []
+  const found: Layer[] = []
   let width = nIn
   for (const layer of layers) {
     const label = labelOf(layer)
@@ -150,7 +109,7 @@ export function makeOps(layers: readonly LayerSpec[], nIn: number, tensors: Tens
     const name = `${prefix}${label}${seen.get(label)}`
     const start = at + found.length
     if (layer.kind === 'residual')
-      found.push(...makeOps(layer.layers as LayerSpec[], width, tensors, `${name}.`, start), sum(name, width, start))
+      found.push(...makeLayers(layer.layers as LayerSpec[], width, tensors, `${name}.`, start), sum(name, width, start))
     else found.push(makeLayer(layer, width, tensors, name))
     width = found[found.length - 1].nOut
   }
@@ -163,7 +122,7 @@ function labelOf(layer: LayerSpec): string {
 }
 
 /** Where a residual block ends. */
-const sum = (name: string, width: number, skip: number): Op => ({
+const sum = (name: string, width: number, skip: number): Layer => ({
   name,
   kind: 'residual',
   nIn: width,
