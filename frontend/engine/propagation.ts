@@ -5,7 +5,7 @@
 //
 // q is the mean square of z, g that of ∂L/∂z relative to the last layer's.
 import { activation } from './activations.ts'
-import { initialise, SCHEMES, type Scheme } from './init.ts'
+import { initialise, SCHEMES, type Scheme } from './initialisation.ts'
 import { forward, network, trace } from './network.ts'
 import { Random } from './random.ts'
 

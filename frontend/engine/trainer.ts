@@ -1,6 +1,6 @@
 // Training in the page: batches in a random order each epoch, dropout on hidden layers, L2, one optimiser.
 // A step that would leave a number that is not finite is not taken: where and when is told instead.
-import type { Dataset } from './data.ts'
+import type { Dataset } from './datasets.ts'
 import { backward, clone, forward, measure, trace, type Network, type Trace } from './network.ts'
 import { copied, memory, update, type Memory, type OptimiserName } from './optimisers.ts'
 import { Random } from './random.ts'

@@ -1,5 +1,5 @@
 // What can be taken away: the state as JSON, Python that gives the same numbers, and the figure as a picture.
-import type { Lab } from './lab.svelte.ts'
+import type { Lab } from './playground.svelte.ts'
 
 /** Python that builds this network, sets its weights and prints what the page shows. */
 export function python(lab: Lab): string {

@@ -1,7 +1,7 @@
 // What an undo step, a link and a file hold of the laboratory: enough to show it again exactly, and nothing derived.
 import { OFFERED } from '../engine/activations.ts'
-import { DATA } from '../engine/data.ts'
-import { SCHEMES, type Scheme } from '../engine/init.ts'
+import { DATA } from '../engine/datasets.ts'
+import { SCHEMES, type Scheme } from '../engine/initialisation.ts'
 import { LOSSES, type LossName } from '../engine/losses.ts'
 import { network, type Network } from '../engine/network.ts'
 import { OPTIMISERS, type Memory, type OptimiserName, type Slots } from '../engine/optimisers.ts'

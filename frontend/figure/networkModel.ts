@@ -1,5 +1,5 @@
 // What the figures need of a network to draw it and to let its weights be dragged. The explorer implements it.
-import type { Dataset } from '../engine/data.ts'
+import type { Dataset } from '../engine/datasets.ts'
 import type { Network, Trace, UnitIndex, WeightIndex } from '../engine/network.ts'
 import type { Health } from '../engine/trainer.ts'
 

@@ -1,7 +1,7 @@
 import '../shared/theme.css'
-import './chart/looks.css'
+import './chart/chart.css'
 import { mount } from 'svelte'
-import { injected } from '../shared/state.ts'
+import { injected } from '../shared/injectedState.ts'
 import Report from './Report.svelte'
 import type { State } from './types.ts'
 

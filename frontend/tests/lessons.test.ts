@@ -1,12 +1,12 @@
 // Every lesson, trained as the page trains it, shows what its text says.
 import { describe, expect, it } from 'vitest'
 import { activation } from '../engine/activations.ts'
-import { correct } from '../engine/data.ts'
+import { correct } from '../engine/datasets.ts'
 import type { Network, Trace } from '../engine/network.ts'
 import { pass } from '../engine/network.ts'
 import { health, Trainer, type Health } from '../engine/trainer.ts'
-import { Lab } from '../explorer/lab.svelte.ts'
-import { PRESETS } from '../explorer/presets.ts'
+import { Lab } from '../explorer/playground.svelte.ts'
+import { PRESETS } from '../explorer/lessons.ts'
 
 const size = (values: Float64Array): number => Math.sqrt(values.reduce((sum, v) => sum + v * v, 0) / values.length)
 
