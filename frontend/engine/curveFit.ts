@@ -3,7 +3,7 @@
 //   g(x) = b + Σ_k v_k f(w (x − c_k))        c_k even over [−reach, reach]
 import { activation } from './activations.ts'
 
-export interface Fit {
+export interface CurveFit {
   /** g at the points asked for. */
   readonly values: Float64Array
   /** v_k f(w (x − c_k)) at the same points. */
@@ -12,14 +12,14 @@ export interface Fit {
   readonly error: number
 }
 
-export function fitted(
+export function fitCurve(
   name: string,
   units: number,
   x: Float64Array,
   y: Float64Array,
   at: Float64Array,
   reach = 2,
-): Fit {
+): CurveFit {
   const { f } = activation(name)
   const spacing = (2 * reach) / units
   // Steep enough that neighbours meet, not so steep that they leave steps between them.

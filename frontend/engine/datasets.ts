@@ -117,7 +117,7 @@ const spirals = (): Dataset =>
     }),
   )
 
-export function curve(name: string, title: string, f: (x: number) => number, n = 48): Dataset {
+export function curveDataset(name: string, title: string, f: (x: number) => number, n = 48): Dataset {
   const x = Float64Array.from({ length: n }, (_, i) => -2 + (4 * i) / (n - 1))
   return {
     name,
@@ -134,19 +134,19 @@ export function curve(name: string, title: string, f: (x: number) => number, n =
   }
 }
 
-export const DATA: Readonly<Record<string, () => Dataset>> = {
+export const DATASETS: Readonly<Record<string, () => Dataset>> = {
   songs,
   xor,
   circles,
   moons,
   spirals,
-  wave: () => curve('wave', 'Wave (1-D)', (x) => Math.sin(2 * x)),
-  bump: () => curve('bump', 'Bump (1-D)', (x) => 1.6 * Math.exp(-4 * x * x) - 0.6),
-  steps: () => curve('steps', 'Steps (1-D)', (x) => (x < -0.8 ? -0.7 : x < 0.6 ? 0.7 : -0.2)),
+  wave: () => curveDataset('wave', 'Wave (1-D)', (x) => Math.sin(2 * x)),
+  bump: () => curveDataset('bump', 'Bump (1-D)', (x) => 1.6 * Math.exp(-4 * x * x) - 0.6),
+  steps: () => curveDataset('steps', 'Steps (1-D)', (x) => (x < -0.8 ? -0.7 : x < 0.6 ? 0.7 : -0.2)),
 }
 
 /** How many rows are on the right side of the threshold. */
-export function correct(data: Dataset, out: Float64Array): number {
+export function countCorrect(data: Dataset, out: Float64Array): number {
   if (data.threshold === null) return NaN
   let n = 0
   for (let r = 0; r < data.y.length; r++) n += Number(out[r] >= data.threshold) === data.y[r] ? 1 : 0

@@ -2,7 +2,7 @@
 import { dense, type Dense, type Network } from './network.ts'
 
 /** The single layer a network without activations is; null where it has one. */
-export function collapsed(net: Network): Dense | null {
+export function collapseLinear(net: Network): Dense | null {
   if (net.layers.slice(0, -1).some((layer) => layer.activation !== 'identity')) return null
   return net.layers.slice(1).reduce(joined, net.layers[0])
 }

@@ -60,7 +60,7 @@ export function dense(nIn: number, nOut: number, name: string): Dense {
 }
 
 /** Layers of the given widths, all zero; `hidden` between them and nothing after the last. */
-export function network(widths: readonly number[], hidden: string): Network {
+export function zeroNetwork(widths: readonly number[], hidden: string): Network {
   return { layers: widths.slice(1).map((n, l) => dense(widths[l], n, l === widths.length - 2 ? 'identity' : hidden)) }
 }
 
@@ -69,7 +69,7 @@ export function clone(net: Network): Network {
 }
 
 /** Empty buffers for a pass of B rows. */
-export function trace(net: Network, B: number): Trace {
+export function emptyTrace(net: Network, B: number): Trace {
   const layers = net.layers.map((layer) => ({
     x: new Float64Array(0),
     z: new Float64Array(B * layer.nOut),
@@ -113,7 +113,7 @@ export function forward(net: Network, x: Float64Array, into: Trace, keep?: reado
 }
 
 /** The loss of the outputs that `forward` left, row by row and as a mean. */
-export function measure(net: Network, y: Float64Array, into: Trace, name: LossName): number {
+export function computeLoss(net: Network, y: Float64Array, into: Trace, name: LossName): number {
   const C = net.layers[net.layers.length - 1].nOut
   const out = into.layers[into.layers.length - 1].a
   let sum = 0
@@ -164,10 +164,10 @@ function gradients(layer: Dense, t: LayerTrace, B: number, dBelow: Float64Array)
 }
 
 /** One whole pass in fresh buffers. */
-export function pass(net: Network, x: Float64Array, y: Float64Array, name: LossName): Trace {
-  const into = trace(net, x.length / net.layers[0].nIn)
+export function forwardBackward(net: Network, x: Float64Array, y: Float64Array, name: LossName): Trace {
+  const into = emptyTrace(net, x.length / net.layers[0].nIn)
   forward(net, x, into)
-  measure(net, y, into, name)
+  computeLoss(net, y, into, name)
   backward(net, y, into, name)
   return into
 }

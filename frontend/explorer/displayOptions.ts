@@ -1,11 +1,11 @@
-// What the page shows beside the laboratory and the user's network: a link holds it, so all of it is plain and checked.
+// What the page shows beside the playground and the user's network: a link holds it, so all of it is plain and checked.
 import { OFFERED } from '../engine/activations.ts'
 import { SCHEMES, type Scheme } from '../engine/initialisation.ts'
 import { OPTIMISERS, type OptimiserName } from '../engine/optimisers.ts'
 import { CURVES, POINTS } from './targetCurve.svelte.ts'
-import type { Look } from './playground.svelte.ts'
-import { PRESETS } from './lessons.ts'
-import { MOST_RATE } from './snapshot.ts'
+import type { FigureSelection } from './playground.svelte.ts'
+import { LESSONS } from './lessons.ts'
+import { MAX_RATE } from './snapshot.ts'
 
 export type Depth = 'idea' | 'maths' | 'deep' | 'picture'
 
@@ -17,12 +17,12 @@ export const DEPTHS: Readonly<Record<Depth, string>> = {
 }
 
 export const SPEEDS = [1, 2, 10, 50]
-export const FITTED = { relu: 'ReLU', sigmoid: 'sigmoid', tanh: 'tanh' } as const
+export const FIT_ACTIVATIONS = { relu: 'ReLU', sigmoid: 'sigmoid', tanh: 'tanh' } as const
 
-export interface Shown {
+export interface DisplayOptions {
   tab: string
   depth: Depth
-  look: Look
+  look: FigureSelection
   /** Step of the pass, and which entry of its table is taken apart. */
   step: number
   entry: [number, number]
@@ -37,12 +37,12 @@ export interface Shown {
   initLayers: number
   initSeed: number
   fitUnits: number
-  fitActivation: keyof typeof FITTED
+  fitActivation: keyof typeof FIT_ACTIVATIONS
   /** A curve by its name, or point by point. */
   fitCurve: string | number[]
 }
 
-export const start = (): Shown => ({
+export const defaultOptions = (): DisplayOptions => ({
   tab: 'play',
   depth: 'idea',
   look: { row: 0, unit: null, place: null },
@@ -79,7 +79,7 @@ const list =
   (value) =>
     Array.isArray(value) && value.length === length && value.every(of)
 
-const CHECKS: Readonly<Record<keyof Shown, Check>> = {
+const CHECKS: Readonly<Record<keyof DisplayOptions, Check>> = {
   tab: (value) => typeof value === 'string',
   depth: among(Object.keys(DEPTHS)),
   look: (value) =>
@@ -91,8 +91,8 @@ const CHECKS: Readonly<Record<keyof Shown, Check>> = {
   step: index,
   entry: list(2, index),
   stepOptimiser: among(Object.keys(OPTIMISERS)),
-  stepRate: number(0, MOST_RATE, false),
-  lesson: among(['', ...PRESETS.map((preset) => preset.name)]),
+  stepRate: number(0, MAX_RATE, false),
+  lesson: among(['', ...LESSONS.map((preset) => preset.name)]),
   speed: among(SPEEDS),
   galleryZ: number(-4, 4, false),
   initActivation: among(Object.keys(OFFERED)),
@@ -100,13 +100,13 @@ const CHECKS: Readonly<Record<keyof Shown, Check>> = {
   initLayers: number(2, 30),
   initSeed: index,
   fitUnits: number(1, 40),
-  fitActivation: among(Object.keys(FITTED)),
+  fitActivation: among(Object.keys(FIT_ACTIVATIONS)),
   fitCurve: (value) => among(CURVES)(value) || list(POINTS, number(-2, 2, false))(value),
 }
 
 /** What a link holds of it, from anyone: the parts that are there, or an error that names the one that is wrong. */
-export function checkedShown(value: Record<string, unknown>): Partial<Shown> {
-  const names = (Object.keys(CHECKS) as (keyof Shown)[]).filter((name) => Object.hasOwn(value, name))
+export function checkDisplayOptions(value: Record<string, unknown>): Partial<DisplayOptions> {
+  const names = (Object.keys(CHECKS) as (keyof DisplayOptions)[]).filter((name) => Object.hasOwn(value, name))
   for (const name of names) if (!CHECKS[name](value[name])) throw new Error(`its ${name} is not one this page can show`)
   return Object.fromEntries(names.map((name) => [name, value[name]]))
 }

@@ -1,8 +1,8 @@
-// What the page shows around the laboratory, and the link that shows it again.
-import { Drawing } from './targetCurve.svelte.ts'
-import type { Lab } from './playground.svelte.ts'
-import type { Own } from './userModel/userModel.svelte.ts'
-import { checkedShown, start, type Shown } from './displayOptions.ts'
+// What the page shows around the playground, and the link that shows it again.
+import { TargetCurve } from './targetCurve.svelte.ts'
+import type { Playground } from './playground.svelte.ts'
+import type { UserModel } from './userModel/userModel.svelte.ts'
+import { checkDisplayOptions, defaultOptions, type DisplayOptions } from './displayOptions.ts'
 import { fromHash, toHash } from './snapshot.ts'
 
 /** Whatever the buttons Undo and Redo act on. */
@@ -14,22 +14,22 @@ export interface Undoable {
 }
 
 /** Tabs that have nothing to undo. */
-export const FIXED: Undoable = { canUndo: false, canRedo: false, undo: () => {}, redo: () => {} }
+export const NOTHING_TO_UNDO: Undoable = { canUndo: false, canRedo: false, undo: () => {}, redo: () => {} }
 
-export class View {
-  readonly shown = $state<Shown>(start())
-  readonly drawing = new Drawing()
+export class ExplorerState {
+  readonly options = $state<DisplayOptions>(defaultOptions())
+  readonly targetCurve = new TargetCurve()
   /** What was wrong with the link the page was opened with. */
-  refused = $state('')
+  linkError = $state('')
 
   constructor(
-    readonly lab: Lab,
+    readonly playground: Playground,
     /** The user's network, where there is one that the page can run. */
-    readonly own: Own | null,
+    readonly userModel: UserModel | null,
   ) {}
 
-  get depth(): Shown['depth'] {
-    return this.shown.depth
+  get depth(): DisplayOptions['depth'] {
+    return this.options.depth
   }
 
   /** Text for the curious shows at this depth and below. */
@@ -39,27 +39,27 @@ export class View {
   }
 
   /** Restores what the address holds, if anything. A link that cannot be trusted is told and not used. */
-  open(hash: string, tabs: readonly string[]): void {
-    this.refused = ''
+  openLink(hash: string, tabs: readonly string[]): void {
+    this.linkError = ''
     try {
       const found = fromHash(hash)
       if (!found) return
-      const shown = checkedShown(found.more)
-      if (found.more.own !== undefined) this.own?.load(found.more.own)
-      this.lab.load(found.snapshot)
-      if (shown.look) this.lab.look = shown.look
-      if (shown.fitCurve) this.drawing.choose(shown.fitCurve)
-      const tab = tabs.includes(shown.tab ?? '') ? shown.tab : this.shown.tab
-      Object.assign(this.shown, shown, { tab })
+      const shown = checkDisplayOptions(found.more)
+      if (found.more.own !== undefined) this.userModel?.load(found.more.own)
+      this.playground.load(found.snapshot)
+      if (shown.look) this.playground.selection = shown.look
+      if (shown.fitCurve) this.targetCurve.choose(shown.fitCurve)
+      const tab = tabs.includes(shown.tab ?? '') ? shown.tab : this.options.tab
+      Object.assign(this.options, shown, { tab })
     } catch (error) {
-      this.refused = `The link could not be used: ${(error as Error).message}.`
+      this.linkError = `The link could not be used: ${(error as Error).message}.`
     }
   }
 
   /** The part of the address that shows all this again. */
   get hash(): string {
-    const shown = { ...this.shown, look: this.lab.look, fitCurve: this.drawing.curve }
-    return toHash(this.lab.snapshot(), this.own ? { ...shown, own: this.own.state } : shown)
+    const shown = { ...this.options, look: this.playground.selection, fitCurve: this.targetCurve.curve }
+    return toHash(this.playground.snapshot(), this.userModel ? { ...shown, own: this.userModel.state } : shown)
   }
 
   /** The whole address, without the key a server's own link has. */
@@ -68,8 +68,8 @@ export class View {
   }
 
   /** Keeps the address up to date, where there is one: a page inside a notebook has none. */
-  remember(): (() => void) | undefined {
-    if (location.protocol === 'about:' || this.lab.dragging || this.lab.training || this.own?.held) return
+  saveToAddress(): (() => void) | undefined {
+    if (location.protocol === 'about:' || this.playground.dragging || this.playground.training || this.userModel?.dragging) return
     const { hash } = this
     // Browsers stop pages that change their address many times a second.
     const timer = setTimeout(() => {

@@ -1,23 +1,23 @@
 // Lessons as settings: each shows what it names when it is trained, by the numbers and not by a film.
-import { USUAL, type Training } from './snapshot.ts'
+import { DEFAULT_TRAINING, type TrainingSettings } from './snapshot.ts'
 
-export interface Choices extends Training {
+export interface NetworkSetup extends TrainingSettings {
   readonly data: string
   readonly activation: string
   readonly hidden: readonly number[]
 }
 
-export interface Preset {
+export interface Lesson {
   readonly name: string
   readonly title: string
   /** What to look at. */
   readonly watch: string
-  readonly choices: Choices
+  readonly choices: NetworkSetup
 }
 
-const usual: Choices = { ...USUAL, data: 'songs', activation: 'tanh', hidden: [8] }
+const usual: NetworkSetup = { ...DEFAULT_TRAINING, data: 'songs', activation: 'tanh', hidden: [8] }
 
-export const PRESETS: readonly Preset[] = [
+export const LESSONS: readonly Lesson[] = [
   {
     name: 'learn',
     title: 'It learns',

@@ -1,8 +1,8 @@
 // What Python writes into the page.
-import type { OwnModel } from './userModel/modelData.ts'
+import type { ModelData } from './userModel/modelData.ts'
 
 /** What the catalogue knows of an activation. */
-export interface Facts {
+export interface ActivationFacts {
   readonly name: string
   readonly formula: string
   readonly flops: number
@@ -20,7 +20,7 @@ export interface Facts {
   readonly flat_above: number | null
 }
 
-export interface Page {
-  readonly catalogue?: readonly Facts[]
-  readonly model?: OwnModel
+export interface PageData {
+  readonly catalogue?: readonly ActivationFacts[]
+  readonly model?: ModelData
 }

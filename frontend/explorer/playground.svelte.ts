@@ -1,31 +1,32 @@
-// The laboratory: one small network, one data set, and what is selected. Everything shown is derived from these, so
+// The playground: one small network, one data set, and what is selected. Everything shown is derived from these, so
 // every edit brings all of it up to date in the same frame.
 import { activation as functionOf } from '../engine/activations.ts'
-import { collapsed } from '../engine/linearCollapse.ts'
-import { correct, DATA, type Dataset } from '../engine/datasets.ts'
+import { collapseLinear } from '../engine/linearCollapse.ts'
+import { countCorrect, DATASETS, type Dataset } from '../engine/datasets.ts'
 import { initialise } from '../engine/initialisation.ts'
 import type { LossName } from '../engine/losses.ts'
-import { clone, network, pass, type Network, type Trace, type UnitIndex, type WeightIndex } from '../engine/network.ts'
-import { copied, update, type OptimiserName } from '../engine/optimisers.ts'
-import { health, notFinite, Trainer, type Failure } from '../engine/trainer.ts'
+import { clone, zeroNetwork, forwardBackward, type Network, type Trace, type UnitIndex, type WeightIndex } from '../engine/network.ts'
+import { copyOptimiserState, optimiserStep, type OptimiserName } from '../engine/optimisers.ts'
+import { unitHealth, firstNonFinite, Trainer, type Failure } from '../engine/trainer.ts'
 import type { NetworkModel } from '../figure/networkModel.ts'
 import { fixed } from '../shared/format.ts'
-import { History } from './undoHistory.svelte.ts'
-import type { Choices } from './lessons.ts'
+import { subscript } from '../shared/text.ts'
+import { UndoHistory } from './undoHistory.svelte.ts'
+import type { NetworkSetup } from './lessons.ts'
 import {
-  checked,
-  courseOf,
-  restored,
-  resume,
-  taken,
-  USUAL,
-  type Point,
+  checkSnapshot,
+  trainingStateOf,
+  restoreNetwork,
+  restoreTraining,
+  takeSnapshot,
+  DEFAULT_TRAINING,
+  type LossPoint,
   type Snapshot,
-  type Training,
+  type TrainingSettings,
 } from './snapshot.ts'
-import { FIRST } from './songNetworks.ts'
+import { THREE_RIGHT } from './songNetworks.ts'
 
-export interface Look {
+export interface FigureSelection {
   readonly row: number
   readonly unit: UnitIndex | null
   readonly place: WeightIndex | null
@@ -34,79 +35,79 @@ export interface Look {
 const KEPT = 600
 
 /** Every other point once there are many: the curve keeps its shape and the page its speed. */
-const thinned = (points: readonly Point[]): readonly Point[] =>
+const thinned = (points: readonly LossPoint[]): readonly LossPoint[] =>
   points.length <= KEPT ? points : points.filter((_, k) => k % 2 === 0 || k === points.length - 1)
 
-export class Lab implements NetworkModel {
-  data = $state.raw<Dataset>(DATA.songs())
-  net = $state.raw<Network>(restored(FIRST))
+export class Playground implements NetworkModel {
+  data = $state.raw<Dataset>(DATASETS.songs())
+  net = $state.raw<Network>(restoreNetwork(THREE_RIGHT))
   loss = $state<LossName>('mse')
   activation = $state('tanh')
   /** How it is trained. */
-  settings = $state.raw<Training>(USUAL)
+  settings = $state.raw<TrainingSettings>(DEFAULT_TRAINING)
   /** The row whose numbers the figure shows. */
-  row = $state(0)
+  selectedRow = $state(0)
   /** The row under the pointer, shown until it leaves. */
-  preview = $state<number | null>(null)
-  unit = $state.raw<UnitIndex | null>(null)
-  place = $state.raw<WeightIndex | null>(null)
+  hoveredRow = $state<number | null>(null)
+  selectedUnit = $state.raw<UnitIndex | null>(null)
+  selectedWeight = $state.raw<WeightIndex | null>(null)
   /** What the pointer or the focus is on. */
-  near = $state.raw<WeightIndex | null>(null)
+  hoveredWeight = $state.raw<WeightIndex | null>(null)
   dragging = $state(false)
   training = $state(false)
   /** Pauses the training that goes on. */
-  stop: (() => void) | null = null
-  said = $state('')
+  stopTraining: (() => void) | null = null
+  announcement = $state('')
   /** Counts changes of numbers inside `net`, which itself stays the same object. */
   private version = $state(0)
-  private readonly history = new History<Snapshot>(FIRST)
+  private readonly history = new UndoHistory<Snapshot>(THREE_RIGHT)
   /** What training is beside the weights: the optimiser's memory, the order of rows, the steps so far. */
   private trainer = new Trainer(this.net, this.data, this.loss, this.settings)
-  private curve = $state.raw<readonly Point[]>([])
+  private curve = $state.raw<readonly LossPoint[]>([])
 
   readonly trace: Trace = $derived.by(() => {
     void this.version
-    return pass(this.net, this.data.x, this.data.y, this.loss)
+    return forwardBackward(this.net, this.data.x, this.data.y, this.loss)
   })
   readonly outputs: Float64Array = $derived(this.trace.layers[this.trace.layers.length - 1].a)
-  readonly right: number = $derived(correct(this.data, this.outputs))
-  readonly whole = $derived.by(() => {
+  readonly correctCount: number = $derived(countCorrect(this.data, this.outputs))
+  readonly collapsedLayer = $derived.by(() => {
     void this.version
-    return this.net.layers.length > 1 ? collapsed(this.net) : null
+    return this.net.layers.length > 1 ? collapseLinear(this.net) : null
   })
   readonly health = $derived(
-    health(
+    unitHealth(
       this.net,
       this.trace,
       this.net.layers.map((layer) => functionOf(layer.activation).df),
     ),
   )
-  readonly broken = $derived(notFinite(this.trace))
+  readonly nonFinite = $derived(firstNonFinite(this.trace))
 
   /** The row that figures show. */
-  get shown(): number {
-    return this.preview ?? this.row
+  get shownRow(): number {
+    return this.hoveredRow ?? this.selectedRow
   }
 
   /** Chooses a row, and looks inside the output where nothing is looked into yet. */
-  pick(row: number): void {
-    this.row = row
-    this.preview = null
-    this.unit ??= { layer: this.net.layers.length - 1, unit: 0 }
+  selectRow(row: number): void {
+    this.selectedRow = row
+    this.hoveredRow = null
+    this.selectedUnit ??= { layer: this.net.layers.length - 1, unit: 0 }
   }
 
   /** What is looked at, for a link. */
-  get look(): Look {
-    return { row: this.row, unit: this.unit, place: this.place }
+  get selection(): FigureSelection {
+    return { row: this.selectedRow, unit: this.selectedUnit, place: this.selectedWeight }
   }
 
-  set look({ row, unit, place }: Look) {
-    if (row < this.data.y.length) this.row = row
-    this.unit = unit && this.exists({ layer: unit.layer, to: unit.unit, from: -1 }) ? unit : null
-    this.place = place && this.exists(place) ? place : null
+  set selection({ row, unit, place }: FigureSelection) {
+    if (row < this.data.y.length) this.selectedRow = row
+    this.selectedUnit = unit && this.exists({ layer: unit.layer, to: unit.unit, from: -1 }) ? unit : null
+    this.selectedWeight = place && this.exists(place) ? place : null
   }
 
-  get stamp(): number {
+  get weightsVersion(): number {
     return this.version
   }
 
@@ -117,21 +118,20 @@ export class Lab implements NetworkModel {
   // Names
 
   /** What a unit is called: a feature, h₁ … (h2.1 … where there are several hidden layers), or the target. Layer −1 is the inputs. */
-  nameOf(layer: number, unit: number): string {
+  unitName(layer: number, unit: number): string {
     if (layer < 0) return this.data.features[unit]
     if (layer === this.net.layers.length - 1) return this.data.target
-    const low = (n: number): string => [...String(n)].map((c) => '₀₁₂₃₄₅₆₇₈₉'[Number(c)]).join('')
-    return this.net.layers.length > 2 ? `h${layer + 1}.${unit + 1}` : `h${low(unit + 1)}`
+    return this.net.layers.length > 2 ? `h${layer + 1}.${unit + 1}` : `h${subscript(unit + 1)}`
   }
 
-  nameOfPlace(p: WeightIndex): string {
-    const to = this.nameOf(p.layer, p.to)
-    return p.from < 0 ? `bias of ${to}` : `${this.nameOf(p.layer - 1, p.from)} → ${to}`
+  weightName(p: WeightIndex): string {
+    const to = this.unitName(p.layer, p.to)
+    return p.from < 0 ? `bias of ${to}` : `${this.unitName(p.layer - 1, p.from)} → ${to}`
   }
 
   // Weights
 
-  get(p: WeightIndex): number {
+  getWeight(p: WeightIndex): number {
     void this.version
     const layer = this.net.layers[p.layer]
     return p.from < 0 ? layer.b[p.to] : layer.W[p.to * layer.nIn + p.from]
@@ -143,19 +143,19 @@ export class Lab implements NetworkModel {
   }
 
   /** Changes one number at once, without an entry in the history: the middle of a drag. */
-  put(p: WeightIndex, value: number): void {
-    const before = this.decisions()
+  moveWeight(p: WeightIndex, value: number): void {
+    const before = this.predictedClasses()
     const layer = this.net.layers[p.layer]
     if (p.from < 0) layer.b[p.to] = value
     else layer.W[p.to * layer.nIn + p.from] = value
     this.changed()
-    this.tell(before, `${this.nameOfPlace(p)} ${fixed(value)}`)
+    this.announceFlips(before, `${this.weightName(p)} ${fixed(value)}`)
   }
 
   /** A finished change of one number. */
-  set(p: WeightIndex, value: number): void {
-    this.put(p, value)
-    this.keep()
+  setWeight(p: WeightIndex, value: number): void {
+    this.moveWeight(p, value)
+    this.commit()
   }
 
   changed(): void {
@@ -163,7 +163,7 @@ export class Lab implements NetworkModel {
   }
 
   /** Ends a change: an entry in the history, if there was one. */
-  keep(): void {
+  commit(): void {
     const now = this.snapshot()
     if (JSON.stringify(now) !== JSON.stringify(this.history.current)) this.history.push(now)
   }
@@ -175,25 +175,25 @@ export class Lab implements NetworkModel {
   }
 
   snapshot(): Snapshot {
-    return taken(this.net, { ...this.kind, course: courseOf(this.trainer, this.curve) })
+    return takeSnapshot(this.net, { ...this.kind, course: trainingStateOf(this.trainer, this.curve) })
   }
 
-  show(from: Snapshot): void {
-    const before = this.decisions()
-    if (from.data !== this.data.name) this.data = DATA[from.data]()
-    this.net = restored(from)
+  restore(from: Snapshot): void {
+    const before = this.predictedClasses()
+    if (from.data !== this.data.name) this.data = DATASETS[from.data]()
+    this.net = restoreNetwork(from)
     this.loss = from.loss
     this.activation = from.activation
     this.settings = from.training
     this.trainer = new Trainer(this.net, this.data, this.loss, this.settings)
-    if (from.course) resume(this.trainer, from.course)
+    if (from.course) restoreTraining(this.trainer, from.course)
     this.curve = from.course?.curve ?? []
-    this.row = Math.min(this.row, this.data.y.length - 1)
-    this.preview = null
-    if (this.unit && !this.exists({ layer: this.unit.layer, to: this.unit.unit, from: -1 })) this.unit = null
-    if (this.place && !this.exists(this.place)) this.place = null
+    this.selectedRow = Math.min(this.selectedRow, this.data.y.length - 1)
+    this.hoveredRow = null
+    if (this.selectedUnit && !this.exists({ layer: this.selectedUnit.layer, to: this.selectedUnit.unit, from: -1 })) this.selectedUnit = null
+    if (this.selectedWeight && !this.exists(this.selectedWeight)) this.selectedWeight = null
     this.changed()
-    this.tell(before, '')
+    this.announceFlips(before, '')
   }
 
   private exists(p: WeightIndex): boolean {
@@ -202,15 +202,15 @@ export class Lab implements NetworkModel {
   }
 
   load(value: unknown): void {
-    const found = checked(value)
-    this.settle()
-    this.show(found)
-    this.keep()
+    const found = checkSnapshot(value)
+    this.endTraining()
+    this.restore(found)
+    this.commit()
   }
 
   /** Ends training that goes on, as an entry of its own, before something else is shown. */
-  private settle(): void {
-    this.stop?.()
+  private endTraining(): void {
+    this.stopTraining?.()
   }
 
   get canUndo(): boolean {
@@ -222,27 +222,27 @@ export class Lab implements NetworkModel {
   }
 
   undo(): void {
-    this.settle()
+    this.endTraining()
     const found = this.history.undo()
-    if (found) this.show(found)
+    if (found) this.restore(found)
   }
 
   redo(): void {
-    this.settle()
+    this.endTraining()
     const found = this.history.redo()
-    if (found) this.show(found)
+    if (found) this.restore(found)
   }
 
   setActivation(name: string): void {
-    this.settle()
-    this.show({ ...this.snapshot(), activation: name, course: null })
-    this.keep()
+    this.endTraining()
+    this.restore({ ...this.snapshot(), activation: name, course: null })
+    this.commit()
   }
 
   /** Other widths between inputs and output: what both networks have stays, what is new is drawn. */
   setHidden(hidden: readonly number[]): void {
-    this.settle()
-    const next = network([this.data.features.length, ...hidden, 1], this.activation)
+    this.endTraining()
+    const next = zeroNetwork([this.data.features.length, ...hidden, 1], this.activation)
     initialise(next, 'xavier', 1)
     // New numbers are shown with two decimals, so they have two.
     next.layers.forEach((layer) => layer.W.forEach((w, k) => (layer.W[k] = Math.round(w * 100) / 100)))
@@ -254,31 +254,31 @@ export class Lab implements NetworkModel {
           for (let i = 0; i < Math.min(layer.nIn, old.nIn); i++) layer.W[o * layer.nIn + i] = old.W[o * old.nIn + i]
         }
       })
-    this.show(taken(next, { ...this.kind, course: null }))
-    this.keep()
+    this.restore(takeSnapshot(next, { ...this.kind, course: null }))
+    this.commit()
   }
 
   /** Other settings, without new weights. */
-  change(part: Partial<Training>): void {
+  changeSettings(part: Partial<TrainingSettings>): void {
     this.settings = { ...this.settings, ...part }
     this.trainer.failure = null // it may go on with these
     this.changed()
-    this.keep()
+    this.commit()
   }
 
   /** Weights drawn anew, for what is chosen and else for what is there. */
-  start(chosen: Partial<Choices> = {}): void {
-    this.settle()
+  restart(chosen: Partial<NetworkSetup> = {}): void {
+    this.endTraining()
     const { data: name, activation, hidden, ...training } = { ...this.settings, ...this.shape, ...chosen }
-    const data = DATA[name]()
-    const net = network([data.features.length, ...hidden, 1], activation)
+    const data = DATASETS[name]()
+    const net = zeroNetwork([data.features.length, ...hidden, 1], activation)
     initialise(net, training.scheme, training.seed, data.features.length === 1 ? 1 : 0)
-    this.row = 0
-    this.show(taken(net, { data: name, loss: data.loss, activation, training, course: null }))
-    this.keep()
+    this.selectedRow = 0
+    this.restore(takeSnapshot(net, { data: name, loss: data.loss, activation, training, course: null }))
+    this.commit()
   }
 
-  private get shape(): Pick<Choices, 'data' | 'activation' | 'hidden'> {
+  private get shape(): Pick<NetworkSetup, 'data' | 'activation' | 'hidden'> {
     return { data: this.data.name, activation: this.activation, hidden: this.widths.slice(1, -1) }
   }
 
@@ -303,23 +303,23 @@ export class Lab implements NetworkModel {
   }
 
   /** One step on all rows with an optimiser and a rate of one's own; none where it would leave its senses. */
-  take(name: OptimiserName, rate: number): void {
+  takeStep(name: OptimiserName, rate: number): void {
     this.stepped(() => {
-      this.trainer.move(this.trace, name, rate)
+      this.trainer.applyGradients(this.trace, name, rate)
     })
-    this.keep()
+    this.commit()
   }
 
   /** The network after such a step, without taking it. */
-  after(name: OptimiserName, rate: number): Network {
+  networkAfterStep(name: OptimiserName, rate: number): Network {
     void this.version
     const net = clone(this.net)
-    update(net, this.trace, copied(this.trainer.memory), name, rate)
+    optimiserStep(net, this.trace, copyOptimiserState(this.trainer.optimiserState), name, rate)
     return net
   }
 
   /** The loss by step, also before the first. */
-  get losses(): readonly Point[] {
+  get losses(): readonly LossPoint[] {
     return this.curve.length ? this.curve : [[this.step, this.trace.loss]]
   }
 
@@ -333,26 +333,26 @@ export class Lab implements NetworkModel {
   // What is said aloud
 
   /** How it stands: rows that are right, or the loss. */
-  get standing(): string {
-    return this.data.classes ? `${this.right} of ${this.data.y.length} right` : `loss ${fixed(this.trace.loss, 3)}`
+  get summary(): string {
+    return this.data.classes ? `${this.correctCount} of ${this.data.y.length} right` : `loss ${fixed(this.trace.loss, 3)}`
   }
 
-  decision(r: number): number {
+  predictedClass(r: number): number {
     return Number(this.outputs[r] >= (this.data.threshold ?? 0))
   }
 
-  private decisions(): { rows: number[]; right: number } {
-    return { rows: this.data.classes ? Array.from(this.outputs, (_, r) => this.decision(r)) : [], right: this.right }
+  private predictedClasses(): { rows: number[]; right: number } {
+    return { rows: this.data.classes ? Array.from(this.outputs, (_, r) => this.predictedClass(r)) : [], right: this.correctCount }
   }
 
   /** Flips of predictions, for the live region; nothing where none flipped. */
-  private tell(before: { rows: number[]; right: number }, what: string): void {
+  private announceFlips(before: { rows: number[]; right: number }, what: string): void {
     const { classes, rows, y } = this.data
-    if (this.broken) return void (this.said = `Not a number: ${this.broken.what} of layer ${this.broken.layer}.`)
+    if (this.nonFinite) return void (this.announcement = `Not a number: ${this.nonFinite.what} of layer ${this.nonFinite.layer}.`)
     if (!classes || before.rows.length !== y.length || y.length > 12) return
     const flips = before.rows.flatMap((old, r) =>
-      old !== this.decision(r) ? [`${rows[r]} is now ${classes[this.decision(r)]}`] : [],
+      old !== this.predictedClass(r) ? [`${rows[r]} is now ${classes[this.predictedClass(r)]}`] : [],
     )
-    if (flips.length) this.said = `${what ? `${what}: ` : ''}${flips.join(', ')}. ${this.right} of ${y.length} right.`
+    if (flips.length) this.announcement = `${what ? `${what}: ` : ''}${flips.join(', ')}. ${this.correctCount} of ${y.length} right.`
   }
 }

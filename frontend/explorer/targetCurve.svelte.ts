@@ -1,10 +1,10 @@
 // The curve that a network is fitted to: one of a few, or drawn; every stroke can be undone.
-import { curve, DATA } from '../engine/datasets.ts'
-import { History } from './undoHistory.svelte.ts'
+import { curveDataset, DATASETS } from '../engine/datasets.ts'
+import { UndoHistory } from './undoHistory.svelte.ts'
 
 export const POINTS = 121
 export const REACH = 2
-export const HIGH = 1.6
+export const MAX_HEIGHT = 1.6
 export const CURVES: readonly string[] = ['hills', 'wave', 'bump', 'steps']
 
 /** Where the points stand. */
@@ -15,15 +15,15 @@ const WIDE = 5
 
 const sampled = (name: string): number[] => {
   const found =
-    name === 'hills' ? curve('hills', '', (v) => 0.7 * Math.sin(3 * v) + 0.35 * Math.cos(7 * v), POINTS) : DATA[name]()
+    name === 'hills' ? curveDataset('hills', '', (v) => 0.7 * Math.sin(3 * v) + 0.35 * Math.cos(7 * v), POINTS) : DATASETS[name]()
   const at = (v: number): number => Math.round(((v + REACH) / (2 * REACH)) * (found.x.length - 1))
   return Array.from(X, (v) => found.y[at(v)])
 }
 
-export class Drawing {
+export class TargetCurve {
   curve = $state.raw<string | number[]>('hills')
   readonly y = $derived(Float64Array.from(typeof this.curve === 'string' ? sampled(this.curve) : this.curve))
-  private readonly history = new History<string | number[]>('hills')
+  private readonly history = new UndoHistory<string | number[]>('hills')
 
   get canUndo(): boolean {
     return this.history.canUndo
@@ -68,4 +68,4 @@ export class Drawing {
 }
 
 /** Within the board, and short in a link. */
-const rounded = (value: number): number => Math.round(1000 * Math.max(-HIGH, Math.min(HIGH, value))) / 1000
+const rounded = (value: number): number => Math.round(1000 * Math.max(-MAX_HEIGHT, Math.min(MAX_HEIGHT, value))) / 1000

@@ -1,47 +1,47 @@
-// Training of the laboratory's network while the page is drawn: so many steps a frame.
-import type { Lab } from './playground.svelte.ts'
-import type { View } from './explorerState.svelte.ts'
+// Training of the playground’s network while the page is drawn: so many steps a frame.
+import type { Playground } from './playground.svelte.ts'
+import type { ExplorerState } from './explorerState.svelte.ts'
 
-export class Training {
+export class TrainingLoop {
   playing = $state(false)
   private frame = 0
 
   constructor(
-    readonly lab: Lab,
-    readonly view: View,
+    readonly playground: Playground,
+    readonly explorer: ExplorerState,
   ) {}
 
   play(): void {
-    this.playing = this.lab.training = true
-    this.lab.stop = () => this.pause()
+    this.playing = this.playground.training = true
+    this.playground.stopTraining = () => this.pause()
     const turn = (): void => {
       if (!this.playing) return
-      this.advance(this.view.shown.speed)
-      if (!this.lab.failure) this.frame = requestAnimationFrame(turn)
+      this.advance(this.explorer.options.speed)
+      if (!this.playground.failure) this.frame = requestAnimationFrame(turn)
     }
     this.frame = requestAnimationFrame(turn)
   }
 
   pause(): void {
     if (!this.playing) return
-    this.playing = this.lab.training = false
-    this.lab.stop = null
+    this.playing = this.playground.training = false
+    this.playground.stopTraining = null
     cancelAnimationFrame(this.frame)
-    this.lab.keep()
-    if (!this.lab.failure) this.lab.said = `Paused: ${this.lab.standing}.`
+    this.playground.commit()
+    if (!this.playground.failure) this.playground.announcement = `Paused: ${this.playground.summary}.`
   }
 
   once(): void {
     this.advance(1)
-    this.lab.keep()
+    this.playground.commit()
   }
 
   private advance(steps: number): void {
-    const { lab } = this
-    lab.advance(steps)
-    if (!lab.failure) return
-    const { what, layer, step } = lab.failure
-    lab.said = `Stopped: ${what} of layer ${layer} is not a number at step ${step}.`
+    const { playground } = this
+    playground.advance(steps)
+    if (!playground.failure) return
+    const { what, layer, step } = playground.failure
+    playground.announcement = `Stopped: ${what} of layer ${layer} is not a number at step ${step}.`
     this.pause()
   }
 }

@@ -1,7 +1,7 @@
 // Undo and redo: a list of states and a place in it. One entry for each finished change, so one for a whole drag.
 const MOST = 200
 
-export class History<T> {
+export class UndoHistory<T> {
   private entries: T[]
   private at = $state(0)
   private length = $state(1)

@@ -2,7 +2,7 @@
 //
 // Up is more. 60 pixels are 1; with Shift a tenth of that. Near 0 the value snaps to it. Escape restores.
 
-export interface Held {
+export interface DragTarget {
   get(): number
   /** While it moves. */
   put(value: number): void
@@ -28,7 +28,7 @@ interface Grip {
   moved: boolean
 }
 
-export function slider(held: () => Held): {
+export function dragSlider(held: () => DragTarget): {
   down: (event: PointerEvent) => void
   move: (event: PointerEvent) => void
   up: (event: PointerEvent) => void
@@ -99,7 +99,7 @@ export function slider(held: () => Held): {
 }
 
 /** Keeps a finger on it from scrolling the page: touch-action does not reach into an SVG everywhere. */
-export function still(element: Element): () => void {
+export function preventTouchScroll(element: Element): () => void {
   const stop = (event: Event): void => event.preventDefault()
   element.addEventListener('touchstart', stop, { passive: false })
   return () => element.removeEventListener('touchstart', stop)

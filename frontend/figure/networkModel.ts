@@ -1,7 +1,7 @@
 // What the figures need of a network to draw it and to let its weights be dragged. The explorer implements it.
 import type { Dataset } from '../engine/datasets.ts'
 import type { Network, Trace, UnitIndex, WeightIndex } from '../engine/network.ts'
-import type { Health } from '../engine/trainer.ts'
+import type { UnitHealth } from '../engine/trainer.ts'
 
 export interface NetworkModel {
   readonly net: Network
@@ -9,29 +9,29 @@ export interface NetworkModel {
   readonly widths: readonly number[]
   readonly trace: Trace
   readonly outputs: Float64Array
-  readonly health: readonly (readonly Health[])[]
+  readonly health: readonly (readonly UnitHealth[])[]
   /** Grows with every change of a weight; `net` itself stays the same object. */
-  readonly stamp: number
+  readonly weightsVersion: number
   readonly training: boolean
   /** Rows that are right, or the loss, in words. */
-  readonly standing: string
+  readonly summary: string
   /** The row whose numbers are shown, the one that was chosen, and the one under the pointer. */
-  readonly shown: number
-  readonly row: number
-  preview: number | null
-  readonly unit: UnitIndex | null
-  readonly place: WeightIndex | null
+  readonly shownRow: number
+  readonly selectedRow: number
+  hoveredRow: number | null
+  readonly selectedUnit: UnitIndex | null
+  readonly selectedWeight: WeightIndex | null
   /** What the pointer or the focus is on. */
-  near: WeightIndex | null
+  hoveredWeight: WeightIndex | null
   dragging: boolean
-  nameOf(layer: number, unit: number): string
-  nameOfPlace(weight: WeightIndex): string
-  decision(row: number): number
-  pick(row: number): void
-  get(weight: WeightIndex): number
+  unitName(layer: number, unit: number): string
+  weightName(weight: WeightIndex): string
+  predictedClass(row: number): number
+  selectRow(row: number): void
+  getWeight(weight: WeightIndex): number
   gradient(weight: WeightIndex): number
   /** Changes one number in the middle of a drag. */
-  put(weight: WeightIndex, value: number): void
+  moveWeight(weight: WeightIndex, value: number): void
   /** Ends a change. */
-  keep(): void
+  commit(): void
 }

@@ -1,7 +1,7 @@
 // A network's output over the plane: values on a grid, and the line where they cross a threshold.
-import { forward, trace, type Network, type Trace } from '../engine/network.ts'
+import { forward, emptyTrace, type Network, type Trace } from '../engine/network.ts'
 
-export class Field {
+export class OutputGrid {
   readonly values: Float64Array
   private readonly points: Float64Array
   private buffers: Trace | null = null
@@ -24,7 +24,7 @@ export class Field {
   /** Runs the network over the grid and keeps what every unit gave. */
   run(net: Network): Trace {
     const shape = net.layers.map((layer) => `${layer.nIn}-${layer.nOut}`).join()
-    if (!this.buffers || shape !== this.shape) this.buffers = trace(net, this.n * this.n)
+    if (!this.buffers || shape !== this.shape) this.buffers = emptyTrace(net, this.n * this.n)
     this.shape = shape
     this.values.set(forward(net, this.points, this.buffers))
     return this.buffers
@@ -56,7 +56,7 @@ export function contour(values: Float64Array, n: number, level: number): number[
 export type Rgb = readonly [number, number, number]
 
 /** A colour of the theme as numbers; the build may have shortened #rrggbb to #rgb. */
-export function rgb(color: string): Rgb {
+export function parseColor(color: string): Rgb {
   const digits = color.trim().slice(1)
   const n = parseInt(digits.length === 3 ? [...digits].map((d) => d + d).join('') : digits, 16)
   return [n >> 16, (n >> 8) & 255, n & 255]
@@ -66,7 +66,7 @@ export function rgb(color: string): Rgb {
  * Mixes two colours with the ground by where each value stands about the level; `span` is what counts as far, and
  * `floor` the share right at the level, which makes its two sides plain.
  */
-export function paint(
+export function paintPixels(
   into: Uint8ClampedArray,
   values: ArrayLike<number>,
   level: number,

@@ -1,8 +1,8 @@
 // How figures of a report are written.
-import { fixed, grouped, significant, typeset } from '../shared/format.ts'
-import type { Cell, Metric, Num } from './types.ts'
+import { fixed, groupDigits, percent, significant, withMinusSign } from '../shared/format.ts'
+import type { Cell, Metric, MaybeNumber } from './types.ts'
 
-export const NAMES: Record<string, string> = {
+export const METRIC_NAMES: Record<string, string> = {
   accuracy: 'accuracy',
   balanced_accuracy: 'balanced accuracy',
   log_loss: 'log loss',
@@ -13,7 +13,7 @@ export const NAMES: Record<string, string> = {
   r2: 'R²',
 }
 
-export const EXPLAINED: Record<string, string> = {
+export const METRIC_DESCRIPTIONS: Record<string, string> = {
   accuracy: 'share of answers that are right',
   balanced_accuracy: 'share of each class that is found, averaged over classes',
   log_loss: 'how surprised the model is by the truth; 0 is never',
@@ -26,10 +26,10 @@ export const EXPLAINED: Record<string, string> = {
 
 const SHARES = new Set(['accuracy', 'balanced_accuracy'])
 
-export const named = (name: string): string => NAMES[name] ?? name.replaceAll('_', ' ')
+export const metricName = (name: string): string => METRIC_NAMES[name] ?? name.replaceAll('_', ' ')
 
 /** For the axis of a figure: 120000 is 120k, 0.00001 is 10⁻⁵. */
-export function tick(value: number): string {
+export function formatTick(value: number): string {
   const size = Math.abs(value)
   if (size >= 1e9) return `${significant(value / 1e9, 4)}G`
   if (size >= 1e6) return `${significant(value / 1e6, 4)}M`
@@ -37,43 +37,43 @@ export function tick(value: number): string {
 }
 
 /** At the beginning of a title. */
-export const titled = (name: string): string => named(name).replace(/^./, (c) => c.toUpperCase())
+export const metricTitle = (name: string): string => metricName(name).replace(/^./, (c) => c.toUpperCase())
 
 /** 22970 → "22,970". */
 const apart = (text: string): string => (/^−?\d{5,}$/.test(text) ? text.replace(/\B(?=(\d{3})+$)/g, ',') : text)
 
-export function figure(name: string, value: Num, digits = 4): string {
+export function formatMetric(name: string, value: MaybeNumber, digits = 4): string {
   if (value === null) return '–'
-  return SHARES.has(name) ? `${fixed(100 * value, 1)} %` : apart(significant(value, digits))
+  return SHARES.has(name) ? percent(value) : apart(significant(value, digits))
 }
 
-export const percent = (share: Num, decimals = 1): string => (share === null ? '–' : `${fixed(100 * share, decimals)} %`)
+export const formatPercent = (share: MaybeNumber, decimals = 1): string => (share === null ? '–' : percent(share, decimals))
 
 /** Without a sign and with as many decimals as 0 to 100 needs. */
-export const share = (value: number): string =>
+export const formatShare = (value: number): string =>
   value === 0 ? '0 %' : value < 0.001 ? '< 0.1 %' : `${fixed(100 * value, value < 0.1 ? 1 : 0)} %`
 
-export function interval(metric: Metric): string {
+export function formatInterval(metric: Metric): string {
   if (metric.low === null || metric.high === null) return ''
-  return `${figure(metric.name, metric.low)} to ${figure(metric.name, metric.high)}`
+  return `${formatMetric(metric.name, metric.low)} to ${formatMetric(metric.name, metric.high)}`
 }
 
 /** Whole numbers with all their digits, others with so many; thousands apart where that helps. */
 function number(value: number, digits: number): string {
   const size = Math.abs(value)
   // Years and the like are not thousands.
-  if (Number.isInteger(value)) return size < 1e4 ? typeset(String(value)) : size < 1e15 ? grouped(value) : significant(value, digits)
+  if (Number.isInteger(value)) return size < 1e4 ? withMinusSign(String(value)) : size < 1e15 ? groupDigits(value) : significant(value, digits)
   if (size < 1e4 || size >= 1e6) return significant(value, digits)
-  return typeset(Number(value.toPrecision(Math.max(digits, 5))).toLocaleString('en-US'))
+  return withMinusSign(Number(value.toPrecision(Math.max(digits, 5))).toLocaleString('en-US'))
 }
 
-export function cell(value: Cell | undefined, digits = 6): string {
+export function formatCell(value: Cell | undefined, digits = 6): string {
   if (value === null || value === undefined) return '–'
   if (typeof value === 'number') return number(value, digits)
   return typeof value === 'boolean' ? (value ? 'true' : 'false') : value
 }
 
-export function seconds(value: Num): string {
+export function formatSeconds(value: MaybeNumber): string {
   if (value === null) return '–'
   const steps: [number, string][] = [
     [1e-6, 'ns'],
@@ -96,6 +96,6 @@ function scaled(value: number, base: number, units: string[], unit: string): str
   return `${significant(value, 3)} ${units[place]}${unit}`
 }
 
-export const flops = (value: number): string => scaled(value, 1000, ['', 'k', 'M', 'G', 'T', 'P'], 'FLOP')
-export const size = (value: number): string => scaled(value, 1024, ['', 'Ki', 'Mi', 'Gi', 'Ti'], 'B')
-export const count = (n: number, word: string): string => `${grouped(n)} ${word}${n === 1 ? '' : 's'}`
+export const formatFlops = (value: number): string => scaled(value, 1000, ['', 'k', 'M', 'G', 'T', 'P'], 'FLOP')
+export const formatBytes = (value: number): string => scaled(value, 1024, ['', 'Ki', 'Mi', 'Gi', 'Ti'], 'B')
+export const formatCount = (n: number, word: string): string => `${groupDigits(n)} ${word}${n === 1 ? '' : 's'}`

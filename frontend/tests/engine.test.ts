@@ -5,11 +5,11 @@ import { describe, expect, inject, it } from 'vitest'
 import { activation, ACTIVATIONS } from '../engine/activations.ts'
 import { SCHEMES, type Scheme } from '../engine/initialisation.ts'
 import type { LossName } from '../engine/losses.ts'
-import { backward, forward, measure, network, pass, trace, type Network } from '../engine/network.ts'
-import { memory, update, type OptimiserName } from '../engine/optimisers.ts'
+import { backward, forward, computeLoss, zeroNetwork, forwardBackward, emptyTrace, type Network } from '../engine/network.ts'
+import { newOptimiserState, optimiserStep, type OptimiserName } from '../engine/optimisers.ts'
 import { InferenceNetwork } from '../engine/inference.ts'
 import type { Spec } from '../engine/layer.ts'
-import { predicted } from '../engine/propagation.ts'
+import { predictedSizes } from '../engine/propagation.ts'
 
 type Nested = number | Nested[]
 
@@ -65,7 +65,7 @@ function same(mine: ArrayLike<number>, theirs: Nested, what: string): void {
 }
 
 function filled(of: Case): Network {
-  const net = network(of.widths, of.activation)
+  const net = zeroNetwork(of.widths, of.activation)
   net.layers.forEach((layer, l) => {
     layer.W.set(flat(of.weights[`linear${l + 1}.weight`]))
     layer.b.set(flat(of.weights[`linear${l + 1}.bias`]))
@@ -85,7 +85,7 @@ describe('dense networks', () => {
 
   it.each(golden.dense.map((c, i) => [i, c.text, c] as const))('%i %s: one pass', (_, __, c) => {
     const net = filled(c)
-    const t = pass(net, flat(c.x), flat(c.y), c.loss)
+    const t = forwardBackward(net, flat(c.x), flat(c.y), c.loss)
     same([t.loss], c.trace.loss, 'loss')
     same(t.rowLoss, c.trace.rows, 'loss of rows')
     net.layers.forEach((_, l) => {
@@ -104,13 +104,13 @@ describe('dense networks', () => {
     '%i %s: 20 steps of %s',
     (_, __, ___, c) => {
       const net = filled(c)
-      const kept = memory(net)
-      const t = trace(net, flat(c.x).length / c.widths[0])
+      const kept = newOptimiserState(net)
+      const t = emptyTrace(net, flat(c.x).length / c.widths[0])
       for (let step = 0; step < 20; step++) {
         forward(net, flat(c.x), t)
-        measure(net, flat(c.y), t, c.loss)
+        computeLoss(net, flat(c.y), t, c.loss)
         backward(net, flat(c.y), t, c.loss)
-        update(net, t, kept, c.optimiser, c.rate)
+        optimiserStep(net, t, kept, c.optimiser, c.rate)
       }
       net.layers.forEach((layer, l) => {
         same(layer.W, c.after![`linear${l + 1}.weight`], `W${l + 1}`)
@@ -164,7 +164,7 @@ describe('first weights', () => {
   })
 
   it.each(golden.depths)('of $scheme with $activation give the sizes that Python predicts', (row) => {
-    const found = predicted(row.activation, row.scheme, 64, row.std.length)
+    const found = predictedSizes(row.activation, row.scheme, 64, row.std.length)
     for (const std of row.std) expect(Math.sqrt(SCHEMES[row.scheme](64, 64))).toBeCloseTo(std, 12)
     // At a kink, the error of the page's midpoint rule is about the square of its step, 0.011.
     row.signal.forEach((q, l) => expect(found.signal[l] / q).toBeCloseTo(1, 3))

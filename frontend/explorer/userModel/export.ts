@@ -1,22 +1,22 @@
 // What can be taken away of the user's network: its numbers as JSON, Python that gives the same, and its layers as a picture.
 import { theme } from '../../shared/theme.svelte.ts'
-import { together } from './predict.ts'
-import type { Own } from './userModel.svelte.ts'
+import { combineMembers } from './predict.ts'
+import type { UserModel } from './userModel.svelte.ts'
 
 const list = (values: Iterable<number>): string => `[${[...values].join(', ')}]`
 
 /** Python that predicts the row as the page does: from the model's file, with every change made to it. */
-export function python(own: Own): string {
-  return own.model.output.kind === 'numbers' ? ofNetwork(own) : ofModel(own)
+export function python(userModel: UserModel): string {
+  return userModel.data.output.kind === 'numbers' ? ofNetwork(userModel) : ofModel(userModel)
 }
 
-function ofModel(own: Own): string {
-  const { model, networks, x } = own
-  const numeric = own.network.spec.inputs.numeric
+function ofModel(userModel: UserModel): string {
+  const { data: model, networks, x } = userModel
+  const numeric = userModel.network.spec.inputs.numeric
   const alone = networks.length < model.members
   const prefix = (member: number): string => (model.members > 1 && !alone ? `member${member + 1}/` : '')
-  const edits = own.changes.weights.map(([member, layer, to, from, value]) => {
-    const name = `${prefix(member)}${own.network.layers[layer].name}`
+  const edits = userModel.edits.weights.map(([member, layer, to, from, value]) => {
+    const name = `${prefix(member)}${userModel.network.layers[layer].name}`
     return from < 0
       ? `tensors["${name}.bias"][${to}] = ${value}`
       : `tensors["${name}.weight"][${to}, ${from}] = ${value}`
@@ -42,9 +42,9 @@ print("prediction", *model.encoding.decode(z).ravel().tolist())
 `
 }
 
-function ofNetwork(own: Own): string {
-  const numeric = own.network.spec.inputs.numeric
-  const codes = own.x.length > numeric ? `, torch.tensor([${list(own.x.subarray(numeric))}])` : ''
+function ofNetwork(userModel: UserModel): string {
+  const numeric = userModel.network.spec.inputs.numeric
+  const codes = userModel.x.length > numeric ? `, torch.tensor([${list(userModel.x.subarray(numeric))}])` : ''
   return `import json
 import sys
 from pathlib import Path
@@ -60,7 +60,7 @@ stored = {**model.spec.tensor_names, **{name: name for name in model.spec.buffer
 for place, name in stored.items():
     value = torch.tensor(saved["weights_by_name"][place], dtype=torch.float64)
     state[name].copy_(value.reshape(state[name].shape))
-x = torch.tensor([${list(own.x.subarray(0, numeric))}], dtype=torch.float64)
+x = torch.tensor([${list(userModel.x.subarray(0, numeric))}], dtype=torch.float64)
 
 with torch.no_grad():
     z = model(x${codes})
@@ -69,13 +69,13 @@ print("outputs", *z[0].tolist())
 }
 
 /** The state, the outputs it gives, and every number of the member that is looked into, as Python names them. */
-export function json(own: Own): string {
+export function json(userModel: UserModel): string {
   const found = {
-    ...own.state,
-    network: own.model.text,
-    outputs: together(own.model.output, own.outputs),
+    ...userModel.state,
+    network: userModel.data.text,
+    outputs: combineMembers(userModel.data.output, userModel.outputs),
     weights_by_name: Object.fromEntries(
-      Object.entries(own.network.tensors).map(([name, values]) => [name, Array.from(values)]),
+      Object.entries(userModel.network.tensors).map(([name, values]) => [name, Array.from(values)]),
     ),
   }
   return `${JSON.stringify(found)}\n`
@@ -86,12 +86,12 @@ const TITLE = 26
 const GAP = 18
 
 /** Every layer as a grid of its units for the row shown, one below the other. */
-export function svg(own: Own): string {
+export function svg(userModel: UserModel): string {
   let y = GAP
   let wide = 0
-  const parts = own.network.layers.map((op, l) => {
+  const parts = userModel.network.layers.map((op, l) => {
     if (op.kind === 'dropout') return ''
-    const values = own.values[l + 1]
+    const values = userModel.values[l + 1]
     const across = Math.min(values.length, 32)
     const top = Math.max(1e-12, ...values.map(Math.abs).filter(Number.isFinite))
     const cells = Array.from(values, (value, k) => {

@@ -43,7 +43,7 @@ export interface LayerCost {
   readonly backward: number
 }
 
-export interface OwnModel {
+export interface ModelData {
   readonly text: string
   readonly spec: Spec
   /** Why the page cannot compute it; empty where it can. */
@@ -73,7 +73,7 @@ export interface OwnModel {
 }
 
 /** Little-endian floats in base64 as float64. */
-export function unpacked(from: Packed): Float64Array {
+export function unpack(from: Packed): Float64Array {
   const text = atob(from.data)
   const bytes = new Uint8Array(text.length)
   for (let k = 0; k < text.length; k++) bytes[k] = text.charCodeAt(k)

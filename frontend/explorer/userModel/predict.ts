@@ -31,7 +31,7 @@ const logMean = (values: readonly number[]): number => {
  * Outputs of a model from those of its members, as Python joins them: cooled by the temperature; the mean of
  * probabilities, of what exp makes of them, or of numbers; kept within the targets of training.
  */
-export function together(output: Output, members: readonly ArrayLike<number>[]): number[] {
+export function combineMembers(output: Output, members: readonly ArrayLike<number>[]): number[] {
   const { link } = output
   const cooled = link === 'softmax' || link === 'sigmoid' ? (output.temperature ?? 1) : 1
   const zs = members.map((z) => Array.from(z, (value) => value / cooled))
@@ -48,7 +48,7 @@ export function together(output: Output, members: readonly ArrayLike<number>[]):
 }
 
 /** Formats a target like a prediction. */
-export function targetText(output: Output, target: unknown): string {
+export function formatTarget(output: Output, target: unknown): string {
   if (output.classes?.length) return String(target)
   const values: unknown[] = Array.isArray(target) ? target.slice(0, 4) : [target]
   return values.map((value) => (typeof value === 'number' ? significant(value, 5) : String(value))).join(', ')

@@ -1,8 +1,8 @@
 // What was changed of the user's network, as plain data: for undo, the link and the export.
 import type { InferenceNetwork } from '../../engine/inference.ts'
-import type { OwnModel } from './modelData.ts'
+import type { ModelData } from './modelData.ts'
 
-export interface Changes {
+export interface ModelEdits {
   readonly row: number
   /** Which inputs, and their values as the network reads them. */
   readonly inputs: readonly (readonly [number, number])[]
@@ -10,7 +10,7 @@ export interface Changes {
   readonly weights: readonly (readonly [number, number, number, number, number])[]
 }
 
-export interface OwnState extends Changes {
+export interface SavedState extends ModelEdits {
   /** Tells one model from another. */
   readonly model: string
   readonly member: number
@@ -22,8 +22,8 @@ export interface OwnState extends Changes {
 }
 
 /** The model that a state must fit. */
-export interface Bounds {
-  readonly model: OwnModel
+export interface StateBounds {
+  readonly data: ModelData
   readonly networks: readonly InferenceNetwork[]
   readonly B: number
   readonly nIn: number
@@ -33,27 +33,27 @@ const within = (value: unknown, low: number, count: number): value is number =>
   typeof value === 'number' && Number.isInteger(value) && value >= low && value < count
 
 /** A state from anyone: of this model and within its bounds, or an error that says what is not. */
-export function checkedOwn(value: unknown, own: Bounds): OwnState {
+export function checkSavedState(value: unknown, userModel: StateBounds): SavedState {
   if (typeof value !== 'object' || value === null) throw new Error('it holds no state of your network')
-  const state = value as OwnState
-  const { layers, nOut } = own.networks[0]
+  const state = value as SavedState
+  const { layers, nOut } = userModel.networks[0]
   const linear = (layer: number, to: number, from: number): boolean => {
     const op = within(layer, 0, layers.length) ? layers[layer] : undefined
     return !!op?.linear && within(to, 0, op.nOut) && within(from, op.linear.b ? -1 : 0, op.nIn)
   }
-  if (state.model !== own.model.mark) throw new Error('it was made with another model')
-  if (!within(state.row, 0, own.B)) throw new Error(`its row must be one of ${own.B}`)
-  if (!within(state.member, 0, own.networks.length)) throw new Error(`its member must be one of ${own.networks.length}`)
+  if (state.model !== userModel.data.mark) throw new Error('it was made with another model')
+  if (!within(state.row, 0, userModel.B)) throw new Error(`its row must be one of ${userModel.B}`)
+  if (!within(state.member, 0, userModel.networks.length)) throw new Error(`its member must be one of ${userModel.networks.length}`)
   if (!within(state.output, 0, nOut)) throw new Error(`its output must be one of ${nOut}`)
   if (!within(state.layer, 0, layers.length) || !within(state.unit, 0, layers[state.layer].nOut))
     throw new Error('it looks at a unit that is not there')
   if (state.from !== null && !linear(state.layer, state.unit, state.from))
     throw new Error('it looks at a weight that is not there')
-  if (!Array.isArray(state.inputs) || !state.inputs.every((pair) => Array.isArray(pair) && given(pair, own)))
+  if (!Array.isArray(state.inputs) || !state.inputs.every((pair) => Array.isArray(pair) && given(pair, userModel)))
     throw new Error('it changes inputs that are not there')
   const known = (one: unknown): boolean =>
     Array.isArray(one) &&
-    within(one[0], 0, own.networks.length) &&
+    within(one[0], 0, userModel.networks.length) &&
     linear(one[1] as number, one[2] as number, one[3] as number) &&
     Number.isFinite(one[4])
   if (!Array.isArray(state.weights) || !state.weights.every(known))
@@ -62,8 +62,8 @@ export function checkedOwn(value: unknown, own: Bounds): OwnState {
 }
 
 /** An input that is there, with a number or, for a category, one of its codes. */
-function given([i, value]: readonly unknown[], own: Bounds): boolean {
-  if (!within(i, 0, own.nIn)) return false
-  const { kind, values } = own.model.features[i]
+function given([i, value]: readonly unknown[], userModel: StateBounds): boolean {
+  if (!within(i, 0, userModel.nIn)) return false
+  const { kind, values } = userModel.data.features[i]
   return kind === 'category' ? within(value, 0, values.length + 1) : Number.isFinite(value)
 }
