@@ -4,7 +4,7 @@ import { createRequire } from 'node:module'
 import { join } from 'node:path'
 import type { Browser } from 'playwright-core'
 import { afterAll, beforeAll, describe, expect, inject, it } from 'vitest'
-import { found, launch, open } from './chromium.ts'
+import { hasChromium, launch, openPage } from './chromium.ts'
 
 const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8')
 const folder = inject('folder')
@@ -15,7 +15,7 @@ interface Violation {
   nodes: { html: string; failureSummary: string }[]
 }
 
-describe.skipIf(!found).each(['explorer', 'digits', 'table', 'ensemble', 'reduced'])('%s', (name) => {
+describe.skipIf(!hasChromium).each(['explorer', 'digits', 'table', 'ensemble', 'reduced'])('%s', (name) => {
   let browser: Browser
   beforeAll(async () => void (browser = await launch()))
   afterAll(async () => void (await browser?.close()))
@@ -27,7 +27,7 @@ describe.skipIf(!found).each(['explorer', 'digits', 'table', 'ensemble', 'reduce
     [400, 'dark'],
   ] as const)('is sound at %i px, %s', async (width, colorScheme) => {
     const options = { viewport: { width, height: 900 }, colorScheme, bypassCSP: true }
-    const { page, errors } = await open(browser, `file://${join(folder, `${name}.html`)}`, options)
+    const { page, errors } = await openPage(browser, `file://${join(folder, `${name}.html`)}`, options)
     await page.addScriptTag({ content: axe })
     await page.selectOption('#depth', 'deep')
     for (const tab of await page.locator('[role=tab]').all()) {

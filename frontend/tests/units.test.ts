@@ -247,6 +247,23 @@ describe('states', () => {
     expect([found.snapshot, found.more.tab, version]).toEqual([ALL_RIGHT, 'steps', 3])
   })
 
+  it('of version 3 keep their keys, so that older links still load', () => {
+    const link =
+      '{"data":"wave","loss":"mse","activation":"tanh","training":{"scheme":"xavier","optimiser":"adam","ra' +
+      'te":0.05,"batch":0,"l2":0,"dropout":0,"seed":1},"course":null,"widths":[1,3,1],"weights":[0.644,-0.3' +
+      '33,0.585,-0.319,0.477,-2.009,0.387,-0.304,-0.147,0.763],"tab":"train","depth":"deep","look":{"row":0' +
+      ',"unit":{"layer":1,"unit":0},"place":{"layer":1,"to":0,"from":1}},"step":8,"entry":[0,0],"stepOptimi' +
+      'ser":"sgd","stepRate":0.1,"lesson":"","speed":2,"galleryZ":1,"initActivation":"tanh","initScheme":"x' +
+      'avier","initLayers":12,"initSeed":1,"fitUnits":5,"fitActivation":"relu","fitCurve":"hills"}'
+    const { snapshot, more } = fromHash(`#v3=${encodeURIComponent(link)}`)!
+    const playground = new Playground()
+    playground.load(snapshot)
+    const options = { ...defaultOptions(), ...checkDisplayOptions(more) }
+    playground.selection = options.look
+    expect(playground.selection).toEqual({ row: 0, unit: { layer: 1, unit: 0 }, place: { layer: 1, to: 0, from: 1 } })
+    expect(toHash(playground.snapshot(), { ...options, look: playground.selection })).toBe(`#v3=${encodeURIComponent(link)}`)
+  })
+
   it('of the page come back whole', () => {
     const shown = { ...defaultOptions(), tab: 'draw', fitCurve: new Array<number>(121).fill(0.5), galleryZ: -2.5 }
     expect(checkDisplayOptions({ ...shown, weights: [1], other: 2 })).toEqual(shown)

@@ -4,7 +4,7 @@ import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import type { Browser, Page } from 'playwright-core'
 import { afterAll, beforeAll, describe, expect, inject, it } from 'vitest'
-import { found, launch, open } from './chromium.ts'
+import { hasChromium, launch, openPage } from './chromium.ts'
 
 interface Facts {
   outputs: number[][]
@@ -55,13 +55,13 @@ async function outputs(on: Page): Promise<number[]> {
   return (JSON.parse(readFileSync(file, 'utf8')) as { outputs: number[] }).outputs
 }
 
-describe.skipIf(!found)('your own network', () => {
+describe.skipIf(!hasChromium)('your own network', () => {
   let browser: Browser
   beforeAll(async () => void (browser = await launch()))
   afterAll(async () => void (await browser?.close()))
 
   it('shows digits with the probabilities of Python, and follows a changed weight and pixel', async () => {
-    const { page: p, clean } = await open(browser, page('digits'))
+    const { page: p, clean } = await openPage(browser, page('digits'))
     for (const row of [0, 5, 17]) {
       await p.selectOption('#own-row', String(row))
       const shares: number[] = facts.digits.shares[row]
@@ -84,7 +84,7 @@ describe.skipIf(!found)('your own network', () => {
   })
 
   it('shows a table in its own units, and predicts a changed row as Python does', async () => {
-    const { page: p, clean } = await open(browser, page('table'))
+    const { page: p, clean } = await openPage(browser, page('table'))
     // Python predicts in float32: seven digits.
     expect(read(await p.textContent('#prediction'))).toBeCloseTo(facts.table.predicted, 1)
     await p.fill('input[aria-label=area]', '150')
@@ -96,7 +96,7 @@ describe.skipIf(!found)('your own network', () => {
   })
 
   it('says what all members of the default recipe say together, and looks into any of them', async () => {
-    const { page: p, clean } = await open(browser, page('ensemble'))
+    const { page: p, clean } = await openPage(browser, page('ensemble'))
     const near = async (wanted: Record<string, number>): Promise<void> => {
       for (const [name, share] of Object.entries(wanted))
         expect(read(await p.textContent(`[data-share="${name}"]`))).toBeCloseTo(100 * share, 1)
@@ -112,7 +112,7 @@ describe.skipIf(!found)('your own network', () => {
     await p.click('[data-member="5"]')
     await near(facts.ensemble.predicted)
     expect(await p.inputValue('#own-member')).toBe('5')
-    const mean = await open(browser, page('mean'))
+    const mean = await openPage(browser, page('mean'))
     expect(read(await mean.page.textContent('#prediction'))).toBeCloseTo(facts.mean.predicted, 1)
     await mean.page.fill('input[aria-label=area]', '150')
     await mean.page.keyboard.press('Enter')
@@ -123,7 +123,7 @@ describe.skipIf(!found)('your own network', () => {
 
   it('states the score of the model in Python, and the member whose layers are shown', async () => {
     const stated = async (name: string): Promise<[Page, string, () => Promise<void>]> => {
-      const { page: p, clean } = await open(browser, page(name))
+      const { page: p, clean } = await openPage(browser, page(name))
       return [p, (await p.textContent('#own-score'))!.replace(/\s+/g, ' ').replaceAll('−', '-').trim(), clean]
     }
     const [p, text, clean] = await stated('ensemble')
@@ -140,14 +140,14 @@ describe.skipIf(!found)('your own network', () => {
   })
 
   it('counts rows with correct labels only', async () => {
-    const { page: p, clean } = await open(browser, page('labels'))
+    const { page: p, clean } = await openPage(browser, page('labels'))
     expect(await p.textContent('#own-right')).toBe(`${facts.labels.right} of the 120 rows shown are correct`)
     expect(await p.textContent('#own-score')).toContain(`${(100 * facts.labels.score).toFixed(1)} %`)
     await clean()
   })
 
   it('says that it runs one member alone, and shows the prediction of all members', async () => {
-    const { page: p, clean } = await open(browser, page('alone'))
+    const { page: p, clean } = await openPage(browser, page('alone'))
     expect(await p.textContent('#own-alone')).toContain('runs member 2 alone (member=1 in Python)')
     expect(await p.textContent('#own-score')).toContain(`${(100 * facts.alone.score).toFixed(1)} %`)
     expect(await p.textContent('#own-right')).toBe(`${facts.alone.right} of the 120 rows shown are correct for member 2`)
@@ -158,7 +158,7 @@ describe.skipIf(!found)('your own network', () => {
   it.each(['digits', 'table', 'ensemble', 'mean', 'plain'])(
     'exports %s with its changes as Python that gives the same numbers, and a link that shows them',
     async (name) => {
-      const { page: p, clean } = await open(browser, page(name))
+      const { page: p, clean } = await openPage(browser, page(name))
       const model = name === 'plain' ? '' : join(folder, `${name}.safetensors`)
       const first = await outputs(p)
       if (name === 'ensemble' || name === 'mean') await p.click('[data-member="3"]')
@@ -189,7 +189,7 @@ describe.skipIf(!found)('your own network', () => {
       python.forEach((z, k) => expect(Math.abs(z - changed[k])).toBeLessThan(1e-10 * Math.max(1, Math.abs(z))))
       python.forEach((z, k) => expect(Math.abs(z - first[k])).toBeGreaterThan(1e-4))
       await p.waitForTimeout(300)
-      const again = await open(browser, p.url())
+      const again = await openPage(browser, p.url())
       expect(await outputs(again.page)).toEqual(changed)
       expect(await again.page.textContent('[data-own=z]')).toBe(await p.textContent('[data-own=z]'))
       await again.clean()
@@ -207,7 +207,7 @@ describe.skipIf(!found)('your own network', () => {
   )
 
   it('says where numbers stop being finite', async () => {
-    const { page: p, clean } = await open(browser, page('digits'))
+    const { page: p, clean } = await openPage(browser, page('digits'))
     await p.fill('input[aria-label^="weight of"]', '-1.7e308')
     await p.keyboard.press('Enter')
     await p.click('text=the bias instead')
@@ -221,12 +221,13 @@ describe.skipIf(!found)('your own network', () => {
   })
 
   it('refuses a link of another model, and one that changes what is not there', async () => {
-    const { page: p, clean } = await open(browser, page('table'))
+    const { page: p, clean } = await openPage(browser, page('table'))
     await p.fill('input[aria-label=area]', '150')
     await p.keyboard.press('Enter')
     await p.waitForTimeout(300)
     const hash = p.url().split('#')[1]
     const text = decodeURIComponent(hash)
+    expect(text).toMatch(/"own":\{"model":"[^"]+","row":/) // as in links from before
     const changed = (from: RegExp, to: string): string => `${page('table')}#${encodeURI(text.replace(from, to))}`
     for (const [link, why] of [
       [`${page('mean')}#${hash}`, 'made with another model'],
@@ -235,7 +236,7 @@ describe.skipIf(!found)('your own network', () => {
       [changed(/"member":0/, '"member":1'), 'its member must be one of 1'],
       [changed(/"row":0,"inputs"/, '"row":-1,"inputs"'), 'its row must be one of'],
     ]) {
-      const refused = await open(browser, link)
+      const refused = await openPage(browser, link)
       expect(await refused.page.textContent('[role=alert]'), link).toContain(why)
       expect(await refused.page.locator('text=inputs changed').count()).toBe(0)
       await refused.clean()
@@ -244,7 +245,7 @@ describe.skipIf(!found)('your own network', () => {
   })
 
   it('searches wide layers and shows the cost of each', async () => {
-    const { page: p, clean } = await open(browser, page('wide'))
+    const { page: p, clean } = await openPage(browser, page('wide'))
     await p.fill('input[aria-label="search terms of the sum"]', 'x777')
     expect(await p.locator('#own-unit tbody tr').count()).toBe(1)
     expect(await p.textContent('body')).toContain('101,770')
@@ -252,13 +253,13 @@ describe.skipIf(!found)('your own network', () => {
   })
 
   it('says what it cannot compute', async () => {
-    const { page: p, clean } = await open(browser, page('reduced'))
+    const { page: p, clean } = await openPage(browser, page('reduced'))
     expect(await p.textContent('#reduced')).toContain('kan1 is a layer of kind kan')
     await clean()
   })
 
   it('works in the frame of a notebook, which has no address', async () => {
-    const { page: p, clean } = await open(browser, page('notebook'))
+    const { page: p, clean } = await openPage(browser, page('notebook'))
     const frame = p.frameLocator('iframe')
     await frame.locator('[data-place="1.0.1"]').focus()
     for (let k = 0; k < 5; k++) await p.keyboard.press('ArrowDown')
@@ -269,7 +270,7 @@ describe.skipIf(!found)('your own network', () => {
   })
 
   it('shows hostile names as text', async () => {
-    const { page: p, clean } = await open(browser, page('hostile'))
+    const { page: p, clean } = await openPage(browser, page('hostile'))
     for (const tab of await p.locator('[role=tab]').all()) await tab.click()
     await p.click('#tab-own')
     for (const word of ['svg', 'script', 'style', 'hit', 'x']) {
