@@ -1,11 +1,11 @@
 // The first layer of networks on tables: numbers embedded or as they are, categories as one-hot or as learned vectors.
 // A row is its numbers, then a code for each category column: 0 missing or unknown, 1 … n its values.
 import { product } from './layers.ts'
-import { Unsupported, type LayerSpec, type Op, type Spec, type Tensors } from './program.ts'
+import { Unsupported, type LayerSpec, type Layer, type Spec, type Tensors } from './layer.ts'
 
 type Embed = (x: number, feature: number) => number[]
 
-export function makeColumns(spec: Spec, layer: LayerSpec, tensors: Tensors): Op {
+export function makeColumns(spec: Spec, layer: LayerSpec, tensors: Tensors): Layer {
   const { numeric: F, categories } = spec.inputs
   const name = 'columns1'
   const embed = embedding(layer, F, tensors, name)

@@ -2,9 +2,9 @@
 import { activation, ACTIVATIONS, type Constants } from './activations.ts'
 import { gated, logistic, logisticSlope } from './special.ts'
 import { normLayer } from './norms.ts'
-import { Unsupported, type LayerSpec, type Op, type Tensors } from './program.ts'
+import { Unsupported, type LayerSpec, type Layer, type Tensors } from './layer.ts'
 
-type Make = (layer: LayerSpec, nIn: number, tensors: Tensors, name: string) => Op
+type Make = (layer: LayerSpec, nIn: number, tensors: Tensors, name: string) => Layer
 
 const MAKERS: Record<string, Make> = {
   linear,
@@ -35,7 +35,7 @@ const MAKERS: Record<string, Make> = {
   maxout,
 }
 
-export function makeLayer(layer: LayerSpec, nIn: number, tensors: Tensors, name: string): Op {
+export function makeLayer(layer: LayerSpec, nIn: number, tensors: Tensors, name: string): Layer {
   const make = MAKERS[layer.kind]
   if (!make) throw new Unsupported(`${name}: layers of kind ${layer.kind}`)
   return make(layer, nIn, tensors, name)
@@ -43,7 +43,7 @@ export function makeLayer(layer: LayerSpec, nIn: number, tensors: Tensors, name:
 
 type Unit = (x: number, k: number) => number
 
-function elementwise(name: string, kind: string, n: number, f: Unit, df: Unit): Op {
+function elementwise(name: string, kind: string, n: number, f: Unit, df: Unit): Layer {
   return {
     name,
     kind,
@@ -87,7 +87,7 @@ export function productBack(dz: Float64Array, B: number, W: Float64Array, nIn: n
   return dx
 }
 
-function linear(layer: LayerSpec, nIn: number, tensors: Tensors, name: string): Op {
+function linear(layer: LayerSpec, nIn: number, tensors: Tensors, name: string): Layer {
   const W = tensors[`${name}.weight`]
   const b = layer.bias ? tensors[`${name}.bias`] : null
   const factor = layer.scale == null ? 1 : layer.scale === 'tangent' ? 1 / Math.sqrt(nIn) : (layer.scale as number)
@@ -106,7 +106,7 @@ function linear(layer: LayerSpec, nIn: number, tensors: Tensors, name: string): 
 /** Learned numbers stand per unit or once; `at` reads either. */
 const at = (values: Float64Array, k: number): number => values[values.length === 1 ? 0 : k]
 
-function activationLayer(layer: LayerSpec, nIn: number, tensors: Tensors, name: string): Op {
+function activationLayer(layer: LayerSpec, nIn: number, tensors: Tensors, name: string): Layer {
   const kind = layer.name as string
   if (kind === 'softmax') return softmaxLayer(name, nIn)
   const { f, df } = functionOf(layer, tensors, name)
@@ -139,7 +139,7 @@ function functionOf(layer: LayerSpec, tensors: Tensors, name: string): { f: Unit
   throw new Unsupported(`${name}: the activation ${kind}`)
 }
 
-function softmaxLayer(name: string, n: number): Op {
+function softmaxLayer(name: string, n: number): Layer {
   const row = (x: Float64Array): Float64Array => {
     const top = x.reduce((a, b) => Math.max(a, b), -Infinity)
     const e = x.map((value) => Math.exp(value - top))
@@ -176,7 +176,7 @@ export function byRow(
 const GATES: Record<string, string> = { glu: 'sigmoid', reglu: 'relu', geglu: 'gelu', swiglu: 'silu' }
 
 /** y = f(W₁x + b₁) ⊙ (W₂x + b₂), both projections in one matrix, the gate's first. */
-function glu(layer: LayerSpec, nIn: number, tensors: Tensors, name: string): Op {
+function glu(layer: LayerSpec, nIn: number, tensors: Tensors, name: string): Layer {
   const W = tensors[`${name}.weight`]
   const b = layer.bias ? tensors[`${name}.bias`] : null
   const O = layer.d_out as number
@@ -209,7 +209,7 @@ function glu(layer: LayerSpec, nIn: number, tensors: Tensors, name: string): Op 
 }
 
 /** y = the largest of k projections; the gradient goes to the first of the largest. */
-function maxout(layer: LayerSpec, nIn: number, tensors: Tensors, name: string): Op {
+function maxout(layer: LayerSpec, nIn: number, tensors: Tensors, name: string): Layer {
   const W = tensors[`${name}.weight`]
   const b = layer.bias ? tensors[`${name}.bias`] : null
   const [O, k] = [layer.d_out as number, layer.k as number]

@@ -4,7 +4,7 @@
 //   dA = ∂L/∂a,  δ = dA ⊙ f′(z),  dW = δᵀ x,  db = Σ_rows δ,  dA of the layer below = δ W
 //
 // The loss is a mean over rows: δ of the output already holds the only division by B.
-import { activation, type Activation } from './activations.ts'
+import { activation } from './activations.ts'
 import { LOSSES, type LossName } from './losses.ts'
 
 export interface Dense {
@@ -18,6 +18,21 @@ export interface Dense {
 export interface Network {
   readonly layers: readonly Dense[]
 }
+
+/** A weight by its layer, the unit it leads to and the one it comes from; a bias where `from` is −1. */
+export interface WeightIndex {
+  readonly layer: number
+  readonly to: number
+  readonly from: number
+}
+
+export interface UnitIndex {
+  readonly layer: number
+  readonly unit: number
+}
+
+export const sameWeight = (a: WeightIndex | null, b: WeightIndex | null): boolean =>
+  a !== null && b !== null && a.layer === b.layer && a.to === b.to && a.from === b.from
 
 /** What one layer saw and did: its input x, z and a; after `backward` also dA, δ, dW and db. */
 export interface LayerTrace {
@@ -45,20 +60,16 @@ export function dense(nIn: number, nOut: number, name: string): Dense {
 }
 
 /** Layers of the given widths, all zero; `hidden` between them and nothing after the last. */
-export function network(widths: readonly number[], hidden: string): Network {
+export function zeroNetwork(widths: readonly number[], hidden: string): Network {
   return { layers: widths.slice(1).map((n, l) => dense(widths[l], n, l === widths.length - 2 ? 'identity' : hidden)) }
 }
-
-export const widths = (net: Network): number[] => [net.layers[0].nIn, ...net.layers.map((layer) => layer.nOut)]
 
 export function clone(net: Network): Network {
   return { layers: net.layers.map((layer) => ({ ...layer, W: layer.W.slice(), b: layer.b.slice() })) }
 }
 
-export const bound = (net: Network): Activation[] => net.layers.map((layer) => activation(layer.activation))
-
 /** Empty buffers for a pass of B rows. */
-export function trace(net: Network, B: number): Trace {
+export function emptyTrace(net: Network, B: number): Trace {
   const layers = net.layers.map((layer) => ({
     x: new Float64Array(0),
     z: new Float64Array(B * layer.nOut),
@@ -102,7 +113,7 @@ export function forward(net: Network, x: Float64Array, into: Trace, keep?: reado
 }
 
 /** The loss of the outputs that `forward` left, row by row and as a mean. */
-export function measure(net: Network, y: Float64Array, into: Trace, name: LossName): number {
+export function computeLoss(net: Network, y: Float64Array, into: Trace, name: LossName): number {
   const C = net.layers[net.layers.length - 1].nOut
   const out = into.layers[into.layers.length - 1].a
   let sum = 0
@@ -153,10 +164,10 @@ function gradients(layer: Dense, t: LayerTrace, B: number, dBelow: Float64Array)
 }
 
 /** One whole pass in fresh buffers. */
-export function pass(net: Network, x: Float64Array, y: Float64Array, name: LossName): Trace {
-  const into = trace(net, x.length / net.layers[0].nIn)
+export function forwardBackward(net: Network, x: Float64Array, y: Float64Array, name: LossName): Trace {
+  const into = emptyTrace(net, x.length / net.layers[0].nIn)
   forward(net, x, into)
-  measure(net, y, into, name)
+  computeLoss(net, y, into, name)
   backward(net, y, into, name)
   return into
 }

@@ -1,9 +1,9 @@
 // The four normalisations: x̂ = (x − μ)/√(v + ε) over a group of numbers, then γ x̂ + β.
 //
 //   dx̂ = dy γ,  dx = (dx̂ − mean dx̂ − x̂ mean(dx̂ x̂)) / √(v + ε);  no mean dx̂ where μ is not subtracted
-import type { LayerSpec, Op, Tensors } from './program.ts'
+import type { LayerSpec, Layer, Tensors } from './layer.ts'
 
-export function normLayer(layer: LayerSpec, n: number, tensors: Tensors, name: string): Op {
+export function normLayer(layer: LayerSpec, n: number, tensors: Tensors, name: string): Layer {
   const gamma = tensors[`${name}.weight`]
   const beta = layer.kind === 'rmsnorm' ? null : tensors[`${name}.bias`]
   const eps = layer.eps as number
@@ -65,7 +65,7 @@ function batchNorm(
   beta: Float64Array,
   eps: number,
   tensors: Tensors,
-): Op {
+): Layer {
   const mean = tensors[`${name}.running_mean`]
   const inverse = tensors[`${name}.running_var`].map((v) => 1 / Math.sqrt(v + eps))
   return {

@@ -22,7 +22,7 @@ export interface Slots {
 }
 
 /** What an optimiser remembers between steps: two slots for W and b of every layer, and the number of steps. */
-export interface Memory {
+export interface OptimiserState {
   /** Whose it is; another optimiser starts with an empty one. */
   of: OptimiserName | null
   step: number
@@ -32,7 +32,7 @@ export interface Memory {
 
 const slots = (n: number): Slots => ({ first: new Float64Array(n), second: new Float64Array(n) })
 
-export function memory(net: Network): Memory {
+export function newOptimiserState(net: Network): OptimiserState {
   return {
     of: null,
     step: 0,
@@ -41,7 +41,7 @@ export function memory(net: Network): Memory {
   }
 }
 
-export function copied(from: Memory): Memory {
+export function copyOptimiserState(from: OptimiserState): OptimiserState {
   const copy = (s: Slots): Slots => ({ first: s.first.slice(), second: s.second.slice() })
   return { of: from.of, step: from.step, W: from.W.map(copy), b: from.b.map(copy) }
 }
@@ -73,7 +73,7 @@ const UPDATES: Record<OptimiserName, Update> = {
 }
 
 /** One step on the gradients of a trace; changes the network and the memory. */
-export function update(net: Network, t: Trace, of: Memory, name: OptimiserName, rate: number, l2 = 0): void {
+export function optimiserStep(net: Network, t: Trace, of: OptimiserState, name: OptimiserName, rate: number, l2 = 0): void {
   if (of.of !== name) {
     for (const { first, second } of [...of.W, ...of.b]) (first.fill(0), second.fill(0))
     of.of = name

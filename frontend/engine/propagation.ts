@@ -5,13 +5,12 @@
 //
 // q is the mean square of z, g that of ∂L/∂z relative to the last layer's.
 import { activation } from './activations.ts'
-import { initialise, SCHEMES, type Scheme } from './init.ts'
-import { forward, network, trace } from './network.ts'
+import { initialise, SCHEMES, type Scheme } from './initialisation.ts'
+import { forward, zeroNetwork, emptyTrace } from './network.ts'
 import { Random } from './random.ts'
-import { power, significant } from '../shared/format.ts'
 
 /** E[h(u)] for u standard normal by the midpoint rule: exact to rounding for smooth h, and no node is on a jump at 0. */
-export function expectation(h: (u: number) => number): number {
+export function gaussianMean(h: (u: number) => number): number {
   const [N, reach] = [1600, 9]
   let sum = 0
   for (let k = 0; k < N; k++) {
@@ -21,38 +20,28 @@ export function expectation(h: (u: number) => number): number {
   return (sum * 2 * reach) / N
 }
 
-export interface Sizes {
+export interface SignalSizes {
   readonly signal: number[]
   readonly gradient: number[]
 }
 
-export function predicted(name: string, scheme: Scheme, width: number, depth: number): Sizes {
+export function predictedSizes(name: string, scheme: Scheme, width: number, depth: number): SignalSizes {
   const { f, df } = activation(name)
   const spread = width * SCHEMES[scheme](width, width)
   const signal = [spread]
-  for (let l = 1; l < depth; l++) signal.push(spread * expectation((u) => f(Math.sqrt(signal[l - 1]) * u) ** 2))
+  for (let l = 1; l < depth; l++) signal.push(spread * gaussianMean((u) => f(Math.sqrt(signal[l - 1]) * u) ** 2))
   const gradient = new Array<number>(depth).fill(1)
   for (let l = depth - 2; l >= 0; l--)
-    gradient[l] = gradient[l + 1] * spread * expectation((u) => df(Math.sqrt(signal[l]) * u) ** 2)
+    gradient[l] = gradient[l + 1] * spread * gaussianMean((u) => df(Math.sqrt(signal[l]) * u) ** 2)
   return { signal, gradient }
 }
 
-/** How much a mean square changes over the depth, in words; at most a factor of 10 counts as steady, as in Python. */
-export function change(ratio: number): string {
-  if (ratio === 0) return 'vanishes completely'
-  if (ratio > 1000 || Number.isNaN(ratio)) return `explodes: it grows ${power(ratio)} times`
-  if (ratio < 1 / 1000) return `vanishes: it shrinks to ${power(ratio)} of it`
-  if (ratio > 10) return `grows ${significant(ratio, 2)} times`
-  if (ratio < 1 / 10) return `shrinks to 1/${significant(1 / ratio, 2)} of it`
-  return 'stays steady'
-}
-
 /** The same of a network that is drawn, on rows that are standard normal, with a random gradient at the last z. */
-export function measured(name: string, scheme: Scheme, width: number, depth: number, seed: number, rows = 64): Sizes {
-  const net = network(new Array<number>(depth + 1).fill(width), name)
+export function measuredSizes(name: string, scheme: Scheme, width: number, depth: number, seed: number, rows = 64): SignalSizes {
+  const net = zeroNetwork(new Array<number>(depth + 1).fill(width), name)
   initialise(net, scheme, seed)
   const random = new Random(seed + 1)
-  const t = trace(net, rows)
+  const t = emptyTrace(net, rows)
   forward(
     net,
     Float64Array.from({ length: rows * width }, () => random.normal()),

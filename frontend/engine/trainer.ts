@@ -1,12 +1,12 @@
 // Training in the page: batches in a random order each epoch, dropout on hidden layers, L2, one optimiser.
 // A step that would leave a number that is not finite is not taken: where and when is told instead.
-import type { DataSet } from './data.ts'
-import { backward, clone, forward, measure, trace, type Network, type Trace } from './network.ts'
-import { copied, memory, update, type Memory, type OptimiserName } from './optimisers.ts'
+import type { Dataset } from './datasets.ts'
+import { backward, clone, forward, computeLoss, emptyTrace, type Network, type Trace } from './network.ts'
+import { copyOptimiserState, newOptimiserState, optimiserStep, type OptimiserState, type OptimiserName } from './optimisers.ts'
 import { Random } from './random.ts'
 import type { LossName } from './losses.ts'
 
-export interface Settings {
+export interface TrainerSettings {
   readonly optimiser: OptimiserName
   readonly rate: number
   /** Rows a step; 0 means all of them. */
@@ -24,7 +24,7 @@ export interface Failure {
 }
 
 export class Trainer {
-  memory: Memory
+  optimiserState: OptimiserState
   /** Steps taken. */
   step = 0
   failure: Failure | null = null
@@ -35,11 +35,11 @@ export class Trainer {
 
   constructor(
     readonly net: Network,
-    readonly data: DataSet,
+    readonly data: Dataset,
     readonly loss: LossName,
-    public settings: Settings,
+    public settings: TrainerSettings,
   ) {
-    this.memory = memory(net)
+    this.optimiserState = newOptimiserState(net)
     this.random = new Random(settings.seed + 77)
   }
 
@@ -56,25 +56,25 @@ export class Trainer {
     const t = this.buffer(y.length / nOut)
     const keep = settings.dropout > 0 ? this.masks(t) : undefined
     forward(net, x, t, keep)
-    measure(net, y, t, this.loss)
+    computeLoss(net, y, t, this.loss)
     backward(net, y, t, this.loss, keep)
-    if (this.move(t, settings.optimiser, settings.rate, settings.l2)) return true
+    if (this.applyGradients(t, settings.optimiser, settings.rate, settings.l2)) return true
     this.order = order
     this.random.state = state
     return false
   }
 
   /** A step on the gradients of a trace; not taken, and false, where it would leave a number that is not finite. */
-  move(t: Trace, optimiser: OptimiserName, rate: number, l2 = 0): boolean {
+  applyGradients(t: Trace, optimiser: OptimiserName, rate: number, l2 = 0): boolean {
     const { net } = this
-    const bad = notFinite(t)
-    const before = { net: clone(net), memory: copied(this.memory) }
-    if (!bad) update(net, t, this.memory, optimiser, rate, l2)
-    const wild = bad ?? brokenWeights(net) ?? brokenMemory(this.memory)
+    const bad = firstNonFinite(t)
+    const before = { net: clone(net), optimiserState: copyOptimiserState(this.optimiserState) }
+    if (!bad) optimiserStep(net, t, this.optimiserState, optimiser, rate, l2)
+    const wild = bad ?? nonFiniteWeights(net) ?? nonFiniteState(this.optimiserState)
     this.failure = wild && { step: this.step + 1, ...wild }
     if (wild) {
       net.layers.forEach((layer, l) => (layer.W.set(before.net.layers[l].W), layer.b.set(before.net.layers[l].b)))
-      this.memory = before.memory
+      this.optimiserState = before.optimiserState
       return false
     }
     this.step++
@@ -91,7 +91,7 @@ export class Trainer {
 
   private buffer(B: number): Trace {
     let found = this.buffers.get(B)
-    if (!found) this.buffers.set(B, (found = trace(this.net, B)))
+    if (!found) this.buffers.set(B, (found = emptyTrace(this.net, B)))
     return found
   }
 
@@ -111,7 +111,7 @@ function picked(from: Float64Array, rows: readonly number[], width: number): Flo
 const finite = (values: Float64Array): boolean => values.every(Number.isFinite)
 
 /** The first layer, in the order of the pass, whose numbers are not all finite. */
-export function notFinite(t: Trace): { layer: number; what: string } | null {
+export function firstNonFinite(t: Trace): { layer: number; what: string } | null {
   for (const [l, layer] of t.layers.entries()) {
     if (!finite(layer.z)) return { layer: l + 1, what: 'z' }
     if (!finite(layer.a)) return { layer: l + 1, what: 'a' }
@@ -123,23 +123,23 @@ export function notFinite(t: Trace): { layer: number; what: string } | null {
   return null
 }
 
-function brokenWeights(net: Network): { layer: number; what: string } | null {
+function nonFiniteWeights(net: Network): { layer: number; what: string } | null {
   const l = net.layers.findIndex((layer) => !finite(layer.W) || !finite(layer.b))
   return l < 0 ? null : { layer: l + 1, what: 'a weight' }
 }
 
-function brokenMemory(of: Memory): { layer: number; what: string } | null {
+function nonFiniteState(of: OptimiserState): { layer: number; what: string } | null {
   const l = of.W.findIndex((W, k) => [W, of.b[k]].some((s) => !finite(s.first) || !finite(s.second)))
   return l < 0 ? null : { layer: l + 1, what: 'the optimiser’s memory' }
 }
 
-export interface Health {
+export interface UnitHealth {
   readonly dead: boolean
   readonly saturated: boolean
 }
 
 /** A hidden unit is dead where no row gets a slope through it, saturated where all slopes are under a twentieth. */
-export function health(net: Network, t: Trace, slopes: readonly ((z: number) => number)[]): Health[][] {
+export function unitHealth(net: Network, t: Trace, slopes: readonly ((z: number) => number)[]): UnitHealth[][] {
   return net.layers.slice(0, -1).map((layer, l) =>
     Array.from({ length: layer.nOut }, (_, o) => {
       let top = 0

@@ -1,9 +1,9 @@
 // What can be taken away: the state as JSON, Python that gives the same numbers, and the figure as a picture.
-import type { Lab } from './lab.svelte.ts'
+import type { Playground } from './playground.svelte.ts'
 
 /** Python that builds this network, sets its weights and prints what the page shows. */
-export function python(lab: Lab): string {
-  const { net, data, activation } = lab
+export function python(playground: Playground): string {
+  const { net, data, activation } = playground
   const name = activation === 'identity' ? 'none' : activation
   const hidden = net.layers.slice(0, -1).map((layer) => `${layer.nOut}:${name}`)
   const text = [net.layers[0].nIn, ...hidden, 1].join('-')
@@ -25,7 +25,7 @@ model.load_state_dict({name: torch.tensor(value, dtype=torch.float64) for name, 
 x = ${rows(data.x, data.features.length)}
 y = ${rows(data.y, 1)}
 
-found = ml.trace(model, x, y, loss="${lab.loss}")
+found = ml.trace(model, x, y, loss="${playground.loss}")
 print("outputs", *found.output[:, 0].tolist())
 print("loss", found.loss)
 for step in found.steps:
@@ -37,9 +37,9 @@ for step in found.steps:
 }
 
 /** Weights by name, as Python calls them, and what is needed to show the state again. */
-export function json(lab: Lab): string {
+export function json(playground: Playground): string {
   const named = Object.fromEntries(
-    lab.net.layers.flatMap((layer, l) => [
+    playground.net.layers.flatMap((layer, l) => [
       [
         `linear${l + 1}.weight`,
         Array.from({ length: layer.nOut }, (_, o) => Array.from(layer.W.subarray(o * layer.nIn, (o + 1) * layer.nIn))),
@@ -47,7 +47,7 @@ export function json(lab: Lab): string {
       [`linear${l + 1}.bias`, Array.from(layer.b)],
     ]),
   )
-  return `${JSON.stringify({ ...lab.snapshot(), named }, null, 2)}\n`
+  return `${JSON.stringify({ ...playground.snapshot(), named }, null, 2)}\n`
 }
 
 export function download(name: string, content: Blob | string, type = 'text/plain'): void {

@@ -1,6 +1,6 @@
 import '../shared/theme.css'
 import { mount } from 'svelte'
-import { injected } from '../shared/state.ts'
+import { injectedState } from '../shared/injectedState.ts'
 import Explorer from './Explorer.svelte'
 
-mount(Explorer, { target: document.getElementById('app')!, props: { state: injected() } })
+mount(Explorer, { target: document.getElementById('app')!, props: { state: injectedState() } })

@@ -1,26 +1,26 @@
-// What an undo step, a link and a file hold of the laboratory: enough to show it again exactly, and nothing derived.
+// What an undo step, a link and a file hold of the playground: enough to show it again exactly, and nothing derived.
 import { OFFERED } from '../engine/activations.ts'
-import { DATA } from '../engine/data.ts'
-import { SCHEMES, type Scheme } from '../engine/init.ts'
+import { DATASETS } from '../engine/datasets.ts'
+import { SCHEMES, type Scheme } from '../engine/initialisation.ts'
 import { LOSSES, type LossName } from '../engine/losses.ts'
-import { network, type Network } from '../engine/network.ts'
-import { OPTIMISERS, type Memory, type OptimiserName, type Slots } from '../engine/optimisers.ts'
-import type { Settings, Trainer } from '../engine/trainer.ts'
+import { zeroNetwork, type Network } from '../engine/network.ts'
+import { OPTIMISERS, type OptimiserState, type OptimiserName, type Slots } from '../engine/optimisers.ts'
+import type { TrainerSettings, Trainer } from '../engine/trainer.ts'
 
 /** 1 had no `training` and nothing of what is looked at but the tab; 2 had no `course`. */
 export const VERSION = 3
 export const MAX_WIDTH = 8
 export const MAX_HIDDEN = 6
-export const MOST_RATE = 1e6
+export const MAX_RATE = 1e6
 /** Points of a loss curve that are kept, and their digits: a link must not grow without end. */
 const POINTS = 120
 const DIGITS = 5
 
-export interface Training extends Settings {
+export interface TrainingSettings extends TrainerSettings {
   readonly scheme: Scheme
 }
 
-export const USUAL: Training = {
+export const DEFAULT_TRAINING: TrainingSettings = {
   scheme: 'xavier',
   optimiser: 'adam',
   rate: 0.05,
@@ -38,15 +38,15 @@ export interface Snapshot {
   readonly widths: readonly number[]
   /** W then b of each layer, row by row. */
   readonly weights: readonly number[]
-  readonly training: Training
+  readonly training: TrainingSettings
   /** Null before the first step. */
-  readonly course: Course | null
+  readonly course: TrainingState | null
 }
 
-export type Point = readonly [step: number, loss: number]
+export type LossPoint = readonly [step: number, loss: number]
 
 /** How far training came: enough to go on as if nothing had come between, and the loss so far. */
-export interface Course {
+export interface TrainingState {
   readonly step: number
   /** Where the random numbers are. */
   readonly random: number
@@ -57,18 +57,18 @@ export interface Course {
   readonly steps: number
   readonly first: readonly number[]
   readonly second: readonly number[]
-  readonly curve: readonly Point[]
+  readonly curve: readonly LossPoint[]
 }
 
-export function courseOf({ memory, step, random, order }: Trainer, curve: readonly Point[]): Course | null {
-  if (memory.of === null) return null
-  const slot = (name: keyof Slots): number[] => parts(memory, name).flatMap((part) => [...part])
+export function trainingStateOf({ optimiserState, step, random, order }: Trainer, curve: readonly LossPoint[]): TrainingState | null {
+  if (optimiserState.of === null) return null
+  const slot = (name: keyof Slots): number[] => parts(optimiserState, name).flatMap((part) => [...part])
   return {
     step,
     random: random.state,
     order: [...order],
-    optimiser: memory.of,
-    steps: memory.step,
+    optimiser: optimiserState.of,
+    steps: optimiserState.step,
     first: slot('first'),
     second: slot('second'),
     curve: fewer(curve.filter(([, loss]) => Number.isFinite(loss))),
@@ -76,7 +76,7 @@ export function courseOf({ memory, step, random, order }: Trainer, curve: readon
 }
 
 /** At most so many points, the first and the last among them; a curve that has been here stays as it is. */
-function fewer(curve: readonly Point[]): Point[] {
+function fewer(curve: readonly LossPoint[]): LossPoint[] {
   const every = curve.length <= POINTS ? 1 : Math.ceil(curve.length / (POINTS - 1))
   return curve
     .filter((_, k) => k % every === 0 || k === curve.length - 1)
@@ -84,18 +84,18 @@ function fewer(curve: readonly Point[]): Point[] {
 }
 
 /** Sets a trainer to where a course was. */
-export function resume(trainer: Trainer, from: Course): void {
-  const { memory } = trainer
-  for (const name of ['first', 'second'] as const) pour(parts(memory, name), from[name])
-  memory.of = from.optimiser
-  memory.step = from.steps
+export function restoreTraining(trainer: Trainer, from: TrainingState): void {
+  const { optimiserState } = trainer
+  for (const name of ['first', 'second'] as const) pour(parts(optimiserState, name), from[name])
+  optimiserState.of = from.optimiser
+  optimiserState.step = from.steps
   trainer.step = from.step
   trainer.order = [...from.order]
   trainer.random.state = from.random
 }
 
-const parts = (memory: Memory, name: keyof Slots): Float64Array[] =>
-  memory.W.flatMap((W, l) => [W[name], memory.b[l][name]])
+const parts = (optimiserState: OptimiserState, name: keyof Slots): Float64Array[] =>
+  optimiserState.W.flatMap((W, l) => [W[name], optimiserState.b[l][name]])
 
 /** Fills arrays one after the other. */
 function pour(into: readonly Float64Array[], values: readonly number[]): void {
@@ -106,14 +106,14 @@ function pour(into: readonly Float64Array[], values: readonly number[]): void {
   }
 }
 
-export function taken(net: Network, of: Omit<Snapshot, 'version' | 'widths' | 'weights'>): Snapshot {
+export function takeSnapshot(net: Network, of: Omit<Snapshot, 'version' | 'widths' | 'weights'>): Snapshot {
   const weights = net.layers.flatMap((layer) => [...layer.W, ...layer.b])
   const widths = [net.layers[0].nIn, ...net.layers.map((layer) => layer.nOut)]
   return { version: VERSION, ...of, widths, weights }
 }
 
-export function restored(from: Snapshot): Network {
-  const net = network(from.widths, from.activation)
+export function restoreNetwork(from: Snapshot): Network {
+  const net = zeroNetwork(from.widths, from.activation)
   pour(
     net.layers.flatMap((layer) => [layer.W, layer.b]),
     from.weights,
@@ -122,18 +122,18 @@ export function restored(from: Snapshot): Network {
 }
 
 /** A snapshot from anyone: whole and within bounds, or an error that says what is not. */
-export function checked(value: unknown): Snapshot {
+export function checkSnapshot(value: unknown): Snapshot {
   if (typeof value !== 'object' || value === null) throw new Error('it is not a state of this page')
   const { version, data, loss, activation, widths, weights } = value as Record<string, unknown>
   if (typeof version === 'number' && version > VERSION)
     throw new Error(`it is of version ${version}, and this page reads ${VERSION}: open it with a newer page`)
   if (version !== VERSION && version !== 1 && version !== 2) throw new Error('it has no version this page knows')
-  if (typeof data !== 'string' || !Object.hasOwn(DATA, data)) throw new Error('it names data this page does not have')
+  if (typeof data !== 'string' || !Object.hasOwn(DATASETS, data)) throw new Error('it names data this page does not have')
   if (typeof loss !== 'string' || !Object.hasOwn(LOSSES, loss))
     throw new Error('it names a loss this page does not have')
   if (typeof activation !== 'string' || !Object.hasOwn(OFFERED, activation))
     throw new Error('it names an activation this page does not have')
-  const nIn = DATA[data]().features.length
+  const nIn = DATASETS[data]().features.length
   if (!Array.isArray(widths) || widths.length < 2 || widths.length > MAX_HIDDEN + 2)
     throw new Error(`its network must have at most ${MAX_HIDDEN} hidden layers`)
   if (widths[0] !== nIn || widths[widths.length - 1] !== 1)
@@ -144,8 +144,8 @@ export function checked(value: unknown): Snapshot {
   if (!Array.isArray(weights) || weights.length !== count) throw new Error(`it must have ${count} weights`)
   if (!weights.every((w) => typeof w === 'number' && Number.isFinite(w)))
     throw new Error('its weights must be finite numbers')
-  const training = version === 1 ? USUAL : checkedTraining((value as Snapshot).training)
-  const course = version < VERSION ? null : checkedCourse((value as Snapshot).course, count, DATA[data]().y.length)
+  const training = version === 1 ? DEFAULT_TRAINING : checkTrainingSettings((value as Snapshot).training)
+  const course = version < VERSION ? null : checkTrainingState((value as Snapshot).course, count, DATASETS[data]().y.length)
   return {
     version: VERSION,
     data,
@@ -158,7 +158,7 @@ export function checked(value: unknown): Snapshot {
   }
 }
 
-function checkedTraining(value: unknown): Training {
+function checkTrainingSettings(value: unknown): TrainingSettings {
   const found = (value ?? {}) as Record<string, unknown>
   const number = (name: string, top: number, whole = false): number => {
     const given = found[name]
@@ -173,15 +173,15 @@ function checkedTraining(value: unknown): Training {
   return {
     scheme: found.scheme as Scheme,
     optimiser: found.optimiser as OptimiserName,
-    rate: number('rate', MOST_RATE),
+    rate: number('rate', MAX_RATE),
     batch: number('batch', 1000, true),
-    l2: number('l2', MOST_RATE),
+    l2: number('l2', MAX_RATE),
     dropout: number('dropout', 0.9),
     seed: number('seed', 1e9, true),
   }
 }
 
-function checkedCourse(value: unknown, weights: number, rows: number): Course | null {
+function checkTrainingState(value: unknown, weights: number, rows: number): TrainingState | null {
   if (value === null) return null
   const found = (value ?? {}) as Record<string, unknown>
   const list = (of: unknown, most: number, good: (one: unknown) => boolean): boolean =>
@@ -189,7 +189,7 @@ function checkedCourse(value: unknown, weights: number, rows: number): Course | 
   const finite = (one: unknown): boolean => typeof one === 'number' && Number.isFinite(one)
   const whole = (below: number) => (one: unknown) => Number.isInteger(one) && (one as number) >= 0 && (one as number) < below
   const full = (of: unknown): boolean => list(of, weights, finite) && (of as unknown[]).length === weights
-  const checks: Readonly<Record<keyof Course, (one: unknown) => boolean>> = {
+  const checks: Readonly<Record<keyof TrainingState, (one: unknown) => boolean>> = {
     step: whole(1e12),
     random: whole(2 ** 32),
     order: (one) => list(one, rows, whole(rows)),
@@ -199,9 +199,9 @@ function checkedCourse(value: unknown, weights: number, rows: number): Course | 
     second: (one) => full(one) && (one as number[]).every((v) => v >= 0),
     curve: (one) => list(one, POINTS, (p) => list(p, 2, finite) && (p as unknown[]).length === 2),
   }
-  const names = Object.keys(checks) as (keyof Course)[]
+  const names = Object.keys(checks) as (keyof TrainingState)[]
   for (const name of names) if (!checks[name](found[name])) throw new Error(`its course of training has a wrong ${name}`)
-  return Object.fromEntries(names.map((name) => [name, found[name]])) as unknown as Course
+  return Object.fromEntries(names.map((name) => [name, found[name]])) as unknown as TrainingState
 }
 
 /** The part of an address after #: a snapshot, and whatever else is to be shown again. */
@@ -220,5 +220,5 @@ export function fromHash(hash: string): { snapshot: Snapshot; more: Record<strin
   } catch {
     throw new Error('it is cut short or damaged')
   }
-  return { snapshot: checked({ ...value, version: Number(match[1]) }), more: { ...value } }
+  return { snapshot: checkSnapshot({ ...value, version: Number(match[1]) }), more: { ...value } }
 }

@@ -34,7 +34,7 @@ export function layout(widths: readonly number[], width: number): Layout {
 }
 
 /** Ends of an edge at the rims of its units. */
-export function ends(from: Point, to: Point, radius: number): readonly [Point, Point] {
+export function edgeEnds(from: Point, to: Point, radius: number): readonly [Point, Point] {
   const length = Math.hypot(to.x - from.x, to.y - from.y)
   const [u, v] = [(to.x - from.x) / length, (to.y - from.y) / length]
   return [
@@ -44,7 +44,7 @@ export function ends(from: Point, to: Point, radius: number): readonly [Point, P
 }
 
 /** Where an edge's number stands: near the side with more units, where edges are apart. */
-export function labelAt(from: Point, to: Point, nFrom: number, nTo: number): Point {
+export function edgeLabelPosition(from: Point, to: Point, nFrom: number, nTo: number): Point {
   const near = to.x - from.x < 200 ? 0.3 : 0.22
   const t = nTo >= nFrom ? 1 - near : near + 0.08
   return { x: from.x + t * (to.x - from.x), y: from.y + t * (to.y - from.y) }

@@ -1,8 +1,8 @@
 import '../shared/theme.css'
-import './chart/looks.css'
+import './chart/chart.css'
 import { mount } from 'svelte'
-import { injected } from '../shared/state.ts'
+import { injectedState } from '../shared/injectedState.ts'
 import Report from './Report.svelte'
 import type { State } from './types.ts'
 
-mount(Report, { target: document.getElementById('app')!, props: { state: injected() as State | null } })
+mount(Report, { target: document.getElementById('app')!, props: { state: injectedState() as State | null } })

@@ -1,5 +1,5 @@
 // The data of a report, as `multilayer.web.report` makes it. What has no value is null.
-export type Num = number | null
+export type MaybeNumber = number | null
 
 export interface Sentence {
   tone: 'good' | 'fair' | 'bad'
@@ -9,43 +9,43 @@ export interface Sentence {
 export interface Epoch {
   epoch: number
   step: number
-  loss: Num
-  validation: Num
-  metrics: Record<string, Num>
+  loss: MaybeNumber
+  validation: MaybeNumber
+  metrics: Record<string, MaybeNumber>
 }
 
 export interface Step {
   step: number
-  loss: Num
-  rate: Num
+  loss: MaybeNumber
+  rate: MaybeNumber
 }
 
-export interface Mark {
+export interface TrainingEvent {
   kind: string
   step: number
   text: string
 }
 
 export interface Curves {
-  steps_per_epoch: Num
+  steps_per_epoch: MaybeNumber
   epochs: Epoch[]
   steps: Step[]
   /** Step and norm of the gradient. */
-  norms: [number, Num][]
+  norms: [number, MaybeNumber][]
   /** Step and learning rate. */
   rates: [number, number][]
-  marks: Mark[]
+  marks: TrainingEvent[]
 }
 
 export interface Metric {
   name: string
-  value: Num
-  low: Num
-  high: Num
+  value: MaybeNumber
+  low: MaybeNumber
+  high: MaybeNumber
   how: string
   better: 'higher' | 'lower'
-  train: Num
-  baseline: Num
+  train: MaybeNumber
+  baseline: MaybeNumber
 }
 
 export interface Confusion {
@@ -90,10 +90,10 @@ export interface Histogram {
 
 export interface Residual {
   target: string
-  points: [Num, Num][]
+  points: [MaybeNumber, MaybeNumber][]
   rows: number
   histogram: Histogram | null
-  bias: Num
+  bias: MaybeNumber
 }
 
 export interface Coverage {
@@ -107,26 +107,26 @@ export interface Coverage {
 export interface Importance {
   metric: string
   better: 'higher' | 'lower'
-  base: Num
+  base: MaybeNumber
   rounds: number
   rows: number
   image: number[] | null
   patch: number
   /** Columns there are; where they are many, those that vary most are looked at. */
   of: number
-  columns: { name: string; mean: Num; sd: Num }[]
+  columns: { name: string; mean: MaybeNumber; sd: MaybeNumber }[]
 }
 
 export type Cell = string | number | boolean | null
 
 export interface WorstRow {
   row: number
-  loss: Num
+  loss: MaybeNumber
   truth: string
   predicted: string
-  sure?: Num
-  of_truth?: Num
-  error?: Num
+  sure?: MaybeNumber
+  of_truth?: MaybeNumber
+  error?: MaybeNumber
   values: Cell[]
   pixels?: number[]
 }
@@ -178,7 +178,7 @@ export interface Evaluation {
   notes: string[]
 }
 
-export interface Part {
+export interface LayerSummary {
   name: string
   last: string
   kind: string
@@ -190,7 +190,7 @@ export interface Part {
   parameters: number
   flops: number
   share: number
-  layers?: Part[]
+  layers?: LayerSummary[]
 }
 
 export interface Network {
@@ -198,7 +198,7 @@ export interface Network {
   parameters: number
   inputs: { numeric: number; categories: number[] }
   outputs: number
-  layers: Part[]
+  layers: LayerSummary[]
 }
 
 export interface Cost {
@@ -206,7 +206,7 @@ export interface Cost {
   parameters: number
   layers: { name: string; what: string; parameters: number; forward: number; backward: number }[]
   step: number
-  epoch: Num
+  epoch: MaybeNumber
   row: number
   memory: number
   file: number
@@ -219,12 +219,12 @@ export interface Report {
     reason: string
     epochs: number
     steps: number
-    seconds: Num
-    step_seconds: Num
-    rows_per_second: Num
+    seconds: MaybeNumber
+    step_seconds: MaybeNumber
+    rows_per_second: MaybeNumber
     engine: string
-    seed: Num
-    rows: Num
+    seed: MaybeNumber
+    rows: MaybeNumber
     versions: Record<string, string>
   }
   verdict: { sentences: Sentence[]; tries: string[] }
@@ -233,7 +233,7 @@ export interface Report {
   network: Network
   members: number
   cost: Cost
-  predicted: { step: number; rows: Record<string, number>; processor: string; threads: Num } | null
+  predicted: { step: number; rows: Record<string, number>; processor: string; threads: MaybeNumber } | null
   config: Record<string, unknown>
   effective: Record<string, unknown>
   again: { command: string | null; python: string; notes: string[] }

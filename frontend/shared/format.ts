@@ -1,24 +1,24 @@
 // How numbers look: a true minus sign, fixed decimals where they stand in columns, full precision where they are edited.
 const MINUS = '\u2212'
 
-export const typeset = (text: string): string => text.replaceAll('-', MINUS)
+export const withMinusSign = (text: string): string => text.replaceAll('-', MINUS)
 
 /** Fixed decimals; values too large or small for them in powers of ten; NaN and infinity by name. */
 export function fixed(value: number, decimals = 2): string {
   if (Number.isNaN(value)) return 'NaN'
   if (!Number.isFinite(value)) return value > 0 ? '∞' : `${MINUS}∞`
   const size = Math.abs(value)
-  if (size >= 1e6) return power(value)
+  if (size >= 1e6) return scientific(value)
   const text = value.toFixed(decimals)
-  return typeset(Number(text) === 0 ? text.replace('-', '') : text)
+  return withMinusSign(Number(text) === 0 ? text.replace('-', '') : text)
 }
 
 /** So many significant digits, without trailing zeros. */
 export function significant(value: number, digits = 4): string {
   if (!Number.isFinite(value)) return fixed(value)
   const size = Math.abs(value)
-  if (value !== 0 && (size >= 1e6 || size < 1e-4)) return power(value, digits - 2)
-  return typeset(String(Number(value.toPrecision(digits))))
+  if (value !== 0 && (size >= 1e6 || size < 1e-4)) return scientific(value, digits - 2)
+  return withMinusSign(String(Number(value.toPrecision(digits))))
 }
 
 /** With its sign, plus too. */
@@ -28,10 +28,10 @@ export const signed = (value: number, decimals = 2): string => {
 }
 
 /** Every digit that tells this float64 from its neighbours. */
-export const exact = (value: number): string => typeset(String(value))
+export const exact = (value: number): string => withMinusSign(String(value))
 
 /** As many digits as fit so many characters, and one at least. */
-export function within(value: number, room: number): string {
+export function formatWithin(value: number, room: number): string {
   for (let digits = 17; digits > 1; digits--) {
     const text = exact(Number(value.toPrecision(digits)))
     if (text.length <= room) return text
@@ -41,15 +41,15 @@ export function within(value: number, room: number): string {
 
 const RAISED = '⁰¹²³⁴⁵⁶⁷⁸⁹'
 
-export function power(value: number, decimals = 1): string {
+export function scientific(value: number, decimals = 1): string {
   if (!Number.isFinite(value)) return fixed(value)
   const [digits, exponent] = value.toExponential(decimals).split('e') as [string, string]
   const raised = [...exponent].map((c) => (c === '-' ? '⁻' : c === '+' ? '' : RAISED[Number(c)])).join('')
-  return `${typeset(digits)}·10${raised}`
+  return `${withMinusSign(digits)}·10${raised}`
 }
 
 /** 1234567 → "1,234,567". */
-export const grouped = (value: number): string => typeset(Math.round(value).toLocaleString('en-US'))
+export const groupDigits = (value: number): string => withMinusSign(Math.round(value).toLocaleString('en-US'))
 
 export function bytes(count: number): string {
   const units = ['B', 'kB', 'MB', 'GB', 'TB']
@@ -61,7 +61,7 @@ export function bytes(count: number): string {
 export const percent = (share: number, decimals = 1): string => `${fixed(100 * share, decimals)} %`
 
 /** What a person typed: "1/3", "0,5", "−2", "1e-3"; null where it is no number. */
-export function parsed(text: string): number | null {
+export function parseNumber(text: string): number | null {
   const plain = text.trim().replaceAll(MINUS, '-').replace(',', '.')
   const number = '[+-]?(?:\\d+\\.?\\d*|\\.\\d+)(?:e[+-]?\\d+)?'
   const match = new RegExp(`^(${number})(?:\\s*/\\s*(${number}))?$`, 'i').exec(plain)

@@ -8,8 +8,8 @@ const path = [process.env.CHROMIUM, '/usr/bin/chromium', '/usr/bin/chromium-brow
 )
 
 /** Whether there is a browser; tests that need one are skipped, and say so, where there is none. */
-export const found = path !== undefined
-if (!found) console.warn('browser tests skipped: no Chromium was found (install it, or set CHROMIUM to its path)')
+export const hasChromium = path !== undefined
+if (!hasChromium) console.warn('browser tests skipped: no Chromium was found (install it, or set CHROMIUM to its path)')
 
 const FLAGS = [
   '--no-sandbox',
@@ -23,7 +23,7 @@ const FLAGS = [
 
 export const launch = (): Promise<Browser> => chromium.launch({ executablePath: path, args: FLAGS })
 
-export interface Watched {
+export interface WatchedPage {
   readonly page: Page
   readonly errors: string[]
   readonly requests: string[]
@@ -31,7 +31,7 @@ export interface Watched {
   clean(): Promise<void>
 }
 
-export async function open(browser: Browser, url: string, options: BrowserContextOptions = {}): Promise<Watched> {
+export async function openPage(browser: Browser, url: string, options: BrowserContextOptions = {}): Promise<WatchedPage> {
   const context = await browser.newContext({ viewport: { width: 1280, height: 900 }, ...options })
   const page = await context.newPage()
   const errors: string[] = []

@@ -4,7 +4,7 @@ import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import type { Browser, Page } from 'playwright-core'
 import { afterAll, beforeAll, describe, expect, inject, it } from 'vitest'
-import { found, launch, open } from './chromium.ts'
+import { hasChromium, launch, openPage } from './chromium.ts'
 
 const folder = inject('folder')
 const url = `file://${join(folder, 'explorer.html')}`
@@ -24,13 +24,13 @@ async function middle(page: Page, selector: string): Promise<{ x: number; y: num
   return { x: box.x + box.width / 2, y: box.y + box.height / 2 }
 }
 
-describe.skipIf(!found)('explorer', () => {
+describe.skipIf(!hasChromium)('explorer', () => {
   let browser: Browser
   beforeAll(async () => void (browser = await launch()))
   afterAll(async () => void (await browser?.close()))
 
   it('previews a song under the pointer and looks inside it when it is clicked', async () => {
-    const { page, clean } = await open(browser, url)
+    const { page, clean } = await openPage(browser, url)
     const shown = (): Promise<string | null> => page.textContent('[data-unit="1.0"] .number')
     expect(await shown()).toBe('0.92')
     await page.hover('[data-row="2"]')
@@ -55,7 +55,7 @@ describe.skipIf(!found)('explorer', () => {
           if (match && text.includes('Ctrl-C')) resolve(match[1].replace(/Ctrl-C.*/, ''))
         })
       })
-      const { page, errors } = await open(browser, address)
+      const { page, errors } = await openPage(browser, address)
       await page.locator(edge('1.0.1')).focus()
       for (let k = 0; k < 5; k++) await page.keyboard.press('ArrowDown')
       expect(await score(page)).toBe('4 of 4 right')
@@ -67,7 +67,7 @@ describe.skipIf(!found)('explorer', () => {
   })
 
   it('drags a weight until all songs are right, and undoes it as one step', async () => {
-    const { page, clean } = await open(browser, url)
+    const { page, clean } = await openPage(browser, url)
     expect(await score(page)).toBe('3 of 4 right')
     const at = await middle(page, edge('1.0.1'))
     await page.mouse.move(at.x, at.y)
@@ -86,7 +86,7 @@ describe.skipIf(!found)('explorer', () => {
   })
 
   it('gives a drag up on Escape, and snaps at 0', async () => {
-    const { page, clean } = await open(browser, url)
+    const { page, clean } = await openPage(browser, url)
     const at = await middle(page, edge('1.0.1'))
     await page.mouse.move(at.x, at.y)
     await page.mouse.down()
@@ -101,7 +101,7 @@ describe.skipIf(!found)('explorer', () => {
   })
 
   it('can be driven by the keyboard alone', async () => {
-    const { page, clean } = await open(browser, url)
+    const { page, clean } = await openPage(browser, url)
     const reached = async (label: string): Promise<void> => {
       for (let k = 0; k < 80; k++) {
         if ((await page.evaluate(() => document.activeElement?.getAttribute('aria-label'))) === label) return
@@ -125,7 +125,7 @@ describe.skipIf(!found)('explorer', () => {
   })
 
   it('is dragged by touch', async () => {
-    const { page, clean } = await open(browser, url, { hasTouch: true, viewport: { width: 400, height: 860 } })
+    const { page, clean } = await openPage(browser, url, { hasTouch: true, viewport: { width: 400, height: 860 } })
     await page.locator(edge('1.0.1')).scrollIntoViewIfNeeded()
     const at = await middle(page, edge('1.0.1'))
     const session = await page.context().newCDPSession(page)
@@ -142,7 +142,7 @@ describe.skipIf(!found)('explorer', () => {
   })
 
   it('changes a weight with the card: less, more, slider, a fraction and a decimal comma', async () => {
-    const { page, clean } = await open(browser, url)
+    const { page, clean } = await openPage(browser, url)
     await page.locator(edge('1.0.0')).click()
     await page.click('#weight-card [aria-label=more]')
     expect(await page.getAttribute(edge('1.0.0'), 'aria-valuenow')).toBe('0.7')
@@ -157,7 +157,7 @@ describe.skipIf(!found)('explorer', () => {
   })
 
   it('shows the numbers that Python has, by the code it exports', async () => {
-    const { page, clean } = await open(browser, url)
+    const { page, clean } = await openPage(browser, url)
     await page.selectOption('#activation', 'gelu')
     await page.click('[aria-label="one hidden neuron more"]')
     await page.click('#share')
@@ -197,7 +197,7 @@ describe.skipIf(!found)('explorer', () => {
   })
 
   it('restores everything from a link, and refuses one that is damaged or newer', async () => {
-    const { page, clean } = await open(browser, url)
+    const { page, clean } = await openPage(browser, url)
     await page.selectOption('#activation', 'sigmoid')
     await page.click('[aria-label="one hidden neuron more"]')
     await page.locator(edge('0.3.1')).focus()
@@ -227,7 +227,7 @@ describe.skipIf(!found)('explorer', () => {
     const weight = await page.getAttribute(edge('0.3.1'), 'aria-valuenow')
     const title = await page.textContent('#step-title')
     const link = await address(page)
-    const again = await open(browser, link)
+    const again = await openPage(browser, link)
     expect(await again.page.getAttribute('#tab-steps', 'aria-selected')).toBe('true')
     expect(await again.page.getAttribute(edge('0.3.1'), 'aria-valuenow')).toBe(weight)
     expect(await again.page.inputValue('#activation')).toBe('sigmoid')
@@ -267,7 +267,7 @@ describe.skipIf(!found)('explorer', () => {
         'does not have',
       ],
     ]) {
-      const refused = await open(browser, bad)
+      const refused = await openPage(browser, bad)
       expect(await refused.page.textContent('[role=alert]')).toContain(why)
       expect(await score(refused.page)).toBe('3 of 4 right')
       await refused.clean()
@@ -276,7 +276,7 @@ describe.skipIf(!found)('explorer', () => {
   })
 
   it('lifts a drawn curve by a click, by keys and by strokes, each undone at once', async () => {
-    const { page, clean } = await open(browser, url)
+    const { page, clean } = await openPage(browser, url)
     await page.click('#tab-draw')
     const off = (): Promise<string | null> => page.textContent('#draw-error')
     const seen = [await off()]
@@ -303,7 +303,7 @@ describe.skipIf(!found)('explorer', () => {
   })
 
   it('keeps trained weights to the last digit when a neuron is added', async () => {
-    const { page, clean } = await open(browser, url)
+    const { page, clean } = await openPage(browser, url)
     await page.click('#tab-train')
     await page.click('text=One step')
     await page.click('#tab-play')
@@ -315,7 +315,7 @@ describe.skipIf(!found)('explorer', () => {
   })
 
   it('steps forward and back, and checks a slope by nudging', async () => {
-    const { page, clean } = await open(browser, url)
+    const { page, clean } = await openPage(browser, url)
     await page.click('#tab-steps')
     expect(await page.textContent('#step-title')).toContain('weigh and add')
     const titles: string[] = []
@@ -335,38 +335,8 @@ describe.skipIf(!found)('explorer', () => {
     await clean()
   })
 
-  it('trains 2-8-1 with tanh to four of four', async () => {
-    const { page, clean } = await open(browser, url)
-    await page.click('#tab-train')
-    await page.click('[data-preset=learn]')
-    await page.waitForFunction(
-      () =>
-        document.querySelector('#score')?.textContent === '4 of 4 right' &&
-        Number(document.querySelector('#loss')!.textContent) < 0.01,
-    )
-    await page.click('#play')
-    expect(await page.locator('[role=slider][aria-label^=weight]').count()).toBe(24)
-    await clean()
-  })
-
-  it('collapses without an activation: one layer, a straight line, one output for all', async () => {
-    const { page, clean } = await open(browser, url)
-    await page.selectOption('#activation', 'identity')
-    expect(await page.textContent('#collapse')).toContain('W₂W₁')
-    expect(await page.textContent('#collapse')).toContain('best possible is 3 of 4')
-    await page.click('#tab-train')
-    await page.click('[data-preset=collapse]')
-    await page.waitForFunction(() =>
-      [0, 1, 2, 3].every(
-        (r) => Math.abs(Number(document.querySelector(`[data-output="${r}"]`)!.textContent) - 0.5) < 0.01,
-      ),
-    )
-    await page.click('#play')
-    await clean()
-  })
-
   it('bears numbers of any size in the figure, the look inside and the steps', async () => {
-    const { page, clean } = await open(browser, url)
+    const { page, clean } = await openPage(browser, url)
     await page.click('[data-unit="1.0"]')
     for (const place of ['0.0.0', '1.0.0', '1.0.1']) {
       await page.locator(edge(place)).focus()
@@ -391,51 +361,8 @@ describe.skipIf(!found)('explorer', () => {
     await clean()
   })
 
-  it('says aloud when numbers stop being finite', async () => {
-    const { page, clean } = await open(browser, url)
-    await page.click('#tab-train')
-    await page.click('[data-preset=blow]')
-    await page.waitForSelector('#failure')
-    expect(await page.textContent('#failure')).toMatch(/Stopped at step \d+.*of layer \d is not a finite number/s)
-    await clean()
-  })
-
-  it('draws what each unit sees on every set of data, and says what a bias does', async () => {
-    const { page, clean } = await open(browser, url)
-    await page.click('#tab-train')
-    for (const [name, drawn] of [
-      ['songs', 'canvas'],
-      ['xor', 'canvas'],
-      ['circles', 'canvas'],
-      ['moons', 'canvas'],
-      ['spirals', 'canvas'],
-      ['wave', 'path.line'],
-      ['bump', 'path.line'],
-      ['steps', 'path.line'],
-    ]) {
-      await page.selectOption('#data', name)
-      expect(await page.locator(`[aria-label="hidden layer 1"] figure ${drawn}`).count(), name).toBe(3)
-    }
-    const line = (): Promise<string | null> => page.locator('figure path.line').first().getAttribute('d')
-    const before = await line()
-    await page.locator(edge('0.0.-1')).focus()
-    await page.keyboard.press('PageUp')
-    expect(await line()).not.toBe(before)
-    expect(await page.getAttribute(edge('0.0.-1'), 'aria-valuetext')).toMatch(/^\S+; loss \d+\.\d+$/)
-    await clean()
-  })
-
-  it('finds dead units where a rate is far too large', async () => {
-    const { page, clean } = await open(browser, url)
-    await page.click('#tab-train')
-    await page.click('[data-preset=dead]')
-    await page.waitForFunction(() => document.querySelectorAll('figcaption .badge.bad').length >= 3)
-    await page.click('#play')
-    await clean()
-  })
-
   it('gives the figure as SVG and PNG and the weights as JSON that it reads again', async () => {
-    const { page, clean } = await open(browser, url)
+    const { page, clean } = await openPage(browser, url)
     await page.click('#share')
     for (const [button, name] of [
       ['Figure as SVG', 'network.svg'],

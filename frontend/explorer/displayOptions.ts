@@ -1,0 +1,112 @@
+// What the page shows beside the playground and the user's network: a link holds it, so all of it is plain and checked.
+import { OFFERED } from '../engine/activations.ts'
+import { SCHEMES, type Scheme } from '../engine/initialisation.ts'
+import { OPTIMISERS, type OptimiserName } from '../engine/optimisers.ts'
+import { CURVES, POINTS } from './targetCurve.svelte.ts'
+import type { FigureSelection } from './playground.svelte.ts'
+import { LESSONS } from './lessons.ts'
+import { MAX_RATE } from './snapshot.ts'
+
+export type Depth = 'idea' | 'maths' | 'deep' | 'picture'
+
+export const DEPTHS: Readonly<Record<Depth, string>> = {
+  idea: 'Idea',
+  maths: 'Maths',
+  deep: 'In depth',
+  picture: 'Picture only',
+}
+
+export const SPEEDS = [1, 2, 10, 50]
+export const FIT_ACTIVATIONS = { relu: 'ReLU', sigmoid: 'sigmoid', tanh: 'tanh' } as const
+
+export interface DisplayOptions {
+  tab: string
+  depth: Depth
+  look: FigureSelection
+  /** Step of the pass, and which entry of its table is taken apart. */
+  step: number
+  entry: [number, number]
+  stepOptimiser: OptimiserName
+  stepRate: number
+  lesson: string
+  /** Steps of training a frame. */
+  speed: number
+  galleryZ: number
+  initActivation: string
+  initScheme: Scheme
+  initLayers: number
+  initSeed: number
+  fitUnits: number
+  fitActivation: keyof typeof FIT_ACTIVATIONS
+  /** A curve by its name, or point by point. */
+  fitCurve: string | number[]
+}
+
+export const defaultOptions = (): DisplayOptions => ({
+  tab: 'play',
+  depth: 'idea',
+  look: { row: 0, unit: null, place: null },
+  step: 0,
+  entry: [0, 0],
+  stepOptimiser: 'sgd',
+  stepRate: 0.1,
+  lesson: '',
+  speed: 2,
+  galleryZ: 1,
+  initActivation: 'tanh',
+  initScheme: 'xavier',
+  initLayers: 12,
+  initSeed: 1,
+  fitUnits: 5,
+  fitActivation: 'relu',
+  fitCurve: 'hills',
+})
+
+type Check = (value: unknown) => boolean
+
+const among =
+  (names: readonly unknown[]): Check =>
+  (value) =>
+    names.includes(value)
+const number =
+  (low: number, high: number, whole = true): Check =>
+  (value) =>
+    typeof value === 'number' && value >= low && value <= high && (!whole || Number.isInteger(value))
+const index = number(0, 1e6)
+const object = (value: unknown): value is Record<string, unknown> => typeof value === 'object' && value !== null
+const list =
+  (length: number, of: Check): Check =>
+  (value) =>
+    Array.isArray(value) && value.length === length && value.every(of)
+
+const CHECKS: Readonly<Record<keyof DisplayOptions, Check>> = {
+  tab: (value) => typeof value === 'string',
+  depth: among(Object.keys(DEPTHS)),
+  look: (value) =>
+    object(value) &&
+    index(value.row) &&
+    (value.unit === null || (object(value.unit) && index(value.unit.layer) && index(value.unit.unit))) &&
+    (value.place === null ||
+      (object(value.place) && index(value.place.layer) && index(value.place.to) && number(-1, 1e6)(value.place.from))),
+  step: index,
+  entry: list(2, index),
+  stepOptimiser: among(Object.keys(OPTIMISERS)),
+  stepRate: number(0, MAX_RATE, false),
+  lesson: among(['', ...LESSONS.map((preset) => preset.name)]),
+  speed: among(SPEEDS),
+  galleryZ: number(-4, 4, false),
+  initActivation: among(Object.keys(OFFERED)),
+  initScheme: among(Object.keys(SCHEMES)),
+  initLayers: number(2, 30),
+  initSeed: index,
+  fitUnits: number(1, 40),
+  fitActivation: among(Object.keys(FIT_ACTIVATIONS)),
+  fitCurve: (value) => among(CURVES)(value) || list(POINTS, number(-2, 2, false))(value),
+}
+
+/** What a link holds of it, from anyone: the parts that are there, or an error that names the one that is wrong. */
+export function checkDisplayOptions(value: Record<string, unknown>): Partial<DisplayOptions> {
+  const names = (Object.keys(CHECKS) as (keyof DisplayOptions)[]).filter((name) => Object.hasOwn(value, name))
+  for (const name of names) if (!CHECKS[name](value[name])) throw new Error(`its ${name} is not one this page can show`)
+  return Object.fromEntries(names.map((name) => [name, value[name]]))
+}

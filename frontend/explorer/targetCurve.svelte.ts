@@ -1,0 +1,71 @@
+// The curve that a network is fitted to: one of a few, or drawn; every stroke can be undone.
+import { curveDataset, DATASETS } from '../engine/datasets.ts'
+import { UndoHistory } from './undoHistory.svelte.ts'
+
+export const POINTS = 121
+export const REACH = 2
+export const MAX_HEIGHT = 1.6
+export const CURVES: readonly string[] = ['hills', 'wave', 'bump', 'steps']
+
+/** Where the points stand. */
+export const X = Float64Array.from({ length: POINTS }, (_, k) => -REACH + (2 * REACH * k) / (POINTS - 1))
+
+/** How far a lift reaches to both sides, in points. */
+const WIDE = 5
+
+const sampled = (name: string): number[] => {
+  const found =
+    name === 'hills' ? curveDataset('hills', '', (v) => 0.7 * Math.sin(3 * v) + 0.35 * Math.cos(7 * v), POINTS) : DATASETS[name]()
+  const at = (v: number): number => Math.round(((v + REACH) / (2 * REACH)) * (found.x.length - 1))
+  return Array.from(X, (v) => found.y[at(v)])
+}
+
+export class TargetCurve {
+  curve = $state.raw<string | number[]>('hills')
+  readonly y = $derived(Float64Array.from(typeof this.curve === 'string' ? sampled(this.curve) : this.curve))
+  private readonly history = new UndoHistory<string | number[]>('hills')
+
+  get canUndo(): boolean {
+    return this.history.canUndo
+  }
+
+  get canRedo(): boolean {
+    return this.history.canRedo
+  }
+
+  undo(): void {
+    this.curve = this.history.undo() ?? this.curve
+  }
+
+  redo(): void {
+    this.curve = this.history.redo() ?? this.curve
+  }
+
+  choose(curve: string | number[]): void {
+    this.curve = curve
+    this.keep()
+  }
+
+  /** Ends a stroke. */
+  keep(): void {
+    if (this.curve !== this.history.current) this.history.push(this.curve)
+  }
+
+  /** A line from point `from`, where the curve stays, to point `to` at `height`. */
+  line(from: number, to: number, height: number): void {
+    const next = Array.from(this.y)
+    const [start, count] = [next[from], Math.abs(to - from)]
+    for (let s = 0; s <= count; s++)
+      next[from + Math.sign(to - from) * s] = rounded(count ? start + ((height - start) * s) / count : height)
+    this.curve = next
+  }
+
+  /** Brings point k to `height`, and its neighbours along, the less the further away. */
+  lift(k: number, height: number): void {
+    const by = height - this.y[k]
+    this.curve = Array.from(this.y, (v, j) => rounded(v + by * Math.exp(-(((j - k) / WIDE) ** 2))))
+  }
+}
+
+/** Within the board, and short in a link. */
+const rounded = (value: number): number => Math.round(1000 * Math.max(-MAX_HEIGHT, Math.min(MAX_HEIGHT, value))) / 1000

@@ -1,0 +1,319 @@
+// The user's network in the page: the row that is looked at, what was changed of it, and weights that can be moved.
+// All rows are kept up to date by increments while a weight moves, and computed whole when it comes to rest. Of an
+// ensemble one member is looked into at a time, and what is said is said by all of them together.
+import type { Origin } from '../../engine/layer.ts'
+import type { WeightIndex } from '../../engine/network.ts'
+import { InferenceNetwork } from '../../engine/inference.ts'
+import { UndoHistory } from '../undoHistory.svelte.ts'
+import { unpack, type ModelData } from './modelData.ts'
+import { predict, combineMembers, type Prediction } from './predict.ts'
+import { checkSavedState, type ModelEdits, type SavedState } from './savedState.ts'
+
+const keyOf = (member: number, s: WeightIndex): string => [member, s.layer, s.to, s.from].join(' ')
+const spotOf = (key: string): [number, WeightIndex] => {
+  const [member, layer, to, from] = key.split(' ').map(Number)
+  return [member, { layer, to, from }]
+}
+
+export class UserModel {
+  readonly networks: readonly InferenceNetwork[]
+  readonly rows: Float64Array
+  readonly B: number
+  readonly nIn: number
+  row = $state(0)
+  x = $state.raw(new Float64Array(0))
+  /** Which of `networks` is looked into. */
+  member = $state(0)
+  layer = $state(0)
+  unit = $state(0)
+  selectedWeight = $state.raw<WeightIndex | null>(null)
+  /** The raw output that contributions are told about. */
+  output = $state(0)
+  /** Something is being dragged or drawn. */
+  dragging = $state(false)
+  /** Counts changes of the member's weights; `settled` those that others may have seen. */
+  private version = $state(0)
+  private settled = $state(0)
+  /** What the member makes of all rows, layer by layer, and what every member says of them. */
+  private rowValues: Float64Array[]
+  private readonly memberOutputs: Float64Array[]
+  /** A weight has moved since all rows were computed whole. */
+  private stale = false
+  /** What changed weights were before. */
+  private readonly originalWeights = new Map<string, number>()
+  private readonly history: UndoHistory<ModelEdits>
+
+  constructor(readonly data: ModelData) {
+    this.networks = data.tensors.map(
+      (tensors) =>
+        new InferenceNetwork(
+          data.spec,
+          Object.fromEntries(Object.entries(tensors).map(([name, value]) => [name, unpack(value)])),
+        ),
+    )
+    this.rows = unpack(data.rows)
+    this.nIn = this.network.nIn
+    this.B = this.rows.length / this.nIn
+    const alone = this.networks.length < data.members
+    this.memberOutputs = (alone ? [data.predictions[data.member]] : data.predictions).map((z) => Float64Array.from(z.flat()))
+    this.member = alone ? 0 : data.member
+    this.rowValues = []
+    this.refresh(this.member)
+    this.showRow(0)
+    const first = this.network.layers.findIndex((op) => op.linear)
+    this.layer = Math.max(0, first)
+    this.output = this.prediction.choices.reduce((a, b) => (b.value > a.value ? b : a)).output
+    this.history = new UndoHistory(this.edits)
+  }
+
+  get network(): InferenceNetwork {
+    return this.networks[this.member]
+  }
+
+  /** Input of every layer and, last, the outputs, for the row as it is now. */
+  readonly values: Float64Array[] = $derived.by(() => {
+    void this.version
+    return this.network.run(this.x, 1)
+  })
+  private readonly otherOutputs: (Float64Array | null)[] = $derived.by(() => {
+    void this.settled
+    return this.networks.map((network, m) => (m === this.member ? null : network.run(this.x, 1).at(-1)!))
+  })
+  /** The first layer whose numbers are not all finite. */
+  readonly nonFiniteLayer: string | null = $derived.by(() => {
+    const l = this.values.slice(1).findIndex((values) => !values.every(Number.isFinite))
+    return l < 0 ? null : this.network.layers[l].name
+  })
+  /** Raw outputs of every member for the row as it is now. */
+  readonly outputs: Float64Array[] = $derived(this.otherOutputs.map((z) => z ?? this.values.at(-1)!))
+  readonly prediction: Prediction = $derived.by(() => {
+    const { output } = this.data
+    return predict(output, combineMembers(output, this.outputs))
+  })
+  readonly gradients: Float64Array[] = $derived.by(() => {
+    const out = new Float64Array(this.network.nOut)
+    out[this.output] = 1
+    return this.network.back(this.values, out, 1)
+  })
+  /** Rows whose prediction is the target, where both are classes. */
+  readonly correctCount: number = $derived.by(() => {
+    void this.version
+    const { targets, output } = this.data
+    if (!targets || !output.classes?.length) return NaN
+    const C = this.network.nOut
+    const of = (r: number): Float64Array[] => this.memberOutputs.map((z) => z.subarray(r * C, (r + 1) * C))
+    return targets.filter((t, r) => predict(output, combineMembers(output, of(r))).text === String(t)).length
+  })
+
+  /** Whether the page has only one member of an ensemble, because all members would be too large. */
+  get singleMember(): boolean {
+    return this.networks.length < this.data.members
+  }
+
+  /** The prediction of the whole model for the original row, from the outputs computed in Python. */
+  get wholePrediction(): string {
+    const { output, predictions } = this.data
+    const z = predictions.map((one) => one[this.row])
+    return predict(output, combineMembers(output, z)).text
+  }
+
+  get weightsVersion(): number {
+    return this.version
+  }
+
+  // The row
+
+  /** Shows a row as it is. */
+  showRow(row: number): void {
+    this.row = row
+    this.x = this.rows.slice(row * this.nIn, (row + 1) * this.nIn)
+  }
+
+  /** The same, as a change that can be undone. */
+  selectRow(row: number): void {
+    this.showRow(row)
+    this.commit()
+  }
+
+  get inputsChanged(): boolean {
+    return this.x.some((value, i) => value !== this.rows[this.row * this.nIn + i])
+  }
+
+  setInput(i: number, value: number): void {
+    const next = this.x.slice()
+    next[i] = value
+    this.x = next
+  }
+
+  // Weights
+
+  getWeight(s: WeightIndex): number {
+    void this.version
+    return this.read(this.member, s)
+  }
+
+  private read(member: number, s: WeightIndex): number {
+    const op = this.networks[member].layers[s.layer]
+    return s.from < 0 ? op.linear!.b![s.to] : op.linear!.W[s.to * op.nIn + s.from]
+  }
+
+  /** While it moves. */
+  moveWeight(s: WeightIndex, value: number): void {
+    this.rememberOriginal(this.member, s)
+    this.network.nudge(this.rowValues, this.B, s.layer, s.to, s.from, value - this.read(this.member, s))
+    this.write(this.member, s, value) // the sum of the change may differ in the last digit
+    this.memberOutputs[this.member] = this.rowValues.at(-1)!
+    this.stale = true
+    this.version++
+  }
+
+  private rememberOriginal(member: number, s: WeightIndex): void {
+    const key = keyOf(member, s)
+    if (!this.originalWeights.has(key)) this.originalWeights.set(key, this.read(member, s))
+  }
+
+  private write(member: number, s: WeightIndex, value: number): void {
+    const op = this.networks[member].layers[s.layer]
+    if (s.from < 0) op.linear!.b![s.to] = value
+    else op.linear!.W[s.to * op.nIn + s.from] = value
+  }
+
+  /** Ends a change of anything. */
+  commit(): void {
+    this.dragging = false
+    if (this.stale) this.refresh(this.member)
+    this.stale = false
+    const now = this.edits
+    if (JSON.stringify(now) !== JSON.stringify(this.history.current)) this.history.push(now)
+  }
+
+  private refresh(member: number): void {
+    const found = this.networks[member].run(this.rows, this.B)
+    if (member === this.member) this.rowValues = found
+    this.memberOutputs[member] = found.at(-1)!
+    this.version++
+  }
+
+  selectMember(member: number): void {
+    this.member = member
+    this.refresh(member)
+  }
+
+  // Undo, and the link
+
+  get edits(): ModelEdits {
+    const start = this.row * this.nIn
+    return {
+      row: this.row,
+      inputs: Array.from(this.x.entries()).filter(([i, value]) => value !== this.rows[start + i]),
+      weights: [...this.originalWeights].flatMap(([key, first]): ModelEdits['weights'] => {
+        const [member, s] = spotOf(key)
+        const now = this.read(member, s)
+        return now === first ? [] : [[member, s.layer, s.to, s.from, now]]
+      }),
+    }
+  }
+
+  private apply({ row, inputs, weights }: ModelEdits): void {
+    const members = new Set<number>([this.member])
+    for (const [key, value] of this.originalWeights) {
+      const [member, s] = spotOf(key)
+      this.write(member, s, value)
+      members.add(member)
+    }
+    this.originalWeights.clear()
+    for (const [member, layer, to, from, value] of weights) {
+      this.rememberOriginal(member, { layer, to, from })
+      this.write(member, { layer, to, from }, value)
+      members.add(member)
+    }
+    members.forEach((member) => this.refresh(member))
+    this.showRow(row)
+    const x = this.x.slice()
+    for (const [i, value] of inputs) x[i] = value
+    this.x = x
+    this.settled++
+  }
+
+  /** All that a link needs to show this again on a page of the same model. */
+  get state(): SavedState {
+    void this.version
+    const { member, layer, unit, output } = this
+    return { model: this.data.mark, ...this.edits, member, layer, unit, output, from: this.selectedWeight?.from ?? null }
+  }
+
+  /** Restores what anyone gives; an error says what is wrong with it. */
+  load(value: unknown): void {
+    const state = checkSavedState(value, this)
+    this.member = state.member
+    this.apply(state)
+    this.layer = state.layer
+    this.unit = state.unit
+    this.output = state.output
+    this.selectedWeight = state.from === null ? null : { layer: state.layer, to: state.unit, from: state.from }
+    this.commit()
+  }
+
+  get canUndo(): boolean {
+    return this.history.canUndo
+  }
+
+  get canRedo(): boolean {
+    return this.history.canRedo
+  }
+
+  undo(): void {
+    const found = this.history.undo()
+    if (found) this.apply(found)
+  }
+
+  redo(): void {
+    const found = this.history.redo()
+    if (found) this.apply(found)
+  }
+
+  // Names
+
+  inputName(i: number): string {
+    return this.data.features[i]?.name ?? `x${i + 1}`
+  }
+
+  /** What number `unit` of values[layer] is called: after the column it comes from as long as it is that column's alone. */
+  unitName(layer: number, unit: number): string {
+    if (layer === 0) return this.inputName(unit)
+    if (layer === this.network.layers.length) return this.outputName(unit)
+    const op = this.network.layers[layer - 1]
+    const origin = op.origins?.[unit]
+    if (origin) return this.columnPartName(origin)
+    if (op.elementwise && this.isPerInput(layer - 1)) return this.unitName(layer - 1, unit)
+    return `${op.name} ${unit + 1}`
+  }
+
+  /** Whether each number of values[layer] still belongs to one input. */
+  isPerInput(layer: number): boolean {
+    return this.network.layers.slice(0, layer).every((op) => op.elementwise || op.origins)
+  }
+
+  /** One number of an embedded column: the column, and which value or place of it. */
+  private columnPartName({ input, part, parts, oneHot }: Origin): string {
+    const { name, values } = this.data.features[input]
+    if (oneHot && parts > 1) return `${name} = ${values[part]}`
+    return parts > 1 ? `${name} #${part + 1}` : name
+  }
+
+  /** What each input adds to the explained output, to first order: x·∂output/∂x, over the numbers it becomes. */
+  contributions(): number[] {
+    const { origins } = this.network.layers[0]
+    if (!origins) return Array.from(this.x, (x, k) => x * this.gradients[0][k])
+    const found = new Array<number>(this.nIn).fill(0)
+    origins.forEach(({ input }, k) => (found[input] += this.values[1][k] * this.gradients[1][k]))
+    return found
+  }
+
+  outputName(unit: number): string {
+    const { output } = this.data
+    const classes = output.kind === 'multilabel' ? undefined : output.classes?.[0]
+    if (classes) return String(classes[this.network.nOut > 1 ? unit : 1])
+    return output.names[Math.floor(unit / (output.per_target ?? 1))] ?? `output ${unit + 1}`
+  }
+}
