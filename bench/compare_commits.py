@@ -57,6 +57,9 @@ import sys
 sys.meta_path[:] = [finder for finder in sys.meta_path if not type(finder).__module__.startswith("_editable")]
 """
 CORE = ("csrc", "CMakeLists.txt")
+ALONE = ("tests", "commands")
+NEEDED = ("resume", "tabular")
+"""Scenarios whose results the scenario `reload` loads. Like those of ALONE, each has a process of its own."""
 
 # Worktrees
 
@@ -130,7 +133,7 @@ class Side:
             "OMP_NUM_THREADS": "1",
             "COLUMNS": "200",
             "XDG_CACHE_HOME": str(folder / f"{name}-cache"),
-            "COMPARE_TREE": str(self.tree),
+            "COMPARE_OLD": str(out / "old"),
             "COMPARE_CLOCK": "1" if name == "old" else "3",
         }
         pages = pages_folder(self.tree)
@@ -186,8 +189,10 @@ def main() -> int:
     chosen = options.only or known
     if unknown := set(chosen) - set(known):
         parser.error(f"--only must be one of {', '.join(known)}, got {', '.join(sorted(unknown))}")
-    jobs = [name for name in ("tests", "commands", "resume", "tabular") if name in chosen]
-    if rest := [name for name in chosen if name not in jobs]:
+    if "reload" in chosen:
+        chosen = list(dict.fromkeys([*NEEDED, *chosen]))
+    jobs = [name for name in (*ALONE, *NEEDED) if name in chosen]
+    if rest := [name for name in chosen if name not in (*jobs, "reload")]:
         jobs.append(" ".join(rest))
     counts: Counter[str] = Counter()
     with tempfile.TemporaryDirectory(prefix="compare-") as name:
@@ -201,7 +206,10 @@ def main() -> int:
                 print("frontend/ differs: both commits get the pages of the current tree")
             sides = [Side(side, git("rev-parse", commit), folder, out) for side, commit in commits.items()]
             with ThreadPoolExecutor(options.jobs) as pool:
-                list(pool.map(lambda work: work[0].run(work[1], renames), [(s, job) for job in jobs for s in sides]))
+                for batch in (jobs, ["reload"] if "reload" in chosen else []):
+                    list(
+                        pool.map(lambda work: work[0].run(work[1], renames), [(s, job) for job in batch for s in sides])
+                    )
             places = {str(path): f"<{label}>" for s in sides for label, path in (("tree", s.tree), ("out", s.out))}
             for line, verdict, detail in compare_sides(*(s.out for s in sides), renames, places):
                 counts[verdict] += 1

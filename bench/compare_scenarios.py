@@ -393,18 +393,21 @@ def parsed(text: str) -> Any:
 
 
 @scenario
-def golden() -> None:
-    """Model files and run folders of the first version."""
-    source = Path(os.environ["COMPARE_TREE"]) / "tests/golden"
-    shutil.copytree(source, "files")
-    for model in (*Path("files").rglob("*.safetensors"), *Path("files").rglob("config.json")):
-        path = model.parent if model.name == "config.json" else model
-        if "checkpoints" not in path.parts:
-            mlp(f"show {path}")
-            mlp(f"cost {path} --json")
-    for run in Path("files").glob("run-*"):
-        mlp(f"runs {run} --json")
-        mlp(f"report {run} --out report.html")
+def reload() -> None:
+    """Models and runs of OLD, which both commits load, judge and resume. Their files are compared elsewhere."""
+    old = Path(os.environ["COMPARE_OLD"])
+    mixed()
+    for run in ("binary", "spent", "kind"):
+        shutil.copytree(old / "tabular" / run, run)
+        mlp(f"evaluate {run} mixed.csv --json", expected=0)
+        mlp(f"runs {run}", expected=0)
+        mlp(f"report {run} --out {run}.html", expected=0)
+        shutil.rmtree(run)
+    for run in ("fused-killed", "torch-stopped", "numpy-killed"):
+        shutil.copytree(old / "resume" / f"{run}-before", run)
+        mlp(f"resume {run} -q", expected=0)
+        mlp(f"evaluate {run} iris --json", expected=0)
+        shutil.rmtree(run)
 
 
 @scenario
@@ -425,10 +428,8 @@ COMMANDS = """
     cost '13+cat(3,12)-256:gelu-1' --memory 2GB --json
     cost 784-256-10 --optimizer momentum --l2 --clip --average --dtype float16 --engine fused
     cost 784-256-10 --csv --html cost.html
-    cost 784-256-10 --flops 1e9
-    cost 784-256-10 --parameters 10M --json
+    cost 784-256-10 --flops 1e9 --json
     cost 784-256-10 --sweep batch=1..64 --plot sweep.svg
-    cost 784-256-10 --sweep width=16..64
     cost 784-256-10 --budget flops=1,memory=1MB
     cost 784-256-10 --verify
     cost 20-32:gelu-10 --as torchinfo
@@ -455,7 +456,6 @@ COMMANDS = """
     train nothing.csv
     train iris --optimizer adamm
     train iris --epoch 3
-    resume nothing
     evaluate mixed.csv mixed.csv
     tune iris --trials 0
     trian iris
