@@ -23,7 +23,8 @@ import numpy as np
 from contest import Peers, about, environment, report
 
 from multilayer import machine, random
-from multilayer.engine import Data, Order, Settings
+from multilayer.engine import Order, Settings
+from multilayer.engine.batches import Data
 from multilayer.engine.fused_engine import FusedEngine
 from multilayer.spec import Spec
 

@@ -14,7 +14,8 @@ from functools import partial
 
 import numpy as np
 
-from multilayer.engine import Data, Order, Settings
+from multilayer.engine import Order, Settings
+from multilayer.engine.batches import Data
 from multilayer.engine.fused_engine import FusedEngine
 from multilayer.spec import Spec
 

@@ -28,7 +28,8 @@ import torch
 from torch.nn import functional
 
 from multilayer import random, schedules, to_torch
-from multilayer.engine import Data, Order, Settings
+from multilayer.engine import Order, Settings
+from multilayer.engine.batches import Data
 from multilayer.engine.torch_engine import TorchEngine
 from multilayer.spec import Spec
 from multilayer.training import Loop, Plan

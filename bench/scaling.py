@@ -22,7 +22,8 @@ from contest import about, numbers, report
 
 import multilayer as ml
 from multilayer import machine, random
-from multilayer.engine import Data, Order, Settings
+from multilayer.engine import Order, Settings
+from multilayer.engine.batches import Data
 from multilayer.engine.fused_engine import FusedEngine
 from multilayer.spec import Spec
 

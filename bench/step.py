@@ -25,7 +25,8 @@ from contest import LENGTHS, RECIPE, Peers, about, codes, environment, numbers, 
 
 import multilayer as ml
 from multilayer import machine, random
-from multilayer.engine import Data, Order, Settings
+from multilayer.engine import Order, Settings
+from multilayer.engine.batches import Data
 from multilayer.engine.fused_engine import FusedEngine
 from multilayer.spec import Spec
 

@@ -9,7 +9,8 @@ import pytest
 
 from cases import rows_for
 from multilayer import _core, losses, random
-from multilayer.engine import Chunk, Data, Engine, Order, Settings
+from multilayer.engine import Chunk, Engine, Order, Settings
+from multilayer.engine.batches import Data
 from multilayer.engine.fused_engine import FusedEngine
 from multilayer.engine.fused_program import program_of
 from multilayer.engine.torch_engine import TorchEngine

@@ -26,7 +26,8 @@ from unittest.mock import patch
 
 import numpy as np
 
-from multilayer.engine import Data, Gradients, Settings, State
+from multilayer.engine import Gradients, Settings, State
+from multilayer.engine.batches import Data
 from multilayer.engine.numpy_engine import NumpyEngine
 from multilayer.layers import KINDS, Activation, batch_norm, group_norm, layer_norm, norm, rms_norm
 from multilayer.losses import Loss

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 import multilayer as ml
 from cases import ALL, Case
 from multilayer.costs import arena
+from multilayer.engine.batches import Batch, Data
 from multilayer.engine.fused_engine import FusedEngine
 from multilayer.engine.fused_program import why_not
-from multilayer.engine.protocol import Batch, Data, Order, Settings
+from multilayer.engine.protocol import Order, Settings
 from multilayer.layers import KAN
 from multilayer.spec import Spec
 from strategies import specs

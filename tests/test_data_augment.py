@@ -9,7 +9,7 @@ import pytest
 
 from multilayer.data import prepare
 from multilayer.data.augment import Draws
-from multilayer.engine import Batch
+from multilayer.engine.batches import Batch
 from multilayer.errors import OptionError
 
 N = 40

@@ -14,7 +14,8 @@ import multilayer as ml
 from cases import ALL, Case
 from engines import LOSSES, orders, run, table
 from multilayer import _core, choices, losses, random
-from multilayer.engine import Batch, Data, Engine, Gradients, Order, Settings, State
+from multilayer.engine import Engine, Gradients, Order, Settings, State
+from multilayer.engine.batches import Batch, Data
 from multilayer.engine.ensemble import Ensemble, Member
 from multilayer.engine.fused_engine import FusedEngine
 from multilayer.engine.fused_predict import PredictProgram

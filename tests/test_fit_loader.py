@@ -14,7 +14,7 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 import multilayer as ml
-from multilayer.engine import Data
+from multilayer.engine.batches import Data
 from multilayer.engine.torch_loader import KEPT, LoaderBatches
 from multilayer.errors import BatchError, DataError, MultilayerError, OptionError, RunError, SpecError
 from multilayer.events import NonFinite, Notice, Resume, Start

@@ -18,7 +18,8 @@ from cases import ALL, Case
 from engines import LOSSES, OPTIMIZERS, double, orders, run, table
 from multilayer import _core, losses
 from multilayer.data import prepare
-from multilayer.engine import Data, Engine, Gradients, Order, Settings, numpy_engine
+from multilayer.engine import Engine, Gradients, Order, Settings, numpy_engine
+from multilayer.engine.batches import Data
 from multilayer.engine.fused_engine import FusedEngine
 from multilayer.engine.fused_program import why_not
 from multilayer.engine.numpy_engine import NumpyEngine

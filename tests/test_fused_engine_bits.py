@@ -12,8 +12,9 @@ import pytest
 from cases import ALL, Case
 from engines import CORES, OPTIMIZERS, every_core, fused_engine, on_all_threads, orders, run, table
 from multilayer.data import prepare
-from multilayer.engine import Data, Order, Settings, State
+from multilayer.engine import Order, Settings, State
 from multilayer.engine import fused_engine as module
+from multilayer.engine.batches import Data
 from multilayer.engine.fused_engine import FusedEngine
 from multilayer.spec import Spec
 

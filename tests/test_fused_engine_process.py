@@ -26,7 +26,8 @@ def test_ctrl_c_is_heard_within_100_ms_after_a_whole_step(call: str, core: str) 
     out = python(f"""
         import os, signal, threading, time
         import numpy as np
-        from multilayer.engine import Data, Order, Settings
+        from multilayer.engine import Order, Settings
+        from multilayer.engine.batches import Data
         from multilayer.engine.fused_engine import FusedEngine
         from multilayer.spec import Spec
 
@@ -71,7 +72,8 @@ def test_ctrl_c_is_heard_within_a_step_that_takes_long(call: str) -> None:
     out = python(f"""
         import os, signal, threading, time
         import numpy as np
-        from multilayer.engine import Data, Order, Settings
+        from multilayer.engine import Order, Settings
+        from multilayer.engine.batches import Data
         from multilayer.engine.fused_engine import FusedEngine
         from multilayer.engine.fused_predict import PredictProgram
         from multilayer.spec import Spec
@@ -166,7 +168,8 @@ def test_python_ends_while_a_daemon_thread_is_within_a_call(call: str, threads: 
     out = python(f"""
         import threading, time
         import numpy as np
-        from multilayer.engine import Data, Order, Settings
+        from multilayer.engine import Order, Settings
+        from multilayer.engine.batches import Data
         from multilayer.engine.fused_engine import FusedEngine
         from multilayer.engine.fused_predict import PredictProgram
         from multilayer.spec import Spec
@@ -193,7 +196,8 @@ def test_an_ensemble_runs_in_a_forked_child() -> None:
         import os, time
         import numpy as np
         from multilayer import losses
-        from multilayer.engine import Data, Settings
+        from multilayer.engine import Settings
+        from multilayer.engine.batches import Data
         from multilayer.engine.ensemble import Ensemble, Member
         from multilayer.engine.fused_engine import FusedEngine
         from multilayer.spec import Spec
@@ -227,7 +231,8 @@ def test_ctrl_c_is_heard_in_a_child_that_another_thread_forked() -> None:
     out = python("""
         import os, signal, threading
         import numpy as np
-        from multilayer.engine import Data, Order, Settings
+        from multilayer.engine import Order, Settings
+        from multilayer.engine.batches import Data
         from multilayer.engine.fused_engine import FusedEngine
         from multilayer.spec import Spec
 
@@ -259,7 +264,8 @@ def test_a_call_while_another_runs_is_refused_and_changes_nothing() -> None:
     out = python("""
         import threading
         import numpy as np
-        from multilayer.engine import Data, Order, Settings
+        from multilayer.engine import Order, Settings
+        from multilayer.engine.batches import Data
         from multilayer.engine.fused_engine import FusedEngine
         from multilayer.spec import Spec
 
@@ -304,7 +310,8 @@ def test_a_handler_that_calls_what_it_interrupted_is_refused_or_answered() -> No
     out = python("""
         import os, signal, threading
         import numpy as np
-        from multilayer.engine import Data, Order, Settings
+        from multilayer.engine import Order, Settings
+        from multilayer.engine.batches import Data
         from multilayer.engine.fused_engine import FusedEngine
         from multilayer.engine.fused_predict import PredictProgram
         from multilayer.spec import Spec
@@ -341,7 +348,8 @@ def test_an_engine_that_ran_out_of_memory_goes_on() -> None:
     out = python("""
         import resource
         import numpy as np
-        from multilayer.engine import Data, Order, Settings
+        from multilayer.engine import Order, Settings
+        from multilayer.engine.batches import Data
         from multilayer.engine.fused_engine import FusedEngine
         from multilayer.spec import Spec
 
@@ -373,7 +381,8 @@ def test_threads_that_the_system_refuses_are_done_without() -> None:
     out = python("""
         import resource, threading
         import numpy as np
-        from multilayer.engine import Data, Order, Settings
+        from multilayer.engine import Order, Settings
+        from multilayer.engine.batches import Data
         from multilayer.engine.fused_engine import FusedEngine
         from multilayer.engine.fused_predict import PredictProgram
         from multilayer.spec import Spec
@@ -405,7 +414,8 @@ def test_a_handler_that_does_not_raise_lets_the_steps_go_on() -> None:
     out = python("""
         import os, signal, threading
         import numpy as np
-        from multilayer.engine import Data, Order, Settings
+        from multilayer.engine import Order, Settings
+        from multilayer.engine.batches import Data
         from multilayer.engine.fused_engine import FusedEngine
         from multilayer.spec import Spec
 
@@ -454,7 +464,8 @@ def test_training_and_predicting_import_no_torch() -> None:
     out = python("""
         import sys
         import numpy as np
-        from multilayer.engine import Data, Order, Settings
+        from multilayer.engine import Order, Settings
+        from multilayer.engine.batches import Data
         from multilayer.engine.fused_engine import FusedEngine
         from multilayer.spec import Spec
 

@@ -11,7 +11,8 @@ import pytest
 from cases import ALL, Case
 from engines import CORES, every_core, fused_engine, run, table
 from multilayer import _core
-from multilayer.engine import Data, Order, Settings
+from multilayer.engine import Order, Settings
+from multilayer.engine.batches import Data
 from multilayer.engine.fused_engine import FusedEngine
 from multilayer.engine.fused_program import program_of
 from multilayer.engine.numpy_engine import NumpyEngine

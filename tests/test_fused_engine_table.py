@@ -11,7 +11,8 @@ import pytest
 
 from cases import rows_for
 from engines import CORES, every_core, fused_engine, run
-from multilayer.engine import Batch, Data, Order, Settings
+from multilayer.engine import Order, Settings
+from multilayer.engine.batches import Batch, Data
 from multilayer.engine.fused_engine import FusedEngine
 from multilayer.engine.fused_predict import PredictProgram
 from multilayer.errors import DataError, OptionError

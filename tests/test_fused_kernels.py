@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from cases import ALL, Case
 from engines import LOSSES, on_all_threads, orders, run, table
 from multilayer import _core, losses
-from multilayer.engine import Data, Gradients, Settings, State
+from multilayer.engine import Gradients, Settings, State
+from multilayer.engine.batches import Data
 from multilayer.engine.fused_engine import CORES, FusedEngine
 from multilayer.engine.fused_predict import PredictProgram
 from multilayer.engine.fused_program import why_not

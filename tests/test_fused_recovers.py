@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import multilayer as ml
-from multilayer.engine import Chunk, Data, Order, Settings
+from multilayer.engine import Chunk, Order, Settings
+from multilayer.engine.batches import Data
 from multilayer.engine.fused_engine import FusedEngine
 from multilayer.spec import Spec
 

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from multilayer import schedules
-from multilayer.engine import Batch, Data, Settings, State
+from multilayer.engine import Settings, State
+from multilayer.engine.batches import Batch, Data
 from multilayer.engine.fused_engine import FusedEngine
 from multilayer.engine.numpy_engine import NumpyEngine
 from multilayer.engine.torch_engine import TorchEngine

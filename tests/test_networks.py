@@ -9,7 +9,8 @@ import pytest
 import torch
 
 import multilayer as ml
-from multilayer.engine import Data, Order, Settings
+from multilayer.engine import Order, Settings
+from multilayer.engine.batches import Data
 from multilayer.engine.numpy_engine import NumpyEngine
 from multilayer.errors import SpecError
 from multilayer.init import initialise

@@ -22,7 +22,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from multilayer.engine import Data, Settings
+from multilayer.engine import Settings
+from multilayer.engine.batches import Data
 from multilayer.engine.fused_engine import FusedEngine
 from multilayer.engine.numpy_engine import NumpyEngine
 from multilayer.engine.torch_engine import TorchEngine

@@ -14,7 +14,8 @@ import scipy.sparse as sparse
 import multilayer as ml
 from multilayer import MLPClassifier, MLPRegressor, machine
 from multilayer.data import prepare, read
-from multilayer.engine import Data, Engine, Order, Settings
+from multilayer.engine import Engine, Order, Settings
+from multilayer.engine.batches import Data
 from multilayer.engine.fused_engine import FusedEngine
 from multilayer.engine.numpy_engine import NumpyEngine
 from multilayer.engine.torch_engine import TorchEngine

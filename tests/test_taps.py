@@ -13,7 +13,8 @@ from typer.testing import CliRunner
 import multilayer as ml
 from engines import on_all_threads
 from multilayer.cli.main import app
-from multilayer.engine import Chunk, Data, Order, Settings
+from multilayer.engine import Chunk, Order, Settings
+from multilayer.engine.batches import Data
 from multilayer.engine.fused_engine import FusedEngine
 from multilayer.engine.numpy_engine import NumpyEngine
 from multilayer.engine.torch_engine import TorchEngine

@@ -11,7 +11,8 @@ import torch
 import multilayer as ml
 from cases import ALL, Case
 from engines import OPTIMIZERS, double, orders, run, table
-from multilayer.engine import Data, Order, Settings, State
+from multilayer.engine import Order, Settings, State
+from multilayer.engine.batches import Data
 from multilayer.engine.numpy_engine import NumpyEngine
 from multilayer.engine.torch_engine import TorchEngine
 from multilayer.errors import BatchError

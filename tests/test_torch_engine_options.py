@@ -12,8 +12,9 @@ import multilayer as ml
 from cases import rows_for
 from engines import double, orders, run, table
 from multilayer import random
-from multilayer.engine import Batch, Data, Engine, Order, Settings
+from multilayer.engine import Engine, Order, Settings
 from multilayer.engine import torch_engine as module
+from multilayer.engine.batches import Batch, Data
 from multilayer.engine.numpy_engine import NumpyEngine
 from multilayer.engine.torch_engine import TorchEngine
 from multilayer.engine.torch_loader import from_loader

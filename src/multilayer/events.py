@@ -22,6 +22,8 @@ from .errors import EventError, unknown_name
 
 CLOCK = frozenset({"time", "seconds", "rows_per_second"})
 """Fields that tell the time: left out when two logs are compared."""
+NO_MISTAKES = "every training row is classified correctly"
+"""Reason of the `End` event of a perceptron that has converged. Its model is that of the last epoch."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from .. import random
 from ..choices import choose, require
-from ..engine import Augment, Batch, Data
+from ..engine.batches import Augment, Batch, Data
 from ..errors import OptionError
 from ..random import Purpose
 from .tables import Rows, Shape

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ..engine import Batch
+from ..engine.batches import Batch
 from ..engine.torch_loader import LoaderBatches, one_pass, whole
 from ..errors import DataError, OptionError, option
 from ..sparse import joined

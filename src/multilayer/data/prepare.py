@@ -15,7 +15,7 @@ from typing import Any, Literal, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from ..engine import Augment, Data
+from ..engine.batches import Augment, Data
 from ..errors import DataError, OptionError, called, option, unknown_name
 from ..sparse import joined
 from . import augment as augmentation

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .protocol import Augment, Batch, Chunk, Data, Engine, Gradients, Order, Settings, Tap
+from .protocol import Chunk, Engine, Gradients, Order, Settings, Tap
 from .state import State
 
-__all__ = ["Augment", "Batch", "Chunk", "Data", "Engine", "Gradients", "Order", "Settings", "State", "Tap"]
+__all__ = ["Chunk", "Engine", "Gradients", "Order", "Settings", "State", "Tap"]

@@ -25,7 +25,8 @@ from .. import choices, random
 from ..calibration import combined
 from ..layers.base import Array
 from ..losses import Loss
-from .protocol import Chunk, Data, Engine, Gradients, Order, Rows, Tap
+from .batches import Data, Rows
+from .protocol import Chunk, Engine, Gradients, Order, Tap
 from .state import State
 
 T = TypeVar("T")

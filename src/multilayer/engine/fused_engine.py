@@ -28,21 +28,10 @@ from ..layers.base import Array, Parameter
 from ..layers.batch_norm import require_rows
 from ..sparse import Sparse, pieces
 from ..spec import Spec
+from .batches import Batch, Data, Rows, require_within, row_numbers
 from .fused_program import program_of, why_not
 from .fused_table import beside, classes_of, codes_of
-from .protocol import (
-    Batch,
-    Chunk,
-    Data,
-    Gradients,
-    Order,
-    Rows,
-    Settings,
-    Tap,
-    check_data,
-    require_within,
-    row_numbers,
-)
+from .protocol import Chunk, Gradients, Order, Settings, Tap, check_data
 from .state import State
 
 Table = _core.TableFloat | _core.TableDouble

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from ..errors import DataError
 from ..layers.columns import code_refused
-from .protocol import Batch
+from .batches import Batch
 
 Codes = NDArray[np.int64]
 

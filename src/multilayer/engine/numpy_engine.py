@@ -18,7 +18,8 @@ from ..layers.base import Array, backward_through, forward_through
 from ..random import Purpose
 from ..sparse import pieces
 from ..spec import Spec
-from .protocol import Batch, Chunk, Data, Gradients, Order, Rows, Settings, Tap
+from .batches import Batch, Data, Rows
+from .protocol import Chunk, Gradients, Order, Settings, Tap
 from .state import State
 
 

@@ -33,8 +33,9 @@ from ..modules.losses import forward as loss_forward
 from ..random import Purpose
 from ..sparse import pieces
 from ..spec import Spec
+from .batches import Data, Rows
 from .numpy_engine import dropout_layers
-from .protocol import Chunk, Data, Gradients, Order, Rows, Settings, Tap
+from .protocol import Chunk, Gradients, Order, Settings, Tap
 from .state import State
 from .torch_table import Table
 from .torch_update import Updater, foreach

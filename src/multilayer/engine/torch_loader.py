@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import BatchError, OptionError
-from .protocol import Batch, Data, Rows
+from .batches import Batch, Data, Rows
 
 Encode = Callable[[Batch], Batch]
 

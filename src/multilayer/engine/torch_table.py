@@ -13,7 +13,8 @@ from torch import Tensor
 from ..losses import Loss
 from ..sparse import Sparse
 from ..spec import Spec
-from .protocol import Batch, Data, Rows, check_data
+from .batches import Batch, Data, Rows
+from .protocol import check_data
 
 Inputs = tuple[Tensor, ...]
 

@@ -18,7 +18,8 @@ from ..data import Prepared, read
 from ..data.fitting import warn_of_dropped, with_variation
 from ..data.prepare import weights_within
 from ..data.tables import Rows
-from ..engine import Data, Order, State
+from ..engine import Order, State
+from ..engine.batches import Data
 from ..errors import DataError, OptionError, warn
 from ..predictor import Predictor
 from ..training.config import Config

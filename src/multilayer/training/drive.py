@@ -16,12 +16,11 @@ from ..calibration import Calibration
 from ..data.tables import count
 from ..engine import State
 from ..errors import RunError
-from ..events import Checkpoint, End, EpochEnd, Event, NonFinite, Notice, Resume, Spike, Start
+from ..events import NO_MISTAKES, Checkpoint, End, EpochEnd, Event, NonFinite, Notice, Resume, Spike, Start
 from ..metrics import shown
 from ..predictor import Predictor
 from ..runs import RESTORE, RunFolder
 from .loop import Loop, Outcome, Saver, position_of
-from .policies import NoMistakes
 from .protocol import Action, Continue, Observer, Stop
 from .session import Session, versions
 from .signals import listening
@@ -169,7 +168,7 @@ def _load_final(session: Session, loop: Loop, folder: RunFolder, told: list[Even
 def _finish(session: Session, loop: Loop, outcome: Outcome, run: Run, folder: RunFolder | None, started: float) -> None:
     """The best parameters become the model, and the last event tells how good it is."""
     run.failed = loop.failed
-    if loop.best is not None and outcome.reason != NoMistakes.reason:
+    if loop.best is not None and outcome.reason != NO_MISTAKES:
         session.engine.load(loop.best)
     elif loop.failed:  # finite, but on its way out of its senses: rather the last that was saved
         session.engine.load(loop.good.state)

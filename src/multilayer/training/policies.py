@@ -24,7 +24,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from ..errors import OptionError, unknown_name
-from ..events import EpochEnd, Event
+from ..events import NO_MISTAKES, EpochEnd, Event
 from .protocol import Action, Continue, Found, Rollback, Steps, Stop
 
 OnSpike = Literal["rollback", "stop", "ignore"]
@@ -117,11 +117,9 @@ class NoMistakes(Quiet):
     The model is then that of the last epoch, even if another epoch was better on the held-out rows.
     """
 
-    reason: ClassVar[str] = "every training row is classified correctly"
-
     def decide(self, event: Event) -> Action:
         if isinstance(event, EpochEnd) and event.gradient_norm == 0:
-            return Stop(reason=self.reason)
+            return Stop(reason=NO_MISTAKES)
         return Continue()
 
 

@@ -16,7 +16,6 @@ from ..events import Checkpoint, End, EpochEnd, Event, NonFinite, Notice, Progre
 from ..outline import outline
 from ..spec import Spec
 from ..training.config import Config
-from ..training.policies import NoMistakes
 from .report_quality import number
 
 MOST_POINTS = 300
@@ -93,7 +92,7 @@ def _marks(log: Sequence[Event], told: Sequence[Event]) -> list[dict[str, Any]]:
         found.append({"kind": kind, "step": step, "text": text})
 
     best = [event.step for event in told if isinstance(event, Checkpoint) and event.kind == "best"]
-    best += [event.step for event in told if isinstance(event, End) and event.reason == NoMistakes.reason]
+    best += [event.step for event in told if isinstance(event, End) and event.reason == events.NO_MISTAKES]
     if best:
         mark("best", best[-1], "the epoch of the model")
     for event in log:
