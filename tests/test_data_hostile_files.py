@@ -130,9 +130,9 @@ def test_parquet_arrow_and_npz_that_memory_cannot_hold_are_refused(tmp_path: Pat
     np.savez_compressed(tmp_path / "t.npz", X=np.zeros((200_000, 2)))
     for name in ("t.parquet", "t.feather", "chunks.feather", "t.arrows", "category.feather", "t.npz"):
         assert (tmp_path / name).stat().st_size < 100_000
-        with counted_memory() as counted:
-            with pytest.raises(DataError, match=rf"{name}: decompresses to .* fit in the available memory"):
-                read(tmp_path / name)
+        said = rf"{name}: decompresses to .* fit in the available memory"
+        with counted_memory() as counted, pytest.raises(DataError, match=said):
+            read(tmp_path / name)
         assert counted.max_memory() < 1 << 20, name
 
 
@@ -160,6 +160,18 @@ def test_a_parquet_file_of_a_long_text_in_many_rows_is_refused_before_it_is_deco
     ):
         read(tmp_path / "t.parquet")
     assert 0 < counted.max_memory() < 100_000_000
+
+
+@pytest.mark.usefixtures("little_memory")
+def test_categories_of_long_texts_that_memory_cannot_hold_are_refused(tmp_path: Path) -> None:
+    """Each category is in memory once, but the rows are encoded from their texts."""
+    rows = pa.DictionaryArray.from_arrays(pa.array(np.zeros(2000, dtype="int8")), ["x" * 100_000])
+    table = pa.table({"a": rows, "y": [0, 1] * 1000})
+    parquet.write_table(table, tmp_path / "t.parquet")
+    feather.write_feather(table, tmp_path / "t.feather")
+    for name in ("t.parquet", "t.feather"):
+        with pytest.raises(DataError, match=rf"{name}: decompresses to (at least )?200,\d+,\d+ bytes, more than the"):
+            read(tmp_path / name)
 
 
 @pytest.mark.parametrize("compression", ["zstd", "lz4", "uncompressed"])

@@ -10,7 +10,6 @@ A file of a few hundred bytes can otherwise decode to more than any memory holds
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -40,16 +39,16 @@ def read_parquet(path: Path) -> Any:
         packed = sum(about.row_group(i).total_byte_size for i in range(about.num_row_groups))
         check_size(path, max(decoded, packed), limit, "decompresses to")
         if decoded + about.num_rows * packed <= limit or all(_fixed(field.type) for field in schema):
-            return _checked(stored.read())
+            return _checked(stored.read(), path)
     texts = [field.name for field in schema if _is_text(field.type)]
     found: list[Any] = []
     total = 0
     with parquet.ParquetFile(path, read_dictionary=texts) as stored:
         for batch in stored.iter_batches(batch_size=ROWS):
-            total += sum(_decoded_size(column, text=name in texts) for name, column in _columns(batch))
+            total += sum(map(_decoded_size, batch.columns))
             check_size(path, total, limit, "decompresses to at least")
             found.append(pa.Table.from_batches([batch]).cast(schema))
-    return _checked(pa.concat_tables([schema.empty_table(), *found]))
+    return _checked(pa.concat_tables([schema.empty_table(), *found]), path)
 
 
 def read_arrow(path: Path) -> Any:
@@ -72,25 +71,20 @@ def _read_stream(stream: Any, start: int, path: Path) -> Any:
         total += decompressed_size(message)
         check_size(path, total, limit, "decompresses to")
     stream.seek(start)
-    return _checked(ipc.open_stream(stream).read_all())
+    return _checked(ipc.open_stream(stream).read_all(), path)
 
 
-def _checked(table: Any) -> Any:
-    """A table whose buffers were checked: a file may say anything about them."""
+def _checked(table: Any, path: Path) -> Any:
+    """Return a table after a check of its buffers, about which a file may say anything, and of its decoded size."""
     table.validate(full=True)
+    decoded = sum(_decoded_size(chunk) for column in table.columns for chunk in column.chunks)
+    check_size(path, decoded, available_memory() // COPIES, "decompresses to")
     return table
 
 
-# Parquet
-
-
-def _columns(batch: Any) -> Iterator[tuple[str, Any]]:
-    return zip(batch.schema.names, batch.columns, strict=True)
-
-
-def _decoded_size(column: Any, *, text: bool) -> int:
-    """Return the bytes of a column after decoding. Text that was read as a dictionary is repeated for each row."""
-    if not text:
+def _decoded_size(column: Any) -> int:
+    """Return the bytes of a column whose categories are repeated for each row."""
+    if not pa.types.is_dictionary(column.type) or not _is_text(column.type.value_type):
         return column.nbytes
     lengths = pc.binary_length(column.dictionary).cast(pa.int64())
     return column.indices.nbytes + (pc.sum(lengths.take(column.indices)).as_py() or 0)
