@@ -83,6 +83,13 @@ def test_an_option_file_with_deeply_nested_brackets_is_refused(tmp_path: Path) -
     assert "brackets are nested too deeply" in " ".join(done.stderr.split())
 
 
+def test_an_option_file_with_a_number_of_thousands_of_digits_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "long.toml").write_text(f"epochs = 1{5000 * '0'}")
+    done = CliRunner().invoke(app, ["train", "iris", "--config", str(tmp_path / "long.toml")])
+    assert done.exit_code == 2
+    assert "long.toml is not TOML: Exceeds the limit" in " ".join(done.stderr.split())
+
+
 # Files that are larger than they look
 
 
@@ -226,6 +233,17 @@ def test_an_endless_line_is_refused_before_it_is_parsed(
         read(tmp_path / name)
     (tmp_path / "fits.csv").write_bytes(b"a,y\r" + b"1,0\r" * 500)
     assert len(read(tmp_path / "fits.csv")) == 500
+
+
+def test_more_columns_than_memory_holds_are_refused_before_they_are_parsed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(text_files, "available_memory", lambda: 1 << 20)
+    for n in (10, 200):
+        (tmp_path / f"{n}.csv").write_text(",".join(f"c{i}" for i in range(n)) + "\n" + ",".join("1" * n) + "\n")
+    with pytest.raises(DataError, match=r"200.csv: has 200 columns, whose reading takes at least .* bytes, more than"):
+        read(tmp_path / "200.csv")
+    assert len(read(tmp_path / "10.csv").names) == 10
 
 
 def test_a_gzipped_file_that_fits_is_read(tmp_path: Path) -> None:
