@@ -471,6 +471,7 @@ def meanings() -> Iterator[tuple[str, bytes, str]]:
         yield f"{word}: no such scaling", text(model, ("encoding", "scaling"), "robus"), "unknown scaling 'robus'"
         yield f"{word}: no target", text(model, ("encoding", "task", "names"), []), "distinct names|not an encoding"
         yield f"{word}: an image of nothing", text(model, ("encoding", "image"), [0, 1, 1]), "three positive"
+        yield f"{word}: a huge top", text(model, ("encoding", "top"), 10**400), "not an encoding: OverflowError"
         yield f"{word}: a top of 0", text(model, ("encoding", "top"), 0.0), "top of an encoding must be positive"
         yield f"{word}: another loss", text(model, ("loss",), "poisson"), "does not belong to its encoding"
         for value in (None, 1, ["a"]):

@@ -252,6 +252,24 @@ TABLE: list[tuple[str, str, Bugs]] = [
         ],
     ),
     (
+        "storage.py",
+        "test_storage.py test_runs_links.py",
+        [
+            ("flags | _NO_FOLLOW | _FLAGS", "flags | _FLAGS"),
+            ("_FOLDER | os.O_NOFOLLOW, dir_fd=outer", "_FOLDER, dir_fd=outer"),
+            ("about.st_nlink > 1", "about.st_nlink > 2"),
+        ],
+    ),
+    (
+        "data/stored_tables.py",
+        "test_data_hostile_files.py",
+        [
+            ("lengths.take(column.indices)", "lengths"),
+            ("total += size if stated < 0 else stated", "total += size"),
+            ("if kind == _DICTIONARY:", "if kind == -1:"),
+        ],
+    ),
+    (
         "events.py",
         "test_events.py",
         [

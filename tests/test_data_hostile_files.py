@@ -7,6 +7,8 @@ import gzip
 import io
 import os
 import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.feather as feather
+import pyarrow.ipc as ipc
 import pyarrow.parquet as parquet
 import pytest
 from typer.testing import CliRunner
@@ -21,7 +24,7 @@ from typer.testing import CliRunner
 import multilayer as ml
 from multilayer import MLPClassifier
 from multilayer.cli.main import app
-from multilayer.data import arrays, read, sources, text_files
+from multilayer.data import arrays, read, sources, stored_tables, text_files
 from multilayer.errors import DataError, MultilayerError, StorageError
 from quick import QUICK
 
@@ -80,13 +83,32 @@ def test_an_option_file_with_deeply_nested_brackets_is_refused(tmp_path: Path) -
     assert "brackets are nested too deeply" in " ".join(done.stderr.split())
 
 
+def test_an_option_file_with_a_number_of_thousands_of_digits_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "long.toml").write_text(f"epochs = 1{5000 * '0'}")
+    done = CliRunner().invoke(app, ["train", "iris", "--config", str(tmp_path / "long.toml")])
+    assert done.exit_code == 2
+    assert "long.toml is not TOML: Exceeds the limit" in " ".join(done.stderr.split())
+
+
 # Files that are larger than they look
 
 
 @pytest.fixture
 def little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (sources, arrays):
+    for module in (sources, arrays, stored_tables):
         monkeypatch.setattr(module, "available_memory", lambda: 1 << 20)
+
+
+@contextmanager
+def counted_memory() -> Iterator[pa.MemoryPool]:
+    """Yield a pool that knows the most memory that Arrow had allocated inside the block."""
+    usual = pa.default_memory_pool()
+    counted = pa.proxy_memory_pool(usual)
+    pa.set_memory_pool(counted)
+    try:
+        yield counted
+    finally:
+        pa.set_memory_pool(usual)
 
 
 @pytest.mark.usefixtures("little_memory")
@@ -106,12 +128,19 @@ def test_a_gzipped_file_that_memory_cannot_hold_is_refused(line: bytes, tmp_path
 def test_parquet_arrow_and_npz_that_memory_cannot_hold_are_refused(tmp_path: Path) -> None:
     table = pa.table({"a": np.zeros(200_000), "y": np.zeros(200_000)})
     parquet.write_table(table, tmp_path / "t.parquet")
-    feather.write_feather(table, tmp_path / "t.feather", compression="zstd", chunksize=10_000)
+    feather.write_feather(table, tmp_path / "t.feather", compression="zstd")
+    feather.write_feather(table, tmp_path / "chunks.feather", compression="lz4", chunksize=10_000)
+    with ipc.new_stream(tmp_path / "t.arrows", table.schema, options=ipc.IpcWriteOptions(compression="zstd")) as out:
+        out.write_table(table)
+    words = pa.DictionaryArray.from_arrays(pa.array([0, 0], pa.int8()), ["x" * 4_000_000])
+    feather.write_feather(pa.table({"a": words}), tmp_path / "category.feather", compression="zstd")
     np.savez_compressed(tmp_path / "t.npz", X=np.zeros((200_000, 2)))
-    for name in ("t.parquet", "t.feather", "t.npz"):
+    for name in ("t.parquet", "t.feather", "chunks.feather", "t.arrows", "category.feather", "t.npz"):
         assert (tmp_path / name).stat().st_size < 100_000
-        with pytest.raises(DataError, match=rf"{name}: decompresses to .* fit in the available memory"):
+        said = rf"{name}: decompresses to .* fit in the available memory"
+        with counted_memory() as counted, pytest.raises(DataError, match=said):
             read(tmp_path / name)
+        assert counted.max_memory() < 1 << 20, name
 
 
 @pytest.mark.usefixtures("little_memory")
@@ -122,6 +151,57 @@ def test_a_parquet_file_of_repeated_text_that_memory_cannot_hold_is_refused(tmp_
     assert path.stat().st_size < 20_000
     with pytest.raises(DataError, match=r"t.parquet: decompresses to at least 10,\d+,\d+ bytes, more than the 262,144"):
         read(path)
+
+
+@pytest.mark.usefixtures("little_memory")
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.binary()])
+def test_a_parquet_file_of_a_long_text_in_many_rows_is_refused_before_it_is_decoded(kind: Any, tmp_path: Path) -> None:
+    """2,000 rows of 100,000 characters fit in one batch of a file of less than 2,000 bytes."""
+    long = pa.array(["x" * 100_000]).cast(kind)
+    rows = pa.DictionaryArray.from_arrays(pa.array(np.zeros(2000, dtype="int32")), long)
+    parquet.write_table(pa.table({"a": rows}), tmp_path / "t.parquet", store_schema=False, compression="zstd")
+    assert (tmp_path / "t.parquet").stat().st_size < 2000
+    with (
+        counted_memory() as counted,
+        pytest.raises(DataError, match=r"t.parquet: decompresses to at least 200,\d+,\d+ bytes, more than the 262,144"),
+    ):
+        read(tmp_path / "t.parquet")
+    assert 0 < counted.max_memory() < 100_000_000
+
+
+@pytest.mark.usefixtures("little_memory")
+def test_categories_of_long_texts_that_memory_cannot_hold_are_refused(tmp_path: Path) -> None:
+    """Each category is in memory once, but the rows are encoded from their texts."""
+    rows = pa.DictionaryArray.from_arrays(pa.array(np.zeros(2000, dtype="int8")), ["x" * 100_000])
+    table = pa.table({"a": rows, "y": [0, 1] * 1000})
+    parquet.write_table(table, tmp_path / "t.parquet")
+    feather.write_feather(table, tmp_path / "t.feather")
+    for name in ("t.parquet", "t.feather"):
+        with pytest.raises(DataError, match=rf"{name}: decompresses to (at least )?200,\d+,\d+ bytes, more than the"):
+            read(tmp_path / name)
+
+
+@pytest.mark.parametrize("compression", ["zstd", "lz4", "uncompressed"])
+def test_compressed_tables_that_fit_in_memory_are_read(
+    compression: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stored_tables, "available_memory", lambda: 16 << 20)
+    words = ["a", None, "long " * 20] * 10_000
+    table = pa.table(
+        {
+            "number": np.arange(30_000.0),
+            "text": words,
+            "large": pa.array(words, pa.large_string()),
+            "category": pa.array(words).dictionary_encode(),
+            "flag": pa.array([True, False, None] * 10_000),
+            "nothing": pa.nulls(30_000),
+        }
+    )
+    feather.write_feather(table, tmp_path / "t.feather", compression=compression, chunksize=7000)
+    packed = "none" if compression == "uncompressed" else compression
+    parquet.write_table(table, tmp_path / "t.parquet", compression=packed)
+    for name in ("t.feather", "t.parquet"):
+        assert {key: column.to_pylist() for key, column in read(tmp_path / name).columns.items()} == table.to_pydict()
 
 
 def test_a_file_of_the_system_that_cannot_be_read_is_one_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -153,6 +233,17 @@ def test_an_endless_line_is_refused_before_it_is_parsed(
         read(tmp_path / name)
     (tmp_path / "fits.csv").write_bytes(b"a,y\r" + b"1,0\r" * 500)
     assert len(read(tmp_path / "fits.csv")) == 500
+
+
+def test_more_columns_than_memory_holds_are_refused_before_they_are_parsed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(text_files, "available_memory", lambda: 1 << 20)
+    for n in (10, 200):
+        (tmp_path / f"{n}.csv").write_text(",".join(f"c{i}" for i in range(n)) + "\n" + ",".join("1" * n) + "\n")
+    with pytest.raises(DataError, match=r"200.csv: has 200 columns, whose reading takes at least .* bytes, more than"):
+        read(tmp_path / "200.csv")
+    assert len(read(tmp_path / "10.csv").names) == 10
 
 
 def test_a_gzipped_file_that_fits_is_read(tmp_path: Path) -> None:

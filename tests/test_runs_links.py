@@ -198,6 +198,29 @@ def test_a_link_created_while_training_runs_is_not_followed(
     assert untouched(target)
 
 
+def test_a_search_with_a_hard_link_a_pipe_or_another_file_as_its_study(
+    table: Path, tmp_path: Path, target: Path
+) -> None:
+    words = ["tune", table, "--target", "y", "--run", tmp_path / "search", "--trials", 1, "--quiet"]
+    study = tmp_path / "search" / "study.log"
+    study.parent.mkdir()
+    study.hardlink_to(target)
+    done = mlp(*words)
+    assert done.exit_code == 2
+    assert "study.log:itisahardlink" in "".join(done.output.split())
+    assert target.read_bytes() == SECRET
+    study.unlink()
+    os.mkfifo(study)
+    assert within(20, lambda: mlp(*words)) is None
+    assert "study.log:itisnotaregularfile" in "".join(mlp(*words).output.split())
+    for text in (SECRET.decode(), "1\n", '{"op_code": 0}\n', "[]\n", '{"op_code": "0", "worker_id": "w"}\n'):
+        study.unlink()
+        study.write_text(text)
+        done = mlp(*words)
+        assert done.exit_code == 2, done.output
+        assert "study.logmustholdthetrialsofasearch" in "".join(done.output.split())
+
+
 @pytest.mark.parametrize("name", [".lock", "events.jsonl"])
 def test_resuming_a_run_with_a_hard_link_to_another_file(run: Path, target: Path, name: str) -> None:
     unfinished(run)
@@ -248,7 +271,7 @@ def test_a_pipe_or_a_device_in_a_run_folder_does_not_hang(run: Path, name: str) 
 # Edited files and files of another run
 
 
-def edited(run: Path, change: Callable[[dict[str, Any]], None]) -> None:
+def edited(run: Path, change: Callable[[dict[str, Any]], Any]) -> None:
     about = json.loads((run / "config.json").read_text())
     change(about)
     (run / "config.json").write_text(json.dumps(about))
@@ -300,6 +323,24 @@ def test_resuming_a_run_with_the_log_of_another(run: Path, table: Path, tmp_path
         done = mlp(command, run)
         assert done.exit_code == 2
         assert "events.jsonl is the log of another run, with another config.json" in " ".join(done.output.split())
+
+
+def test_resuming_a_finished_run_whose_log_lost_its_start(run: Path) -> None:
+    """Without its start, the log does not say which configuration it belongs to."""
+    (run / "events.jsonl").write_text("".join((run / "events.jsonl").read_text().splitlines(keepends=True)[1:]))
+    edited(run, lambda about: (about.pop("sha256"), about["config"]["config"].update(epochs=5)))
+    with pytest.raises(
+        RunError, match=r"events\.jsonl must contain the start of the run, got an end alone: restore it"
+    ):
+        ml.resume(run, quiet=True)
+
+
+def test_resuming_a_finished_run_with_the_model_of_another_network(run: Path, table: Path) -> None:
+    other = ml.fit("2-8-1", table, target="y", **OPTIONS).model
+    assert other is not None
+    other.save(run / "model.safetensors")
+    with pytest.raises(RunError, match=r"model\.safetensors must be the network 2-4-1, got 2-8-1: restore it"):
+        ml.resume(run, quiet=True)
 
 
 # A deleted model file

@@ -60,7 +60,7 @@ def from_parts(data: dict[str, Any], arrays: Arrays) -> Encoding:
     """The other way; anything that does not fit together is refused."""
     try:
         return _from_parts(data, arrays)
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError, pa.ArrowException) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError, pa.ArrowException) as error:
         if isinstance(error, DataError):
             raise
         raise DataError(f"not an encoding: {type(error).__name__}: {short(str(error))}") from None

@@ -21,7 +21,7 @@ import os
 import re
 import sys
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -29,8 +29,6 @@ from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.ipc as ipc
-import pyarrow.parquet as parquet
 from numpy.typing import NDArray
 
 from .. import storage
@@ -39,6 +37,7 @@ from ..machine import available_memory
 from . import arrays, bundled
 from .arrow import from_texts
 from .columns import SAID, family_of
+from .stored_tables import COPIES, read_arrow, read_arrow_stream, read_parquet
 from .tables import Table, check_names, check_size
 from .text_files import SNIFFED, first_line, read_csv, read_json_lines
 from .text_values import Hints, interpreted, is_text
@@ -46,10 +45,6 @@ from .text_values import Hints, interpreted, is_text
 WIDE = 64
 """Columns from which a frame of numbers of one type is read as a block: that copies, where one at a time takes long."""
 CHUNK = 1 << 24
-ROWS = 1 << 14
-"""Rows of a Parquet file that are decoded at a time."""
-COPIES = 4
-"""Copies of the content of a file in memory during reading: raw bytes, Arrow buffers, columns, encoded numbers."""
 NAMED = 5
 """Largest number of columns that a note names."""
 SUFFIXES = (".csv", ".tsv", ".tab", ".txt", ".jsonl", ".ndjson", ".parquet", ".arrow", ".feather", ".npy", ".npz")
@@ -148,13 +143,9 @@ def read_path(source: str | Path, hints: Hints | None = None) -> Table:
         start = file.read(16)
     try:
         if start.startswith(b"PAR1"):
-            with parquet.ParquetFile(path) as stored:
-                return _of_arrow(_whole(_parquet(stored, path)), str(path))
+            return _of_arrow(read_parquet(path), str(path))
         if start.startswith(b"ARROW1"):
-            with pa.memory_map(str(path)) as stream:
-                opened = ipc.open_file(stream)
-                batches = (opened.get_batch(i) for i in range(opened.num_record_batches))
-                return _of_arrow(_whole(_batches(batches, opened.schema, path)), str(path))
+            return _of_arrow(read_arrow(path), str(path))
         if start.startswith(b"\x93NUMPY"):
             return arrays.read_npy(path)
         if start.startswith(b"PK\x03\x04"):
@@ -185,45 +176,6 @@ def unpacked(path: Path) -> bytes:
         return b"".join(chunks)
 
 
-def _parquet(stored: Any, path: Path) -> Any:
-    """Return the table of a Parquet file. Check its size in the metadata first: run lengths can compress millions of
-    rows to a few bytes. Repeated text can be larger still, so it is read in batches."""
-    about, limit = stored.metadata, available_memory() // COPIES
-    decoded = about.num_rows * sum(_bits(field.type) for field in stored.schema_arrow) // 8
-    packed = sum(about.row_group(i).total_byte_size for i in range(about.num_row_groups))
-    check_size(path, max(decoded, packed), limit, "decompresses to")
-    if decoded + about.num_rows * packed <= limit or all(_fixed(field.type) for field in stored.schema_arrow):
-        return stored.read()
-    return _batches(stored.iter_batches(batch_size=ROWS), stored.schema_arrow, path)
-
-
-def _fixed(kind: Any) -> bool:
-    """Whether every value of a type takes the same number of bytes; categories are numbers and their names once."""
-    try:
-        return bool(kind.bit_width)
-    except ValueError:
-        return False
-
-
-def _bits(kind: Any) -> int:
-    """Return the bits per value. For text, this is only the offset of its end."""
-    try:
-        return int(kind.bit_width)
-    except ValueError:
-        return 32
-
-
-def _batches(batches: Iterable[Any], schema: Any, path: Path) -> Any:
-    """Read an Arrow file batch by batch: a compressed batch may be much larger than the file."""
-    found: list[Any] = []
-    total, limit = 0, available_memory() // COPIES
-    for batch in batches:
-        total += batch.nbytes
-        check_size(path, total, limit, "decompresses to at least")
-        found.append(batch)
-    return pa.Table.from_batches(found, schema)
-
-
 def _of_bytes(data: bytes, path: Path, hints: Hints | None) -> Table:
     name, suffix = str(path), path.name.lower().removesuffix(".gz").rpartition(".")[2]
     if data[:2] == b"\x00\x00" and data[2:3] and data[2] in arrays.IDX_TYPES:
@@ -235,19 +187,12 @@ def _of_bytes(data: bytes, path: Path, hints: Hints | None) -> Table:
         return read_csv(data, name=name, delimiter="\t" if tabs else None, hints=hints)
     if suffix in ("arrow", "ipc", "arrows"):
         try:
-            opened = ipc.open_stream(data)
-            return _of_arrow(_whole(_batches(opened, opened.schema, path)), name)
+            return _of_arrow(read_arrow_stream(data, path), name)
         except (pa.ArrowException, OSError) as error:
             raise DataError(f"{name}: cannot be read as an Arrow file: {first_line(error)}") from None
     if suffix in ("parquet", "feather", "npy", "npz") or "idx" in path.name:
         raise DataError(f"{name}: does not begin as a {suffix} file does: is the file whole?")
     raise DataError(f"{name}: {unknown_name('kind of file', '.' + suffix, SUFFIXES)}")
-
-
-def _whole(table: Any) -> Any:
-    """A table whose buffers were checked: a file may say anything about them."""
-    table.validate(full=True)
-    return table
 
 
 def _idx_with_labels(data: bytes, path: Path) -> Table:

@@ -23,8 +23,9 @@ import pyarrow.csv as pa_csv
 import pyarrow.json as pa_json
 
 from ..errors import DataError
+from ..machine import available_memory
 from .arrow import pc, to_numpy
-from .tables import Table, check_names, short
+from .tables import Table, check_names, check_size, short
 from .text_values import NUMBER, PADDED, Hints, convert_options, first_not, said
 
 DELIMITERS = (",", ";", "\t", "|")
@@ -35,6 +36,8 @@ SNIFFED = 4 << 20
 """Bytes at the start of a file in which the header must end."""
 LONGEST_LINE = 64 << 20
 """Bytes of a line of text: about a million columns."""
+COLUMN, COLUMN_OF_BLOCK = 10 << 10, 2 << 10
+"""Bytes that Arrow needs for each column, and for each column of a block. Measured with 20,000 columns."""
 
 
 def read_csv(data: bytes, *, name: str, delimiter: str | None = None, hints: Hints | None = None) -> Table:
@@ -43,6 +46,9 @@ def read_csv(data: bytes, *, name: str, delimiter: str | None = None, hints: Hin
     if b"\n" not in data and b"\r" not in data:
         raise DataError(f"{name}: a table needs a header and at least one row, got one line")
     delimiter, header = sniff(data, name, delimiter)
+    blocks = -(-len(data) // BLOCK)
+    needed = len(header) * (COLUMN + blocks * COLUMN_OF_BLOCK)
+    check_size(name, needed, available_memory(), f"has {len(header):,} columns, whose reading takes at least")
     found, notes = _parse(data, name, delimiter, header, dict(hints or {}), "."), []
     if delimiter in ";\t" and _decimal_commas(found):
         found = _parse(data, name, delimiter, header, dict(hints or {}), ",")
@@ -236,6 +242,7 @@ def _codes(
 def _nameless(found: Any, names: list[str]) -> tuple[Any, list[str], list[str]]:
     """Without a nameless first column that counts the rows, and without nameless columns that hold nothing."""
     notes: list[str] = []
+    left_out: set[int] = set()
     for place in reversed([i for i, name in enumerate(names) if not name]):
         column = found.column(place)
         if counts_rows(column) and place == 0:
@@ -244,8 +251,9 @@ def _nameless(found: Any, names: list[str]) -> tuple[Any, list[str], list[str]]:
             notes.append(f"column {place + 1} has no name and no values: left out")
         else:
             continue
-        found, names = found.remove_column(place), names[:place] + names[place + 1 :]
-    return found, names, notes
+        left_out.add(place)
+    kept = [i for i in range(len(names)) if i not in left_out]
+    return found.select(kept), [names[i] for i in kept], notes
 
 
 def counts_rows(column: Any) -> bool:

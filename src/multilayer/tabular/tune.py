@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
@@ -164,15 +165,7 @@ def search(
     time_limit, metric = _check(table, source=source, options={**options, "seed": seed, "time_limit": time_limit})
     about = {"seed": seed, "rows": len(table), "columns": table.names, "metric": metric}
     _settle(folder, {"source": source, "options": options, **about})
-    backend = optuna.storages.journal.JournalFileBackend(str(folder / STUDY))
-    pruner = optuna.pruners.MedianPruner(n_startup_trials=STARTUP, n_warmup_steps=FEWEST_EPOCHS)
-    study: Any = optuna.create_study(
-        study_name="tune",
-        storage=optuna.storages.JournalStorage(backend),
-        direction="maximize" if metrics.larger(metric) else "minimize",
-        pruner=pruner,
-        load_if_exists=True,
-    )
+    study = _study(optuna, folder / STUDY, metric)
     states = optuna.trial.TrialState
     if not study.trials:
         study.enqueue_trial(defaults())
@@ -312,6 +305,22 @@ def _settle(folder: Path, settings: Mapping[str, Any]) -> None:
         storage.write(path, json.dumps(wanted, indent=1).encode())
     except OSError as error:
         raise OptionError(f"cannot write {folder}: {error.strerror or error}: name another folder") from None
+
+
+def _study(optuna: Any, path: Path, metric: str) -> Any:
+    """Open the study of a search, or create one. Optuna appends to its file, so no link and no pipe may be there."""
+    with storage.reported("open", path):
+        os.close(storage.open_in_place(path))
+    try:
+        return optuna.create_study(
+            study_name="tune",
+            storage=optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(str(path))),
+            direction="maximize" if metrics.larger(metric) else "minimize",
+            pruner=optuna.pruners.MedianPruner(n_startup_trials=STARTUP, n_warmup_steps=FEWEST_EPOCHS),
+            load_if_exists=True,
+        )
+    except (ValueError, LookupError, TypeError, AttributeError, AssertionError):
+        raise OptionError(f"{path} must hold the trials of a search, got something else: name another folder") from None
 
 
 def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -202,11 +202,12 @@ class Config:
     @staticmethod
     def from_toml(path: Path) -> dict[str, Any]:
         """The options of a TOML file, not yet checked against each other."""
+        data = storage.read(path, limit=MAX_TOML)
         try:
-            return tomllib.loads(storage.read(path, limit=MAX_TOML).decode())
+            return tomllib.loads(data.decode())
         except RecursionError:
             raise OptionError(f"{path} is not a valid option file: its brackets are nested too deeply") from None
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        except ValueError as error:  # also a whole number of thousands of digits
             raise OptionError(f"{path} is not TOML: {error}") from None
 
 

@@ -132,8 +132,12 @@ def _over(session: Session, loop: Loop, folder: RunFolder, run: Run) -> bool:
     end = told[-1] if told else None
     if not isinstance(end, End) or end.status == "interrupted":
         return False
+    if not any(isinstance(event, Start) for event in told):
+        raise RunError(f"{folder.log} must contain the start of the run, got an end alone: {RESTORE}")
     if os.path.lexists(folder.model):
         run.model = Predictor.load(folder.model, root=folder.path)
+        if run.model.spec != session.spec:
+            raise RunError(f"{folder.model} must be the network {session.spec}, got {run.model.spec}: {RESTORE}")
     else:
         _load_final(session, loop, folder, told, end)
         run.model = _model_of(session, session.calibration(session.engine))
