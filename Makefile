@@ -11,10 +11,10 @@ bin := .venv/bin
 pip := $(bin)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 # Everything the compiled module and its metadata are made from.
 # The list of packages too: an editable install knows those that were there when it was made.
-sources := pyproject.toml constraints.txt CMakeLists.txt $(filter-out csrc/tests/%,$(wildcard csrc/* csrc/*/*)) $(wildcard src/multilayer/*/__init__.py)
+sources := pyproject.toml constraints.txt CMakeLists.txt $(filter-out csrc/tests/%,$(wildcard csrc/* csrc/*/*)) $(wildcard src/multilayer/*/__init__.py src/multilayer/*/*/__init__.py)
 
 # The pages, and what they are made from.
-pages := src/multilayer/web/pages/.built
+pages := src/multilayer/pages/built/.built
 page_sources := $(wildcard frontend/*.* frontend/plugins/* frontend/engine/* frontend/figure/* frontend/shared/* \
 	frontend/explorer/* frontend/explorer/*/* frontend/report/* frontend/report/*/*)
 
@@ -31,7 +31,7 @@ browser := { command -v chromium || command -v chromium-browser || command -v go
 test: .venv/.dev ## every test, the documentation's examples among them
 	@$(browser) || { [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -y -qq chromium >/dev/null; } || \
 		echo "Chromium is not installed, and only root can install it: the browser tests do not run."
-	$(bin)/pytest -q -n $(WORKERS) --no-skips $$($(browser) || echo --ignore=tests/test_report_page.py)
+	$(bin)/pytest -q -n $(WORKERS) --no-skips $$($(browser) || echo --ignore=tests/pages/test_report_page.py)
 	cd frontend && npm test --silent
 
 check: .venv/.dev ## format, lint, types, import order and public names
@@ -45,13 +45,13 @@ interop: .venv-interop/.installed ## tests with the real trackers (wandb, MLflow
 	.venv-interop/bin/pytest -q --no-skips tests/interop
 
 mutants: .venv/.dev ## mutation tests: at least 95 % of the bugs added to a copy of the source must fail a test
-	$(bin)/python tests/mutants.py --workers $(WORKERS)
+	PYTHONPATH=tests $(bin)/python -m support.mutants --workers $(WORKERS)
 
 soak: .venv/.dev ## the reliability tables in full, and new random networks
-	SOAK=1 $(bin)/pytest -q -n $(WORKERS) tests/test_kill.py tests/test_promises.py tests/test_fit_accuracy.py \
-		$(wildcard tests/test_runs*.py) tests/test_files.py \
-		tests/test_storage.py tests/test_layers.py tests/test_cost.py tests/test_spec.py tests/test_peers.py \
-		tests/test_fused_kernels.py
+	SOAK=1 $(bin)/pytest -q -n $(WORKERS) tests/training/test_kill.py tests/training/test_promises.py tests/training/test_fit_accuracy.py \
+		$(wildcard tests/runs/test_*.py) tests/core/test_tensor_file.py \
+		tests/core/test_atomic_files.py tests/nn/test_layers.py tests/costs/test_cost.py tests/spec/test_spec.py tests/costs/test_peers.py \
+		tests/engines/test_fused_kernels.py
 
 # The core's own tests without Python (csrc/tests): built with each sanitizer, and for ARM under an emulator. UBSan's checks
 # in unrolled loops take a compiler that optimises four times as long: there it does not.
@@ -80,7 +80,7 @@ bench: .venv/.dev ## every question of bench/, each a script; make bench DATA=FO
 pages: $(pages) ## the explorer and the report, from frontend/
 
 clean: ## everything that can be made again
-	rm -rf .venv .venv-interop .mutants build dist frontend/node_modules src/multilayer/web/pages .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-interop .mutants build dist frontend/node_modules src/multilayer/pages/built .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 help: ## this list

@@ -22,10 +22,10 @@ from typing import Any
 import numpy as np
 from contest import Peers, about, environment, report
 
-from multilayer import machine, random
-from multilayer.engine import Order, Settings
-from multilayer.engine.batches import Data
-from multilayer.engine.fused_engine import FusedEngine
+from multilayer.core import machine, random
+from multilayer.data.batches import Data
+from multilayer.engines import Order, Settings
+from multilayer.engines.fused_engine import FusedEngine
 from multilayer.spec import Spec
 
 TEXT = "784-256-128-10"

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 import multilayer as ml
-from multilayer import machine, random
+from multilayer.core import machine, random
 
 HERE = Path(__file__).parent
 PEERS = ("torch", "numpy", "scikit-learn", "jax", "jaxlib", "onnx", "onnxruntime")

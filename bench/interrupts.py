@@ -14,9 +14,9 @@ from functools import partial
 
 import numpy as np
 
-from multilayer.engine import Order, Settings
-from multilayer.engine.batches import Data
-from multilayer.engine.fused_engine import FusedEngine
+from multilayer.data.batches import Data
+from multilayer.engines import Order, Settings
+from multilayer.engines.fused_engine import FusedEngine
 from multilayer.spec import Spec
 
 CASES = (

@@ -27,10 +27,12 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-from multilayer import random, schedules, to_torch
-from multilayer.engine import Order, Settings
-from multilayer.engine.batches import Data
-from multilayer.engine.torch_engine import TorchEngine
+from multilayer import to_torch
+from multilayer.core import random
+from multilayer.data.batches import Data
+from multilayer.engines import Order, Settings
+from multilayer.engines.torch_engine import TorchEngine
+from multilayer.nn import schedules
 from multilayer.spec import Spec
 from multilayer.training import Loop, Plan
 from multilayer.training.policies import Plateau, Spikes

@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 from contest import RECIPE, Peers, about, codes, environment, numbers, report, rest
 
-from multilayer import machine
-from multilayer.engine.fused_predict import PredictProgram
-from multilayer.init import initialise
+from multilayer.core import machine
+from multilayer.engines.fused_predict import PredictProgram
 from multilayer.spec import Spec
+from multilayer.spec.initialization import initialise
 
 NETWORKS = {"784-256-128-10": "784-256-128-10", "recipe": RECIPE}
 ROWS = {1: (1.5, 200), 10_000: (1.0, 1)}

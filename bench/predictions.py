@@ -15,10 +15,10 @@ from pathlib import Path
 
 import torch
 
-from multilayer import machine
+from multilayer.core import machine
 from multilayer.costs import cost
 from multilayer.costs.roofline import predict
-from multilayer.rates import calibrate, step_seconds
+from multilayer.costs.torch_speed import calibrate, step_seconds
 from multilayer.spec import Spec
 
 WANTED = 0.3

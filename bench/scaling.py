@@ -21,10 +21,10 @@ import numpy as np
 from contest import about, numbers, report
 
 import multilayer as ml
-from multilayer import machine, random
-from multilayer.engine import Order, Settings
-from multilayer.engine.batches import Data
-from multilayer.engine.fused_engine import FusedEngine
+from multilayer.core import machine, random
+from multilayer.data.batches import Data
+from multilayer.engines import Order, Settings
+from multilayer.engines.fused_engine import FusedEngine
 from multilayer.spec import Spec
 
 BATCH = 256

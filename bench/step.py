@@ -24,10 +24,10 @@ import numpy as np
 from contest import LENGTHS, RECIPE, Peers, about, codes, environment, numbers, peak, report, rest
 
 import multilayer as ml
-from multilayer import machine, random
-from multilayer.engine import Order, Settings
-from multilayer.engine.batches import Data
-from multilayer.engine.fused_engine import FusedEngine
+from multilayer.core import machine, random
+from multilayer.data.batches import Data
+from multilayer.engines import Order, Settings
+from multilayer.engines.fused_engine import FusedEngine
 from multilayer.spec import Spec
 
 STEPS = 60

@@ -17,7 +17,7 @@ import numpy as np
 from contest import about, numbers, report
 
 import multilayer as ml
-from multilayer import machine
+from multilayer.core import machine
 
 WANTED = 2.5
 

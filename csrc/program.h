@@ -63,7 +63,7 @@ struct Category {
     std::size_t width = 0;
 };
 
-// F numbers, each with weights of its own: K values inside, D out of the product. Tensors as in layers/columns.py:
+// F numbers, each with weights of its own: K values inside, D out of the product. Tensors as in nn/layers/columns.py:
 // frequency, phase (F, n), weight (F, K, D), bias (F, D), edges (F, n + 1).
 struct Columns {
     Numeric numeric = Numeric::none;

@@ -16,7 +16,7 @@ export default defineConfig(({ mode, command }) => {
     plugins,
     build: {
       target: 'es2022',
-      outDir: '../src/multilayer/web/pages',
+      outDir: '../src/multilayer/pages/built',
       emptyOutDir: false,
       assetsInlineLimit: 0,
       cssCodeSplit: false,

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from soak import FULL, memory_folder
+from support.soak import FULL, memory_folder
 
 # The same draws in every run, so that a red run is the change's own; `make soak` draws anew and looks further.
 settings.register_profile("short", derandomize=True)
@@ -64,16 +64,16 @@ def tried(record_property: Any) -> Any:
 @pytest.fixture
 def folder() -> Iterator[Path]:
     """A folder in memory; what hooks into storage is taken out of it afterwards."""
-    from multilayer import storage
+    from multilayer.core import atomic_files
 
     with memory_folder() as path:
         yield path
-    storage.hook = None
+    atomic_files.hook = None
 
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Any:
-    from displays import Clock
+    from support.displays import Clock
 
     return Clock(monkeypatch)
 
@@ -92,7 +92,7 @@ def one_thread() -> Iterator[None]:
 @pytest.fixture
 def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
     """Searches look at networks of at most 32 units, so that a trial takes a fraction of a second."""
-    from multilayer.tabular.tune import SPACE, Dimension
+    from multilayer.estimators.tuning import SPACE, Dimension
 
     monkeypatch.setitem(SPACE, "width", Dimension(low=8, high=32, log=True, whole=True, default=16))
 
@@ -100,11 +100,11 @@ def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def looks(monkeypatch: pytest.MonkeyPatch) -> dict[int, tuple[float, float]]:
     """Validation loss and accuracy of each trial of a search, by its number; of later ones those of 2."""
-    from multilayer.events import EpochEnd
-    from multilayer.tabular import tune
+    from multilayer.estimators import tuning
+    from multilayer.runs.events import EpochEnd
 
     made = {0: (0.2, 0.6), 1: (0.9, 0.9), 2: (0.1, 0.5)}
-    original = tune._Watch.notice
+    original = tuning._Watch.notice
 
     def look(watch: Any, event: Any) -> None:
         if isinstance(event, EpochEnd):
@@ -112,5 +112,5 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> dict[int, tuple[float, float]]:
             event = replace(event, validation_loss=loss, metrics={"accuracy": accuracy, "log_loss": loss})
         original(watch, event)
 
-    monkeypatch.setattr(tune._Watch, "notice", look)
+    monkeypatch.setattr(tuning._Watch, "notice", look)
     return made

@@ -126,20 +126,20 @@ def test_every_bit_of_a_tensor_counts() -> None:
 
 
 def test_test_identifiers_may_move_but_not_vanish() -> None:
-    old = ["tests/test_a.py::test_x[1]", "src/multilayer/jobs.py::multilayer.jobs.fit"]
+    old = ["tests/test_a.py::test_x[1]", "src/multilayer/training/reporting.py::multilayer.training.reporting.fit"]
     new = [
         "tests/nn/test_a.py::test_x[1]",
         "src/multilayer/training/fit.py::multilayer.training.fit.fit",
         "tests/b.py::t",
     ]
-    renames = Renames(tests={"src/multilayer/jobs.py": "src/multilayer/training/fit.py"})
+    renames = Renames(tests={"src/multilayer/training/reporting.py": "src/multilayer/training/fit.py"})
     assert compare_tests(old, old, NONE)[1] == SAME
     name, verdict, detail = compare_tests(old, new, renames)
     assert (name, verdict) == ("test identifiers", RENAMED)
     assert "0 vanished, 1 new, 1 moved" in detail
     _, verdict, detail = compare_tests(old, new, NONE)
     assert verdict == DIFFERENT
-    assert "vanished: src/multilayer/jobs.py::multilayer.jobs.fit" in detail
+    assert "vanished: src/multilayer/training/reporting.py::multilayer.training.reporting.fit" in detail
 
 
 def test_files_of_one_side_and_failed_scenarios_are_differences(tmp_path: Path) -> None:

@@ -128,7 +128,7 @@ def test_make_targets_named_in_the_docs_exist() -> None:
 
 
 def test_the_grammar_is_the_same_in_the_code_and_on_its_page() -> None:
-    from multilayer import text
+    from multilayer.spec import grammar as text
 
     page = (ROOT / "docs" / "architecture.md").read_text().split("## Grammar")[1].split("```")[1]
     assert page.strip().splitlines()

@@ -16,49 +16,21 @@ SOURCE = Path(ml.__file__).parent
 
 ORDER = (
     "errors",
-    "choices",
-    "counting",
-    "_core",
-    "sparse",
-    "random",
-    "activations",
-    "layers",
-    "text",
+    "core",
+    "nn",
     "spec",
-    "networks",
-    "losses",
-    "calibration",
-    "pooling",
-    "optim",
-    "machine",
+    "pytorch",
     "costs",
-    "init",
-    "data_init",
-    "propagation",
-    "outline",
-    "plots",
-    "picture",
-    "modules",
-    "model",
-    "verify",
-    "rates",
-    "measure",
-    "canonical",
-    "storage",
-    "files",
-    "engine",
+    "drawing",
     "data",
-    "metrics",
-    "events",
-    "schedules",
+    "engines",
     "runs",
     "export",
-    "predictor",
+    "models",
+    "interpretation",
+    "pages",
     "training",
-    "tabular",
-    "explain",
-    "web",
-    "jobs",
+    "estimators",
     "cli",
     "__main__",
 )
@@ -144,7 +116,7 @@ def test_imports_go_one_way(path: Path) -> None:
 
 
 def test_the_order_has_no_dead_entries() -> None:
-    present = {part_of(path) for path in MODULES} | {"_core"}
+    present = {part_of(path) for path in MODULES}
     assert set(ORDER) == present - {"__init__"}
 
 
@@ -183,8 +155,8 @@ def test_importing_multilayer_imports_nothing_heavy() -> None:
         "import multilayer as ml; ml.cost('784-256-10').to_json()",
         "import multilayer as ml; ml.variance('8-8-8')",
         "import multilayer as ml; ml.Spec.from_json(ml.residual_mlp(4, 2).to_json())",
-        "import multilayer.engine.numpy_engine, multilayer.training, multilayer.events, multilayer.machine",
-        "import multilayer.engine.fused_engine",
+        "import multilayer.engines.numpy_engine, multilayer.training, multilayer.runs.events, multilayer.core.machine",
+        "import multilayer.engines.fused_engine",
     ],
 )
 def test_what_needs_no_torch_does_not_import_it(code: str) -> None:

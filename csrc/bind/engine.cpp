@@ -1,6 +1,6 @@
 // The cores in Python: a Program is built there, field by field, and a core made of it runs over arrays held as they are.
 //
-// Only engine/fused_engine.py and fused_program.py use this. They check codes and class numbers; what is cheap to check
+// Only engines/fused_engine.py and fused_program.py use this. They check codes and class numbers; what is cheap to check
 // and would read outside an array is checked here, and arrives in Python as ValueError or IndexError.
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>

@@ -1,4 +1,4 @@
-// The Python module multilayer._core: converts arguments, releases the GIL, calls the core. Nothing is computed here.
+// The Python module multilayer.core._core: converts arguments, releases the GIL, calls the core. Nothing is computed here.
 //
 // The callers (random.py, machine.py) validate; the core's own std::invalid_argument arrives in Python as ValueError.
 #include <nanobind/stl/array.h>

@@ -1,4 +1,4 @@
-// Embeddings of numbers: each feature has weights of its own and K values inside. Formulas: layers/columns.py.
+// Embeddings of numbers: each feature has weights of its own and K values inside. Formulas: nn/layers/columns.py.
 //
 //     plr         inside = cos v, sin v   (K = 2n)   v = 2π c x       slopes = −sin v, cos v, 1 where relu is open (D)
 //     pbld        inside = cos v          (K = n)    v = 2π w x + b′  slopes = −sin v

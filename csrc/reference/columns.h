@@ -1,6 +1,6 @@
 // The first operation of a network with typed inputs: numbers embedded or as they are, then categories, in one vector.
 //
-// F numbers, each with weights of its own: K values inside, D out of the product (layers/columns.py has the formulas).
+// F numbers, each with weights of its own: K values inside, D out of the product (nn/layers/columns.py has the formulas).
 //     plr         relu(W [cos v, sin v] + b),  v = 2π c x
 //     pbld        [x, W cos(2π w x + b′) + b]
 //     piecewise   W e(x) + b,  e_t = clip((x − edge_t)/(edge_{t+1} − edge_t), 0, 1), open at both ends

@@ -1,4 +1,4 @@
-// The losses: of one row, and its derivative by the row's outputs. Formulas of src/multilayer/losses.py.
+// The losses: of one row, and its derivative by the row's outputs. Formulas of src/multilayer/nn/losses.py.
 #pragma once
 
 #include "reference/activations.h"

@@ -1,4 +1,4 @@
-// The activations: f and f′ of each, as multilayer.activations has them, kinks too:
+// The activations: f and f′ of each, as multilayer.nn.activations has them, kinks too:
 // ReLU′(0) = 0, LeakyReLU′(0) = α, step(0) = 1, hard tanh′(±1) = 0. Constants have the names and defaults of Python.
 import { gated, logistic, logisticSlope, normalCdf, normalPdf, softplus } from './special.ts'
 

@@ -1,4 +1,4 @@
-// One maker for each kind of layer: what multilayer.layers computes in prediction, and its way back to the inputs.
+// One maker for each kind of layer: what multilayer.nn.layers computes in prediction, and its way back to the inputs.
 import { activation, ACTIVATIONS, type Constants } from './activations.ts'
 import { gated, logistic, logisticSlope } from './special.ts'
 import { normLayer } from './norms.ts'

@@ -1,4 +1,4 @@
-// The losses of multilayer.losses that the pages use. A network gives raw outputs z (B, C); the loss of a batch is the
+// The losses of multilayer.nn.losses that the pages use. A network gives raw outputs z (B, C); the loss of a batch is the
 // mean over rows, so that `slope` divided by B is δ of the output layer.
 import { logistic, softplus } from './special.ts'
 

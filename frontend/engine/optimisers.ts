@@ -1,4 +1,4 @@
-// The optimisers of multilayer.optim, with the order of operations of PyTorch.
+// The optimisers of multilayer.nn.optimizers, with the order of operations of PyTorch.
 //
 //   sgd        p ← p − η g
 //   momentum   v ← μ v + g,  p ← p − η v

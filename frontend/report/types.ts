@@ -1,4 +1,4 @@
-// The data of a report, as `multilayer.web.report` makes it. What has no value is null.
+// The data of a report, as `multilayer.pages.report.report` makes it. What has no value is null.
 export type MaybeNumber = number | null
 
 export interface Sentence {

@@ -3,9 +3,9 @@
     python golden.py OUT.json
 
 Networks of dense layers with every activation the page has, three losses, and 20 steps of each optimiser; and every
-row of tests/cases.py that has page maths, by `ml.trace`, which tests/test_trace.py holds against autograd. Where both
-sources give a number they must agree here before it is written. The file also has the initialisation
-schemes of the page: standard deviation of the weights and predicted mean squares, by `ml.variance`.
+row of tests/support/cases.py that has page maths, by `ml.trace`, which tests/interpretation/test_trace.py holds against
+autograd. Where both sources give a number they must agree here before it is written. The file also has the
+initialisation schemes of the page: standard deviation of the weights and predicted mean squares, by `ml.variance`.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ import torch
 from torch import nn
 
 import multilayer as ml
-from multilayer.explain import Trace, opened
+from multilayer.interpretation import Trace, opened
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
-from cases import ALL  # the table of every kind of layer
+from support.cases import ALL
 
 ACTIVATIONS = """identity step polynomial sigmoid tanh hard_tanh sin relu leaky_relu elu selu softplus gelu gelu_tanh
 silu swish mish""".split()  # noqa: SIM905

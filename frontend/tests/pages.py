@@ -28,11 +28,11 @@ import pandas as pd
 import torch
 
 import multilayer as ml
-from multilayer.web import own
-from multilayer.web.explore import explore
+from multilayer.pages import explorer_model
+from multilayer.pages.explorer import explore
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
-from payloads import PAYLOADS
+from support.payloads import PAYLOADS
 
 
 def main(folder: Path) -> None:
@@ -108,9 +108,9 @@ def labels_and_alone(folder: Path) -> dict[str, Any]:
     facts = {"labels": {"score": model.score(inputs, labels), "right": right}}
     places = frame["place"]
     model = ml.MLPClassifier(ensemble=3, epochs=2, hidden=(8,), random_state=0).fit(inputs, places)
-    most, own.MOST_NUMBERS = own.MOST_NUMBERS, model.spec_.n_stored
+    most, explorer_model.MOST_NUMBERS = explorer_model.MOST_NUMBERS, model.spec_.n_stored
     page = explore(model, inputs, places, member=1)
-    own.MOST_NUMBERS = most
+    explorer_model.MOST_NUMBERS = most
     page.save(folder / "alone.html")
     alone, shown = ml.trace(model, inputs, places, member=1).prediction, page.state["model"]["places"]
     right = int((alone[shown] == places.to_numpy()[shown]).sum())

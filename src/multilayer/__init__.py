@@ -11,18 +11,21 @@ Names load when first used: importing the package imports nothing at all.
 
 from __future__ import annotations
 
+from .core.version import __version__ as __version__
+
 TYPE_CHECKING = False  # as type checkers read it, without importing typing
 if TYPE_CHECKING:
     from typing import Any
 
     from .costs import cost
+    from .drawing.picture import draw
     from .errors import MultilayerError, SpecError
-    from .explain.trace import trace
-    from .export.onnx import to_onnx
+    from .estimators.estimators import MLPClassifier, MLPRegressor
+    from .export.onnx.model import to_onnx
     from .export.torch_module import to_torch
-    from .init import initialise
-    from .jobs import fit, resume
-    from .layers import (
+    from .interpretation.trace import trace
+    from .models.trained_model import load
+    from .nn.layers import (
         GLU,
         KAN,
         Activation,
@@ -38,40 +41,40 @@ if TYPE_CHECKING:
         RMSNorm,
         Scale,
     )
-    from .model import build, from_torch
-    from .networks import collapse, feed_forward_block, hyperplane, linear, mlp, neuron, residual_mlp
-    from .picture import draw
-    from .predictor import load
-    from .propagation import variance
+    from .pages.explorer import explore
+    from .pytorch.model import build, from_torch
     from .spec import Spec
-    from .tabular.estimators import MLPClassifier, MLPRegressor
-    from .web.explore import explore
+    from .spec.initialization import initialise
+    from .spec.networks import collapse, feed_forward_block, hyperplane, linear, mlp, neuron, residual_mlp
+    from .spec.propagation import variance
+    from .training.reporting import fit, resume
 
-__version__ = "0.1.0"
 
 _LAZY = {
     "MultilayerError": "errors",
     "SpecError": "errors",
-    "MLPClassifier": "tabular.estimators",
-    "MLPRegressor": "tabular.estimators",
-    **dict.fromkeys(("GLU", "KAN", "Activation", "BatchNorm", "Columns", "Dropout", "GroupNorm", "Inputs"), "layers"),
-    **dict.fromkeys(("LayerNorm", "Linear", "Maxout", "RMSNorm", "Residual", "Scale"), "layers"),
-    **dict.fromkeys(("collapse", "feed_forward_block", "hyperplane", "linear", "mlp"), "networks"),
-    **dict.fromkeys(("neuron", "residual_mlp"), "networks"),
+    "MLPClassifier": "estimators.estimators",
+    "MLPRegressor": "estimators.estimators",
+    **dict.fromkeys(
+        ("GLU", "KAN", "Activation", "BatchNorm", "Columns", "Dropout", "GroupNorm", "Inputs"), "nn.layers"
+    ),
+    **dict.fromkeys(("LayerNorm", "Linear", "Maxout", "RMSNorm", "Residual", "Scale"), "nn.layers"),
+    **dict.fromkeys(("collapse", "feed_forward_block", "hyperplane", "linear", "mlp"), "spec.networks"),
+    **dict.fromkeys(("neuron", "residual_mlp"), "spec.networks"),
     "Spec": "spec",
-    "build": "model",
+    "build": "pytorch.model",
     "cost": "costs",
-    "draw": "picture",
-    "explore": "web.explore",
-    "fit": "jobs",
-    "from_torch": "model",
-    "initialise": "init",
-    "load": "predictor",
-    "resume": "jobs",
-    "to_onnx": "export.onnx",
+    "draw": "drawing.picture",
+    "explore": "pages.explorer",
+    "fit": "training.reporting",
+    "from_torch": "pytorch.model",
+    "initialise": "spec.initialization",
+    "load": "models.trained_model",
+    "resume": "training.reporting",
+    "to_onnx": "export.onnx.model",
     "to_torch": "export.torch_module",
-    "trace": "explain.trace",
-    "variance": "propagation",
+    "trace": "interpretation.trace",
+    "variance": "spec.propagation",
 }
 
 __all__ = [

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from multilayer import events, files
-from multilayer.engine import State
-from multilayer.runs import RunFolder
+from multilayer.core import tensor_file
+from multilayer.engines import State
+from multilayer.runs import RunFolder, events
 from multilayer.runs.checkpoints import Kind
 from multilayer.spec import Spec
 
@@ -51,10 +51,10 @@ EXTRA = {"policies": [{"best": 0.25, "waited": 3}], "position": {"epoch": 1}}
 
 
 if __name__ == "__main__":
-    path = HERE / f"model-v{files.FORMS['model'].version}.safetensors"
+    path = HERE / f"model-v{tensor_file.FORMS['model'].version}.safetensors"
     if not path.exists():
-        files.save(path, *model())
-    run = HERE / f"run-v{files.FORMS['checkpoint'].version}"
+        tensor_file.save(path, *model())
+    run = HERE / f"run-v{tensor_file.FORMS['checkpoint'].version}"
     if not run.exists():
         with RunFolder.create(run, config={"seed": 1, "name": "größe"}) as folder:
             folder.append(events.Notice(step=0, message="größe", remedy="", time=1.5))

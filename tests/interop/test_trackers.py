@@ -14,10 +14,10 @@ import pytest
 import wandb
 from lightning.pytorch import loggers
 
-from fake_tools import FakeLogger, FakeMlflowClient, FakeTrackioRun, FakeWandbRun, fake_wandb
-from multilayer.training.sinks import adapt, get, replay
-from multilayer.training.sinks.tools import MLflow, WandB
-from tracked import RUN, feed
+from multilayer.training.trackers import adapt, get, replay
+from multilayer.training.trackers.tools import MLflow, WandB
+from support.fake_trackers import FakeLogger, FakeMlflowClient, FakeTrackioRun, FakeWandbRun, fake_wandb
+from support.tracked_runs import RUN, feed
 
 
 def same_signature(fake: Callable[..., Any], real: Callable[..., Any]) -> None:

@@ -16,11 +16,11 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from .. import activations as catalogue
-from ..activations import Function, facts
+from ..drawing.plots.activations import caption, curve
 from ..errors import OptionError, SpecError, printable
-from ..layers import Activation
-from ..plots.activations import caption, curve
+from ..nn import activations as catalogue
+from ..nn.activations import Function, facts
+from ..nn.layers import Activation
 from ..spec import Spec
 from . import drawing
 from .output import console, show, strict_json
@@ -65,7 +65,7 @@ def activations(
     """
     functions = [read_activation(name) for name in names or catalogue.catalogue]
     if plot is not None:
-        from ..plots import activation_figure, check_path, save
+        from ..drawing.plots import activation_figure, check_path, save
 
         check_path(plot)
         save(activation_figure(functions), plot, title=", ".join(caption(fn) for fn in functions))

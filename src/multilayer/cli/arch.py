@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from ..errors import MultilayerError, SpecError
-from ..spec import MAX_JSON, Spec
+from ..spec import Spec
+from ..spec.spec import MAX_JSON
 
 HELP = "A network: its widths (784-256-128-10), a file with one (JSON, text, a model), a run, or - for standard input."
 MODEL = "model.safetensors"
@@ -24,7 +25,7 @@ def read_network(arch: str, activation: str = "relu") -> Spec:
     if arch == "-":
         return _interpret(_read(sys.stdin.buffer, "standard input"), "standard input", activation)
     if os.path.isfile(os.path.join(arch, MODEL)) or (arch.endswith(".safetensors") and os.path.isfile(arch)):
-        from ..predictor import load
+        from ..models.trained_model import load
 
         return load(arch).spec
     # The text of a network has no slash and no file extension. Anything else is a path, even if the file is missing.

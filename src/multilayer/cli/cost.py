@@ -13,15 +13,15 @@ import typer
 
 from ..costs import DTYPES, Cost
 from ..costs import budget as budgets
-from ..costs.explain import Line
-from ..costs.explain import explain as explain_
-from ..costs.page import page
+from ..costs.formulas import Line
+from ..costs.formulas import explain as explain_
+from ..costs.html import page
 from ..costs.peers import TOOLS
 from ..costs.quantity import parse as quantity
 from ..costs.sweep import parse as parse_sweep
 from ..errors import OptionError, printable, unknown_name
-from ..losses import LOSSES
-from ..optim import OPTIMIZERS
+from ..nn.losses import LOSSES
+from ..nn.optimizers import OPTIMIZERS
 from . import arch as networks
 from . import cost_answers as answers_
 from .cost_answers import Answer

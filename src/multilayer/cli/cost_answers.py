@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from ..costs.peers import PeerReport
-    from ..measure import Measurement
-    from ..verify import Verification
+    from ..costs.step_timing import Measurement
+    from ..costs.verification import Verification
 
 Account = Callable[..., Cost]
 """The cost of a network, and of a batch other than the one asked about."""
@@ -185,7 +185,7 @@ def sweep_table(sweep: Sweep) -> Answer:
 
 def sweep_figure(sweep: Sweep) -> Figure:
     """FLOPs of a step and its memory against what is swept."""
-    from ..plots.lines import Line, Panel, lines_figure
+    from ..drawing.plots.lines import Line, Panel, lines_figure
 
     x = [float(point.value) for point in sweep.points]
     costs = [point.cost for point in sweep.points]

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..choices import whole
+from ..core.named_options import whole
 from ..costs import Cost, cost, inverse
 from ..costs import sweep as sweeps
 from ..costs.sweep import Over
@@ -20,7 +20,7 @@ from . import cost_answers as answers
 from .cost_answers import Answer
 
 if TYPE_CHECKING:
-    from ..measure import Measurement
+    from ..costs.step_timing import Measurement
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,7 +127,7 @@ def answer(spec: Spec, step: Step, asked: Questions) -> Iterator[Answer]:
 
         yield answers.peer(report(spec, asked.tool, batch=step.batch))
     if asked.verify:
-        from ..verify import verify
+        from ..costs.verification import verify
 
         yield answers.verification(verify(spec, batch=step.batch, loss=step.loss, dtype=step.dtype))
     if measured is not None:
@@ -162,13 +162,13 @@ def _networks(spec: Spec, step: Step, flops: int | None, parameters: int | None)
 
 
 def _measured(spec: Spec, step: Step) -> Measurement:
-    from ..measure import measure
+    from ..costs.step_timing import measure
 
     return measure(spec, batch=step.batch, loss=step.loss, optimizer=step.optimizer)
 
 
 def _time(spec: Spec, step: Step, epochs: int, measured: Measurement | None) -> Answer:
-    from .. import machine
+    from ..core import machine
 
     assert step.rows is not None  # checked by `require_fitting`
     here = machine.measure()
@@ -190,12 +190,12 @@ def _time(spec: Spec, step: Step, epochs: int, measured: Measurement | None) -> 
 
 def _sweep(spec: Spec, step: Step, over: Over, values: tuple[int, ...], plot: Path | None) -> Answer:
     if plot is not None:
-        from ..plots.style import check_path
+        from ..drawing.plots.style import check_path
 
         check_path(plot)
     found = sweeps.sweep(spec, over=over, values=values, batch=step.batch, account=step.cost)
     if plot is not None:
-        from ..plots.style import save
+        from ..drawing.plots.style import save
 
         save(answers.sweep_figure(found), plot, title=f"Cost of {str(spec)[:200]}")
     return answers.sweep_table(found)

@@ -18,10 +18,10 @@ from rich.text import Text
 
 from ..costs import quantity
 from ..costs.count import Cost
-from ..costs.explain import Line, legend
+from ..costs.formulas import Line, legend
 from ..costs.quantity import flops, signed, size
 from ..errors import printable
-from ..layers import Backward, Forward
+from ..nn.layers import Backward, Forward
 from .drawing import share_bar
 from .output import held
 

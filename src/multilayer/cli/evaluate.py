@@ -21,8 +21,8 @@ def evaluate(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Every metric of the task on the rows of a table."""
-    from ..metrics import shown
-    from ..predictor import load
+    from ..models.metrics import shown
+    from ..models.trained_model import load
 
     loaded = load(model)
     rows = loaded.encoding.encode(data, targets=True)

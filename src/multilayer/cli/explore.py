@@ -35,16 +35,16 @@ def explore(
     ] = None,
 ) -> None:
     """Opens the explorer: drag weights, step through a pass, train in the page, and look inside your own network."""
-    from ..web.explore import explore as made
+    from ..pages.explorer import explore as made
 
     if model is None:
         page = made()
     else:
-        from ..predictor import load
+        from ..models.trained_model import load
 
         page = made(load(model), data)
     if out is None:
-        from ..web.server import serve
+        from ..pages.server import serve
 
         serve(page.html, say=lambda text: print_parts(console(), Text(text)))
         return

@@ -29,8 +29,8 @@ def export(
     ] = None,
 ) -> None:
     """Write a model with its preprocessing to a file. Its inputs are columns, its outputs are labels or numbers."""
-    from ..calibration import combination
-    from ..predictor import load
+    from ..models.trained_model import load
+    from ..nn.calibration import combination
     from .train import warn
 
     if to not in FORMATS:

@@ -13,8 +13,8 @@ from rich.table import Table
 from rich.text import Text
 
 from ..errors import printable
-from ..init import SCHEMES
-from ..propagation import EXTREME, LayerVariance, Variance, variance
+from ..spec.initialization import SCHEMES
+from ..spec.propagation import EXTREME, LayerVariance, Variance, variance
 from . import arch as networks
 from . import drawing
 from .output import console, strict_json
@@ -59,12 +59,12 @@ def init(
     """
     spec = networks.read_network(arch, activation)
     if plot is not None:
-        from ..plots import check_path
+        from ..drawing.plots import check_path
 
         check_path(plot)
     found = variance(spec, scheme, seed=seed, rows=rows)
     if plot is not None:
-        from ..plots import save, variance_figure
+        from ..drawing.plots import save, variance_figure
 
         save(variance_figure(found), plot, title=f"{spec}, {found.scheme}")
     if as_json:

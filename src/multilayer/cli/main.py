@@ -193,7 +193,7 @@ def _print_version(wanted: bool) -> None:
     if wanted:
         from importlib.metadata import version
 
-        from ..machine import instruction_sets
+        from ..core.machine import instruction_sets
 
         typer.echo(f"mlp {version('multilayer')} ({', '.join(instruction_sets()) or 'baseline instructions'})")
         raise typer.Exit

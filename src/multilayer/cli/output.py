@@ -45,7 +45,7 @@ def show(console: Console, *parts: RenderableType) -> None:
 
 def strict_json(value: Any) -> str:
     """Strict JSON for a person and a program: what is not finite is "nan", "inf" or "-inf", as in a run's log."""
-    from ..events import plain
+    from ..runs.events import plain
 
     return json.dumps(plain(value), indent=2, ensure_ascii=False, allow_nan=False)
 

@@ -38,7 +38,7 @@ def predict(
     ] = False,
 ) -> None:
     """Predictions for each row of a table, in its order; without --out, CSV on standard output."""
-    from ..predictor import load
+    from ..models.trained_model import load
 
     if out is not None and out.suffix.lower() not in SUFFIXES:
         raise OptionError(f"--out must end in {' or '.join(SUFFIXES)}, got {out}")
@@ -50,10 +50,10 @@ def predict(
     if out is None:
         typer.echo(_csv(table).decode(), nl=False)
         return
-    from .. import storage
-    from ..data.tables import count
+    from ..core import atomic_files
+    from ..data.table import count
 
-    storage.write(out, _csv(table) if out.suffix.lower() == ".csv" else _parquet(table))
+    atomic_files.write(out, _csv(table) if out.suffix.lower() == ".csv" else _parquet(table))
     show(console(), f"written: {printable(str(out))}, {count(table.num_rows, 'row')}")
 
 

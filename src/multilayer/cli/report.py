@@ -38,9 +38,9 @@ def report(
 
     The file needs nothing else, makes no request, and can be passed on.
     """
-    from .. import storage
+    from ..core import atomic_files
+    from ..pages.report import report as made
     from ..runs import no_model
-    from ..web import report as made
 
     if len(runs) > MOST:
         raise OptionError(f"at most {MOST} runs fit side by side, got {len(runs)}")
@@ -51,7 +51,7 @@ def report(
     elif out.suffix.lower() not in (".html", ".htm"):
         raise OptionError(f"--out must end in .html, got {out}")
     found = [made.report(run, data=data) for run in runs]
-    storage.write(out, made.html(found).encode())
+    atomic_files.write(out, made.html(found).encode())
     typer.echo(f"wrote {printable(str(out))}")
     for run in runs:
         if not (run / "model.safetensors").exists():

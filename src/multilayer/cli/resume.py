@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from ..errors import printable
-from ..events import Event, Resume
+from ..runs.events import Event, Resume
 from .train import AsJson, Quiet, Track, events_as_json, reporting, tell
 
 EPILOG = """Examples:
@@ -24,7 +24,7 @@ def resume(
     as_json: AsJson = False,
 ) -> None:
     """Goes on where a run was, to the same bits as if it had never been stopped."""
-    from ..jobs import resume as go_on
+    from ..training.reporting import resume as go_on
 
     observers = [*events_as_json(as_json), *([_Warnings()] if quiet else [])]
     done = go_on(

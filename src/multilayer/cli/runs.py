@@ -70,7 +70,7 @@ def _alike(run: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _table(found: list[dict[str, Any]]) -> Table:
-    from ..metrics import shown
+    from ..models.metrics import shown
 
     names = list(dict.fromkeys(name for run in found for name in shown(run["metrics"])))
     table = Table(box=None, pad_edge=False)
@@ -86,22 +86,22 @@ def _table(found: list[dict[str, Any]]) -> Table:
 
 
 def _log(paths: list[Path], to: str | None) -> None:
-    from .. import storage
+    from ..core import atomic_files
     from ..runs import RunFolder
-    from ..training import sinks
+    from ..training import trackers
 
     if to is None or not paths:
         raise OptionError("mlp runs log needs a run and where to: mlp runs log RUN --to tensorboard")
     for path in paths:
         folder = RunFolder.open(path)
-        storage.refuse_links([folder.model])  # otherwise, a tracker would upload the target of a link
-        sinks.replay(folder.events(), sinks.get(to), model=folder.model if folder.model.exists() else None)
+        atomic_files.refuse_links([folder.model])  # otherwise, a tracker would upload the target of a link
+        trackers.replay(folder.events(), trackers.get(to), model=folder.model if folder.model.exists() else None)
         show(console(), f"logged {printable(str(path))} to {to}")
 
 
 def summary(folder: Any) -> dict[str, Any]:
     """What a run's log says of it."""
-    from ..events import End, EpochEnd, Start
+    from ..runs.events import End, EpochEnd, Start
 
     told = folder.events(effective=True)
     start = next((event for event in told if isinstance(event, Start)), None)
@@ -134,7 +134,7 @@ def _merit(run: dict[str, Any]) -> float:
 
     The loss is not among the metrics of a model: log loss or the root mean squared error is used instead.
     """
-    from ..metrics import METRICS
+    from ..models.metrics import METRICS
 
     found = run["metrics"]
     for name in (run["metric"], *(("log_loss", "rmse") if run["metric"] == "loss" else ()), *found):

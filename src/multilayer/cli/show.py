@@ -12,9 +12,9 @@ from rich.table import Table
 from rich.text import Text
 
 from ..costs.quantity import flops
+from ..costs.summary import Outline, Part, outline
 from ..errors import printable
-from ..layers import Inputs
-from ..outline import Outline, Part, outline
+from ..nn.layers import Inputs
 from . import arch as networks
 from .drawing import share_bar
 from .output import console, strict_json
@@ -44,7 +44,7 @@ def show(
     spec = networks.read_network(arch, activation)
     whole = outline(spec)
     if out is not None:
-        from ..picture import draw
+        from ..drawing.picture import draw
 
         draw(spec, out)
     if as_json:

@@ -15,7 +15,7 @@ from typing import Annotated, Any, cast
 import typer
 
 from ..errors import OptionError, printable, warn
-from ..training.config import Config, hints
+from ..runs.config import Config, hints
 from ..training.recipe import defaults
 from . import arch as networks
 from .output import console
@@ -136,8 +136,8 @@ def train(
 
     The data is read, typed and split; the task is inferred and said. What is held out tells how good the model is.
     """
-    from ..jobs import fit
     from ..training.fit import free_folder
+    from ..training.reporting import fit
 
     chosen: dict[str, Any] = Config.from_toml(config) if config is not None else {}
     chosen |= {name: _value(name, value) for name, value in options.items() if value is not None}
@@ -205,14 +205,14 @@ def watched(folder: Path) -> AbstractContextManager[None]:
     """A page that shows the run while it trains."""
     import webbrowser
 
-    from ..web.report_live import watching
+    from ..pages.report.live import watching
 
     return watching(folder, say=lambda text: typer.echo(printable(text), err=True), open_page=webbrowser.open)
 
 
 def reporting(*, quiet: bool) -> Callable[[Ended], None]:
     """What leaves the report of a run, and says on standard error what went wrong with it."""
-    from ..jobs import leave_report
+    from ..training.reporting import leave_report
 
     def say(text: str) -> None:
         typer.echo(text, err=True)
@@ -237,8 +237,8 @@ def _summary(done: Run, *, quiet: bool) -> list[str]:
     """What the display has not said; everything where there was none."""
     from ..costs import cost
     from ..costs.quantity import flops
-    from ..data.tables import count
-    from ..metrics import shown
+    from ..data.table import count
+    from ..models.metrics import shown
 
     end, lines = done.end, list[str]()
     if quiet:

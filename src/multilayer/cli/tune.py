@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
+from ..core.atomic_files import read, refuse_links, write
 from ..errors import MissingExtra, OptionError, printable
-from ..storage import read, refuse_links, write
-from ..training.config import Config
+from ..runs.config import Config
 from .output import console
 from .train import Categorical
 
 if TYPE_CHECKING:
-    from ..tabular.tune import Search, Trial
+    from ..estimators.tuning import Search, Trial
 
 EPILOG = """Examples:
 
@@ -79,8 +79,8 @@ def tune(
     limit the best gets as many epochs and members as fit.
     """
     from ..data import read
-    from ..plots import check_path
-    from ..tabular import tune as tuning
+    from ..drawing.plots import check_path
+    from ..estimators import tuning
     from ..training.fit import free_folder
 
     began = time.monotonic()
@@ -138,10 +138,10 @@ def _in_full(
 
     Goes on where it was stopped. The run of an earlier best is kept beside it.
     """
-    from ..jobs import fit, resume
+    from ..estimators.tuning import Candidate
     from ..runs import RunFolder
-    from ..tabular.tune import Candidate
-    from ..training.timing import Within
+    from ..training.reporting import fit, resume
+    from ..training.time_budget import Within
     from .train import reporting
 
     path, how = folder / BEST, cast(Any, {"quiet": quiet, "ended": reporting(quiet=quiet)})
@@ -177,9 +177,9 @@ def _earlier(folder: Path) -> Path:
 
 
 def _draw(found: Search, path: Path, *, name: str) -> str | None:
-    from ..metrics import larger
-    from ..plots import Point, save, search_figure
-    from ..tabular.tune import SPACE
+    from ..drawing.plots import Point, save, search_figure
+    from ..estimators.tuning import SPACE
+    from ..models.metrics import larger
 
     points = [
         Point(number=trial.number, values=trial.values, value=trial.value, pruned=trial.pruned)
@@ -214,7 +214,7 @@ def _tell(found: Search, drawn: str | None) -> None:
 
 
 def _print_line(value: dict[str, Any]) -> None:
-    from ..events import plain
+    from ..runs.events import plain
 
     print(json.dumps(plain(value), ensure_ascii=False, allow_nan=False), flush=True)
 
@@ -249,7 +249,7 @@ class _Shown:
 
     def begin(self, trials: Sequence[Trial]) -> None:
         """Not before all is checked: an error is told without an empty bar. `trials` were made before."""
-        from ..tabular.tune import best_of
+        from ..estimators.tuning import best_of
 
         self.total = max(self.total, len(trials))
         self._show(len(trials), best_of(trials))

@@ -23,13 +23,13 @@ from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, TypeVar, cast
 
-from .. import losses, optim
-from ..choices import whole
-from ..counting import Count, count, named
+from ..core.counts import Count, count, named
+from ..core.named_options import whole
 from ..errors import OptionError, unknown_name
-from ..layers import Activation, Backward, Forward, Layer, Parameter, Residual
-from ..losses import Loss
-from ..optim import AVERAGE_FLOPS, CLIP_FLOPS, DECAY_FLOPS, Optimizer
+from ..nn import losses, optimizers
+from ..nn.layers import Activation, Backward, Forward, Layer, Parameter, Residual
+from ..nn.losses import Loss
+from ..nn.optimizers import AVERAGE_FLOPS, CLIP_FLOPS, DECAY_FLOPS, Optimizer
 from ..spec import Entry, HasSpec, Spec
 from .memory import Memory, kept_floats, memory
 
@@ -201,7 +201,7 @@ def cost(
         if value not in valid:
             raise OptionError(unknown_name(what, value, valid))
     chosen_loss = losses.of(loss, spec.d_out)
-    chosen_optimizer = optim.get(optimizer)
+    chosen_optimizer = optimizers.get(optimizer)
 
     account = _account(spec, batch, chosen_loss, cast(Convention, convention))
     extras = (l2, clip, average)

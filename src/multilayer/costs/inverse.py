@@ -21,15 +21,15 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from .. import losses, optim
 from ..errors import OptionError
-from ..layers import MAX_LAYERS, Columns, GroupNorm, Layer, Residual
+from ..nn import losses, optimizers
+from ..nn.layers import MAX_LAYERS, Columns, GroupNorm, Layer, Residual
 from ..spec import Spec
 from .count import DTYPES, Cost, cost
 from .memory import memory
 
 if TYPE_CHECKING:
-    from ..machine import Machine
+    from ..core.machine import Machine
 
 MAX_BATCH = 2**40
 """Where the search for a batch ends: memory that does not grow with the batch would never stop it."""
@@ -74,7 +74,7 @@ def largest_batch(
             spec,
             batch,
             loss=chosen,
-            optimizer=optim.get(optimizer),
+            optimizer=optimizers.get(optimizer),
             engine=engine,
             itemsize=DTYPES[dtype],
             convention=convention,
@@ -190,7 +190,7 @@ def time(
     `measured` is the timed step of `batch` rows in seconds: every full step takes that long, and the smaller last step
     of an epoch is scaled by the same factor.
     """
-    from .. import machine as machines
+    from ..core import machine as machines
     from .roofline import predict, recall
 
     here = machine or machines.measure()

@@ -21,14 +21,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, cast
 
-from ..activations.function import Kept
-from ..counting import Count, count, named
-from ..layers import Activation, Layer, Residual
-from ..layers.base import size
-from ..losses import Loss
-from ..optim import Optimizer
+from ..core.counts import Count, count, named
+from ..nn.activations.function import Kept
+from ..nn.layers import Activation, Layer, Residual
+from ..nn.layers.base import size
+from ..nn.losses import Loss
+from ..nn.optimizers import Optimizer
 from ..spec import Spec
-from . import arena
+from . import fused_memory
 
 _DOUBLE = 8  # bytes of a number for which the fused engine has plain loops alone
 _TERMS = 12  # widths written out in a formula; beyond, only how many there are
@@ -74,12 +74,12 @@ def memory(
         mixing = [entry.d_out for entry in spec.entries if not isinstance(entry.layer, Activation)]
         kept = B * _widths([spec.inputs.numeric, *mixing])
     elif engine == "fused" and itemsize == _DOUBLE:
-        kept = B * _widths(arena.looped(spec)) + _once(arena.looped_once(spec))
+        kept = B * _widths(fused_memory.looped(spec)) + _once(fused_memory.looped_once(spec))
         buffers = 2 * buffers
     elif engine == "fused":
-        P, R, N = named(Q=arena.stored(spec), R=arena.rows(batch), N=arena.learned(spec))
-        kept, temporary = R * _widths(arena.written(spec, loss, mixup=mixup)), 0
-        copies = arena.kept(spec, batch, clip=clip) + 2 * arena.halved(spec, batch)
+        P, R, N = named(Q=fused_memory.stored(spec), R=fused_memory.rows(batch), N=fused_memory.learned(spec))
+        kept, temporary = R * _widths(fused_memory.written(spec, loss, mixup=mixup)), 0
+        copies = fused_memory.kept(spec, batch, clip=clip) + 2 * fused_memory.halved(spec, batch)
         gradients = s * (N + copies * P) if copies else s * N
     else:
         kept = kept_floats(spec, batch, loss)

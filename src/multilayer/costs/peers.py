@@ -25,10 +25,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import cast
 
-from .. import losses
 from ..errors import OptionError, unknown_name
-from ..layers import Activation, BatchNorm, Dropout, GroupNorm, Layer, LayerNorm, Linear, Residual, RMSNorm
-from ..layers.base import size
+from ..nn import losses
+from ..nn.layers import Activation, BatchNorm, Dropout, GroupNorm, Layer, LayerNorm, Linear, Residual, RMSNorm
+from ..nn.layers.base import size
 from ..spec import Entry, Spec
 from .count import DTYPES, Cost, cost
 

@@ -23,12 +23,12 @@ from typing import Any, Literal
 
 import numpy as np
 
-from .. import machine as machines
-from ..layers import Activation, Columns, Linear
-from ..machine import Machine
-from ..optim import get as get_optimizer
+from ..core import machine as machines
+from ..core.machine import Machine
+from ..nn.layers import Activation, Columns, Linear
+from ..nn.optimizers import get as get_optimizer
 from .count import DTYPES, Cost, Row
-from .kinds import Unit, units
+from .timing_units import Unit, units
 
 Bound = Literal["compute", "memory", "overhead"]
 Curve = tuple[tuple[int, float], ...]

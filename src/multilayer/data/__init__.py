@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from .encoding import Column, Encoded, Encoding
 from .loaders import is_loader, prepare_loader
-from .prepare import Prepared, prepare
-from .sources import read
-from .tables import Table
-from .tasks import Task
+from .readers import read
+from .table import Table
+from .targets import Task
+from .training_data import Prepared, prepare
 
 __all__ = [
     "Column",

@@ -21,11 +21,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from ..core.machine import available_memory, require_memory
+from ..core.sparse import Sparse
 from ..errors import DataError
-from ..machine import available_memory, require_memory
-from ..sparse import Sparse
 from .arrow import from_numpy
-from .tables import NOT_UNICODE, Matrix, Table, check_size, is_unicode, short
+from .table import NOT_UNICODE, Matrix, Table, check_size, is_unicode, short
 
 IDX_TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 X_NAMES = ("x", "data", "features", "inputs", "images", "x_train", "train_images")
@@ -142,7 +142,7 @@ def target_columns(y: Any, *, n: int, name: str) -> dict[str, Any]:
     """The target of `(X, y)` as named columns."""
     label = getattr(y, "name", None)
     if hasattr(y, "columns") or hasattr(y, "to_frame"):
-        from .sources import read_raw
+        from .readers import read_raw
 
         table = read_raw(y if hasattr(y, "columns") else y.to_frame())
         found = {column: table.column(column) for column in table.names}

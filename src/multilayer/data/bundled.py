@@ -19,11 +19,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from .. import random
-from ..choices import choose, require
-from ..random import Purpose
+from ..core import random
+from ..core.named_options import choose, require
+from ..core.random import Purpose
 from .arrow import from_numpy, from_texts
-from .tables import Table
+from .table import Table
 
 Array = Any
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import OptionError, called
-from .tasks import Class
+from .targets import Class
 
 Floats = NDArray[np.float64]
 

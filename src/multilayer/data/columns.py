@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from ..errors import DataError, unknown_name
 from .arrow import from_numpy, pc, to_numpy
-from .tables import Table, short, where
+from .table import Table, short, where
 from .text_values import NUMBER, first_not
 
 Floats = NDArray[np.float64]

@@ -27,16 +27,16 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from ..core.sparse import Sparse
 from ..errors import DataError, warn
-from ..layers import Inputs
-from ..sparse import Sparse
+from ..nn.layers import Inputs
 from . import columns as C
-from . import tasks
+from . import targets as tasks
 from .arrow import from_numpy
 from .columns import Family, Kind
-from .sources import read_raw
-from .tables import Rows, Shape, Table, count, where
-from .tasks import Task
+from .readers import read_raw
+from .table import Rows, Shape, Table, count, where
+from .targets import Task
 from .text_values import interpreted_as
 
 Floats = NDArray[np.float64]
@@ -359,13 +359,13 @@ class Encoding:
     # As data
 
     def to_parts(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        from .encoding_parts import to_parts
+        from .encoding_storage import to_parts
 
         return to_parts(self)
 
     @staticmethod
     def from_parts(data: dict[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Encoding:
-        from .encoding_parts import from_parts
+        from .encoding_storage import from_parts
 
         return from_parts(data, arrays)
 

@@ -12,15 +12,15 @@ from typing import Any
 
 import numpy as np
 
-from ..engine.batches import Batch
-from ..engine.torch_loader import LoaderBatches, one_pass, whole
+from ..core.sparse import joined
 from ..errors import DataError, OptionError, option
-from ..sparse import joined
-from . import tasks
+from . import targets
 from .arrays import target_columns
+from .batches import Batch
 from .encoding import Column, Encoding
-from .prepare import Prepared
-from .tables import Table, count
+from .table import Table, count
+from .torch_loader import LoaderBatches, one_pass, whole
+from .training_data import Prepared
 
 NAME = "the loader"
 LARGE = 100.0
@@ -51,17 +51,17 @@ def prepare_loader(
     batch = _batch_size(batches)
     x, columns = _columns(batches)
     table = Table(name=NAME, columns=columns, matrix=x, matrix_names=tuple(f"x{i}" for i in range(x.shape[1])))
-    found = tasks.infer(table, tuple(columns), task)
+    found = targets.infer(table, tuple(columns), task)
     if task == "auto" and loss is not None:
-        tasks.check_meant(table, found, loss)
+        targets.check_meant(table, found, loss)
     loss = loss or found.usual_loss(outputs)
     every = np.arange(len(table), dtype=np.int64)
-    found, notes = tasks.standardise(found, table, every, loss)
+    found, notes = targets.standardise(found, table, every, loss)
     encoding = _encoding(x.shape[1], found, loss)
 
     def encode(given: Batch) -> Batch:
         made = Table(name=NAME, columns=target_columns(given.y, n=len(given.x), name=NAME))
-        return replace(given, x=given.x.astype(dtype, copy=False), y=tasks.encode(found, made, loss, dtype))
+        return replace(given, x=given.x.astype(dtype, copy=False), y=targets.encode(found, made, loss, dtype))
 
     data = whole([encode(given) for given in batches], LoaderBatches(loader, encode, size=batch))
     notes = [
@@ -116,7 +116,7 @@ def _columns(batches: Sequence[Batch]) -> tuple[Any, dict[str, Any]]:
     return x, target_columns(y, n=len(x), name=NAME)
 
 
-def _encoding(width: int, task: tasks.Task, loss: str) -> Encoding:
+def _encoding(width: int, task: targets.Task, loss: str) -> Encoding:
     """Numbers as they are, by place."""
     return Encoding(
         columns=tuple(Column(name=f"x{i}", family="number", kind="numeric", parts=(0,)) for i in range(width)),

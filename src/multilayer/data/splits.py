@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import random
+from ..core import random
+from ..core.random import Purpose
 from ..errors import DataError, OptionError, option
-from ..random import Purpose
-from .tables import Rows
+from .table import Rows
 
 TINY = 10
 """Below so many rows, "auto" holds none out, unless they are to be split by group or by time."""

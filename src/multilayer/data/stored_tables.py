@@ -17,9 +17,9 @@ import pyarrow as pa
 import pyarrow.ipc as ipc
 import pyarrow.parquet as parquet
 
-from ..machine import available_memory
+from ..core.machine import available_memory
 from .arrow import pc
-from .tables import check_size
+from .table import check_size
 
 ROWS = 1 << 14
 """Rows of a Parquet file that are decoded at a time."""

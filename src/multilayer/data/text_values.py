@@ -22,7 +22,7 @@ import pyarrow.csv as pa_csv
 
 from ..errors import DataError
 from .arrow import from_texts, pc
-from .tables import Table, short, where
+from .table import Table, short, where
 
 MISSING = [*pa_csv.ConvertOptions().null_values, "?", " ", "<NA>"]
 NUMBER = r"^\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*$"

@@ -24,13 +24,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from .. import losses
-from ..calibration import Calibration, combination
 from ..data import Encoding
 from ..errors import DataError, OptionError, SpecError
-from ..model import Model, fill, to_sequential
+from ..nn import losses
+from ..nn.calibration import Calibration, combination
+from ..pytorch.model import Model, fill, to_sequential
 from ..spec import Spec
-from .trained import Trained, check_member, is_array, trained
+from .protocol import Trained, check_member, is_array, trained
 
 
 def to_torch(model: Any, *, member: int | None = None, preprocessing: bool = False) -> nn.Module:

@@ -23,9 +23,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, cast
 
-from .. import canonical, events, files, storage
-from ..engine import State
+from ..core import atomic_files, canonical_json, tensor_file
+from ..engines import State
 from ..errors import FileError, RunError, StorageError
+from . import events
 
 Kind = Literal["last", "best"]
 
@@ -87,18 +88,18 @@ class Checkpoints:
         place = Place(state.step, kind)
         extra = {**extra, "run": self.run} if self.run else dict(extra)
         about = {"extra": extra, "purpose": kind, "step": state.step}
-        data = files.encode(state.tensors(), about, kind="checkpoint")
+        data = tensor_file.encode(state.tensors(), about, kind="checkpoint")
         sha256 = hashlib.sha256(data).hexdigest()
         try:
-            storage.write(self.folder / place.data(sha256), data, root=self.root)
-            storage.write(self.folder / place.note, _note_text(place, sha256).encode(), root=self.root)
+            atomic_files.write(self.folder / place.data(sha256), data, root=self.root)
+            atomic_files.write(self.folder / place.note, _note_text(place, sha256).encode(), root=self.root)
         except StorageError:
             with contextlib.suppress(StorageError):  # a full disk needs the space; the first error is the one to tell
                 self._sweep(self._places())
             raise
-        storage.point("checkpoint.committed")
+        atomic_files.point("checkpoint.committed")
         self._prune(state.step)
-        storage.point("checkpoint.pruned")
+        atomic_files.point("checkpoint.pruned")
         return self._event(place, sha256)
 
     def newest(self, kind: Kind, *, at: int | None = None) -> Loaded | None:
@@ -121,7 +122,7 @@ class Checkpoints:
     def _load(self, place: Place, notes: Iterable[str]) -> Loaded:
         sha256 = _read_note(self.folder / place.note, place, self.root)
         path = self.folder / place.data(sha256)
-        tensors, about = files.load(path, kind="checkpoint", sha256=sha256, root=self.root)
+        tensors, about = tensor_file.load(path, kind="checkpoint", sha256=sha256, root=self.root)
         state = State.from_tensors(tensors)
         if (state.step, about["step"], about["purpose"]) != (place.step, place.step, place.kind):
             raise FileError(f"{path}: holds step {state.step} of kind {about['purpose']!r}, not what its name says")
@@ -150,14 +151,14 @@ class Checkpoints:
         places = self._places()
         readable = {place for place in places if self._noted(place) is not None}
         kept = _kept(readable, step)
-        storage.remove((self.folder / place.note for place in sorted(places - kept)), root=self.root)
+        atomic_files.remove((self.folder / place.note for place in sorted(places - kept)), root=self.root)
         self._sweep(kept)
 
     def _sweep(self, places: Iterable[Place]) -> None:
         """Remove data files that no note of these checkpoints names."""
         named = {place.data(self._noted(place) or "") for place in places}
         stray = [name for name in self._names() if _DATA.fullmatch(name) and name not in named]
-        storage.remove((self.folder / name for name in stray), root=self.root)
+        atomic_files.remove((self.folder / name for name in stray), root=self.root)
 
     def _noted(self, place: Place) -> str | None:
         """The hash of a checkpoint's note; None where the note is damaged. What cannot be read now may be whole."""
@@ -171,7 +172,7 @@ class Checkpoints:
         return {Place(int(match[1]), cast("Kind", match[2])) for match in matches if match}
 
     def _names(self) -> list[str]:
-        return storage.names(self.folder, root=self.root)
+        return atomic_files.names(self.folder, root=self.root)
 
 
 def _kept(places: set[Place], step: int) -> set[Place]:
@@ -186,13 +187,13 @@ def _kept(places: set[Place], step: int) -> set[Place]:
 
 def _note_text(place: Place, sha256: str) -> str:
     about = {"kind": place.kind, "sha256": sha256, "step": place.step, "version": VERSION}
-    return canonical.dumps(about) + "\n"
+    return canonical_json.dumps(about) + "\n"
 
 
 def _read_note(path: Path, place: Place, root: Path) -> str:
     """The hash that a note states; the note must be what we would write, to the byte."""
-    data = storage.read(path, limit=_MAX_NOTE, root=root)
-    about = canonical.loads(data, str(path))
+    data = atomic_files.read(path, limit=_MAX_NOTE, root=root)
+    about = canonical_json.loads(data, str(path))
     found = cast("dict[str, Any]", about) if isinstance(about, dict) else {}
     sha256 = found.get("sha256")
     if not isinstance(sha256, str) or not re.fullmatch("[0-9a-f]{64}", sha256):

@@ -27,9 +27,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, cast
 
-from .. import canonical, events, machine, storage
-from ..engine import State
+from ..core import atomic_files, canonical_json, machine
+from ..engines import State
 from ..errors import EventError, FileError, RunError
+from . import events
 from .checkpoints import Checkpoints, Kind, Loaded
 from .lock import Lock
 
@@ -53,12 +54,12 @@ class RunFolder:
         """SHA-256 of the configuration. Empty for folders of versions that did not record it."""
         self._checkpoints = Checkpoints(self.checkpoints, id)
         self._lock = lock
-        self._log: storage.Log | None = None
+        self._log: atomic_files.Log | None = None
         if lock is not None:
-            storage.make_folder(self.checkpoints)
-            storage.remove_temporaries(path)
-            storage.remove_temporaries(self.checkpoints, root=path)
-            self._log = storage.Log(self.log)
+            atomic_files.make_folder(self.checkpoints)
+            atomic_files.remove_temporaries(path)
+            atomic_files.remove_temporaries(self.checkpoints, root=path)
+            self._log = atomic_files.Log(self.log)
 
     @property
     def log(self) -> Path:
@@ -91,12 +92,12 @@ class RunFolder:
         if path is not None and not os.fspath(path):
             raise RunError("a new run needs the path of a new or empty folder, got an empty text: name one")
         folder = _next_free(Path(root), name) if path is None else Path(path)
-        storage.make_folder(folder)
+        atomic_files.make_folder(folder)
         _check_empty(folder)  # before the lock, which would stay behind
         lock = Lock(folder)
         try:
             _check_empty(folder)  # and after: another process may have been first
-            storage.write(folder / _CONFIG, text.encode())
+            atomic_files.write(folder / _CONFIG, text.encode())
             return RunFolder(folder, *_config(text.encode(), folder / _CONFIG), lock)
         except BaseException:
             lock.release()
@@ -113,11 +114,11 @@ class RunFolder:
             raise RunError(f"{folder} is not a run: it has no {_CONFIG}")
         lock = Lock(folder) if write else None
         try:
-            run = RunFolder(folder, *_config(storage.read(file, limit=_MAX_CONFIG, root=folder), file), None)
+            run = RunFolder(folder, *_config(atomic_files.read(file, limit=_MAX_CONFIG, root=folder), file), None)
             if lock is None:
                 return run
-            checkpoints = [run.checkpoints / name for name in storage.names(run.checkpoints, root=folder)]
-            storage.refuse_links([*(folder / name for name in _WRITTEN), *checkpoints])
+            checkpoints = [run.checkpoints / name for name in atomic_files.names(run.checkpoints, root=folder)]
+            atomic_files.refuse_links([*(folder / name for name in _WRITTEN), *checkpoints])
             if not run.log.exists() and any(
                 path.suffix == ".json" for path in checkpoints
             ):  # without checkpoints, the run was killed before its first event
@@ -150,14 +151,14 @@ class RunFolder:
         """Adds a line to the log, with the time of day unless the event has one. From then on it survives this process;
         from the next checkpoint on, a power cut."""
         stamped = event if event.time is not None else replace(event, time=time.time())
-        self._writing().append(canonical.dumps(stamped.to_dict()))
+        self._writing().append(canonical_json.dumps(stamped.to_dict()))
 
     def events(self, *, effective: bool = False) -> list[events.Event]:
         """What was told, in order; with `effective`, without what a resume took back. A torn last line, which a killed
         writer leaves, is dropped; any other damage is an error that names the line."""
         if not os.path.lexists(self.log):
             return []
-        lines = storage.read(self.log, limit=machine._physical_memory(), root=self.path).split(b"\n")
+        lines = atomic_files.read(self.log, limit=machine._physical_memory(), root=self.path).split(b"\n")
         told = [_event(line, f"{self.log}, line {number}") for number, line in enumerate(lines[:-1], start=1)]
         for event in told:
             if isinstance(event, events.Start) and event.run != self.id:
@@ -171,7 +172,7 @@ class RunFolder:
         when it raises, the checkpoint before is what it was. Gives the event that tells of it, for the caller to
         append."""
         log = self._writing()
-        storage.point("checkpoint.begin")
+        atomic_files.point("checkpoint.begin")
         log.sync()
         return self._checkpoints.save(state, extra, kind)
 
@@ -183,7 +184,7 @@ class RunFolder:
         """The newest of kind `best` that is whole; with `at`, of those up to that step."""
         return self._checkpoints.newest("best", at=at)
 
-    def _writing(self) -> storage.Log:
+    def _writing(self) -> atomic_files.Log:
         if self._log is None:
             raise RunError(f"{self.path} is not open for writing: open it with write=True to add to it")
         return self._log
@@ -199,12 +200,12 @@ def find(root: str | os.PathLike[str] = "runs") -> list[Path]:
     folder = Path(root)
     if not folder.is_dir():
         return []
-    with storage.reported("look into", folder):
+    with atomic_files.reported("look into", folder):
         return sorted(path for path in folder.iterdir() if (path / _CONFIG).is_file())
 
 
 def _event(line: bytes, where: str) -> events.Event:
-    data = canonical.loads(line, where)
+    data = canonical_json.loads(line, where)
     if not isinstance(data, dict):
         raise FileError(f"{where}: an event must be a JSON object")
     try:
@@ -221,12 +222,12 @@ def _config_text(config: Mapping[str, Any]) -> str:
 
 def _sha256(about: Mapping[str, Any]) -> str:
     """Return the SHA-256 of a configuration, independent of its layout in the file."""
-    return hashlib.sha256(canonical.dumps(about).encode()).hexdigest()
+    return hashlib.sha256(canonical_json.dumps(about).encode()).hexdigest()
 
 
 def _config(data: bytes, path: Path) -> tuple[dict[str, Any], str]:
     """Return the configuration and its hash, which is empty if none was recorded."""
-    about = canonical.loads(data, str(path))
+    about = canonical_json.loads(data, str(path))
     found = cast("dict[str, Any]", about) if isinstance(about, dict) else {}
     if found.get("format") != FORMAT or not isinstance(found.get("config"), dict):
         raise RunError(f"{path}: not the configuration of a run")
@@ -242,7 +243,7 @@ def _config(data: bytes, path: Path) -> tuple[dict[str, Any], str]:
 
 
 def _check_empty(folder: Path) -> None:
-    with storage.reported("look into", folder):
+    with atomic_files.reported("look into", folder):
         present = sorted(entry.name for entry in folder.iterdir() if not entry.name.startswith("."))
     if present:
         raise RunError(
@@ -257,6 +258,6 @@ def _next_free(root: Path, name: str) -> Path:
     pattern = re.compile(rf"{re.escape(stem)}-(\d{{3,}})")
     taken = [int(match[1]) for path in root.glob("*") if (match := pattern.fullmatch(path.name))]
     number = max(taken, default=0) + 1
-    while not storage.make_folder(root / f"{stem}-{number:03d}"):
+    while not atomic_files.make_folder(root / f"{stem}-{number:03d}"):
         number += 1
     return root / f"{stem}-{number:03d}"

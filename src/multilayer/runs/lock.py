@@ -11,7 +11,7 @@ import os
 import sys
 from pathlib import Path
 
-from .. import storage
+from ..core import atomic_files
 from ..errors import RunError
 
 if sys.platform != "win32":
@@ -25,9 +25,9 @@ class Lock:
 
     def __init__(self, folder: Path) -> None:
         path = folder / NAME
-        with storage.reported("lock", path):
-            storage.point("lock.take")
-            self._file = storage.open_in_place(path)
+        with atomic_files.reported("lock", path):
+            atomic_files.point("lock.take")
+            self._file = atomic_files.open_in_place(path)
             try:
                 self._take(folder)
                 os.ftruncate(self._file, 0)

@@ -20,10 +20,10 @@ import math
 from dataclasses import replace
 from typing import Any
 
-from .. import losses
 from ..data import Prepared
+from ..nn import losses
+from ..runs.config import Config
 from ..spec import Spec
-from .config import Config
 
 STEPS = 8000
 FEWEST_EPOCHS, MOST_EPOCHS = 20, 1500

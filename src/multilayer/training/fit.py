@@ -19,23 +19,23 @@ import numpy as np
 
 from .. import data as tables
 from ..data import bundled
-from ..data.fitting import DROPPED, warn_of_dropped
-from ..data.prepare import names_of
-from ..data.sources import means_bundled
-from ..data.tables import count, short
+from ..data.encoding_fit import DROPPED, warn_of_dropped
+from ..data.readers import means_bundled
+from ..data.table import count, short
+from ..data.training_data import names_of
 from ..errors import DataError, OptionError, RunError, SpecError, called, is_command_line, option, warn
-from ..predictor import Predictor
+from ..models.trained_model import Predictor
 from ..runs import RunFolder
+from ..runs.config import Config, Options
 from ..spec import Spec
-from . import sinks
-from .config import Config, Options
-from .drive import Now, Run, drive
+from . import trackers as sinks
 from .policies import TimeLimit
 from .protocol import Observer
 from .recipe import Recipe, choose, raw_outputs
-from .session import Chooser, Session, check_loader
-from .sinks import Sink, Tracker
-from .timing import Within
+from .run import Now, Run, drive
+from .setup import Chooser, Session, check_loader
+from .time_budget import Within
+from .trackers import Sink, Tracker
 
 AUTO = tuple(field.name for field in fields(Config) if field.metadata["auto"])
 """Options of which None is the same as none given."""

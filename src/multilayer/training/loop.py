@@ -21,11 +21,11 @@ from typing import Any, Literal, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import random
-from ..engine import Chunk, Engine, Order, State, Tap
-from ..events import Checkpoint, EpochEnd, Event, Measured, NonFinite, Notice, Progress, RolledBack, Spike
-from ..schedules import Schedule
-from .inspection import Bad, bad_parameter, blame, first_bad
+from ..core import random
+from ..engines import Chunk, Engine, Order, State, Tap
+from ..nn.schedules import Schedule
+from ..runs.events import Checkpoint, EpochEnd, Event, Measured, NonFinite, Notice, Progress, RolledBack, Spike
+from .failure_inspection import Bad, bad_parameter, blame, first_bad
 from .policies import better, states, value_of
 from .protocol import Action, Continue, Found, Observer, Policy, Rollback, Steps, Stop, strongest
 

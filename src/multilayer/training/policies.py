@@ -24,7 +24,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from ..errors import OptionError, unknown_name
-from ..events import NO_MISTAKES, EpochEnd, Event
+from ..runs.events import NO_MISTAKES, EpochEnd, Event
 from .protocol import Action, Continue, Found, Rollback, Steps, Stop
 
 OnSpike = Literal["rollback", "stop", "ignore"]

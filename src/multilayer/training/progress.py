@@ -30,10 +30,10 @@ from rich.live import Live
 from rich.text import Text
 
 from ..errors import printable
-from ..events import End, EpochEnd, Event, Start, effective
-from ..metrics import shown
-from .course import ASCII_BLOCKS, BLOCKS, Course, Point, columns, duration, limits, sparkline
-from .telling import Told, number, told
+from ..models.metrics import shown
+from ..runs.events import End, EpochEnd, Event, Start, effective
+from .messages import Told, number, told
+from .run_state import ASCII_BLOCKS, BLOCKS, Course, Point, columns, duration, limits, sparkline
 
 REDRAW_SECONDS = 0.2
 LINE_SECONDS = 2.0

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ..events import Event
+from ..runs.events import Event
 
 
 @dataclass(frozen=True, kw_only=True)

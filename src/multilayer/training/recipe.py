@@ -25,18 +25,18 @@ from typing import Any, Literal, cast
 
 import numpy as np
 
-from .. import losses
-from ..activations.facts import extent
 from ..data import Encoding, Prepared
-from ..data.tables import Table
+from ..data.table import Table
 from ..errors import OptionError, called, option, unknown_name, warn
-from ..layers import Activation, Columns, Dropout, Inputs, Layer, Linear, Scale
-from ..layers.columns import Numeric
-from ..networks import mlp
+from ..nn import losses
+from ..nn.activations.facts import extent
+from ..nn.layers import Activation, Columns, Dropout, Inputs, Layer, Linear, Scale
+from ..nn.layers.columns import Numeric
+from ..runs.config import Config, Options
 from ..spec import Spec
-from .config import Config, Options
+from ..spec.networks import mlp
 from .defaults import with_defaults
-from .session import Chooser, choose_network
+from .setup import Chooser, choose_network
 
 RECIPES = ("tabular", "plain")
 HIDDEN = (256, 256, 256)

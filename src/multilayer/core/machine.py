@@ -1,0 +1,305 @@
+"""This machine, measured: the float32 matrix peak, the bandwidth of each level of memory, and what it can run.
+
+These are the two roofs of the roofline model: work of F FLOPs over Q bytes takes at least
+
+    t ≥ max(F / peak, Q / bandwidth)
+
+`peak` is what a register-tiled product reaches out of cache, so a real product stays somewhat below it. `bandwidth` is
+measured at working sets of half a cache (four times the last one for DRAM), by a sum (read) and by y = x + s·z (triad,
+counted as two reads and one write). Rates are the best of many short rounds: what the hardware does when it is left
+alone, which is what a measurement on a busy machine converges to from below.
+
+Measuring takes a second or two, so the result is kept in the user's cache folder, and taken anew when the processor,
+its instruction sets, the number of threads or the core changes. A cache that cannot be read or written is no error.
+Left out on purpose: accelerators, which the torch engine asks of torch, and frequencies, which the rates contain.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import platform
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+
+from ..errors import OptionError
+from . import _core
+
+_FORMAT = 1  # of the cached file; a change of what is measured counts as one
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cache:
+    """One level of cache: bytes of one instance, and how many CPUs share it."""
+
+    level: str
+    size: int
+    shared_by: int
+
+
+# Where the system does not tell its caches: the smallest of recent processors.
+_ASSUMED = (
+    Cache(level="L1", size=32 << 10, shared_by=1),
+    Cache(level="L2", size=256 << 10, shared_by=1),
+    Cache(level="L3", size=8 << 20, shared_by=4),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bandwidth:
+    """GB/s (10⁹ bytes) of all threads together, over a working set of so many bytes split among them."""
+
+    level: str
+    threads: int
+    working_set: int
+    read: float
+    triad: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """What `measure` found. `matrix_peak` holds (threads, GFLOP/s); `quick` says how long each figure was given."""
+
+    processor: str
+    instruction_sets: tuple[str, ...]
+    threads: int
+    caches: tuple[Cache, ...]
+    matrix_peak: tuple[tuple[int, float], ...]
+    bandwidths: tuple[Bandwidth, ...]
+    quick: bool
+
+    def peak(self, threads: int) -> float:
+        """GFLOP/s of float32 matrix products on so many threads; linear between the counts that were measured."""
+        return _between(self.matrix_peak, threads)
+
+    def bandwidth(self, working_set: int, *, threads: int) -> float:
+        """GB/s (triad) of the innermost level that holds `working_set` bytes of so many threads."""
+        levels = self.caches or _ASSUMED
+        level = next((c.level for c in levels if working_set <= _capacity(c, threads)), "DRAM")
+        return _between([(b.threads, b.triad) for b in self.bandwidths if b.level == level], threads)
+
+
+def measure(*, quick: bool = False, fresh: bool = False) -> Machine:
+    """This machine's figures, from the cache if they are there.
+
+    `quick` gives each figure a fifth of the time, on one thread and on all, and accepts more noise; `fresh` measures
+    even if the cache has them.
+    """
+    known = None if fresh else _load()
+    if known is not None and known.quick <= quick:
+        return known
+    machine = _measure(quick=quick)
+    _save(machine)
+    return machine
+
+
+def instruction_sets() -> tuple[str, ...]:
+    """The instruction sets in use: those of this processor that the operating system supports, oldest first."""
+    return tuple(_core.instruction_sets())
+
+
+def threads() -> int:
+    """Threads worth starting: MULTILAYER_THREADS if set, else this process's CPUs (affinity) within its quota."""
+    try:
+        return _core.usable_threads()
+    except ValueError as error:
+        raise OptionError(str(error)) from None
+
+
+def processor() -> str:
+    """The processor's name as its maker gives it, or the architecture's where the system does not tell."""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
+            key, _, value = line.partition(":")
+            if key.strip() == "model name":
+                return " ".join(value.split())
+    return platform.processor() or platform.machine()
+
+
+def caches() -> tuple[Cache, ...]:
+    """Data caches from the innermost out, as Linux tells them of its first CPU; empty where it does not."""
+    folder = Path("/sys/devices/system/cpu/cpu0/cache")
+    found: dict[str, Cache] = {}
+    with contextlib.suppress(OSError, ValueError):
+        for index in sorted(folder.glob("index*")):
+            kind, level, size, sharers = (
+                (index / name).read_text().strip() for name in ("type", "level", "size", "shared_cpu_list")
+            )
+            if kind != "Instruction":
+                bytes_ = int(size.removesuffix("K")) * 1024
+                found[f"L{level}"] = Cache(level=f"L{level}", size=bytes_, shared_by=_count_cpus(sharers))
+    return tuple(found[level] for level in sorted(found))
+
+
+def _count_cpus(ranges: str) -> int:
+    """CPUs in a list such as 0-3,8-11."""
+    ends = [tuple(map(int, part.split("-"))) for part in ranges.split(",")]
+    return sum(pair[-1] - pair[0] + 1 for pair in ends)
+
+
+def _capacity(cache: Cache, n_threads: int) -> int:
+    """Bytes of this level that so many threads have together, when each core has one of them."""
+    return cache.size * math.ceil(n_threads / cache.shared_by)
+
+
+def _between(points: Sequence[tuple[int, float]], n_threads: int) -> float:
+    return float(np.interp(n_threads, [n for n, _ in points], [rate for _, rate in points]))
+
+
+# ---- measuring ----
+
+
+def _measure(*, quick: bool) -> Machine:
+    seconds = 0.02 if quick else 0.1
+    n_threads = threads()
+    known = caches()
+    counts = sorted({1, n_threads}) if quick else _thread_counts(n_threads)
+    return Machine(
+        processor=processor(),
+        instruction_sets=instruction_sets(),
+        threads=n_threads,
+        caches=known,
+        matrix_peak=tuple((n, _core.matrix_peak(n, 2 * seconds)) for n in counts),
+        bandwidths=tuple(
+            Bandwidth(
+                level=level,
+                threads=n,
+                working_set=size,
+                read=_core.read_bandwidth(size, n, seconds),
+                triad=_core.triad_bandwidth(size, n, seconds),
+            )
+            for n in counts
+            for level, size in _working_sets(known or _ASSUMED, n)
+        ),
+        quick=quick,
+    )
+
+
+def _thread_counts(most: int) -> list[int]:
+    """1, 2, 4, … and the most there are.
+
+    >>> _thread_counts(6)
+    [1, 2, 4, 6]
+    """
+    return [*(1 << i for i in range(most.bit_length()) if 1 << i < most), most]
+
+
+def _working_sets(levels: tuple[Cache, ...], n_threads: int) -> Iterator[tuple[str, int]]:
+    for cache in levels:
+        yield cache.level, _capacity(cache, n_threads) // 2
+    # DRAM: far beyond the last cache, though never a large part of the memory.
+    wanted = max(64 << 20, 4 * _capacity(levels[-1], n_threads))
+    yield "DRAM", min(wanted, _physical_memory() // 8)
+
+
+def _physical_memory() -> int:
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):  # a system without sysconf, or without these names
+        return 4 << 30
+
+
+def available_memory() -> int:
+    """Return the bytes that this process can still allocate: the free memory of the system, within the limits of the
+    control group and of `ulimit -v`."""
+    found = [_physical_memory()]
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        lines = Path("/proc/meminfo").read_text(encoding="utf-8").splitlines()
+        found += [1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")]
+    with contextlib.suppress(OSError, ValueError):  # "max" means no limit, and is not a number
+        group = Path("/sys/fs/cgroup")
+        limit = int((group / "memory.max").read_text(encoding="utf-8"))
+        found.append(limit - int((group / "memory.current").read_text(encoding="utf-8")))
+    with contextlib.suppress(ImportError, OSError, ValueError):
+        import resource
+
+        limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+        if limit != resource.RLIM_INFINITY:
+            pages = int(Path("/proc/self/statm").read_text(encoding="utf-8").split()[0])
+            found.append(limit - pages * resource.getpagesize())
+    return max(0, min(found))
+
+
+def require_memory(needed: int, what: str) -> None:
+    """Refuses what this machine cannot hold, before anything of it is allocated."""
+    there = _physical_memory()
+    if needed > there:
+        raise OptionError(
+            f"{what} needs {needed / 2**30:,.1f} GiB of memory, and this machine has {there / 2**30:,.1f} GiB"
+        )
+
+
+# ---- the cache ----
+
+
+def _cache_file() -> Path:
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    # A relative folder is to be ignored, says the XDG base directory specification.
+    root = Path(base) if os.path.isabs(base) else Path.home() / ".cache"
+    return root / "multilayer" / "machine.json"
+
+
+def _load() -> Machine | None:
+    """The cached figures if they are whole and of this machine."""
+    try:
+        found = json.loads(_cache_file().read_text(encoding="utf-8"))
+        if (found["format"], found["core"]) != (_FORMAT, _core.__version__):
+            return None
+        machine = _from_json(found["machine"])
+    except (OSError, RuntimeError, ValueError, TypeError, KeyError, RecursionError):
+        return None
+    here = (processor(), instruction_sets(), threads(), caches())
+    return machine if (machine.processor, machine.instruction_sets, machine.threads, machine.caches) == here else None
+
+
+def _from_json(data: dict[str, Any]) -> Machine:
+    machine = Machine(
+        processor=data["processor"],
+        instruction_sets=tuple(data["instruction_sets"]),
+        threads=data["threads"],
+        caches=tuple(Cache(**cache) for cache in data["caches"]),
+        matrix_peak=tuple((n, rate) for n, rate in data["matrix_peak"]),
+        bandwidths=tuple(Bandwidth(**bandwidth) for bandwidth in data["bandwidths"]),
+        quick=data["quick"],
+    )
+    rates = [rate for _, rate in machine.matrix_peak] + [r for b in machine.bandwidths for r in (b.read, b.triad)]
+    if not rates or not all(math.isfinite(rate) and rate > 0 for rate in rates):
+        raise ValueError("rates must be positive")
+    return machine
+
+
+def _save(machine: Machine) -> None:
+    remember("machine.json", {"format": _FORMAT, "core": _core.__version__, "machine": asdict(machine)})
+
+
+def remembered(name: str) -> dict[str, Any] | None:
+    """What `remember` kept in the cache folder under a name, if it is there and whole."""
+    try:
+        found = json.loads(_cache_file().with_name(name).read_text(encoding="utf-8"))
+    except (OSError, RuntimeError, ValueError, RecursionError):
+        return None
+    return cast("dict[str, Any]", found) if isinstance(found, dict) else None
+
+
+def remember(name: str, data: dict[str, Any]) -> None:
+    """Keeps plain data in the cache folder; where that cannot be written, nothing happens."""
+    content = json.dumps(data, indent=1)
+    with contextlib.suppress(OSError, RuntimeError):  # without a home or a writable folder: measured again next time
+        target = _cache_file().with_name(name)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        # Another process may read or write at the same time: each sees a whole file.
+        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=target.name)
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                file.write(content)
+            os.replace(temporary, target)
+        except BaseException:
+            os.unlink(temporary)
+            raise

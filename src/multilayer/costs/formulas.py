@@ -1,0 +1,106 @@
+"""The formula beside each number of an account.
+
+A number that was computed from sizes carries its formula (`counting.Count`); a total says what it adds.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from typing import Any
+
+from ..core.counts import Count
+from .count import Cost, Row
+
+_TERMS = 8  # layers written out in a sum; beyond, only how many there are
+
+LETTERS = {
+    "B": "rows in a batch",
+    "I": "numbers in",
+    "O": "numbers out",
+    "C": "outputs of the network",
+    "n": "width of the activation (in columns: frequencies or bins of a number)",
+    "c": "FLOPs of the activation an element",
+    "c′": "FLOPs of its slope an element",
+    "k": "pieces of a maxout unit",
+    "K": "bases (in columns: numbers into the inner map)",
+    "G": "groups of a norm",
+    "F": "numeric inputs",
+    "D": "numbers out of the inner map of columns",
+    "E": "numbers looked up in tables",
+    "P": "parameters",
+    "Q": "numbers the fused engine stores them in: rows of matrices in whole lines of 16",
+    "R": "rows in a batch in whole panels of 16",
+    "W": "parameters that decay",
+    "s": "bytes of a number",
+    "m": "numbers the optimiser keeps a parameter",
+    "Σn": "widths of the tensors kept, each once",
+    "e": "further numbers kept a row (masks, statistics, log-probabilities)",
+    "f": "further numbers kept a batch",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Line:
+    """`where` is a layer or a part of the account; `numbers` is the formula with its figures, empty if it has none."""
+
+    where: str
+    what: str
+    value: int
+    formula: str
+    numbers: str
+
+
+def explain(cost: Cost) -> tuple[Line, ...]:
+    """Every number of the account with its formula, layers first; parts that are 0 are left out."""
+    found: list[Line] = []
+    for row in cost.layers:
+        found += _row(row, actual=cost.convention == "actual")
+    found += [_line("loss", "forward", cost.loss.forward), _line("loss", "backward", cost.loss.backward)]
+    forward = [row.forward.total for row in cost.layers]
+    backward = [row.backward.total for row in cost.layers]
+    found += [
+        _sum("step", "parameters", cost.parameters, "Σ layers", [row.parameters for row in cost.layers]),
+        _sum("step", "forward", cost.forward, "Σ layers + loss.forward", [*forward, cost.loss.forward]),
+        _sum("step", "backward", cost.backward, "Σ layers", backward),
+        _sum("step", "step", cost.step, "forward + backward", [cost.forward, cost.backward]),
+        _line("step", "optimizer", cost.optimizer_flops),
+    ]
+    kept = {field.name: int(getattr(cost.memory, field.name)) for field in fields(cost.memory)}
+    found += [_line("memory", name, getattr(cost.memory, name)) for name, value in kept.items() if value]
+    parts = [name for name, value in kept.items() if value and name != "temporary"]
+    found.append(_sum("memory", "total", cost.memory.total, " + ".join(parts), [kept[name] for name in parts]))
+    if cost.epoch is not None:
+        found.append(_line("epoch", "flops", cost.epoch.flops))
+    return tuple(found)
+
+
+def legend(lines: Iterable[Line]) -> dict[str, str]:
+    """The letters that the formulas use, and what they stand for."""
+    used = {letter for line in lines for letter in re.findall(r"Σn|[A-Za-z]+′?", line.formula)}
+    return {letter: meaning for letter, meaning in LETTERS.items() if letter in used}
+
+
+def _row(row: Row, *, actual: bool) -> list[Line]:
+    found = [_line(row.name, "parameters", row.parameters)] if row.parameters else []
+    for side, flops in (("forward", row.forward), ("backward", row.backward)):
+        parts: dict[str, Any] = {f.name: getattr(flops, f.name) for f in fields(flops) if int(getattr(flops, f.name))}
+        found += [_line(row.name, f"{side}.{name}", value) for name, value in parts.items()]
+        if side == "backward" and actual and "dW" in parts and "dA" not in parts:
+            why = "not computed: nothing below it learns"
+            found.append(Line(where=row.name, what="backward.dA", value=0, formula=why, numbers=""))
+        if len(parts) > 1:
+            found.append(_sum(row.name, f"{side}.total", flops.total, " + ".join(parts), list(parts.values())))
+    return found
+
+
+def _line(where: str, what: str, value: int) -> Line:
+    exact = isinstance(value, Count)
+    formula, numbers = (value.formula, value.numbers) if exact else (str(value), "")
+    return Line(where=where, what=what, value=int(value), formula=formula, numbers=numbers)
+
+
+def _sum(where: str, what: str, value: int, formula: str, terms: list[int]) -> Line:
+    numbers = " + ".join(str(int(t)) for t in terms) if len(terms) <= _TERMS else f"Σ of {len(terms)} figures"
+    return Line(where=where, what=what, value=int(value), formula=formula, numbers=numbers)

@@ -1,0 +1,213 @@
+"""What PyTorch reaches on this machine: seconds of products, of each kind of layer, of a loss, an update and a step.
+
+Nothing of a user's network is timed here, only the kinds of layer that it has. How a kind grows with its numbers is
+timed on several of it in one graph less one of it: starting the backward pass drops out, and where they are large their
+numbers come from as far away as in a network. What it takes to start is what it adds to a small network's step: among
+other operations its code is no longer at hand, which costs half as much again as when it runs over and over. Times are
+the best of many, which is what a busy machine disturbs least.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from itertools import accumulate
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..core.machine import Machine
+from ..nn import losses
+from ..nn.layers import Linear
+from ..pytorch.losses import forward as loss_forward
+from ..pytorch.model import build
+from ..pytorch.optimizers import torch_optimizer
+from ..spec import Spec
+from . import cost
+from .roofline import MANY_OUTPUTS, Calibration, Curve, loss_key, predict, update_key
+from .timing_units import WIDTH, Unit, units
+from .verification import example
+
+BATCHES = (1, 8, 64, 512)
+WIDTHS = (32, 128, 512)
+SIZES = (2**8, 2**13, 2**15, 2**17, 2**19)
+"""Numbers of the widest tensor that a kind is timed at; PyTorch works on one thread up to 2^15."""
+UPDATES = (2**8, 2**12, 2**16, 2**18, 2**20, 2**22)
+MOST = 2**21
+"""A kind whose rows are wider is not timed: what it takes stays a lower bound."""
+FEW = 8
+"""Outputs that stand for few of them."""
+SEVERAL = 5
+BUDGET = 0.3
+"""Seconds that timing a step may take."""
+SHORT = 0.02
+"""The same for one of the many timings of a calibration."""
+
+Part = tuple[Callable[[], Tensor], Sequence[Tensor]]
+"""What runs forward, and what its gradient is wanted of."""
+
+
+def best(work: Callable[[], Any], *, budget: float = BUDGET) -> float:
+    """The shortest of as many runs as the budget holds, at least three after one to warm up."""
+    work()
+    end, shortest, runs = time.perf_counter() + budget, float("inf"), 0
+    while runs < 3 or time.perf_counter() < end:
+        start = time.perf_counter()
+        work()
+        shortest = min(shortest, time.perf_counter() - start)
+        runs += 1
+    return shortest
+
+
+def step_seconds(spec: Spec, *, batch: int, optimizer: str, loss: str) -> float:
+    """Best time of forward, loss, backward and update, gradients set to None in between."""
+    return best(_Step(spec, batch=batch, optimizer=optimizer, loss=loss).run)
+
+
+class _Step:
+    """A training step, alone or with a part of another network in its graph."""
+
+    def __init__(self, spec: Spec, *, batch: int, optimizer: str, loss: str) -> None:
+        self.loss = losses.of(loss, spec.d_out)
+        self.model = build(spec).train()
+        self.inputs, self.target = example(spec, self.loss, batch, dtype=torch.float32)
+        self.update = torch_optimizer(optimizer, self.model.parameters())
+
+    def run(self) -> None:
+        self.update.zero_grad(set_to_none=True)
+        loss_forward(self.loss, self.model(*self.inputs), self.target).backward()
+        self.update.step()
+
+    def run_with(self, part: Part, gradient: Tensor | None) -> None:
+        """`gradient` is that of the part's output; None where nothing goes back through it."""
+        self.update.zero_grad(set_to_none=True)
+        z, output = self.model(*self.inputs), part[0]()
+        loss = loss_forward(self.loss, z, self.target)
+        if gradient is None:
+            loss.backward()
+        else:
+            torch.autograd.backward((loss, output), (None, gradient))
+        for tensor in part[1]:
+            tensor.grad = None
+        self.update.step()
+
+    def seconds_added(self, part: Part) -> float:
+        output = part[0]()
+        gradient = torch.ones_like(output) if output.requires_grad else None
+        with_it, alone = _in_turns(lambda: self.run_with(part, gradient), self.run, rounds=4)
+        return max(0.0, with_it - alone)
+
+
+def graph_seconds(parts: Sequence[Part], *, budget: float) -> float:
+    """Forward through all of the parts, then backward through all of them, as one graph."""
+    return best(_graph(parts), budget=budget)
+
+
+def _graph(parts: Sequence[Part]) -> Callable[[], Any]:
+    outputs = [run() for run, _ in parts]
+    if not outputs[0].requires_grad:
+        return lambda: [run() for run, _ in parts]
+    wanted = [tensor for _, tensors in parts for tensor in tensors]
+    gradients = [torch.ones_like(output) for output in outputs]
+    return lambda: torch.autograd.grad([run() for run, _ in parts], wanted, gradients, allow_unused=True)
+
+
+def calibrate(spec: Spec, machine: Machine, *, optimizer: str, loss: str) -> Calibration:
+    """What PyTorch reaches here on everything that a network is made of."""
+    chosen = losses.of(loss, spec.d_out)
+    # Too small to take time itself: what its step takes beyond its parts, any step does.
+    small = Spec.parse(f"2-2-{2 * chosen.per_target}")
+    step = _Step(small, batch=2, optimizer=optimizer, loss=loss)
+    parts = [unit for some in (*units(spec).values(), *units(small).values()) for unit in some]
+    different = {unit.key: unit for unit in parts if unit.widest <= MOST}
+    kinds = {key: _curve_of(unit, step) for key, unit in different.items()}
+    for d_out in {spec.d_out, small.d_out}:
+        kinds[loss_key(chosen.name, d_out)] = _loss_curve(loss, chosen.per_target, many=d_out >= MANY_OUTPUTS)
+    kinds[update_key(optimizer)], per_tensor = _update_curve(optimizer)
+    known = Calibration(products=_products(), kinds=kinds, per_tensor=per_tensor)
+    account = cost(small, batch=2, optimizer=optimizer, loss=loss)
+    expected = predict(account, machine, threads=torch.get_num_threads(), calibration=known).seconds
+    return replace(known, per_step=max(0.0, best(step.run) - expected))
+
+
+def _products() -> tuple[tuple[int, int, float], ...]:
+    """GFLOP/s of z = x Wᵀ, dW and dA by rows and width, beyond what it takes to start them."""
+
+    def seconds(rows: int, width: int) -> float:
+        sets = [(torch.randn(width, width), torch.randn(rows, width), torch.randn(rows, width)) for _ in range(SEVERAL)]
+        return best(lambda: [(x @ W.T, dz.T @ x, dz @ W) for W, x, dz in sets], budget=SHORT) / SEVERAL
+
+    start = seconds(1, 1)
+    found: list[tuple[int, int, float]] = []
+    for rows in BATCHES:
+        for width in WIDTHS:
+            flops = 6 * rows * width * width
+            # What takes no longer than nothing is as good as free, and noise must not make it less.
+            found.append((rows, width, flops / max(seconds(rows, width) - start, 1e-7) / 1e9))
+    return tuple(found)
+
+
+def _per_part(make: Callable[[], Part]) -> float:
+    parts = [make() for _ in range(SEVERAL)]
+    all_of_them, one = _in_turns(_graph(parts), _graph(parts[:1]))
+    return max(0.0, all_of_them - one) / (SEVERAL - 1)
+
+
+def _in_turns(*works: Callable[[], Any], rounds: int = 2) -> list[float]:
+    """The best time of each, in turns, so that a burst of other work does not fall on one of them alone."""
+    taken = [[best(work, budget=SHORT / 2) for work in works] for _ in range(rounds)]
+    return [min(times) for times in zip(*taken, strict=True)]
+
+
+def _curve(points: Iterable[tuple[int, float]]) -> Curve:
+    """The points as a curve that never falls, so that noise makes no more work look like less."""
+    numbers, seconds = zip(*points, strict=True)
+    return tuple(zip(numbers, accumulate(seconds, max), strict=True))
+
+
+def _heights(widest: int) -> list[int]:
+    return sorted({max(2, size // widest) for size in SIZES})  # a batch norm needs two rows
+
+
+def _curve_of(unit: Unit, step: _Step) -> Curve:
+    spec = Spec(unit.d, [unit.layer])
+
+    def part(rows: int) -> Part:
+        (twin,) = build(spec).train().children()
+        x = torch.randn(rows, spec.inputs.numeric, requires_grad=unit.learning)
+        codes = [torch.ones(rows, len(spec.inputs.categories), dtype=torch.long)] * bool(spec.inputs.categories)
+        return (lambda: twin(x, *codes)), [t for t in (x, *twin.parameters()) if t.requires_grad]
+
+    heights = _heights(unit.widest)
+    curve = _curve((rows * unit.standard, _per_part(lambda rows=rows: part(rows))) for rows in heights)
+    # A small difference of two long times: never taken for more than the start itself.
+    more = min(max(0.0, step.seconds_added(part(heights[0])) - curve[0][1]), curve[0][1])
+    return tuple((numbers, seconds + more) for numbers, seconds in curve)
+
+
+def _loss_curve(text: str, per_target: int, *, many: bool) -> Curve:
+    width = per_target * max(1, (WIDTH if many else FEW) // per_target)
+    chosen = losses.of(text, width)
+    spec = Spec(1, [Linear(width)])
+
+    def part(rows: int) -> Part:
+        z = torch.randn(rows, width, requires_grad=True)
+        _, target = example(spec, chosen, rows, dtype=torch.float32)
+        return (lambda: loss_forward(chosen, z, target)), [z]
+
+    return _curve((rows * width, _per_part(lambda rows=rows: part(rows))) for rows in _heights(width))
+
+
+def _update_curve(optimizer: str) -> tuple[Curve, float]:
+    """Seconds of an update by parameters, all in one tensor, and what each further tensor adds."""
+
+    def seconds(tensors: int, numbers: int) -> float:
+        parameters = [torch.zeros(numbers, requires_grad=True) for _ in range(tensors)]
+        for parameter in parameters:
+            parameter.grad = torch.ones(numbers)
+        return best(torch_optimizer(optimizer, parameters).step, budget=SHORT)
+
+    curve = _curve((n, seconds(1, n)) for n in UPDATES)
+    return curve, max(0.0, seconds(32, 1) - curve[0][1]) / 31

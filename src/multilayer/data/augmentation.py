@@ -1,0 +1,214 @@
+"""Augmentation: training rows changed a little, anew each epoch, as a pure function of (seed, row, epoch).
+
+    noise(std=0.1)     x + std · N(0, 1)
+    mask(p=0.1)        each number becomes 0 and each category unknown, with probability p
+    mixup(alpha=0.2)   λ x + (1 − λ) x′ and the same of the targets, λ ~ Beta(α, α) but at least ½; x′ is another
+                       training row, as it stands in the table; category codes stay the row's own. Zhang et al. 2018
+    shift(n=2)         pictures moved by up to n pixels each way; what comes in is background
+    flip(p=0.5)        pictures mirrored left to right with probability p
+    crop(n=4)          a window n pixels smaller each way, at random, enlarged again to the nearest pixel
+
+Several run in the order given, joined by +: `shift(2)+noise(0.05)`. x is scaled, so `noise` is in standard deviations.
+Numbers are keyed by the row's own number and the place in the chain: batches, threads and engines do not matter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..core import random
+from ..core.named_options import choose, require
+from ..core.random import Purpose
+from ..errors import OptionError
+from .batches import Augment, Batch, Data
+from .table import Rows, Shape
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Scene:
+    """What a step needs to know of the table."""
+
+    seed: int
+    train: Rows
+    image: Shape | None = None
+    background: float = 0.0
+    """What a black or empty pixel is after scaling."""
+    n_classes: int | None = None
+    """Where y is class numbers."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Draws:
+    """The random numbers of one step, for given rows in one epoch."""
+
+    seed: int
+    rows: Rows
+    epoch: int
+    part: int
+
+    def uniform(self, units: int) -> Array:
+        return random.uniform(self.seed, Purpose.AUGMENT, rows=self.rows, units=units, epoch=self.epoch, part=self.part)
+
+    def normal(self, units: int) -> Array:
+        return random.normal(self.seed, Purpose.AUGMENT, rows=self.rows, units=units, epoch=self.epoch, part=self.part)
+
+    def whole(self, units: int, low: int, high: int) -> NDArray[np.int64]:
+        """Whole numbers from low to high, both included."""
+        return (low + np.floor(self.uniform(units) * (high - low + 1))).astype(np.int64)
+
+
+Step = Callable[[Batch, Data, Draws, Scene], Batch]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Chain:
+    """Meets `engine.Augment`."""
+
+    steps: tuple[Step, ...]
+    scene: Scene
+
+    def __call__(self, batch: Batch, data: Data, rows: Rows, epoch: int) -> Batch:
+        for part, step in enumerate(self.steps):
+            draws = Draws(seed=self.scene.seed, rows=np.asarray(rows), epoch=epoch, part=part)
+            batch = step(batch, data, draws, self.scene)
+        return batch
+
+
+def build(texts: str | Sequence[str], scene: Scene) -> Augment | None:
+    """The augmentation that texts name, or None where they name none."""
+    parts = [part.strip() for text in ([texts] if isinstance(texts, str) else texts) for part in text.split("+")]
+    parts = [part for part in parts if part and part != "none"]
+    for part in parts:
+        if part.partition("(")[0].strip() in PICTURES and scene.image is None:
+            raise OptionError(f"{part} is for pictures, and these rows are none: use noise, mask or mixup")
+    steps = tuple(choose("augmentation", part, STEPS, also=("none",)) for part in parts)
+    return Chain(steps=steps, scene=scene) if steps else None
+
+
+def noise(std: float = 0.1) -> Step:
+    require("std", std, std >= 0, "at least 0")
+
+    def step(batch: Batch, data: Data, draws: Draws, scene: Scene) -> Batch:
+        extra = std * draws.normal(batch.x.shape[1])
+        return replace(batch, x=(batch.x + extra).astype(batch.x.dtype))
+
+    return step
+
+
+def mask(p: float = 0.1) -> Step:
+    require("p", p, 0 <= p < 1, "at least 0 and below 1")
+
+    def step(batch: Batch, data: Data, draws: Draws, scene: Scene) -> Batch:
+        F = batch.x.shape[1]
+        C = 0 if batch.codes is None else batch.codes.shape[1]
+        keep = draws.uniform(F + C) >= p  # (B, F + C)
+        codes = None if batch.codes is None else np.where(keep[:, F:], batch.codes, 0)
+        return replace(batch, x=np.where(keep[:, :F], batch.x, batch.x.dtype.type(0)), codes=codes)
+
+    return step
+
+
+def mixup(alpha: float = 0.2) -> Step:
+    require("alpha", alpha, alpha > 0, "positive")
+
+    def step(batch: Batch, data: Data, draws: Draws, scene: Scene) -> Batch:
+        from scipy.special import betaincinv
+
+        u = draws.uniform(2)
+        other = scene.train[np.minimum((u[:, 0] * len(scene.train)).astype(np.int64), len(scene.train) - 1)]
+        share = betaincinv(alpha, alpha, u[:, 1])
+        share = np.maximum(share, 1 - share)[:, None]  # (B, 1)
+        x = share * batch.x + (1 - share) * data.x[other]
+        mine, theirs = _numbers(batch.y, scene), _numbers(data.y[other], scene)
+        y = share * mine + (1 - share) * theirs
+        dtype = batch.x.dtype
+        return replace(batch, x=x.astype(dtype), y=y.astype(dtype))
+
+    return step
+
+
+def _numbers(y: Array, scene: Scene) -> Array:
+    """Targets that can be averaged: class numbers as one-hot rows."""
+    return np.eye(scene.n_classes)[y] if y.ndim == 1 and scene.n_classes is not None else y
+
+
+def shift(n: float = 2) -> Step:
+    far = _pixels(n)
+
+    def step(batch: Batch, data: Data, draws: Draws, scene: Scene) -> Batch:
+        H, W, _ = _shape(scene)
+        moves = draws.whole(2, -far, far)
+        return _sampled(batch, scene, np.arange(H) - moves[:, :1], np.arange(W) - moves[:, 1:])
+
+    return step
+
+
+def flip(p: float = 0.5) -> Step:
+    require("p", p, 0 <= p <= 1, "from 0 to 1")
+
+    def step(batch: Batch, data: Data, draws: Draws, scene: Scene) -> Batch:
+        H, W, _ = _shape(scene)
+        across = np.arange(W)
+        mirrored = draws.uniform(1) < p  # (B, 1)
+        down = np.broadcast_to(np.arange(H), (len(batch.x), H))
+        return _sampled(batch, scene, down, np.where(mirrored, across[::-1], across))
+
+    return step
+
+
+def crop(n: float = 4) -> Step:
+    less = _pixels(n)
+
+    def step(batch: Batch, data: Data, draws: Draws, scene: Scene) -> Batch:
+        H, W, _ = _shape(scene)
+        if less >= min(H, W):
+            raise OptionError(f"crop({less}) leaves nothing of pictures of {H} × {W} pixels")
+        corner = draws.whole(2, 0, less)
+        down = corner[:, :1] + np.arange(H) * (H - less) // H
+        return _sampled(batch, scene, down, corner[:, 1:] + np.arange(W) * (W - less) // W)
+
+    return step
+
+
+def _shape(scene: Scene) -> Shape:
+    assert scene.image is not None, "build refuses pictures' steps without a shape"
+    return scene.image
+
+
+def _sampled(batch: Batch, scene: Scene, down: Array, across: Array) -> Batch:
+    """Pictures whose pixel (i, j) is the old pixel (down_i, across_j), or background where that lies outside.
+
+    down (B, H), across (B, W).
+    """
+    H, W, channels = _shape(scene)
+    B = len(batch.x)
+    pictures = batch.x.reshape(B, H, W, channels)
+    inside = ((down >= 0) & (down < H))[:, :, None] & ((across >= 0) & (across < W))[:, None, :]  # (B, H, W)
+    moved = pictures[
+        np.arange(B)[:, None, None], np.clip(down, 0, H - 1)[:, :, None], np.clip(across, 0, W - 1)[:, None, :]
+    ]  # (B, H, W, channels)
+    moved = np.where(inside[..., None], moved, batch.x.dtype.type(scene.background))
+    return replace(batch, x=moved.reshape(B, -1))
+
+
+def _pixels(n: float) -> int:
+    require("n", n, n == int(n) and n >= 0, "a whole number of pixels")
+    return int(n)
+
+
+PICTURES = ("shift", "flip", "crop")
+STEPS: dict[str, Callable[..., Step]] = {
+    "noise": noise,
+    "mask": mask,
+    "mixup": mixup,
+    "shift": shift,
+    "flip": flip,
+    "crop": crop,
+}

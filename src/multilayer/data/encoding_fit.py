@@ -1,0 +1,343 @@
+"""Fits an `Encoding` to the training rows of a table: kinds, vocabularies, scales, and what to drop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from ..errors import DataError, OptionError, is_command_line, option, unknown_name, warn
+from . import columns as C
+from .arrow import from_numpy, pc
+from .columns import Kind
+from .encoding import BLOCK, SCALINGS, Column, Encoding
+from .table import Rows, Table, where
+from .targets import Task
+from .text_files import counts_rows
+
+Floats = NDArray[np.float64]
+COUNTERS = {"id", "index", "row", "rownames", "rowid", "row_id", "unnamed: 0"}
+"""Names under which a column that counts the rows is their number and nothing else."""
+
+ROUNDED = "whole numbers too large to differ as floats: subtract the smallest, or make them a category"
+FLAT = ("constant", "empty", ROUNDED)
+"""Reasons for dropping a column. If no other column is left, a column dropped for one of them is kept first."""
+COUNTS = "counts the rows"
+DROPPED = "columns dropped: "
+ASKED_FOR = "asked for"
+"""Reason for a column that the user dropped. It is never kept."""
+
+SMALL = 1e-140
+"""Differences below this lose digits in float64 when squared, or become 0."""
+NO_UNIT = float(np.finfo(np.float64).max)
+"""Scale of a constant column: every value becomes 0 in float32."""
+AT_ONCE = 1 << 18
+"""Numbers of a matrix that are looked at together: they stay in the cache."""
+
+
+def fit(
+    table: Table,
+    train: Rows,
+    *,
+    inputs: tuple[str, ...],
+    task: Task,
+    loss: str,
+    scaling: str = "auto",
+    kinds: Mapping[str, str] | None = None,
+    keep_constant: bool | Literal["all"] = False,
+) -> tuple[Encoding, list[str]]:
+    """The encoding of the columns `inputs`, and what there was to say. `kinds` are those that the user gave; None
+    where there is no way to, so that no message asks for one.
+
+    If no column can be used, an error is raised. With `keep_constant`, one column is kept as an input that is always 0,
+    so that every prediction is the same. "all" keeps every constant column, because rows of later pieces may vary: it
+    has no effect on predictions until `with_variation` sees another value.
+    """
+    if scaling not in SCALINGS:
+        raise OptionError(unknown_name("scaling", scaling, SCALINGS))
+    pictures = table.image is not None and scaling == "auto" and set(inputs) <= set(table.matrix_names) and not kinds
+    if pictures and _varies(table.matrix, train):
+        return _fit_image(table, train, inputs, task, loss), []
+    scaling = "standard" if scaling == "auto" else scaling
+    declared: dict[str, Kind] = {name: C.check_kind(kind, name) for name, kind in (kinds or {}).items()}
+    for name in declared:
+        if name not in inputs:
+            raise DataError(f"{table.name}: {unknown_name('input column', name, inputs)}")
+    if not inputs:
+        raise DataError(f"{table.name}: a table needs a column beside its target, got {', '.join(table.names)}")
+    # Values are looked at in all rows, so that what training rows hide does not fail later; numbers come from training.
+    found: list[Column] = []
+    numbers: list[tuple[float, float, float]] = []
+    vocabularies: dict[str, Any] = {}
+    dropped: dict[str, list[str]] = {}
+    notes: list[str] = []
+    usual = [name for name in inputs if name not in declared and not _is_counter(table, name)]
+    ready = _plain_scales(table, train, usual, scaling)
+    for name in inputs:
+        if name in ready:
+            numbers.append(ready[name])
+            found.append(Column(name=name, family="number", kind="numeric", parts=(0,)))
+            continue
+        family = "number" if name in table.places else C.family_of(table.column(name), where(table, name))
+        kind = declared[name] if name in declared else _kind(table, name, family)
+        parts: tuple[int, ...] = ()
+        indicator, why = False, ""
+        if kind == "drop":
+            why = ASKED_FOR if name in declared else "empty"
+        elif kind == "categorical":
+            vocabulary, why, said = _categories(
+                table, name, train, declared=name in declared, declarable=kinds is not None
+            )
+            vocabularies[name] = vocabulary
+            notes += said
+        elif name not in declared and _is_counter(table, name):
+            why = COUNTS
+        else:
+            values = C.numbers(table, name, kind)[train]  # (N, parts)
+            nothing = np.isnan(values[:, 0])
+            indicator = bool(nothing.any())
+            values = values[~nothing]
+            parts = tuple(i for i in range(values.shape[1]) if len(values) and values[:, i].min() < values[:, i].max())
+            numbers += _scales(np.ascontiguousarray(values[:, list(parts)].T), scaling) if parts else []
+            why = "" if parts else "constant" if len(values) and not indicator else "empty"
+            if why == "constant" and C.differ(table.column(name).take(from_numpy(train))):
+                why = ROUNDED
+            if not parts and len(values) and indicator:
+                parts, why = (0,), ""  # only its missing-value indicator is informative: every value becomes 0
+                numbers.append((float(values[0, 0]), NO_UNIT, float(values[0, 0])))
+            if why == "constant" and keep_constant == "all":
+                parts = (0,)
+                numbers.append((float(values[0, 0]), NO_UNIT, float(values[0, 0])))
+        if why == "constant" and keep_constant == "all":
+            why, family = "", "empty" if kind == "categorical" else family
+        if why:
+            dropped.setdefault(why, []).append(name)
+            vocabularies.pop(name, None)
+            kind, parts, indicator = "drop", (), False
+        zone = None if name in table.places else C.has_zone(table.column(name))
+        found.append(Column(name=name, family=family, kind=kind, parts=parts, indicator=indicator, zone=zone, why=why))
+    if keep_constant and all(column.kind == "drop" for column in found):
+        place = _first_to_keep(found)
+        if place is not None:
+            found[place] = replace(found[place], kind="numeric", parts=(0,), family="empty", zone=None)
+            numbers.append((0.0, 1.0, 0.0))
+    if all(column.kind == "drop" for column in found):
+        raise DataError(
+            f"{table.name}: no column is left to learn from: {_said(dropped, declarable=kinds is not None)}"
+        )
+    whole = not vocabularies and all(column.parts == (0,) and not column.indicator for column in found)
+    center, scale, fill = np.array(numbers, dtype=np.float64).reshape(-1, 3).T.copy()
+    encoding = Encoding(
+        columns=tuple(found),
+        task=task,
+        loss=loss,
+        scaling=scaling,
+        center=center,
+        scale=scale,
+        fill=fill,
+        vocabularies=vocabularies,
+        image=table.image if whole else None,
+        positional=table.positional,
+    )
+    said = dropped_note(encoding, declarable=kinds is not None)
+    return encoding, [*notes, *([] if said is None else [said])]
+
+
+def with_variation(encoding: Encoding, source: Any) -> Encoding:
+    """Return the encoding for another piece of a table: columns that vary now for the first time take effect, numbers
+    in their own units."""
+    place, scale, columns = 0, encoding.scale.copy(), list(encoding.columns)
+    table: Table | None = None
+    for i, column in enumerate(columns):
+        known = column.kind == "categorical" and column.family == "empty"
+        flat = column.family != "empty" and column.parts == (0,) and encoding.scale[place] == NO_UNIT
+        if known or flat:
+            table = encoding.read(source, targets=True) if table is None else table
+        if known and table is not None:
+            vocabulary = encoding.vocabularies[column.name]
+            if C.codes(C.keys_of(table.column(column.name), table, column.name), vocabulary)[0].min() == 0:
+                columns[i] = replace(column, family=C.family_of(pa.chunked_array([vocabulary]), column.name))
+        elif flat and table is not None:
+            values = C.numbers(table, column.name, column.kind)[:, 0]
+            if (values[~np.isnan(values)] != encoding.center[place]).any():
+                scale[place] = 1.0
+        place += len(column.parts)
+    return replace(encoding, columns=tuple(columns), scale=scale)
+
+
+def dropped_note(encoding: Encoding, *, declarable: bool = True) -> str | None:
+    """Return which columns were dropped, why, and what to do. None if only the user dropped columns.
+
+    `declarable` is whether the caller has an option `categorical`.
+    """
+    found: dict[str, list[str]] = {}
+    for column in encoding.columns:
+        if column.why not in ("", ASKED_FOR):
+            found.setdefault(column.why, []).append(column.name)
+    return f"{DROPPED}{_said(found, declarable=declarable)}" if found else None
+
+
+def warn_of_dropped(encoding: Encoding, *, declarable: bool = True) -> None:
+    """Warn about dropped columns in Python, even with `quiet`. The command line prints a note instead."""
+    said = dropped_note(encoding, declarable=declarable)
+    if said is not None and not is_command_line():
+        warn(said)
+
+
+def _first_to_keep(columns: list[Column]) -> int | None:
+    """Return the position of the first constant or empty column, else of the first that the user did not drop."""
+    flat = [i for i, column in enumerate(columns) if column.why in FLAT]
+    others = [i for i, column in enumerate(columns) if column.why != ASKED_FOR]
+    return next(iter([*flat, *others]), None)
+
+
+def _kind(table: Table, name: str, family: C.Family) -> Kind:
+    if name not in table.places and C.is_category(table.column(name)) and family in ("number", "text", "boolean"):
+        return "categorical"
+    return C.DEFAULT_KIND[family]
+
+
+def _is_counter(table: Table, name: str) -> bool:
+    return name.strip().lower() in COUNTERS and counts_rows(table.column(name))
+
+
+def _categories(
+    table: Table, name: str, train: Rows, *, declared: bool, declarable: bool
+) -> tuple[Any, str, list[str]]:
+    """The values that training rows hold, why the column is dropped, if it is, and what there is to say."""
+    column = table.column(name)
+    keys = C.keys_of(column, table, name)
+    seen = keys.take(from_numpy(train))
+    values = C.vocabulary(seen)
+    if not len(values):
+        return values, "empty", []
+    if len(values) == 1 and not seen.null_count:
+        return values, "constant", []
+    if not pa.types.is_large_string(keys.type) or declared:
+        return values, "", []
+    given = f"have all of it as categories: {option('categorical', repr(name))}"
+    meant = given if declarable else "give it a categorical dtype in a data frame"
+    C.check_not_numbers(table, name, C.vocabulary(keys), keys, otherwise=meant)
+    if C.few(len(values), len(train)):
+        return values, "", []
+    if not C.is_category(column) or 2 * len(values) > len(train):
+        if pc.all(pc.match_substring_regex(values, C.DATES)).as_py():
+            return values, C.OTHER_DATES, []
+        return values, f"{C.FREE_TEXT} (more than {C.FEW} and half the rows, or {C.MANY:,})", []
+    said = f"{name!r}: the {C.MANY:,} most frequent of {len(values):,} values are learned, the rest is unknown"
+    return C.most_frequent(seen, C.MANY), "", [said]
+
+
+def _plain_scales(table: Table, train: Rows, names: list[str], scaling: str) -> dict[str, tuple[float, float, float]]:
+    """The scales of a matrix's columns that vary, lack nothing and can be scaled, many at a time; no others."""
+    found: dict[str, tuple[float, float, float]] = {}
+    if table.matrix is None or not len(train):
+        return found
+    names = [name for name in names if name in table.places]
+    at_once = max(1, AT_ONCE // len(table.matrix))
+    for start in range(0, len(names), at_once):
+        part = names[start : start + at_once]
+        values = table.matrix[:, [table.places[name] for name in part]].T.astype(np.float64, order="C")  # (columns, N)
+        with np.errstate(invalid="ignore"):
+            fits = (np.abs(values) <= C.LARGEST).all(1)
+            values = values[:, train]
+            fits &= values.min(1) < values.max(1)
+        chosen = [name for name, fit in zip(part, fits.tolist(), strict=True) if fit]
+        found |= zip(chosen, _scales(values[fits], scaling), strict=True)
+    return found
+
+
+def _scales(values: Floats, scaling: str) -> list[tuple[float, float, float]]:
+    """Center, scale and what stands for a missing value, of columns (columns, N) that vary."""
+    if not len(values):
+        return []
+    median, spread = np.median(values, axis=1), values.max(1) - values.min(1)
+    if scaling == "none":
+        center, scale = np.zeros(len(values)), np.ones(len(values))
+    elif scaling == "robust":
+        low, high = np.quantile(values, (0.25, 0.75), axis=1)
+        center, scale = median, np.where(high - low > 0, high - low, spread / 2)
+    else:
+        std = values.std(1)
+        small = spread < SMALL
+        if small.any():
+            std[small] = spread[small] * (values[small] / spread[small, None]).std(1)
+        # Numbers that differ in their last bits alone may round to no deviation at all.
+        center, scale = values.mean(1), np.where(std > 0, std, spread)
+    return list(zip(center.tolist(), scale.tolist(), median.tolist(), strict=True))
+
+
+def _fit_image(table: Table, train: Rows, inputs: tuple[str, ...], task: Task, loss: str) -> Encoding:
+    """Pictures keep every pixel and one scale for all."""
+    assert isinstance(table.matrix, np.ndarray), "sparse ones are no pictures"
+    n = len(inputs)
+    center, scale = (0.0, table.top) if table.top is not None else _mean_and_deviation(table.matrix, train)
+    if not (np.isfinite(center) and np.isfinite(scale)):
+        for name in inputs:
+            C.numbers(table, name, "numeric")  # says where
+        raise DataError(f"{table.name}: every pixel is missing")
+    return Encoding(
+        columns=tuple(Column(name=name, family="number", kind="numeric", parts=(0,)) for name in inputs),
+        task=task,
+        loss=loss,
+        scaling="range",
+        center=np.full(n, center),
+        scale=np.full(n, scale),
+        fill=np.full(n, center),
+        image=table.image,
+        top=table.top,
+        positional=table.positional,
+    )
+
+
+def _varies(matrix: Any, train: Rows) -> bool:
+    """Return whether any two training rows of a matrix differ. A missing value counts as a difference."""
+    blocks = (matrix[train[start : start + BLOCK]] for start in range(0, len(train), BLOCK))
+    return any((block != matrix[train[0]]).any() for block in blocks)
+
+
+def _mean_and_deviation(matrix: NDArray[Any], train: Rows) -> tuple[float, float]:
+    """Compute mean and standard deviation of all numbers except missing values, one block of rows at a time."""
+
+    def total(of: Callable[[Floats], Any]) -> float:
+        blocks = (matrix[train[start : start + BLOCK]].astype(np.float64) for start in range(0, len(train), BLOCK))
+        return float(sum(np.nansum(of(block)) for block in blocks))
+
+    count = total(lambda values: ~np.isnan(values))
+    if not count:
+        return np.nan, np.nan
+    mean = total(lambda values: values) / count
+    deviation = float(np.sqrt(total(lambda values: (values - mean) ** 2) / count))
+    if deviation < SMALL:  # the mean absolute deviation does not underflow
+        deviation = total(lambda values: np.abs(values - mean)) / count
+    return mean, deviation or 1.0
+
+
+def _said(dropped: Mapping[str, list[str]], *, declarable: bool) -> str:
+    parts: list[str] = []
+    for why, names in dropped.items():
+        more = f" and {len(names) - 5:,} more" if len(names) > 5 else ""
+        remedy = _remedy(why, names[0], declarable=declarable)
+        parts.append(f"{', '.join(repr(name) for name in names[:5])}{more} ({why}{remedy})")
+    return "; ".join(parts)
+
+
+def _remedy(why: str, name: str, *, declarable: bool) -> str:
+    """Return what to do about a dropped column."""
+    if why in (ASKED_FOR, ROUNDED):
+        return ""
+    if why == COUNTS:
+        return ": rename the column to use it as a feature"
+    if why == C.OTHER_DATES:
+        return ": write dates as 2024-12-31, or convert the column with pandas.to_datetime"
+    if why.startswith(C.FREE_TEXT):
+        if not declarable:
+            return ": group its values, or derive numbers from it"
+        return (
+            f": group its values, derive numbers from it, or use all as categories: {option('categorical', repr(name))}"
+        )
+    return ": remove the column, or check why it does not vary"

@@ -1,0 +1,107 @@
+"""What both kinds of picture share: the heading, captions, shares, and the little curve of an activation."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...costs.quantity import flops
+from ...costs.summary import Outline, Part
+from ...nn.activations import Function
+from ..plots.activations import curve
+from ..plots.canvas import Canvas
+from ..plots.style import COLOURS, FAINT, GRID, INK, MUTED, SMALL, TITLE, shorten, text_width
+
+EDGE = 18.0
+"""Empty border of a picture."""
+HEADING = 56.0
+"""Height of the heading."""
+LINE = 11.5
+"""From one line of a caption to the next."""
+SHARE_WIDTH = 30.0
+
+_KEY = "under each layer: activation and options, parameters, share of the step's FLOPs"
+
+BLUE, ACCENT = COLOURS[0], COLOURS[1]
+
+
+def heading(canvas: Canvas, whole: Outline) -> None:
+    room = canvas.width - 2 * EDGE
+    canvas.text(EDGE, 22, shorten(str(whole.spec), room, TITLE, bold=True), size=TITLE, bold=True, align="left")
+    canvas.text(EDGE, 38, subtitle(whole), colour=MUTED, size=SMALL + 0.5, align="left")
+
+
+def subtitle(whole: Outline) -> str:
+    parameters = whole.cost.parameters
+    return (
+        f"{parameters:,} parameter{'s' * (parameters != 1)}  ·  {flops(whole.cost.step)} a training step of "
+        f"{whole.cost.batch} rows"
+    )
+
+
+def heading_width(whole: Outline) -> float:
+    """What the heading would like to have, within reason."""
+    title = min(text_width(str(whole.spec), TITLE, bold=True), 420.0)
+    return 2 * EDGE + max(title, text_width(subtitle(whole), SMALL + 0.5), text_width(_KEY, SMALL - 1))
+
+
+def percent(share: float) -> str:
+    """A share that never claims 0 or 100 where it is not.
+
+    >>> percent(0.824), percent(0.0004), percent(0.9999), percent(0.041)
+    ('82 %', '< 0.1 %', '> 99.9 %', '4.1 %')
+    """
+    if 0 < share < 0.0005:
+        return "< 0.1 %"
+    if 0.9995 < share < 1:
+        return "> 99.9 %"
+    return f"{100 * share:.1f} %" if 0 < share < 0.0995 or 0.995 <= share < 1 else f"{100 * share:.0f} %"
+
+
+def caption(part: Part) -> list[str]:
+    """Its lines: name, what was chosen, parameters. The share stands below them."""
+    chosen = ", ".join(word for word in (part.detail, part.function if part.mixes else "") if word)
+    return [part.heading, shorten(chosen, 110, SMALL), f"{part.parameters:,}" if part.parameters else "–"]
+
+
+def caption_width(part: Part) -> float:
+    name, *rest = caption(part)
+    share = SHARE_WIDTH + 4 + text_width("> 99.9 %", SMALL - 0.5)
+    return max(text_width(name, SMALL, bold=True), share, *(text_width(line, SMALL) for line in rest))
+
+
+def draw_caption(canvas: Canvas, x: float, y: float, part: Part, share: float) -> None:
+    name, chosen, parameters = caption(part)
+    canvas.text(x, y, name, size=SMALL, bold=True)
+    canvas.text(x, y + LINE, chosen, size=SMALL, colour=ACCENT)
+    canvas.text(x, y + 2 * LINE, parameters, size=SMALL, colour=INK if part.parameters else FAINT)
+    draw_share(canvas, x, y + 3 * LINE, share)
+
+
+def draw_share(canvas: Canvas, x: float, y: float, share: float) -> None:
+    """A small bar and its percentage, centred on x together."""
+    words = percent(share)
+    left = x - (SHARE_WIDTH + 4 + text_width(words, SMALL - 0.5)) / 2
+    canvas.box(left, y - 2, SHARE_WIDTH, 4, fill=GRID, radius=2)
+    if share > 0:
+        canvas.box(left, y - 2, max(SHARE_WIDTH * share, 1.5), 4, fill=BLUE, radius=2)
+    canvas.text(left + SHARE_WIDTH + 4, y, words, size=SMALL - 0.5, colour=MUTED, align="left")
+
+
+def key(canvas: Canvas, y: float) -> None:
+    """What the lines of a caption are."""
+    canvas.text(EDGE, y, _KEY, size=SMALL - 1, colour=MUTED, align="left")
+
+
+def glyph(canvas: Canvas, x: float, y: float, size: float, fn: Function, *, colour: str = ACCENT) -> None:
+    """The curve of an activation over [−3, 3] in a square of this size around (x, y)."""
+    z = np.linspace(-3, 3, 49)
+    a = curve(fn, z)
+    known = np.isfinite(a)
+    a = np.clip(np.where(known, a, 0), -3, 3)
+    low, high = min(float(a[known].min()), 0.0), max(float(a[known].max()), 0.5)
+    points = [
+        (x + size * t / 7, y + size * (0.42 - 0.84 * (v - low) / (high - low)))
+        for t, v, ok in zip(z, a, known, strict=True)
+        if ok
+    ]
+    canvas.line(points, colour=colour, width=1.3)

@@ -1,0 +1,279 @@
+"""The engine on the compiled core: whole runs of steps without returning to Python, and without torch.
+
+    float32   vectorised kernels where there are some, else plain loops
+    float64   plain loops (csrc/reference/reference.h), as `core="reference"` has them in float32 too
+
+The core holds parameters, optimiser and averages, and reads the data's own arrays where they are of its type. Codes
+and row numbers, by which it looks things up, are copied: codes are checked once, row numbers in each call, and whoever
+changes the arrays that were given later does not lead the core outside its own (`fused_table`). Augmented and sparse
+rows are made by `Data.take` and put together for each call; their masks are still keyed by the rows' own numbers.
+
+A network that has a layer without a kernel is refused; `fused_program.why_not` tells beforehand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..core import _core, machine, named_options
+from ..core.sparse import Sparse, pieces
+from ..data.batches import Batch, Data, Rows, require_within, row_numbers
+from ..errors import OptionError, SpecError, option, unknown_name
+from ..nn import losses, optimizers
+from ..nn.layers.base import Array, Parameter
+from ..nn.layers.batch_norm import require_rows
+from ..spec import Spec
+from ..spec.initialization import initialise
+from .fused_program import program_of, why_not
+from .fused_table import beside, classes_of, codes_of
+from .protocol import Chunk, Gradients, Order, Settings, Tap, check_data
+from .state import State
+
+Table = _core.TableFloat | _core.TableDouble
+
+CORES = ("auto", "reference", *_core.fused_kernels())
+TABLES = {"float32": _core.TableFloat, "float64": _core.TableDouble}
+
+PIECE = 16_384
+"""Rows put together for one call of the core, at most, to bound memory."""
+
+
+class FusedEngine:
+    """Meets the `Engine` protocol. One thread of Python at a time may call it."""
+
+    name = "fused"
+
+    def __init__(
+        self,
+        spec: Spec,
+        data: Data,
+        settings: Settings,
+        *,
+        init: str = "auto",
+        dtype: Any = np.float32,
+        threads: int | None = None,
+        core: str = "auto",
+    ) -> None:
+        reason = why_not(spec)
+        if reason is not None:
+            raise SpecError(f"{reason}: train {spec} with {option('engine', 'torch')}")
+        settings.check(spec.parameters)
+        self.spec, self.data, self.settings = spec, data, settings
+        self.dtype = _dtype(dtype)
+        self.loss, self.optimizer = losses.get(settings.loss), optimizers.get(settings.optimizer)
+        check_data(spec, data, self.loss)
+        program = program_of(spec, settings)
+        self.threads = machine.threads() if threads is None else named_options.threads(threads)
+        self._core = _make_core(program, self.dtype, core, self.threads)
+        self._table = None if isinstance(data.x, Sparse) else self._held(data)
+        self._rate_factor = 1.0
+        self._most_dropout = max([op.p for op in program.ops], default=0.0)
+        moved = [place for op in program.ops for place in (op.mean, op.var) if place != _core.NONE]
+        self._moving = [name for place, name in enumerate(spec.buffers) if place in moved]
+        self._places = {"parameters": _places(spec.parameters), "buffers": _places(spec.buffers)}
+        values = {name: value.astype(self.dtype) for name, value in initialise(spec, init, seed=settings.seed).items()}
+        self.load(State.first(spec, values, self.optimizer, averaged=settings.average is not None))
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What is not as on the other engines, for the user."""
+        return getattr(self.data.augment, "notes", ())
+
+    # The protocol
+
+    def run(self, order: Order, *, rate: Array, decay: Array, dropout: Array) -> Chunk:
+        order.check(rate=rate, decay=decay, dropout=dropout)
+        order = replace(order, rows=row_numbers(order.rows))
+        rates = np.ascontiguousarray(rate, dtype=np.float64) * self._rate_factor
+        decays, factors = (np.ascontiguousarray(values, dtype=np.float64) for values in (decay, dropout))
+        self._check_step(min(order.batch, len(order.rows) - (order.steps - 1) * order.batch), factors)
+        taken, norms = list[NDArray[np.float64]](), list[NDArray[np.float64]]()
+        bad, finite, taps = None, True, list[Tap]()
+        first = 0
+        for part in self._parts(order):
+            table, rows, ids = self._training(part)
+            steps = slice(first, first + part.steps)
+            before = self._core.step
+            loss, norm, bad, finite, tapped = self._core.run(
+                table, rows, ids, part.batch, part.epoch, rates[steps], decays[steps], factors[steps]
+            )
+            taps += self._taps(tapped, before, first)
+            taken.append(loss)
+            norms.append(norm)
+            if bad is not None:
+                bad += first
+                break
+            first += part.steps
+        return Chunk(loss=_one(taken), gradient_norm=_one(norms), bad=bad, finite=finite, taps=taps)
+
+    def _taps(self, tapped: NDArray[np.float64], step: int, first: int) -> list[Tap]:
+        """What the core wrote of tapped steps, after `step` steps, for places from `first` on."""
+        names, every = list(self.spec.parameters), self.settings.taps or 1
+        found = tapped.reshape(-1, 2, len(names)).tolist() if names else []
+        return [
+            Tap(
+                place=first + every - 1 - step % every + i * every,
+                gradients=dict(zip(names, gradients, strict=True)),
+                parameters=dict(zip(names, parameters, strict=True)),
+            )
+            for i, (gradients, parameters) in enumerate(found)
+        ]
+
+    def gradients(self, rows: Rows, *, epoch: int, dropout: float = 1.0) -> Gradients:
+        rows = row_numbers(rows)
+        self._check_step(len(rows), np.array([dropout]))
+        table, places, ids = self._training(Order(epoch=epoch, rows=rows, batch=max(len(rows), 1)))
+        loss, found, moved = self._core.gradients(table, places, ids, epoch, float(dropout))
+        shaped = {name: g.reshape(p.shape) for (name, p), g in zip(self.spec.parameters.items(), found, strict=True)}
+        buffers = {name: b.reshape(p.shape) for (name, p), b in zip(self.spec.buffers.items(), moved, strict=True)}
+        return Gradients(loss=loss, gradients=shaped, buffers={name: buffers[name] for name in self._moving})
+
+    def apply(self, gradients: Gradients, *, rate: float, decay: float) -> float:
+        found = [self._flat(gradients.gradients[name]) for name in self.spec.parameters]
+        buffers = self._read("buffers") | gradients.buffers
+        moved = [self._flat(buffers[name]) for name in self.spec.buffers]
+        return self._core.apply(found, moved, rate * self._rate_factor, decay)
+
+    def outputs(self, rows: Rows, *, averaged: bool = False) -> Array:
+        rows = row_numbers(rows)
+        if self._table is not None:
+            return self._core.outputs(self._table, rows, averaged)
+        found = [np.empty((0, self.spec.d_out), dtype=self.dtype)]
+        for part in pieces(len(rows), self.spec.inputs.numeric, PIECE) if len(rows) else ():
+            table = self._held(self.data.take(rows[part]))
+            found.append(self._core.outputs(table, np.arange(len(rows[part])), averaged))
+        return np.concatenate(found)
+
+    def state(self) -> State:
+        return State(
+            parameters=self._read("parameters"),
+            buffers=self._read("buffers"),
+            optimizer={slot: self._read(f"slot{i}") for i, slot in enumerate(self.optimizer.slots)},
+            averages={} if self.settings.average is None else self._read("averages"),
+            step=self._core.step,
+            rate_factor=self._rate_factor,
+        )
+
+    def load(self, state: State) -> None:
+        state.check(self.spec, self.optimizer, averaged=self.settings.average is not None)
+        groups = {"parameters": state.parameters, "buffers": state.buffers, "averages": state.averages}
+        groups |= {f"slot{i}": state.optimizer[slot] for i, slot in enumerate(self.optimizer.slots)}
+        for group, values in groups.items():
+            names = self.spec.buffers if group == "buffers" else self.spec.parameters
+            for place, name in enumerate(names if values else ()):
+                self._core.write(_core.Group[group], place, self._flat(values[name]))
+        self._core.step, self._rate_factor = state.step, state.rate_factor
+
+    def stop(self) -> None:
+        """Ends the call that another thread is in, with KeyboardInterrupt there, as Ctrl-C would."""
+        self._core.stop()
+
+    @property
+    def bytes(self) -> int:
+        """What its arrays take by now: `ml.cost(…, engine="fused")` knows beforehand."""
+        return self._core.bytes
+
+    # Tensors
+
+    def _read(self, group: str) -> dict[str, Array]:
+        values = self._core.read(_core.Group[group])
+        places = self._places["buffers" if group == "buffers" else "parameters"]
+        return {name: values[place].reshape(shape) for name, place, shape in places}
+
+    @np.errstate(over="ignore")
+    def _flat(self, values: Array) -> Array:
+        return np.require(values, self.dtype, ["C", "A"]).reshape(-1)
+
+    # Rows
+
+    def _parts(self, order: Order) -> Iterator[Order]:
+        """The order whole; or cut between batches where its rows have to be made."""
+        if not self.data.made:
+            yield order
+            return
+        require_within(order.rows, len(self.data))  # before any step, as the core does
+        rows = pieces(len(order.rows), self.spec.inputs.numeric, PIECE)[0].stop
+        size = max(rows // order.batch, 1) * order.batch
+        for start in range(0, len(order.rows), size):
+            yield replace(order, rows=order.rows[start : start + size])
+
+    def _training(self, order: Order) -> tuple[Table, Rows, Rows]:
+        """A table, and for each row of the order its place in the table and its own number."""
+        rows = order.rows
+        if self._table is not None and not self.data.made:
+            return self._table, rows, rows
+        made = _joined([self.data.take(batch, epoch=order.epoch) for batch in order.batches() or [rows]])
+        return self._held(made), np.arange(len(rows)), rows
+
+    @np.errstate(over="ignore")  # what float32 cannot hold is infinite, and found by its value in the step
+    def _held(self, batch: Batch) -> Table:
+        """The rows as the core reads them, checked; numbers that are so already are not copied."""
+        labels = self.loss.classes and batch.y.ndim == 1
+        categories = self.spec.inputs.categories
+        return TABLES[self.dtype.name](
+            beside(np.asarray(batch.x), self.dtype),
+            codes_of(batch, categories) if categories else None,
+            classes_of(batch.y, self.spec.d_out) if labels else None,
+            None if labels else np.require(batch.y, self.dtype, ["C", "A"]),
+            None if batch.weight is None else np.require(batch.weight, self.dtype, ["C", "A"]),
+        )
+
+    def _check_step(self, smallest: int, dropout: NDArray[np.float64]) -> None:
+        """Refuses what no step can be made of."""
+        if self._moving:
+            require_rows(smallest)
+        for factor in (dropout.min(initial=0.0), dropout.max(initial=0.0)):
+            p = factor * self._most_dropout
+            if not (factor >= 0 and p < 1):
+                raise OptionError(f"dropout times its factor must be at least 0 and below 1, got {p:g}")
+
+
+def _places(tensors: Mapping[str, Parameter]) -> list[tuple[str, slice, tuple[int, ...]]]:
+    """Of each tensor its name, its part of all of them one after the other, and its shape."""
+    ends = accumulate(p.size for p in tensors.values())
+    return [(name, slice(end - p.size, end), p.shape) for (name, p), end in zip(tensors.items(), ends, strict=True)]
+
+
+def _one(parts: list[NDArray[np.float64]]) -> NDArray[np.float64]:
+    return parts[0] if len(parts) == 1 else np.concatenate(parts or [np.zeros(0)])
+
+
+def _dtype(dtype: Any) -> np.dtype[Any]:
+    name = getattr(dtype, "__name__", None) or str(dtype)
+    if name not in TABLES:
+        raise OptionError(
+            f"the fused engine computes in float32 or float64, got {name!r}: use {option('engine', 'torch')}"
+        )
+    return np.dtype(name)
+
+
+def _make_core(
+    program: _core.Program, dtype: np.dtype[Any], core: str, threads: int
+) -> _core.CoreFloat | _core.CoreDouble:
+    """`auto` is the fastest core there is for the type."""
+    if core not in CORES:
+        raise OptionError(unknown_name("core", core, CORES))
+    if dtype == np.float64:
+        return _core.reference_double(program)
+    if core == "reference":
+        return _core.reference_float(program)
+    return _core.fused(program, threads, "" if core == "auto" else core)
+
+
+def _joined(batches: list[Batch]) -> Batch:
+    if len(batches) == 1:
+        return batches[0]
+    codes = [b.codes for b in batches if b.codes is not None]
+    weight = [b.weight for b in batches if b.weight is not None]
+    return Batch(
+        x=np.concatenate([b.x for b in batches]),
+        y=np.concatenate([b.y for b in batches]),
+        codes=np.concatenate(codes) if codes else None,
+        weight=np.concatenate(weight) if weight else None,
+    )

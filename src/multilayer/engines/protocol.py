@@ -1,0 +1,192 @@
+"""What an engine is: it owns parameters and optimiser, and runs steps over rows it is told.
+
+The loop decides everything else (order, schedules, when to look) and cuts the work into chunks; how it cuts never
+changes a result. An engine holds the data and one member's state; an ensemble is several engines.
+
+    run        many steps: for each, forward, loss, backward, clip, update
+    gradients  what a step over given rows would do, nothing changed (data parallel, diagnostics)
+    apply      that step, or one made of several: `apply(gradients(rows))` is `run` over those rows, bit for bit
+    outputs    raw outputs for given rows, dropout off, running statistics used
+    state, load
+
+A step over rows r with sample weights w minimises Σ w_r loss_r / Σ w_r. Dropout masks are keyed by seed, epoch, the
+dropout layer's ordinal, the row's own number and the unit, so they do not depend on the batch, threads or processes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..data.batches import Data, Rows
+from ..errors import OptionError, unknown_name
+from ..nn.layers.base import Array
+from ..nn.losses import Loss
+from ..spec import Spec
+from .state import State
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Order:
+    """Rows of one epoch, cut into consecutive batches; the last may be smaller."""
+
+    epoch: int
+    rows: Rows
+    batch: int
+
+    def __post_init__(self) -> None:
+        if self.batch < 1 or self.epoch < 0:
+            raise OptionError(f"an order needs batch ≥ 1 and epoch ≥ 0, got {self.batch!r} and {self.epoch!r}")
+
+    @property
+    def steps(self) -> int:
+        return -(-len(self.rows) // self.batch)
+
+    def check(self, **schedules: Array) -> None:
+        """Refuses schedules that have not one number a step."""
+        for name, values in schedules.items():
+            if len(values) != self.steps:
+                raise OptionError(f"{name} must have one number for each of {self.steps} steps, got {len(values)}")
+
+    def batches(self) -> list[Rows]:
+        return [self.rows[i : i + self.batch] for i in range(0, len(self.rows), self.batch)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What stays the same for a whole run. Loss and optimiser are texts: `huber(delta=2)`, `adam(beta2=0.95)`."""
+
+    loss: str
+    optimizer: str = "adam"
+    seed: int = 0
+    l2: float = 0.0
+    clip_norm: float | None = None
+    clip_value: float | None = None
+    taps: int | None = None
+    """Steps between two statistics of every tensor; None for none."""
+    average: float | None = None
+    """β of the running average of the parameters, ā ← β ā + (1 − β) p after each step; None for none."""
+    rate_factors: Mapping[str, float] = field(default_factory=dict[str, float])
+    """What the learning rate is multiplied by, for parameters named here; 1 for the rest."""
+    decay_factors: Mapping[str, float] = field(default_factory=dict[str, float])
+    """What decay and L2 are multiplied by; for the rest 1 on weight matrices, 0 on biases, norms and the like."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.seed < 2**64:
+            raise OptionError(f"seed must be from 0 to 2**64 - 1, got {self.seed!r}")
+        for name in ("clip_norm", "clip_value"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise OptionError(f"{name} must be positive, got {value!r}")
+        if self.taps is not None and self.taps < 1:
+            raise OptionError(f"taps must be at least 1, got {self.taps!r}")
+        if self.average is not None and not 0 <= self.average < 1:
+            raise OptionError(f"average must be at least 0 and below 1, got {self.average!r}")
+        factors = {
+            f"{group} of {name!r}": value
+            for group in ("rate_factors", "decay_factors")
+            for name, value in getattr(self, group).items()
+        }
+        for name, value in {"l2": self.l2, **factors}.items():
+            if not 0 <= value < math.inf:
+                raise OptionError(f"{name} must be finite and at least 0, got {value!r}")
+
+    def check(self, parameters: Iterable[str]) -> None:
+        """Refuses a factor for a parameter that the network does not have; engines ask when they are made."""
+        names = list(parameters)
+        for field_name in ("rate_factors", "decay_factors"):
+            for name in getattr(self, field_name):
+                if name not in names:
+                    raise OptionError(unknown_name(f"parameter in {field_name}", name, names))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Tap:
+    """Statistics of a step: by parameter the norm of its gradient before clipping, and of its values after the step."""
+
+    place: int
+    """In the chunk."""
+    gradients: dict[str, float]
+    parameters: dict[str, float]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Chunk:
+    """What a run of steps tells: each step's loss before its update and the norm of its gradient before clipping.
+
+    `bad` is the place in the chunk of the first step whose loss or gradient was not finite, or None. Steps from there
+    on were not taken by their meaning: the loop loads the state it had before the chunk and looks closer. `finite`
+    tells whether every parameter is so after the last step; after a bad one it means nothing.
+    """
+
+    loss: NDArray[np.float64]
+    gradient_norm: NDArray[np.float64]
+    bad: int | None = None
+    finite: bool = True
+    taps: Sequence[Tap] = ()
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Gradients:
+    """What a training step finds before it changes anything; replicas average all three."""
+
+    loss: float
+    gradients: dict[str, Array]
+    """By parameter."""
+    buffers: dict[str, Array] = field(default_factory=dict[str, Array])
+    """New values of those that a step moves: running statistics."""
+
+
+class Engine(Protocol):
+    """Meets this protocol: the numpy oracle, the torch engine, the fused engine."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def data(self) -> Data: ...
+
+    def run(self, order: Order, *, rate: Array, decay: Array, dropout: Array) -> Chunk:
+        """Takes `order.steps` steps. Each step has its learning rate, its decoupled weight decay and a factor on the
+        spec's dropout; all three have one number a step."""
+        ...
+
+    def gradients(self, rows: Rows, *, epoch: int, dropout: float = 1.0) -> Gradients:
+        """The loss over `rows`, its gradient and the buffers' new values, as a training step would see them."""
+        ...
+
+    def apply(self, gradients: Gradients, *, rate: float, decay: float) -> float:
+        """One update (clipping included) and the buffers' new values; gives the gradient's norm before clipping."""
+        ...
+
+    def outputs(self, rows: Rows, *, averaged: bool = False) -> Array:
+        """Raw outputs (rows, d_out) at prediction; with the averaged parameters where asked for and kept."""
+        ...
+
+    def state(self) -> State:
+        """A copy of all that must be saved to go on exactly."""
+        ...
+
+    def load(self, state: State) -> None: ...
+
+
+def check_data(spec: Spec, data: Data, loss: Loss) -> None:
+    """Refuses shapes that do not fit, which an engine would broadcast or read past."""
+    n, targets = len(data), spec.d_out // loss.per_target
+    wanted: dict[str, tuple[Any, tuple[tuple[int, ...], ...]]] = {
+        "x": (data.x, ((n, spec.inputs.numeric),)),
+        "y": (data.y, ((n,), (n, spec.d_out)) if loss.classes else ((n, targets),)),
+    }
+    if data.codes is not None or spec.inputs.categories:
+        wanted["codes"] = (data.codes, ((n, len(spec.inputs.categories)),))
+    if data.weight is not None:
+        wanted["weight"] = (data.weight, ((n,),))
+    for name, (array, shapes) in wanted.items():
+        if array is None or array.shape not in shapes:
+            got = "none" if array is None else f"shape {array.shape}"
+            raise OptionError(f"{name} must have the shape {' or '.join(map(str, shapes))} for {spec}, got {got}")

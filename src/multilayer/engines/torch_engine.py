@@ -1,0 +1,309 @@
+"""The engine on PyTorch: the reference module, autograd and torch's own optimisers, on any device.
+
+    float32, float64   the model, its gradient and its optimiser in that type
+    bfloat16           forward and backward by autocast; parameters, optimiser and predictions in float32
+
+A step does nothing that a loop written by hand would not, but for the norm of the gradient: take rows, forward, loss,
+backward, clip, decay, update. Weight decay is decoupled for every optimiser, p ← (1 − η λ) p before its step, as
+AdamW has it; L2 adds to the gradient after clipping.
+
+Same bits on rerun at a fixed number of threads and however the work is cut. On the CPU dropout masks are the ones that
+the numpy engine draws; an accelerator draws its own, seeded by seed, epoch and the batch's first row, so they too
+depend on nothing else, but they are other masks. `notes` says which promises do not hold.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Literal, cast, get_args
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ..core import named_options, random
+from ..core.random import Purpose
+from ..core.sparse import pieces
+from ..data.batches import Data, Rows
+from ..errors import OptionError, called, unknown_name
+from ..nn import losses
+from ..nn.layers.base import Array
+from ..pytorch import Dropout
+from ..pytorch.losses import forward as loss_forward
+from ..pytorch.model import Model, fill
+from ..spec import Spec
+from ..spec.initialization import initialise
+from .numpy_engine import dropout_layers
+from .protocol import Chunk, Gradients, Order, Settings, Tap
+from .state import State
+from .torch_table import Table
+from .torch_update import Updater, foreach
+
+Precision = Literal["float32", "float64", "bfloat16"]
+
+SLAB = 16_384
+"""Rows of one forward pass at prediction, to bound memory."""
+
+
+class TorchEngine:
+    """Meets the `Engine` protocol. `values` replace first values of `init` by name; `threads` is for the process, until
+    `close` gives it back what it had."""
+
+    name = "torch"
+
+    def __init__(
+        self,
+        spec: Spec,
+        data: Data,
+        settings: Settings,
+        *,
+        init: str = "auto",
+        values: Mapping[str, Array] | None = None,
+        dtype: Precision = "float32",
+        device: str = "auto",
+        compile: bool = False,
+        threads: int | None = None,
+    ) -> None:
+        if dtype not in get_args(Precision):
+            raise OptionError(unknown_name("dtype", dtype, get_args(Precision)))
+        self._threads_before = torch.get_num_threads()
+        if threads is not None:
+            torch.set_num_threads(named_options.threads(threads))
+        self.threads = torch.get_num_threads()
+        settings.check(spec.parameters)
+        self.spec, self.data, self.settings = spec, data, settings
+        self.loss = losses.get(settings.loss)
+        self.device = choose_device(device)
+        self._autocast = dtype == "bfloat16"
+        self._dtype = torch.float64 if dtype == "float64" else torch.float32
+        self._table = Table(spec, data, self.loss, dtype=self._dtype, device=self.device)
+
+        self.model = Model(spec)
+        fill(self.model, _first_values(spec, init, settings.seed, values))
+        self.model.to(device=self.device, dtype=self._dtype)
+        self._call = cast(nn.Module, torch.compile(self.model, dynamic=True)) if compile else self.model
+        self._hook_dropout(compile)
+
+        named = dict(self.model.named_parameters())
+        self._named = {name: named[name] for name in spec.parameters}
+        self._parameters = list(self._named.values())
+        self._buffers = {name: self.model.get_buffer(name) for name in spec.buffers}
+        # A training pass moves these, also one that must change nothing.
+        self._statistics = {name: b for name, b in self._buffers.items() if spec.buffers[name].role == "statistic"}
+        self._moving = list(self._statistics.values())
+        self._before = [b.clone() for b in self._moving]
+        self._updater = kept = Updater(spec, settings, self._named)
+        # Made once: on the CPU they share the tensors' memory, which every update and `load` write into.
+        self._views = {
+            "parameters": self._by_name(self._parameters),
+            "buffers": {name: _view(b) for name, b in self._buffers.items()},
+            "averages": self._by_name(kept.averages) if kept.averages else {},
+            **{slot: self._by_name(values) for slot, values in kept.slots.items()},
+        }
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What is not as on the other engines, for the user."""
+        found: list[str] = []
+        if self.device.type != "cpu":
+            found.append(f"results on {self.device.type} agree with the CPU's to rounding, and may differ on rerun")
+            if dropout_layers(self.spec):
+                found.append(f"dropout masks come from {self.device.type}'s own generator")
+        if self._autocast:
+            found.append("forward and backward in bfloat16; parameters and predictions in float32")
+        if self._call is not self.model:
+            found.append("compiled: numbers agree with the uncompiled engine to rounding")
+        return (*found, *self._table.notes)
+
+    # The protocol
+
+    def run(self, order: Order, *, rate: Array, decay: Array, dropout: Array) -> Chunk:
+        order.check(rate=rate, decay=decay, dropout=dropout)
+        self.model.train()
+        taken: list[float] = []
+        norms: list[float] = []
+        taps: list[Tap] = []
+        bad: int | None = None
+        for i, rows in enumerate(order.batches()):
+            loss, norm = self._backward(rows, order.epoch, float(dropout[i]))
+            taken.append(loss)
+            norms.append(norm)
+            if not (math.isfinite(loss) and math.isfinite(norm)):
+                self._forget_statistics()
+                bad = i
+                break
+            due = self.settings.taps is not None and (self._updater.step + 1) % self.settings.taps == 0
+            gradients = self._norms(self._updater.gradients()) if due else {}
+            self._updater.update(norm, float(rate[i]), float(decay[i]))
+            if due:
+                taps.append(Tap(place=i, gradients=gradients, parameters=self._norms(self._parameters)))
+        self._clear()
+        finite = all(_finite(one) for one in self._views["parameters"].values())
+        return Chunk(loss=np.array(taken), gradient_norm=np.array(norms), bad=bad, finite=finite, taps=taps)
+
+    def _norms(self, tensors: Iterable[Tensor]) -> dict[str, float]:
+        found = [float(torch.linalg.vector_norm(value.detach(), dtype=torch.float64)) for value in tensors]
+        return dict(zip(self._named, found, strict=True))
+
+    def gradients(self, rows: Rows, *, epoch: int, dropout: float = 1.0) -> Gradients:
+        self.model.train()
+        loss, _ = self._backward(rows, epoch, dropout)
+        found = {name: _numpy(cast(Tensor, p.grad)) for name, p in self._named.items()}
+        moved = {name: _numpy(b) for name, b in self._statistics.items()}
+        self._forget_statistics()
+        self._clear()
+        return Gradients(loss=loss, gradients=found, buffers=moved)
+
+    def apply(self, gradients: Gradients, *, rate: float, decay: float) -> float:
+        for name, p in self._named.items():
+            p.grad = torch.tensor(gradients.gradients[name], dtype=p.dtype, device=p.device)
+        for name, value in gradients.buffers.items():
+            _copy(self._buffers[name], value)
+        norm = self._updater.norm()
+        self._updater.update(norm, rate, decay)
+        self._clear()
+        return norm
+
+    def outputs(self, rows: Rows, *, averaged: bool = False) -> Array:
+        """In the parameters' own type, also where training uses bfloat16: what the saved model will give."""
+        self.model.eval()
+        values = dict(zip(self._named, self._updater.averages, strict=False)) if averaged else {}
+        found: list[Tensor] = []
+        with torch.no_grad():
+            for part in pieces(len(rows), self.spec.inputs.numeric, SLAB):
+                inputs, _, _ = self._table.take(rows[part])
+                found.append(torch.func.functional_call(self.model, values, inputs))
+        return torch.cat(found).cpu().numpy()
+
+    def state(self) -> State:
+        kept = self._updater
+        copied = {group: {name: _copied(one) for name, one in views.items()} for group, views in self._views.items()}
+        return State(
+            parameters=copied["parameters"],
+            buffers=copied["buffers"],
+            optimizer={slot: copied[slot] for slot in kept.slots},
+            averages=copied["averages"],
+            step=kept.step,
+            rate_factor=kept.rate_factor,
+        )
+
+    def load(self, state: State) -> None:
+        kept = self._updater
+        state.check(self.spec, kept.optimizer, averaged=self.settings.average is not None)
+        for i, (name, p) in enumerate(self._named.items()):
+            _copy(p, state.parameters[name])
+            for slot, values in kept.slots.items():
+                _copy(values[i], state.optimizer[slot][name])
+            if kept.averages:
+                _copy(kept.averages[i], state.averages[name])
+        for name, b in self._buffers.items():
+            _copy(b, state.buffers[name])
+        kept.step, kept.rate_factor = state.step, state.rate_factor
+
+    def _by_name(self, values: Sequence[Tensor]) -> dict[str, Array | Tensor]:
+        return {name: _view(value) for name, value in zip(self._named, values, strict=True)}
+
+    def close(self) -> None:
+        torch.set_num_threads(self._threads_before)
+
+    # A step
+
+    def _backward(self, rows: Rows, epoch: int, dropout: float) -> tuple[float, float]:
+        """Leaves the gradient in the parameters; gives the loss and the gradient's norm."""
+        self._clear()
+        if self._moving:
+            foreach._foreach_copy_(self._before, self._moving)
+        self._rows, self._epoch, self._dropout = rows, epoch, dropout
+        inputs, y, weight = self._table.take(rows, epoch=epoch)
+        with self._precision():
+            z = self._call(*inputs)
+        loss = loss_forward(self.loss, z.float() if self._autocast else z, y, weight)
+        loss.backward()
+        for p in self._parameters:
+            if p.grad is None:  # not used by this network's outputs
+                p.grad = torch.zeros_like(p)
+        return loss.item(), self._updater.norm()
+
+    def _clear(self) -> None:
+        for p in self._parameters:
+            p.grad = None
+
+    def _forget_statistics(self) -> None:
+        if self._moving:
+            foreach._foreach_copy_(self._moving, self._before)
+
+    def _precision(self) -> AbstractContextManager[Any]:
+        return torch.autocast(self.device.type, torch.bfloat16) if self._autocast else nullcontext()
+
+    # Dropout
+
+    def _hook_dropout(self, compiled: bool) -> None:
+        mask: Any = self._mask if self.device.type == "cpu" else self._device_mask
+        if compiled:
+            mask = cast(Any, torch.compiler).disable(mask)
+        for part, name in enumerate(dropout_layers(self.spec)):
+            module = cast(Dropout, self.model.get_submodule(name))
+            module.keep = lambda d, p, part=part: mask(d, p * self._dropout, part)
+
+    def _mask(self, d: int, p: float, part: int) -> Tensor:
+        """(B, d): 0 or 1/(1 − p), keyed by the rows' own numbers."""
+        kept = random.keep(
+            self.settings.seed, Purpose.DROPOUT, rows=self._rows, units=d, p=p, epoch=self._epoch, part=part
+        )
+        return torch.from_numpy(kept).to(self._dtype).mul_(1 / (1 - p))
+
+    def _device_mask(self, d: int, p: float, part: int) -> Tensor:
+        generator = torch.Generator(self.device)
+        batch = random.derive(random.derive(self.settings.seed, self._epoch), int(self._rows[0]))
+        generator.manual_seed(random.derive(batch, part))
+        mask = torch.empty(len(self._rows), d, dtype=self._dtype, device=self.device)
+        return mask.bernoulli_(1 - p, generator=generator).mul_(1 / (1 - p))
+
+
+def choose_device(text: str) -> torch.device:
+    """`auto` is cuda where torch has it, else the CPU."""
+    if text == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(text)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        wanted = f"{called('device')} must be auto, cpu or one that torch has"
+        raise OptionError(f"{wanted}, got {text!r}: {reason}") from None
+    return device
+
+
+def _first_values(spec: Spec, init: str, seed: int, values: Mapping[str, Array] | None) -> dict[str, Array]:
+    found = initialise(spec, init, seed=seed)
+    for name, value in (values or {}).items():
+        if name not in found:
+            raise OptionError(unknown_name("tensor of the network", name, found))
+        if value.shape != found[name].shape:
+            raise OptionError(f"{name} must have the shape {found[name].shape}, got {value.shape}")
+        found[name] = np.asarray(value, dtype=np.float64)
+    return found
+
+
+def _view(tensor: Tensor) -> Array | Tensor:
+    """The tensor's own memory as numpy, or the tensor where another device has it."""
+    return tensor.detach().numpy() if tensor.device.type == "cpu" else tensor
+
+
+def _finite(one: Array | Tensor) -> bool:
+    return bool(np.isfinite(one).all() if isinstance(one, np.ndarray) else torch.isfinite(one).all())
+
+
+def _copied(one: Array | Tensor) -> Array:
+    return one.copy() if isinstance(one, np.ndarray) else _numpy(one)
+
+
+def _numpy(tensor: Tensor) -> Array:
+    return np.array(tensor.detach().cpu().numpy())
+
+
+@torch.no_grad()
+def _copy(target: Tensor, value: Array) -> None:
+    target.copy_(torch.tensor(value, dtype=target.dtype))

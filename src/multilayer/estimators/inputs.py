@@ -1,0 +1,173 @@
+"""X as it comes: frames, arrays of numbers, of texts, of anything, and what of it no network can be given."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, cast
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from ..data import columns as C
+from ..data import read
+from ..data.arrays import arrow_of, is_missing, reads_as_text, texts_of
+from ..data.arrow import to_numpy
+from ..data.table import Table, short, where
+from ..errors import DataError
+from ..models.trained_model import Predictor
+
+
+def as_rows(X: Any) -> Any:
+    """Convert X to a form that scikit-learn's checks keep unchanged: tensors to numpy, Arrow batches to tables, masked
+    values to missing values, arrays of strings and bytes to objects."""
+    if hasattr(X, "detach"):  # a torch tensor
+        X = X.detach().cpu().numpy()
+    if type(X).__name__ == "LazyFrame":
+        raise DataError("X must hold its rows, got a LazyFrame, which is a plan to read them: give X.collect()")
+    if isinstance(X, pa.RecordBatch):
+        return pa.Table.from_batches([X])
+    X = unmasked(X)
+    if isinstance(X, list | tuple):
+        rows = np.asarray(X, dtype=object)
+        return rows if rows.ndim == 2 and any(isinstance(one, str | bytes) for one in rows.ravel().tolist()) else X
+    if not isinstance(X, np.ndarray) or X.dtype.kind not in "US" or X.ndim != 2:
+        return X
+    return np.array([_decoded(one, "the array") for one in X.ravel().tolist()], dtype=object).reshape(X.shape)
+
+
+def unmasked(values: Any) -> Any:
+    """An array whose masked values are missing; anything else as it is."""
+    if not isinstance(values, np.ma.MaskedArray):
+        return values
+    masked: Any = values
+    if not np.ma.is_masked(masked):
+        return masked.data
+    numbers = masked.dtype.kind in "biufc"
+    found = masked.data.astype(np.result_type(masked.dtype, np.float64) if numbers else object)
+    found[masked.mask] = np.nan if numbers else None
+    return found
+
+
+def _decoded(value: Any, what: str) -> Any:
+    """Bytes as the text they are."""
+    if not isinstance(value, bytes):
+        return value
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        raise DataError(f"{what}: bytes must be text in UTF-8, got {short(value)}: decode them") from None
+
+
+def texts_of_model(model: Predictor | None) -> set[int]:
+    """The places of columns that training had as texts: objects that are all numbers are texts there too."""
+    columns = () if model is None else model.encoding.columns
+    return {i for i, one in enumerate(columns) if one.family == "text" and one.kind != "drop"}
+
+
+def texts_of_table(table: Any) -> set[int]:
+    """The same of a table to be trained on."""
+    found = read(table)
+    names = [(i, name) for i, name in enumerate(found.names) if name not in found.places]
+    return {i for i, name in names if C.family_of(found.column(name), where(found, name)) == "text"}
+
+
+def is_frame(X: Any) -> bool:
+    return hasattr(X, "columns") and hasattr(X, "shape")
+
+
+def named(X: Any) -> Any:
+    """Columns whose names are numbers become texts: a table's columns have names, each its own."""
+    names: list[Any] = list(getattr(X, "column_names", X.columns))  # pyarrow's columns are the values
+    twice = [name for i, name in enumerate(names) if name in names[:i]] if len(set(names)) < len(names) else []
+    if twice:
+        raise DataError(f"columns must have names of their own, got {twice[0]!r} twice: rename one")
+    if all(isinstance(name, str) for name in names):
+        return X
+    return X.rename(columns={name: str(name) for name in names})
+
+
+def holds_objects(X: Any) -> bool:
+    """Whether an array holds anything but numbers."""
+    array = X if isinstance(X, np.ndarray) else np.asarray(X, dtype=object) if isinstance(X, list | tuple) else X
+    kind = getattr(getattr(array, "dtype", None), "kind", None)
+    return kind == "O" and array.ndim == 2 and not _all_numbers(cast("NDArray[Any]", array))
+
+
+def _all_numbers(array: NDArray[Any]) -> bool:
+    try:
+        array.astype(np.float64)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def refuse_infinity(X: Any) -> None:
+    """Says where the first infinite number of an array or a sparse matrix stands."""
+    values = X.data if hasattr(X, "tocsr") else X
+    if values.dtype.kind != "f" or not np.isinf(values).any():
+        return
+    if values is X:
+        row, column = (int(i) for i in np.argwhere(np.isinf(X))[0])
+        value = X[row, column]
+    else:
+        place = int(np.flatnonzero(np.isinf(values))[0])
+        row, column, value = int(np.searchsorted(X.indptr, place, "right")) - 1, int(X.indices[place]), values[place]
+    what = "the array" if values is X else "the sparse matrix"
+    raise DataError(
+        f"{what}: row {row + 1:,}, column 'x{column}': numbers must be finite, got infinity, {value:g}: "
+        "remove the row or leave the value empty"
+    )
+
+
+def refuse_infinity_aside(table: Any, model: Predictor) -> None:
+    """The same of a frame's columns of numbers that training left aside: no network is given them."""
+    aside = {c.name for c in model.encoding.columns if c.kind == "drop" and c.family == "number"}
+    if not aside:
+        return
+    import narwhals as nw
+
+    frame = table if isinstance(table, Table) else nw.from_native(table)
+    given = frame.names if isinstance(frame, Table) else frame.columns
+    chosen = [name for name in given if name in aside]
+    if not chosen:
+        return
+    found = frame if isinstance(frame, Table) else read(frame.select(chosen).to_native())
+    for name in chosen:
+        column = C.plain(found.column(name))
+        if pa.types.is_floating(column.type) and np.isinf(to_numpy(column)).any():
+            C.numbers(found, name, "numeric")  # says which row
+
+
+def check_numbers(table: Any) -> None:
+    """Refuses what no network could be given, where there is none."""
+    found = read(table)
+    for name in found.names:
+        if name in found.places or C.family_of(found.column(name), where(found, name)) == "number":
+            C.numbers(found, name, "numeric")
+
+
+def column(values: NDArray[Any], what: str, *, text: bool = False) -> Any:
+    """Return one column of an object array: numbers or strings if all values are, else the type that Arrow infers.
+    `text` is True if the column was text in training."""
+    given: list[Any] = [None if is_missing(value) else _decoded(value, what) for value in values.tolist()]
+    kinds = {type(value) for value in given if value is not None}
+    if text or reads_as_text(given):
+        return arrow_of(texts_of(given), what)
+    if kinds != {bool} and all(issubclass(kind, int | float | np.number | np.bool_) for kind in kinds):
+        return arrow_of(np.array([np.nan if value is None else float(value) for value in given]), what)
+    return arrow_of(given, what)
+
+
+def length_of(table: Any) -> int:
+    return int(table.shape[0]) if hasattr(table, "shape") else len(table)
+
+
+def with_target(model: Predictor, y: Any) -> Predictor:
+    """The model, whose target is called as y is, where y has names and no column has one of them."""
+    names: list[Any] = list(getattr(y, "column_names", y.columns)) if is_frame(y) else [getattr(y, "name", None)]
+    encoding, taken = model.encoding, {one.name for one in model.encoding.columns}
+    free = all(isinstance(name, str) and name.strip() and name not in taken for name in names)
+    if not free or len(set(names)) != len(encoding.task.names):
+        return model
+    return replace(model, encoding=replace(encoding, task=replace(encoding.task, names=tuple(names))))

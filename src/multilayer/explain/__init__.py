@@ -1,8 +1,0 @@
-"""Looking inside a network: what every layer computed, forward and back."""
-
-from __future__ import annotations
-
-from .opened import Answer, Opened, opened
-from .trace import Step, Trace, trace
-
-__all__ = ["Answer", "Opened", "Step", "Trace", "opened", "trace"]

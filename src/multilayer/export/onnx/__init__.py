@@ -1,0 +1,1 @@
+"""Trained models as ONNX files, with the preprocessing of the table inside."""

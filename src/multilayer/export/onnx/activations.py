@@ -1,0 +1,107 @@
+"""Each activation of the catalogue as ONNX operators; the formulas are those of `activations`.
+
+    write(graph, fn, z, p)    z (B, d) → a (B, d),  p the learned numbers by name
+
+Runtimes take exponentials of z itself where numpy takes those of −|z|: tails that are nearly 0 have a small absolute
+error, not a small relative one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import reduce
+
+import numpy as np
+
+from ...nn.activations.function import Function
+from ...nn.activations.learned import kaf_gamma
+from ...nn.activations.rectifiers import SELU_ALPHA, SELU_SCALE
+from .graph import Graph, Value
+
+Learned = Mapping[str, str]
+Writer = Callable[[Graph, Function, str, Learned], str]
+
+
+def write(g: Graph, fn: Function, z: str, p: Learned) -> str:
+    """a = f(z)."""
+    return WRITERS[fn.name](g, fn, z, p)
+
+
+def number(value: float) -> np.float32:
+    return np.float32(value)
+
+
+def _one(kind: str) -> Writer:
+    """An activation that is an operator of ONNX with nothing to set."""
+    return lambda g, fn, z, p: g.op(kind, z)
+
+
+def _step(g: Graph, fn: Function, z: str, p: Learned) -> str:
+    return g.cast(g.op("GreaterOrEqual", z, number(0)), np.float32)
+
+
+def _swish(g: Graph, z: str, beta: Value) -> str:
+    return g.op("Mul", z, g.op("Sigmoid", g.op("Mul", z, beta)))
+
+
+def _trainable_swish(g: Graph, fn: Function, z: str, p: Learned) -> str:
+    gate = g.op("Sigmoid", g.op("Add", g.op("Mul", p["a"], z), p["b"]))
+    return g.op("Mul", gate, g.op("Add", g.op("Mul", p["c"], z), p["d"]))
+
+
+def _apart(g: Graph, z: str) -> str:
+    return g.op("Unsqueeze", z, np.array([-1]))  # (B, d, 1)
+
+
+def _total(g: Graph, values: str) -> str:
+    return g.op("ReduceSum", values, np.array([-1]), keepdims=0)  # (B, d, n) → (B, d)
+
+
+def _apl(g: Graph, fn: Function, z: str, p: Learned) -> str:
+    hinges = g.op("Relu", g.op("Sub", p["b"], _apart(g, z)))  # (B, d, n)
+    return g.op("Add", g.op("Relu", z), _total(g, g.op("Mul", p["a"], hinges)))
+
+
+def _kaf(g: Graph, fn: Function, z: str, p: Learned) -> str:
+    n, bound = fn.constant("n"), fn.constant("bound")
+    apart = g.op("Sub", _apart(g, z), np.linspace(-bound, bound, n).astype(np.float32))  # (B, d, n)
+    bumps = g.op("Exp", g.op("Mul", g.op("Mul", apart, apart), number(-kaf_gamma(n, bound))))
+    return _total(g, g.op("Mul", p["alpha"], bumps))
+
+
+def _combination(g: Graph, fn: Function, z: str, p: Learned) -> str:
+    terms = [
+        g.op("Mul", g.op("Gather", p["alpha"], np.int64(i), axis=-1), write(g, part, z, {}))
+        for i, part in enumerate(fn.parts)
+    ]
+    return reduce(lambda total, term: g.op("Add", total, term), terms)
+
+
+WRITERS: dict[str, Writer] = {
+    "identity": lambda g, fn, z, p: z,
+    "step": _step,
+    "polynomial": lambda g, fn, z, p: g.op("Pow", z, number(fn.constant("p"))),
+    "sqrt": _one("Sqrt"),
+    "sigmoid": lambda g, fn, z, p: g.op("Sigmoid", g.op("Mul", z, number(fn.constant("a")))),
+    "tanh": _one("Tanh"),
+    "hard_tanh": lambda g, fn, z, p: g.op("Clip", z, number(-1), number(1)),
+    "sin": _one("Sin"),
+    "relu": _one("Relu"),
+    "leaky_relu": lambda g, fn, z, p: g.op("LeakyRelu", z, alpha=fn.constant("alpha")),
+    "prelu": lambda g, fn, z, p: g.op("PRelu", z, p["alpha"]),
+    "elu": lambda g, fn, z, p: g.op("Elu", z, alpha=fn.constant("alpha")),
+    "selu": lambda g, fn, z, p: g.op("Selu", z, alpha=SELU_ALPHA, gamma=SELU_SCALE),
+    "softplus": _one("Softplus"),
+    "gelu": _one("Gelu"),
+    "gelu_tanh": lambda g, fn, z, p: g.op("Gelu", z, approximate="tanh"),
+    "silu": lambda g, fn, z, p: g.op("Mul", z, g.op("Sigmoid", z)),
+    "swish": lambda g, fn, z, p: _swish(g, z, number(fn.constant("beta"))),
+    "learned_swish": lambda g, fn, z, p: _swish(g, z, p["beta"]),
+    "trainable_swish": _trainable_swish,
+    "mish": lambda g, fn, z, p: g.op("Mul", z, g.op("Tanh", g.op("Softplus", z))),
+    "apl": _apl,
+    "kaf": _kaf,
+    "combination": _combination,
+    "generalised_relu": lambda g, fn, z, p: g.op("Mul", z, write(g, fn.parts[0], z, {})),
+    "softmax": lambda g, fn, z, p: g.op("Softmax", z, axis=-1),
+}

@@ -1,0 +1,127 @@
+"""A trained model as ONNX, with everything inside that stands between a table and an answer.
+
+    columns → encoding (`onnx_table`) → members (`onnx_layers`) → mean, calibration, classes or units (`onnx_answers`)
+
+Operators are those of ONNX 1.15 (opset 20, ai.onnx.ml 4), which runtimes since 2023 have. The network computes in
+float32, what stands before and after it in float64, as in `Predictor`; the two agree to rounding.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...core import atomic_files
+from ...core.version import __version__
+from ...engines.ensemble import member_name
+from ...errors import DataError, MissingExtra, OptionError
+from ...nn.calibration import combination
+from ..protocol import Trained, trained
+from . import columns, layers, predictions
+from .graph import Graph, Node, Port
+
+OPSETS = {"": 20, "ai.onnx.ml": 4}
+IR_VERSION = 9
+LARGEST = 2**31 - 2**24
+"""Bytes of constants that a file may hold; its format ends at 2 GiB."""
+
+
+def to_onnx(model: Any, path: str | Path) -> None:
+    """Write an ONNX model that takes the raw columns of a table and returns the values of `predict`.
+
+    The file contains the whole model: the encoding, every member, their average and its calibration. docs/export.md
+    lists the inputs and outputs.
+
+    Parameters
+    ----------
+    model : Predictor, Run or fitted estimator
+        A trained model.
+    path : str or Path
+        The file to write. An existing file is replaced only when the new one is complete.
+
+    Raises
+    ------
+    OptionError
+        If `model` is not trained, or is too large for the format.
+    DataError
+        If ONNX cannot express a column. docs/export.md lists these columns.
+    MissingExtra
+        If the package onnx is not installed.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import multilayer as ml
+    >>> model = ml.fit("4-8-3", "iris", epochs=2, quiet=True).model
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     ml.to_onnx(model, f"{folder}/iris.onnx")
+    """
+    found = trained(model)
+    atomic_files.write(path, encode(found))
+    columns.tell_empty(found.encoding)
+
+
+def encode(model: Trained) -> bytes:
+    """The file; equal models are equal bytes."""
+    inputs, outputs = columns.ports(model.encoding), predictions.ports(model.encoding)
+    for port in inputs:
+        if port.name in predictions.NAMES:
+            raise DataError(
+                f"column {port.name!r} has the name of an output of the ONNX model "
+                f"({', '.join(predictions.NAMES)}): rename the column, then train again"
+            )
+    graph = Graph(port.name for port in (*inputs, *outputs))
+    rows = columns.write(graph, model.encoding)
+    prefixes = [f"network/{member_name(i)}/" for i in range(model.members)] if model.members > 1 else ["network/"]
+    z = [layers.network(graph, model.spec, model.member(i), rows, prefix=prefix) for i, prefix in enumerate(prefixes)]
+    predictions.write(graph, model.encoding, z, model.calibration)
+    size = sum(value.nbytes for value in graph.constants.values())
+    if size > LARGEST:
+        raise OptionError(
+            f"an ONNX file must hold at most {LARGEST:,} bytes of numbers, got {size:,}: use the model file"
+        )
+    whole = combination(model.members, model.calibration)
+    return _file(graph, inputs, outputs, said=f"{whole}; {model.spec}; {model.encoding.task.said()}")
+
+
+def _file(graph: Graph, inputs: list[Port], outputs: list[Port], *, said: str) -> bytes:
+    try:
+        import onnx
+        from onnx import helper, numpy_helper
+    except ImportError:
+        raise MissingExtra("onnx", extra="onnx", purpose="export to ONNX") from None
+
+    def tensor(value: NDArray[Any], name: str = "") -> Any:
+        return numpy_helper.from_array(value, name)
+
+    def kind(dtype: Any) -> int:
+        return helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+
+    def attribute(value: Any) -> Any:
+        return tensor(value) if isinstance(value, np.ndarray) else kind(value) if isinstance(value, np.dtype) else value
+
+    def node(one: Node) -> Any:
+        attributes = {name: attribute(value) for name, value in one.attributes.items()}
+        return helper.make_node(
+            one.kind, one.inputs, [one.output, *one.unread], name=one.output, domain=one.domain or None, **attributes
+        )
+
+    def port(one: Port) -> Any:
+        return helper.make_tensor_value_info(one.name, kind(one.dtype), one.shape, doc_string=one.said)
+
+    made = helper.make_graph(
+        [node(one) for one in graph.nodes],
+        "multilayer",
+        [port(one) for one in inputs],
+        [port(one) for one in outputs],
+        [tensor(value, name) for name, value in graph.constants.items()],
+        doc_string=said,
+    )
+    opsets = [helper.make_opsetid(domain, version) for domain, version in OPSETS.items()]
+    model: onnx.ModelProto = helper.make_model(
+        made, opset_imports=opsets, ir_version=IR_VERSION, producer_name="multilayer", producer_version=__version__
+    )
+    return model.SerializeToString(deterministic=True)

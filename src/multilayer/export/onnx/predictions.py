@@ -1,0 +1,125 @@
+"""From the members' raw outputs to what `Predictor` answers, in float64: `label` and `probabilities`, or `prediction`.
+
+    m = mean over members of link(zₘ/T)        softmax, sigmoid or exp; without a link m = mean zₘ, within its bounds
+
+which is the link of what `calibration.combined` gives, without the way there and back. Several targets are columns;
+several quantiles of a target are one more axis, as in `Predictor.predict`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...data import Encoding
+from ...data.targets import values_of
+from ...nn import losses
+from ...nn.calibration import Calibration
+from ...nn.losses import Loss
+from .graph import ROWS, Graph, Port
+
+LABEL, PROBABILITIES, PREDICTION = "label", "probabilities", "prediction"
+NAMES = (LABEL, PROBABILITIES, PREDICTION)
+
+
+def ports(encoding: Encoding) -> list[Port]:
+    """The outputs of the model."""
+    task = encoding.task
+    T = len(task.names)
+    if not task.classifies:
+        Q = losses.get(encoding.loss).per_target
+        shape = (ROWS, *([T] if T > 1 else []), *([Q] if Q > 1 else []))
+        return [Port(name=PREDICTION, dtype=np.float64, shape=shape, said=f"{', '.join(task.names)}, in its own units")]
+    several = task.kind == "multilabel"
+    classes = _labels(encoding)
+    said = f"of {', '.join(task.names)}" if several else f"of {', '.join(map(str, task.classes[0]))}"
+    width = T if several else len(task.classes[0])
+    return [
+        Port(name=LABEL, dtype=classes.dtype, shape=(ROWS, T) if several else (ROWS,), said=task.said()),
+        Port(name=PROBABILITIES, dtype=np.float64, shape=(ROWS, width), said=said),
+    ]
+
+
+def write(g: Graph, encoding: Encoding, members: Sequence[str], calibration: Calibration | None) -> None:
+    """The outputs of the model, from z (B, O) of each member."""
+    g.place = "answer/"
+    loss = losses.get(encoding.loss)
+    m = _together(g, loss, members, calibration)
+    found = _classes(g, encoding, loss, m) if encoding.task.classifies else [_numbers(g, encoding, loss, m)]
+    for port, value in zip(ports(encoding), found, strict=True):
+        g.give(value, port)
+
+
+def _together(g: Graph, loss: Loss, members: Sequence[str], calibration: Calibration | None) -> str:
+    """m (B, O)."""
+    z = [g.cast(one, np.float64) for one in members]
+    if calibration is not None and loss.link in ("softmax", "sigmoid"):
+        z = [g.op("Div", one, np.float64(calibration.temperature)) for one in z]
+    link = {"softmax": "Softmax", "sigmoid": "Sigmoid", "exp": "Exp"}.get(loss.link or "")
+    if link is not None:
+        z = [g.op(link, one) for one in z]
+    m = g.op("Div", g.op("Sum", *z), np.float64(len(z))) if len(z) > 1 else z[0]
+    if calibration is not None and len(calibration.low):
+        low, high = calibration.low, calibration.high
+        if loss.link == "exp":
+            low, high = np.exp(low), np.exp(high)
+        m = g.op("Min", g.op("Max", m, low), high)
+    return m
+
+
+def _numbers(g: Graph, encoding: Encoding, loss: Loss, m: str) -> str:
+    task = encoding.task
+    std, mean = (np.repeat(np.asarray(value), loss.per_target) for value in (task.std, task.mean))  # (T·Q,)
+    y = g.op("Add", g.op("Mul", m, std), mean)
+    if loss.per_target > 1:  # in rising order
+        apart = g.op("Reshape", y, np.array([0, -1, loss.per_target]))
+        y = g.sorted(apart, loss.per_target, axis=2)
+    return g.op("Reshape", y, np.array([0, *ports(encoding)[0].shape[1:]]))
+
+
+def _classes(g: Graph, encoding: Encoding, loss: Loss, m: str) -> list[str]:
+    """Labels and probabilities, as `tasks.decode` and `tasks.probabilities` have them."""
+    task, labels = encoding.task, _labels(encoding)
+    if task.kind == "multilabel":
+        p = _yes(g, loss, m)
+        place = g.cast(g.op("Greater", p, np.float64(0.5)), np.int64)
+        return [g.op("Gather", labels.reshape(-1), g.op("Add", place, 2 * np.arange(len(task.names)))), p]
+    if encoding.outputs == 1:
+        p = _yes(g, loss, m)
+        limit = np.float64(0 if loss.link == "step" else 0.5)
+        place = g.cast(g.op("Squeeze", g.op("Greater", m, limit), np.array([1])), np.int64)
+        both = g.op("Concat", g.op("Sub", np.float64(1), p), p, axis=1)
+        return [g.op("Gather", labels, place), both]
+    place = g.op("ArgMax", m, axis=1, keepdims=0)
+    p = m
+    if loss.link != "softmax":
+        p = m if loss.link == "sigmoid" else _positive(g, m, place, encoding.outputs)
+        p = g.op("Div", p, g.op("ReduceSum", p, np.array([1])))
+    return [g.op("Gather", labels, place), p]
+
+
+def _yes(g: Graph, loss: Loss, m: str) -> str:
+    """The probability of yes for each output, whatever the network was trained to give."""
+    if loss.link == "sigmoid":
+        return m
+    if loss.link == "step":
+        return g.cast(g.op("Greater", m, np.float64(0)), np.float64)
+    return g.op("Clip", m, np.float64(0), np.float64(1))
+
+
+def _positive(g: Graph, m: str, best: str, n: int) -> str:
+    """The positive parts of scores; where there are none, all for the best."""
+    p = g.op("Max", m, np.float64(0))
+    some = g.op("Greater", g.op("ReduceMax", p, np.array([1])), np.float64(0))  # (B, 1)
+    alone = g.op("Equal", g.op("Unsqueeze", best, np.array([1])), np.arange(n))  # (B, n)
+    return g.op("Where", some, p, g.cast(alone, np.float64))
+
+
+def _labels(encoding: Encoding) -> NDArray[Any]:
+    """The classes (C,), or the two of each label (T, 2), in the type that they share."""
+    found = encoding.task.classes
+    values = values_of(found[0]) if len(found) == 1 else np.stack([values_of(pair) for pair in found])
+    return values.astype(np.object_) if values.dtype.kind == "U" else values

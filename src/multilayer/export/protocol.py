@@ -1,0 +1,71 @@
+"""The parts of a trained model that exports read. A run or an estimator is replaced by the model that it holds."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from ..data import Encoding
+from ..errors import OptionError
+from ..nn.calibration import Calibration
+from ..nn.layers.base import Array
+from ..spec import Spec
+
+
+class Trained(Protocol):
+    """The parts of `Predictor` that are exported."""
+
+    @property
+    def spec(self) -> Spec: ...
+    @property
+    def encoding(self) -> Encoding: ...
+    @property
+    def members(self) -> int: ...
+    @property
+    def calibration(self) -> Calibration | None: ...
+    def member(self, i: int) -> dict[str, Array]: ...
+
+
+def held(model: Any) -> Any:
+    """Return the model of a run or a fitted estimator. Anything else is returned unchanged.
+
+    Raises
+    ------
+    OptionError
+        If a run or an estimator has no network: training failed, or a classifier saw a single class.
+    """
+    for name in ("model_", "model"):
+        if hasattr(model, name):
+            found = getattr(model, name)
+            if found is None:
+                reason = "it was fitted on a single class" if name == "model_" else "the run ended without one"
+                raise OptionError(f"{type(model).__name__} has no network: {reason}")
+            return found
+    return model
+
+
+def trained(model: Any) -> Trained:
+    """Return the trained model: `model` itself, or the model of a run or estimator.
+
+    Raises
+    ------
+    OptionError
+        If `model` is not a trained model, or is an estimator that is not fitted.
+    """
+    found = held(model)
+    if isinstance(getattr(found, "encoding", None), Encoding):
+        return found
+    remedy = ": call fit first" if hasattr(model, "fit") else ""
+    raise OptionError(f"a trained model is needed (from ml.fit, ml.load or a fitted estimator), got {found!r}{remedy}")
+
+
+def check_member(member: int, members: int) -> int:
+    """Return `member`. Raise an error if the model does not have it."""
+    if not 0 <= member < members:
+        raise OptionError(f"member must be from 0 to {members - 1}, got {member}")
+    return member
+
+
+def is_array(encoding: Encoding) -> bool:
+    """Return whether the training data was an array or images: numbers whose columns are identified by position."""
+    plain = all(column.kind in ("numeric", "drop") and column.family == "number" for column in encoding.columns)
+    return plain and (encoding.positional or encoding.image is not None)

@@ -1,0 +1,308 @@
+"""`trace`: one training step with every number it makes, in float64.
+
+    forward    each layer: x → y                       linear: y is z;  activation: y is a
+    loss       of each row, and their mean
+    backward   each layer, last first: dy → dx, grads  linear: dy is δ, dx is dA of the layer below, grads dW and db
+    update     each parameter by the optimiser's first step from rest
+
+The computation uses the numpy layers, which are also the reference in the tests of the engines. The explorer page shows
+the same numbers. Dropout is off and batch norm uses its running statistics, so that the numbers of a row do not depend
+on the other rows.
+
+A trained model takes raw rows and encodes them. The steps are those of one member. The prediction of the whole model
+(all members, averaged and calibrated) is in `Trace.model`.
+
+Left out on purpose: the optimiser's memory of earlier steps. A trace is of one step; training is `ml.fit`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+import numpy as np
+
+from ..errors import DataError
+from ..models.trained_model import Predictor
+from ..nn import losses, optimizers
+from ..nn.layers import Layer, Pass, Residual, named
+from ..nn.layers.base import Array, Tensors, _part
+from .float64_model import Answer, Opened, answered, encoded, opened
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Step:
+    """What one layer saw and did. `after` has its parameters once the optimiser has moved them."""
+
+    name: str
+    kind: str
+    x: Any
+    """(B, I), or numbers and codes where it reads typed inputs."""
+    y: Array
+    dy: Array
+    """∂loss/∂y: δ of a linear layer, dA of an activation."""
+    dx: Array
+    gradients: Mapping[str, Array]
+    """∂loss/∂p by the parameter's name: `weight` is dW, `bias` is db."""
+    after: Mapping[str, Array]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Trace:
+    """All layers of one member in execution order. The layers of a residual block come before its sum."""
+
+    loss: float
+    rows: Array
+    """Loss of each row (B,)."""
+    output: Array
+    """Raw outputs z (B, C) of the traced member, without calibration."""
+    steps: tuple[Step, ...]
+    member: int = 0
+    """The traced member, counted from 0."""
+    members: int = 1
+    prediction: Array | None = None
+    """Prediction of the traced member alone: class labels, or numbers in the target's units. None for a network without
+    an encoding."""
+    model: Answer | None = None
+    """Predictions of the whole model. None for a network without an encoding."""
+
+    @property
+    def shows(self) -> str:
+        """Description of the network that the steps belong to, and of `model`."""
+        one = f"member {self.member} of {self.members}" if self.members > 1 else "one network"
+        if self.model is None or self.model.made_of == one:
+            return one
+        return f"{one}; .model has the {self.model.made_of.removeprefix('one ')}"
+
+    def __repr__(self) -> str:
+        rows = f"{len(self.rows):,} row{'s' * (len(self.rows) != 1)}"
+        return f"Trace({rows}, {len(self.steps)} layers, loss {self.loss:.6g}: {self.shows})"
+
+    def __getitem__(self, name: str) -> Step:
+        for step in self.steps:
+            if step.name == name:
+                return step
+        raise KeyError(f"no layer is called {name!r}; there are {', '.join(step.name for step in self.steps)}")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a dictionary that can be written as JSON."""
+        return {
+            "shows": self.shows,
+            "member": self.member,
+            "members": self.members,
+            "prediction": None if self.prediction is None else self.prediction.tolist(),
+            "model": None if self.model is None else _answer_to_dict(self.model),
+            "loss": self.loss,
+            "rows": self.rows.tolist(),
+            "output": self.output.tolist(),
+            "steps": [_step_to_dict(step) for step in self.steps],
+        }
+
+
+def trace(
+    model: Any,
+    x: Any,
+    y: Any = None,
+    *,
+    member: int = 0,
+    loss: str = "auto",
+    optimizer: str = "sgd",
+    rate: float = 0.1,
+    l2: float = 0.0,
+) -> Trace:
+    """Compute every z, a, δ, dW, db and update of one training step.
+
+    Parameters
+    ----------
+    model : Predictor, Run, fitted estimator, Model or torch.nn.Sequential
+        A trained model, or a network from `ml.build`.
+    x
+        For a trained model, raw rows in any form that `model.predict` takes: an array, a DataFrame, a file or the name
+        of a bundled data set. For a network, encoded rows (B, I), or ``(numbers, codes)`` with categorical columns.
+    y : optional
+        Targets. For a trained model, class labels or numbers in the target's units; by default, the target column of
+        `x`. For a network, class indices (B,) for cross-entropy, otherwise numbers (B, C).
+    member : int
+        Ensemble member to trace, counted from 0. `Trace.model` has the prediction of all members.
+    loss : str
+        Name of the loss. ``"auto"`` is the loss of the trained model; for a network, the number of outputs decides.
+    optimizer : str
+        Optimizer of the update, which is its first step: its state is empty before.
+    rate : float
+        Learning rate.
+    l2 : float
+        Strength of L2 regularisation.
+
+    Returns
+    -------
+    Trace
+        ``found["linear1"]`` is the step of a layer; `found.model` holds the predictions of the whole model.
+
+    Raises
+    ------
+    DataError
+        If the rows do not fit the model, or have no targets.
+    OptionError
+        If the model has no such member.
+
+    Examples
+    --------
+    >>> import multilayer as ml
+    >>> found = ml.trace(ml.build("2-3:tanh-1"), [[1.0, -1.0]], [[1.0]])
+    >>> found["linear1"].gradients["weight"].shape
+    (3, 2)
+    >>> model = ml.fit("4-8-3", "iris", epochs=2, quiet=True).model
+    >>> found = ml.trace(model, "iris")                 # raw rows, scaled by the model
+    >>> bool((found.model.prediction == model.predict("iris")).all())
+    True
+    """
+    network = opened(model, member=member)
+    inputs, targets, name, answer = _rows(network, x, y, loss)
+    chosen = losses.of(name, network.spec.d_out)
+    places = network.places
+    run = Pass(categories=network.spec.inputs.categories)
+    caches: dict[str, Any] = {}
+    found: dict[str, tuple[Any, Array]] = {}
+    with np.errstate(over="ignore", invalid="ignore"):
+        z = _forward(network.spec.layers, inputs, places, run, "", found, caches)
+        goal = _goal(targets, z, chosen)
+        rows = chosen.rows(z, goal)
+        back: dict[str, tuple[Array, Array, dict[str, Array]]] = {}
+        _backward(network.spec.layers, chosen.slope(z, goal) / len(z), places, "", caches, back)
+    after = _updated(network, back, optimizers.get(optimizer), rate, l2)
+    steps = tuple(
+        Step(
+            name=entry.name,
+            kind=entry.layer.label,
+            x=found[entry.name][0],
+            y=found[entry.name][1],
+            dy=back[entry.name][0],
+            dx=back[entry.name][1],
+            gradients=back[entry.name][2],
+            after={key: after[network.spec.tensor_names[f"{entry.name}.{key}"]] for key in back[entry.name][2]},
+        )
+        for entry in network.spec.entries
+    )
+    return Trace(
+        loss=float(rows.mean()),
+        rows=rows,
+        output=z,
+        steps=steps,
+        member=member,
+        members=network.members,
+        prediction=None if network.predictor is None else network.predictor.encoding.decode(z),
+        model=answer,
+    )
+
+
+def _rows(network: Opened, x: Any, y: Any, loss: str) -> tuple[Any, Any, str, Answer | None]:
+    """Return the encoded inputs and targets, the loss, and the predictions of the whole model."""
+    predictor = network.predictor
+    if predictor is not None:
+        if loss != "auto":
+            predictor = replace(predictor, encoding=replace(predictor.encoding, loss=losses.get(loss).name))
+        read = encoded(predictor, x, y)
+        inputs = read.x[:] if read.codes is None else (read.x[:], read.codes)
+        return inputs, read.y, predictor.encoding.loss, answered(cast(Predictor, network.predictor), read)
+    if y is None:
+        raise DataError("trace needs targets: call trace(model, x, y), or pass a trained model and a table with them")
+    if network.spec.inputs.categories:
+        numbers, codes = x
+        inputs = (_matrix(numbers, network.spec.inputs.numeric), np.asarray(codes, dtype=np.int64))
+        return inputs, y, loss, None
+    return _matrix(x, network.spec.inputs.numeric), y, loss, None
+
+
+def _matrix(x: Any, width: int) -> Array:
+    values = np.asarray(x.detach().cpu() if hasattr(x, "detach") else x, dtype=np.float64)
+    if values.ndim != 2 or values.shape[1] != width or not len(values):
+        raise DataError(f"x must be rows of {width} numbers, (B, {width}), got shape {values.shape}")
+    return values
+
+
+def _goal(y: Any, z: Array, loss: losses.Loss) -> Any:
+    values = np.asarray(y.detach().cpu() if hasattr(y, "detach") else y)
+    if loss.classes and values.ndim == 1:
+        values = values.astype(np.int64)
+        fits = values.shape == (len(z),) and (not len(values) or (values.min() >= 0 and values.max() < z.shape[1]))
+        needed = f"({len(z)},) class numbers from 0 to {z.shape[1] - 1}"
+    else:
+        values = values.astype(np.float64)
+        shape = (len(z), z.shape[1] // loss.per_target)
+        fits, needed = values.shape == shape, f"{shape} numbers"
+    if not fits:
+        raise DataError(f"y must be {needed}, got shape {values.shape}")
+    return values
+
+
+def _forward(
+    layers: tuple[Layer, ...], x: Any, p: Tensors, run: Pass, prefix: str, found: dict[str, Any], caches: dict[str, Any]
+) -> Any:
+    for name, layer in named(layers):
+        place, own = prefix + name, _part(p, name)
+        if isinstance(layer, Residual):
+            y = x + _forward(layer.layers, x, own, run, f"{place}.", found, caches)
+        else:
+            y, caches[place] = layer.forward(x, own, run)
+        found[place] = (x, y)
+        x = y
+    return x
+
+
+def _backward(
+    layers: tuple[Layer, ...], dy: Array, p: Tensors, prefix: str, caches: dict[str, Any], back: dict[str, Any]
+) -> Array:
+    for name, layer in reversed(list(named(layers))):
+        place, own = prefix + name, _part(p, name)
+        if isinstance(layer, Residual):
+            dx, grads = dy + _backward(layer.layers, dy, own, f"{place}.", caches, back), {}
+        else:
+            dx, grads = layer.backward(dy, caches[place], own)
+        back[place] = (dy, dx, grads)
+        dy = dx
+    return dy
+
+
+def _updated(
+    network: Opened, back: Mapping[str, Any], optimizer: optimizers.Optimizer, rate: float, l2: float
+) -> dict[str, Array]:
+    """Every parameter after the first step; what the network shares moves by the sum over its places."""
+    total: dict[str, Array] = {}
+    for place, g in _gradients(back):
+        stored = network.spec.tensor_names[place]
+        total[stored] = total[stored] + g if stored in total else g
+    after: dict[str, Array] = {}
+    for name, g in total.items():
+        p = network.tensors[name]
+        if l2 and network.spec.parameters[name].decays:
+            g = g + l2 * p
+        change, _ = optimizer.update(g, {slot: np.zeros_like(p) for slot in optimizer.slots}, rate, 1)
+        after[name] = p - change
+    return after
+
+
+def _gradients(back: Mapping[str, Any]) -> Iterator[tuple[str, Array]]:
+    return ((f"{place}.{key}", g) for place, (_, _, grads) in back.items() for key, g in grads.items())
+
+
+def _answer_to_dict(answer: Answer) -> dict[str, Any]:
+    return {
+        "made_of": answer.made_of,
+        "output": answer.output.tolist(),
+        "prediction": answer.prediction.tolist(),
+        "probabilities": None if answer.probabilities is None else answer.probabilities.tolist(),
+    }
+
+
+def _step_to_dict(step: Step) -> dict[str, Any]:
+    x = [part.tolist() for part in step.x] if isinstance(step.x, tuple) else step.x.tolist()
+    numbers = {"y": step.y, "dy": step.dy, "dx": step.dx}
+    return {
+        "name": step.name,
+        "kind": step.kind,
+        "x": x,
+        **{key: value.tolist() for key, value in numbers.items()},
+        "gradients": {key: value.tolist() for key, value in step.gradients.items()},
+        "after": {key: value.tolist() for key, value in step.after.items()},
+    }

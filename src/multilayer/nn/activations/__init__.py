@@ -1,0 +1,84 @@
+"""The catalogue of activations: `get("leaky_relu", alpha=0.1)` gives a `Function`. numpy only."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Hashable
+from functools import lru_cache
+from typing import cast
+
+from ...errors import SpecError, unknown_name
+from . import composed, fixed, learned, rectifiers
+from .function import Array, Function, Kept
+
+__all__ = ["Array", "Function", "Kept", "aliases", "catalogue", "get"]
+
+catalogue: dict[str, Callable[..., Function]] = {
+    "identity": fixed.identity,
+    "step": fixed.step,
+    "polynomial": fixed.polynomial,
+    "sqrt": fixed.sqrt,
+    "sigmoid": fixed.sigmoid,
+    "tanh": fixed.tanh,
+    "hard_tanh": fixed.hard_tanh,
+    "sin": fixed.sin,
+    "relu": rectifiers.relu,
+    "leaky_relu": rectifiers.leaky_relu,
+    "prelu": learned.prelu,
+    "elu": rectifiers.elu,
+    "selu": rectifiers.selu,
+    "softplus": rectifiers.softplus,
+    "gelu": rectifiers.gelu,
+    "gelu_tanh": rectifiers.gelu_tanh,
+    "silu": rectifiers.silu,
+    "swish": rectifiers.swish,
+    "learned_swish": learned.learned_swish,
+    "trainable_swish": learned.trainable_swish,
+    "mish": rectifiers.mish,
+    "apl": learned.apl,
+    "kaf": learned.kaf,
+    "combination": composed.combination,
+    "generalised_relu": composed.generalised_relu,
+    "softmax": fixed.softmax,
+}
+"""Name → the function that makes it, in the order they are listed to people."""
+
+aliases: dict[str, str] = {
+    "none": "identity",
+    "linear": "identity",
+    "heaviside": "step",
+    "logistic": "sigmoid",
+    "hardtanh": "hard_tanh",
+    "leaky": "leaky_relu",
+    "leakyrelu": "leaky_relu",
+    "generalized_relu": "generalised_relu",
+}
+"""Other names that are understood; a `Function` always carries the catalogue's."""
+
+
+def get(name: str, **constants: object) -> Function:
+    """The activation of that name, its constants bound. Case does not matter; equal requests give the same object.
+
+    >>> get("leaky", alpha=0.1).formula
+    'z if z > 0 else 0.1·z'
+    """
+    key = name.lower()
+    key = aliases.get(key, key)
+    if key not in catalogue:
+        raise SpecError(unknown_name("activation", name, [*catalogue, *aliases]))
+    takes = inspect.signature(catalogue[key]).parameters
+    for constant, value in constants.items():
+        if constant not in takes:
+            if not takes:
+                raise SpecError(f"{key} takes no constants, got {constant}={value!r}")
+            raise SpecError(unknown_name(f"constant of {key}", constant, takes))
+    bound = {constant: parameter.default for constant, parameter in takes.items()} | constants
+    # A list of names comes from JSON; the cache holds only what can be hashed, and the checks refuse the rest.
+    bound = {k: tuple(map(str, cast("list[object]", v))) if isinstance(v, list) else v for k, v in bound.items()}
+    make = _made if all(isinstance(value, Hashable) for value in bound.values()) else _made.__wrapped__
+    return make(key, **bound)
+
+
+@lru_cache(maxsize=1024, typed=True)  # typed: True is not 1, and must fail its check
+def _made(name: str, **constants: object) -> Function:
+    return catalogue[name](**constants)

@@ -1,0 +1,220 @@
+"""What can be told of an activation, computed from its f and f′ and never copied.
+
+    max_slope         sup |f′|                          extent           inf f, sup f
+    second_moment     E f(z)², z ~ N(0, v)              slope_moment     E f′(z)²
+    gain              1/√E f(z)², z ~ N(0, 1)           gain_backward    1/√E f′(z)²
+    saturates         the points beyond which |f′| stays within 1 % of its maximum and goes to 0
+
+A weight of variance gain²/n_in keeps E a² from layer to layer (He et al. 2015, for any f). Suprema are taken over a
+grid that is fine near 0 and geometric out to 1e9, then refined; moments by Gauss–Legendre rules on geometric panels cut
+at the kinks, so that one rule serves every variance from 1e-12 to 1e12.
+
+Here too is the one definition, used everywhere, of a unit that has stopped learning:
+
+    dead         f can die (f′ = 0 over a half-line) and f′ is exactly 0 on every row
+    saturated    f saturates and |f′| ≤ 1 % of its maximum on at least 95 % of the rows
+
+ReLU and its like are judged by `dead` alone: a unit that is silent on 96 % of the rows is sparse, not broken.
+
+Learned numbers have their initial values unless `learned` gives those of one unit (or of every unit, for `dead` and
+`saturated`). Softmax is read as a function of one of its inputs among two, which has the same bounds as among many; it
+has no gain. Moments are good to 1e-12, with two exceptions left as they are: oscillation at scales beyond the rule (sin
+holds to 1e-8 up to v = 1e3 and to about 0.02 beyond), and APL with given learned places, at which no panel ends (1e-3).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+
+import numpy as np
+
+from .function import Array, Function
+
+SATURATED_SLOPE = 0.01
+"""A slope of at most this share of the largest one counts as flat."""
+SATURATED_ROWS = 0.95
+"""A unit counts as saturated when its slope is flat on at least this share of the rows."""
+
+_FAR = 1e9
+_NO_SLOPE = 1e-6
+Learned = Mapping[str, Array]
+_Line = Callable[[Array], Array]
+
+
+def max_slope(fn: Function, learned: Learned | None = None) -> float:
+    """sup |f′|; infinite where it has no bound."""
+    return _initial_max_slope(fn) if learned is None else _max_slope(fn, learned)
+
+
+def extent(fn: Function, learned: Learned | None = None) -> tuple[float, float]:
+    """(inf f, sup f), attained or not; infinite where there is no bound."""
+    f = _line(fn, fn.f, learned)
+    grid = _grid(fn)
+    return 0.0 - _supremum(lambda z: -f(z), grid), _supremum(f, grid)  # 0 − x, since −0.0 is no way to write a bound
+
+
+def second_moment(fn: Function, variance: float, learned: Learned | None = None) -> float:
+    """E f(z)² for z ~ N(0, variance); NaN where f is not defined."""
+    return _moment(fn, fn.f, variance, learned)
+
+
+def slope_moment(fn: Function, variance: float, learned: Learned | None = None) -> float:
+    """E f′(z)² for z ~ N(0, variance); NaN where f is not defined."""
+    return _moment(fn, fn.df, variance, learned)
+
+
+def gain(fn: Function, learned: Learned | None = None) -> float | None:
+    """1/√E f(z)² for z ~ N(0, 1); None where that is no finite number."""
+    return _initial_gain(fn) if learned is None else _gain(second_moment(fn, 1.0, learned))
+
+
+def gain_backward(fn: Function, learned: Learned | None = None) -> float | None:
+    """1/√E f′(z)² for z ~ N(0, 1); None where that is no finite number."""
+    return _gain(slope_moment(fn, 1.0, learned))
+
+
+def saturates(fn: Function, learned: Learned | None = None) -> tuple[float | None, float | None]:
+    """(below, above): beyond these |f′| stays within 1 % of its maximum and goes to 0; None on a side that does not."""
+    slope = max_slope(fn, learned)
+    if not 0 < slope < math.inf:
+        return None, None
+    df = _line(fn, fn.df, learned)
+    grid = _grid(fn)
+
+    def end(sign: float) -> float | None:
+        outward = np.sort(sign * grid)
+        steep = np.abs(df(sign * outward)) > SATURATED_SLOPE * slope
+        last = int(np.flatnonzero(steep)[-1])  # the maximum itself is steep
+        # A slope that is small but constant, as LeakyReLU's, is not a flat side.
+        if outward[last] > _FAR / 10 or abs(df(np.array(sign * _FAR))) > _NO_SLOPE * slope:
+            return None
+        inner, outer = float(outward[last]), float(outward[last + 1])
+        for _ in range(200):
+            middle = (inner + outer) / 2
+            if abs(df(np.array(sign * middle))) > SATURATED_SLOPE * slope:
+                inner = middle
+            else:
+                outer = middle
+        return sign * outer + 0.0  # without a negative zero
+
+    return end(-1.0), end(1.0)
+
+
+def dead(fn: Function, z: Array, learned: Learned | None = None) -> np.ndarray:
+    """Which units are dead, from z (..., units). None is on no rows at all, or if f cannot die."""
+    slopes = _slopes(fn, z, learned)  # (rows, units)
+    if not fn.dies or not len(slopes):
+        return np.zeros(slopes.shape[1], dtype=bool)
+    return (slopes == 0).all(axis=0)
+
+
+def saturated(fn: Function, z: Array, learned: Learned | None = None) -> np.ndarray:
+    """Which units are saturated, from z (..., units). None is on no rows at all, or if f does not saturate."""
+    slopes = _slopes(fn, z, learned)  # (rows, units)
+    units = slopes.shape[1]
+    if not fn.elementwise or (fn.dies and not fn.vanishes) or not len(slopes):
+        return np.zeros(units, dtype=bool)
+    return (slopes <= _flat_slopes(fn, units, learned)).mean(axis=0) >= SATURATED_ROWS
+
+
+def _flat_slopes(fn: Function, units: int, learned: Learned | None) -> Array:
+    """The largest slope that counts as flat, per unit; −1 where f does not saturate."""
+    if not learned:
+        saturating = saturates(fn) != (None, None)
+        return np.full(units, SATURATED_SLOPE * max_slope(fn) if saturating else -1.0)
+    # Every unit is a function of its own: one coarse grid for all, whose maximum is within 0.1 % of the true one.
+    far = np.geomspace(1e-6, 1e6, 121)
+    grid = np.unique(np.concatenate([-far, np.linspace(-8, 8, 161), far]))
+    slopes = np.abs(fn.df(np.repeat(grid[:, None], units, axis=1), **learned))  # (points, units)
+    top, tail = slopes.max(axis=0), np.minimum(slopes[0], slopes[-1])
+    return np.where((top > 0) & (tail <= _NO_SLOPE * top), SATURATED_SLOPE * top, -1.0)
+
+
+def _slopes(fn: Function, z: Array, learned: Learned | None) -> Array:
+    return np.abs(fn.df(z, **(learned or {}))).reshape(-1, z.shape[-1])
+
+
+def _line(fn: Function, function: Callable[..., Array], learned: Learned | None) -> _Line:
+    """f or f′ as a function of one number."""
+    if fn.elementwise:
+        return lambda z: function(z, **(learned or {}))
+    return lambda z: function(np.stack([z, np.zeros_like(z)], axis=-1))[..., 0]
+
+
+def _grid(fn: Function) -> Array:
+    """Sorted points that show every feature between 1e-9 and 1e9 of 0, the kinks, and either side of each."""
+    far = np.geomspace(1e-9, _FAR, 3601)
+    kinks = np.array(fn.kinks)
+    edges = np.concatenate([kinks, np.nextafter(kinks, np.inf), np.nextafter(kinks, -np.inf)])
+    return np.unique(np.concatenate([-far, np.linspace(-20, 20, 8001), far, edges]))
+
+
+def _supremum(g: _Line, grid: Array) -> float:
+    """sup g: infinite if g still grows in proportion at the far end, else refined around the best point of the grid."""
+    values = g(grid)
+    best = int(np.nanargmax(values))
+    top = float(values[best])
+    near = float(np.nanmax(values[np.abs(grid) <= _FAR / 10]))
+    if top > near + abs(near) / 2:
+        return math.inf
+    low, high = float(grid[max(best - 1, 0)]), float(grid[min(best + 1, len(grid) - 1)])
+    for _ in range(12):  # 1/32 of the width each time: enough even for a grid cell of 1e7
+        fine = np.linspace(low, high, 65)
+        values = g(fine)
+        i = int(np.nanargmax(values))
+        top = max(top, float(values[i]))
+        low, high = float(fine[max(i - 1, 0)]), float(fine[min(i + 1, 64)])
+    return float(f"{top:.14g}") + 0.0  # beyond are rounding errors; + 0.0 turns −0.0 into 0
+
+
+def _max_slope(fn: Function, learned: Learned | None) -> float:
+    df = _line(fn, fn.df, learned)
+    return _supremum(lambda z: np.abs(df(z)), _grid(fn))
+
+
+@lru_cache(maxsize=1024)
+def _initial_max_slope(fn: Function) -> float:
+    return _max_slope(fn, None)
+
+
+@lru_cache(maxsize=1024)
+def _initial_gain(fn: Function) -> float | None:
+    """Asked for by every layer of a network."""
+    return _gain(second_moment(fn, 1.0))
+
+
+def _gain(moment: float) -> float | None:
+    return 1 / math.sqrt(moment) if 0 < moment < math.inf else None
+
+
+def _moment(fn: Function, function: Callable[..., Array], variance: float, learned: Learned | None) -> float:
+    """∫ g(√v t)² φ(t) dt, the sum over panels between break points of t."""
+    if not fn.elementwise:
+        return math.nan
+    scale = math.sqrt(variance)
+    kinks = np.array([kink / scale for kink in fn.kinks if kink]) if scale else np.zeros(0)
+    breaks = np.unique(np.concatenate([_breaks(), kinks[np.abs(kinks) < _TAIL]]))
+    nodes, weights = _legendre()
+    half = np.diff(breaks)[:, None] / 2  # (panels, 1)
+    t = (breaks[:-1, None] + half) + half * nodes  # (panels, nodes)
+    values = _line(fn, function, learned)(scale * t)
+    density = np.exp(-t * t / 2) / math.sqrt(2 * math.pi)
+    return float(np.sum(half * weights * density * values**2))
+
+
+_TAIL = 38.0  # beyond it the normal density is 0 in float64
+
+
+@lru_cache(maxsize=1)
+def _breaks() -> Array:
+    # Down to 1e-16, below which a panel holds less than a rounding error; a factor √2 apart, so that smooth functions
+    # of any scale are smooth on every panel.
+    positive = np.geomspace(1e-16, _TAIL, 117)
+    return np.concatenate([-positive[::-1], [0.0], positive])
+
+
+@lru_cache(maxsize=1)
+def _legendre() -> tuple[Array, Array]:
+    return np.polynomial.legendre.leggauss(32)

@@ -1,0 +1,202 @@
+"""Activations with learned numbers: their f, f′ and ∂f/∂p for each learned p.
+
+    PReLU             z if z > 0 else αz                             He et al. 2015
+    learned Swish     z σ(βz)                                        Ramachandran et al. 2017
+    trainable Swish   σ(az + b)(cz + d)
+    APL               max(0, z) + Σᵢ aᵢ max(0, bᵢ − z)               Agostinelli et al. 2014
+    KAF               Σᵢ αᵢ exp(−γ(z − dᵢ)²), d fixed                Scardapane et al. 2019
+
+A number left out of a call has its initial value. Initial values are deterministic: nothing here draws at random. The
+sum of other activations is in `composed`. Left out on purpose: how many units share a number, which the layer decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from .checks import number, one_of, whole
+from .composed import building_blocks
+from .function import Array, Function, Kept, initial
+from .special import gated, logistic, logistic_slope
+
+
+def prelu(*, alpha: float = 0.25) -> Function:
+    """LeakyReLU whose slope α is learned, from the value given. At 0 the slope is α, as LeakyReLU's."""
+    alpha = number("prelu", "alpha", alpha)
+    alpha0 = initial(alpha)
+
+    def f(z: Array, alpha: Array = alpha0) -> Array:
+        return np.where(z > 0, z, alpha * z)
+
+    def df(z: Array, alpha: Array = alpha0) -> Array:
+        return np.where(z > 0, np.ones_like(z), alpha)
+
+    def dp(z: Array, alpha: Array = alpha0) -> Mapping[str, Array]:
+        return {"alpha": np.minimum(z, 0)}
+
+    return Function(
+        name="prelu",
+        constants=(("alpha", alpha),),
+        formula="z if z > 0 else α·z",
+        latex=r"\begin{cases} z & z > 0 \\ \alpha z & z \le 0 \end{cases}",
+        f=f,
+        df=df,
+        dp=dp,
+        learned={"alpha": alpha0},
+        flops=2,
+        flops_backward=2,
+        cached="z",
+        kept=Kept(input=True),
+        kinks=(0.0,),
+    )
+
+
+def learned_swish(*, beta: float = 1.0) -> Function:
+    """Swish whose β is learned, from the value given: SiLU at first."""
+    beta = number("learned_swish", "beta", beta)
+    beta0 = initial(beta)
+
+    def f(z: Array, beta: Array = beta0) -> Array:
+        return gated(z, logistic(beta * z))
+
+    def df(z: Array, beta: Array = beta0) -> Array:
+        return logistic(beta * z) + gated(beta * z, logistic_slope(beta * z))
+
+    def dp(z: Array, beta: Array = beta0) -> Mapping[str, Array]:
+        return {"beta": gated(z * z, logistic_slope(beta * z))}
+
+    return Function(
+        name="learned_swish",
+        constants=(("beta", beta),),
+        formula="z·σ(β·z)",
+        latex=r"z\,\sigma(\beta z)",
+        f=f,
+        df=df,
+        dp=dp,
+        learned={"beta": beta0},
+        flops=6,
+        flops_backward=7,  # SiLU's 5, the product by β, and z · zσ(1 − σ) for ∂f/∂β
+        cached="z, σ(z)",
+        kept=Kept(input=True, extra=1),
+    )
+
+
+def trainable_swish() -> Function:
+    """σ(az + b)(cz + d) with all four learned, from a = c = 1, b = d = 0: SiLU at first."""
+    one, zero = initial(1.0), initial(0.0)
+
+    def f(z: Array, a: Array = one, b: Array = zero, c: Array = one, d: Array = zero) -> Array:
+        return gated(c * z + d, logistic(a * z + b))
+
+    def df(z: Array, a: Array = one, b: Array = zero, c: Array = one, d: Array = zero) -> Array:
+        return c * logistic(a * z + b) + gated(a * (c * z + d), logistic_slope(a * z + b))
+
+    def dp(z: Array, a: Array = one, b: Array = zero, c: Array = one, d: Array = zero) -> Mapping[str, Array]:
+        gate, slope = logistic(a * z + b), logistic_slope(a * z + b)
+        return {"a": gated(z * (c * z + d), slope), "b": gated(c * z + d, slope), "c": gated(z, gate), "d": gate}
+
+    return Function(
+        name="trainable_swish",
+        formula="σ(a·z + b)·(c·z + d)",
+        latex=r"\sigma(az + b)\,(cz + d)",
+        f=f,
+        df=df,
+        dp=dp,
+        learned={"a": one, "b": zero, "c": one, "d": zero},
+        flops=9,  # two linear maps 4, σ 4, product
+        flops_backward=10,  # w = cz + d 2, σ(1 − σ) 2, times w, then f′ 3, ∂a and ∂c one each
+        cached="z, σ(z)",
+        kept=Kept(input=True, extra=2),  # σ and cz + d
+    )
+
+
+def apl(*, n: int = 2) -> Function:
+    """ReLU plus n hinges that open to the left, slopes a and places b learned. a = 0 at first: exactly ReLU.
+
+    The places start apart, evenly over [−1, 1], so that the hinges learn different things. A unit left of every
+    hinge still learns through a, so it does not die as a ReLU does.
+    """
+    n = whole("apl", "n", n, low=1, high=64)
+    a0 = initial(np.zeros(n))
+    b0 = initial(np.linspace(-1, 1, n) if n > 1 else np.zeros(1))
+
+    def f(z: Array, a: Array = a0, b: Array = b0) -> Array:
+        return np.maximum(z, 0) + (a * np.maximum(b - z[..., None], 0)).sum(axis=-1)
+
+    def df(z: Array, a: Array = a0, b: Array = b0) -> Array:
+        return np.where(z > 0, np.ones_like(z), 0) - (a * (z[..., None] < b)).sum(axis=-1)
+
+    def dp(z: Array, a: Array = a0, b: Array = b0) -> Mapping[str, Array]:
+        return {"a": np.maximum(b - z[..., None], 0), "b": a * (z[..., None] < b)}
+
+    return Function(
+        name="apl",
+        constants=(("n", n),),
+        formula="max(0, z) + Σᵢ aᵢ·max(0, bᵢ − z)",
+        latex=r"\max(0, z) + \sum_i a_i \max(0, b_i - z)",
+        f=f,
+        df=df,
+        dp=dp,
+        learned={"a": a0, "b": b0},
+        flops=1 + 4 * n,
+        flops_backward=1 + 5 * n,  # each hinge: test, slope, sum for f′; difference and maximum for ∂a; ∂b is the slope
+        cached="z",
+        kept=Kept(extra=1 + n),  # what each maximum gave
+        kept_on_data=Kept(extra=n),
+        kinks=tuple(sorted({0.0, *b0.tolist()})),
+    )
+
+
+def kaf(*, n: int = 20, bound: float = 3.0, target: str = "tanh") -> Function:
+    """n Gaussian bumps at fixed places over [−bound, bound], heights α learned, fitted to `target` at first.
+
+    With Δ the distance between bumps, γ = 1/(6Δ²), and α solves (K + εI)α = t, where Kᵢⱼ = exp(−γ(dᵢ − dⱼ)²) and t is
+    the target at the places d (section 3 of the paper). Far outside the bound f is 0.
+    """
+    n = whole("kaf", "n", n, low=2, high=64)
+    bound = number("kaf", "bound", bound, positive=True)
+    fitted = building_blocks[one_of("kaf", "target", target, building_blocks)]()
+    places = np.linspace(-bound, bound, n)
+    gamma = kaf_gamma(n, bound)
+
+    def bumps(z: Array) -> Array:
+        return np.exp(-gamma * (z[..., None] - places.astype(z.dtype)) ** 2)
+
+    # Rounded, because the last digits of a linear solve differ from one BLAS to another and all machines must agree.
+    ridge = 1e-4
+    alpha0 = initial(np.round(np.linalg.solve(bumps(places) + ridge * np.eye(n), fitted.f(places)), 6))
+
+    def f(z: Array, alpha: Array = alpha0) -> Array:
+        return (alpha * bumps(z)).sum(axis=-1)
+
+    def df(z: Array, alpha: Array = alpha0) -> Array:
+        k = bumps(z)
+        return -2 * gamma * (alpha * gated(z[..., None] - places.astype(z.dtype), k)).sum(axis=-1)
+
+    def dp(z: Array, alpha: Array = alpha0) -> Mapping[str, Array]:
+        return {"alpha": bumps(z)}
+
+    return Function(
+        name="kaf",
+        constants=(("n", n), ("bound", bound), ("target", target)),
+        formula=f"Σᵢ αᵢ·exp(−{gamma:.4g}·(z − dᵢ)²)",
+        latex=rf"\sum_i \alpha_i e^{{-{gamma:.4g}(z - d_i)^2}}",
+        f=f,
+        df=df,
+        dp=dp,
+        learned={"alpha": alpha0},
+        flops=6 * n - 1,  # each bump: difference, square, product, exp, product, sum
+        flops_backward=7 * n,  # bumps again 4n, which are ∂f/∂α; f′ 3n − 1, and −2γ once
+        cached="z",
+        kept=Kept(extra=2 * n),  # z − d for the square and the exponentials
+        kept_on_data=Kept(extra=n),
+        vanishes=True,
+    )
+
+
+def kaf_gamma(n: int, bound: float) -> float:
+    """γ of the kernel, from the distance between its places."""
+    spacing = 2 * bound / (n - 1)
+    return 1 / (6 * spacing**2)

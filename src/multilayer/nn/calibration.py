@@ -1,0 +1,308 @@
+"""Several members as one, and what rows that none of them trained on tell of how far to trust it.
+
+An ensemble's outputs are those whose link gives the mean of the members' predictions, so that whatever reads raw
+outputs reads an ensemble as one network:
+
+    softmax    z = log mean softmax(zₘ/T)
+    sigmoid    z = logit mean σ(zₘ/T)
+    exp        z = log mean exp(zₘ), or the target of training where it never varies
+    none       z = mean zₘ, within the targets of training
+
+T is one number for all outputs, the one that held-out rows find likeliest (Guo et al. 2017); `pooling` has that of
+several members, of which a row was held out by few. Intervals come from the errors on held-out rows: of n such rows the
+⌈(n + 1)(1 − α)⌉-th smallest error is what a new row exceeds with a chance of at most α (split conformal, Vovk et al.
+2005; each row's error is that of the members that did not see it). What an error is, is the loss's:
+
+    mse, mae, huber     y − z; what is added on either side is of |y − z|
+    poisson             the same of exp(z), and no end is below 0
+    one quantile        y − z; each end has α/2 of its own, since z is off the middle
+    several             max(z_lowest − y, y − z_highest), added outside of both (Romano et al. 2019)
+
+Quantiles of the errors are by the same ranks: the q-quantile is the (n + 1)q-th smallest, on the line between two, so
+that a new row stays below it with a chance of q on average, and infinite where there is no such rank.
+
+Rows of different weights w are kept as (Σw)²/Σw² rows that count alike (Kish 1965), at the weighted quantiles.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import FileError, OptionError
+from .activations.special import logistic
+from .losses import Loss
+
+Floats = NDArray[np.float64]
+
+MOST_ERRORS = 10_000
+"""Errors that are kept; of more, as many quantiles."""
+MOST_ROWS = 1e300
+"""That are told to be needed: beyond, a number of rows has no float."""
+FARTHEST = 700.0
+"""From 0 that an output is kept whose link is exp: beyond it exp leaves float64."""
+COLDEST, HOTTEST = 0.1, 20.0
+"""Bounds of T. Networks that were trained on smoothed labels, and are right, want the coldest."""
+_LOWEST, _HIGHEST = COLDEST * (1 - 1e-6), HOTTEST * (1 + 1e-6)
+"""The bounds of T, with a tolerance for rounding."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Calibration:
+    """Plain data. `low`, `high` and `errors` have a place for each output, and are empty for classes."""
+
+    temperature: float = 1.0
+    judges: float | None = None
+    """The temperature of what held-out rows were told by the members that did not see them, where it is another."""
+    low: Floats = field(default_factory=lambda: np.zeros(0))
+    high: Floats = field(default_factory=lambda: np.zeros(0))
+    errors: Floats = field(default_factory=lambda: np.zeros((0, 0)))
+    """Of held-out rows, sorted (rows, targets), standardised."""
+
+    def to_parts(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        judges = {} if self.judges is None else {"judges": self.judges}
+        arrays = {"low": self.low, "high": self.high, "errors": self.errors}
+        return {"temperature": self.temperature, **judges}, arrays
+
+    @staticmethod
+    def from_parts(
+        data: Any, arrays: Mapping[str, NDArray[Any]], where: str, outputs: tuple[int, int] | None = None
+    ) -> Calibration:
+        """Read the calibration of a file. `outputs` are the expected number of outputs and number of targets."""
+        known = isinstance(data, dict) and {"temperature"} <= set(data) <= {"temperature", "judges"}
+        if not known or not all(isinstance(t, float) and _LOWEST <= t <= _HIGHEST for t in data.values()):
+            bounds = f"from {COLDEST:g} to {HOTTEST:g}"
+            raise FileError(f"{where}: a calibration must have a temperature {bounds}, got {str(data)[:80]}")
+        if set(arrays) != {"low", "high", "errors"} or not all(np.isfinite(a).all() for a in arrays.values()):
+            raise FileError(f"{where}: a calibration must have low, high and errors, all finite, got {sorted(arrays)}")
+        kept = {name: np.asarray(a, np.float64) for name, a in arrays.items()}
+        low, high, errors = kept["low"], kept["high"], kept["errors"]
+        if any(a.dtype != np.float64 for a in arrays.values()) or errors.ndim != 2 or low.shape != high.shape:
+            raise FileError(f"{where}: low, high and errors of a calibration must be float64, errors with two axes")
+        if outputs is not None and (low.shape not in ((0,), outputs[:1]) or errors.shape[1] not in (0, outputs[1])):
+            found = f"got {low.shape} and {errors.shape}"
+            raise FileError(
+                f"{where}: low, high and errors must match the {outputs[0]} outputs of the network, {found}"
+            )
+        if (low > high).any() or (np.diff(errors, axis=0) < 0).any():
+            raise FileError(f"{where}: in a calibration, low must not be above high, and errors must be sorted")
+        return Calibration(temperature=data["temperature"], judges=data.get("judges"), **kept)
+
+    @property
+    def of_judges(self) -> Calibration:
+        """For outputs of held-out rows, made by the members that did not see them."""
+        return self if self.judges is None else replace(self, temperature=self.judges, judges=None)
+
+    def interval(self, coverage: float, loss: Loss) -> tuple[Floats, Floats]:
+        """What to add to the lowest and the highest output of each target so that the given share of new rows lies
+        between. → (targets,), (targets,)"""
+        if not 0 < coverage < 1:
+            raise OptionError(f"coverage must be above 0 and below 1, got {coverage!r}")
+        errors = self._known()
+        if loss.per_target > 1:
+            half = _rank(errors, coverage)
+        elif loss.name == "quantile":
+            side = (1 + coverage) / 2
+            return -_rank(-errors[::-1], side), _rank(errors, side)
+        else:
+            half = _rank(np.sort(np.abs(errors), axis=0), coverage)
+        return -half, half
+
+    def too_few(self, coverage: float, loss: Loss) -> int | None:
+        """How many held-out rows an interval of such coverage needs, where there are fewer."""
+        one_level = loss.name == "quantile" and loss.per_target == 1
+        share, rest = ((1 + coverage) / 2, (1 - coverage) / 2) if one_level else (coverage, 1 - coverage)
+        return self._lacking(share, rest)
+
+    def quantile(self, q: float) -> Floats:
+        """What to add to an output to get the q-quantile of the target. → (outputs,)"""
+        if not 0 < q < 1:
+            raise OptionError(f"a quantile must be above 0 and below 1, got {q!r}")
+        errors = self._known()
+        if self.too_few_for(q) is not None:
+            return np.full(errors.shape[1], np.inf if q > 0.5 else -np.inf)
+        return np.quantile(errors, q, axis=0, method="weibull")
+
+    def too_few_for(self, q: float) -> int | None:
+        """How many held-out rows the q-quantile needs, where there are fewer."""
+        return self._lacking(max(q, 1 - q), min(q, 1 - q))
+
+    def _lacking(self, share: float, rest: float) -> int | None:
+        """`rest` is 1 − share, which is above 0 where a float has no share below 1 for it."""
+        if _place(len(self._known()), share) <= len(self.errors):
+            return None
+        about = int(min(1 / float(rest), MOST_ROWS))
+        return next((n for n in range(about - 1, about + 2) if _place(n, share) <= n), about)
+
+    def _known(self) -> Floats:
+        if not len(self.errors):
+            raise OptionError("intervals need errors on held-out rows, and the model has none: train with validation")
+        return self.errors
+
+
+def combination(members: int, calibration: Calibration | None) -> str:
+    """Describe how the outputs of a model are computed.
+
+    >>> combination(8, Calibration()), combination(1, None)
+    ('calibrated average of 8 members', 'one network')
+    """
+    calibrated = "calibrated " if calibration is not None else ""
+    return f"{calibrated}average of {members} members" if members > 1 else f"one {calibrated}network"
+
+
+def combined(loss: Loss, members: Sequence[NDArray[Any]], calibration: Calibration | None = None) -> Floats:
+    """The outputs (N, C) of an ensemble from those of its members."""
+    temperature = 1.0 if calibration is None else calibration.temperature
+    z = [np.asarray(one, dtype=np.float64) for one in members]
+    if loss.link in ("softmax", "sigmoid"):
+        z = [one / temperature for one in z]
+    if len(z) == 1:
+        together = z[0]
+    elif loss.link == "softmax":
+        together = _log_mean([one - _log_sum(one) for one in z])
+    elif loss.link == "sigmoid":
+        yes, no = (_log_mean([-np.logaddexp(0, sign * one) for one in z]) for sign in (-1, 1))
+        together = yes - no
+    else:
+        together = _log_mean(z) if loss.link == "exp" else _mean(z)
+    if calibration is not None and len(calibration.low):
+        together = np.clip(together, calibration.low, calibration.high)
+    return together
+
+
+def calibrated(loss: Loss, z: NDArray[Any], y: NDArray[Any], weight: NDArray[Any] | None, targets: Any) -> Calibration:
+    """From the outputs of held-out rows; `targets` (N, outputs) are those of training, for their range."""
+    if loss.link in ("softmax", "sigmoid"):
+        return Calibration(temperature=temperature(loss, z, y, weight))
+    if loss.link not in (None, "exp") or not len(targets):
+        return Calibration()
+    y, z = np.asarray(y, dtype=np.float64), np.asarray(z, dtype=np.float64)
+    low = high = np.zeros(0)
+    if loss.per_target > 1:
+        levels = z.reshape(len(z), -1, loss.per_target)
+        errors = np.maximum(levels.min(2) - y, y - levels.max(2))
+    elif loss.link == "exp":
+        same = (targets == targets[0]).all(0)
+        if same.any():
+            level = np.log(np.maximum(targets[0].astype(np.float64), np.exp(-FARTHEST)))
+            low, high = np.where(same, level, -FARTHEST), np.where(same, level, FARTHEST)
+            z = np.clip(z, low, high)
+        with np.errstate(over="ignore"):
+            errors = y - np.exp(z)
+    else:
+        low, high = targets.min(0).astype(np.float64), targets.max(0).astype(np.float64)
+        errors = y - np.clip(z, low, high)  # of what is predicted
+    if not np.isfinite(errors).all():  # a network that has left its senses
+        return Calibration(low=low, high=high)
+    errors = _alike(errors, weight)
+    if len(errors) > MOST_ERRORS:
+        errors = np.quantile(errors, np.linspace(0, 1, MOST_ERRORS), axis=0)
+    return Calibration(low=low, high=high, errors=errors)
+
+
+def temperature(loss: Loss, z: NDArray[Any], y: NDArray[Any], weight: NDArray[Any] | None) -> float:
+    """The T whose z/T make the targets likeliest; 1 where there are no rows.
+
+    Each target is taken for certain by all but 1/(n + 2) (Platt 1999): some rows that are all right prove no certainty.
+    """
+    if not len(z):
+        return 1.0
+    z = np.asarray(z, dtype=np.float64)
+    if not np.isfinite(z).all():  # a network that has left its senses
+        return 1.0
+    weights = np.ones(len(z)) if weight is None else np.asarray(weight, dtype=np.float64)
+    doubt = (z[np.arange(len(z)), y] - z.mean(1) if loss.classes else ((y - 0.5) * z).mean(1)) / (len(z) + 2)
+    moments = _softmax_moments(z) if loss.link == "softmax" else _sigmoid_moments(z)
+    # By 1/T the loss is convex: its slope is E[z], as z/T has it, less what the targets have, and its bend Var[z].
+    fixed = float((np.einsum("nc,nc->n", loss.slope(z, y), z) + doubt - moments(1.0)[0]) @ weights)
+
+    def at(cold: float) -> tuple[float, float]:
+        expected, bend = moments(cold)
+        return float(expected @ weights) + fixed, float(bend @ weights)
+
+    low, high, cold = 1 / HOTTEST, 1 / COLDEST, 1.0
+    ends = {low, high}  # that nothing is known of yet: the answer may lie beyond
+    for _ in range(60):  # Newton's steps, and halves where one would leave what is known to hold the answer
+        slope, bend = at(cold)
+        low, high = (low, cold) if slope > 0 else (cold, high)
+        ends.discard(cold)
+        if abs(slope) <= 1e-6 * weights.sum() or high - low < 1e-6 * cold:
+            break
+        step = -slope / bend if bend > 0 else -math.copysign(math.inf, slope)
+        nearer = min(max(cold + step, low), high)
+        cold = nearer if low < nearer < high or nearer in ends else (low + high) / 2
+    return float(1 / cold)
+
+
+def _softmax_moments(z: Floats) -> Callable[[float], tuple[Floats, Floats]]:
+    """Of each row, at z · cold: the mean of z by its probabilities, and its variance."""
+    turned = np.ascontiguousarray((z - z.max(1, keepdims=True)).T)  # (C, N): sums over few classes are slow along rows
+
+    def moments(cold: float) -> tuple[Floats, Floats]:
+        e = cold * turned
+        np.exp(e, out=e)  # one array for all: of many rows, making others would take most of the time
+        total = e.sum(0)
+        e *= turned
+        mean = e.sum(0) / total
+        e *= turned
+        return mean, e.sum(0) / total - mean**2
+
+    return moments
+
+
+def _sigmoid_moments(z: Floats) -> Callable[[float], tuple[Floats, Floats]]:
+    """The same where each output is a question of its own, as means over them."""
+    turned = np.ascontiguousarray(z.T)
+
+    def moments(cold: float) -> tuple[Floats, Floats]:
+        p = logistic(cold * turned)
+        return (p * turned).mean(0), ((p * turned) * ((1 - p) * turned)).mean(0)
+
+    return moments
+
+
+def _alike(errors: Floats, weight: NDArray[Any] | None) -> Floats:
+    """Sorted errors (rows, targets) that count alike; where weights differ, as many as these are worth."""
+    ordered = np.sort(errors, axis=0)
+    if weight is None or not len(weight) or (weight == weight[0]).all():
+        return ordered
+    w = np.asarray(weight, dtype=np.float64)
+    n = max(1, round(w.sum() ** 2 / (w**2).sum()))
+    middles = (np.arange(n) + 0.5) / n * w.sum()
+    below = w[np.argsort(errors, axis=0)].cumsum(0)  # (rows, targets)
+    columns = range(errors.shape[1])
+    places = [np.minimum(np.searchsorted(below[:, i], middles), len(w) - 1) for i in columns]
+    return np.stack([ordered[places[i], i] for i in columns], 1)
+
+
+def _place(n: int, coverage: float) -> int:
+    """Which of n errors, from 1, a new row stays within with such a chance; n + 1 where none is enough."""
+    return int(np.ceil((n + 1) * coverage))
+
+
+def _rank(ordered: Floats, coverage: float) -> Floats:
+    place = _place(len(ordered), coverage)
+    return np.full(ordered.shape[1], np.inf) if place > len(ordered) else ordered[place - 1]
+
+
+def _mean(values: Sequence[NDArray[Any]]) -> Floats:
+    """In order, so that it does not depend on how many are summed at a time."""
+    total = values[0].copy()
+    for value in values[1:]:
+        total += value
+    return total / len(values)
+
+
+def _log_sum(z: Floats) -> Floats:
+    top = z.max(1, keepdims=True)
+    return top + np.log(np.exp(z - top).sum(1, keepdims=True))
+
+
+def _log_mean(z: Sequence[Floats]) -> Floats:
+    top = np.max(z, axis=0)
+    return top + np.log(_mean([np.exp(one - top) for one in z]))

@@ -1,0 +1,173 @@
+"""An activation applied to every number: a = f(z), f any of the catalogue.
+
+    plain      a = f(z)
+    blended    a = z + α (f(z) − z),  α learned per unit, starting at 1        (RealMLP, Holzmüller et al. 2024)
+
+Learned numbers belong to each unit (`per="unit"`), to the layer, or to the network, where every such layer of the same
+function uses one set.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass, field
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from ...core.counts import named
+from ...errors import SpecError, unknown_name
+from .. import activations
+from ..activations.function import Function, Kept
+from .base import Array, Backward, Flops, Forward, Layer, Parameter, Pass, Tensors
+
+Per = Literal["unit", "layer", "network"]
+Constants = tuple[tuple[str, object], ...]
+
+_CALL = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]*)\s*\((.*)\)\s*", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Activation(Layer):
+    """a = f(z), elementwise (softmax: along the last axis).
+
+    `constants` are those of the catalogue's function, given as a mapping or as pairs; what equals its default is left
+    out, so that equal networks compare equal. The name may be written with them, as in a network's text.
+
+    >>> Activation("leaky_relu(0.2)") == Activation("leaky_relu", {"alpha": 0.2})
+    True
+    """
+
+    kind: ClassVar[str] = "activation"
+    name: str
+    constants: Constants | Mapping[str, object] = ()
+    _: KW_ONLY
+    per: Per = "layer"
+    blend: bool = False
+    function: Function = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise SpecError(f"an activation must be a name such as 'relu' or 'leaky_relu(0.2)', got {self.name!r}")
+        if "(" in self.name:
+            self._read()
+        function = activations.get(self.name, **dict(self.constants))
+        usual = activations.get(function.name).constants
+        chosen = tuple(pair for pair in function.constants if pair not in usual)
+        for key, value in (("name", function.name), ("constants", chosen), ("function", function)):
+            object.__setattr__(self, key, value)
+        if self.per not in ("unit", "layer", "network"):
+            raise SpecError(unknown_name("value of per", self.per, ("unit", "layer", "network")))
+        if self.per != "layer" and not function.learned:
+            raise SpecError(f"per={self.per!r} needs an activation with learned numbers, got {self.name!r}")
+        if self.blend and not function.elementwise:
+            raise SpecError(f"blend needs an elementwise activation, got {self.name!r}")
+
+    def _read(self) -> None:
+        """Takes `leaky_relu(0.2)`, `prelu(per=unit)` or `blend(selu)` apart."""
+        text = self.name
+        if dict(self.constants) or self.blend or self.per != "layer":
+            raise SpecError(f"options stand in the name or beside it, not both, got {text!r}")
+        blended = _CALL.fullmatch(text)
+        if blended is not None and blended[1] == "blend":
+            text = blended[2]
+            object.__setattr__(self, "blend", True)
+        name, options = _call(text)
+        for key, value in (("name", name), ("per", options.pop("per", "layer")), ("constants", options)):
+            object.__setattr__(self, key, value)
+
+    @property
+    def label(self) -> str:
+        return self.name
+
+    @property
+    def passes_through(self) -> bool:
+        return self.name == "identity" and not self.blend
+
+    def width(self, d: int) -> int:
+        return d
+
+    def parameters(self, d: int) -> tuple[Parameter, ...]:
+        found: list[Parameter] = []
+        for name, initial in self.function.learned.items():
+            value = np.broadcast_to(initial, (d, *initial.shape)) if self.per == "unit" else initial
+            found.append(
+                Parameter(name=name, shape=value.shape, role="activation", value=value, shared=self.per == "network")
+            )
+        if self.blend:
+            found.append(Parameter(name="blend", shape=(d,), role="activation", value=1.0))
+        return tuple(found)
+
+    def cost(self, d: int, batch: int, *, input_gradient: bool = True) -> Flops:
+        B, n, c, c2 = named(B=batch, n=d, c=self.function.flops, **{"c′": self.function.flops_backward})
+        forward, backward = c * B * n, B * n * (1 + c2)
+        # Each learned number takes the product with δ and the sum over rows.
+        learned = sum(int(np.size(v)) for v in self.function.learned.values())
+        extra = 2 * learned * B * n if learned else 0
+        if self.blend:
+            # Forward: f − z, ×α, +z. Backward: 1 + α(f′ − 1) is 3, dα a product and a sum.
+            return Flops(
+                forward=Forward(activation=forward + 3 * B * n),
+                backward=Backward(activation=backward + 3 * B * n, other=extra + 2 * B * n),
+            )
+        return Flops(forward=Forward(activation=forward), backward=Backward(activation=backward, other=extra))
+
+    def kept(self, d: int, *, input_gradient: bool = True) -> Kept:
+        fn = self.function
+        kept = fn.kept
+        if not input_gradient:  # then only what is learned needs anything
+            kept = (fn.kept if fn.kept_on_data is None else fn.kept_on_data) if fn.learned else Kept()
+        if not self.blend:
+            return Kept(input=kept.input, output=kept.output, per_row=kept.extra * d, per_batch=kept.per_batch)
+        # The blend keeps f(z) − z; f(z) itself only where f keeps its own result.
+        return Kept(input=kept.input, per_row=(kept.extra + kept.output + 1) * d, per_batch=kept.per_batch)
+
+    def _learned(self, p: Tensors) -> dict[str, Array]:
+        return {name: p[name] for name in self.function.learned}
+
+    def forward(self, x: Array, p: Tensors, run: Pass) -> tuple[Array, Array]:
+        a = self.function.f(x, **self._learned(p))
+        return (x + p["blend"] * (a - x) if self.blend else a), x
+
+    def backward(self, dy: Array, cache: Array, p: Tensors) -> tuple[Array, dict[str, Array]]:
+        z, fn, learned = cache, self.function, self._learned(p)
+        grads: dict[str, Array] = {}
+        da = dy
+        if self.blend:
+            grads["blend"] = (dy * (fn.f(z, **learned) - z)).sum(0)
+            da = dy * p["blend"]
+        if fn.dp is not None:
+            for name, slope in fn.dp(z, **learned).items():
+                vector = slope.ndim > z.ndim
+                per_unit = ((da[..., None] if vector else da) * slope).sum(0)  # (O,) or (O, n)
+                grads[name] = per_unit if self.per == "unit" else per_unit.sum(0)
+        dz = fn.vjp(z, da) if fn.vjp is not None else da * fn.df(z, **learned)
+        return (dz + (1 - p["blend"]) * dy if self.blend else dz), grads
+
+
+def _call(text: str) -> tuple[str, dict[str, object]]:
+    """`elu(0.5)` as its name and options; plain ones fill the constants in order."""
+    match = _CALL.fullmatch(text)
+    if match is None:
+        return text.strip(), {}
+    name, inside = match[1], match[2]
+    keys = [key for key, _ in activations.get(name).constants]
+    arguments = [argument.strip() for argument in inside.split(",") if argument.strip()]
+    if activations.get(name).name == "combination":  # its parts may stand one by one
+        parts = [argument for argument in arguments if "=" not in argument]
+        arguments = ["+".join(parts)] * bool(parts) + [argument for argument in arguments if "=" in argument]
+    found: dict[str, object] = {}
+    for i, argument in enumerate(arguments):
+        key, named, value = (word.strip() for word in argument.rpartition("="))
+        if not named:
+            if i >= len(keys):
+                raise SpecError(f"{name} takes at most {len(keys)} plain options, got {text!r}")
+            key = keys[i]
+        if key in found:
+            raise SpecError(f"{key} of {name} is given twice in {text!r}")
+        try:
+            found[key] = float(value)
+        except ValueError:
+            found[key] = value
+    return name, found

@@ -1,0 +1,278 @@
+"""Turns typed inputs into one vector: numbers embedded or as they are, categories as one-hot or as learned vectors.
+
+Numbers, each feature f with weights of its own (F features, K values inside, D out):
+    none        x
+    plr         relu(W_f [cos v, sin v] + b_f),  v = 2π c_f x          Gorishniy et al. 2022
+    pbld        [x, W_f cos(2π w_f x + b′_f) + b_f]                    Holzmüller et al. 2024
+    piecewise   W_f e_f(x) + b_f,  e_t = clip((x − edge_t)/(edge_{t+1} − edge_t), 0, 1), open at both ends
+Categories of n known values, 0 meaning missing or unknown:
+    one-hot     n columns (two values: one column of −1 and +1), all 0 for 0
+    embedding   row `code` of a table (n + 1, d_category)
+    auto        one-hot up to `max_one_hot` values, otherwise embedding
+
+Edges are data, not description: they live in the state and are set from training rows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from ...core.counts import named
+from ...errors import DataError, SpecError, unknown_name
+from ..activations.function import Kept
+from .base import (
+    Array,
+    Backward,
+    Draw,
+    Even,
+    Flops,
+    Forward,
+    Layer,
+    Parameter,
+    Pass,
+    Tensors,
+    require_number,
+    store_whole,
+    whole,
+)
+from .inputs import Inputs
+
+Numeric = Literal["none", "plr", "pbld", "piecewise"]
+Categories = Literal["auto", "one-hot", "embedding"]
+
+DEFAULTS: dict[str, tuple[int, int, float | None]] = {
+    # d_numeric, n (frequencies or bins), sigma of the frequencies
+    "plr": (24, 48, 0.01),
+    "pbld": (4, 16, 0.1),
+    "piecewise": (16, 48, None),
+}
+
+
+@dataclass(frozen=True)
+class Columns(Layer):
+    """numbers (B, F) and codes (B, C) → one vector (B, O). Always the first layer."""
+
+    kind: ClassVar[str] = "columns"
+    mixes: ClassVar[bool] = True
+    numeric: Numeric = "none"
+    _: KW_ONLY
+    d_numeric: int | None = None
+    n: int | None = None
+    sigma: float | None = None
+    categories: Categories = "auto"
+    d_category: int = 8
+    max_one_hot: int = 8
+
+    def __post_init__(self) -> None:
+        kinds = ("none", *DEFAULTS)
+        if self.numeric not in kinds:
+            raise SpecError(unknown_name("numeric embedding", self.numeric, kinds))
+        if self.categories not in ("auto", "one-hot", "embedding"):
+            raise SpecError(unknown_name("category encoding", self.categories, ("auto", "one-hot", "embedding")))
+        defaults = DEFAULTS.get(self.numeric, (None, None, None))
+        for name, default in zip(("d_numeric", "n", "sigma"), defaults, strict=True):
+            given = getattr(self, name)
+            if given is not None and default is None:
+                raise SpecError(f"{name} has no meaning with numeric={self.numeric!r}, got {given!r}")
+            object.__setattr__(self, name, default if given is None else given)
+        if self.numeric != "none":
+            store_whole(self, d_numeric="d_numeric", n="n")
+        if self.numeric == "pbld" and self.d_numeric == 1:
+            raise SpecError("d_numeric must be at least 2 with pbld (one of them is the number itself), got 1")
+        if self.sigma is not None:
+            object.__setattr__(self, "sigma", require_number("sigma", self.sigma, positive=True))
+        store_whole(self, d_category="d_category")
+        object.__setattr__(self, "max_one_hot", whole("max_one_hot", self.max_one_hot, least=0))
+
+    # What it is made of
+
+    def one_hot(self, n: int) -> bool:
+        return self.categories == "one-hot" or (self.categories == "auto" and n <= self.max_one_hot)
+
+    def category_widths(self, inputs: Inputs) -> tuple[int, ...]:
+        return tuple((1 if n == 2 else n) if self.one_hot(n) else self.d_category for n in inputs.categories)
+
+    def embedded(self, inputs: Inputs) -> Iterator[tuple[int, int]]:
+        """Position and number of known values of each category column that has a table."""
+        return ((i, n) for i, n in enumerate(inputs.categories) if not self.one_hot(n))
+
+    @property
+    def inner(self) -> tuple[int, int]:
+        """K, D: values that the product of each feature takes, and gives."""
+        n, d = self.n or 0, self.d_numeric or 0
+        return {"plr": (2 * n, d), "pbld": (n, d - 1), "piecewise": (n, d)}.get(self.numeric, (0, 0))
+
+    def width(self, d: int | Inputs) -> int:
+        inputs = Inputs.of(d)
+        return inputs.numeric * (self.d_numeric or 1) + sum(self.category_widths(inputs))
+
+    def widest(self, d: int | Inputs) -> int:
+        return max(self.width(d), Inputs.of(d).numeric * max(self.inner))
+
+    def parameters(self, d: int | Inputs) -> tuple[Parameter, ...]:
+        inputs = Inputs.of(d)
+        F, (K, D), n = inputs.numeric, self.inner, self.n or 0
+        found: list[Parameter] = []
+        if F and self.numeric != "none":
+            bound = Draw("uniform", 1 / math.sqrt(K))
+            if self.sigma is not None:
+                found.append(
+                    Parameter(name="frequency", shape=(F, n), role="frequency", value=Draw("normal", self.sigma))
+                )
+            if self.numeric == "pbld":
+                found.append(Parameter(name="phase", shape=(F, n), role="frequency", value=Draw("uniform", math.pi)))
+            found += [
+                Parameter(name="weight", shape=(F, K, D), role="embedding", fan_in=K, fan_out=D, value=bound),
+                Parameter(name="bias", shape=(F, D), role="bias", fan_in=K, fan_out=D, value=bound),
+            ]
+        for i, values in self.embedded(inputs):
+            shape = (values + 1, self.d_category)
+            found.append(Parameter(name=f"table{i + 1}", shape=shape, role="embedding", value=Draw("normal", 1.0)))
+        return tuple(found)
+
+    def buffers(self, d: int | Inputs) -> tuple[Parameter, ...]:
+        inputs = Inputs.of(d)
+        if self.numeric != "piecewise" or not inputs.numeric:
+            return ()
+        shape = (inputs.numeric, (self.n or 0) + 1)
+        return (Parameter(name="edges", shape=shape, role="statistic", value=Even(3.0)),)
+
+    # What it costs
+
+    def cost(self, d: int | Inputs, batch: int, *, input_gradient: bool = True) -> Flops:
+        inputs = Inputs.of(d)
+        tables = sum(1 for _ in self.embedded(inputs))
+        B, F, n, E = named(B=batch, F=inputs.numeric, n=self.n or 0, E=tables * self.d_category)
+        K, D = named(K=self.inner[0], D=self.inner[1])
+        scatter = B * E if tables else 0  # a look-up costs nothing; its gradient is one sum per number
+        if self.numeric == "none" or not inputs.numeric:
+            return Flops(backward=Backward(other=scatter))
+        product = 2 * B * F * K * D
+        # Per frequency: 2π, × c, cos, sin; back: slopes of both 4, their sum, × x, Σ, × 2π. pbld: × 2πw, + b, cos;
+        # back: sin, sign, × δ, × x, Σ dw, Σ db. Per bin: −, ×, min, max; nothing goes back through an encoding.
+        here, back = {"plr": (4 * B * F * n, 8 * B * F * n), "pbld": (4 * B * F * n, 6 * B * F * n)}.get(
+            self.numeric, (4 * B * F * n, 0)
+        )
+        relu = B * F * D if self.numeric == "plr" else 0
+        return Flops(
+            forward=Forward(matmul=product, bias=B * F * D, activation=relu, other=here),
+            backward=Backward(
+                dW=product,
+                db=B * F * D,
+                dA=0 if self.numeric == "piecewise" else product,
+                activation=2 * relu if relu else 0,
+                other=back + scatter,
+            ),
+        )
+
+    def kept(self, d: int | Inputs, *, input_gradient: bool = True) -> Kept:
+        F, (K, D), n = Inputs.of(d).numeric, self.inner, self.n or 0
+        if not F:
+            return Kept()
+        return {
+            "none": Kept(),
+            "plr": Kept(input=True, per_row=F * (n + K + D)),  # v, its cos and sin, what relu let through
+            "pbld": Kept(input=True, per_row=F * (n + K)),
+            "piecewise": Kept(per_row=F * K),
+        }[self.numeric]
+
+    # Numpy
+
+    def forward(self, x: Array | tuple[Array, Any], p: Tensors, run: Pass) -> tuple[Array, Any]:
+        numbers, codes = x if isinstance(x, tuple) else (x, np.zeros((len(x), 0), dtype=np.int64))
+        pieces: list[Array] = []
+        cache: dict[str, Any] = {"x": numbers, "codes": codes, "numeric": 0}
+        if numbers.shape[1]:
+            pieces.append(self._embed(numbers, p, cache))
+            cache["numeric"] = pieces[0].shape[1]
+        for i, n in enumerate(run.categories):
+            column = codes[:, i]
+            for row in np.flatnonzero(~((column >= 0) & (column <= n)))[:1]:
+                raise DataError(code_refused(i, n, column[row].item(), int(row)))
+            pieces.append(one_hot(column, n) if self.one_hot(n) else p[f"table{i + 1}"][column])
+        cache["widths"] = [piece.shape[1] for piece in pieces]
+        return np.concatenate(pieces, axis=1), cache
+
+    def _embed(self, x: Array, p: Tensors, cache: dict[str, Any]) -> Array:
+        if self.numeric == "none":
+            return x
+        if self.numeric == "piecewise":
+            inside = piecewise(x, p["edges"])
+        elif self.numeric == "plr":
+            cache["v"] = v = 2 * np.pi * x[..., None] * p["frequency"]  # (B, F, n)
+            inside = np.concatenate([np.cos(v), np.sin(v)], -1)  # (B, F, K)
+        else:
+            cache["v"] = v = 2 * np.pi * x[..., None] * p["frequency"] + p["phase"]
+            inside = np.cos(v)
+        cache["inside"] = inside
+        z = np.einsum("bfk,fkd->bfd", inside, p["weight"]) + p["bias"]  # (B, F, D)
+        if self.numeric == "plr":
+            cache["open"] = z > 0
+            z = np.where(z > 0, z, 0)
+        elif self.numeric == "pbld":
+            z = np.concatenate([x[..., None], z], -1)
+        return z.reshape(len(x), z.shape[1] * z.shape[2])
+
+    def backward(self, dy: Array, cache: Any, p: Tensors) -> tuple[Array, dict[str, Array]]:
+        """∂L/∂x is not formed: nothing stands below; zeros keep the shape."""
+        x, codes = cache["x"], cache["codes"]
+        grads: dict[str, Array] = {}
+        cuts = np.cumsum(cache["widths"])[:-1]
+        pieces = np.split(dy, cuts, axis=1)
+        if cache["numeric"]:
+            dnumeric = pieces.pop(0)
+            if self.numeric != "none":
+                grads |= self._embed_backward(dnumeric.reshape(len(x), x.shape[1], self.d_numeric or 0), cache, p)
+        for i, piece in enumerate(pieces):
+            if f"table{i + 1}" in p:
+                table = np.zeros_like(p[f"table{i + 1}"])
+                np.add.at(table, codes[:, i], piece)
+                grads[f"table{i + 1}"] = table
+        return np.zeros_like(x), grads
+
+    def _embed_backward(self, dz: Array, cache: dict[str, Any], p: Tensors) -> dict[str, Array]:
+        if self.numeric == "plr":
+            dz = dz * cache["open"]
+        elif self.numeric == "pbld":
+            dz = dz[..., 1:]
+        grads = {"weight": np.einsum("bfk,bfd->fkd", cache["inside"], dz), "bias": dz.sum(0)}
+        if self.numeric == "piecewise":
+            return grads
+        dinside = np.einsum("bfd,fkd->bfk", dz, p["weight"])
+        v, x = cache["v"], cache["x"]
+        if self.numeric == "plr":
+            dcos, dsin = np.split(dinside, 2, axis=-1)
+            dv = dsin * np.cos(v) - dcos * np.sin(v)  # (B, F, n)
+        else:
+            dv = -dinside * np.sin(v)
+            grads["phase"] = dv.sum(0)
+        grads["frequency"] = 2 * np.pi * (dv * x[..., None]).sum(0)
+        return grads
+
+
+def code_refused(column: int, n: int, code: float, row: int) -> str:
+    """The message for a code that no value has; -1 is how pandas says missing."""
+    return (
+        f"category column {column} must hold whole numbers from 0 (missing or unknown) to {n}, "
+        f"got {code} in row {row} of the batch: number the values from 1, and what is missing or new 0"
+    )
+
+
+def one_hot(codes: Any, n: int) -> Array:
+    """Codes 0..n to n columns, or to one of −1 and +1 where n is 2; a code of 0 gives zeros.   (B,) → (B, n)."""
+    table = np.array([[0.0], [-1.0], [1.0]]) if n == 2 else np.eye(n + 1)[:, 1:]
+    return table[codes]
+
+
+def piecewise(x: Array, edges: Array) -> Array:
+    """Where x lies in each bin: 0 below it, 1 above; the first is open below, the last above.   (B, F) → (B, F, n)."""
+    low, high = edges[:, :-1], edges[:, 1:]
+    t = (x[..., None] - low) / (high - low)
+    lower, upper = np.zeros(t.shape[-1]), np.ones(t.shape[-1])
+    lower[0], upper[-1] = -np.inf, np.inf
+    return np.clip(t, lower, upper)

@@ -1,0 +1,274 @@
+"""The losses: what each measures, its gradient and its cost.
+
+A network gives raw outputs z (B, C); the link that turns them into a prediction belongs to the loss. `rows(z, y)` is
+the loss of each row (B,), `slope(z, y)` its derivative by z (B, C). The loss of a batch is the mean over rows, so that
+δ = slope/B already holds the only division by B.
+
+    name                   loss of a row                                  link       slope
+    cross_entropy          −Σ_c t_c log softmax(z)_c                      softmax    softmax(z) − t
+    binary_cross_entropy   mean_c softplus(z) − t z                       sigmoid    (σ(z) − t)/C
+    mse                    mean_c (z − y)²                                           2(z − y)/C
+    mae                    mean_c |z − y|                                            sign(z − y)/C
+    huber                  mean_c ½e² if |e| ≤ δ else δ(|e| − ½δ)                    clip(e, ±δ)/C
+    quantile               mean_c max(q e, (q − 1) e),  e = y − z                    (1[e < 0] − q)/C
+    poisson                mean_c exp(z) − y z                            exp        (exp(z) − y)/C
+    perceptron             mean_c max(0, −t z),  t = 2y − 1               step       −t 1[t z ≤ 0]/C
+
+Label smoothing ε makes the target t = (1 − ε) y + ε/C, for one of C classes, or (1 − ε) y + ε/2 for yes or no. Several
+quantiles q of one target are several outputs: `quantile(0.1, 0.5, 0.9)`. Gradient descent on `perceptron` with a batch
+of one row and rate 1 is the perceptron rule (Rosenblatt 1958).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..core.named_options import choose, require
+from ..errors import OptionError
+from . import activations
+from .activations.function import Array, Kept
+from .activations.special import logistic
+
+Targets = NDArray[Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loss:
+    """One loss with its constants bound. FLOPs are per row and output; `kept` is what PyTorch keeps for C outputs."""
+
+    name: str
+    formula: str
+    constants: tuple[tuple[str, Any], ...] = ()
+    link: str | None = None
+    link_flops: int = 0
+    rows: Callable[[Array, Targets], Array]
+    slope: Callable[[Array, Targets], Array]
+    flops: int
+    flops_backward: int
+    kept: Callable[[int], Kept]
+    classes: bool = False
+    """Whether the target is one class number per row."""
+    per_target: int = 1
+    """Outputs for each target."""
+
+    def constant(self, name: str) -> Any:
+        return dict(self.constants)[name]
+
+
+def cross_entropy(label_smoothing: float = 0.0) -> Loss:
+    eps = _smoothing(label_smoothing)
+
+    def targets(z: Array, y: Targets) -> Array:
+        C = z.shape[-1]
+        share = y if y.ndim == 2 else np.eye(C, dtype=z.dtype)[y]  # mixed rows come with probabilities
+        return (1 - eps) * share + eps / C
+
+    return Loss(
+        name="cross_entropy",
+        formula="−log softmax(z)[y]",
+        constants=(("label_smoothing", eps),),
+        link="softmax",
+        link_flops=activations.get("softmax").flops,
+        rows=lambda z, y: -(_log_softmax(z) * targets(z, y)).sum(-1),
+        slope=lambda z, y: np.exp(_log_softmax(z)) - targets(z, y),
+        flops=2,
+        flops_backward=2,
+        # Log-probabilities, and nll_loss's count of rows.
+        kept=lambda C: Kept(per_row=C, per_batch=1),
+        classes=True,
+    )
+
+
+def binary_cross_entropy(label_smoothing: float = 0.0) -> Loss:
+    eps = _smoothing(label_smoothing)
+
+    def smooth(y: Targets) -> Array:
+        return (1 - eps) * y + eps / 2
+
+    return Loss(
+        name="binary_cross_entropy",
+        formula="softplus(z) − y·z",
+        constants=(("label_smoothing", eps),),
+        link="sigmoid",
+        link_flops=activations.get("sigmoid").flops,
+        rows=lambda z, y: _mean(np.logaddexp(0, z) - smooth(y) * z),
+        slope=lambda z, y: (logistic(z) - smooth(y)) / z.shape[-1],
+        flops=4,
+        flops_backward=2,
+        kept=lambda C: Kept(input=True, per_row=C if eps else 0),  # and the smoothed targets
+    )
+
+
+def mse() -> Loss:
+    return Loss(
+        name="mse",
+        formula="(z − y)²",
+        rows=lambda z, y: _mean((z - y) ** 2),
+        slope=lambda z, y: 2 * (z - y) / z.shape[-1],
+        flops=3,
+        flops_backward=2,
+        kept=lambda C: Kept(input=True),
+    )
+
+
+def mae() -> Loss:
+    return Loss(
+        name="mae",
+        formula="|z − y|",
+        rows=lambda z, y: _mean(np.abs(z - y)),
+        slope=lambda z, y: np.sign(z - y) / z.shape[-1],
+        flops=3,
+        flops_backward=2,
+        kept=lambda C: Kept(per_row=C),  # z − y, whose sign is the slope
+    )
+
+
+def huber(delta: float = 1.0) -> Loss:
+    require("delta", delta, delta > 0, "positive")
+
+    def rows(z: Array, y: Targets) -> Array:
+        e = np.abs(z - y)
+        return _mean(np.where(e <= delta, 0.5 * e**2, delta * (e - 0.5 * delta)))
+
+    return Loss(
+        name="huber",
+        formula="½e² if |e| ≤ δ else δ·(|e| − ½δ),  e = z − y",
+        constants=(("delta", delta),),
+        rows=rows,
+        slope=lambda z, y: np.clip(z - y, -delta, delta) / z.shape[-1],
+        flops=6,
+        flops_backward=4,
+        kept=lambda C: Kept(input=True),
+    )
+
+
+def quantile(*q: float) -> Loss:
+    """The quantiles q of the target, the median unless told; outputs go quantile by quantile for each target."""
+    levels = q or (0.5,)
+    for level in levels:
+        require("q", level, 0 < level < 1, "above 0 and below 1")
+    if list(levels) != sorted(set(levels)):
+        raise OptionError(f"quantiles must rise, got {', '.join(f'{level:g}' for level in levels)}")
+    Q = len(levels)
+
+    def parts(z: Array, y: Targets) -> tuple[Array, Array]:
+        """e = y − z and the q of each output, (B, C)."""
+        return np.repeat(y, Q, axis=-1) - z, np.tile(np.asarray(levels, dtype=z.dtype), z.shape[-1] // Q)
+
+    def rows(z: Array, y: Targets) -> Array:
+        e, level = parts(z, y)
+        return _mean(np.maximum(level * e, (level - 1) * e))
+
+    def slope(z: Array, y: Targets) -> Array:
+        e, level = parts(z, y)
+        return ((e < 0) + 0.5 * (e == 0) - level) / z.shape[-1]  # at e = 0 the mean of both sides, as torch has it
+
+    return Loss(
+        name="quantile",
+        formula="max(q·e, (q − 1)·e),  e = y − z",
+        constants=(("q", levels),),
+        rows=rows,
+        slope=slope,
+        flops=5,
+        flops_backward=3,
+        kept=lambda C: Kept(per_row=2 * C, per_batch=2 * C),  # q·e and (q − 1)·e; q and q − 1
+        per_target=Q,
+    )
+
+
+def poisson() -> Loss:
+    return Loss(
+        name="poisson",
+        formula="exp(z) − y·z",
+        link="exp",
+        link_flops=1,
+        rows=lambda z, y: _mean(np.exp(z) - y * z),
+        slope=lambda z, y: (np.exp(z) - y) / z.shape[-1],
+        flops=3,
+        flops_backward=2,
+        kept=lambda C: Kept(per_row=C),  # exp(z)
+    )
+
+
+def perceptron() -> Loss:
+    return Loss(
+        name="perceptron",
+        formula="max(0, −t·z),  t = 2y − 1",
+        link="step",
+        link_flops=1,
+        rows=lambda z, y: _mean(np.maximum(0, -(2 * y - 1) * z)),
+        slope=lambda z, y: -(2 * y - 1) * ((2 * y - 1) * z <= 0) / z.shape[-1],
+        flops=3,
+        flops_backward=2,
+        kept=lambda C: Kept(per_row=C),  # the signs t
+    )
+
+
+LOSSES: dict[str, Callable[..., Loss]] = {
+    "cross_entropy": cross_entropy,
+    "binary_cross_entropy": binary_cross_entropy,
+    "mse": mse,
+    "mae": mae,
+    "huber": huber,
+    "quantile": quantile,
+    "poisson": poisson,
+    "perceptron": perceptron,
+}
+
+
+@lru_cache(maxsize=256)
+def get(text: str) -> Loss:
+    """The loss of a text.
+
+    >>> get("quantile(0.1, 0.9)").per_target
+    2
+    """
+    return choose("loss", text, LOSSES, also=("auto",))
+
+
+def auto(d_out: int) -> Loss:
+    """Softmax cross-entropy for more than one output, mean squared error for one."""
+    return get("cross_entropy" if d_out > 1 else "mse")
+
+
+def of(text: str, d_out: int) -> Loss:
+    """The loss of a text for a network of so many outputs; `auto` chooses by them.
+
+    >>> of("auto", 10).name
+    'cross_entropy'
+    """
+    loss = auto(d_out) if text == "auto" else get(text)
+    if d_out % loss.per_target:
+        raise OptionError(
+            f"{text} needs {loss.per_target} outputs for each target, got a network of {d_out}: "
+            f"end it with a multiple of {loss.per_target}"
+        )
+    return loss
+
+
+def unsmoothed(loss: Loss) -> Loss:
+    """The loss by the targets as they are, which tells how sure a network may be whatever it was trained by.
+
+    >>> unsmoothed(get("cross_entropy(0.1)")).constants
+    (('label_smoothing', 0.0),)
+    """
+    return get(loss.name) if "label_smoothing" in dict(loss.constants) else loss
+
+
+def _log_softmax(z: Array) -> Array:
+    shifted = z - z.max(-1, keepdims=True)
+    return shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
+
+
+def _mean(values: Array) -> Array:
+    return np.asarray(values.mean(-1))
+
+
+def _smoothing(value: float) -> float:
+    return require("label_smoothing", value, 0 <= value < 1, "at least 0 and below 1")

@@ -1,0 +1,177 @@
+"""The data as a person would look at it first: what is in each column, and the rows a model gets most wrong.
+
+    a column   its family and what is done with it; missing and different values; for numbers range, median and a
+               histogram, for the rest the most frequent values
+    a row      its place in the source, its own values, what is true, what was predicted
+
+Values are those of the source, before any scaling. Wide tables are cut to the columns that matter most, and pictures
+are shown as pictures.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ...data import Table
+from ...data import columns as C
+from ...data import targets as tasks
+from ...data.arrow import pc, to_numpy
+from ...data.encoding import Encoding
+from ...data.table import where
+from .curves import histogram
+from .quality import labels_of, number
+from .sample import Sample, taken
+
+MOST_COLUMNS = 60
+MOST_VALUES = 8
+"""Most frequent values of a column that are named."""
+LONGEST = 120
+"""Characters of a value that are shown."""
+BINS = 16
+WORST = 12
+WORST_COLUMNS = 8
+
+
+def summary(table: Table, encoding: Encoding, first: Sequence[str]) -> dict[str, Any]:
+    """Every column of a table; where they are many, those that `first` names, in its order."""
+    kinds = {column.name: column for column in encoding.columns}
+    names = [name for name in table.names if name in kinds or name in encoding.task.names]
+    inputs = [name for name in names if name in kinds]
+    if len(inputs) > MOST_COLUMNS:
+        known = {name: None for name in first if name in kinds}
+        inputs = [*known, *(name for name in inputs if name not in known)][:MOST_COLUMNS]
+    if encoding.image is not None:
+        inputs = []
+    targets = [name for name in encoding.task.names if name in table.names]
+    return {
+        "rows": len(table),
+        "columns": len(kinds),
+        "shown": [_column(table, name, kinds[name].kind) for name in inputs],
+        "targets": [_column(table, name, "target") for name in targets],
+        "image": None if encoding.image is None else list(encoding.image),
+        "mean_image": None if encoding.image is None or table.matrix is None else _mean_image(table, encoding),
+    }
+
+
+def _column(table: Table, name: str, kind: str) -> dict[str, Any]:
+    column = C.plain(table.column(name))
+    family = C.family_of(column, where(table, name))
+    nothing = C.missing(column)
+    found: dict[str, Any] = {
+        "name": name,
+        "family": C.SAID[family],
+        "kind": kind,
+        "missing": int(nothing.sum()),
+        "distinct": len(pc.unique(column.drop_null())),
+    }
+    if family == "number":
+        values = C.floats(column)
+        known = values[np.isfinite(values)]
+        if len(known):
+            found["range"] = [number(v) for v in (known.min(), np.median(known), known.max())]
+            found["histogram"] = histogram(known, bins=_bins(known))
+    if family in ("date", "datetime", "time") and len(column) > int(nothing.sum()):
+        ends = pc.min_max(column).as_py()
+        found["range"] = [cell(ends["min"]), None, cell(ends["max"])]
+    if family in ("text", "boolean") or (kind in ("target", "categorical") and found["distinct"] <= C.FEW):
+        found["frequent"] = _frequent(column)
+    return found
+
+
+def _bins(values: Any) -> Any:
+    """Few whole numbers have a bin each, so that none falls between two."""
+    low, high = values.min(), values.max()
+    few = high - low < BINS and (values == np.floor(values)).all()
+    return np.arange(low - 0.5, high + 1) if few else BINS
+
+
+def _frequent(column: Any) -> list[list[Any]]:
+    counted = pc.value_counts(column.drop_null())
+    pairs = sorted(((one["counts"], cell(one["values"])) for one in counted.to_pylist()), key=lambda pair: -pair[0])
+    return [[value, int(count)] for count, value in pairs[:MOST_VALUES]]
+
+
+def _mean_image(table: Table, encoding: Encoding) -> list[float]:
+    assert table.matrix is not None
+    order = [table.places[column.name] for column in encoding.columns]
+    return [round(float(v), 3) for v in table.matrix[:, order].mean(0, dtype=np.float64)]
+
+
+def cell(value: Any) -> str | float | bool | None:
+    """One value as JSON: numbers as they are, the rest as the text a person would write.
+
+    >>> cell(datetime.date(2024, 5, 1)), cell(1.5), cell(None), cell(float("nan"))
+    ('2024-05-01', 1.5, None, None)
+    """
+    if value is None or isinstance(value, bool | int):
+        return value
+    if isinstance(value, float):
+        return number(value)
+    if isinstance(value, datetime.date | datetime.time):
+        return value.isoformat()
+    words = str(value)
+    return words if len(words) <= LONGEST else f"{words[: LONGEST - 1]}…"
+
+
+# The worst rows
+
+
+def worst(sample: Sample, first: Sequence[str]) -> dict[str, Any]:
+    """Those with the largest loss, the worst first; with values of the columns that matter most."""
+    losses = np.where(np.isnan(sample.row_losses), np.inf, sample.row_losses)
+    places = np.argsort(-losses, kind="stable")[:WORST]
+    encoding = sample.model.encoding
+    used = {column.name: None for column in encoding.columns if column.kind != "drop"}
+    order = {name: None for name in first if name in used}
+    names = [*order, *(name for name in used if name not in order)][:WORST_COLUMNS]
+    rows = None if sample.table is None else taken(sample.table, places)
+    cells = {} if rows is None or encoding.image is not None else {name: _cells(rows, name) for name in names}
+    pixels = None if rows is None or encoding.image is None or rows.matrix is None else rows.matrix
+    places_of = [] if rows is None or pixels is None else [rows.places[column.name] for column in encoding.columns]
+    found: list[dict[str, Any]] = []
+    for i, place in enumerate(places):
+        entry: dict[str, Any] = {
+            "row": int(sample.numbers[place]) + 1,
+            "loss": number(float(sample.row_losses[place])),
+            "values": [cells[name][i] for name in cells],
+            **_answer(sample, int(place)),
+        }
+        if pixels is not None:
+            entry["pixels"] = [round(float(v), 3) for v in pixels[i, places_of]]
+        found.append(entry)
+    return {"columns": list(cells), "rows": found, "image": None if pixels is None else list(encoding.image or ())}
+
+
+def _cells(table: Table, name: str) -> list[Any]:
+    if name not in table.names:
+        return [None] * len(table)
+    column = C.plain(table.column(name))
+    if pa.types.is_duration(column.type):
+        return [number(float(v)) for v in to_numpy(column.cast(pa.int64()))]
+    return [cell(value) for value in column.to_pylist()]
+
+
+def _answer(sample: Sample, place: int) -> dict[str, Any]:
+    """Truth and prediction of a row, as a person reads them."""
+    truth, given = sample.sides
+    task = sample.task
+    if task.kind == "multilabel":
+        wrong = [str(name) for i, name in enumerate(task.names) if (given[place, i] > 0.5) != (truth[place, i] > 0.5)]
+        yes = [str(name) for i, name in enumerate(task.names) if truth[place, i] > 0.5]
+        return {"truth": ", ".join(yes) or "none", "predicted": f"wrong: {', '.join(wrong)}" if wrong else "all right"}
+    if task.classifies:
+        labels, best = labels_of(task), int(given[place].argmax())
+        shares = {"sure": number(float(given[place, best])), "of_truth": number(float(given[place, truth[place]]))}
+        return {"truth": labels[int(truth[place])], "predicted": labels[best], **shares}
+    decoded = np.asarray(tasks.decode(task, sample.z[place : place + 1], sample.loss)).reshape(-1)
+    answer = given[place] if decoded.size == given.shape[1] else decoded
+    return {
+        "truth": "; ".join(f"{v:.6g}" for v in truth[place]),
+        "predicted": "; ".join(f"{v:.6g}" for v in answer),
+        "error": number(float((given[place] - truth[place])[0])) if truth.shape[1] == 1 else None,
+    }

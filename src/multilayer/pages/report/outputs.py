@@ -1,0 +1,48 @@
+"""What a model makes of rows that are numbers already, by the right members of an ensemble.
+
+`judges` (N, members) says whose word counts for a row: members of an ensemble hold out different rows, and a row that
+was trained on is judged only by those that never saw it. Their outputs are put together first and the temperature comes
+after, as training does where it measures itself.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...core.sparse import Sparse, rows_of
+from ...data import Encoded
+from ...models.trained_model import Predictor
+from ...nn import losses
+from ...nn.calibration import combined
+
+Array = NDArray[Any]
+Codes = NDArray[np.int64] | None
+Judges = NDArray[np.bool_] | None
+
+
+def outputs(model: Predictor, x: Array | Sparse, codes: Codes, judges: Judges = None) -> NDArray[np.float64]:
+    """Raw outputs z (N, d_out)."""
+    if judges is None:
+        return model.forward(_encoded(x, codes)).astype(np.float64)
+    loss, found = losses.get(model.encoding.loss), np.empty((len(x), model.spec.d_out))
+    patterns, which = np.unique(judges, axis=0, return_inverse=True)
+    for p, pattern in enumerate(patterns):
+        mine = np.flatnonzero(which.reshape(-1) == p)
+        part = _encoded(rows_of(x, mine), None if codes is None else codes[mine])
+        asked = np.flatnonzero(pattern) if pattern.any() else range(model.members)
+        together = combined(loss, [_member(model, int(i), part) for i in asked])
+        found[mine] = combined(loss, [together], model.calibration and model.calibration.of_judges)
+    return found
+
+
+def _encoded(x: Array | Sparse, codes: Codes) -> Encoded:
+    return Encoded(x=x, codes=codes, y=None, rows=np.arange(len(x)), notes=())
+
+
+def _member(model: Predictor, i: int, rows: Encoded) -> Array:
+    if not model.programs:
+        return model._in_numpy(i, rows)
+    return model.programs[i].outputs(rows.x, rows.codes if model.spec.inputs.categories else None)

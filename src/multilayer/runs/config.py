@@ -1,0 +1,278 @@
+"""The configuration of a run: every choice but the data and the network, in one place.
+
+`Config` is what the command line's options, a TOML file and `ml.fit`'s keywords become, and what a run saves. Defaults,
+types and help text stand here alone; the rest is derived.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import tomllib
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any, TypedDict, cast
+
+import numpy as np
+
+from ..core import atomic_files
+from ..errors import OptionError, called, unknown_name
+from ..nn import losses, optimizers, schedules
+from ..nn.layers import Parameter
+from ..spec.initialization import scheme
+
+
+def _option(default: Any, text: str, *, auto: bool = False) -> Any:
+    """Describe an option. `auto` says that None lets the program choose the value."""
+    return field(default=default, metadata={"help": text, "auto": auto})
+
+
+MAX_TOML = 1 << 20
+"""Largest size of an option file, in bytes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """Options of training."""
+
+    engine: str = _option("auto", "Engine that runs the steps: auto, fused, torch or numpy.")
+    optimizer: str = _option("adamw", "sgd, momentum, nesterov, adam or adamw, with constants: adam(beta2=0.95).")
+    loss: str = _option(
+        "auto", "auto chooses by the task; or cross_entropy, mse, mae, huber(delta=1), quantile(0.1, 0.9), …"
+    )
+    learning_rate: float | None = _option(
+        None, "Peak learning rate; auto is 0.01, lower for layers with over 64 inputs.", auto=True
+    )
+    schedule: str = _option("cosine(warmup=0.05)", "Learning rate schedule: constant, cosine, one_cycle, coslog, …")
+    weight_decay: float = _option(0.1, "Decoupled weight decay on weight matrices.")
+    decay_schedule: str = _option("constant", "Weight decay schedule.")
+    dropout_schedule: str = _option("constant", "Dropout schedule.")
+    l2: float = _option(0.0, "L2 penalty on weight matrices.")
+    clip_norm: float | None = _option(None, "Clip the gradient to this norm.")
+    clip_value: float | None = _option(None, "Clip each value of the gradient to this size.")
+    average: float | None = _option(
+        None,
+        "Decay β of the exponential moving average of the weights; auto is 0.99, none if epochs is set.",
+        auto=True,
+    )
+    batch_size: int | None = _option(
+        None, "Rows per step; auto is 256, or fewer so that an epoch has about 40 steps, but at least 16.", auto=True
+    )
+    epochs: int | None = _option(None, "Passes over the training rows; auto is about 8,000 steps.", auto=True)
+    epoch_rows: int | None = _option(None, "Rows per epoch if not all; each epoch draws other rows.")
+    validation: float | str | None = _option(
+        "auto", "Fraction of rows to hold out, none, or auto: a fifth unless there are few rows."
+    )
+    metric: str = _option(
+        "loss",
+        "Validation metric that selects the best epoch: loss, accuracy, r2, …; auto uses the default of the task.",
+    )
+    patience: int | None = _option(
+        None,
+        "Stop after this many epochs without improvement; auto is 30 % of the epochs, none if epochs is set.",
+        auto=True,
+    )
+    time_limit: float | None = _option(None, "Stop this many seconds after the start.")
+    on_spike: str = _option("rollback", "What to do if the loss spikes: rollback, stop or ignore.")
+    rollbacks: int = _option(3, "Largest number of rollbacks.")
+    augment: str | None = _option(None, "Augmentations, joined by +: noise(0.1)+mask(0.1)+mixup(0.2).")
+    task: str = _option("auto", "auto, binary, multiclass, multilabel, regression or multioutput.")
+    class_weight: str | Mapping[str, float] | None = _option(None, "balanced, to give rare classes larger weights.")
+    init: str = _option("auto", "Initialisation: auto, he, xavier, orthogonal, …; data adapts the weights to the rows.")
+    scaling: str = _option("auto", "Scaling of numeric columns: auto, standard, robust or none.")
+    ensemble: int = _option(1, "Ensemble members to train in parallel; each holds out a different part of the rows.")
+    calibrate: bool | None = _option(
+        None, "Calibrate probabilities and intervals on held-out rows; auto calibrates probabilities.", auto=True
+    )
+    rates: str | None = _option(None, "Factors on the learning rate: bias=0.1, scale=6, columns.weight=0.1.")
+    seed: int = _option(0, "Seed of all random numbers.")
+    dtype: str = _option("float32", "float32, float64 or bfloat16.")
+    device: str = _option("auto", "auto, cpu or cuda.")
+    compile: bool = _option(False, "Use torch.compile.")
+    threads: int | None = _option(None, "Threads to use; auto is 1 if steps are small, else one per core.", auto=True)
+    checkpoint_every: int | None = _option(
+        None, "Steps between checkpoints; auto is the end of an epoch, at least 200 steps after the last.", auto=True
+    )
+
+    statistics_every: int | None = _option(None, "Steps between norms of every tensor and its gradient in the events.")
+
+    def __post_init__(self) -> None:
+        if isinstance(self.class_weight, Mapping):  # texts, as JSON and TOML have them
+            items = cast("Mapping[Any, Any]", self.class_weight).items()
+            named = {str(name): value.item() if isinstance(value, np.generic) else value for name, value in items}
+            object.__setattr__(self, "class_weight", named)
+        for spec in fields(self):
+            value = getattr(self, spec.name)
+            if isinstance(value, np.generic):
+                value = value.item()
+            if (spec.name == "validation" and value == "none") or (spec.name == "time_limit" and value == math.inf):
+                value = None
+            object.__setattr__(self, spec.name, value)
+            if not _fits(value, hints()[spec.name]):
+                raise OptionError(f"{called(spec.name)} must be {_words(spec.name)}, got {value!r}")
+        for name in (
+            "learning_rate",
+            "batch_size",
+            "epochs",
+            "epoch_rows",
+            "ensemble",
+            "clip_norm",
+            "clip_value",
+            "patience",
+            "time_limit",
+            "threads",
+            "checkpoint_every",
+            "statistics_every",
+        ):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise OptionError(f"{called(name)} must be positive, got {value!r}")
+        for name in ("weight_decay", "l2", "rollbacks", "seed"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise OptionError(f"{called(name)} must be at least 0, got {getattr(self, name)!r}")
+        if self.learning_rate is not None and not math.isfinite(self.learning_rate):
+            raise OptionError(f"{called('learning_rate')} must be finite, got {self.learning_rate!r}")
+        if self.average is not None and not 0 <= self.average < 1:
+            raise OptionError(f"{called('average')} must be at least 0 and below 1, got {self.average!r}")
+        if isinstance(self.validation, float) and not 0 < self.validation < 1:
+            raise OptionError(f"{called('validation')} must be a share between 0 and 1, got {self.validation!r}")
+        for name, get, elsewhere in (
+            ("optimizer", optimizers.get, None),
+            ("loss", losses.get, "auto"),
+            ("schedule", schedules.get, None),
+            ("decay_schedule", schedules.get, None),
+            ("dropout_schedule", schedules.get, None),
+            ("init", scheme, "data"),
+        ):
+            try:
+                if getattr(self, name) != elsewhere:
+                    get(getattr(self, name))
+            except OptionError as error:
+                raise OptionError(f"{called(name)}: {error}") from None
+        self.rate_factors({})
+        for name, valid in (
+            ("engine", ("auto", "fused", "torch", "numpy")),
+            ("on_spike", ("rollback", "stop", "ignore")),
+            ("dtype", ("float32", "float64", "bfloat16")),
+            ("scaling", ("auto", "standard", "robust", "none")),
+        ):
+            if getattr(self, name) not in valid:
+                raise OptionError(unknown_name(called(name), getattr(self, name), valid))
+
+    def rate_factors(self, parameters: Mapping[str, Parameter]) -> dict[str, float]:
+        """The factor of each parameter that `rates` names: by its name, by its layer's kind, or by its role.
+
+        >>> from multilayer import Spec
+        >>> Config(rates="bias=0.1, columns.bias=1").rate_factors(Spec.parse("2-1").parameters)
+        {'linear1.bias': 0.1}
+        """
+        given: dict[str, float] = {}
+        for part in (self.rates or "").split(",") if self.rates else ():
+            name, equals, value = (text.strip() for text in part.partition("="))
+            try:
+                given[name] = float(value)
+            except ValueError:
+                equals = ""
+            if not (name and equals and 0 <= given.get(name, -1) < math.inf):
+                such = "names with factors, such as 'bias=0.1, scale=6'"
+                raise OptionError(f"{called('rates')} must be {such}, got {part.strip()!r}")
+        found: dict[str, float] = {}
+        for name, parameter in parameters.items():
+            layer, _, own = name.rpartition(".")
+            kind = layer.rpartition(".")[2].rstrip("0123456789")
+            for key in (name, f"{kind}.{own}", parameter.role):
+                if key in given:
+                    found[name] = given[key]
+                    break
+        return found
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @staticmethod
+    def from_dict(values: Mapping[str, Any], *, where: str = "the configuration") -> Config:
+        known = {spec.name for spec in fields(Config)}
+        for key in values:
+            if key not in known:
+                raise OptionError(f"{where}: {unknown_name('option', key, known)}")
+        return Config(**values)
+
+    @staticmethod
+    def from_toml(path: Path) -> dict[str, Any]:
+        """The options of a TOML file, not yet checked against each other."""
+        data = atomic_files.read(path, limit=MAX_TOML)
+        try:
+            return tomllib.loads(data.decode())
+        except RecursionError:
+            raise OptionError(f"{path} is not a valid option file: its brackets are nested too deeply") from None
+        except ValueError as error:  # also a whole number of thousands of digits
+            raise OptionError(f"{path} is not TOML: {error}") from None
+
+
+class Options(TypedDict, total=False):
+    """The fields of `Config` as keywords; a test keeps the two the same. `validation` may also be data of its own."""
+
+    engine: str
+    optimizer: str
+    loss: str
+    learning_rate: float | None
+    schedule: str
+    weight_decay: float
+    decay_schedule: str
+    dropout_schedule: str
+    l2: float
+    clip_norm: float | None
+    clip_value: float | None
+    average: float | None
+    batch_size: int | None
+    epochs: int | None
+    epoch_rows: int | None
+    validation: Any
+    metric: str
+    patience: int | None
+    time_limit: float | None
+    on_spike: str
+    rollbacks: int
+    augment: str | None
+    task: str
+    class_weight: str | Mapping[Any, float] | None
+    init: str
+    scaling: str
+    ensemble: int
+    calibrate: bool | None
+    rates: str | None
+    seed: int
+    dtype: str
+    device: str
+    compile: bool
+    threads: int | None
+    checkpoint_every: int | None
+    statistics_every: int | None
+
+
+@functools.cache
+def hints() -> dict[str, Any]:
+    """The type of each field; finding them takes longer than many a step."""
+    return typing.get_type_hints(Config)
+
+
+def _fits(value: object, hint: Any) -> bool:
+    if isinstance(hint, types.UnionType):
+        return any(_fits(value, option) for option in typing.get_args(hint))
+    if typing.get_origin(hint) is Mapping:
+        return isinstance(value, dict) and all(_fits(one, float) for one in cast("dict[str, Any]", value).values())
+    if hint is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    if hint is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    return value is None if hint is type(None) else isinstance(value, hint)
+
+
+def _words(name: str) -> str:
+    hint = hints()[name]
+    names = {int: "a whole number", float: "a number", str: "a string", bool: "true or false"}
+    options = [option for option in typing.get_args(hint) or (hint,) if option is not type(None)]
+    return " or ".join(names.get(option, "a number for each class") for option in options)

@@ -1,0 +1,276 @@
+"""The events of a run: what happened, in order, as plain data.
+
+An event is a frozen dataclass here and one JSON object a line in `events.jsonl`: its fields, and `event` with its name.
+The log is the truth that every tracker, plot and page replays, so its form is fixed: names are a closed set, numbers
+that are not finite are written as the strings "nan", "inf" and "-inf", and two logs of the same run are equal but for
+the clock fields. Nothing in an event depends on how the loop cuts its work into chunks. Epochs are counted from 1:
+when epoch 3 has ended, 3 are done.
+
+A run that was killed goes on from a checkpoint: its `resume` event supersedes every event told after that checkpoint.
+"""
+
+from __future__ import annotations
+
+import math
+import typing
+from collections.abc import Iterable, Mapping
+from dataclasses import MISSING, asdict, dataclass, field, fields
+from types import UnionType
+from typing import Any, ClassVar, Literal, Union, cast
+
+from ..errors import EventError, unknown_name
+
+CLOCK = frozenset({"time", "seconds", "rows_per_second"})
+"""Fields that tell the time: left out when two logs are compared."""
+NO_MISTAKES = "every training row is classified correctly"
+"""Reason of the `End` event of a perceptron that has converged. Its model is that of the last epoch."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Event:
+    """Base of all: the step it belongs to, counted from the start of training, and the time of day it was written."""
+
+    event: ClassVar[str]
+    step: int
+    time: float | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"event": self.event, **{key: plain(value) for key, value in asdict(self).items()}}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Start(Event):
+    """What is about to be trained, on how many rows; `notes` are what was decided about the data."""
+
+    event: ClassVar[str] = "start"
+    network: str
+    parameters: int
+    rows: int
+    engine: str
+    seed: int
+    config: dict[str, Any]
+    versions: dict[str, str]
+    task: str = ""
+    metric: str = ""
+    """What decides which epoch was best."""
+    held_out: int = 0
+    """Rows for validation."""
+    dropped: int = 0
+    """Rows of the source that could not be used."""
+    notes: list[str] = field(default_factory=list[str])
+    run: str = ""
+    """SHA-256 of the run's configuration. Empty for a run in memory, and in logs of versions that did not record it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Progress(Event):
+    """At a fixed interval of steps: means since the last one."""
+
+    event: ClassVar[str] = "progress"
+    epoch: int
+    loss: float
+    gradient_norm: float
+    rate: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class EpochEnd(Event):
+    """`seconds` is training alone, without evaluation; `gradient_norm` is the mean over its steps, which old logs do
+    not have; `metrics` are those of the validation rows, by name."""
+
+    event: ClassVar[str] = "epoch"
+    epoch: int
+    loss: float
+    seconds: float
+    rows_per_second: float
+    gradient_norm: float | None = None
+    validation_loss: float | None = None
+    metrics: dict[str, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checkpoint(Event):
+    """Where a state was saved; a run in memory keeps it there, so that path and hash are empty."""
+
+    event: ClassVar[str] = "checkpoint"
+    kind: Literal["last", "best"]
+    path: str
+    sha256: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spike(Event):
+    """A loss outside its running band, and what stood behind it."""
+
+    event: ClassVar[str] = "spike"
+    loss: float
+    limit: float
+    gradient_norm: float
+    layer: str
+    rows: list[int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RolledBack(Event):
+    event: ClassVar[str] = "rollback"
+    to_step: int
+    rate_factor: float
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class NonFinite(Event):
+    """The first value that is not finite: where it arose, and the rows that were in the batch."""
+
+    event: ClassVar[str] = "non_finite"
+    where: Literal["input", "target", "loss", "gradient", "parameter"]
+    layer: str
+    unit: int | None
+    rows: list[int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured(Event):
+    """What an observer found by looking: `name` says what was measured, `values` are numbers, or one for each layer,
+    unit or bin, by name."""
+
+    event: ClassVar[str] = "measured"
+    name: str
+    values: dict[str, float | list[float]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Notice(Event):
+    """Something a person should know, with what to do about it."""
+
+    event: ClassVar[str] = "notice"
+    message: str
+    remedy: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resume(Event):
+    """Goes on from a checkpoint, before which `kept` events had been told; those told after it did not happen."""
+
+    event: ClassVar[str] = "resume"
+    checkpoint: str
+    kept: int
+    notes: list[str]
+    """What was wrong with newer checkpoints, if anything."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class End(Event):
+    """`epoch` is the last one that was done; `metrics` are the model's on the rows held out."""
+
+    event: ClassVar[str] = "end"
+    status: Literal["finished", "stopped", "interrupted", "failed"]
+    reason: str
+    epoch: int
+    seconds: float
+    metrics: dict[str, float]
+
+
+EVENTS: dict[str, type[Event]] = {
+    cls.event: cls
+    for cls in (
+        Start,
+        Progress,
+        EpochEnd,
+        Checkpoint,
+        Spike,
+        RolledBack,
+        NonFinite,
+        Measured,
+        Notice,
+        Resume,
+        End,
+    )
+}
+
+
+def from_dict(data: Mapping[str, Any]) -> Event:
+    """The event of a line of the log; unknown names and keys and values of another type are errors that name them."""
+    if not isinstance(data, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise EventError(f"an event must be an object, got {_short(data)}")
+    name = data.get("event")
+    if not isinstance(name, str) or name not in EVENTS:
+        raise EventError(unknown_name("event", str(name), EVENTS))
+    cls = EVENTS[name]
+    hints = typing.get_type_hints(cls)
+    known = {one.name: one for one in fields(cls)}
+    values = {key: value for key, value in data.items() if key != "event"}
+    for key in values:
+        if key not in known:
+            raise EventError(f"event {name!r}: {unknown_name('key', key, known)}")
+    for key, one in known.items():
+        if key not in values and one.default is MISSING and one.default_factory is MISSING:
+            raise EventError(f"event {name!r} needs the key {key!r}, got {', '.join(values) or 'none'}")
+    return cls(**{key: _read(value, hints[key], f"event {name!r}: {key}") for key, value in values.items()})
+
+
+def effective(events: Iterable[Event]) -> list[Event]:
+    """What happened in the end, without the resumes: each takes out what was told after its checkpoint."""
+    kept: list[Event] = []
+    for event in events:
+        if isinstance(event, Resume):
+            kept = kept[: event.kept]
+        else:
+            kept.append(event)
+    return kept
+
+
+def same(a: Iterable[Event], b: Iterable[Event]) -> bool:
+    """Return whether two logs are equal, except for times, resumes and the location of the run."""
+    return _timeless(a) == _timeless(b)
+
+
+def _timeless(events: Iterable[Event]) -> list[dict[str, Any]]:
+    left_out = CLOCK | {"run"}
+    return [
+        {key: value for key, value in event.to_dict().items() if key not in left_out} for event in effective(events)
+    ]
+
+
+def plain(value: Any) -> Any:
+    """A value as strict JSON can hold it: what is not finite as "nan", "inf" or "-inf"."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
+    if isinstance(value, dict):
+        return {key: plain(inner) for key, inner in cast("dict[str, Any]", value).items()}
+    return [plain(inner) for inner in cast("list[Any]", value)] if isinstance(value, list | tuple) else value
+
+
+def _read(value: Any, hint: Any, place: str) -> Any:
+    """A value of the log as its field has it: "nan" and the like become numbers where numbers are kept."""
+    origin, inner = typing.get_origin(hint), typing.get_args(hint)
+    if hint is Any:
+        return value
+    if origin in (Union, UnionType):
+        return None if value is None and type(None) in inner else _read(value, _option(value, inner), place)
+    if origin is dict and isinstance(value, dict):
+        items = cast("dict[str, Any]", value).items()
+        return {key: _read(item, inner[1], f"{place}[{key!r}]") for key, item in items}
+    if origin is list and isinstance(value, list):
+        return [_read(item, inner[0], f"{place}[{i}]") for i, item in enumerate(cast("list[Any]", value))]
+    if hint is float and value in ("nan", "inf", "-inf"):
+        return float(value)
+    if value in inner if origin is Literal else isinstance(value, _TAKES.get(hint, ())) and not isinstance(value, bool):
+        return value
+    wanted = " or ".join(map(repr, inner)) if origin is Literal else _WORDS[origin or hint]
+    raise EventError(f"{place} must be {wanted}, got {_short(value)}")
+
+
+_TAKES: dict[Any, Any] = {int: int, float: int | float, str: str}
+_WORDS: dict[Any, str] = {int: "a whole number", float: "a number", str: "a text", list: "a list", dict: "an object"}
+
+
+def _option(value: Any, options: tuple[Any, ...]) -> Any:
+    """Which of several types a value is meant for: a list where it is one, else the plain type."""
+    lists = [option for option in options if typing.get_origin(option) is list]
+    return lists[0] if lists and isinstance(value, list) else options[0]
+
+
+def _short(value: object) -> str:
+    words = repr(value)
+    return words if len(words) <= 60 else f"{words[:57]}..."

@@ -1,0 +1,239 @@
+"""Ready-made networks, and what can be said of the plainest ones.
+
+Each function gives a `Spec`; nothing here holds weights except what `collapse` and `hyperplane` are handed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from ..errors import SpecError
+from ..nn.layers import (
+    GLU,
+    KINDS,
+    Activation,
+    BatchNorm,
+    Columns,
+    Dropout,
+    Inputs,
+    Layer,
+    LayerNorm,
+    Linear,
+    Residual,
+    RMSNorm,
+    Scale,
+    named,
+)
+from ..nn.layers.base import MAX_LAYERS, Array, whole
+from .spec import Spec
+
+T = TypeVar("T")
+
+NORMS: dict[str, type[Layer]] = {"batchnorm": BatchNorm, "layernorm": LayerNorm, "rmsnorm": RMSNorm}
+
+
+def mlp(
+    d_in: int | Inputs,
+    hidden: Sequence[int] = (256, 128),
+    d_out: int = 1,
+    *,
+    activation: str | Activation | Sequence[str | Activation] = "relu",
+    output: str | Activation | None = None,
+    dropout: float = 0.0,
+    norm: str | None = None,
+    bias: bool = True,
+) -> Spec:
+    """A multilayer perceptron: linear maps with an activation between them, and raw outputs unless `output` is given.
+
+    `activation` is one for all hidden layers or one for each. Each hidden layer is linear, norm, activation, dropout.
+
+    >>> mlp(784, [256, 128], 10).n_parameters
+    235146
+    >>> mlp(2, [], 1)
+    Spec('2-1')
+    """
+    example = f"write [{hidden}]" if isinstance(hidden, int) else "write [256, 128]"
+    hidden = _several("hidden", hidden, "a sequence of widths", example)
+    if isinstance(activation, str | Activation):
+        choices: tuple[str | Activation, ...] = (activation,) * len(hidden)
+    else:
+        choices = _several("activation", activation, "a name, or one for each hidden layer", "write 'relu'")
+    if len(choices) != len(hidden):
+        raise SpecError(f"activation must be one, or one for each of {len(hidden)} hidden layers, got {len(choices)}")
+    if norm is not None:
+        _require_norm(norm)
+    layers: list[Layer] = []
+    inputs = Inputs.of(d_in)
+    if inputs.categories:
+        layers.append(Columns())
+    for i, (width, chosen) in enumerate(zip(hidden, choices, strict=True)):
+        try:
+            layers.append(Linear(width, bias=bias))
+        except SpecError:
+            raise SpecError(f"width must be a whole number of at least 1, got hidden[{i}]={width!r}") from None
+        layers += [NORMS[norm]()] if norm else []
+        layers += _activation(chosen)
+        layers += [Dropout(dropout)] if dropout else []
+    layers.append(Linear(d_out, bias=bias))
+    layers += _activation(output)
+    return Spec(inputs, layers)
+
+
+def _activation(chosen: str | Activation | None) -> list[Layer]:
+    if chosen is None:
+        return []
+    layer = chosen if isinstance(chosen, Activation) else Activation(chosen)
+    return [] if layer.passes_through else [layer]
+
+
+def _several(name: str, values: Iterable[T], what: str, remedy: str) -> tuple[T, ...]:
+    if isinstance(values, str) or not isinstance(values, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise SpecError(f"{name} must be {what}, got {values!r}: {remedy}")
+    return tuple(values)
+
+
+def _require_norm(norm: str) -> None:
+    if norm not in tuple(NORMS):
+        raise SpecError(f"norm must be one of {', '.join(NORMS)}, got {norm!r}")
+
+
+def linear(d_in: int | Inputs, d_out: int = 1) -> Spec:
+    """No hidden layer: linear regression, or logistic and softmax regression with the loss that goes with them."""
+    return mlp(d_in, (), d_out)
+
+
+def neuron(d_in: int, *, activation: str = "step") -> Spec:
+    """Describe a network with a single unit.
+
+    With the activation ``"step"`` it is the perceptron, which `ml.fit` trains by the perceptron rule: docs/training.md.
+    sigmoid(a·z) approaches a step as a grows.
+
+    Parameters
+    ----------
+    d_in : int
+        Number of inputs.
+    activation : str
+        Activation of the unit.
+
+    Returns
+    -------
+    Spec
+        The network, such as ``7-1:step``.
+
+    Examples
+    --------
+    >>> neuron(7).n_parameters
+    8
+    """
+    return mlp(d_in, (), 1, output=activation)
+
+
+def residual_mlp(
+    d_in: int | Inputs,
+    d_out: int,
+    *,
+    hidden: int = 384,
+    blocks: int = 6,
+    expansion: int = 4,
+    activation: str = "gelu",
+    dropout: float = 0.1,
+    norm: str = "layernorm",
+) -> Spec:
+    """Pre-norm residual network: embed, then blocks of x + FC(norm(x)), then a head.
+
+    >>> residual_mlp(20, 10).n_parameters
+    7105930
+    """
+    _require_norm(norm)
+    blocks = whole("blocks", blocks, least=0, most=MAX_LAYERS)
+    inner = feed_forward_block(hidden, expansion=expansion, activation=activation, dropout=dropout).layers
+    columns = [Columns()] if Inputs.of(d_in).categories else []
+    block = Residual((NORMS[norm](), *inner))
+    return Spec(d_in, [*columns, Linear(hidden), *[block] * blocks, Linear(d_out)])
+
+
+def feed_forward_block(
+    d: int, *, expansion: int = 4, activation: str = "gelu", dropout: float = 0.0, gate: str | None = None
+) -> Spec:
+    """The feed-forward block of a transformer: d → expansion·d → d; with `gate` ("swiglu") the first map is gated.
+
+    >>> feed_forward_block(768).n_parameters
+    4722432
+    """
+    d = whole("d", d)
+    wide = whole("expansion", expansion) * d
+    first = [Linear(wide), *_activation(activation)] if gate is None else [GLU(wide, gate)]
+    return Spec(d, [*first, *([Dropout(dropout)] if dropout else []), Linear(d)])
+
+
+def collapse(spec: Spec | str, weights: Mapping[str, Any]) -> tuple[Array, Array]:
+    """W_eff and b_eff of a network without activations: x W_effᵀ + b_eff gives the same outputs, to rounding.
+
+    `weights` holds the network's tensors by name, as arrays or torch tensors (a state_dict will do). Dropout is taken
+    as at prediction.
+    """
+    spec = Spec.of(spec)
+    if spec.inputs.categories or isinstance(spec.layers[0], Columns):
+        raise SpecError("collapse needs plain numeric inputs, got a columns layer")
+    values = {name: _weight(weights, stored, spec) for name, stored in spec.tensor_names.items()}
+    return _collapse(spec.layers, spec.inputs.numeric, values, "")
+
+
+def _weight(weights: Mapping[str, Any], name: str, spec: Spec) -> Array:
+    if name not in weights:
+        raise SpecError(f"weights must hold {name} for {spec}, got {', '.join(weights) or 'none'}")
+    value = weights[name]
+    if hasattr(value, "detach"):  # a torch tensor, which may be one that numpy cannot read as it is
+        value = value.detach().cpu().double()
+    found = np.asarray(value, dtype=np.float64)
+    wanted = spec.parameters[name].shape
+    if found.shape != wanted:
+        raise SpecError(f"{name} must have the shape {wanted} for {spec}, got {found.shape}")
+    return found
+
+
+def _collapse(layers: Sequence[Layer], d: int, values: Mapping[str, Array], prefix: str) -> tuple[Array, Array]:
+    W: Array
+    W, b = np.eye(d), np.zeros(d)
+    for name, layer in named(layers):
+        path = f"{prefix}{name}"
+        if isinstance(layer, Linear):
+            step = layer.factor(len(b)) * values[f"{path}.weight"]
+            W, b = step @ W, step @ b + (values[f"{path}.bias"] if layer.bias else 0)
+        elif isinstance(layer, Scale):
+            s = values[f"{path}.scale"]
+            W, b = s[:, None] * W, s * b
+        elif isinstance(layer, Residual):
+            inner, shift = _collapse(layer.layers, len(b), values, f"{path}.")
+            W, b = W + inner @ W, b + inner @ b + shift
+        elif not isinstance(layer, Dropout) and not layer.passes_through:
+            linear_kinds = ", ".join(sorted(k for k in KINDS if k in ("linear", "scale", "residual", "dropout")))
+            raise SpecError(f"only layers without an activation collapse ({linear_kinds}), got {path}")
+    return W, b
+
+
+@dataclass(frozen=True)
+class Hyperplane:
+    """w·x + b = 0: where a neuron's pre-activation changes sign."""
+
+    normal: Array
+    offset: float
+    """Signed distance of the plane from the origin along the normal: −b/‖w‖."""
+
+
+def hyperplane(w: ArrayLike, b: float) -> Hyperplane:
+    """The plane a neuron cuts its inputs along.
+
+    >>> hyperplane([3.0, 4.0], -10.0).offset
+    2.0
+    """
+    vector: Any = np.asarray(w, dtype=np.float64).ravel()
+    length = float(np.linalg.norm(vector))
+    if length == 0:
+        raise SpecError("a neuron with all weights 0 has no plane: its pre-activation is the same everywhere")
+    return Hyperplane(vector / length, -float(b) / length)

@@ -1,0 +1,428 @@
+"""How the size of activations and gradients changes with depth at initialisation: predicted and measured.
+
+Sizes are mean squares, E[a²] going forward and E[δ²] going back. The prediction follows three numbers through the
+layers, for wide networks (Glorot & Bengio 2010, He et al. 2015, Poole et al. 2016, Yang et al. 2019): the mean square q
+of a unit, its mean m, and c, the mean product of a unit on two different rows. V is the variance of s·W:
+
+    linear      q ← n V q,  c ← n V c,  m ← 0                          E[δ_in²] = n_out V E[δ²]
+    activation  q, m, c ← E f², E f, E f f′ over Gaussians of those     E[δ_z²] = E[δ_a²] E f′²
+    norms       q ← 1; layer: (c − m²)/(q − m²), batch: c ← 0           E[δ²] divided by what the norm divides by
+    dropout p   q ← q/(1 − p)                                           E[δ²]/(1 − p)
+    residual    q + q_g + 2 m m_g, and c and m alike                    E[δ²] + what comes back through g
+
+Inputs are N(0, 1), and so are the gradients that enter at the outputs. Where no such rule is known (maxout, KAN,
+columns, constant weights) the prediction is None from there on, until a norm starts it anew. A single network of finite
+width scatters around it; `scatter` says by about which factor (Hanin 2018): exp √Σ κ/n, κ = E f⁴/(E f²)² − 1.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import numpy as np
+
+from ..core import random
+from ..core.machine import require_memory
+from ..core.random import Purpose, derive
+from ..errors import OptionError, SpecError
+from ..nn.activations import Function, facts
+from ..nn.layers import GLU, Activation, Columns, Dropout, Layer, Linear, Pass, Residual, Scale, named
+from ..nn.layers.base import Array, Tensors
+from .initialization import Scheme, initialise, scheme, weight_deviations, weight_variances
+from .spec import Spec
+
+STEADY = 10.0
+"""Activations or gradients are steady if they change by at most this factor over the whole network."""
+EXTREME = 1e3
+"""Activations or gradients vanish or explode if they change by more than this factor."""
+ALTERNATIVES = ("auto", "depth", "he", "xavier", "lecun")
+"""Schemes to recommend: the first one that keeps the network steady."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerVariance:
+    """Mean squares of a layer's outputs and of the gradient that reaches them."""
+
+    name: str
+    what: str
+    predicted_forward: float | None
+    measured_forward: float
+    predicted_backward: float | None
+    measured_backward: float
+    weight_std: float | None = None
+    """Standard deviation of the initial weights under the scheme; None for a layer without weights."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Variance:
+    scheme: str
+    layers: tuple[LayerVariance, ...]
+    verdict: str
+    note: str = ""
+    """What to know of the scheme and of the prediction."""
+    scatter: float = 1.0
+    """The factor by which one network differs from the prediction at its last layer, about."""
+
+
+def variance(spec: Spec | str, init: str = "auto", *, seed: int = 0, rows: int = 512) -> Variance:
+    """Predict and measure mean squares through a network at initialisation, layer by layer.
+
+    Parameters
+    ----------
+    spec : Spec or str
+        The network. Its inputs must be numeric.
+    init : str
+        Initialisation scheme, such as ``"he"`` or ``"normal(0.01)"``.
+    seed : int
+        Seed of the weights and the random rows.
+    rows : int
+        Number of random rows to measure with.
+
+    Returns
+    -------
+    Variance
+        Mean squares of activations and gradients for each layer, with a verdict and a remedy.
+
+    Raises
+    ------
+    SpecError
+        If the network is invalid or has categorical inputs.
+    OptionError
+        If the scheme does not exist, or there are fewer than two rows.
+
+    Examples
+    --------
+    >>> variance("64-64*10-64", "normal(0.01)").verdict.split(":")[0]
+    'activations vanish, gradients vanish'
+    """
+    spec = Spec.of(spec)
+    if spec.inputs.categories:
+        raise SpecError("variance needs plain numeric inputs, got categories: describe the network behind its columns")
+    if rows < 2:
+        raise OptionError(f"rows must be at least 2, got {rows}")
+    widths = (entry.layer.widest(cast(int, entry.d_in)) for entry in spec.entries)
+    require_memory(
+        8 * (rows * (spec.inputs.numeric + sum(widths)) + spec.n_stored),
+        f"a pass of {rows:,} rows through this network in float64",
+    )
+    chosen = scheme(init)
+    found = _predict(spec, chosen)
+
+    def measured(drawn: Scheme) -> _Seen:
+        return _measure(spec, initialise(spec, drawn, seed=seed), rows=rows, seed=seed)
+
+    seen = measured(chosen)
+    deviations = weight_deviations(spec, chosen)
+    layers = tuple(
+        LayerVariance(
+            name=entry.name,
+            what=_word(entry.layer, entry.width_in, entry.d_out),
+            predicted_forward=found.forward[entry.name],
+            measured_forward=seen.forward[entry.name],
+            predicted_backward=found.backward[entry.name],
+            measured_backward=seen.backward[entry.name],
+            weight_std=deviations.get(entry.name),
+        )
+        for entry in spec.entries
+    )
+    scatter = math.exp(math.sqrt(min(found.scatter, 1e4)))
+    return Variance(
+        scheme=chosen.text,
+        layers=layers,
+        verdict=_verdict(spec, chosen, seen, found, measured),
+        note=_note(chosen, scatter),
+        scatter=scatter,
+    )
+
+
+def _word(layer: Layer, d_in: int, d_out: int) -> str:
+    mixes = isinstance(layer, Linear) or d_in != d_out
+    return f"{d_in}→{d_out}" if mixes else "sum" if isinstance(layer, Residual) else layer.label
+
+
+def _note(chosen: Scheme, scatter: float) -> str:
+    said: list[str] = []
+    if chosen.fixed:
+        said.append(
+            "a fixed variance scales a layer's outputs by its number of inputs: what it does depends on the width"
+        )
+    if scatter > 2:
+        said.append(
+            f"at this width and depth one network scatters about the prediction by a factor of about {scatter:.1g}"
+        )
+    return "; ".join(said)
+
+
+def _verdict(spec: Spec, chosen: Scheme, seen: _Seen, found: _Prediction, measure: Callable[[Scheme], _Seen]) -> str:
+    """Describe what happens over the depth of the network, and the remedy.
+
+    The remedy depends on the cause. If the scheme is predicted to be steady, the cause is chance. If another scheme is
+    steady, the cause is the scheme. Otherwise, it is the network.
+    """
+    changes = _changes(spec, seen.forward, seen.backward)
+    words = [f"{what} {_word_of(size)}" for what, size in zip(("activations", "gradients"), changes, strict=True)]
+    if all(map(_steady, changes)):
+        remedy = "this scheme suits the network"
+    elif all(_steady(size, _limit(spec)) for size in changes):
+        remedy = "each residual block adds to the sum, and the norms rescale it; this does not harm training"
+    elif all(map(_steady, _changes(spec, found.forward, found.backward))):
+        remedy = "the scheme is steady on average, but narrow networks vary around the average; use wider layers"
+    else:
+        others = (text for text in ALTERNATIVES if text != chosen.text)
+        other = next((text for text in others if _suits(spec, scheme(text), measure)), None)
+        remedy = _structural(spec, changes) if other is None else f"use the scheme {other!r}, which suits the network"
+    return f"{', '.join(words)}: {remedy}"
+
+
+def _suits(spec: Spec, other: Scheme, measure: Callable[[Scheme], _Seen]) -> bool:
+    """Return whether another scheme is steady, by prediction or, without a prediction, by measurement."""
+    found = _predict(spec, other)
+    changes = _changes(spec, found.forward, found.backward)
+    if None in changes:
+        seen = measure(other)
+        changes = _changes(spec, seen.forward, seen.backward)
+    return all(_steady(size, _limit(spec)) for size in changes)
+
+
+def _limit(spec: Spec) -> float:
+    """Return the largest acceptable change. It is larger for residual blocks with norms, which rescale the sum."""
+    kinds = {entry.layer.kind for entry in spec.entries}
+    return EXTREME if "residual" in kinds and kinds & set(_NORMS) else STEADY
+
+
+def _changes(spec: Spec, forward: Mapping[str, Any], backward: Mapping[str, Any]) -> tuple[Any, Any]:
+    """Return the mean square of the outputs and the squared gradient norm at the first layer. Both start at 1.
+
+    The gradient has a norm because its mean square also changes with the number of units. None if there is no
+    prediction.
+    """
+    first, last = spec.layers[0], [entry for entry in spec.entries if not entry.depth][-1]
+    start = next(entry for entry in spec.entries if not entry.depth and entry.layer is first)
+    back = backward[start.name]
+    return forward[last.name], None if back is None else back * start.d_out / last.d_out
+
+
+def _steady(size: float | None, limit: float = STEADY) -> bool:
+    return size is not None and 1 / limit <= size <= limit
+
+
+def _word_of(size: float) -> str:
+    if _steady(size):
+        return "stay steady"
+    if not math.isfinite(size) or size > EXTREME:
+        return "explode"
+    return "vanish" if size < 1 / EXTREME else f"grow {size:.0f}-fold" if size > 1 else f"shrink to 1/{1 / size:.0f}"
+
+
+def _structural(spec: Spec, changes: tuple[float, float]) -> str:
+    """Return the remedy if no scheme helps: a norm, residual blocks or fewer layers. It skips what the network has."""
+    kinds = {entry.layer.kind for entry in spec.entries}
+    normed, residual = bool(kinds & set(_NORMS)), "residual" in kinds
+    if not _steady(changes[0]) and not normed:
+        place = "at the start of each residual block" if residual else "after each linear layer"
+        return f"no scheme keeps both steady; add a norm such as layernorm {place}"
+    return f"no scheme keeps both steady; use {'' if residual else 'residual blocks or '}fewer layers"
+
+
+# Prediction
+
+Sizes = dict[str, float | None]
+
+
+@dataclass(frozen=True)
+class _Moments:
+    """Of one unit: mean square, mean product on two rows, mean."""
+
+    q: float
+    c: float
+    m: float
+
+
+@dataclass(kw_only=True)
+class _Prediction:
+    """What is found on the way: each layer's mean square, and what the gradient is multiplied by on its way through."""
+
+    variances: Mapping[str, float]
+    known: bool
+    forward: Sizes = field(default_factory=dict[str, "float | None"])
+    rules: Sizes = field(default_factory=dict[str, "float | None"])
+    backward: Sizes = field(default_factory=dict[str, "float | None"])
+    scatter: float = 0.0
+
+    def ahead(self, layers: Sequence[Layer], d: int, x: _Moments | None, prefix: str) -> _Moments | None:
+        for name, layer in named(layers):
+            path = prefix + name
+            if isinstance(layer, Residual):
+                g = self.ahead(layer.layers, d, x, f"{path}.")
+                y, factor = _sum(x, g), None
+            else:
+                y, factor = self._rule(layer, d, x, self.variances.get(f"{path}.weight"))
+            self.forward[path], self.rules[path] = (None if y is None else y.q), factor
+            x, d = y, layer.width(d)
+        return x
+
+    def _rule(self, layer: Layer, d: int, x: _Moments | None, V: float | None) -> tuple[_Moments | None, float | None]:
+        """What comes out of a layer, and the factor on E[δ²]."""
+        if isinstance(layer, Linear) and V is not None and self.known:
+            if x is not None and x.q:
+                self.scatter += _kurtosis(x) / d
+            return (None if x is None else _Moments(d * V * x.q, d * V * x.c, 0.0)), layer.d_out * V
+        if layer.kind in _NORMS:
+            return _normed(layer.kind, x)
+        if isinstance(layer, Scale):
+            return x, 1.0
+        if x is None:
+            return None, None
+        if isinstance(layer, Dropout):
+            return _Moments(x.q / (1 - layer.p), x.c, x.m), 1 / (1 - layer.p)
+        if isinstance(layer, GLU) and V is not None and self.known:
+            z = _Moments(d * V * x.q, d * V * x.c, 0.0)
+            opened, slope = _through(layer.gate, z)
+            if opened is None or slope is None:
+                return None, None
+            return _Moments(opened.q * z.q, opened.c * z.c, 0.0), layer.d_out * V * (slope * z.q + opened.q)
+        if isinstance(layer, Activation) and layer.function.elementwise:
+            return _through(layer.function, x)
+        return None, None
+
+    def back(self, layers: Sequence[Layer], g: float | None, prefix: str) -> float | None:
+        for name, layer in reversed(list(named(layers))):
+            path = prefix + name
+            self.backward[path] = g
+            if isinstance(layer, Residual):
+                inner = self.back(layer.layers, g, f"{path}.")
+                g = None if g is None or inner is None else g + inner
+            else:
+                factor = self.rules[path]
+                g = None if g is None or factor is None else g * factor
+        return g
+
+
+def _predict(spec: Spec, chosen: Scheme) -> _Prediction:
+    found = _Prediction(variances=weight_variances(spec, chosen), known=chosen.law != "constant")
+    with np.errstate(over="ignore", invalid="ignore"):
+        found.ahead(spec.layers, spec.inputs.numeric, _Moments(1.0, 0.0, 0.0), "")
+        found.back(spec.layers, 1.0, "")
+    return found
+
+
+_NORMS = ("layernorm", "rmsnorm", "batchnorm", "groupnorm")
+
+
+def _sum(x: _Moments | None, g: _Moments | None) -> _Moments | None:
+    if x is None or g is None:
+        return None
+    cross = 2 * x.m * g.m
+    return _Moments(x.q + g.q + cross, x.c + g.c + cross, x.m + g.m)
+
+
+def _normed(kind: str, x: _Moments | None) -> tuple[_Moments, float | None]:
+    """Batch norm takes out what all rows share, layer and group norm the mean over units, RMS norm nothing."""
+    if x is None:
+        return _Moments(1.0, 0.0, 0.0), None
+    taken = {"batchnorm": x.c, "rmsnorm": 0.0}.get(kind, x.m**2)
+    left = x.q - taken
+    if not left > 0:
+        return _Moments(1.0, 0.0, 0.0), None
+    if kind == "rmsnorm":
+        return _Moments(1.0, x.c / left, x.m / math.sqrt(left)), 1 / left
+    return _Moments(1.0, 0.0 if kind == "batchnorm" else (x.c - taken) / left, 0.0), 1 / left
+
+
+# A fixed rule serves all: the panels are finer than any kink's effect on a prediction that is asymptotic anyway.
+_T, _W = np.polynomial.legendre.leggauss(120)
+_T, _W = 8 * _T, 8 * _W * np.exp(-0.5 * (8 * _T) ** 2) / math.sqrt(2 * math.pi)
+
+
+def _through(fn: Function, x: _Moments) -> tuple[_Moments | None, float | None]:
+    """Moments behind an activation of z ~ N(m, q − m²), whose values on two rows have covariance c − m²; and E f′²."""
+    variance = x.q - x.m**2
+    if not (math.isfinite(x.q) and variance > 0):
+        return None, None
+    if x.m == 0:
+        q, slope = facts.second_moment(fn, x.q), facts.slope_moment(fn, x.q)
+    else:
+        z = x.m + math.sqrt(variance) * _T
+        q, slope = float((_W * fn.f(z) ** 2).sum()), float((_W * fn.df(z) ** 2).sum())
+    r = min(1.0, max(0.0, (x.c - x.m**2) / variance))
+    # z on two rows: √r · shared + √(1 − r) · own, so E f f is the mean over what is shared of (E f given it)².
+    shared = x.m + math.sqrt(variance * r) * _T
+    given = (fn.f(shared[:, None] + math.sqrt(variance * (1 - r)) * _T) * _W).sum(1)
+    m, c = float((_W * given).sum()), float((_W * given**2).sum())
+    if not all(map(math.isfinite, (q, m, c))):
+        return None, None
+    return _Moments(q, c, m), slope if math.isfinite(slope) else None
+
+
+def _kurtosis(x: _Moments) -> float:
+    """E a⁴/(E a²)² − 1 of a unit, by its share of zero-mean Gaussian: 2 for one, 5 behind a ReLU."""
+    lopsided = min(1.0, x.m**2 / x.q * math.pi)  # 1 behind a ReLU, whose mean is √(q/π); 0 where the mean is 0
+    return 2 + 3 * lopsided
+
+
+# Measurement
+
+
+@dataclass(frozen=True)
+class _Seen:
+    forward: dict[str, float]
+    backward: dict[str, float]
+
+
+def _measure(spec: Spec, values: Mapping[str, Array], *, rows: int, seed: int) -> _Seen:
+    """One pass forward and one back through the numpy layers, with N(0, 1) at both ends."""
+    tensors: dict[str, dict[str, Array]] = {entry.name: {} for entry in spec.entries}
+    for place, stored in (*spec.tensor_names.items(), *((name, name) for name in spec.buffers)):
+        layer, _, tensor = place.rpartition(".")
+        tensors[layer][tensor] = values[stored]
+    keeps = iter(range(1, 1 << 20))
+
+    def keep(d: int, p: float) -> Array:
+        mask = random.keep(seed, Purpose.MEASURE, rows=rows, units=d, p=p, part=next(keeps))
+        return mask / (1 - p)
+
+    run = Pass(training=True, keep=keep)
+    noise = derive(seed, 1)
+    x = random.normal(noise, Purpose.MEASURE, rows=rows, units=spec.inputs.numeric)
+    dy = random.normal(noise, Purpose.MEASURE, rows=rows, units=spec.d_out, epoch=1)
+    seen = _Seen({}, {})
+    with np.errstate(over="ignore", invalid="ignore"):
+        _, caches = _walk(spec.layers, x, tensors, "", run, seen)
+        _walk_back(spec.layers, dy, caches, tensors, "", seen)
+    return seen
+
+
+def _walk(
+    layers: Sequence[Layer], x: Array, tensors: Mapping[str, Tensors], prefix: str, run: Pass, seen: _Seen
+) -> tuple[Array, list[Any]]:
+    caches: list[Any] = []
+    for name, layer in named(layers):
+        path = prefix + name
+        if isinstance(layer, Residual):
+            h, cache = _walk(layer.layers, x, tensors, f"{path}.", run, seen)
+            x = x + h
+        else:
+            x, cache = layer.forward(x, tensors[path], run)
+        seen.forward[path] = _mean_square(x)
+        caches.append(cache)
+    return x, caches
+
+
+def _walk_back(
+    layers: Sequence[Layer], dy: Array, caches: list[Any], tensors: Mapping[str, Tensors], prefix: str, seen: _Seen
+) -> Array:
+    for (name, layer), cache in zip(reversed(list(named(layers))), reversed(caches), strict=True):
+        path = prefix + name
+        seen.backward[path] = _mean_square(dy)
+        if isinstance(layer, Residual):
+            dy = dy + _walk_back(layer.layers, dy, cache, tensors, f"{path}.", seen)
+        elif not isinstance(layer, Columns):
+            dy, _ = layer.backward(dy, cache, tensors[path])
+    return dy
+
+
+def _mean_square(x: Array) -> float:
+    return float(np.mean(x * x))

@@ -1,0 +1,333 @@
+"""`Spec`: a network as plain immutable data, typed inputs and a tuple of layers.
+
+Everything else is a reading of it. What can be derived is derived here and never stored: widths, names of tensors,
+parameters, and the flat list of operations (`entries`) that cost, PyTorch and the engines walk.
+
+    Spec ⇄ text   multilayer.spec.grammar     "784-256-128-10"
+    Spec ⇄ JSON   here                {"format": "multilayer.spec.spec", "version": 1, ...}
+
+A tensor is named after its layer and what it is: `linear2.weight`, `residual1.layernorm1.bias`; one that the whole
+network shares lives under `shared`.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import MISSING, dataclass
+from functools import cached_property
+from typing import Any, Literal, Protocol, cast
+
+from ..errors import SpecError, unknown_name
+from ..nn.layers import KINDS, MAX_LAYERS, Columns, Inputs, Layer, Parameter, Residual, named
+from ..nn.layers.base import whole
+from ..nn.layers.fields import check_fields, stored_fields
+from . import grammar
+
+FORMAT = "multilayer.spec.spec"
+VERSION = 1
+MAX_JSON = 4_000_000
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One operation of a network, in the order they run; a residual block comes last, as the sum it ends with."""
+
+    name: str
+    layer: Layer
+    d_in: int | Inputs
+    d_out: int
+    depth: int
+
+    @property
+    def width_in(self) -> int:
+        """Numbers a row it reads, category codes left out."""
+        return self.d_in.numeric if isinstance(self.d_in, Inputs) else self.d_in
+
+
+class HasSpec(Protocol):
+    """What `build` makes, named without importing it."""
+
+    @property
+    def spec(self) -> Spec: ...
+
+
+@dataclass(frozen=True)
+class Spec:
+    """A feed-forward network.
+
+    >>> from multilayer.nn.layers import Activation, Linear
+    >>> Spec(784, (Linear(256), Activation("relu"), Linear(10))).n_parameters
+    203530
+    """
+
+    inputs: Inputs
+    layers: tuple[Layer, ...]
+
+    def __init__(self, inputs: int | Inputs, layers: Iterable[Layer]) -> None:
+        if isinstance(layers, Layer | str) or not isinstance(layers, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise SpecError(f"layers must be a sequence of layers, got {layers!r}: write [Linear(10)]")
+        object.__setattr__(self, "inputs", Inputs.of(inputs))
+        object.__setattr__(self, "layers", tuple(layers))
+        if not self.layers:
+            raise SpecError("a network needs at least one layer after its inputs, got none: try '784-10'")
+        self.entries  # noqa: B018  # widths are checked as they are derived
+
+    @staticmethod
+    def of(network: Spec | str | HasSpec) -> Spec:
+        """Return the spec of a network: a spec, its string, or a model or fitted estimator that has one.
+
+        >>> Spec.of("2-1")
+        Spec('2-1')
+        """
+        if isinstance(network, str):
+            return Spec.parse(network)
+        found = getattr(network, "spec", getattr(network, "spec_", network))
+        if isinstance(found, Spec):
+            return found
+        torch = sys.modules.get("torch")
+        if torch is not None and isinstance(network, torch.nn.Module):
+            kind = type(network).__name__
+            raise SpecError(
+                f"a network must be a Spec, a string such as '784-256-10' or a model of this package, got a torch "
+                f"module ({kind}): ml.from_torch(module) reads a nn.Sequential, and its result is accepted here"
+            )
+        inside = hasattr(getattr(network, "model", None), "spec")
+        raise SpecError(
+            f"a network must be a Spec, a string such as '784-256-10', or a model of this package, got {network!r}"
+            f"{': pass its .model' if inside else ''}"
+        )
+
+    @cached_property
+    def entries(self) -> tuple[Entry, ...]:
+        found: list[Entry] = []
+        d: int | Inputs = self.inputs
+        if not self.inputs.categories:
+            d = self.inputs.numeric
+        elif not isinstance(self.layers[0], Columns):
+            raise SpecError(
+                "inputs with categories need a columns layer first, "
+                f"got {_kind_of(self.layers[0])}: begin the layers with columns"
+            )
+        _flatten(self.layers, d, "", "layers", 0, found)
+        return tuple(found)
+
+    @property
+    def d_out(self) -> int:
+        return self.entries[-1].d_out
+
+    @cached_property
+    def tensor_names(self) -> dict[str, str]:
+        """Each tensor by the place that uses it → the name it is stored under; the two differ only where shared."""
+        names: dict[str, str] = {}
+        shared: dict[Layer, str] = {}
+        for path, parameter, layer in self._tensors("parameters"):
+            if parameter.shared:
+                same = sum(1 for other in shared if other.label == layer.label)
+                home = shared.setdefault(layer, f"shared.{layer.label}{same + 1}")
+                names[f"{path}.{parameter.name}"] = f"{home}.{parameter.name}"
+            else:
+                names[f"{path}.{parameter.name}"] = f"{path}.{parameter.name}"
+        return names
+
+    @cached_property
+    def parameters(self) -> dict[str, Parameter]:
+        """What training changes, by stored name; shared tensors once."""
+        found: dict[str, Parameter] = {}
+        for path, parameter, _ in self._tensors("parameters"):
+            found.setdefault(self.tensor_names[f"{path}.{parameter.name}"], parameter)
+        return found
+
+    @cached_property
+    def buffers(self) -> dict[str, Parameter]:
+        """What belongs to the state and is not trained: running statistics, bin edges."""
+        return {f"{path}.{parameter.name}": parameter for path, parameter, _ in self._tensors("buffers")}
+
+    @property
+    def n_parameters(self) -> int:
+        return sum(p.size for p in self.parameters.values())
+
+    @property
+    def n_stored(self) -> int:
+        """Numbers it is stored in: parameters and buffers."""
+        return self.n_parameters + sum(b.size for b in self.buffers.values())
+
+    def _tensors(self, which: Literal["parameters", "buffers"]) -> Iterator[tuple[str, Parameter, Layer]]:
+        known: dict[tuple[Layer, object], tuple[Parameter, ...]] = {}  # deep networks repeat their layers
+        for entry in self.entries:
+            if isinstance(entry.layer, Residual):
+                continue  # its layers have entries of their own
+            key = (entry.layer, entry.d_in)
+            if key not in known:
+                known[key] = getattr(entry.layer, which)(entry.d_in)
+            for parameter in known[key]:
+                yield entry.name, parameter, entry.layer
+
+    # JSON
+
+    def to_dict(self) -> dict[str, Any]:
+        inputs = {"numeric": self.inputs.numeric, "categories": list(self.inputs.categories)}
+        layers = [_layer_to_dict(layer) for layer in self.layers]
+        return {"format": FORMAT, "version": VERSION, "inputs": inputs, "layers": layers}
+
+    def to_json(self) -> str:
+        return json.dumps(self.to_dict(), indent=2, ensure_ascii=False) + "\n"
+
+    @staticmethod
+    def from_dict(data: object) -> Spec:
+        """The other way; unknown keys and newer versions are errors that name them."""
+        top = _object(data, "the spec", required=("format", "version", "inputs", "layers"))
+        if top["format"] != FORMAT:
+            raise SpecError(f"format must be {FORMAT!r}, got {top['format']!r}")
+        if type(top["version"]) is not int or top["version"] != VERSION:
+            remedy = "update multilayer to read it" if _is_newer(top["version"]) else "no such version exists"
+            raise SpecError(f"version must be {VERSION}, got {top['version']!r}: {remedy}")
+        sizes = _object(top["inputs"], "inputs", required=("numeric",), optional=("categories",))
+        categories = _list(sizes.get("categories", []), "inputs.categories")
+        layers = _list(top["layers"], "layers")
+        inputs = Inputs(numeric=cast(int, sizes["numeric"]), categories=tuple(cast("list[int]", categories)))
+        return Spec(inputs, [_layer_from_dict(item, f"layers[{i}]") for i, item in enumerate(layers)])
+
+    @staticmethod
+    def from_json(data: str) -> Spec:
+        if len(data) > MAX_JSON:
+            raise SpecError(f"a spec in JSON must have at most {MAX_JSON:,} characters, got {len(data):,}")
+        try:
+            return Spec.from_dict(json.loads(data, object_pairs_hook=_no_duplicates))
+        except json.JSONDecodeError as error:
+            raise SpecError(f"not JSON: {error.msg} at line {error.lineno}, column {error.colno}") from None
+        except ValueError as error:  # a whole number of thousands of digits
+            raise error if isinstance(error, SpecError) else SpecError(f"not a spec: {error}") from None
+        except RecursionError:
+            raise SpecError("not a spec: its JSON is nested too deeply") from None
+
+    # Text
+
+    @staticmethod
+    def parse(words: str, *, activation: str = "relu") -> Spec:
+        """The network of a text; `activation` is the one implied between plain widths.
+
+        >>> Spec.parse("2-8:tanh-1").n_parameters
+        33
+        """
+        if not isinstance(words, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise SpecError(f"Spec.parse reads a text such as '784-256-10', got {words!r}")
+        inputs, layers = grammar.parse(words, activation=activation)
+        try:
+            return Spec(inputs, layers)
+        except SpecError as error:
+            raise SpecError(f"{error}\n  {words.strip()[:200]}") from None
+
+    def __str__(self) -> str:
+        return grammar.render(self.inputs, self.layers)
+
+    def __repr__(self) -> str:
+        return f"Spec({str(self)!r})"
+
+
+def _flatten(layers: Iterable[Layer], d: int | Inputs, prefix: str, place: str, depth: int, found: list[Entry]) -> int:
+    layers = list(layers)
+    for i, layer in enumerate(layers):
+        if not isinstance(layer, Layer):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise SpecError(f"{place}[{i}] must be a layer, got {layer!r}")
+    for i, (name, layer) in enumerate(named(layers)):
+        here = f"{place}[{i}]"
+        if isinstance(layer, Columns) and (i or depth):
+            raise SpecError(f"{here}: columns must be the first layer of the network")
+        try:
+            if isinstance(layer, Residual):
+                if depth >= 50:
+                    raise SpecError("residual blocks nest at most 50 deep")
+                _flatten(layer.layers, d, f"{prefix}{name}.", f"{here}.layers", depth + 1, found)
+            width = whole("width", layer.width(cast(int, d)))
+        except SpecError as error:
+            raise error if str(error).startswith(place) else SpecError(f"{here} ({layer.label}): {error}") from None
+        found.append(Entry(prefix + name, layer, d, width, depth))
+        if len(found) > MAX_LAYERS:
+            raise SpecError(f"a network may have at most {MAX_LAYERS:,} layers")
+        d = width
+    return cast(int, d)
+
+
+def _kind_of(layer: object) -> str:
+    return layer.label if isinstance(layer, Layer) else repr(layer)
+
+
+# JSON helpers
+
+
+def _layer_to_dict(layer: Layer) -> dict[str, Any]:
+    found: dict[str, Any] = {"kind": layer.kind}
+    for field in stored_fields(type(layer)):
+        value = getattr(layer, field.name)
+        if field.name == "layers":
+            value = [_layer_to_dict(inner) for inner in value]
+        elif field.name == "constants":
+            value = dict(value)
+        found[field.name] = value
+    return found
+
+
+def _layer_from_dict(data: object, place: str) -> Layer:
+    kind = _object(data, place, required=("kind",), anything=True)["kind"]
+    if not isinstance(kind, str) or kind not in KINDS:
+        raise SpecError(f"{place}.kind: {unknown_name('kind of layer', str(kind), KINDS)}")
+    cls = KINDS[kind]
+    required = [f.name for f in stored_fields(cls) if f.default is MISSING]
+    optional = [f.name for f in stored_fields(cls) if f.default is not MISSING]
+    values = dict(_object(data, place, required=("kind", *required), optional=optional))
+    del values["kind"]
+    for name, value in values.items():
+        here = f"{place}.{name}"
+        if name == "layers":
+            inner = _list(value, here)
+            values[name] = tuple(_layer_from_dict(item, f"{here}[{i}]") for i, item in enumerate(inner))
+        elif name == "constants":
+            values[name] = dict(_object(value, here, anything=True))
+    try:
+        check_fields(cls, values)
+        return cls(**values)
+    except SpecError as error:
+        raise error if str(error).startswith(place) else SpecError(f"{place}: {error}") from None
+
+
+def _object(
+    data: object, place: str, *, required: Iterable[str] = (), optional: Iterable[str] = (), anything: bool = False
+) -> Mapping[str, Any]:
+    if not isinstance(data, dict):
+        raise SpecError(f"{place} must be an object, got {_short(data)}")
+    found = cast("dict[str, Any]", data)
+    required = list(required)
+    for key in required:
+        if key not in found:
+            raise SpecError(f"{place} needs the key {key!r}, got {', '.join(found) or 'none'}")
+    valid = {*required, *optional}
+    for key in found:
+        if not anything and key not in valid:
+            raise SpecError(f"{place}: {unknown_name('key', key, valid)}")
+    return found
+
+
+def _list(data: object, place: str) -> list[Any]:
+    if not isinstance(data, list):
+        raise SpecError(f"{place} must be a list, got {_short(data)}")
+    return cast("list[Any]", data)
+
+
+def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise SpecError(f"the key {key!r} stands twice in one object")
+        found[key] = value
+    return found
+
+
+def _is_newer(version: object) -> bool:
+    return isinstance(version, int) and not isinstance(version, bool) and version > VERSION
+
+
+def _short(data: object) -> str:
+    words = repr(data)
+    return words if len(words) <= 60 else words[:57] + "..."

@@ -1,0 +1,58 @@
+"""Events in words: what a person should hear of, for the line above a progress bar and for a tracker's alert alike."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+from ..runs.events import Event, NonFinite, Notice, Resume, RolledBack, Spike
+
+Level = Literal["info", "warn", "error"]
+
+
+class Told(NamedTuple):
+    """How much it matters, what it is called, and what happened."""
+
+    level: Level
+    title: str
+    text: str
+
+
+def told(event: Event) -> Told | None:
+    """The words for an event, or None where its numbers say it all.
+
+    >>> told(Notice(step=5, message="the loss is flat", remedy="raise the rate"))
+    Told(level='info', title='notice', text='the loss is flat: raise the rate')
+    """
+    match event:
+        case Spike():
+            text = (
+                f"the loss {number(event.loss)} is over its limit {number(event.limit)}; "
+                f"gradient norm {number(event.gradient_norm)}, largest in {event.layer}; {_rows(event.rows)}"
+            )
+            return Told("warn", "spike", text)
+        case RolledBack():
+            text = f"back to step {event.to_step:,}, rate × {event.rate_factor:g}: {event.reason}"
+            return Told("warn", "rollback", text)
+        case NonFinite():
+            unit = "" if event.unit is None else f", unit {event.unit}"
+            text = f"first in the {event.where} of {event.layer}{unit}; {_rows(event.rows)}"
+            return Told("error", "not finite", text)
+        case Notice():
+            return Told("info", "notice", f"{event.message}: {event.remedy}" if event.remedy else event.message)
+        case Resume():
+            where = f"from {event.checkpoint}" if event.checkpoint else "from the start"
+            level: Level = "warn" if event.notes else "info"
+            return Told(level, "resume", "; ".join([f"goes on {where}", *event.notes]))
+        case _:
+            return None
+
+
+def number(value: float) -> str:
+    """Four digits, which is what a person compares."""
+    return f"{value:.4g}"
+
+
+def _rows(rows: list[int], most: int = 5) -> str:
+    named = ", ".join(str(row) for row in rows[:most])
+    more = f" and {len(rows) - most:,} more" if len(rows) > most else ""
+    return f"rows {named}{more}" if rows else "no rows"

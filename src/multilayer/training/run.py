@@ -1,0 +1,304 @@
+"""One run of the loop: what it tells, what it keeps, what comes of it; and where it goes on after it was killed."""
+
+from __future__ import annotations
+
+import html
+import os
+import signal
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, cast
+
+from ..core import atomic_files
+from ..data.table import count
+from ..engines import State
+from ..errors import RunError
+from ..models.metrics import shown
+from ..models.trained_model import Predictor
+from ..nn.calibration import Calibration
+from ..runs import RESTORE, RunFolder
+from ..runs.events import NO_MISTAKES, Checkpoint, End, EpochEnd, Event, NonFinite, Notice, Resume, Spike, Start
+from .loop import Loop, Outcome, Saver, position_of
+from .protocol import Action, Continue, Observer, Stop
+from .setup import Session, versions
+from .signals import listening
+
+_LARGEST_PAGE = 1 << 28
+"""Largest report that a notebook shows, in bytes."""
+
+
+@dataclass(kw_only=True, eq=False)
+class Run:
+    """A run as it ended: its events, its model, its folder."""
+
+    log: list[Event] = field(default_factory=list[Event])
+    path: Path | None = None
+    model: Predictor | None = None
+    notes: tuple[str, ...] = ()
+    """What was decided about the data."""
+    signal: int | None = None
+    """The signal that ended it early, if one did."""
+    failed: bool = False
+    """Whether it diverged: it ended because loss, gradient or parameters were not finite, or far out of their band."""
+
+    def __repr__(self) -> str:
+        where = "in memory" if self.path is None else str(self.path)
+        end = next((event for event in reversed(self.log) if isinstance(event, End)), None)
+        if end is None:
+            return f"Run({where}: not ended)"
+        said = [f"{end.status} after {count(end.epoch, 'epoch')}"]
+        said += [f"{name} {value:.4g}" for name, value in shown(end.metrics).items()]
+        return f"Run({where}: {', '.join(said)})"
+
+    @property
+    def events(self) -> list[dict[str, Any]]:
+        return [event.to_dict() for event in self.log]
+
+    @property
+    def end(self) -> End:
+        return next(event for event in reversed(self.log) if isinstance(event, End))
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """Those of the model, on the rows held out."""
+        return self.end.metrics
+
+    def notice(self, event: Event) -> None:
+        self.log.append(event)
+
+    def _repr_html_(self) -> str | None:
+        """The report that the run left, for a notebook, apart from everything else on its page."""
+        report = None if self.path is None else self.path / "report.html"
+        if report is None or report.is_symlink() or not report.is_file():
+            return None
+        page = html.escape(atomic_files.read(report, limit=_LARGEST_PAGE, root=self.path).decode("utf-8"))
+        return f'<iframe srcdoc="{page}" sandbox="allow-scripts" width="100%" height="720" title="report"></iframe>'
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Now:
+    """Progress of training: `epoch` of `epochs` are done. `model()` returns the model as if training ended here."""
+
+    epoch: int
+    epochs: int
+    model: Callable[[], Predictor]
+
+
+def drive(
+    session: Session,
+    folder: RunFolder | None,
+    *,
+    observers: Sequence[Observer],
+    resumed: bool = False,
+    each_epoch: Callable[[Now], bool] | None = None,
+) -> Run:
+    """Runs the loop and keeps what comes of it."""
+    asked = [] if each_epoch is None else [_Asked(session, each_epoch)]
+    run = Run(path=None if folder is None else folder.path, notes=session.prepared.notes)
+    watchers: list[Observer] = [run, *([] if folder is None else [_Log(folder)]), *observers]
+    loop = Loop(
+        plan=session.plan(),
+        engine=session.engine,
+        policies=session.policies(),
+        asked=[one.decide for one in asked],
+        observers=[_Stamped(watchers)],
+        evaluate=session.evaluate,
+        save=_saver(folder),
+    )
+    started = time.perf_counter()
+    if resumed and folder is not None and _over(session, loop, folder, run):
+        return run
+    for one in asked:
+        one.begin()
+    with listening() as heard:
+        loop.interrupted = heard
+        if resumed and folder is not None:
+            _go_back(loop, folder, run)
+        if loop.told == 0:
+            loop.tell(_start(session, folder))
+            for note in getattr(session.engine, "notes", ()):  # promises that do not hold
+                loop.tell(Notice(step=0, message=note, remedy=""))
+        outcome = loop.run()
+    run.signal = heard.signal
+    _finish(session, loop, outcome, run, folder, started)
+    return run
+
+
+def _over(session: Session, loop: Loop, folder: RunFolder, run: Run) -> bool:
+    """Return whether the run has ended. If so, load its events and its model; rebuild a model file that was deleted."""
+    told = folder.events(effective=True)
+    end = told[-1] if told else None
+    if not isinstance(end, End) or end.status == "interrupted":
+        return False
+    if not any(isinstance(event, Start) for event in told):
+        raise RunError(f"{folder.log} must contain the start of the run, got an end alone: {RESTORE}")
+    if os.path.lexists(folder.model):
+        run.model = Predictor.load(folder.model, root=folder.path)
+        if run.model.spec != session.spec:
+            raise RunError(f"{folder.model} must be the network {session.spec}, got {run.model.spec}: {RESTORE}")
+    else:
+        _load_final(session, loop, folder, told, end)
+        run.model = _model_of(session, session.calibration(session.engine))
+        run.model.save(folder.model)
+    run.log.extend(told)
+    return True
+
+
+def _load_final(session: Session, loop: Loop, folder: RunFolder, told: list[Event], end: End) -> None:
+    """Load the state from which the model of an ended run was made."""
+    saved = [event for event in told if isinstance(event, Checkpoint) and event.kind == "best"]
+    if saved:
+        found = folder.best(at=end.step)
+        if found is None or found.event.sha256 != saved[-1].sha256:
+            raise RunError(f"{folder.path}: the model cannot be rebuilt without {saved[-1].path}: {RESTORE}")
+        session.engine.load(found.state)
+        return
+    # If no epoch was evaluated, the model is the last state, or the last checkpoint if training diverged.
+    found = folder.latest()
+    if found is not None:
+        session.engine.load(found.state)
+        loop.position = position_of(found.extra)
+    if len(told) > 1 and isinstance(told[-2], NonFinite | Spike):
+        return
+    if loop.position.step < end.step:
+        plan = replace(loop.plan, checkpoint_every=end.step)  # training stops exactly at this step
+        again = replace(loop, plan=plan, policies=(), asked=(), observers=(), save=lambda *_: None)
+        again.interrupted = lambda: signal.SIGTERM if again.position.step >= end.step else None
+        again.run()
+
+
+def _finish(session: Session, loop: Loop, outcome: Outcome, run: Run, folder: RunFolder | None, started: float) -> None:
+    """The best parameters become the model, and the last event tells how good it is."""
+    run.failed = loop.failed
+    if loop.best is not None and outcome.reason != NO_MISTAKES:
+        session.engine.load(loop.best)
+    elif loop.failed:  # finite, but on its way out of its senses: rather the last that was saved
+        session.engine.load(loop.good.state)
+    calibration = session.calibration(session.engine)
+    _, metrics = session.evaluate(session.engine, calibration)
+    run.model = _model_of(session, calibration)
+    if folder is not None and outcome.status != "interrupted":
+        run.model.save(folder.model)
+    loop.tell(
+        End(
+            step=loop.position.step,
+            status=outcome.status,
+            reason=outcome.reason,
+            epoch=loop.position.epoch,
+            seconds=time.perf_counter() - started,
+            metrics=metrics,
+        )
+    )
+
+
+def _model_of(session: Session, calibration: Calibration | None) -> Predictor:
+    """What the engine holds, as a model."""
+    return Predictor.of(
+        session.spec,
+        session.prepared.encoding,
+        session.engine.state(),
+        averaged=session.averaged,
+        members=session.members,
+        calibration=calibration,
+    )
+
+
+class _Asked:
+    """Asks somebody after each epoch whether to go on."""
+
+    def __init__(self, session: Session, each_epoch: Callable[[Now], bool]) -> None:
+        self.session, self.each_epoch = session, each_epoch
+        self.epochs = session.plan().epochs
+
+    def begin(self) -> None:
+        self._stops(0)
+
+    def decide(self, event: Event) -> Action:
+        stops = isinstance(event, EpochEnd) and self._stops(event.epoch)
+        return Stop(reason="a callback asked for it") if stops else Continue()
+
+    def _stops(self, epoch: int) -> bool:
+        engine = self.session.engine
+        made = lambda: _model_of(self.session, self.session.calibration(engine))  # noqa: E731
+        return bool(self.each_epoch(Now(epoch=epoch, epochs=self.epochs, model=made)))
+
+
+def _start(session: Session, folder: RunFolder | None) -> Start:
+    return Start(
+        step=0,
+        network=str(session.spec),
+        parameters=session.spec.n_parameters,
+        rows=len(session.prepared.train),
+        engine=session.engine.name,
+        seed=session.config.seed,
+        config=session.config.to_dict(),
+        versions=dict(versions()),
+        task=session.prepared.encoding.task.kind,
+        metric=session.metric,
+        held_out=len(session.prepared.validation),
+        dropped=session.prepared.dropped,
+        notes=list(session.prepared.notes),
+        run="" if folder is None else folder.id,
+    )
+
+
+def _go_back(loop: Loop, folder: RunFolder, run: Run) -> None:
+    """Puts the loop where the last good checkpoint was; what was told after it did not happen."""
+    found = folder.latest()
+    if found is None:
+        lost = any(isinstance(event, Checkpoint) and event.kind == "last" for event in folder.events())
+        notes = [f"the log tells of checkpoints, but {folder.checkpoints} has none: starting anew"] if lost else []
+        loop.tell(Resume(step=0, checkpoint="", kept=0, notes=notes), counted=False)
+        return
+    extra = found.extra
+    told = folder.events(effective=True)
+    if len(told) < extra["told"]:
+        raise RunError(
+            f"{folder.log} is cut short: it tells {len(told)} events, but the checkpoint of step {found.step} "
+            f"was saved after {extra['told']}: {RESTORE}"
+        )
+    loop.engine.load(found.state)
+    loop.position = position_of(extra)
+    for policy, state in zip(loop.policies, extra["policies"], strict=True):
+        policy.load(state)
+    best = None if loop.position.best_step is None else folder.best(at=loop.position.best_step)
+    loop.best = None if best is None else best.state
+    run.log.extend(told[: extra["told"]])
+    loop.told = extra["told"]
+    notes = [*found.notes, *(["the loader goes on with other batches"] if not loop.plan.repeats else [])]
+    resumed = Resume(step=found.step, checkpoint=found.path, kept=loop.told, notes=notes)
+    loop.tell(resumed, counted=False)
+    if extra["scheduled"]:
+        loop.tell(found.event)
+
+
+def _saver(folder: RunFolder | None) -> Saver:
+    def save(state: State, extra: dict[str, Any], kind: str) -> Checkpoint:
+        if folder is None:  # the loop itself keeps the state
+            return Checkpoint(step=state.step, kind=cast(Any, kind), path="", sha256="")
+        return folder.checkpoint(state, extra, cast(Any, kind))
+
+    return save
+
+
+class _Stamped:
+    """Tells several observers of an event with the time of day, the same for all; the loop itself reads no clock."""
+
+    def __init__(self, observers: Sequence[Observer]) -> None:
+        self.observers = observers
+
+    def notice(self, event: Event) -> list[Event]:
+        event = event if event.time is not None else replace(event, time=time.time())
+        return [answer for observer in self.observers for answer in observer.notice(event) or ()]
+
+
+class _Log:
+    """Writes every event to the run's log."""
+
+    def __init__(self, folder: RunFolder) -> None:
+        self.folder = folder
+
+    def notice(self, event: Event) -> None:
+        self.folder.append(event)

@@ -1,0 +1,427 @@
+"""A run put together: data prepared, network chosen, engine made, plan drawn up. What `fit` and `resume` share."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import platform
+from collections.abc import Mapping, Set
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..core import machine, random
+from ..core.sparse import pieces, rows_of
+from ..data import Encoding, Prepared
+from ..data.table import Table, count, short
+from ..engines import Engine, Settings
+from ..engines.ensemble import Ensemble, Member
+from ..engines.fused_engine import FusedEngine
+from ..engines.fused_program import why_not
+from ..engines.numpy_engine import NumpyEngine
+from ..errors import OptionError, SpecError, option
+from ..models import metrics
+from ..models.trained_model import Predictor
+from ..nn import losses, schedules
+from ..nn.calibration import Calibration, calibrated, combined, temperature
+from ..nn.ensemble_calibration import pooled
+from ..nn.losses import Loss
+from ..runs.config import Config
+from ..spec import Spec, data_initialization, networks
+from .defaults import chosen_batch, with_defaults
+from .loop import Plan
+from .policies import EarlyStopping, NoMistakes, OnSpike, Plateau, Spikes, TimeLimit
+from .protocol import Policy
+
+LOG_EVERY = 50
+BYTES_PER_PARAMETER = 16
+"""Bytes for the value, its gradient and two moments, in float32."""
+BYTES_PER_MEMBER = 1 << 16
+"""Least memory of an ensemble member in addition to its parameters and row indices."""
+CHECKPOINT_STEPS = 200
+NO_PLANE = "a single neuron learns only classes that a line or plane separates: add a hidden layer, such as 2-8:tanh-1"
+PLATEAU_PART = 8
+"""An eighth of the epochs without progress is a plateau: an epoch of a small table is too short to judge by."""
+SMALL_STEP = 5e7
+"""Operations of a step that one core does in about a millisecond: a second thread waits more than it works, and on a
+machine that others use it waits for its turn as well."""
+
+
+class Chooser(Protocol):
+    """Chooses network and options for the data at hand; what the user asked for stands."""
+
+    def before(self, table: Table) -> Mapping[str, Any]:
+        """Options that decide how the table becomes numbers, and those that need no more than it."""
+        ...
+
+    def network(self, prepared: Prepared, config: Config, asked: Set[str]) -> tuple[Spec, Config]:
+        """The network, and the configuration with what depends on the numbers."""
+        ...
+
+
+class OtherNetwork(OptionError):
+    """A run of so many members of `spec` was to begin with a model of another network."""
+
+    def __init__(self, members: int, spec: Spec, model: Predictor) -> None:
+        self.members, self.spec = members, spec
+        super().__init__(
+            f"a run can begin with a model of its own network, {members} × {spec}, got {model.members} × {model.spec}: "
+            "give a model of that network, or begin without one"
+        )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Session:
+    """Everything a run needs but where it is kept and who looks on."""
+
+    config: Config
+    prepared: Prepared
+    spec: Spec
+    loss: Loss
+    metric: str
+    engine: Engine
+    began: float | None = None
+    """When the clock of a time limit began, by `time.monotonic`; when training does unless said."""
+
+    @staticmethod
+    def make(spec: Spec | str | None, prepared: Prepared, config: Config, *, began: float | None = None) -> Session:
+        encoding = prepared.encoding
+        if prepared.loader_batch is not None:
+            config = with_loader(config, prepared.loader_batch)
+        loss = losses.get(encoding.loss)
+        chosen = choose_network(spec, encoding)
+        config = with_defaults(config, chosen, prepared)
+        config = replace(config, engine=choose_engine(chosen, config))  # a resumed run keeps its engine and options
+        members = count(config.ensemble, "network")
+        each = BYTES_PER_PARAMETER * chosen.n_stored + 8 * len(prepared.train) + BYTES_PER_MEMBER
+        machine.require_memory(config.ensemble * each, f"training {members} of {chosen.n_parameters:,} parameters")
+        metric = encoding.metric if config.metric == "auto" else config.metric
+        if metric != "loss":
+            metrics.fitting(metric, encoding.task)
+        return Session(
+            config=config,
+            prepared=prepared,
+            spec=chosen,
+            loss=loss,
+            metric=metric if len(prepared.validation) else "loss",
+            engine=make_engine(chosen, prepared, config),
+            began=began,
+        )
+
+    def begin(self, model: Predictor) -> None:
+        """Takes the parameters of a model of the same network to begin with."""
+        state = self.engine.state()
+        found = {name: model.tensors.get(name) for name in state.parameters | state.buffers}
+        if model.spec != self.spec or model.members != self.members:
+            raise OtherNetwork(self.members, self.spec, model)
+        check_alike(self.prepared.encoding, model.encoding)
+        parts = [
+            {name: np.asarray(found[name]).astype(value.dtype) for name, value in group.items()}
+            for group in (state.parameters, state.buffers)
+        ]
+        averages = {name: value.copy() for name, value in parts[0].items()} if state.averages else {}
+        self.engine.load(replace(state, parameters=parts[0], buffers=parts[1], averages=averages))
+
+    def effective(self) -> dict[str, Any]:
+        """What was chosen where the configuration says auto or nothing; for people, since nothing reads it back."""
+        prepared = self.prepared
+        return {
+            "task": prepared.encoding.task.kind,
+            "loss": prepared.encoding.loss,
+            "metric": self.metric,
+            "batch_size": chosen_batch(prepared, self.config),
+            "rows": len(prepared.train),
+            "validation_rows": len(prepared.validation),
+            "threads": getattr(self.engine, "threads", 1),
+            "network": str(self.spec),
+        }
+
+    @property
+    def why_torch(self) -> str | None:
+        """What in the network the fused engine does not run, where PyTorch does."""
+        return why_not(self.spec) if self.engine.name == "torch" else None
+
+    @property
+    def members(self) -> int:
+        return len(self.engine.members) if isinstance(self.engine, Ensemble) else 1
+
+    @property
+    def averaged(self) -> bool:
+        return self.config.average is not None
+
+    @property
+    def larger(self) -> bool:
+        return metrics.larger(self.metric)
+
+    def plan(self) -> Plan:
+        config = self.config
+        batch = chosen_batch(self.prepared, config)
+        rows = self.engine.length if isinstance(self.engine, Ensemble) else len(self.prepared.train)
+        steps = -(-min(rows, config.epoch_rows or rows) // batch)
+        every = config.checkpoint_every or steps * max(1, -(-CHECKPOINT_STEPS // steps))
+        return Plan(
+            rows=np.arange(rows) if self.members > 1 else self.prepared.train,
+            batch=batch,
+            epochs=cast(int, config.epochs),
+            seed=config.seed,
+            rate=cast(float, config.learning_rate),
+            decay=config.weight_decay,
+            rate_schedule=schedules.get(config.schedule),
+            decay_schedule=schedules.get(config.decay_schedule),
+            dropout_schedule=schedules.get(config.dropout_schedule),
+            log_every=LOG_EVERY,
+            checkpoint_every=every,
+            metric=self.metric,
+            larger=self.larger,
+            seen=config.epoch_rows,
+            shuffled=self.prepared.loader_batch is None and self.members == 1,
+            repeats=self.prepared.loader_batch is None,
+        )
+
+    def policies(self) -> list[Policy]:
+        config, plan = self.config, self.plan()
+        ends = np.arange(1, plan.epochs + 1) * plan.steps_per_epoch - 1
+        found: list[Policy] = [
+            Spikes(on_spike=cast(OnSpike, config.on_spike), most=config.rollbacks),
+            Plateau(
+                plan.rate_schedule(ends, plan.steps).tolist(),
+                epochs=max(10, plan.epochs // PLATEAU_PART),
+                remedy=NO_PLANE if self.loss.name == "perceptron" and len(self.spec.layers) == 1 else None,
+            ),
+        ]
+        if self.loss.name == "perceptron":
+            found.append(NoMistakes())
+        if config.patience is not None:
+            found.append(EarlyStopping(self.metric, larger=self.larger, patience=config.patience))
+        if config.time_limit is not None:
+            found.append(TimeLimit(config.time_limit, began=self.began))
+        return found
+
+    def calibration(self, engine: Engine) -> Calibration | None:
+        """What the rows held out tell of how far to trust the model, where that is asked for."""
+        if not self.config.calibrate:
+            return None
+        data, rows, loss = self.prepared.data, self.prepared.validation, losses.unsmoothed(self.loss)
+        targets = np.zeros((0, 0)) if loss.classes else data.y[self.prepared.train]
+        y, weight = data.y[rows], None if data.weight is None else data.weight[rows]
+        found = calibrated(loss, engine.outputs(rows, averaged=self.averaged), y, weight, targets)
+        if isinstance(engine, Ensemble) and loss.link in ("softmax", "sigmoid") and len(rows):
+            members, seen = engine.apart(rows, averaged=self.averaged)
+            together = pooled(loss, members, seen, y, weight, found.temperature)
+            return replace(found, temperature=together, judges=found.temperature)
+        return found
+
+    def evaluate(self, engine: Engine, calibration: Calibration | None = None) -> tuple[float | None, dict[str, float]]:
+        """Loss and metrics on the validation rows; none where there are none."""
+        rows = self.prepared.validation
+        if not len(rows):
+            return None, {}
+        data = self.prepared.data
+        y, weight = data.y[rows], np.ones(len(rows)) if data.weight is None else data.weight[rows]
+        encoding = self.prepared.encoding
+        names = {*metrics.USUAL[encoding.task.kind], *([] if self.metric == "loss" else [self.metric])}
+        # The metrics of a network that has diverged are infinite.
+        with np.errstate(over="ignore", invalid="ignore"):
+            if calibration is not None and isinstance(engine, Ensemble) and not self.prepared.folds:
+                members, _ = engine.apart(rows, averaged=self.averaged)
+                z = combined(
+                    self.loss, list(members), calibration
+                )  # no member trained on these rows, so this is the prediction of the model
+            else:
+                judged = None if calibration is None else calibration.of_judges
+                z = combined(self.loss, [engine.outputs(rows, averaged=self.averaged)], judged)
+            loss = self._loss(z, y, weight)
+            found = metrics.measure(
+                encoding.task,
+                y,
+                z,
+                loss=encoding.loss,
+                weight=None if data.weight is None else weight,
+                names=sorted(names),
+            )
+        return loss, found
+
+    def _loss(self, z: NDArray[np.float64], y: NDArray[Any], weight: NDArray[Any]) -> float:
+        """The mean over rows. Where a temperature will be found in the end, it is that at the best temperature, by the
+        targets as they are: how sure a network is can be mended, what it confuses cannot (Berta et al. 2025)."""
+        loss = self.loss
+        if self.config.calibrate and loss.link in ("softmax", "sigmoid"):
+            loss = losses.unsmoothed(loss)
+            z = z / temperature(loss, z, y, weight)
+        return float((loss.rows(z, y) * weight).sum() / weight.sum())
+
+    def fingerprint(self) -> str:
+        """A hash of the encoded rows and how they are split, so that a resume notices other data.
+
+        A loader may give other rows each time: there it is the hash of what they are.
+        """
+        digest = hashlib.sha256()
+        data = self.prepared.data
+        if self.prepared.loader_batch is not None:
+            about = (data.x.shape, data.y.shape, self.prepared.loader_batch, self.prepared.encoding.task.classes)
+            return hashlib.sha256(repr(about).encode()).hexdigest()
+        split = (self.prepared.train, self.prepared.validation, *self.prepared.folds)
+        for part in pieces(*data.x.shape):
+            digest.update(np.ascontiguousarray(data.x[part]).tobytes())
+        for array in (data.y, data.codes, data.weight, *split):
+            if array is not None:
+                digest.update(np.ascontiguousarray(array).tobytes())
+        return digest.hexdigest()
+
+
+def check_alike(encoding: Encoding, other: Encoding) -> None:
+    """Refuses to go on with parameters that were trained for other columns, or other values of them."""
+    mine, theirs = ([c for c in one.columns if c.kind != "drop"] for one in (encoding, other))
+    if [(c.name, c.kind, c.parts, c.indicator) for c in mine] != [
+        (c.name, c.kind, c.parts, c.indicator) for c in theirs
+    ]:
+        had, got = (", ".join(repr(c.name) for c in one[:20]) for one in (theirs, mine))
+        raise OptionError(f"a run can begin with a model of the columns {had}, got {got}: begin anew, without it")
+    for name, values in encoding.vocabularies.items():
+        if not values.equals(other.vocabularies[name]):
+            had, got = (short(one.to_pylist()) for one in (other.vocabularies[name], values))
+            raise OptionError(
+                f"a run can begin with a model of the values {had} of {name!r}, got {got}: begin anew, without it"
+            )
+
+
+def check_loader(config: Config) -> None:
+    """Refuses what only a table can have, before a user's own loader is read."""
+    if config.engine not in ("auto", "torch"):
+        got = f"got engine={config.engine!r}"
+        raise OptionError(f"a loader needs the torch engine, {got}: leave engine out, or give its dataset")
+    for name in ("augment", "class_weight", "epoch_rows"):
+        if getattr(config, name) is not None:
+            got = f"got {name}={getattr(config, name)!r}"
+            raise OptionError(f"{name} is for tables, {got}: with a loader that is the loader's own work")
+
+
+def with_loader(config: Config, batch: int) -> Config:
+    """The configuration as a loader with batches of so many rows has it."""
+    if config.batch_size not in (None, batch):
+        raise OptionError(f"the loader makes batches of {batch} rows, got batch_size={config.batch_size}: leave it out")
+    return replace(config, engine="torch", batch_size=batch)
+
+
+def choose_network(spec: Spec | str | None, encoding: Encoding) -> Spec:
+    """Return `spec`, checked against the data, or the plain network: 256 and 128 GELU units, dropout 0.1."""
+    outputs = encoding.outputs
+    if spec is None:
+        return networks.mlp(encoding.inputs, (256, 128), outputs, activation="gelu", dropout=0.1)
+    spec = Spec.parse(spec) if isinstance(spec, str) else spec
+    wanted = encoding.inputs
+    if spec.inputs != wanted:
+        raise SpecError(
+            f"the data has {describe(wanted)} after encoding, but the network takes {describe(spec.inputs)}: "
+            f"begin it with {wanted.numeric}"
+            + (f"+cat({', '.join(map(str, wanted.categories))})" if wanted.categories else "")
+        )
+    if spec.d_out != outputs:
+        wanted = count(outputs, "output")
+        if encoding.task.kind == "binary" and encoding.loss == "binary_cross_entropy":
+            wanted = "1 output, or 2 with cross_entropy"
+        raise SpecError(f"the data and {encoding.loss} need {wanted}, but the network has {spec.d_out}")
+    return spec
+
+
+def describe(inputs: Any) -> str:
+    numbers = count(inputs.numeric, "number")
+    sizes = ", ".join(map(str, inputs.categories))
+    return f"{numbers} and categories of {sizes} values" if inputs.categories else numbers
+
+
+def choose_engine(spec: Spec, config: Config) -> str:
+    """The fused engine wherever it can run what is asked for; PyTorch is for the rest, and for other devices."""
+    if config.engine == "fused" and (config.device == "cuda" or config.compile):
+        asked = option("device", "cuda") if config.device == "cuda" else option("compile", "True")
+        raise OptionError(
+            f"the fused engine runs on the processor alone, got {asked}: use {option('engine', 'torch')} for it"
+        )
+    if config.engine != "auto":
+        return config.engine
+    plain = config.device in ("auto", "cpu") and config.dtype != "bfloat16" and not config.compile
+    return "fused" if plain and why_not(spec) is None else "torch"
+
+
+def make_engine(spec: Spec, prepared: Prepared, config: Config) -> Engine:
+    """One engine, or an ensemble of them: member i has a seed of its own and holds out part i of the rows.
+
+    The configuration names the engine: `choose_engine` says which one "auto" means.
+    """
+    if config.ensemble == 1:
+        return _one_engine(spec, prepared, config, prepared.train)
+    if prepared.loader_batch is not None:
+        raise OptionError(f"a loader trains one network, got ensemble={config.ensemble}: give its dataset")
+    if prepared.folds and config.augment is not None and "mixup" in config.augment:
+        share = option("validation", "0.2")
+        raise OptionError(f"mixup would mix in rows that a member holds out: name a share of rows, {share}")
+    threads = machine.threads() if config.threads is None else config.threads
+    members: list[Member] = []
+    for i in range(config.ensemble):
+        held_out = prepared.folds[i % len(prepared.folds)] if prepared.folds else ()
+        rows = np.setdiff1d(prepared.train, held_out, assume_unique=True)
+        own = replace(config, seed=random.derive(config.seed, i), threads=max(1, threads // config.ensemble))
+        members.append(Member(engine=_one_engine(spec, prepared, own, rows), rows=rows, seed=own.seed))
+    return Ensemble(members, losses.get(prepared.encoding.loss), threads=threads)
+
+
+def _one_engine(spec: Spec, prepared: Prepared, config: Config, rows: NDArray[np.int64]) -> Engine:
+    settings = Settings(
+        loss=prepared.encoding.loss,
+        optimizer=config.optimizer,
+        rate_factors=config.rate_factors(spec.parameters),
+        seed=config.seed,
+        l2=config.l2,
+        clip_norm=config.clip_norm,
+        clip_value=config.clip_value,
+        average=config.average,
+        taps=config.statistics_every,
+    )
+    scheme = "auto" if config.init == "data" else config.init
+    engine = _bare_engine(spec, prepared, config, settings, scheme)
+    if config.init == "data":
+        data, state = prepared.data, engine.state()
+        values = data_initialization.from_rows(
+            spec, rows_of(data.x, rows), None if data.codes is None else data.codes[rows], seed=config.seed
+        )
+        first = {
+            name: value.astype(state.parameters[name].dtype)
+            for name, value in values.items()
+            if name in state.parameters
+        }
+        averages = {name: value.copy() for name, value in first.items()} if state.averages else {}
+        engine.load(replace(state, parameters=first, averages=averages))
+    return engine
+
+
+def _bare_engine(spec: Spec, prepared: Prepared, config: Config, settings: Settings, init: str) -> Engine:
+    if config.engine == "numpy":
+        dtype = {"float32": np.float32, "float64": np.float64}.get(config.dtype, np.float32)
+        return NumpyEngine(spec, prepared.data, settings, init=init, dtype=dtype)
+    if config.engine == "fused":
+        return FusedEngine(spec, prepared.data, settings, init=init, dtype=config.dtype, threads=config.threads)
+    assert config.engine == "torch", f"an engine is chosen before it is made, got {config.engine!r}"
+    from ..engines.torch_engine import TorchEngine
+
+    # Forward and backward are about six operations for each row and parameter.
+    small = 6 * chosen_batch(prepared, config) * spec.n_parameters < SMALL_STEP
+    return TorchEngine(
+        spec,
+        prepared.data,
+        settings,
+        init=init,
+        dtype=cast(Any, config.dtype),
+        device=config.device,
+        compile=config.compile,
+        threads=1 if config.threads is None and small else config.threads,
+    )
+
+
+@functools.cache
+def versions() -> Mapping[str, str]:
+    """What the run was made with, for its log; looking them up takes longer than many a step."""
+    from importlib.metadata import version
+
+    return {"python": platform.python_version(), **{name: version(name) for name in ("multilayer", "numpy", "torch")}}

@@ -1,0 +1,226 @@
+"""Plan training within a time limit: measure one member, then choose the number of epochs and members.
+
+    elapsed    time since `fit` was called: reading and preparing the data
+    start      initialisation of each member from the data, one member after the other
+    epochs     training steps, with one member per thread in parallel, and an evaluation of the held-out rows
+    end        loading the best epoch, calibration, metrics
+
+A schedule that stops in the middle of a cycle gives a worse network than a shorter schedule that runs to its end. If
+even a few epochs take too long, each epoch uses only a part of the rows, so that the schedule still ends in time. If
+the machine becomes slower after the measurement, training still stops at the limit. If one step of every member takes
+longer than the limit, a warning is given and only that step is planned.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping, Set
+from dataclasses import dataclass, replace
+from statistics import fmean
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+
+from ..core import machine
+from ..data import Prepared
+from ..data.table import Table, count
+from ..errors import called, warn
+from ..runs.config import Config
+from ..spec import Spec
+from .defaults import chosen_batch
+from .setup import Chooser, Session
+
+STEPS, LOOKS = 32, 2
+"""Largest number of steps and of evaluations that are timed."""
+LOOKED = 4096
+"""Largest number of held-out rows in a timed evaluation."""
+MEASURING = 0.03
+"""Fraction of the limit for timing steps, and for timing evaluations. At least one of each is timed."""
+SHARE = 0.85
+"""Fraction of the remaining time that the plan may use. The rest is a reserve for a busy machine."""
+FEWEST_EPOCHS = 32
+"""Number of epochs below which the plan uses fewer members instead."""
+WHOLE_EPOCHS = 4
+"""Number of epochs below which each epoch uses a part of the rows, so that all the time is used."""
+ENDS = 2
+"""Evaluations of the held-out rows after the last epoch: one for calibration, one for metrics."""
+
+
+class Costs(NamedTuple):
+    """Seconds for the start of a member, a step of all members that run in parallel, and an evaluation."""
+
+    start: float
+    step: float
+    look: float
+
+
+class Planned(NamedTuple):
+    """What fits into the limit. `epoch_rows` is set if an epoch uses only a part of the rows. `least` and `enough` are
+    the seconds for one step and for one epoch, with start and end."""
+
+    members: int
+    epochs: int
+    epoch_rows: int | None
+    least: float
+    enough: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """The work to plan, and what it costs."""
+
+    costs: Costs
+    rows: int
+    """Rows that a member trains on in an epoch."""
+    batch: int
+    threads: int
+    parted: bool
+    """Whether each held-out row is evaluated by one member only."""
+
+    @property
+    def steps(self) -> int:
+        return -(-self.rows // self.batch)
+
+    def fixed(self, members: int) -> float:
+        """Return the seconds for starting the members and for the evaluations at the end."""
+        every = members * self.costs.look if self.parted else self.judging(members)
+        return members * self.costs.start + ENDS * self.judging(members) + (every if members > 1 else 0.0)
+
+    def rounds(self, members: int) -> int:
+        """Return the number of rounds that the threads need for one step of every member."""
+        return -(-members // max(1, min(self.threads, members)))
+
+    def judging(self, members: int) -> float:
+        return self.costs.look * (1 if self.parted else self.rounds(members))
+
+    def training(self, members: int) -> float:
+        """Return the seconds for one step of every member."""
+        return self.costs.step * self.rounds(members)
+
+    def epoch(self, members: int) -> float:
+        return self.steps * self.training(members) + self.judging(members)
+
+    def affordable(self, members: int, seconds: float) -> float:
+        """Return the number of epochs that fit, as a fraction."""
+        return max(0.0, seconds - self.fixed(members)) / self.epoch(members)
+
+    def planned(self, seconds: float, *, members: int, epochs: int, fewer: bool, again: float = 0.0) -> Planned:
+        """Return the plan for `seconds`. `fewer` allows fewer members, which costs `again` seconds of preparation."""
+        enough = min(FEWEST_EPOCHS, epochs)
+        if fewer and self.affordable(members, seconds) < enough:
+            most, seconds = members - 1, seconds - again
+            members = next((m for m in range(most, 1, -1) if self.affordable(m, seconds) >= enough), 1)
+        around = self.fixed(members) + self.judging(members)
+        needed = (around + self.training(members), around + self.steps * self.training(members))
+        found = self.affordable(members, seconds)
+        if found >= epochs:
+            return Planned(members, epochs, None, *needed)
+        if found >= WHOLE_EPOCHS:
+            return Planned(members, int(found), None, *needed)
+        epochs = max(1, math.ceil(found))
+        share = found * self.epoch(members) / epochs - self.epoch(members) + self.steps * self.training(members)
+        steps = max(1, int(share / self.training(members)))
+        return Planned(members, epochs, None if steps >= self.steps else steps * self.batch, *needed)
+
+
+class Within:
+    """What a recipe chooses, made to fit into so many seconds from now on; `warn` hears where that cannot be."""
+
+    def __init__(
+        self,
+        recipe: Chooser,
+        seconds: float,
+        *,
+        warn: Callable[[str], None] = warn,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.recipe, self.seconds, self.warn, self.clock = recipe, seconds, warn, clock
+        self.began = self.read = clock()
+        self.start: float | None = None
+        self.shortened = False
+        """Whether training was shortened to fit into the time."""
+
+    def before(self, table: Table) -> Mapping[str, Any]:
+        self.read = self.clock()
+        return self.recipe.before(table)
+
+    def network(self, prepared: Prepared, config: Config, asked: Set[str]) -> tuple[Spec, Config]:
+        prepared_in = self.clock() - self.read
+        spec, config = self.recipe.network(prepared, config, asked)
+        if math.isinf(self.seconds):
+            return spec, config
+        costs = measured(spec, prepared, config, most=MEASURING * self.seconds, start=self.start)
+        self.start = costs.start
+        elapsed = self.clock() - self.began
+        rows = len(prepared.train) - min(map(len, prepared.folds), default=0)
+        job = Job(
+            costs=costs,
+            rows=min(rows, config.epoch_rows or rows),
+            batch=chosen_batch(prepared, config),
+            threads=machine.threads() if config.threads is None else config.threads,
+            parted=bool(prepared.folds),
+        )
+        members = config.ensemble
+        fewer = members > 1 and "ensemble" not in asked
+        left = SHARE * (self.seconds - elapsed)
+        epochs = cast(int, config.epochs)
+        plan = job.planned(left, members=members, epochs=epochs, fewer=fewer, again=prepared_in)
+        if plan.members == members and elapsed + plan.least > self.seconds:
+            self.warn(self._too_little(plan, elapsed))
+        given = config.epoch_rows if plan.epoch_rows is None else plan.epoch_rows
+        self.shortened = (plan.epochs, given) != (config.epochs, config.epoch_rows)
+        return spec, replace(config, ensemble=plan.members, epochs=plan.epochs, epoch_rows=given)
+
+    def _too_little(self, plan: Planned, elapsed: float) -> str:
+        members = plan.members
+        fewer = ", or ask for fewer members" if members > 1 else ""
+        return (
+            f"{called('time_limit')} must be enough to prepare, start and judge {count(members, 'member')}, "
+            f"got {self.seconds:g} s: {elapsed:.2g} s are over, and the least that can be done takes "
+            f"{plan.least:.2g} s more: allow {elapsed + plan.enough / SHARE:.2g} s for an epoch{fewer}"
+        )
+
+
+def measured(spec: Spec, prepared: Prepared, config: Config, *, most: float, start: float | None = None) -> Costs:
+    """What members take on the engine that will train them: the mean of some steps after a first, as many members side
+    by side as will be.
+
+    Timing ends after `most` seconds. `start` is that of a member where it is known already.
+    """
+    threads = machine.threads() if config.threads is None else config.threads
+    side = max(1, min(threads, config.ensemble))
+    folds = prepared.folds[:side] if side > 1 else ()
+    held_out = np.concatenate(folds) if folds else prepared.validation
+    looked = np.sort(held_out)[:: max(1, -(-len(held_out) // LOOKED))]
+    share = len(looked) / max(1, len(prepared.validation))
+    prepared = replace(prepared, validation=looked, folds=folds)
+    began = time.perf_counter()
+    session = Session.make(spec, prepared, replace(config, ensemble=1, init=config.init if start is None else "auto"))
+    start = time.perf_counter() - began if start is None else start
+    if side > 1:
+        _close(session)
+        session = Session.make(spec, prepared, replace(config, ensemble=side, init="auto"))
+    order = session.plan().order(0)
+    order = replace(order, rows=order.rows[: order.batch])
+    try:
+        once = {"rate": np.array([1e-6]), "decay": np.zeros(1), "dropout": np.ones(1)}
+        steps = _timed(lambda: session.engine.run(order, **once), STEPS, most)
+        looks = _timed(lambda: session.evaluate(session.engine), LOOKS, most) if len(looked) else [0.0]
+    finally:
+        _close(session)
+    return Costs(start=start, step=fmean(steps[1:] or steps), look=min(looks) / (share or 1.0))
+
+
+def _timed(work: Callable[[], object], times: int, most: float) -> list[float]:
+    """Seconds of doing it, a first time and so many more, two at least; fewer where that takes more than `most`."""
+    taken: list[float] = []
+    while len(taken) < 2 or (len(taken) <= times and sum(taken) < most):
+        began = time.perf_counter()
+        work()
+        taken.append(time.perf_counter() - began)
+    return taken
+
+
+def _close(session: Session) -> None:
+    getattr(session.engine, "close", lambda: None)()

@@ -1,0 +1,202 @@
+"""What a sink is, and the observer that feeds it.
+
+    start(config) → log(values, step) … → finish(status)
+
+`alert`, `artifact` and `histogram` are for tools that have them. Names are `layer/metric`:
+
+    at the end of an epoch   train/loss  train/epoch  train/seconds  train/rows_per_second
+                             validation/loss  validation/accuracy  …
+    at fixed steps           train/running_loss  train/gradient_norm  train/rate
+    as it is measured        measured/NAME/…: a number, or the distribution of one for each unit or bin
+    at the end               final/…
+
+Values that are not finite are handed on as they are, since every tool here shows them in its own way, and the first of
+a row of them is an alert as well. A rollback takes nothing back: what was logged before it happened.
+
+Left out on purpose: queues and threads. The tools have their own.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...runs.events import End, EpochEnd, Event, Measured, Progress, Resume, Start, effective
+from ..messages import Told, number, told
+
+
+class Sink(ABC):
+    """A tracker. Derive from it to add one; whatever it raises costs the run no more than this sink."""
+
+    name: str = "sink"
+    """What a warning calls it; a user's own is called by its type."""
+
+    @abstractmethod
+    def start(self, config: Mapping[str, Any], *, resumed_at: int | None = None) -> None:
+        """Begins. `resumed_at` is the step an earlier run goes on from; what it logged later did not happen."""
+
+    @abstractmethod
+    def log(self, values: Mapping[str, float], step: int, *, time: float | None = None) -> None:
+        """Numbers of a step; `time` of day where it was not just now."""
+
+    @abstractmethod
+    def finish(self, status: str) -> None:
+        """Ends what `start` created, and nothing else."""
+
+    def alert(self, what: Told, step: int) -> None:
+        """Tells a person, where the tool can."""
+        return
+
+    def artifact(self, path: Path) -> None:
+        """Keeps a file, where the tool can."""
+        return
+
+    def histogram(self, name: str, values: NDArray[np.floating[Any]], step: int) -> None:
+        """A distribution; as four numbers where the tool has nothing better."""
+        summary = {"mean": np.mean, "std": np.std, "min": np.min, "max": np.max}
+        self.log({f"{name}/{key}": float(of(values)) for key, of in summary.items()}, step)
+
+
+def warn(message: str) -> None:
+    """How a dropped sink is told of, unless the caller has a better place."""
+    warnings.warn(message, RuntimeWarning, stacklevel=2)
+
+
+class Tracker:
+    """An observer that tells a sink. A sink that fails is dropped with one warning, and training goes on.
+
+    `model` is the file to hand over at the end, where there is one by then.
+    """
+
+    def __init__(self, sink: Sink, *, model: Path | None = None, warn: Callable[[str], None] = warn) -> None:
+        self.sink: Sink | None = sink
+        self.model = model
+        self._warn = warn
+        self._feed = _Feed(sink, model)
+
+    def notice(self, event: Event) -> None:
+        self._guard(lambda: self._feed.tell(event))
+
+    def close(self) -> None:
+        """Ends what was started, for a run that came to no end of its own."""
+        self._guard(lambda: self._feed.end("failed"))
+
+    def __enter__(self) -> Tracker:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _guard(self, act: Callable[[], None]) -> None:
+        if self.sink is None:
+            return
+        try:
+            act()
+        except Exception as error:  # any tool may raise anything, and none of it is worth a run
+            name, self.sink = self.sink.name, None
+            self._warn(left_out(name, error))
+
+
+def left_out(name: str, error: Exception) -> str:
+    """The one warning about a sink that failed."""
+    why = f"{type(error).__name__}: {error}".rstrip(": ")
+    return f"{name} failed and is left out from here on, the run's own log is complete: {why}"
+
+
+def replay(events: Iterable[Event], sink: Sink, *, model: Path | None = None) -> None:
+    """Logs a run afterwards, without what a resume took back. Here the sink's errors are the caller's."""
+    feed = _Feed(sink, model)
+    for event in effective(events):
+        feed.tell(event)
+    feed.end("interrupted")
+
+
+class _Feed:
+    """Turns events into calls of a sink."""
+
+    def __init__(self, sink: Sink, model: Path | None) -> None:
+        self.sink, self.model = sink, model
+        self.started = self.ended = False
+        self.bad: set[str] = set()
+
+    def tell(self, event: Event) -> None:
+        if self.ended:
+            return
+        if not self.started:
+            self.started = True
+            self.sink.start(
+                config_of(event) if isinstance(event, Start) else {},
+                resumed_at=event.step if isinstance(event, Resume) else None,
+            )
+        values = values_of(event)
+        if values:
+            self._alert_bad(values, event.step)
+            self.sink.log(values, event.step, time=event.time)
+        if isinstance(event, Measured):
+            for key, found in event.values.items():
+                if isinstance(found, list) and found:
+                    self.sink.histogram(f"measured/{event.name}/{key}", np.asarray(found, dtype=np.float64), event.step)
+        words = told(event)
+        if words is not None:
+            self.sink.alert(words, event.step)
+        if isinstance(event, End):
+            if self.model is not None and self.model.exists():
+                self.sink.artifact(self.model)
+            self.end(event.status)
+
+    def end(self, status: str) -> None:
+        if self.started and not self.ended:
+            self.ended = True
+            self.sink.finish(status)
+
+    def _alert_bad(self, values: Mapping[str, float], step: int) -> None:
+        bad = {name for name, value in values.items() if not math.isfinite(value)}
+        new = sorted(bad - self.bad)
+        self.bad = (self.bad - set(values)) | bad
+        if new:
+            text = ", ".join(f"{name} is {number(values[name])}" for name in new)
+            self.sink.alert(Told("warn", "not finite", text), step)
+
+
+def config_of(event: Start) -> dict[str, Any]:
+    """What a run is told to be: its configuration, and what came of it."""
+    facts = ("network", "parameters", "rows", "held_out", "dropped", "task", "metric", "engine", "seed")
+    return {**event.config, **{name: getattr(event, name) for name in facts}, "versions": dict(event.versions)}
+
+
+def values_of(event: Event) -> dict[str, float]:
+    """The numbers of an event by their names in a tracker; none for most events.
+
+    >>> values_of(Progress(step=50, epoch=1, loss=0.5, gradient_norm=2.0, rate=0.001))
+    {'train/running_loss': 0.5, 'train/gradient_norm': 2.0, 'train/rate': 0.001}
+    """
+    match event:
+        case Progress():
+            return {
+                "train/running_loss": event.loss,
+                "train/gradient_norm": event.gradient_norm,
+                "train/rate": event.rate,
+            }
+        case EpochEnd():
+            validation = {} if event.validation_loss is None else {"validation/loss": event.validation_loss}
+            return {
+                "train/loss": event.loss,
+                "train/epoch": event.epoch,
+                "train/seconds": event.seconds,
+                "train/rows_per_second": event.rows_per_second,
+                **validation,
+                **{f"validation/{name}": value for name, value in event.metrics.items()},
+            }
+        case Measured():
+            return {f"measured/{event.name}/{key}": v for key, v in event.values.items() if not isinstance(v, list)}
+        case End():
+            return {f"final/{name}": value for name, value in event.metrics.items()}
+        case _:
+            return {}

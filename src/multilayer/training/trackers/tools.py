@@ -1,0 +1,274 @@
+"""TensorBoard, Weights & Biases, trackio and MLflow.
+
+Each comes in two ways: made here, where `start` creates a run and `finish` ends it, or `of` something the user has,
+which is written to and left open. A library is imported when its sink is made, so that one that is missing is told
+before any training.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import importlib
+import json
+import re
+import time as clock
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...errors import MissingExtra
+from ..messages import Told
+from .base import Sink
+
+
+def library(module: str, *, extra: str) -> Any:
+    """An optional library, or the error that says how to get it."""
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name != extra:
+            raise
+        raise MissingExtra(extra, extra=extra, purpose=f"logging to {extra}") from None
+
+
+class TensorBoard(Sink):
+    """Event files for `tensorboard --logdir`. A resumed run hides what it logged after the step it goes on from."""
+
+    name: str = "tensorboard"
+
+    def __init__(self, *, folder: str | Path | None = None) -> None:
+        self.folder = folder
+        self.writer: Any = None
+        self.ours = True
+        self._make: Any = library("torch.utils.tensorboard", extra="tensorboard").SummaryWriter
+
+    @classmethod
+    def of(cls, writer: Any) -> Self:
+        """A SummaryWriter, torch's or another with its `add_scalar`."""
+        sink = cls.__new__(cls)
+        sink.folder, sink.writer, sink.ours = None, writer, False
+        return sink
+
+    def start(self, config: Mapping[str, Any], *, resumed_at: int | None = None) -> None:
+        if self.ours:
+            folder = None if self.folder is None else str(self.folder)
+            self.writer = self._make(folder, purge_step=None if resumed_at is None else resumed_at + 1)
+        if config:
+            text = json.dumps(config, indent=2, ensure_ascii=False, default=str)
+            self._text("config", "\n".join(f"    {line}" for line in text.splitlines()), 0)
+
+    def log(self, values: Mapping[str, float], step: int, *, time: float | None = None) -> None:
+        for name, value in values.items():
+            if self.ours:
+                self.writer.add_scalar(name, value, step, walltime=time)
+            else:
+                self.writer.add_scalar(name, value, step)
+
+    def alert(self, what: Told, step: int) -> None:
+        self._text(f"alerts/{what.title}", what.text, step)
+
+    def histogram(self, name: str, values: NDArray[np.floating[Any]], step: int) -> None:
+        finite = values[np.isfinite(values)]
+        if finite.size and callable(getattr(self.writer, "add_histogram", None)):
+            self.writer.add_histogram(name, finite, step)
+
+    def finish(self, status: str) -> None:
+        if self.ours:
+            self.writer.close()
+        elif callable(getattr(self.writer, "flush", None)):
+            self.writer.flush()
+
+    def _text(self, tag: str, text: str, step: int) -> None:
+        if callable(getattr(self.writer, "add_text", None)):
+            self.writer.add_text(tag, text, step)
+
+
+class WandB(Sink):
+    """Weights & Biases. Its own step never goes back, ours does after a rollback; so ours is a metric, train/step."""
+
+    name: str = "wandb"
+
+    def __init__(
+        self,
+        *,
+        project: str = "multilayer",
+        name: str | None = None,
+        id: str | None = None,
+        folder: str | Path | None = None,
+    ) -> None:
+        self.where: dict[str, Any] = {"project": project, "name": name, "id": id, "dir": folder}
+        self.run: Any = None
+        self.ours = True
+        self._wandb = library("wandb", extra="wandb")
+
+    @classmethod
+    def of(cls, run: Any) -> Self:
+        """A run that `wandb.init` gave."""
+        sink = cls.__new__(cls)
+        sink.where, sink.run, sink.ours = {}, run, False
+        return sink
+
+    def start(self, config: Mapping[str, Any], *, resumed_at: int | None = None) -> None:
+        if self.ours:
+            # Without create_new, wandb hands out a run that the user has open, and we would end it.
+            again = None if resumed_at is None else "allow"
+            self.run = self._wandb.init(**self.where, config=dict(config), resume=again, reinit="create_new")
+        elif config:
+            # One key of our own: the user's `seed` or `epochs` are not ours to change.
+            self.run.config.update({"multilayer": dict(config)}, allow_val_change=True)
+        self.run.define_metric("train/step")
+        for group in ("train/*", "validation/*", "measured/*", "final/*"):
+            self.run.define_metric(group, step_metric="train/step")
+
+    def log(self, values: Mapping[str, float], step: int, *, time: float | None = None) -> None:
+        self.run.log({**values, "train/step": step})
+
+    def alert(self, what: Told, step: int) -> None:
+        self.run.alert(title=what.title, text=f"step {step}: {what.text}", level=what.level.upper())
+
+    def artifact(self, path: Path) -> None:
+        self.run.log_artifact(str(path), type="model")
+
+    def histogram(self, name: str, values: NDArray[np.floating[Any]], step: int) -> None:
+        finite = values[np.isfinite(values)]
+        if finite.size:
+            self.run.log({name: library("wandb", extra="wandb").Histogram(finite), "train/step": step})
+
+    def finish(self, status: str) -> None:
+        if self.ours:
+            self.run.summary["status"] = status
+            self.run.finish(exit_code=0 if status in ("finished", "stopped") else 1)
+
+
+class Trackio(Sink):
+    """trackio, or another module or run with its `log(metrics, step=…)`."""
+
+    name: str = "trackio"
+
+    def __init__(self, *, project: str = "multilayer", name: str | None = None) -> None:
+        self.where: dict[str, Any] = {"project": project, "name": name}
+        self.run: Any = None
+        self.ours = True
+        self._trackio = library("trackio", extra="trackio")
+
+    @classmethod
+    def of(cls, run: Any) -> Self:
+        """A run that `trackio.init` gave, or the module, which writes to the run that is active."""
+        sink = cls.__new__(cls)
+        sink.where, sink.run, sink.ours = {}, run, False
+        return sink
+
+    def start(self, config: Mapping[str, Any], *, resumed_at: int | None = None) -> None:
+        if self.ours:
+            # init ends the run that is active in its context, which may be the user's: ours begins in an empty one.
+            self.run = contextvars.Context().run(
+                self._trackio.init,
+                **self.where,
+                config=dict(config),
+                resume="never" if resumed_at is None else "allow",
+                embed=False,
+            )
+
+    def log(self, values: Mapping[str, float], step: int, *, time: float | None = None) -> None:
+        self.run.log(dict(values), step=step)
+
+    def alert(self, what: Told, step: int) -> None:
+        if self.ours:
+            level = self._trackio.AlertLevel(what.level)
+            self.run.alert(title=what.title, text=what.text, level=level, step=step)
+        elif callable(getattr(self.run, "alert", None)):
+            self.run.alert(title=what.title, text=f"step {step}: {what.text}")
+
+    def artifact(self, path: Path) -> None:
+        if callable(getattr(self.run, "log_artifact", None)):
+            self.run.log_artifact(str(path), type="model")
+
+    def finish(self, status: str) -> None:
+        if self.ours:
+            self.run.finish()
+
+
+class MLflow(Sink):
+    """MLflow, by a client and a run's id, so that the run that is active in the process is left alone.
+
+    A configuration becomes parameters of a run of ours, and tags of a user's: parameters cannot be set twice. Alerts
+    are tags. A resumed run is a new run.
+    """
+
+    name: str = "mlflow"
+    _STATUS: ClassVar[dict[str, str]] = {
+        "finished": "FINISHED",
+        "stopped": "FINISHED",
+        "interrupted": "KILLED",
+        "failed": "FAILED",
+    }
+    _LONGEST: ClassVar[dict[str, int]] = {"param": 6000, "tag": 5000}
+
+    def __init__(self, *, experiment: str = "multilayer", name: str | None = None, uri: str | None = None) -> None:
+        self.experiment, self.run_name = experiment, name
+        self.client: Any = library("mlflow", extra="mlflow").MlflowClient(tracking_uri=uri)
+        self.run_id = ""
+        self.ours = True
+
+    @classmethod
+    def of(cls, client: Any, run_id: str) -> Self:
+        """A user's run; without a client, on the tracking server that MLflow is set to."""
+        sink = cls.__new__(cls)
+        sink.client = library("mlflow", extra="mlflow").MlflowClient() if client is None else client
+        sink.run_id, sink.ours = run_id, False
+        return sink
+
+    def start(self, config: Mapping[str, Any], *, resumed_at: int | None = None) -> None:
+        flat = {_mlflow_key(key): value for key, value in _flat(config).items()}
+        entities = library("mlflow.entities", extra="mlflow")
+        if self.ours:
+            found = self.client.get_experiment_by_name(self.experiment)
+            experiment = self.client.create_experiment(self.experiment) if found is None else found.experiment_id
+            self.run_id = self.client.create_run(experiment, run_name=self.run_name).info.run_id
+            params = [entities.Param(key, _short(value, self._LONGEST["param"])) for key, value in flat.items()]
+            self.client.log_batch(self.run_id, params=params)
+        else:
+            longest = self._LONGEST["tag"]
+            tags = [entities.RunTag(f"multilayer.{key}", _short(value, longest)) for key, value in flat.items()]
+            self.client.log_batch(self.run_id, tags=tags)
+
+    def log(self, values: Mapping[str, float], step: int, *, time: float | None = None) -> None:
+        metric = library("mlflow.entities", extra="mlflow").Metric
+        at = int(1000 * (clock.time() if time is None else time))
+        metrics = [metric(_mlflow_key(name), value, at, step) for name, value in values.items()]
+        self.client.log_batch(self.run_id, metrics=metrics)
+
+    def alert(self, what: Told, step: int) -> None:
+        self.client.set_tag(self.run_id, f"alert/step {step}/{what.title}", _short(what.text, self._LONGEST["tag"]))
+
+    def artifact(self, path: Path) -> None:
+        self.client.log_artifact(self.run_id, str(path))
+
+    def finish(self, status: str) -> None:
+        if self.ours:
+            self.client.set_terminated(self.run_id, status=self._STATUS[status])
+
+
+def _flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested mappings as one, with dots.
+
+    >>> _flat({"a": 1, "b": {"c": 2}})
+    {'a': 1, 'b.c': 2}
+    """
+    flat: dict[str, Any] = {}
+    for key, value in config.items():
+        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
+    return flat
+
+
+def _short(value: Any, longest: int) -> str:
+    text = str(value)
+    return text if len(text) <= longest else f"{text[: longest - 1]}…"
+
+
+def _mlflow_key(name: str) -> str:
+    """A name with what MLflow allows in one."""
+    return re.sub(r"[^\w. /:-]", "_", name)

@@ -1,0 +1,508 @@
+"""What `mlp cost` prints and writes: the worked example digit for digit, every format, and every question."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from multilayer.cli import cost_answers, cost_questions, cost_table
+from multilayer.cli.main import app
+from multilayer.cli.output import console, show
+from multilayer.core.counts import Count
+from multilayer.costs import cost
+from multilayer.costs.formulas import explain, legend
+from multilayer.costs.html import page
+from multilayer.costs.roofline import Prediction
+from multilayer.costs.step_timing import MeasuredRow, Measurement
+from multilayer.spec import Spec
+
+NET = "784-256-128-10"
+BLOCKS = "20-384-[layernorm-1536:gelu:dropout(0.1)-384]*2-10"
+TEXTBOOK = ("cost", NET, "--batch", "32", "--optimizer", "adam", "--convention", "textbook", "--rows", "60000")
+
+
+def run(*args: str, columns: int = 80, code: int = 0):
+    result = CliRunner().invoke(app, list(args), env={"COLUMNS": str(columns)})
+    assert result.exit_code == code, result.output
+    return result
+
+
+def printed(*args: str, columns: int = 80, code: int = 0) -> str:
+    return run("cost", *args, columns=columns, code=code).stdout
+
+
+def data(*args: str, code: int = 0):
+    return json.loads(printed(*args, "--json", code=code))
+
+
+# The worked example
+
+
+def test_worked_example_digit_for_digit() -> None:
+    found = json.loads(run(*TEXTBOOK, "--json").stdout)
+    layers = found["layers"]
+    assert found["parameters"] == 235_146
+    assert [layer["parameters"] for layer in layers] == [200_960, 32_896, 1_290]
+
+    forward = [[layer["forward"][part] for part in ("matmul", "bias", "activation", "total")] for layer in layers]
+    assert forward == [
+        [12_845_056, 8_192, 8_192, 12_861_440],
+        [2_097_152, 4_096, 4_096, 2_105_344],
+        [81_920, 320, 1_600, 83_840],
+    ]
+    backward = [[layer["backward"][p] for p in ("dW", "db", "dA", "activation", "total")] for layer in layers]
+    assert backward == [
+        [12_845_056, 8_192, 12_845_056, 0, 25_698_304],
+        [2_097_152, 4_096, 2_097_152, 8_192, 4_206_592],
+        [81_920, 320, 81_920, 4_096, 168_256],
+    ]
+    assert found["loss"]["forward"] == 640
+    assert found["loss"]["backward"] == 640
+    assert (found["forward"], found["backward"], found["step"]) == (15_051_264, 30_073_152, 45_124_416)
+    memory = found["memory"]
+    assert (memory["parameters"], memory["gradients"], memory["optimizer"]) == (940_584, 940_584, 1_881_168)
+    assert memory["activations"] == 100_352 + 32_768 + 16_384 + 1_280
+    assert memory["total"] == 3_913_120
+    assert found["epoch"] == {"rows": 60_000, "steps": 1_875, "flops": 1_875 * 45_124_416}
+    assert found["left_out"] == []
+
+
+def test_json_holds_whole_numbers_alone() -> None:
+    def numbers(value: object):
+        if isinstance(value, dict):
+            for item in value.values():
+                yield from numbers(item)
+        elif isinstance(value, list):
+            for item in value:
+                yield from numbers(item)
+        elif not isinstance(value, str) and value is not None:
+            yield value
+
+    found = list(numbers(data(BLOCKS, "--rows", "1000", "--optimizer", "adamw", "--average", "--clip", "--l2")))
+    assert len(found) > 100
+    assert all(type(number) is int for number in found)
+
+
+def test_worked_example_for_people() -> None:
+    text = run(*TEXTBOOK).stdout
+    for figure in (
+        "12,845,056",
+        "25,698,304",
+        "15,051,264",
+        "30,073,152",
+        "45,124,416",
+        "3,913,120 B",
+        "84,608,280,000",
+    ):
+        assert figure in text
+    for unit in ("45.1 MFLOP", "3.73 MiB", "84.6 GFLOP", "2.00 × forward", "60,000 rows, 1,875 steps"):
+        assert unit in text
+    assert re.search(r"linear1 .* 85\.5 % █", text)
+
+
+# The table
+
+
+@pytest.mark.parametrize("columns", [80, 100, 120])
+@pytest.mark.parametrize("network", [NET, BLOCKS, "2-1", "4-(8)*100-2"])
+def test_table_fits_and_cuts_nothing(network: str, columns: int) -> None:
+    text = printed(network, "--rows", "60000", columns=columns)
+    lines = text.splitlines()[2:]
+    assert max(map(len, lines)) <= columns
+    assert "\x1b" not in text
+    assert not re.search(r"[0-9.,]…", text)
+    assert all(line == line.rstrip() for line in lines)
+
+
+def test_table_wider_than_the_terminal_is_not_cut() -> None:
+    text = printed(NET, columns=40)
+    assert "128→10 softmax" in text
+    assert "…" not in text
+    assert "15,051,264" in text
+
+
+def test_numbers_are_exact_where_they_fit_and_short_where_not() -> None:
+    assert "37,748,736" in printed(BLOCKS, columns=120)
+    assert "37.7M" in printed(BLOCKS, columns=80)
+
+
+def test_blocks_are_drawn() -> None:
+    lines = [line.split("  ")[0].rstrip() for line in printed(BLOCKS, columns=120).splitlines()]
+    at = lines.index("┌ layernorm1")
+    assert lines[at : at + 5] == ["┌ layernorm1", "│ linear1", "│ dropout1", "│ linear2", "└ residual1"]
+
+
+def test_nested_blocks_are_drawn() -> None:
+    names = ["a", "r1.b", "r1.r1.c", "r1.r1", "r1", "r2.d", "r2"]
+    assert cost_table.tree(names) == ["a", "┌ b", "│ ┌ c", "│ └ r1", "└ r1", "┌ d", "└ r2"]
+    assert cost_table.tree(["r1.r1.c", "r1.r1", "r1"]) == ["┌ ┌ c", "│ └ r1", "└ r1"]
+
+
+def test_very_many_layers_are_added_up_in_the_middle() -> None:
+    found = cost("4-(8)*500-2")
+    shown = cost_table.shown_rows(found)
+    assert len(shown) == cost_table.MOST_ROWS + 1
+    assert sum(int(row.parameters) for row in shown) == found.parameters
+    assert sum(row.forward.total for row in shown) + found.loss.forward == found.forward
+    assert sum(row.backward.total for row in shown) == found.backward
+
+
+def test_actual_lists_what_the_textbook_charges() -> None:
+    text = printed(NET)
+    assert "Beside it, the textbook charges" in text
+    assert "+12,845,056  dA of the first layer" in text
+    assert "−12,288  σ′ at its own price" in text
+    assert "which makes its step 45.1 MFLOP (45,124,416)" in text
+    assert "Beside it" not in run(*TEXTBOOK).stdout
+
+
+def test_options_change_what_they_should() -> None:
+    plain, more = data(NET), data(NET, "--l2", "--clip", "--average", "--optimizer", "adamw")
+    P, W = 235_146, 784 * 256 + 256 * 128 + 128 * 10
+    assert plain["optimizer_flops"] == 14 * P
+    assert more["optimizer_flops"] == (14 + 3 + 3) * P + 2 * 2 * W
+    assert more["memory"]["averages"] == 4 * P
+    assert 0 < data(NET, "--engine", "fused")["memory"]["gradients"] < 4 * P / 10
+    assert data(NET, "--dtype", "float64")["memory"]["parameters"] == 8 * P
+    assert data("784-8-1")["loss"]["name"] == "mse"
+    assert data("784-8-1", "--activation", "tanh")["network"] == "784-8:tanh-1"
+
+
+# CSV and HTML
+
+
+def test_csv_has_a_line_per_layer_and_a_total() -> None:
+    rows = list(csv.DictReader(io.StringIO(printed(NET, "--csv"))))
+    assert [row["layer"] for row in rows] == ["linear1", "linear2", "linear3", "loss", "total"]
+    total = rows[-1]
+    assert total["what"] == NET
+    for key in total:
+        if key not in ("layer", "what"):
+            assert int(total[key]) == sum(int(row[key]) for row in rows[:-1]), key
+    assert (int(total["forward.total"]), int(total["parameters"])) == (15_051_264, 235_146)
+
+
+class _Reader(HTMLParser):
+    """Whether tags close in order, and what the page holds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: set[str] = set()
+        self.attributes: set[str] = set()
+        self.text = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.attributes |= {name for name, _ in attrs}
+        if tag not in ("meta", "br", "rect"):
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def read_page(text: str) -> _Reader:
+    reader = _Reader()
+    reader.feed(text)
+    reader.close()
+    assert reader.open == []
+    return reader
+
+
+def test_html_is_one_page_that_needs_nothing_else(tmp_path: Path) -> None:
+    path = tmp_path / "cost.html"
+    assert printed(NET, "--rows", "60000", "--html", str(path)) == f"wrote {path}\n"
+    assert [p.name for p in tmp_path.iterdir()] == ["cost.html"]
+    text = path.read_text(encoding="utf-8")
+    reader = read_page(text)
+    assert not reader.tags & {"script", "link", "img", "iframe"}
+    assert not reader.attributes & {"style", "src", "href", "onclick"}
+    assert "default-src 'none'" in text
+    assert "prefers-color-scheme: dark" in text
+    for figure in ("12,845,056", "15,051,264", "3,913,124 B", "235,146", "60.5 GFLOP"):
+        assert figure in reader.text
+
+
+def test_html_escapes_what_the_user_wrote(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Spec, "__str__", lambda _: "<script>alert(1)</script>&")
+    text = page(cost("4-8-2"))
+    assert "<script>" not in text
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;&amp;" in text
+
+
+def test_html_with_formulas(tmp_path: Path) -> None:
+    path = tmp_path / "cost.html"
+    printed(NET, "--explain", "--html", str(path))
+    assert "2·B·I·O = 2·32·784·256" in read_page(path.read_text(encoding="utf-8")).text
+
+
+# Formulas
+
+
+@pytest.mark.parametrize("convention", ["actual", "textbook"])
+@pytest.mark.parametrize(
+    "network",
+    [
+        NET,
+        BLOCKS,
+        "13+cat(3,12)-8-1",
+        "10-swiglu(32)-maxout(8,3)-kan(4)-3",
+        "4-8:prelu(per=unit)-8:blend(selu):batchnorm-2",
+    ],
+)
+def test_every_formula_gives_its_number(network: str, convention: str) -> None:
+    found = cost(network, batch=7, rows=100, convention=convention, optimizer="adamw", clip=True, average=True)
+    lines = explain(found)
+    computed = 0
+    for line in lines:
+        if re.fullmatch(r"[0-9·+−() ]+", line.numbers):
+            expression = line.numbers.replace("·", "*").replace("−", "-")
+            assert eval(expression) == line.value, line
+            computed += 1
+    assert computed >= len(lines) - 4
+    letters = {
+        letter for line in lines for letter in re.findall(r"(?<![\w.])(?:Σn|[A-Za-z]′?)(?![\w′.])", line.formula)
+    }
+    assert letters == set(legend(lines))
+
+
+def test_no_number_of_the_account_is_without_a_formula() -> None:
+    found = cost(NET, rows=60_000, average=True)
+    parts = [getattr(row.forward, p) for row in found.layers for p in ("matmul", "bias", "activation")]
+    parts += [row.parameters for row in found.layers]
+    parts += [found.loss.forward, found.loss.backward, found.optimizer_flops]
+    assert found.epoch is not None
+    parts += [found.epoch.flops, found.memory.parameters, found.memory.activations, found.memory.temporary]
+    assert all(isinstance(part, Count) for part in parts)
+    assert isinstance(found.memory.activations, Count)
+    assert found.memory.activations.formula == "s·(B·(Σn + e) + f)"
+
+
+def test_explain_for_people_and_as_data() -> None:
+    text = printed(NET, "--explain")
+    assert re.search(r"forward\.matmul +12,845,056 +2·B·I·O = 2·32·784·256", text)
+    assert re.search(r"backward\.dA +0 +not computed: nothing below it learns", text)
+    assert re.search(r"optimizer +3,292,044 +14·P = 14·235,146", text)
+    assert re.search(r"^B +rows in a batch$", text, re.MULTILINE)
+    assert max(map(len, text.splitlines())) <= 80
+    lines = data(NET, "--explain")["explain"]
+    assert lines[1] == {
+        "where": "linear1",
+        "what": "forward.matmul",
+        "value": 12_845_056,
+        "formula": "2·B·I·O",
+        "numbers": "2·32·784·256",
+    }
+    rows = list(csv.DictReader(io.StringIO(printed(NET, "--explain", "--csv"))))
+    assert [dict(row) for row in rows] == [{k: str(v) for k, v in line.items()} for line in lines]
+
+
+# Budget
+
+
+def test_budget_kept() -> None:
+    text = printed(NET, "--budget", "flops=1e9,memory=100MB,parameters=1M")
+    assert re.findall(r"^ok +(\w+)", text, re.MULTILINE) == ["flops", "memory", "parameters"]
+    assert [item["ok"] for item in data(NET, "--budget", "flops=1e9,memory=100MB")["budget"]] == [True, True]
+
+
+def test_budget_exceeded_names_each_item_and_by_how_much() -> None:
+    result = run("cost", NET, "--budget", "flops=1e6,memory=1GB,parameters=200k", code=1)
+    message = " ".join(result.stderr.split())
+    assert message.startswith(
+        "error: over budget: flops is 32,291,648: 32.29 times the limit of 1,000,000, 31,291,648 over"
+    )
+    assert "parameters is 235,146: 1.18 times the limit of 200,000, 35,146 over" in message
+    assert "memory" not in message
+    assert "over  flops" in result.stdout
+
+
+def test_budget_at_the_very_limit_is_kept() -> None:
+    item = {"name": "parameters", "cost": 235_146, "limit": 235_146, "ok": True}
+    assert data(NET, "--budget", "parameters=235146")["budget"] == [item]
+    over = run("cost", NET, "--budget", "parameters=235145", code=1).stderr
+    assert "parameters is 235,146: 1.00 times the limit of 235,145, 1 over" in " ".join(over.split())
+
+
+# Sweeps
+
+
+def test_sweep_of_the_batch() -> None:
+    rows = data(NET, "--sweep", "batch=1..4096")["sweep"]
+    assert [row["batch"] for row in rows] == [2**i for i in range(13)]
+    assert [row["step"] for row in rows] == [cost(NET, batch=2**i).step for i in range(13)]
+    assert rows[0]["memory"] == cost(NET, batch=1).memory.total
+    text = printed(NET, "--sweep", "batch=3..20")
+    assert [line.split()[0] for line in text.splitlines()[5:]] == ["3", "4", "8", "16", "20"]
+    table = list(csv.DictReader(io.StringIO(printed(NET, "--sweep", "batch=1..4", "--csv"))))
+    assert [int(row["step"]) for row in table] == [cost(NET, batch=b).step for b in (1, 2, 4)]
+
+
+def test_sweep_of_the_width() -> None:
+    rows = data(NET, "--sweep", "width=64..256")["sweep"]
+    assert [row["width"] for row in rows] == [64, 128, 256]
+    assert [row["parameters"] for row in rows] == [
+        Spec.parse(t).n_parameters for t in ("784-64-32-10", "784-128-64-10", NET)
+    ]
+
+
+@pytest.mark.parametrize(("name", "start"), [("sweep.svg", b"<?xml"), ("sweep.png", b"\x89PNG")])
+def test_sweep_is_drawn(tmp_path: Path, name: str, start: bytes) -> None:
+    path = tmp_path / name
+    printed(NET, "--sweep", "batch=1..64", "--plot", str(path))
+    assert path.read_bytes().startswith(start)
+    if name.endswith("svg"):
+        text = path.read_text(encoding="utf-8")
+        assert all(word in text for word in ("rows in a batch", "FLOPs of a step", "Memory", "activations", NET))
+        assert re.search("[0-9] MiB", text)
+        assert not re.search("[0-9] [kM]B", text)
+
+
+def test_a_plot_of_an_unknown_kind_is_refused_before_any_work(tmp_path: Path) -> None:
+    result = run("cost", NET, "--sweep", "batch=1..4", "--plot", str(tmp_path / "a.txt"), code=2)
+    assert "must end in .svg, .png" in result.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+# Inverse questions
+
+
+def test_largest_batch_is_answered() -> None:
+    found = data(NET, "--memory", "2GB")["largest_batch"]
+    batch = found["batch"]
+    assert cost(NET, batch=batch).memory.total <= 2 * 10**9 < cost(NET, batch=batch + 1).memory.total
+    assert found["with_temporary"] < batch
+    text = printed(NET, "--memory", "2GB")
+    assert f"{batch:,}" in text
+    assert "Forward" not in text
+    assert "none: a batch of one row takes" in printed(NET, "--memory", "1kB")
+    assert "because this network keeps nothing of a row" in " ".join(printed("4-relu", "--memory", "1kB").split())
+    everything = " ".join(printed(NET, "--memory", "1e99").split())
+    assert "1,099,511,627,776 rows take" in everything
+    assert "and fit: the search ends there" in everything
+    assert "keeps nothing" not in everything
+
+
+def test_widest_and_deepest_are_answered() -> None:
+    found = data(NET, "--parameters", "1e6")
+    assert found["widest"]["network"] == "784-829-415-10"
+    assert found["widest"]["parameters"] == 999_375
+    assert found["deepest"]["copies"] == 47
+    assert Spec.parse(found["deepest"]["network"]).n_parameters == found["deepest"]["parameters"] <= 10**6
+    text = printed(NET, "--flops", "1e9")
+    assert "Widest within 1.00 GFLOP a step" in text
+    assert "linear2 stands" in text
+    none = data(NET, "--flops", "10")
+    assert none["widest"] is none["deepest"] is None
+    assert "none: even 784-1-1-10 takes" in printed(NET, "--flops", "10")
+
+
+def test_time_is_answered() -> None:
+    found = data("8-16-2", "--epochs", "3", "--rows", "100", "--batch", "32")["time"]
+    assert found["steps"] == 12
+    assert found["seconds"] > 0
+    assert "12 steps of" in printed("8-16-2", "--epochs", "3", "--rows", "100")
+
+
+def test_beyond_all_limits_no_giant_network_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    counted: list[int] = []
+    real = cost_questions.cost
+
+    def counting(spec: Spec, **options: object):
+        counted.append(len(spec.entries))
+        return real(spec, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(cost_questions, "cost", counting)
+    for limit in ("--flops", "--parameters"):
+        text = " ".join(printed("4-4-1", limit, "1e99").split())
+        assert "4-4*49999-1 999,985 parameters, 185,596,192 FLOPs a step" in text
+        assert "inputs and outputs kept; the search ends there" in text
+    assert max(counted) < 10
+
+
+def test_differences_have_a_minus_sign() -> None:
+    assert "−12,288 σ′" in re.sub(" +", " ", printed(NET))
+    assert "-12,288" not in printed(NET)
+
+
+# Other tools, and checks against PyTorch
+
+
+@pytest.mark.parametrize("tool", ["torchinfo", "fvcore", "thop", "flopcounter"])
+def test_what_a_tool_would_report(tool: str) -> None:
+    found = data("10-11", "--as", tool, "--batch", "1")["as"]
+    assert found["tool"] == tool
+    assert found["lines"]
+    text = printed("10-11", "--as", tool, "--batch", "1")
+    assert f"What {tool}" in text
+    assert all(f"{line['figure']:,}" in text for line in found["lines"])
+
+
+def test_a_figure_that_cannot_be_known_is_unknown() -> None:
+    found = data("10-kan(4)-2", "--as", "fvcore")["as"]
+    assert any(line["figure"] is None for line in found["lines"])
+    assert "unknown" in printed("10-kan(4)-2", "--as", "fvcore")
+
+
+def test_verify_prints_both_sides() -> None:
+    text = printed("4-8-3", "--verify", "--batch", "5")
+    assert re.search(r"ok +parameters +67 +67", text)
+    assert all(check["ok"] for check in data("4-8-3", "--verify")["verify"])
+
+
+def test_verify_exits_with_1_on_a_mismatch(monkeypatch: pytest.MonkeyPatch) -> None:
+    from multilayer.costs import verification
+
+    wrong = verification.Verification(checks=(verification.Check(what="parameters", closed_form=3, counted=4),))
+    monkeypatch.setattr(verification, "verify", lambda *_, **__: wrong)
+    assert re.search(r"differs +parameters +3 +4", printed("4-8-3", "--verify", code=1))
+
+
+def measurement() -> Measurement:
+    rows = (
+        MeasuredRow(name="linear1", what="4→8", predicted=1e-3, measured=2e-3, bound="compute"),
+        MeasuredRow(name="residual1", what="8 sum", predicted=1e-6, measured=None, bound="memory"),
+    )
+    return Measurement(
+        rows=rows,
+        predicted=1e-3,
+        measured=2e-3,
+        fused_saving=1.4,
+        threads=2,
+        machine="a processor",
+        prediction=Prediction(rows=(), optimizer=0.0, per_step=0.0, fused_saving=1.4),
+    )
+
+
+def test_the_time_of_epochs_uses_the_measured_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("multilayer.costs.step_timing.measure", lambda spec, **options: measurement())
+    found = data("4-8-3", "--epochs", "3", "--rows", "64", "--batch", "32", "--measure")
+    assert found["time"]["seconds"] == pytest.approx(6 * found["measure"]["measured"])
+    assert not found["time"]["lower_bound"]
+    assert "as just measured on" in printed("4-8-3", "--epochs", "3", "--rows", "64", "--measure")
+
+
+def test_measurement_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    answer = cost_answers.measurement(measurement())
+    assert answer.data["error"] == pytest.approx(-0.5)
+    assert answer.data["rows"][1]["measured"] is None
+    show(console(), answer.shown)
+    text = capsys.readouterr().out
+    assert re.search(r"linear1 +4→8 +1\.00 ms +compute +2\.00 ms", text)
+    assert re.search(r"residual1 +8 sum +1\.00 µs +memory$", text, re.MULTILINE)
+    assert "the prediction is off by −50.0 %" in text
+    assert "layers 1.40 × as fast" in text

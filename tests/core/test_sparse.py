@@ -1,0 +1,253 @@
+"""Sparse matrices stay so: the bits of the same numbers given whole, on every engine, in a fraction of their memory."""
+
+from __future__ import annotations
+
+import json
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sparse
+
+import multilayer as ml
+from multilayer import MLPClassifier, MLPRegressor
+from multilayer.core import machine
+from multilayer.core.sparse import Sparse, joined, rows_of
+from multilayer.data import prepare, read
+from multilayer.data.batches import Data
+from multilayer.engines import Engine, Order, Settings
+from multilayer.engines.fused_engine import FusedEngine
+from multilayer.engines.numpy_engine import NumpyEngine
+from multilayer.engines.torch_engine import TorchEngine
+from multilayer.errors import DataError, MultilayerError, OptionError
+from multilayer.runs.events import EpochEnd
+from multilayer.spec import Spec
+
+pytestmark = pytest.mark.filterwarnings("ignore:columns dropped")
+
+QUICK: Any = {"hidden": (16,), "epochs": 4, "ensemble": 2, "random_state": 0}
+ENGINES = (FusedEngine, TorchEngine, NumpyEngine)
+
+
+def matrix(rows: int = 120, columns: int = 40, density: float = 0.1, seed: int = 0) -> Any:
+    return sparse.random(rows, columns, density=density, random_state=seed, format="csr", dtype=np.float64)
+
+
+def with_base(seed: int = 0) -> Sparse:
+    found = Sparse.of_scipy(matrix(seed=seed).astype(np.float32))
+    base = np.linspace(-1, 1, 40, dtype=np.float32)
+    return Sparse(base=base, starts=found.starts, columns=found.columns, values=found.values)
+
+
+# The rows themselves
+
+
+@pytest.mark.parametrize("form", ["csr_matrix", "csc_matrix", "coo_matrix", "lil_matrix", "csr_array", "dok_array"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int32, np.uint8, np.bool_])
+def test_every_form_and_type_gives_scipys_numbers(form: str, dtype: type) -> None:
+    given = getattr(sparse, form)((10 * matrix()).astype(dtype))
+    found, whole = Sparse.of_scipy(given), given.toarray()
+    assert found.shape == whole.shape
+    assert found.dtype == (whole.dtype if whole.dtype.kind == "f" else np.float64)
+    np.testing.assert_array_equal(found[:], whole)
+    np.testing.assert_array_equal(found[5:50:3], whole[5:50:3])
+    np.testing.assert_array_equal(found[np.array([7, 7, 0, 119])], whole[[7, 7, 0, 119]])
+    np.testing.assert_array_equal(found[:, [3, 0, 39]], whole[:, [3, 0, 39]])
+    np.testing.assert_array_equal(found[:, 4], whole[:, 4])
+    assert found[np.zeros(0, dtype=np.int64)].shape == (0, 40)
+
+
+def test_entries_that_stand_twice_are_added_up_and_the_given_matrix_is_left_alone() -> None:
+    given = sparse.coo_matrix((np.array([1.0, 2.0, 4.0]), ([0, 0, 1], [2, 2, 0])), shape=(2, 3)).tocsr(copy=True)
+    twice = sparse.csr_matrix((np.array([1.0, 2.0]), np.array([2, 2]), np.array([0, 2])), shape=(1, 3))
+    np.testing.assert_array_equal(Sparse.of_scipy(given)[:], [[0, 0, 3], [4, 0, 0]])
+    np.testing.assert_array_equal(Sparse.of_scipy(twice)[:], [[0, 0, 3]])
+    assert twice.nnz == 2
+
+
+def test_rows_and_joins_stay_sparse() -> None:
+    one, other = with_base(), with_base(seed=1)
+    places = np.array([4, 4, 90, 0])
+    picked = rows_of(one, places)
+    assert isinstance(picked, Sparse)
+    np.testing.assert_array_equal(picked[:], one[:][places])
+    both = joined(one, other)
+    assert isinstance(both, Sparse)
+    np.testing.assert_array_equal(both[:], np.concatenate([one[:], other[:]]))
+    np.testing.assert_array_equal(both[:, 7], both[:][:, 7])
+    for mixed in (joined(one, other[:]), joined(one[:], other)):
+        assert isinstance(mixed, Sparse)
+        np.testing.assert_array_equal(mixed[:], both[:])
+    for i in range(len(one.values)):
+        assert one[:][one.place(i)] == one.values[i]
+
+
+# Engines
+
+
+def run(engine: Engine, rows: int) -> Any:
+    order = Order(epoch=0, rows=np.random.default_rng(0).permutation(rows), batch=32)
+    ones = np.ones(order.steps)
+    return engine.run(order, rate=0.01 * ones, decay=0 * ones, dropout=ones)
+
+
+@pytest.mark.parametrize("make", ENGINES)
+@pytest.mark.parametrize("numbers", [1 << 24, 64])
+def test_engines_give_the_bits_of_plain_rows(make: Any, numbers: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("multilayer.core.sparse.NUMBERS", numbers)  # pieces of one batch, or of all
+    x = with_base()
+    y = np.arange(len(x)) % 3
+    spec, settings = Spec.parse("40-8:tanh:dropout(0.2)-3"), Settings(loss="cross_entropy")
+    sparse_one, plain = (make(spec, Data(x=rows, y=y), settings) for rows in (x, x[:]))
+    told, expected = run(sparse_one, len(x)), run(plain, len(x))
+    np.testing.assert_array_equal(told.loss, expected.loss)
+    assert sparse_one.state().equals(plain.state())
+    rows = np.array([5, 3, 119, 5])
+    np.testing.assert_array_equal(sparse_one.outputs(rows), plain.outputs(rows))
+    mine, theirs = (engine.gradients(rows, epoch=1) for engine in (sparse_one, plain))
+    assert all(np.array_equal(g, theirs.gradients[name]) for name, g in mine.gradients.items())
+    assert sparse_one.outputs(np.zeros(0, dtype=np.int64)).shape == (0, 3)
+
+
+# Tables
+
+
+@pytest.mark.parametrize("scaling", ["standard", "robust", "none"])
+def test_scaled_numbers_are_those_of_plain_rows(scaling: str) -> None:
+    given, y = matrix(density=0.3), np.arange(120) % 2
+    found, plain = (prepare((x, y), scaling=scaling, seed=3) for x in (given, given.toarray()))
+    assert isinstance(found.data.x, Sparse)
+    assert found.encoding == plain.encoding
+    assert found.notes == plain.notes
+    np.testing.assert_array_equal(found.data.x[:], plain.data.x)
+    np.testing.assert_array_equal(found.train, plain.train)
+
+
+def test_columns_that_are_constant_are_left_out() -> None:
+    given = sparse.hstack([matrix(columns=3), sparse.csr_matrix((120, 2)), matrix(columns=2, seed=5)]).tocsr()
+    found, plain = (prepare((x, np.arange(120) % 2), seed=0) for x in (given, given.toarray()))
+    assert found.data.x.shape == (120, 5)
+    np.testing.assert_array_equal(found.data.x[:], plain.data.x)
+    assert any("'x3', 'x4' (constant: " in note for note in found.notes)
+
+
+def test_a_fit_and_its_validation_and_weights_are_those_of_plain_rows() -> None:
+    x, more = matrix(rows=200, density=0.2), matrix(rows=50, density=0.2, seed=9)
+    y, also = np.asarray(x.sum(1)).ravel(), np.asarray(more.sum(1)).ravel()
+    weight = np.linspace(1, 2, 200)
+    one = MLPRegressor(**QUICK).fit(x, y, X_val=more, y_val=also, sample_weight=weight)
+    other = MLPRegressor(**QUICK).fit(x.toarray(), y, X_val=more.toarray(), y_val=also, sample_weight=weight)
+    np.testing.assert_array_equal(one.predict(more), other.predict(more.toarray()))
+    np.testing.assert_array_equal(one.predict(more.toarray()), other.predict(more))
+    parts = [MLPRegressor(**QUICK).partial_fit(form(x), y).partial_fit(form(x), y) for form in (lambda x: x, _plain)]
+    np.testing.assert_array_equal(parts[0].predict(x), parts[1].predict(x))
+
+
+def _plain(x: Any) -> Any:
+    return x.toarray()
+
+
+class Killed(Exception):
+    pass
+
+
+class Killer:
+    """Ends a run after its third epoch, as a crash would."""
+
+    def notice(self, event: Any) -> None:
+        if isinstance(event, EpochEnd) and event.epoch == 3:
+            raise Killed
+
+
+def test_a_run_on_disk_resumes_reports_and_predicts(tmp_path: Path) -> None:
+    x = matrix(rows=300, density=0.2)
+    y = (np.asarray(x[:, :5].sum(1)).ravel() > 0.5).astype(int)
+    whole = ml.fit("40-8-1", (x, y), epochs=6, run=tmp_path / "whole", quiet=True)
+    with pytest.raises(Killed):
+        ml.fit("40-8-1", (x, y), epochs=6, run=tmp_path / "half", quiet=True, observers=[Killer()])
+    other = x.copy()
+    other.data[0] += 1
+    with pytest.raises(MultilayerError, match="data"):
+        ml.resume(tmp_path / "half", data=(other, y), quiet=True)
+    ml.resume(tmp_path / "half", data=(x, y), quiet=True)
+    models = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "half")]
+    assert models[0] == models[1]
+    assert (tmp_path / "whole" / "report.html").stat().st_size > 100_000
+    assert whole.model.predict(x).shape == (300,)
+    assert whole.model.evaluate((x, y))["accuracy"] > 0.5
+
+
+@pytest.mark.parametrize("value", [np.inf, -np.inf, 1e300])
+def test_what_no_network_can_take_is_refused_with_its_place(value: float) -> None:
+    x = matrix(density=0.3).tolil()
+    x[6, 2] = value
+    with pytest.raises(DataError, match="row 7, column 'x2'"):
+        ml.fit("40-4-1", (x.tocsr(), np.arange(120) % 2), epochs=1, quiet=True)
+
+
+def test_missing_values_make_it_plain_if_memory_holds_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = matrix(density=0.3)
+    x.data[3] = np.nan
+    assert isinstance(prepare((x, np.arange(120) % 2)).data.x, np.ndarray)
+    monkeypatch.setattr(machine, "_physical_memory", lambda: 10_000)
+    with pytest.raises(OptionError, match=r"120 rows of 40 columns made dense, since some are missing"):
+        prepare((x, np.arange(120) % 2))
+
+
+def test_what_is_stored_does_not_matter_only_what_it_is() -> None:
+    x, y = matrix(), np.arange(120) % 2
+    zeros = x.copy()
+    zeros.data[:5] = 0
+    plain = ml.fit("40-4-1", (zeros.toarray(), y), epochs=1, quiet=True)
+    for given in (zeros, sparse.csr_matrix(zeros.toarray())):
+        assert ml.fit("40-4-1", (given, y), epochs=1, quiet=True).model.to_bytes() == plain.model.to_bytes()
+    assert Sparse.of_scipy(zeros).values.all()
+
+
+@pytest.mark.parametrize("form", ["csr", "csc", "coo", "bsr"])
+def test_a_file_of_scipy_is_read(form: str, tmp_path: Path) -> None:
+    given = matrix().asformat(form)
+    sparse.save_npz(tmp_path / "x.npz", given)
+    table = read(tmp_path / "x.npz")
+    assert isinstance(table.matrix, Sparse)
+    np.testing.assert_array_equal(table.matrix[:], given.toarray())
+
+
+def test_a_file_that_only_looks_like_one_of_scipy_is_refused(tmp_path: Path) -> None:
+    np.savez(tmp_path / "x.npz", format=np.array(b"csr"), shape=np.array([2, 2]), data=np.ones(2))
+    with pytest.raises(DataError, match="cannot be read as a sparse matrix"):
+        read(tmp_path / "x.npz")
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (3, 0)])
+def test_an_empty_matrix_is_refused(shape: tuple[int, int]) -> None:
+    with pytest.raises(DataError, match="at least one row and one column"):
+        prepare((sparse.csr_matrix(shape), np.zeros(shape[0])))
+
+
+def test_a_wide_matrix_takes_a_fraction_of_its_plain_memory(tmp_path: Path) -> None:
+    """4,000 rows of 20,000 columns would be 320 MB in float32 alone; its report is made too."""
+    x = sparse.random(4_000, 20_000, density=0.001, random_state=0, format="csr")
+    y = np.asarray(x[:, :50].sum(1)).ravel() > 0.02
+    tracemalloc.start()
+    try:
+        width = prepare((x, y)).data.x.shape[1]
+        run = ml.fit(f"{width}-4-1", (x, y), epochs=1, run=tmp_path / "run", quiet=True)
+        run.model.predict(x)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < 160e6
+    found = json.loads((tmp_path / "run" / "report.json").read_text())["importance"]
+    assert found["of"] == width
+    assert 100 <= len(found["columns"]) < width
+
+
+def test_missing_values_reach_the_estimators_too() -> None:
+    x = matrix(density=0.3)
+    x.data[3] = np.nan
+    y = np.arange(120) % 2
+    one, other = (MLPClassifier(**QUICK).fit(form, y) for form in (x, x.toarray()))
+    np.testing.assert_array_equal(one.predict_proba(x), other.predict_proba(x.toarray()))

@@ -1,0 +1,63 @@
+"""R9: tables that are wrong or odd. Each is read right, or refused by name.
+
+Every refusal must be a DataError that begins with the file, and says the row and the column wherever the fault has one.
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from multilayer.data import prepare
+from multilayer.errors import DataError
+from support.bad_tables import CASES, Case
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_read_right_or_refused_by_name(case: Case, tmp_path: Path) -> None:
+    path = tmp_path / f"table{case.suffix}"
+    path.write_bytes(case.data)
+    options = {"target": "y", **case.options}
+    if case.fault is None:
+        ready = prepare(path, **options)
+        assert case.rows is None or len(ready.data) == case.rows
+        assert re.search(case.note, "\n".join(ready.notes))
+        assert np.isfinite(ready.data.x).all()
+    else:
+        with pytest.raises(DataError, match=case.fault) as caught:
+            prepare(path, **options)
+        assert str(caught.value).startswith(str(path)) or "unknown kind" in str(caught.value)
+
+
+WHOLE = [(case.suffix, case.data) for case in CASES if case.fault is None and len(case.data) < 20_000]
+
+
+@settings(deadline=None, max_examples=150)
+@given(which=st.integers(0, 10**6), place=st.floats(0, 1), bad=st.binary(max_size=12), cut=st.booleans())
+def test_damage_anywhere_is_read_or_refused(which: int, place: float, bad: bytes, cut: bool) -> None:
+    """Bytes overwritten, put in or cut off: rows of finite numbers or a DataError of that file, nothing else."""
+    suffix, data = WHOLE[which % len(WHOLE)]
+    i = int(place * len(data))
+    data = data[:i] + bad + (b"" if cut else data[i + len(bad) // 2 :])
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / f"table{suffix}"
+        path.write_bytes(data)
+        refusal = ""
+        try:
+            found = prepare(path, target="y").data
+        except DataError as error:
+            refusal = str(error)
+        assert refusal.startswith(str(path)) if refusal else len(found) and np.isfinite(found.x).all()
+
+
+def test_number_of_cases(tried: Callable[[str, int], None]) -> None:
+    tried("R9: bad tables", len(CASES))
+    assert len(CASES) >= 250
+    assert len({case.name for case in CASES}) == len(CASES)

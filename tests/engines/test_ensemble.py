@@ -1,0 +1,270 @@
+"""Several members as one engine: their states, their rows, and bits that depend on no thread, chunk or interruption."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import multilayer as ml
+from multilayer.core import random
+from multilayer.data import prepare
+from multilayer.engines import Order
+from multilayer.engines.ensemble import Ensemble, joined, parted
+from multilayer.errors import OptionError, StateError
+from multilayer.nn import losses
+from multilayer.nn.calibration import combined
+from multilayer.runs import RunFolder
+from multilayer.runs.config import Config
+from multilayer.runs.events import same
+from multilayer.spec import Spec
+from multilayer.training.fit import fit, resume
+from multilayer.training.recipe import Recipe
+from multilayer.training.setup import make_engine
+from support import kill_runs
+from support.engines import run
+from support.soak import FULL, memory_folder
+
+ROWS = 90
+SMALL: dict[str, Any] = {"ensemble": 3, "epochs": 4, "batch_size": 16, "learning_rate": 0.02, "quiet": True}
+SPEC = Spec.parse("3-8:tanh:dropout(0.2)-1")
+
+
+def data(rows: int = ROWS) -> tuple[np.ndarray, np.ndarray]:
+    x = np.random.default_rng(0).normal(size=(rows, 3))
+    return x, np.sin(x[:, 0]) + x[:, 1] * x[:, 2]
+
+
+def ensemble(threads: int = 1, members: int = 3, engine: str = "fused", **options: Any) -> Ensemble:
+    ready = prepare(data(), folds=members)
+    made = make_engine(SPEC, ready, Config(ensemble=members, engine=engine, threads=threads, **options))
+    assert isinstance(made, Ensemble)
+    return made
+
+
+def order(made: Ensemble, epoch: int = 0) -> Order:
+    return Order(epoch=epoch, rows=np.arange(made.length), batch=16)
+
+
+# States
+
+
+@pytest.mark.parametrize("average", [None, 0.9])
+def test_states_are_joined_and_parted(average: float | None) -> None:
+    made = ensemble(average=average)
+    run(made, order(made))
+    whole = made.state()
+    assert {name.partition("/")[0] for name in whole.parameters} == {"member1", "member2", "member3"}
+    for one, member in zip(parted(whole, 3), made.members, strict=True):
+        assert one.equals(member.engine.state())
+    assert joined(parted(whole, 3)).equals(whole)
+    first, second = (part.parameters["linear1.weight"] for part in parted(whole, 3)[:2])
+    assert not np.array_equal(first, second)  # members have seeds of their own
+    assert whole.step == made.members[0].engine.state().step == order(made).steps
+
+
+def test_a_state_of_other_members_is_refused_by_name() -> None:
+    with pytest.raises(StateError, match=r"unknown tensor parameters/member3/linear1\.bias"):
+        ensemble(members=2).load(ensemble(members=3).state())
+    with pytest.raises(StateError, match="misses tensor"):
+        ensemble(members=3).load(ensemble(members=2).state())
+
+
+# Rows
+
+
+def test_each_member_trains_on_rows_it_does_not_hold_out() -> None:
+    ready = prepare(data(), folds=5)
+    made = ensemble(members=5)
+    for member, part in zip(made.members, ready.folds, strict=True):
+        assert not set(member.rows) & set(part)
+        assert len(member.rows) + len(part) == ROWS
+    assert sorted(np.concatenate(ready.folds)) == list(range(ROWS))
+
+
+def test_outputs_are_those_of_members_that_did_not_see_a_row() -> None:
+    made = ensemble(members=5)
+    run(made, order(made))
+    rows = np.random.default_rng(1).permutation(ROWS)[:40]
+    found = made.outputs(rows)
+    for row, z in zip(rows, found, strict=True):
+        judges = [m.engine.outputs(np.array([row])) for m in made.members if row not in m.rows]
+        assert len(judges) == 1
+        np.testing.assert_array_equal(z, judges[0][0])
+    # With nothing held out, all of them together.
+    everything = prepare(data(), validation=None)
+    both = make_engine(SPEC, everything, Config(ensemble=2, engine="fused", threads=1))
+    z = [member.engine.outputs(rows) for member in both.members]  # type: ignore[attr-defined]
+    np.testing.assert_array_equal(both.outputs(rows), combined(losses.get("mse"), z))
+    assert both.outputs(rows[:0]).shape == (0, 1)
+
+
+def test_more_members_than_parts_share_them() -> None:
+    """Ten members over five parts: each row has two judges, whose predictions are averaged."""
+    ready = prepare(data(), folds=5)
+    made = make_engine(SPEC, ready, Config(ensemble=10, engine="fused", threads=1))
+    assert isinstance(made, Ensemble)
+    rows = np.arange(ROWS)
+    judges = np.array([[row not in member.rows for row in rows] for member in made.members])
+    assert (judges.sum(0) == 2).all()
+    z = np.stack([member.engine.outputs(rows) for member in made.members]).astype(np.float64)
+    expected = np.stack([z[judges[:, row], row].mean(0) for row in rows])
+    np.testing.assert_allclose(made.outputs(rows), expected, rtol=1e-12)
+
+
+def test_an_epoch_shows_each_member_its_own_rows_in_its_own_order() -> None:
+    made = ensemble()
+    for epoch in (0, 1):
+        seen = made.own_rows(np.arange(made.length), epoch)
+        assert seen.tolist() == list(range(ROWS))
+        for member, got in zip(made.members, made._orders_of(epoch), strict=True):
+            places = random.permutation(len(member.rows), seed=member.seed, epoch=epoch)
+            assert got[: len(member.rows)].tolist() == member.rows[places].tolist()
+            assert len(got) == made.length
+
+
+# Bits
+
+
+@pytest.mark.parametrize("engine", ["fused", "numpy"])
+def test_same_bits_for_any_threads_and_chunks(engine: str, tried: Any) -> None:
+    whole = ensemble(engine=engine)
+    for epoch in range(2):
+        taken = run(whole, order(whole, epoch))
+    expected, last = whole.state(), taken.loss
+    cuts = [(threads, size) for threads in (1, 2, 3) for size in (1, 2, 3)]
+    for threads, size in cuts:
+        made = ensemble(threads, engine=engine)
+        for epoch in range(2):
+            full = order(made, epoch)
+            chunks = [
+                run(made, Order(epoch=epoch, rows=full.rows[i : i + 16 * size], batch=16))
+                for i in range(0, len(full.rows), 16 * size)
+            ]
+        assert made.state().equals(expected), (threads, size)
+        np.testing.assert_array_equal(np.concatenate([chunk.loss for chunk in chunks]), last)
+        made.close()
+    tried("ensemble: threads and chunk lengths", len(cuts))
+
+
+def test_gradients_and_apply_are_a_step() -> None:
+    rows = np.arange(16)
+    stepped, applied = ensemble(), ensemble()
+    for member in stepped.members:
+        member.engine.run(
+            Order(epoch=0, rows=rows, batch=16), rate=np.array([0.01]), decay=np.zeros(1), dropout=np.ones(1)
+        )
+    found = applied.gradients(rows, epoch=0)
+    applied.apply(found, rate=0.01, decay=0.0)
+    assert applied.state().equals(stepped.state())
+    losses_of = [member.engine.gradients(rows, epoch=0).loss for member in ensemble().members]
+    assert found.loss == pytest.approx(np.mean(losses_of), rel=1e-12)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_whole_runs_have_the_same_bits(threads: int) -> None:
+    made = fit(Recipe(hidden=(8,)), data(), threads=threads, calibrate=True, **SMALL)
+    again = fit(Recipe(hidden=(8,)), data(), threads=1, calibrate=True, **SMALL)
+    assert made.model is not None
+    assert again.model is not None
+    assert made.model.to_bytes() == again.model.to_bytes()
+
+
+def test_resume_at_any_step_gives_equal_bits(folder: Path, tried: Any) -> None:
+    """The run is stopped after each of its checkpoints in turn, by what is left of its folder."""
+    whole = folder / "whole"
+    fit(Recipe(hidden=(8,)), data(), run=whole, checkpoint_every=1, **SMALL)
+    steps = RunFolder.open(whole).events()[-1].step
+    expected = RunFolder.open(whole)
+    for stop in range(1, steps, 1 if FULL else 4):
+        path = folder / f"at{stop}"
+        fit(Recipe(hidden=(8,)), data(), run=path, checkpoint_every=1, observers=[_Stop(stop)], **SMALL)
+        done = resume(path, data=data(), quiet=True)
+        assert done.end.step == steps
+        assert RunFolder.open(path).model.read_bytes() == expected.model.read_bytes(), stop
+        assert same(RunFolder.open(path).events(effective=True), expected.events(effective=True)), stop
+        tried("ensemble: resumed after a step", 1)
+
+
+class _Stop:
+    """Presses Ctrl-C once, after a step's checkpoint."""
+
+    def __init__(self, step: int) -> None:
+        self.step: int | None = step
+
+    def notice(self, event: Any) -> None:
+        import os
+        import signal
+
+        if event.to_dict()["event"] == "checkpoint" and event.step == self.step:
+            self.step = None  # twice would stop it at once; the best and the last may be of one step
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_members_are_asked_to_end_until_they_have() -> None:
+    """The first request may come before a member is within its call, and is lost then."""
+    made = ensemble(threads=3)
+    engines: list[Any] = [member.engine for member in made.members]
+    begun, heard, asked = threading.Event(), threading.Event(), []
+
+    def stop() -> None:
+        asked.append(1)
+        if len(asked) == 2:
+            heard.set()
+
+    def late(rows: np.ndarray, averaged: bool) -> None:
+        begun.set()
+        heard.wait(20)
+
+    def fails(rows: np.ndarray, averaged: bool) -> None:
+        begun.wait(20)
+        raise RuntimeError("one member fails")
+
+    engines[0].outputs, engines[1].outputs, engines[1].stop = fails, late, stop
+    with pytest.raises(RuntimeError, match="one member fails"):
+        made.outputs(np.arange(9))
+    assert heard.is_set()
+
+
+def test_a_killed_ensemble_ends_as_if_it_had_not_been(tried: Any) -> None:
+    """The harness of test_kill, with the recipe's members, folds, joint best epoch and calibration."""
+    points, times = (200, 100) if FULL else (12, 6)
+    with memory_folder() as folder:
+        script = Path(kill_runs.__file__)
+        command = [sys.executable, script, folder, str(points), str(times), "recipe"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert found["at points of saves"] >= 10
+    assert found["resumed"] >= 5
+    for name, count in found.items():
+        tried(f"R1: ensembles killed {name}" if name != "resumed" else "R1: of ensembles resumed", count)
+
+
+# What cannot be
+
+
+def test_what_an_ensemble_refuses() -> None:
+    with pytest.raises(OptionError, match="mixup would mix in rows that a member holds out"):
+        fit("3-4-1", data(), augment="mixup(0.2)", **SMALL)
+    import torch
+    from torch.utils.data import DataLoader, TensorDataset
+
+    x, y = (torch.from_numpy(one).float() for one in data())
+    with pytest.raises(OptionError, match="a loader trains one network, got ensemble=3: give its dataset"):
+        fit("3-4-1", DataLoader(TensorDataset(x, y), batch_size=16), **{**SMALL, "batch_size": None})
+    with pytest.raises(OptionError, match="ensemble must be positive, got 0"):
+        Config(ensemble=0)
+
+
+def test_a_member_that_leaves_its_senses_is_found() -> None:
+    made = ml.fit(SPEC, data(), **{**SMALL, "learning_rate": 1e30, "optimizer": "sgd", "on_spike": "ignore"})
+    assert made.end.status != "completed"
+    assert made.model is not None
+    assert np.isfinite(made.model.predict(data()[0])).all()

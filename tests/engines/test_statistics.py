@@ -1,0 +1,109 @@
+"""Statistics of every tensor at a stated interval: the same on every engine, however the loop cuts its work."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import multilayer as ml
+from multilayer.cli.main import app
+from multilayer.data.batches import Data
+from multilayer.engines import Chunk, Order, Settings
+from multilayer.engines.fused_engine import FusedEngine
+from multilayer.engines.numpy_engine import NumpyEngine
+from multilayer.engines.torch_engine import TorchEngine
+from multilayer.errors import OptionError
+from multilayer.spec import Spec
+from support.engines import on_all_threads
+
+TEXT = "4-9:prelu:dropout(0.2)-layernorm-[glu(9)]-2"
+ENGINES: dict[str, dict[str, Any]] = {
+    "numpy": {"make": NumpyEngine, "dtype": np.float64},
+    "torch": {"make": TorchEngine, "dtype": "float64"},
+    "reference": {"make": FusedEngine, "dtype": "float64"},
+    "fused": {"make": FusedEngine},
+    "fused, 3 threads": {"make": lambda *given, **how: on_all_threads(FusedEngine(*given, **how), 3)},
+}
+
+
+def engine(make: Any, *, taps: int | None = 3, clip_norm: float | None = 0.1, **options: Any) -> Any:
+    x = np.random.default_rng(0).normal(size=(60, 4))
+    data = Data(x=x, y=(x[:, 0] > 0).astype(np.int64))
+    settings = Settings(loss="cross_entropy", optimizer="adamw", clip_norm=clip_norm, taps=taps)
+    return make(Spec.parse(TEXT), data, settings, **options)
+
+
+def steps(of: Any, rows: slice) -> Chunk:
+    taken = np.arange(60)[rows]
+    one = np.ones(-(-len(taken) // 6))
+    return of.run(Order(epoch=0, rows=taken, batch=6), rate=0.01 * one, decay=0.1 * one, dropout=one)
+
+
+@pytest.mark.parametrize("name", ENGINES)
+def test_taps_are_the_norms_of_those_steps(name: str) -> None:
+    told = steps(engine(**ENGINES[name]), slice(None)).taps
+    assert [tap.place for tap in told] == [2, 5, 8]
+    single = engine(**{**ENGINES[name], "taps": None})
+    for place in range(9):
+        rows = np.arange(6 * place, 6 * place + 6)
+        found = single.gradients(rows, epoch=0).gradients
+        single.run(Order(epoch=0, rows=rows, batch=6), rate=np.full(1, 0.01), decay=np.full(1, 0.1), dropout=np.ones(1))
+        tap = next((tap for tap in told if tap.place == place), None)
+        if tap is None:
+            continue
+        values = single.state().parameters
+        assert list(tap.gradients) == list(tap.parameters) == list(found)
+        for key, g in found.items():
+            assert tap.gradients[key] == pytest.approx(np.linalg.norm(g.astype(np.float64)), rel=1e-6, abs=1e-12)
+            assert tap.parameters[key] == pytest.approx(np.linalg.norm(values[key].astype(np.float64)), rel=1e-6)
+
+
+@pytest.mark.parametrize("name", ENGINES)
+def test_cuts_change_no_tap(name: str) -> None:
+    whole = steps(engine(**ENGINES[name]), slice(None)).taps
+    cut = engine(**ENGINES[name])
+    again = [
+        (start // 6 + tap.place, tap.gradients, tap.parameters)
+        for start, end in ((0, 6), (6, 30), (30, 60))
+        for tap in steps(cut, slice(start, end)).taps
+    ]
+    assert again == [(tap.place, tap.gradients, tap.parameters) for tap in whole]
+
+
+def test_their_norms_together_are_the_step_s() -> None:
+    chunk = steps(engine(FusedEngine), slice(None))
+    for tap in chunk.taps:
+        assert np.hypot.reduce(list(tap.gradients.values())) == pytest.approx(chunk.gradient_norm[tap.place], rel=1e-12)
+
+
+def test_a_run_tells_them_for_every_member() -> None:
+    x = np.random.default_rng(0).normal(size=(120, 3))
+    run = ml.fit("3-5-1", (x, x[:, 0]), epochs=4, batch_size=16, ensemble=2, statistics_every=5, quiet=True)
+    told = [event for event in run.events if event["event"] == "measured"]
+    assert [event["name"] for event in told] == ["gradient_norm", "parameter_norm"] * (len(told) // 2)
+    assert [event["step"] for event in told[::2]] == list(range(5, 5 * (len(told) // 2) + 1, 5))
+    names = [f"member{i}/linear{j}.{part}" for i in (1, 2) for j in (1, 2) for part in ("weight", "bias")]
+    assert all(sorted(event["values"]) == sorted(names) for event in told)
+    assert [event["step"] for event in run.events if event["event"] != "start"] == sorted(
+        event["step"] for event in run.events if event["event"] != "start"
+    )
+
+
+def test_the_command_line_writes_them(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    asked = ["train", "iris", "--arch", "4-8-3", "--epochs", "3", "--statistics-every", "4", "--quiet", "--run"]
+    assert CliRunner().invoke(app, [*asked, str(run)]).exit_code == 0
+    told = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
+    assert {event["step"] for event in told if event["event"] == "measured"} >= {4, 8}
+
+
+def test_an_interval_is_at_least_one_step() -> None:
+    with pytest.raises(OptionError, match="taps must be at least 1, got 0"):
+        engine(NumpyEngine, taps=0)
+    with pytest.raises(OptionError, match="statistics_every must be positive"):
+        ml.fit("3-1", (np.ones((9, 3)), np.arange(9.0)), statistics_every=0, quiet=True)

@@ -1,0 +1,332 @@
+"""What a user may ask of the estimators, each by what it changes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from sklearn.metrics import balanced_accuracy_score
+
+import multilayer as ml
+from multilayer import MLPClassifier, MLPRegressor
+from multilayer.errors import DataError, OptionError
+from multilayer.training.recipe import RATE
+from support.quick_estimators import QUICK, classes, numbers
+
+
+def test_network_options() -> None:
+    x, y = classes()
+    model = MLPClassifier(**{**QUICK, "hidden": (12, 8)}, activation=("relu", "tanh"), dropout=0.0).fit(x, y)
+    text = str(model.spec_)
+    assert "12" in text
+    assert "blend(relu)" in text
+    assert "blend(tanh)" in text
+    assert "dropout" not in text
+    assert model.config_["learning_rate"] == 0.04  # what was not asked for is the recipe's
+    linear = MLPClassifier(**{**QUICK, "hidden": ()}).fit(x, y)
+    assert linear.predict(x).shape == y.shape
+    with pytest.raises(OptionError, match=r"hidden must be widths such as \(256, 256\), got 16"):
+        MLPClassifier(**{**QUICK, "hidden": 16}).fit(x, y)
+    array = MLPClassifier(**{**QUICK, "hidden": np.array([12, 8])}, activation=np.array(["relu", "tanh"]), dropout=0.0)
+    assert array.fit(x, y).spec_ == model.spec_
+    with pytest.raises(OptionError, match="activation must be a name such as 'relu', or one for each layer, got 5"):
+        MLPClassifier(**QUICK, activation=5).fit(x, y)  # type: ignore[arg-type]
+    with pytest.raises(OptionError, match="activation must be one name, or one for each of 1 layers, got 2"):
+        MLPClassifier(**QUICK, activation=("relu", "tanh")).fit(x, y)
+
+
+def test_the_docs_have_every_rate_of_the_recipe() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "tabular.md").read_text(encoding="utf-8")
+    line = next(line for line in page.splitlines() if line.startswith("| `learning_rate`"))
+    assert " or ".join(map(str, RATE.values())) in line
+
+
+def test_training_options() -> None:
+    x, y = numbers()
+    asked: dict[str, Any] = {"loss": "huber(delta=1)", "metric": "mae", "learning_rate": 0.05, "weight_decay": 0.1}
+    model = MLPRegressor(**QUICK, **asked, n_threads=1, device="cpu").fit(x, y)
+    assert {name: model.config_[name] for name in asked} == asked
+    assert model.config_["ensemble"] == 2
+    assert model.config_["threads"] == 1
+    assert len(model.history_["loss"]) == 8 == len(model.history_["validation_loss"])  # the validation curve
+    assert "mae" in model.history_
+    assert model.n_iter_ == 8
+    with pytest.raises(OptionError, match="unknown loss 'msee': did you mean 'mse'"):
+        MLPRegressor(loss="msee").fit(x, y)
+    with pytest.raises(OptionError, match="epochs must be positive, got 0"):
+        MLPRegressor(epochs=0).fit(x, y)
+    for threads in (0, -1, "x", 1.5):
+        with pytest.raises(OptionError, match="n_threads must be a whole number of at least 1, or None for all, got"):
+            MLPRegressor(n_threads=threads).fit(x, y)  # type: ignore[arg-type]
+    for seed in (-1, 2**64):
+        with pytest.raises(OptionError, match=r"random_state must be at least 0 and below 2\^64, got"):
+            MLPRegressor(random_state=seed).fit(x, y)
+
+
+def test_the_validation_loss_of_classes_shows_overfitting() -> None:
+    """Labels of chance: networks become too sure, which the best temperature of each epoch hides and the loss tells."""
+    generator = np.random.default_rng(0)
+    x, y = generator.normal(size=(120, 4)), generator.integers(0, 2, 120)
+    options = {**QUICK, "epochs": 48, "hidden": (64,), "learning_rate": 0.03, "dropout": 0.0}
+    history = MLPClassifier(**options).fit(x, y).history_
+    assert history["validation_loss"] == history["log_loss"]
+    assert history["validation_loss"][-1] > 1.2 * min(history["validation_loss"])
+    assert history["tempered_loss"][-1] < 0.72  # no more than nothing learned: log 2 = 0.69
+    assert "tempered_loss" not in MLPRegressor(**QUICK).fit(x, y).history_
+
+
+def test_smoothed_labels_leave_probabilities_as_sure_as_they_are_right() -> None:
+    """Networks trained on labels that are 70 % sure are that sure; how far to trust them is told by the labels."""
+    x, fresh = np.random.default_rng(0).normal(size=(2, 1000, 3))
+    options = {**QUICK, "epochs": 24, "ensemble": 1}
+    model = MLPClassifier(**options, loss="cross_entropy(label_smoothing=0.6)").fit(x, x[:, 0] > 0)
+    right = model.score(fresh, fresh[:, 0] > 0)
+    assert right > 0.95
+    assert model.predict_proba(fresh).max(1).mean() == pytest.approx(right, abs=0.03)
+
+
+def test_cost(tmp_path: Path) -> None:
+    model = MLPClassifier(**QUICK).fit(*classes())
+    assert model.cost_.parameters == model.spec_.n_parameters
+    assert model.cost_.forward > 2 * 16 * 3
+    model.save(tmp_path / "model")
+    loaded = MLPClassifier.load(tmp_path / "model")
+    assert (loaded.cost_.batch, loaded.cost_.parameters) == (1, model.cost_.parameters)
+
+
+@pytest.mark.parametrize("way", ["fit", "partial_fit"])
+def test_cost_is_that_of_a_step_as_it_was_trained(way: str) -> None:
+    model = getattr(MLPClassifier(**{**QUICK, "batch_size": 24}), way)(*classes())
+    found, config = model.cost_, model.config_
+    assert (found.engine, found.optimizer, found.batch) == ("fused", config["optimizer"], 24)
+    assert config["engine"] == "fused"
+    assert config["optimizer"] == "adamw(beta2=0.95)"
+    assert found.loss.name == model.model_.encoding.loss
+    model.config_ = {**config, "average": 0.99, "clip_norm": 1.0, "engine": "torch", "optimizer": "sgd"}
+    other = ml.cost(model.spec_, batch=24, optimizer="sgd", loss=found.loss.name, clip=True, average=True)
+    assert model.cost_ == other
+
+
+# Seeds and bits
+
+
+def test_a_seed_fixes_everything_on_any_number_of_threads() -> None:
+    x, y = classes()
+    models = [MLPClassifier(**QUICK, n_threads=threads).fit(x, y) for threads in (1, 2, 3)]
+    assert len({model.model_.to_bytes() for model in models}) == 1
+    other = MLPClassifier(**{**QUICK, "random_state": 1}).fit(x, y)
+    assert not np.array_equal(other.predict_proba(x), models[0].predict_proba(x))
+
+
+def test_generators_move_on_and_global_state_does_not() -> None:
+    x, y = numbers(80)
+    generator = np.random.RandomState(0)
+    model = MLPRegressor(**{**QUICK, "random_state": generator})
+    first, second = model.fit(x, y).predict(x), model.fit(x, y).predict(x)
+    assert not np.array_equal(first, second)
+    before = np.random.get_state()
+    MLPRegressor(**QUICK).fit(x, y)
+    after = np.random.get_state()
+    assert before[2] == after[2]
+    np.testing.assert_array_equal(before[1], after[1])
+
+
+# Weights
+
+
+def test_sample_weight_zero_is_absence() -> None:
+    x, y = numbers(100)
+    weight = np.ones(100)
+    weight[::3] = 0
+    keep = weight > 0
+    with_zero = MLPRegressor(**QUICK).fit(x, y, weight).predict(x)
+    without = MLPRegressor(**QUICK).fit(x[keep], y[keep], weight[keep]).predict(x)
+    np.testing.assert_array_equal(with_zero, without)
+    with pytest.raises(ValueError, match="Negative values in data"):
+        MLPRegressor(**QUICK).fit(x, y, -weight)
+
+
+def test_class_weight_moves_what_is_predicted() -> None:
+    generator = np.random.default_rng(0)
+    y = (generator.random(300) < 0.12).astype(int)
+    x = generator.normal(size=(300, 2)) + y[:, None]
+    plain, balanced, mapped = (
+        MLPClassifier(**{**QUICK, "epochs": 16}, class_weight=weight).fit(x, y)
+        for weight in (None, "balanced", {0: 1.0, 1: 8.0})
+    )
+    shares = [model.predict(x).mean() for model in (plain, balanced, mapped)]
+    assert shares[1] > 1.5 * shares[0]
+    assert shares[2] > 1.5 * shares[0]
+    scores = [balanced_accuracy_score(y, model.predict(x)) for model in (plain, balanced)]
+    assert scores[1] > scores[0]
+    with pytest.raises(OptionError, match="class_weight names 7: classes are"):
+        MLPClassifier(**QUICK, class_weight={np.int64(7): 1.0}).fit(x, y)
+    with pytest.raises(OptionError, match="must be 'balanced' or a mapping, got 'even'"):
+        MLPClassifier(**QUICK, class_weight="even").fit(x, y)
+    for weight in (5, [1, 2]):
+        with pytest.raises(OptionError, match=r"class_weight must be 'balanced' or a mapping such as \{0: 2.0\}, got"):
+            MLPClassifier(**QUICK, class_weight=weight).fit(x, y)  # type: ignore[arg-type]
+    for value in (-1, np.nan, np.inf, "a", True):
+        with pytest.raises(OptionError, match=r"class_weight must be 0 or more and finite, got .* for 1"):
+            MLPClassifier(**QUICK, class_weight={0: 1.0, 1: value}).fit(x, y)  # type: ignore[dict-item]
+
+
+# Rows held out
+
+
+def test_validation_of_ones_own() -> None:
+    x, y = classes(160)
+    model = MLPClassifier(**QUICK).fit(x[:100], y[:100], X_val=x[100:], y_val=y[100:])
+    worse = MLPClassifier(**QUICK).fit(x[:100], y[:100], X_val=x[100:], y_val=(y[100:] + 1) % 3)
+    assert model.history_["validation_loss"][-1] < worse.history_["validation_loss"][-1]
+    assert model.history_["loss"] == worse.history_["loss"]  # validation rows do not train
+    with pytest.raises(OptionError, match="need both X_val and y_val, got one"):
+        MLPClassifier(**QUICK).fit(x, y, X_val=x)
+    with pytest.raises(OptionError, match=r"y_val: classes are \[0, 1, 2\], got 9 in row 2"):
+        MLPClassifier(**QUICK).fit(x, y, X_val=x[:2], y_val=[0, 9])
+
+
+def test_weights_of_validation_rows() -> None:
+    """Rows of weight 0 decide nothing; the others are judged as if those were not there."""
+    x, y = numbers(160)
+    weight = np.where(np.arange(60) < 30, 1.0, 0.0)
+    half = MLPRegressor(**QUICK).fit(x[:100], y[:100], X_val=x[100:], y_val=y[100:], sample_weight_val=weight)
+    alone = MLPRegressor(**QUICK).fit(x[:100], y[:100], X_val=x[100:130], y_val=y[100:130])
+    np.testing.assert_allclose(half.history_["validation_loss"], alone.history_["validation_loss"], rtol=1e-9)
+    np.testing.assert_array_equal(half.predict_interval(x), alone.predict_interval(x))
+    strange = np.where(weight == 0, 1000, 0) + y[100:]
+    far = MLPRegressor(**QUICK).fit(x[:100], y[:100], X_val=x[100:], y_val=strange, sample_weight_val=weight)
+    np.testing.assert_array_equal(far.predict_interval(x), alone.predict_interval(x))
+    told = {"X_val": x[100:], "y_val": y[100:] > 0, "sample_weight_val": weight}
+    some = MLPClassifier(**QUICK).fit(x[:100], y[:100] > 0, **told)
+    few = MLPClassifier(**QUICK).fit(x[:100], y[:100] > 0, X_val=x[100:130], y_val=y[100:130] > 0)
+    np.testing.assert_array_equal(some.predict_proba(x), few.predict_proba(x))
+    with pytest.raises(OptionError, match="sample_weight_val needs X_val and y_val"):
+        MLPRegressor(**QUICK).fit(x, y, sample_weight_val=weight)
+    own: dict[str, Any] = {"X_val": x[100:], "y_val": y[100:]}
+    with pytest.raises(ValueError, match=r"sample_weight.shape == \(70,\), expected \(60,\)"):
+        MLPRegressor(**QUICK).fit(x[:100], y[:100], **own, sample_weight_val=np.ones(70))
+    held: Any = {"validation": (x[100:], y[100:]), "epochs": 1, "quiet": True}
+    with pytest.raises(DataError, match=r"weights must be one number a row, 60, got \(70,\)"):
+        ml.fit("4-1", (x[:100], y[:100]), **held, validation_weight=np.ones(70))
+    with pytest.raises(DataError, match=r"validation weights must not all be 0, got .*: give some weight"):
+        ml.fit("4-1", (x[:100], y[:100]), **held, validation_weight=np.zeros(60))
+
+
+def test_validation_rows_without_a_target_are_refused() -> None:
+    x, y = numbers(100)
+    y[97] = np.nan
+    with pytest.raises(ValueError, match="Input y_val contains NaN"):
+        MLPRegressor(**QUICK).fit(x[:80], y[:80], X_val=x[80:], y_val=y[80:])
+    with pytest.raises(ValueError, match="Input y_val contains NaN"):
+        MLPClassifier(**QUICK).fit(x[:80], y[:80] > 0, X_val=x[80:], y_val=np.where(np.isnan(y[80:]), np.nan, 1.0))
+    missing = y.astype(object)
+    missing[97] = pd.NA
+    with pytest.raises(ValueError, match="Input y contains NaN"):
+        MLPRegressor(**QUICK).fit(x, missing)
+    with pytest.raises(OptionError, match="validation must be 'auto', a share of rows or None, got 'iris': rows of"):
+        MLPRegressor(**QUICK, validation="iris").fit(x[:80], y[:80])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("validation", ["auto", 0.25, None])
+def test_validation_options(validation: Any) -> None:
+    x, y = numbers(100)
+    model = MLPRegressor(**QUICK, validation=validation).fit(x, y)
+    assert ("validation_loss" in model.history_) == (validation is not None)
+    if validation is None:
+        with pytest.raises(OptionError, match="intervals need rows that were held out"):
+            model.predict_interval(x)
+
+
+def test_groups_are_held_out_whole() -> None:
+    """Rows of a group are copies with one noisy target: judged on copies of what they trained on, members would seem
+    twice as good as they are."""
+    generator = np.random.default_rng(0)
+    x = np.repeat(generator.normal(size=(30, 3)), 6, axis=0)
+    y = np.repeat(generator.normal(size=30), 6)
+    options = {**QUICK, "epochs": 32}
+    apart = MLPRegressor(**options).fit(x, y, groups=np.repeat(np.arange(30), 6))
+    mixed = MLPRegressor(**options).fit(x, y)
+    assert min(apart.history_["validation_loss"]) > 1.5 * min(mixed.history_["validation_loss"])
+
+
+@pytest.mark.parametrize("kind", [float, "datetime64[D]"])
+def test_the_latest_rows_are_held_out(kind: Any) -> None:
+    """The last fifth has targets that nothing before tells of."""
+    x, y = numbers(100)
+    times = np.random.default_rng(1).permutation(100)
+    y = y + 100 * (times >= 80)
+    by_time = MLPRegressor(**QUICK).fit(x, y, times=times.astype("int64").astype(kind))
+    assert by_time.history_["loss"][-1] < 2
+    assert min(by_time.history_["validation_loss"]) > 1000  # in deviations of the training rows, squared
+    assert by_time.predict(x).max() < 10
+
+
+def test_a_class_of_the_latest_rows_alone_is_told() -> None:
+    x, _ = numbers(100)
+    y = np.where(np.arange(100) >= 90, "new", np.where(x[:, 0] > 0, "up", "down"))
+    with pytest.warns(UserWarning, match="no row to train on is of the class 'new': all are among the latest"):
+        MLPClassifier(**QUICK).fit(x, y, times=np.arange(100))
+
+
+DAYS = pd.date_range("2020-01-01", periods=100)
+TIMES: dict[str, Any] = {
+    "a zone": pd.Series(DAYS.tz_localize("Europe/Berlin")),
+    "moments of Python": list(DAYS),
+    "dates": [day.date() for day in DAYS],
+    "texts": DAYS.astype(str),
+    "texts with a zone": [f"{day:%Y-%m-%dT%H:%M}Z" for day in DAYS],
+    "nanoseconds": pd.to_datetime(np.arange(100) + 1_577_836_800_000_000_000),
+    "whole numbers past 2^53": np.arange(100) + 2**60,
+    "durations": pd.to_timedelta(np.arange(100), "s"),
+    "polars": pl.Series(DAYS),
+    "numbers that may be missing": pd.Series(np.arange(100), dtype="Int64"),
+}
+
+
+@pytest.mark.parametrize("kind", TIMES)
+def test_times_of_every_kind(kind: str) -> None:
+    """All are the same order, and so the same fit."""
+    x, y = numbers(100)
+    found = MLPRegressor(**QUICK).fit(x, y, times=TIMES[kind]).predict(x)
+    np.testing.assert_array_equal(found, MLPRegressor(**QUICK).fit(x, y, times=np.arange(100.0)).predict(x))
+
+
+BESIDE: list[tuple[str, Any, str]] = [
+    ("times", pd.Series([pd.NaT, *DAYS[1:]]), "every row needs a time, got none in row 1: leave the row out"),
+    ("times", np.r_[0.0, np.nan, np.arange(98)], "every row needs a time, got none in row 2"),
+    ("times", ["2020-01-01"] * 99 + ["later"], "texts such as 2024-12-31 23:59, got 'later' in row 100"),
+    ("times", np.arange(100) > 50, "times must be numbers, dates or moments, got true or false: convert them"),
+    ("times", np.ones((100, 2)), "a time for each of 100 rows is needed, got 100×2 values"),
+    ("times", 3, "a time for each of 100 rows is needed, got 3"),
+    ("times", "when", r"times must be a value for each row, got 'when': give the column, X\['when'\]"),
+    ("groups", np.ones((100, 2)), "a group for each of 100 rows is needed, got 100×2 values"),
+    ("groups", [None, *range(99)], "every row needs a group, got none in row 1: leave the row out"),
+    ("groups", np.r_[np.arange(99.0), np.nan], "every row needs a group, got none in row 100"),
+    ("groups", np.arange(5), "a group for each of 100 rows is needed, got 5 values"),
+    ("groups", 3, "a group for each of 100 rows is needed, got 3"),
+    ("groups", "who", r"groups must be a value for each row, got 'who': give the column, X\['who'\]"),
+    ("groups", np.array([1, "a"] * 50, dtype=object), "groups must be of one type, got int and str: give texts or"),
+]
+
+
+@pytest.mark.parametrize(("name", "values", "fault"), BESIDE, ids=[f"{i} {c[0]}" for i, c in enumerate(BESIDE)])
+def test_groups_and_times_that_cannot_be(name: str, values: Any, fault: str) -> None:
+    x, y = numbers(100)
+    with pytest.raises((DataError, OptionError), match=fault):
+        MLPRegressor(**QUICK).fit(x, y, **{name: values})
+
+
+# Time
+
+
+def test_time_limit_is_kept_by_planning() -> None:
+    x, y = numbers(3000, 8)
+    model = MLPRegressor(time_limit=3.0, random_state=0).fit(x, y)
+    assert model.config_["epochs"] * model.config_["ensemble"] < 256
+    assert model.n_iter_ <= model.config_["epochs"]
+    assert model.score(x, y) > 0

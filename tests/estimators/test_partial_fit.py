@@ -1,0 +1,380 @@
+"""Training that goes on: pieces of which some lack classes, models from files, and warm starts on other tables."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.exceptions import ConvergenceWarning
+
+import multilayer as ml
+from multilayer import MLPClassifier, MLPRegressor
+from multilayer.data import read
+from multilayer.errors import DataError, OptionError
+from multilayer.training.setup import Session
+from support.quick_estimators import QUICK, classes, numbers, people
+
+# Pieces
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_the_first_piece_may_hold_one_class(count: int) -> None:
+    x, y = classes(120, count=count)
+    model = MLPClassifier(**QUICK)
+    for _ in range(20):
+        for c in range(count):
+            model.partial_fit(x[y == c], y[y == c], classes=range(count))
+    assert model.predict_proba(x).shape == (120, count)
+    mixed = MLPClassifier(**QUICK).partial_fit(x, y, classes=range(count))
+    assert model.spec_ == mixed.spec_
+
+
+def test_a_model_of_images_continues_from_its_file(tmp_path: Path) -> None:
+    table = read("digits")
+    frame = pd.DataFrame({name: table.column(name).to_numpy() for name in table.names})
+    model = ml.fit("64-16-10", "digits", epochs=5, quiet=True).model
+    assert model is not None
+    model.save(tmp_path / "digits.safetensors")
+    loaded = MLPClassifier.load(tmp_path / "digits.safetensors")
+    x, y = frame.drop(columns="digit"), frame["digit"]
+    before = loaded.score(x, y)
+    assert loaded.partial_fit(x, y).score(x, y) > before - 0.01
+
+
+def test_a_row_at_a_time() -> None:
+    """One row has no scale: columns stay in their own units, and none is dropped."""
+    x, y = numbers(120)
+    model = MLPRegressor(**QUICK)
+    labels = MLPClassifier(**QUICK)
+    for i in range(120):
+        model.partial_fit(x[i : i + 1], y[i : i + 1])
+        labels.partial_fit(x[i : i + 1], y[i : i + 1] > 0, classes=[False, True])
+    assert model.spec_.inputs.numeric == labels.spec_.inputs.numeric == 4
+    assert model.n_iter_ == 120
+    assert labels.score(x, y > 0) > 0.6
+    frame, left = people(60)
+    one = MLPClassifier(**QUICK).partial_fit(frame[1:2], left[1:2], classes=["left", "stayed"])
+    assert len(one.partial_fit(frame[1:2], left[1:2]).predict(frame[1:2])) == 1
+    assert str(one.spec_).startswith("4+cat(1, 1, 1)-")  # the date by its day alone, the constant too
+
+
+@pytest.mark.parametrize("loss", ["binary_cross_entropy", "cross_entropy", "mse"])
+def test_every_loss_of_classes_goes_on(loss: str) -> None:
+    x, y = classes(120, count=2)
+    model = MLPClassifier(**QUICK, loss=loss)
+    for _ in range(20):
+        model.partial_fit(x, y)
+    assert model.score(x, y) > 0.8
+
+
+def test_history_of_pieces() -> None:
+    x, y = numbers(200)
+    model = MLPRegressor(**QUICK)
+    for _ in range(12):
+        model.partial_fit(x, y)
+    found = model.history_["loss"]
+    assert len(found) == model.n_iter_ == 12
+    assert np.mean(found[-3:]) < 0.7 * np.mean(found[:3])
+    assert model.config_["validation"] is None
+    again = pickle.loads(pickle.dumps(model)).partial_fit(x, y)
+    assert again.history_["loss"][:12] == found
+
+
+def test_pieces_with_other_classes_are_refused() -> None:
+    x, y = classes(120, count=2)
+    for model in (MLPClassifier(**QUICK).partial_fit(x, y, classes=[1, 0]), MLPClassifier(**QUICK).fit(x, y)):
+        model.partial_fit(x, y, classes=[0, 1])
+        with pytest.raises(OptionError, match=r"classes must be those of the first call, \[0, 1\], got \[0, 1, 2\]"):
+            model.partial_fit(x, y, classes=[0, 1, 2])
+        with pytest.raises(OptionError, match=r"y: classes are \[0, 1\], got 7 in row 3: all classes are those of"):
+            model.partial_fit(x[:3], [0, 1, 7])
+    with pytest.raises(ValueError, match="Unknown label type: continuous"):
+        MLPClassifier(**QUICK).partial_fit(x, x[:, 0])
+    with pytest.raises(ValueError, match="Input y contains NaN"):
+        MLPClassifier(**QUICK).partial_fit(x, np.where(y == 0, np.nan, y))
+
+
+@pytest.mark.parametrize("kind", ["numbers", "objects"])
+def test_pieces_without_names_have_none(kind: str, tmp_path: Path) -> None:
+    x, y = numbers(60)
+    table: Any = pd.DataFrame(x)
+    if kind == "objects":
+        table = np.array([["a", 1.0, 0.5], ["b", 2.0, None]] * 30, dtype=object)
+    model = MLPRegressor(**QUICK).partial_fit(table, y)
+    assert not hasattr(model.partial_fit(table, y), "feature_names_in_")
+    model.save(tmp_path / "m.safetensors")
+    again = MLPRegressor.load(tmp_path / "m.safetensors")
+    assert not hasattr(again, "feature_names_in_")
+    np.testing.assert_array_equal(again.predict(table), model.predict(table))
+
+
+def test_a_piece_after_fit_does_not_undo_it() -> None:
+    """The rows of fit once more leave it as good as it was, with the recipe's own widths; another relation is learned
+    all the same."""
+    generator = np.random.default_rng(1)
+    x = generator.normal(size=(120, 3))
+    y = x[:, 0] + 0.1 * generator.normal(size=120)
+    model = MLPRegressor(ensemble=2, epochs=60, random_state=0).fit(x, y)
+    score = model.score(x, y)
+    assert score > 0.9
+    for _ in range(3):
+        assert model.partial_fit(x, y).score(x, y) > score - 0.05
+    other = y + x[:, 1]
+    before = model.score(x, other)
+    for _ in range(40):
+        model.partial_fit(x, other)
+    assert 1 - model.score(x, other) < 0.5 * (1 - before)
+
+
+@pytest.mark.parametrize("kind", ["classes", "labels", "numbers", "counts", "frame"])
+def test_rows_of_weight_0_are_not_there_in_a_piece(kind: str) -> None:
+    """To the bit; and a batch of nothing else, which has no mean, leaves no trace."""
+    x, y = numbers(90)
+    given: Any = pd.DataFrame(x).assign(z=["p", "q", "r"] * 30).rename(columns=str) if kind == "frame" else x
+    many = {"classes": np.digitize(y, [-1, 1]), "labels": (x > 0).astype(int), "counts": np.abs(y)}
+    target = many.get(kind, y)
+    make: Any = MLPClassifier if kind in ("classes", "labels") else MLPRegressor
+    options = {**QUICK, "batch_size": 8, "loss": "poisson" if kind == "counts" else None}
+    weight = np.where(np.arange(90) < 70, 0.0, 1.0 + np.arange(90))
+    strange = np.where(weight == 0, -7, target) if kind == "counts" else target
+    with_zero, without = (make(**options).partial_fit(given, target) for _ in range(2))
+    for _ in range(2):
+        with_zero.partial_fit(given, strange, sample_weight=weight)
+        without.partial_fit(given[70:], target[70:], sample_weight=weight[70:])
+    assert with_zero.model_.to_bytes() == without.model_.to_bytes()
+    assert with_zero.history_ == without.history_
+    assert np.isfinite(with_zero.history_["loss"]).all()
+
+
+def test_a_piece_without_a_row_that_counts_is_refused() -> None:
+    x, y = classes(60, count=2)
+    model = MLPClassifier(**QUICK, class_weight={0: 0.0}).partial_fit(x, y, classes=[0, 1])
+    before = model.model_.to_bytes()
+    nothing = "the array: no row has a target and a weight above 0: nothing can be learned"
+    for one in (model, MLPClassifier(**QUICK, class_weight={0: 0.0})):
+        with pytest.raises(DataError, match=nothing):
+            one.partial_fit(x[y == 0], y[y == 0], classes=[0, 1])
+    assert model.model_.to_bytes() == before
+
+
+@pytest.mark.parametrize("ensemble", [1, 2])
+def test_a_piece_that_diverges_is_taken_back(ensemble: int) -> None:
+    x, y = numbers(60)
+    told = "partial_fit: loss, gradient or parameters were not finite, and the model is that before .*; try a lower"
+    far = {**QUICK, "ensemble": ensemble, "learning_rate": 1e30}
+    first = MLPRegressor(**far)
+    for _ in range(4):
+        with pytest.warns(ConvergenceWarning, match=told):
+            first.partial_fit(x, y)
+        assert np.isfinite(first.predict(x)).all()
+    assert (first.n_iter_, first.history_) == (1, {"loss": []})
+    model = MLPRegressor(**{**QUICK, "ensemble": ensemble}).partial_fit(x, y)
+    known = model.model_.to_bytes(), model.history_, model.n_iter_
+    with pytest.warns(ConvergenceWarning, match=told):
+        model.set_params(learning_rate=1e30).partial_fit(x, y)
+    assert (model.model_.to_bytes(), model.history_, model.n_iter_) == known
+    again = MLPRegressor(**{**QUICK, "ensemble": ensemble, "learning_rate": 0.01}).partial_fit(x, y)
+    once = pickle.loads(pickle.dumps(again))
+    with pytest.warns(ConvergenceWarning, match=told):
+        again.set_params(learning_rate=1e30).partial_fit(x, y)
+    again.set_params(learning_rate=0.01).partial_fit(x, y)  # goes on as if there had been none
+    np.testing.assert_array_equal(again.predict(x), once.partial_fit(x, y).predict(x))
+
+
+def test_a_piece_that_diverges_leaves_a_fit_as_it_was() -> None:
+    x, y = numbers(60)
+    model = MLPRegressor(**QUICK).fit(x, y)
+    before = pickle.dumps(model.set_params(learning_rate=1e30))
+    with pytest.warns(ConvergenceWarning, match="the model is that before"):
+        model.partial_fit(x, y)
+    assert pickle.dumps(model) == before  # its calibration and history too
+
+
+# Options between pieces
+
+
+@pytest.mark.parametrize("way", ["fit", "partial_fit", "load"])
+@pytest.mark.parametrize(
+    "asked", [{"learning_rate": 0.5}, {"weight_decay": 0.3}, {"batch_size": 7}, {"n_threads": 1}, {"device": "cpu"}]
+)
+def test_what_is_asked_for_holds_from_the_next_piece_on(way: str, asked: dict[str, Any], tmp_path: Path) -> None:
+    x, y = numbers(60)
+    options = {name: value for name, value in QUICK.items() if name != "batch_size"}
+    model = (MLPRegressor(**options).partial_fit if way == "partial_fit" else MLPRegressor(**options).fit)(x, y)
+    if way == "load":
+        model.save(tmp_path / "m.safetensors")
+        model = MLPRegressor.load(tmp_path / "m.safetensors").set_params(random_state=0)
+    other = pickle.loads(pickle.dumps(model)).set_params(**asked)
+    before, found = model.partial_fit(x, y), other.partial_fit(x, y)
+    (name, value), called = next(iter(asked.items())), {"n_threads": "threads"}
+    assert found.config_[called.get(name, name)] == value
+    same = {**before.config_, called.get(name, name): value}
+    assert found.config_ == same
+    assert np.array_equal(found.predict(x), before.predict(x)) == (name in ("n_threads", "device"))
+    again = found.partial_fit(x, y).config_
+    assert again == same
+
+
+def test_a_rate_that_was_asked_for_is_taken_as_it_is(tmp_path: Path) -> None:
+    x, y = classes(60, count=2)
+    asked, plain = (MLPClassifier(**QUICK, learning_rate=rate).fit(x, y) for rate in (0.01, None))
+    assert asked.partial_fit(x, y).config_["learning_rate"] == 0.01
+    assert plain.partial_fit(x, y).config_["learning_rate"] == pytest.approx(0.04 / 100)
+    assert MLPClassifier(**QUICK).partial_fit(x, y).config_["learning_rate"] == pytest.approx(0.04 / 10)
+
+
+@pytest.mark.parametrize("way", ["fit", "partial_fit"])
+def test_options_that_a_model_cannot_change(way: str) -> None:
+    x, y = numbers(60)
+    for name, value, had in (("ensemble", 3, "2"), ("loss", "mae", "'mse'")):
+        model = getattr(MLPRegressor(**QUICK), way)(x, y)
+        with pytest.raises(
+            OptionError, match=f"goes on with the model that is there, {name}={had}, got {name}={value!r}: leave it out"
+        ):
+            model.set_params(**{name: value}).partial_fit(x, y)
+    with pytest.raises(OptionError, match="learning_rate must be positive, got -1"):
+        getattr(MLPRegressor(**QUICK), way)(x, y).set_params(learning_rate=-1).partial_fit(x, y)
+    auto = getattr(MLPRegressor(**QUICK, loss="auto"), way)(x, y)
+    assert np.isfinite(auto.partial_fit(x, y).predict(x)).all()
+
+
+def test_another_device_is_another_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The engine that trained until now may not know it."""
+    x, y = numbers(60)
+    model = MLPRegressor(**QUICK).partial_fit(x, y)
+    chosen: list[str] = []
+    make = Session.make
+
+    def noted(spec: Any, prepared: Any, config: Any, *, began: Any = None) -> Session:
+        chosen.append(config.engine)
+        return make(spec, prepared, config, began=began)
+
+    monkeypatch.setattr(Session, "make", staticmethod(noted))
+    model.partial_fit(x, y).set_params(device="cpu").partial_fit(x, y)
+    assert chosen == ["fused", "auto"]
+
+
+# Models from files
+
+
+@pytest.mark.parametrize("kind", ["classes", "labels", "numbers"])
+def test_a_loaded_model_goes_on(kind: str, tmp_path: Path) -> None:
+    """From the parameters of the file, with the classes' own names: not anew, and not elsewhere."""
+    x, y = numbers(200)
+    estimator: Any = MLPRegressor if kind == "numbers" else MLPClassifier
+    target: Any = {"numbers": y, "classes": np.where(y > 0, "up", "down"), "labels": (x > 0).astype(int)}[kind]
+    model = estimator(**{**QUICK, "epochs": 60}).fit(x, target)
+    model.save(tmp_path / "m.safetensors")
+    again = estimator.load(tmp_path / "m.safetensors")
+    score = again.score(x, target)
+    again.set_params(random_state=0, learning_rate=1e-6).partial_fit(x, target)
+    assert again.spec_ == model.spec_
+    assert again.model_.members == 2
+    assert again.n_iter_ == 1
+    assert again.score(x, target) > score - 0.1
+    if kind == "numbers":
+        np.testing.assert_allclose(again.predict(x), model.predict(x), atol=0.1)
+    else:
+        assert list(again.classes_) == list(model.classes_)
+    for _ in range(3):
+        again.partial_fit(x, target)
+    assert again.n_iter_ == 4
+
+
+def test_labels_of_texts_go_on_from_a_file(tmp_path: Path) -> None:
+    """`ml.fit` has labels of any two values; an estimator has 0 and 1 for them."""
+    x, _ = numbers(80)
+    frame = pd.DataFrame(x, columns=list("abcd")).assign(p=np.where(x[:, 0] > 0, "yes", "no"), q=x[:, 1] > 0)
+    trained = ml.fit("4-8:relu-2", frame, target=["p", "q"], epochs=1, run=tmp_path / "run", quiet=True)
+    assert trained.model is not None
+    model = MLPClassifier.load(tmp_path / "run" / "model.safetensors")
+    labels = (x[:, :2] > 0).astype(int)
+    assert model.partial_fit(frame[list("abcd")], labels).predict(frame[list("abcd")]).shape == (80, 2)
+
+
+def test_options_that_a_loaded_model_cannot_have(tmp_path: Path) -> None:
+    x, y = numbers(60)
+    MLPRegressor(**QUICK).fit(x, y).save(tmp_path / "m.safetensors")
+    for name, value, had in (("ensemble", 3, "2"), ("loss", "mae", "'mse'")):
+        model = MLPRegressor.load(tmp_path / "m.safetensors").set_params(**{name: value})
+        with pytest.raises(
+            OptionError, match=f"goes on with the model that is there, {name}={had}, got {name}={value!r}"
+        ):
+            model.partial_fit(x, y)
+
+
+# Warm starts
+
+
+def test_a_warm_start_needs_the_same_classes() -> None:
+    x, y = classes(120, count=2)
+    model = MLPClassifier(**QUICK, warm_start=True).fit(x, y)
+    with pytest.raises(OptionError, match=r"warm_start goes on with the classes \[0, 1\], got \['u', 'v'\]: fit with"):
+        model.fit(x, np.array(["u", "v"])[y])
+    assert list(model.classes_) == [0, 1]
+    assert set(model.predict(x)) <= {0, 1}
+
+
+def test_a_warm_start_on_one_class_keeps_the_network() -> None:
+    x, y = classes(120, count=2)
+    model = MLPClassifier(**QUICK, warm_start=True).fit(x, y)
+    before = model.predict_proba(x)
+    with pytest.raises(OptionError, match=r"warm_start goes on with the classes \[0, 1\], got \[0\]: fit with"):
+        model.fit(x, np.zeros(120, dtype=int))
+    np.testing.assert_array_equal(model.predict_proba(x), before)
+    alone = MLPClassifier(**QUICK, warm_start=True).fit(x, np.zeros(120)).fit(x, np.zeros(120))
+    assert alone.predict_proba(x).shape == (120, 1)
+    assert alone.fit(x, y).predict_proba(x).shape == (120, 2)
+
+
+def test_a_warm_start_needs_the_same_columns_and_values() -> None:
+    x, y = numbers(120)
+    frame = pd.DataFrame(x, columns=list("abcd")).assign(z=["p", "q"] * 60)
+    first = MLPRegressor(**QUICK, warm_start=True).fit(frame, y)
+    losses = first.history_["loss"]
+    assert first.fit(frame, y).history_["loss"][0] < losses[0]
+    for other, fault in (
+        (frame[["b", "a", "c", "d", "z"]], r"the columns 'a', 'b', 'c', 'd', 'z', got 'b', 'a', 'c', 'd', 'z'"),
+        (frame.assign(z=["r", "s"] * 60), r"the values \['p', 'q'\] of 'z', got \['r', 's'\]"),
+    ):
+        with pytest.raises(OptionError, match=f"begin with a model of {fault}: begin anew, without it"):
+            MLPRegressor(**QUICK, warm_start=True).fit(frame, y).fit(other, y)
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_a_warm_start_after_pieces(count: int) -> None:
+    x, y = classes(120, count=count)
+    model = MLPClassifier(**QUICK, warm_start=True).partial_fit(x, y)
+    with pytest.warns(UserWarning, match="rows held out are not known to be those of the fit before"):
+        model.fit(x, y)
+    assert model.predict_proba(x).shape == (120, count)
+
+
+def test_a_warm_start_holds_out_the_same_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Members that held out others would be judged by rows they have trained on: noise would be taken for certain."""
+    x, y = numbers(100)
+    parts: list[tuple[Any, ...]] = []
+    make = Session.make
+
+    def noted(spec: Any, prepared: Any, config: Any, *, began: Any = None) -> Session:
+        parts.append(tuple(part.tobytes() for part in prepared.folds))
+        return make(spec, prepared, config, began=began)
+
+    monkeypatch.setattr(Session, "make", staticmethod(noted))
+    model = MLPRegressor(**{**QUICK, "random_state": None}, warm_start=True).fit(x, y)
+    seed = model.config_["seed"]
+    model.fit(x, y)
+    model.set_params(random_state=seed + 1).fit(x, y)
+    assert len(parts) == 3
+    assert len(parts[0]) == 2
+    assert parts[0] == parts[1] == parts[2]
+    with pytest.warns(UserWarning, match="give X_val and y_val"):
+        model.fit(x[:90], y[:90])
+    model.fit(x, y, X_val=x[:20], y_val=y[:20])  # rows of one's own: whether they are new is for their owner to know
+    assert model.config_["seed"] == seed
+    anew = model.set_params(warm_start=False).fit(x, y)
+    assert anew.config_["seed"] == seed + 1

@@ -1,0 +1,265 @@
+"""A time limit kept by planning: what becomes fewer, by how much, what stands, and what is said where it cannot be."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import multilayer as ml
+from multilayer.data import Prepared, prepare, read
+from multilayer.errors import OptionError
+from multilayer.runs.config import Config
+from multilayer.runs.events import EpochEnd
+from multilayer.training import time_budget
+from multilayer.training.defaults import chosen_batch
+from multilayer.training.fit import fit, resume
+from multilayer.training.recipe import Recipe
+from multilayer.training.setup import Session, make_engine
+from multilayer.training.time_budget import SHARE, Costs, Job, Within, measured
+
+X = np.random.default_rng(0).normal(size=(640, 3))
+Y = X[:, 0]
+
+
+def job(*, start: float = 0.0, step: float = 0.01, look: float = 0.0, rows: int = 512) -> Job:
+    """Two steps an epoch of 10 ms, two threads."""
+    return Job(costs=Costs(start, step, look), rows=rows, batch=256, threads=2, parted=True)
+
+
+class Clock:
+    """Time that goes on by so many seconds whenever it is asked for."""
+
+    def __init__(self, *, each: float) -> None:
+        self.now, self.each = 0.0, each
+
+    def __call__(self) -> float:
+        self.now += self.each
+        return self.now
+
+
+def within(
+    seconds: float, costs: Costs, monkeypatch: pytest.MonkeyPatch, *, each: float = 0.0, **how: Any
+) -> tuple[Within, list[str], Prepared, Config]:
+    monkeypatch.setattr(time_budget, "measured", lambda *_, **__: costs)
+    said: list[str] = []
+    chooser = Within(Recipe(hidden=(16,)), seconds, warn=said.append, clock=Clock(each=each))
+    config = Config(**{**chooser.before(read((X, Y))), "threads": 2, **how})
+    return chooser, said, prepare((X, Y), folds=config.ensemble), config
+
+
+# The plan
+
+
+def test_enough_time_changes_nothing() -> None:
+    plan = job().planned(1e6, members=4, epochs=256, fewer=True)
+    assert (plan.members, plan.epochs, plan.epoch_rows) == (4, 256, None)
+
+
+def test_epochs_become_fewer_first() -> None:
+    """Two steps an epoch of 10 ms, two threads: 3 s are 75 epochs for each of four."""
+    plan = job().planned(3.0, members=4, epochs=256, fewer=True)
+    assert (plan.members, plan.epochs, plan.epoch_rows) == (4, 75, None)
+
+
+def test_then_members() -> None:
+    """A fifth of that: 30 epochs of one member, not 15 for each of four."""
+    plan = job().planned(0.6, members=4, epochs=256, fewer=True)
+    assert (plan.members, plan.epochs) == (1, 30)
+    kept = job().planned(0.6, members=4, epochs=256, fewer=False)
+    assert (kept.members, kept.epochs) == (4, 15)  # what was asked for stands
+    two = job().planned(1.1, members=4, epochs=256, fewer=True)
+    assert (two.members, two.epochs) == (2, 55)  # three take as long as four
+
+
+def test_starting_members_and_judging_count() -> None:
+    """Of 2.2 s, four starts of 100 ms, six looks of 100 ms at the end; then epochs of 40 ms, each with a look."""
+    plan = job(start=0.1, look=0.1).planned(2.2, members=4, epochs=256, fewer=False)
+    assert plan.epochs == int((2.2 - 0.4 - 0.6) / (0.04 + 0.1)) == 8
+    assert plan.least == pytest.approx(0.4 + 0.6 + 0.02 + 0.1)
+    assert plan.enough == pytest.approx(0.4 + 0.6 + 0.04 + 0.1)
+
+
+def test_preparing_again_counts() -> None:
+    """Fewer members hold out other rows, which have to be prepared: 0.19 s of the 0.6 s."""
+    plan = job().planned(0.6, members=4, epochs=256, fewer=True, again=0.19)
+    assert (plan.members, plan.epochs) == (1, 20)
+
+
+@pytest.mark.parametrize(("seconds", "epochs", "rows"), [(19.0, 2, 190), (5.0, 1, 100), (0.01, 1, 1), (39.9, 4, 199)])
+def test_few_epochs_take_a_share_of_the_rows(seconds: float, epochs: int, rows: int) -> None:
+    """An epoch of 200 steps takes 10 s; no time is left over, and the schedule comes to its end."""
+    plan = job(step=0.05, rows=200 * 256).planned(seconds, members=1, epochs=32, fewer=False)
+    assert (plan.members, plan.epochs) == (1, epochs)
+    assert plan.epoch_rows == rows * 256
+
+
+def test_looks_count_in_shares_too() -> None:
+    """Of 14 s, two looks of 1 s at the end; then two epochs of 1 s of looking and 5 s of training."""
+    plan = job(step=0.05, look=1.0, rows=200 * 256).planned(14.0, members=1, epochs=32, fewer=False)
+    assert (plan.epochs, plan.epoch_rows) == (2, 100 * 256)
+
+
+@pytest.mark.parametrize(("each", "epochs"), [(0.0, 42), (0.25, 26)])
+def test_what_is_over_is_not_planned(each: float, epochs: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The clock is read three more times until the plan is made; an epoch of four members takes 40 ms."""
+    chooser, said, ready, config = within(2.0, Costs(0.0, 0.01, 0.0), monkeypatch, each=each)
+    _, plan = chooser.network(ready, config, frozenset({"ensemble"}))
+    assert plan.epochs == int(SHARE * (2.0 - 3 * each) / 0.04) == epochs
+    assert said == []
+
+
+def test_a_limit_that_cannot_be_met_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    chooser, said, ready, config = within(0.5, Costs(0.25, 0.01, 0.05), monkeypatch, each=0.1, ensemble=50)
+    _, plan = chooser.network(ready, config, frozenset({"ensemble"}))
+    assert (plan.ensemble, plan.epochs, plan.epoch_rows) == (50, 1, 256)
+    text = "time_limit must be enough to prepare, start and judge 50 members, got 0.5 s"
+    assert said[0].startswith(text)
+    assert said[0].endswith("for an epoch, or ask for fewer members")
+    chooser, said, ready, config = within(0.5, Costs(0.01, 0.01, 0.0), monkeypatch, each=0.02, ensemble=4)
+    chooser.network(ready, config, frozenset())
+    assert said == []
+
+
+def test_the_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time_budget, "measured", lambda *_, **__: Costs(5.0, 0.1, 0.1))
+    told = r"prepare, start and judge 1 member, got 2 s: .* more: allow \d\.\d s for an epoch$"
+    with pytest.warns(UserWarning, match=told), pytest.warns(UserWarning, match="was enough for only 1 step"):
+        ml.MLPRegressor(time_limit=2.0, hidden=(4,), ensemble=1, random_state=0).fit(X[:60], Y[:60])
+
+
+# What is measured
+
+
+def test_steps_starts_and_looks_are_timed() -> None:
+    ready = prepare((X, Y))
+    spec, config = Recipe(hidden=(16,)).network(ready, Config(init="data"), frozenset())
+    assert chosen_batch(ready, config) == 256
+    costs = measured(spec, ready, config, most=0.1)
+    assert all(cost > 0 for cost in costs)
+    assert measured(spec, ready, config, most=0.1, start=7.0).start == 7.0
+
+
+def test_the_engine_that_trains_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[str] = []
+    original = Session.make
+
+    def make(*args: Any, **how: Any) -> Session:
+        session = original(*args, **how)
+        made.append(session.engine.name)
+        return session
+
+    monkeypatch.setattr(Session, "make", staticmethod(make))
+    ml.MLPRegressor(time_limit=60.0, epochs=1, hidden=(4,), ensemble=1, random_state=0).fit(X, Y)
+    assert made == ["fused", "fused"]
+
+
+def test_an_engine_is_chosen_before_it_is_made() -> None:
+    with pytest.raises(AssertionError, match="chosen before it is made, got 'auto'"):
+        make_engine(ml.Spec.parse("3-1"), prepare((X, Y)), Config())
+
+
+def test_a_time_limit_needs_no_torch() -> None:
+    code = """
+import sys
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "torch":
+            raise ImportError(name)
+sys.meta_path.insert(0, Absent())
+import numpy as np, multilayer as ml
+x = np.random.default_rng(0).normal(size=(200, 3))
+model = ml.MLPRegressor(epochs=2, ensemble=1, hidden=(8,), time_limit=60).fit(x, x[:, 0])
+print(len(model.history_["loss"]), "torch" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["2", "False"]
+
+
+# In a fit
+
+
+def test_rows_of_an_epoch() -> None:
+    """An epoch of 100 rows is four steps of 32, of rows drawn anew each time; every member draws its own."""
+    for ensemble in (1, 2):
+        done = fit("3-4-1", (X, Y), epochs=3, batch_size=32, epoch_rows=100, ensemble=ensemble, quiet=True)
+        assert [event["step"] for event in done.events if event["event"] == "epoch"] == [4, 8, 12]
+    ready = prepare((X, Y))
+    plan = Session.make("3-4-1", ready, Config(epoch_rows=100, batch_size=32)).plan()
+    first, second = plan.order(0).rows, plan.order(1).rows
+    assert len(first) == len(np.unique(first)) == 100
+    assert set(first) != set(second)
+    many = Session.make("3-4-1", ready, Config(epoch_rows=10_000, batch_size=32)).plan()
+    assert len(many.order(0).rows) == len(ready.train)
+
+
+def test_a_run_with_such_epochs_goes_on(folder: Path) -> None:
+    options: dict[str, Any] = {"epochs": 3, "batch_size": 32, "epoch_rows": 70, "quiet": True}
+    whole = fit("3-4-1", (X, Y), **options)
+    cut = fit("3-4-1", (X, Y), run=folder / "run", observers=[Press()], **options)
+    assert cut.signal == signal.SIGINT
+    again = resume(folder / "run", data=(X, Y), quiet=True)
+    assert [e["step"] for e in again.events if e["event"] == "epoch"] == [3, 6, 9]
+    assert whole.model is not None
+    assert again.model is not None
+    for name, value in whole.model.tensors.items():
+        np.testing.assert_array_equal(value, again.model.tensors[name])
+
+
+class Press:
+    """Presses Ctrl-C at the end of the first epoch."""
+
+    def notice(self, event: Any) -> None:
+        if isinstance(event, EpochEnd) and event.epoch == 1:
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_the_clock_begins_when_fit_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where preparing took longer than the limit, one step is taken; the history has its keys all the same."""
+    late = SimpleNamespace(monotonic=lambda: time.monotonic() - 100)
+    monkeypatch.setattr(sys.modules["multilayer.training.fit"], "time", late)
+    few = "time_limit of 50 s was enough for only 1 step, so the model has hardly been trained"
+    with pytest.warns(UserWarning, match=few):
+        done = fit("3-4-1", (X, Y), epochs=1000, time_limit=50.0, quiet=True)
+    assert (done.end.step, done.end.reason) == (1, "the time limit of 50 s is up")
+    with pytest.warns(UserWarning, match=few):
+        model = ml.MLPRegressor(time_limit=50.0, ensemble=1, hidden=(4,), random_state=0).fit(X, Y)
+    assert model.n_iter_ == 1
+    assert {"loss", "validation_loss", "seconds", "r2"} <= set(model.history_)
+    assert model.history_["loss"] == []
+
+
+def test_a_warm_start_goes_on_with_the_members_there_are() -> None:
+    """However little time there is; and however many the recipe has, where they once had to be fewer."""
+    options: dict[str, Any] = {"epochs": 1, "hidden": (4,), "random_state": 0, "warm_start": True}
+    model = ml.MLPRegressor(**options).fit(X, Y)
+    assert model.model_.members == 4
+    with (
+        pytest.warns(UserWarning, match="time_limit must be enough to prepare, start and judge 4 members"),
+        pytest.warns(UserWarning, match="time_limit of 0.001 s was enough for only 1 step"),
+    ):
+        model.set_params(time_limit=1e-3).fit(X, Y)
+    assert model.model_.members == 4
+    few = ml.MLPRegressor(**options, ensemble=2).fit(X, Y).set_params(ensemble=None)
+    assert few.fit(X, Y).model_.members == 2
+
+
+@pytest.mark.parametrize("bad", [0, -1.0, float("nan")])
+def test_limits_that_are_none(bad: float) -> None:
+    with pytest.raises(OptionError, match=f"time_limit must be positive, got {bad}"):
+        ml.MLPRegressor(time_limit=bad).fit(X, Y)
+
+
+def test_an_infinite_limit_is_none() -> None:
+    assert Config(time_limit=float("inf")).time_limit is None
+    model = ml.MLPRegressor(time_limit=float("inf"), epochs=2, ensemble=1, hidden=(4,), random_state=0).fit(X, Y)
+    assert model.config_["time_limit"] is None
+    assert model.n_iter_ == 2

@@ -1,0 +1,188 @@
+"""The report in a real browser: it says what Python says, is quiet, is for everybody, and runs nobody else's script."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import multilayer as ml
+from multilayer.pages.report import report as web
+from multilayer.pages.report.live import watching
+from support.payloads import PAYLOADS
+
+ROOT = Path(__file__).parents[2]
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+MODULES = ROOT / "frontend" / "node_modules"
+pytestmark = pytest.mark.skipif(
+    CHROMIUM is None or shutil.which("node") is None or not (MODULES / "playwright-core").is_dir(),
+    reason="needs Chromium, Node and frontend/node_modules (make pages)",
+)
+FAST: dict[str, Any] = {"recipe": "plain", "quiet": True, "threads": 1}
+
+
+def look(*pages: dict[str, Any]) -> list[dict[str, Any]]:
+    """What the browser finds on each page."""
+    job = {"modules": str(ROOT / "frontend"), "chromium": CHROMIUM, "pages": pages}
+    script = Path(__file__).with_name("report_page.mjs")
+    done = subprocess.run(
+        ["node", str(script)], input=json.dumps(job), capture_output=True, text=True, check=False, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    root = tmp_path_factory.mktemp("runs")
+    g = np.random.default_rng(0)
+    X = g.normal(size=(240, 4))
+    table = {"temp (°C)": X[:, 0], "kind": g.choice(["a", "b"], 240).tolist(), "y": 2 * X[:, 0] + X[:, 1]}
+    ml.fit(None, "digits", epochs=4, run=root / "digits", **FAST)
+    ml.fit(None, table, target="y", loss="quantile(0.1, 0.5, 0.9)", epochs=4, run=root / "numbers", **FAST)
+    ml.fit(None, (X, (X[:, :3] > 0).astype(int)), epochs=4, run=root / "labels", **FAST)
+    ml.fit(None, "breast_cancer", epochs=4, run=root / "binary", **FAST)
+    ml.fit(None, "diabetes", optimizer="sgd", learning_rate=1e30, schedule="constant", run=root / "lost", **FAST)
+    ml.fit(None, "diabetes", epochs=6, run=root / "squares", **FAST)
+    ml.fit(None, "diabetes", epochs=6, loss="mae", run=root / "sizes", **FAST)
+    losses = [web.report(root / name) for name in ("squares", "sizes")]
+    (root / "losses.html").write_text(web.html(losses))
+    compared = web.html([web.report(root / "digits"), web.report(root / "binary"), web.report(root / "numbers")])
+    (root / "compare.html").write_text(compared)
+    names = ("digits", "numbers", "labels", "binary", "lost")
+    return {name: root / name / "report.html" for name in names} | {
+        name: root / f"{name}.html" for name in ("compare", "losses")
+    }
+
+
+def test_every_report_is_quiet_and_for_everybody(runs: dict[str, Path], tried: Any) -> None:
+    sizes = [(1280, "light"), (1280, "dark"), (400, "light"), (400, "dark")]
+    asked = [
+        {"url": path.as_uri(), "width": width, "scheme": scheme, "axe": True, "open": True}
+        for path in runs.values()
+        for width, scheme in sizes
+    ]
+    for page, found in zip(asked, look(*asked), strict=True):
+        where = f"{page['url']} at {page['width']} {page['scheme']}"
+        assert found["errors"] == [], where
+        assert found["requests"] == [page["url"]], where
+        assert found["violations"] == [], where
+        assert found["overflow"] <= 0, where
+        assert found["foreign"] == found["handlers"] == 0, where
+        assert found["named"], where
+        assert found["figures"] > 4, where
+    tried("report pages looked at in Chromium", len(asked))
+
+
+def test_the_page_says_what_python_says(runs: dict[str, Path]) -> None:
+    names = ("digits", "numbers", "labels", "binary")
+    for name, found in zip(names, look(*({"url": runs[n].as_uri()} for n in names)), strict=True):
+        report = web.report(runs[name].parent)
+        assert found["errors"] == [], name  # with the policy in force: nothing was refused by it
+        text = found["text"].replace("\u2212", "-")
+        assert name in found["title"]
+        for sentence in report["verdict"]["sentences"]:
+            assert sentence["text"] in found["text"].replace("\n", " "), name
+        for metric in report["evaluation"]["metrics"]:
+            value = metric["value"]
+            shown = f"{100 * value:.1f} %" if "accuracy" in metric["name"] else f"{value:.4g}"
+            assert shown in text, (name, metric["name"])
+        assert f"{report['cost']['parameters']:,}" in text
+        assert str(report["network"]["network"]) in text
+
+
+def test_keyboard_print_and_the_choice_of_a_run(runs: dict[str, Path]) -> None:
+    keyboard, printed, chosen = look(
+        {"url": runs["digits"].as_uri(), "keys": ["Tab"]},
+        {"url": runs["digits"].as_uri(), "pdf": True},
+        {"url": runs["compare"].as_uri(), "press": "th button:has-text('numbers')"},
+    )
+    assert keyboard["focus"] not in ("", "BODY")
+    assert printed["pdf"] > 20_000
+    assert "Coverage of the quantiles" in chosen["text"]
+
+
+def test_runs_that_lost_their_way_and_runs_of_different_losses(runs: dict[str, Path]) -> None:
+    lost, losses, alike = look(*({"url": runs[name].as_uri()} for name in ("lost", "losses", "compare")))
+    assert "No epoch has ended." in lost["text"]
+    assert "not finite" in lost["text"].partition("What happened")[2].partition("Quality")[0]
+    assert "Root mean squared error on validation rows" in losses["text"].partition("in full")[0]
+    assert "Validation loss" not in losses["text"].partition("in full")[0]
+    assert "Validation loss" in alike["text"].partition("in full")[0]
+
+
+def test_a_notebook_shows_it_in_a_frame_of_its_own(tmp_path: Path) -> None:
+    run = ml.fit(None, "iris", epochs=2, run=tmp_path / "run", **FAST)
+    page = tmp_path / "notebook.html"
+    page.write_text(f"<!doctype html><title>notebook</title><link rel=icon href=data:,>{run._repr_html_()}")
+    (found,) = look({"url": page.as_uri(), "frame": True})
+    assert "Verdict" in found["text"]
+    assert found["errors"] == []
+    assert [url for url in found["requests"] if not url.startswith(("file:", "about:", "data:"))] == []
+
+
+def test_no_script_of_anyone_else_runs(tmp_path: Path, tried: Any) -> None:
+    """Every payload as a column's name, a class's name, a value of a cell, the target's name, and a run's name."""
+    assert len(PAYLOADS) >= 60
+    assert len(set(PAYLOADS)) == len(PAYLOADS)
+    g = np.random.default_rng(0)
+    rows = 4 * len(PAYLOADS)
+    words = [PAYLOADS[i % len(PAYLOADS)] for i in range(rows)]
+    table: dict[str, Any] = {name: g.normal(size=rows) for name in PAYLOADS}
+    table |= {"cells": [words[(i * 7) % rows] for i in range(rows)], "<b>y</b>": words}
+    pages = []
+    for name, target in (("classes", "<b>y</b>"), ("columns", PAYLOADS[0])):
+        path = tmp_path / f"<img src=x onerror=window.hit60=1> {name}"
+        ml.fit(None, table, target=target, epochs=1, run=path, **FAST)
+        found = web.report(path)
+        named = [{**found, "name": payload} for payload in PAYLOADS]
+        page = tmp_path / f"{name}.html"
+        page.write_text(web.html(named), encoding="utf-8")
+        pages += [page, path / "report.html"]
+    asked = [{"url": page.as_uri(), "open": True} for page in pages]
+    for page, found in zip(pages, look(*asked), strict=True):
+        assert found["hit"] == [], page
+        assert found["dialogs"] == 0, page
+        assert [url for url in found["requests"] if not url.startswith("file:")] == [], page
+        assert len(found["requests"]) == 1, page
+        assert found["foreign"] == found["handlers"] == 0, page
+        assert found["scripts"] == 2, page  # the page's own, and its data
+        assert found["errors"] == [], page
+        assert found["overflow"] <= 0, page
+        assert "<script>window.hit1=1</script>" in found["text"], page
+    tried("R10: script payloads in every text of a report", 5 * len(PAYLOADS))
+
+
+@pytest.mark.parametrize("epochs", [1, 4000])
+def test_a_run_can_be_watched(tmp_path: Path, epochs: int) -> None:
+    """The page from the server follows the log, and has the whole report when the run has ended; also where it is over
+    before the browser has started."""
+    opened: list[dict[str, Any]] = []
+    threads: list[threading.Thread] = []
+
+    def browse(url: str) -> bool:
+        def wait() -> None:
+            opened.extend(look({"url": url, "wait": ["The worst rows", "\nended\n"]}))
+
+        threads.append(threading.Thread(target=wait))
+        threads[0].start()
+        return True
+
+    heard: list[str] = []
+    with watching(tmp_path / "run", say=heard.append, open_page=browse):
+        ml.fit(None, "digits", epochs=epochs, time_limit=8.0, run=tmp_path / "run", **FAST)
+    threads[0].join(timeout=120)
+    (found,) = opened
+    assert heard[0].startswith("live: http://127.0.0.1:")
+    assert "Verdict" in found["text"]
+    assert found["errors"] == []
+    hosts = {url.split("/")[2] for url in found["requests"]}
+    assert len(hosts) == 1
+    assert {url.split("?")[0].rpartition("/")[2] for url in found["requests"]} == {"", "events"}
+    assert "ended" in found["text"]

@@ -1,0 +1,178 @@
+"""The table of every kind of layer and every activation that all checks run over.
+
+A kind has four twins: its description (with its numpy reference), its torch module, its kernel in the fused engine and
+its maths in the page. A row says which exist; a twin that does not is an explicit `no` with the reason.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from multilayer.nn import activations
+from multilayer.nn.layers import KINDS, Activation, Layer
+from multilayer.spec import Spec
+
+no = "no"
+TORCH_RUNS_IT = f"{no}: rare, and slow by nature; the torch engine runs it"
+TORCH_ALONE = ("trainable_swish", "apl", "kaf", "combination", "generalised_relu", "softmax")
+"""Activations without a kernel."""
+SHOWN_REDUCED = f"{no}: rare; the page says so, and shows what Python computed"
+REDUCED = ("trainable_swish", "apl", "kaf", "combination", "generalised_relu")
+"""Activations that the page does not compute."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    name: str
+    text: str
+    """A network around the layer, as text: inputs, the layer, and something on either side of it."""
+    torch: str = "yes"
+    kernel: str = "yes"
+    page: str = "yes"
+    kinks: bool = False
+    """Whether a random input may fall so near a kink that finite differences mislead."""
+
+    @property
+    def spec(self) -> Spec:
+        return Spec.parse(self.text)
+
+
+LAYERS: dict[str, tuple[Case, ...]] = {
+    "linear": (
+        Case(name="linear", text="5-4:none-3"),
+        Case(name="linear without bias", text="5-linear(4, bias=no):none-linear(3, bias=no)"),
+        Case(name="linear scaled", text="5-linear(4, scale=0.5):none-linear(3, bias=no, scale=tangent)"),
+        Case(name="one in, one out", text="1-1"),
+        Case(name="deep linear", text="3-(4:none)*5-2"),
+    ),
+    "batchnorm": (
+        Case(name="batchnorm", text="5-4:batchnorm:tanh-3"),
+        Case(name="batchnorm first", text="5-batchnorm-4:batchnorm(eps=0.01, momentum=0.3):tanh-2"),
+    ),
+    "layernorm": (
+        Case(name="layernorm", text="5-4:layernorm:tanh-3"),
+        Case(name="layernorm first", text="5-layernorm-4:layernorm(eps=0.01):none-3"),
+    ),
+    "rmsnorm": (
+        Case(name="rmsnorm", text="5-4:rmsnorm:tanh-3"),
+        Case(name="rmsnorm first", text="5-rmsnorm-4:rmsnorm(eps=0.01):none-3"),
+    ),
+    "groupnorm": (
+        Case(name="groupnorm", text="5-6:groupnorm(2):tanh-3"),
+        Case(name="groupnorm first", text="6-groupnorm(3)-4:groupnorm(1, eps=0.01):none-3"),
+    ),
+    "dropout": (
+        Case(name="dropout", text="5-8:tanh:dropout(0.5)-3"),
+        Case(name="dropout first", text="5-dropout(0.25)-4:tanh:dropout(0)-3:dropout(0.1)"),
+    ),
+    "glu": tuple(
+        Case(name=variant, text=f"5-{variant}(4)-{variant}(3, bias=no)", kinks=variant == "reglu")
+        for variant in ("glu", "reglu", "geglu", "swiglu")
+    ),
+    "maxout": (
+        Case(name="maxout", text="5-maxout(4, 3)-maxout(2, bias=no)", kinks=True, kernel=TORCH_RUNS_IT),
+        Case(name="maxout of one", text="5-maxout(4, 1)-2", kernel=TORCH_RUNS_IT),
+    ),
+    "kan": (
+        Case(name="kan spline", text="4-kan(3)-kan(2, grid=1, bound=2)", kernel=TORCH_RUNS_IT, page=SHOWN_REDUCED),
+        Case(
+            name="kan rbf",
+            text="4-kan(3, basis=rbf)-kan(2, basis=rbf, grid=2, bound=2)",
+            kernel=TORCH_RUNS_IT,
+            page=SHOWN_REDUCED,
+        ),
+    ),
+    "residual": (
+        Case(name="residual", text="3-4:none-[layernorm-8:gelu-4]-2"),
+        Case(name="residual first", text="3-[6:tanh-3]-2"),
+        Case(name="residual nested", text="3-[[3:tanh]:silu-5:tanh-3]*2-2"),
+        Case(name="residual of norms", text="3-4:tanh-[batchnorm-4:dropout(0.2)]-2"),
+        Case(name="residual without weights", text="3-4:none-[tanh]-2"),
+        Case(name="residual of nothing new", text="3-4:none-[identity]-2"),
+    ),
+    "scale": (
+        Case(name="scale", text="5-scale-4:tanh:scale-3"),
+        Case(name="scale last", text="5-4:tanh-3:scale"),
+    ),
+    "columns": (
+        Case(name="columns plain", text="5-columns-4:tanh-3"),
+        Case(name="columns one-hot", text="3+cat(2, 3, 1)-columns-4:tanh-3"),
+        Case(name="columns embedding", text="3+cat(4, 9, 2)-columns(d_category=3)-4:tanh-3"),
+        Case(
+            name="columns of categories alone", text="cat(2, 12)-columns(categories=embedding, d_category=2)-4:tanh-3"
+        ),
+        Case(name="columns of one-hots alone", text="cat(5, 12)-columns(categories=one_hot)-4:tanh-3"),
+        Case(name="columns plr", text="3-columns(plr, d_numeric=4, n=5, sigma=0.3)-4:tanh-3", kinks=True),
+        Case(name="columns plr one feature", text="1-columns(plr, d_numeric=2, n=3, sigma=0.3)-3", kinks=True),
+        Case(name="columns pbld", text="3+cat(2, 9)-columns(pbld, d_category=3)-4:tanh-3"),
+        Case(name="columns piecewise", text="3-columns(piecewise, d_numeric=4, n=6)-4:tanh-3"),
+        Case(name="columns piecewise, one bin", text="2-columns(piecewise, d_numeric=2, n=1)-3"),
+    ),
+}
+
+
+def _activation(name: str) -> tuple[Case, ...]:
+    fn = activations.get(name)
+    # √z is defined above 0 alone, so it gets inputs that are.
+    before = "softplus" if name == "sqrt" else "none"
+    texts = {
+        name: f"5-4:{before}:{name}-3",
+        f"{name} at the end": f"5-4:tanh-3:{'softplus:' if name == 'sqrt' else ''}{name}",
+    }
+    if fn.elementwise and name != "sqrt":
+        texts[f"{name} blended"] = f"5-4:blend({name})-3"
+        texts[f"{name} first"] = f"4-{name}-4:tanh-3"
+    if fn.learned:
+        texts[f"{name} per unit"] = f"5-4:{name}(per=unit)-3:{name}(per=unit)"
+        texts[f"{name} shared"] = f"5-4:{name}(per=network)-4:{name}(per=network)-[4:{name}(per=network)]-3"
+    kernel = TORCH_RUNS_IT if name in TORCH_ALONE else "yes"
+    page = SHOWN_REDUCED if name in REDUCED else "yes"
+    return tuple(Case(name=k, text=text, kinks=bool(fn.kinks), kernel=kernel, page=page) for k, text in texts.items())
+
+
+ACTIVATIONS: dict[str, tuple[Case, ...]] = {name: _activation(name) for name in activations.catalogue}
+
+MIXTURES: tuple[Case, ...] = (
+    Case(name="worked example", text="784-256-128-10"),
+    Case(name="no hidden layer", text="7-3"),
+    Case(name="one neuron", text="7-1:step"),
+    Case(name="xor", text="2-2:tanh-1"),
+    Case(name="width one", text="1-1:tanh-1:tanh-1"),
+    Case(name="residual network", text="20-16:none-[layernorm-64:gelu:dropout(0.1)-16]*3-10"),
+    Case(name="constants", text="5-4:leaky_relu(0.3)-4:elu(0.5)-4:sigmoid(2)-4:polynomial(3)-4:swish(0.5)-2"),
+    Case(
+        name="constants of parts",
+        text="5-4:combination(relu+tanh, per=unit)-2",
+        kernel=TORCH_RUNS_IT,
+        page=SHOWN_REDUCED,
+    ),
+    Case(
+        name="recipe",
+        text="14+cat(3, 12, 2)-columns(pbld)-scale-(linear(16, scale=tangent):blend(selu):dropout(0.15))*3-2",
+    ),
+)
+
+ALL: tuple[Case, ...] = (*(case for cases in (*LAYERS.values(), *ACTIVATIONS.values()) for case in cases), *MIXTURES)
+
+
+def kinds_of(layers: tuple[Layer, ...]) -> set[str]:
+    found: set[str] = set()
+    for layer in layers:
+        found.add(layer.name if isinstance(layer, Activation) else layer.kind)
+        found |= kinds_of(getattr(layer, "layers", ()))
+    return found
+
+
+def rows_for(spec: Spec, batch: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray | None]:
+    """Inputs away from 0, where most kinks are, and codes with every value somewhere, 0 included."""
+    generator = np.random.default_rng(seed)
+    x = generator.normal(size=(batch, spec.inputs.numeric))
+    x = x + 0.05 * np.sign(x)
+    if not spec.inputs.categories:
+        return x, None
+    return x, np.stack([generator.integers(0, n + 1, size=batch) for n in spec.inputs.categories], axis=1)
+
+
+assert set(LAYERS) | {"activation"} == set(KINDS), "every kind of layer needs a row"

@@ -1,0 +1,289 @@
+"""A run that is killed at every point of a save, in processes of their own: `python crash.py FOLDER [--full]`.
+
+A scenario is a run's past and what is done next. What is done next runs once to list the points it passes, then once
+for each of them in a fork that dies there by SIGKILL; and once for each write to a file in a fork that dies half way
+through it. The fork tells by a pipe how many of the things it had done. Afterwards the run must be readable, stand
+where it stood after that many things or one more, to the bit, and go on. Prints what was tried, as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from multilayer.core import atomic_files, tensor_file
+from multilayer.engines import State
+from multilayer.errors import RunError
+from multilayer.runs import Loaded, RunFolder, events
+
+
+class Do(NamedTuple):
+    what: str
+    step: int = 0
+    salt: int = 0
+
+
+SCENARIOS: dict[str, tuple[list[Do], list[Do]]] = {
+    "create and first save": ([], [Do("create"), Do("last", 1)]),
+    "first save": ([Do("create")], [Do("last", 1)]),
+    "second save": ([Do("create"), Do("last", 1)], [Do("last", 2)]),
+    "third save, the first is pruned": ([Do("create"), Do("last", 1), Do("last", 2)], [Do("last", 3)]),
+    "best and last": (
+        [Do("create"), *(Do(what, step) for step in (1, 2) for what in ("best", "last"))],
+        [Do("event", 3), Do("best", 3), Do("event", 3), Do("last", 3), Do("event", 3)],
+    ),
+    "the same step again": ([Do("create"), Do("last", 1), Do("last", 2)], [Do("last", 2, 7)]),
+    "the same step again, the only one": ([Do("create"), Do("last", 2)], [Do("last", 2, 7)]),
+    "the same content again": ([Do("create"), Do("last", 1), Do("last", 2)], [Do("last", 2)]),
+    "rollback behind a best": (
+        [Do("create"), Do("best", 1), Do("last", 2), Do("best", 3)],
+        [Do("last", 2, 7), Do("best", 3, 7), Do("last", 4, 7)],
+    ),
+    "back behind a last": (
+        [Do("create"), Do("last", 1), Do("last", 2), Do("last", 3)],
+        [Do("last", 2, 7), Do("last", 3, 7)],
+    ),
+    "events": ([Do("create"), Do("event", 1)], [Do("event", 2), Do("event", 3)]),
+    "open what was killed": (
+        [Do("create"), Do("last", 1), Do("event", 1), Do("litter")],
+        [Do("reopen"), Do("event", 2), Do("last", 2)],
+    ),
+    "the model, twice": ([Do("create"), Do("model", 1)], [Do("model", 2)]),
+}
+
+
+def state_of(do: Do) -> State:
+    w = np.random.default_rng([do.step, do.salt]).normal(size=(3, 2))
+    return State(parameters={"linear1.weight": w}, optimizer={"mean": {"linear1.weight": w / 2}}, step=do.step)
+
+
+def perform(path: Path, todo: list[Do], done: Callable[[], None] = lambda: None) -> None:
+    """Does things to a run; `done` is called after each."""
+    run: RunFolder | None = None
+    try:
+        for do in todo:
+            if do.what == "create":
+                run = RunFolder.create(path, config={"a": 1})
+            elif do.what == "reopen" or run is None:
+                if run is not None:
+                    run.close()
+                run = RunFolder.open(path, write=True)
+            act(run, do)
+            done()
+    finally:
+        if run is not None:
+            run.close()
+
+
+def act(run: RunFolder, do: Do) -> None:
+    if do.what == "event":
+        run.append(events.Notice(step=do.step, message="m", remedy="r", time=1.0))
+    elif do.what == "model":
+        tensor_file.save(run.model, {"network/w": np.arange(do.step)}, MODEL)
+    elif do.what == "litter":
+        (run.checkpoints / ".00000002-last.json.0123.tmp").write_bytes(b"{")
+        (run.path / ".config.json.0123.tmp").write_bytes(b"")
+        with run.log.open("ab") as log:
+            log.write(b'{"event":"prog')
+    elif do.what in ("last", "best"):
+        run.checkpoint(state_of(do), {"salt": do.salt}, do.what)  # pyright: ignore[reportArgumentType]
+
+
+ENDS = (".safetensors", ".json")
+MODEL = {"spec": {}, "encoding": {}, "loss": "mse"}
+
+
+class Stand(NamedTuple):
+    """Where a run stands after some things were done."""
+
+    created: bool
+    last: Do | None
+    best: Do | None
+    told: int
+    model: int
+
+
+def stand_after(todo: list[Do]) -> Stand:
+    """What the contract says, without files."""
+    saved: dict[tuple[int, str], Do] = {}
+    for do in todo:
+        if do.what in ("last", "best"):
+            saved = {place: other for place, other in saved.items() if place[0] <= do.step} | {(do.step, do.what): do}
+    lasts = [do for (_, what), do in sorted(saved.items()) if what == "last"]
+    last = lasts[-1] if lasts else None
+    bests = [do for (step, what), do in sorted(saved.items()) if what == "best" and (not last or step <= last.step)]
+    return Stand(
+        created=any(do.what == "create" for do in todo),
+        last=last,
+        best=bests[-1] if bests else None,
+        told=sum(do.what == "event" for do in todo),
+        model=max((do.step for do in todo if do.what == "model"), default=0),
+    )
+
+
+def stand_on_disk(path: Path) -> Stand:
+    try:
+        run = RunFolder.open(path)
+    except RunError:
+        return Stand(created=False, last=None, best=None, told=0, model=0)
+    last = run.latest()
+    best = run.best(at=None if last is None else last.step)
+    model = len(tensor_file.load(run.model)[0]["network/w"]) if run.model.exists() else 0
+    return Stand(created=True, last=_as_do(last), best=_as_do(best), told=len(run.events()), model=model)
+
+
+def _as_do(loaded: Loaded | None) -> Do | None:
+    if loaded is None:
+        return None
+    do = Do(loaded.event.kind, loaded.step, loaded.extra["salt"])
+    assert loaded.state.equals(state_of(do)), "the state is not the one that was saved"
+    assert not any("passed over" in note for note in loaded.notes), loaded.notes
+    return do
+
+
+def tree(path: Path) -> dict[str, bytes]:
+    return {str(file.relative_to(path)): file.read_bytes() for file in path.rglob("*") if file.is_file()}
+
+
+def check(path: Path, past: list[Do], todo: list[Do], done: int) -> None:
+    """After the death of a process that had done so many of the things."""
+    before = tree(path)
+    found = stand_on_disk(path)
+    assert tree(path) == before, "reading wrote"
+    allowed = [stand_after(past + todo[:i]) for i in (done, done + 1)]
+    for field, value in found._asdict().items():
+        assert value in [getattr(stand, field) for stand in allowed], f"{field}: {value}, not of {allowed}"
+    # The run goes on: whatever was left behind is no obstacle and is swept away.
+    ahead = max((do.step for do in past + todo), default=0) + 1
+    perform(path, [Do("reopen") if found.created else Do("create"), Do("last", ahead), Do("event", ahead)])
+    again = stand_on_disk(path)
+    assert (again.last, again.told) == (Do("last", ahead), found.told + 1), again
+    left = [str(file.relative_to(path)) for file in path.rglob("*")]
+    assert not [name for name in left if name.endswith(atomic_files.TEMPORARY)], left
+    data, notes = ([name for name in left if name.startswith("checkpoints") and name.endswith(end)] for end in ENDS)
+    assert len(data) == len(notes), left
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def in_fork(path: Path, todo: list[Do], arm: Callable[[], None], delay: float | None = None) -> int:
+    """Runs things in a process that dies; how many it had done."""
+    get, put = os.pipe()
+    write = os.write
+    child = os.fork()
+    if child == 0:
+        os.close(get)
+        arm()
+        perform(path, todo, lambda: (write(put, b"."), None)[1])
+        os._exit(0)
+    os.close(put)
+    if delay is not None:
+        time.sleep(delay)
+        os.kill(child, signal.SIGKILL)
+    _, status = os.waitpid(child, 0)
+    killed = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
+    assert killed or delay is not None, f"the process did not die as it should: {status}"
+    done = 0
+    while part := os.read(get, 65536):
+        done += len(part)
+    os.close(get)
+    return done
+
+
+def at_point(k: int) -> None:
+    left = iter(range(k, -1, -1))
+    atomic_files.hook = lambda name: die() if next(left) == 0 else None
+
+
+def at_write(k: int) -> None:
+    """Dies when half of the bytes of the k-th write to a file are out."""
+    left, write = iter(range(k, -1, -1)), os.write
+
+    def half(file: int, data: Any) -> int:
+        if next(left) == 0:
+            write(file, data[: len(data) // 2])
+            die()
+        return write(file, data)
+
+    os.write = half
+
+
+def listed(path: Path, todo: list[Do]) -> tuple[list[str], int]:
+    """The points that things pass, and how often they write to a file."""
+    names: list[str] = []
+    writes, write = [0], os.write
+
+    def counted(file: int, data: Any) -> int:
+        writes[0] += 1
+        return write(file, data)
+
+    atomic_files.hook, os.write = names.append, counted
+    try:
+        perform(path, todo)
+    finally:
+        atomic_files.hook, os.write = None, write
+    return names, writes[0]
+
+
+def matrix(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = {"points": [], "cases": {}, "failures": []}
+    for name, (past, todo) in SCENARIOS.items():
+        base, path = folder / "base", folder / "run"
+        perform(base, past)
+        _copy(base, path)
+        names, writes = listed(path, todo)
+        found["points"] += names
+        deaths = [(at_point, k, names[k]) for k in range(len(names))]
+        deaths += [(at_write, k, f"half of write {k}") for k in range(writes)]
+        found["cases"][name] = len(deaths)
+        for arm, k, label in deaths:
+            _copy(base, path)
+            try:
+                done = in_fork(path, todo, lambda arm=arm, k=k: arm(k))
+                check(path, past, todo, done)
+            except Exception as error:
+                found["failures"].append(f"{name}, {label} ({k}): {type(error).__name__}: {error}")
+        shutil.rmtree(base, ignore_errors=True)
+    return found
+
+
+def at_random(folder: Path, count: int) -> dict[str, Any]:
+    """Kills a process that saves without pause, after a random time."""
+    generator = random.Random(0)
+    todo = [Do("create")]
+    for step in range(1, 400):
+        todo += [Do("event", step), Do("last", step)] + ([Do("best", step), Do("event", step)] if step % 3 == 0 else [])
+    found: dict[str, Any] = {"cases": {"random times": count}, "failures": [], "done": []}
+    for i in range(count):
+        path = folder / f"random{i}"
+        try:
+            done = in_fork(path, todo, lambda: None, delay=generator.uniform(0, 0.15))
+            found["done"].append(done)
+            check(path, [], todo[: done + 1], done)
+        except Exception as error:
+            found["failures"].append(f"random time {i}: {type(error).__name__}: {error}")
+        shutil.rmtree(path, ignore_errors=True)
+    return found
+
+
+def _copy(base: Path, path: Path) -> None:
+    shutil.rmtree(path, ignore_errors=True)
+    if base.exists():
+        shutil.copytree(base, path)
+
+
+if __name__ == "__main__":
+    root = Path(sys.argv[1])
+    print(json.dumps([matrix(root), at_random(root, 200 if "--full" in sys.argv else 20)]))

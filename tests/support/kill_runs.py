@@ -1,0 +1,142 @@
+"""Training runs that are killed, in processes of their own: `python kill.py FOLDER POINTS RANDOM ENGINE`.
+
+ENGINE may be `recipe`: then it is the default recipe for tables, cut down to two small members.
+
+A run is trained once, whole. Then it is trained again and again in forks that die by SIGKILL: at points of its saves,
+in order, POINTS of them spread over the run; and at RANDOM random times. Each is resumed, some are killed once more on
+the way, and must end as the whole run did: model, log, checkpoints, to the bit. Prints what was tried, as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from multilayer.core import atomic_files
+from multilayer.runs import RunFolder
+from multilayer.runs.events import Resume, same
+from multilayer.training.fit import fit, resume
+from multilayer.training.recipe import Recipe
+
+OPTIONS: dict[str, Any] = {
+    "engine": "auto",
+    "epochs": 5,
+    "batch_size": 16,
+    "quiet": True,
+    "checkpoint_every": 7,
+    "average": 0.9,
+    "patience": 20,
+    "learning_rate": 0.01,
+}
+
+
+def data() -> tuple[np.ndarray, np.ndarray]:
+    x = np.random.default_rng(0).normal(size=(120, 3))
+    return x, np.sin(x[:, 0]) + x[:, 1] * x[:, 2]
+
+
+def train(path: Path) -> None:
+    recipe = OPTIONS["engine"] == "recipe"
+    options = OPTIONS | {"engine": "auto", "ensemble": 2} if recipe else OPTIONS
+    fit(Recipe(hidden=(8,)) if recipe else "3-8:batchnorm:tanh:dropout(0.2)-1", data(), run=path, **options)
+
+
+def go_on(path: Path) -> None:
+    if (path / "config.json").exists():
+        resume(path, data=data(), quiet=True)
+    else:  # killed before there was a run
+        shutil.rmtree(path, ignore_errors=True)
+        train(path)
+
+
+def fork(work: Callable[[], None]) -> int:
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            work()
+            code = 0
+        finally:
+            os._exit(code)
+    return pid
+
+
+def die_at(point: int, work: Callable[[Path], None], path: Path) -> Callable[[], None]:
+    def run() -> None:
+        seen = 0
+
+        def hook(name: str) -> None:
+            nonlocal seen
+            seen += 1
+            if seen == point:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        atomic_files.hook = hook
+        work(path)
+
+    return run
+
+
+def check(path: Path, whole: Path) -> bool:
+    """Whether a run ended as the whole one did; and whether it had been resumed."""
+    cut, unbroken = RunFolder.open(path), RunFolder.open(whole)
+    assert cut.model.read_bytes() == unbroken.model.read_bytes(), "the model differs"
+    told = cut.events()
+    assert same(told, unbroken.events()), "the log differs"
+    names = [sorted(p.name for p in folder.checkpoints.iterdir()) for folder in (cut, unbroken)]
+    assert names[0] == names[1], "the checkpoints differ"
+    return any(isinstance(event, Resume) for event in told)
+
+
+def main(root: Path, points: int, times: int) -> dict[str, int]:
+    whole = root / "whole"
+    started = time.perf_counter()
+    passed: list[str] = []
+    atomic_files.hook = passed.append
+    train(whole)
+    atomic_files.hook = None
+    seconds = time.perf_counter() - started
+    chance = random.Random(1)
+    tried = {"at points of saves": 0, "at random times": 0, "twice": 0, "resumed": 0}
+
+    def attempt(name: str, first: Callable[[], None], delay: float | None) -> None:
+        path = root / name
+        pid = fork(first)
+        if delay is not None:
+            time.sleep(delay)
+            os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        if chance.random() < 0.3:
+            pid = fork(lambda: go_on(path))
+            time.sleep(chance.random() * seconds)
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+            tried["twice"] += 1
+        _, status = os.waitpid(fork(lambda: go_on(path)), 0)
+        assert status == 0, f"{name}: resuming failed"
+        tried["resumed"] += check(path, whole)
+        shutil.rmtree(path)
+
+    for point in np.unique(np.linspace(1, len(passed), points).astype(int)).tolist():
+        attempt(f"point{point}", die_at(point, train, root / f"point{point}"), None)
+        tried["at points of saves"] += 1
+    for i in range(times):
+        path = root / f"time{i}"
+        attempt(path.name, lambda path=path: train(path), chance.random() * seconds * 1.1)
+        tried["at random times"] += 1
+    return {**tried, "points of a run": len(passed)}
+
+
+if __name__ == "__main__":
+    OPTIONS["engine"] = sys.argv[4]
+    print(json.dumps(main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))))

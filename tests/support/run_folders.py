@@ -1,0 +1,52 @@
+"""What the tests of runs and of their folders share: a run of two steps, saves, what its folder has, a run cut off."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from multilayer.models.trained_model import Predictor
+from multilayer.runs import RunFolder, events
+from multilayer.training.fit import Run
+from support.crash_saves import Do, perform, state_of
+
+Tried = Callable[[str, int], None]
+
+TWO = [Do("create"), Do("best", 1), Do("last", 1), Do("best", 2), Do("last", 2)]
+
+
+def made(path: Path, todo: list[Do] = TWO) -> Path:
+    perform(path, todo)
+    return path
+
+
+def save(run: RunFolder, what: Any, step: int, salt: int = 0) -> events.Checkpoint:
+    return run.checkpoint(state_of(Do(what, step, salt)), {"salt": salt}, what)
+
+
+def names(path: Path) -> list[str]:
+    return sorted(os.listdir(path / "checkpoints"))
+
+
+def parameters(run: Run) -> list[bytes]:
+    """Those of its model, to the bit."""
+    assert run.model is not None
+    return [run.model.tensors[name].tobytes() for name in sorted(run.model.tensors)]
+
+
+def unfinished(run: Path) -> None:
+    """As if the process had been killed before the end was told."""
+    log = run / "events.jsonl"
+    log.write_text("".join(log.read_text().splitlines(keepends=True)[:-1]))
+
+
+def contents(model: Predictor | None) -> tuple[Any, ...]:
+    """Return everything that determines the predictions."""
+    assert model is not None
+    calibration = model.calibration
+    learned = None if calibration is None else (calibration.temperature, np.asarray(calibration.errors).tobytes())
+    return str(model.spec), {name: value.tobytes() for name, value in model.tensors.items()}, learned

@@ -1,0 +1,500 @@
+"""The loop: how it is cut changes nothing, and spikes, bad values, early stopping and resumes come out the same."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from multilayer.data.batches import Batch, Data
+from multilayer.engines import Settings, State
+from multilayer.engines.fused_engine import FusedEngine
+from multilayer.engines.numpy_engine import NumpyEngine
+from multilayer.engines.torch_engine import TorchEngine
+from multilayer.nn import schedules
+from multilayer.runs.events import (
+    Checkpoint,
+    EpochEnd,
+    Event,
+    Measured,
+    NonFinite,
+    Progress,
+    Resume,
+    RolledBack,
+    Spike,
+    same,
+)
+from multilayer.spec import Spec
+from multilayer.training import Loop, Plan
+from multilayer.training import loop as module
+from multilayer.training.loop import Outcome, position_of
+from multilayer.training.policies import EarlyStopping, Plateau, Spikes, TimeLimit
+from multilayer.training.protocol import Found, Steps, Stop
+
+ENGINES = [NumpyEngine, TorchEngine, FusedEngine]
+both = pytest.mark.parametrize("make", ENGINES, ids=["numpy", "torch", "fused"])
+
+
+class Recorder:
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        self.saved: list[tuple[State, dict[str, Any], str]] = []
+
+    def notice(self, event: Event) -> None:
+        self.events.append(event)
+
+    def save(self, state: State, extra: dict[str, Any], kind: str) -> Checkpoint:
+        self.saved.append((state, extra, kind))
+        return Checkpoint(step=state.step, kind=kind, path=f"{state.step}", sha256="")  # type: ignore[arg-type]
+
+
+def table(rows: int = 90, *, seed: int = 0) -> Data:
+    generator = np.random.default_rng(seed)
+    x = generator.normal(size=(rows, 4))
+    y = np.sin(x[:, :1]) + 0.3 * x[:, 1:2] * x[:, 2:3]
+    return Data(x=x, y=y)
+
+
+def make_loop(
+    make: type,
+    data: Data,
+    *,
+    epochs: int = 6,
+    rate: float = 0.01,
+    policies: Callable[[], list[Any]] = list,
+    text: str = "4-8:tanh:dropout(0.1)-1",
+    **plan: Any,
+) -> tuple[Loop, Recorder]:
+    spec = Spec.parse(text)
+    settings = Settings(loss="mse", optimizer="adam", average=0.9)
+    dtype = {"dtype": np.float64} if make is NumpyEngine else {"dtype": "float64"}
+    engine = make(spec, data, settings, **dtype)
+    n = len(data)
+    recorder = Recorder()
+    held_out = np.arange(n - 20, n)
+
+    def evaluate(engine: Any) -> tuple[float | None, dict[str, float]]:
+        z = engine.outputs(held_out, averaged=True)
+        return float(((z - data.y[held_out]) ** 2).mean()), {"mae": float(np.abs(z - data.y[held_out]).mean())}
+
+    made = Plan(
+        **{
+            "rows": np.arange(n - 20),
+            "batch": 8,
+            "epochs": epochs,
+            "seed": 0,
+            "rate": rate,
+            "decay": 0.0,
+            "rate_schedule": schedules.get("cosine(warmup=0.1)"),
+            "decay_schedule": schedules.get("constant"),
+            "dropout_schedule": schedules.get("flat_cosine"),
+            "log_every": 5,
+            "checkpoint_every": 9,
+            "metric": "loss",
+            "larger": False,
+            **plan,
+        }
+    )
+    loop = Loop(
+        plan=made, engine=engine, policies=policies(), observers=[recorder], evaluate=evaluate, save=recorder.save
+    )
+    return loop, recorder
+
+
+def restore(loop: Loop, past: Recorder) -> int:
+    """Puts a new loop where the last checkpoint of another stands; its step."""
+    state, extra, _ = next(saved for saved in reversed(past.saved) if saved[2] == "last")
+    loop.engine.load(state)
+    loop.position = position_of(extra)
+    loop.told = extra["told"]
+    for policy, kept in zip(loop.policies, extra["policies"], strict=True):
+        policy.load(kept)
+    best = [saved for saved, _, kind in past.saved if kind == "best" and saved.step == loop.position.best_step]
+    loop.best = best[0] if best else None
+    return state.step
+
+
+def cut_to(monkeypatch: pytest.MonkeyPatch, steps: int) -> None:
+    """Chunks of at most so many steps, whatever the clock says."""
+    due = Loop._until_due
+    monkeypatch.setattr(Loop, "_until_due", lambda self: min(steps, unhurried(self)))
+
+    def unhurried(self: Loop) -> int:
+        self.per_step = 1e-9
+        return due(self)
+
+
+@both
+@pytest.mark.parametrize("steps", [1, 7, 1000])
+def test_how_work_is_cut_changes_nothing(make: type, steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole, told = make_loop(make, table())
+    whole.run()
+    cut_to(monkeypatch, steps)
+    other, retold = make_loop(make, table())
+    other.run()
+    assert same(told.events, retold.events)
+    assert whole.engine.state().equals(other.engine.state())
+    assert whole.position == other.position
+
+
+ABSURD = 33
+
+
+def spiky(epoch: int = 3) -> Data:
+    """One row whose target is absurd, from an epoch on."""
+    plain = table()
+
+    def augment(batch: Batch, data: Data, rows: np.ndarray, at: int) -> Batch:
+        return replace(batch, y=np.where((rows == ABSURD)[:, None] & (at >= epoch), 1e4, batch.y))
+
+    return Data(x=plain.x, y=plain.y, augment=augment)
+
+
+def spikes() -> list[Any]:
+    return [Spikes(most=2, window=16), Plateau(epochs=2)]
+
+
+@both
+def test_a_spike_is_told_rolled_back_and_then_ends_the_run(make: type) -> None:
+    loop, told = make_loop(make, spiky(), epochs=8, policies=spikes, text="4-8:tanh-1")
+    outcome = loop.run()
+    found = [event for event in told.events if isinstance(event, Spike)]
+    backs = [event for event in told.events if isinstance(event, RolledBack)]
+    assert len(found) == 3
+    assert all(ABSURD in event.rows for event in found)
+    assert all(event.loss > event.limit for event in found)
+    assert all(event.layer.startswith("linear") for event in found)
+    assert [event.rate_factor for event in backs] == pytest.approx([0.1, 0.01])
+    assert [event.to_step for event in backs] == [27, 27]
+    assert outcome == Outcome("stopped", "the loss left its band after 2 rollbacks")
+
+
+@both
+def test_what_a_rollback_does_not_take_back_is_how_often_it_happened(make: type) -> None:
+    loop, _ = make_loop(make, spiky(), epochs=8, policies=spikes, text="4-8:tanh-1")
+    loop.run()
+    assert loop.policies[0].state()["rollbacks"] == 2
+    assert loop.engine.state().rate_factor == pytest.approx(0.01)
+
+
+@both
+@pytest.mark.parametrize("steps", [1, 7, 1000])
+def test_a_run_with_rollbacks_is_cut_invariant(make: type, steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def trained() -> tuple[Loop, Recorder, Outcome]:
+        loop, told = make_loop(make, spiky(), epochs=6, policies=spikes, text="4-8:tanh-1")
+        outcome = loop.run()
+        return loop, told, outcome
+
+    whole, told, ended = trained()
+    cut_to(monkeypatch, steps)
+    other, retold, ended_too = trained()
+    assert any(isinstance(event, RolledBack) for event in told.events)
+    assert ended == ended_too
+    assert same(told.events, retold.events)
+    assert whole.engine.state().equals(other.engine.state())
+
+
+@both
+def test_stopping_at_a_spike_stops_at_its_step(make: type, monkeypatch: pytest.MonkeyPatch) -> None:
+    def trained() -> tuple[Loop, Recorder, Outcome]:
+        stop = lambda: [Spikes(on_spike="stop", window=16)]  # noqa: E731
+        loop, told = make_loop(make, spiky(), policies=stop, text="4-8:tanh-1")
+        return loop, told, loop.run()
+
+    whole, told, outcome = trained()
+    assert outcome == Outcome("stopped", "the loss left its band")
+    cut_to(monkeypatch, 1)
+    other, retold, _ = trained()
+    assert whole.engine.state().equals(other.engine.state())
+    assert same(told.events, retold.events)
+
+
+def test_a_healthy_run_near_the_end_of_its_learning_has_no_spikes() -> None:
+    loop, told = make_loop(NumpyEngine, table(), epochs=60, rate=0.02, policies=spikes, text="4-32:tanh-1")
+    loop.run()
+    assert not [event for event in told.events if isinstance(event, Spike)]
+
+
+def test_one_hard_batch_of_a_network_that_has_nearly_learned_is_no_spike() -> None:
+    policy = Spikes(window=16)
+    losses = np.array([2.3] * 8 + [0.01] * 40 + [0.3])  # far above its band, far below where it began
+    steps = Steps(first=1, loss=losses, gradient_norm=10 * losses)
+    assert policy.watch(steps) is None
+
+
+def test_a_spike_is_wild_or_stays() -> None:
+    policy = Spikes(window=16)
+
+    def watch(*losses: float) -> Any:
+        return policy.watch(Steps(first=1, loss=np.array(losses), gradient_norm=10 * np.array(losses)))
+
+    assert watch(*[2.3] * 8, *[0.1] * 40) is None
+    assert watch(2.0, 0.1, 2.0, 2.0, 0.1) is None  # rows far out, now and then
+    found = watch(0.1, 2.0, 2.0, 2.0)
+    assert (found.place, found.limit) == (3, pytest.approx(1.15))
+    assert watch(24.0).place == 0
+
+
+@both
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+@pytest.mark.parametrize("steps", [1, 7, 1000])
+def test_a_bad_value_is_named_and_the_state_precedes_it(
+    make: type, value: float, steps: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cut_to(monkeypatch, steps)
+    data = table()
+    loop, told = make_loop(make, data, epochs=1)
+    row = int(loop.plan.order(0).rows[43])  # in the sixth batch of eight
+    data.x[row, 2] = value
+    fresh, told = make_loop(make, data, epochs=1)
+    outcome = fresh.run()
+    assert outcome.status == "stopped"
+    bad = next(event for event in told.events if isinstance(event, NonFinite))
+    assert (bad.step, bad.where, bad.unit, bad.rows) == (6, "input", 2, [row])
+    state = fresh.engine.state()
+    assert state.step == 5
+    assert all(np.isfinite(p).all() for p in state.parameters.values())
+
+
+@both
+def test_a_rate_that_explodes_is_rolled_back_until_it_does_not(make: type) -> None:
+    data = table()
+    loop, told = make_loop(make, data, rate=1e155, policies=spikes, epochs=2, text="4-8:relu-1", checkpoint_every=3)
+    outcome = loop.run()
+    kinds = [type(event).__name__ for event in told.events]
+    assert "NonFinite" in kinds or "Spike" in kinds
+    assert outcome.status == "stopped"
+    assert "after 2 rollbacks" in outcome.reason
+    assert all(np.isfinite(p).all() for p in loop.engine.state().parameters.values())
+
+
+@both
+def test_early_stopping_keeps_the_best(make: type) -> None:
+    loop, told = make_loop(
+        make,
+        table(60),
+        epochs=60,
+        rate=0.05,
+        policies=lambda: [EarlyStopping("loss", larger=False, patience=3)],
+        text="4-32:tanh-32:tanh-1",
+    )
+    outcome = loop.run()
+    values = [event.validation_loss for event in told.events if isinstance(event, EpochEnd)]
+    assert outcome.status == "stopped"
+    assert outcome.reason == "loss has not improved for 3 epochs"
+    assert loop.position.best == min(values)  # type: ignore[type-var]
+    assert values.index(min(values)) == len(values) - 4  # type: ignore[type-var]
+    assert loop.best is not None
+    assert loop.best.step == loop.position.best_step
+
+
+@both
+@pytest.mark.parametrize("at", [1, 4, 9, 13, 18, 27, 40])
+def test_a_resumed_run_is_the_unbroken_one(make: type, at: int) -> None:
+    """Stopped by a signal after `at` steps, in whatever phase that is, and taken up from its checkpoint."""
+    policies = lambda: [EarlyStopping("loss", larger=False, patience=50), Spikes(window=16), Plateau(epochs=2)]  # noqa: E731
+    whole, told = make_loop(make, table(), policies=policies)
+    whole.run()
+
+    first, before = make_loop(make, table(), policies=policies)
+    first.interrupted = lambda: 15 if first.position.step >= at else None
+    assert first.run().status == "interrupted"
+    assert before.saved[-1][2] == "last"
+    again, after = make_loop(make, table(), policies=policies)
+    step = restore(again, before)
+    if before.saved[-1][1]["scheduled"]:  # due at that step anyway, so told again
+        again.tell(Checkpoint(step=step, kind="last", path=f"{step}", sha256=""))
+    again.run()
+    assert again.engine.state().equals(whole.engine.state())
+    assert again.position == whole.position
+    assert same([*before.events[: before.saved[-1][1]["told"]], *after.events], told.events)
+    assert (again.best is None) == (whole.best is None)
+    assert again.best is None or again.best.equals(whole.best)  # type: ignore[arg-type]
+
+
+@both
+@pytest.mark.parametrize("at", [20, 29, 31, 44])
+def test_a_log_with_a_rollback_and_a_kill_tells_the_unbroken_run(make: type, at: int) -> None:
+    """Killed without warning after `at` events, before or after the rollbacks: what the resume keeps, and what follows,
+    are the events of the unbroken run."""
+
+    class Killed(Exception):
+        pass
+
+    def loop_of() -> tuple[Loop, Recorder]:
+        return make_loop(make, spiky(), epochs=6, policies=spikes, text="4-8:tanh-1")
+
+    whole, told = loop_of()
+    whole.run()
+    assert any(isinstance(event, RolledBack) for event in told.events)
+
+    first, log = loop_of()
+    at = min(at, len(told.events) - 1)
+
+    def killing(event: Event) -> None:
+        log.events.append(event)
+        if len(log.events) == at:
+            raise Killed
+
+    log.notice = killing  # type: ignore[method-assign]
+    with pytest.raises(Killed):
+        first.run()
+    again, rest = loop_of()
+    step = restore(again, log)
+    again.tell(Resume(step=step, checkpoint="x", kept=again.told, notes=[]), counted=False)
+    again.tell(Checkpoint(step=step, kind="last", path=f"{step}", sha256=""))
+    again.run()
+    both_logs = [*log.events, *rest.events]
+    assert same(both_logs, told.events)
+    assert again.told == whole.told == len(told.events)
+    assert again.engine.state().equals(whole.engine.state())
+
+
+class Measuring:
+    """Answers every event, those of others and its own included."""
+
+    measures = True
+
+    def __init__(self, engine: Any) -> None:
+        self.engine = engine
+
+    def notice(self, event: Event) -> list[Event]:
+        largest = max(float(np.abs(p).max()) for p in self.engine.state().parameters.values())
+        return [Measured(step=event.step, name="parameters", values={"largest": largest})]
+
+
+def test_what_observers_answer_is_told_once_and_counted() -> None:
+    loop, told = make_loop(NumpyEngine, table(), epochs=2)
+    plain, expected = make_loop(NumpyEngine, table(), epochs=2)
+    loop.observers = [Measuring(loop.engine), told]
+    loop.run()
+    plain.run()
+    assert same([event for event in told.events if not isinstance(event, Measured)], expected.events)
+    assert [isinstance(event, Measured) for event in told.events] == [False, True] * len(expected.events)
+    assert loop.told == len(told.events)
+    # A resume is not part of what happened, so nothing may answer it.
+    loop.tell(Resume(step=1, checkpoint="x", kept=1, notes=[]), counted=False)
+    assert isinstance(told.events[-1], Resume)
+    assert loop.told == len(told.events) - 1
+
+
+@both
+def test_a_run_with_measurements_resumes_to_the_same_log(make: type) -> None:
+    def measured() -> tuple[Loop, Recorder]:
+        loop, told = make_loop(make, table(), epochs=3)
+        loop.observers = [told, Measuring(loop.engine)]
+        return loop, told
+
+    whole, told = measured()
+    whole.run()
+    first, before = measured()
+    first.interrupted = lambda: 15 if first.position.step >= 13 else None
+    first.run()
+    state, extra, _ = before.saved[-1]
+    again, after = measured()
+    again.engine.load(state)
+    again.position, again.told = position_of(extra), extra["told"]
+    again.best = next(saved for saved, _, kind in before.saved if kind == "best")
+    again.tell(Resume(step=state.step, checkpoint="x", kept=again.told, notes=[]), counted=False)
+    again.run()
+    assert same([*before.events, *after.events], told.events)
+
+
+@both
+def test_a_bad_loss_with_batch_norm_is_named_though_no_row_stands_alone(make: type) -> None:
+    data = table()
+    plain = Data(x=data.x, y=np.where(np.arange(90)[:, None] == ABSURD, 1e200, data.y))
+    loop, told = make_loop(make, plain, epochs=1, text="4-8:batchnorm:tanh-1")
+    assert loop.run().status == "stopped"
+    bad = next(event for event in told.events if isinstance(event, NonFinite))
+    assert bad.where == "loss"
+    assert ABSURD in bad.rows
+
+
+@both
+def test_a_time_limit_stops(make: type) -> None:
+    loop, told = make_loop(make, table(), epochs=100_000, policies=lambda: [TimeLimit(0.2)])
+    outcome = loop.run()
+    assert outcome == Outcome("stopped", "the time limit of 0.2 s is up")
+    assert not any(isinstance(event, Spike) for event in told.events)
+
+
+def test_what_is_told_at_which_step() -> None:
+    loop, told = make_loop(NumpyEngine, table(), epochs=2)
+    assert loop.plan.steps_per_epoch == 9
+    loop.run()
+    assert [event.step for event in told.events if isinstance(event, Progress)] == [5, 10, 15]
+    assert [event.step for event in told.events if isinstance(event, EpochEnd)] == [9, 18]
+    assert [event.step for event in told.events if isinstance(event, Checkpoint) and event.kind == "last"] == [9, 18]
+    assert module.CHUNK_SECONDS <= 0.05
+
+
+def test_the_loss_of_an_epoch_weights_each_batch_by_its_rows() -> None:
+    loop, recorder = make_loop(NumpyEngine, table(), epochs=2, log_every=1)
+    loop.run()
+    steps = [event.loss for event in recorder.events if isinstance(event, Progress)]
+    epochs = [event.loss for event in recorder.events if isinstance(event, EpochEnd)]
+    rows = [8] * 8 + [6]  # 70 rows in batches of 8
+    assert len(steps) == 2 * len(rows)
+    for epoch, mean in enumerate(epochs):
+        own = steps[epoch * len(rows) : (epoch + 1) * len(rows)]
+        assert mean == pytest.approx(np.average(own, weights=rows), rel=1e-12)
+        assert mean != pytest.approx(np.mean(own), rel=1e-6)
+
+
+def test_of_epochs_with_equal_metrics_the_one_with_the_lowest_loss_is_kept() -> None:
+    loop, recorder = make_loop(NumpyEngine, table(), epochs=4, metric="accuracy", larger=True)
+    losses = iter([0.5, 0.3, 0.2, 0.4])
+    loop.evaluate = lambda engine: (next(losses), {"accuracy": 0.9})
+    loop.run()
+    assert loop.position.best_step == 3 * loop.plan.steps_per_epoch
+    assert loop.position.best_loss == 0.2
+    assert [state.step for state, _, kind in recorder.saved if kind == "best"] == [9, 18, 27]
+
+
+def test_progress_reports_the_rate_and_the_gradient_norm_of_its_steps() -> None:
+    loop, recorder = make_loop(NumpyEngine, table(), epochs=2, log_every=1)
+    loop.run()
+    steps = [event for event in recorder.events if isinstance(event, Progress)]
+    assert [event.rate for event in steps] == pytest.approx(loop.plan.schedules(0, loop.plan.steps)["rate"].tolist())
+    first = next(event for event in recorder.events if isinstance(event, EpochEnd))
+    assert first.gradient_norm == pytest.approx(np.mean([event.gradient_norm for event in steps[:9]]))
+
+
+def test_after_a_rollback_progress_reports_the_lower_rate() -> None:
+    loop, recorder = make_loop(NumpyEngine, spiky(), epochs=8, policies=spikes, text="4-8:tanh-1", log_every=1)
+    loop.run()
+    back = next(i for i, event in enumerate(recorder.events) if isinstance(event, RolledBack))
+    after = next(event for event in recorder.events[back:] if isinstance(event, Progress))
+    planned = loop.plan.schedules(after.step - 1, 1)["rate"][0]
+    assert after.rate == pytest.approx(0.1 * planned)
+
+
+def test_a_rollback_returns_to_the_last_checkpoint_and_not_to_the_best() -> None:
+    loop, recorder = make_loop(NumpyEngine, spiky(), policies=spikes, text="4-8:tanh-1", checkpoint_every=1000)
+    loop.run()
+    assert any(kind == "best" for _, _, kind in recorder.saved)
+    assert [event.to_step for event in recorder.events if isinstance(event, RolledBack)] == [0, 0]
+
+
+def test_the_policy_that_acts_at_the_earliest_step_decides() -> None:
+    def at(place: int) -> SimpleNamespace:
+        return SimpleNamespace(watch=lambda steps: Found(place=place, action=Stop(reason=f"at {place}")))
+
+    loop, _ = make_loop(NumpyEngine, table(), policies=lambda: [at(5), at(2), at(4)])
+    found = loop._watch(Steps(first=1, loss=np.ones(8), gradient_norm=np.ones(8)))
+    assert found is not None
+    assert found.place == 2
+
+
+def test_an_epoch_uses_exactly_epoch_rows() -> None:
+    loop, _ = make_loop(NumpyEngine, table(), seen=20)
+    orders = [loop.plan.order(epoch).rows for epoch in (0, 1)]
+    assert [len(set(rows.tolist())) for rows in orders] == [20, 20]
+    assert set(orders[0].tolist()) != set(orders[1].tolist())
+    assert loop.plan.steps_per_epoch == 3

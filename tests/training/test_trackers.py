@@ -1,0 +1,272 @@
+"""Trackers: what a sink is told, when it is ended, which one it is, and what happens when it fails."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from multilayer.errors import MissingExtra, OptionError
+from multilayer.runs.events import Event, NonFinite, Notice, Resume
+from multilayer.training.messages import told
+from multilayer.training.trackers import SINKS, Tracker, adapt, get, replay, values_of
+from support.tracked_runs import RUN, START, Recorder, end, epoch, feed
+
+# What a sink is told
+
+
+def test_names_and_steps() -> None:
+    sink = Recorder()
+    feed(sink, RUN)
+    assert sink.calls[0] == (
+        "start",
+        {
+            "epochs": 2,
+            "optimizer": "adam",
+            "seed": 7,
+            "network": "4-8-3",
+            "parameters": 67,
+            "rows": 100,
+            "held_out": 25,
+            "dropped": 1,
+            "task": "multiclass",
+            "metric": "accuracy",
+            "engine": "numpy",
+            "versions": {"numpy": "2"},
+        },
+        None,
+    )
+    first, second, *_ = sink.of("log")
+    assert first == ({"train/running_loss": 0.6, "train/gradient_norm": math.inf, "train/rate": 1e-3}, 5, 999.5)
+    assert second == (
+        {
+            "train/loss": 0.4,
+            "train/epoch": 1,
+            "train/seconds": 1.0,
+            "train/rows_per_second": 100.0,
+            "validation/loss": 0.5,
+            "validation/accuracy": 0.9,
+        },
+        10,
+        1000.0,
+    )
+    assert sink.of("log")[-1] == ({"final/accuracy": 0.95}, 20, 1002.0)
+    assert sink.calls[-1] == ("finish", "finished")
+
+
+def test_without_validation_there_are_no_validation_values() -> None:
+    assert not [name for name in values_of(epoch(0, validation=None)) if name.startswith("validation")]
+
+
+def test_what_a_person_should_hear_of_is_an_alert() -> None:
+    sink = Recorder()
+    feed(sink, RUN)
+    heard = [(what.title, step) for what, step in sink.of("alert")]
+    assert heard == [
+        ("not finite", 5),
+        ("spike", 12),
+        ("rollback", 10),
+        ("notice", 10),
+        ("not finite", 20),
+    ]
+
+
+def test_values_that_are_not_finite_are_logged_and_alerted_once_in_a_row() -> None:
+    sink = Recorder()
+    bad, good = math.nan, 0.5
+    feed(sink, [START, *(epoch(i, validation=v) for i, v in enumerate([bad, bad, good, bad]))])
+    assert [what.text for what, _ in sink.of("alert")] == ["validation/loss is nan"] * 2
+    assert [step for _, step in sink.of("alert")] == [10, 40]
+    assert [math.isnan(values["validation/loss"]) for values, *_ in sink.of("log")] == [True, True, False, True]
+
+
+@pytest.mark.parametrize(
+    ("event", "level", "text"),
+    [
+        (RUN[4], "warn", "the loss 9 is over its limit 2; gradient norm 50, largest in linear1; rows 3, 4"),
+        (RUN[5], "warn", "back to step 10, rate × 0.1: the loss left its band"),
+        (
+            NonFinite(step=1, where="gradient", layer="linear1", unit=3, rows=list(range(7))),
+            "error",
+            "first in the gradient of linear1, unit 3; rows 0, 1, 2, 3, 4 and 2 more",
+        ),
+        (
+            NonFinite(step=1, where="parameter", layer="linear1", unit=None, rows=[]),
+            "error",
+            "first in the parameter of linear1; no rows",
+        ),
+        (Notice(step=1, message="so", remedy=""), "info", "so"),
+        (Resume(step=1, checkpoint="c/8", kept=1, notes=[]), "info", "goes on from c/8"),
+        (Resume(step=0, checkpoint="", kept=0, notes=["c/9 is cut"]), "warn", "goes on from the start; c/9 is cut"),
+    ],
+)
+def test_events_in_words(event: Event, level: str, text: str) -> None:
+    words = told(event)
+    assert words is not None
+    assert (words.level, words.text) == (level, text)
+
+
+def test_the_model_is_handed_over_at_the_end_where_there_is_one(tmp_path: Path) -> None:
+    model = tmp_path / "model.safetensors"
+    for exists in (False, True):
+        if exists:
+            model.write_bytes(b"")
+        sink = Recorder()
+        replay(RUN, sink, model=model)
+        assert sink.of("artifact") == ([(model,)] if exists else [])
+        assert sink.calls[-1] == ("finish", "finished")
+
+
+def test_a_resumed_run_says_where_it_goes_on() -> None:
+    sink = Recorder()
+    feed(sink, [Resume(step=10, checkpoint="c/10", kept=3, notes=[]), epoch(1), end()])
+    assert sink.calls[0] == ("start", {}, 10)
+    assert [step for _, step, _ in sink.of("log")] == [20, 20]
+
+
+def test_replay_leaves_out_what_a_resume_took_back() -> None:
+    log: list[Event] = [START, epoch(0), epoch(1, accuracy=0.1), Resume(step=10, checkpoint="c", kept=2, notes=[])]
+    sink = Recorder()
+    replay([*log, epoch(1, accuracy=0.8), end()], sink)
+    assert [values.get("validation/accuracy") for values, *_ in sink.of("log")] == [0.9, 0.8, None]
+    sink = Recorder()
+    replay(log, sink)
+    assert sink.calls[-1] == ("finish", "interrupted")
+    sink = Recorder()
+    replay([], sink)
+    assert sink.calls == []
+
+
+def test_a_run_without_an_end_is_ended_by_close() -> None:
+    sink = Recorder()
+
+    def broken() -> None:
+        with Tracker(sink) as tracker:
+            tracker.notice(START)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        broken()
+    assert sink.calls[-1] == ("finish", "failed")
+    sink = Recorder()
+    with Tracker(sink) as tracker:
+        for event in RUN:
+            tracker.notice(event)
+        tracker.notice(epoch(3))
+    assert sink.of("finish") == [("finished",)]
+    Tracker(Recorder()).close()
+
+
+def test_histograms_fall_back_to_four_numbers() -> None:
+    sink = Recorder()
+    sink.histogram("linear1/weight", np.array([1.0, 3.0]), 5)
+    assert sink.of("log")[0][0] == {
+        "linear1/weight/mean": 2.0,
+        "linear1/weight/std": 1.0,
+        "linear1/weight/min": 1.0,
+        "linear1/weight/max": 3.0,
+    }
+
+
+# A sink that fails
+
+
+@pytest.mark.parametrize("fails", ["start", "log", "alert", "finish"])
+def test_a_sink_that_fails_is_dropped_with_one_warning(fails: str) -> None:
+    sink, warnings = Recorder(fails=fails), list[str]()
+    with Tracker(sink, warn=warnings.append) as tracker:
+        for event in RUN:
+            tracker.notice(event)
+    (warning,) = warnings
+    assert warning == (
+        f"recorder failed and is left out from here on, the run's own log is complete: ConnectionError: {fails} broke"
+    )
+    assert tracker.sink is None
+    assert fails == "finish" or not sink.of("finish")
+
+
+def test_the_warning_is_a_python_warning_unless_told() -> None:
+    tracker = Tracker(Recorder(fails="start"))
+    with pytest.warns(RuntimeWarning, match="recorder failed and is left out"):
+        tracker.notice(START)
+
+
+def test_replay_does_not_hide_errors() -> None:
+    with pytest.raises(ConnectionError, match="log broke"):
+        replay(RUN, Recorder(fails="log"))
+
+
+def test_ctrl_c_in_a_sink_is_not_a_failure() -> None:
+    class Slow(Recorder):
+        def log(self, values: Any, step: int, *, time: float | None = None) -> None:
+            raise KeyboardInterrupt
+
+    tracker = Tracker(Slow(), warn=pytest.fail)
+    tracker.notice(START)
+    with pytest.raises(KeyboardInterrupt):
+        tracker.notice(epoch(0))
+
+
+# Which sink
+
+
+def test_names_are_a_closed_set() -> None:
+    with pytest.raises(OptionError, match="unknown tracker 'tensorbord': did you mean 'tensorboard'"):
+        get("tensorbord")
+    with pytest.raises(OptionError, match="tensorboard: unknown option 'foldr': did you mean 'folder'"):
+        get("tensorboard", foldr="x")
+
+
+@pytest.mark.parametrize(
+    ("name", "missing"),
+    [("wandb", "wandb"), ("trackio", "trackio"), ("mlflow", "mlflow"), ("tensorboard", "tensorboard")],
+)
+def test_a_missing_library_is_told_before_training(name: str, missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for loaded in [module for module in sys.modules if module.startswith("torch.utils.tensorboard")]:
+        monkeypatch.delitem(sys.modules, loaded)
+
+    def refuse(module: str) -> Any:
+        raise ModuleNotFoundError(f"No module named {missing!r}", name=missing)
+
+    monkeypatch.setattr("multilayer.training.trackers.tools.importlib.import_module", refuse)
+    with pytest.raises(MissingExtra, match=rf"logging to {name} needs {missing}.*multilayer\[{missing}\]"):
+        get(name)
+
+
+def test_a_library_that_is_broken_is_not_called_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(module: str) -> Any:
+        raise ModuleNotFoundError("No module named 'google'", name="google")
+
+    monkeypatch.setattr("multilayer.training.trackers.tools.importlib.import_module", broken)
+    with pytest.raises(ModuleNotFoundError, match="google"):
+        get("wandb")
+
+
+def test_extras_are_declared() -> None:
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
+    assert set(SINKS) <= set(project["project"]["optional-dependencies"])
+
+
+def test_what_is_no_tracker_is_refused_by_name() -> None:
+    with pytest.raises(
+        OptionError, match=r"cannot log to dict: give one of mlflow, tensorboard, trackio, wandb, a W&B"
+    ):
+        adapt({})
+    with pytest.raises(OptionError, match="cannot log to tuple"):
+        adapt((1, 2))
+    own = Recorder()
+    assert adapt(own) is own
+
+
+def test_importing_sinks_imports_no_tracker() -> None:
+    code = "import sys, json, multilayer.training, multilayer.training.trackers; print(json.dumps(list(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = {name.split(".")[0] for name in json.loads(done.stdout)}
+    assert not loaded & {"rich", "torch", "tensorboard", "wandb", "trackio", "mlflow", "lightning"}
