@@ -20,7 +20,7 @@ import torch
 from torch import nn
 
 import multilayer as ml
-from multilayer.interpretation import Trace, opened
+from multilayer.interpretation import Trace, to_float64
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 from support.cases import ALL
@@ -140,7 +140,7 @@ def program(draw: np.random.Generator, name: str, spec: ml.Spec) -> dict[str, An
     return {
         "text": f"{name}: {spec}",
         "spec": spec.to_dict(),
-        "tensors": {name: value.tolist() for name, value in opened(model).places.items()},
+        "tensors": {name: value.tolist() for name, value in to_float64(model).places.items()},
         "x": x.tolist(),
         "codes": None if codes is None else codes.tolist(),
         "y": y.tolist(),

@@ -42,7 +42,7 @@ def test_train_tells_members_and_their_cost(trained: tuple[Path, Path, str]) -> 
     assert f"2 × {model.spec.n_parameters:,} parameters" in said
     assert "each held out by one of 2 members, stratified by class" in said
     assert f"cost: {flops(2 * cost(model.spec, batch=1).forward)} to predict a row" in said
-    assert repr(model).startswith("Predictor(2 × ")
+    assert repr(model).startswith("TrainedModel(2 × ")
 
 
 def test_quiet_and_one_network(tmp_path: Path) -> None:

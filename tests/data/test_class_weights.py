@@ -17,7 +17,7 @@ from multilayer.cli.main import app
 from multilayer.data import prepare
 from multilayer.data.class_weights import factors
 from multilayer.errors import DataError
-from multilayer.models.trained_model import Predictor
+from multilayer.models.trained_model import TrainedModel
 from multilayer.training.fit import fit
 from multilayer.training.recipe import Recipe
 
@@ -30,7 +30,7 @@ WEIGHT[::11] = 0
 QUICK: dict[str, Any] = {"epochs": 3, "ensemble": 2}
 
 
-def tensors(model: Predictor | None) -> dict[str, bytes]:
+def tensors(model: TrainedModel | None) -> dict[str, bytes]:
     assert model is not None
     return {name: values.tobytes() for name, values in model.tensors.items()}
 

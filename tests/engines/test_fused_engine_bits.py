@@ -108,9 +108,11 @@ def test_any_number_of_threads_gives_the_same_bits(name: str, batch: int) -> Non
     text, how = SHARED[name]
     found = []
     for threads in (1, 2, 3, 4, 8):
-        made = on_all_threads(fused_engine(text, rows=8 * batch, loss="cross_entropy", taps=1, **how), threads)
+        made = on_all_threads(
+            fused_engine(text, rows=8 * batch, loss="cross_entropy", statistics_every=1, **how), threads
+        )
         chunk = run(made, orders(8 * batch, batch, 1)[0], decay=0.01)
-        slopes = [list(tap.gradients.values()) for tap in chunk.taps]
+        slopes = [list(one.gradients.values()) for one in chunk.statistics]
         found.append((made.state(), [*chunk.loss, *chunk.gradient_norm, *made.outputs(np.arange(batch)).flat], slopes))
     for state, numbers, slopes in found[1:]:
         assert state.step == 8
@@ -125,7 +127,9 @@ def test_gradients_of_two_halves_have_the_same_bits_on_any_number_of_threads(tex
     """Networks of few weights learn from each half of the rows apart. The last batch of an epoch is a smaller one."""
     found = []
     for threads in (1, 2, 3, 4, 8):
-        made = on_all_threads(fused_engine(text, rows=batch + batch // 2, loss="cross_entropy", taps=1), threads)
+        made = on_all_threads(
+            fused_engine(text, rows=batch + batch // 2, loss="cross_entropy", statistics_every=1), threads
+        )
         chunks = [run(made, order, decay=0.1) for order in orders(batch + batch // 2, batch, 2)]
         apart = made.gradients(np.arange(batch), epoch=5)
         norm = made.apply(apart, rate=0.01, decay=0.1)
@@ -141,7 +145,7 @@ def test_gradients_of_two_halves_have_the_same_bits_on_any_number_of_threads(tex
         for chunk, one in zip(chunks, found[0][0], strict=True):
             np.testing.assert_array_equal(chunk.loss, one.loss)
             np.testing.assert_array_equal(chunk.gradient_norm, one.gradient_norm)
-            assert [tap.gradients for tap in chunk.taps] == [tap.gradients for tap in one.taps]
+            assert [one.gradients for one in chunk.statistics] == [one.gradients for one in one.statistics]
         for name, values in apart.gradients.items():
             np.testing.assert_array_equal(values, found[0][1].gradients[name])
         assert norm == found[0][2]
@@ -152,10 +156,10 @@ def test_gradients_of_two_halves_have_the_same_bits_on_any_number_of_threads(tex
 def test_every_layer_has_the_same_bits_on_any_number_of_threads(case: Case) -> None:
     found = []
     for threads in (1, 2, 5):
-        made = on_all_threads(fused_engine(case.text, rows=37, clip_norm=0.1, average=0.9, taps=1), threads)
+        made = on_all_threads(fused_engine(case.text, rows=37, clip_norm=0.1, average=0.9, statistics_every=1), threads)
         chunk = run(made, orders(37, 17, 1)[0], decay=0.01)
         seen = made.gradients(np.arange(9), epoch=1).gradients
-        found.append((made.state(), [list(tap.gradients.values()) for tap in chunk.taps], list(seen.values())))
+        found.append((made.state(), [list(one.gradients.values()) for one in chunk.statistics], list(seen.values())))
     for state, slopes, gradients in found[1:]:
         assert state.equals(found[0][0])
         assert slopes == found[0][1]
@@ -288,7 +292,7 @@ def test_calls_in_which_threads_are_tried_have_the_bits_of_one(bad: int | None) 
     ones = np.ones(40)
 
     def calls(threads: int) -> tuple[list[np.ndarray], State]:
-        engine = FusedEngine(spec, data, Settings(loss="mse", seed=5, taps=7), threads=threads)
+        engine = FusedEngine(spec, data, Settings(loss="mse", seed=5, statistics_every=7), threads=threads)
         found: list[np.ndarray] = []
         for epoch in range(5):
             order = Order(epoch=epoch, rows=np.arange(32 * 40), batch=32)
@@ -296,8 +300,8 @@ def test_calls_in_which_threads_are_tried_have_the_bits_of_one(bad: int | None) 
             if epoch == 4 and bad is not None:
                 rate[bad - 1] = np.nan
             chunk = engine.run(order, rate=rate, decay=0 * ones, dropout=ones)
-            taps = [[*tap.gradients.values(), *tap.parameters.values(), tap.place] for tap in chunk.taps]
-            found += [chunk.loss, chunk.gradient_norm, np.array(taps)]
+            statistics = [[*one.gradients.values(), *one.parameters.values(), one.place] for one in chunk.statistics]
+            found += [chunk.loss, chunk.gradient_norm, np.array(statistics)]
             assert chunk.bad == (bad if epoch == 4 else None)
         return found, engine.state()
 

@@ -270,7 +270,7 @@ def test_a_call_while_another_runs_is_refused_and_changes_nothing() -> None:
         from multilayer.spec.spec import Spec
 
         x = np.random.default_rng(0).normal(size=(6400, 64)).astype(np.float32)
-        data, how, ones = Data(x=x, y=x[:, :2].copy()), Settings(loss="mse", taps=1), np.ones(2000)
+        data, how, ones = Data(x=x, y=x[:, :2].copy()), Settings(loss="mse", statistics_every=1), np.ones(2000)
         engine, alone = (FusedEngine(Spec.parse("64-256-256-2"), data, how, threads=1) for _ in range(2))
         order = Order(epoch=0, rows=np.tile(np.arange(6400), 10), batch=32)
         before, found = engine.state(), []
@@ -301,7 +301,7 @@ def test_a_call_while_another_runs_is_refused_and_changes_nothing() -> None:
                 refused.append(str(error))
         print(thread.is_alive(), len(refused), set(refused) == {"the engine is in another call: wait for its end"})
         thread.join()
-        print([tap.place for tap in found[1].taps] == list(range(2000)), engine.state().equals(alone.state()))
+        print([one.place for one in found[1].statistics] == list(range(2000)), engine.state().equals(alone.state()))
     """)
     assert out.split() == ["True", "4", "True", "True", "True"]
 

@@ -22,7 +22,11 @@ def engine(core: str, **settings: Any) -> FusedEngine:
     x, y = draw.normal(size=(64, 5)).astype(np.float32), draw.normal(size=(64, 1)).astype(np.float32)
     y[40, 0] = np.inf
     return FusedEngine(
-        Spec.parse("5-8:tanh-1"), Data(x=x, y=y), Settings(loss="mse", taps=1, **settings), threads=1, core=core
+        Spec.parse("5-8:tanh-1"),
+        Data(x=x, y=y),
+        Settings(loss="mse", statistics_every=1, **settings),
+        threads=1,
+        core=core,
     )
 
 
@@ -42,7 +46,7 @@ def test_a_loaded_state_is_whole_again(core: str, settings: dict[str, Any]) -> N
     expected, found = run(fresh, CLEAN), run(mended, CLEAN)
     assert (found.bad, found.finite) == (None, True)
     assert found.loss.tobytes() == expected.loss.tobytes()
-    assert [vars(tap) for tap in found.taps] == [vars(tap) for tap in expected.taps]  # NaN equals nothing
+    assert [vars(one) for one in found.statistics] == [vars(one) for one in expected.statistics]  # NaN equals nothing
     for name, value in fresh.state().tensors().items():
         assert mended.state().tensors()[name].tobytes() == value.tobytes(), name
 

@@ -31,10 +31,10 @@ ENGINES: dict[str, dict[str, Any]] = {
 }
 
 
-def engine(make: Any, *, taps: int | None = 3, clip_norm: float | None = 0.1, **options: Any) -> Any:
+def engine(make: Any, *, statistics_every: int | None = 3, clip_norm: float | None = 0.1, **options: Any) -> Any:
     x = np.random.default_rng(0).normal(size=(60, 4))
     data = Data(x=x, y=(x[:, 0] > 0).astype(np.int64))
-    settings = Settings(loss="cross_entropy", optimizer="adamw", clip_norm=clip_norm, taps=taps)
+    settings = Settings(loss="cross_entropy", optimizer="adamw", clip_norm=clip_norm, statistics_every=statistics_every)
     return make(Spec.parse(TEXT), data, settings, **options)
 
 
@@ -45,40 +45,40 @@ def steps(of: Any, rows: slice) -> Chunk:
 
 
 @pytest.mark.parametrize("name", ENGINES)
-def test_taps_are_the_norms_of_those_steps(name: str) -> None:
-    told = steps(engine(**ENGINES[name]), slice(None)).taps
-    assert [tap.place for tap in told] == [2, 5, 8]
-    single = engine(**{**ENGINES[name], "taps": None})
+def test_statistics_are_the_norms_of_those_steps(name: str) -> None:
+    told = steps(engine(**ENGINES[name]), slice(None)).statistics
+    assert [one.place for one in told] == [2, 5, 8]
+    single = engine(**{**ENGINES[name], "statistics_every": None})
     for place in range(9):
         rows = np.arange(6 * place, 6 * place + 6)
         found = single.gradients(rows, epoch=0).gradients
         single.run(Order(epoch=0, rows=rows, batch=6), rate=np.full(1, 0.01), decay=np.full(1, 0.1), dropout=np.ones(1))
-        tap = next((tap for tap in told if tap.place == place), None)
-        if tap is None:
+        one = next((one for one in told if one.place == place), None)
+        if one is None:
             continue
         values = single.state().parameters
-        assert list(tap.gradients) == list(tap.parameters) == list(found)
+        assert list(one.gradients) == list(one.parameters) == list(found)
         for key, g in found.items():
-            assert tap.gradients[key] == pytest.approx(np.linalg.norm(g.astype(np.float64)), rel=1e-6, abs=1e-12)
-            assert tap.parameters[key] == pytest.approx(np.linalg.norm(values[key].astype(np.float64)), rel=1e-6)
+            assert one.gradients[key] == pytest.approx(np.linalg.norm(g.astype(np.float64)), rel=1e-6, abs=1e-12)
+            assert one.parameters[key] == pytest.approx(np.linalg.norm(values[key].astype(np.float64)), rel=1e-6)
 
 
 @pytest.mark.parametrize("name", ENGINES)
 def test_cuts_change_no_tap(name: str) -> None:
-    whole = steps(engine(**ENGINES[name]), slice(None)).taps
+    whole = steps(engine(**ENGINES[name]), slice(None)).statistics
     cut = engine(**ENGINES[name])
     again = [
-        (start // 6 + tap.place, tap.gradients, tap.parameters)
+        (start // 6 + one.place, one.gradients, one.parameters)
         for start, end in ((0, 6), (6, 30), (30, 60))
-        for tap in steps(cut, slice(start, end)).taps
+        for one in steps(cut, slice(start, end)).statistics
     ]
-    assert again == [(tap.place, tap.gradients, tap.parameters) for tap in whole]
+    assert again == [(one.place, one.gradients, one.parameters) for one in whole]
 
 
 def test_their_norms_together_are_the_step_s() -> None:
     chunk = steps(engine(FusedEngine), slice(None))
-    for tap in chunk.taps:
-        assert np.hypot.reduce(list(tap.gradients.values())) == pytest.approx(chunk.gradient_norm[tap.place], rel=1e-12)
+    for one in chunk.statistics:
+        assert np.hypot.reduce(list(one.gradients.values())) == pytest.approx(chunk.gradient_norm[one.place], rel=1e-12)
 
 
 def test_a_run_tells_them_for_every_member() -> None:
@@ -103,7 +103,7 @@ def test_the_command_line_writes_them(tmp_path: Path) -> None:
 
 
 def test_an_interval_is_at_least_one_step() -> None:
-    with pytest.raises(OptionError, match="taps must be at least 1, got 0"):
-        engine(NumpyEngine, taps=0)
+    with pytest.raises(OptionError, match="statistics_every must be at least 1, got 0"):
+        engine(NumpyEngine, statistics_every=0)
     with pytest.raises(OptionError, match="statistics_every must be positive"):
         ml.fit("3-1", (np.ones((9, 3)), np.arange(9.0)), statistics_every=0, quiet=True)

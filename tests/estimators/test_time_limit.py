@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import multilayer as ml
-from multilayer.data import Prepared, prepare, read
+from multilayer.data import TrainingData, prepare, read
 from multilayer.errors import OptionError
 from multilayer.runs.config import Config
 from multilayer.runs.events import EpochEnd
@@ -48,7 +48,7 @@ class Clock:
 
 def within(
     seconds: float, costs: Costs, monkeypatch: pytest.MonkeyPatch, *, each: float = 0.0, **how: Any
-) -> tuple[Within, list[str], Prepared, Config]:
+) -> tuple[Within, list[str], TrainingData, Config]:
     monkeypatch.setattr(time_budget, "measured", lambda *_, **__: costs)
     said: list[str] = []
     chooser = Within(Recipe(hidden=(16,)), seconds, warn=said.append, clock=Clock(each=each))

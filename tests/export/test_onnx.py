@@ -1,4 +1,4 @@
-"""ONNX models against `Predictor`: every layer and activation by the one table, tables as they come, every task.
+"""ONNX models against `TrainedModel`: every layer and activation by the one table, tables as they come, every task.
 
 Tolerance: both sides compute in float32 (eps 6e-8) with sums in orders of their own. The longest sums here have 784
 terms, whose rounding stays near √784·eps ≈ 2e-6; a few layers one after another give 1e-5 of the largest output.
@@ -30,7 +30,7 @@ from multilayer.errors import DataError, MissingExtra, OptionError, StorageError
 from multilayer.export.onnx import activations as onnx_activations
 from multilayer.export.onnx import layers
 from multilayer.export.onnx import model as exporting
-from multilayer.models.trained_model import Predictor
+from multilayer.models.trained_model import TrainedModel
 from multilayer.nn import activations
 from multilayer.nn.calibration import Calibration
 from multilayer.nn.layers import KINDS
@@ -91,7 +91,7 @@ def assert_close(found: np.ndarray, expected: np.ndarray, *, largest: float | No
 def assert_same(model: Any, table: Any, path: Path) -> onnxruntime.InferenceSession:
     """Labels and probabilities, or predictions."""
     session = session_of(model, path)
-    predictor: Predictor = getattr(model, "model_", getattr(model, "model", model))
+    predictor: TrainedModel = getattr(model, "model_", getattr(model, "model", model))
     given, names = feed(session, table), [one.name for one in session.get_outputs()]
     expected = {"prediction": predictor.predict(table)}
     if predictor.encoding.task.classifies:
@@ -111,7 +111,7 @@ def assert_same(model: Any, table: Any, path: Path) -> onnxruntime.InferenceSess
 # Layers and activations
 
 
-def predictor_of(spec: Spec, *, members: int = 1) -> Predictor:
+def predictor_of(spec: Spec, *, members: int = 1) -> TrainedModel:
     """A network between a table that needs no scaling and targets that are its raw outputs."""
     F, sizes, T = spec.inputs.numeric, spec.inputs.categories, spec.d_out
     values = {f"c{i}": from_texts(f"v{j:03}" for j in range(1, n + 1)) for i, n in enumerate(sizes)}
@@ -135,7 +135,7 @@ def predictor_of(spec: Spec, *, members: int = 1) -> Predictor:
         for name, value in initialise(spec, seed=3 + i).items():
             moved = value + 0.1 * np.abs(generator.normal(size=value.shape)) * (name not in spec.buffers)
             tensors[name if members == 1 else f"{member_name(i)}/{name}"] = moved.astype(np.float32)
-    return Predictor(spec=spec, encoding=encoding, tensors=tensors, members=members)
+    return TrainedModel(spec=spec, encoding=encoding, tensors=tensors, members=members)
 
 
 def table_for(spec: Spec, rows: int) -> Any:

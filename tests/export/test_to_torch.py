@@ -1,4 +1,4 @@
-"""Trained models as torch modules: outputs, probabilities and predictions against `Predictor`, for every task.
+"""Trained models as torch modules: outputs, probabilities and predictions against `TrainedModel`, for every task.
 
 Tolerances: in float32 both sides round sums of at most 64 terms in different orders, which stays below 1e-5 of the
 largest output. In float64 the module is compared with the numpy layers on the same rows. 1e-10 is five digits above
@@ -22,7 +22,7 @@ import multilayer as ml
 from multilayer import MLPClassifier, MLPRegressor
 from multilayer.errors import DataError, OptionError, SpecError
 from multilayer.export.torch_module import TrainedNetwork
-from multilayer.models.trained_model import Predictor
+from multilayer.models.trained_model import TrainedModel
 from multilayer.nn.calibration import Calibration
 from support.quick_estimators import QUICK, classes, numbers, people
 
@@ -72,12 +72,12 @@ MODELS: dict[str, Any] = {
 
 
 @pytest.fixture(scope="module", params=MODELS)
-def fitted(request: pytest.FixtureRequest) -> tuple[Predictor, Any]:
+def fitted(request: pytest.FixtureRequest) -> tuple[TrainedModel, Any]:
     model, rows = MODELS[request.param]()
     return getattr(model, "model_", model), rows
 
 
-def variants(model: Predictor) -> list[Predictor]:
+def variants(model: TrainedModel) -> list[TrainedModel]:
     """Return an ensemble and a single network, each with and without calibration."""
     one = replace(model, tensors=model.member(0), members=1)
     calibration = replace(model.calibration or Calibration(), temperature=1.7)
@@ -90,7 +90,7 @@ def close(found: torch.Tensor, expected: Any, tolerance: float) -> None:
     assert np.abs(values - expected).max() <= tolerance * max(1.0, np.abs(expected).max())
 
 
-def in_float64(model: Predictor, rows: Any) -> np.ndarray:
+def in_float64(model: TrainedModel, rows: Any) -> np.ndarray:
     """Compute outputs with the numpy layers in float64, on rows encoded in float64."""
     tensors = {name: value.astype(np.float64) for name, value in model.tensors.items()}
     return replace(model, tensors=tensors).forward_in_numpy(model.encoding.encode(rows, dtype=np.float64))

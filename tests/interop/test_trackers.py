@@ -36,10 +36,10 @@ def test_real_wandb_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     theirs = wandb.init(project="theirs", dir=tmp_path)
     model = tmp_path / "model.safetensors"
     model.write_bytes(b"model")
-    sink = get("wandb", project="ours", folder=tmp_path)
-    assert isinstance(sink, WandB)
-    replay(RUN, sink, model=model)
-    assert sink.run.id != theirs.id
+    tracker = get("wandb", project="ours", folder=tmp_path)
+    assert isinstance(tracker, WandB)
+    replay(RUN, tracker, model=model)
+    assert tracker.run.id != theirs.id
     assert wandb.run is theirs
     feed(adapt(wandb), RUN)
     adapt(theirs).histogram("linear1/weight", np.array([1.0, 2.0]), 20)
@@ -90,20 +90,20 @@ def test_real_mlflow(tmp_path: Path) -> None:
     client.create_experiment("theirs", artifact_location=(tmp_path / "theirs").as_uri())
     model = tmp_path / "model.safetensors"
     model.write_bytes(b"model")
-    sink = get("mlflow", name="one", uri=uri)
-    assert isinstance(sink, MLflow)
-    replay(RUN, sink, model=model)
-    run = client.get_run(sink.run_id)
+    tracker = get("mlflow", name="one", uri=uri)
+    assert isinstance(tracker, MLflow)
+    replay(RUN, tracker, model=model)
+    run = client.get_run(tracker.run_id)
     assert run.info.status == "FINISHED"
     assert run.data.params["optimizer"] == "adam"
     assert run.data.metrics["validation/accuracy"] == 0.9
-    history = client.get_metric_history(sink.run_id, "validation/loss")
+    history = client.get_metric_history(tracker.run_id, "validation/loss")
     assert [(m.step, m.timestamp, math.isnan(m.value)) for m in history] == [
         (10, 1_000_000, False),
         (20, 1_001_000, True),
     ]
     assert run.data.tags["alert/step 12/spike"].startswith("the loss 9")
-    assert [file.path for file in client.list_artifacts(sink.run_id)] == ["model.safetensors"]
+    assert [file.path for file in client.list_artifacts(tracker.run_id)] == ["model.safetensors"]
     mlflow.set_experiment("theirs")
     with mlflow.start_run() as theirs:
         for given in (mlflow, theirs, (client, theirs.info.run_id)):

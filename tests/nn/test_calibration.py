@@ -10,7 +10,7 @@ import pytest
 from scipy import optimize, special
 
 from multilayer.errors import FileError, OptionError
-from multilayer.models.trained_model import Predictor
+from multilayer.models.trained_model import TrainedModel
 from multilayer.nn import losses
 from multilayer.nn.calibration import COLDEST, HOTTEST, MOST_ERRORS, Calibration, calibrated, combined, temperature
 from multilayer.training.fit import fit
@@ -275,18 +275,18 @@ def test_errors_count_by_their_weights() -> None:
 
 
 @pytest.fixture(scope="module")
-def model() -> Predictor:
+def model() -> TrainedModel:
     x = np.random.default_rng(0).normal(size=(80, 3))
     made = fit(Recipe(hidden=(8,)), (x, x[:, 0] * x[:, 1]), ensemble=2, epochs=2, quiet=True).model
     assert made is not None
     return made
 
 
-def test_a_saved_model_keeps_its_calibration(model: Predictor, tmp_path: Path) -> None:
+def test_a_saved_model_keeps_its_calibration(model: TrainedModel, tmp_path: Path) -> None:
     assert model.calibration is not None
     assert len(model.calibration.errors) == 32  # two members, a fifth of 80 rows each
     model.save(tmp_path / "m.safetensors")
-    again = Predictor.load(tmp_path / "m.safetensors")
+    again = TrainedModel.load(tmp_path / "m.safetensors")
     assert again.calibration is not None
     assert again.members == 2
     np.testing.assert_array_equal(again.calibration.errors, model.calibration.errors)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from multilayer.models.trained_model import Predictor
+from multilayer.models.trained_model import TrainedModel
 from multilayer.runs import RunFolder, events
 from multilayer.training.fit import Run
 from support.crash_saves import Do, perform, state_of
@@ -44,7 +44,7 @@ def unfinished(run: Path) -> None:
     log.write_text("".join(log.read_text().splitlines(keepends=True)[:-1]))
 
 
-def contents(model: Predictor | None) -> tuple[Any, ...]:
+def contents(model: TrainedModel | None) -> tuple[Any, ...]:
     """Return everything that determines the predictions."""
     assert model is not None
     calibration = model.calibration

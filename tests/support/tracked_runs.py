@@ -1,4 +1,4 @@
-"""A run's events, and a sink that writes down what it is told: what the tests of trackers share."""
+"""A run's events, and a tracker that writes down what it is told: what the tests of trackers share."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from multilayer.runs.events import Checkpoint, End, EpochEnd, Event, Notice, Progress, RolledBack, Spike, Start
 from multilayer.training.messages import Told
-from multilayer.training.trackers import Sink, Tracker
+from multilayer.training.trackers import Tracker, TrackerObserver
 
 START = Start(
     step=0,
@@ -59,8 +59,8 @@ RUN: list[Event] = [
 ]
 
 
-class Recorder(Sink):
-    """A sink of a user's own."""
+class Recorder(Tracker):
+    """A tracker of a user's own."""
 
     name: ClassVar[str] = "recorder"
 
@@ -92,7 +92,7 @@ class Recorder(Sink):
         return [call[1:] for call in self.calls if call[0] == name]
 
 
-def feed(sink: Sink, events: list[Event]) -> None:
-    tracker = Tracker(sink, warn=pytest.fail)
+def feed(tracker: Tracker, events: list[Event]) -> None:
+    tracker = TrackerObserver(tracker, warn=pytest.fail)
     for event in events:
         tracker.notice(event)

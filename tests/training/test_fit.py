@@ -19,7 +19,7 @@ from pyarrow import csv
 
 import multilayer as ml
 from multilayer.errors import DataError, MultilayerError, OptionError, RunError, SpecError
-from multilayer.models.trained_model import Predictor
+from multilayer.models.trained_model import TrainedModel
 from multilayer.runs import RunFolder
 from multilayer.runs.config import Config, Options
 from multilayer.runs.events import Checkpoint, End, EpochEnd, Resume, Start, same
@@ -243,7 +243,9 @@ def test_a_run_and_its_model_are_shown_in_a_line(table: Path, tmp_path: Path) ->
     values = ", ".join(f"{name} {value:.4g}" for name, value in run.metrics.items())
     assert repr(run) == f"Run({tmp_path / 'run'}: finished after 1 epoch, {values})"
     said = "binary classification of 'rich': False or True"
-    assert repr(run.model) == f"Predictor(3+cat(4)-columns-4:tanh-1, {run.model.spec.n_parameters} parameters: {said})"
+    assert (
+        repr(run.model) == f"TrainedModel(3+cat(4)-columns-4:tanh-1, {run.model.spec.n_parameters} parameters: {said})"
+    )
     assert repr(Run()) == "Run(in memory: not ended)"
 
 
@@ -372,4 +374,4 @@ def test_a_model_file_that_does_not_fit_together_is_refused(table: Path, tmp_pat
     other = replace(run.model, spec=ml.Spec.parse("9-256:gelu:dropout(0.1)-128:gelu:dropout(0.1)-1"))
     other.save(tmp_path / "bad.safetensors")
     with pytest.raises(MultilayerError, match=r"must have the shape|does not belong"):
-        Predictor.load(tmp_path / "bad.safetensors")
+        TrainedModel.load(tmp_path / "bad.safetensors")

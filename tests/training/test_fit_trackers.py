@@ -13,7 +13,7 @@ import multilayer as ml
 from multilayer.cli.main import app
 from multilayer.errors import MissingExtra, OptionError
 from multilayer.runs.events import End, EpochEnd, Event, Measured, Resume
-from multilayer.training import trackers as sinks
+from multilayer.training import trackers
 from multilayer.training.trackers import selection as choosing
 from multilayer.training.trackers import values_of
 from support.tracked_runs import START, Recorder, feed
@@ -218,4 +218,4 @@ def test_what_observers_measure_is_logged() -> None:
 
 
 def test_names_of_runs() -> None:
-    assert sinks.for_run("tensorboard", Path("runs/a-001")).folder == Path("runs/a-001/tensorboard")  # type: ignore[attr-defined]
+    assert trackers.for_run("tensorboard", Path("runs/a-001")).folder == Path("runs/a-001/tensorboard")  # type: ignore[attr-defined]

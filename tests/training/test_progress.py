@@ -14,7 +14,7 @@ from multilayer.runs.events import Checkpoint, Event, NonFinite, Notice, RolledB
 from multilayer.training import progress as progress_module
 from multilayer.training.progress import JsonLines, block
 from multilayer.training.progress import Progress as Bar
-from multilayer.training.run_state import Course
+from multilayer.training.run_state import RunState
 from support.displays import START, Clock, end, epoch, plain, screen, shown, step, terminal
 
 # Plain lines
@@ -94,7 +94,7 @@ def test_quiet_shows_nothing() -> None:
         for event in (START, epoch(0), Notice(step=1, message="so", remedy=""), end("failed")):
             bar.notice(event)
     assert stream.getvalue() == ""
-    assert bar.course.best == (0.6, 1)
+    assert bar.state.best == (0.6, 1)
 
 
 def test_ascii_streams_get_ascii() -> None:
@@ -105,7 +105,7 @@ def test_ascii_streams_get_ascii() -> None:
     bar.notice(epoch(0))
     stream.flush()
     assert raw.getvalue().startswith(b"4-8-3 ? 67 parameters")
-    assert block(bar.course, bar.console).plain.isascii()
+    assert block(bar.state, bar.console).plain.isascii()
 
 
 @pytest.mark.parametrize("make", [plain, terminal])
@@ -123,7 +123,7 @@ def test_a_display_that_breaks_goes_quiet(make: Any, error: Exception) -> None:
     for event in (Notice(step=1, message="so", remedy=""), epoch(0), end()):
         bar.notice(event)
     bar.close()
-    assert bar.course.last == epoch(0)
+    assert bar.state.last == epoch(0)
 
 
 # The block
@@ -133,13 +133,13 @@ def test_a_display_that_breaks_goes_quiet(make: Any, error: Exception) -> None:
 @pytest.mark.parametrize("kind", ["nothing", "train", "validation", "metric", "long"])
 def test_the_block_fits(width: int, kind: str) -> None:
     console, _ = terminal(width)
-    course = Course(steps=50, epochs=5, steps_per_epoch=10, metric="accuracy", larger=True)
+    state = RunState(steps=50, epochs=5, steps_per_epoch=10, metric="accuracy", larger=True)
     if kind != "nothing":
         metrics = {"metric": {"accuracy": 0.9}, "long": {"a_rather_long_name_of_a_metric": -1.2345e-12}}.get(kind, {})
         for i in range(3):
-            course.take(step(10 * i + 5, loss=3.0 - i))
-            course.take(epoch(i, validation=None if kind == "train" else 1e12, **metrics))
-    rendered = console.render_lines(block(course, console), pad=False)
+            state.take(step(10 * i + 5, loss=3.0 - i))
+            state.take(epoch(i, validation=None if kind == "train" else 1e12, **metrics))
+    rendered = console.render_lines(block(state, console), pad=False)
     lines = ["".join(part.text for part in line) for line in rendered]
     assert len(lines) == {"nothing": 2, "train": 3, "validation": 3}.get(kind, 4)
     assert all(len(line) <= width for line in lines)
@@ -151,13 +151,13 @@ def test_the_block_fits(width: int, kind: str) -> None:
 
 def test_the_block(clock: Clock) -> None:
     console, _ = terminal(80)
-    course = Course(steps=50, epochs=5, steps_per_epoch=10, metric="accuracy", larger=True)
-    course.take(START)
+    state = RunState(steps=50, epochs=5, steps_per_epoch=10, metric="accuracy", larger=True)
+    state.take(START)
     for i, accuracy in enumerate([0.5, 0.9, 0.8]):
         clock.now += 1
-        course.take(step(10 * i + 5, loss=2.0**-i))
-        course.take(epoch(i, validation=2.0**-i, accuracy=accuracy))
-    assert block(course, console).plain.splitlines() == [
+        state.take(step(10 * i + 5, loss=2.0**-i))
+        state.take(epoch(i, validation=2.0**-i, accuracy=accuracy))
+    assert block(state, console).plain.splitlines() == [
         "epoch 4/5           60%  ━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━  0:02 left",
         "train loss         0.25  ████▅▅▅▅▅▅▁▁▁▁▁▁                  12,346 rows/s",
         "validation loss    0.25  ███████▅▅▅▅▅▅▁▁▁▁▁▁▁              rate 0.001",
@@ -171,10 +171,10 @@ def test_the_block(clock: Clock) -> None:
 )
 def test_the_best_stands_beside_its_curve(metric: str, line: str) -> None:
     console, _ = terminal(100)
-    course = Course(steps=50, epochs=5, steps_per_epoch=10, metric=metric, larger=metric == "accuracy")
-    course.take(step(5))
-    course.take(epoch(0, accuracy=0.9))
-    (found,) = [row for row in block(course, console).plain.splitlines() if "best" in row]
+    state = RunState(steps=50, epochs=5, steps_per_epoch=10, metric=metric, larger=metric == "accuracy")
+    state.take(step(5))
+    state.take(epoch(0, accuracy=0.9))
+    (found,) = [row for row in block(state, console).plain.splitlines() if "best" in row]
     assert found.startswith(line)
 
 

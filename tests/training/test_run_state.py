@@ -8,7 +8,7 @@ import pytest
 
 from multilayer.runs.events import Resume, RolledBack
 from multilayer.training.progress import Progress as Bar
-from multilayer.training.run_state import BLOCKS, MOST_POINTS, Course, columns, duration, limits, sparkline, thinned
+from multilayer.training.run_state import BLOCKS, MOST_POINTS, RunState, columns, duration, limits, sparkline, thinned
 from support.displays import START, Clock, epoch, plain, step
 
 
@@ -41,65 +41,65 @@ def test_sparklines() -> None:
 
 
 def test_points_are_thinned_so_that_a_long_run_draws_as_fast_as_a_short_one() -> None:
-    course = Course(steps=100_000, epochs=1, steps_per_epoch=100_000)
+    state = RunState(steps=100_000, epochs=1, steps_per_epoch=100_000)
     for i in range(1, 3 * MOST_POINTS):
-        course.take(step(i, loss=float(i)))
-    assert len(course.train) <= MOST_POINTS + 1
-    assert course.train[-1] == (3 * MOST_POINTS - 1, 3 * MOST_POINTS - 1)
-    assert course.train == sorted(course.train)
+        state.take(step(i, loss=float(i)))
+    assert len(state.train) <= MOST_POINTS + 1
+    assert state.train[-1] == (3 * MOST_POINTS - 1, 3 * MOST_POINTS - 1)
+    assert state.train == sorted(state.train)
     assert thinned([(1, 1.0)]) == [(1, 1.0)]
 
 
 def test_time_left_and_speed(clock: Clock) -> None:
-    course = Course(steps=50, epochs=5, steps_per_epoch=10)
-    assert (course.left, course.speed, course.epoch) == (None, None, 1)
-    course.take(START)
+    state = RunState(steps=50, epochs=5, steps_per_epoch=10)
+    assert (state.left, state.speed, state.epoch) == (None, None, 1)
+    state.take(START)
     clock.now += 2
-    course.take(step(5))
-    assert course.left == pytest.approx(18)
-    assert course.speed == pytest.approx(25)  # 5 steps of 10 rows in 2 s
-    course.take(epoch(0))
-    assert course.speed == 12345.6
-    assert (course.epoch, course.share) == (2, 0.2)
+    state.take(step(5))
+    assert state.left == pytest.approx(18)
+    assert state.speed == pytest.approx(25)  # 5 steps of 10 rows in 2 s
+    state.take(epoch(0))
+    assert state.speed == 12345.6
+    assert (state.epoch, state.share) == (2, 0.2)
 
 
 def test_steps_that_were_rolled_back_count_as_time_spent(clock: Clock) -> None:
-    course = Course(steps=40, epochs=4, steps_per_epoch=10)
+    state = RunState(steps=40, epochs=4, steps_per_epoch=10)
     for event in (step(10), step(15), RolledBack(step=10, to_step=10, rate_factor=0.1, reason="so")):
-        course.take(event)
+        state.take(event)
     clock.now += 15
-    assert course.left == pytest.approx(30)
-    assert course.train == [(10, 0.5)]
+    assert state.left == pytest.approx(30)
+    assert state.train == [(10, 0.5)]
 
 
 def test_a_rollback_takes_back_the_best() -> None:
-    course = Course(steps=50, epochs=5, steps_per_epoch=10, metric="accuracy", larger=True)
+    state = RunState(steps=50, epochs=5, steps_per_epoch=10, metric="accuracy", larger=True)
     for event in (epoch(0, accuracy=0.7), epoch(1, accuracy=0.9)):
-        course.take(event)
-    assert course.best == (0.9, 2)
-    course.take(RolledBack(step=10, to_step=10, rate_factor=0.1, reason="so"))
-    assert course.best == (0.7, 1)
-    course.take(epoch(1, accuracy=math.nan))
-    assert course.best == (0.7, 1)
+        state.take(event)
+    assert state.best == (0.9, 2)
+    state.take(RolledBack(step=10, to_step=10, rate_factor=0.1, reason="so"))
+    assert state.best == (0.7, 1)
+    state.take(epoch(1, accuracy=math.nan))
+    assert state.best == (0.7, 1)
 
 
 def test_without_validation_the_training_loss_decides() -> None:
-    course = Course(steps=20, epochs=2, steps_per_epoch=10)
+    state = RunState(steps=20, epochs=2, steps_per_epoch=10)
     for event in (epoch(0, loss=0.5, validation=None), epoch(1, loss=0.7, validation=None)):
-        course.take(event)
-    assert course.best == (0.5, 1)
+        state.take(event)
+    assert state.best == (0.5, 1)
 
 
 def test_a_run_that_goes_on_counts_its_own_time(clock: Clock) -> None:
     console, stream = plain()
     bar = Bar(50, 5, 10, console=console, past=[START, epoch(0), epoch(1)])
-    assert bar.course.best == (0.6, 1)
+    assert bar.state.best == (0.6, 1)
     clock.now += 1000
     bar.notice(Resume(step=20, checkpoint="c/20", kept=3, notes=[]))
     clock.now += 1
     bar.notice(epoch(2))
-    assert bar.course.left == pytest.approx(2)
-    assert [at for at, _ in bar.course.validation] == [10, 20, 30]
+    assert bar.state.left == pytest.approx(2)
+    assert [at for at, _ in bar.state.validation] == [10, 20, 30]
     assert stream.getvalue().startswith("step 20 resume: goes on from c/20\n")
 
 

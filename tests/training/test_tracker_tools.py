@@ -27,9 +27,9 @@ from support.tracked_runs import RUN, START, end, epoch, feed
 def test_wandb_makes_and_ends_its_own_run(status: str, code: int, monkeypatch: pytest.MonkeyPatch) -> None:
     module, made = fake_wandb()
     monkeypatch.setitem(sys.modules, "wandb", module)
-    sink = get("wandb", project="digits", id="abc")
+    tracker = get("wandb", project="digits", id="abc")
     assert not made
-    feed(sink, [*RUN[:-1], end(status)])
+    feed(tracker, [*RUN[:-1], end(status)])
     (call,) = made
     run: FakeWandbRun = call.pop("run")
     assert call == {"project": "digits", "id": "abc", "name": None, "reinit": "create_new", "resume": None}
@@ -58,10 +58,10 @@ def test_a_users_wandb_run_is_written_to_and_left_open(monkeypatch: pytest.Monke
     model = tmp_path / "model.safetensors"
     model.write_bytes(b"")
     for given in (run, module):
-        sink = adapt(given)
-        assert isinstance(sink, WandB)
-        replay(RUN, sink, model=model)
-    sink.histogram("linear1/weight", np.array([1.0, math.nan]), 20)
+        tracker = adapt(given)
+        assert isinstance(tracker, WandB)
+        replay(RUN, tracker, model=model)
+    tracker.histogram("linear1/weight", np.array([1.0, math.nan]), 20)
     assert run.logged[-1] == {"linear1/weight": ("histogram", 1), "train/step": 20}
     assert (run.exit_code, made, run.summary) == (None, [], {})
     assert run.config["seed"] == 1
@@ -113,9 +113,9 @@ def test_a_users_trackio_run_or_module_is_left_open() -> None:
 
     module.__dict__.update(init=pytest.fail, log=run.log, finish=run.finish, alert=alert)
     for given in (run, module):
-        sink = adapt(given)
-        assert isinstance(sink, Trackio)
-        feed(sink, RUN)
+        tracker = adapt(given)
+        assert isinstance(tracker, Trackio)
+        feed(tracker, RUN)
     assert run.finished == 0
     assert run.logged[1] == (values_of(epoch(0)), 10)
     assert run.alerts[1][:2] == ("spike", f"step 12: {told(RUN[4]).text}")  # type: ignore[union-attr]
@@ -183,9 +183,9 @@ def test_a_users_mlflow_run_is_left_running(mlflow: Any) -> None:
     mlflow.__dict__["active_run"] = lambda: run
     for given in (mlflow, run, (client, "theirs")):
         client.batches.clear()
-        sink = adapt(given)
-        assert isinstance(sink, MLflow)
-        feed(sink, RUN)
+        tracker = adapt(given)
+        assert isinstance(tracker, MLflow)
+        feed(tracker, RUN)
         assert {batch[0] for batch in client.batches} == {"theirs"}
         assert client.batches[0][2] == []
         assert ("multilayer.optimizer", "adam") in client.batches[0][3]
@@ -193,9 +193,9 @@ def test_a_users_mlflow_run_is_left_running(mlflow: Any) -> None:
 
 
 def test_mlflow_names_have_no_letters_it_refuses(mlflow: Any) -> None:
-    sink = get("mlflow")
-    sink.start({})
-    sink.log({"validation/f1(macro)": 0.5}, 1)
+    tracker = get("mlflow")
+    tracker.start({})
+    tracker.log({"validation/f1(macro)": 0.5}, 1)
     assert mlflow.client.batches[-1][1][0][0] == "validation/f1_macro_"
 
 
@@ -204,9 +204,9 @@ def test_mlflow_names_have_no_letters_it_refuses(mlflow: Any) -> None:
 
 def test_a_lightning_logger() -> None:
     logger = FakeLogger()
-    sink = adapt(logger)
-    assert isinstance(sink, Lightning)
-    feed(sink, RUN)
+    tracker = adapt(logger)
+    assert isinstance(tracker, Lightning)
+    feed(tracker, RUN)
     assert logger.params["network"] == "4-8-3"
     assert logger.logged[1] == (values_of(epoch(0)), 10)
     assert logger.saved == 1
@@ -225,7 +225,7 @@ def test_a_keras_callback() -> None:
         def on_train_end(self, logs: Any = None) -> None:
             seen.append("end")
 
-    sink = adapt(Callback())
-    assert isinstance(sink, Keras)
-    feed(sink, [START, RUN[1], epoch(0), epoch(1, validation=None), end()])
+    tracker = adapt(Callback())
+    assert isinstance(tracker, Keras)
+    feed(tracker, [START, RUN[1], epoch(0), epoch(1, validation=None), end()])
     assert seen == ["begin", (0, {"loss": 0.4, "val_loss": 0.5, "val_accuracy": 0.9}), (1, {"loss": 0.4}), "end"]

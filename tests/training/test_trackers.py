@@ -1,4 +1,4 @@
-"""Trackers: what a sink is told, when it is ended, which one it is, and what happens when it fails."""
+"""Trackers: what a tracker is told, when it is ended, which one it is, and what happens when it fails."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ import pytest
 from multilayer.errors import MissingExtra, OptionError
 from multilayer.runs.events import Event, NonFinite, Notice, Resume
 from multilayer.training.messages import told
-from multilayer.training.trackers import SINKS, Tracker, adapt, get, replay, values_of
+from multilayer.training.trackers import TRACKERS, TrackerObserver, adapt, get, replay, values_of
 from support.tracked_runs import RUN, START, Recorder, end, epoch, feed
 
-# What a sink is told
+# What a tracker is told
 
 
 def test_names_and_steps() -> None:
-    sink = Recorder()
-    feed(sink, RUN)
-    assert sink.calls[0] == (
+    tracker = Recorder()
+    feed(tracker, RUN)
+    assert tracker.calls[0] == (
         "start",
         {
             "epochs": 2,
@@ -43,7 +43,7 @@ def test_names_and_steps() -> None:
         },
         None,
     )
-    first, second, *_ = sink.of("log")
+    first, second, *_ = tracker.of("log")
     assert first == ({"train/running_loss": 0.6, "train/gradient_norm": math.inf, "train/rate": 1e-3}, 5, 999.5)
     assert second == (
         {
@@ -57,8 +57,8 @@ def test_names_and_steps() -> None:
         10,
         1000.0,
     )
-    assert sink.of("log")[-1] == ({"final/accuracy": 0.95}, 20, 1002.0)
-    assert sink.calls[-1] == ("finish", "finished")
+    assert tracker.of("log")[-1] == ({"final/accuracy": 0.95}, 20, 1002.0)
+    assert tracker.calls[-1] == ("finish", "finished")
 
 
 def test_without_validation_there_are_no_validation_values() -> None:
@@ -66,9 +66,9 @@ def test_without_validation_there_are_no_validation_values() -> None:
 
 
 def test_what_a_person_should_hear_of_is_an_alert() -> None:
-    sink = Recorder()
-    feed(sink, RUN)
-    heard = [(what.title, step) for what, step in sink.of("alert")]
+    tracker = Recorder()
+    feed(tracker, RUN)
+    heard = [(what.title, step) for what, step in tracker.of("alert")]
     assert heard == [
         ("not finite", 5),
         ("spike", 12),
@@ -79,12 +79,12 @@ def test_what_a_person_should_hear_of_is_an_alert() -> None:
 
 
 def test_values_that_are_not_finite_are_logged_and_alerted_once_in_a_row() -> None:
-    sink = Recorder()
+    tracker = Recorder()
     bad, good = math.nan, 0.5
-    feed(sink, [START, *(epoch(i, validation=v) for i, v in enumerate([bad, bad, good, bad]))])
-    assert [what.text for what, _ in sink.of("alert")] == ["validation/loss is nan"] * 2
-    assert [step for _, step in sink.of("alert")] == [10, 40]
-    assert [math.isnan(values["validation/loss"]) for values, *_ in sink.of("log")] == [True, True, False, True]
+    feed(tracker, [START, *(epoch(i, validation=v) for i, v in enumerate([bad, bad, good, bad]))])
+    assert [what.text for what, _ in tracker.of("alert")] == ["validation/loss is nan"] * 2
+    assert [step for _, step in tracker.of("alert")] == [10, 40]
+    assert [math.isnan(values["validation/loss"]) for values, *_ in tracker.of("log")] == [True, True, False, True]
 
 
 @pytest.mark.parametrize(
@@ -118,56 +118,56 @@ def test_the_model_is_handed_over_at_the_end_where_there_is_one(tmp_path: Path) 
     for exists in (False, True):
         if exists:
             model.write_bytes(b"")
-        sink = Recorder()
-        replay(RUN, sink, model=model)
-        assert sink.of("artifact") == ([(model,)] if exists else [])
-        assert sink.calls[-1] == ("finish", "finished")
+        tracker = Recorder()
+        replay(RUN, tracker, model=model)
+        assert tracker.of("artifact") == ([(model,)] if exists else [])
+        assert tracker.calls[-1] == ("finish", "finished")
 
 
 def test_a_resumed_run_says_where_it_goes_on() -> None:
-    sink = Recorder()
-    feed(sink, [Resume(step=10, checkpoint="c/10", kept=3, notes=[]), epoch(1), end()])
-    assert sink.calls[0] == ("start", {}, 10)
-    assert [step for _, step, _ in sink.of("log")] == [20, 20]
+    tracker = Recorder()
+    feed(tracker, [Resume(step=10, checkpoint="c/10", kept=3, notes=[]), epoch(1), end()])
+    assert tracker.calls[0] == ("start", {}, 10)
+    assert [step for _, step, _ in tracker.of("log")] == [20, 20]
 
 
 def test_replay_leaves_out_what_a_resume_took_back() -> None:
     log: list[Event] = [START, epoch(0), epoch(1, accuracy=0.1), Resume(step=10, checkpoint="c", kept=2, notes=[])]
-    sink = Recorder()
-    replay([*log, epoch(1, accuracy=0.8), end()], sink)
-    assert [values.get("validation/accuracy") for values, *_ in sink.of("log")] == [0.9, 0.8, None]
-    sink = Recorder()
-    replay(log, sink)
-    assert sink.calls[-1] == ("finish", "interrupted")
-    sink = Recorder()
-    replay([], sink)
-    assert sink.calls == []
+    tracker = Recorder()
+    replay([*log, epoch(1, accuracy=0.8), end()], tracker)
+    assert [values.get("validation/accuracy") for values, *_ in tracker.of("log")] == [0.9, 0.8, None]
+    tracker = Recorder()
+    replay(log, tracker)
+    assert tracker.calls[-1] == ("finish", "interrupted")
+    tracker = Recorder()
+    replay([], tracker)
+    assert tracker.calls == []
 
 
 def test_a_run_without_an_end_is_ended_by_close() -> None:
-    sink = Recorder()
+    tracker = Recorder()
 
     def broken() -> None:
-        with Tracker(sink) as tracker:
-            tracker.notice(START)
+        with TrackerObserver(tracker) as observer:
+            observer.notice(START)
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         broken()
-    assert sink.calls[-1] == ("finish", "failed")
-    sink = Recorder()
-    with Tracker(sink) as tracker:
+    assert tracker.calls[-1] == ("finish", "failed")
+    tracker = Recorder()
+    with TrackerObserver(tracker) as tracker:
         for event in RUN:
             tracker.notice(event)
         tracker.notice(epoch(3))
-    assert sink.of("finish") == [("finished",)]
-    Tracker(Recorder()).close()
+    assert tracker.of("finish") == [("finished",)]
+    TrackerObserver(Recorder()).close()
 
 
 def test_histograms_fall_back_to_four_numbers() -> None:
-    sink = Recorder()
-    sink.histogram("linear1/weight", np.array([1.0, 3.0]), 5)
-    assert sink.of("log")[0][0] == {
+    tracker = Recorder()
+    tracker.histogram("linear1/weight", np.array([1.0, 3.0]), 5)
+    assert tracker.of("log")[0][0] == {
         "linear1/weight/mean": 2.0,
         "linear1/weight/std": 1.0,
         "linear1/weight/min": 1.0,
@@ -175,25 +175,25 @@ def test_histograms_fall_back_to_four_numbers() -> None:
     }
 
 
-# A sink that fails
+# A tracker that fails
 
 
 @pytest.mark.parametrize("fails", ["start", "log", "alert", "finish"])
 def test_a_sink_that_fails_is_dropped_with_one_warning(fails: str) -> None:
-    sink, warnings = Recorder(fails=fails), list[str]()
-    with Tracker(sink, warn=warnings.append) as tracker:
+    tracker, warnings = Recorder(fails=fails), list[str]()
+    with TrackerObserver(tracker, warn=warnings.append) as tracker:
         for event in RUN:
             tracker.notice(event)
     (warning,) = warnings
     assert warning == (
         f"recorder failed and is left out from here on, the run's own log is complete: ConnectionError: {fails} broke"
     )
-    assert tracker.sink is None
-    assert fails == "finish" or not sink.of("finish")
+    assert tracker.tracker is None
+    assert fails == "finish" or not tracker.of("finish")
 
 
 def test_the_warning_is_a_python_warning_unless_told() -> None:
-    tracker = Tracker(Recorder(fails="start"))
+    tracker = TrackerObserver(Recorder(fails="start"))
     with pytest.warns(RuntimeWarning, match="recorder failed and is left out"):
         tracker.notice(START)
 
@@ -208,13 +208,13 @@ def test_ctrl_c_in_a_sink_is_not_a_failure() -> None:
         def log(self, values: Any, step: int, *, time: float | None = None) -> None:
             raise KeyboardInterrupt
 
-    tracker = Tracker(Slow(), warn=pytest.fail)
+    tracker = TrackerObserver(Slow(), warn=pytest.fail)
     tracker.notice(START)
     with pytest.raises(KeyboardInterrupt):
         tracker.notice(epoch(0))
 
 
-# Which sink
+# Which tracker
 
 
 def test_names_are_a_closed_set() -> None:
@@ -251,7 +251,7 @@ def test_a_library_that_is_broken_is_not_called_missing(monkeypatch: pytest.Monk
 
 def test_extras_are_declared() -> None:
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
-    assert set(SINKS) <= set(project["project"]["optional-dependencies"])
+    assert set(TRACKERS) <= set(project["project"]["optional-dependencies"])
 
 
 def test_what_is_no_tracker_is_refused_by_name() -> None:

@@ -1,4 +1,4 @@
-"""TensorBoard reads what the sink writes. The other trackers are tested by `make interop`."""
+"""TensorBoard reads what the tracker writes. The other trackers are tested by `make interop`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from multilayer.runs.events import Resume
-from multilayer.training.trackers import Tracker, adapt, get, replay
+from multilayer.training.trackers import TrackerObserver, adapt, get, replay
 from multilayer.training.trackers.tools import TensorBoard
 from support.tracked_runs import RUN, START, end, epoch, feed
 
@@ -44,7 +44,7 @@ def test_tensorboard_reads_back(tmp_path: Path) -> None:
 
 
 def test_tensorboard_hides_events_that_a_resume_discarded(tmp_path: Path) -> None:
-    killed = Tracker(get("tensorboard", folder=tmp_path), warn=pytest.fail)
+    killed = TrackerObserver(get("tensorboard", folder=tmp_path), warn=pytest.fail)
     for event in (START, epoch(0), epoch(1, accuracy=0.1)):
         killed.notice(event)
     killed.close()
@@ -60,11 +60,11 @@ def test_a_users_writer_stays_open(tmp_path: Path) -> None:
     from torch.utils.tensorboard import SummaryWriter
 
     writer = SummaryWriter(str(tmp_path))
-    sink = adapt(writer)
-    assert isinstance(sink, TensorBoard)
-    feed(sink, RUN)
-    sink.histogram("linear1/weight", np.array([1.0, math.nan, 2.0]), 20)
-    sink.histogram("linear1/none", np.array([math.nan]), 20)
+    tracker = adapt(writer)
+    assert isinstance(tracker, TensorBoard)
+    feed(tracker, RUN)
+    tracker.histogram("linear1/weight", np.array([1.0, math.nan, 2.0]), 20)
+    tracker.histogram("linear1/none", np.array([math.nan]), 20)
     assert scalars(tmp_path)["train/loss"][0][1] == 10
     writer.add_scalar("mine", 1.0, 1)
     writer.close()

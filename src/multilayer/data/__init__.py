@@ -12,13 +12,13 @@ from .loaders import is_loader, prepare_loader
 from .readers import read
 from .table import Table
 from .targets import Task
-from .training_data import Prepared, prepare
+from .training_data import TrainingData, prepare
 
 __all__ = [
     "Column",
     "Encoded",
     "Encoding",
-    "Prepared",
+    "TrainingData",
     "Table",
     "Task",
     "is_loader",

@@ -20,7 +20,7 @@ from .batches import Batch
 from .encoding import Column, Encoding
 from .table import Table, count
 from .torch_loader import LoaderBatches, one_pass, whole
-from .training_data import Prepared
+from .training_data import TrainingData
 
 NAME = "the loader"
 LARGE = 100.0
@@ -40,7 +40,7 @@ def prepare_loader(
     validation: Any = "auto",
     outputs: int | None = None,
     dtype: Any = np.float32,
-) -> Prepared:
+) -> TrainingData:
     """One pass over a loader as numbers. `validation` is another loader, data with its target, or None."""
     if isinstance(validation, int | float):
         got = f"got {validation!r}"
@@ -82,7 +82,7 @@ def prepare_loader(
         data = replace(data, x=joined(data.x, own.x), y=np.concatenate([data.y, own.y]))
         notes.append(f"{count(len(held_out), 'row')} for validation")
     origin = np.arange(len(data), dtype=np.int64)
-    return Prepared(
+    return TrainingData(
         data=data,
         train=every,
         validation=held_out,

@@ -36,7 +36,7 @@ TARGETS = ("target", "label", "labels", "class", "y", "outcome")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Prepared:
+class TrainingData:
     """`data` holds every usable row: those of the source, then those of a validation source of its own.
 
     `origin` is where each row of `data` stood in its source, from 0.
@@ -79,7 +79,7 @@ def prepare(
     augment: str | Sequence[str] | Augment | None = None,
     outputs: int | None = None,
     dtype: Any = np.float32,
-) -> Prepared:
+) -> TrainingData:
     """A source as numbers.
 
     `validation` is a share, "auto" (20 %, none below 10 rows without group or time), None, or a source of its own,
@@ -165,7 +165,7 @@ def prepare(
         weight=weights,
         augment=_augment(augment, encoding, train, seed),
     )
-    return Prepared(
+    return TrainingData(
         data=data,
         train=train,
         validation=held_out,

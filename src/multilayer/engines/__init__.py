@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .protocol import Chunk, Engine, Gradients, Order, Settings, Tap
+from .protocol import Chunk, Engine, Gradients, Order, Settings, StepStatistics
 from .state import State
 
-__all__ = ["Chunk", "Engine", "Gradients", "Order", "Settings", "State", "Tap"]
+__all__ = ["Chunk", "Engine", "Gradients", "Order", "Settings", "State", "StepStatistics"]

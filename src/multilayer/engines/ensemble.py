@@ -26,7 +26,7 @@ from ..data.batches import Data, Rows
 from ..nn.calibration import combined
 from ..nn.layers.base import Array
 from ..nn.losses import Loss
-from .protocol import Chunk, Engine, Gradients, Order, Tap
+from .protocol import Chunk, Engine, Gradients, Order, StepStatistics
 from .state import State
 
 T = TypeVar("T")
@@ -110,13 +110,13 @@ class Ensemble:
             gradient_norm=_mean([chunk.gradient_norm[:taken] for chunk in chunks]),
             bad=min(bad) if bad else None,
             finite=all(chunk.finite for chunk in chunks),
-            taps=[
-                Tap(
-                    place=taps[0].place,
-                    gradients=_joined([tap.gradients for tap in taps]),
-                    parameters=_joined([tap.parameters for tap in taps]),
+            statistics=[
+                StepStatistics(
+                    place=statistics[0].place,
+                    gradients=_joined([found.gradients for found in statistics]),
+                    parameters=_joined([found.parameters for found in statistics]),
                 )
-                for taps in zip(*(chunk.taps for chunk in chunks), strict=False)
+                for statistics in zip(*(chunk.statistics for chunk in chunks), strict=False)
             ],
         )
 

@@ -32,7 +32,7 @@ from ..spec import Spec
 from ..spec.initialization import initialise
 from .fused_program import program_of, why_not
 from .fused_table import beside, classes_of, codes_of
-from .protocol import Chunk, Gradients, Order, Settings, Tap, check_data
+from .protocol import Chunk, Gradients, Order, Settings, StepStatistics, check_data
 from .state import State
 
 Table = _core.TableFloat | _core.TableDouble
@@ -94,30 +94,30 @@ class FusedEngine:
         decays, factors = (np.ascontiguousarray(values, dtype=np.float64) for values in (decay, dropout))
         self._check_step(min(order.batch, len(order.rows) - (order.steps - 1) * order.batch), factors)
         taken, norms = list[NDArray[np.float64]](), list[NDArray[np.float64]]()
-        bad, finite, taps = None, True, list[Tap]()
+        bad, finite, statistics = None, True, list[StepStatistics]()
         first = 0
         for part in self._parts(order):
             table, rows, ids = self._training(part)
             steps = slice(first, first + part.steps)
             before = self._core.step
-            loss, norm, bad, finite, tapped = self._core.run(
+            loss, norm, bad, finite, recorded = self._core.run(
                 table, rows, ids, part.batch, part.epoch, rates[steps], decays[steps], factors[steps]
             )
-            taps += self._taps(tapped, before, first)
+            statistics += self._statistics(recorded, before, first)
             taken.append(loss)
             norms.append(norm)
             if bad is not None:
                 bad += first
                 break
             first += part.steps
-        return Chunk(loss=_one(taken), gradient_norm=_one(norms), bad=bad, finite=finite, taps=taps)
+        return Chunk(loss=_one(taken), gradient_norm=_one(norms), bad=bad, finite=finite, statistics=statistics)
 
-    def _taps(self, tapped: NDArray[np.float64], step: int, first: int) -> list[Tap]:
-        """What the core wrote of tapped steps, after `step` steps, for places from `first` on."""
-        names, every = list(self.spec.parameters), self.settings.taps or 1
-        found = tapped.reshape(-1, 2, len(names)).tolist() if names else []
+    def _statistics(self, recorded: NDArray[np.float64], step: int, first: int) -> list[StepStatistics]:
+        """What the core wrote of recorded steps, after `step` steps, for places from `first` on."""
+        names, every = list(self.spec.parameters), self.settings.statistics_every or 1
+        found = recorded.reshape(-1, 2, len(names)).tolist() if names else []
         return [
-            Tap(
+            StepStatistics(
                 place=first + every - 1 - step % every + i * every,
                 gradients=dict(zip(names, gradients, strict=True)),
                 parameters=dict(zip(names, parameters, strict=True)),

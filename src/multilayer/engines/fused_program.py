@@ -76,7 +76,7 @@ def program_of(spec: Spec, settings: Settings) -> _core.Program:
         program.clip_value = settings.clip_value
     if settings.average is not None:
         program.average = settings.average
-    program.statistics_every = settings.taps or 0
+    program.statistics_every = settings.statistics_every or 0
     return program
 
 

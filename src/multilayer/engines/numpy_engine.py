@@ -20,7 +20,7 @@ from ..nn.layers import Dropout, Pass
 from ..nn.layers.base import Array, backward_through, forward_through
 from ..spec import Spec
 from ..spec.initialization import initialise
-from .protocol import Chunk, Gradients, Order, Settings, Tap
+from .protocol import Chunk, Gradients, Order, Settings, StepStatistics
 from .state import State
 
 
@@ -42,7 +42,7 @@ class NumpyEngine:
         order.check(rate=rate, decay=decay, dropout=dropout)
         taken: list[float] = []
         norms: list[float] = []
-        taps: list[Tap] = []
+        statistics: list[StepStatistics] = []
         for i, rows in enumerate(order.batches()):
             found = self.gradients(rows, epoch=order.epoch, dropout=float(dropout[i]))
             norm = _norm(found.gradients)
@@ -51,14 +51,14 @@ class NumpyEngine:
             if not (math.isfinite(found.loss) and math.isfinite(norm)):
                 return Chunk(loss=np.array(taken), gradient_norm=np.array(norms), bad=i)
             self.apply(found, rate=float(rate[i]), decay=float(decay[i]))
-            if self.settings.taps is not None and self._state.step % self.settings.taps == 0:
+            if self.settings.statistics_every is not None and self._state.step % self.settings.statistics_every == 0:
                 gradients, parameters = (
                     {name: _norm({name: value}) for name, value in values.items()}
                     for values in (found.gradients, self._state.parameters)
                 )
-                taps.append(Tap(place=i, gradients=gradients, parameters=parameters))
+                statistics.append(StepStatistics(place=i, gradients=gradients, parameters=parameters))
         finite = all(np.isfinite(p).all() for p in self._state.parameters.values())
-        return Chunk(loss=np.array(taken), gradient_norm=np.array(norms), finite=finite, taps=taps)
+        return Chunk(loss=np.array(taken), gradient_norm=np.array(norms), finite=finite, statistics=statistics)
 
     def apply(self, gradients: Gradients, *, rate: float, decay: float) -> float:
         state, settings = self._state, self.settings

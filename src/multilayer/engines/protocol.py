@@ -67,7 +67,7 @@ class Settings:
     l2: float = 0.0
     clip_norm: float | None = None
     clip_value: float | None = None
-    taps: int | None = None
+    statistics_every: int | None = None
     """Steps between two statistics of every tensor; None for none."""
     average: float | None = None
     """β of the running average of the parameters, ā ← β ā + (1 − β) p after each step; None for none."""
@@ -83,8 +83,8 @@ class Settings:
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise OptionError(f"{name} must be positive, got {value!r}")
-        if self.taps is not None and self.taps < 1:
-            raise OptionError(f"taps must be at least 1, got {self.taps!r}")
+        if self.statistics_every is not None and self.statistics_every < 1:
+            raise OptionError(f"statistics_every must be at least 1, got {self.statistics_every!r}")
         if self.average is not None and not 0 <= self.average < 1:
             raise OptionError(f"average must be at least 0 and below 1, got {self.average!r}")
         factors = {
@@ -106,7 +106,7 @@ class Settings:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Tap:
+class StepStatistics:
     """Statistics of a step: by parameter the norm of its gradient before clipping, and of its values after the step."""
 
     place: int
@@ -128,7 +128,7 @@ class Chunk:
     gradient_norm: NDArray[np.float64]
     bad: int | None = None
     finite: bool = True
-    taps: Sequence[Tap] = ()
+    statistics: Sequence[StepStatistics] = ()
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -36,7 +36,7 @@ from ..pytorch.model import Model, fill
 from ..spec import Spec
 from ..spec.initialization import initialise
 from .numpy_engine import dropout_layers
-from .protocol import Chunk, Gradients, Order, Settings, Tap
+from .protocol import Chunk, Gradients, Order, Settings, StepStatistics
 from .state import State
 from .torch_table import Table
 from .torch_update import Updater, foreach
@@ -124,7 +124,7 @@ class TorchEngine:
         self.model.train()
         taken: list[float] = []
         norms: list[float] = []
-        taps: list[Tap] = []
+        statistics: list[StepStatistics] = []
         bad: int | None = None
         for i, rows in enumerate(order.batches()):
             loss, norm = self._backward(rows, order.epoch, float(dropout[i]))
@@ -134,14 +134,19 @@ class TorchEngine:
                 self._forget_statistics()
                 bad = i
                 break
-            due = self.settings.taps is not None and (self._updater.step + 1) % self.settings.taps == 0
+            due = (
+                self.settings.statistics_every is not None
+                and (self._updater.step + 1) % self.settings.statistics_every == 0
+            )
             gradients = self._norms(self._updater.gradients()) if due else {}
             self._updater.update(norm, float(rate[i]), float(decay[i]))
             if due:
-                taps.append(Tap(place=i, gradients=gradients, parameters=self._norms(self._parameters)))
+                statistics.append(
+                    StepStatistics(place=i, gradients=gradients, parameters=self._norms(self._parameters))
+                )
         self._clear()
         finite = all(_finite(one) for one in self._views["parameters"].values())
-        return Chunk(loss=np.array(taken), gradient_norm=np.array(norms), bad=bad, finite=finite, taps=taps)
+        return Chunk(loss=np.array(taken), gradient_norm=np.array(norms), bad=bad, finite=finite, statistics=statistics)
 
     def _norms(self, tensors: Iterable[Tensor]) -> dict[str, float]:
         found = [float(torch.linalg.vector_norm(value.detach(), dtype=torch.float64)) for value in tensors]

@@ -32,7 +32,7 @@ from ..data.table import Table
 from ..data.training_data import weights_within
 from ..errors import OptionError, warn
 from ..models import metrics
-from ..models.trained_model import Predictor, load
+from ..models.trained_model import TrainedModel, load
 from ..nn import losses
 from ..nn.layers import Inputs
 from ..runs.config import Config
@@ -190,7 +190,7 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
             found["time_limit"] = self.time_limit
         return found
 
-    def _keep(self, model: Predictor, run: Run) -> None:
+    def _keep(self, model: TrainedModel, run: Run) -> None:
         """What a fitted estimator has."""
         epochs = [event for event in run.log if isinstance(event, EpochEnd)]
         measured = epochs[0].metrics if epochs else run.metrics  # no epoch came to its end: the names, and no values
@@ -212,7 +212,7 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         began = next(event for event in run.log if isinstance(event, Start))
         self.config_, self._split = plain(began.config), (began.rows, began.held_out)
 
-    def _numbered_names(self, model: Predictor) -> Predictor:
+    def _numbered_names(self, model: TrainedModel) -> TrainedModel:
         """The model, which tells where the names of its columns were numbers: scikit-learn takes texts alone."""
         if model.encoding.positional or hasattr(self, "feature_names_in_"):
             return model
@@ -233,7 +233,7 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         """X as the data layer reads it, after scikit-learn's own checks of names and numbers of columns. `trained` is
         the table of a fit that has no model yet, whose rows to judge by X is."""
         X = as_rows(X)
-        model = None if reset or trained is not None else cast("Predictor | None", getattr(self, "model_", None))
+        model = None if reset or trained is not None else cast("TrainedModel | None", getattr(self, "model_", None))
         if is_frame(X):
             renamed = named(X)
             validate_data(self, X, reset=reset, skip_check_array=True)
@@ -293,13 +293,13 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
                 self.__dict__.update(had)
             raise
 
-    def _model(self) -> Predictor:
+    def _model(self) -> TrainedModel:
         check_is_fitted(self)
         return self.model_
 
-    def _network(self) -> Predictor:
+    def _network(self) -> TrainedModel:
         """The model, where there is one: a classifier that saw one class alone has none."""
-        model = cast("Predictor | None", self._model())
+        model = cast("TrainedModel | None", self._model())
         if model is None:
             raise NoNetwork("there is no network: the classifier saw one class alone, which it always answers")
         return model
@@ -358,7 +358,7 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         made._take(model)
         return made
 
-    def _take(self, model: Predictor) -> None:
+    def _take(self, model: TrainedModel) -> None:
         """Becomes fitted with a model alone."""
         names = [column.name for column in model.encoding.columns]
         self.model_ = model
@@ -375,7 +375,7 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         state = dict(state)
-        for name, kind in (("model_", Predictor), ("_partial", Partial)):
+        for name, kind in (("model_", TrainedModel), ("_partial", Partial)):
             if isinstance(state.get(name), bytes):
                 state[name] = kind.from_bytes(state[name])
         super().__setstate__(state)
@@ -430,14 +430,14 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         return tags
 
 
-def _whole(table: Any, model: Predictor | None) -> Any:
+def _whole(table: Any, model: TrainedModel | None) -> Any:
     """The table, where what training left aside of it is finite too."""
     if model is not None:
         refuse_infinity_aside(table, model)
     return table
 
 
-def _go_on_as_before(had: Predictor, asked: OtherNetwork) -> str:
+def _go_on_as_before(had: TrainedModel, asked: OtherNetwork) -> str:
     """What to change back, where a warm start is asked for a network that is not there."""
     if had.spec.inputs != asked.spec.inputs:
         remedy = "fit on columns that give the same inputs"

@@ -11,7 +11,7 @@ import importlib
 import importlib.util
 from typing import Any
 
-from ..models.trained_model import Predictor
+from ..models.trained_model import TrainedModel
 from ..training.fit import Now
 
 
@@ -58,7 +58,7 @@ class Tasks:
         self.root.call_on_fit_task_end(**self.about, reconstruction_attributes=dict)
 
 
-def fitted(model: Predictor) -> dict[str, Any]:
+def fitted(model: TrainedModel) -> dict[str, Any]:
     """What an estimator needs to have to predict with a model."""
     return {"model_": model}
 

@@ -19,7 +19,7 @@ from ..data.arrays import is_missing
 from ..data.table import NOT_UNICODE, is_unicode, short
 from ..data.targets import untrained
 from ..errors import DataError, OptionError, warn
-from ..models.trained_model import Predictor
+from ..models.trained_model import TrainedModel
 from ..training.fit import Run
 from .base import Tabular, Validation
 from .callbacks import with_callbacks
@@ -196,8 +196,8 @@ class MLPClassifier(ClassifierMixin, Tabular):
     def _multilabel(self) -> bool:
         return self.model_ is not None and self.model_.encoding.task.kind == "multilabel"
 
-    def _fitted(self) -> Predictor | None:
-        return cast("Predictor | None", self._model())
+    def _fitted(self) -> TrainedModel | None:
+        return cast("TrainedModel | None", self._model())
 
     # Labels
 
@@ -303,7 +303,7 @@ class MLPClassifier(ClassifierMixin, Tabular):
             raise OptionError("class_weight needs one class a row, got several labels")
         return class_weights.factors(self.class_weight, self.classes_.tolist(), codes, weight)
 
-    def _keep(self, model: Predictor, run: Run) -> None:
+    def _keep(self, model: TrainedModel, run: Run) -> None:
         super()._keep(model, run)
         self._name_classes()
 
@@ -318,7 +318,7 @@ class MLPClassifier(ClassifierMixin, Tabular):
         task = replace(model.encoding.task, classes=(names,))
         self.model_ = replace(model, encoding=replace(model.encoding, task=task))
 
-    def _take(self, model: Predictor) -> None:
+    def _take(self, model: TrainedModel) -> None:
         super()._take(model)
         if not hasattr(self, "classes_"):
             found = model.encoding.task.classes

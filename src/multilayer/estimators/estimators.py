@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ..models.trained_model import Predictor
+from ..models.trained_model import TrainedModel
 from .classifier import MLPClassifier
 from .regressor import MLPRegressor
 
@@ -18,5 +18,5 @@ __all__ = ["MLPClassifier", "MLPRegressor", "estimator_of"]
 
 def estimator_of(path: str | Path) -> MLPClassifier | MLPRegressor:
     """The estimator that fits a model file."""
-    classifies = Predictor.load(path).encoding.task.classifies
+    classifies = TrainedModel.load(path).encoding.task.classifies
     return MLPClassifier.load(path) if classifies else MLPRegressor.load(path)

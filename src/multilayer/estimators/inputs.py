@@ -15,7 +15,7 @@ from ..data.arrays import arrow_of, is_missing, reads_as_text, texts_of
 from ..data.arrow import to_numpy
 from ..data.table import Table, short, where
 from ..errors import DataError
-from ..models.trained_model import Predictor
+from ..models.trained_model import TrainedModel
 
 
 def as_rows(X: Any) -> Any:
@@ -59,7 +59,7 @@ def _decoded(value: Any, what: str) -> Any:
         raise DataError(f"{what}: bytes must be text in UTF-8, got {short(value)}: decode them") from None
 
 
-def texts_of_model(model: Predictor | None) -> set[int]:
+def texts_of_model(model: TrainedModel | None) -> set[int]:
     """The places of columns that training had as texts: objects that are all numbers are texts there too."""
     columns = () if model is None else model.encoding.columns
     return {i for i, one in enumerate(columns) if one.family == "text" and one.kind != "drop"}
@@ -120,7 +120,7 @@ def refuse_infinity(X: Any) -> None:
     )
 
 
-def refuse_infinity_aside(table: Any, model: Predictor) -> None:
+def refuse_infinity_aside(table: Any, model: TrainedModel) -> None:
     """The same of a frame's columns of numbers that training left aside: no network is given them."""
     aside = {c.name for c in model.encoding.columns if c.kind == "drop" and c.family == "number"}
     if not aside:
@@ -163,7 +163,7 @@ def length_of(table: Any) -> int:
     return int(table.shape[0]) if hasattr(table, "shape") else len(table)
 
 
-def with_target(model: Predictor, y: Any) -> Predictor:
+def with_target(model: TrainedModel, y: Any) -> TrainedModel:
     """The model, whose target is called as y is, where y has names and no column has one of them."""
     names: list[Any] = list(getattr(y, "column_names", y.columns)) if is_frame(y) else [getattr(y, "name", None)]
     encoding, taken = model.encoding, {one.name for one in model.encoding.columns}

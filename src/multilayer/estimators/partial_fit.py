@@ -14,14 +14,14 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from ..core import tensor_file
-from ..data import Prepared, read
+from ..data import TrainingData, read
 from ..data.batches import Data
 from ..data.encoding_fit import warn_of_dropped, with_variation
 from ..data.table import Rows
 from ..data.training_data import weights_within
 from ..engines import Order, State
 from ..errors import DataError, OptionError, warn
-from ..models.trained_model import Predictor
+from ..models.trained_model import TrainedModel
 from ..runs.config import Config
 from ..training.defaults import learning_rate
 from ..training.fit import prepare
@@ -39,7 +39,7 @@ full rate. At ten times as much one pass over the 120 rows of a fit took R² fro
 class Partial:
     """Where training is between two pieces."""
 
-    model: Predictor
+    model: TrainedModel
     state: State | None
     """None after `fit` and `load`: the optimiser begins anew with the model's parameters."""
     config: Config
@@ -60,20 +60,20 @@ class Partial:
         if "learning_rate" not in asked:
             config = replace(config, learning_rate=CALM * cast(float, config.learning_rate))
         session = Session.make(spec, prepared, config)
-        model = Predictor.of(
+        model = TrainedModel.of(
             session.spec, prepared.encoding, session.engine.state(), averaged=False, members=session.members
         )
         return Partial(model=model, state=session.engine.state(), config=config)._pass(session)
 
     @staticmethod
-    def after(model: Predictor, config: Mapping[str, Any], *, classes: int = 0) -> Partial:
+    def after(model: TrainedModel, config: Mapping[str, Any], *, classes: int = 0) -> Partial:
         """Goes on with a model that `fit` made, by its configuration; its targets are class numbers again."""
         calm = {"validation": None, "calibrate": False, "learning_rate": AFTER * config["learning_rate"]}
         config = {**config, **calm}
         return Partial(model=_numbered(model, classes), state=None, config=Config.from_dict(config))
 
     @staticmethod
-    def of_model(model: Predictor, *, rows: int, seed: int, classes: int = 0) -> Partial:
+    def of_model(model: TrainedModel, *, rows: int, seed: int, classes: int = 0) -> Partial:
         """Continue with a model from a file: the options are those of the recipe for this number of rows."""
         encoding = model.encoding
         image = encoding.image is not None
@@ -106,7 +106,7 @@ class Partial:
         assert found.y is not None
         weights = None if weight is None else weights_within(np.asarray(weight, np.float64)[found.rows], np.float32)
         rows = np.arange(len(found.x), dtype=np.int64)
-        prepared = Prepared(
+        prepared = TrainingData(
             data=Data(x=found.x, y=found.y, codes=found.codes, weight=weights),
             train=rows,
             validation=rows[:0],
@@ -136,7 +136,7 @@ class Partial:
             said = "partial_fit: loss, gradient or parameters were not finite, and the model is that before these rows"
             warn(f"{said}; try a lower learning_rate", ConvergenceWarning)
             return replace(self, config=config)
-        model = Predictor.of(
+        model = TrainedModel.of(
             session.spec, session.prepared.encoding, state, averaged=session.averaged, members=session.members
         )
         losses = (*self.losses, float(chunk.loss.mean()))
@@ -155,7 +155,7 @@ class Partial:
     @staticmethod
     def from_bytes(data: bytes) -> Partial:
         size = int.from_bytes(data[:8], "little")
-        model = Predictor.from_bytes(data[8 : 8 + size])
+        model = TrainedModel.from_bytes(data[8 : 8 + size])
         tensors, meta = tensor_file.decode(data[8 + size :], kind="checkpoint")
         extra = meta["extra"]
         return Partial(
@@ -167,7 +167,7 @@ class Partial:
         )
 
 
-def _numbered(model: Predictor, classes: int) -> Predictor:
+def _numbered(model: TrainedModel, classes: int) -> TrainedModel:
     """The model with class numbers for names, as its targets come."""
     if not classes:
         return model

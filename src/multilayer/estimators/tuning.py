@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from ..core import atomic_files, random
-from ..data import Prepared
+from ..data import TrainingData
 from ..data.table import Table
 from ..errors import DataError, MissingExtra, OptionError, called
 from ..models import metrics
@@ -90,7 +90,7 @@ class Candidate:
         chosen: dict[str, Any] = {**Recipe().before(table), "weight_decay": self.values["weight_decay"]}
         return {**chosen, **TRIAL} if self.trial else chosen
 
-    def network(self, prepared: Prepared, config: Config, asked: Set[str]) -> tuple[Spec, Config]:
+    def network(self, prepared: TrainingData, config: Config, asked: Set[str]) -> tuple[Spec, Config]:
         recipe = Recipe(
             hidden=(self.values["width"],) * self.values["depth"],
             dropout=self.values["dropout"],

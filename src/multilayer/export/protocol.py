@@ -12,7 +12,7 @@ from ..spec import Spec
 
 
 class Trained(Protocol):
-    """The parts of `Predictor` that are exported."""
+    """The parts of `TrainedModel` that are exported."""
 
     @property
     def spec(self) -> Spec: ...

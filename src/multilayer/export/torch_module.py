@@ -38,7 +38,7 @@ def to_torch(model: Any, *, member: int | None = None, preprocessing: bool = Fal
 
     Parameters
     ----------
-    model : Predictor, Run, fitted estimator or Model
+    model : TrainedModel, Run, fitted estimator or Model
         A trained model (from `ml.fit`, `ml.load` or an estimator), or a network from `ml.build`.
     member : int, optional
         Ensemble member to convert, counted from 0, without calibration. By default, the calibrated average of all

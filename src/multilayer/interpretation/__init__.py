@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .float64_model import Answer, Opened, opened
+from .float64_model import Answer, Float64Model, to_float64
 from .trace import Step, Trace, trace
 
-__all__ = ["Answer", "Opened", "Step", "Trace", "opened", "trace"]
+__all__ = ["Answer", "Float64Model", "Step", "Trace", "to_float64", "trace"]

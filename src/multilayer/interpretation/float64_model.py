@@ -15,19 +15,19 @@ import numpy as np
 from ..data import Encoded
 from ..errors import DataError, SpecError
 from ..export.protocol import check_member, held
-from ..models.trained_model import Predictor
+from ..models.trained_model import TrainedModel
 from ..nn.calibration import combination
 from ..nn.layers.base import Array
 from ..spec import Spec
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Opened:
+class Float64Model:
     """`tensors` holds the parameters and buffers of one member by stored name; `predictor` is the trained model."""
 
     spec: Spec
     tensors: Mapping[str, Array]
-    predictor: Predictor | None = None
+    predictor: TrainedModel | None = None
     member: int = 0
 
     @property
@@ -55,7 +55,7 @@ class Answer:
     """Description of the model, such as "calibrated average of 8 members"."""
 
 
-def opened(model: Any, *, member: int = 0) -> Opened:
+def to_float64(model: Any, *, member: int = 0) -> Float64Model:
     """Open a model from `ml.fit`, `ml.load` or `ml.build`, a fitted estimator or a torch `nn.Sequential`.
 
     Parameters
@@ -73,9 +73,9 @@ def opened(model: Any, *, member: int = 0) -> Opened:
         If the model has no such member.
     """
     found = model if isinstance(getattr(model, "spec", None), Spec) else held(model)
-    if isinstance(found, Predictor):
+    if isinstance(found, TrainedModel):
         tensors = found.member(check_member(member, found.members))
-        return Opened(spec=found.spec, tensors=_double(tensors), predictor=found, member=member)
+        return Float64Model(spec=found.spec, tensors=_double(tensors), predictor=found, member=member)
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(found, torch.nn.Module):
         from ..pytorch.model import Model, from_torch
@@ -83,7 +83,7 @@ def opened(model: Any, *, member: int = 0) -> Opened:
         check_member(member, 1)
         own = found if isinstance(found, Model) else from_torch(found)
         state = {name: value.detach().cpu().numpy() for name, value in own.state_dict().items()}
-        return Opened(spec=own.spec, tensors=_double(state))
+        return Float64Model(spec=own.spec, tensors=_double(state))
     remedy = ": call fit first" if hasattr(found, "fit") else ""
     raise SpecError(
         f"a network with its weights is needed (from ml.fit, ml.load, ml.build, a fitted estimator, or a "
@@ -91,7 +91,7 @@ def opened(model: Any, *, member: int = 0) -> Opened:
     )
 
 
-def encoded(predictor: Predictor, X: Any, y: Any = None, *, targets: bool = True) -> Encoded:
+def encoded(predictor: TrainedModel, X: Any, y: Any = None, *, targets: bool = True) -> Encoded:
     """Encode raw rows as the model does, in float64.
 
     Parameters
@@ -114,7 +114,7 @@ def encoded(predictor: Predictor, X: Any, y: Any = None, *, targets: bool = True
     return found
 
 
-def answered(predictor: Predictor, rows: Encoded) -> Answer:
+def answered(predictor: TrainedModel, rows: Encoded) -> Answer:
     """Return the predictions of the whole model for rows encoded in float64, bit-identical to those of `predict`."""
     encoding = predictor.encoding
     z = predictor.forward(replace(rows, x=rows.x[:].astype(np.float32)))

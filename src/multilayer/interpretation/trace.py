@@ -24,11 +24,11 @@ from typing import Any, cast
 import numpy as np
 
 from ..errors import DataError
-from ..models.trained_model import Predictor
+from ..models.trained_model import TrainedModel
 from ..nn import losses, optimizers
 from ..nn.layers import Layer, Pass, Residual, named
 from ..nn.layers.base import Array, Tensors, _part
-from .float64_model import Answer, Opened, answered, encoded, opened
+from .float64_model import Answer, Float64Model, answered, encoded, to_float64
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -115,7 +115,7 @@ def trace(
 
     Parameters
     ----------
-    model : Predictor, Run, fitted estimator, Model or torch.nn.Sequential
+    model : TrainedModel, Run, fitted estimator, Model or torch.nn.Sequential
         A trained model, or a network from `ml.build`.
     x
         For a trained model, raw rows in any form that `model.predict` takes: an array, a DataFrame, a file or the name
@@ -157,7 +157,7 @@ def trace(
     >>> bool((found.model.prediction == model.predict("iris")).all())
     True
     """
-    network = opened(model, member=member)
+    network = to_float64(model, member=member)
     inputs, targets, name, answer = _rows(network, x, y, loss)
     chosen = losses.of(name, network.spec.d_out)
     places = network.places
@@ -196,7 +196,7 @@ def trace(
     )
 
 
-def _rows(network: Opened, x: Any, y: Any, loss: str) -> tuple[Any, Any, str, Answer | None]:
+def _rows(network: Float64Model, x: Any, y: Any, loss: str) -> tuple[Any, Any, str, Answer | None]:
     """Return the encoded inputs and targets, the loss, and the predictions of the whole model."""
     predictor = network.predictor
     if predictor is not None:
@@ -204,7 +204,7 @@ def _rows(network: Opened, x: Any, y: Any, loss: str) -> tuple[Any, Any, str, An
             predictor = replace(predictor, encoding=replace(predictor.encoding, loss=losses.get(loss).name))
         read = encoded(predictor, x, y)
         inputs = read.x[:] if read.codes is None else (read.x[:], read.codes)
-        return inputs, read.y, predictor.encoding.loss, answered(cast(Predictor, network.predictor), read)
+        return inputs, read.y, predictor.encoding.loss, answered(cast(TrainedModel, network.predictor), read)
     if y is None:
         raise DataError("trace needs targets: call trace(model, x, y), or pass a trained model and a table with them")
     if network.spec.inputs.categories:
@@ -265,7 +265,7 @@ def _backward(
 
 
 def _updated(
-    network: Opened, back: Mapping[str, Any], optimizer: optimizers.Optimizer, rate: float, l2: float
+    network: Float64Model, back: Mapping[str, Any], optimizer: optimizers.Optimizer, rate: float, l2: float
 ) -> dict[str, Array]:
     """Every parameter after the first step; what the network shares moves by the sum over its places."""
     total: dict[str, Array] = {}

@@ -42,7 +42,7 @@ SLAB = 4096
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Predictor:
+class TrainedModel:
     """What `ml.fit` gives as `run.model` and `ml.load` reads."""
 
     spec: Spec
@@ -61,15 +61,15 @@ class Predictor:
         averaged: bool,
         members: int = 1,
         calibration: Calibration | None = None,
-    ) -> Predictor:
+    ) -> TrainedModel:
         values = state.averages if averaged and state.averages else state.parameters
         tensors = {**values, **state.buffers}
-        return Predictor(spec=spec, encoding=encoding, tensors=tensors, members=members, calibration=calibration)
+        return TrainedModel(spec=spec, encoding=encoding, tensors=tensors, members=members, calibration=calibration)
 
     def __repr__(self) -> str:
         said = self.encoding.task.said().removeprefix("task: ")
         times = f"{self.members} × " if self.members > 1 else ""
-        return f"Predictor({times}{self.spec}, {times}{self.spec.n_parameters:,} parameters: {said})"
+        return f"TrainedModel({times}{self.spec}, {times}{self.spec.n_parameters:,} parameters: {said})"
 
     def outputs(self, source: Any) -> Array:
         """Raw outputs z (rows, d_out)."""
@@ -191,20 +191,20 @@ class Predictor:
         return tensors, meta
 
     @staticmethod
-    def load(path: str | Path, *, root: Path | None = None) -> Predictor:
+    def load(path: str | Path, *, root: Path | None = None) -> TrainedModel:
         """Read a model file and check its content.
 
         `root` is the folder of a run. No symbolic link below it is followed.
         """
-        return Predictor._of_parts(*tensor_file.load(Path(path), root=root), str(path))
+        return TrainedModel._of_parts(*tensor_file.load(Path(path), root=root), str(path))
 
     @staticmethod
-    def from_bytes(data: bytes) -> Predictor:
+    def from_bytes(data: bytes) -> TrainedModel:
         """The model that `to_bytes` gave."""
-        return Predictor._of_parts(*tensor_file.decode(data), "the model")
+        return TrainedModel._of_parts(*tensor_file.decode(data), "the model")
 
     @staticmethod
-    def _of_parts(tensors: Mapping[str, Array], meta: Mapping[str, Any], path: str) -> Predictor:
+    def _of_parts(tensors: Mapping[str, Array], meta: Mapping[str, Any], path: str) -> TrainedModel:
         spec = Spec.from_dict(meta["spec"])
         parts: dict[str, dict[str, Array]] = {"network": {}, "encoding": {}}
         for name, value in tensors.items():
@@ -236,7 +236,7 @@ class Predictor:
         if "calibration" in meta:
             outputs = spec.d_out, spec.d_out // losses.get(encoding.loss).per_target
             calibration = Calibration.from_parts(meta["calibration"], parts.get("calibration", {}), path, outputs)
-        return Predictor(spec=spec, encoding=encoding, tensors=network, members=members, calibration=calibration)
+        return TrainedModel(spec=spec, encoding=encoding, tensors=network, members=members, calibration=calibration)
 
 
 def _check_weights(network: Mapping[str, Array], wanted: Mapping[str, Any], path: str) -> None:
@@ -258,7 +258,7 @@ def _check_weights(network: Mapping[str, Array], wanted: Mapping[str, Any], path
             raise FileError(f"{path}: {name} must not be negative, got {value.min()}")
 
 
-def load(path: str | Path) -> Predictor:
+def load(path: str | Path) -> TrainedModel:
     """Load a trained model from a file or a run folder.
 
     Parameters
@@ -268,7 +268,7 @@ def load(path: str | Path) -> Predictor:
 
     Returns
     -------
-    Predictor
+    TrainedModel
         The trained model, with its encoding, all members and their calibration.
 
     Raises
@@ -289,12 +289,12 @@ def load(path: str | Path) -> Predictor:
     ...     _ = model.save(f"{folder}/iris.safetensors")
     ...     again = ml.load(f"{folder}/iris.safetensors")
     >>> again
-    Predictor(4-8-3, 67 parameters: classification of 'species' into 3 classes)
+    TrainedModel(4-8-3, 67 parameters: classification of 'species' into 3 classes)
     """
     path = Path(path)
     if not path.is_dir():
-        return Predictor.load(path)
+        return TrainedModel.load(path)
     model = path / "model.safetensors"
     if not os.path.lexists(model) and (path / "config.json").exists():
         raise RunError(no_model(path))
-    return Predictor.load(model, root=path)
+    return TrainedModel.load(model, root=path)

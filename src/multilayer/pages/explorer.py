@@ -62,7 +62,7 @@ def explore(model: Any = None, X: Any = None, y: Any = None, *, member: int = 0)
 
     Parameters
     ----------
-    model : Predictor, Run, fitted estimator, Model or torch.nn.Sequential, optional
+    model : TrainedModel, Run, fitted estimator, Model or torch.nn.Sequential, optional
         A trained model, or a network from `ml.build`.
     X : optional
         For a trained model, raw rows in any form that `model.predict` takes: a DataFrame, an array, a file or the name

@@ -26,9 +26,9 @@ from ..costs import cost
 from ..data import Encoded, Encoding
 from ..data.targets import classes_in
 from ..errors import DataError
-from ..interpretation.float64_model import Opened, answered, encoded, opened
+from ..interpretation.float64_model import Float64Model, answered, encoded, to_float64
 from ..models import metrics
-from ..models.trained_model import Predictor
+from ..models.trained_model import TrainedModel
 from ..nn import layers as L
 from ..nn.calibration import Calibration, combination
 from ..nn.layers.base import Array, Pass, forward_through
@@ -59,9 +59,9 @@ NOT_ON_THE_PAGE = ("trainable_swish", "apl", "kaf", "combination", "generalised_
 
 def model_state(model: Any, X: Any = None, y: Any = None, *, member: int = 0) -> dict[str, Any]:
     """Everything the page needs of a model and some rows; `member` is the one to look into first."""
-    network = opened(model, member=member)
+    network = to_float64(model, member=member)
     members = 1 if network.predictor is None else network.predictor.members
-    whole = [network if i == member else opened(model, member=i) for i in range(members)]
+    whole = [network if i == member else to_float64(model, member=i) for i in range(members)]
     reason = reduced(network.spec)
     rows = _rows(network, X, y)
     shown = whole if members * network.spec.n_stored <= MOST_NUMBERS else [network]
@@ -115,7 +115,7 @@ def packed(value: Array) -> dict[str, Any]:
     }
 
 
-def _mark(spec: Spec, members: list[Opened]) -> str:
+def _mark(spec: Spec, members: list[Float64Model]) -> str:
     digest = hashlib.sha256(str(spec).encode())
     for one in members:
         for name, value in sorted(one.tensors.items()):
@@ -126,7 +126,7 @@ def _mark(spec: Spec, members: list[Opened]) -> str:
 # Rows
 
 
-def _rows(network: Opened, X: Any, y: Any) -> dict[str, Any]:
+def _rows(network: Float64Model, X: Any, y: Any) -> dict[str, Any]:
     if network.predictor is not None:
         return _table_rows(network.predictor, X, y)
     spec = network.spec
@@ -151,7 +151,7 @@ def _rows(network: Opened, X: Any, y: Any) -> dict[str, Any]:
     }
 
 
-def _table_rows(predictor: Predictor, X: Any, y: Any) -> dict[str, Any]:
+def _table_rows(predictor: TrainedModel, X: Any, y: Any) -> dict[str, Any]:
     encoding = predictor.encoding
     if X is None:
         # A row of medians, with every category unknown: something to change from.
@@ -185,7 +185,7 @@ def _decoded_targets(encoding: Encoding, y: Array) -> list[Any]:
     return (values[:, 0] if len(task.names) == 1 else values).tolist()
 
 
-def _score(predictor: Predictor, rows: Encoded, y: Array) -> dict[str, Any] | None:
+def _score(predictor: TrainedModel, rows: Encoded, y: Array) -> dict[str, Any] | None:
     """Return the score on all rows, as `score` of an estimator: exact-match accuracy, or R² if it is defined."""
     task, loss = predictor.encoding.task, predictor.encoding.loss
     answer = answered(predictor, rows)
@@ -213,7 +213,7 @@ def _packed_rows(x: Array, codes: Any) -> dict[str, Any]:
     return packed(np.asarray(both, dtype=np.float64))
 
 
-def _outputs(network: Opened, x: Array, codes: Any) -> Array:
+def _outputs(network: Float64Model, x: Array, codes: Any) -> Array:
     run = Pass(categories=network.spec.inputs.categories)
     inputs: Any = x if codes is None else (x, codes)
     return forward_through(network.spec.layers, inputs, network.places, run)[0]
@@ -222,7 +222,7 @@ def _outputs(network: Opened, x: Array, codes: Any) -> Array:
 # What they mean
 
 
-def _features(network: Opened, names: list[str]) -> list[dict[str, Any]]:
+def _features(network: Float64Model, names: list[str]) -> list[dict[str, Any]]:
     spec = network.spec
     if network.predictor is None:
         if len(names) != spec.inputs.numeric:
@@ -254,7 +254,7 @@ def _features(network: Opened, names: list[str]) -> list[dict[str, Any]]:
     return found
 
 
-def _output(network: Opened) -> dict[str, Any]:
+def _output(network: Float64Model) -> dict[str, Any]:
     if network.predictor is None:
         n = network.spec.d_out
         return {"kind": "numbers", "names": [f"output {i + 1}" if n > 1 else "output" for i in range(n)], "loss": ""}

@@ -20,7 +20,7 @@ import math
 from dataclasses import replace
 from typing import Any
 
-from ..data import Prepared
+from ..data import TrainingData
 from ..nn import losses
 from ..runs.config import Config
 from ..spec import Spec
@@ -35,7 +35,7 @@ AVERAGE = 0.99
 """An average over about 100 steps. A run of few steps, as `epochs` may ask for, would average its initial weights."""
 
 
-def with_defaults(config: Config, spec: Spec, prepared: Prepared) -> Config:
+def with_defaults(config: Config, spec: Spec, prepared: TrainingData) -> Config:
     """Return the configuration with a value for each option that is None."""
     chosen: dict[str, Any] = {}
     if config.learning_rate is None:
@@ -53,7 +53,7 @@ def with_defaults(config: Config, spec: Spec, prepared: Prepared) -> Config:
     return replace(config, **chosen)
 
 
-def chosen_batch(prepared: Prepared, config: Config) -> int:
+def chosen_batch(prepared: TrainingData, config: Config) -> int:
     """Return the batch size: the one in `config`, else the default for the number of rows."""
     return batch_size(len(prepared.train)) if config.batch_size is None else config.batch_size
 

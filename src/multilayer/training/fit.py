@@ -24,18 +24,17 @@ from ..data.readers import means_bundled
 from ..data.table import count, short
 from ..data.training_data import names_of
 from ..errors import DataError, OptionError, RunError, SpecError, called, is_command_line, option, warn
-from ..models.trained_model import Predictor
+from ..models.trained_model import TrainedModel
 from ..runs import RunFolder
 from ..runs.config import Config, Options
 from ..spec import Spec
-from . import trackers as sinks
 from .policies import TimeLimit
 from .protocol import Observer
 from .recipe import Recipe, choose, raw_outputs
 from .run import Now, Run, drive
 from .setup import Chooser, Session, check_loader
 from .time_budget import Within
-from .trackers import Sink, Tracker
+from .trackers import Tracker, TrackerObserver, accepted
 
 AUTO = tuple(field.name for field in fields(Config) if field.metadata["auto"])
 """Options of which None is the same as none given."""
@@ -67,7 +66,7 @@ def fit(
     categorical: str | Iterable[str] | None = (),
     sample_weight: Any = None,
     validation_weight: Any = None,
-    start: Predictor | None = None,
+    start: TrainedModel | None = None,
     keep_constant: bool = False,
     classes: Sequence[Any] | None = None,
     run: str | Path | None = None,
@@ -104,7 +103,7 @@ def fit(
     sample_weight, validation_weight : str or array, optional
         Sample weights: the name of a column (`sample_weight` only), or one number per row. A weight column is not used
         as an input.
-    start : Predictor, optional
+    start : TrainedModel, optional
         Model that provides the initial parameters.
     keep_constant : bool
         Whether to train on a table in which every column is constant. By default, this is an error.
@@ -180,7 +179,7 @@ def fit(
     if validation_weight is not None and not own:
         raise OptionError("validation_weight needs separate validation data: pass validation=(X, y)")
 
-    def numbers(config: Config) -> tables.Prepared:
+    def numbers(config: Config) -> tables.TrainingData:
         return prepare(
             read,
             config,
@@ -381,7 +380,7 @@ def _call(network: Any, data: Any = None) -> str:
 
 def prepare(
     data: Any, config: Config, *, validation: Any, outputs: int | None = None, **source: Any
-) -> tables.Prepared:
+) -> tables.TrainingData:
     loss = None if config.loss == "auto" else config.loss
     dtype = np.float64 if config.dtype == "float64" else np.float32
     if tables.is_loader(data):
@@ -418,18 +417,18 @@ def _in_memory(validation: Any) -> bool:
     return not (validation is None or isinstance(validation, str | int | float | np.generic))
 
 
-def _trackers(given: Sequence[Any], run: Path | None) -> list[Sink]:
-    """A sink for each; a library that is missing is told before there is anything of a run."""
+def _trackers(given: Sequence[Any], run: Path | None) -> list[Tracker]:
+    """A tracker for each; a library that is missing is told before there is anything of a run."""
     if isinstance(given, str):
         raise OptionError(f"trackers must be a list, got {given!r}: trackers=[{given!r}]")
-    return sinks.accepted(given, run)
+    return accepted(given, run)
 
 
 def _driven(
     session: Session,
     folder: RunFolder | None,
     observers: Sequence[Observer],
-    tracking: Sequence[Sink],
+    tracking: Sequence[Tracker],
     *,
     quiet: bool,
     resumed: bool = False,
@@ -458,7 +457,7 @@ def _driven(
         if folder is not None:
             stack.enter_context(folder)
         model = None if folder is None else folder.model
-        told = [stack.enter_context(Tracker(sink, model=model, warn=display.warn)) for sink in tracking]
+        told = [stack.enter_context(TrackerObserver(tracker, model=model, warn=display.warn)) for tracker in tracking]
         run = drive(session, folder, observers=[display, *observers, *told], resumed=resumed, each_epoch=each_epoch)
         _warn_of_few_steps(session, run, planned=planned)
         if after is not None:

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core import random
-from ..engines import Chunk, Engine, Order, State, Tap
+from ..engines import Chunk, Engine, Order, State, StepStatistics
 from ..nn.schedules import Schedule
 from ..runs.events import Checkpoint, EpochEnd, Event, Measured, NonFinite, Notice, Progress, RolledBack, Spike
 from .failure_inspection import Bad, bad_parameter, blame, first_bad
@@ -285,9 +285,9 @@ class Loop:
             part = slice(first, first + every - position.step % every)
             for sums in (position.progress, position.in_epoch):
                 sums.take(losses[part], norms[part], sizes[part])
-            for tap in chunk.taps:
-                if first <= tap.place < part.stop:
-                    self._tell_statistics(tap, position.step + tap.place - first + 1)
+            for found in chunk.statistics:
+                if first <= found.place < part.stop:
+                    self._emit_statistics(found, position.step + found.place - first + 1)
             first, position.step = part.stop, position.step + len(losses[part])
             if position.step % every == 0:
                 self._tell_progress()
@@ -453,8 +453,8 @@ class Loop:
                 observer.notice(answer)
             self.told += 1
 
-    def _tell_statistics(self, tap: Tap, step: int) -> None:
-        for name, values in (("gradient_norm", tap.gradients), ("parameter_norm", tap.parameters)):
+    def _emit_statistics(self, found: StepStatistics, step: int) -> None:
+        for name, values in (("gradient_norm", found.gradients), ("parameter_norm", found.parameters)):
             self.tell(Measured(step=step, name=name, values=dict(values)))
 
     def _tell_progress(self) -> None:

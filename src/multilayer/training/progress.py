@@ -33,7 +33,7 @@ from ..errors import printable
 from ..models.metrics import shown
 from ..runs.events import End, EpochEnd, Event, Start, effective
 from .messages import Told, number, told
-from .run_state import ASCII_BLOCKS, BLOCKS, Course, Point, columns, duration, limits, sparkline
+from .run_state import ASCII_BLOCKS, BLOCKS, Point, RunState, columns, duration, limits, sparkline
 
 REDRAW_SECONDS = 0.2
 LINE_SECONDS = 2.0
@@ -66,9 +66,9 @@ class Progress:
         notes: Iterable[str] = (),
         why: str | None = None,
     ) -> None:
-        self.course = Course(steps=steps, epochs=epochs, steps_per_epoch=steps_per_epoch, metric=metric, larger=larger)
+        self.state = RunState(steps=steps, epochs=epochs, steps_per_epoch=steps_per_epoch, metric=metric, larger=larger)
         for event in effective(past):
-            self.course.take(event)
+            self.state.take(event)
         self.notes, self.why = tuple(notes), why
         self.console = _console() if console is None else console
         self._how: Literal["quiet", "plain", "live"] = "quiet" if quiet else _how(self.console)
@@ -78,7 +78,7 @@ class Progress:
         self._withheld: EpochEnd | None = None
 
     def notice(self, event: Event) -> None:
-        self.course.take(event)
+        self.state.take(event)
         if self._how == "quiet":
             return
         try:
@@ -95,7 +95,7 @@ class Progress:
         if self._how == "quiet":
             warnings.warn(message, RuntimeWarning, stacklevel=2)
         else:
-            self._say(Told("warn", "tracker", message), self.course.step)
+            self._say(Told("warn", "tracker", message), self.state.step)
 
     def close(self) -> None:
         """The last state stays on the screen, and the terminal is as it was."""
@@ -145,7 +145,7 @@ class Progress:
     def _redraw(self) -> None:
         self._shown = time.monotonic()
         if self._live is not None:
-            self._live.update(block(self.course, self.console), refresh=True)
+            self._live.update(block(self.state, self.console), refresh=True)
 
     def _stop(self) -> None:
         live, self._live = self._live, None
@@ -161,7 +161,7 @@ class Progress:
         if isinstance(event, EpochEnd):
             due = self._shown is None or time.monotonic() - self._shown >= LINE_SECONDS
             self._withheld = event
-            if due or event.epoch >= self.course.epochs:
+            if due or event.epoch >= self.state.epochs:
                 self._print_withheld()
         if isinstance(event, End):
             self._print_withheld()
@@ -170,7 +170,7 @@ class Progress:
     def _print_withheld(self) -> None:
         if self._withheld is not None:
             self._shown = time.monotonic()
-            self._print(Text(line(self.course, self._withheld)))
+            self._print(Text(line(self.state, self._withheld)))
             self._withheld = None
 
     # Both
@@ -218,10 +218,10 @@ class JsonLines:
         self.stream.flush()
 
 
-def line(course: Course, event: EpochEnd) -> str:
+def line(state: RunState, event: EpochEnd) -> str:
     """An epoch in one plain line."""
-    digits = len(str(course.epochs))
-    parts = [f"epoch {event.epoch:>{digits}}/{course.epochs}", f"train loss {number(event.loss)}"]
+    digits = len(str(state.epochs))
+    parts = [f"epoch {event.epoch:>{digits}}/{state.epochs}", f"train loss {number(event.loss)}"]
     if event.validation_loss is not None:
         parts.append(f"validation loss {number(event.validation_loss)}")
     # The loss of some tasks is a metric too, under another name.
@@ -229,11 +229,11 @@ def line(course: Course, event: EpochEnd) -> str:
     parts += [
         f"{printable(name)} {number(value)}" for name, value in shown(event.metrics).items() if number(value) != said
     ]
-    if course.best is not None:
-        value, epoch = course.best
+    if state.best is not None:
+        value, epoch = state.best
         parts.append("best so far" if epoch == event.epoch else f"best {number(value)} (epoch {epoch})")
-    left = [f"{duration(course.left)} left"] if course.left is not None and course.share < 1 else []
-    return "  ".join([*parts, *_pace(course), *left])
+    left = [f"{duration(state.left)} left"] if state.left is not None and state.share < 1 else []
+    return "  ".join([*parts, *_pace(state), *left])
 
 
 class _Row(NamedTuple):
@@ -245,20 +245,20 @@ class _Row(NamedTuple):
     is_loss: bool
 
 
-def block(course: Course, console: Console) -> Text:
+def block(state: RunState, console: Console) -> Text:
     """The block on a terminal: bar and curves over the same columns, what is best and how fast beside them."""
     ascii_only = console.options.ascii_only
-    rows = _rows(course)
-    tails = _tails(course, rows)
-    labels = [f"epoch {course.epoch}/{course.epochs}", *(printable(row.label)[:17] for row in rows)]
-    values = [f"{course.share:.0%}", *(number(row.points[-1][1]) if row.points else "" for row in rows)]
+    rows = _rows(state)
+    tails = _tails(state, rows)
+    labels = [f"epoch {state.epoch}/{state.epochs}", *(printable(row.label)[:17] for row in rows)]
+    values = [f"{state.share:.0%}", *(number(row.points[-1][1]) if row.points else "" for row in rows)]
     left = max(map(len, labels)) + max(7, *map(len, values)) + 1
     right = max(map(len, tails)) + 2
     room = console.width - left - 2 - ECHO
     if room - right < NARROWEST_CURVE:
         tails, right = [""] * len(tails), 0
     width = max(min(room - right, WIDEST_CURVE), 0)
-    curves = [_bar(course.share, width, ascii_only), *_curves(course, rows, width, ascii_only)]
+    curves = [_bar(state.share, width, ascii_only), *_curves(state, rows, width, ascii_only)]
     text = Text(no_wrap=True, overflow="crop")
     for label, value, curve, tail in itertools.zip_longest(labels, values, curves, tails):
         start = f"{label or ''}{value or '':>{left - len(label or '')}}  "
@@ -268,19 +268,19 @@ def block(course: Course, console: Console) -> Text:
     return text
 
 
-def _rows(course: Course) -> list[_Row]:
-    rows = [_Row("train loss", course.train, "blue", True)]
-    if course.validation:
-        rows.append(_Row("validation loss", course.validation, "magenta", True))
-    shown = course.metric if course.metric in course.metrics else next(iter(course.metrics), None)
+def _rows(state: RunState) -> list[_Row]:
+    rows = [_Row("train loss", state.train, "blue", True)]
+    if state.validation:
+        rows.append(_Row("validation loss", state.validation, "magenta", True))
+    shown = state.metric if state.metric in state.metrics else next(iter(state.metrics), None)
     if shown is not None:
-        rows.append(_Row(shown, course.metrics[shown], "green", False))
+        rows.append(_Row(shown, state.metrics[shown], "green", False))
     return rows
 
 
-def _curves(course: Course, rows: list[_Row], width: int, ascii_only: bool) -> list[Text]:
+def _curves(state: RunState, rows: list[_Row], width: int, ascii_only: bool) -> list[Text]:
     """Losses share a scale, so that a validation curve that leaves the training curve is seen to."""
-    curves = [columns(row.points, steps=course.steps, width=width, origin=course.origin) for row in rows]
+    curves = [columns(row.points, steps=state.steps, width=width, origin=state.origin) for row in rows]
     losses = limits(*(curve for curve, row in zip(curves, rows, strict=True) if row.is_loss))
     blocks = ASCII_BLOCKS if ascii_only else BLOCKS
     return [
@@ -301,24 +301,24 @@ def _bar(share: float, width: int, ascii_only: bool) -> Text:
     return Text.assemble((done, "cyan"), (empty * (width - len(done)), "bright_black"))
 
 
-def _tails(course: Course, rows: list[_Row]) -> list[str]:
+def _tails(state: RunState, rows: list[_Row]) -> list[str]:
     """What stands at the right: the time, then the pace, with the best beside the curve it is of."""
-    left = "" if course.left is None else f"{duration(course.left)} left"
-    tails = [f"{duration(course.elapsed)} in all" if course.share >= 1 else left]
-    best = "" if course.best is None else f"best {number(course.best[0])} (epoch {course.best[1]})"
-    measured = [row.label for row in rows if row.is_loss][-1] if course.metric == "loss" else course.metric
-    pace = _pace(course)
+    left = "" if state.left is None else f"{duration(state.left)} left"
+    tails = [f"{duration(state.elapsed)} in all" if state.share >= 1 else left]
+    best = "" if state.best is None else f"best {number(state.best[0])} (epoch {state.best[1]})"
+    measured = [row.label for row in rows if row.is_loss][-1] if state.metric == "loss" else state.metric
+    pace = _pace(state)
     for row in rows:
         tails.append(best if row.label == measured else pace.pop(0) if pace else "")
     return [*tails, *pace]
 
 
-def _pace(course: Course) -> list[str]:
+def _pace(state: RunState) -> list[str]:
     pace: list[str] = []
-    if course.speed is not None:
-        pace.append(f"{course.speed:,.0f} rows/s")
-    if course.rate is not None:
-        pace.append(f"rate {course.rate:.2g}")
+    if state.speed is not None:
+        pace.append(f"{state.speed:,.0f} rows/s")
+    if state.rate is not None:
+        pace.append(f"rate {state.rate:.2g}")
     return pace
 
 

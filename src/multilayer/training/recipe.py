@@ -25,7 +25,7 @@ from typing import Any, Literal, cast
 
 import numpy as np
 
-from ..data import Encoding, Prepared
+from ..data import Encoding, TrainingData
 from ..data.table import Table
 from ..errors import OptionError, called, option, unknown_name, warn
 from ..nn import losses
@@ -116,7 +116,7 @@ class Recipe:
         shape = {"hidden": self.hidden, "activation": self.activation, "dropout": self.dropout}
         return " and ".join(called(name) for name, value in shape.items() if value is not None)
 
-    def network(self, prepared: Prepared, config: Config, asked: AbstractSet[str]) -> tuple[Spec, Config]:
+    def network(self, prepared: TrainingData, config: Config, asked: AbstractSet[str]) -> tuple[Spec, Config]:
         encoding, rows = prepared.encoding, len(prepared.train)
         if encoding.image is not None:
             spec = choose_network(None, encoding)
@@ -155,7 +155,7 @@ class Perceptron:
         least, most = PERCEPTRON_EPOCHS
         return {**PERCEPTRON, "epochs": max(least, min(most, PERCEPTRON_STEPS // max(1, len(table))))}
 
-    def network(self, prepared: Prepared, config: Config, asked: AbstractSet[str]) -> tuple[Spec, Config]:
+    def network(self, prepared: TrainingData, config: Config, asked: AbstractSet[str]) -> tuple[Spec, Config]:
         del asked
         return choose_network(self.spec, prepared.encoding), config
 

@@ -16,7 +16,7 @@ from ..data.table import count
 from ..engines import State
 from ..errors import RunError
 from ..models.metrics import shown
-from ..models.trained_model import Predictor
+from ..models.trained_model import TrainedModel
 from ..nn.calibration import Calibration
 from ..runs import RESTORE, RunFolder
 from ..runs.events import NO_MISTAKES, Checkpoint, End, EpochEnd, Event, NonFinite, Notice, Resume, Spike, Start
@@ -35,7 +35,7 @@ class Run:
 
     log: list[Event] = field(default_factory=list[Event])
     path: Path | None = None
-    model: Predictor | None = None
+    model: TrainedModel | None = None
     notes: tuple[str, ...] = ()
     """What was decided about the data."""
     signal: int | None = None
@@ -83,7 +83,7 @@ class Now:
 
     epoch: int
     epochs: int
-    model: Callable[[], Predictor]
+    model: Callable[[], TrainedModel]
 
 
 def drive(
@@ -135,7 +135,7 @@ def _over(session: Session, loop: Loop, folder: RunFolder, run: Run) -> bool:
     if not any(isinstance(event, Start) for event in told):
         raise RunError(f"{folder.log} must contain the start of the run, got an end alone: {RESTORE}")
     if os.path.lexists(folder.model):
-        run.model = Predictor.load(folder.model, root=folder.path)
+        run.model = TrainedModel.load(folder.model, root=folder.path)
         if run.model.spec != session.spec:
             raise RunError(f"{folder.model} must be the network {session.spec}, got {run.model.spec}: {RESTORE}")
     else:
@@ -193,9 +193,9 @@ def _finish(session: Session, loop: Loop, outcome: Outcome, run: Run, folder: Ru
     )
 
 
-def _model_of(session: Session, calibration: Calibration | None) -> Predictor:
+def _model_of(session: Session, calibration: Calibration | None) -> TrainedModel:
     """What the engine holds, as a model."""
-    return Predictor.of(
+    return TrainedModel.of(
         session.spec,
         session.prepared.encoding,
         session.engine.state(),

@@ -24,7 +24,7 @@ Point = tuple[int, float]
 
 
 @dataclass
-class Course:
+class RunState:
     """Everything a person may want to know while waiting."""
 
     steps: int

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ..core import machine, random
 from ..core.sparse import pieces, rows_of
-from ..data import Encoding, Prepared
+from ..data import Encoding, TrainingData
 from ..data.table import Table, count, short
 from ..engines import Engine, Settings
 from ..engines.ensemble import Ensemble, Member
@@ -23,7 +23,7 @@ from ..engines.fused_program import why_not
 from ..engines.numpy_engine import NumpyEngine
 from ..errors import OptionError, SpecError, option
 from ..models import metrics
-from ..models.trained_model import Predictor
+from ..models.trained_model import TrainedModel
 from ..nn import losses, schedules
 from ..nn.calibration import Calibration, calibrated, combined, temperature
 from ..nn.ensemble_calibration import pooled
@@ -56,7 +56,7 @@ class Chooser(Protocol):
         """Options that decide how the table becomes numbers, and those that need no more than it."""
         ...
 
-    def network(self, prepared: Prepared, config: Config, asked: Set[str]) -> tuple[Spec, Config]:
+    def network(self, prepared: TrainingData, config: Config, asked: Set[str]) -> tuple[Spec, Config]:
         """The network, and the configuration with what depends on the numbers."""
         ...
 
@@ -64,7 +64,7 @@ class Chooser(Protocol):
 class OtherNetwork(OptionError):
     """A run of so many members of `spec` was to begin with a model of another network."""
 
-    def __init__(self, members: int, spec: Spec, model: Predictor) -> None:
+    def __init__(self, members: int, spec: Spec, model: TrainedModel) -> None:
         self.members, self.spec = members, spec
         super().__init__(
             f"a run can begin with a model of its own network, {members} × {spec}, got {model.members} × {model.spec}: "
@@ -77,7 +77,7 @@ class Session:
     """Everything a run needs but where it is kept and who looks on."""
 
     config: Config
-    prepared: Prepared
+    prepared: TrainingData
     spec: Spec
     loss: Loss
     metric: str
@@ -86,7 +86,7 @@ class Session:
     """When the clock of a time limit began, by `time.monotonic`; when training does unless said."""
 
     @staticmethod
-    def make(spec: Spec | str | None, prepared: Prepared, config: Config, *, began: float | None = None) -> Session:
+    def make(spec: Spec | str | None, prepared: TrainingData, config: Config, *, began: float | None = None) -> Session:
         encoding = prepared.encoding
         if prepared.loader_batch is not None:
             config = with_loader(config, prepared.loader_batch)
@@ -110,7 +110,7 @@ class Session:
             began=began,
         )
 
-    def begin(self, model: Predictor) -> None:
+    def begin(self, model: TrainedModel) -> None:
         """Takes the parameters of a model of the same network to begin with."""
         state = self.engine.state()
         found = {name: model.tensors.get(name) for name in state.parameters | state.buffers}
@@ -345,7 +345,7 @@ def choose_engine(spec: Spec, config: Config) -> str:
     return "fused" if plain and why_not(spec) is None else "torch"
 
 
-def make_engine(spec: Spec, prepared: Prepared, config: Config) -> Engine:
+def make_engine(spec: Spec, prepared: TrainingData, config: Config) -> Engine:
     """One engine, or an ensemble of them: member i has a seed of its own and holds out part i of the rows.
 
     The configuration names the engine: `choose_engine` says which one "auto" means.
@@ -367,7 +367,7 @@ def make_engine(spec: Spec, prepared: Prepared, config: Config) -> Engine:
     return Ensemble(members, losses.get(prepared.encoding.loss), threads=threads)
 
 
-def _one_engine(spec: Spec, prepared: Prepared, config: Config, rows: NDArray[np.int64]) -> Engine:
+def _one_engine(spec: Spec, prepared: TrainingData, config: Config, rows: NDArray[np.int64]) -> Engine:
     settings = Settings(
         loss=prepared.encoding.loss,
         optimizer=config.optimizer,
@@ -377,7 +377,7 @@ def _one_engine(spec: Spec, prepared: Prepared, config: Config, rows: NDArray[np
         clip_norm=config.clip_norm,
         clip_value=config.clip_value,
         average=config.average,
-        taps=config.statistics_every,
+        statistics_every=config.statistics_every,
     )
     scheme = "auto" if config.init == "data" else config.init
     engine = _bare_engine(spec, prepared, config, settings, scheme)
@@ -396,7 +396,7 @@ def _one_engine(spec: Spec, prepared: Prepared, config: Config, rows: NDArray[np
     return engine
 
 
-def _bare_engine(spec: Spec, prepared: Prepared, config: Config, settings: Settings, init: str) -> Engine:
+def _bare_engine(spec: Spec, prepared: TrainingData, config: Config, settings: Settings, init: str) -> Engine:
     if config.engine == "numpy":
         dtype = {"float32": np.float32, "float64": np.float64}.get(config.dtype, np.float32)
         return NumpyEngine(spec, prepared.data, settings, init=init, dtype=dtype)

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 
 from ..core import machine
-from ..data import Prepared
+from ..data import TrainingData
 from ..data.table import Table, count
 from ..errors import called, warn
 from ..runs.config import Config
@@ -145,7 +145,7 @@ class Within:
         self.read = self.clock()
         return self.recipe.before(table)
 
-    def network(self, prepared: Prepared, config: Config, asked: Set[str]) -> tuple[Spec, Config]:
+    def network(self, prepared: TrainingData, config: Config, asked: Set[str]) -> tuple[Spec, Config]:
         prepared_in = self.clock() - self.read
         spec, config = self.recipe.network(prepared, config, asked)
         if math.isinf(self.seconds):
@@ -182,7 +182,7 @@ class Within:
         )
 
 
-def measured(spec: Spec, prepared: Prepared, config: Config, *, most: float, start: float | None = None) -> Costs:
+def measured(spec: Spec, prepared: TrainingData, config: Config, *, most: float, start: float | None = None) -> Costs:
     """What members take on the engine that will train them: the mean of some steps after a first, as many members side
     by side as will be.
 

@@ -3,7 +3,7 @@
     columns → encoding (`onnx_table`) → members (`onnx_layers`) → mean, calibration, classes or units (`onnx_answers`)
 
 Operators are those of ONNX 1.15 (opset 20, ai.onnx.ml 4), which runtimes since 2023 have. The network computes in
-float32, what stands before and after it in float64, as in `Predictor`; the two agree to rounding.
+float32, what stands before and after it in float64, as in `TrainedModel`; the two agree to rounding.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def to_onnx(model: Any, path: str | Path) -> None:
 
     Parameters
     ----------
-    model : Predictor, Run or fitted estimator
+    model : TrainedModel, Run or fitted estimator
         A trained model.
     path : str or Path
         The file to write. An existing file is replaced only when the new one is complete.

@@ -1,9 +1,10 @@
-"""From the members' raw outputs to what `Predictor` answers, in float64: `label` and `probabilities`, or `prediction`.
+"""From the members' raw outputs to what `TrainedModel` answers, in float64: `label` and `probabilities`, or
+`prediction`.
 
     m = mean over members of link(zₘ/T)        softmax, sigmoid or exp; without a link m = mean zₘ, within its bounds
 
 which is the link of what `calibration.combined` gives, without the way there and back. Several targets are columns;
-several quantiles of a target are one more axis, as in `Predictor.predict`.
+several quantiles of a target are one more axis, as in `TrainedModel.predict`.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ...core.sparse import Sparse, rows_of
 from ...data import Encoded
-from ...models.trained_model import Predictor
+from ...models.trained_model import TrainedModel
 from ...nn import losses
 from ...nn.calibration import combined
 
@@ -23,7 +23,7 @@ Codes = NDArray[np.int64] | None
 Judges = NDArray[np.bool_] | None
 
 
-def outputs(model: Predictor, x: Array | Sparse, codes: Codes, judges: Judges = None) -> NDArray[np.float64]:
+def outputs(model: TrainedModel, x: Array | Sparse, codes: Codes, judges: Judges = None) -> NDArray[np.float64]:
     """Raw outputs z (N, d_out)."""
     if judges is None:
         return model.forward(_encoded(x, codes)).astype(np.float64)
@@ -42,7 +42,7 @@ def _encoded(x: Array | Sparse, codes: Codes) -> Encoded:
     return Encoded(x=x, codes=codes, y=None, rows=np.arange(len(x)), notes=())
 
 
-def _member(model: Predictor, i: int, rows: Encoded) -> Array:
+def _member(model: TrainedModel, i: int, rows: Encoded) -> Array:
     if not model.programs:
         return model._in_numpy(i, rows)
     return model.programs[i].outputs(rows.x, rows.codes if model.spec.inputs.categories else None)

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from ...core import atomic_files, canonical_json
-from ...data import Prepared, Table
+from ...data import Table, TrainingData
 from ...errors import FileError, MultilayerError, RunError
 from ...models import metrics
-from ...models.trained_model import Predictor
+from ...models.trained_model import TrainedModel
 from ...runs import RunFolder, no_model
 from ...runs.events import Event
 from .. import html as page
@@ -36,7 +36,7 @@ _DAMAGED = "not what a run leaves behind: delete it, and judge the model by rows
 
 
 def evaluation(
-    model: Predictor,
+    model: TrainedModel,
     judged: Sample,
     train: Sample | None,
     table: Table | None,
@@ -78,8 +78,8 @@ def evaluation(
 
 
 def of_run(
-    model: Predictor,
-    prepared: Prepared,
+    model: TrainedModel,
+    prepared: TrainingData,
     source: Any,
     validation: Any,
     *,
@@ -91,7 +91,7 @@ def of_run(
     return evaluation(model, judged, train, table, metric=metric, notes=prepared.notes, seconds=seconds)
 
 
-def of_rows(model: Predictor, source: Any, metric: str | None) -> dict[str, Any]:
+def of_rows(model: TrainedModel, source: Any, metric: str | None) -> dict[str, Any]:
     """The evaluation of a model on rows that it may never have seen."""
     judged, table = of_source(model, source)
     return evaluation(model, judged, None, table, metric=metric)
@@ -120,7 +120,7 @@ def stored(path: Path) -> dict[str, Any] | None:
 def report(path: str | Path, *, data: Any = None) -> dict[str, Any]:
     """The report of a run's folder as plain data; with `data`, the model is judged by those rows."""
     folder = RunFolder.open(path)
-    model = Predictor.load(folder.model, root=folder.path) if os.path.lexists(folder.model) else None
+    model = TrainedModel.load(folder.model, root=folder.path) if os.path.lexists(folder.model) else None
     found = stored(folder.path)
     if data is not None:
         if model is None:
@@ -136,7 +136,7 @@ def report(path: str | Path, *, data: Any = None) -> dict[str, Any]:
 
 
 def assemble(
-    name: str, saved: dict[str, Any], log: Sequence[Event], model: Predictor | None, found: dict[str, Any] | None
+    name: str, saved: dict[str, Any], log: Sequence[Event], model: TrainedModel | None, found: dict[str, Any] | None
 ) -> dict[str, Any]:
     """The report of its parts."""
     from ...spec import Spec

@@ -14,11 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...core.sparse import Sparse, rows_of
-from ...data import Encoded, Prepared, Table, is_loader, read
+from ...data import Encoded, Table, TrainingData, is_loader, read
 from ...data.table import Rows
 from ...data.training_data import _is_source
 from ...models.metrics import _sides
-from ...models.trained_model import Predictor
+from ...models.trained_model import TrainedModel
 from ...nn import losses
 from .outputs import Judges, outputs
 
@@ -34,7 +34,7 @@ TRAINING_ROWS = 2000
 class Sample:
     """`numbers` are the rows' places in their source, from 0."""
 
-    model: Predictor
+    model: TrainedModel
     x: Array | Sparse
     codes: NDArray[np.int64] | None
     y: Array
@@ -94,7 +94,7 @@ def taken(table: Table, places: Rows) -> Table:
 
 
 def of_prepared(
-    model: Predictor, prepared: Prepared, source: Any, validation: Any = None
+    model: TrainedModel, prepared: TrainingData, source: Any, validation: Any = None
 ) -> tuple[Sample, Sample, Table | None]:
     """The rows to judge by, some training rows, and the whole table.
 
@@ -123,7 +123,7 @@ def of_prepared(
     )
 
 
-def _judges(prepared: Prepared, members: int) -> Judges:
+def _judges(prepared: TrainingData, members: int) -> Judges:
     """Which member holds out which row (rows, members): member i the i-th part, and so on in turn."""
     if not prepared.folds or members == 1:
         return None
@@ -133,7 +133,7 @@ def _judges(prepared: Prepared, members: int) -> Judges:
     return found
 
 
-def of_source(model: Predictor, source: Any) -> tuple[Sample, Table]:
+def of_source(model: TrainedModel, source: Any) -> tuple[Sample, Table]:
     """Any rows that have their target."""
     encoding = model.encoding
     table = encoding.read(source, targets=True)
@@ -151,7 +151,7 @@ def of_source(model: Predictor, source: Any) -> tuple[Sample, Table]:
     return sample, table
 
 
-def _part(model: Predictor, prepared: Prepared, rows: Rows, table: Table | None, origin: Origin) -> Sample:
+def _part(model: TrainedModel, prepared: TrainingData, rows: Rows, table: Table | None, origin: Origin) -> Sample:
     data = prepared.data
     weight = None if data.weight is None else data.weight[rows]
     numbers = prepared.origin[rows]

@@ -1,4 +1,4 @@
-"""What a sink is, and the observer that feeds it.
+"""What a tracker is, and the observer that feeds it.
 
     start(config) → log(values, step) … → finish(status)
 
@@ -32,10 +32,10 @@ from ...runs.events import End, EpochEnd, Event, Measured, Progress, Resume, Sta
 from ..messages import Told, number, told
 
 
-class Sink(ABC):
-    """A tracker. Derive from it to add one; whatever it raises costs the run no more than this sink."""
+class Tracker(ABC):
+    """A tracker. Derive from it to add one; whatever it raises costs the run no more than this tracker."""
 
-    name: str = "sink"
+    name: str = "tracker"
     """What a warning calls it; a user's own is called by its type."""
 
     @abstractmethod
@@ -65,21 +65,21 @@ class Sink(ABC):
 
 
 def warn(message: str) -> None:
-    """How a dropped sink is told of, unless the caller has a better place."""
+    """How a dropped tracker is told of, unless the caller has a better place."""
     warnings.warn(message, RuntimeWarning, stacklevel=2)
 
 
-class Tracker:
-    """An observer that tells a sink. A sink that fails is dropped with one warning, and training goes on.
+class TrackerObserver:
+    """An observer that tells a tracker. A tracker that fails is dropped with one warning, and training goes on.
 
     `model` is the file to hand over at the end, where there is one by then.
     """
 
-    def __init__(self, sink: Sink, *, model: Path | None = None, warn: Callable[[str], None] = warn) -> None:
-        self.sink: Sink | None = sink
+    def __init__(self, tracker: Tracker, *, model: Path | None = None, warn: Callable[[str], None] = warn) -> None:
+        self.tracker: Tracker | None = tracker
         self.model = model
         self._warn = warn
-        self._feed = _Feed(sink, model)
+        self._feed = _Feed(tracker, model)
 
     def notice(self, event: Event) -> None:
         self._guard(lambda: self._feed.tell(event))
@@ -88,41 +88,41 @@ class Tracker:
         """Ends what was started, for a run that came to no end of its own."""
         self._guard(lambda: self._feed.end("failed"))
 
-    def __enter__(self) -> Tracker:
+    def __enter__(self) -> TrackerObserver:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
     def _guard(self, act: Callable[[], None]) -> None:
-        if self.sink is None:
+        if self.tracker is None:
             return
         try:
             act()
         except Exception as error:  # any tool may raise anything, and none of it is worth a run
-            name, self.sink = self.sink.name, None
+            name, self.tracker = self.tracker.name, None
             self._warn(left_out(name, error))
 
 
 def left_out(name: str, error: Exception) -> str:
-    """The one warning about a sink that failed."""
+    """The one warning about a tracker that failed."""
     why = f"{type(error).__name__}: {error}".rstrip(": ")
     return f"{name} failed and is left out from here on, the run's own log is complete: {why}"
 
 
-def replay(events: Iterable[Event], sink: Sink, *, model: Path | None = None) -> None:
-    """Logs a run afterwards, without what a resume took back. Here the sink's errors are the caller's."""
-    feed = _Feed(sink, model)
+def replay(events: Iterable[Event], tracker: Tracker, *, model: Path | None = None) -> None:
+    """Logs a run afterwards, without what a resume took back. Here the tracker's errors are the caller's."""
+    feed = _Feed(tracker, model)
     for event in effective(events):
         feed.tell(event)
     feed.end("interrupted")
 
 
 class _Feed:
-    """Turns events into calls of a sink."""
+    """Turns events into calls of a tracker."""
 
-    def __init__(self, sink: Sink, model: Path | None) -> None:
-        self.sink, self.model = sink, model
+    def __init__(self, tracker: Tracker, model: Path | None) -> None:
+        self.tracker, self.model = tracker, model
         self.started = self.ended = False
         self.bad: set[str] = set()
 
@@ -131,30 +131,32 @@ class _Feed:
             return
         if not self.started:
             self.started = True
-            self.sink.start(
+            self.tracker.start(
                 config_of(event) if isinstance(event, Start) else {},
                 resumed_at=event.step if isinstance(event, Resume) else None,
             )
         values = values_of(event)
         if values:
             self._alert_bad(values, event.step)
-            self.sink.log(values, event.step, time=event.time)
+            self.tracker.log(values, event.step, time=event.time)
         if isinstance(event, Measured):
             for key, found in event.values.items():
                 if isinstance(found, list) and found:
-                    self.sink.histogram(f"measured/{event.name}/{key}", np.asarray(found, dtype=np.float64), event.step)
+                    self.tracker.histogram(
+                        f"measured/{event.name}/{key}", np.asarray(found, dtype=np.float64), event.step
+                    )
         words = told(event)
         if words is not None:
-            self.sink.alert(words, event.step)
+            self.tracker.alert(words, event.step)
         if isinstance(event, End):
             if self.model is not None and self.model.exists():
-                self.sink.artifact(self.model)
+                self.tracker.artifact(self.model)
             self.end(event.status)
 
     def end(self, status: str) -> None:
         if self.started and not self.ended:
             self.ended = True
-            self.sink.finish(status)
+            self.tracker.finish(status)
 
     def _alert_bad(self, values: Mapping[str, float], step: int) -> None:
         bad = {name for name, value in values.items() if not math.isfinite(value)}
@@ -162,7 +164,7 @@ class _Feed:
         self.bad = (self.bad - set(values)) | bad
         if new:
             text = ", ".join(f"{name} is {number(values[name])}" for name in new)
-            self.sink.alert(Told("warn", "not finite", text), step)
+            self.tracker.alert(Told("warn", "not finite", text), step)
 
 
 def config_of(event: Start) -> dict[str, Any]:

@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from .base import Sink
+from .base import Tracker
 
 
-class Lightning(Sink):
+class Lightning(Tracker):
     """`log_hyperparams`, `log_metrics`, `save`. `finalize` ends the experiment and is left to its owner."""
 
     name: str = "the Lightning logger"
@@ -29,7 +29,7 @@ class Lightning(Sink):
             self.logger.save()
 
 
-class Keras(Sink):
+class Keras(Tracker):
     """A callback that hears of epochs, under Keras' names: loss, val_loss, val_accuracy. It gets no Keras model."""
 
     name: str = "the Keras callback"
@@ -55,7 +55,7 @@ class Keras(Sink):
             method()
 
 
-class Plain(Sink):
+class Plain(Tracker):
     """Anything with `log(values, step)`."""
 
     name: str = "the logger"

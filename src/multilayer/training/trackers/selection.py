@@ -1,4 +1,4 @@
-"""Which sink: by name, or by the shape of an object that is already there."""
+"""Which tracker: by name, or by the shape of an object that is already there."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from types import ModuleType
 from typing import Any, cast
 
 from ...errors import MultilayerError, OptionError, unknown_name
-from .base import Sink, left_out, warn
+from .base import Tracker, left_out, warn
 from .loggers import Keras, Lightning, Plain
 from .tools import MLflow, TensorBoard, Trackio, WandB
 
-SINKS: dict[str, type[Sink]] = {
+TRACKERS: dict[str, type[Tracker]] = {
     "mlflow": MLflow,
     "tensorboard": TensorBoard,
     "trackio": Trackio,
@@ -22,35 +22,35 @@ SINKS: dict[str, type[Sink]] = {
 """Those that make a run of their own."""
 
 
-def get(name: str, /, **where: Any) -> Sink:
-    """A sink of ours; its library is looked for now, and its run begins with the training.
+def get(name: str, /, **where: Any) -> Tracker:
+    """A tracker of ours; its library is looked for now, and its run begins with the training.
 
     `where` is what the tool needs to know: `folder` for tensorboard, `project`, `name` and the like for the others.
     """
-    if name not in SINKS:
-        raise OptionError(unknown_name("tracker", name, SINKS))
-    known = inspect.signature(SINKS[name]).parameters
+    if name not in TRACKERS:
+        raise OptionError(unknown_name("tracker", name, TRACKERS))
+    known = inspect.signature(TRACKERS[name]).parameters
     for key in where:
         if key not in known:
             raise OptionError(f"{name}: {unknown_name('option', key, known)}")
-    return SINKS[name](**where)
+    return TRACKERS[name](**where)
 
 
-def for_run(name: str, run: Path | None) -> Sink:
-    """A sink of ours for a run: its files inside the run's folder where it writes files, its run called like it."""
-    if run is None or name not in SINKS:
+def for_run(name: str, run: Path | None) -> Tracker:
+    """A tracker of ours for a run: its files inside the run's folder where it writes files, its run called like it."""
+    if run is None or name not in TRACKERS:
         return get(name)
     return get(name, folder=run / name) if name == "tensorboard" else get(name, name=run.name)
 
 
-def adapt(given: Any) -> Sink:
-    """A sink for what a user has: a name, a sink, or the run, writer or logger of a tool, known by its methods.
+def adapt(given: Any) -> Tracker:
+    """A tracker for what a user has: a name, a tracker, or the run, writer or logger of a tool, known by its methods.
 
     A run that was there before stays open at the end; ending it is its owner's business.
     """
     if isinstance(given, str):
         return get(given)
-    if isinstance(given, Sink):
+    if isinstance(given, Tracker):
         return given
     if isinstance(given, tuple) and len(cast("tuple[Any, ...]", given)) == 2:
         client, run_id = cast("tuple[Any, Any]", given)
@@ -58,29 +58,29 @@ def adapt(given: Any) -> Sink:
             return MLflow.of(client, str(run_id))
     for fits, make in _SHAPES:
         if fits(given):
-            sink = make(given)
-            sink.name = called(given)
-            return sink
+            tracker = make(given)
+            tracker.name = called(given)
+            return tracker
     raise OptionError(f"cannot log to {type(given).__name__}: {_ACCEPTED}")
 
 
 _ACCEPTED = (
-    f"give one of {', '.join(SINKS)}, a W&B or trackio run, a SummaryWriter, mlflow with a run that is active, "
-    "(MlflowClient, run_id), a Lightning logger, a Keras callback, an object with log(values, step), or a Sink of your "
-    "own"
+    f"give one of {', '.join(TRACKERS)}, a W&B or trackio run, a SummaryWriter, mlflow with a run that is active, "
+    "(MlflowClient, run_id), a Lightning logger, a Keras callback, an object with log(values, step), or a Tracker of "
+    "your own"
 )
 
 
-def accepted(given: Sequence[Any], run: Path | None) -> list[Sink]:
-    """A sink for each name or object. What is no tracker and a library that is missing are errors; a user's own object
-    that raises when it is looked at is left out with one warning."""
-    found: list[Sink] = []
+def accepted(given: Sequence[Any], run: Path | None) -> list[Tracker]:
+    """A tracker for each name or object. What is no tracker and a library that is missing are errors; a user's own
+    object that raises when it is looked at is left out with one warning."""
+    found: list[Tracker] = []
     for one in given:
         try:
             found.append(for_run(one, run) if isinstance(one, str) else adapt(one))
         except MultilayerError:
             raise
-        except Exception as error:  # as in Tracker: none of it is worth a run
+        except Exception as error:  # as in TrackerObserver: none of it is worth a run
             warn(left_out(called(one), error))
     return found
 
@@ -102,24 +102,24 @@ def _has(given: object, *names: str) -> bool:
     return all(callable(getattr(given, name, None)) for name in names)
 
 
-def _of_mlflow(mlflow: Any) -> Sink:
+def _of_mlflow(mlflow: Any) -> Tracker:
     run = mlflow.active_run()
     if run is None:
         raise OptionError("mlflow has no active run: call mlflow.start_run() first, or give 'mlflow' for a run of ours")
     return MLflow.of(mlflow.MlflowClient(), run.info.run_id)
 
 
-def _of_wandb(wandb: Any) -> Sink:
+def _of_wandb(wandb: Any) -> Tracker:
     if wandb.run is None:
         raise OptionError("wandb has no active run: call wandb.init() first, or give 'wandb' for a run of ours")
     return WandB.of(wandb.run)
 
 
-def _lonely_client(_: Any) -> Sink:
+def _lonely_client(_: Any) -> Tracker:
     raise OptionError("an MlflowClient alone does not say which run: give (client, run_id)")
 
 
-_SHAPES: tuple[tuple[Callable[[Any], bool], Callable[[Any], Sink]], ...] = (
+_SHAPES: tuple[tuple[Callable[[Any], bool], Callable[[Any], Tracker]], ...] = (
     (lambda o: _has(o, "log_metrics", "log_hyperparams"), Lightning),
     (lambda o: _has(o, "add_scalar"), TensorBoard.of),
     (lambda o: _has(o, "active_run", "log_metrics"), _of_mlflow),

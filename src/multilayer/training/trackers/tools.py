@@ -1,7 +1,7 @@
 """TensorBoard, Weights & Biases, trackio and MLflow.
 
 Each comes in two ways: made here, where `start` creates a run and `finish` ends it, or `of` something the user has,
-which is written to and left open. A library is imported when its sink is made, so that one that is missing is told
+which is written to and left open. A library is imported when its tracker is made, so that one that is missing is told
 before any training.
 """
 
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from ...errors import MissingExtra
 from ..messages import Told
-from .base import Sink
+from .base import Tracker
 
 
 def library(module: str, *, extra: str) -> Any:
@@ -34,7 +34,7 @@ def library(module: str, *, extra: str) -> Any:
         raise MissingExtra(extra, extra=extra, purpose=f"logging to {extra}") from None
 
 
-class TensorBoard(Sink):
+class TensorBoard(Tracker):
     """Event files for `tensorboard --logdir`. A resumed run hides what it logged after the step it goes on from."""
 
     name: str = "tensorboard"
@@ -48,9 +48,9 @@ class TensorBoard(Sink):
     @classmethod
     def of(cls, writer: Any) -> Self:
         """A SummaryWriter, torch's or another with its `add_scalar`."""
-        sink = cls.__new__(cls)
-        sink.folder, sink.writer, sink.ours = None, writer, False
-        return sink
+        tracker = cls.__new__(cls)
+        tracker.folder, tracker.writer, tracker.ours = None, writer, False
+        return tracker
 
     def start(self, config: Mapping[str, Any], *, resumed_at: int | None = None) -> None:
         if self.ours:
@@ -86,7 +86,7 @@ class TensorBoard(Sink):
             self.writer.add_text(tag, text, step)
 
 
-class WandB(Sink):
+class WandB(Tracker):
     """Weights & Biases. Its own step never goes back, ours does after a rollback; so ours is a metric, train/step."""
 
     name: str = "wandb"
@@ -107,9 +107,9 @@ class WandB(Sink):
     @classmethod
     def of(cls, run: Any) -> Self:
         """A run that `wandb.init` gave."""
-        sink = cls.__new__(cls)
-        sink.where, sink.run, sink.ours = {}, run, False
-        return sink
+        tracker = cls.__new__(cls)
+        tracker.where, tracker.run, tracker.ours = {}, run, False
+        return tracker
 
     def start(self, config: Mapping[str, Any], *, resumed_at: int | None = None) -> None:
         if self.ours:
@@ -143,7 +143,7 @@ class WandB(Sink):
             self.run.finish(exit_code=0 if status in ("finished", "stopped") else 1)
 
 
-class Trackio(Sink):
+class Trackio(Tracker):
     """trackio, or another module or run with its `log(metrics, step=…)`."""
 
     name: str = "trackio"
@@ -157,9 +157,9 @@ class Trackio(Sink):
     @classmethod
     def of(cls, run: Any) -> Self:
         """A run that `trackio.init` gave, or the module, which writes to the run that is active."""
-        sink = cls.__new__(cls)
-        sink.where, sink.run, sink.ours = {}, run, False
-        return sink
+        tracker = cls.__new__(cls)
+        tracker.where, tracker.run, tracker.ours = {}, run, False
+        return tracker
 
     def start(self, config: Mapping[str, Any], *, resumed_at: int | None = None) -> None:
         if self.ours:
@@ -191,7 +191,7 @@ class Trackio(Sink):
             self.run.finish()
 
 
-class MLflow(Sink):
+class MLflow(Tracker):
     """MLflow, by a client and a run's id, so that the run that is active in the process is left alone.
 
     A configuration becomes parameters of a run of ours, and tags of a user's: parameters cannot be set twice. Alerts
@@ -216,10 +216,10 @@ class MLflow(Sink):
     @classmethod
     def of(cls, client: Any, run_id: str) -> Self:
         """A user's run; without a client, on the tracking server that MLflow is set to."""
-        sink = cls.__new__(cls)
-        sink.client = library("mlflow", extra="mlflow").MlflowClient() if client is None else client
-        sink.run_id, sink.ours = run_id, False
-        return sink
+        tracker = cls.__new__(cls)
+        tracker.client = library("mlflow", extra="mlflow").MlflowClient() if client is None else client
+        tracker.run_id, tracker.ours = run_id, False
+        return tracker
 
     def start(self, config: Mapping[str, Any], *, resumed_at: int | None = None) -> None:
         flat = {_mlflow_key(key): value for key, value in _flat(config).items()}
