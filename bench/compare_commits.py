@@ -2,8 +2,8 @@
 
     python bench/compare_commits.py OLD NEW [--keys FILE] [--only NAME] [--out DIR] [--jobs N]
 
-Both commits are checked out as git worktrees in a temporary folder. For each of them, one process runs the scenarios
-of `compare_scenarios.py`; its PYTHONPATH starts with that worktree's `src`, and a `sitecustomize` module removes the
+Both commits are checked out as git worktrees in a temporary folder. For each of them, processes run the scenarios of
+`compare_scenarios.py`; their PYTHONPATH starts with that worktree's `src`, and a `sitecustomize` module removes the
 editable install's import hook. Nothing in the current environment changes. Then every file that the scenarios left is
 compared with its twin. One line per comparison:
 
