@@ -33,7 +33,7 @@ from .drive import Now, Run, drive
 from .policies import TimeLimit
 from .protocol import Observer
 from .recipe import Recipe, choose
-from .session import Chooser, Session, check_loader
+from .session import Chooser, Session, check_loader, without_link
 from .sinks import Sink, Tracker
 from .timing import Within
 
@@ -201,6 +201,7 @@ def fit(
             prepared = numbers(config)
             spec, chosen_config = chooser.network(prepared, config, {*asked, "ensemble"})
         config = chosen_config
+    spec = without_link(spec, prepared.encoding) if isinstance(spec, Spec) else spec
     session = Session.make(cast("Spec | str | None", spec), prepared, config, began=began)
     if run is not None and (
         start is not None

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import data_init, losses, machine, metrics, networks, random, schedules
+from ..activations.facts import extent
 from ..calibration import Calibration, calibrated, combined, temperature
 from ..data import Encoding, Prepared
 from ..data.tables import Table, count, short
@@ -22,6 +23,7 @@ from ..engine.fused_engine import FusedEngine
 from ..engine.fused_program import why_not
 from ..engine.numpy_engine import NumpyEngine
 from ..errors import OptionError, SpecError, option
+from ..layers import Activation
 from ..losses import Loss
 from ..pooling import pooled
 from ..predictor import Predictor
@@ -322,6 +324,27 @@ def choose_network(spec: Spec | str | None, encoding: Encoding) -> Spec:
             wanted = "1 output, or 2 with cross_entropy"
         raise SpecError(f"the data and {encoding.loss} need {wanted}, but the network has {spec.d_out}")
     return spec
+
+
+def without_link(spec: Spec, encoding: Encoding) -> Spec:
+    """Return the network that is trained: without an output activation that the loss applies itself.
+
+    Applied twice, a sigmoid would give every row a probability of at least 0.5. Other output activations that cannot
+    reach every number are refused: the network could not predict some classes, or some values of the target.
+    """
+    last = spec.layers[-1]
+    if not isinstance(last, Activation) or last.blend or len(spec.layers) == 1:
+        return spec
+    network = Spec(spec.inputs, spec.layers[:-1])
+    if last.name == losses.get(encoding.loss).link and not last.constants:
+        return network
+    low, high = extent(last.function)
+    if (low == -np.inf and high == np.inf) or last.name == "step":  # `choose` warns of a step that cannot learn
+        return spec
+    raise SpecError(
+        f"the outputs for {encoding.loss} must be able to take any value, but the output activation {last.name} keeps "
+        f"them between {low:.3g} and {high:.3g}: write {option('spec', repr(str(network)))}"
+    )
 
 
 def describe(inputs: Any) -> str:
