@@ -23,6 +23,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (path / "empty.json").write_text("")
     (path / "notes.txt").write_text("nothing to see here\n")
     (path / "net.pt").write_bytes(b"PK\x03\x04" + bytes(40))
+    (path / "net.onnx").write_bytes(b"\xab")
     (path / "dir").mkdir()
     ml.fit("2-4-1", path / "t.csv", target="y", epochs=1, quiet=True, run=path / "run")
     return path
@@ -39,6 +40,7 @@ MISTAKES = [
           ("missing.pt", "there is no such file: pass widths such as"),
           ("missing.json", "there is no such file"),
           ("net.pt", "ml.from_torch"),
+          ("net.onnx", "net.onnx: not UTF-8 text, byte 0 is 0xab: pass widths such as"),
           ("t.csv", "t.csv is a table, not a network"),
           ("notes.txt", "notes.txt: "),
           ("empty.json", "empty.json: "),
@@ -90,6 +92,7 @@ MISTAKES = [
       )),
     ("train t.csv --target y --dropout x", "--dropout must be a number, got 'x'"),
     ("train t.csv --target y --arch missing.pt", "there is no such file"),
+    ("train t.csv --target y --arch 2-1 --dropout 0.1", "it has no hidden layers, so omit --dropout"),
     ("train t.csv --target y --config missing.toml", "missing.toml"),
     ("train t.csv --target y --recipe tabluar", "did you mean 'tabular'?"),
     ("train t.csv --target y --engine fussed", "did you mean 'fused'?"),

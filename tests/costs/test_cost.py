@@ -270,6 +270,8 @@ def test_numpys_whole_numbers_and_models_are_taken() -> None:
 def test_what_is_no_network_has_no_cost() -> None:
     with pytest.raises(SpecError, match=r"a network must be a Spec, a string such as '784-256-10', .* got 784"):
         ml.cost(784)  # type: ignore[arg-type]
+    with pytest.raises(SpecError, match=r"of this package, got a dict$"):
+        ml.cost({"0.weight": np.zeros((30, 30))})  # type: ignore[arg-type]
     with pytest.raises(OptionError, match="loss must be chosen by a text such as 'cross_entropy', got 5"):
         ml.cost("4-1", loss=5)  # type: ignore[arg-type]
 

@@ -155,3 +155,27 @@ def test_a_batch_of_arrow_has_names() -> None:
         np.testing.assert_array_equal(model.predict(batch), model.predict(frame))
         with pytest.raises(ValueError, match="feature names should match"):
             model.predict(batch.select(list("dcba")))
+
+
+@pytest.mark.parametrize("estimator", [MLPClassifier, MLPRegressor])
+@pytest.mark.parametrize("kind", [list, np.array, pd.Series])
+def test_text_targets_in_place_of_x_are_refused(estimator: Any, kind: Any) -> None:
+    """`fit(y, X)` named neither X nor y."""
+    x, _ = numbers()
+    texts = kind(["low" if value > 0 else "high" for value in x[:, 0]])
+    with pytest.raises(DataError, match=rf"Expected 2D array, got 1D array of {len(x)} strings: pass X before y"):
+        estimator(**QUICK).fit(texts, x)
+
+
+@pytest.mark.parametrize("kind", [list, np.array, pd.Series, pd.Categorical])
+def test_a_regressor_for_text_targets_names_the_classifier(kind: Any) -> None:
+    x, _ = numbers()
+    y = ["low" if value > 0 else "high" for value in x[:, 0]]
+    with pytest.raises(DataError, match=r"y must be numbers, got '(low|high)': MLPClassifier predicts classes"):
+        MLPRegressor(**QUICK).fit(x, kind(y))
+
+
+def test_a_regressor_takes_numbers_written_as_text() -> None:
+    x, y = numbers()
+    written = MLPRegressor(**QUICK).fit(x, [str(value) for value in y])
+    assert np.array_equal(written.predict(x), MLPRegressor(**QUICK).fit(x, y).predict(x))

@@ -309,8 +309,8 @@ TABLE: list[tuple[str, str, Bugs]] = [
         [
             ("return 1 - (value / base) ** 2", "return 1 - value / base"),
             (
-                "skill(entry, entry[worse]), skill(entry, entry[better])",
-                "skill(entry, entry[better]), skill(entry, entry[worse])",
+                "edge, reached = skill(entry, entry[worse]), skill(entry, most)",
+                "edge, reached = skill(entry, most), skill(entry, entry[worse])",
             ),
         ],
     ),

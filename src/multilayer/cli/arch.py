@@ -62,7 +62,7 @@ def _read(file: BinaryIO, name: str) -> str:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise SpecError(
-            f"cannot read {name}: not UTF-8 text, byte {error.start} is {content[error.start]:#04x}"
+            f"cannot read {name}: not UTF-8 text, byte {error.start} is {content[error.start]:#04x}: {_EXPECTED}"
         ) from None
 
 

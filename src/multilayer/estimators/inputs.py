@@ -28,6 +28,10 @@ def as_rows(X: Any) -> Any:
     if isinstance(X, pa.RecordBatch):
         return pa.Table.from_batches([X])
     X = unmasked(X)
+    if not is_frame(X) and np.ndim(X) == 1 and len(X) and isinstance(np.asarray(X)[0], str):
+        raise DataError(
+            f"Expected 2D array, got 1D array of {len(X):,} strings: pass X before y, and [[…]] for one row"
+        )
     if isinstance(X, list | tuple):
         rows = np.asarray(X, dtype=object)
         return rows if rows.ndim == 2 and any(isinstance(one, str | bytes) for one in rows.ravel().tolist()) else X

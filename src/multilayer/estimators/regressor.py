@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_array, check_consistent_length, colum
 
 from ..data import targets
 from ..data.arrays import is_missing
+from ..data.tables import short
 from ..errors import DataError, OptionError, warn
 from ..nn import losses
 from ..nn.calibration import Calibration
@@ -206,11 +207,22 @@ class MLPRegressor(RegressorMixin, MultiOutputMixin, Tabular):
         kind = np.asarray(y).dtype
         if kind.kind in "mM":
             raise DataError(f"{name} must be numbers, got {kind}: give them as such, days since a first one for dates")
+        texts = np.asarray(y).ravel().tolist() if kind.kind in "US" else []
+        if words := [text for text in texts if not _is_number(text)]:
+            raise DataError(f"{name} must be numbers, got {short(words[0])}: MLPClassifier predicts classes")
         numbers = check_array(y, ensure_2d=False, dtype=cast(Any, np.float64), input_name=name)
         if numbers.ndim == 2 and numbers.shape[1] == 1:
             numbers = column_or_1d(numbers, warn=True)
         check_consistent_length(table, numbers)
         return numbers
+
+
+def _is_number(text: str | bytes) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _many(rows: int) -> str:

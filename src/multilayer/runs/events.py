@@ -15,6 +15,7 @@ import math
 import typing
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, asdict, dataclass, field, fields
+from functools import cache
 from types import UnionType
 from typing import Any, ClassVar, Literal, Union, cast
 
@@ -197,7 +198,7 @@ def from_dict(data: Mapping[str, Any]) -> Event:
     if not isinstance(name, str) or name not in EVENTS:
         raise EventError(unknown_name("event", str(name), EVENTS))
     cls = EVENTS[name]
-    hints = typing.get_type_hints(cls)
+    hints = _types(cls)
     known = {one.name: one for one in fields(cls)}
     values = {key: value for key, value in data.items() if key != "event"}
     for key in values:
@@ -207,6 +208,12 @@ def from_dict(data: Mapping[str, Any]) -> Event:
         if key not in values and one.default is MISSING and one.default_factory is MISSING:
             raise EventError(f"event {name!r} needs the key {key!r}, got {', '.join(values) or 'none'}")
     return cls(**{key: _read(value, hints[key], f"event {name!r}: {key}") for key, value in values.items()})
+
+
+@cache
+def _types(cls: type[Event]) -> dict[str, Any]:
+    """Return the types of an event's fields. Resolving them takes a millisecond, and a log has thousands of events."""
+    return typing.get_type_hints(cls)
 
 
 def effective(events: Iterable[Event]) -> list[Event]:

@@ -94,9 +94,10 @@ class Spec:
                 f"module ({kind}): ml.from_torch(module) reads a nn.Sequential, and its result is accepted here"
             )
         inside = hasattr(getattr(network, "model", None), "spec")
+        got = repr(network)
         raise SpecError(
-            f"a network must be a Spec, a string such as '784-256-10', or a model of this package, got {network!r}"
-            f"{': pass its .model' if inside else ''}"
+            "a network must be a Spec, a string such as '784-256-10', or a model of this package, got "
+            f"{got if len(got) <= 60 else 'a ' + type(network).__name__}{': pass its .model' if inside else ''}"
         )
 
     @cached_property

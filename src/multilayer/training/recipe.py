@@ -242,6 +242,8 @@ def _instead(spec: Spec, shape: Recipe) -> str:
     if not alike or mlp(spec.inputs, widths[:-1], widths[-1], activation=functions, dropout=rate, **how) != spec:
         return "write them into the network"
     hidden = widths[:-1] if shape.hidden is None else shape.hidden
+    if len(widths) == 1 and shape.hidden is None:
+        return f"it has no hidden layers, so omit {shape.given}"
     usual = functions if len(hidden) == len(functions) else functions[0] if functions else "relu"
     meant = mlp(
         spec.inputs,
