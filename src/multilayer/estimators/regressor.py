@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_array, check_consistent_length, colum
 
 from ..data import targets
 from ..data.arrays import is_missing
-from ..data.tables import short
+from ..data.table import short
 from ..errors import DataError, OptionError, warn
 from ..nn import losses
 from ..nn.calibration import Calibration
