@@ -28,16 +28,22 @@ def as_rows(X: Any) -> Any:
     if isinstance(X, pa.RecordBatch):
         return pa.Table.from_batches([X])
     X = unmasked(X)
-    if not is_frame(X) and np.ndim(X) == 1 and len(X) and isinstance(np.asarray(X)[0], str):
-        raise DataError(
-            f"Expected 2D array, got 1D array of {len(X):,} strings: pass X before y, and [[…]] for one row"
-        )
+    if getattr(X, "ndim", 2) == 1:
+        _refuse_labels(np.asarray(X))
     if isinstance(X, list | tuple):
         rows = np.asarray(X, dtype=object)
+        _refuse_labels(rows)
         return rows if rows.ndim == 2 and any(isinstance(one, str | bytes) for one in rows.ravel().tolist()) else X
     if not isinstance(X, np.ndarray) or X.dtype.kind not in "US" or X.ndim != 2:
         return X
     return np.array([_decoded(one, "the array") for one in X.ravel().tolist()], dtype=object).reshape(X.shape)
+
+
+def _refuse_labels(X: NDArray[Any]) -> None:
+    if X.ndim == 1 and len(X) and isinstance(X[0], str):
+        raise DataError(
+            f"Expected 2D array, got 1D array of {len(X):,} strings: pass X before y, and [[…]] for one row"
+        )
 
 
 def unmasked(values: Any) -> Any:
