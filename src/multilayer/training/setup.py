@@ -93,7 +93,9 @@ class Session:
         loss = losses.get(encoding.loss)
         chosen = choose_network(spec, encoding)
         config = with_defaults(config, chosen, prepared)
-        config = replace(config, engine=choose_engine(chosen, config, encoding.loss))  # a resumed run keeps its engine and options
+        config = replace(
+            config, engine=choose_engine(chosen, config, encoding.loss)
+        )  # a resumed run keeps its engine and options
         members = count(config.ensemble, "network")
         each = BYTES_PER_PARAMETER * chosen.n_stored + 8 * len(prepared.train) + BYTES_PER_MEMBER
         machine.require_memory(config.ensemble * each, f"training {members} of {chosen.n_parameters:,} parameters")
