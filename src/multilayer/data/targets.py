@@ -259,7 +259,7 @@ def encode(task: Task, table: Table, loss: str, dtype: Any) -> NDArray[Any]:
             if len(place) > 1:
                 raise OptionError(f"{chosen.name} takes one class a row, not several labels: use binary_cross_entropy")
             return place[0]
-        if chosen.name in ("quantile", "poisson"):
+        if chosen.targets == "numbers":
             raise OptionError(f"{chosen.name} is a loss for numbers, and the task is {task.kind} classification")
         if task.kind == "multiclass":
             return np.eye(len(task.classes[0]), dtype=dtype)[place[0]]  # (N, C)
@@ -269,7 +269,7 @@ def encode(task: Task, table: Table, loss: str, dtype: Any) -> NDArray[Any]:
             f"a step output and the loss perceptron need two classes, and the task is {task.kind}: remove the step "
             "from the network, or use the loss mse"
         )
-    if chosen.classes or chosen.name == "binary_cross_entropy":
+    if chosen.targets == "classes":
         raise OptionError(f"{chosen.name} is a loss for classes, and the task is {task.kind}: try mse, mae or huber")
     y = np.stack([target_numbers(table, name) for name in task.names], 1)  # (N, T)
     if chosen.link == "exp" and (y < 0).any():

@@ -60,7 +60,7 @@ class FusedEngine:
         threads: int | None = None,
         core: str = "auto",
     ) -> None:
-        reason = why_not(spec)
+        reason = why_not(spec, settings.loss, settings.optimizer)
         if reason is not None:
             raise SpecError(f"{reason}: train {spec} with {option('engine', 'torch')}")
         settings.check(spec.parameters)

@@ -40,21 +40,6 @@ MOST_NUMBERS = 4_000_000
 MOST_WIDTH = 1024
 """Units of a layer beyond which the page's matrix views say little."""
 MOST_ROWS = 120
-PAGE_LAYERS = (
-    L.Linear,
-    L.Activation,
-    L.BatchNorm,
-    L.LayerNorm,
-    L.RMSNorm,
-    L.GroupNorm,
-    L.Dropout,
-    L.GLU,
-    L.Maxout,
-    L.Residual,
-    L.Scale,
-    L.Columns,
-)
-NOT_ON_THE_PAGE = ("trainable_swish", "apl", "kaf", "combination", "generalised_relu")
 
 
 def model_state(model: Any, X: Any = None, y: Any = None, *, member: int = 0) -> dict[str, Any]:
@@ -97,10 +82,10 @@ def reduced(spec: Spec) -> str:
         if entry.d_out > MOST_WIDTH or entry.width_in > MOST_WIDTH:
             widest = max(entry.d_out, entry.width_in)
             return f"{entry.name} has {widest:,} units, and the page shows up to {MOST_WIDTH:,}"
-        if not isinstance(entry.layer, PAGE_LAYERS):
-            return f"{entry.name} is a layer of kind {entry.layer.kind}, which the page cannot compute"
-        if isinstance(entry.layer, L.Activation) and entry.layer.name in NOT_ON_THE_PAGE:
-            return f"{entry.name} is an activation that the page cannot compute"
+        if not entry.layer.on_page:
+            known = isinstance(entry.layer, L.Activation)
+            what = "an activation that" if known else f"a layer of kind {entry.layer.kind}, which"
+            return f"{entry.name} is {what} the page cannot compute"
     return ""
 
 

@@ -31,7 +31,7 @@ from typing import Any
 
 from ..errors import SpecError, unknown_name
 from ..nn import activations
-from ..nn.layers import GATES, GLU, KINDS, MAX_LAYERS, NORMS, Activation, Columns, Inputs, Layer, Linear, Residual
+from ..nn.layers import GATES, GLU, KINDS, MAX_LAYERS, Activation, Columns, Inputs, Layer, Linear, Residual
 from ..nn.layers.fields import check_fields, stored_fields
 
 MAX_TEXT = 100_000
@@ -397,9 +397,13 @@ def _implies(items: Sequence[Layer | _None], i: int) -> bool:
 def _behind_norms(items: Sequence[Layer | _None], i: int) -> int:
     """The place behind `i` and the norms that directly follow it: there the implied activation stands."""
     i += 1
-    while i < len(items) and isinstance(items[i], NORMS):
+    while i < len(items) and _is_norm(items[i]):
         i += 1
     return i
+
+
+def _is_norm(item: Layer | _None) -> bool:
+    return isinstance(item, Layer) and item.normalises
 
 
 # Writing

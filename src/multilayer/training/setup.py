@@ -93,7 +93,9 @@ class Session:
         loss = losses.get(encoding.loss)
         chosen = choose_network(spec, encoding)
         config = with_defaults(config, chosen, prepared)
-        config = replace(config, engine=choose_engine(chosen, config))  # a resumed run keeps its engine and options
+        config = replace(
+            config, engine=choose_engine(chosen, config, encoding.loss)
+        )  # a resumed run keeps its engine and options
         members = count(config.ensemble, "network")
         each = BYTES_PER_PARAMETER * chosen.n_stored + 8 * len(prepared.train) + BYTES_PER_MEMBER
         machine.require_memory(config.ensemble * each, f"training {members} of {chosen.n_parameters:,} parameters")
@@ -140,8 +142,9 @@ class Session:
 
     @property
     def why_torch(self) -> str | None:
-        """What in the network the fused engine does not run, where PyTorch does."""
-        return why_not(self.spec) if self.engine.name == "torch" else None
+        """What the fused engine does not run of the network, loss and optimizer, where PyTorch does."""
+        chosen = self.prepared.encoding.loss, self.config.optimizer
+        return why_not(self.spec, *chosen) if self.engine.name == "torch" else None
 
     @property
     def members(self) -> int:
@@ -332,7 +335,7 @@ def describe(inputs: Any) -> str:
     return f"{numbers} and categories of {sizes} values" if inputs.categories else numbers
 
 
-def choose_engine(spec: Spec, config: Config) -> str:
+def choose_engine(spec: Spec, config: Config, loss: str) -> str:
     """The fused engine wherever it can run what is asked for; PyTorch is for the rest, and for other devices."""
     if config.engine == "fused" and (config.device == "cuda" or config.compile):
         asked = option("device", "cuda") if config.device == "cuda" else option("compile", "True")
@@ -342,7 +345,7 @@ def choose_engine(spec: Spec, config: Config) -> str:
     if config.engine != "auto":
         return config.engine
     plain = config.device in ("auto", "cpu") and config.dtype != "bfloat16" and not config.compile
-    return "fused" if plain and why_not(spec) is None else "torch"
+    return "fused" if plain and why_not(spec, loss, config.optimizer) is None else "torch"
 
 
 def make_engine(spec: Spec, prepared: TrainingData, config: Config) -> Engine:

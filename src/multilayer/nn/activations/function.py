@@ -74,6 +74,13 @@ class Function:
     dies: bool = field(default=False, compare=False)
     """f′ is exactly 0 over a half-line, so that a unit can stop learning for good."""
 
+    silent_below: bool = field(default=False, compare=False)
+    """f and f′ are both 0 below 0: of such parts alone can a sum or a gate die."""
+    torch_module: str | None = field(default=None, compare=False)
+    """The class in `torch.nn` that computes it with these constants."""
+    on_page: bool = field(default=True, compare=False)
+    """Whether the explorer computes it (frontend/engine/activations.ts); if not, it shows what Python computed."""
+
     def constant(self, name: str) -> Any:
         """The value bound to a constant."""
         return dict(self.constants)[name]
