@@ -9,6 +9,8 @@
     exp        z = log mean exp(zₘ)
     none       z = mean zₘ, within the range of the training targets
 
+The mean is weighted if the members have different weights.
+
 Not included: prediction intervals, and inputs of strings or dates. Tensors cannot store them, so `encode` converts a
 table to tensors.
 """
@@ -16,6 +18,7 @@ table to tensors.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, cast
 
@@ -30,7 +33,7 @@ from ..nn import losses
 from ..nn.calibration import Calibration, combination
 from ..pytorch.model import Model, fill, to_sequential
 from ..spec import Spec
-from .protocol import Trained, check_member, is_array, trained
+from .protocol import Trained, TrainedMember, check_member, is_array, trained
 
 
 def to_torch(model: Any, *, member: int | None = None, preprocessing: bool = False) -> nn.Module:
@@ -116,13 +119,13 @@ class TrainedNetwork(nn.Module):
     def __init__(self, model: Trained, *, member: int | None, preprocessing: bool) -> None:
         super().__init__()
         self.encoding = model.encoding
-        chosen = range(model.members) if member is None else [check_member(member, model.members)]
-        self.members = nn.ModuleList([_network(model, i) for i in chosen])
+        n = len(model.members)
+        chosen = model.members if member is None else [model.members[check_member(member, n)]]
+        self.members = nn.ModuleList([_network(one) for one in chosen])
+        self.weights = model.weights if member is None else None
         self.preprocessing = Preprocessing(model.encoding) if preprocessing else None
         calibration = model.calibration if member is None else None
-        self.made_of = (
-            combination(model.members, calibration) if member is None else f"member {member} of {model.members}"
-        )
+        self.made_of = combination(n, calibration) if member is None else f"member {member} of {n}"
         task, calibration = model.encoding.task, calibration or Calibration()
         values = {"low": calibration.low, "high": calibration.high, "mean": task.mean, "std": task.std}
         for name, value in {"temperature": calibration.temperature, **values}.items():
@@ -209,26 +212,26 @@ class TrainedNetwork(nn.Module):
         return y[:, 0] if len(task.names) == 1 else y
 
     def _average(self, z: list[Tensor]) -> Tensor:
-        link, log_members = losses.get(self.encoding.loss).link, math.log(len(z))
+        link = losses.get(self.encoding.loss).link
         if link in ("softmax", "sigmoid"):
             z = [one / self.temperature.to(one.dtype) for one in z]
         if len(z) == 1:
             together = z[0]
         elif link == "softmax":
-            together = torch.stack([one.log_softmax(-1) for one in z]).logsumexp(0) - log_members
+            together = _log_mean([one.log_softmax(-1) for one in z], self.weights)
         elif link == "sigmoid":
-            yes, no = (torch.stack([F.logsigmoid(sign * one) for one in z]).logsumexp(0) for sign in (1, -1))
+            yes, no = (_log_mean([F.logsigmoid(sign * one) for one in z], self.weights) for sign in (1, -1))
             together = yes - no
         elif link == "exp":
-            together = torch.stack(z).logsumexp(0) - log_members
+            together = _log_mean(z, self.weights)
         else:
-            together = torch.stack(z).mean(0)
+            together = _mean(z, self.weights)
         if len(self.low):
             together = together.clamp(self.low.to(together.dtype), self.high.to(together.dtype))
         return together
 
     def _probabilities(self, z: Tensor) -> Tensor:
-        """Compute probabilities from outputs, as `data.tasks.probabilities` does."""
+        """Compute probabilities from outputs, as `data.targets.probabilities` does."""
         task, link = self.encoding.task, losses.get(self.encoding.loss).link
         if not task.classifies:
             raise DataError(f"a {task.kind} model has no probabilities: call predict")
@@ -300,11 +303,24 @@ class Preprocessing(nn.Module):
         return torch.cat([r, missing.index_select(-1, self.indicators).to(r.dtype)], -1)
 
 
-def _network(model: Trained, i: int) -> Model:
-    own = Model(model.spec)
-    tensors = model.member(i)
-    fill(own, tensors)
-    dtype = next((value.dtype for value in tensors.values()), np.dtype(np.float32))
+def _mean(z: list[Tensor], weights: Sequence[float] | None) -> Tensor:
+    if weights is None:
+        return torch.stack(z).mean(0)
+    return torch.stack([weight * one for one, weight in zip(z, weights, strict=True)]).sum(0) / sum(weights)
+
+
+def _log_mean(z: list[Tensor], weights: Sequence[float] | None) -> Tensor:
+    """Compute the logarithm of the mean of exp(z)."""
+    if weights is None:
+        return torch.stack(z).logsumexp(0) - math.log(len(z))
+    raised = [one + math.log(weight) for one, weight in zip(z, weights, strict=True)]
+    return torch.stack(raised).logsumexp(0) - math.log(sum(weights))
+
+
+def _network(member: TrainedMember) -> Model:
+    own = Model(member.spec)
+    fill(own, member.tensors)
+    dtype = next((value.dtype for value in member.tensors.values()), np.dtype(np.float32))
     return own.to(cast(Any, torch).from_numpy(np.zeros(0, dtype)).dtype)
 
 

@@ -25,7 +25,7 @@ import numpy as np
 from ..costs import cost
 from ..data import Encoded, Encoding
 from ..data.targets import classes_in
-from ..errors import DataError
+from ..errors import DataError, OptionError
 from ..interpretation.float64_model import Float64Model, answered, encoded, to_float64
 from ..models import metrics
 from ..models.trained_model import TrainedModel
@@ -60,7 +60,12 @@ NOT_ON_THE_PAGE = ("trainable_swish", "apl", "kaf", "combination", "generalised_
 def model_state(model: Any, X: Any = None, y: Any = None, *, member: int = 0) -> dict[str, Any]:
     """Everything the page needs of a model and some rows; `member` is the one to look into first."""
     network = to_float64(model, member=member)
-    members = 1 if network.predictor is None else network.predictor.members
+    if network.predictor is not None and network.predictor.weights is not None:
+        raise OptionError(
+            f"the explorer averages members of equal weight, got the weights {network.predictor.weights}: "
+            "pass a model of one member"
+        )
+    members = network.members
     whole = [network if i == member else to_float64(model, member=i) for i in range(members)]
     reason = reduced(network.spec)
     rows = _rows(network, X, y)

@@ -145,7 +145,7 @@ def assemble(
     spec = model.spec if model is not None else Spec.from_dict(saved["spec"])
     config, effective = saved.get("config", {}), saved.get("effective", {})
     run = run_summary.ending(log)
-    members = model.members if model is not None else config.get("ensemble", 1)
+    members = len(model.members) if model is not None else config.get("ensemble", 1)
     made: dict[str, Any] = {
         "name": name,
         "run": run,
