@@ -18,7 +18,7 @@ table to tensors.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
@@ -28,6 +28,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..data import Encoding
+from ..data.steps import Codes, DateParts, FillMissing, SmoothClip, Standardise, Step, Unlearned
 from ..errors import DataError, OptionError, SpecError
 from ..nn import losses
 from ..nn.calibration import Calibration, combination
@@ -274,7 +275,7 @@ class Preprocessing(nn.Module):
 
     def __init__(self, encoding: Encoding) -> None:
         super().__init__()
-        self.robust = encoding.scaling == "robust"
+        self.steps = tuple(type(step) for step in encoding.number_steps)
         values = sum(len(column.parts) for column in encoding.numeric)
         self.columns = (
             tuple(c.name for c in encoding.columns) if is_array(encoding) else encoding.numeric_names[:values]
@@ -293,14 +294,28 @@ class Preprocessing(nn.Module):
         if x.shape[-1] != len(self.columns):
             raise DataError(f"x must have {len(self.columns)} numbers per row, got shape {tuple(x.shape)}")
         values = x.to(self.center.dtype).index_select(-1, self.kept)
-        missing = values.isnan()
-        r = (torch.where(missing, self.fill, values) - self.center) / self.scale
-        if self.robust:
-            most = torch.finfo(r.dtype).max
-            r = r.clamp(-most, most)
-            r = r / torch.hypot(torch.ones_like(r), r / 3)  # r/√(1 + (r/3)²), which does not overflow
+        missing, r = values.isnan(), values
+        for step in self.steps:
+            r = NUMBER_STEPS[step](self, r)
         r = torch.where(self.learned, r, 0.0)  # a column without values in training is 0
         return torch.cat([r, missing.index_select(-1, self.indicators).to(r.dtype)], -1)
+
+
+def _smooth_clip(x: Tensor) -> Tensor:
+    most = torch.finfo(x.dtype).max
+    x = x.clamp(-most, most)
+    return x / torch.hypot(torch.ones_like(x), x / 3)  # x/√(1 + (x/3)²), which does not overflow
+
+
+NUMBER_STEPS: dict[type[Step], Callable[[Preprocessing, Tensor], Tensor]] = {
+    FillMissing: lambda net, x: torch.where(x.isnan(), net.fill, x),
+    Standardise: lambda net, x: (x - net.center) / net.scale,
+    SmoothClip: lambda net, x: _smooth_clip(x),
+}
+"""The steps of numbers, with the buffers of the module."""
+NOT_IN_TORCH: tuple[type[Step], ...] = (DateParts, Unlearned, Codes)
+"""Steps without an implementation here: they take dates and strings, which `TrainedNetwork.encode` turns into numbers,
+or any value at all."""
 
 
 def _mean(z: list[Tensor], weights: Sequence[float] | None) -> Tensor:

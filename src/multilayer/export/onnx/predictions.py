@@ -83,8 +83,8 @@ def _together(
 
 def _numbers(g: Graph, encoding: Encoding, loss: Loss, m: str) -> str:
     task = encoding.task
-    std, mean = (np.repeat(np.asarray(value), loss.per_target) for value in (task.std, task.mean))  # (T·Q,)
-    y = g.op("Add", g.op("Mul", m, std), mean)
+    units = task.units.at(np.repeat(np.arange(len(task.names)), loss.per_target))  # (T·Q,)
+    y = g.op("Add", g.op("Mul", m, units.scale), units.center)
     if loss.per_target > 1:  # in rising order
         apart = g.op("Reshape", y, np.array([0, -1, loss.per_target]))
         y = g.sorted(apart, loss.per_target, axis=2)
