@@ -241,15 +241,15 @@ def test_a_warm_start_goes_on_with_the_members_there_are() -> None:
     """However little time there is; and however many the recipe has, where they once had to be fewer."""
     options: dict[str, Any] = {"epochs": 1, "hidden": (4,), "random_state": 0, "warm_start": True}
     model = ml.MLPRegressor(**options).fit(X, Y)
-    assert model.model_.members == 4
+    assert len(model.model_.members) == 4
     with (
         pytest.warns(UserWarning, match="time_limit must be enough to prepare, start and judge 4 members"),
         pytest.warns(UserWarning, match="time_limit of 0.001 s was enough for only 1 step"),
     ):
         model.set_params(time_limit=1e-3).fit(X, Y)
-    assert model.model_.members == 4
+    assert len(model.model_.members) == 4
     few = ml.MLPRegressor(**options, ensemble=2).fit(X, Y).set_params(ensemble=None)
-    assert few.fit(X, Y).model_.members == 2
+    assert len(few.fit(X, Y).model_.members) == 2
 
 
 @pytest.mark.parametrize("bad", [0, -1.0, float("nan")])

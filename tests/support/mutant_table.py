@@ -192,11 +192,17 @@ TABLE: list[tuple[str, str, Bugs]] = [
         ],
     ),
     (
+        "data/steps.py",
+        "data/test_encoding.py",
+        [
+            ("np.where(np.isnan(values), self.fill, values)", "np.where(np.isnan(values), 0.0, values)"),
+            ("values / np.sqrt(1 + (values / 3) ** 2)", "values / np.sqrt(1 + values**2)"),
+        ],
+    ),
+    (
         "data/encoding.py",
         "data/test_encoding.py",
         [
-            ("np.where(np.isnan(values), self.fill[place], values)", "np.where(np.isnan(values), 0.0, values)"),
-            ("values / np.sqrt(1 + (values / 3) ** 2)", "values / np.sqrt(1 + values**2)"),
             ("V:] = nothing[:, with_indicator]", "V:] = ~nothing[:, with_indicator]"),
         ],
     ),

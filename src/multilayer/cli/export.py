@@ -41,5 +41,5 @@ def export(
         loaded.to_onnx(out)
     for one in told:
         warn(str(one.message))
-    whole = combination(loaded.members, loaded.calibration)
+    whole = combination(len(loaded.members), loaded.calibration)
     show(console(), f"written: {printable(str(out))}, {out.stat().st_size:,} bytes: {whole}, with its encoding")

@@ -244,13 +244,13 @@ def _summary(done: Run, *, quiet: bool) -> list[str]:
     if quiet:
         lines += [f"data: {note}" for note in done.notes]
         if done.model is not None:
-            times = f"{done.model.members} × " if done.model.members > 1 else ""
+            times = f"{len(done.model.members)} × " if len(done.model.members) > 1 else ""
             lines.append(f"network: {times}{done.model.spec}, {times}{done.model.spec.n_parameters:,} parameters")
         lines.append(f"{end.status}: {end.reason}, after {count(end.epoch, 'epoch')} and {count(end.step, 'step')}")
     if figures := shown(done.metrics):
         lines.append("on held-out rows: " + ", ".join(f"{name} {value:.4g}" for name, value in figures.items()))
     if done.model is not None:
-        row = done.model.members * cost(done.model.spec, batch=1).forward
+        row = len(done.model.members) * cost(done.model.spec, batch=1).forward
         lines.append(f"cost: {flops(row)} to predict a row, {end.seconds:.1f} s to train")
     if done.path is not None and done.signal is None:
         lines.append(f"model: {done.path / 'model.safetensors'}")

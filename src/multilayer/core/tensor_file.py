@@ -53,7 +53,7 @@ FORMS: dict[str, Form] = {
     "model": Form(
         version=1,
         required=frozenset({"spec", "encoding", "loss"}),
-        optional=frozenset({"calibration", "versions"}),
+        optional=frozenset({"calibration", "versions", "weights"}),
         groups=frozenset({"network", "encoding", "calibration"}),
     ),
     "checkpoint": Form(

@@ -24,6 +24,7 @@ from .batches import Augment, Data
 from .encoding import Encoded, Encoding, usable
 from .encoding_fit import fit
 from .readers import read
+from .steps import Codes
 from .table import Rows, Table, count, short, where
 from .text_values import without_missing
 
@@ -384,7 +385,7 @@ def _groups(table: Table, group: Any) -> NDArray[np.int64]:
     if not isinstance(group, str):
         return np.unique(group, return_inverse=True)[1].astype(np.int64)  # some may have lost every row
     keys = C.keys_of(table.column(group), table, group)
-    codes, _ = C.codes(keys, C.vocabulary(keys))
+    codes, _ = Codes(vocabulary=C.vocabulary(keys)).apply(keys)
     return codes - 1
 
 

@@ -35,7 +35,7 @@ from .fused_table import beside, classes_of, codes_of
 from .protocol import Chunk, Gradients, Order, Settings, StepStatistics, check_data
 from .state import State
 
-Table = _core.TableFloat | _core.TableDouble
+FusedTable = _core.TableFloat | _core.TableDouble
 
 CORES = ("auto", "reference", *_core.fused_kernels())
 TABLES = {"float32": _core.TableFloat, "float64": _core.TableDouble}
@@ -203,7 +203,7 @@ class FusedEngine:
         for start in range(0, len(order.rows), size):
             yield replace(order, rows=order.rows[start : start + size])
 
-    def _training(self, order: Order) -> tuple[Table, Rows, Rows]:
+    def _training(self, order: Order) -> tuple[FusedTable, Rows, Rows]:
         """A table, and for each row of the order its place in the table and its own number."""
         rows = order.rows
         if self._table is not None and not self.data.made:
@@ -212,7 +212,7 @@ class FusedEngine:
         return self._held(made), np.arange(len(rows)), rows
 
     @np.errstate(over="ignore")  # what float32 cannot hold is infinite, and found by its value in the step
-    def _held(self, batch: Batch) -> Table:
+    def _held(self, batch: Batch) -> FusedTable:
         """The rows as the core reads them, checked; numbers that are so already are not copied."""
         labels = self.loss.classes and batch.y.ndim == 1
         categories = self.spec.inputs.categories

@@ -38,7 +38,7 @@ from ..spec.initialization import initialise
 from .numpy_engine import dropout_layers
 from .protocol import Chunk, Gradients, Order, Settings, StepStatistics
 from .state import State
-from .torch_table import Table
+from .torch_table import TensorTable
 from .torch_update import Updater, foreach
 
 Precision = Literal["float32", "float64", "bfloat16"]
@@ -78,7 +78,7 @@ class TorchEngine:
         self.device = choose_device(device)
         self._autocast = dtype == "bfloat16"
         self._dtype = torch.float64 if dtype == "float64" else torch.float32
-        self._table = Table(spec, data, self.loss, dtype=self._dtype, device=self.device)
+        self._table = TensorTable(spec, data, self.loss, dtype=self._dtype, device=self.device)
 
         self.model = Model(spec)
         fill(self.model, _first_values(spec, init, settings.seed, values))

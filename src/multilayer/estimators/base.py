@@ -120,7 +120,7 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
             seed = self.config_["seed"]  # members hold out what they held out before, and never trained on
         asked = self._asked()
         if start is not None:
-            asked.setdefault("ensemble", start.members)
+            asked.setdefault("ensemble", len(start.members))
         try:
             run = train(
                 None,
@@ -217,7 +217,7 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         if model.encoding.positional or hasattr(self, "feature_names_in_"):
             return model
         columns = tuple(replace(column, numbered=True) for column in model.encoding.columns)
-        return replace(model, encoding=replace(model.encoding, columns=columns))
+        return model.with_encoding(replace(model.encoding, columns=columns))
 
     def _seed(self) -> int:
         """The seed of a fit: the number itself, or one drawn from a generator, whose state moves on as it must."""
@@ -391,7 +391,8 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
     def cost_(self) -> Cost:
         """What a training step of one member costs, as it was trained: `cost_.step`, `cost_.parameters`, …
 
-        The ensemble costs that times `model_.members`. A loaded model tells no more than its loss: a step of one row.
+        The ensemble costs that times `len(model_.members)`. A loaded model tells no more than its loss: a step of one
+        row.
         """
         model, config = self._network(), getattr(self, "config_", dict[str, Any]())
         return cost(
@@ -444,9 +445,9 @@ def _go_on_as_before(had: TrainedModel, asked: OtherNetwork) -> str:
     elif had.spec != asked.spec:
         remedy = "set hidden, activation, dropout and loss as they were"
     else:
-        remedy = f"set ensemble={had.members}"
+        remedy = f"set ensemble={len(had.members)}"
     return (
-        f"warm_start goes on with the network that is there, {had.members} × {had.spec}, "
+        f"warm_start goes on with the network that is there, {len(had.members)} × {had.spec}, "
         f"got {asked.members} × {asked.spec}: {remedy}, or warm_start=False to begin anew"
     )
 

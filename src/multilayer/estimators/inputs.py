@@ -180,4 +180,4 @@ def with_target(model: TrainedModel, y: Any) -> TrainedModel:
     free = all(isinstance(name, str) and name.strip() and name not in taken for name in names)
     if not free or len(set(names)) != len(encoding.task.names):
         return model
-    return replace(model, encoding=replace(encoding, task=replace(encoding.task, names=tuple(names))))
+    return model.with_encoding(replace(encoding, task=replace(encoding.task, names=tuple(names))))

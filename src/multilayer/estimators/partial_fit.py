@@ -81,14 +81,14 @@ class Partial:
             **({} if image else OPTIONS),
             "learning_rate": AFTER * (learning_rate(model.spec) if image else RATE[kind_of(encoding)]),
         }
-        held = {"ensemble": model.members, "loss": encoding.loss, "task": encoding.task.kind, "seed": seed}
+        held = {"ensemble": len(model.members), "loss": encoding.loss, "task": encoding.task.kind, "seed": seed}
         no_rows = {"validation": None, "calibrate": False}
         config = Config.from_dict({**recipe, "batch_size": batch_size(rows), **held, **no_rows})
         return Partial(model=_numbered(model, classes), state=None, config=config)
 
     def with_options(self, asked: Mapping[str, Any]) -> Partial:
         """The same by what is asked for since: all but what the network is made of."""
-        for name, had in (("ensemble", self.model.members), ("loss", self.model.encoding.loss)):
+        for name, had in (("ensemble", len(self.model.members)), ("loss", self.model.encoding.loss)):
             if asked.get(name, had) not in (had, "auto"):
                 raise OptionError(
                     f"partial_fit goes on with the model that is there, {name}={had!r}, got {name}={asked[name]!r}: "
@@ -173,7 +173,7 @@ def _numbered(model: TrainedModel, classes: int) -> TrainedModel:
         return model
     several = model.encoding.task.kind == "multilabel"
     task = replace(model.encoding.task, classes=((0, 1),) * classes if several else (tuple(range(classes)),))
-    return replace(model, encoding=replace(model.encoding, task=task))
+    return model.with_encoding(replace(model.encoding, task=task))
 
 
 def _counting(piece: Any, weight: Any) -> Any:

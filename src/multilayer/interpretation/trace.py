@@ -201,7 +201,7 @@ def _rows(network: Float64Model, x: Any, y: Any, loss: str) -> tuple[Any, Any, s
     predictor = network.predictor
     if predictor is not None:
         if loss != "auto":
-            predictor = replace(predictor, encoding=replace(predictor.encoding, loss=losses.get(loss).name))
+            predictor = predictor.with_encoding(replace(predictor.encoding, loss=losses.get(loss).name))
         read = encoded(predictor, x, y)
         inputs = read.x[:] if read.codes is None else (read.x[:], read.codes)
         return inputs, read.y, predictor.encoding.loss, answered(cast(TrainedModel, network.predictor), read)

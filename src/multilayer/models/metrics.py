@@ -200,7 +200,7 @@ def measure(
 
 def _sides(task: Task, y: Array, z: Array, loss: str) -> tuple[Array, Array]:
     if not task.classifies:
-        truth = np.asarray(y, dtype=np.float64) * task.std + task.mean  # (N, T)
+        truth = task.units.invert(np.asarray(y, dtype=np.float64))  # (N, T)
         given = tasks.middle(tasks.decode(task, z, loss), loss)
         return truth, given.reshape(truth.shape)
     p = tasks.probabilities(task, z, loss)

@@ -77,6 +77,16 @@ class RunFolder:
     def report(self) -> Path:
         return self.path / "report.html"
 
+    def config_with(self, *keys: str) -> dict[str, Any]:
+        """Return the configuration. Raise an error if one of the keys is missing."""
+        missing = [key for key in keys if key not in self.config]
+        if missing:
+            raise RunError(
+                f"{self.path / _CONFIG}: {', '.join(missing)} must be there, as training writes it, got only "
+                f"{', '.join(self.config) or 'nothing'}: {RESTORE}"
+            )
+        return self.config
+
     # Making and opening
 
     @staticmethod

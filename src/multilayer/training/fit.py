@@ -289,7 +289,7 @@ def resume(
     """
     began = time.monotonic()
     with RunFolder.open(path, write=True) as folder:
-        saved = folder.config
+        saved = folder.config_with("config", "data", "fingerprint", "spec")
         config = Config.from_dict(saved["config"], where=str(path))
         described = dict(saved["data"])
         source, loader = described.pop("path"), described.pop("loader", False)

@@ -67,8 +67,8 @@ class OtherNetwork(OptionError):
     def __init__(self, members: int, spec: Spec, model: TrainedModel) -> None:
         self.members, self.spec = members, spec
         super().__init__(
-            f"a run can begin with a model of its own network, {members} × {spec}, got {model.members} × {model.spec}: "
-            "give a model of that network, or begin without one"
+            f"a run can begin with a model of its own network, {members} × {spec}, got "
+            f"{len(model.members)} × {model.spec}: give a model of that network, or begin without one"
         )
 
 
@@ -115,9 +115,9 @@ class Session:
     def begin(self, model: TrainedModel) -> None:
         """Takes the parameters of a model of the same network to begin with."""
         state = self.engine.state()
-        found = {name: model.tensors.get(name) for name in state.parameters | state.buffers}
-        if model.spec != self.spec or model.members != self.members:
+        if model.spec != self.spec or len(model.members) != self.members:
             raise OtherNetwork(self.members, self.spec, model)
+        found = model.tensors
         check_alike(self.prepared.encoding, model.encoding)
         parts = [
             {name: np.asarray(found[name]).astype(value.dtype) for name, value in group.items()}

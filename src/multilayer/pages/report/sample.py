@@ -109,7 +109,7 @@ def of_prepared(
     train = prepared.train
     if len(train) > TRAINING_ROWS:
         train = train[np.linspace(0, len(train) - 1, TRAINING_ROWS).astype(np.int64)]
-    judges = _judges(prepared, model.members)
+    judges = _judges(prepared, len(model.members))
     rows = _part(model, prepared, held, judged, cast(Origin, origin))
     return (
         replace(
