@@ -35,7 +35,18 @@ from . import targets as tasks
 from .arrow import from_numpy
 from .columns import Family, Kind
 from .readers import read_raw
-from .steps import Codes, DateParts, FillMissing, NumberStep, SmoothClip, Standardise, Step, Unlearned, through
+from .steps import (
+    Codes,
+    DateParts,
+    FillMissing,
+    NumberStep,
+    SmoothClip,
+    Standardise,
+    Step,
+    Unlearned,
+    ValueStep,
+    through,
+)
 from .table import Rows, Shape, Table, count, where
 from .targets import Task
 from .text_values import interpreted_as
@@ -141,19 +152,18 @@ class Encoding:
         ends = np.cumsum([len(c.parts) for c in self.numeric]).tolist()
         return {c.name: slice(end - len(c.parts), end) for c, end in zip(self.numeric, ends, strict=True)}
 
-    def column_step(self, column: Column) -> DateParts | Unlearned | Codes | None:
-        """The first step of a column, which no other column shares. None for numbers."""
-        if column.kind == "categorical":
-            return Codes(vocabulary=self.vocabularies[column.name], constant=column.family == "empty")
-        if column.family == "empty":
-            return Unlearned()
-        return None if column.kind == "numeric" else DateParts(kind=column.kind, parts=column.parts)
-
     def steps_of(self, column: Column) -> tuple[Step, ...]:
         """The steps of a column that is used, in order."""
-        first = self.column_step(column)
-        shared = [step.at(self._places[column.name]) for step in self.number_steps] if column.parts else []
-        return (*shared,) if first is None else (first, *shared)
+        return (self.code_step(column),) if column.kind == "categorical" else self.value_steps(column)
+
+    def code_step(self, column: Column) -> Codes:
+        return Codes(vocabulary=self.vocabularies[column.name], constant=column.family == "empty")
+
+    def value_steps(self, column: Column) -> tuple[ValueStep, ...]:
+        shared = tuple(step.at(self._places[column.name]) for step in self.number_steps)
+        if column.family == "empty":
+            return (Unlearned(), *shared)
+        return shared if column.kind == "numeric" else (DateParts(kind=column.kind, parts=column.parts), *shared)
 
     @property
     def inputs(self) -> Inputs:
@@ -229,7 +239,7 @@ class Encoding:
                 elif nothing.any():
                     notes.append(_unforeseen(column.name, int(nothing.sum())))
                 values = values[:, None] if column.kind == "numeric" else values
-                x[:, self._places[column.name]] = through(self.steps_of(column), values, dtype)
+                x[:, self._places[column.name]] = through(self.value_steps(column), values, dtype)
         self._check_range(x, table)
         known = self.categorical
         codes = np.empty((len(table), len(known)), dtype=np.int64) if known else None
@@ -238,8 +248,7 @@ class Encoding:
             keys = table.column(column.name)
             if column.family != "empty":
                 keys = _as_trained(C.keys_of(keys, table, column.name), column)
-            (step,) = self.steps_of(column)
-            codes[:, i], unknown = step.apply(keys)
+            codes[:, i], unknown = self.code_step(column).apply(keys)
             if unknown.any():
                 kinds = len(C.vocabulary(keys.filter(from_numpy(unknown))))
                 what = f"{count(int(unknown.sum()), 'row')} with {count(kinds, 'value')} that training did not see"

@@ -137,11 +137,13 @@ class Codes:
 
 NumberStep = FillMissing | Standardise | SmoothClip
 """Steps of numbers (N, V), which can be applied to many columns together."""
-Step = DateParts | Unlearned | NumberStep | Codes
+ValueStep = DateParts | Unlearned | NumberStep
+"""Steps that make numbers of one column."""
+Step = ValueStep | Codes
 STEPS: tuple[type[Step], ...] = (DateParts, Unlearned, FillMissing, Standardise, SmoothClip, Codes)
 
 
-def through(steps: tuple[DateParts | Unlearned | NumberStep, ...], values: Floats, dtype: Any) -> NDArray[Any]:
+def through(steps: tuple[ValueStep, ...], values: Floats, dtype: Any) -> NDArray[Any]:
     """Apply the steps of numbers in order. What is too large for `dtype` becomes infinite."""
     with np.errstate(over="ignore"):
         for step in steps:

@@ -40,6 +40,7 @@ from ...data.steps import (
     NumberStep,
     SmoothClip,
     Standardise,
+    Step,
     Unlearned,
 )
 from ...errors import DataError, warn
@@ -190,7 +191,7 @@ def _keys(name: str, vocabulary: Any) -> NDArray[Any]:
     return keys.astype(np.float64)
 
 
-COLUMN_WRITERS: dict[type[DateParts | Unlearned | Codes], Callable[[Graph, Any, str], list[str]]] = {
+COLUMN_WRITERS: dict[type[Step], Callable[[Graph, Any, str], list[str]]] = {
     DateParts: _date_parts,
     Unlearned: _unlearned,
     Codes: _codes,
@@ -199,5 +200,6 @@ COLUMN_WRITERS: dict[type[DateParts | Unlearned | Codes], Callable[[Graph, Any, 
 
 
 def _column(g: Graph, encoding: Encoding, column: Column) -> list[str]:
-    step = encoding.column_step(column)
-    return [column.name] if step is None else COLUMN_WRITERS[type(step)](g, step, column.name)
+    first, *_ = encoding.steps_of(column)
+    writer = COLUMN_WRITERS.get(type(first))
+    return [column.name] if writer is None else writer(g, first, column.name)
