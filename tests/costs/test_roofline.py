@@ -20,8 +20,9 @@ from multilayer.costs.roofline import (
     seconds_of,
     update_key,
 )
-from multilayer.costs.timing_units import WIDEST, units
+from multilayer.costs.timing_units import units
 from multilayer.nn.layers import Activation
+from multilayer.nn.layers.base import WIDEST
 from multilayer.spec import Spec
 from support.cases import ALL, Case
 from support.machines import SLOW

@@ -21,13 +21,14 @@ from torch import Tensor
 from ..core.machine import Machine
 from ..nn import losses
 from ..nn.layers import Linear
+from ..nn.layers.base import WIDTH
 from ..pytorch.losses import forward as loss_forward
 from ..pytorch.model import build
 from ..pytorch.optimizers import torch_optimizer
 from ..spec import Spec
 from . import cost
 from .roofline import MANY_OUTPUTS, Curve, SpeedCalibration, loss_key, predict, update_key
-from .timing_units import WIDTH, Unit, units
+from .timing_units import Unit, units
 from .verification import example
 
 BATCHES = (1, 8, 64, 512)
