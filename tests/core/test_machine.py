@@ -25,7 +25,7 @@ BLOCK = 256
 
 
 def test_what_memory_cannot_hold_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "_physical_memory", lambda: 8 << 30)
+    monkeypatch.setattr(machine, "physical_memory", lambda: 8 << 30)
     machine.require_memory(8 << 30, "it")
     with pytest.raises(OptionError, match=r"^it needs 1,024\.0 GiB of memory, and this machine has 8\.0 GiB$"):
         machine.require_memory(1 << 40, "it")
@@ -51,9 +51,7 @@ if hasattr(os, "sched_getaffinity"):
         monkeypatch.delenv("MULTILAYER_THREADS", raising=False)
         assert 1 <= machine.threads() <= len(os.sched_getaffinity(0))
         one = min(os.sched_getaffinity(0))
-        code = (
-            f"import os; os.sched_setaffinity(0, {{{one}}}); from multilayer import machine; print(machine.threads())"
-        )
+        code = f"import os; os.sched_setaffinity(0, {{{one}}}); from multilayer.core import machine; print(machine.threads())"
         found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
         assert found.stdout.strip() == "1"
 

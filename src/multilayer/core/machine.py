@@ -92,7 +92,7 @@ def measure(*, quick: bool = False, fresh: bool = False) -> Machine:
     `quick` gives each figure a fifth of the time, on one thread and on all, and accepts more noise; `fresh` measures
     even if the cache has them.
     """
-    known = None if fresh else _load()
+    known = None if fresh else load_measured()
     if known is not None and known.quick <= quick:
         return known
     machine = _measure(quick=quick)
@@ -196,10 +196,10 @@ def _working_sets(levels: tuple[Cache, ...], n_threads: int) -> Iterator[tuple[s
         yield cache.level, _capacity(cache, n_threads) // 2
     # DRAM: far beyond the last cache, though never a large part of the memory.
     wanted = max(64 << 20, 4 * _capacity(levels[-1], n_threads))
-    yield "DRAM", min(wanted, _physical_memory() // 8)
+    yield "DRAM", min(wanted, physical_memory() // 8)
 
 
-def _physical_memory() -> int:
+def physical_memory() -> int:
     try:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, ValueError, OSError):  # a system without sysconf, or without these names
@@ -209,7 +209,7 @@ def _physical_memory() -> int:
 def available_memory() -> int:
     """Return the bytes that this process can still allocate: the free memory of the system, within the limits of the
     control group and of `ulimit -v`."""
-    found = [_physical_memory()]
+    found = [physical_memory()]
     with contextlib.suppress(OSError, ValueError, IndexError):
         lines = Path("/proc/meminfo").read_text(encoding="utf-8").splitlines()
         found += [1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")]
@@ -229,7 +229,7 @@ def available_memory() -> int:
 
 def require_memory(needed: int, what: str) -> None:
     """Refuses what this machine cannot hold, before anything of it is allocated."""
-    there = _physical_memory()
+    there = physical_memory()
     if needed > there:
         raise OptionError(
             f"{what} needs {needed / 2**30:,.1f} GiB of memory, and this machine has {there / 2**30:,.1f} GiB"
@@ -246,7 +246,7 @@ def _cache_file() -> Path:
     return root / "multilayer" / "machine.json"
 
 
-def _load() -> Machine | None:
+def load_measured() -> Machine | None:
     """The cached figures if they are whole and of this machine."""
     try:
         found = json.loads(_cache_file().read_text(encoding="utf-8"))

@@ -102,7 +102,7 @@ def load(
     `root` is the folder of a run. No symbolic link below it is followed.
     """
     where = os.fspath(path)
-    data = atomic_files.read(path, limit=min(MAX_FILE, machine._physical_memory()), root=root)
+    data = atomic_files.read(path, limit=min(MAX_FILE, machine.physical_memory()), root=root)
     if sha256 is not None and hashlib.sha256(data).hexdigest() != sha256:
         raise FileError(f"{where}: damaged: its SHA-256 is not the one that was recorded when it was written")
     return decode(data, kind=kind, where=where)

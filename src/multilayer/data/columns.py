@@ -19,6 +19,7 @@ Moments with a time zone and those without are never read as each other; those w
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
 import numpy as np
@@ -73,6 +74,24 @@ MOSTLY = 0.9
 LARGEST = float(np.finfo(np.float32).max)
 DAY = 86_400.0
 YEAR = 365.2425
+SCALINGS = ("auto", "standard", "robust", "none")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Column:
+    """One column of the training table. `parts` are the numbers of its kind that are used, by place."""
+
+    name: str
+    family: Family
+    kind: Kind
+    parts: tuple[int, ...] = ()
+    indicator: bool = False
+    zone: bool | None = None
+    """Whether moments had a time zone; None for other families, and for models saved before it was kept."""
+    numbered: bool = field(default=False, compare=False)
+    """Whether the names of the frame were numbers, which are texts here."""
+    why: str = field(default="", compare=False)
+    """Why a column was dropped, for those who fit; files do not tell."""
 
 
 def family_of(column: Any, what: str) -> Family:

@@ -139,7 +139,7 @@ def prepare(
     y = tasks.encode(found, table, loss, dtype)
     if weights is not None:
         weights = weights_within(weights, dtype)
-    if _is_source(validation):
+    if is_source(validation):
         counting = count_as = None
         if validation_weight is not None:
             validation = encoding.read(validation, targets=True)
@@ -320,7 +320,7 @@ def _validation_weights(
     return weights
 
 
-def _is_source(validation: Any) -> bool:
+def is_source(validation: Any) -> bool:
     return (
         validation is not None
         and not isinstance(validation, float)
@@ -399,7 +399,7 @@ def _split(
     for name in (group, time):
         if isinstance(name, str):
             _refuse_missing(table, name)
-    if validation is None or _is_source(validation):
+    if validation is None or is_source(validation):
         return every, none
     if validation == "auto":
         if n < splits.TINY and group is None and time is None:

@@ -1,4 +1,7 @@
-"""A run on disk: what was asked for, what happened, and checkpoints to go on from."""
+"""A run on disk: its configuration, its events, and checkpoints to resume from.
+
+Training belongs in `training`; the format of the files in `core`.
+"""
 
 from __future__ import annotations
 

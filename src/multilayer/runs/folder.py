@@ -158,8 +158,8 @@ class RunFolder:
         writer leaves, is dropped; any other damage is an error that names the line."""
         if not os.path.lexists(self.log):
             return []
-        lines = atomic_files.read(self.log, limit=machine._physical_memory(), root=self.path).split(b"\n")
-        told = [_event(line, f"{self.log}, line {number}") for number, line in enumerate(lines[:-1], start=1)]
+        lines = atomic_files.read(self.log, limit=machine.physical_memory(), root=self.path).split(b"\n")
+        told = [event_of(line, f"{self.log}, line {number}") for number, line in enumerate(lines[:-1], start=1)]
         for event in told:
             if isinstance(event, events.Start) and event.run != self.id:
                 raise RunError(f"{self.log} is the log of another run, with another {_CONFIG}: {RESTORE}")
@@ -204,7 +204,7 @@ def find(root: str | os.PathLike[str] = "runs") -> list[Path]:
         return sorted(path for path in folder.iterdir() if (path / _CONFIG).is_file())
 
 
-def _event(line: bytes, where: str) -> events.Event:
+def event_of(line: bytes, where: str) -> events.Event:
     data = canonical_json.loads(line, where)
     if not isinstance(data, dict):
         raise FileError(f"{where}: an event must be a JSON object")

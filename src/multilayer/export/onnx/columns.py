@@ -25,7 +25,8 @@ from numpy.typing import NDArray
 from ...data import Encoding
 from ...data import columns as C
 from ...data.arrow import to_numpy
-from ...data.encoding import FAR, Column
+from ...data.columns import Column
+from ...data.encoding import FAR
 from ...errors import DataError, warn
 from ..protocol import is_array
 from .graph import ROWS, Graph, Port
