@@ -246,10 +246,8 @@ def test_paths_that_cannot_be_written(tmp_path: Path) -> None:
 
 
 def in_process(code: str) -> str:
-    script = (
-        "import os, sys\nfrom pathlib import Path\nfrom multilayer.core import atomic_files\nfrom multilayer.errors import *\n"
-        + code
-    )
+    imports = "import os, sys\nfrom pathlib import Path\nfrom multilayer.core import atomic_files\n"
+    script = f"{imports}from multilayer.errors import *\n{code}"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     return done.stdout
 

@@ -51,7 +51,8 @@ if hasattr(os, "sched_getaffinity"):
         monkeypatch.delenv("MULTILAYER_THREADS", raising=False)
         assert 1 <= machine.threads() <= len(os.sched_getaffinity(0))
         one = min(os.sched_getaffinity(0))
-        code = f"import os; os.sched_setaffinity(0, {{{one}}}); from multilayer.core import machine; print(machine.threads())"
+        code = f"import os; os.sched_setaffinity(0, {{{one}}})\n"
+        code += "from multilayer.core import machine; print(machine.threads())"
         found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
         assert found.stdout.strip() == "1"
 
