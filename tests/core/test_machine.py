@@ -315,7 +315,7 @@ def test_a_cache_that_cannot_be_written_is_no_error(figures: list[bool], tmp_pat
 def test_a_failed_write_leaves_nothing_behind(
     figures: list[bool], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(*_: object) -> None:
+    def fail(*_: object, **__: object) -> None:
         raise OSError("disk full")
 
     monkeypatch.setattr(os, "replace", fail)

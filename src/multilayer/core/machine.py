@@ -21,7 +21,6 @@ import json
 import math
 import os
 import platform
-import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -29,8 +28,8 @@ from typing import Any, cast
 
 import numpy as np
 
-from ..errors import OptionError
-from . import _core
+from ..errors import OptionError, StorageError
+from . import _core, atomic_files
 
 _FORMAT = 1  # of the cached file; a change of what is measured counts as one
 
@@ -290,16 +289,8 @@ def remembered(name: str) -> dict[str, Any] | None:
 
 def remember(name: str, data: dict[str, Any]) -> None:
     """Keeps plain data in the cache folder; where that cannot be written, nothing happens."""
-    content = json.dumps(data, indent=1)
-    with contextlib.suppress(OSError, RuntimeError):  # without a home or a writable folder: measured again next time
+    content = json.dumps(data, indent=1).encode()
+    with contextlib.suppress(OSError, RuntimeError, StorageError):  # no home or no writable folder: measured again
         target = _cache_file().with_name(name)
         target.parent.mkdir(parents=True, exist_ok=True)
-        # Another process may read or write at the same time: each sees a whole file.
-        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=target.name)
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                file.write(content)
-            os.replace(temporary, target)
-        except BaseException:
-            os.unlink(temporary)
-            raise
+        atomic_files.write(target, content)

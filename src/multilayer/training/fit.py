@@ -487,12 +487,3 @@ def _place(data: Any) -> str | None:
 def _at(place: str) -> Any:
     """The data that `_place` named: a bundled set stays one, whatever lies where the run is resumed."""
     return bundled.load(place) if bundled.known(place) else place
-
-
-def free_folder(name: str) -> Path:
-    """The first of runs/NAME-001, runs/NAME-002, … that is not there yet."""
-    for number in range(1, 1_000_000):
-        path = Path("runs") / f"{name}-{number:03d}"
-        if not path.exists():
-            return path
-    raise RunError(f"runs/{name}-… has no number left: name a folder with --run")
