@@ -51,7 +51,7 @@ def predict(
         typer.echo(_csv(table).decode(), nl=False)
         return
     from ..core import atomic_files
-    from ..data.table import count
+    from ..core.formatting import count
 
     atomic_files.write(out, _csv(table) if out.suffix.lower() == ".csv" else _parquet(table))
     show(console(), f"written: {printable(str(out))}, {count(table.num_rows, 'row')}")

@@ -235,9 +235,8 @@ def tell(done: Run, *, quiet: bool, as_json: bool) -> None:
 
 def _summary(done: Run, *, quiet: bool) -> list[str]:
     """What the display has not said; everything where there was none."""
+    from ..core.formatting import count, flops
     from ..costs import cost
-    from ..costs.quantity import flops
-    from ..data.table import count
     from ..models.metrics import shown
 
     end, lines = done.end, list[str]()

@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 
 from ..errors import FileError, unknown_name
 from . import atomic_files, canonical_json, machine
+from .formatting import short
 
 Tensors = dict[str, NDArray[Any]]
 Kind = Literal["model", "checkpoint"]
@@ -196,18 +197,18 @@ def _check_layout(header: dict[str, Any], size: int, where: str) -> None:
         if not isinstance(dtype, str) or dtype not in _DTYPES:
             raise FileError(f"{here}: {unknown_name('dtype', str(dtype)[:40], _DTYPES)}")
         if not _whole_numbers(shape) or len(shape) > MAX_RANK:
-            raise FileError(f"{here}: shape must be at most {MAX_RANK} whole numbers, got {_short(shape)}")
+            raise FileError(f"{here}: shape must be at most {MAX_RANK} whole numbers, got {short(shape, 80)}")
         if not _whole_numbers(offsets) or len(offsets) != 2:
-            raise FileError(f"{here}: data_offsets must be two whole numbers, got {_short(offsets)}")
+            raise FileError(f"{here}: data_offsets must be two whole numbers, got {short(offsets, 80)}")
         # An empty tensor may not have sides that only a zero makes possible.
         itemsize = np.dtype(_DTYPES[dtype]).itemsize
         if math.prod(max(side, 1) for side in shape) * itemsize > MAX_FILE:
-            raise FileError(f"{here}: too large: {dtype} of shape {_short(shape)}")
+            raise FileError(f"{here}: too large: {dtype} of shape {short(shape, 80)}")
         begin, end = offsets
         wanted = math.prod(shape) * itemsize
         if end - begin != wanted:
             raise FileError(
-                f"{here}: {dtype} of shape {_short(shape)} has {wanted:,} bytes, got offsets {_short(offsets)}"
+                f"{here}: {dtype} of shape {short(shape, 80)} has {wanted:,} bytes, got offsets {short(offsets, 80)}"
             )
         spans.append((begin, end, name))
     reached = 0
@@ -224,7 +225,7 @@ def _check_layout(header: dict[str, Any], size: int, where: str) -> None:
 def _object(value: object, where: str, *, required: Iterable[str] = ()) -> dict[str, Any]:
     """A JSON object; where keys are required, with exactly those."""
     if not isinstance(value, dict):
-        raise FileError(f"{where} must be a JSON object, got {_short(value)}")
+        raise FileError(f"{where} must be a JSON object, got {short(value, 80)}")
     found = cast("dict[str, Any]", value)
     if required:
         _check_keys(found, frozenset(required), frozenset(), where)
@@ -238,12 +239,12 @@ def _check_about(about: dict[str, Any], kind: Kind, where: str) -> None:
     """Kind and version first: another kind, or a newer version, may have other keys."""
     form = FORMS[kind]
     if about.get("kind") != kind:
-        raise FileError(f"{where}: a {kind} is needed, got the kind {_short(about.get('kind'))}")
+        raise FileError(f"{where}: a {kind} is needed, got the kind {short(about.get('kind'), 80)}")
     version = about.get("version")
     if type(version) is not int or version != form.version:
         newer = type(version) is int and version > form.version
         remedy = "update multilayer to read it" if newer else "no such version exists"
-        raise FileError(f"{where}: version must be at most {form.version}, got {_short(version)}: {remedy}")
+        raise FileError(f"{where}: version must be at most {form.version}, got {short(version, 80)}: {remedy}")
     _check_keys(about, form.required | {"kind", "version"}, form.optional, where)
 
 
@@ -261,7 +262,7 @@ def _check_names(names: Iterable[str], kind: Kind, where: str) -> None:
         if len(name) > MAX_NAME or not _NAME.fullmatch(name):
             raise FileError(
                 f"{where}: a tensor's name has letters, digits, _ . - and / between parts, "
-                f"at most {MAX_NAME} in all, got {_short(name)}"
+                f"at most {MAX_NAME} in all, got {short(name, 80)}"
             )
         group = name.partition("/")[0]
         if group not in groups:
@@ -292,8 +293,3 @@ def _digest(about: Mapping[str, Any], tensors: Tensors) -> str:
 
 def _whole_numbers(value: object) -> bool:
     return isinstance(value, list) and all(type(n) is int and 0 <= n < 1 << 62 for n in cast("list[object]", value))
-
-
-def _short(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:77]}..."

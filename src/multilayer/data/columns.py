@@ -26,9 +26,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from ..core.formatting import short
 from ..errors import DataError, unknown_name
 from .arrow import from_numpy, pc, to_numpy
-from .table import Table, short, where
+from .table import Table, where
 from .text_values import NUMBER, first_not
 
 Floats = NDArray[np.float64]

@@ -27,6 +27,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from ..core.formatting import count
 from ..core.sparse import Sparse
 from ..errors import DataError, warn
 from ..nn.layers import Inputs
@@ -36,7 +37,7 @@ from . import targets as tasks
 from .arrow import from_numpy
 from .columns import Column
 from .readers import read_raw
-from .table import Rows, Shape, Table, count, where
+from .table import Rows, Shape, Table, where
 from .targets import Task
 from .text_values import interpreted_as
 

@@ -15,13 +15,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from ..core.formatting import short
 from ..errors import DataError, unknown_name
 from ..nn import losses
 from . import columns as C
 from . import targets
 from .arrow import from_bytes, from_numpy, to_numpy
 from .columns import SCALINGS, Column
-from .table import short
 
 if TYPE_CHECKING:
     from .encoding import Encoding

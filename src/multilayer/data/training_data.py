@@ -15,6 +15,7 @@ from typing import Any, Literal, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from ..core.formatting import count, short
 from ..core.sparse import joined
 from ..errors import DataError, OptionError, called, option, unknown_name
 from . import augmentation, class_weights, groups_and_times, splits
@@ -24,7 +25,7 @@ from .batches import Augment, Data
 from .encoding import Encoded, Encoding, usable
 from .encoding_fit import fit
 from .readers import read
-from .table import Rows, Table, count, short, where
+from .table import Rows, Table, where
 from .text_values import without_missing
 
 FEWEST_PARTS = 5

@@ -14,9 +14,10 @@ from sklearn.utils import assert_all_finite
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import check_consistent_length, column_or_1d
 
+from ..core.formatting import short
 from ..data import Task, class_weights
 from ..data.arrays import is_missing
-from ..data.table import NOT_UNICODE, is_unicode, short
+from ..data.table import NOT_UNICODE, is_unicode
 from ..data.targets import untrained
 from ..errors import DataError, OptionError, warn
 from ..models.trained_model import TrainedModel

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from sklearn.base import MultiOutputMixin, RegressorMixin
 from sklearn.utils.validation import check_array, check_consistent_length, column_or_1d
 
+from ..core.formatting import short
 from ..data import targets
 from ..data.arrays import is_missing
-from ..data.table import short
 from ..errors import DataError, OptionError, warn
 from ..nn import losses
 from ..nn.calibration import Calibration

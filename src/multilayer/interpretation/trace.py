@@ -23,6 +23,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from ..core.formatting import count
 from ..errors import DataError
 from ..models.trained_model import TrainedModel
 from ..nn import losses, optimizers
@@ -76,8 +77,7 @@ class Trace:
         return f"{one}; .model has the {self.model.made_of.removeprefix('one ')}"
 
     def __repr__(self) -> str:
-        rows = f"{len(self.rows):,} row{'s' * (len(self.rows) != 1)}"
-        return f"Trace({rows}, {len(self.steps)} layers, loss {self.loss:.6g}: {self.shows})"
+        return f"Trace({count(len(self.rows), 'row')}, {len(self.steps)} layers, loss {self.loss:.6g}: {self.shows})"
 
     def __getitem__(self, name: str) -> Step:
         for step in self.steps:
