@@ -4,7 +4,7 @@ Everything else is a reading of it. What can be derived is derived here and neve
 parameters, and the flat list of operations (`entries`) that cost, PyTorch and the engines walk.
 
     Spec ⇄ text   multilayer.spec.grammar     "784-256-128-10"
-    Spec ⇄ JSON   here                {"format": "multilayer.spec.spec", "version": 1, ...}
+    Spec ⇄ JSON   here                {"format": "multilayer.spec", "version": 1, ...}
 
 A tensor is named after its layer and what it is: `linear2.weight`, `residual1.layernorm1.bias`; one that the whole
 network shares lives under `shared`.
@@ -26,7 +26,7 @@ from ..nn.layers.base import whole
 from ..nn.layers.fields import check_fields, stored_fields
 from . import grammar
 
-FORMAT = "multilayer.spec.spec"
+FORMAT = "multilayer.spec"
 VERSION = 1
 MAX_JSON = 4_000_000
 
