@@ -257,3 +257,14 @@ def test_modules_are_short_and_say_what_they_are(path: Path) -> None:
     text = path.read_text()
     assert text.count("\n") <= 500, f"{path} should be split"
     assert len(ast.get_docstring(ast.parse(text)) or "") > 20, f"{path} does not say what it is"
+
+
+def test_no_two_places_share_more_than_15_lines() -> None:
+    """Lines without their indentation, blank ones apart; imports and the ends of brackets count like any other."""
+    places: dict[tuple[str, ...], str] = {}
+    for path in MODULES:
+        lines = [(i, line.strip()) for i, line in enumerate(path.read_text().splitlines(), 1) if line.strip()]
+        for start in range(len(lines) - 15):
+            run = tuple(line for _, line in lines[start : start + 16])
+            place = f"{path}:{lines[start][0]}"
+            assert places.setdefault(run, place) == place, f"{place} repeats {places[run]}"
