@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from multilayer import MLPClassifier, MLPRegressor, cost, load
 from multilayer.cli.main import app
-from multilayer.costs.quantity import flops
+from multilayer.core.formatting import flops
 from support.quick_estimators import people
 
 

@@ -245,11 +245,18 @@ def test_paths_that_cannot_be_written(tmp_path: Path) -> None:
     assert sorted(os.listdir(tmp_path)) == ["file", "folder"]
 
 
+def test_a_file_that_is_there_keeps_its_permissions(tmp_path: Path) -> None:
+    path = tmp_path / "f"
+    atomic_files.write(path, b"old")
+    path.chmod(0o640)
+    atomic_files.write(path, b"new")
+    assert path.stat().st_mode & 0o777 == 0o640
+    assert path.read_bytes() == b"new"
+
+
 def in_process(code: str) -> str:
-    script = (
-        "import os, sys\nfrom pathlib import Path\n"
-        "from multilayer.core import atomic_files\nfrom multilayer.errors import *\n" + code
-    )
+    imports = "import os, sys\nfrom pathlib import Path\nfrom multilayer.core import atomic_files\n"
+    script = f"{imports}from multilayer.errors import *\n{code}"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     return done.stdout
 

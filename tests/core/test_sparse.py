@@ -191,7 +191,7 @@ def test_missing_values_make_it_plain_if_memory_holds_it(monkeypatch: pytest.Mon
     x = matrix(density=0.3)
     x.data[3] = np.nan
     assert isinstance(prepare((x, np.arange(120) % 2)).data.x, np.ndarray)
-    monkeypatch.setattr(machine, "_physical_memory", lambda: 10_000)
+    monkeypatch.setattr(machine, "physical_memory", lambda: 10_000)
     with pytest.raises(OptionError, match=r"120 rows of 40 columns made dense, since some are missing"):
         prepare((x, np.arange(120) % 2))
 

@@ -6,9 +6,10 @@ import math
 
 import pytest
 
+from multilayer.core.formatting import clock
 from multilayer.runs.events import Resume, RolledBack
-from multilayer.training.progress import Progress as Bar
-from multilayer.training.run_state import BLOCKS, MOST_POINTS, RunState, columns, duration, limits, sparkline, thinned
+from multilayer.training.progress import ProgressDisplay as Bar
+from multilayer.training.run_state import BLOCKS, MOST_POINTS, RunState, columns, limits, sparkline, thinned
 from support.displays import START, Clock, epoch, plain, step
 
 
@@ -104,4 +105,4 @@ def test_a_run_that_goes_on_counts_its_own_time(clock: Clock) -> None:
 
 
 def test_durations() -> None:
-    assert [duration(s) for s in (0, 0.6, 59.6, 3600)] == ["0:00", "0:01", "1:00", "1:00:00"]
+    assert [clock(s) for s in (0, 0.6, 59.6, 3600)] == ["0:00", "0:01", "1:00", "1:00:00"]

@@ -136,7 +136,7 @@ def train(
 
     The data is read, typed and split; the task is inferred and said. What is held out tells how good the model is.
     """
-    from ..training.fit import free_folder
+    from ..runs import numbered
     from ..training.reporting import fit
 
     chosen: dict[str, Any] = Config.from_toml(config) if config is not None else {}
@@ -144,8 +144,8 @@ def train(
     categories = chosen.pop("categorical", ())
     Config.from_dict(chosen, where=str(config) if config is not None else "options")
     targets: Any = target if target is None or "," not in target else [part.strip() for part in target.split(",")]
-    folder = run or free_folder(Path(data).name.split(".")[0] or "run")
-    with watched(folder) if live else nullcontext():
+    name = Path(data).name.split(".")[0] or "run"
+    with numbered(name) if run is None else nullcontext(run) as folder, watched(folder) if live else nullcontext():
         done = fit(
             None if arch is None else networks.read_network(arch),
             data,
@@ -235,9 +235,8 @@ def tell(done: Run, *, quiet: bool, as_json: bool) -> None:
 
 def _summary(done: Run, *, quiet: bool) -> list[str]:
     """What the display has not said; everything where there was none."""
+    from ..core.formatting import count, flops
     from ..costs import cost
-    from ..costs.quantity import flops
-    from ..data.table import count
     from ..models.metrics import shown
 
     end, lines = done.end, list[str]()

@@ -3,6 +3,8 @@
 ready = prepare("people.csv", target="income")
 ready.data, ready.train, ready.validation      for an engine
 ready.encoding                                 kept with the model: apply, decode, probabilities
+
+Networks belong in `spec`; the engines that read the batches in `engines`.
 """
 
 from __future__ import annotations

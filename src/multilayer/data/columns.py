@@ -19,16 +19,18 @@ Moments with a time zone and those without are never read as each other; those w
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from ..core.formatting import short
 from ..errors import DataError, unknown_name
 from .arrow import from_numpy, pc, to_numpy
 from .steps import DateParts
-from .table import Table, short, where
+from .table import Table, where
 from .text_values import NUMBER, first_not
 
 Floats = NDArray[np.float64]
@@ -72,6 +74,24 @@ DATES = r"^\s*(\d{1,4}[./-]\d{1,2}[./-]\d{1,4}|\d{1,2}[ -][A-Za-z]{3,9}\.?[ -]\d
 MOSTLY = 0.9
 """Text of which so many values are numbers was meant to be numbers."""
 LARGEST = float(np.finfo(np.float32).max)
+SCALINGS = ("auto", "standard", "robust", "none")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Column:
+    """One column of the training table. `parts` are the numbers of its kind that are used, by place."""
+
+    name: str
+    family: Family
+    kind: Kind
+    parts: tuple[int, ...] = ()
+    indicator: bool = False
+    zone: bool | None = None
+    """Whether moments had a time zone; None for other families, and for models saved before it was kept."""
+    numbered: bool = field(default=False, compare=False)
+    """Whether the names of the frame were numbers, which are texts here."""
+    why: str = field(default="", compare=False)
+    """Why a column was dropped, for those who fit; files do not tell."""
 
 
 def family_of(column: Any, what: str) -> Family:

@@ -27,13 +27,15 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from ..core.formatting import count
 from ..core.sparse import Sparse
 from ..errors import DataError, warn
 from ..nn.layers import Inputs
 from . import columns as C
+from . import encoding_storage
 from . import targets as tasks
 from .arrow import from_numpy
-from .columns import Family, Kind
+from .columns import Column
 from .readers import read_raw
 from .steps import (
     Codes,
@@ -47,34 +49,16 @@ from .steps import (
     ValueStep,
     through,
 )
-from .table import Rows, Shape, Table, count, where
+from .table import Rows, Shape, Table, where
 from .targets import Task
 from .text_values import interpreted_as
 
 Floats = NDArray[np.float64]
 CodeRows = NDArray[np.int64]
-SCALINGS = ("auto", "standard", "robust", "none")
 MOST_NOTES = 5
 """Largest number of notes in one warning."""
 BLOCK = 8192
 """Rows of a matrix that are scaled at a time."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Column:
-    """One column of the training table. `parts` are the numbers of its kind that are used, by place."""
-
-    name: str
-    family: Family
-    kind: Kind
-    parts: tuple[int, ...] = ()
-    indicator: bool = False
-    zone: bool | None = None
-    """Whether moments had a time zone; None for other families, and for models saved before it was kept."""
-    numbered: bool = field(default=False, compare=False)
-    """Whether the names of the frame were numbers, which are texts here."""
-    why: str = field(default="", compare=False)
-    """Why a column was dropped, for those who fit; files do not tell."""
 
 
 class Note(str):
@@ -387,15 +371,11 @@ class Encoding:
     # As data
 
     def to_parts(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        from .encoding_storage import to_parts
-
-        return to_parts(self)
+        return encoding_storage.to_parts(self)
 
     @staticmethod
     def from_parts(data: dict[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Encoding:
-        from .encoding_storage import from_parts
-
-        return from_parts(data, arrays)
+        return Encoding(**encoding_storage.from_parts(data, arrays))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Encoding):

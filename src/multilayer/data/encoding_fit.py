@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from ..errors import DataError, OptionError, is_command_line, option, unknown_name, warn
 from . import columns as C
 from .arrow import from_numpy, pc
-from .columns import Kind
-from .encoding import BLOCK, SCALINGS, Column, Encoding
+from .columns import SCALINGS, Column, Kind
+from .encoding import BLOCK, Encoding
 from .steps import Codes
 from .table import Rows, Table, where
 from .targets import Task

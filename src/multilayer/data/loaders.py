@@ -12,13 +12,14 @@ from typing import Any
 
 import numpy as np
 
+from ..core.formatting import count
 from ..core.sparse import joined
 from ..errors import DataError, OptionError, option
 from . import targets
-from .arrays import target_columns
 from .batches import Batch
 from .encoding import Column, Encoding
-from .table import Table, count
+from .readers import target_columns
+from .table import Table
 from .torch_loader import LoaderBatches, one_pass, whole
 from .training_data import TrainingData
 

@@ -133,16 +133,3 @@ def where(table: Table, column: str, row: int | None = None) -> str:
         return f"{table.name}: column {column!r}"
     number = row if table.origin is None else int(table.origin[row])
     return f"{table.name}: row {number + 1:,}, column {column!r}"
-
-
-def count(n: int, thing: str) -> str:
-    """
-    >>> count(1, "row"), count(1200, "row")
-    ('1 row', '1,200 rows')
-    """
-    return f"{n:,} {thing}{'' if n == 1 else 's'}"
-
-
-def short(value: object) -> str:
-    words = repr(value[:60]) if isinstance(value, str | bytes) else repr(value)
-    return words if len(words) <= 60 else words[:57] + "..."

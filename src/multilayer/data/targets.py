@@ -25,13 +25,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from ..core.formatting import short
 from ..errors import DataError, OptionError, option, unknown_name
 from ..nn import losses
 from ..nn.activations.special import logistic
 from . import columns
 from .arrow import from_numpy, from_texts
 from .steps import Codes, Standardise
-from .table import NOT_UNICODE, Rows, Table, is_unicode, short, where
+from .table import NOT_UNICODE, Rows, Table, is_unicode, where
 
 TaskKind = Literal["binary", "multiclass", "multilabel", "regression", "multioutput"]
 TASKS: tuple[TaskKind, ...] = ("binary", "multiclass", "multilabel", "regression", "multioutput")

@@ -15,6 +15,7 @@ from typing import Any, Literal, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from ..core.formatting import count, short
 from ..core.sparse import joined
 from ..errors import DataError, OptionError, called, option, unknown_name
 from . import augmentation, class_weights, groups_and_times, splits
@@ -25,7 +26,7 @@ from .encoding import Encoded, Encoding, usable
 from .encoding_fit import fit
 from .readers import read
 from .steps import Codes
-from .table import Rows, Table, count, short, where
+from .table import Rows, Table, where
 from .text_values import without_missing
 
 FEWEST_PARTS = 5
@@ -140,7 +141,7 @@ def prepare(
     y = tasks.encode(found, table, loss, dtype)
     if weights is not None:
         weights = weights_within(weights, dtype)
-    if _is_source(validation):
+    if is_source(validation):
         counting = count_as = None
         if validation_weight is not None:
             validation = encoding.read(validation, targets=True)
@@ -321,7 +322,7 @@ def _validation_weights(
     return weights
 
 
-def _is_source(validation: Any) -> bool:
+def is_source(validation: Any) -> bool:
     return (
         validation is not None
         and not isinstance(validation, float)
@@ -400,7 +401,7 @@ def _split(
     for name in (group, time):
         if isinstance(name, str):
             _refuse_missing(table, name)
-    if validation is None or _is_source(validation):
+    if validation is None or is_source(validation):
         return every, none
     if validation == "auto":
         if n < splits.TINY and group is None and time is None:

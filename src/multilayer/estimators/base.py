@@ -43,7 +43,7 @@ from ..training.fit import fit as train
 from ..training.recipe import Recipe, network
 from ..training.setup import OtherNetwork
 from ..training.signals import obey
-from .callbacks import CallbackSupportMixin, Tasks, has_callbacks
+from .callbacks import CallbackSupportMixin, Tasks, has_callbacks, with_callbacks
 from .inputs import (
     as_rows,
     column,
@@ -62,6 +62,8 @@ if TYPE_CHECKING:
     from ..export.torch_module import TrainedNetwork
 
 Validation = float | Literal["auto"] | None
+HeldOut = tuple[Any, Any, Any]
+"""Rows that the user held out: X, y and weights."""
 
 ASKED = {
     "loss": "loss",
@@ -91,12 +93,48 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
     _classifies: ClassVar[bool]
     hidden: Sequence[int] | None
     activation: str | Sequence[str] | None
-    dropout: float | None
+    loss: str | None
+    metric: str | None
+    ensemble: int | None
     validation: Any
     time_limit: float | None
+    epochs: int | None
+    batch_size: int | None
+    learning_rate: float | None
+    dropout: float | None
+    weight_decay: float | None
     random_state: Any
+    n_threads: int | None
+    device: str | None
     verbose: bool
     warm_start: bool
+
+    def _store(self, options: dict[str, Any]) -> None:
+        """Keep the options of the constructor as they are, under their own names."""
+        vars(self).update((name, value) for name, value in options.items() if name != "self")
+
+    @with_callbacks
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        *,
+        X_val: Any = None,
+        y_val: Any = None,
+        sample_weight_val: Any = None,
+        groups: Any = None,
+        times: Any = None,
+    ) -> Self:
+        """Trains on a table; rows of one group, and the latest by `times`, are held out together."""
+        with self._or_as_before():
+            held_out = (X_val, y_val, sample_weight_val)
+            self._fit_rows(X, y, sample_weight, held_out=held_out, groups=groups, times=times)
+            return self
+
+    def _fit_rows(self, X: Any, y: Any, sample_weight: Any, *, held_out: HeldOut, groups: Any, times: Any) -> None:
+        """Check the target, then train."""
+        raise NotImplementedError
 
     def _fit(
         self,

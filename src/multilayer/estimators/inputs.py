@@ -9,11 +9,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from ..core.formatting import short
 from ..data import columns as C
 from ..data import read
 from ..data.arrays import arrow_of, is_missing, reads_as_text, texts_of
 from ..data.arrow import to_numpy
-from ..data.table import Table, short, where
+from ..data.table import Table, where
 from ..errors import DataError
 from ..models.trained_model import TrainedModel
 

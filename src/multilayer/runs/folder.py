@@ -21,7 +21,8 @@ import json
 import os
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -101,7 +102,8 @@ class RunFolder:
         text = _config_text(config)
         if path is not None and not os.fspath(path):
             raise RunError("a new run needs the path of a new or empty folder, got an empty text: name one")
-        folder = _next_free(Path(root), name) if path is None else Path(path)
+        stem = re.sub(r"[^A-Za-z0-9_.]+", "-", name).strip("-.")[:60] or "run"
+        folder = _make_next(Path(root), stem) if path is None else Path(path)
         atomic_files.make_folder(folder)
         _check_empty(folder)  # before the lock, which would stay behind
         lock = Lock(folder)
@@ -168,8 +170,8 @@ class RunFolder:
         writer leaves, is dropped; any other damage is an error that names the line."""
         if not os.path.lexists(self.log):
             return []
-        lines = atomic_files.read(self.log, limit=machine._physical_memory(), root=self.path).split(b"\n")
-        told = [_event(line, f"{self.log}, line {number}") for number, line in enumerate(lines[:-1], start=1)]
+        lines = atomic_files.read(self.log, limit=machine.physical_memory(), root=self.path).split(b"\n")
+        told = [event_of(line, f"{self.log}, line {number}") for number, line in enumerate(lines[:-1], start=1)]
         for event in told:
             if isinstance(event, events.Start) and event.run != self.id:
                 raise RunError(f"{self.log} is the log of another run, with another {_CONFIG}: {RESTORE}")
@@ -214,7 +216,7 @@ def find(root: str | os.PathLike[str] = "runs") -> list[Path]:
         return sorted(path for path in folder.iterdir() if (path / _CONFIG).is_file())
 
 
-def _event(line: bytes, where: str) -> events.Event:
+def event_of(line: bytes, where: str) -> events.Event:
     data = canonical_json.loads(line, where)
     if not isinstance(data, dict):
         raise FileError(f"{where}: an event must be a JSON object")
@@ -262,12 +264,31 @@ def _check_empty(folder: Path) -> None:
         )
 
 
-def _next_free(root: Path, name: str) -> Path:
-    """Makes root/name-NNN, one more than the highest there; of several processes each gets its own."""
-    stem = re.sub(r"[^A-Za-z0-9_.]+", "-", name).strip("-.")[:60] or "run"
+def next_number(root: Path, stem: str) -> int:
+    """Return one more than the highest NNN of root/STEM-NNN."""
     pattern = re.compile(rf"{re.escape(stem)}-(\d{{3,}})")
     taken = [int(match[1]) for path in root.glob("*") if (match := pattern.fullmatch(path.name))]
-    number = max(taken, default=0) + 1
+    return max(taken, default=0) + 1
+
+
+def _make_next(root: Path, stem: str) -> Path:
+    """Make root/STEM-NNN with the next number. Of several processes each gets its own."""
+    number = next_number(root, stem)
     while not atomic_files.make_folder(root / f"{stem}-{number:03d}"):
         number += 1
     return root / f"{stem}-{number:03d}"
+
+
+@contextmanager
+def numbered(stem: str, root: str | os.PathLike[str] = "runs") -> Generator[Path]:
+    """Make root/STEM-NNN with the next number, and remove it at the end if it is still empty."""
+    outer = Path(root)
+    is_new = not outer.exists()
+    folder = _make_next(outer, stem)
+    try:
+        yield folder
+    finally:
+        with suppress(OSError):  # not empty
+            folder.rmdir()
+            if is_new:
+                outer.rmdir()

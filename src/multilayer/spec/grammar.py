@@ -29,6 +29,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import MISSING, dataclass
 from typing import Any
 
+from ..core.formatting import count
 from ..errors import SpecError, unknown_name
 from ..nn import activations
 from ..nn.layers import GATES, GLU, KINDS, MAX_LAYERS, Activation, Columns, Inputs, Layer, Linear, Residual
@@ -345,7 +346,7 @@ class _Parser:
             if not valid:
                 raise self.error(f"{name.name} takes no arguments", argument.at)
             if key is None and i >= len(by_position):
-                most = f"at most {i} plain argument{'s' * (i != 1)}" if i else "no plain arguments"
+                most = f"at most {count(i, 'plain argument')}" if i else "no plain arguments"
                 rest = "; name the rest" if len(valid) > i else ""
                 raise self.error(f"{name.name} takes {most}{rest}", argument.at)
             key = by_position[i] if key is None else key

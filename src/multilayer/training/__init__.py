@@ -1,4 +1,7 @@
-"""Training: what decides (policies) and what looks (observers), apart from the loop that calls them."""
+"""Training: `fit` and `resume`, the loop, policies that decide, observers that only look, and trackers.
+
+The engines that run the steps belong in `engines`; run folders in `runs`; estimators in `estimators`.
+"""
 
 from __future__ import annotations
 

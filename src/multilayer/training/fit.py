@@ -18,10 +18,10 @@ from typing import Any, Unpack, cast
 import numpy as np
 
 from .. import data as tables
+from ..core.formatting import count, short
 from ..data import bundled
 from ..data.encoding_fit import DROPPED, warn_of_dropped
 from ..data.readers import means_bundled
-from ..data.table import count, short
 from ..data.training_data import names_of
 from ..errors import DataError, OptionError, RunError, SpecError, called, is_command_line, option, warn
 from ..models.trained_model import TrainedModel
@@ -436,11 +436,11 @@ def _driven(
     after: Callable[[Run], None] | None = None,
     planned: bool = False,
 ) -> Run:
-    from .progress import Progress as Display
+    from .progress import ProgressDisplay
 
     plan = session.plan()
     past = folder.events(effective=True) if resumed and folder is not None else ()
-    display = Display(
+    display = ProgressDisplay(
         plan.steps,
         plan.epochs,
         plan.steps_per_epoch,
@@ -487,12 +487,3 @@ def _place(data: Any) -> str | None:
 def _at(place: str) -> Any:
     """The data that `_place` named: a bundled set stays one, whatever lies where the run is resumed."""
     return bundled.load(place) if bundled.known(place) else place
-
-
-def free_folder(name: str) -> Path:
-    """The first of runs/NAME-001, runs/NAME-002, … that is not there yet."""
-    for number in range(1, 1_000_000):
-        path = Path("runs") / f"{name}-{number:03d}"
-        if not path.exists():
-            return path
-    raise RunError(f"runs/{name}-… has no number left: name a folder with --run")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
+from ..core.formatting import number
 from ..runs.events import Event, NonFinite, Notice, Resume, RolledBack, Spike
 
 Level = Literal["info", "warn", "error"]
@@ -45,11 +46,6 @@ def told(event: Event) -> Told | None:
             return Told(level, "resume", "; ".join([f"goes on {where}", *event.notes]))
         case _:
             return None
-
-
-def number(value: float) -> str:
-    """Four digits, which is what a person compares."""
-    return f"{value:.4g}"
 
 
 def _rows(rows: list[int], most: int = 5) -> str:

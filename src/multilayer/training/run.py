@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from ..core import atomic_files
-from ..data.table import count
+from ..core.formatting import count
 from ..engines import State
 from ..errors import RunError
 from ..models.metrics import shown

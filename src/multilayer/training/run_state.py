@@ -193,13 +193,3 @@ def sparkline(
         for value in row
     ]  # fmt: skip
     return "".join(marks)
-
-
-def duration(seconds: float) -> str:
-    """
-    >>> duration(64), duration(3725)
-    ('1:04', '1:02:05')
-    """
-    whole = round(seconds)
-    hours, minutes = divmod(whole // 60, 60)
-    return f"{hours}:{minutes:02}:{whole % 60:02}" if hours else f"{minutes}:{whole % 60:02}"

@@ -13,9 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core import machine, random
+from ..core.formatting import count, short
 from ..core.sparse import pieces, rows_of
 from ..data import Encoding, TrainingData
-from ..data.table import Table, count, short
+from ..data.table import Table
 from ..engines import Engine, Settings
 from ..engines.ensemble import Ensemble, Member
 from ..engines.fused_engine import FusedEngine

@@ -23,8 +23,9 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 
 from ..core import machine
+from ..core.formatting import count
 from ..data import TrainingData
-from ..data.table import Table, count
+from ..data.table import Table
 from ..errors import called, warn
 from ..runs.config import Config
 from ..spec import Spec

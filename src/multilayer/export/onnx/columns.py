@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from ...data import Encoding
 from ...data.arrow import to_numpy
-from ...data.encoding import Column
+from ...data.columns import Column
 from ...data.steps import (
     DAY,
     FAR,

@@ -94,16 +94,6 @@ class Function:
         """Bits per element of what a backward pass has to remember, in float32."""
         return {"nothing": 0, "sign": 1, "a": 32, "z": 32, "z, σ(z)": 64}[self.cached]
 
-    def __reduce__(self) -> tuple[object, ...]:
-        """Pickles as a name and constants, and copies as itself, so that a module that holds it stays ordinary."""
-        return _named, (self.name, self.constants)
-
-
-def _named(name: str, constants: tuple[tuple[str, object], ...]) -> Function:
-    from . import get
-
-    return get(name, **dict(constants))
-
 
 def initial(value: float | Array) -> Array:
     """An initial value of a learned number: read-only, since one function is shared by everyone who asks for it."""

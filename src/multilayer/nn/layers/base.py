@@ -273,7 +273,7 @@ def forward_through(layers: Iterable[Layer], x: Array, p: Tensors, run: Pass) ->
     caches: list[Any] = []
     for name, layer in named(layers):
         outer, run.updates = run.updates, {}
-        x, cache = layer.forward(x, _part(p, name), run)
+        x, cache = layer.forward(x, part_of(p, name), run)
         run.updates = outer | {f"{name}.{key}": value for key, value in run.updates.items()}
         caches.append(cache)
     return x, caches
@@ -285,12 +285,12 @@ def backward_through(
     """The way back: ∂L/∂x, and ∂L/∂p under the names of `p`."""
     grads: dict[str, Array] = {}
     for (name, layer), cache in zip(reversed(list(named(layers))), reversed(caches), strict=True):
-        dy, inner = layer.backward(dy, cache, _part(p, name))
+        dy, inner = layer.backward(dy, cache, part_of(p, name))
         grads |= {f"{name}.{key}": g for key, g in inner.items()}
     return dy, grads
 
 
-def _part(p: Tensors, name: str) -> dict[str, Array]:
+def part_of(p: Tensors, name: str) -> dict[str, Array]:
     prefix = f"{name}."
     return {key.removeprefix(prefix): value for key, value in p.items() if key.startswith(prefix)}
 

@@ -28,8 +28,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...core.formatting import number
 from ...runs.events import End, EpochEnd, Event, Measured, Progress, Resume, Start, effective
-from ..messages import Told, number, told
+from ..messages import Told, told
 
 
 class Tracker(ABC):

@@ -19,6 +19,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from ...core.formatting import cut
 from ...errors import MissingExtra
 from ..messages import Told
 from .base import Tracker
@@ -228,11 +229,11 @@ class MLflow(Tracker):
             found = self.client.get_experiment_by_name(self.experiment)
             experiment = self.client.create_experiment(self.experiment) if found is None else found.experiment_id
             self.run_id = self.client.create_run(experiment, run_name=self.run_name).info.run_id
-            params = [entities.Param(key, _short(value, self._LONGEST["param"])) for key, value in flat.items()]
+            params = [entities.Param(key, cut(value, self._LONGEST["param"])) for key, value in flat.items()]
             self.client.log_batch(self.run_id, params=params)
         else:
             longest = self._LONGEST["tag"]
-            tags = [entities.RunTag(f"multilayer.{key}", _short(value, longest)) for key, value in flat.items()]
+            tags = [entities.RunTag(f"multilayer.{key}", cut(value, longest)) for key, value in flat.items()]
             self.client.log_batch(self.run_id, tags=tags)
 
     def log(self, values: Mapping[str, float], step: int, *, time: float | None = None) -> None:
@@ -242,7 +243,7 @@ class MLflow(Tracker):
         self.client.log_batch(self.run_id, metrics=metrics)
 
     def alert(self, what: Told, step: int) -> None:
-        self.client.set_tag(self.run_id, f"alert/step {step}/{what.title}", _short(what.text, self._LONGEST["tag"]))
+        self.client.set_tag(self.run_id, f"alert/step {step}/{what.title}", cut(what.text, self._LONGEST["tag"]))
 
     def artifact(self, path: Path) -> None:
         self.client.log_artifact(self.run_id, str(path))
@@ -262,11 +263,6 @@ def _flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     for key, value in config.items():
         flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
     return flat
-
-
-def _short(value: Any, longest: int) -> str:
-    text = str(value)
-    return text if len(text) <= longest else f"{text[: longest - 1]}…"
 
 
 def _mlflow_key(name: str) -> str:
