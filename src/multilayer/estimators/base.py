@@ -111,7 +111,7 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
 
     def _store(self, options: dict[str, Any]) -> None:
         """Keep the options of the constructor as they are, under their own names."""
-        vars(self).update((name, value) for name, value in options.items() if name != "self")
+        self.__dict__.update((name, value) for name, value in options.items() if name != "self")
 
     @with_callbacks
     def fit(

@@ -10,7 +10,7 @@ from ..data import Encoded
 from .trained_model import TrainedModel
 
 
-def prediction_table(model: TrainedModel, rows: Encoded, *, probabilities: bool = False) -> pa.Table:
+def prediction_table(model: TrainedModel, rows: Encoded, *, probabilities: bool = False) -> Any:
     """Return a column per target. With `probabilities`, a column per class follows."""
     task, z = model.encoding.task, model.forward(rows)
     values = model.encoding.decode(z)
