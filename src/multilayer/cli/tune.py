@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -140,23 +140,22 @@ def _in_full(
     """
     from ..estimators.tuning import Candidate
     from ..runs import RunFolder
-    from ..training.reporting import fit, resume
+    from ..training.fit import fit, resume
     from ..training.time_budget import Within
-    from .train import reporting
 
-    path, how = folder / BEST, cast(Any, {"quiet": quiet, "ended": reporting(quiet=quiet)})
+    path = folder / BEST
     note = folder / f"{BEST}.json"
     refuse_links([path, note])
     if (path / "config.json").exists():
         if _read(note) == found.values:
             RunFolder.open(path)
-            return resume(path, **how)
+            return resume(path, quiet=quiet)
         path.rename(_earlier(folder))
     write(note, json.dumps(found.values).encode())
     chooser = Candidate(found.values)
     if left is None:
-        return fit(chooser, data, run=path, **source, **options, **how)
-    return fit(Within(chooser, left), data, run=path, time_limit=left, **source, **options, **how)
+        return fit(chooser, data, run=path, **source, **options, quiet=quiet)
+    return fit(Within(chooser, left), data, run=path, time_limit=left, **source, **options, quiet=quiet)
 
 
 def _read(note: Path) -> Any:

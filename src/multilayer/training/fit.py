@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, Unpack, cast
 
@@ -27,10 +27,12 @@ from ..errors import DataError, OptionError, RunError, SpecError, called, is_com
 from ..models.trained_model import TrainedModel
 from ..runs import RunFolder
 from ..runs.config import Config, Options
+from ..runs.events import Event
 from ..spec import Spec
 from .policies import TimeLimit
 from .protocol import Observer
 from .recipe import Recipe, choose, raw_outputs
+from .report import write_report
 from .run import Now, Run, drive
 from .setup import Chooser, Session, check_loader
 from .time_budget import Within
@@ -40,16 +42,6 @@ AUTO = tuple(field.name for field in fields(Config) if field.metadata["auto"])
 """Options of which None is the same as none given."""
 FEW_STEPS = 20
 """Steps below which a model has hardly been trained; no choice of epochs is as low without a time limit."""
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Ended:
-    """A run that has ended, with its data still in memory and its folder still locked by this process."""
-
-    run: Run
-    session: Session
-    source: Any
-    validation: Any
 
 
 def fit(
@@ -73,8 +65,8 @@ def fit(
     observers: Sequence[Observer] = (),
     trackers: Sequence[Any] = (),
     quiet: bool = False,
+    report: bool = True,
     each_epoch: Callable[[Now], bool] | None = None,
-    ended: Callable[[Ended], None] | None = None,
     **options: Unpack[Options],
 ) -> Run:
     """Train a network on a table.
@@ -118,10 +110,10 @@ def fit(
         Names (``"tensorboard"``, ``"wandb"``, ``"trackio"``, ``"mlflow"``), or runs, writers or loggers of them.
     quiet : bool
         Whether to print nothing.
+    report : bool
+        Whether to write the report into the folder `run`.
     each_epoch : callable, optional
         Function called before the first epoch and after each epoch. Training stops if it returns True.
-    ended : callable, optional
-        Function called when the model is saved, while the data is still in memory.
     **options
         Fields of `Config`, such as ``epochs=20`` or ``learning_rate=0.01``. ``validation`` is a fraction of the rows,
         None, or separate data.
@@ -162,9 +154,7 @@ def fit(
     if spec is shape and chosen.get("time_limit") is not None:
         spec = Within(shape, chosen["time_limit"])
     chooser = None if spec is None or isinstance(spec, Spec) else spec
-    read = data
-    if chooser is not None or (ended is not None and run is not None and not tables.is_loader(data)):
-        read = tables.read(data)  # once: a name may mean another thing when the run has a folder
+    read = data if tables.is_loader(data) and chooser is None else tables.read(data)
     if chooser is not None:
         chosen = {**chooser.before(read), **chosen}
     held_out = chosen.get("validation", "auto")
@@ -234,11 +224,13 @@ def fit(
                 "fingerprint": session.fingerprint(),
             },
         )
-    after = None if ended is None else lambda run: ended(_ended(run, session, read, held_out))
     planned = isinstance(chooser, Within) and chooser.shortened
-    return _driven(
-        session, folder, observers, tracking, quiet=quiet, each_epoch=each_epoch, after=after, planned=planned
-    )
+    with _watching(session, folder, observers, tracking, quiet=quiet) as watching:
+        done = drive(session, folder, observers=watching, each_epoch=each_epoch)
+        _warn_of_few_steps(session, done, planned=planned)
+        if report:
+            write_report(done, session, read, held_out, quiet=quiet)
+    return done
 
 
 def resume(
@@ -250,8 +242,8 @@ def resume(
     observers: Sequence[Observer] = (),
     trackers: Sequence[Any] = (),
     quiet: bool = False,
+    report: bool = True,
     each_epoch: Callable[[Now], bool] | None = None,
-    ended: Callable[[Ended], None] | None = None,
 ) -> Run:
     """Resume a stopped or killed run. The result is bit-identical to that of an uninterrupted run.
 
@@ -264,7 +256,7 @@ def resume(
     data, validation, sample_weight : optional
         The same values as in `fit`. They are needed only if they were in memory, not in files or bundled data sets. A
         DataLoader of your own may give other batches than before; the result then differs.
-    observers, trackers, quiet, each_epoch, ended
+    observers, trackers, quiet, report, each_epoch
         As in `fit`.
 
     Returns
@@ -312,7 +304,7 @@ def resume(
             raise RunError(f"{path} was trained from a loader: resume needs one, got {type(data).__name__}")
         held_out = validation if own else config.validation
         source = _at(source) if data is None else data
-        if ended is not None and not loader:
+        if not loader:
             source = tables.read(source)
         spec = Spec.from_dict(saved["spec"])
         described["categorical"] = described.get("categorical") or []
@@ -323,11 +315,14 @@ def resume(
                 f"the data differs from the training data of {path}: resume needs the same rows in the same order"
             )
         warn_of_dropped(prepared.encoding)
-        after = None if ended is None else lambda run: ended(_ended(run, session, source, held_out))
         tracking = _trackers(trackers, folder.path)
-        return _driven(
-            session, folder, observers, tracking, quiet=quiet, resumed=True, each_epoch=each_epoch, after=after
-        )
+        past = folder.events(effective=True)
+        with _watching(session, folder, observers, tracking, quiet=quiet, past=past) as watching:
+            done = drive(session, folder, observers=watching, resumed=True, each_epoch=each_epoch)
+            _warn_of_few_steps(session, done, planned=False)
+            if report:
+                write_report(done, session, source, held_out, quiet=quiet)
+        return done
 
 
 def check_order(spec: Any, data: Any) -> None:
@@ -408,10 +403,6 @@ def prepare(
     )
 
 
-def _ended(run: Run, session: Session, source: Any, validation: Any) -> Ended:
-    return Ended(run=run, session=session, source=source, validation=validation)
-
-
 def _in_memory(validation: Any) -> bool:
     """Whether validation is data that no configuration can hold."""
     return not (validation is None or isinstance(validation, str | int | float | np.generic))
@@ -424,23 +415,21 @@ def _trackers(given: Sequence[Any], run: Path | None) -> list[Tracker]:
     return accepted(given, run)
 
 
-def _driven(
+@contextmanager
+def _watching(
     session: Session,
     folder: RunFolder | None,
     observers: Sequence[Observer],
     tracking: Sequence[Tracker],
     *,
     quiet: bool,
-    resumed: bool = False,
-    each_epoch: Callable[[Now], bool] | None = None,
-    after: Callable[[Run], None] | None = None,
-    planned: bool = False,
-) -> Run:
-    from .progress import Progress as Display
+    past: Iterable[Event] = (),
+) -> Generator[list[Observer]]:
+    """Open the progress display and the trackers; at the end, close them, the folder and the engine."""
+    from .progress import Progress
 
     plan = session.plan()
-    past = folder.events(effective=True) if resumed and folder is not None else ()
-    display = Display(
+    display = Progress(
         plan.steps,
         plan.epochs,
         plan.steps_per_epoch,
@@ -457,12 +446,8 @@ def _driven(
         if folder is not None:
             stack.enter_context(folder)
         model = None if folder is None else folder.model
-        told = [stack.enter_context(TrackerObserver(tracker, model=model, warn=display.warn)) for tracker in tracking]
-        run = drive(session, folder, observers=[display, *observers, *told], resumed=resumed, each_epoch=each_epoch)
-        _warn_of_few_steps(session, run, planned=planned)
-        if after is not None:
-            after(run)
-        return run
+        tracked = [stack.enter_context(TrackerObserver(one, model=model, warn=display.warn)) for one in tracking]
+        yield [display, *observers, *tracked]
 
 
 def _warn_of_few_steps(session: Session, run: Run, *, planned: bool) -> None:
