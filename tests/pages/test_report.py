@@ -249,7 +249,7 @@ class _Errors:
 
 
 def test_a_column_moves_with_all_its_numbers() -> None:
-    from multilayer.data import prepare
+    from support.training_rows import prepare
 
     ready = prepare(numbers(), target="y")
     places = {name: (numeric, code) for name, numeric, code in column_importance.places(ready.encoding)}

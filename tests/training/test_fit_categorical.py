@@ -12,11 +12,11 @@ import scipy.sparse as sparse
 from typer.testing import CliRunner
 
 from multilayer.cli.main import app
-from multilayer.data import prepare
 from multilayer.errors import DataError, OptionError
 from multilayer.nn.layers import Inputs
 from multilayer.training.fit import Run, fit, resume
 from support.run_folders import parameters, unfinished
+from support.training_rows import prepare
 
 FAST: dict[str, Any] = {"recipe": "plain", "engine": "numpy", "epochs": 2, "quiet": True}
 ROWS = 80

@@ -12,11 +12,11 @@ from typer.testing import CliRunner
 
 import multilayer as ml
 from multilayer.cli.main import app
-from multilayer.data import prepare
 from multilayer.errors import MultilayerError, SpecError
 from multilayer.pages.report.report import report
 from multilayer.runs.config import Config
 from multilayer.training.setup import Session
+from support.training_rows import prepare
 
 CORNERS = [[0, 0], [0, 1], [1, 0], [1, 1]]
 AND, OR, XOR = [0, 0, 0, 1], [0, 1, 1, 1], [0, 1, 1, 0]

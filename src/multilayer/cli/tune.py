@@ -138,10 +138,9 @@ def _in_full(
 
     Goes on where it was stopped. The run of an earlier best is kept beside it.
     """
-    from ..estimators.tuning import Candidate
+    from ..estimators.tuning import recipe_of
     from ..runs import RunFolder
     from ..training.fit import fit, resume
-    from ..training.time_budget import Within
 
     path = folder / BEST
     note = folder / f"{BEST}.json"
@@ -152,10 +151,7 @@ def _in_full(
             return resume(path, quiet=quiet)
         path.rename(_earlier(folder))
     write(note, json.dumps(found.values).encode())
-    chooser = Candidate(found.values)
-    if left is None:
-        return fit(chooser, data, run=path, **source, **options, quiet=quiet)
-    return fit(Within(chooser, left), data, run=path, time_limit=left, **source, **options, quiet=quiet)
+    return fit(recipe_of(found.values), data, run=path, time_limit=left, **source, **options, quiet=quiet)
 
 
 def _read(note: Path) -> Any:

@@ -14,7 +14,7 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from ..core import tensor_file
-from ..data import TrainingData, read
+from ..data import DataOptions, TrainingData, make_training_data, read
 from ..data.batches import Data
 from ..data.encoding_fit import warn_of_dropped, with_variation
 from ..data.table import Rows
@@ -24,8 +24,8 @@ from ..errors import DataError, OptionError, warn
 from ..models.trained_model import TrainedModel
 from ..runs.config import Config
 from ..training.defaults import learning_rate
-from ..training.fit import prepare
-from ..training.recipe import OPTIONS, RATE, Recipe, batch_size, kind_of
+from ..training.inputs import with_config
+from ..training.recipe import OPTIONS, RATE, Recipe, batch_size, complete, kind_of, options_for
 from ..training.setup import Session
 
 CALM = 0.1
@@ -53,10 +53,11 @@ class Partial:
     ) -> Partial:
         """With the first piece. Where there are `classes`, its targets are among them, and it may lack some."""
         table = read(piece)
-        config = Config.from_dict({**recipe.before(table), **asked, "validation": None, "calibrate": False})
-        prepared = prepare(table, config, validation=None, weight=weight, keep_constant="all", classes=classes)
+        config = Config.from_dict({**options_for(recipe, table), **asked, "validation": None, "calibrate": False})
+        options = DataOptions(sample_weight=weight, keep_constant="all", classes=classes)
+        prepared = make_training_data(table, with_config(options, config))
         warn_of_dropped(prepared.encoding, declarable=False)
-        spec, config = recipe.network(prepared, config, asked.keys())
+        spec, config, _ = complete(recipe, prepared, config, asked.keys())
         if "learning_rate" not in asked:
             config = replace(config, learning_rate=CALM * cast(float, config.learning_rate))
         session = Session.make(spec, prepared, config)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import functools
 import hashlib
 import platform
-from collections.abc import Mapping, Set
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ..core import machine, random
 from ..core.sparse import pieces, rows_of
 from ..data import Encoding, TrainingData
-from ..data.table import Table, count, short
+from ..data.table import count, short
 from ..engines import Engine, Settings
 from ..engines.ensemble import Ensemble, Member
 from ..engines.fused_engine import FusedEngine
@@ -49,20 +49,8 @@ SMALL_STEP = 5e7
 machine that others use it waits for its turn as well."""
 
 
-class Chooser(Protocol):
-    """Chooses network and options for the data at hand; what the user asked for stands."""
-
-    def before(self, table: Table) -> Mapping[str, Any]:
-        """Options that decide how the table becomes numbers, and those that need no more than it."""
-        ...
-
-    def network(self, prepared: TrainingData, config: Config, asked: Set[str]) -> tuple[Spec, Config]:
-        """The network, and the configuration with what depends on the numbers."""
-        ...
-
-
 class OtherNetwork(OptionError):
-    """A run of so many members of `spec` was to begin with a model of another network."""
+    """The network of a run differs from that of the model it was to begin with."""
 
     def __init__(self, members: int, spec: Spec, model: TrainedModel) -> None:
         self.members, self.spec = members, spec
