@@ -23,7 +23,7 @@ from multilayer.training import time_budget
 from multilayer.training.defaults import chosen_batch
 from multilayer.training.fit import fit, resume
 from multilayer.training.recipe import Recipe, complete, options_for
-from multilayer.training.setup import Session, make_engine
+from multilayer.training.setup import Setup, make_engine
 from multilayer.training.time_budget import SHARE, Costs, Job, measured, within_limit
 from support.training_rows import prepare
 
@@ -144,14 +144,14 @@ def test_steps_starts_and_looks_are_timed() -> None:
 
 def test_the_engine_that_trains_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[str] = []
-    original = Session.make
+    original = Setup.make
 
-    def make(*args: Any, **how: Any) -> Session:
-        session = original(*args, **how)
-        made.append(session.engine.name)
-        return session
+    def make(*args: Any, **how: Any) -> Setup:
+        setup = original(*args, **how)
+        made.append(setup.engine.name)
+        return setup
 
-    monkeypatch.setattr(Session, "make", staticmethod(make))
+    monkeypatch.setattr(Setup, "make", staticmethod(make))
     ml.MLPRegressor(time_limit=60.0, epochs=1, hidden=(4,), ensemble=1, random_state=0).fit(X, Y)
     assert made == ["fused", "fused"]
 
@@ -187,11 +187,11 @@ def test_rows_of_an_epoch() -> None:
         done = fit("3-4-1", (X, Y), epochs=3, batch_size=32, epoch_rows=100, ensemble=ensemble, quiet=True)
         assert [event["step"] for event in done.events if event["event"] == "epoch"] == [4, 8, 12]
     ready = prepare((X, Y))
-    plan = Session.make("3-4-1", ready, Config(epoch_rows=100, batch_size=32)).plan()
+    plan = Setup.make("3-4-1", ready, Config(epoch_rows=100, batch_size=32)).plan()
     first, second = plan.order(0).rows, plan.order(1).rows
     assert len(first) == len(np.unique(first)) == 100
     assert set(first) != set(second)
-    many = Session.make("3-4-1", ready, Config(epoch_rows=10_000, batch_size=32)).plan()
+    many = Setup.make("3-4-1", ready, Config(epoch_rows=10_000, batch_size=32)).plan()
     assert len(many.order(0).rows) == len(ready.train)
 
 

@@ -21,7 +21,7 @@ from multilayer.pages.report.report import report
 from multilayer.runs import RunFolder, events
 from multilayer.training.report import write_report
 from multilayer.training.run import Run
-from multilayer.training.setup import Session
+from multilayer.training.setup import Setup
 
 pytestmark = pytest.mark.filterwarnings("ignore:columns dropped")
 
@@ -35,9 +35,9 @@ class Kept:
     prepared: TrainingData
 
     def fit(self, *args: Any, **options: Any) -> Run:
-        def keep(run: Run, session: Session, *rest: Any, **how: Any) -> None:
-            self.run, self.prepared = run, session.prepared
-            write_report(run, session, *rest, **how)
+        def keep(run: Run, setup: Setup, *rest: Any, **how: Any) -> None:
+            self.run, self.prepared = run, setup.prepared
+            write_report(run, setup, *rest, **how)
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("multilayer.training.fit.write_report", keep)

@@ -16,16 +16,16 @@ from multilayer.pages.report.report import report
 from multilayer.pages.report.verdict import figure
 from multilayer.training.report import write_report
 from multilayer.training.run import Run
-from multilayer.training.setup import Session
+from multilayer.training.setup import Setup
 
 
 def trained(X: np.ndarray, y: np.ndarray, path: Path) -> tuple[dict[str, Any], np.ndarray, np.ndarray]:
     """Return the report of a short run, its training rows and its held-out rows."""
     kept: list[TrainingData] = []
 
-    def keep(run: Run, session: Session, *rest: Any, **how: Any) -> None:
-        kept.append(session.prepared)
-        write_report(run, session, *rest, **how)
+    def keep(run: Run, setup: Setup, *rest: Any, **how: Any) -> None:
+        kept.append(setup.prepared)
+        write_report(run, setup, *rest, **how)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("multilayer.training.fit.write_report", keep)

@@ -259,11 +259,15 @@ def value_cases() -> Iterator[Case]:
     yield Case(
         name="missing weight", data=csv(changed(4, 0, "")), fault=rf"{at(4, 'a')}: weights must be 0", **negative
     )
-    yield Case(name="weight in words", data=csv(), options={"sample_weight": "c"}, fault="column 'c': weights must be numbers")
+    yield Case(
+        name="weight in words", data=csv(), options={"sample_weight": "c"}, fault="column 'c': weights must be numbers"
+    )
     yield Case(
         name="missing group", data=csv(changed(4, 2, "")), options={"group": "c"}, fault=f"{at(4, 'c')}.*a value"
     )
-    yield Case(name="missing time", data=csv(changed(4, 1, "")), options={"time_column": "b"}, fault=f"{at(4, 'b')}.*a value")
+    yield Case(
+        name="missing time", data=csv(changed(4, 1, "")), options={"time_column": "b"}, fault=f"{at(4, 'b')}.*a value"
+    )
     yield Case(name="time in words", data=csv(), options={"time_column": "c"}, fault="needs dates or numbers, got text")
 
 

@@ -41,7 +41,7 @@ from ..training.recipe import (
     complete,
     options_for,
 )
-from ..training.setup import Session
+from ..training.setup import Setup
 
 STARTUP = 5
 """Trials before any is pruned, and before proposals look at those that were made."""
@@ -263,9 +263,9 @@ def _check(table: Table, *, source: Mapping[str, Any], options: Mapping[str, Any
     first, asked = recipe_of(defaults(), trial=True), Config.from_dict(options, where="tune")
     config = replace(Config.from_dict({**options_for(first, table), **options}, where="tune"), ensemble=1, init="auto")
     prepared = make_training_data(table, with_config(DataOptions(**source), config))
-    session = Session.make(complete(first, prepared, config, options.keys())[0], prepared, config)
-    getattr(session.engine, "close", lambda: None)()
-    return asked.time_limit, session.metric
+    setup = Setup.make(complete(first, prepared, config, options.keys())[0], prepared, config)
+    getattr(setup.engine, "close", lambda: None)()
+    return asked.time_limit, setup.metric
 
 
 def _settle(folder: Path, settings: Mapping[str, Any]) -> None:

@@ -30,8 +30,8 @@ from .policies import TimeLimit
 from .protocol import Observer
 from .recipe import Network, Recipe, choose, complete, options_for
 from .report import write_report
-from .run import Now, Run, drive
-from .setup import Session
+from .run import Now, Run, run_training
+from .setup import Setup
 from .time_budget import within_limit
 from .trackers import Tracker, TrackerObserver, accepted
 
@@ -152,7 +152,7 @@ def fit(
 
     table = read_once(data)
     made = _choose(network, table, replace(given, outputs=outputs), asked, began)
-    setup = Session.make(made.spec, made.prepared, made.config, began=began)
+    setup = Setup.make(made.spec, made.prepared, made.config, began=began)
     warn_of_dropped(made.prepared.encoding, declarable=given.categorical is not None)
     if made.config.patience is not None and not len(made.prepared.validation):
         warn(f"{called('patience')} has no effect: no rows are held out; set {option('validation', '0.2')}")
@@ -161,7 +161,7 @@ def fit(
     tracking = _trackers(trackers, None if run is None else Path(run))
     folder = None if run is None else RunFolder.create(run, config=_saved(setup, made.options, data))
     with _watching(setup, folder, observers, tracking, quiet=quiet) as watching:
-        done = drive(setup, folder, observers=watching, each_epoch=each_epoch)
+        done = run_training(setup, folder, observers=watching, each_epoch=each_epoch)
         _warn_of_few_steps(setup, done, planned=made.shortened)
         if report:
             write_report(done, setup, table, made.options.validation, quiet=quiet)
@@ -223,7 +223,7 @@ def resume(
         )
         table = read_once(source)
         options = with_config(replace(options, outputs=spec.d_out), config)
-        setup = Session.make(spec, encode(table, options, config), config, began=began)
+        setup = Setup.make(spec, encode(table, options, config), config, began=began)
         if setup.fingerprint() != saved["fingerprint"]:
             raise RunError(
                 f"the data differs from the training data of {path}: resume needs the same rows in the same order"
@@ -231,7 +231,7 @@ def resume(
         warn_of_dropped(setup.prepared.encoding)
         tracking, past = _trackers(trackers, folder.path), folder.events(effective=True)
         with _watching(setup, folder, observers, tracking, quiet=quiet, past=past) as watching:
-            done = drive(setup, folder, observers=watching, resumed=True, each_epoch=each_epoch)
+            done = run_training(setup, folder, observers=watching, resumed=True, each_epoch=each_epoch)
             _warn_of_few_steps(setup, done, planned=False)
             if report:
                 write_report(done, setup, table, options.validation, quiet=quiet)
@@ -274,7 +274,7 @@ def _choose(network: Network, table: Any, options: DataOptions, asked: Mapping[s
     return _Choice(prepared, spec, chosen, with_config(options, chosen), shortened)
 
 
-def _saved(setup: Session, options: DataOptions, data: Any) -> dict[str, Any]:
+def _saved(setup: Setup, options: DataOptions, data: Any) -> dict[str, Any]:
     """Return the configuration of a run folder."""
     return {
         "config": setup.config.to_dict(),
@@ -294,7 +294,7 @@ def _trackers(given: Sequence[Any], run: Path | None) -> list[Tracker]:
 
 @contextmanager
 def _watching(
-    session: Session,
+    setup: Setup,
     folder: RunFolder | None,
     observers: Sequence[Observer],
     tracking: Sequence[Tracker],
@@ -305,7 +305,7 @@ def _watching(
     """Open the progress display and the trackers; at the end, close them, the folder and the engine."""
     from .progress import Progress
 
-    plan = session.plan()
+    plan = setup.plan()
     display = Progress(
         plan.steps,
         plan.epochs,
@@ -314,11 +314,11 @@ def _watching(
         larger=plan.larger,
         quiet=quiet,
         past=past,
-        notes=[note for note in session.prepared.notes if not note.startswith(DROPPED) or is_command_line()],
-        why=session.why_torch,
+        notes=[note for note in setup.prepared.notes if not note.startswith(DROPPED) or is_command_line()],
+        why=setup.why_torch,
     )
     with ExitStack() as stack:
-        stack.callback(getattr(session.engine, "close", lambda: None))
+        stack.callback(getattr(setup.engine, "close", lambda: None))
         stack.enter_context(display)
         if folder is not None:
             stack.enter_context(folder)
@@ -327,9 +327,9 @@ def _watching(
         yield [display, *observers, *tracked]
 
 
-def _warn_of_few_steps(session: Session, run: Run, *, planned: bool) -> None:
+def _warn_of_few_steps(setup: Setup, run: Run, *, planned: bool) -> None:
     """Warn of a model that a time limit left with hardly any training. `planned` means epochs were chosen to fit it."""
-    limit, plan = session.config.time_limit, session.plan()
+    limit, plan = setup.config.time_limit, setup.plan()
     cut = TimeLimit.reason in run.end.reason or (planned and run.end.status == "finished")
     if limit is None or not cut or run.end.step >= max(FEW_STEPS, -(-len(plan.rows) // plan.batch)):
         return

@@ -13,7 +13,7 @@ from typing import Any
 from ..core import atomic_files
 from ..errors import MultilayerError, is_command_line, warn
 from .run import Run
-from .setup import Session
+from .setup import Setup
 
 SOON = 1.0
 """Seconds after which the command line says that the report is still being written."""
@@ -21,7 +21,7 @@ AFTER_A_SIGNAL = 0.1
 """Seconds for column importance if a signal stopped the run."""
 
 
-def write_report(run: Run, session: Session, source: Any, validation: Any, *, quiet: bool) -> None:
+def write_report(run: Run, setup: Setup, source: Any, validation: Any, *, quiet: bool) -> None:
     """Write report.json and report.html into the run's folder, if it has one."""
     if run.path is None or run.model is None:
         return
@@ -30,7 +30,7 @@ def write_report(run: Run, session: Session, source: Any, validation: Any, *, qu
     if is_command_line() and not quiet:
         soon.start()
     try:
-        _write(run, run.path, session, source, validation)
+        _write(run, run.path, setup, source, validation)
     except (MultilayerError, OSError, ArithmeticError, LookupError, TypeError, ValueError) as error:
         warn(f"the run is complete, but its report could not be written: {error}")
     except (KeyboardInterrupt, MemoryError) as error:
@@ -39,20 +39,20 @@ def write_report(run: Run, session: Session, source: Any, validation: Any, *, qu
         soon.cancel()
 
 
-def _write(run: Run, path: Path, session: Session, source: Any, validation: Any) -> None:
+def _write(run: Run, path: Path, setup: Setup, source: Any, validation: Any) -> None:
     from ..pages.report import report, run_summary
 
     assert run.model is not None
     found = report.of_run(
         run.model,
-        session.prepared,
+        setup.prepared,
         source,
         validation,
-        metric=session.metric,
+        metric=setup.metric,
         seconds=report.SECONDS if run.signal is None else AFTER_A_SIGNAL,
     )
     found["predicted"] = run_summary.predicted_seconds(
-        session.spec, session.config.to_dict(), session.effective(), session.engine.name, session.members
+        setup.spec, setup.config.to_dict(), setup.effective(), setup.engine.name, setup.members
     )
     report.store(path, found)
     atomic_files.write(path / "report.html", report.html([report.report(path)]).encode())

@@ -61,7 +61,7 @@ class OtherNetwork(OptionError):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Session:
+class Setup:
     """Everything a run needs but where it is kept and who looks on."""
 
     config: Config
@@ -74,7 +74,7 @@ class Session:
     """When the clock of a time limit began, by `time.monotonic`; when training does unless said."""
 
     @staticmethod
-    def make(spec: Spec | str | None, prepared: TrainingData, config: Config, *, began: float | None = None) -> Session:
+    def make(spec: Spec | str | None, prepared: TrainingData, config: Config, *, began: float | None = None) -> Setup:
         encoding = prepared.encoding
         if prepared.loader_batch is not None:
             config = with_loader(config, prepared.loader_batch)
@@ -88,7 +88,7 @@ class Session:
         metric = encoding.metric if config.metric == "auto" else config.metric
         if metric != "loss":
             metrics.fitting(metric, encoding.task)
-        return Session(
+        return Setup(
             config=config,
             prepared=prepared,
             spec=chosen,

@@ -29,7 +29,7 @@ from ..errors import called, warn
 from ..runs.config import Config
 from ..spec import Spec
 from .defaults import chosen_batch
-from .setup import Session
+from .setup import Setup
 
 STEPS, LOOKS = 32, 2
 """Largest number of steps and of evaluations that are timed."""
@@ -197,19 +197,19 @@ def measured(spec: Spec, prepared: TrainingData, config: Config, *, most: float,
     share = len(looked) / max(1, len(prepared.validation))
     prepared = replace(prepared, validation=looked, folds=folds)
     began = time.perf_counter()
-    session = Session.make(spec, prepared, replace(config, ensemble=1, init=config.init if start is None else "auto"))
+    setup = Setup.make(spec, prepared, replace(config, ensemble=1, init=config.init if start is None else "auto"))
     start = time.perf_counter() - began if start is None else start
     if side > 1:
-        _close(session)
-        session = Session.make(spec, prepared, replace(config, ensemble=side, init="auto"))
-    order = session.plan().order(0)
+        _close(setup)
+        setup = Setup.make(spec, prepared, replace(config, ensemble=side, init="auto"))
+    order = setup.plan().order(0)
     order = replace(order, rows=order.rows[: order.batch])
     try:
         once = {"rate": np.array([1e-6]), "decay": np.zeros(1), "dropout": np.ones(1)}
-        steps = _timed(lambda: session.engine.run(order, **once), STEPS, most)
-        looks = _timed(lambda: session.evaluate(session.engine), LOOKS, most) if len(looked) else [0.0]
+        steps = _timed(lambda: setup.engine.run(order, **once), STEPS, most)
+        looks = _timed(lambda: setup.evaluate(setup.engine), LOOKS, most) if len(looked) else [0.0]
     finally:
-        _close(session)
+        _close(setup)
     return Costs(start=start, step=fmean(steps[1:] or steps), look=min(looks) / (share or 1.0))
 
 
@@ -223,5 +223,5 @@ def _timed(work: Callable[[], object], times: int, most: float) -> list[float]:
     return taken
 
 
-def _close(session: Session) -> None:
-    getattr(session.engine, "close", lambda: None)()
+def _close(setup: Setup) -> None:
+    getattr(setup.engine, "close", lambda: None)()
