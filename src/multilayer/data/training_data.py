@@ -150,11 +150,25 @@ def make_training_data(source: Any, options: DataOptions | None = None) -> Train
         train=train,
         validation=held_out,
         folds=parts,
-        encoding=encoding,
+        encoding=_named(encoding, table),
         notes=tuple(notes),
         origin=origin,
         dropped=dropped,
     )
+
+
+def _named(encoding: Encoding, table: Table) -> Encoding:
+    """Return the encoding with the names of targets and classes that the table asks for."""
+    task = encoding.task
+    if table.target_names:
+        task = replace(task, names=table.target_names)
+    if table.class_names:
+        assert len(table.class_names) == len(task.classes[0]), "one name for each class number"
+        task = replace(task, classes=(table.class_names,))
+    columns = encoding.columns
+    if table.numbered and not encoding.positional:
+        columns = tuple(replace(column, numbered=True) for column in columns)
+    return replace(encoding, task=task, columns=columns)
 
 
 def target_names(table: Table, target: str | int | Sequence[str] | None, notes: list[str]) -> tuple[str, ...]:
