@@ -54,9 +54,9 @@ def test_the_message_about_a_stray_word_names_an_option_that_there_is(table: Pat
         fit(None, table, target="y", **FAST)
     assert kinds(fit(None, table, target="y", categorical="code", **FAST))["code"] == "categorical"
     with pytest.raises(DataError, match=rf"{said} give it a categorical dtype in a data frame$"):
-        prepare(table, target="y")
+        prepare(table, target="y", categorical=None)
     with pytest.raises(DataError, match=r"column 'code': .*, got 'K7': correct it or leave it empty$"):
-        prepare(table, target="code")
+        prepare(table, target="code", categorical=None)
 
 
 def test_categories_on_the_command_line_and_in_its_file(table: Path, tmp_path: Path) -> None:

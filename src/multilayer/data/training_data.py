@@ -76,7 +76,7 @@ def make_training_data(source: Any, options: DataOptions | None = None) -> Train
             raise OptionError(
                 f"{called(what)} must be another column than the target, got {name!r}: name another, or none"
             )
-    if options.categorical:
+    if options.categorical is not None:
         columns = {**(columns or {}), **dict.fromkeys(_categories(table, options.categorical, names), "categorical")}
     if group is not None and not isinstance(group, str):
         group = groups_and_times.group_numbers(group, table)

@@ -54,7 +54,7 @@ class Partial:
         """With the first piece. Where there are `classes`, its targets are among them, and it may lack some."""
         table = read(piece)
         config = Config.from_dict({**options_for(recipe, table), **asked, "validation": None, "calibrate": False})
-        options = DataOptions(sample_weight=weight, keep_constant="all", classes=classes)
+        options = DataOptions(categorical=None, sample_weight=weight, keep_constant="all", classes=classes)
         prepared = make_training_data(table, with_config(options, config))
         warn_of_dropped(prepared.encoding, declarable=False)
         spec, config, _ = complete(recipe, prepared, config, asked.keys())
