@@ -15,7 +15,6 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from multilayer.core import _core
-from multilayer.data import prepare
 from multilayer.data.batches import Data
 from multilayer.engines import Engine, Gradients, Order, Settings, numpy_engine
 from multilayer.engines.fused_engine import FusedEngine
@@ -26,6 +25,7 @@ from multilayer.spec import Spec
 from support.cases import ALL, Case
 from support.engines import FUSED_LOSSES, FUSED_OPTIMIZERS, double, orders, run, table
 from support.strategies import has_batch_norm, specs
+from support.training_rows import prepare
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

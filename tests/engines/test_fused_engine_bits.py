@@ -9,7 +9,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from multilayer.data import prepare
 from multilayer.data.batches import Data
 from multilayer.engines import Order, Settings, State
 from multilayer.engines import fused_engine as module
@@ -17,6 +16,7 @@ from multilayer.engines.fused_engine import FusedEngine
 from multilayer.spec import Spec
 from support.cases import ALL, Case
 from support.engines import CORES, FUSED_OPTIMIZERS, every_core, fused_engine, on_all_threads, orders, run, table
+from support.training_rows import prepare
 
 RECIPE = "14+cat(3, 12, 2)-columns(pbld)-scale-(linear(16, scale=tangent):blend(selu):dropout(0.15))*3-2"
 

@@ -14,14 +14,14 @@ from typing import Annotated, Any, cast
 
 import typer
 
-from ..errors import OptionError, printable, warn
+from ..errors import OptionError, printable
 from ..runs.config import Config, hints
 from ..training.recipe import defaults
 from . import arch as networks
 from .output import console
 
 if typing.TYPE_CHECKING:
-    from ..training.fit import Ended, Run
+    from ..training.fit import Run
 
 EPILOG = """Examples:
 
@@ -137,7 +137,7 @@ def train(
     The data is read, typed and split; the task is inferred and said. What is held out tells how good the model is.
     """
     from ..runs import numbered
-    from ..training.reporting import fit
+    from ..training.fit import fit
 
     chosen: dict[str, Any] = Config.from_toml(config) if config is not None else {}
     chosen |= {name: _value(name, value) for name, value in options.items() if value is not None}
@@ -162,7 +162,6 @@ def train(
             observers=events_as_json(as_json),
             trackers=track or (),
             quiet=quiet or as_json,
-            ended=reporting(quiet=quiet or as_json),
             **typing.cast(Any, chosen),
         )
     tell(done, quiet=quiet, as_json=as_json)
@@ -208,16 +207,6 @@ def watched(folder: Path) -> AbstractContextManager[None]:
     from ..pages.report.live import watching
 
     return watching(folder, say=lambda text: typer.echo(printable(text), err=True), open_page=webbrowser.open)
-
-
-def reporting(*, quiet: bool) -> Callable[[Ended], None]:
-    """What leaves the report of a run, and says on standard error what went wrong with it."""
-    from ..training.reporting import leave_report
-
-    def say(text: str) -> None:
-        typer.echo(text, err=True)
-
-    return lambda ended: leave_report(ended, warn=warn, say=None if quiet else say)
 
 
 def tell(done: Run, *, quiet: bool, as_json: bool) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -142,25 +142,20 @@ def _in_full(
 
     Goes on where it was stopped. The run of an earlier best is kept beside it.
     """
-    from ..estimators.tuning import Candidate
+    from ..estimators.tuning import recipe_of
     from ..runs import RunFolder, next_number
-    from ..training.reporting import fit, resume
-    from ..training.time_budget import Within
-    from .train import reporting
+    from ..training.fit import fit, resume
 
-    path, how = folder / BEST, cast(Any, {"quiet": quiet, "ended": reporting(quiet=quiet)})
+    path = folder / BEST
     note = folder / f"{BEST}.json"
     refuse_links([path, note])
     if (path / "config.json").exists():
         if _read(note) == found.values:
             RunFolder.open(path)
-            return resume(path, **how)
+            return resume(path, quiet=quiet)
         path.rename(folder / f"{BEST}-{next_number(folder, BEST):03d}")
     write(note, json.dumps(found.values).encode())
-    chooser = Candidate(found.values)
-    if left is None:
-        return fit(chooser, data, run=path, **source, **options, **how)
-    return fit(Within(chooser, left), data, run=path, time_limit=left, **source, **options, **how)
+    return fit(recipe_of(found.values), data, run=path, time_limit=left, **source, **options, quiet=quiet)
 
 
 def _read(note: Path) -> Any:

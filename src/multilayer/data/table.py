@@ -46,6 +46,13 @@ class Table:
     written: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """The text of columns that were text in the source and are now of the type that the text means."""
 
+    target_names: tuple[str, ...] = ()
+    """Names of the targets in the trained model, if they differ from those of the columns."""
+    class_names: tuple[Any, ...] = ()
+    """Classes in the trained model, if the target column has their numbers from 0."""
+    numbered: bool = False
+    """Whether the names of the columns were numbers in the source."""
+
     @staticmethod
     def of_arrow(table: Any, *, name: str, **known: Any) -> Table:
         """Columns of an Arrow table. Names must be there and differ."""

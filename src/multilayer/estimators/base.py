@@ -52,9 +52,9 @@ from .inputs import (
     named,
     refuse_infinity,
     refuse_infinity_aside,
+    target_names,
     texts_of_model,
     texts_of_table,
-    with_target,
 )
 from .partial_fit import Partial
 
@@ -149,6 +149,7 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         groups: Any,
         times: Any,
         classes: Sequence[int] | None = None,
+        class_names: tuple[Any, ...] = (),
     ) -> Run:
         _check_no_names(groups=groups, times=times)
         tasks = Tasks(self, given) if has_callbacks(self) else None
@@ -159,10 +160,18 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         asked = self._asked()
         if start is not None:
             asked.setdefault("ensemble", len(start.members))
+        table = read((X, y))
+        columns = set(table.names) - set(table.targets)
+        table = replace(
+            table,
+            target_names=target_names(given[1], columns=columns, targets=len(table.targets)),
+            class_names=class_names,
+            numbered=not hasattr(self, "feature_names_in_"),
+        )
         try:
             run = train(
                 None,
-                (X, y),
+                table,
                 hidden=self.hidden,
                 activation=self.activation,
                 dropout=self.dropout,
@@ -182,7 +191,7 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
             assert start is not None, "only then is there another"
             raise OptionError(_go_on_as_before(start, error)) from None
         assert run.model is not None
-        self._keep(with_target(run.model, given[1]), run)
+        self._keep(run.model, run)
         if tasks is not None:
             tasks.end()
         if run.failed:
@@ -243,7 +252,7 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
             and losses.get(model.encoding.loss).link in ("softmax", "sigmoid")
         ):
             history["tempered_loss"], history["validation_loss"] = history["validation_loss"], history["log_loss"]
-        self.model_ = self._numbered_names(model)
+        self.model_ = model
         self._partial = None
         self.history_ = history
         self.n_iter_ = max(run.end.epoch, 1)

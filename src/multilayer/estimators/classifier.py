@@ -21,7 +21,6 @@ from ..data.table import NOT_UNICODE, is_unicode
 from ..data.targets import untrained
 from ..errors import DataError, OptionError, warn
 from ..models.trained_model import TrainedModel
-from ..training.fit import Run
 from .base import HeldOut, Tabular, Validation
 from .inputs import check_numbers, length_of, unmasked, with_target
 from .partial_fit import Partial
@@ -109,6 +108,7 @@ class MLPClassifier(ClassifierMixin, Tabular):
             groups=groups,
             times=times,
             classes=self._numbered(task),
+            class_names=() if task == "multilabel" else tuple(self.classes_.tolist()),
         )
         unseen = [class_weights.plain(name) for i, name in enumerate(self.classes_) if untrained(i) in run.notes]
         if unseen and times is not None:
@@ -269,10 +269,6 @@ class MLPClassifier(ClassifierMixin, Tabular):
         if codes.ndim > 1:
             raise OptionError("class_weight needs one class a row, got several labels")
         return class_weights.factors(self.class_weight, self.classes_.tolist(), codes, weight)
-
-    def _keep(self, model: TrainedModel, run: Run) -> None:
-        super()._keep(model, run)
-        self._name_classes()
 
     def _name_classes(self) -> None:
         """The model's classes become the labels themselves, so that a saved model tells them."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import Any, cast
 
@@ -175,10 +176,14 @@ def length_of(table: Any) -> int:
 
 
 def with_target(model: TrainedModel, y: Any) -> TrainedModel:
-    """The model, whose target is called as y is, where y has names and no column has one of them."""
+    """Return the model with the names of y for its targets, if y has names that no column has."""
+    encoding = model.encoding
+    names = target_names(y, columns={one.name for one in encoding.columns}, targets=len(encoding.task.names))
+    return replace(model, encoding=replace(encoding, task=replace(encoding.task, names=names))) if names else model
+
+
+def target_names(y: Any, *, columns: AbstractSet[str], targets: int) -> tuple[str, ...]:
+    """Return the names of y, or none if y has no names or if a column has one of them."""
     names: list[Any] = list(getattr(y, "column_names", y.columns)) if is_frame(y) else [getattr(y, "name", None)]
-    encoding, taken = model.encoding, {one.name for one in model.encoding.columns}
-    free = all(isinstance(name, str) and name.strip() and name not in taken for name in names)
-    if not free or len(set(names)) != len(encoding.task.names):
-        return model
-    return model.with_encoding(replace(encoding, task=replace(encoding.task, names=tuple(names))))
+    free = all(isinstance(name, str) and name.strip() and name not in columns for name in names)
+    return tuple(names) if free and len(set(names)) == targets else ()

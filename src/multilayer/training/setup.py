@@ -5,9 +5,9 @@ from __future__ import annotations
 import functools
 import hashlib
 import platform
-from collections.abc import Mapping, Set
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,6 @@ from ..core import machine, random
 from ..core.formatting import count, short
 from ..core.sparse import pieces, rows_of
 from ..data import Encoding, TrainingData
-from ..data.table import Table
 from ..engines import Engine, Settings
 from ..engines.ensemble import Ensemble, Member
 from ..engines.fused_engine import FusedEngine
@@ -50,20 +49,8 @@ SMALL_STEP = 5e7
 machine that others use it waits for its turn as well."""
 
 
-class Chooser(Protocol):
-    """Chooses network and options for the data at hand; what the user asked for stands."""
-
-    def before(self, table: Table) -> Mapping[str, Any]:
-        """Options that decide how the table becomes numbers, and those that need no more than it."""
-        ...
-
-    def network(self, prepared: TrainingData, config: Config, asked: Set[str]) -> tuple[Spec, Config]:
-        """The network, and the configuration with what depends on the numbers."""
-        ...
-
-
 class OtherNetwork(OptionError):
-    """A run of so many members of `spec` was to begin with a model of another network."""
+    """The network of a run differs from that of the model it was to begin with."""
 
     def __init__(self, members: int, spec: Spec, model: TrainedModel) -> None:
         self.members, self.spec = members, spec
@@ -74,7 +61,7 @@ class OtherNetwork(OptionError):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Session:
+class Setup:
     """Everything a run needs but where it is kept and who looks on."""
 
     config: Config
@@ -87,7 +74,7 @@ class Session:
     """When the clock of a time limit began, by `time.monotonic`; when training does unless said."""
 
     @staticmethod
-    def make(spec: Spec | str | None, prepared: TrainingData, config: Config, *, began: float | None = None) -> Session:
+    def make(spec: Spec | str | None, prepared: TrainingData, config: Config, *, began: float | None = None) -> Setup:
         encoding = prepared.encoding
         if prepared.loader_batch is not None:
             config = with_loader(config, prepared.loader_batch)
@@ -103,7 +90,7 @@ class Session:
         metric = encoding.metric if config.metric == "auto" else config.metric
         if metric != "loss":
             metrics.fitting(metric, encoding.task)
-        return Session(
+        return Setup(
             config=config,
             prepared=prepared,
             spec=chosen,

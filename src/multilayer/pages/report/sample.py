@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from ...core.sparse import Sparse, rows_of
 from ...data import Encoded, Table, TrainingData, is_loader, read
+from ...data.options import is_separate
 from ...data.table import Rows
-from ...data.training_data import is_source
 from ...models.metrics import truth_and_given
 from ...models.trained_model import TrainedModel
 from ...nn import losses
@@ -98,12 +98,12 @@ def of_prepared(
 ) -> tuple[Sample, Sample, Table | None]:
     """The rows to judge by, some training rows, and the whole table.
 
-    `validation` is as `prepare` was given it: a share, nothing, or a source of its own.
+    `validation` is as in `DataOptions`.
     """
     loader = is_loader(source)
     table = None if loader else read(source)
     judged, apart = table, len(prepared.validation) > 0
-    if is_source(validation) and apart and not loader:
+    if is_separate(validation) and apart and not loader:
         judged = model.encoding.read(validation, targets=True)
     held, origin = (prepared.validation, "held out") if apart else (prepared.train, "trained on")
     train = prepared.train
