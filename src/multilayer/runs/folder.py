@@ -184,6 +184,11 @@ class RunFolder:
         """The newest of kind `best` that is whole; with `at`, of those up to that step."""
         return self._checkpoints.newest("best", at=at)
 
+    def rewind(self, step: int) -> None:
+        """Delete checkpoints after a step, from which the run resumes."""
+        self._writing()
+        self._checkpoints.rewind(step)
+
     def _writing(self) -> atomic_files.Log:
         if self._log is None:
             raise RunError(f"{self.path} is not open for writing: open it with write=True to add to it")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from .loop import Loop, Plan
+from .loop import Loop
+from .plan import Plan
 from .protocol import Action, Continue, Found, Observer, Policy, Rollback, Steps, Stop, strongest
 
 __all__ = [

@@ -247,6 +247,7 @@ def _start(session: Session, folder: RunFolder | None) -> Start:
 def _go_back(loop: Loop, folder: RunFolder, run: Run) -> None:
     """Puts the loop where the last good checkpoint was; what was told after it did not happen."""
     found = folder.latest()
+    folder.rewind(0 if found is None else found.step)
     if found is None:
         lost = any(isinstance(event, Checkpoint) and event.kind == "last" for event in folder.events())
         notes = [f"the log tells of checkpoints, but {folder.checkpoints} has none: starting anew"] if lost else []

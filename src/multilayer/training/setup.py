@@ -31,7 +31,7 @@ from ..nn.losses import Loss
 from ..runs.config import Config
 from ..spec import Spec, data_initialization, networks
 from .defaults import chosen_batch, with_defaults
-from .loop import Plan
+from .plan import Plan
 from .policies import EarlyStopping, NoMistakes, OnSpike, Plateau, Spikes, TimeLimit
 from .protocol import Policy
 
@@ -40,7 +40,8 @@ BYTES_PER_PARAMETER = 16
 """Bytes for the value, its gradient and two moments, in float32."""
 BYTES_PER_MEMBER = 1 << 16
 """Least memory of an ensemble member in addition to its parameters and row indices."""
-CHECKPOINT_STEPS = 200
+CHECKPOINT_STEPS = 500
+"""Least number of steps between two checkpoints, unless the user chooses the interval."""
 NO_PLANE = "a single neuron learns only classes that a line or plane separates: add a hidden layer, such as 2-8:tanh-1"
 PLATEAU_PART = 8
 """An eighth of the epochs without progress is a plateau: an epoch of a small table is too short to judge by."""
@@ -173,6 +174,7 @@ class Session:
             dropout_schedule=schedules.get(config.dropout_schedule),
             log_every=LOG_EVERY,
             checkpoint_every=every,
+            checkpoints_thin_out=config.checkpoint_every is None,
             metric=self.metric,
             larger=self.larger,
             seen=config.epoch_rows,
