@@ -131,7 +131,7 @@ class Partial:
         )
         finite = chunk.bad is None and chunk.finite and _has_loss(session, session.prepared.train[-order.batch :])
         state = session.engine.state()
-        getattr(session.engine, "close", lambda: None)()
+        session.engine.close()
         if not finite:
             said = "partial_fit: loss, gradient or parameters were not finite, and the model is that before these rows"
             warn(f"{said}; try a lower learning_rate", ConvergenceWarning)

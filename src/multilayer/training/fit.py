@@ -452,7 +452,7 @@ def _driven(
         why=session.why_torch,
     )
     with ExitStack() as stack:
-        stack.callback(getattr(session.engine, "close", lambda: None))
+        stack.callback(session.engine.close)
         stack.enter_context(display)
         if folder is not None:
             stack.enter_context(folder)

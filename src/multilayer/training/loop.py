@@ -217,8 +217,7 @@ class Loop:
     def _rows(self, order: Order, step: int) -> NDArray[np.int64]:
         """The rows of the table that a step of the epoch is made of; an ensemble's members have rows of their own."""
         rows = order.rows[step * order.batch : (step + 1) * order.batch]
-        own = getattr(self.engine, "own_rows", None)
-        return rows if own is None else own(rows, order.epoch)
+        return self.engine.own_rows(rows, order.epoch)
 
     def _watch(self, steps: Steps) -> Found | None:
         """The earliest step that any policy would act on; the strongest of those at the same step."""

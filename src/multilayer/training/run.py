@@ -118,7 +118,7 @@ def drive(
             _go_back(loop, folder, run)
         if loop.told == 0:
             loop.tell(_start(session, folder))
-            for note in getattr(session.engine, "notes", ()):  # promises that do not hold
+            for note in session.engine.notes:  # promises that do not hold
                 loop.tell(Notice(step=0, message=note, remedy=""))
         outcome = loop.run()
     run.signal = heard.signal

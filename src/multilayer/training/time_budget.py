@@ -199,7 +199,7 @@ def measured(spec: Spec, prepared: TrainingData, config: Config, *, most: float,
     session = Session.make(spec, prepared, replace(config, ensemble=1, init=config.init if start is None else "auto"))
     start = time.perf_counter() - began if start is None else start
     if side > 1:
-        _close(session)
+        session.engine.close()
         session = Session.make(spec, prepared, replace(config, ensemble=side, init="auto"))
     order = session.plan().order(0)
     order = replace(order, rows=order.rows[: order.batch])
@@ -208,7 +208,7 @@ def measured(spec: Spec, prepared: TrainingData, config: Config, *, most: float,
         steps = _timed(lambda: session.engine.run(order, **once), STEPS, most)
         looks = _timed(lambda: session.evaluate(session.engine), LOOKS, most) if len(looked) else [0.0]
     finally:
-        _close(session)
+        session.engine.close()
     return Costs(start=start, step=fmean(steps[1:] or steps), look=min(looks) / (share or 1.0))
 
 
@@ -220,7 +220,3 @@ def _timed(work: Callable[[], object], times: int, most: float) -> list[float]:
         work()
         taken.append(time.perf_counter() - began)
     return taken
-
-
-def _close(session: Session) -> None:
-    getattr(session.engine, "close", lambda: None)()
