@@ -89,7 +89,7 @@ def restore(loop: Loop, past: Recorder) -> int:
     state, extra, _ = next(saved for saved in reversed(past.saved) if saved[2] == "last")
     loop.engine.load(state)
     loop.position = position_of(extra)
-    loop.told = extra["told"]
+    loop.emitted = extra["told"]
     for policy, kept in zip(loop.policies, extra["policies"], strict=True):
         policy.load(kept)
     best = [saved for saved, _, kind in past.saved if kind == "best" and saved.step == loop.position.best_step]

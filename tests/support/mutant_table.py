@@ -43,7 +43,7 @@ TABLE: list[tuple[str, str, Bugs]] = [
             ("states(self.policies), position=_copy(self.position)", "states(self.policies), position=self.position"),
             ("rate=rate * self.good.state.rate_factor,", "rate=rate,"),
             ("self.plan.rate_schedule(position.step - 1, self", "self.plan.rate_schedule(position.step % 1, self"),
-            ("            told = self.told\n", "            pass\n"),
+            ("            emitted = self.emitted\n", "            pass\n"),
             ("policy.load({**policy.state(), **kept})", "policy.load(policy.state())"),
             ("factor = self.good.state.rate_factor * action.rate_factor", "factor = action.rate_factor"),
             ("value, event.validation_loss, position.step", "value, event.loss, position.step"),

@@ -216,7 +216,7 @@ def test_a_resumed_run_is_the_unbroken_one(make: type, at: int) -> None:
     again, after = make_loop(make, table(), policies=policies)
     step = restore(again, before)
     if before.saved[-1][1]["scheduled"]:  # due at that step anyway, so told again
-        again.tell(Checkpoint(step=step, kind="last", path=f"{step}", sha256=""))
+        again.emit(Checkpoint(step=step, kind="last", path=f"{step}", sha256=""))
     again.run()
     assert again.engine.state().equals(whole.engine.state())
     assert again.position == whole.position
@@ -254,12 +254,12 @@ def test_a_log_with_a_rollback_and_a_kill_tells_the_unbroken_run(make: type, at:
         first.run()
     again, rest = loop_of()
     step = restore(again, log)
-    again.tell(Resume(step=step, checkpoint="x", kept=again.told, notes=[]), counted=False)
-    again.tell(Checkpoint(step=step, kind="last", path=f"{step}", sha256=""))
+    again.emit(Resume(step=step, checkpoint="x", kept=again.emitted, notes=[]), counted=False)
+    again.emit(Checkpoint(step=step, kind="last", path=f"{step}", sha256=""))
     again.run()
     both_logs = [*log.events, *rest.events]
     assert same(both_logs, told.events)
-    assert again.told == whole.told == len(told.events)
+    assert again.emitted == whole.emitted == len(told.events)
     assert again.engine.state().equals(whole.engine.state())
 
 
@@ -284,11 +284,11 @@ def test_what_observers_answer_is_told_once_and_counted() -> None:
     plain.run()
     assert same([event for event in told.events if not isinstance(event, Measured)], expected.events)
     assert [isinstance(event, Measured) for event in told.events] == [False, True] * len(expected.events)
-    assert loop.told == len(told.events)
+    assert loop.emitted == len(told.events)
     # A resume is not part of what happened, so nothing may answer it.
-    loop.tell(Resume(step=1, checkpoint="x", kept=1, notes=[]), counted=False)
+    loop.emit(Resume(step=1, checkpoint="x", kept=1, notes=[]), counted=False)
     assert isinstance(told.events[-1], Resume)
-    assert loop.told == len(told.events) - 1
+    assert loop.emitted == len(told.events) - 1
 
 
 @both
@@ -306,9 +306,9 @@ def test_a_run_with_measurements_resumes_to_the_same_log(make: type) -> None:
     state, extra, _ = before.saved[-1]
     again, after = measured()
     again.engine.load(state)
-    again.position, again.told = position_of(extra), extra["told"]
+    again.position, again.emitted = position_of(extra), extra["told"]
     again.best = next(saved for saved, _, kind in before.saved if kind == "best")
-    again.tell(Resume(step=state.step, checkpoint="x", kept=again.told, notes=[]), counted=False)
+    again.emit(Resume(step=state.step, checkpoint="x", kept=again.emitted, notes=[]), counted=False)
     again.run()
     assert same([*before.events, *after.events], told.events)
 

@@ -1,4 +1,4 @@
-"""The loop: cut the work, run it, ask the policies, tell the observers.
+"""The loop: cut the work, run it, ask the policies, emit events to the observers.
 
 Work is cut at whatever comes next: the end of the epoch, a due checkpoint, or about 50 ms of steps, so that signals are
 answered. How it is cut never changes a result: whatever must happen at a step happens at that step, by running the
@@ -131,8 +131,8 @@ class Loop:
     best: State | None = None
     seconds: float = 0.0
     per_step: float = 0.0
-    told: int = 0
-    """Events told so far, those that a resume took back not counted."""
+    emitted: int = 0
+    """Events emitted so far, those that a resume took back not counted."""
     saved: int | None = None
     """The step of the last checkpoint."""
     _anchor: State | None = None
@@ -230,7 +230,7 @@ class Loop:
         return next(answer for answer in first if answer.action == action)
 
     def _advance(self, order: Order, within: int, chunk: Chunk) -> None:
-        """Counts the steps taken, and tells of progress where it is due."""
+        """Counts the steps taken, and emits progress where it is due."""
         position, every = self.position, self.plan.log_every
         losses, norms = chunk.loss.tolist(), chunk.gradient_norm.tolist()
         left = len(order.rows) - within * order.batch
@@ -245,7 +245,7 @@ class Loop:
                     self._emit_statistics(found, position.step + found.place - first + 1)
             first, position.step = part.stop, position.step + len(losses[part])
             if position.step % every == 0:
-                self._tell_progress()
+                self._emit_progress()
 
     # What may follow
 
@@ -253,7 +253,7 @@ class Loop:
         if found.limit is None:
             return self._act(found.action)
         rows = self._rows(order, within + found.place)
-        self.tell(
+        self.emit(
             Spike(
                 step=self.position.step,
                 loss=float(steps.loss[found.place]),
@@ -284,7 +284,7 @@ class Loop:
             self._advance(order, within + place, chunk)
         rows = self._rows(order, within + bad)
         where = first_bad(self.engine, rows, epoch=order.epoch) if where is None else replace(where, rows=rows.tolist())
-        self.tell(
+        self.emit(
             NonFinite(
                 step=self.position.step + 1, rows=where.rows, where=where.where, layer=where.layer, unit=where.unit
             )
@@ -305,7 +305,7 @@ class Loop:
             factor = self.good.state.rate_factor * action.rate_factor
             self._load(replace(self.good.state, rate_factor=factor))
             step = self.position.step
-            self.tell(RolledBack(step=step, to_step=step, rate_factor=factor, reason=action.reason))
+            self.emit(RolledBack(step=step, to_step=step, rate_factor=factor, reason=action.reason))
             self._checkpoint()
         return None
 
@@ -325,7 +325,7 @@ class Loop:
         position.epoch += 1
         position.in_epoch = Sums()
         self.seconds = 0.0
-        self.tell(event)
+        self.emit(event)
         value = value_of(event, self.plan.metric)
         losses = (event.validation_loss, position.best_loss)
         if value is not None and better(value, position.best, larger=self.plan.larger, losses=losses):
@@ -334,7 +334,7 @@ class Loop:
         actions = [decide(event) for decide in (*(policy.decide for policy in self.policies), *self.asked)]
         for action in actions:
             if isinstance(action, Continue) and action.notice is not None:
-                self.tell(Notice(step=position.step, message=action.notice[0], remedy=action.notice[1]))
+                self.emit(Notice(step=position.step, message=action.notice[0], remedy=action.notice[1]))
         return self._act(strongest(actions))
 
     # Places in time
@@ -389,14 +389,14 @@ class Loop:
 
         `scheduled` checkpoints belong to the run whether it is interrupted or not, so a resumed run emits them again.
         """
-        told, unsaved = self.told, self.position.unsaved_best
+        emitted, unsaved = self.emitted, self.position.unsaved_best
         self._checkpoint_best()
         if scheduled:
-            told = self.told
+            emitted = self.emitted
         else:
             self.position.unsaved_best = unsaved
         self.good, self.saved = self._snapshot(), self.position.step
-        self._save(self.good.state, {**extra_of(self.good), "told": told, "scheduled": scheduled}, "last")
+        self._save(self.good.state, {**extra_of(self.good), "told": emitted, "scheduled": scheduled}, "last")
 
     def _checkpoint_best(self) -> None:
         """Save the best state, unless the log has a checkpoint of it already."""
@@ -407,30 +407,30 @@ class Loop:
     def _save(self, state: State, extra: dict[str, Any], kind: str) -> None:
         event = self.save(state, extra, kind)
         if event is not None:
-            self.tell(event)
+            self.emit(event)
 
-    # Telling
+    # Events
 
-    def tell(self, event: Event, *, counted: bool = True) -> None:
+    def emit(self, event: Event, *, counted: bool = True) -> None:
         """Every observer gets it, then what any of them answered, one round of that; answers to answers are dropped.
 
         A resume does not count, since it is not part of what happened, nor does it get answers.
         """
         answers = [answer for observer in self.observers for answer in observer.notice(event) or ()]
-        self.told += counted
+        self.emitted += counted
         for answer in answers if counted else ():
             for observer in self.observers:
                 observer.notice(answer)
-            self.told += 1
+            self.emitted += 1
 
     def _emit_statistics(self, found: StepStatistics, step: int) -> None:
         for name, values in (("gradient_norm", found.gradients), ("parameter_norm", found.parameters)):
-            self.tell(Measured(step=step, name=name, values=dict(values)))
+            self.emit(Measured(step=step, name=name, values=dict(values)))
 
-    def _tell_progress(self) -> None:
+    def _emit_progress(self) -> None:
         position, sums = self.position, self.position.progress
         rate = self.plan.rate * self.plan.rate_schedule(position.step - 1, self.plan.steps)
-        self.tell(
+        self.emit(
             Progress(
                 step=position.step,
                 epoch=position.epoch + 1,
