@@ -49,7 +49,7 @@ def ensemble(threads: int = 1, members: int = 3, engine: str = "fused", **option
 
 
 def order(made: Ensemble, epoch: int = 0) -> Order:
-    return Order(epoch=epoch, rows=np.arange(made.length), batch=16)
+    return Order(epoch=epoch, rows=np.arange(made.places), batch=16)
 
 
 # States
@@ -121,12 +121,12 @@ def test_more_members_than_parts_share_them() -> None:
 def test_an_epoch_shows_each_member_its_own_rows_in_its_own_order() -> None:
     made = ensemble()
     for epoch in (0, 1):
-        seen = made.own_rows(np.arange(made.length), epoch)
+        seen = made.own_rows(np.arange(made.places), epoch)
         assert seen.tolist() == list(range(ROWS))
         for member, got in zip(made.members, made._orders_of(epoch), strict=True):
             places = random.permutation(len(member.rows), seed=member.seed, epoch=epoch)
             assert got[: len(member.rows)].tolist() == member.rows[places].tolist()
-            assert len(got) == made.length
+            assert len(got) == made.places
 
 
 # Bits

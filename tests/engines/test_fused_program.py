@@ -13,12 +13,11 @@ from multilayer.core import _core
 from multilayer.engines import Settings
 from multilayer.engines.fused_engine import FusedEngine
 from multilayer.engines.fused_program import program_of, why_not
+from multilayer.engines.make import EngineOptions, choose_engine
 from multilayer.engines.numpy_engine import dropout_layers
 from multilayer.errors import SpecError
 from multilayer.nn import activations, losses, optimizers
-from multilayer.runs.config import Config
 from multilayer.spec import Spec
-from multilayer.training.setup import choose_engine
 from support.cases import ALL, LAYER_ROWS, LOSS_ROWS, OPTIMIZER_ROWS, Case
 from support.engines import table
 from support.strategies import specs
@@ -70,9 +69,9 @@ def test_a_loss_or_optimizer_without_a_kernel_is_named(
     spec = Spec.parse("4-3:relu-1")
     found = why_not(spec, how.loss, how.optimizer)
     assert found == f"{what} has no kernel in the fused engine"
-    config = Config(optimizer=how.optimizer)
-    assert choose_engine(spec, config, how.loss) == "torch"
-    assert choose_engine(spec, Config(), "mse") == "fused"
+    auto = EngineOptions(name="auto")
+    assert choose_engine(spec, auto, loss=how.loss, optimizer=how.optimizer) == "torch"
+    assert choose_engine(spec, auto, loss="mse", optimizer="adamw") == "fused"
     with pytest.raises(SpecError, match=f"{what} has no kernel.*engine=torch"):
         FusedEngine(spec, table(spec, 4), how)
     losses.get.cache_clear()

@@ -40,17 +40,39 @@ TABLE: list[tuple[str, str, Bugs]] = [
             ("[min(order.batch, left - (len(losses) - 1) * order.batch)]", "[order.batch]"),
             ("        position.in_epoch = Sums()\n", ""),
             ("        position.progress = Sums()\n", ""),
-            ("rows=rows[: self.seen], batch=self.batch", "rows=rows, batch=self.batch"),
-            ("-(-len(self.rows[: self.seen]) // self.batch)", "len(self.rows[: self.seen]) // self.batch"),
             ("states(self.policies), position=_copy(self.position)", "states(self.policies), position=self.position"),
             ("rate=rate * self.good.state.rate_factor,", "rate=rate,"),
             ("self.plan.rate_schedule(position.step - 1, self", "self.plan.rate_schedule(position.step % 1, self"),
-            ('if kind == "last":', 'if kind in ("last", "best"):'),
+            ("            emitted = self.emitted\n", "            pass\n"),
             ("policy.load({**policy.state(), **kept})", "policy.load(policy.state())"),
             ("factor = self.good.state.rate_factor * action.rate_factor", "factor = action.rate_factor"),
             ("value, event.validation_loss, position.step", "value, event.loss, position.step"),
             ("place = min(answer.place for answer in found)", "place = max(answer.place for answer in found)"),
             ("gradient_norm=sums.norm / max(sums.steps, 1)", "gradient_norm=sums.norm / max(sums.rows, 1)"),
+        ],
+    ),
+    (
+        "training/plan.py",
+        "training/test_loop.py",
+        [
+            ("rows=rows[: self.seen], batch=self.batch", "rows=rows, batch=self.batch"),
+            ("-(-len(self.rows[: self.seen]) // self.batch)", "len(self.rows[: self.seen]) // self.batch"),
+        ],
+    ),
+    (
+        "training/plan.py",
+        "training/test_checkpoint_schedule.py",
+        [
+            (".bit_length() - 1)", ".bit_length())"),
+            ("step // (CHECKPOINTS * every)", "step // every"),
+        ],
+    ),
+    (
+        "training/loop.py",
+        "training/test_checkpoint_schedule.py",
+        [
+            ("            self.position.unsaved_best = unsaved\n", "            pass\n"),
+            ("        self._checkpoint_best()\n        return Outcome", "        return Outcome"),
         ],
     ),
     (

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from multilayer.core.formatting import clock
-from multilayer.runs.events import Resume, RolledBack
+from multilayer.runs.events import Checkpoint, Resume, RolledBack
 from multilayer.training.progress import ProgressDisplay as Bar
 from multilayer.training.run_state import BLOCKS, MOST_POINTS, RunState, columns, limits, sparkline, thinned
 from support.displays import START, Clock, epoch, plain, step
@@ -71,6 +71,13 @@ def test_steps_that_were_rolled_back_count_as_time_spent(clock: Clock) -> None:
     clock.now += 15
     assert state.left == pytest.approx(30)
     assert state.train == [(10, 0.5)]
+
+
+def test_the_checkpoint_of_an_earlier_best_epoch_does_not_move_the_run_back() -> None:
+    state = RunState(steps=40, epochs=4, steps_per_epoch=10)
+    for event in (epoch(0), epoch(1), Checkpoint(step=10, kind="best", path="", sha256=""), epoch(2)):
+        state.take(event)
+    assert (state.step, state.taken) == (30, 30)
 
 
 def test_a_rollback_takes_back_the_best() -> None:

@@ -32,7 +32,7 @@ from ..spec import Spec
 from ..spec.initialization import initialise
 from .fused_program import program_of, why_not
 from .fused_table import beside, classes_of, codes_of
-from .protocol import Chunk, Gradients, Order, Settings, StepStatistics, check_data
+from .protocol import Chunk, Gradients, Order, Settings, SingleEngine, StepStatistics, check_data
 from .state import State
 
 FusedTable = _core.TableFloat | _core.TableDouble
@@ -44,7 +44,7 @@ PIECE = 16_384
 """Rows put together for one call of the core, at most, to bound memory."""
 
 
-class FusedEngine:
+class FusedEngine(SingleEngine):
     """Meets the `Engine` protocol. One thread of Python at a time may call it."""
 
     name = "fused"
@@ -82,7 +82,6 @@ class FusedEngine:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What is not as on the other engines, for the user."""
         return getattr(self.data.augment, "notes", ())
 
     # The protocol

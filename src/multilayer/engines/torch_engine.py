@@ -36,7 +36,7 @@ from ..pytorch.model import Model, fill
 from ..spec import Spec
 from ..spec.initialization import initialise
 from .numpy_engine import dropout_layers
-from .protocol import Chunk, Gradients, Order, Settings, StepStatistics
+from .protocol import Chunk, Gradients, Order, Settings, SingleEngine, StepStatistics
 from .state import State
 from .torch_table import TensorTable
 from .torch_update import Updater, foreach
@@ -47,7 +47,7 @@ SLAB = 16_384
 """Rows of one forward pass at prediction, to bound memory."""
 
 
-class TorchEngine:
+class TorchEngine(SingleEngine):
     """Meets the `Engine` protocol. `values` replace first values of `init` by name; `threads` is for the process, until
     `close` gives it back what it had."""
 
@@ -105,7 +105,6 @@ class TorchEngine:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What is not as on the other engines, for the user."""
         found: list[str] = []
         if self.device.type != "cpu":
             found.append(f"results on {self.device.type} agree with the CPU's to rounding, and may differ on rerun")

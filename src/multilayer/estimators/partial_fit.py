@@ -132,7 +132,7 @@ class Partial:
         )
         finite = chunk.bad is None and chunk.finite and _has_loss(setup, setup.prepared.train[-order.batch :])
         state = setup.engine.state()
-        getattr(setup.engine, "close", lambda: None)()
+        setup.engine.close()
         if not finite:
             said = "partial_fit: loss, gradient or parameters were not finite, and the model is that before these rows"
             warn(f"{said}; try a lower learning_rate", ConvergenceWarning)

@@ -264,7 +264,7 @@ def _check(table: Table, *, source: Mapping[str, Any], options: Mapping[str, Any
     config = replace(Config.from_dict({**options_for(first, table), **options}, where="tune"), ensemble=1, init="auto")
     prepared = make_training_data(table, with_config(DataOptions(**source), config))
     setup = Setup.make(complete(first, prepared, config, options.keys())[0], prepared, config)
-    getattr(setup.engine, "close", lambda: None)()
+    setup.engine.close()
     return asked.time_limit, setup.metric
 
 

@@ -6,7 +6,7 @@ that are not finite are written as the strings "nan", "inf" and "-inf", and two 
 the clock fields. Nothing in an event depends on how the loop cuts its work into chunks. Epochs are counted from 1:
 when epoch 3 has ended, 3 are done.
 
-A run that was killed goes on from a checkpoint: its `resume` event supersedes every event told after that checkpoint.
+A run that was killed goes on from a checkpoint: its `resume` event supersedes every later event.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ class Notice(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class Resume(Event):
-    """Goes on from a checkpoint, before which `kept` events had been told; those told after it did not happen."""
+    """Goes on from a checkpoint, before which `kept` events had been emitted; those emitted after it did not happen."""
 
     event: ClassVar[str] = "resume"
     checkpoint: str
@@ -218,7 +218,7 @@ def _types(cls: type[Event]) -> dict[str, Any]:
 
 
 def effective(events: Iterable[Event]) -> list[Event]:
-    """What happened in the end, without the resumes: each takes out what was told after its checkpoint."""
+    """What happened in the end, without the resumes: each takes out what was emitted after its checkpoint."""
     kept: list[Event] = []
     for event in events:
         if isinstance(event, Resume):

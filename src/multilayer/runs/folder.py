@@ -166,16 +166,16 @@ class RunFolder:
         self._writing().append(canonical_json.dumps(stamped.to_dict()))
 
     def events(self, *, effective: bool = False) -> list[events.Event]:
-        """What was told, in order; with `effective`, without what a resume took back. A torn last line, which a killed
+        """The events, in order; with `effective`, without what a resume took back. A torn last line, which a killed
         writer leaves, is dropped; any other damage is an error that names the line."""
         if not os.path.lexists(self.log):
             return []
         lines = atomic_files.read(self.log, limit=machine.physical_memory(), root=self.path).split(b"\n")
-        told = [event_of(line, f"{self.log}, line {number}") for number, line in enumerate(lines[:-1], start=1)]
-        for event in told:
+        emitted = [event_of(line, f"{self.log}, line {number}") for number, line in enumerate(lines[:-1], start=1)]
+        for event in emitted:
             if isinstance(event, events.Start) and event.run != self.id:
                 raise RunError(f"{self.log} is the log of another run, with another {_CONFIG}: {RESTORE}")
-        return events.effective(told) if effective else told
+        return events.effective(emitted) if effective else emitted
 
     # Checkpoints
 
@@ -195,6 +195,11 @@ class RunFolder:
     def best(self, *, at: int | None = None) -> Loaded | None:
         """The newest of kind `best` that is whole; with `at`, of those up to that step."""
         return self._checkpoints.newest("best", at=at)
+
+    def rewind(self, step: int) -> None:
+        """Delete checkpoints after a step, from which the run resumes."""
+        self._writing()
+        self._checkpoints.rewind(step)
 
     def _writing(self) -> atomic_files.Log:
         if self._log is None:

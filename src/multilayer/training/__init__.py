@@ -5,7 +5,8 @@ The engines that run the steps belong in `engines`; run folders in `runs`; estim
 
 from __future__ import annotations
 
-from .loop import Loop, Plan
+from .loop import Loop
+from .plan import Plan
 from .protocol import Action, Continue, Found, Observer, Policy, Rollback, Steps, Stop, strongest
 
 __all__ = [

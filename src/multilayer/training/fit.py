@@ -318,7 +318,7 @@ def _watching(
         why=setup.why_torch,
     )
     with ExitStack() as stack:
-        stack.callback(getattr(setup.engine, "close", lambda: None))
+        stack.callback(setup.engine.close)
         stack.enter_context(display)
         if folder is not None:
             stack.enter_context(folder)

@@ -33,7 +33,7 @@ from ..core.formatting import clock, number
 from ..errors import printable
 from ..models.metrics import shown
 from ..runs.events import End, EpochEnd, Event, Start, effective
-from .messages import Told, told
+from .messages import Message, message_for
 from .run_state import ASCII_BLOCKS, BLOCKS, Point, RunState, columns, limits, sparkline
 
 REDRAW_SECONDS = 0.2
@@ -96,7 +96,7 @@ class ProgressDisplay:
         if self._how == "quiet":
             warnings.warn(message, RuntimeWarning, stacklevel=2)
         else:
-            self._say(Told("warn", "tracker", message), self.state.step)
+            self._say(Message("warn", "tracker", message), self.state.step)
 
     def close(self) -> None:
         """The last state stays on the screen, and the terminal is as it was."""
@@ -177,7 +177,7 @@ class ProgressDisplay:
     # Both
 
     def _say_event(self, event: Event) -> None:
-        words = told(event)
+        words = message_for(event)
         if words is not None:
             self._say(words, event.step)
         elif isinstance(event, Start):
@@ -187,9 +187,9 @@ class ProgressDisplay:
             why = "" if self.why is None else f" ({self.why})"
             self._print(Text(printable(f"{_networks(event)} · {rows} · {event.engine} engine{why}")))
         elif isinstance(event, End) and event.status != "finished":
-            self._say(Told("error" if event.status == "failed" else "warn", event.status, event.reason), event.step)
+            self._say(Message("error" if event.status == "failed" else "warn", event.status, event.reason), event.step)
 
-    def _say(self, words: Told, step: int) -> None:
+    def _say(self, words: Message, step: int) -> None:
         place = (f"step {step:,} ", "dim") if step else ""
         text = Text.assemble(place, (words.title, _STYLES[words.level]), ": ", printable(words.text))
         self._print(text)

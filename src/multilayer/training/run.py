@@ -116,10 +116,10 @@ def run_training(
         loop.interrupted = heard
         if resumed and folder is not None:
             _go_back(loop, folder, run)
-        if loop.told == 0:
-            loop.tell(_start(setup, folder))
-            for note in getattr(setup.engine, "notes", ()):  # promises that do not hold
-                loop.tell(Notice(step=0, message=note, remedy=""))
+        if loop.emitted == 0:
+            loop.emit(_start(setup, folder))
+            for note in setup.engine.notes:  # promises that do not hold
+                loop.emit(Notice(step=0, message=note, remedy=""))
         outcome = loop.run()
     run.signal = heard.signal
     _finish(setup, loop, outcome, run, folder, started)
@@ -128,27 +128,27 @@ def run_training(
 
 def _over(setup: Setup, loop: Loop, folder: RunFolder, run: Run) -> bool:
     """Return whether the run has ended. If so, load its events and its model; rebuild a model file that was deleted."""
-    told = folder.events(effective=True)
-    end = told[-1] if told else None
+    emitted = folder.events(effective=True)
+    end = emitted[-1] if emitted else None
     if not isinstance(end, End) or end.status == "interrupted":
         return False
-    if not any(isinstance(event, Start) for event in told):
+    if not any(isinstance(event, Start) for event in emitted):
         raise RunError(f"{folder.log} must contain the start of the run, got an end alone: {RESTORE}")
     if os.path.lexists(folder.model):
         run.model = TrainedModel.load(folder.model, root=folder.path)
         if run.model.spec != setup.spec:
             raise RunError(f"{folder.model} must be the network {setup.spec}, got {run.model.spec}: {RESTORE}")
     else:
-        _load_final(setup, loop, folder, told, end)
+        _load_final(setup, loop, folder, emitted, end)
         run.model = _model_of(setup, setup.calibration(setup.engine))
         run.model.save(folder.model)
-    run.log.extend(told)
+    run.log.extend(emitted)
     return True
 
 
-def _load_final(setup: Setup, loop: Loop, folder: RunFolder, told: list[Event], end: End) -> None:
+def _load_final(setup: Setup, loop: Loop, folder: RunFolder, emitted: list[Event], end: End) -> None:
     """Load the state from which the model of an ended run was made."""
-    saved = [event for event in told if isinstance(event, Checkpoint) and event.kind == "best"]
+    saved = [event for event in emitted if isinstance(event, Checkpoint) and event.kind == "best"]
     if saved:
         found = folder.best(at=end.step)
         if found is None or found.event.sha256 != saved[-1].sha256:
@@ -160,7 +160,7 @@ def _load_final(setup: Setup, loop: Loop, folder: RunFolder, told: list[Event], 
     if found is not None:
         setup.engine.load(found.state)
         loop.position = position_of(found.extra)
-    if len(told) > 1 and isinstance(told[-2], NonFinite | Spike):
+    if len(emitted) > 1 and isinstance(emitted[-2], NonFinite | Spike):
         return
     if loop.position.step < end.step:
         plan = replace(loop.plan, checkpoint_every=end.step)  # training stops exactly at this step
@@ -181,7 +181,7 @@ def _finish(setup: Setup, loop: Loop, outcome: Outcome, run: Run, folder: RunFol
     run.model = _model_of(setup, calibration)
     if folder is not None and outcome.status != "interrupted":
         run.model.save(folder.model)
-    loop.tell(
+    loop.emit(
         End(
             step=loop.position.step,
             status=outcome.status,
@@ -245,18 +245,19 @@ def _start(setup: Setup, folder: RunFolder | None) -> Start:
 
 
 def _go_back(loop: Loop, folder: RunFolder, run: Run) -> None:
-    """Puts the loop where the last good checkpoint was; what was told after it did not happen."""
+    """Puts the loop where the last good checkpoint was; what was emitted after it did not happen."""
     found = folder.latest()
+    folder.rewind(0 if found is None else found.step)
     if found is None:
         lost = any(isinstance(event, Checkpoint) and event.kind == "last" for event in folder.events())
         notes = [f"the log tells of checkpoints, but {folder.checkpoints} has none: starting anew"] if lost else []
-        loop.tell(Resume(step=0, checkpoint="", kept=0, notes=notes), counted=False)
+        loop.emit(Resume(step=0, checkpoint="", kept=0, notes=notes), counted=False)
         return
     extra = found.extra
-    told = folder.events(effective=True)
-    if len(told) < extra["told"]:
+    emitted = folder.events(effective=True)
+    if len(emitted) < extra["told"]:
         raise RunError(
-            f"{folder.log} is cut short: it tells {len(told)} events, but the checkpoint of step {found.step} "
+            f"{folder.log} is cut short: it tells {len(emitted)} events, but the checkpoint of step {found.step} "
             f"was saved after {extra['told']}: {RESTORE}"
         )
     loop.engine.load(found.state)
@@ -265,13 +266,13 @@ def _go_back(loop: Loop, folder: RunFolder, run: Run) -> None:
         policy.load(state)
     best = None if loop.position.best_step is None else folder.best(at=loop.position.best_step)
     loop.best = None if best is None else best.state
-    run.log.extend(told[: extra["told"]])
-    loop.told = extra["told"]
+    run.log.extend(emitted[: extra["told"]])
+    loop.emitted = extra["told"]
     notes = [*found.notes, *(["the loader goes on with other batches"] if not loop.plan.repeats else [])]
-    resumed = Resume(step=found.step, checkpoint=found.path, kept=loop.told, notes=notes)
-    loop.tell(resumed, counted=False)
+    resumed = Resume(step=found.step, checkpoint=found.path, kept=loop.emitted, notes=notes)
+    loop.emit(resumed, counted=False)
     if extra["scheduled"]:
-        loop.tell(found.event)
+        loop.emit(found.event)
 
 
 def _saver(folder: RunFolder | None) -> Saver:

@@ -81,9 +81,11 @@ class RunState:
 
     def take(self, event: Event) -> None:
         """Goes on by an event."""
-        if not isinstance(event, Resume | RolledBack):
+        if isinstance(event, Resume | RolledBack):
+            self.step = event.step
+        else:  # the checkpoint of the best epoch is written later, and has the step of that epoch
             self.taken += max(event.step - self.step, 0)
-        self.step = event.step
+            self.step = max(event.step, self.step)
         match event:
             case Start():
                 self.epoch_rows = min(event.rows, event.config.get("epoch_rows") or event.rows)

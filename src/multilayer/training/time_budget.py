@@ -200,7 +200,7 @@ def measured(spec: Spec, prepared: TrainingData, config: Config, *, most: float,
     setup = Setup.make(spec, prepared, replace(config, ensemble=1, init=config.init if start is None else "auto"))
     start = time.perf_counter() - began if start is None else start
     if side > 1:
-        _close(setup)
+        setup.engine.close()
         setup = Setup.make(spec, prepared, replace(config, ensemble=side, init="auto"))
     order = setup.plan().order(0)
     order = replace(order, rows=order.rows[: order.batch])
@@ -209,7 +209,7 @@ def measured(spec: Spec, prepared: TrainingData, config: Config, *, most: float,
         steps = _timed(lambda: setup.engine.run(order, **once), STEPS, most)
         looks = _timed(lambda: setup.evaluate(setup.engine), LOOKS, most) if len(looked) else [0.0]
     finally:
-        _close(setup)
+        setup.engine.close()
     return Costs(start=start, step=fmean(steps[1:] or steps), look=min(looks) / (share or 1.0))
 
 
@@ -221,7 +221,3 @@ def _timed(work: Callable[[], object], times: int, most: float) -> list[float]:
         work()
         taken.append(time.perf_counter() - began)
     return taken
-
-
-def _close(setup: Setup) -> None:
-    getattr(setup.engine, "close", lambda: None)()

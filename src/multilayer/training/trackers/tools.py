@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from ...core.formatting import cut
 from ...errors import MissingExtra
-from ..messages import Told
+from ..messages import Message
 from .base import Tracker
 
 
@@ -68,7 +68,7 @@ class TensorBoard(Tracker):
             else:
                 self.writer.add_scalar(name, value, step)
 
-    def alert(self, what: Told, step: int) -> None:
+    def alert(self, what: Message, step: int) -> None:
         self._text(f"alerts/{what.title}", what.text, step)
 
     def histogram(self, name: str, values: NDArray[np.floating[Any]], step: int) -> None:
@@ -127,7 +127,7 @@ class WandB(Tracker):
     def log(self, values: Mapping[str, float], step: int, *, time: float | None = None) -> None:
         self.run.log({**values, "train/step": step})
 
-    def alert(self, what: Told, step: int) -> None:
+    def alert(self, what: Message, step: int) -> None:
         self.run.alert(title=what.title, text=f"step {step}: {what.text}", level=what.level.upper())
 
     def artifact(self, path: Path) -> None:
@@ -176,7 +176,7 @@ class Trackio(Tracker):
     def log(self, values: Mapping[str, float], step: int, *, time: float | None = None) -> None:
         self.run.log(dict(values), step=step)
 
-    def alert(self, what: Told, step: int) -> None:
+    def alert(self, what: Message, step: int) -> None:
         if self.ours:
             level = self._trackio.AlertLevel(what.level)
             self.run.alert(title=what.title, text=what.text, level=level, step=step)
@@ -242,7 +242,7 @@ class MLflow(Tracker):
         metrics = [metric(_mlflow_key(name), value, at, step) for name, value in values.items()]
         self.client.log_batch(self.run_id, metrics=metrics)
 
-    def alert(self, what: Told, step: int) -> None:
+    def alert(self, what: Message, step: int) -> None:
         self.client.set_tag(self.run_id, f"alert/step {step}/{what.title}", cut(what.text, self._LONGEST["tag"]))
 
     def artifact(self, path: Path) -> None:
