@@ -210,7 +210,7 @@ TABLE: list[tuple[str, str, Bugs]] = [
         "data/test_text_values.py",
         [
             ("if len(C.vocabulary(text)) == len(classes):", "if len(classes):"),
-            ("        table, found = _labels_as_written(table, found, task)\n", "        pass\n"),
+            ("        table, found = _labels_as_written(table, found, options.task)\n", "        pass\n"),
         ],
     ),
     (
@@ -263,7 +263,7 @@ TABLE: list[tuple[str, str, Bugs]] = [
         "runs/test_run_folder.py runs/test_failures.py",
         [
             ("        log.sync()\n", ""),
-            ("number = max(taken, default=0) + 1", "number = len(taken) + 1"),
+            ("return max(taken, default=0) + 1", "return len(taken) + 1"),
             ("enumerate(lines[:-1], start=1)", "enumerate(lines[:-1])"),
             ("for number, line in enumerate(lines[:-1]", "for number, line in enumerate(lines"),
         ],
@@ -315,7 +315,7 @@ TABLE: list[tuple[str, str, Bugs]] = [
         "pages/report/intervals.py",
         "pages/test_report.py",
         [
-            ("_quantile(right + 1, n - right, 1 - TAIL)", "_quantile(right, n - right + 1, 1 - TAIL)"),
+            ("betaincinv(right + 1, n - right, 1 - TAIL)", "betaincinv(right, n - right + 1, 1 - TAIL)"),
             ("TAIL = 0.025", "TAIL = 0.05"),
         ],
     ),

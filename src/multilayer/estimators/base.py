@@ -46,15 +46,16 @@ from ..training.signals import obey
 from .callbacks import CallbackSupportMixin, Tasks, has_callbacks, with_callbacks
 from .inputs import (
     as_rows,
+    check_no_names,
     column,
     holds_objects,
     is_frame,
     named,
     refuse_infinity,
-    refuse_infinity_aside,
     target_names,
     texts_of_model,
     texts_of_table,
+    with_finite_rest,
 )
 from .partial_fit import Partial
 
@@ -151,7 +152,7 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         classes: Sequence[int] | None = None,
         class_names: tuple[Any, ...] = (),
     ) -> Run:
-        _check_no_names(groups=groups, times=times)
+        check_no_names(groups=groups, times=times)
         tasks = Tasks(self, given) if has_callbacks(self) else None
         start = getattr(self, "model_", None) if self.warm_start else None
         seed, split = self._seed(), getattr(self, "_split", None)
@@ -211,7 +212,7 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
 
     def _check_options(self, table: Any, *, task: Task, groups: Any, times: Any) -> None:
         """What `fit` would refuse, where nothing is trained."""
-        _check_no_names(groups=groups, times=times)
+        check_no_names(groups=groups, times=times)
         rows = read(table)
         if groups is not None:
             group_numbers(groups, rows)
@@ -286,7 +287,7 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
             validate_data(self, X, reset=reset, skip_check_array=True)
             if not len(X):
                 raise ValueError(f"Found array with 0 sample(s) (shape={X.shape}) while a minimum of 1 is required.")
-            return _whole(renamed, model)
+            return with_finite_rest(renamed, model)
         sparse = hasattr(X, "tocsr")
         texts = set[int]()
         if getattr(getattr(X, "dtype", None), "kind", "O") == "O":
@@ -303,7 +304,7 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         validate_data(self, X, reset=reset, skip_check_array=True)
         columns = {f"x{i}": column(X[:, i], f"the array: column 'x{i}'", text=i in texts) for i in range(X.shape[1])}
         table = Table(name="the array", columns=columns, positional=True)
-        return with_meaning(table) if reset else _whole(table, model)
+        return with_meaning(table) if reset else with_finite_rest(table, model)
 
     def _weights(self, sample_weight: Any, X: Any) -> NDArray[np.float64] | None:
         if sample_weight is None:
@@ -478,13 +479,6 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         return tags
 
 
-def _whole(table: Any, model: TrainedModel | None) -> Any:
-    """The table, where what training left aside of it is finite too."""
-    if model is not None:
-        refuse_infinity_aside(table, model)
-    return table
-
-
 def _go_on_as_before(had: TrainedModel, asked: OtherNetwork) -> str:
     """What to change back, where a warm start is asked for a network that is not there."""
     if had.spec.inputs != asked.spec.inputs:
@@ -497,13 +491,6 @@ def _go_on_as_before(had: TrainedModel, asked: OtherNetwork) -> str:
         f"warm_start goes on with the network that is there, {len(had.members)} × {had.spec}, "
         f"got {asked.members} × {asked.spec}: {remedy}, or warm_start=False to begin anew"
     )
-
-
-def _check_no_names(**beside: Any) -> None:
-    """Groups and times are values: an array has no names that could be meant."""
-    for name, values in beside.items():
-        if isinstance(values, str):
-            raise OptionError(f"{name} must be a value for each row, got {values!r}: give the column, X[{values!r}]")
 
 
 def _given(options: Mapping[str, Any]) -> dict[str, Any]:

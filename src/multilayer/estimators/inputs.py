@@ -16,7 +16,7 @@ from ..data import read
 from ..data.arrays import arrow_of, is_missing, reads_as_text, texts_of
 from ..data.arrow import to_numpy
 from ..data.table import Table, where
-from ..errors import DataError
+from ..errors import DataError, OptionError
 from ..models.trained_model import TrainedModel
 
 
@@ -187,3 +187,17 @@ def target_names(y: Any, *, columns: AbstractSet[str], targets: int) -> tuple[st
     names: list[Any] = list(getattr(y, "column_names", y.columns)) if is_frame(y) else [getattr(y, "name", None)]
     free = all(isinstance(name, str) and name.strip() and name not in columns for name in names)
     return tuple(names) if free and len(set(names)) == targets else ()
+
+
+def check_no_names(**beside: Any) -> None:
+    """Groups and times are values: an array has no names that could be meant."""
+    for name, values in beside.items():
+        if isinstance(values, str):
+            raise OptionError(f"{name} must be a value for each row, got {values!r}: give the column, X[{values!r}]")
+
+
+def with_finite_rest(table: Any, model: TrainedModel | None) -> Any:
+    """Return the table after a check that its dropped columns are finite too."""
+    if model is not None:
+        refuse_infinity_aside(table, model)
+    return table
