@@ -31,7 +31,7 @@ from sklearn.preprocessing import StandardScaler
 from tabular import calibration_error, load, rows_of, shaped, usual_pipeline
 
 import multilayer as ml
-from multilayer.data import Table, prepare, read
+from multilayer.data import DataOptions, Table, make_training_data, read
 
 SPLITS = 10
 SETS = {
@@ -207,7 +207,7 @@ def table(folder: Path, row: dict[str, Any]) -> Figures:
     classes = row["task"] != "regression"
     task = ("binary" if y.max() == 1 else "multiclass") if classes else "regression"
     options: dict[str, Any] = {"target": row["target"], "task": task}
-    encoding = prepare(frame, **options).encoding
+    encoding = make_training_data(frame, DataOptions(**options)).encoding
     spec = ml.mlp(encoding.inputs, [100], encoding.outputs)
     run, seconds = timed(lambda: ml.fit(spec, frame, quiet=True, **options))
     filled = shaped("sklearn", X, categories)

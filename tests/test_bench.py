@@ -62,3 +62,14 @@ def test_a_ratio_over_the_limit_fails() -> None:
     assert over([result]) == []
     assert over([result, {**result, "loop ratio": 1.06}]) == ["2-1, 1 threads: loop ratio 1.060 is over 1.05"]
     assert len(over([{**result, "engine ratio": float("nan")}])) == 1
+
+
+def test_code_lines_counts_neither_docstrings_nor_comments_nor_blank_lines(tmp_path: Path) -> None:
+    code = (
+        '"""What it is.\n\nMore of it."""\n\nx = 1  # why\n"""What x is."""\n# a comment\ny = [\n\n    """2\n3""",\n]\n'
+    )
+    (tmp_path / "inner").mkdir()
+    (tmp_path / "one.py").write_text(code)
+    (tmp_path / "inner" / "two.py").write_text("def f():\n    'Say it.'\n    return 1\n")
+    done = started(BENCH / "code_lines.py", str(tmp_path))
+    assert [line.split()[0] for line in done.stdout.splitlines()] == ["2", "5", "7"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -103,6 +104,38 @@ def imports(path: Path) -> Iterator[tuple[str, int]]:
                     yield parts[1], node.lineno
 
 
+def name_of(path: Path) -> str:
+    """A module's name below `multilayer`: `nn.layers.base`, or `nn.layers` for the folder's own file."""
+    return ".".join(path.relative_to(SOURCE).with_suffix("").parts).removesuffix(".__init__")
+
+
+NAMES = {name_of(path): path for path in MODULES}
+
+
+def module_imports(path: Path, *, for_types: bool = True) -> Iterator[tuple[str, str, str, int]]:
+    """Every import from a module of ours: the module, the name taken from it, the name it gets here, and the line.
+
+    A module that is imported itself has no name taken from it. `for_types` includes imports below TYPE_CHECKING.
+    """
+    package = path.relative_to(SOURCE).parts[:-1]
+    tree = ast.parse(path.read_text())
+    skipped = {
+        id(node)
+        for block in ast.walk(tree)
+        if isinstance(block, ast.If) and ast.unparse(block.test) == "TYPE_CHECKING" and not for_types
+        for node in ast.walk(block)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and id(node) not in skipped:
+            base = ("multilayer", *package)[: len(package) + 2 - node.level] if node.level else ()
+            module, _, inside = ".".join([*base, *filter(None, [node.module])]).partition(".")
+            if module != "multilayer":
+                continue
+            for alias in node.names:
+                inner, here = f"{inside}.{alias.name}".strip("."), alias.asname or alias.name
+                yield (inner, "", here, node.lineno) if inner in NAMES else (inside, alias.name, here, node.lineno)
+
+
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SOURCE)))
 def test_imports_go_one_way(path: Path) -> None:
     part = part_of(path)
@@ -118,6 +151,47 @@ def test_imports_go_one_way(path: Path) -> None:
 def test_the_order_has_no_dead_entries() -> None:
     present = {part_of(path) for path in MODULES}
     assert set(ORDER) == present - {"__init__"}
+
+
+def test_modules_of_one_package_do_not_import_each_other_in_a_circle() -> None:
+    """Imports inside functions count, imports for types alone do not."""
+    needs = {
+        name: {found for found, *_ in module_imports(path, for_types=False) if found.partition(".")[0] == part_of(path)}
+        for name, path in NAMES.items()
+    }
+    while leaves := {name for name, wanted in needs.items() if not wanted & needs.keys() - {name}}:
+        needs = {name: wanted for name, wanted in needs.items() if name not in leaves}
+    circles = {name: sorted(wanted & needs.keys()) for name, wanted in needs.items()}
+    assert not circles, f"these import each other in a circle, or something that does: {circles}"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_private_names_stay_in_their_package(path: Path) -> None:
+    """`_x` is for the module and its package. The compiled core is a module like any other."""
+    taken: dict[str, str] = {}
+    for module, name, here, line in module_imports(path):
+        foreign = module.partition(".")[0] != part_of(path)
+        private = name.startswith("_") and not name.startswith("__") and name != "_core"
+        assert not (foreign and private), f"{path}:{line}: {name} is private to {module}"
+        if foreign and not name:
+            taken[here] = module
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in taken:
+            private = node.attr.startswith("_") and not node.attr.startswith("__")
+            assert not private, f"{path}:{node.lineno}: {node.attr} is private to {taken[node.value.id]}"
+
+
+PACKAGES = sorted(path.parent.name for path in SOURCE.glob("*/__init__.py"))
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_packages_say_what_belongs_there_and_what_does_not(package: str) -> None:
+    said = ast.get_docstring(ast.parse((SOURCE / package / "__init__.py").read_text())) or ""
+    first, _, rest = said.partition("\n\n")
+    assert len(first) > 40, f"{package} does not say what belongs there"
+    elsewhere = [name for name in [*PACKAGES, "csrc/"] if name != package and f"`{name}`" in rest]
+    assert re.search(r"\bbelongs?\b", rest), f"{package} does not say what does not belong there"
+    assert elsewhere, f"{package} does not say in which package the rest belongs"
 
 
 def test_public_names() -> None:
@@ -183,3 +257,14 @@ def test_modules_are_short_and_say_what_they_are(path: Path) -> None:
     text = path.read_text()
     assert text.count("\n") <= 500, f"{path} should be split"
     assert len(ast.get_docstring(ast.parse(text)) or "") > 20, f"{path} does not say what it is"
+
+
+def test_no_two_places_share_more_than_15_lines() -> None:
+    """Lines without their indentation, blank ones apart; imports and the ends of brackets count like any other."""
+    places: dict[tuple[str, ...], str] = {}
+    for path in MODULES:
+        lines = [(i, line.strip()) for i, line in enumerate(path.read_text().splitlines(), 1) if line.strip()]
+        for start in range(len(lines) - 15):
+            run = tuple(line for _, line in lines[start : start + 16])
+            place = f"{path}:{lines[start][0]}"
+            assert places.setdefault(run, place) == place, f"{place} repeats {places[run]}"

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from .spec.initialization import initialise
     from .spec.networks import collapse, feed_forward_block, hyperplane, linear, mlp, neuron, residual_mlp
     from .spec.propagation import variance
-    from .training.reporting import fit, resume
+    from .training.fit import fit, resume
 
 
 _LAZY = {
@@ -66,11 +66,11 @@ _LAZY = {
     "cost": "costs",
     "draw": "drawing.picture",
     "explore": "pages.explorer",
-    "fit": "training.reporting",
+    "fit": "training.fit",
     "from_torch": "pytorch.model",
     "initialise": "spec.initialization",
     "load": "models.trained_model",
-    "resume": "training.reporting",
+    "resume": "training.fit",
     "to_onnx": "export.onnx.model",
     "to_torch": "export.torch_module",
     "trace": "interpretation.trace",

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from multilayer import MLPClassifier, MLPRegressor, cost, load
 from multilayer.cli.main import app
-from multilayer.costs.quantity import flops
+from multilayer.core.formatting import flops
 from support.quick_estimators import people
 
 
@@ -38,7 +38,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, str]:
 def test_train_tells_members_and_their_cost(trained: tuple[Path, Path, str]) -> None:
     _, run, said = trained
     model = load(run)
-    assert model.members == 2
+    assert len(model.members) == 2
     assert f"2 × {model.spec.n_parameters:,} parameters" in said
     assert "each held out by one of 2 members, stratified by class" in said
     assert f"cost: {flops(2 * cost(model.spec, batch=1).forward)} to predict a row" in said

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ import multilayer as ml
 from multilayer.cli.main import COMMANDS, app
 from multilayer.errors import unknown_name
 
+GOLDEN = Path(__file__).parents[1] / "golden"
 ROWS = "".join(f"{i % 7},{i % 5},{'yes' if i % 2 else 'no'}\n" for i in range(40))
 
 
@@ -25,6 +27,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (path / "net.pt").write_bytes(b"PK\x03\x04" + bytes(40))
     (path / "net.onnx").write_bytes(b"\xab")
     (path / "dir").mkdir()
+    shutil.copytree(GOLDEN / "run-v1", path / "golden")
+    (path / "golden" / ".lock").touch()  # as every run has since it was written
     ml.fit("2-4-1", path / "t.csv", target="y", epochs=1, quiet=True, run=path / "run")
     return path
 
@@ -125,6 +129,8 @@ MISTAKES = [
           ("empty.csv", "there is no run at empty.csv"),
           ("run --jsno", "unknown option --jsno"),
       )),
+    ("report golden", "config.json: spec must be there, as training writes it, got only name, seed: restore it"),
+    ("resume golden", "config.json: config, data, fingerprint, spec must be there"),
     ("report run --out a.txt", "--out must end in .html"),
     ("report run --data missing.csv --out a.html", "missing.csv: there is no such file"),
     ("resume run t.csv", "unexpected extra argument"),

@@ -13,9 +13,8 @@ from typer.testing import CliRunner
 
 from multilayer.cli.arch import read_network
 from multilayer.cli.main import COMMANDS, app
-from multilayer.cli.output import write_file
 from multilayer.core.machine import instruction_sets
-from multilayer.errors import OptionError, SpecError
+from multilayer.errors import SpecError
 from multilayer.spec import Spec
 from multilayer.spec.spec import MAX_JSON
 
@@ -306,7 +305,7 @@ def test_a_file_of_brackets(tmp_path: Path, size: int, message: str) -> None:
         (b'{"format": \xff}', "not UTF-8 text, byte 11 is 0xff"),
         (b'{"format": ' + b"9" * 5000 + b"}", "digits"),
         (b"[]", "the spec must be an object"),
-        (b'{"format": "multilayer.spec.spec", "format": 1}', "'format' stands twice"),
+        (b'{"format": "multilayer.spec", "format": 1}', "'format' stands twice"),
     ],
 )
 def test_a_broken_file(tmp_path: Path, content: bytes, message: str) -> None:
@@ -358,24 +357,23 @@ def test_activation_is_the_implied_one() -> None:
 # Files
 
 
-def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_page_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "a.html"
-    write_file(path, "first")
+    assert run("cost", NET, "--html", str(path)).exit_code == 0
     assert path.stat().st_mode & 0o777 == 0o666 & ~_umask()
+    first = path.read_text(encoding="utf-8")
 
-    def fail(*_: object) -> None:
+    def fail(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "replace", fail)
-    with pytest.raises(OptionError, match="No space left on device"):
-        write_file(path, "second")
-    assert path.read_text(encoding="utf-8") == "first"
+    assert "the disk is full" in refused("cost", "4-8-2", "--html", str(path))
+    assert path.read_text(encoding="utf-8") == first
     assert [p.name for p in tmp_path.iterdir()] == ["a.html"]
 
 
 def test_a_folder_is_no_file(tmp_path: Path) -> None:
-    with pytest.raises(OptionError, match="it is a folder"):
-        write_file(tmp_path, "text")
+    assert "it is a folder" in refused("cost", NET, "--html", str(tmp_path))
 
 
 def _umask() -> int:

@@ -245,11 +245,18 @@ def test_paths_that_cannot_be_written(tmp_path: Path) -> None:
     assert sorted(os.listdir(tmp_path)) == ["file", "folder"]
 
 
+def test_a_file_that_is_there_keeps_its_permissions(tmp_path: Path) -> None:
+    path = tmp_path / "f"
+    atomic_files.write(path, b"old")
+    path.chmod(0o640)
+    atomic_files.write(path, b"new")
+    assert path.stat().st_mode & 0o777 == 0o640
+    assert path.read_bytes() == b"new"
+
+
 def in_process(code: str) -> str:
-    script = (
-        "import os, sys\nfrom pathlib import Path\nfrom multilayer import storage\nfrom multilayer.errors import *\n"
-        + code
-    )
+    imports = "import os, sys\nfrom pathlib import Path\nfrom multilayer.core import atomic_files\n"
+    script = f"{imports}from multilayer.errors import *\n{code}"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     return done.stdout
 
@@ -259,9 +266,9 @@ def test_a_real_limit_on_size(tmp_path: Path) -> None:
     said = in_process(f"""
 import resource
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
-log = storage.Log(Path({str(tmp_path)!r}, "log"))
+log = atomic_files.Log(Path({str(tmp_path)!r}, "log"))
 log.append("x" * 900)
-for action in (lambda: storage.write({str(tmp_path / "f")!r}, b"x" * 5000), lambda: log.append("y" * 500)):
+for action in (lambda: atomic_files.write({str(tmp_path / "f")!r}, b"x" * 5000), lambda: log.append("y" * 500)):
     try:
         action()
     except StorageError as error:
@@ -281,7 +288,7 @@ def test_a_real_lack_of_permission(tmp_path: Path) -> None:
 if os.getuid() == 0:
     os.setuid(65534)
 try:
-    storage.write({str(tmp_path / "f")!r}, b"new")
+    atomic_files.write({str(tmp_path / "f")!r}, b"new")
 except StorageError as error:
     print(error)
 """)

@@ -25,7 +25,7 @@ BLOCK = 256
 
 
 def test_what_memory_cannot_hold_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "_physical_memory", lambda: 8 << 30)
+    monkeypatch.setattr(machine, "physical_memory", lambda: 8 << 30)
     machine.require_memory(8 << 30, "it")
     with pytest.raises(OptionError, match=r"^it needs 1,024\.0 GiB of memory, and this machine has 8\.0 GiB$"):
         machine.require_memory(1 << 40, "it")
@@ -51,9 +51,8 @@ if hasattr(os, "sched_getaffinity"):
         monkeypatch.delenv("MULTILAYER_THREADS", raising=False)
         assert 1 <= machine.threads() <= len(os.sched_getaffinity(0))
         one = min(os.sched_getaffinity(0))
-        code = (
-            f"import os; os.sched_setaffinity(0, {{{one}}}); from multilayer import machine; print(machine.threads())"
-        )
+        code = f"import os; os.sched_setaffinity(0, {{{one}}})\n"
+        code += "from multilayer.core import machine; print(machine.threads())"
         found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
         assert found.stdout.strip() == "1"
 
@@ -316,7 +315,7 @@ def test_a_cache_that_cannot_be_written_is_no_error(figures: list[bool], tmp_pat
 def test_a_failed_write_leaves_nothing_behind(
     figures: list[bool], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(*_: object) -> None:
+    def fail(*_: object, **__: object) -> None:
         raise OSError("disk full")
 
     monkeypatch.setattr(os, "replace", fail)

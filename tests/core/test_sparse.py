@@ -15,7 +15,7 @@ import multilayer as ml
 from multilayer import MLPClassifier, MLPRegressor
 from multilayer.core import machine
 from multilayer.core.sparse import Sparse, joined, rows_of
-from multilayer.data import prepare, read
+from multilayer.data import read
 from multilayer.data.batches import Data
 from multilayer.engines import Engine, Order, Settings
 from multilayer.engines.fused_engine import FusedEngine
@@ -24,6 +24,7 @@ from multilayer.engines.torch_engine import TorchEngine
 from multilayer.errors import DataError, MultilayerError, OptionError
 from multilayer.runs.events import EpochEnd
 from multilayer.spec import Spec
+from support.training_rows import prepare
 
 pytestmark = pytest.mark.filterwarnings("ignore:columns dropped")
 
@@ -191,7 +192,7 @@ def test_missing_values_make_it_plain_if_memory_holds_it(monkeypatch: pytest.Mon
     x = matrix(density=0.3)
     x.data[3] = np.nan
     assert isinstance(prepare((x, np.arange(120) % 2)).data.x, np.ndarray)
-    monkeypatch.setattr(machine, "_physical_memory", lambda: 10_000)
+    monkeypatch.setattr(machine, "physical_memory", lambda: 10_000)
     with pytest.raises(OptionError, match=r"120 rows of 40 columns made dense, since some are missing"):
         prepare((x, np.arange(120) % 2))
 

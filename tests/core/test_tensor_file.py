@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import hashlib
 import importlib.util
 import json
@@ -31,6 +30,7 @@ from multilayer.errors import FileError, MultilayerError, StorageError
 from multilayer.runs import RunFolder
 from support import malformed_files
 from support.malformed_files import GOOD, META, TENSORS, data_of, header_of, raw
+from support.models import with_tensors
 from support.soak import FULL
 
 Tried = Callable[[str, int], None]
@@ -203,7 +203,7 @@ def test_loading_a_model_with_invalid_content_is_an_error(tmp_path: Path, tried:
 def test_saving_a_model_with_weights_that_are_not_finite(tmp_path: Path) -> None:
     model = ml.fit("1-1", (np.arange(20.0)[:, None], np.arange(20.0)), epochs=1, quiet=True).model
     assert model is not None
-    spoilt = dataclasses.replace(model, tensors={n: np.full_like(v, np.nan) for n, v in model.tensors.items()})
+    spoilt = with_tensors(model, lambda _, value: np.full_like(value, np.nan))
     for action in (lambda: spoilt.save(tmp_path / "m.safetensors"), spoilt.to_bytes):
         with pytest.raises(FileError, match=r"the model: linear1\.\w+ must be finite, got nan"):
             action()

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from multilayer.core.formatting import duration, flops, signed, size
 from multilayer.costs import Cost, cost
 from multilayer.costs.inverse import (
     MAX_BATCH,
@@ -17,7 +18,7 @@ from multilayer.costs.inverse import (
     widest,
     with_width,
 )
-from multilayer.costs.quantity import duration, flops, parse, signed, size
+from multilayer.costs.quantity import parse
 from multilayer.errors import OptionError
 from multilayer.spec import Spec
 from multilayer.spec.spec import MAX_LAYERS

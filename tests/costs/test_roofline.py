@@ -12,7 +12,7 @@ from multilayer.core import machine
 from multilayer.costs import cost
 from multilayer.costs.roofline import (
     ELEMENTWISE_SHARE,
-    Calibration,
+    SpeedCalibration,
     loss_key,
     predict,
     recall,
@@ -20,8 +20,9 @@ from multilayer.costs.roofline import (
     seconds_of,
     update_key,
 )
-from multilayer.costs.timing_units import WIDEST, units
+from multilayer.costs.timing_units import units
 from multilayer.nn.layers import Activation
+from multilayer.nn.layers.base import WIDEST
 from multilayer.spec import Spec
 from support.cases import ALL, Case
 from support.machines import SLOW
@@ -29,14 +30,14 @@ from support.machines import SLOW
 FLAT = ((1, 0.0), (2, 0.0))
 
 
-def calibration(spec: Spec, **curves: tuple[tuple[int, float], ...]) -> Calibration:
+def calibration(spec: Spec, **curves: tuple[tuple[int, float], ...]) -> SpeedCalibration:
     """Products at 2 GFLOP/s, and all else for nothing but the kinds that are given a curve."""
     kinds = {unit.key: FLAT for parts in units(spec).values() for unit in parts}
     kinds |= {loss_key("mse", 1): FLAT, loss_key("cross_entropy", 4): FLAT, update_key("adam"): FLAT}
     for name, curve in curves.items():
         (key,) = [key for key in kinds if name in key]
         kinds[key] = curve
-    return Calibration(products=((1, 1, 2.0), (64, 64, 2.0), (1, 64, 2.0), (64, 1, 2.0)), kinds=kinds)
+    return SpeedCalibration(products=((1, 1, 2.0), (64, 64, 2.0), (1, 64, 2.0), (64, 1, 2.0)), kinds=kinds)
 
 
 def test_curves() -> None:
@@ -46,7 +47,7 @@ def test_curves() -> None:
 
 
 def test_rates_are_straight_on_log_scales() -> None:
-    found = Calibration(products=((1, 16, 1.0), (1, 64, 4.0), (16, 16, 16.0), (16, 64, 64.0)))
+    found = SpeedCalibration(products=((1, 16, 1.0), (1, 64, 4.0), (16, 16, 16.0), (16, 64, 64.0)))
     assert found.rate(1, 16) == pytest.approx(1)
     assert found.rate(4, 32) == pytest.approx(math.sqrt(1 * 64))
     assert found.rate(1000, 1000) == pytest.approx(64)
@@ -140,7 +141,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_what_is_remembered_is_recalled_and_grows(cache: Path) -> None:
     assert recall(SLOW) is None
-    known = Calibration(products=((1, 1, 2.0),), kinds={"a": ((1, 0.5), (2, 1.0))}, per_tensor=0.1, per_step=0.2)
+    known = SpeedCalibration(products=((1, 1, 2.0),), kinds={"a": ((1, 0.5), (2, 1.0))}, per_tensor=0.1, per_step=0.2)
     remember(known, SLOW, threads=1, version="2")
     assert recall(SLOW) == known
     remember(replace(known, kinds={"b": FLAT}, per_step=0.3), SLOW, threads=1, version="2")

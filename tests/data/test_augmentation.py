@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from multilayer.data import prepare
 from multilayer.data.augmentation import Draws
 from multilayer.data.batches import Batch
 from multilayer.errors import OptionError
+from support.training_rows import prepare
 
 N = 40
 RNG = np.random.default_rng(0)

@@ -15,9 +15,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from multilayer.data import prepare
 from multilayer.errors import DataError
 from support.bad_tables import CASES, Case
+from support.training_rows import prepare
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)

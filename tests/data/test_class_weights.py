@@ -14,12 +14,12 @@ from typer.testing import CliRunner
 import multilayer as ml
 from multilayer import MLPClassifier
 from multilayer.cli.main import app
-from multilayer.data import prepare
 from multilayer.data.class_weights import factors
 from multilayer.errors import DataError
 from multilayer.models.trained_model import TrainedModel
 from multilayer.training.fit import fit
 from multilayer.training.recipe import Recipe
+from support.training_rows import prepare
 
 ROWS = 90
 G = np.random.default_rng(0)

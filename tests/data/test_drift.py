@@ -12,10 +12,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from multilayer.data import Encoding, prepare
+from multilayer.data import Encoding
 from multilayer.errors import DataError
 from multilayer.training.fit import fit
 from support.bad_tables import at, csv
+from support.training_rows import prepare
 
 TRAINED = {
     "n": [i * 0.5 for i in range(24)],

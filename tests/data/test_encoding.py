@@ -12,9 +12,10 @@ import pyarrow as pa
 import pytest
 
 from multilayer.core import tensor_file
-from multilayer.data import Encoding, prepare
+from multilayer.data import Encoding
 from multilayer.errors import DataError, OptionError
 from multilayer.nn.layers import Inputs
+from support.training_rows import prepare
 
 N = 60
 DAYS = [datetime.date(2024, 1, 1) + datetime.timedelta(days=5 * i) for i in range(N)]

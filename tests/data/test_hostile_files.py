@@ -209,7 +209,7 @@ def test_a_file_of_the_system_that_cannot_be_read_is_one_error(tmp_path: Path, m
         def read(self, size: int | None = -1, /) -> bytes:
             raise OSError(errno.EIO, "Input/output error")
 
-    monkeypatch.setattr(readers.storage, "opened", lambda path: Broken())
+    monkeypatch.setattr(readers.atomic_files, "opened", lambda path: Broken())
     (tmp_path / "t.csv").write_text("a,y\n1,0\n")
     with pytest.raises(StorageError, match=r"cannot read .*t.csv \(EIO\): the disk reports a fault"):
         read(tmp_path / "t.csv")

@@ -11,9 +11,9 @@ import pytest
 
 import multilayer as ml
 from multilayer import MLPClassifier, MLPRegressor
-from multilayer.data import prepare
 from multilayer.errors import DataError
 from support.quick_estimators import QUICK, numbers
+from support.training_rows import prepare
 
 pytestmark = pytest.mark.filterwarnings("ignore:columns dropped")
 

@@ -20,9 +20,10 @@ import pyarrow.parquet as parquet
 import pytest
 import scipy.sparse as sparse
 
-from multilayer.data import bundled, prepare, read, readers
+from multilayer.data import bundled, read, readers
 from multilayer.data.arrow import from_numpy, from_texts, to_numpy
 from multilayer.errors import DataError, OptionError
+from support.training_rows import prepare
 
 COLUMNS: dict[str, Any] = {
     "age": [31.5, 20.0, 44.25, 18.0, 60.0, 27.5],
@@ -437,11 +438,11 @@ def test_reading_imports_nothing_heavy(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_bytes(out.getvalue())
     parquet.write_table(TABLE, tmp_path / "t.parquet")
     code = (
-        "import sys; from multilayer.data import prepare\n"
+        "import sys; from multilayer.data import DataOptions, make_training_data\n"
         "for name in ('t.csv', 't.parquet'):\n"
         f"    path = {str(tmp_path)!r} + '/' + name\n"
-        "    prepare(path, target='out').encoding.apply(path)\n"
-        "prepare('xor'); prepare('songs'); prepare('moons')\n"
+        "    make_training_data(path, DataOptions(target='out')).encoding.apply(path)\n"
+        "make_training_data('xor'); make_training_data('songs'); make_training_data('moons')\n"
         "print(sorted({'torch', 'sklearn', 'pandas', 'scipy', 'matplotlib', 'polars'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from multilayer.data import prepare, splits
+from multilayer.data import splits
 from multilayer.errors import DataError, OptionError
+from support.training_rows import prepare
 
 
 def whole(pair: splits.Pair, n: int) -> None:
@@ -95,13 +96,15 @@ def test_groups_and_time_split_and_are_no_inputs() -> None:
     groups = np.array(TABLE["g"])
     assert not set(groups[ready.train]) & set(groups[ready.validation])
     assert [c.name for c in ready.encoding.columns] == ["t", "a"]
-    ready = prepare(TABLE, target="y", time="t")
+    ready = prepare(TABLE, target="y", time_column="t")
     times = np.asarray(TABLE["t"])
     assert times[ready.train].max() < times[ready.validation].min()
     assert [c.name for c in ready.encoding.columns] == ["g", "a"]
-    assert "t" in [c.name for c in prepare(TABLE, target="y", time="t", columns={"t": "numeric"}).encoding.columns]
+    assert "t" in [
+        c.name for c in prepare(TABLE, target="y", time_column="t", columns={"t": "numeric"}).encoding.columns
+    ]
     with pytest.raises(OptionError, match="by group or by time, got both"):
-        prepare(TABLE, target="y", time="t", group="g")
+        prepare(TABLE, target="y", time_column="t", group="g")
 
 
 def test_own_validation_data() -> None:
@@ -162,25 +165,25 @@ def test_folds_of_groups_keep_them_whole_and_even() -> None:
 
 def test_prepare_cuts_folds_for_an_ensemble() -> None:
     y = np.arange(100) % 4
-    ready = prepare((X, y), folds=5)
+    ready = prepare((X, y), ensemble=5)
     assert [len(part) for part in ready.folds] == [20] * 5
     assert all(np.bincount(y[part]).tolist() == [5] * 4 for part in ready.folds)
     assert ready.train.tolist() == ready.validation.tolist() == list(range(100))
     assert "100 rows, each held out by one of 5 members, stratified by class" in ready.notes
-    grouped = prepare(TABLE, target="y", group="g", folds=5)
+    grouped = prepare(TABLE, target="y", group="g", ensemble=5)
     names = np.array(TABLE["g"])
     assert sum(len(set(names[part])) for part in grouped.folds) == 10
     assert any("whole groups of 'g'" in note for note in grouped.notes)
-    own = prepare(TABLE, target="y", group=np.arange(100) // 25, folds=8)
+    own = prepare(TABLE, target="y", group=np.arange(100) // 25, ensemble=8)
     assert len(own.folds) == 4
-    numbers = prepare((X, np.linspace(0, 1, 100)), folds=4, task="regression")
+    numbers = prepare((X, np.linspace(0, 1, 100)), ensemble=4, task="regression")
     assert any("alike in the target" in note for note in numbers.notes)
-    two = prepare((X, np.random.default_rng(0).normal(size=(100, 2))), folds=4, task="multioutput")
+    two = prepare((X, np.random.default_rng(0).normal(size=(100, 2))), ensemble=4, task="multioutput")
     assert any("at random" in note for note in two.notes)
 
 
 def test_few_members_hold_out_a_fifth_each() -> None:
-    ready = prepare((X, np.arange(100) % 4), folds=2)
+    ready = prepare((X, np.arange(100) % 4), ensemble=2)
     assert [len(part) for part in ready.folds] == [20, 20]
     assert ready.validation.tolist() == sorted(np.concatenate(ready.folds).tolist())
     assert len(ready.train) == 100
@@ -190,17 +193,17 @@ def test_few_members_hold_out_a_fifth_each() -> None:
 @pytest.mark.parametrize("members", [2, 4])
 def test_few_members_leave_the_largest_group_to_train_on(members: int) -> None:
     groups = np.repeat(np.arange(9), [60] + [5] * 8)
-    ready = prepare((X, X[:, 0]), group=groups, folds=members)
+    ready = prepare((X, X[:, 0]), group=groups, ensemble=members)
     assert [len(part) for part in ready.folds] == [10] * members
     assert not (groups[ready.validation] == 0).any()
-    every = prepare((X, X[:, 0]), group=groups, folds=5)
+    every = prepare((X, X[:, 0]), group=groups, ensemble=5)
     assert [len(part) for part in every.folds] == [60, 10, 10, 10, 10]
 
 
 def test_groups_of_equal_size_are_held_out_in_the_order_of_their_parts() -> None:
     groups = np.repeat(np.arange(10), 10)
     part = splits.grouped_folds(groups, 5, seed=3)
-    folds = prepare((X, X[:, 0]), group=groups, folds=3, seed=3).folds
+    folds = prepare((X, X[:, 0]), group=groups, ensemble=3, seed=3).folds
     assert [rows.tolist() for rows in folds] == [np.flatnonzero(part == i).tolist() for i in range(3)]
 
 
@@ -208,27 +211,27 @@ def test_groups_of_equal_size_are_held_out_in_the_order_of_their_parts() -> None
     ("rows", "members", "said"), [(10, 8, "1 or 2 of 8"), (10, 10, "2 of 10"), (10, 5, "one of 5")]
 )
 def test_the_note_tells_how_many_members_hold_out_a_row(rows: int, members: int, said: str) -> None:
-    ready = prepare((X[:rows], X[:rows, 0]), folds=members, task="regression")
+    ready = prepare((X[:rows], X[:rows, 0]), ensemble=members, task="regression")
     assert len(ready.folds) == 5
     assert f"10 rows, each held out by {said} members, alike in the target" in ready.notes
 
 
 def test_groups_and_times_hold_out_rows_however_few() -> None:
     few = X[:8]
-    assert len(prepare((few, few[:, 0]), folds=4).validation) == 0
-    assert len(prepare((few, few[:, 0]), folds=4, group=np.arange(8) // 2).validation) == 2
-    assert len(prepare((few, few[:, 0]), folds=4, time=np.arange(8)).validation) == 2
+    assert len(prepare((few, few[:, 0]), ensemble=4).validation) == 0
+    assert len(prepare((few, few[:, 0]), ensemble=4, group=np.arange(8) // 2).validation) == 2
+    assert len(prepare((few, few[:, 0]), ensemble=4, time_column=np.arange(8)).validation) == 2
 
 
 def test_no_folds_where_one_split_is_meant() -> None:
     y = np.arange(100) % 4
     for options in ({"validation": 0.2}, {"validation": None}, {"validation": (X[:9], y[:9])}):
-        assert prepare((X, y), folds=4, **options).folds == ()  # type: ignore[arg-type]
-    late = prepare(TABLE, target="y", time="t", folds=4)
+        assert prepare((X, y), ensemble=4, **options).folds == ()  # type: ignore[arg-type]
+    late = prepare(TABLE, target="y", time_column="t", ensemble=4)
     times = np.asarray(TABLE["t"])
     assert late.folds == ()
     assert times[late.train].max() < times[late.validation].min()
-    assert prepare((X[:9], y[:9]), folds=4).folds == ()
+    assert prepare((X[:9], y[:9]), ensemble=4).folds == ()
 
 
 # Weights
@@ -237,7 +240,7 @@ def test_no_folds_where_one_split_is_meant() -> None:
 def test_weights() -> None:
     y = np.array([0] * 75 + [1] * 25)
     weight = np.linspace(0, 2, 100)
-    ready = prepare((X, y), weight=weight, validation=None)
+    ready = prepare((X, y), sample_weight=weight, validation=None)
     assert ready.data.weight is not None
     np.testing.assert_allclose(ready.data.weight, weight[1:], rtol=1e-6)
     assert "1 row of weight 0 left out" in ready.notes
@@ -246,19 +249,19 @@ def test_weights() -> None:
     made = balanced.data.weight
     assert made is not None
     np.testing.assert_allclose([made[y == c].sum() for c in (0, 1)], 50, rtol=1e-6)  # held out or not
-    mapped = prepare((X, y), class_weight={1: 3.0}, weight=np.full(100, 2.0), validation=None).data.weight
+    mapped = prepare((X, y), class_weight={1: 3.0}, sample_weight=np.full(100, 2.0), validation=None).data.weight
     assert mapped is not None
     assert set(mapped.tolist()) == {2.0, 6.0}
-    by_name = prepare({"w": np.full(100, 2.0), "a": X[:, 0], "y": y}, target="y", weight="w")
+    by_name = prepare({"w": np.full(100, 2.0), "a": X[:, 0], "y": y}, target="y", sample_weight="w")
     assert [c.name for c in by_name.encoding.columns] == ["a"]
 
 
 @pytest.mark.parametrize(
     ("options", "fault"),
     [
-        ({"weight": np.ones(5)}, "one number a row, 100, got"),
-        ({"weight": -np.ones(100)}, "weights must be 0 or more and finite, got -1"),
-        ({"weight": np.zeros(100)}, "no row has a target and a weight above 0"),
+        ({"sample_weight": np.ones(5)}, "one number a row, 100, got"),
+        ({"sample_weight": -np.ones(100)}, "weights must be 0 or more and finite, got -1"),
+        ({"sample_weight": np.zeros(100)}, "no row has a target and a weight above 0"),
         ({"class_weight": "balance"}, "must be 'balanced' or a mapping, got 'balance'"),
         ({"class_weight": {7: 1.0}}, "class_weight names 7: classes are 0, 1"),
         ({"class_weight": {1: -1.0}}, "class_weight must be 0 or more and finite, got -1.0 for 1"),

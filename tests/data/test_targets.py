@@ -8,11 +8,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from multilayer.data import Task, prepare, targets
+from multilayer.data import Task, targets
 from multilayer.engines import Order, Settings
 from multilayer.engines.numpy_engine import NumpyEngine
 from multilayer.errors import DataError, OptionError
 from multilayer.spec import Spec
+from support.training_rows import prepare
 
 N = 60
 X = np.random.default_rng(0).normal(size=(N, 3))

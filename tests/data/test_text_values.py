@@ -19,9 +19,9 @@ import pytest
 
 import multilayer as ml
 from multilayer import MLPClassifier, MLPRegressor
-from multilayer.data import prepare
 from multilayer.errors import DataError, OptionError
 from support.quick_estimators import QUICK
+from support.training_rows import prepare
 
 START = datetime(2024, 1, 30)
 FAST: dict[str, Any] = {"epochs": 2, "quiet": True}

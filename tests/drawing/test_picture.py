@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from matplotlib.patches import Circle
 
+from multilayer.core.formatting import percent
 from multilayer.costs import cost
 from multilayer.costs.summary import Part, outline
 from multilayer.drawing.picture import draw, network_figure
-from multilayer.drawing.picture.common import percent
 from multilayer.drawing.plots import save
 from multilayer.errors import OptionError
 from multilayer.spec import Spec

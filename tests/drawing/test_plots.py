@@ -13,7 +13,7 @@ import pytest
 from multilayer.drawing.plots import Line, Panel, activation_figure, lines_figure, save, variance_figure
 from multilayer.drawing.plots.activations import caption
 from multilayer.drawing.plots.style import COLOURS, MUTED, house, shorten, spread, text_width
-from multilayer.errors import MissingExtra, OptionError
+from multilayer.errors import MissingExtra, OptionError, StorageError
 from multilayer.nn.activations import catalogue, get
 from multilayer.spec.propagation import LayerVariance, Variance, variance
 from support.figures import outside, overlapping, texts_of_svg
@@ -162,11 +162,11 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.
     target = tmp_path / "a.svg"
     target.write_text("old")
 
-    def refuse(*_: object) -> None:
+    def refuse(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("os.replace", refuse)
-    with pytest.raises(OptionError, match=r"cannot write .*a\.svg: No space left on device"):
+    with pytest.raises(StorageError, match=r"cannot write .*a\.svg \(ENOSPC\): the disk is full"):
         save(activation_figure([get("relu")]), target)
     assert target.read_text() == "old"
     assert list(tmp_path.iterdir()) == [target]

@@ -14,7 +14,6 @@ import pytest
 
 import multilayer as ml
 from multilayer.core import random
-from multilayer.data import prepare
 from multilayer.engines import Order
 from multilayer.engines.ensemble import Ensemble, joined, parted
 from multilayer.errors import OptionError, StateError
@@ -30,6 +29,7 @@ from multilayer.training.setup import make_engine
 from support import kill_runs
 from support.engines import run
 from support.soak import FULL, memory_folder
+from support.training_rows import prepare
 
 ROWS = 90
 SMALL: dict[str, Any] = {"ensemble": 3, "epochs": 4, "batch_size": 16, "learning_rate": 0.02, "quiet": True}
@@ -42,14 +42,14 @@ def data(rows: int = ROWS) -> tuple[np.ndarray, np.ndarray]:
 
 
 def ensemble(threads: int = 1, members: int = 3, engine: str = "fused", **options: Any) -> Ensemble:
-    ready = prepare(data(), folds=members)
+    ready = prepare(data(), ensemble=members)
     made = make_engine(SPEC, ready, Config(ensemble=members, engine=engine, threads=threads, **options))
     assert isinstance(made, Ensemble)
     return made
 
 
 def order(made: Ensemble, epoch: int = 0) -> Order:
-    return Order(epoch=epoch, rows=np.arange(made.length), batch=16)
+    return Order(epoch=epoch, rows=np.arange(made.places), batch=16)
 
 
 # States
@@ -80,7 +80,7 @@ def test_a_state_of_other_members_is_refused_by_name() -> None:
 
 
 def test_each_member_trains_on_rows_it_does_not_hold_out() -> None:
-    ready = prepare(data(), folds=5)
+    ready = prepare(data(), ensemble=5)
     made = ensemble(members=5)
     for member, part in zip(made.members, ready.folds, strict=True):
         assert not set(member.rows) & set(part)
@@ -107,7 +107,7 @@ def test_outputs_are_those_of_members_that_did_not_see_a_row() -> None:
 
 def test_more_members_than_parts_share_them() -> None:
     """Ten members over five parts: each row has two judges, whose predictions are averaged."""
-    ready = prepare(data(), folds=5)
+    ready = prepare(data(), ensemble=5)
     made = make_engine(SPEC, ready, Config(ensemble=10, engine="fused", threads=1))
     assert isinstance(made, Ensemble)
     rows = np.arange(ROWS)
@@ -121,12 +121,12 @@ def test_more_members_than_parts_share_them() -> None:
 def test_an_epoch_shows_each_member_its_own_rows_in_its_own_order() -> None:
     made = ensemble()
     for epoch in (0, 1):
-        seen = made.own_rows(np.arange(made.length), epoch)
+        seen = made.own_rows(np.arange(made.places), epoch)
         assert seen.tolist() == list(range(ROWS))
         for member, got in zip(made.members, made._orders_of(epoch), strict=True):
             places = random.permutation(len(member.rows), seed=member.seed, epoch=epoch)
             assert got[: len(member.rows)].tolist() == member.rows[places].tolist()
-            assert len(got) == made.length
+            assert len(got) == made.places
 
 
 # Bits

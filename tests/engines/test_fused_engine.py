@@ -15,7 +15,6 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from multilayer.core import _core
-from multilayer.data import prepare
 from multilayer.data.batches import Data
 from multilayer.engines import Engine, Gradients, Order, Settings, numpy_engine
 from multilayer.engines.fused_engine import FusedEngine
@@ -24,8 +23,9 @@ from multilayer.engines.numpy_engine import NumpyEngine
 from multilayer.nn import losses
 from multilayer.spec import Spec
 from support.cases import ALL, Case
-from support.engines import LOSSES, OPTIMIZERS, double, orders, run, table
+from support.engines import FUSED_LOSSES, FUSED_OPTIMIZERS, double, orders, run, table
 from support.strategies import has_batch_norm, specs
+from support.training_rows import prepare
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -66,7 +66,7 @@ def test_50_steps_equal_torch(case: Case) -> None:
     agree(case.spec, data, fused(case.spec, data, how), double(case.spec, data, how), rate=1e-3, decay=0.1)
 
 
-@pytest.mark.parametrize("optimizer", [o for o in OPTIMIZERS if o != "sgd"])
+@pytest.mark.parametrize("optimizer", [o for o in FUSED_OPTIMIZERS if o != "sgd"])
 @pytest.mark.parametrize("case", SOME, ids=lambda case: case.name)
 def test_50_steps_equal_torch_for_every_optimiser(case: Case, optimizer: str) -> None:
     """Networks without parameters whose true gradient is 0, of which Adam makes full steps out of rounding."""
@@ -75,7 +75,7 @@ def test_50_steps_equal_torch_for_every_optimiser(case: Case, optimizer: str) ->
     agree(case.spec, data, fused(case.spec, data, how), double(case.spec, data, how), rate=1e-3, decay=0.01)
 
 
-@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("loss", FUSED_LOSSES)
 @pytest.mark.parametrize("optimizer", ["nesterov", "adamw"])
 def test_50_steps_equal_torch_for_every_loss(loss: str, optimizer: str) -> None:
     spec = Spec.parse("5-6:tanh:dropout(0.2)-3")
@@ -83,7 +83,7 @@ def test_50_steps_equal_torch_for_every_loss(loss: str, optimizer: str) -> None:
     agree(spec, data, fused(spec, data, how), double(spec, data, how), rate=0.01, decay=0.01)
 
 
-@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("loss", FUSED_LOSSES)
 def test_weights_and_mixed_targets_equal_torch(loss: str) -> None:
     spec = Spec.parse("5-6:tanh-3")
     plain = table(spec, 20, loss)
@@ -144,7 +144,7 @@ def gradients_and_scale(oracle: NumpyEngine, rows: np.ndarray, dropout: float) -
 @settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 @given(
     spec=specs().filter(lambda spec: why_not(spec) is None),
-    loss=st.sampled_from(["mse", "mse", *LOSSES]),
+    loss=st.sampled_from(["mse", "mse", *FUSED_LOSSES]),
     optimizer=st.sampled_from(["sgd", "momentum", "nesterov(0.5)"]),
     batch=st.sampled_from([1, 2, 3, 8, 17]),
     dropout=st.sampled_from([0.0, 0.5, 1.0]),
@@ -182,7 +182,7 @@ def test_single_steps_of_random_networks_equal_numpy(
         np.testing.assert_allclose(z, y, rtol=0, atol=1e-9 * scale * max(1.0, np.abs(y).max(initial=0)))
 
 
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("optimizer", FUSED_OPTIMIZERS)
 def test_clipping_l2_decay_factors_averages_and_the_rate_factor(optimizer: str) -> None:
     spec = Spec.parse("4-5:relu-2")
     data, order = table(spec, 40), orders(40, 8, 1)[0]

@@ -9,14 +9,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from multilayer.data import prepare
 from multilayer.data.batches import Data
 from multilayer.engines import Order, Settings, State
 from multilayer.engines import fused_engine as module
 from multilayer.engines.fused_engine import FusedEngine
 from multilayer.spec import Spec
 from support.cases import ALL, Case
-from support.engines import CORES, OPTIMIZERS, every_core, fused_engine, on_all_threads, orders, run, table
+from support.engines import CORES, FUSED_OPTIMIZERS, every_core, fused_engine, on_all_threads, orders, run, table
+from support.training_rows import prepare
 
 RECIPE = "14+cat(3, 12, 2)-columns(pbld)-scale-(linear(16, scale=tangent):blend(selu):dropout(0.15))*3-2"
 
@@ -54,7 +54,7 @@ def test_chunks_of_1_7_and_1000_steps_are_the_same_bits(core: str, optimizer: st
 
 
 @every_core
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("optimizer", FUSED_OPTIMIZERS)
 def test_a_saved_state_goes_on_bit_for_bit(optimizer: str, core: str) -> None:
     """From before the first step, from the middle, after rows were looked at, and into an engine that has gone on."""
     how = {"optimizer": optimizer, "average": 0.95, "rate_factors": {"linear1.bias": 0.1}, **CORES[core]}

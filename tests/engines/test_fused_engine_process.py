@@ -195,7 +195,7 @@ def test_an_ensemble_runs_in_a_forked_child() -> None:
     out = python("""
         import os, time
         import numpy as np
-        from multilayer import losses
+        from multilayer.nn import losses
         from multilayer.engines import Settings
         from multilayer.data.batches import Data
         from multilayer.engines.ensemble import Ensemble, Member

@@ -22,7 +22,7 @@ from multilayer.nn import losses
 from multilayer.nn.layers import Activation, Dropout, Linear
 from multilayer.spec import Spec
 from support.cases import ALL, Case
-from support.engines import LOSSES, on_all_threads, orders, run, table
+from support.engines import FUSED_LOSSES, on_all_threads, orders, run, table
 from support.rounding import EPS, Results, bounds, largest
 from support.soak import FULL
 from support.strategies import has_batch_norm, plain_specs, specs
@@ -172,7 +172,7 @@ def test_random_networks_are_the_double_reference_to_rounding(tried: Any) -> Non
     )
     @given(
         spec=(specs() | specs() | plain_specs()).filter(lambda spec: why_not(spec) is None),
-        loss=st.sampled_from(["mse", "mse", *LOSSES]),
+        loss=st.sampled_from(["mse", "mse", *FUSED_LOSSES]),
         batch=st.sampled_from([1, 2, 3, 8, 16, 17, 33, 70, 128, 129, 150, 200, 256, ROWS]),
         dropout=st.sampled_from([0.0, 0.5, 1.0]),
         weighted=st.booleans(),

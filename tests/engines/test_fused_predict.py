@@ -149,7 +149,7 @@ def test_a_fitted_model_predicts_with_it_and_travels() -> None:
     x = np.random.default_rng(0).normal(size=(300, 6)).astype(np.float32)
     model = ml.fit("6-32:gelu-16:silu-1", (x, (x[:, 0] > 0).astype(int)), epochs=2, quiet=True).model
     assert model is not None
-    assert model.programs
+    assert model.members[0].program is not None
     z = model.outputs(x)
     again = pickle.loads(pickle.dumps(model))
     np.testing.assert_array_equal(again.outputs(x), z)
@@ -162,7 +162,7 @@ def test_networks_without_kernels_predict_in_numpy(text: str) -> None:
     x = np.random.default_rng(0).normal(size=(60, 6)).astype(np.float32)
     model = ml.fit(text, (x, (x[:, 0] > 0).astype(int)), epochs=1, quiet=True).model
     assert model is not None
-    assert not model.programs
+    assert model.members[0].program is None
     assert model.outputs(x).shape == (60, 1)
 
 

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 
 from multilayer.core import _core
 from multilayer.engines import Settings
+from multilayer.engines.fused_engine import FusedEngine
 from multilayer.engines.fused_program import program_of, why_not
+from multilayer.engines.make import EngineOptions, choose_engine
 from multilayer.engines.numpy_engine import dropout_layers
+from multilayer.errors import SpecError
 from multilayer.nn import activations, losses, optimizers
-from multilayer.nn.layers import KINDS
 from multilayer.spec import Spec
-from support.cases import ALL, Case
+from support.cases import ALL, LAYER_ROWS, LOSS_ROWS, OPTIMIZER_ROWS, Case
+from support.engines import table
 from support.strategies import specs
 
 PLAIN = Settings(loss="mse")
@@ -47,14 +52,42 @@ def test_the_first_layer_without_a_kernel_is_named(text: str, name: str) -> None
     assert why_not(Spec.parse(text)) == f"{name} has no kernel in the fused engine"
 
 
+@pytest.mark.parametrize(
+    ("registry", "how", "what"),
+    [
+        (losses.LOSSES, Settings(loss="hinge"), "the loss hinge"),
+        (optimizers.OPTIMIZERS, Settings(loss="mse", optimizer="hinge"), "the optimizer hinge"),
+    ],
+)
+def test_a_loss_or_optimizer_without_a_kernel_is_named(
+    monkeypatch: pytest.MonkeyPatch, registry: dict[str, Any], how: Settings, what: str
+) -> None:
+    """And the torch engine is chosen for it."""
+    make = losses.mse if "loss" in what else optimizers.sgd
+    monkeypatch.setitem(registry, "hinge", lambda: replace(make(), name="hinge"))
+    losses.get.cache_clear()
+    spec = Spec.parse("4-3:relu-1")
+    found = why_not(spec, how.loss, how.optimizer)
+    assert found == f"{what} has no kernel in the fused engine"
+    auto = EngineOptions(name="auto")
+    assert choose_engine(spec, auto, loss=how.loss, optimizer=how.optimizer) == "torch"
+    assert choose_engine(spec, auto, loss="mse", optimizer="adamw") == "fused"
+    with pytest.raises(SpecError, match=f"{what} has no kernel.*engine=torch"):
+        FusedEngine(spec, table(spec, 4), how)
+    losses.get.cache_clear()
+
+
 def test_functions_of_the_core_are_in_the_catalogue_with_their_names() -> None:
     assert set(_core.Function.__members__) <= set(activations.catalogue)
-    assert set(_core.LossKind.__members__) == set(losses.LOSSES)
-    assert set(_core.OptimizerKind.__members__) == set(optimizers.OPTIMIZERS) - {"adamw"}
+    assert set(_core.LossKind.__members__) == {name for name, row in LOSS_ROWS.items() if row.kernel == "yes"}
+    assert {*_core.OptimizerKind.__members__, "adamw"} == {
+        n for n, row in OPTIMIZER_ROWS.items() if row.kernel == "yes"
+    }
     assert {case.name for case in ALL if case.kernel == "yes"} >= set(_core.Function.__members__)
     kinds = {op.kind.name for case in ALL if case.kernel == "yes" for op in program_of(case.spec, PLAIN).ops}
     assert kinds == set(_core.Kind.__members__)
-    assert len(KINDS) - 2 == len(kinds) - 1  # all but kan and maxout; a residual block is two operations
+    known = sum(row.kernel == "yes" for row in LAYER_ROWS.values())
+    assert known == len(kinds) - 1  # a residual block is two operations
 
 
 def test_a_residual_block_is_entered_and_left() -> None:

@@ -17,7 +17,7 @@ from multilayer.engines.numpy_engine import NumpyEngine
 from multilayer.nn import losses, schedules
 from multilayer.spec import Spec
 from multilayer.spec.initialization import initialise
-from support.cases import ALL, Case
+from support.cases import ALL, LOSS_ROWS, OPTIMIZER_ROWS, Case
 from support.engines import LOSSES, OPTIMIZERS, double, orders, run, table
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -28,37 +28,12 @@ SCHEDULES = ["constant", "cosine(warmup=0.1)", "one_cycle", "coslog", "flat_cosi
 # Against PyTorch written by hand
 
 
-def loss_by_hand(text: str, z: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    several = "quantile(" in text  # three of one target, or the median of three targets
-    q = torch.tensor([0.1, 0.5, 0.9] if several else [0.5, 0.5, 0.5], dtype=z.dtype)
-    e = (y.repeat_interleave(3, dim=1) if several else y) - z if "quantile" in text else z
-    return {
-        "cross_entropy": lambda: functional.cross_entropy(z, y),
-        "cross_entropy(label_smoothing=0.1)": lambda: functional.cross_entropy(z, y, label_smoothing=0.1),
-        "binary_cross_entropy": lambda: functional.binary_cross_entropy_with_logits(z, y),
-        "binary_cross_entropy(0.2)": lambda: functional.binary_cross_entropy_with_logits(z, 0.8 * y + 0.1),
-        "mse": lambda: functional.mse_loss(z, y),
-        "mae": lambda: functional.l1_loss(z, y),
-        "huber": lambda: functional.huber_loss(z, y),
-        "huber(0.3)": lambda: functional.huber_loss(z, y, delta=0.3),
-        "quantile": lambda: torch.maximum(q * e, (q - 1) * e).mean(),
-        "quantile(0.1, 0.5, 0.9)": lambda: torch.maximum(q * e, (q - 1) * e).mean(),
-        "poisson": lambda: functional.poisson_nll_loss(z, y),
-        "perceptron": lambda: functional.relu(-(2 * y - 1) * z).mean(),
-    }[text]()
+LOSS_BY_HAND = {text: make for row in LOSS_ROWS.values() for text, make in row.by_hand.items()}
+OPTIMIZER_BY_HAND = {text: make for row in OPTIMIZER_ROWS.values() for text, make in row.by_hand.items()}
 
 
 def optimizer_by_hand(text: str, weights: list[torch.Tensor], biases: list[torch.Tensor]) -> torch.optim.Optimizer:
-    groups = [{"params": weights}, {"params": biases, "weight_decay": 0.0}]
-    return {
-        "sgd": lambda: torch.optim.SGD(groups, lr=1.0),
-        "momentum": lambda: torch.optim.SGD(groups, lr=1.0, momentum=0.9),
-        "nesterov": lambda: torch.optim.SGD(groups, lr=1.0, momentum=0.9, nesterov=True),
-        "nesterov(0.5)": lambda: torch.optim.SGD(groups, lr=1.0, momentum=0.5, nesterov=True),
-        "adam": lambda: torch.optim.Adam(groups, fused=True),
-        "adam(beta2=0.95)": lambda: torch.optim.Adam(groups, betas=(0.9, 0.95), fused=True),
-        "adamw": lambda: torch.optim.AdamW(groups, weight_decay=0.1, fused=True),
-    }[text]()
+    return OPTIMIZER_BY_HAND[text]([{"params": weights}, {"params": biases, "weight_decay": 0.0}])
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
@@ -78,7 +53,7 @@ def test_the_trajectory_is_bit_equal_to_torch_by_hand(loss: str, optimizer: str)
             for rows in order.batches():
                 mask = random.keep(seed, Purpose.DROPOUT, rows=rows, units=6, p=0.2, epoch=order.epoch) / 0.8
                 h = torch.tanh(functional.linear(x[rows], W1, b1)) * torch.from_numpy(mask)
-                value = loss_by_hand(loss, functional.linear(h, W2, b2), y[rows])
+                value = LOSS_BY_HAND[loss](functional.linear(h, W2, b2), y[rows])
                 for group in by_hand.param_groups:
                     group["lr"] = rate * factors[len(expected)]
                 by_hand.zero_grad()

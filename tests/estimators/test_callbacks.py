@@ -112,7 +112,7 @@ def test_scikit_learn_without_callbacks_does() -> None:
 
 def test_an_epoch_that_something_else_ends_is_ended_too() -> None:
     told = Told()
-    ml.MLPClassifier(epochs=5000, ensemble=1, time_limit=1.0, random_state=0).set_callbacks(told).fit(X, LABELS)
+    ml.MLPClassifier(epochs=20000, ensemble=1, time_limit=4.0, random_state=0).set_callbacks(told).fit(X, LABELS)
     begun, ended = (sum(line.endswith(how) for line in told.lines) for how in ("begins", "ends"))
     assert begun == ended
 

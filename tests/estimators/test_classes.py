@@ -12,9 +12,9 @@ import pytest
 
 import multilayer as ml
 from multilayer import MLPClassifier, MLPRegressor
-from multilayer.data import prepare
 from multilayer.errors import DataError, OptionError
 from support.quick_estimators import QUICK, classes, numbers
+from support.training_rows import prepare
 
 LABELS = np.stack([numbers(120)[0][:, 0] > 0, numbers(120)[0][:, 1] > 0.5, numbers(120)[1] > 0], 1).astype(int)
 

@@ -16,7 +16,7 @@ from sklearn.metrics import d2_tweedie_score, log_loss
 
 from multilayer import MLPClassifier, MLPRegressor
 from multilayer.errors import DataError, OptionError
-from multilayer.training.setup import Session
+from multilayer.training.setup import Setup
 from support.quick_estimators import QUICK, classes, numbers
 
 
@@ -25,15 +25,15 @@ def heard_at(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Ctrl-C is pressed while the given epoch is judged."""
 
     def at(epoch: int) -> None:
-        evaluate, count = Session.evaluate, [0]
+        evaluate, count = Setup.evaluate, [0]
 
-        def pressed(self: Session, *args: Any) -> Any:
+        def pressed(self: Setup, *args: Any) -> Any:
             count[0] += 1
             if count[0] == epoch:
                 signal.raise_signal(signal.SIGINT)
             return evaluate(self, *args)
 
-        monkeypatch.setattr(Session, "evaluate", pressed)
+        monkeypatch.setattr(Setup, "evaluate", pressed)
 
     return at
 
@@ -57,14 +57,14 @@ def test_a_fit_that_is_interrupted_says_so_and_keeps_its_best(heard_at: Any) -> 
 
 def test_history_holds_numbers_where_they_are_infinite(monkeypatch: pytest.MonkeyPatch) -> None:
     """An event's JSON has the word "inf" for it, which no plot takes."""
-    evaluate, count = Session.evaluate, [0]
+    evaluate, count = Setup.evaluate, [0]
 
-    def first_infinite(self: Session, *args: Any) -> Any:
+    def first_infinite(self: Setup, *args: Any) -> Any:
         count[0] += 1
         loss, found = evaluate(self, *args)
         return (np.inf, found) if count[0] == 1 else (loss, found)
 
-    monkeypatch.setattr(Session, "evaluate", first_infinite)
+    monkeypatch.setattr(Setup, "evaluate", first_infinite)
     history = MLPRegressor(**QUICK).fit(*numbers()).history_
     assert history["validation_loss"][0] == np.inf
     assert np.isfinite(history["validation_loss"][1:]).all()
@@ -108,12 +108,12 @@ def test_a_signal_that_ends_processes_ends_a_fit() -> None:
     code = (
         "import signal, numpy as np\n"
         "from multilayer import MLPRegressor\n"
-        "from multilayer.training.setup import Session\n"
-        "evaluate = Session.evaluate\n"
+        "from multilayer.training.setup import Setup\n"
+        "evaluate = Setup.evaluate\n"
         "def asked(self, *args):\n"
         "    signal.raise_signal(signal.SIGTERM)\n"
         "    return evaluate(self, *args)\n"
-        "Session.evaluate = asked\n"
+        "Setup.evaluate = asked\n"
         "x = np.linspace(0, 1, 60)[:, None]\n"
         "MLPRegressor(epochs=5, ensemble=1, hidden=(4,)).fit(x, x[:, 0])\n"
         "print('went on')\n"

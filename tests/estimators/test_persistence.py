@@ -33,7 +33,7 @@ def test_warm_start_goes_on() -> None:
     went_on = pickle.dumps(model)
     for other, remedy in (
         ({"hidden": (9,)}, "set hidden, activation, dropout and loss as they were"),
-        ({"ensemble": 3}, f"set ensemble={model.model_.members}"),
+        ({"ensemble": 3}, f"set ensemble={len(model.model_.members)}"),
     ):
         fault = rf"warm_start goes on with the network that is there, .*, got .*: {remedy}, or warm_start=False"
         with pytest.raises(OptionError, match=fault):

@@ -15,16 +15,17 @@ import numpy as np
 import pytest
 
 import multilayer as ml
-from multilayer.data import TrainingData, prepare, read
+from multilayer.data import read
 from multilayer.errors import OptionError
 from multilayer.runs.config import Config
 from multilayer.runs.events import EpochEnd
 from multilayer.training import time_budget
 from multilayer.training.defaults import chosen_batch
 from multilayer.training.fit import fit, resume
-from multilayer.training.recipe import Recipe
-from multilayer.training.setup import Session, make_engine
-from multilayer.training.time_budget import SHARE, Costs, Job, Within, measured
+from multilayer.training.recipe import Recipe, complete, options_for
+from multilayer.training.setup import Setup, make_engine
+from multilayer.training.time_budget import SHARE, Costs, Job, measured, within_limit
+from support.training_rows import prepare
 
 X = np.random.default_rng(0).normal(size=(640, 3))
 Y = X[:, 0]
@@ -35,25 +36,24 @@ def job(*, start: float = 0.0, step: float = 0.01, look: float = 0.0, rows: int 
     return Job(costs=Costs(start, step, look), rows=rows, batch=256, threads=2, parted=True)
 
 
-class Clock:
-    """Time that goes on by so many seconds whenever it is asked for."""
-
-    def __init__(self, *, each: float) -> None:
-        self.now, self.each = 0.0, each
-
-    def __call__(self) -> float:
-        self.now += self.each
-        return self.now
-
-
-def within(
-    seconds: float, costs: Costs, monkeypatch: pytest.MonkeyPatch, *, each: float = 0.0, **how: Any
-) -> tuple[Within, list[str], TrainingData, Config]:
+def planned(
+    seconds: float,
+    costs: Costs,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    elapsed: float = 0.0,
+    preparing: float = 0.0,
+    fewer: bool = False,
+    **how: Any,
+) -> Config:
+    """Return the options of the recipe within a time limit, of which `elapsed` seconds are over."""
     monkeypatch.setattr(time_budget, "measured", lambda *_, **__: costs)
-    said: list[str] = []
-    chooser = Within(Recipe(hidden=(16,)), seconds, warn=said.append, clock=Clock(each=each))
-    config = Config(**{**chooser.before(read((X, Y))), "threads": 2, **how})
-    return chooser, said, prepare((X, Y), folds=config.ensemble), config
+    monkeypatch.setattr(time_budget, "time", SimpleNamespace(monotonic=lambda: elapsed))
+    recipe = Recipe(hidden=(16,))
+    options = {**options_for(recipe, read((X, Y))), "threads": 2, "time_limit": seconds, **how}
+    ready, config = prepare((X, Y), ensemble=options["ensemble"]), Config(**options)
+    spec, config, _ = complete(recipe, ready, config, frozenset())
+    return within_limit(spec, ready, config, began=0.0, preparing=preparing, fewer=fewer).config
 
 
 # The plan
@@ -108,25 +108,19 @@ def test_looks_count_in_shares_too() -> None:
     assert (plan.epochs, plan.epoch_rows) == (2, 100 * 256)
 
 
-@pytest.mark.parametrize(("each", "epochs"), [(0.0, 42), (0.25, 26)])
-def test_what_is_over_is_not_planned(each: float, epochs: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The clock is read three more times until the plan is made; an epoch of four members takes 40 ms."""
-    chooser, said, ready, config = within(2.0, Costs(0.0, 0.01, 0.0), monkeypatch, each=each)
-    _, plan = chooser.network(ready, config, frozenset({"ensemble"}))
-    assert plan.epochs == int(SHARE * (2.0 - 3 * each) / 0.04) == epochs
-    assert said == []
+@pytest.mark.parametrize(("elapsed", "epochs"), [(0.0, 42), (0.75, 26)])
+def test_what_is_over_is_not_planned(elapsed: float, epochs: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An epoch of four members takes 40 ms."""
+    plan = planned(2.0, Costs(0.0, 0.01, 0.0), monkeypatch, elapsed=elapsed)
+    assert plan.epochs == int(SHARE * (2.0 - elapsed) / 0.04) == epochs
 
 
 def test_a_limit_that_cannot_be_met_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    chooser, said, ready, config = within(0.5, Costs(0.25, 0.01, 0.05), monkeypatch, each=0.1, ensemble=50)
-    _, plan = chooser.network(ready, config, frozenset({"ensemble"}))
+    text = "^time_limit must be enough to prepare, start and judge 50 members, got 0.5 s: "
+    with pytest.warns(UserWarning, match=text + ".*for an epoch, or ask for fewer members$"):
+        plan = planned(0.5, Costs(0.25, 0.01, 0.05), monkeypatch, elapsed=0.3, ensemble=50)
     assert (plan.ensemble, plan.epochs, plan.epoch_rows) == (50, 1, 256)
-    text = "time_limit must be enough to prepare, start and judge 50 members, got 0.5 s"
-    assert said[0].startswith(text)
-    assert said[0].endswith("for an epoch, or ask for fewer members")
-    chooser, said, ready, config = within(0.5, Costs(0.01, 0.01, 0.0), monkeypatch, each=0.02, ensemble=4)
-    chooser.network(ready, config, frozenset())
-    assert said == []
+    planned(0.5, Costs(0.01, 0.01, 0.0), monkeypatch, elapsed=0.06, preparing=0.02, fewer=True)
 
 
 def test_the_warning(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,7 +135,7 @@ def test_the_warning(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_steps_starts_and_looks_are_timed() -> None:
     ready = prepare((X, Y))
-    spec, config = Recipe(hidden=(16,)).network(ready, Config(init="data"), frozenset())
+    spec, config, _ = complete(Recipe(hidden=(16,)), ready, Config(init="data"), frozenset())
     assert chosen_batch(ready, config) == 256
     costs = measured(spec, ready, config, most=0.1)
     assert all(cost > 0 for cost in costs)
@@ -150,14 +144,14 @@ def test_steps_starts_and_looks_are_timed() -> None:
 
 def test_the_engine_that_trains_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[str] = []
-    original = Session.make
+    original = Setup.make
 
-    def make(*args: Any, **how: Any) -> Session:
-        session = original(*args, **how)
-        made.append(session.engine.name)
-        return session
+    def make(*args: Any, **how: Any) -> Setup:
+        setup = original(*args, **how)
+        made.append(setup.engine.name)
+        return setup
 
-    monkeypatch.setattr(Session, "make", staticmethod(make))
+    monkeypatch.setattr(Setup, "make", staticmethod(make))
     ml.MLPRegressor(time_limit=60.0, epochs=1, hidden=(4,), ensemble=1, random_state=0).fit(X, Y)
     assert made == ["fused", "fused"]
 
@@ -193,11 +187,11 @@ def test_rows_of_an_epoch() -> None:
         done = fit("3-4-1", (X, Y), epochs=3, batch_size=32, epoch_rows=100, ensemble=ensemble, quiet=True)
         assert [event["step"] for event in done.events if event["event"] == "epoch"] == [4, 8, 12]
     ready = prepare((X, Y))
-    plan = Session.make("3-4-1", ready, Config(epoch_rows=100, batch_size=32)).plan()
+    plan = Setup.make("3-4-1", ready, Config(epoch_rows=100, batch_size=32)).plan()
     first, second = plan.order(0).rows, plan.order(1).rows
     assert len(first) == len(np.unique(first)) == 100
     assert set(first) != set(second)
-    many = Session.make("3-4-1", ready, Config(epoch_rows=10_000, batch_size=32)).plan()
+    many = Setup.make("3-4-1", ready, Config(epoch_rows=10_000, batch_size=32)).plan()
     assert len(many.order(0).rows) == len(ready.train)
 
 
@@ -230,7 +224,7 @@ def test_the_clock_begins_when_fit_is_called(monkeypatch: pytest.MonkeyPatch) ->
     with pytest.warns(UserWarning, match=few):
         done = fit("3-4-1", (X, Y), epochs=1000, time_limit=50.0, quiet=True)
     assert (done.end.step, done.end.reason) == (1, "the time limit of 50 s is up")
-    with pytest.warns(UserWarning, match=few):
+    with pytest.warns(UserWarning, match=few), pytest.warns(UserWarning, match="must be enough to prepare, start"):
         model = ml.MLPRegressor(time_limit=50.0, ensemble=1, hidden=(4,), random_state=0).fit(X, Y)
     assert model.n_iter_ == 1
     assert {"loss", "validation_loss", "seconds", "r2"} <= set(model.history_)
@@ -241,15 +235,15 @@ def test_a_warm_start_goes_on_with_the_members_there_are() -> None:
     """However little time there is; and however many the recipe has, where they once had to be fewer."""
     options: dict[str, Any] = {"epochs": 1, "hidden": (4,), "random_state": 0, "warm_start": True}
     model = ml.MLPRegressor(**options).fit(X, Y)
-    assert model.model_.members == 4
+    assert len(model.model_.members) == 4
     with (
         pytest.warns(UserWarning, match="time_limit must be enough to prepare, start and judge 4 members"),
         pytest.warns(UserWarning, match="time_limit of 0.001 s was enough for only 1 step"),
     ):
         model.set_params(time_limit=1e-3).fit(X, Y)
-    assert model.model_.members == 4
+    assert len(model.model_.members) == 4
     few = ml.MLPRegressor(**options, ensemble=2).fit(X, Y).set_params(ensemble=None)
-    assert few.fit(X, Y).model_.members == 2
+    assert len(few.fit(X, Y).model_.members) == 2
 
 
 @pytest.mark.parametrize("bad", [0, -1.0, float("nan")])

@@ -17,7 +17,7 @@ from multilayer.data import read
 from multilayer.drawing.plots import Point, search_figure
 from multilayer.errors import DataError, OptionError
 from multilayer.estimators import tuning
-from multilayer.estimators.tuning import SPACE, Candidate, Search, Trial, best_of, search
+from multilayer.estimators.tuning import SPACE, Search, Trial, best_of, recipe_of, search
 from multilayer.runs.events import EpochEnd
 from multilayer.training.fit import fit
 
@@ -222,9 +222,9 @@ def test_nothing_that_ended() -> None:
     assert late.values == {**DEFAULT, "width": 16}
 
 
-def test_a_candidate_is_a_recipe() -> None:
+def test_a_candidate_is_a_recipe(folder: Path) -> None:
     values = {**DEFAULT, "width": 24, "depth": 2, "dropout": 0.0, "rate": 0.5, "weight_decay": 0.1, "embedding": "plr"}
-    done = fit(Candidate(values), table(), epochs=2, ensemble=2, quiet=True)
+    done = fit(recipe_of(values), table(), epochs=2, ensemble=2, quiet=True)
     assert done.model is not None
     text = str(done.model.spec)
     assert "columns(plr)" in text
@@ -233,7 +233,8 @@ def test_a_candidate_is_a_recipe() -> None:
     assert (config["weight_decay"], config["learning_rate"], config["ensemble"]) == (0.1, 0.1, 2)
     pictures = np.zeros((60, 4, 4), dtype=np.uint8)
     with pytest.raises(DataError, match="recipes for tables, got pictures: use mlp train"):
-        fit(Candidate(values), (pictures, np.arange(60) % 2), quiet=True)
+        search(read((pictures, np.arange(60) % 2)), folder, source={}, options=OPTIONS, trials=1)
+    assert not list(folder.iterdir())
 
 
 def test_figure() -> None:

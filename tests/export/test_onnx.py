@@ -25,11 +25,11 @@ from multilayer.cli.main import app
 from multilayer.core import atomic_files
 from multilayer.data import Column, Encoding, Task
 from multilayer.data.arrow import from_texts
-from multilayer.engines.ensemble import member_name
 from multilayer.errors import DataError, MissingExtra, OptionError, StorageError
 from multilayer.export.onnx import activations as onnx_activations
 from multilayer.export.onnx import layers
 from multilayer.export.onnx import model as exporting
+from multilayer.models.member import Member
 from multilayer.models.trained_model import TrainedModel
 from multilayer.nn import activations
 from multilayer.nn.calibration import Calibration
@@ -37,6 +37,7 @@ from multilayer.nn.layers import KINDS
 from multilayer.spec import Spec
 from multilayer.spec.initialization import initialise
 from support.cases import ALL, Case, rows_for
+from support.models import with_tensors
 from support.quick_estimators import QUICK, classes, numbers, people
 
 pytestmark = pytest.mark.filterwarnings("ignore:columns dropped")
@@ -129,13 +130,15 @@ def predictor_of(spec: Spec, *, members: int = 1) -> TrainedModel:
         vocabularies=values,
         positional=not sizes,
     )
-    tensors: dict[str, np.ndarray] = {}
+    made: list[Member] = []
     for i in range(members):
         generator = np.random.default_rng(i)
+        tensors: dict[str, np.ndarray] = {}
         for name, value in initialise(spec, seed=3 + i).items():
             moved = value + 0.1 * np.abs(generator.normal(size=value.shape)) * (name not in spec.buffers)
-            tensors[name if members == 1 else f"{member_name(i)}/{name}"] = moved.astype(np.float32)
-    return TrainedModel(spec=spec, encoding=encoding, tensors=tensors, members=members)
+            tensors[name] = moved.astype(np.float32)
+        made.append(Member(spec=spec, tensors=tensors, encoding=encoding))
+    return TrainedModel(members=tuple(made))
 
 
 def table_for(spec: Spec, rows: int) -> Any:
@@ -190,7 +193,7 @@ def test_a_model_of_float64_is_written_in_float32(tmp_path: Path) -> None:
 def test_a_table_as_it_comes(tmp_path: Path) -> None:
     X, y = people(150)
     model = MLPClassifier(**QUICK).fit(X, y)
-    assert model.model_.members == 2
+    assert len(model.model_.members) == 2
     assert model.model_.calibration.temperature != 1
     session = assert_same(model, X, tmp_path / "model.onnx")
     assert [one.name for one in session.get_inputs()] == [name for name in X if name != "constant"]
@@ -422,8 +425,8 @@ def test_members_are_averaged_under_their_link(tmp_path: Path) -> None:
     """Ensembles that are very sure, at a temperature far from 1."""
     x, y = classes()
     model = MLPClassifier(**QUICK).fit(x, y).model_
-    sure = {name: 20 * value if "linear2" in name else value for name, value in model.tensors.items()}
-    cold = replace(model, tensors=sure, calibration=Calibration(temperature=0.5))
+    sure = with_tensors(model, lambda name, value: 20 * value if "linear2" in name else value)
+    cold = replace(sure, calibration=Calibration(temperature=0.5))
     assert_same(cold, x, tmp_path / "model.onnx")
 
 

@@ -24,6 +24,7 @@ from multilayer.errors import DataError, OptionError, SpecError
 from multilayer.export.torch_module import TrainedNetwork
 from multilayer.models.trained_model import TrainedModel
 from multilayer.nn.calibration import Calibration
+from support.models import with_tensors
 from support.quick_estimators import QUICK, classes, numbers, people
 
 pytestmark = pytest.mark.filterwarnings("ignore:columns dropped")
@@ -79,7 +80,7 @@ def fitted(request: pytest.FixtureRequest) -> tuple[TrainedModel, Any]:
 
 def variants(model: TrainedModel) -> list[TrainedModel]:
     """Return an ensemble and a single network, each with and without calibration."""
-    one = replace(model, tensors=model.member(0), members=1)
+    one = replace(model, members=model.members[:1])
     calibration = replace(model.calibration or Calibration(), temperature=1.7)
     return [replace(base, calibration=c) for base in (model, one) for c in (calibration, None)]
 
@@ -92,8 +93,8 @@ def close(found: torch.Tensor, expected: Any, tolerance: float) -> None:
 
 def in_float64(model: TrainedModel, rows: Any) -> np.ndarray:
     """Compute outputs with the numpy layers in float64, on rows encoded in float64."""
-    tensors = {name: value.astype(np.float64) for name, value in model.tensors.items()}
-    return replace(model, tensors=tensors).forward_in_numpy(model.encoding.encode(rows, dtype=np.float64))
+    double = with_tensors(model, lambda _, value: value.astype(np.float64))
+    return double.forward_in_numpy(model.encoding.encode(rows, dtype=np.float64))
 
 
 @pytest.mark.parametrize("preprocessing", [False, True])
@@ -122,13 +123,14 @@ def test_a_trained_model_becomes_a_module_with_the_same_outputs(fitted: Any, pre
 
 def test_one_member_is_the_network_without_calibration(fitted: Any) -> None:
     model, rows = fitted
-    for i in range(model.members):
+    for i in range(len(model.members)):
         net = model.to_torch(member=i).double()
-        alone = replace(model, tensors=model.member(i), members=1, calibration=None)
+        alone = replace(model, members=model.members[i : i + 1], calibration=None)
         close(net(*net.encode(rows)), in_float64(alone, rows), 1e-10)
-        assert f"member {i} of {model.members}" in repr(net)
-    with pytest.raises(OptionError, match=f"member must be from 0 to {model.members - 1}, got {model.members}"):
-        model.to_torch(member=model.members)
+        assert f"member {i} of {len(model.members)}" in repr(net)
+    n = len(model.members)
+    with pytest.raises(OptionError, match=f"member must be from 0 to {n - 1}, got {n}"):
+        model.to_torch(member=n)
 
 
 @pytest.mark.parametrize("scaling", ["standard", "robust", "none"])

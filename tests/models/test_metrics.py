@@ -143,7 +143,7 @@ def test_classes_that_are_never_given_or_never_true() -> None:
 def test_measuring_imports_no_scikit_learn() -> None:
     code = """
 import sys, numpy as np
-from multilayer import metrics
+from multilayer.models import metrics
 from multilayer.data import Task
 task = Task(kind="binary", names=("y",), classes=((0, 1),))
 y = z = np.array([[0.0], [1.0]])

@@ -288,7 +288,7 @@ def test_a_saved_model_keeps_its_calibration(model: TrainedModel, tmp_path: Path
     model.save(tmp_path / "m.safetensors")
     again = TrainedModel.load(tmp_path / "m.safetensors")
     assert again.calibration is not None
-    assert again.members == 2
+    assert len(again.members) == 2
     np.testing.assert_array_equal(again.calibration.errors, model.calibration.errors)
     assert again.to_bytes() == model.to_bytes()
 

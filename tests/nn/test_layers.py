@@ -17,13 +17,13 @@ from hypothesis import HealthCheck, given, settings
 import multilayer as ml
 from multilayer.errors import BatchError, DataError, SpecError
 from multilayer.nn import activations
-from multilayer.nn.layers import KINDS, Pass
+from multilayer.nn.layers import Pass
 from multilayer.nn.layers.base import backward_through, forward_through
-from multilayer.pytorch import TWINS, Dropout
+from multilayer.pytorch import Dropout
 from multilayer.pytorch.model import Model, fill
 from multilayer.spec import Spec
 from multilayer.spec.initialization import initialise
-from support.cases import ACTIVATIONS, ALL, LAYERS, Case, kinds_of, no, rows_for
+from support.cases import ALL, Case, rows_for
 from support.strategies import has_batch_norm, specs
 
 TOLERANCE = 1e-11
@@ -147,21 +147,6 @@ def test_gradcheck(case: Case) -> None:
 def functions_of(spec: Spec) -> list[activations.Function]:
     found = [getattr(entry.layer, "function", None) for entry in spec.entries]
     return [part for fn in found if fn is not None for part in (fn, *fn.parts)]
-
-
-def test_table_has_every_kind_and_every_activation() -> None:
-    assert set(LAYERS) | {"activation"} == set(KINDS)
-    assert set(ACTIVATIONS) == set(activations.catalogue)
-    for name, cases in (LAYERS | ACTIVATIONS).items():
-        for case in cases:
-            assert name in kinds_of(case.spec.layers), f"the case {case.name!r} does not hold {name}"
-
-
-def test_missing_twins_are_said() -> None:
-    for case in ALL:
-        for twin in (case.torch, case.kernel, case.page):
-            assert twin == "yes" or twin.startswith(f"{no}: "), f"{case.name}: give the reason after 'no: '"
-    assert {cls.kind for cls in TWINS} == set(KINDS)
 
 
 @by_name

@@ -213,7 +213,7 @@ def test_all_members_of_an_ensemble_are_there(monkeypatch: pytest.MonkeyPatch) -
     assert (one["member"], two["member"], one["members"]) == (0, 1, 2)
     assert one["tensors"] == two["tensors"]
     for i, tensors in enumerate(one["tensors"]):
-        for name, value in model.member(i).items():
+        for name, value in model.members[i].tensors.items():
             assert np.array_equal(unpacked(tensors[name]), value)
     assert np.shape(one["predictions"]) == (2, explorer_model.MOST_ROWS, 3)
     monkeypatch.setattr(explorer_model, "MOST_NUMBERS", model.spec.n_stored)

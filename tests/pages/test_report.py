@@ -14,12 +14,14 @@ from typer.testing import CliRunner
 
 import multilayer as ml
 from multilayer.cli.main import app
+from multilayer.data import TrainingData
 from multilayer.errors import MultilayerError
 from multilayer.pages.report import column_importance, intervals, quality, run_summary
 from multilayer.pages.report.report import report
 from multilayer.runs import RunFolder, events
-from multilayer.training import reporting
-from multilayer.training.fit import Ended
+from multilayer.training.report import write_report
+from multilayer.training.run import Run
+from multilayer.training.setup import Setup
 
 pytestmark = pytest.mark.filterwarnings("ignore:columns dropped")
 
@@ -27,17 +29,23 @@ FAST: dict[str, Any] = {"recipe": "plain", "quiet": True, "threads": 1}
 
 
 class Kept:
-    """Leaves the report as every run does, and keeps what it was made of."""
+    """A run whose report is written as usual, and what it was made of."""
 
-    ended: Ended
+    run: Run
+    prepared: TrainingData
 
-    def __call__(self, ended: Ended) -> None:
-        self.ended = ended
-        reporting.leave_report(ended)
+    def fit(self, *args: Any, **options: Any) -> Run:
+        def keep(run: Run, setup: Setup, *rest: Any, **how: Any) -> None:
+            self.run, self.prepared = run, setup.prepared
+            write_report(run, setup, *rest, **how)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("multilayer.training.fit.write_report", keep)
+            return ml.fit(*args, **options)
 
     def held_out(self) -> tuple[np.ndarray, np.ndarray]:
         """Targets and raw outputs of the rows held out, by the model itself."""
-        prepared, model = self.ended.session.prepared, self.ended.run.model
+        prepared, model = self.prepared, self.run.model
         assert model is not None
         rows = prepared.validation
         from multilayer.data import Encoded
@@ -54,7 +62,7 @@ def figures(found: dict[str, Any]) -> dict[str, float]:
 @pytest.fixture(scope="module")
 def digits(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Kept]:
     kept, path = Kept(), tmp_path_factory.mktemp("digits") / "run"
-    reporting.fit(None, "digits", epochs=4, run=path, ended=kept, **FAST)
+    kept.fit(None, "digits", epochs=4, run=path, **FAST)
     return path, kept
 
 
@@ -95,7 +103,7 @@ def test_figures_of_classes_are_those_of_scikit_learn(digits: tuple[Path, Kept])
         assert curve["ap"] == pytest.approx(sk.average_precision_score(yes, p[:, int(curve["label"])]), abs=1e-6)
         assert curve["roc"][0] == [0, 0]
         assert curve["roc"][-1] == [1, 1]
-    for name, value in kept.ended.run.metrics.items():
+    for name, value in kept.run.metrics.items():
         assert shown[name] == pytest.approx(value, rel=1e-4)
 
 
@@ -103,7 +111,7 @@ def test_the_worst_rows_are_those_with_the_largest_loss(digits: tuple[Path, Kept
     path, kept = digits
     y, z = kept.held_out()
     losses = -(z - np.log(np.exp(z).sum(1, keepdims=True)))[np.arange(len(y)), y]
-    prepared = kept.ended.session.prepared
+    prepared = kept.prepared
     rows = prepared.origin[prepared.validation[np.argsort(-losses)[:5]]] + 1
     worst = report(path)["evaluation"]["worst"]
     assert [row["row"] for row in worst["rows"][:5]] == rows.tolist()
@@ -115,7 +123,7 @@ def test_the_worst_rows_are_those_with_the_largest_loss(digits: tuple[Path, Kept
 
 def test_calibration_of_a_binary_task_is_that_of_scikit_learn(tmp_path: Path) -> None:
     kept = Kept()
-    reporting.fit(None, "breast_cancer", epochs=3, run=tmp_path / "run", ended=kept, **FAST)
+    kept.fit(None, "breast_cancer", epochs=3, run=tmp_path / "run", **FAST)
     found = report(tmp_path / "run")["evaluation"]
     y, z = kept.held_out()
     p = 1 / (1 + np.exp(-z[:, 0]))
@@ -132,7 +140,7 @@ def test_calibration_of_a_binary_task_is_that_of_scikit_learn(tmp_path: Path) ->
 
 def test_figures_of_numbers_are_those_of_scikit_learn(tmp_path: Path) -> None:
     kept = Kept()
-    run = reporting.fit(None, numbers(), target="y", epochs=15, run=tmp_path / "run", ended=kept, **FAST)
+    run = kept.fit(None, numbers(), target="y", epochs=15, run=tmp_path / "run", **FAST)
     found = report(tmp_path / "run")
     y, z = kept.held_out()
     assert run.model is not None
@@ -159,7 +167,7 @@ def test_figures_of_numbers_are_those_of_scikit_learn(tmp_path: Path) -> None:
     assert worst["values"][place] == source["kind"][worst["row"] - 1]
     assert float(worst["truth"]) == pytest.approx(source["y"][worst["row"] - 1], rel=1e-4)
     guess = next(one for one in found["evaluation"]["metrics"] if one["name"] == "rmse")["baseline"]
-    train = kept.ended.session.prepared.train
+    train = kept.prepared.train
     assert guess == pytest.approx(np.sqrt(np.mean((truth - np.array(source["y"])[train].mean()) ** 2)), rel=1e-4)
 
 
@@ -168,7 +176,7 @@ def test_labels(tmp_path: Path) -> None:
     X = g.normal(size=(300, 4))
     Y = (X[:, :3] + 0.3 * g.normal(size=(300, 3)) > 0).astype(int)
     kept = Kept()
-    reporting.fit(None, (X, Y), epochs=5, run=tmp_path / "run", ended=kept, **FAST)
+    kept.fit(None, (X, Y), epochs=5, run=tmp_path / "run", **FAST)
     found = report(tmp_path / "run")["evaluation"]
     y, z = kept.held_out()
     for i, one in enumerate(found["labels"]):
@@ -180,7 +188,7 @@ def test_labels(tmp_path: Path) -> None:
 
 def test_quantiles_have_their_coverage(tmp_path: Path) -> None:
     kept = Kept()
-    reporting.fit(None, "diabetes", epochs=5, loss="quantile(0.1, 0.9)", run=tmp_path / "run", ended=kept, **FAST)
+    kept.fit(None, "diabetes", epochs=5, loss="quantile(0.1, 0.9)", run=tmp_path / "run", **FAST)
     found = report(tmp_path / "run")["evaluation"]
     y, z = kept.held_out()
     assert [one["share"] for one in found["coverage"]] == pytest.approx((y <= z).mean(0).tolist())
@@ -189,7 +197,7 @@ def test_quantiles_have_their_coverage(tmp_path: Path) -> None:
 def test_members_of_an_ensemble_judge_the_rows_they_did_not_see(tmp_path: Path) -> None:
     from multilayer.training.recipe import Recipe
 
-    run = reporting.fit(Recipe(), numbers(160), target="y", epochs=2, run=tmp_path / "run", ended=Kept(), **FAST)
+    run = ml.fit(Recipe(), numbers(160), target="y", epochs=2, run=tmp_path / "run", **FAST)
     found = report(tmp_path / "run")
     assert found["members"] > 1
     assert found["evaluation"]["in_turn"]
@@ -241,7 +249,7 @@ class _Errors:
 
 
 def test_a_column_moves_with_all_its_numbers() -> None:
-    from multilayer.data import prepare
+    from support.training_rows import prepare
 
     ready = prepare(numbers(), target="y")
     places = {name: (numeric, code) for name, numeric, code in column_importance.places(ready.encoding)}

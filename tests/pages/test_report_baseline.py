@@ -10,22 +10,27 @@ import pytest
 from sklearn import metrics as sk
 from sklearn.dummy import DummyClassifier, DummyRegressor
 
+import multilayer as ml
+from multilayer.data import TrainingData
 from multilayer.pages.report.report import report
 from multilayer.pages.report.verdict import figure
-from multilayer.training import reporting
-from multilayer.training.fit import Ended
+from multilayer.training.report import write_report
+from multilayer.training.run import Run
+from multilayer.training.setup import Setup
 
 
 def trained(X: np.ndarray, y: np.ndarray, path: Path) -> tuple[dict[str, Any], np.ndarray, np.ndarray]:
     """Return the report of a short run, its training rows and its held-out rows."""
-    kept: list[Ended] = []
+    kept: list[TrainingData] = []
 
-    def ended(run: Ended) -> None:
-        kept.append(run)
-        reporting.leave_report(run)
+    def keep(run: Run, setup: Setup, *rest: Any, **how: Any) -> None:
+        kept.append(setup.prepared)
+        write_report(run, setup, *rest, **how)
 
-    reporting.fit("3-4-" + str(1 if len(np.unique(y)) != 3 else 3), (X, y), epochs=1, run=path, ended=ended, quiet=True)
-    prepared = kept[0].session.prepared
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("multilayer.training.fit.write_report", keep)
+        ml.fit("3-4-" + str(1 if len(np.unique(y)) != 3 else 3), (X, y), epochs=1, run=path, quiet=True)
+    (prepared,) = kept
     return report(path), prepared.origin[prepared.train], prepared.origin[prepared.validation]
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from multilayer.engines import State
 from multilayer.errors import EventError, FileError, RunError, StorageError
-from multilayer.runs import RunFolder, events, find
+from multilayer.runs import RunFolder, events, find, next_number, numbered
 from support.crash_saves import Do, state_of, tree
 from support.run_folders import made, names, save
 
@@ -74,6 +74,20 @@ def test_several_processes_each_get_their_own(tmp_path: Path) -> None:
     command = [sys.executable, "-c", code]
     started = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(4)]
     assert sorted(process.communicate()[0].strip() for process in started) == [f"run-00{i}" for i in range(1, 5)]
+
+
+def test_a_numbered_folder_is_kept_if_something_is_in_it(tmp_path: Path) -> None:
+    root = tmp_path / "runs"
+    with numbered("größe", root) as folder:
+        assert folder == root / "größe-001"
+        assert folder.is_dir()
+    assert not root.exists()
+    root.mkdir()
+    with numbered("a", root) as first, numbered("a", root) as second:  # the number is taken from the start
+        RunFolder.create(second, config={}).close()
+    assert (first.name, second.name) == ("a-001", "a-002")
+    assert [path.name for path in root.iterdir()] == ["a-002"]
+    assert next_number(root, "a") == 3
 
 
 def test_the_default_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

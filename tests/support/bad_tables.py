@@ -252,19 +252,23 @@ def value_cases() -> Iterator[Case]:
         options={"task": "regression", "loss": "poisson"},
         fault=rf"{at(1, 'y')}: poisson needs counts",
     )
-    negative = {"options": {"weight": "a"}}
+    negative = {"options": {"sample_weight": "a"}}
     yield Case(
         name="negative weight", data=csv(changed(4, 0, -1)), fault=rf"{at(4, 'a')}: weights must be 0", **negative
     )
     yield Case(
         name="missing weight", data=csv(changed(4, 0, "")), fault=rf"{at(4, 'a')}: weights must be 0", **negative
     )
-    yield Case(name="weight in words", data=csv(), options={"weight": "c"}, fault="column 'c': weights must be numbers")
+    yield Case(
+        name="weight in words", data=csv(), options={"sample_weight": "c"}, fault="column 'c': weights must be numbers"
+    )
     yield Case(
         name="missing group", data=csv(changed(4, 2, "")), options={"group": "c"}, fault=f"{at(4, 'c')}.*a value"
     )
-    yield Case(name="missing time", data=csv(changed(4, 1, "")), options={"time": "b"}, fault=f"{at(4, 'b')}.*a value")
-    yield Case(name="time in words", data=csv(), options={"time": "c"}, fault="needs dates or numbers, got text")
+    yield Case(
+        name="missing time", data=csv(changed(4, 1, "")), options={"time_column": "b"}, fault=f"{at(4, 'b')}.*a value"
+    )
+    yield Case(name="time in words", data=csv(), options={"time_column": "c"}, fault="needs dates or numbers, got text")
 
 
 def binary_cases() -> Iterator[Case]:

@@ -1,36 +1,54 @@
-"""The table of every kind of layer and every activation that all checks run over.
+"""The table of every kind of layer, activation, loss and optimizer that all checks run over.
 
-A kind has four twins: its description (with its numpy reference), its torch module, its kernel in the fused engine and
-its maths in the page. A row says which exist; a twin that does not is an explicit `no` with the reason.
+Each has a row with a column per implementation besides its description (with its numpy reference): its torch twin, its
+kernel in the fused engine, its maths in the explorer's page, its ONNX operators and the module that torch has for it.
+One that does not exist is an explicit `no` with the reason. tests/nn/test_cases.py checks all of it against the code.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
 
 from multilayer.nn import activations
-from multilayer.nn.layers import KINDS, Activation, Layer
+from multilayer.nn.layers import Activation, Layer
 from multilayer.spec import Spec
 
 no = "no"
 TORCH_RUNS_IT = f"{no}: rare, and slow by nature; the torch engine runs it"
-TORCH_ALONE = ("trainable_swish", "apl", "kaf", "combination", "generalised_relu", "softmax")
-"""Activations without a kernel."""
 SHOWN_REDUCED = f"{no}: rare; the page says so, and shows what Python computed"
-REDUCED = ("trainable_swish", "apl", "kaf", "combination", "generalised_relu")
-"""Activations that the page does not compute."""
+NOT_IN_TORCH = f"{no}: torch has no such module"
+NOT_ON_THE_PAGE = f"{no}: the page teaches with the plainest ones"
+NO_GRAPH = f"{no}: ONNX files are made for prediction, which has no loss and no optimizer"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Case:
+class Row:
+    """What implements a kind: `yes`, or `no` with the reason."""
+
+    torch: str = "yes"
+    """pytorch/"""
+    kernel: str = "yes"
+    """csrc/, with engines/fused_program.py"""
+    page: str = "yes"
+    """frontend/engine/"""
+    onnx: str = "yes"
+    """export/onnx/"""
+    module: str = "yes"
+    """A module of torch's own, for `to_sequential` and `from_torch`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case(Row):
     name: str
     text: str
     """A network around the layer, as text: inputs, the layer, and something on either side of it."""
-    torch: str = "yes"
-    kernel: str = "yes"
-    page: str = "yes"
     kinks: bool = False
     """Whether a random input may fall so near a kink that finite differences mislead."""
 
@@ -39,7 +57,30 @@ class Case:
         return Spec.parse(self.text)
 
 
-LAYERS: dict[str, tuple[Case, ...]] = {
+# Layers
+
+LAYER_ROWS: dict[str, Row] = {
+    "linear": Row(),
+    "activation": Row(),  # see ACTIVATION_ROWS
+    "batchnorm": Row(),
+    "layernorm": Row(),
+    "rmsnorm": Row(),
+    "groupnorm": Row(),
+    "dropout": Row(),
+    "glu": Row(module=NOT_IN_TORCH),
+    "maxout": Row(kernel=TORCH_RUNS_IT, module=NOT_IN_TORCH),
+    "kan": Row(kernel=TORCH_RUNS_IT, page=SHOWN_REDUCED, module=NOT_IN_TORCH),
+    "residual": Row(module=NOT_IN_TORCH),
+    "scale": Row(module=NOT_IN_TORCH),
+    "columns": Row(module=NOT_IN_TORCH),
+}
+
+
+def _with(row: Row, case: Case) -> Case:
+    return replace(case, **vars(row))
+
+
+_LAYERS: dict[str, tuple[Case, ...]] = {
     "linear": (
         Case(name="linear", text="5-4:none-3"),
         Case(name="linear without bias", text="5-linear(4, bias=no):none-linear(3, bias=no)"),
@@ -72,16 +113,14 @@ LAYERS: dict[str, tuple[Case, ...]] = {
         for variant in ("glu", "reglu", "geglu", "swiglu")
     ),
     "maxout": (
-        Case(name="maxout", text="5-maxout(4, 3)-maxout(2, bias=no)", kinks=True, kernel=TORCH_RUNS_IT),
-        Case(name="maxout of one", text="5-maxout(4, 1)-2", kernel=TORCH_RUNS_IT),
+        Case(name="maxout", text="5-maxout(4, 3)-maxout(2, bias=no)", kinks=True),
+        Case(name="maxout of one", text="5-maxout(4, 1)-2"),
     ),
     "kan": (
-        Case(name="kan spline", text="4-kan(3)-kan(2, grid=1, bound=2)", kernel=TORCH_RUNS_IT, page=SHOWN_REDUCED),
+        Case(name="kan spline", text="4-kan(3)-kan(2, grid=1, bound=2)"),
         Case(
             name="kan rbf",
             text="4-kan(3, basis=rbf)-kan(2, basis=rbf, grid=2, bound=2)",
-            kernel=TORCH_RUNS_IT,
-            page=SHOWN_REDUCED,
         ),
     ),
     "residual": (
@@ -113,6 +152,44 @@ LAYERS: dict[str, tuple[Case, ...]] = {
 }
 
 
+LAYERS = {kind: tuple(_with(LAYER_ROWS[kind], case) for case in cases) for kind, cases in _LAYERS.items()}
+
+
+# Activations
+
+_RARE = Row(kernel=TORCH_RUNS_IT, page=SHOWN_REDUCED, module=NOT_IN_TORCH)
+_OURS = Row(module=NOT_IN_TORCH)
+
+ACTIVATION_ROWS: dict[str, Row] = {
+    "identity": Row(),
+    "step": _OURS,
+    "polynomial": _OURS,
+    "sqrt": _OURS,
+    "sigmoid": Row(),
+    "tanh": Row(),
+    "hard_tanh": Row(),
+    "sin": _OURS,
+    "relu": Row(),
+    "leaky_relu": Row(),
+    "prelu": Row(),
+    "elu": Row(),
+    "selu": Row(),
+    "softplus": Row(),
+    "gelu": Row(),
+    "gelu_tanh": Row(),
+    "silu": Row(),
+    "swish": _OURS,
+    "learned_swish": _OURS,
+    "trainable_swish": _RARE,
+    "mish": Row(),
+    "apl": _RARE,
+    "kaf": _RARE,
+    "combination": _RARE,
+    "generalised_relu": _RARE,
+    "softmax": Row(kernel=TORCH_RUNS_IT),
+}
+
+
 def _activation(name: str) -> tuple[Case, ...]:
     fn = activations.get(name)
     # √z is defined above 0 alone, so it gets inputs that are.
@@ -127,12 +204,101 @@ def _activation(name: str) -> tuple[Case, ...]:
     if fn.learned:
         texts[f"{name} per unit"] = f"5-4:{name}(per=unit)-3:{name}(per=unit)"
         texts[f"{name} shared"] = f"5-4:{name}(per=network)-4:{name}(per=network)-[4:{name}(per=network)]-3"
-    kernel = TORCH_RUNS_IT if name in TORCH_ALONE else "yes"
-    page = SHOWN_REDUCED if name in REDUCED else "yes"
-    return tuple(Case(name=k, text=text, kinks=bool(fn.kinks), kernel=kernel, page=page) for k, text in texts.items())
+    cases = (Case(name=k, text=text, kinks=bool(fn.kinks)) for k, text in texts.items())
+    return tuple(_with(ACTIVATION_ROWS[name], case) for case in cases)
 
 
-ACTIVATIONS: dict[str, tuple[Case, ...]] = {name: _activation(name) for name in activations.catalogue}
+ACTIVATIONS: dict[str, tuple[Case, ...]] = {name: _activation(name) for name in ACTIVATION_ROWS}
+
+
+# Losses and optimizers
+
+
+@dataclass(frozen=True, kw_only=True)
+class LossRow(Row):
+    by_hand: dict[str, Callable[[Tensor, Tensor], Tensor]]
+    """Each text to try, with and without constants, and the same loss of a batch in plain torch."""
+    onnx: str = field(default=NO_GRAPH, init=False)
+    module: str = field(default=NOT_IN_TORCH, init=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptimizerRow(Row):
+    by_hand: dict[str, Callable[[Any], torch.optim.Optimizer]]
+    """Each text to try, and the same optimizer of torch for some groups of parameters."""
+    onnx: str = field(default=NO_GRAPH, init=False)
+    module: str = field(default=NOT_IN_TORCH, init=False)
+
+
+def _quantiles(z: Tensor, y: Tensor, levels: list[float]) -> Tensor:
+    e, q = y.repeat_interleave(len(levels), dim=1) - z, torch.tensor(levels, dtype=z.dtype)
+    q = q.repeat(z.shape[1] // len(levels))
+    return torch.maximum(q * e, (q - 1) * e).mean()
+
+
+def _binary(z: Tensor, y: Tensor) -> Tensor:
+    return functional.binary_cross_entropy_with_logits(z, y)
+
+
+LOSS_ROWS: dict[str, LossRow] = {
+    "cross_entropy": LossRow(
+        by_hand={
+            "cross_entropy": functional.cross_entropy,
+            "cross_entropy(label_smoothing=0.1)": lambda z, y: functional.cross_entropy(z, y, label_smoothing=0.1),
+        }
+    ),
+    "binary_cross_entropy": LossRow(
+        by_hand={
+            "binary_cross_entropy": _binary,
+            "binary_cross_entropy(0.2)": lambda z, y: _binary(z, 0.8 * y + 0.1),
+        }
+    ),
+    "mse": LossRow(by_hand={"mse": functional.mse_loss}),
+    "mae": LossRow(by_hand={"mae": functional.l1_loss}, page=NOT_ON_THE_PAGE),
+    "huber": LossRow(
+        by_hand={
+            "huber": functional.huber_loss,
+            "huber(0.3)": lambda z, y: functional.huber_loss(z, y, delta=0.3),
+        },
+        page=NOT_ON_THE_PAGE,
+    ),
+    "quantile": LossRow(
+        by_hand={
+            "quantile": lambda z, y: _quantiles(z, y, [0.5]),
+            "quantile(0.1, 0.5, 0.9)": lambda z, y: _quantiles(z, y, [0.1, 0.5, 0.9]),
+        },
+        page=NOT_ON_THE_PAGE,
+    ),
+    "poisson": LossRow(by_hand={"poisson": functional.poisson_nll_loss}, page=NOT_ON_THE_PAGE),
+    "perceptron": LossRow(
+        by_hand={"perceptron": lambda z, y: functional.relu(-(2 * y - 1) * z).mean()}, page=NOT_ON_THE_PAGE
+    ),
+}
+
+OPTIMIZER_ROWS: dict[str, OptimizerRow] = {
+    "sgd": OptimizerRow(by_hand={"sgd": lambda groups: torch.optim.SGD(groups, lr=1.0)}),
+    "momentum": OptimizerRow(by_hand={"momentum": lambda groups: torch.optim.SGD(groups, lr=1.0, momentum=0.9)}),
+    "nesterov": OptimizerRow(
+        by_hand={
+            "nesterov": lambda groups: torch.optim.SGD(groups, lr=1.0, momentum=0.9, nesterov=True),
+            "nesterov(0.5)": lambda groups: torch.optim.SGD(groups, lr=1.0, momentum=0.5, nesterov=True),
+        },
+        page=NOT_ON_THE_PAGE,
+    ),
+    "adam": OptimizerRow(
+        by_hand={
+            "adam": lambda groups: torch.optim.Adam(groups, fused=True),
+            "adam(beta2=0.95)": lambda groups: torch.optim.Adam(groups, betas=(0.9, 0.95), fused=True),
+        }
+    ),
+    "adamw": OptimizerRow(
+        by_hand={"adamw": lambda groups: torch.optim.AdamW(groups, weight_decay=0.1, fused=True)},
+        page=NOT_ON_THE_PAGE,
+    ),
+}
+
+
+# Mixtures
 
 MIXTURES: tuple[Case, ...] = (
     Case(name="worked example", text="784-256-128-10"),
@@ -173,6 +339,3 @@ def rows_for(spec: Spec, batch: int, seed: int = 0) -> tuple[np.ndarray, np.ndar
     if not spec.inputs.categories:
         return x, None
     return x, np.stack([generator.integers(0, n + 1, size=batch) for n in spec.inputs.categories], axis=1)
-
-
-assert set(LAYERS) | {"activation"} == set(KINDS), "every kind of layer needs a row"

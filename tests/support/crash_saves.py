@@ -49,6 +49,10 @@ SCENARIOS: dict[str, tuple[list[Do], list[Do]]] = {
         [Do("create"), Do("best", 1), Do("last", 2), Do("best", 3)],
         [Do("last", 2, 7), Do("best", 3, 7), Do("last", 4, 7)],
     ),
+    "a best behind a last": (
+        [Do("create"), Do("best", 1), Do("last", 2)],
+        [Do("best", 1), Do("last", 4)],
+    ),
     "back behind a last": (
         [Do("create"), Do("last", 1), Do("last", 2), Do("last", 3)],
         [Do("last", 2, 7), Do("last", 3, 7)],
@@ -118,7 +122,9 @@ def stand_after(todo: list[Do]) -> Stand:
     saved: dict[tuple[int, str], Do] = {}
     for do in todo:
         if do.what in ("last", "best"):
-            saved = {place: other for place, other in saved.items() if place[0] <= do.step} | {(do.step, do.what): do}
+            if do.what == "last":
+                saved = {place: other for place, other in saved.items() if place[0] <= do.step}
+            saved[do.step, do.what] = do
     lasts = [do for (_, what), do in sorted(saved.items()) if what == "last"]
     last = lasts[-1] if lasts else None
     bests = [do for (step, what), do in sorted(saved.items()) if what == "best" and (not last or step <= last.step)]

@@ -15,16 +15,13 @@ from multilayer.engines.fused_program import program_of
 from multilayer.engines.torch_engine import TorchEngine
 from multilayer.nn import losses
 from multilayer.spec import Spec
-from support.cases import rows_for
+from support.cases import LOSS_ROWS, OPTIMIZER_ROWS, rows_for
 
-LOSSES = [
-    *losses.LOSSES,
-    "cross_entropy(label_smoothing=0.1)",
-    "binary_cross_entropy(0.2)",
-    "huber(0.3)",
-    "quantile(0.1, 0.5, 0.9)",
-]
-OPTIMIZERS = ["sgd", "momentum", "nesterov", "adam", "adamw", "adam(beta2=0.95)", "nesterov(0.5)"]
+LOSSES = [text for row in LOSS_ROWS.values() for text in row.by_hand]
+OPTIMIZERS = [text for row in OPTIMIZER_ROWS.values() for text in row.by_hand]
+FUSED_LOSSES = [text for row in LOSS_ROWS.values() if row.kernel == "yes" for text in row.by_hand]
+FUSED_OPTIMIZERS = [text for row in OPTIMIZER_ROWS.values() if row.kernel == "yes" for text in row.by_hand]
+"""Those that the fused engine has."""
 
 CORES = {
     "double": {"dtype": "float64"},

@@ -33,6 +33,7 @@ OPTIONS: dict[str, Any] = {
     "epochs": 5,
     "batch_size": 16,
     "quiet": True,
+    "report": False,
     "checkpoint_every": 7,
     "average": 0.9,
     "patience": 20,
@@ -53,7 +54,7 @@ def train(path: Path) -> None:
 
 def go_on(path: Path) -> None:
     if (path / "config.json").exists():
-        resume(path, data=data(), quiet=True)
+        resume(path, data=data(), quiet=True, report=False)
     else:  # killed before there was a run
         shutil.rmtree(path, ignore_errors=True)
         train(path)

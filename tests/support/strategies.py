@@ -110,4 +110,4 @@ batches = st.sampled_from([1, 2, 3, 8, 17])
 
 
 def has_batch_norm(layers: tuple[Layer, ...]) -> bool:
-    return any(isinstance(layer, BatchNorm) or has_batch_norm(getattr(layer, "layers", ())) for layer in layers)
+    return any(layer.over_batch or has_batch_norm(getattr(layer, "layers", ())) for layer in layers)

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import pytest
 
 from multilayer.runs.events import Checkpoint, End, EpochEnd, Event, Notice, Progress, RolledBack, Spike, Start
-from multilayer.training.messages import Told
+from multilayer.training.messages import Message
 from multilayer.training.trackers import Tracker, TrackerObserver
 
 START = Start(
@@ -74,7 +74,7 @@ class Recorder(Tracker):
     def log(self, values: Any, step: int, *, time: float | None = None) -> None:
         self._note("log", dict(values), step, time)
 
-    def alert(self, what: Told, step: int) -> None:
+    def alert(self, what: Message, step: int) -> None:
         self._note("alert", what, step)
 
     def artifact(self, path: Path) -> None:

@@ -10,10 +10,12 @@ import numpy as np
 import pytest
 
 import multilayer as ml
+from multilayer.data import DataOptions
 from multilayer.runs.config import Config
 from multilayer.training import defaults
 from multilayer.training.defaults import batch_size, epochs, learning_rate, with_defaults
-from multilayer.training.fit import fit, prepare, resume
+from multilayer.training.fit import fit, resume
+from multilayer.training.inputs import encode
 from support.run_folders import unfinished
 
 
@@ -22,7 +24,7 @@ def chosen(text: str, *, rows: int = 400, target: str = "classes", **options: An
     x = np.random.default_rng(0).normal(size=(rows, int(text.partition("-")[0])))
     y = x[:, 0] if target == "numbers" else (x[:, 0] > 0).astype(int) + (x[:, 0] > 1) * (target == "classes")
     config = Config.from_dict({"validation": None, **options})
-    prepared = prepare((x, y), config, validation=(x[:50], y[:50]), weight=None)
+    prepared = encode((x, y), DataOptions(validation=(x[:50], y[:50])), config)
     return with_defaults(config, ml.Spec.parse(text), prepared)
 
 

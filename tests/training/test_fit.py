@@ -371,7 +371,8 @@ def test_predicting_imports_no_torch(table: Path, tmp_path: Path) -> None:
 def test_a_model_file_that_does_not_fit_together_is_refused(table: Path, tmp_path: Path) -> None:
     run = fit(None, table, target="rich", **FAST)
     assert run.model is not None
-    other = replace(run.model, spec=ml.Spec.parse("9-256:gelu:dropout(0.1)-128:gelu:dropout(0.1)-1"))
+    spec = ml.Spec.parse("9-256:gelu:dropout(0.1)-128:gelu:dropout(0.1)-1")
+    other = replace(run.model, members=(replace(run.model.members[0], spec=spec),))
     other.save(tmp_path / "bad.safetensors")
     with pytest.raises(MultilayerError, match=r"must have the shape|does not belong"):
         TrainedModel.load(tmp_path / "bad.safetensors")

@@ -12,11 +12,11 @@ import scipy.sparse as sparse
 from typer.testing import CliRunner
 
 from multilayer.cli.main import app
-from multilayer.data import prepare
 from multilayer.errors import DataError, OptionError
 from multilayer.nn.layers import Inputs
 from multilayer.training.fit import Run, fit, resume
 from support.run_folders import parameters, unfinished
+from support.training_rows import prepare
 
 FAST: dict[str, Any] = {"recipe": "plain", "engine": "numpy", "epochs": 2, "quiet": True}
 ROWS = 80
@@ -54,9 +54,9 @@ def test_the_message_about_a_stray_word_names_an_option_that_there_is(table: Pat
         fit(None, table, target="y", **FAST)
     assert kinds(fit(None, table, target="y", categorical="code", **FAST))["code"] == "categorical"
     with pytest.raises(DataError, match=rf"{said} give it a categorical dtype in a data frame$"):
-        prepare(table, target="y")
+        prepare(table, target="y", categorical=None)
     with pytest.raises(DataError, match=r"column 'code': .*, got 'K7': correct it or leave it empty$"):
-        prepare(table, target="code")
+        prepare(table, target="code", categorical=None)
 
 
 def test_categories_on_the_command_line_and_in_its_file(table: Path, tmp_path: Path) -> None:

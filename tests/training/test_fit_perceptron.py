@@ -12,11 +12,11 @@ from typer.testing import CliRunner
 
 import multilayer as ml
 from multilayer.cli.main import app
-from multilayer.data import prepare
 from multilayer.errors import MultilayerError, SpecError
 from multilayer.pages.report.report import report
 from multilayer.runs.config import Config
-from multilayer.training.setup import Session
+from multilayer.training.setup import Setup
+from support.training_rows import prepare
 
 CORNERS = [[0, 0], [0, 1], [1, 0], [1, 1]]
 AND, OR, XOR = [0, 0, 0, 1], [0, 1, 1, 1], [0, 1, 1, 0]
@@ -69,7 +69,7 @@ def test_an_epoch_equals_the_perceptron_rule_computed_by_hand() -> None:
     assert first is not None
     assert second is not None
     w, b = first.tensors["linear1.weight"][0].copy(), first.tensors["linear1.bias"].copy()
-    plan = Session.make("7-1", prepare((x, y), validation=None), Config(batch_size=1)).plan()
+    plan = Setup.make("7-1", prepare((x, y), validation=None), Config(batch_size=1)).plan()
     for row in plan.order(1).rows:
         mistake = y[row] - (x[row] @ w + b[0] > 0)
         w, b = w + mistake * x[row], b + mistake

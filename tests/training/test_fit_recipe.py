@@ -59,7 +59,7 @@ def test_the_same_rows_and_seed_give_the_same_model_everywhere(name: str, tmp_pa
 def test_without_a_network_the_tabular_recipe_is_the_default() -> None:
     run = ml.fit(None, "iris", epochs=1, quiet=True)
     assert run.model is not None
-    assert run.model.members == 4
+    assert len(run.model.members) == 4
     assert run.model.spec == ml.MLPClassifier(epochs=1, random_state=0).fit(*bundled("iris")).spec_
 
 
@@ -75,7 +75,7 @@ def bundled(name: str) -> tuple[pd.DataFrame, np.ndarray]:
 def test_the_plain_recipe_is_one_network_of_two_layers() -> None:
     run = ml.fit(None, "iris", recipe="plain", epochs=1, quiet=True)
     assert run.model is not None
-    assert (run.model.members, str(run.model.spec)) == (1, "4-256:gelu:dropout(0.1)-128:gelu:dropout(0.1)-3")
+    assert (len(run.model.members), str(run.model.spec)) == (1, "4-256:gelu:dropout(0.1)-128:gelu:dropout(0.1)-3")
 
 
 def test_images_get_the_plain_network_by_default(tmp_path: Path) -> None:

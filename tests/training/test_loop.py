@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -12,11 +11,9 @@ import numpy as np
 import pytest
 
 from multilayer.data.batches import Batch, Data
-from multilayer.engines import Settings, State
 from multilayer.engines.fused_engine import FusedEngine
 from multilayer.engines.numpy_engine import NumpyEngine
 from multilayer.engines.torch_engine import TorchEngine
-from multilayer.nn import schedules
 from multilayer.runs.events import (
     Checkpoint,
     EpochEnd,
@@ -29,104 +26,15 @@ from multilayer.runs.events import (
     Spike,
     same,
 )
-from multilayer.spec import Spec
-from multilayer.training import Loop, Plan
+from multilayer.training import Loop
 from multilayer.training import loop as module
 from multilayer.training.loop import Outcome, position_of
 from multilayer.training.policies import EarlyStopping, Plateau, Spikes, TimeLimit
 from multilayer.training.protocol import Found, Steps, Stop
+from support.loops import Recorder, cut_to, make_loop, restore, table
 
 ENGINES = [NumpyEngine, TorchEngine, FusedEngine]
 both = pytest.mark.parametrize("make", ENGINES, ids=["numpy", "torch", "fused"])
-
-
-class Recorder:
-    def __init__(self) -> None:
-        self.events: list[Event] = []
-        self.saved: list[tuple[State, dict[str, Any], str]] = []
-
-    def notice(self, event: Event) -> None:
-        self.events.append(event)
-
-    def save(self, state: State, extra: dict[str, Any], kind: str) -> Checkpoint:
-        self.saved.append((state, extra, kind))
-        return Checkpoint(step=state.step, kind=kind, path=f"{state.step}", sha256="")  # type: ignore[arg-type]
-
-
-def table(rows: int = 90, *, seed: int = 0) -> Data:
-    generator = np.random.default_rng(seed)
-    x = generator.normal(size=(rows, 4))
-    y = np.sin(x[:, :1]) + 0.3 * x[:, 1:2] * x[:, 2:3]
-    return Data(x=x, y=y)
-
-
-def make_loop(
-    make: type,
-    data: Data,
-    *,
-    epochs: int = 6,
-    rate: float = 0.01,
-    policies: Callable[[], list[Any]] = list,
-    text: str = "4-8:tanh:dropout(0.1)-1",
-    **plan: Any,
-) -> tuple[Loop, Recorder]:
-    spec = Spec.parse(text)
-    settings = Settings(loss="mse", optimizer="adam", average=0.9)
-    dtype = {"dtype": np.float64} if make is NumpyEngine else {"dtype": "float64"}
-    engine = make(spec, data, settings, **dtype)
-    n = len(data)
-    recorder = Recorder()
-    held_out = np.arange(n - 20, n)
-
-    def evaluate(engine: Any) -> tuple[float | None, dict[str, float]]:
-        z = engine.outputs(held_out, averaged=True)
-        return float(((z - data.y[held_out]) ** 2).mean()), {"mae": float(np.abs(z - data.y[held_out]).mean())}
-
-    made = Plan(
-        **{
-            "rows": np.arange(n - 20),
-            "batch": 8,
-            "epochs": epochs,
-            "seed": 0,
-            "rate": rate,
-            "decay": 0.0,
-            "rate_schedule": schedules.get("cosine(warmup=0.1)"),
-            "decay_schedule": schedules.get("constant"),
-            "dropout_schedule": schedules.get("flat_cosine"),
-            "log_every": 5,
-            "checkpoint_every": 9,
-            "metric": "loss",
-            "larger": False,
-            **plan,
-        }
-    )
-    loop = Loop(
-        plan=made, engine=engine, policies=policies(), observers=[recorder], evaluate=evaluate, save=recorder.save
-    )
-    return loop, recorder
-
-
-def restore(loop: Loop, past: Recorder) -> int:
-    """Puts a new loop where the last checkpoint of another stands; its step."""
-    state, extra, _ = next(saved for saved in reversed(past.saved) if saved[2] == "last")
-    loop.engine.load(state)
-    loop.position = position_of(extra)
-    loop.told = extra["told"]
-    for policy, kept in zip(loop.policies, extra["policies"], strict=True):
-        policy.load(kept)
-    best = [saved for saved, _, kind in past.saved if kind == "best" and saved.step == loop.position.best_step]
-    loop.best = best[0] if best else None
-    return state.step
-
-
-def cut_to(monkeypatch: pytest.MonkeyPatch, steps: int) -> None:
-    """Chunks of at most so many steps, whatever the clock says."""
-    due = Loop._until_due
-    monkeypatch.setattr(Loop, "_until_due", lambda self: min(steps, unhurried(self)))
-
-    def unhurried(self: Loop) -> int:
-        self.per_step = 1e-9
-        return due(self)
 
 
 @both
@@ -308,7 +216,7 @@ def test_a_resumed_run_is_the_unbroken_one(make: type, at: int) -> None:
     again, after = make_loop(make, table(), policies=policies)
     step = restore(again, before)
     if before.saved[-1][1]["scheduled"]:  # due at that step anyway, so told again
-        again.tell(Checkpoint(step=step, kind="last", path=f"{step}", sha256=""))
+        again.emit(Checkpoint(step=step, kind="last", path=f"{step}", sha256=""))
     again.run()
     assert again.engine.state().equals(whole.engine.state())
     assert again.position == whole.position
@@ -346,12 +254,12 @@ def test_a_log_with_a_rollback_and_a_kill_tells_the_unbroken_run(make: type, at:
         first.run()
     again, rest = loop_of()
     step = restore(again, log)
-    again.tell(Resume(step=step, checkpoint="x", kept=again.told, notes=[]), counted=False)
-    again.tell(Checkpoint(step=step, kind="last", path=f"{step}", sha256=""))
+    again.emit(Resume(step=step, checkpoint="x", kept=again.emitted, notes=[]), counted=False)
+    again.emit(Checkpoint(step=step, kind="last", path=f"{step}", sha256=""))
     again.run()
     both_logs = [*log.events, *rest.events]
     assert same(both_logs, told.events)
-    assert again.told == whole.told == len(told.events)
+    assert again.emitted == whole.emitted == len(told.events)
     assert again.engine.state().equals(whole.engine.state())
 
 
@@ -376,11 +284,11 @@ def test_what_observers_answer_is_told_once_and_counted() -> None:
     plain.run()
     assert same([event for event in told.events if not isinstance(event, Measured)], expected.events)
     assert [isinstance(event, Measured) for event in told.events] == [False, True] * len(expected.events)
-    assert loop.told == len(told.events)
+    assert loop.emitted == len(told.events)
     # A resume is not part of what happened, so nothing may answer it.
-    loop.tell(Resume(step=1, checkpoint="x", kept=1, notes=[]), counted=False)
+    loop.emit(Resume(step=1, checkpoint="x", kept=1, notes=[]), counted=False)
     assert isinstance(told.events[-1], Resume)
-    assert loop.told == len(told.events) - 1
+    assert loop.emitted == len(told.events) - 1
 
 
 @both
@@ -398,9 +306,9 @@ def test_a_run_with_measurements_resumes_to_the_same_log(make: type) -> None:
     state, extra, _ = before.saved[-1]
     again, after = measured()
     again.engine.load(state)
-    again.position, again.told = position_of(extra), extra["told"]
+    again.position, again.emitted = position_of(extra), extra["told"]
     again.best = next(saved for saved, _, kind in before.saved if kind == "best")
-    again.tell(Resume(step=state.step, checkpoint="x", kept=again.told, notes=[]), counted=False)
+    again.emit(Resume(step=state.step, checkpoint="x", kept=again.emitted, notes=[]), counted=False)
     again.run()
     assert same([*before.events, *after.events], told.events)
 

@@ -13,7 +13,7 @@ from rich.console import Console
 from multilayer.runs.events import Checkpoint, Event, NonFinite, Notice, RolledBack, Spike, from_dict
 from multilayer.training import progress as progress_module
 from multilayer.training.progress import JsonLines, block
-from multilayer.training.progress import Progress as Bar
+from multilayer.training.progress import ProgressDisplay as Bar
 from multilayer.training.run_state import RunState
 from support.displays import START, Clock, end, epoch, plain, screen, shown, step, terminal
 

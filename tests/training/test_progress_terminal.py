@@ -21,7 +21,7 @@ SCRIPT = """
 import math, signal, sys, time
 signal.signal(signal.SIGINT, signal.default_int_handler)  # also where the tests run in the background, which ignores it
 from multilayer.runs.events import EpochEnd, Notice, Progress, Start
-from multilayer.training.progress import Progress as Bar
+from multilayer.training.progress import ProgressDisplay as Bar
 
 with Bar(1000, 10, 100, metric="accuracy", larger=True) as bar:
     bar.notice(Start(step=0, network="4-8-3", parameters=67, rows=100, engine="numpy", seed=0, config={}, versions={}))

@@ -33,12 +33,13 @@ from multilayer.runs.events import Checkpoint, End, EpochEnd, Event, NonFinite, 
 from multilayer.spec import Spec
 from multilayer.training import Loop, Plan, setup
 from multilayer.training.fit import fit, resume
+from support.cases import OPTIMIZER_ROWS
 from support.soak import FULL, memory_folder
 
 Tried = Callable[[str, int], None]
 
 ENGINES = ("fused", "numpy", "torch")
-OPTIMIZERS = ("sgd", "momentum", "nesterov", "adam", "adamw")
+OPTIMIZERS = tuple(name for name, row in OPTIMIZER_ROWS.items() if row.kernel == "yes")
 NETWORKS = {
     "plain": "3-6:tanh-1",
     "dropout": "3-6:tanh:dropout(0.2)-5:relu:dropout(0.1)-1",

@@ -6,9 +6,10 @@ import math
 
 import pytest
 
-from multilayer.runs.events import Resume, RolledBack
-from multilayer.training.progress import Progress as Bar
-from multilayer.training.run_state import BLOCKS, MOST_POINTS, RunState, columns, duration, limits, sparkline, thinned
+from multilayer.core.formatting import clock
+from multilayer.runs.events import Checkpoint, Resume, RolledBack
+from multilayer.training.progress import ProgressDisplay as Bar
+from multilayer.training.run_state import BLOCKS, MOST_POINTS, RunState, columns, limits, sparkline, thinned
 from support.displays import START, Clock, epoch, plain, step
 
 
@@ -72,6 +73,13 @@ def test_steps_that_were_rolled_back_count_as_time_spent(clock: Clock) -> None:
     assert state.train == [(10, 0.5)]
 
 
+def test_the_checkpoint_of_an_earlier_best_epoch_does_not_move_the_run_back() -> None:
+    state = RunState(steps=40, epochs=4, steps_per_epoch=10)
+    for event in (epoch(0), epoch(1), Checkpoint(step=10, kind="best", path="", sha256=""), epoch(2)):
+        state.take(event)
+    assert (state.step, state.taken) == (30, 30)
+
+
 def test_a_rollback_takes_back_the_best() -> None:
     state = RunState(steps=50, epochs=5, steps_per_epoch=10, metric="accuracy", larger=True)
     for event in (epoch(0, accuracy=0.7), epoch(1, accuracy=0.9)):
@@ -104,4 +112,4 @@ def test_a_run_that_goes_on_counts_its_own_time(clock: Clock) -> None:
 
 
 def test_durations() -> None:
-    assert [duration(s) for s in (0, 0.6, 59.6, 3600)] == ["0:00", "0:01", "1:00", "1:00:00"]
+    assert [clock(s) for s in (0, 0.6, 59.6, 3600)] == ["0:00", "0:01", "1:00", "1:00:00"]

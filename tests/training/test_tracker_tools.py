@@ -13,7 +13,7 @@ import pytest
 
 from multilayer.errors import OptionError
 from multilayer.runs.events import Resume, Start
-from multilayer.training.messages import told
+from multilayer.training.messages import message_for
 from multilayer.training.trackers import adapt, get, replay, values_of
 from multilayer.training.trackers.loggers import Keras, Lightning
 from multilayer.training.trackers.tools import MLflow, Trackio, WandB
@@ -37,7 +37,7 @@ def test_wandb_makes_and_ends_its_own_run(status: str, code: int, monkeypatch: p
     assert run.logged[1]["train/step"] == 10
     assert run.logged[1]["validation/accuracy"] == 0.9
     assert ("validation/*", "train/step") in run.defined
-    assert ("spike", f"step 12: {told(RUN[4]).text}", "WARN") in run.alerts  # type: ignore[union-attr]
+    assert ("spike", f"step 12: {message_for(RUN[4]).text}", "WARN") in run.alerts  # type: ignore[union-attr]
     assert (run.exit_code, run.summary) == (code, {"status": status})
 
 
@@ -98,7 +98,7 @@ def test_trackio_makes_and_ends_its_own_run(monkeypatch: pytest.MonkeyPatch, tmp
     }
     assert made[0]["config"]["optimizer"] == "adam"
     assert run.logged[1] == (values_of(epoch(0)), 10)
-    assert run.alerts[1] == ("spike", told(RUN[4]).text, ("level", "warn"))  # type: ignore[union-attr]
+    assert run.alerts[1] == ("spike", message_for(RUN[4]).text, ("level", "warn"))  # type: ignore[union-attr]
     assert (run.finished, run.files) == (1, [str(model)])
     feed(get("trackio", name="one"), [Resume(step=10, checkpoint="c", kept=1, notes=[]), epoch(1)])
     assert made[1]["resume"] == "allow"
@@ -118,7 +118,7 @@ def test_a_users_trackio_run_or_module_is_left_open() -> None:
         feed(tracker, RUN)
     assert run.finished == 0
     assert run.logged[1] == (values_of(epoch(0)), 10)
-    assert run.alerts[1][:2] == ("spike", f"step 12: {told(RUN[4]).text}")  # type: ignore[union-attr]
+    assert run.alerts[1][:2] == ("spike", f"step 12: {message_for(RUN[4]).text}")  # type: ignore[union-attr]
 
 
 # MLflow

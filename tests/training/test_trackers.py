@@ -15,7 +15,7 @@ import pytest
 
 from multilayer.errors import MissingExtra, OptionError
 from multilayer.runs.events import Event, NonFinite, Notice, Resume
-from multilayer.training.messages import told
+from multilayer.training.messages import message_for
 from multilayer.training.trackers import TRACKERS, TrackerObserver, adapt, get, replay, values_of
 from support.tracked_runs import RUN, START, Recorder, end, epoch, feed
 
@@ -108,7 +108,7 @@ def test_values_that_are_not_finite_are_logged_and_alerted_once_in_a_row() -> No
     ],
 )
 def test_events_in_words(event: Event, level: str, text: str) -> None:
-    words = told(event)
+    words = message_for(event)
     assert words is not None
     assert (words.level, words.text) == (level, text)
 
@@ -156,10 +156,10 @@ def test_a_run_without_an_end_is_ended_by_close() -> None:
         broken()
     assert tracker.calls[-1] == ("finish", "failed")
     tracker = Recorder()
-    with TrackerObserver(tracker) as tracker:
+    with TrackerObserver(tracker) as observer:
         for event in RUN:
-            tracker.notice(event)
-        tracker.notice(epoch(3))
+            observer.notice(event)
+        observer.notice(epoch(3))
     assert tracker.of("finish") == [("finished",)]
     TrackerObserver(Recorder()).close()
 
@@ -179,16 +179,16 @@ def test_histograms_fall_back_to_four_numbers() -> None:
 
 
 @pytest.mark.parametrize("fails", ["start", "log", "alert", "finish"])
-def test_a_sink_that_fails_is_dropped_with_one_warning(fails: str) -> None:
+def test_a_tracker_that_fails_is_dropped_with_one_warning(fails: str) -> None:
     tracker, warnings = Recorder(fails=fails), list[str]()
-    with TrackerObserver(tracker, warn=warnings.append) as tracker:
+    with TrackerObserver(tracker, warn=warnings.append) as observer:
         for event in RUN:
-            tracker.notice(event)
+            observer.notice(event)
     (warning,) = warnings
     assert warning == (
         f"recorder failed and is left out from here on, the run's own log is complete: ConnectionError: {fails} broke"
     )
-    assert tracker.tracker is None
+    assert observer.tracker is None
     assert fails == "finish" or not tracker.of("finish")
 
 
@@ -203,7 +203,7 @@ def test_replay_does_not_hide_errors() -> None:
         replay(RUN, Recorder(fails="log"))
 
 
-def test_ctrl_c_in_a_sink_is_not_a_failure() -> None:
+def test_ctrl_c_in_a_tracker_is_not_a_failure() -> None:
     class Slow(Recorder):
         def log(self, values: Any, step: int, *, time: float | None = None) -> None:
             raise KeyboardInterrupt
@@ -265,7 +265,7 @@ def test_what_is_no_tracker_is_refused_by_name() -> None:
     assert adapt(own) is own
 
 
-def test_importing_sinks_imports_no_tracker() -> None:
+def test_importing_trackers_imports_no_tool() -> None:
     code = "import sys, json, multilayer.training, multilayer.training.trackers; print(json.dumps(list(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = {name.split(".")[0] for name in json.loads(done.stdout)}

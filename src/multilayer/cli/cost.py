@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ..core import atomic_files
 from ..costs import DTYPES, Cost
 from ..costs import budget as budgets
 from ..costs.formulas import Line
@@ -26,7 +27,7 @@ from . import arch as networks
 from . import cost_answers as answers_
 from .cost_answers import Answer
 from .cost_questions import Questions, Step, answer, require_fitting
-from .output import console, show, strict_json, write_file
+from .output import console, show, strict_json
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -208,7 +209,7 @@ def cost(
     elif as_csv:
         typer.echo(_csv(_sheet(found, lines, answers if asked.any else [])), nl=False)
     elif html is not None:
-        write_file(html, page(found, lines))
+        atomic_files.write(html, page(found, lines).encode())
         typer.echo(f"wrote {printable(str(html))}")
     else:
         _print(found, lines, answers, questions=asked.any)

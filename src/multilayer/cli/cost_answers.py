@@ -10,10 +10,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from ..core.formatting import duration, flops, size
 from ..costs import inverse
 from ..costs.budget import Item
 from ..costs.count import Cost
-from ..costs.quantity import duration, flops, size
 from ..costs.sweep import Sweep
 from ..spec import Spec
 from .output import held

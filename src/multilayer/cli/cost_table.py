@@ -16,10 +16,9 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from ..costs import quantity
+from ..core.formatting import compact, flops, signed, size
 from ..costs.count import Cost
 from ..costs.formulas import Line, legend
-from ..costs.quantity import flops, signed, size
 from ..errors import printable
 from ..nn.layers import Backward, Forward
 from .drawing import share_bar
@@ -36,7 +35,7 @@ def exact(value: int) -> str:
 
 
 def short(value: int) -> str:
-    return quantity.short(int(value))
+    return compact(int(value))
 
 
 @dataclass(frozen=True)

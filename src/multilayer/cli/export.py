@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from ..errors import OptionError, printable, unknown_name
+from ..errors import OptionError, printable, unknown_name, warn
 from .output import console, show
 
 EPILOG = """Examples:
@@ -31,7 +31,6 @@ def export(
     """Write a model with its preprocessing to a file. Its inputs are columns, its outputs are labels or numbers."""
     from ..models.trained_model import load
     from ..nn.calibration import combination
-    from .train import warn
 
     if to not in FORMATS:
         raise OptionError(unknown_name("format", to, FORMATS))
@@ -41,5 +40,5 @@ def export(
         loaded.to_onnx(out)
     for one in told:
         warn(str(one.message))
-    whole = combination(loaded.members, loaded.calibration)
+    whole = combination(len(loaded.members), loaded.calibration)
     show(console(), f"written: {printable(str(out))}, {out.stat().st_size:,} bytes: {whole}, with its encoding")

@@ -1,17 +1,13 @@
-"""What every command needs to print or to write a file."""
+"""What every command needs to print."""
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 import sys
-import tempfile
 from collections.abc import Iterable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import OptionError, printable
+from ..errors import printable
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -65,34 +61,3 @@ def held(table: Table) -> Table:
             cells = [str(cell) for cell in (column.header, *column.cells)]
             column.min_width = max((cell_len(line) for cell in cells for line in cell.splitlines()), default=0)
     return table
-
-
-def write_file(path: Path, text: str) -> None:
-    """All of the file or nothing: written beside the target, then put in its place."""
-    folder = path.parent
-    if path.is_dir() or not folder.is_dir():
-        what = "it is a folder" if path.is_dir() else f"there is no folder {folder}"
-        raise OptionError(f"cannot write {path}: {what}")
-    temporary = ""
-    try:
-        handle, temporary = tempfile.mkstemp(dir=folder, prefix=f".{path.name[:50]}.")
-        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(temporary, _mode(path))
-        os.replace(temporary, path)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        raise OptionError(f"cannot write {path}: {error.strerror or error}") from None
-
-
-def _mode(path: Path) -> int:
-    """The rights the file has, or those a new one would get: mkstemp gives it to its owner alone."""
-    try:
-        return path.stat().st_mode & 0o777
-    except OSError:
-        mask = os.umask(0)
-        os.umask(mask)
-        return 0o666 & ~mask

@@ -38,52 +38,29 @@ def predict(
     ] = False,
 ) -> None:
     """Predictions for each row of a table, in its order; without --out, CSV on standard output."""
+    from ..models.predictions import prediction_table
     from ..models.trained_model import load
 
     if out is not None and out.suffix.lower() not in SUFFIXES:
         raise OptionError(f"--out must end in {' or '.join(SUFFIXES)}, got {out}")
     if escape_formulas and out is not None and out.suffix.lower() != ".csv":
         raise OptionError(f"--escape-formulas is for CSV, got --out {out}: omit it, or write a .csv file")
-    table = answers(load(model), data, proba=proba)
+    loaded = load(model)
+    if proba and not loaded.encoding.task.classifies:
+        raise OptionError(f"--proba needs a model of classes, got one of {loaded.encoding.task.kind}")
+    rows = loaded.encoding.encode(data)
+    say(rows.notes)
+    table = prediction_table(loaded, rows, probabilities=proba)
     if escape_formulas:
         table = _escaped(table)
     if out is None:
         typer.echo(_csv(table).decode(), nl=False)
         return
     from ..core import atomic_files
-    from ..data.table import count
+    from ..core.formatting import count
 
     atomic_files.write(out, _csv(table) if out.suffix.lower() == ".csv" else _parquet(table))
     show(console(), f"written: {printable(str(out))}, {count(table.num_rows, 'row')}")
-
-
-def answers(model: Any, data: Any, *, proba: bool) -> Any:
-    """An arrow table: a column per target, then a column per class where asked for."""
-    import pyarrow as pa
-
-    task = model.encoding.task
-    if proba and not task.classifies:
-        raise OptionError(f"--proba needs a model of classes, got one of {task.kind}")
-    rows = model.encoding.encode(data)
-    say(rows.notes)
-    z = model.forward(rows)
-    predicted = model.encoding.decode(z)
-    columns: dict[str, Any] = {}
-    flat = predicted.reshape(len(predicted), -1)
-    names = list(task.names)
-    if flat.shape[1] != len(names):
-        names = [f"{name} {i + 1}" for name in task.names for i in range(flat.shape[1] // len(task.names))]
-    for i, name in enumerate(names):
-        columns[name] = flat[:, i].tolist()
-    if proba:
-        p = model.encoding.probabilities(z)
-        classes = (
-            [f"{task.names[0]}={c}" for c in task.classes[0]]
-            if task.kind != "multilabel"
-            else [f"p({n})" for n in task.names]
-        )
-        columns |= {name: p[:, i] for i, name in enumerate(classes)}
-    return pa.table(columns)
 
 
 def _escaped(table: Any) -> Any:

@@ -9,7 +9,7 @@ import typer
 
 from ..errors import printable
 from ..runs.events import Event, Resume
-from .train import AsJson, Quiet, Track, events_as_json, reporting, tell
+from .train import AsJson, Quiet, Track, events_as_json, tell
 
 EPILOG = """Examples:
 
@@ -24,17 +24,10 @@ def resume(
     as_json: AsJson = False,
 ) -> None:
     """Goes on where a run was, to the same bits as if it had never been stopped."""
-    from ..training.reporting import resume as go_on
+    from ..training.fit import resume as go_on
 
     observers = [*events_as_json(as_json), *([_Warnings()] if quiet else [])]
-    done = go_on(
-        run,
-        data=data,
-        observers=observers,
-        trackers=track or (),
-        quiet=quiet or as_json,
-        ended=reporting(quiet=quiet or as_json),
-    )
+    done = go_on(run, data=data, observers=observers, trackers=track or (), quiet=quiet or as_json)
     tell(done, quiet=quiet, as_json=as_json)
 
 

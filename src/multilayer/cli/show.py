@@ -11,7 +11,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from ..costs.quantity import flops
+from ..core.formatting import count, flops
 from ..costs.summary import Outline, Part, outline
 from ..errors import printable
 from ..nn.layers import Inputs
@@ -59,7 +59,8 @@ def show(
 def heading(whole: Outline) -> Text:
     name = str(whole.spec)
     name = name if len(name) <= 400 else f"{name[:200]} … {name[-190:]}"
-    about = f"{_counted(whole.cost.parameters)} · {flops(whole.cost.step)} a training step of {whole.cost.batch} rows"
+    parameters, step = count(whole.cost.parameters, "parameter"), flops(whole.cost.step)
+    about = f"{parameters} · {step} a training step of {whole.cost.batch} rows"
     return Text.assemble((name, "bold"), "\n", (about, "dim"), overflow="fold")
 
 
@@ -117,7 +118,3 @@ def _inputs(inputs: Inputs) -> str:
     numbers = f"(B, {inputs.numeric})" if inputs.numeric else ""
     codes = f"(B, {len(inputs.categories)}) codes" if inputs.categories else ""
     return " + ".join(word for word in (numbers, codes) if word)
-
-
-def _counted(parameters: int) -> str:
-    return f"{parameters:,} parameter{'s' * (parameters != 1)}"

@@ -14,14 +14,14 @@ from typing import Annotated, Any, cast
 
 import typer
 
-from ..errors import OptionError, printable, warn
+from ..errors import OptionError, printable
 from ..runs.config import Config, hints
 from ..training.recipe import defaults
 from . import arch as networks
 from .output import console
 
 if typing.TYPE_CHECKING:
-    from ..training.fit import Ended, Run
+    from ..training.fit import Run
 
 EPILOG = """Examples:
 
@@ -136,16 +136,16 @@ def train(
 
     The data is read, typed and split; the task is inferred and said. What is held out tells how good the model is.
     """
-    from ..training.fit import free_folder
-    from ..training.reporting import fit
+    from ..runs import numbered
+    from ..training.fit import fit
 
     chosen: dict[str, Any] = Config.from_toml(config) if config is not None else {}
     chosen |= {name: _value(name, value) for name, value in options.items() if value is not None}
     categories = chosen.pop("categorical", ())
     Config.from_dict(chosen, where=str(config) if config is not None else "options")
     targets: Any = target if target is None or "," not in target else [part.strip() for part in target.split(",")]
-    folder = run or free_folder(Path(data).name.split(".")[0] or "run")
-    with watched(folder) if live else nullcontext():
+    name = Path(data).name.split(".")[0] or "run"
+    with numbered(name) if run is None else nullcontext(run) as folder, watched(folder) if live else nullcontext():
         done = fit(
             None if arch is None else networks.read_network(arch),
             data,
@@ -162,7 +162,6 @@ def train(
             observers=events_as_json(as_json),
             trackers=track or (),
             quiet=quiet or as_json,
-            ended=reporting(quiet=quiet or as_json),
             **typing.cast(Any, chosen),
         )
     tell(done, quiet=quiet, as_json=as_json)
@@ -210,16 +209,6 @@ def watched(folder: Path) -> AbstractContextManager[None]:
     return watching(folder, say=lambda text: typer.echo(printable(text), err=True), open_page=webbrowser.open)
 
 
-def reporting(*, quiet: bool) -> Callable[[Ended], None]:
-    """What leaves the report of a run, and says on standard error what went wrong with it."""
-    from ..training.reporting import leave_report
-
-    def say(text: str) -> None:
-        typer.echo(text, err=True)
-
-    return lambda ended: leave_report(ended, warn=warn, say=None if quiet else say)
-
-
 def tell(done: Run, *, quiet: bool, as_json: bool) -> None:
     """How a run ended: how good it is, what it cost, where it is. Exits with the code of the signal that stopped it,
     and with 1 where it diverged."""
@@ -235,22 +224,21 @@ def tell(done: Run, *, quiet: bool, as_json: bool) -> None:
 
 def _summary(done: Run, *, quiet: bool) -> list[str]:
     """What the display has not said; everything where there was none."""
+    from ..core.formatting import count, flops
     from ..costs import cost
-    from ..costs.quantity import flops
-    from ..data.table import count
     from ..models.metrics import shown
 
     end, lines = done.end, list[str]()
     if quiet:
         lines += [f"data: {note}" for note in done.notes]
         if done.model is not None:
-            times = f"{done.model.members} × " if done.model.members > 1 else ""
+            times = f"{len(done.model.members)} × " if len(done.model.members) > 1 else ""
             lines.append(f"network: {times}{done.model.spec}, {times}{done.model.spec.n_parameters:,} parameters")
         lines.append(f"{end.status}: {end.reason}, after {count(end.epoch, 'epoch')} and {count(end.step, 'step')}")
     if figures := shown(done.metrics):
         lines.append("on held-out rows: " + ", ".join(f"{name} {value:.4g}" for name, value in figures.items()))
     if done.model is not None:
-        row = done.model.members * cost(done.model.spec, batch=1).forward
+        row = len(done.model.members) * cost(done.model.spec, batch=1).forward
         lines.append(f"cost: {flops(row)} to predict a row, {end.seconds:.1f} s to train")
     if done.path is not None and done.signal is None:
         lines.append(f"model: {done.path / 'model.safetensors'}")

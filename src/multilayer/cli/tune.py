@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ..core.atomic_files import read, refuse_links, write
-from ..errors import MissingExtra, OptionError, printable
+from ..errors import MissingExtra, printable
 from ..runs.config import Config
 from .output import console
 from .train import Categorical
@@ -81,13 +82,12 @@ def tune(
     from ..data import read
     from ..drawing.plots import check_path
     from ..estimators import tuning
-    from ..training.fit import free_folder
+    from ..runs import numbered
 
     began = time.monotonic()
     if plot is not None:
         check_path(plot)
     limit = Config(time_limit=time_limit).time_limit
-    folder = run or free_folder(f"{Path(data).name.split('.')[0] or 'run'}-tune")
     asked = {"task": task, "loss": loss, "metric": metric, "class_weight": class_weight}
     asked |= {"epochs": epochs, "ensemble": ensemble, "threads": threads}
     options: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
@@ -95,7 +95,11 @@ def tune(
     source = {"target": targets, "group": group, "time_column": time_column, "sample_weight": weight}
     source["categorical"] = categorical or []
     table = read(data)
-    with _Shown(trials, quiet=quiet or as_json, as_json=as_json) as shown:
+    name = f"{Path(data).name.split('.')[0] or 'run'}-tune"
+    with (
+        numbered(name) if run is None else nullcontext(run) as folder,
+        _Shown(trials, quiet=quiet or as_json, as_json=as_json) as shown,
+    ):
         found = tuning.search(
             table,
             folder,
@@ -138,25 +142,20 @@ def _in_full(
 
     Goes on where it was stopped. The run of an earlier best is kept beside it.
     """
-    from ..estimators.tuning import Candidate
-    from ..runs import RunFolder
-    from ..training.reporting import fit, resume
-    from ..training.time_budget import Within
-    from .train import reporting
+    from ..estimators.tuning import recipe_of
+    from ..runs import RunFolder, next_number
+    from ..training.fit import fit, resume
 
-    path, how = folder / BEST, cast(Any, {"quiet": quiet, "ended": reporting(quiet=quiet)})
+    path = folder / BEST
     note = folder / f"{BEST}.json"
     refuse_links([path, note])
     if (path / "config.json").exists():
         if _read(note) == found.values:
             RunFolder.open(path)
-            return resume(path, **how)
-        path.rename(_earlier(folder))
+            return resume(path, quiet=quiet)
+        path.rename(folder / f"{BEST}-{next_number(folder, BEST):03d}")
     write(note, json.dumps(found.values).encode())
-    chooser = Candidate(found.values)
-    if left is None:
-        return fit(chooser, data, run=path, **source, **options, **how)
-    return fit(Within(chooser, left), data, run=path, time_limit=left, **source, **options, **how)
+    return fit(recipe_of(found.values), data, run=path, time_limit=left, **source, **options, quiet=quiet)
 
 
 def _read(note: Path) -> Any:
@@ -165,15 +164,6 @@ def _read(note: Path) -> Any:
         return json.loads(read(note, limit=1 << 24, root=note.parent))
     except ValueError:
         return None
-
-
-def _earlier(folder: Path) -> Path:
-    """The first of FOLDER/best-001, FOLDER/best-002, … that is not there yet."""
-    for number in range(1, 1_000_000):
-        path = folder / f"{BEST}-{number:03d}"
-        if not path.exists():
-            return path
-    raise OptionError(f"{folder}/{BEST}-… needs a number that is free, got none: move some away")
 
 
 def _draw(found: Search, path: Path, *, name: str) -> str | None:

@@ -96,6 +96,8 @@ def reported(action: str, path: Path) -> Generator[None]:
     except OSError as error:
         code = errno.errorcode.get(error.errno or 0, "unknown error")
         remedy = _REMEDIES.get(error.errno or 0, f"the system says {error.strerror or error}")
+        if action == "write" and error.errno == errno.ENOENT and not path.parent.exists():
+            remedy = f"there is no folder {path.parent}: check the path"
         raise StorageError(f"cannot {action} {path} ({code}): {remedy}") from error
     except UnicodeEncodeError:
         raise StorageError(
@@ -176,17 +178,19 @@ def _refuse_link(path: Path) -> None:
 def write(path: str | os.PathLike[str], chunks: bytes | Iterable[bytes], *, root: Path | None = None) -> None:
     """Write a file atomically. If anything fails before the rename, the old file stays unchanged.
 
-    A symbolic link, a pipe or a device at `path` is refused.
+    A file that is there keeps its permissions. A symbolic link, a pipe or a device at `path` is refused.
     """
     target = Path(path)
     with reported("write", target), _Folder(target.parent, root) as folder:
-        _check_target(folder, target)
+        mode = _check_target(folder, target)
         temporary = f".{target.name[:100]}.{os.urandom(6).hex()}{TEMPORARY}"
         size = 0
         point("write.open")
         file = folder.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
         try:
             try:
+                if mode is not None and sys.platform != "win32":
+                    os.fchmod(file, mode)
                 for chunk in [chunks] if isinstance(chunks, bytes) else chunks:
                     for piece in _pieces(chunk):
                         point("write.bytes")
@@ -211,16 +215,17 @@ def write(path: str | os.PathLike[str], chunks: bytes | Iterable[bytes], *, root
         point("write.done")
 
 
-def _check_target(folder: _Folder, target: Path) -> None:
-    """Raise an error if the target exists and is not a regular file."""
+def _check_target(folder: _Folder, target: Path) -> int | None:
+    """Return the permissions of the target, if it exists. Raise an error if it is not a regular file."""
     try:
         mode = folder.stat(target.name).st_mode
     except FileNotFoundError:
-        return
+        return None
     if stat.S_ISLNK(mode):
         raise OSError(errno.ELOOP, "a symbolic link")
     if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):  # the rename refuses a folder
         raise StorageError(f"cannot write {target}: it is not a regular file: choose another path")
+    return stat.S_IMODE(mode)
 
 
 @contextlib.contextmanager

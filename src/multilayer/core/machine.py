@@ -21,7 +21,6 @@ import json
 import math
 import os
 import platform
-import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -29,8 +28,8 @@ from typing import Any, cast
 
 import numpy as np
 
-from ..errors import OptionError
-from . import _core
+from ..errors import OptionError, StorageError
+from . import _core, atomic_files
 
 _FORMAT = 1  # of the cached file; a change of what is measured counts as one
 
@@ -92,7 +91,7 @@ def measure(*, quick: bool = False, fresh: bool = False) -> Machine:
     `quick` gives each figure a fifth of the time, on one thread and on all, and accepts more noise; `fresh` measures
     even if the cache has them.
     """
-    known = None if fresh else _load()
+    known = None if fresh else load_measured()
     if known is not None and known.quick <= quick:
         return known
     machine = _measure(quick=quick)
@@ -196,10 +195,10 @@ def _working_sets(levels: tuple[Cache, ...], n_threads: int) -> Iterator[tuple[s
         yield cache.level, _capacity(cache, n_threads) // 2
     # DRAM: far beyond the last cache, though never a large part of the memory.
     wanted = max(64 << 20, 4 * _capacity(levels[-1], n_threads))
-    yield "DRAM", min(wanted, _physical_memory() // 8)
+    yield "DRAM", min(wanted, physical_memory() // 8)
 
 
-def _physical_memory() -> int:
+def physical_memory() -> int:
     try:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, ValueError, OSError):  # a system without sysconf, or without these names
@@ -209,7 +208,7 @@ def _physical_memory() -> int:
 def available_memory() -> int:
     """Return the bytes that this process can still allocate: the free memory of the system, within the limits of the
     control group and of `ulimit -v`."""
-    found = [_physical_memory()]
+    found = [physical_memory()]
     with contextlib.suppress(OSError, ValueError, IndexError):
         lines = Path("/proc/meminfo").read_text(encoding="utf-8").splitlines()
         found += [1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")]
@@ -229,7 +228,7 @@ def available_memory() -> int:
 
 def require_memory(needed: int, what: str) -> None:
     """Refuses what this machine cannot hold, before anything of it is allocated."""
-    there = _physical_memory()
+    there = physical_memory()
     if needed > there:
         raise OptionError(
             f"{what} needs {needed / 2**30:,.1f} GiB of memory, and this machine has {there / 2**30:,.1f} GiB"
@@ -246,7 +245,7 @@ def _cache_file() -> Path:
     return root / "multilayer" / "machine.json"
 
 
-def _load() -> Machine | None:
+def load_measured() -> Machine | None:
     """The cached figures if they are whole and of this machine."""
     try:
         found = json.loads(_cache_file().read_text(encoding="utf-8"))
@@ -290,16 +289,8 @@ def remembered(name: str) -> dict[str, Any] | None:
 
 def remember(name: str, data: dict[str, Any]) -> None:
     """Keeps plain data in the cache folder; where that cannot be written, nothing happens."""
-    content = json.dumps(data, indent=1)
-    with contextlib.suppress(OSError, RuntimeError):  # without a home or a writable folder: measured again next time
+    content = json.dumps(data, indent=1).encode()
+    with contextlib.suppress(OSError, RuntimeError, StorageError):  # no home or no writable folder: measured again
         target = _cache_file().with_name(name)
         target.parent.mkdir(parents=True, exist_ok=True)
-        # Another process may read or write at the same time: each sees a whole file.
-        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=target.name)
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                file.write(content)
-            os.replace(temporary, target)
-        except BaseException:
-            os.unlink(temporary)
-            raise
+        atomic_files.write(target, content)

@@ -7,9 +7,9 @@
 The JSON text is the caller's `meta`, with `kind` (model or checkpoint), `version`, and `sha256` over everything else.
 Nothing in it tells the time, keys and tensors are sorted: equal content is equal bytes.
 
-A file is data from anyone. Lengths are checked before anything is allocated; the header must describe every byte once;
-names, types and keys are closed sets; the hash finds damage. All this holds before the safetensors library, which makes
-the arrays, sees the bytes. There is no other format to fall back to.
+A file is data from anyone. Lengths are checked before anything is allocated; names, types and keys are closed sets; the
+hash finds damage. The safetensors library, which makes the arrays, checks that the header describes every byte once.
+There is no other format to fall back to.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 
 from ..errors import FileError, unknown_name
 from . import atomic_files, canonical_json, machine
+from .formatting import short
 
 Tensors = dict[str, NDArray[Any]]
 Kind = Literal["model", "checkpoint"]
@@ -53,7 +54,7 @@ FORMS: dict[str, Form] = {
     "model": Form(
         version=1,
         required=frozenset({"spec", "encoding", "loss"}),
-        optional=frozenset({"calibration", "versions"}),
+        optional=frozenset({"calibration", "versions", "weights"}),
         groups=frozenset({"network", "encoding", "calibration"}),
     ),
     "checkpoint": Form(
@@ -102,7 +103,7 @@ def load(
     `root` is the folder of a run. No symbolic link below it is followed.
     """
     where = os.fspath(path)
-    data = atomic_files.read(path, limit=min(MAX_FILE, machine._physical_memory()), root=root)
+    data = atomic_files.read(path, limit=min(MAX_FILE, machine.physical_memory()), root=root)
     if sha256 is not None and hashlib.sha256(data).hexdigest() != sha256:
         raise FileError(f"{where}: damaged: its SHA-256 is not the one that was recorded when it was written")
     return decode(data, kind=kind, where=where)
@@ -187,8 +188,11 @@ def _foreign(data: bytes) -> bool:
 
 
 def _check_layout(header: dict[str, Any], size: int, where: str) -> None:
-    """Every byte of the data belongs to one tensor, and each tensor's bytes are what its type and shape say."""
-    spans: list[tuple[int, int, str]] = []
+    """What safetensors does not check: types and sizes that numpy can hold, and a clear word about a file cut short.
+
+    safetensors refuses tensors whose bytes overlap, leave a hole, or do not fit their type and shape.
+    """
+    reached = 0
     for name, entry in header.items():
         here = f"{where}: tensor {name[:80]!r}"
         fields = _object(entry, here, required={"dtype", "shape", "data_offsets"})
@@ -196,26 +200,13 @@ def _check_layout(header: dict[str, Any], size: int, where: str) -> None:
         if not isinstance(dtype, str) or dtype not in _DTYPES:
             raise FileError(f"{here}: {unknown_name('dtype', str(dtype)[:40], _DTYPES)}")
         if not _whole_numbers(shape) or len(shape) > MAX_RANK:
-            raise FileError(f"{here}: shape must be at most {MAX_RANK} whole numbers, got {_short(shape)}")
+            raise FileError(f"{here}: shape must be at most {MAX_RANK} whole numbers, got {short(shape, 80)}")
         if not _whole_numbers(offsets) or len(offsets) != 2:
-            raise FileError(f"{here}: data_offsets must be two whole numbers, got {_short(offsets)}")
+            raise FileError(f"{here}: data_offsets must be two whole numbers, got {short(offsets, 80)}")
         # An empty tensor may not have sides that only a zero makes possible.
-        itemsize = np.dtype(_DTYPES[dtype]).itemsize
-        if math.prod(max(side, 1) for side in shape) * itemsize > MAX_FILE:
-            raise FileError(f"{here}: too large: {dtype} of shape {_short(shape)}")
-        begin, end = offsets
-        wanted = math.prod(shape) * itemsize
-        if end - begin != wanted:
-            raise FileError(
-                f"{here}: {dtype} of shape {_short(shape)} has {wanted:,} bytes, got offsets {_short(offsets)}"
-            )
-        spans.append((begin, end, name))
-    reached = 0
-    for begin, end, name in sorted(spans):
-        if begin != reached:
-            word = "overlap" if begin < reached else "leave a hole before"
-            raise FileError(f"{where}: the bytes of the tensors {word} {name[:80]!r}, at {begin:,}, not {reached:,}")
-        reached = end
+        if math.prod(max(side, 1) for side in shape) * np.dtype(_DTYPES[dtype]).itemsize > MAX_FILE:
+            raise FileError(f"{here}: too large: {dtype} of shape {short(shape, 80)}")
+        reached = max(reached, offsets[1])
     if reached != size:
         word = "cut short" if reached > size else "bytes left over"
         raise FileError(f"{where}: {word}: the tensors have {reached:,} bytes, {size:,} are there")
@@ -224,7 +215,7 @@ def _check_layout(header: dict[str, Any], size: int, where: str) -> None:
 def _object(value: object, where: str, *, required: Iterable[str] = ()) -> dict[str, Any]:
     """A JSON object; where keys are required, with exactly those."""
     if not isinstance(value, dict):
-        raise FileError(f"{where} must be a JSON object, got {_short(value)}")
+        raise FileError(f"{where} must be a JSON object, got {short(value, 80)}")
     found = cast("dict[str, Any]", value)
     if required:
         _check_keys(found, frozenset(required), frozenset(), where)
@@ -238,12 +229,12 @@ def _check_about(about: dict[str, Any], kind: Kind, where: str) -> None:
     """Kind and version first: another kind, or a newer version, may have other keys."""
     form = FORMS[kind]
     if about.get("kind") != kind:
-        raise FileError(f"{where}: a {kind} is needed, got the kind {_short(about.get('kind'))}")
+        raise FileError(f"{where}: a {kind} is needed, got the kind {short(about.get('kind'), 80)}")
     version = about.get("version")
     if type(version) is not int or version != form.version:
         newer = type(version) is int and version > form.version
         remedy = "update multilayer to read it" if newer else "no such version exists"
-        raise FileError(f"{where}: version must be at most {form.version}, got {_short(version)}: {remedy}")
+        raise FileError(f"{where}: version must be at most {form.version}, got {short(version, 80)}: {remedy}")
     _check_keys(about, form.required | {"kind", "version"}, form.optional, where)
 
 
@@ -261,7 +252,7 @@ def _check_names(names: Iterable[str], kind: Kind, where: str) -> None:
         if len(name) > MAX_NAME or not _NAME.fullmatch(name):
             raise FileError(
                 f"{where}: a tensor's name has letters, digits, _ . - and / between parts, "
-                f"at most {MAX_NAME} in all, got {_short(name)}"
+                f"at most {MAX_NAME} in all, got {short(name, 80)}"
             )
         group = name.partition("/")[0]
         if group not in groups:
@@ -292,8 +283,3 @@ def _digest(about: Mapping[str, Any], tensors: Tensors) -> str:
 
 def _whole_numbers(value: object) -> bool:
     return isinstance(value, list) and all(type(n) is int and 0 <= n < 1 << 62 for n in cast("list[object]", value))
-
-
-def _short(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:77]}..."

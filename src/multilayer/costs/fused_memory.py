@@ -35,26 +35,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from ..nn.layers import (
-    GLU,
-    Activation,
-    BatchNorm,
-    Columns,
-    Dropout,
-    GroupNorm,
-    Inputs,
-    Layer,
-    LayerNorm,
-    Linear,
-    Residual,
-    RMSNorm,
-    Scale,
-)
-from ..nn.layers.base import Parameter
+from ..nn.layers import Activation, Columns, Dropout, Layer, Residual
+from ..nn.layers.base import LINE, Parameter, lines
 from ..nn.losses import Loss
 from ..spec import Spec
 
-LINE = 16
 LEAST_ROWS = 128
 KEPT = 500_000_000
 MANY_ROWS, SOME_ROWS = 1024, 256
@@ -64,11 +49,6 @@ LIGHT = 16_000
 STREAMED = 32
 WAVE = 8  # multiply-adds that a wave or a bin of columns is worth
 _LONG = 2  # numbers that a class or a code takes the room of
-
-
-def lines(n: int) -> int:
-    """n rounded up to whole lines."""
-    return -(-n // LINE) * LINE
 
 
 def stored(spec: Spec) -> int:
@@ -88,7 +68,7 @@ def learned(spec: Spec) -> int:
     """Numbers of gradients and statistics that are always there."""
     matrices = [parameter.shape[0] for parameter in spec.parameters.values() if _is_matrix(parameter)]
     vectors = [lines(parameter.size) for parameter in spec.parameters.values() if not _is_matrix(parameter)]
-    norms = [entry.width_in for entry in spec.entries if isinstance(entry.layer, BatchNorm)]
+    norms = [entry.width_in for entry in spec.entries if entry.layer.over_batch]
     return LINE * sum(matrices) + sum(vectors) + 3 * sum(norms)
 
 
@@ -112,15 +92,9 @@ def kept(spec: Spec, batch: int, *, clip: bool) -> bool:
 def halved(spec: Spec, batch: int) -> bool:
     """Whether there is room for gradients that are sums over two halves of the rows: weights are few, and nothing else
     learns. Steps of 1,024 rows have none, but the last of an epoch is smaller."""
-    plain = all(_has_weights_alone(layer) for layer in spec.layers if not layer.passes_through)
+    plain = all(layer.weights_alone for layer in spec.layers if not layer.passes_through)
     weights = sum(parameter.size for parameter in spec.parameters.values() if _is_matrix(parameter))
     return plain and weights <= LIGHT and batch >= HALVED_ROWS
-
-
-def _has_weights_alone(layer: Layer) -> bool:
-    if isinstance(layer, Activation):
-        return not (layer.function.learned or layer.blend)
-    return isinstance(layer, Linear | Dropout)
 
 
 def rows(batch: int) -> int:
@@ -151,34 +125,10 @@ class _Walk:
                 bent = False
             elif not layer.passes_through:
                 if not (bent and isinstance(layer, Dropout)):
-                    self.widths += _widths(layer, d, self.learning)
+                    self.widths += layer.fused_widths(d, learning=self.learning)
                 self.learning = self.learning or bool(layer.parameters(d))
                 bent = isinstance(layer, Activation)
             d = width
-
-
-def _widths(layer: Layer, d: Any, learning: bool) -> Iterable[int]:
-    match layer:
-        case Linear(d_out=O):
-            return O, lines(d)
-        case GLU(d_out=O):
-            return O, 2 * O, lines(d)
-        case Activation():
-            return (d,) * (1 + len(layer.function.learned) + layer.blend)
-        case Dropout():
-            return (d,)
-        case BatchNorm() | LayerNorm() | RMSNorm():
-            return d, d, 1
-        case GroupNorm(groups=G):
-            return d, d, G
-        case Scale():
-            return (d,) * (1 + learning)
-        case Columns():
-            F, (K, D) = Inputs.of(d).numeric, layer.inner
-            slopes = {"plr": K + D, "pbld": K}.get(layer.numeric, 0)
-            return layer.width(d), F * K, F * slopes
-        case _:
-            return layer.width(d), layer.kept(d).per_row
 
 
 # Plain loops
@@ -189,28 +139,10 @@ def looped(spec: Spec) -> list[int]:
     widths = [spec.inputs.numeric, len(spec.inputs.categories)]
     for entry in spec.entries:
         if not entry.layer.passes_through:
-            widths += _looped(entry.layer, entry.d_in)
+            widths += entry.layer.looped_widths(entry.d_in)
     return [width for width in widths if width]
 
 
 def looped_once(spec: Spec) -> int:
     """Numbers that it writes for all rows together."""
-    return sum(entry.width_in for entry in spec.entries if isinstance(entry.layer, BatchNorm))
-
-
-def _looped(layer: Layer, d: Any) -> Iterable[int]:
-    match layer:
-        case Linear() | Activation() | Scale():
-            return (layer.width(d),)
-        case Residual() | Dropout() | BatchNorm():
-            return d, d
-        case GLU(d_out=O):
-            return O, 2 * O
-        case LayerNorm() | RMSNorm():
-            return d, d, 1
-        case GroupNorm(groups=G):
-            return d, d, G
-        case Columns():
-            return layer.width(d), Inputs.of(d).numeric * (layer.inner[0] + (layer.n or 0))
-        case _:
-            return layer.width(d), layer.kept(d).per_row
+    return sum(entry.width_in for entry in spec.entries if entry.layer.over_batch)

@@ -12,10 +12,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from html import escape
 
+from ..core.formatting import flops, signed, size
 from ..nn.layers import Backward, Forward
 from .count import Cost
 from .formulas import Line, legend
-from .quantity import flops, signed, size
 
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1f2933; --muted: #5b6672; --line: #dde3e8; --card: #fff; --page: #f5f7f9;

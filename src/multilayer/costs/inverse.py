@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from ..errors import OptionError
 from ..nn import losses, optimizers
-from ..nn.layers import MAX_LAYERS, Columns, GroupNorm, Layer, Residual
+from ..nn.layers import MAX_LAYERS, Columns, Layer, Residual
 from ..spec import Spec
 from .count import DTYPES, Cost, cost
 from .memory import memory
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 MAX_BATCH = 2**40
 """Where the search for a batch ends: memory that does not grow with the batch would never stop it."""
 MAX_WIDTH = 2**31
-_SETS_WIDTH = ("linear", "glu", "maxout", "kan")
 
 
 class Account(Protocol):
@@ -231,7 +230,7 @@ def with_width(spec: Spec, width: int) -> Spec:
     base = max(hidden_widths(spec), default=0)
     if not base:
         raise OptionError(f"only a network with a hidden layer can be widened, got {str(spec)[:100]}")
-    multiple = math.lcm(*(layer.groups for layer in _all_layers(spec.layers) if isinstance(layer, GroupNorm)))
+    multiple = math.lcm(*(layer.divisor for layer in _all_layers(spec.layers)))
     return _resized(spec, lambda w: multiple * max(1, (2 * w * width + base * multiple) // (2 * base * multiple)))
 
 
@@ -243,7 +242,7 @@ def _resized_layers(
     layers: Sequence[Layer], spec: Spec, d: int, out: int | None, width: Callable[[int], int]
 ) -> Iterator[Layer]:
     """`out` is the width the layers must end with; None keeps that of the last one that sets a width."""
-    setting = [i for i, layer in enumerate(layers) if layer.kind in _SETS_WIDTH]
+    setting = [i for i, layer in enumerate(layers) if _sets_width(layer)]
     d = d or spec.inputs.numeric
     for i, layer in enumerate(layers):
         if isinstance(layer, Residual):
@@ -251,13 +250,17 @@ def _resized_layers(
         elif isinstance(layer, Columns):
             d = layer.width(spec.inputs if spec.inputs.categories else d)
             yield layer
-        elif layer.kind in _SETS_WIDTH:
+        elif _sets_width(layer):
             own = cast(Any, layer)
             last = i == setting[-1]
             d = (own.d_out if out is None else out) if last else width(own.d_out)
             yield replace(own, d_out=d)
         else:
             yield layer
+
+
+def _sets_width(layer: Layer) -> bool:
+    return hasattr(layer, "d_out")
 
 
 def _all_layers(layers: Iterable[Layer]) -> Iterator[Layer]:
@@ -272,7 +275,7 @@ def _all_layers(layers: Iterable[Layer]) -> Iterator[Layer]:
 
 def _last_hidden(spec: Spec) -> tuple[int, int]:
     """Where the last hidden layer or block begins, and where what follows it does: norm and activation belong to it."""
-    starts = [i for i, layer in enumerate(spec.layers) if layer.kind in _SETS_WIDTH or isinstance(layer, Residual)]
+    starts = [i for i, layer in enumerate(spec.layers) if _sets_width(layer) or isinstance(layer, Residual)]
     ends = [*starts[1:], len(spec.layers)]
     groups = list(zip(starts, ends, strict=True))
     if groups and not isinstance(spec.layers[groups[-1][0]], Residual):

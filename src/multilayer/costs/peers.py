@@ -27,7 +27,7 @@ from typing import cast
 
 from ..errors import OptionError, unknown_name
 from ..nn import losses
-from ..nn.layers import Activation, BatchNorm, Dropout, GroupNorm, Layer, LayerNorm, Linear, Residual, RMSNorm
+from ..nn.layers import Activation, BatchNorm, GroupNorm, Layer, LayerNorm, Linear, Residual, RMSNorm
 from ..nn.layers.base import size
 from ..spec import Entry, Spec
 from .count import DTYPES, Cost, cost
@@ -36,13 +36,6 @@ STORAGE_OBJECT = 64
 """Bytes that sys.getsizeof adds for the object around a tensor's storage, in CPython 3.11."""
 
 _FLOAT = DTYPES["float32"]
-_MODULES = (Linear, Activation, BatchNorm, LayerNorm, RMSNorm, GroupNorm, Dropout, Residual)
-# fmt: off
-_ACTIVATIONS = frozenset({
-    "identity", "sigmoid", "tanh", "hard_tanh", "relu", "leaky_relu", "prelu", "elu", "selu", "softplus", "gelu",
-    "gelu_tanh", "silu", "mish", "softmax",
-})
-# fmt: on
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -206,7 +199,7 @@ def _flopcounter(network: _Network) -> Iterable[PeerLine]:
         module=False,
         runs=False,
     )
-    single = next((e for e in network.modules if isinstance(e.layer, BatchNorm)), None)
+    single = next((e for e in network.modules if e.layer.over_batch), None)
     if single and network.batch == 1:
         why = f"unknown: torch refuses to train {single.name} with a batch of one row: choose a larger batch"
         yield PeerLine(what="forward + backward FLOPs", figure=None, ours=account.step, why=why)
@@ -260,12 +253,7 @@ def _own(entry: Entry) -> int:
 
 def _no_module(entries: Iterable[Entry]) -> str:
     for entry in entries:
-        layer = entry.layer
-        known = isinstance(layer, _MODULES)
-        if isinstance(layer, Activation):
-            scaled = layer.name == "sigmoid" and layer.function.constant("a") != 1
-            known = layer.name in _ACTIVATIONS and not layer.blend and not scaled and layer.per != "network"
-        if not known:
+        if not (entry.layer.torch_module or isinstance(entry.layer, Residual)):
             return f"unknown: torch has no module of its own for {entry.name}, so it depends on how it is written"
     return ""
 

@@ -52,7 +52,7 @@ def seconds_of(curve: Curve, numbers: int) -> float:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Calibration:
+class SpeedCalibration:
     """What an engine really reaches here. `products` are rows, width and GFLOP/s of square maps, every pair of them."""
 
     products: tuple[tuple[int, int, float], ...] = ()
@@ -66,11 +66,11 @@ class Calibration:
         return asdict(self)
 
     @staticmethod
-    def from_dict(data: Mapping[str, Any]) -> Calibration:
+    def from_dict(data: Mapping[str, Any]) -> SpeedCalibration:
         curves = {
             str(key): tuple((int(n), float(seconds)) for n, seconds in curve) for key, curve in data["kinds"].items()
         }
-        return Calibration(
+        return SpeedCalibration(
             products=tuple((int(rows), int(width), float(rate)) for rows, width, rate in data["products"]),
             kinds=curves,
             per_tensor=float(data["per_tensor"]),
@@ -127,7 +127,7 @@ class Prediction:
 _FILE = "torch.json"
 
 
-def remember(calibration: Calibration, machine: Machine, *, threads: int, version: str) -> None:
+def remember(calibration: SpeedCalibration, machine: Machine, *, threads: int, version: str) -> None:
     """Keeps what PyTorch reaches on this machine, for predictions that do not run it; kinds known before stay known."""
     keys = {"processor": machine.processor, "threads": threads, "torch": version}
     before = machines.remembered(_FILE)
@@ -136,19 +136,19 @@ def remember(calibration: Calibration, machine: Machine, *, threads: int, versio
     machines.remember(_FILE, {**keys, "calibration": replace(calibration, kinds=kinds).to_dict()})
 
 
-def recall(machine: Machine) -> Calibration | None:
+def recall(machine: Machine) -> SpeedCalibration | None:
     """The calibration that `mlp cost --measure` left, if it is of this machine."""
     found = machines.remembered(_FILE)
     if found is None or found.get("processor") != machine.processor:
         return None
     try:
-        return Calibration.from_dict(found["calibration"])
+        return SpeedCalibration.from_dict(found["calibration"])
     except (AttributeError, KeyError, TypeError, ValueError):
         return None
 
 
 def predict(
-    account: Cost, machine: Machine, *, threads: int | None = None, calibration: Calibration | None = None
+    account: Cost, machine: Machine, *, threads: int | None = None, calibration: SpeedCalibration | None = None
 ) -> Prediction:
     """The time of one training step from its account and the machine's measured figures."""
     threads = machine.threads if threads is None else threads
@@ -169,7 +169,7 @@ def predict(
 class _Roof:
     """One machine's limits for one account."""
 
-    def __init__(self, account: Cost, machine: Machine, threads: int, calibration: Calibration | None) -> None:
+    def __init__(self, account: Cost, machine: Machine, threads: int, calibration: SpeedCalibration | None) -> None:
         peak = machine.peak(threads)
         self.account, self.calibration = account, calibration
         self.size = DTYPES[account.dtype]
@@ -229,7 +229,9 @@ class _Roof:
         yield ahead.other, 2 * y if ahead.other else 0, self.elementwise
         yield back.other, 3 * y if back.other else 0, self.elementwise
 
-    def _calibrated(self, row: Row, calibration: Calibration, parts: list[tuple[Unit, Curve]], fused: bool) -> RowTime:
+    def _calibrated(
+        self, row: Row, calibration: SpeedCalibration, parts: list[tuple[Unit, Curve]], fused: bool
+    ) -> RowTime:
         B, compute, memory, overhead = self.account.batch, 0.0, 0.0, 0.0
         for i, (unit, curve) in enumerate(parts):
             if fused and i and isinstance(unit.layer, Activation):

@@ -15,7 +15,7 @@ from torch import Tensor
 from ..core.machine import Machine
 from ..core.machine import measure as measure_machine
 from ..errors import SpecError
-from ..nn.layers import BatchNorm, Residual
+from ..nn.layers import Residual
 from ..nn.layers.batch_norm import require_rows
 from ..pytorch.model import Model, build
 from ..spec import Entry, Spec
@@ -66,7 +66,7 @@ def measure(
     spec = Spec.of(spec)
     if not spec.n_parameters:
         raise SpecError(f"a training step needs something that learns, and {str(spec)[:100]} has no parameters")
-    if any(isinstance(entry.layer, BatchNorm) for entry in spec.entries):
+    if any(entry.layer.over_batch for entry in spec.entries):
         require_rows(batch)
     account = cost(spec, batch=batch, optimizer=optimizer, loss=loss)
     require_step(account)

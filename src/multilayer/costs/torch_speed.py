@@ -21,13 +21,14 @@ from torch import Tensor
 from ..core.machine import Machine
 from ..nn import losses
 from ..nn.layers import Linear
+from ..nn.layers.base import WIDTH
 from ..pytorch.losses import forward as loss_forward
 from ..pytorch.model import build
 from ..pytorch.optimizers import torch_optimizer
 from ..spec import Spec
 from . import cost
-from .roofline import MANY_OUTPUTS, Calibration, Curve, loss_key, predict, update_key
-from .timing_units import WIDTH, Unit, units
+from .roofline import MANY_OUTPUTS, Curve, SpeedCalibration, loss_key, predict, update_key
+from .timing_units import Unit, units
 from .verification import example
 
 BATCHES = (1, 8, 64, 512)
@@ -114,7 +115,7 @@ def _graph(parts: Sequence[Part]) -> Callable[[], Any]:
     return lambda: torch.autograd.grad([run() for run, _ in parts], wanted, gradients, allow_unused=True)
 
 
-def calibrate(spec: Spec, machine: Machine, *, optimizer: str, loss: str) -> Calibration:
+def calibrate(spec: Spec, machine: Machine, *, optimizer: str, loss: str) -> SpeedCalibration:
     """What PyTorch reaches here on everything that a network is made of."""
     chosen = losses.of(loss, spec.d_out)
     # Too small to take time itself: what its step takes beyond its parts, any step does.
@@ -126,7 +127,7 @@ def calibrate(spec: Spec, machine: Machine, *, optimizer: str, loss: str) -> Cal
     for d_out in {spec.d_out, small.d_out}:
         kinds[loss_key(chosen.name, d_out)] = _loss_curve(loss, chosen.per_target, many=d_out >= MANY_OUTPUTS)
     kinds[update_key(optimizer)], per_tensor = _update_curve(optimizer)
-    known = Calibration(products=_products(), kinds=kinds, per_tensor=per_tensor)
+    known = SpeedCalibration(products=_products(), kinds=kinds, per_tensor=per_tensor)
     account = cost(small, batch=2, optimizer=optimizer, loss=loss)
     expected = predict(account, machine, threads=torch.get_num_threads(), calibration=known).seconds
     return replace(known, per_step=max(0.0, best(step.run) - expected))

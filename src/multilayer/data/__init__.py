@@ -1,28 +1,32 @@
 """Tables in, numbers out: readers, typed columns, the encoding, the task, splits, bundled sets and augmentation.
 
-ready = prepare("people.csv", target="income")
-ready.data, ready.train, ready.validation      for an engine
-ready.encoding                                 kept with the model: apply, decode, probabilities
+made = make_training_data("people.csv", DataOptions(target="income"))
+made.data, made.train, made.validation      for an engine
+made.encoding                               stored with the model: apply, decode, probabilities
+
+Networks belong in `spec`; the engines that read the batches in `engines`.
 """
 
 from __future__ import annotations
 
 from .encoding import Column, Encoded, Encoding
-from .loaders import is_loader, prepare_loader
+from .loaders import is_loader, read_loader
+from .options import DataOptions
 from .readers import read
 from .table import Table
 from .targets import Task
-from .training_data import TrainingData, prepare
+from .training_data import TrainingData, make_training_data
 
 __all__ = [
     "Column",
+    "DataOptions",
     "Encoded",
     "Encoding",
-    "TrainingData",
     "Table",
     "Task",
+    "TrainingData",
     "is_loader",
-    "prepare",
-    "prepare_loader",
+    "make_training_data",
     "read",
+    "read_loader",
 ]

@@ -21,11 +21,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from ..core.formatting import short
 from ..core.machine import available_memory, require_memory
 from ..core.sparse import Sparse
 from ..errors import DataError
 from .arrow import from_numpy
-from .table import NOT_UNICODE, Matrix, Table, check_size, is_unicode, short
+from .table import NOT_UNICODE, Matrix, Table, check_size, is_unicode
 
 IDX_TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 X_NAMES = ("x", "data", "features", "inputs", "images", "x_train", "train_images")
@@ -139,25 +140,22 @@ def _first_odd(values: Any, error: Exception) -> str:
 
 
 def target_columns(y: Any, *, n: int, name: str) -> dict[str, Any]:
-    """The target of `(X, y)` as named columns."""
+    """The target of `(X, y)` as named columns, where y is an array."""
     label = getattr(y, "name", None)
-    if hasattr(y, "columns") or hasattr(y, "to_frame"):
-        from .readers import read_raw
+    values = np.asarray(_numpy(y))
+    if values.ndim == 2 and values.shape[1] == 1:
+        values = values[:, 0]
+    if values.ndim not in (1, 2):
+        raise DataError(f"{name}: the target must have one or two dimensions, got {values.ndim}")
+    label = label if isinstance(label, str) and label else "y"
+    many = [values] if values.ndim == 1 else list(values.T)
+    names = [label] if values.ndim == 1 else [f"{label}{i}" for i in range(len(many))]
+    found = {one: arrow_of(column, f"{name}: the target {one!r}") for one, column in zip(names, many, strict=True)}
+    return as_long(found, n=n, name=name)
 
-        table = read_raw(y if hasattr(y, "columns") else y.to_frame())
-        found = {column: table.column(column) for column in table.names}
-        if len(found) == 1 and label is None and not hasattr(y, "columns"):
-            found = {"y": next(iter(found.values()))}
-    else:
-        values = np.asarray(_numpy(y))
-        if values.ndim == 2 and values.shape[1] == 1:
-            values = values[:, 0]
-        if values.ndim not in (1, 2):
-            raise DataError(f"{name}: the target must have one or two dimensions, got {values.ndim}")
-        label = label if isinstance(label, str) and label else "y"
-        many = [values] if values.ndim == 1 else list(values.T)
-        names = [label] if values.ndim == 1 else [f"{label}{i}" for i in range(len(many))]
-        found = {one: arrow_of(column, f"{name}: the target {one!r}") for one, column in zip(names, many, strict=True)}
+
+def as_long(found: dict[str, Any], *, n: int, name: str) -> dict[str, Any]:
+    """Return the columns of the target. They must have as many rows as X."""
     for column in found.values():
         if len(column) != n:
             raise DataError(f"{name}: X and y must have the same number of rows, got {n:,} and {len(column):,}")

@@ -19,15 +19,18 @@ Moments with a time zone and those without are never read as each other; those w
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from ..core.formatting import short
 from ..errors import DataError, unknown_name
 from .arrow import from_numpy, pc, to_numpy
-from .table import Table, short, where
+from .steps import DateParts
+from .table import Table, where
 from .text_values import NUMBER, first_not
 
 Floats = NDArray[np.float64]
@@ -71,8 +74,24 @@ DATES = r"^\s*(\d{1,4}[./-]\d{1,2}[./-]\d{1,4}|\d{1,2}[ -][A-Za-z]{3,9}\.?[ -]\d
 MOSTLY = 0.9
 """Text of which so many values are numbers was meant to be numbers."""
 LARGEST = float(np.finfo(np.float32).max)
-DAY = 86_400.0
-YEAR = 365.2425
+SCALINGS = ("auto", "standard", "robust", "none")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Column:
+    """One column of the training table. `parts` are the numbers of its kind that are used, by place."""
+
+    name: str
+    family: Family
+    kind: Kind
+    parts: tuple[int, ...] = ()
+    indicator: bool = False
+    zone: bool | None = None
+    """Whether moments had a time zone; None for other families, and for models saved before it was kept."""
+    numbered: bool = field(default=False, compare=False)
+    """Whether the names of the frame were numbers, which are texts here."""
+    why: str = field(default="", compare=False)
+    """Why a column was dropped, for those who fit; files do not tell."""
 
 
 def family_of(column: Any, what: str) -> Family:
@@ -129,19 +148,24 @@ def _typed(column: Any) -> Any:
 
 def numbers(table: Table, name: str, kind: Kind) -> Floats:
     """The numbers that a column gives, NaN where a value is missing.   → (N, parts)."""
+    values = read_numbers(table, name, kind)
+    return values[:, None] if kind == "numeric" else DateParts(kind=kind).apply(values)
+
+
+def read_numbers(table: Table, name: str, kind: Kind) -> Floats:
+    """Read a column as numbers; dates and times as seconds. NaN where a value is missing.   → (N,)"""
     if kind == "numeric" and name in table.places and table.matrix is not None:
-        values = table.matrix[:, table.places[name]].astype(np.float64)
-        return check_finite(values, table, name)[:, None]
+        return check_finite(table.matrix[:, table.places[name]].astype(np.float64), table, name)
     column = table.column(name)
     if kind == "numeric" and (pa.types.is_floating(column.type) or pa.types.is_integer(column.type)):
-        return check_finite(floats(column), table, name)[:, None]
+        return check_finite(floats(column), table, name)
     column = _typed(column)
     family = family_of(column, where(table, name))
     if family == "text":
         column = _parsed(column, kind, table, name)
     if kind == "numeric":
-        return check_finite(floats(column), table, name)[:, None]
-    return _dates(column, kind, table, name)
+        return check_finite(floats(column), table, name)
+    return _seconds(column, kind, table, name)
 
 
 def floats(column: Any) -> Floats:
@@ -190,35 +214,24 @@ _SAID = {"numeric": "a number", "date": "a date such as 2024-12-31", "datetime":
 _SAID["time"] = "a time such as 23:59"
 
 
-def _dates(column: Any, kind: Kind, table: Table, name: str) -> Floats:
-    """The parts of dates and times, see `PARTS`."""
-    nothing = missing(column)
+def _seconds(column: Any, kind: Kind, table: Table, name: str) -> Floats:
+    """Seconds since midnight, or since 1970-01-01."""
     if pa.types.is_null(column.type):
-        return np.full((len(column), len(PARTS[kind])), np.nan)
+        return np.full(len(column), np.nan)
     if pa.types.is_time(column.type) != (kind == "time"):
         raise DataError(
             f"{where(table, name)}: must be {_SAID[kind]}, got {column.type}: give it another kind in columns"
         )
+    nothing = missing(column)
     if kind == "time":
         column = column.cast(pa.time64("us"), safe=False)
-        seconds = to_numpy(column.cast(pa.int64())).astype(np.float64) / 1e6
-        found = np.stack([seconds / 3600, *_circle(seconds / DAY)], 1)
     else:
         if column.type == pa.date64():
             column = column.cast(pa.date32(), safe=False)
-        stamps = column.cast(pa.timestamp("us", tz=getattr(column.type, "tz", None)), safe=False)
-        days = to_numpy(stamps.cast(pa.int64())).astype(np.float64) / 1e6 / DAY
-        # Day 0 is Thursday 1 January 1970; the mean Gregorian year is close enough for a season.
-        found = np.stack([days, *_circle(days / YEAR), *_circle((days + 3) / 7)], 1)
-        if kind == "datetime":
-            found = np.concatenate([found, np.stack(_circle(days), 1)], 1)
-    found[nothing] = np.nan
-    return check_finite(found.ravel(), table, name).reshape(found.shape)
-
-
-def _circle(turns: Floats) -> tuple[Floats, Floats]:
-    angle = 2 * np.pi * (turns - np.floor(turns))
-    return np.sin(angle), np.cos(angle)
+        column = column.cast(pa.timestamp("us", tz=getattr(column.type, "tz", None)), safe=False)
+    seconds = to_numpy(column.cast(pa.int64())).astype(np.float64) / 1e6
+    seconds[nothing] = np.nan
+    return seconds
 
 
 # Categories
@@ -269,18 +282,6 @@ def differ(column: Any) -> bool:
         return False
     ends = pc.min_max(column)
     return ends["min"].as_py() != ends["max"].as_py()
-
-
-def codes(keys: Any, known: Any) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """0 for missing or unknown, else the place in the vocabulary from 1; and which values were unknown."""
-    nothing = to_numpy(pc.is_null(keys))
-    if pa.types.is_null(keys.type):
-        return np.zeros(len(keys), dtype=np.int64), np.zeros(len(keys), dtype=np.bool_)
-    if keys.type != known.type:  # whole numbers against floats
-        keys, known = keys.cast(pa.float64(), safe=False), known.cast(pa.float64(), safe=False)
-    found = pc.index_in(keys, value_set=known)
-    place = np.where(to_numpy(pc.is_null(found)), 0, to_numpy(found).astype(np.int64) + 1)
-    return place, (place == 0) & ~nothing
 
 
 def few(n_values: int, n_rows: int) -> bool:

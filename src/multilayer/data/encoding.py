@@ -3,7 +3,7 @@
     x      (N, F)   the numbers of numeric and date columns, scaled; then 0 or 1 for each that had missing values
     codes  (N, C)   one whole number for each category column: 0 missing or unknown, else 1 … n in sorted order
 
-Scaling of each number, by training rows:
+`Encoding.steps_of` lists the preprocessing steps of a column (`steps`). Scaling of each number, by training rows:
     standard   (x − mean)/std
     robust     r = (x − median)/(q75 − q25), or 2(x − median)/(max − min) where the quartiles meet; then r/√(1 + (r/3)²)
                Holzmüller et al. 2024
@@ -27,44 +27,38 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from ..core.formatting import count
 from ..core.sparse import Sparse
 from ..errors import DataError, warn
 from ..nn.layers import Inputs
 from . import columns as C
+from . import encoding_storage
 from . import targets as tasks
 from .arrow import from_numpy
-from .columns import Family, Kind
+from .columns import Column
 from .readers import read_raw
-from .table import Rows, Shape, Table, count, where
+from .steps import (
+    Codes,
+    DateParts,
+    FillMissing,
+    NumberStep,
+    SmoothClip,
+    Standardise,
+    Step,
+    Unlearned,
+    ValueStep,
+    through,
+)
+from .table import Rows, Shape, Table, where
 from .targets import Task
 from .text_values import interpreted_as
 
 Floats = NDArray[np.float64]
-Codes = NDArray[np.int64]
-SCALINGS = ("auto", "standard", "robust", "none")
-FAR = 4e154
-"""Robust scales from which (r/3)² would overflow; what lies beyond them is 3 all the same."""
+CodeRows = NDArray[np.int64]
 MOST_NOTES = 5
 """Largest number of notes in one warning."""
 BLOCK = 8192
 """Rows of a matrix that are scaled at a time."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Column:
-    """One column of the training table. `parts` are the numbers of its kind that are used, by place."""
-
-    name: str
-    family: Family
-    kind: Kind
-    parts: tuple[int, ...] = ()
-    indicator: bool = False
-    zone: bool | None = None
-    """Whether moments had a time zone; None for other families, and for models saved before it was kept."""
-    numbered: bool = field(default=False, compare=False)
-    """Whether the names of the frame were numbers, which are texts here."""
-    why: str = field(default="", compare=False)
-    """Why a column was dropped, for those who fit; files do not tell."""
 
 
 class Note(str):
@@ -83,7 +77,7 @@ class Encoded:
     """A table as numbers. `rows` are the places in the source, from 0, of the rows that could be used."""
 
     x: NDArray[Any] | Sparse
-    codes: Codes | None
+    codes: CodeRows | None
     y: NDArray[Any] | None
     rows: Rows
     notes: tuple[Note, ...]
@@ -130,6 +124,31 @@ class Encoding:
         values = [c.name + C.PARTS[c.kind][part] for c in self.numeric for part in c.parts]
         return (*values, *(f"{c.name} (missing)" for c in self.numeric if c.indicator))
 
+    @cached_property
+    def number_steps(self) -> tuple[NumberStep, ...]:
+        """The steps of all numbers of x that are not indicators, in order."""
+        found = (FillMissing(fill=self.fill), Standardise(center=self.center, scale=self.scale))
+        return (*found, SmoothClip()) if self.scaling == "robust" else found
+
+    @cached_property
+    def _places(self) -> dict[str, slice]:
+        """Which numbers of x each numeric column gives."""
+        ends = np.cumsum([len(c.parts) for c in self.numeric]).tolist()
+        return {c.name: slice(end - len(c.parts), end) for c, end in zip(self.numeric, ends, strict=True)}
+
+    def steps_of(self, column: Column) -> tuple[Step, ...]:
+        """The steps of a column that is used, in order."""
+        return (self.code_step(column),) if column.kind == "categorical" else self.value_steps(column)
+
+    def code_step(self, column: Column) -> Codes:
+        return Codes(vocabulary=self.vocabularies[column.name], constant=column.family == "empty")
+
+    def value_steps(self, column: Column) -> tuple[ValueStep, ...]:
+        shared = tuple(step.at(self._places[column.name]) for step in self.number_steps)
+        if column.family == "empty":
+            return (Unlearned(), *shared)
+        return shared if column.kind == "numeric" else (DateParts(kind=column.kind, parts=column.parts), *shared)
+
     @property
     def inputs(self) -> Inputs:
         sizes = tuple(len(self.vocabularies[c.name]) for c in self.categorical)
@@ -146,7 +165,7 @@ class Encoding:
 
     # New rows
 
-    def apply(self, source: Any, *, dtype: Any = np.float32) -> tuple[NDArray[Any], Codes | None]:
+    def apply(self, source: Any, *, dtype: Any = np.float32) -> tuple[NDArray[Any], CodeRows | None]:
         """x and codes of new rows."""
         found = self.encode(source, dtype=dtype)
         return found.x[:], found.codes
@@ -182,7 +201,7 @@ class Encoding:
         names = [*self._used, *(self.task.names if targets else ())]
         return interpreted_as(table, names, hints, self.vocabularies)
 
-    def transform(self, table: Table, dtype: Any) -> tuple[NDArray[Any] | Sparse, Codes | None, list[Note]]:
+    def transform(self, table: Table, dtype: Any) -> tuple[NDArray[Any] | Sparse, CodeRows | None, list[Note]]:
         """The numbers of a table whose columns have the names and families of training. Sparse ones stay so."""
         notes: list[Note] = []
         x: NDArray[Any] | Sparse
@@ -194,31 +213,26 @@ class Encoding:
             self._transform_matrix(table, x, notes)
         else:
             x = np.empty((len(table), len(self.numeric_names)), dtype=dtype)
-            indicators, place = len(self.center), 0
+            indicators = len(self.center)
             for column in self.numeric:
-                if column.family == "empty":
-                    x[:, place], place = 0, place + 1
-                    continue
-                values = C.numbers(table, column.name, column.kind)[:, column.parts]  # (N, parts)
-                stop = place + len(column.parts)
-                nothing = np.isnan(values[:, 0])
+                values = self._read(table, column)  # (N,)
+                nothing = np.isnan(values)
                 if column.indicator:
                     x[:, indicators] = nothing
                     indicators += 1
                 elif nothing.any():
                     notes.append(_unforeseen(column.name, int(nothing.sum())))
-                x[:, place:stop] = self._scaled(values, slice(place, stop), dtype)
-                place = stop
+                values = values[:, None] if column.kind == "numeric" else values
+                x[:, self._places[column.name]] = through(self.value_steps(column), values, dtype)
         self._check_range(x, table)
         known = self.categorical
         codes = np.empty((len(table), len(known)), dtype=np.int64) if known else None
         for i, column in enumerate(known):
             assert codes is not None
-            if column.family == "empty":
-                codes[:, i] = 1
-                continue
-            keys = C.keys_of(table.column(column.name), table, column.name)
-            codes[:, i], unknown = C.codes(_as_trained(keys, column), self.vocabularies[column.name])
+            keys = table.column(column.name)
+            if column.family != "empty":
+                keys = _as_trained(C.keys_of(keys, table, column.name), column)
+            codes[:, i], unknown = self.code_step(column).apply(keys)
             if unknown.any():
                 kinds = len(C.vocabulary(keys.filter(from_numpy(unknown))))
                 what = f"{count(int(unknown.sum()), 'row')} with {count(kinds, 'value')} that training did not see"
@@ -236,9 +250,10 @@ class Encoding:
         for i in np.flatnonzero(~(np.abs(values) <= C.LARGEST))[:1]:
             C.numbers(table, self.numeric[columns[i]].name, "numeric")  # says which row
         base = np.zeros(len(self.numeric_names), dtype=dtype)  # nothing is missing
-        base[: len(order)] = self._scaled(matrix.base[order].astype(np.float64), slice(None), dtype)
+        base[: len(order)] = through(self.number_steps, matrix.base[order].astype(np.float64), dtype)
         starts = np.concatenate([[0], np.cumsum(kept)])[matrix.starts]
-        return Sparse(base=base, starts=starts, columns=columns, values=self._scaled(values, columns, dtype))
+        here = tuple(step.at(columns) for step in self.number_steps)
+        return Sparse(base=base, starts=starts, columns=columns, values=through(here, values, dtype))
 
     def _transform_matrix(self, table: Table, x: NDArray[Any], notes: list[Note]) -> None:
         assert table.matrix is not None
@@ -257,18 +272,15 @@ class Encoding:
             nothing = np.isnan(values)
             lost += nothing.sum(0)
             x[start : start + BLOCK, V:] = nothing[:, with_indicator]
-            x[start : start + BLOCK, :V] = self._scaled(values, slice(None), x.dtype)
+            x[start : start + BLOCK, :V] = through(self.number_steps, values, x.dtype)
         for i in np.flatnonzero((lost > 0) & ~with_indicator):
             notes.append(_unforeseen(self.numeric[i].name, int(lost[i])))
 
-    def _scaled(self, values: Floats, place: slice | Rows, dtype: Any) -> NDArray[Any]:
-        values = np.where(np.isnan(values), self.fill[place], values)
-        with np.errstate(over="ignore"):
-            values = (values - self.center[place]) / self.scale[place]
-            if self.scaling == "robust":
-                values = np.minimum(np.maximum(values, -FAR), FAR)
-                values = values / np.sqrt(1 + (values / 3) ** 2)
-            return values.astype(dtype)
+    def _read(self, table: Table, column: Column) -> Floats:
+        """The values of a numeric column before its first step. Those of an unlearned column are not looked at."""
+        if column.family == "empty":
+            return np.zeros(len(table))
+        return C.read_numbers(table, column.name, column.kind)
 
     def _check_range(self, x: NDArray[Any] | Sparse, table: Table) -> None:
         values = x.values if isinstance(x, Sparse) else x
@@ -359,15 +371,11 @@ class Encoding:
     # As data
 
     def to_parts(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        from .encoding_storage import to_parts
-
-        return to_parts(self)
+        return encoding_storage.to_parts(self)
 
     @staticmethod
     def from_parts(data: dict[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Encoding:
-        from .encoding_storage import from_parts
-
-        return from_parts(data, arrays)
+        return Encoding(**encoding_storage.from_parts(data, arrays))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Encoding):

@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from ..errors import DataError, OptionError, is_command_line, option, unknown_name, warn
 from . import columns as C
 from .arrow import from_numpy, pc
-from .columns import Kind
-from .encoding import BLOCK, SCALINGS, Column, Encoding
+from .columns import SCALINGS, Column, Kind
+from .encoding import BLOCK, Encoding
+from .steps import Codes
 from .table import Rows, Table, where
 from .targets import Task
 from .text_files import counts_rows
@@ -159,7 +160,8 @@ def with_variation(encoding: Encoding, source: Any) -> Encoding:
             table = encoding.read(source, targets=True) if table is None else table
         if known and table is not None:
             vocabulary = encoding.vocabularies[column.name]
-            if C.codes(C.keys_of(table.column(column.name), table, column.name), vocabulary)[0].min() == 0:
+            keys = C.keys_of(table.column(column.name), table, column.name)
+            if Codes(vocabulary=vocabulary).apply(keys)[0].min() == 0:
                 columns[i] = replace(column, family=C.family_of(pa.chunked_array([vocabulary]), column.name))
         elif flat and table is not None:
             values = C.numbers(table, column.name, column.kind)[:, 0]

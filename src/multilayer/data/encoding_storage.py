@@ -9,19 +9,22 @@ numbers.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from ..core.formatting import short
 from ..errors import DataError, unknown_name
 from ..nn import losses
 from . import columns as C
 from . import targets
 from .arrow import from_bytes, from_numpy, to_numpy
-from .encoding import SCALINGS, Column, Encoding
-from .table import short
+from .columns import SCALINGS, Column
+
+if TYPE_CHECKING:
+    from .encoding import Encoding
 
 Arrays = Mapping[str, NDArray[Any]]
 FORMAT = "multilayer.encoding"
@@ -56,8 +59,8 @@ def to_parts(encoding: Encoding) -> tuple[dict[str, Any], dict[str, NDArray[Any]
     return data, arrays
 
 
-def from_parts(data: dict[str, Any], arrays: Arrays) -> Encoding:
-    """The other way; anything that does not fit together is refused."""
+def from_parts(data: dict[str, Any], arrays: Arrays) -> dict[str, Any]:
+    """The fields of the encoding that was stored; anything that does not fit together is refused."""
     try:
         return _from_parts(data, arrays)
     except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError, pa.ArrowException) as error:
@@ -66,7 +69,7 @@ def from_parts(data: dict[str, Any], arrays: Arrays) -> Encoding:
         raise DataError(f"not an encoding: {type(error).__name__}: {short(str(error))}") from None
 
 
-def _from_parts(data: dict[str, Any], arrays: Arrays) -> Encoding:
+def _from_parts(data: dict[str, Any], arrays: Arrays) -> dict[str, Any]:
     if set(data) != KEYS or data["format"] != FORMAT:
         raise DataError(f"not an encoding: it must have the keys {', '.join(sorted(KEYS))}, got {short(sorted(data))}")
     if not isinstance(data["positional"], bool):
@@ -128,7 +131,7 @@ def _from_parts(data: dict[str, Any], arrays: Arrays) -> Encoding:
         raise DataError(f"the image of an encoding must be three positive whole numbers, got {short(image)}")
     if top is not None and not 0 < float(top) < np.inf:
         raise DataError(f"the top of an encoding must be positive and finite, got {short(top)}")
-    return Encoding(
+    return dict(
         columns=tuple(columns),
         task=task,
         loss=str(data["loss"]),

@@ -12,11 +12,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from ..core.formatting import short
 from ..errors import DataError
 from . import columns as C
 from .arrays import arrow_of, is_missing
 from .arrow import pc, to_numpy
-from .table import Table, short
+from .table import Table
 from .text_values import first_not
 
 

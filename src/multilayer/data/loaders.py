@@ -12,13 +12,15 @@ from typing import Any
 
 import numpy as np
 
+from ..core.formatting import count, short
 from ..core.sparse import joined
 from ..errors import DataError, OptionError, option
 from . import targets
-from .arrays import target_columns
 from .batches import Batch
 from .encoding import Column, Encoding
-from .table import Table, count
+from .options import DataKeywords, DataOptions
+from .readers import target_columns
+from .table import Table
 from .torch_loader import LoaderBatches, one_pass, whole
 from .training_data import TrainingData
 
@@ -32,16 +34,10 @@ def is_loader(source: Any) -> bool:
     return all(hasattr(source, name) for name in ("__iter__", "batch_size", "dataset"))
 
 
-def prepare_loader(
-    loader: Any,
-    *,
-    task: str = "auto",
-    loss: str | None = None,
-    validation: Any = "auto",
-    outputs: int | None = None,
-    dtype: Any = np.float32,
-) -> TrainingData:
-    """One pass over a loader as numbers. `validation` is another loader, data with its target, or None."""
+def read_loader(loader: Any, options: DataOptions) -> TrainingData:
+    """Read a loader once. The validation rows come from another loader, or from data with a target."""
+    _check_options(options)
+    validation, dtype = options.validation, options.dtype
     if isinstance(validation, int | float):
         got = f"got {validation!r}"
         raise OptionError(
@@ -51,10 +47,10 @@ def prepare_loader(
     batch = _batch_size(batches)
     x, columns = _columns(batches)
     table = Table(name=NAME, columns=columns, matrix=x, matrix_names=tuple(f"x{i}" for i in range(x.shape[1])))
-    found = targets.infer(table, tuple(columns), task)
-    if task == "auto" and loss is not None:
-        targets.check_meant(table, found, loss)
-    loss = loss or found.usual_loss(outputs)
+    found = targets.infer(table, tuple(columns), options.task)
+    if options.task == "auto" and options.loss is not None:
+        targets.check_meant(table, found, options.loss)
+    loss = options.loss or found.usual_loss(options.outputs)
     every = np.arange(len(table), dtype=np.int64)
     found, notes = targets.standardise(found, table, every, loss)
     encoding = _encoding(x.shape[1], found, loss)
@@ -68,7 +64,7 @@ def prepare_loader(
         f"{count(len(x), 'row')} of {x.shape[1]:,} numbers in batches of {batch}, as the loader gives them",
         *notes,
     ]
-    if task == "auto":
+    if options.task == "auto":
         notes.append(f"{found.said()} (inferred; {option('task')} overrides)")
     largest = float(np.abs(data.x[:]).max())
     if largest > LARGE:
@@ -91,6 +87,14 @@ def prepare_loader(
         origin=origin,
         loader_batch=batch,
     )
+
+
+def _check_options(options: DataOptions) -> None:
+    """Raise an error for options that apply to tables only."""
+    for name in DataKeywords.__annotations__:
+        value = getattr(options, name)
+        if value is not None and value is not False and not (isinstance(value, list) and not value):
+            raise OptionError(f"{name} is for tables, got {name}={short(value)}: a loader gives rows with their target")
 
 
 def _batch_size(batches: Sequence[Batch]) -> int:

@@ -380,8 +380,19 @@ def _value_type(column: Any) -> Any:
     return column.type.value_type if pa.types.is_dictionary(column.type) else column.type
 
 
+def target_columns(y: Any, *, n: int, name: str) -> dict[str, Any]:
+    """The target of `(X, y)` as named columns."""
+    if not hasattr(y, "columns") and not hasattr(y, "to_frame"):
+        return arrays.target_columns(y, n=n, name=name)
+    table = read_raw(y if hasattr(y, "columns") else y.to_frame())
+    found = {column: table.column(column) for column in table.names}
+    if len(found) == 1 and not hasattr(y, "columns") and getattr(y, "name", None) is None:
+        found = {"y": next(iter(found.values()))}
+    return arrays.as_long(found, n=n, name=name)
+
+
 def _with_target(table: Table, y: Any) -> Table:
-    columns = arrays.target_columns(y, n=len(table), name=table.name)
+    columns = target_columns(y, n=len(table), name=table.name)
     table = replace(table, targets=())
     columns = {_free(name, table): column for name, column in columns.items()}
     return table.with_columns(columns, targets=tuple(columns))

@@ -54,6 +54,7 @@ def read_parquet(path: Path) -> Any:
 def read_arrow(path: Path) -> Any:
     """Return the table of an Arrow file."""
     with pa.memory_map(str(path)) as file:
+        ipc.open_file(file)  # an error if the file was cut: its index is at the end
         return _read_stream(file, _MAGIC, path)
 
 

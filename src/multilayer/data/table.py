@@ -46,6 +46,13 @@ class Table:
     written: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """The text of columns that were text in the source and are now of the type that the text means."""
 
+    target_names: tuple[str, ...] = ()
+    """Names of the targets in the trained model, if they differ from those of the columns."""
+    class_names: tuple[Any, ...] = ()
+    """Classes in the trained model, if the target column has their numbers from 0."""
+    numbered: bool = False
+    """Whether the names of the columns were numbers in the source."""
+
     @staticmethod
     def of_arrow(table: Any, *, name: str, **known: Any) -> Table:
         """Columns of an Arrow table. Names must be there and differ."""
@@ -133,16 +140,3 @@ def where(table: Table, column: str, row: int | None = None) -> str:
         return f"{table.name}: column {column!r}"
     number = row if table.origin is None else int(table.origin[row])
     return f"{table.name}: row {number + 1:,}, column {column!r}"
-
-
-def count(n: int, thing: str) -> str:
-    """
-    >>> count(1, "row"), count(1200, "row")
-    ('1 row', '1,200 rows')
-    """
-    return f"{n:,} {thing}{'' if n == 1 else 's'}"
-
-
-def short(value: object) -> str:
-    words = repr(value[:60]) if isinstance(value, str | bytes) else repr(value)
-    return words if len(words) <= 60 else words[:57] + "..."

@@ -25,12 +25,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from ..core.formatting import short
 from ..errors import DataError, OptionError, option, unknown_name
 from ..nn import losses
 from ..nn.activations.special import logistic
 from . import columns
 from .arrow import from_numpy, from_texts
-from .table import NOT_UNICODE, Rows, Table, is_unicode, short, where
+from .steps import Codes, Standardise
+from .table import NOT_UNICODE, Rows, Table, is_unicode, where
 
 TaskKind = Literal["binary", "multiclass", "multilabel", "regression", "multioutput"]
 TASKS: tuple[TaskKind, ...] = ("binary", "multiclass", "multilabel", "regression", "multioutput")
@@ -64,6 +66,11 @@ class Task:
     def metric(self) -> str:
         """The usual measure of quality."""
         return "accuracy" if self.classifies else "rmse"
+
+    @property
+    def units(self) -> Standardise:
+        """The step from the numbers of a regression's targets to those of the engine; `invert` is the way back."""
+        return Standardise(center=np.asarray(self.mean), scale=np.asarray(self.std))
 
     def outputs(self, loss: str) -> int:
         """Outputs that a network needs for this task and loss."""
@@ -192,7 +199,7 @@ def class_numbers(table: Table, name: str, classes: tuple[Class, ...]) -> NDArra
     known = _arrow(classes)
     if keys.type != known.type and not {str(keys.type), str(known.type)} <= {"int64", "double"}:
         raise DataError(f"{where(table, name)}: classes must be {known.type} as in training, got {keys.type}")
-    place, _ = columns.codes(keys, known)
+    place, _ = Codes(vocabulary=known).apply(keys)
     if not place.all():
         row = int(np.flatnonzero(place == 0)[0])
         value = keys[row].as_py()
@@ -259,7 +266,7 @@ def encode(task: Task, table: Table, loss: str, dtype: Any) -> NDArray[Any]:
             if len(place) > 1:
                 raise OptionError(f"{chosen.name} takes one class a row, not several labels: use binary_cross_entropy")
             return place[0]
-        if chosen.name in ("quantile", "poisson"):
+        if chosen.targets == "numbers":
             raise OptionError(f"{chosen.name} is a loss for numbers, and the task is {task.kind} classification")
         if task.kind == "multiclass":
             return np.eye(len(task.classes[0]), dtype=dtype)[place[0]]  # (N, C)
@@ -269,7 +276,7 @@ def encode(task: Task, table: Table, loss: str, dtype: Any) -> NDArray[Any]:
             f"a step output and the loss perceptron need two classes, and the task is {task.kind}: remove the step "
             "from the network, or use the loss mse"
         )
-    if chosen.classes or chosen.name == "binary_cross_entropy":
+    if chosen.targets == "classes":
         raise OptionError(f"{chosen.name} is a loss for classes, and the task is {task.kind}: try mse, mae or huber")
     y = np.stack([target_numbers(table, name) for name in task.names], 1)  # (N, T)
     if chosen.link == "exp" and (y < 0).any():
@@ -277,7 +284,7 @@ def encode(task: Task, table: Table, loss: str, dtype: Any) -> NDArray[Any]:
         raise DataError(
             f"{where(table, task.names[place], row)}: {chosen.name} needs counts of 0 or more, got {y[row, place]:g}"
         )
-    return ((y - task.mean) / task.std).astype(dtype)
+    return task.units.apply(y).astype(dtype)
 
 
 def classes_in(y: NDArray[Any]) -> NDArray[np.int64]:
@@ -335,7 +342,7 @@ def decode(task: Task, z: Any, loss: str) -> NDArray[Any]:
         z = np.exp(z)
     z = z.reshape(len(z), len(task.names), chosen.per_target)  # (N, T, Q)
     z = np.sort(z, axis=2)  # quantiles learned apart may cross: Chernozhukov et al. 2010
-    z = z * np.asarray(task.std)[:, None] + np.asarray(task.mean)[:, None]
+    z = task.units.invert(z.swapaxes(1, 2)).swapaxes(1, 2)  # (N, T, Q)
     z = z[:, :, 0] if chosen.per_target == 1 else z
     return z[:, 0] if len(task.names) == 1 else z
 

@@ -20,9 +20,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 
+from ..core.formatting import short
 from ..errors import DataError
 from .arrow import from_texts, pc
-from .table import Table, short, where
+from .table import Table, where
 
 MISSING = [*pa_csv.ConvertOptions().null_values, "?", " ", "<NA>"]
 NUMBER = r"^\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*$"

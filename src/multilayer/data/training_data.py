@@ -1,4 +1,4 @@
-"""`prepare`: from a source to the numbers an engine trains on, in one call.
+"""`make_training_data`: from a source to the numbers an engine trains on, in one call.
 
     read → target and task → rows that can be used → split → encoding fitted on training rows → x, codes, y, weights
 
@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..core.formatting import count, short
 from ..core.sparse import joined
 from ..errors import DataError, OptionError, called, option, unknown_name
 from . import augmentation, class_weights, groups_and_times, splits
@@ -23,8 +24,10 @@ from . import targets as tasks
 from .batches import Augment, Data
 from .encoding import Encoded, Encoding, usable
 from .encoding_fit import fit
+from .options import DataOptions, is_separate
 from .readers import read
-from .table import Rows, Table, count, short, where
+from .steps import Codes
+from .table import Rows, Table, where
 from .text_values import without_missing
 
 FEWEST_PARTS = 5
@@ -57,93 +60,72 @@ class TrainingData:
     """Rows of the source that were left out: without a target, or of weight 0."""
 
 
-def prepare(
-    source: Any,
-    *,
-    target: str | int | Sequence[str] | None = None,
-    task: str = "auto",
-    loss: str | None = None,
-    validation: Any = "auto",
-    validation_weight: Any = None,
-    seed: int = 0,
-    group: Any = None,
-    time: Any = None,
-    weight: str | Any = None,
-    class_weight: str | Mapping[Any, float] | None = None,
-    classes: Sequence[Any] | None = None,
-    columns: Mapping[str, str] | None = None,
-    categorical: str | Iterable[str] | None = None,
-    scaling: str = "auto",
-    folds: int = 1,
-    keep_constant: bool | Literal["all"] = False,
-    augment: str | Sequence[str] | Augment | None = None,
-    outputs: int | None = None,
-    dtype: Any = np.float32,
-) -> TrainingData:
-    """A source as numbers.
+def make_training_data(source: Any, options: DataOptions | None = None) -> TrainingData:
+    """Read, split and encode a table.
 
-    `validation` is a share, "auto" (20 %, none below 10 rows without group or time), None, or a source of its own,
-    whose rows count as `validation_weight` says; `weight` a column's name or one number a row; `class_weight`
-    "balanced" or a number for each class, whatever its rows are for; `classes` those that every target may have, where
-    rows may lack some; `columns` gives kinds: numeric, categorical, date, datetime, time or drop; `categorical` names
-    columns of that kind, those of arrays by their numbers too; `folds` above 1 cuts the rows into so many parts to hold
-    out in turn, where validation is "auto" and rows have no order in time; `keep_constant` takes a table in which
-    nothing varies, "all" keeps each such column; `augment` are names of `data.augment`, such as "noise(0.1)"; `outputs`
-    is the number of outputs of the network, if known: the default loss depends on it.
-
-    >>> ready = prepare("iris")
-    >>> ready.encoding.inputs, ready.encoding.outputs, len(ready.train), len(ready.validation)
+    >>> made = make_training_data("iris")
+    >>> made.encoding.inputs, made.encoding.outputs, len(made.train), len(made.validation)
     (Inputs(numeric=4, categories=()), 3, 120, 30)
     """
+    options = DataOptions() if options is None else options
+    validation, group, time, weight = options.validation, options.group, options.time_column, options.sample_weight
+    columns, dtype = options.columns, options.dtype
     table = read(source)
     notes, given = list(table.notes), len(table)
-    names = target_names(table, target, notes)
-    for what, name in (("group", group), ("time", time), ("weight", weight)):
+    names = target_names(table, options.target, notes)
+    for what, name in (("group", group), ("time_column", time), ("sample_weight", weight)):
         if isinstance(name, str) and name in names:
             raise OptionError(
                 f"{called(what)} must be another column than the target, got {name!r}: name another, or none"
             )
-    if categorical is not None:
-        columns = {**(columns or {}), **dict.fromkeys(_categories(table, categorical, names), "categorical")}
+    if options.categorical is not None:
+        columns = {**(columns or {}), **dict.fromkeys(_categories(table, options.categorical, names), "categorical")}
     if group is not None and not isinstance(group, str):
         group = groups_and_times.group_numbers(group, table)
     if time is not None and not isinstance(time, str):
         time = groups_and_times.moments(time, table)
     table, origin, weights = _usable_rows(table, names, weight, notes)
-    found = tasks.infer(table, names, task, classes)
-    if task == "auto" and classes is None and loss is not None:
-        tasks.check_meant(table, found, loss)
-    if classes is None:
-        table, found = _labels_as_written(table, found, task)
-    loss = loss or found.usual_loss(outputs)
-    if task == "auto":
+    found = tasks.infer(table, names, options.task, options.classes)
+    if options.task == "auto" and options.classes is None and options.loss is not None:
+        tasks.check_meant(table, found, options.loss)
+    if options.classes is None:
+        table, found = _labels_as_written(table, found, options.task)
+    loss = options.loss or found.usual_loss(options.outputs)
+    if options.task == "auto":
         notes.append(f"{found.said()} (inferred; {option('task')} overrides)")
     factor = None
-    if class_weight is not None:
-        table, origin, weights, factor = _by_class(class_weight, found, table, origin, weights, notes)
+    if options.class_weight is not None:
+        table, origin, weights, factor = _by_class(options.class_weight, found, table, origin, weights, notes)
     group, time = (one if one is None or isinstance(one, str) else one[origin] for one in (group, time))
     dropped = given - len(table)
-    parts = _folds(table, found, validation, folds, seed, group, time, notes)
+    parts = _folds(table, found, options, group, time, notes)
     if parts:
         train, held_out = np.arange(len(table), dtype=np.int64), np.sort(np.concatenate(parts))
     else:
-        train, held_out = _split(table, found, validation, seed, group, time, notes)
+        train, held_out = _split(table, found, options, group, time, notes)
     found, more = tasks.standardise(found, table, train, loss)
     reserved = {*names, *(name for name in (group, time, weight) if isinstance(name, str))} - set(columns or {})
     inputs = tuple(name for name in table.names if name not in reserved and name not in names)
     encoding, said = fit(
-        table, train, inputs=inputs, task=found, loss=loss, scaling=scaling, kinds=columns, keep_constant=keep_constant
+        table,
+        train,
+        inputs=inputs,
+        task=found,
+        loss=loss,
+        scaling=options.scaling,
+        kinds=columns,
+        keep_constant=options.keep_constant,
     )
     notes += [*more, *said]
     x, codes, _ = encoding.transform(table, dtype)
     y = tasks.encode(found, table, loss, dtype)
     if weights is not None:
         weights = weights_within(weights, dtype)
-    if _is_source(validation):
+    if is_separate(validation):
         counting = count_as = None
-        if validation_weight is not None:
+        if options.validation_weight is not None:
             validation = encoding.read(validation, targets=True)
-            counting, count_as = _counting(validation, validation_weight, notes)
+            counting, count_as = _counting(validation, options.validation_weight, notes)
             validation = validation.take(counting)
         own = encoding.encode(validation, targets=True, dtype=dtype)
         notes += [f"validation: {note}" for note in own.notes]
@@ -163,18 +145,32 @@ def prepare(
         y=y,
         codes=codes,
         weight=weights,
-        augment=_augment(augment, encoding, train, seed),
+        augment=_augment(options.augment, encoding, train, options.seed),
     )
     return TrainingData(
         data=data,
         train=train,
         validation=held_out,
         folds=parts,
-        encoding=encoding,
+        encoding=_named(encoding, table),
         notes=tuple(notes),
         origin=origin,
         dropped=dropped,
     )
+
+
+def _named(encoding: Encoding, table: Table) -> Encoding:
+    """Return the encoding with the names of targets and classes that the table asks for."""
+    task = encoding.task
+    if table.target_names:
+        task = replace(task, names=table.target_names)
+    if table.class_names:
+        assert len(table.class_names) == len(task.classes[0]), "one name for each class number"
+        task = replace(task, classes=(table.class_names,))
+    columns = encoding.columns
+    if table.numbered and not encoding.positional:
+        columns = tuple(replace(column, numbered=True) for column in columns)
+    return replace(encoding, task=task, columns=columns)
 
 
 def target_names(table: Table, target: str | int | Sequence[str] | None, notes: list[str]) -> tuple[str, ...]:
@@ -204,20 +200,10 @@ def target_names(table: Table, target: str | int | Sequence[str] | None, notes: 
     return names
 
 
-def names_of(given: Any) -> list[str]:
-    """The names of columns, given as one or several; those of arrays may be numbers.
-
-    >>> names_of("zip"), names_of([0, 2])
-    (['zip'], ['0', '2'])
-    """
-    several = isinstance(given, Iterable) and not isinstance(given, str)
-    return [str(name) for name in cast("Iterable[Any]", given)] if several else [str(given)]
-
-
-def _categories(table: Table, categorical: str | Iterable[str], targets: tuple[str, ...]) -> list[str]:
+def _categories(table: Table, categorical: Iterable[str], targets: tuple[str, ...]) -> list[str]:
     """The names of columns that are categories, whatever they hold."""
     found: list[str] = []
-    for name in names_of(categorical):
+    for name in categorical:
         made_up = f"x{name}"
         known = made_up if table.positional and name not in table.names and made_up in table.names else name
         if known in targets:
@@ -320,28 +306,13 @@ def _validation_weights(
     return weights
 
 
-def _is_source(validation: Any) -> bool:
-    return (
-        validation is not None
-        and not isinstance(validation, float)
-        and not (isinstance(validation, str) and validation == "auto")
-    )
-
-
 def _folds(
-    table: Table,
-    task: tasks.Task,
-    validation: Any,
-    k: int,
-    seed: int,
-    group: Any,
-    time: Any,
-    notes: list[str],
+    table: Table, task: tasks.Task, options: DataOptions, group: Any, time: Any, notes: list[str]
 ) -> tuple[Rows, ...]:
     """The parts that members hold out in turn; none where rows are few, one split is asked for, or the latest rows must
     be it. Few members hold out no more of the rows each than one split would: of unequal groups the smallest parts."""
-    n = len(table)
-    members, k = k, min(max(k, FEWEST_PARTS), n // 2) if k > 1 else 1
+    n, members, seed, validation = len(table), options.ensemble, options.seed, options.validation
+    k = min(max(members, FEWEST_PARTS), n // 2) if members > 1 else 1
     if n < splits.TINY or k < 2 or not (isinstance(validation, str) and validation == "auto") or time is not None:
         return ()
     if group is not None:
@@ -384,22 +355,19 @@ def _groups(table: Table, group: Any) -> NDArray[np.int64]:
     if not isinstance(group, str):
         return np.unique(group, return_inverse=True)[1].astype(np.int64)  # some may have lost every row
     keys = C.keys_of(table.column(group), table, group)
-    codes, _ = C.codes(keys, C.vocabulary(keys))
+    codes, _ = Codes(vocabulary=C.vocabulary(keys)).apply(keys)
     return codes - 1
 
 
 def _split(
-    table: Table, task: tasks.Task, validation: Any, seed: int, group: Any, time: Any, notes: list[str]
+    table: Table, task: tasks.Task, options: DataOptions, group: Any, time: Any, notes: list[str]
 ) -> splits.Pair:
     n, every, none = len(table), np.arange(len(table), dtype=np.int64), np.zeros(0, dtype=np.int64)
-    if isinstance(validation, (bool, int)):
-        raise OptionError(f"{called('validation')} must be a share, None or data of its own, got {validation!r}")
-    if group is not None and time is not None:
-        raise OptionError("a split is by group or by time, got both")
+    seed, validation = options.seed, options.validation
     for name in (group, time):
         if isinstance(name, str):
             _refuse_missing(table, name)
-    if validation is None or _is_source(validation):
+    if validation is None or is_separate(validation):
         return every, none
     if validation == "auto":
         if n < splits.TINY and group is None and time is None:

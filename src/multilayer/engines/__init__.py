@@ -1,4 +1,7 @@
-"""Engines: what runs the steps. `protocol` says what each must do; they differ in speed, never in result."""
+"""Engines: what runs the steps. `protocol` says what each must do; they differ in speed, never in result.
+
+The training loop belongs in `training`; the compiled core in `csrc/`.
+"""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -74,7 +74,8 @@ class Ensemble:
         self.members, self.loss, self.threads = tuple(members), loss, named_options.threads(threads)
         self.name = self.members[0].engine.name
         self.data: Data = self.members[0].engine.data
-        self.length = max(len(member.rows) for member in self.members)
+        self.networks = len(self.members)
+        self.places = max(len(member.rows) for member in self.members)
         self._start()
         self._epoch, self._orders = -1, list[Rows]()
         self._judges: Judges | None = None
@@ -84,11 +85,17 @@ class Ensemble:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        return getattr(self.members[0].engine, "notes", ())
+        return self.members[0].engine.notes
 
     def close(self) -> None:
         if self._owner == os.getpid():
             self._pool.shutdown(wait=True)
+        for member in reversed(self.members):  # each gives back the number of threads that it found
+            member.engine.close()
+
+    def stop(self) -> None:
+        for member in self.members:
+            member.engine.stop()
 
     def _start(self) -> None:
         self._pool, self._owner = ThreadPoolExecutor(max(1, min(self.threads, len(self.members)))), os.getpid()
@@ -120,9 +127,8 @@ class Ensemble:
             ],
         )
 
-    def own_rows(self, places: Rows, epoch: int) -> Rows:
-        """The rows of the table that the members see at these places of an epoch."""
-        return np.unique(np.concatenate([order[places] for order in self._orders_of(epoch)]))
+    def own_rows(self, rows: Rows, epoch: int) -> Rows:
+        return np.unique(np.concatenate([order[rows] for order in self._orders_of(epoch)]))
 
     def gradients(self, rows: Rows, *, epoch: int, dropout: float = 1.0) -> Gradients:
         found = self._each(lambda i: self.members[i].engine.gradients(rows, epoch=epoch, dropout=dropout))
@@ -148,10 +154,8 @@ class Ensemble:
             found[places] = combined(self.loss, [z[i][at] for i, at in judges])
         return found
 
-    def apart(self, rows: Rows, *, averaged: bool = False) -> tuple[Array, NDArray[np.bool_]]:
-        """What each member makes of the rows (members, rows, d_out), and which of them it trained on."""
-        z = self._each(lambda i: self.members[i].engine.outputs(rows, averaged=averaged))
-        return np.stack(z), self._seen[:, rows]
+    def member_outputs(self, rows: Rows, *, averaged: bool = False) -> Array:
+        return np.stack(self._each(lambda i: self.members[i].engine.outputs(rows, averaged=averaged)))
 
     def state(self) -> State:
         return joined(self._each(lambda i: self.members[i].engine.state()))
@@ -177,8 +181,8 @@ class Ensemble:
         """Returns when all have ended. A member that is not yet within its call does not hear, and is asked again."""
         while True:
             for one, member in zip(asked, self.members, strict=True):
-                if not one.cancel() and not one.done() and hasattr(member.engine, "stop"):
-                    cast(Any, member.engine).stop()
+                if not one.cancel() and not one.done():
+                    member.engine.stop()
             if not wait(asked, timeout=AGAIN).not_done:
                 return
 
@@ -191,7 +195,7 @@ class Ensemble:
     def _orders_of(self, epoch: int) -> list[Rows]:
         if epoch != self._epoch:
             self._orders = [
-                np.resize(member.rows[random.permutation(len(member.rows), seed=member.seed, epoch=epoch)], self.length)
+                np.resize(member.rows[random.permutation(len(member.rows), seed=member.seed, epoch=epoch)], self.places)
                 for member in self.members
             ]
             self._epoch = epoch

@@ -32,10 +32,10 @@ from ..spec import Spec
 from ..spec.initialization import initialise
 from .fused_program import program_of, why_not
 from .fused_table import beside, classes_of, codes_of
-from .protocol import Chunk, Gradients, Order, Settings, StepStatistics, check_data
+from .protocol import Chunk, Gradients, Order, Settings, SingleEngine, StepStatistics, check_data
 from .state import State
 
-Table = _core.TableFloat | _core.TableDouble
+FusedTable = _core.TableFloat | _core.TableDouble
 
 CORES = ("auto", "reference", *_core.fused_kernels())
 TABLES = {"float32": _core.TableFloat, "float64": _core.TableDouble}
@@ -44,7 +44,7 @@ PIECE = 16_384
 """Rows put together for one call of the core, at most, to bound memory."""
 
 
-class FusedEngine:
+class FusedEngine(SingleEngine):
     """Meets the `Engine` protocol. One thread of Python at a time may call it."""
 
     name = "fused"
@@ -60,7 +60,7 @@ class FusedEngine:
         threads: int | None = None,
         core: str = "auto",
     ) -> None:
-        reason = why_not(spec)
+        reason = why_not(spec, settings.loss, settings.optimizer)
         if reason is not None:
             raise SpecError(f"{reason}: train {spec} with {option('engine', 'torch')}")
         settings.check(spec.parameters)
@@ -82,7 +82,6 @@ class FusedEngine:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What is not as on the other engines, for the user."""
         return getattr(self.data.augment, "notes", ())
 
     # The protocol
@@ -203,7 +202,7 @@ class FusedEngine:
         for start in range(0, len(order.rows), size):
             yield replace(order, rows=order.rows[start : start + size])
 
-    def _training(self, order: Order) -> tuple[Table, Rows, Rows]:
+    def _training(self, order: Order) -> tuple[FusedTable, Rows, Rows]:
         """A table, and for each row of the order its place in the table and its own number."""
         rows = order.rows
         if self._table is not None and not self.data.made:
@@ -212,7 +211,7 @@ class FusedEngine:
         return self._held(made), np.arange(len(rows)), rows
 
     @np.errstate(over="ignore")  # what float32 cannot hold is infinite, and found by its value in the step
-    def _held(self, batch: Batch) -> Table:
+    def _held(self, batch: Batch) -> FusedTable:
         """The rows as the core reads them, checked; numbers that are so already are not copied."""
         labels = self.loss.classes and batch.y.ndim == 1
         categories = self.spec.inputs.categories

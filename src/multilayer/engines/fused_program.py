@@ -35,8 +35,8 @@ from ..spec import Spec
 from .protocol import Settings
 
 
-def why_not(spec: Spec) -> str | None:
-    """What in a network the fused engine does not run, or None where it runs all.
+def why_not(spec: Spec, loss: str | None = None, optimizer: str | None = None) -> str | None:
+    """What the fused engine does not run of a network, its loss and its optimizer, or None where it runs all.
 
     >>> why_not(Spec.parse("4-8:gelu-1")), why_not(Spec.parse("4-kan(8)-1"))
     (None, 'kan1 has no kernel in the fused engine')
@@ -48,6 +48,10 @@ def why_not(spec: Spec) -> str | None:
             known = layer.name in _core.Function.__members__
         if not known:
             return f"{entry.name} has no kernel in the fused engine"
+    if loss is not None and losses.get(loss).name not in _core.LossKind.__members__:
+        return f"the loss {losses.get(loss).name} has no kernel in the fused engine"
+    if optimizer is not None and _rule(optimizers.get(optimizer)) not in _core.OptimizerKind.__members__:
+        return f"the optimizer {optimizers.get(optimizer).name} has no kernel in the fused engine"
     return None
 
 
@@ -104,11 +108,14 @@ def _loss(text: str) -> _core.Loss:
 
 def _optimizer(text: str) -> _core.Optimizer:
     optimizer, found = optimizers.get(text), _core.Optimizer()
-    # What makes adamw is decay, which every optimiser here may have.
-    found.kind = _core.OptimizerKind["adam" if optimizer.name == "adamw" else optimizer.name]
+    found.kind = _core.OptimizerKind[_rule(optimizer)]
     for name, value in optimizer.constants:
         setattr(found, name, value)
     return found
+
+
+def _rule(optimizer: optimizers.Optimizer) -> str:
+    return optimizer.rule or optimizer.name
 
 
 class _Writer:

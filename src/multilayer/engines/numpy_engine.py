@@ -20,11 +20,11 @@ from ..nn.layers import Dropout, Pass
 from ..nn.layers.base import Array, backward_through, forward_through
 from ..spec import Spec
 from ..spec.initialization import initialise
-from .protocol import Chunk, Gradients, Order, Settings, StepStatistics
+from .protocol import Chunk, Gradients, Order, Settings, SingleEngine, StepStatistics
 from .state import State
 
 
-class NumpyEngine:
+class NumpyEngine(SingleEngine):
     """Meets the `Engine` protocol."""
 
     name = "numpy"

@@ -8,6 +8,10 @@ changes a result. An engine holds the data and one member's state; an ensemble i
     apply      that step, or one made of several: `apply(gradients(rows))` is `run` over those rows, bit for bit
     outputs    raw outputs for given rows, dropout off, running statistics used
     state, load
+    stop       end a call that another thread is in
+    close      release threads
+
+`SingleEngine` has the answers that all engines of one network share.
 
 A step over rows r with sample weights w minimises Σ w_r loss_r / Σ w_r. Dropout masks are keyed by seed, epoch, the
 dropout layer's ordinal, the row's own number and the unit, so they do not depend on the batch, threads or processes.
@@ -16,6 +20,7 @@ dropout layer's ordinal, the row's own number and the unit, so they do not depen
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -143,13 +148,36 @@ class Gradients:
 
 
 class Engine(Protocol):
-    """Meets this protocol: the numpy oracle, the torch engine, the fused engine."""
+    """Implemented by `NumpyEngine`, `TorchEngine`, `FusedEngine` and `Ensemble`."""
 
     @property
     def name(self) -> str: ...
 
     @property
     def data(self) -> Data: ...
+
+    @property
+    def threads(self) -> int: ...
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """How results differ from those of the other engines, for the user."""
+        ...
+
+    @property
+    def networks(self) -> int:
+        """Number of networks: 1, or the members of an ensemble."""
+        ...
+
+    @property
+    def places(self) -> int | None:
+        """Rows of an epoch if every member has an order of its own; an `Order` then holds places in it. None if an
+        `Order` holds rows of the data."""
+        ...
+
+    def own_rows(self, rows: Rows, epoch: int) -> Rows:
+        """The rows of the data that these rows, or places, of an order mean."""
+        ...
 
     def run(self, order: Order, *, rate: Array, decay: Array, dropout: Array) -> Chunk:
         """Takes `order.steps` steps. Each step has its learning rate, its decoupled weight decay and a factor on the
@@ -168,11 +196,52 @@ class Engine(Protocol):
         """Raw outputs (rows, d_out) at prediction; with the averaged parameters where asked for and kept."""
         ...
 
+    def member_outputs(self, rows: Rows, *, averaged: bool = False) -> Array:
+        """Raw outputs of each network (networks, rows, d_out)."""
+        ...
+
     def state(self) -> State:
         """A copy of all that must be saved to go on exactly."""
         ...
 
     def load(self, state: State) -> None: ...
+
+    def stop(self) -> None:
+        """End the call that another thread is in with KeyboardInterrupt, if the engine can; else it runs to its end."""
+        ...
+
+    def close(self) -> None:
+        """Release threads. The engine is not used afterwards."""
+        ...
+
+
+class SingleEngine(ABC):
+    """What engines of one network have in common."""
+
+    networks = 1
+    places = None
+    threads = 1
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return ()
+
+    @abstractmethod
+    def outputs(self, rows: Rows, *, averaged: bool = False) -> Array: ...
+
+    def own_rows(self, rows: Rows, epoch: int) -> Rows:
+        return rows
+
+    def member_outputs(self, rows: Rows, *, averaged: bool = False) -> Array:
+        return self.outputs(rows, averaged=averaged)[None]
+
+    def stop(self) -> None:
+        """Do nothing: the call runs to its end."""
+        return
+
+    def close(self) -> None:
+        """Do nothing: there are no threads to release."""
+        return
 
 
 def check_data(spec: Spec, data: Data, loss: Loss) -> None:

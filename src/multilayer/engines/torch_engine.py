@@ -36,9 +36,9 @@ from ..pytorch.model import Model, fill
 from ..spec import Spec
 from ..spec.initialization import initialise
 from .numpy_engine import dropout_layers
-from .protocol import Chunk, Gradients, Order, Settings, StepStatistics
+from .protocol import Chunk, Gradients, Order, Settings, SingleEngine, StepStatistics
 from .state import State
-from .torch_table import Table
+from .torch_table import TensorTable
 from .torch_update import Updater, foreach
 
 Precision = Literal["float32", "float64", "bfloat16"]
@@ -47,7 +47,7 @@ SLAB = 16_384
 """Rows of one forward pass at prediction, to bound memory."""
 
 
-class TorchEngine:
+class TorchEngine(SingleEngine):
     """Meets the `Engine` protocol. `values` replace first values of `init` by name; `threads` is for the process, until
     `close` gives it back what it had."""
 
@@ -78,7 +78,7 @@ class TorchEngine:
         self.device = choose_device(device)
         self._autocast = dtype == "bfloat16"
         self._dtype = torch.float64 if dtype == "float64" else torch.float32
-        self._table = Table(spec, data, self.loss, dtype=self._dtype, device=self.device)
+        self._table = TensorTable(spec, data, self.loss, dtype=self._dtype, device=self.device)
 
         self.model = Model(spec)
         fill(self.model, _first_values(spec, init, settings.seed, values))
@@ -105,7 +105,6 @@ class TorchEngine:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What is not as on the other engines, for the user."""
         found: list[str] = []
         if self.device.type != "cpu":
             found.append(f"results on {self.device.type} agree with the CPU's to rounding, and may differ on rerun")

@@ -19,7 +19,7 @@ from .protocol import check_data
 Inputs = tuple[Tensor, ...]
 
 
-class Table:
+class TensorTable:
     """`take(rows)` gives the model's inputs, the targets and the weights of rows.
 
     Columns go to the device once; what an augmentation changes, and sparse rows, go batch by batch.

@@ -1,7 +1,6 @@
 """One update of tensors from their gradients: clip, L2, decay, torch's own optimiser, averages.
 
-torch's optimisers as functions (`torch.optim.adam.adam`, `torch.optim.sgd.sgd`): the same kernels that its classes
-call, without the 30 µs a step that the classes spend on bookkeeping. Adam is the fused kind.
+The optimizers themselves are in `pytorch.optimizers`.
 
     clip    by the norm over all tensors, then by value
     l2      g ← g + l2 · factor · p
@@ -12,30 +11,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
 from torch import Tensor
-from torch.optim.adam import adam
-from torch.optim.sgd import sgd
 
 from ..nn import optimizers
+from ..pytorch.optimizers import ParameterGroup, update
 from ..spec import Spec
 from .protocol import Settings
 
 foreach: Any = torch
 """For its `_foreach_` functions, one call for a list of tensors: documented, but not typed."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Group:
-    """Parameters that share a rate, with what the optimiser keeps for each."""
-
-    factor: float
-    parameters: list[Tensor]
-    slots: dict[str, list[Tensor]]
-    counts: list[Tensor]
 
 
 class Updater:
@@ -97,50 +84,16 @@ class Updater:
             if decay:
                 foreach._foreach_mul_(parameters, 1 - rate * factor * decay * shrink)
         for group in self._groups:
-            self._optimize(group, rate * group.factor)
+            update(self.optimizer, group, rate * group.factor)
         self._step += 1
         if settings.average is not None:
             foreach._foreach_mul_(self.averages, settings.average)
             foreach._foreach_add_(self.averages, self.parameters, alpha=1 - settings.average)
 
-    def _optimize(self, group: _Group, rate: float) -> None:
-        chosen, gradients = self.optimizer, [cast(Tensor, p.grad) for p in group.parameters]
-        if "mean" in chosen.slots:
-            adam(
-                group.parameters,
-                gradients,
-                group.slots["mean"],
-                group.slots["square"],
-                [],
-                group.counts,
-                fused=True,
-                amsgrad=False,
-                beta1=chosen.constant("beta1"),
-                beta2=chosen.constant("beta2"),
-                lr=rate,
-                weight_decay=0.0,
-                eps=chosen.constant("eps"),
-                maximize=False,
-            )
-        else:
-            velocity = group.slots.get("velocity")
-            sgd(
-                group.parameters,
-                gradients,
-                cast("list[Tensor | None]", velocity or [None] * len(gradients)),
-                foreach=False,
-                weight_decay=0.0,
-                momentum=chosen.constant("momentum") if velocity else 0.0,
-                lr=rate,
-                dampening=0.0,
-                nesterov=chosen.name == "nesterov",
-                maximize=False,
-            )
-
-    def _group(self, rate: float, rates: list[float]) -> _Group:
+    def _group(self, rate: float, rates: list[float]) -> ParameterGroup:
         places = [i for i, other in enumerate(rates) if other == rate]
         found = [self.parameters[i] for i in places]
-        return _Group(
+        return ParameterGroup(
             factor=rate,
             parameters=found,
             slots={slot: [values[i] for i in places] for slot, values in self.slots.items()},

@@ -1,4 +1,5 @@
-"""Tables: the default recipe (`recipe`), and the estimators that follow scikit-learn's contract (`estimators`).
+"""Estimators that follow scikit-learn's contract, `partial_fit`, and the search for options.
 
-Nothing is imported here: the recipe needs no scikit-learn.
+The recipe that chooses the default network belongs in `training`; reading tables in `data`. Nothing is imported here:
+parts of the package need no scikit-learn.
 """

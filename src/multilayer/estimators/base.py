@@ -43,18 +43,19 @@ from ..training.fit import fit as train
 from ..training.recipe import Recipe, network
 from ..training.setup import OtherNetwork
 from ..training.signals import obey
-from .callbacks import CallbackSupportMixin, Tasks, has_callbacks
+from .callbacks import CallbackSupportMixin, Tasks, has_callbacks, with_callbacks
 from .inputs import (
     as_rows,
+    check_no_names,
     column,
     holds_objects,
     is_frame,
     named,
     refuse_infinity,
-    refuse_infinity_aside,
+    target_names,
     texts_of_model,
     texts_of_table,
-    with_target,
+    with_finite_rest,
 )
 from .partial_fit import Partial
 
@@ -62,6 +63,8 @@ if TYPE_CHECKING:
     from ..export.torch_module import TrainedNetwork
 
 Validation = float | Literal["auto"] | None
+HeldOut = tuple[Any, Any, Any]
+"""Rows that the user held out: X, y and weights."""
 
 ASKED = {
     "loss": "loss",
@@ -91,12 +94,48 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
     _classifies: ClassVar[bool]
     hidden: Sequence[int] | None
     activation: str | Sequence[str] | None
-    dropout: float | None
+    loss: str | None
+    metric: str | None
+    ensemble: int | None
     validation: Any
     time_limit: float | None
+    epochs: int | None
+    batch_size: int | None
+    learning_rate: float | None
+    dropout: float | None
+    weight_decay: float | None
     random_state: Any
+    n_threads: int | None
+    device: str | None
     verbose: bool
     warm_start: bool
+
+    def _store(self, options: dict[str, Any]) -> None:
+        """Keep the options of the constructor as they are, under their own names."""
+        self.__dict__.update((name, value) for name, value in options.items() if name != "self")
+
+    @with_callbacks
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        *,
+        X_val: Any = None,
+        y_val: Any = None,
+        sample_weight_val: Any = None,
+        groups: Any = None,
+        times: Any = None,
+    ) -> Self:
+        """Trains on a table; rows of one group, and the latest by `times`, are held out together."""
+        with self._or_as_before():
+            held_out = (X_val, y_val, sample_weight_val)
+            self._fit_rows(X, y, sample_weight, held_out=held_out, groups=groups, times=times)
+            return self
+
+    def _fit_rows(self, X: Any, y: Any, sample_weight: Any, *, held_out: HeldOut, groups: Any, times: Any) -> None:
+        """Check the target, then train."""
+        raise NotImplementedError
 
     def _fit(
         self,
@@ -111,8 +150,9 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         groups: Any,
         times: Any,
         classes: Sequence[int] | None = None,
+        class_names: tuple[Any, ...] = (),
     ) -> Run:
-        _check_no_names(groups=groups, times=times)
+        check_no_names(groups=groups, times=times)
         tasks = Tasks(self, given) if has_callbacks(self) else None
         start = getattr(self, "model_", None) if self.warm_start else None
         seed, split = self._seed(), getattr(self, "_split", None)
@@ -120,11 +160,19 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
             seed = self.config_["seed"]  # members hold out what they held out before, and never trained on
         asked = self._asked()
         if start is not None:
-            asked.setdefault("ensemble", start.members)
+            asked.setdefault("ensemble", len(start.members))
+        table = read((X, y))
+        columns = set(table.names) - set(table.targets)
+        table = replace(
+            table,
+            target_names=target_names(given[1], columns=columns, targets=len(table.targets)),
+            class_names=class_names,
+            numbered=not hasattr(self, "feature_names_in_"),
+        )
         try:
             run = train(
                 None,
-                (X, y),
+                table,
                 hidden=self.hidden,
                 activation=self.activation,
                 dropout=self.dropout,
@@ -144,7 +192,7 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
             assert start is not None, "only then is there another"
             raise OptionError(_go_on_as_before(start, error)) from None
         assert run.model is not None
-        self._keep(with_target(run.model, given[1]), run)
+        self._keep(run.model, run)
         if tasks is not None:
             tasks.end()
         if run.failed:
@@ -164,7 +212,7 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
 
     def _check_options(self, table: Any, *, task: Task, groups: Any, times: Any) -> None:
         """What `fit` would refuse, where nothing is trained."""
-        _check_no_names(groups=groups, times=times)
+        check_no_names(groups=groups, times=times)
         rows = read(table)
         if groups is not None:
             group_numbers(groups, rows)
@@ -205,7 +253,7 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
             and losses.get(model.encoding.loss).link in ("softmax", "sigmoid")
         ):
             history["tempered_loss"], history["validation_loss"] = history["validation_loss"], history["log_loss"]
-        self.model_ = self._numbered_names(model)
+        self.model_ = model
         self._partial = None
         self.history_ = history
         self.n_iter_ = max(run.end.epoch, 1)
@@ -217,7 +265,7 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         if model.encoding.positional or hasattr(self, "feature_names_in_"):
             return model
         columns = tuple(replace(column, numbered=True) for column in model.encoding.columns)
-        return replace(model, encoding=replace(model.encoding, columns=columns))
+        return model.with_encoding(replace(model.encoding, columns=columns))
 
     def _seed(self) -> int:
         """The seed of a fit: the number itself, or one drawn from a generator, whose state moves on as it must."""
@@ -239,7 +287,7 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
             validate_data(self, X, reset=reset, skip_check_array=True)
             if not len(X):
                 raise ValueError(f"Found array with 0 sample(s) (shape={X.shape}) while a minimum of 1 is required.")
-            return _whole(renamed, model)
+            return with_finite_rest(renamed, model)
         sparse = hasattr(X, "tocsr")
         texts = set[int]()
         if getattr(getattr(X, "dtype", None), "kind", "O") == "O":
@@ -256,7 +304,7 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         validate_data(self, X, reset=reset, skip_check_array=True)
         columns = {f"x{i}": column(X[:, i], f"the array: column 'x{i}'", text=i in texts) for i in range(X.shape[1])}
         table = Table(name="the array", columns=columns, positional=True)
-        return with_meaning(table) if reset else _whole(table, model)
+        return with_meaning(table) if reset else with_finite_rest(table, model)
 
     def _weights(self, sample_weight: Any, X: Any) -> NDArray[np.float64] | None:
         if sample_weight is None:
@@ -391,7 +439,8 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
     def cost_(self) -> Cost:
         """What a training step of one member costs, as it was trained: `cost_.step`, `cost_.parameters`, …
 
-        The ensemble costs that times `model_.members`. A loaded model tells no more than its loss: a step of one row.
+        The ensemble costs that times `len(model_.members)`. A loaded model tells no more than its loss: a step of one
+        row.
         """
         model, config = self._network(), getattr(self, "config_", dict[str, Any]())
         return cost(
@@ -430,13 +479,6 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         return tags
 
 
-def _whole(table: Any, model: TrainedModel | None) -> Any:
-    """The table, where what training left aside of it is finite too."""
-    if model is not None:
-        refuse_infinity_aside(table, model)
-    return table
-
-
 def _go_on_as_before(had: TrainedModel, asked: OtherNetwork) -> str:
     """What to change back, where a warm start is asked for a network that is not there."""
     if had.spec.inputs != asked.spec.inputs:
@@ -444,18 +486,11 @@ def _go_on_as_before(had: TrainedModel, asked: OtherNetwork) -> str:
     elif had.spec != asked.spec:
         remedy = "set hidden, activation, dropout and loss as they were"
     else:
-        remedy = f"set ensemble={had.members}"
+        remedy = f"set ensemble={len(had.members)}"
     return (
-        f"warm_start goes on with the network that is there, {had.members} × {had.spec}, "
+        f"warm_start goes on with the network that is there, {len(had.members)} × {had.spec}, "
         f"got {asked.members} × {asked.spec}: {remedy}, or warm_start=False to begin anew"
     )
-
-
-def _check_no_names(**beside: Any) -> None:
-    """Groups and times are values: an array has no names that could be meant."""
-    for name, values in beside.items():
-        if isinstance(values, str):
-            raise OptionError(f"{name} must be a value for each row, got {values!r}: give the column, X[{values!r}]")
 
 
 def _given(options: Mapping[str, Any]) -> dict[str, Any]:

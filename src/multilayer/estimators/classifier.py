@@ -14,15 +14,14 @@ from sklearn.utils import assert_all_finite
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import check_consistent_length, column_or_1d
 
+from ..core.formatting import short
 from ..data import Task, class_weights
 from ..data.arrays import is_missing
-from ..data.table import NOT_UNICODE, is_unicode, short
+from ..data.table import NOT_UNICODE, is_unicode
 from ..data.targets import untrained
 from ..errors import DataError, OptionError, warn
 from ..models.trained_model import TrainedModel
-from ..training.fit import Run
-from .base import Tabular, Validation
-from .callbacks import with_callbacks
+from .base import HeldOut, Tabular, Validation
 from .inputs import check_numbers, length_of, unmasked, with_target
 from .partial_fit import Partial
 
@@ -77,75 +76,44 @@ class MLPClassifier(ClassifierMixin, Tabular):
         verbose: bool = False,
         warm_start: bool = False,
     ) -> None:
-        self.hidden = hidden
-        self.activation = activation
-        self.loss = loss
-        self.metric = metric
-        self.ensemble = ensemble
-        self.validation = validation
-        self.time_limit = time_limit
-        self.epochs = epochs
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.dropout = dropout
-        self.weight_decay = weight_decay
-        self.class_weight = class_weight
-        self.random_state = random_state
-        self.n_threads = n_threads
-        self.device = device
-        self.verbose = verbose
-        self.warm_start = warm_start
+        self._store(locals())
 
-    @with_callbacks
-    def fit(
-        self,
-        X: Any,
-        y: Any,
-        sample_weight: Any = None,
-        *,
-        X_val: Any = None,
-        y_val: Any = None,
-        sample_weight_val: Any = None,
-        groups: Any = None,
-        times: Any = None,
-    ) -> Self:
-        """Trains on a table; rows of one group, and the latest by `times`, are held out together."""
-        with self._or_as_before():
-            table = self._table(X, reset=True)
-            before = getattr(self, "classes_", None) if self.warm_start and self._begun else None
-            codes, task = self._labels(y, table)
-            self._check_warm(before)
-            validation, weight_val = self._held_out(table, X_val, y_val, sample_weight_val)
+    def _fit_rows(self, X: Any, y: Any, sample_weight: Any, *, held_out: HeldOut, groups: Any, times: Any) -> None:
+        table = self._table(X, reset=True)
+        before = getattr(self, "classes_", None) if self.warm_start and self._begun else None
+        codes, task = self._labels(y, table)
+        self._check_warm(before)
+        validation, weight_val = self._held_out(table, *held_out)
+        if isinstance(validation, tuple):
+            labels = self._checked(validation[1], validation[0], name="y_val")
+            validation = (validation[0], self._codes(labels, several=task == "multilabel", name="y_val"))
+        weight = self._weights(sample_weight, X)
+        factor = self._class_factors(codes, weight)
+        if factor is not None:
+            weight = class_weights.weighed(weight, factor, codes)
             if isinstance(validation, tuple):
-                labels = self._checked(validation[1], validation[0], name="y_val")
-                validation = (validation[0], self._codes(labels, several=task == "multilabel", name="y_val"))
-            weight = self._weights(sample_weight, X)
-            factor = self._class_factors(codes, weight)
-            if factor is not None:
-                weight = class_weights.weighed(weight, factor, codes)
-                if isinstance(validation, tuple):
-                    weight_val = class_weights.weighed(weight_val, factor, validation[1])
-            if task == "one class":
-                self._check_options(table, task=ANY_CLASSES, groups=groups, times=times)
-                check_numbers(table)
-                return self._answer_always()
-            run = self._fit(
-                table,
-                codes,
-                given=(X, y),
-                task=task,
-                sample_weight=weight,
-                validation=validation,
-                sample_weight_val=weight_val,
-                groups=groups,
-                times=times,
-                classes=self._numbered(task),
-            )
-            unseen = [class_weights.plain(name) for i, name in enumerate(self.classes_) if untrained(i) in run.notes]
-            if unseen and times is not None:
-                some = ", ".join(repr(name) for name in unseen[:5])
-                warn(f"no row to train on is of the class {some}: all are among the latest, which are held out")
-            return self
+                weight_val = class_weights.weighed(weight_val, factor, validation[1])
+        if task == "one class":
+            self._check_options(table, task=ANY_CLASSES, groups=groups, times=times)
+            check_numbers(table)
+            return self._answer_always()
+        run = self._fit(
+            table,
+            codes,
+            given=(X, y),
+            task=task,
+            sample_weight=weight,
+            validation=validation,
+            sample_weight_val=weight_val,
+            groups=groups,
+            times=times,
+            classes=self._numbered(task),
+            class_names=() if task == "multilabel" else tuple(self.classes_.tolist()),
+        )
+        unseen = [class_weights.plain(name) for i, name in enumerate(self.classes_) if untrained(i) in run.notes]
+        if unseen and times is not None:
+            some = ", ".join(repr(name) for name in unseen[:5])
+            warn(f"no row to train on is of the class {some}: all are among the latest, which are held out")
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
         """One pass over some rows. The first call, or `fit`, fixes columns, scales and classes; members then go on."""
@@ -287,13 +255,12 @@ class MLPClassifier(ClassifierMixin, Tabular):
                 "fit with warm_start=False, or a new classifier"
             )
 
-    def _answer_always(self) -> Self:
+    def _answer_always(self) -> None:
         """Fitted with one class: what belonged to a network is gone."""
         self.model_, self.n_iter_, self.history_ = None, 1, {}
         for name in ("config_", "_partial"):
             if hasattr(self, name):
                 delattr(self, name)
-        return self
 
     def _class_factors(self, codes: NDArray[Any], weight: NDArray[np.float64] | None) -> NDArray[np.float64] | None:
         """What rows count by their classes; None where that makes no difference."""
@@ -302,10 +269,6 @@ class MLPClassifier(ClassifierMixin, Tabular):
         if codes.ndim > 1:
             raise OptionError("class_weight needs one class a row, got several labels")
         return class_weights.factors(self.class_weight, self.classes_.tolist(), codes, weight)
-
-    def _keep(self, model: TrainedModel, run: Run) -> None:
-        super()._keep(model, run)
-        self._name_classes()
 
     def _name_classes(self) -> None:
         """The model's classes become the labels themselves, so that a saved model tells them."""
@@ -316,7 +279,7 @@ class MLPClassifier(ClassifierMixin, Tabular):
         names: tuple[Any, ...] = tuple(self.classes_.tolist())
         assert len(names) == len(model.encoding.task.classes[0]), "a class for each of the network's"
         task = replace(model.encoding.task, classes=(names,))
-        self.model_ = replace(model, encoding=replace(model.encoding, task=task))
+        self.model_ = model.with_encoding(replace(model.encoding, task=task))
 
     def _take(self, model: TrainedModel) -> None:
         super()._take(model)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import Any, cast
 
@@ -9,12 +10,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from ..core.formatting import short
 from ..data import columns as C
 from ..data import read
 from ..data.arrays import arrow_of, is_missing, reads_as_text, texts_of
 from ..data.arrow import to_numpy
-from ..data.table import Table, short, where
-from ..errors import DataError
+from ..data.table import Table, where
+from ..errors import DataError, OptionError
 from ..models.trained_model import TrainedModel
 
 
@@ -28,16 +30,22 @@ def as_rows(X: Any) -> Any:
     if isinstance(X, pa.RecordBatch):
         return pa.Table.from_batches([X])
     X = unmasked(X)
-    if not is_frame(X) and np.ndim(X) == 1 and len(X) and isinstance(np.asarray(X)[0], str):
-        raise DataError(
-            f"Expected 2D array, got 1D array of {len(X):,} strings: pass X before y, and [[…]] for one row"
-        )
+    if getattr(X, "ndim", 2) == 1:
+        _refuse_labels(np.asarray(X))
     if isinstance(X, list | tuple):
         rows = np.asarray(X, dtype=object)
+        _refuse_labels(rows)
         return rows if rows.ndim == 2 and any(isinstance(one, str | bytes) for one in rows.ravel().tolist()) else X
     if not isinstance(X, np.ndarray) or X.dtype.kind not in "US" or X.ndim != 2:
         return X
     return np.array([_decoded(one, "the array") for one in X.ravel().tolist()], dtype=object).reshape(X.shape)
+
+
+def _refuse_labels(X: NDArray[Any]) -> None:
+    if X.ndim == 1 and len(X) and isinstance(X[0], str):
+        raise DataError(
+            f"Expected 2D array, got 1D array of {len(X):,} strings: pass X before y, and [[…]] for one row"
+        )
 
 
 def unmasked(values: Any) -> Any:
@@ -168,10 +176,28 @@ def length_of(table: Any) -> int:
 
 
 def with_target(model: TrainedModel, y: Any) -> TrainedModel:
-    """The model, whose target is called as y is, where y has names and no column has one of them."""
+    """Return the model with the names of y for its targets, if y has names that no column has."""
+    encoding = model.encoding
+    names = target_names(y, columns={one.name for one in encoding.columns}, targets=len(encoding.task.names))
+    return replace(model, encoding=replace(encoding, task=replace(encoding.task, names=names))) if names else model
+
+
+def target_names(y: Any, *, columns: AbstractSet[str], targets: int) -> tuple[str, ...]:
+    """Return the names of y, or none if y has no names or if a column has one of them."""
     names: list[Any] = list(getattr(y, "column_names", y.columns)) if is_frame(y) else [getattr(y, "name", None)]
-    encoding, taken = model.encoding, {one.name for one in model.encoding.columns}
-    free = all(isinstance(name, str) and name.strip() and name not in taken for name in names)
-    if not free or len(set(names)) != len(encoding.task.names):
-        return model
-    return replace(model, encoding=replace(encoding, task=replace(encoding.task, names=tuple(names))))
+    free = all(isinstance(name, str) and name.strip() and name not in columns for name in names)
+    return tuple(names) if free and len(set(names)) == targets else ()
+
+
+def check_no_names(**beside: Any) -> None:
+    """Groups and times are values: an array has no names that could be meant."""
+    for name, values in beside.items():
+        if isinstance(values, str):
+            raise OptionError(f"{name} must be a value for each row, got {values!r}: give the column, X[{values!r}]")
+
+
+def with_finite_rest(table: Any, model: TrainedModel | None) -> Any:
+    """Return the table after a check that its dropped columns are finite too."""
+    if model is not None:
+        refuse_infinity_aside(table, model)
+    return table

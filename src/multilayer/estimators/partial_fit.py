@@ -14,7 +14,7 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from ..core import tensor_file
-from ..data import TrainingData, read
+from ..data import DataOptions, TrainingData, make_training_data, read
 from ..data.batches import Data
 from ..data.encoding_fit import warn_of_dropped, with_variation
 from ..data.table import Rows
@@ -24,9 +24,9 @@ from ..errors import DataError, OptionError, warn
 from ..models.trained_model import TrainedModel
 from ..runs.config import Config
 from ..training.defaults import learning_rate
-from ..training.fit import prepare
-from ..training.recipe import OPTIONS, RATE, Recipe, batch_size, kind_of
-from ..training.setup import Session
+from ..training.inputs import with_config
+from ..training.recipe import OPTIONS, RATE, Recipe, batch_size, complete, kind_of, options_for
+from ..training.setup import Setup
 
 CALM = 0.1
 """Of the recipe's highest rate: a rate that need not fall."""
@@ -53,17 +53,18 @@ class Partial:
     ) -> Partial:
         """With the first piece. Where there are `classes`, its targets are among them, and it may lack some."""
         table = read(piece)
-        config = Config.from_dict({**recipe.before(table), **asked, "validation": None, "calibrate": False})
-        prepared = prepare(table, config, validation=None, weight=weight, keep_constant="all", classes=classes)
+        config = Config.from_dict({**options_for(recipe, table), **asked, "validation": None, "calibrate": False})
+        options = DataOptions(categorical=None, sample_weight=weight, keep_constant="all", classes=classes)
+        prepared = make_training_data(table, with_config(options, config))
         warn_of_dropped(prepared.encoding, declarable=False)
-        spec, config = recipe.network(prepared, config, asked.keys())
+        spec, config, _ = complete(recipe, prepared, config, asked.keys())
         if "learning_rate" not in asked:
             config = replace(config, learning_rate=CALM * cast(float, config.learning_rate))
-        session = Session.make(spec, prepared, config)
+        setup = Setup.make(spec, prepared, config)
         model = TrainedModel.of(
-            session.spec, prepared.encoding, session.engine.state(), averaged=False, members=session.members
+            setup.spec, prepared.encoding, setup.engine.state(), averaged=False, members=setup.members
         )
-        return Partial(model=model, state=session.engine.state(), config=config)._pass(session)
+        return Partial(model=model, state=setup.engine.state(), config=config)._pass(setup)
 
     @staticmethod
     def after(model: TrainedModel, config: Mapping[str, Any], *, classes: int = 0) -> Partial:
@@ -81,14 +82,14 @@ class Partial:
             **({} if image else OPTIONS),
             "learning_rate": AFTER * (learning_rate(model.spec) if image else RATE[kind_of(encoding)]),
         }
-        held = {"ensemble": model.members, "loss": encoding.loss, "task": encoding.task.kind, "seed": seed}
+        held = {"ensemble": len(model.members), "loss": encoding.loss, "task": encoding.task.kind, "seed": seed}
         no_rows = {"validation": None, "calibrate": False}
         config = Config.from_dict({**recipe, "batch_size": batch_size(rows), **held, **no_rows})
         return Partial(model=_numbered(model, classes), state=None, config=config)
 
     def with_options(self, asked: Mapping[str, Any]) -> Partial:
         """The same by what is asked for since: all but what the network is made of."""
-        for name, had in (("ensemble", self.model.members), ("loss", self.model.encoding.loss)):
+        for name, had in (("ensemble", len(self.model.members)), ("loss", self.model.encoding.loss)):
             if asked.get(name, had) not in (had, "auto"):
                 raise OptionError(
                     f"partial_fit goes on with the model that is there, {name}={had!r}, got {name}={asked[name]!r}: "
@@ -114,30 +115,30 @@ class Partial:
             notes=(),
             origin=found.rows,
         )
-        session = Session.make(self.model.spec, prepared, replace(self.config, init="auto"))
+        setup = Setup.make(self.model.spec, prepared, replace(self.config, init="auto"))
         if self.state is None:
-            session.begin(self.model)
+            setup.begin(self.model)
         else:
-            session.engine.load(self.state)
-        return self._pass(session)
+            setup.engine.load(self.state)
+        return self._pass(setup)
 
-    def _pass(self, session: Session) -> Partial:
-        plan, config = session.plan(), replace(self.config, engine=session.config.engine)
-        rows = plan.order(self.passes).rows if session.members == 1 else plan.rows
+    def _pass(self, setup: Setup) -> Partial:
+        plan, config = setup.plan(), replace(self.config, engine=setup.config.engine)
+        rows = plan.order(self.passes).rows if setup.members == 1 else plan.rows
         order = Order(epoch=self.passes, rows=rows, batch=min(plan.batch, len(rows)))
         steps = np.ones(order.steps)
-        chunk = session.engine.run(
+        chunk = setup.engine.run(
             order, rate=steps * cast(float, config.learning_rate), decay=steps * config.weight_decay, dropout=steps
         )
-        finite = chunk.bad is None and chunk.finite and _has_loss(session, session.prepared.train[-order.batch :])
-        state = session.engine.state()
-        getattr(session.engine, "close", lambda: None)()
+        finite = chunk.bad is None and chunk.finite and _has_loss(setup, setup.prepared.train[-order.batch :])
+        state = setup.engine.state()
+        setup.engine.close()
         if not finite:
             said = "partial_fit: loss, gradient or parameters were not finite, and the model is that before these rows"
             warn(f"{said}; try a lower learning_rate", ConvergenceWarning)
             return replace(self, config=config)
         model = TrainedModel.of(
-            session.spec, session.prepared.encoding, state, averaged=session.averaged, members=session.members
+            setup.spec, setup.prepared.encoding, state, averaged=setup.averaged, members=setup.members
         )
         losses = (*self.losses, float(chunk.loss.mean()))
         return replace(self, model=model, state=state, config=config, passes=self.passes + 1, losses=losses)
@@ -173,7 +174,7 @@ def _numbered(model: TrainedModel, classes: int) -> TrainedModel:
         return model
     several = model.encoding.task.kind == "multilabel"
     task = replace(model.encoding.task, classes=((0, 1),) * classes if several else (tuple(range(classes)),))
-    return replace(model, encoding=replace(model.encoding, task=task))
+    return model.with_encoding(replace(model.encoding, task=task))
 
 
 def _counting(piece: Any, weight: Any) -> Any:
@@ -186,8 +187,8 @@ def _counting(piece: Any, weight: Any) -> Any:
     return x, np.where(np.reshape(weight, (-1, *[1] * (y.ndim - 1))) > 0, y, np.nan)
 
 
-def _has_loss(session: Session, rows: Rows) -> bool:
+def _has_loss(setup: Setup, rows: Rows) -> bool:
     """Whether the network's loss on some rows is finite: where parameters are so large, none may be."""
     with np.errstate(over="ignore", invalid="ignore"):
-        z = np.asarray(session.engine.outputs(rows, averaged=session.averaged), np.float64)
-        return bool(np.isfinite(session.loss.rows(z, session.prepared.data.y[rows])).all())
+        z = np.asarray(setup.engine.outputs(rows, averaged=setup.averaged), np.float64)
+        return bool(np.isfinite(setup.loss.rows(z, setup.prepared.data.y[rows])).all())

@@ -11,14 +11,13 @@ from numpy.typing import NDArray
 from sklearn.base import MultiOutputMixin, RegressorMixin
 from sklearn.utils.validation import check_array, check_consistent_length, column_or_1d
 
+from ..core.formatting import short
 from ..data import targets
 from ..data.arrays import is_missing
-from ..data.table import short
 from ..errors import DataError, OptionError, warn
 from ..nn import losses
 from ..nn.calibration import Calibration
-from .base import Tabular, Validation
-from .callbacks import with_callbacks
+from .base import HeldOut, Tabular, Validation
 from .inputs import length_of, unmasked, with_target
 from .partial_fit import Partial
 
@@ -58,56 +57,25 @@ class MLPRegressor(RegressorMixin, MultiOutputMixin, Tabular):
         verbose: bool = False,
         warm_start: bool = False,
     ) -> None:
-        self.hidden = hidden
-        self.activation = activation
-        self.loss = loss
-        self.metric = metric
-        self.ensemble = ensemble
-        self.validation = validation
-        self.time_limit = time_limit
-        self.epochs = epochs
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.dropout = dropout
-        self.weight_decay = weight_decay
-        self.random_state = random_state
-        self.n_threads = n_threads
-        self.device = device
-        self.verbose = verbose
-        self.warm_start = warm_start
+        self._store(locals())
 
-    @with_callbacks
-    def fit(
-        self,
-        X: Any,
-        y: Any,
-        sample_weight: Any = None,
-        *,
-        X_val: Any = None,
-        y_val: Any = None,
-        sample_weight_val: Any = None,
-        groups: Any = None,
-        times: Any = None,
-    ) -> Self:
-        """Trains on a table; rows of one group, and the latest by `times`, are held out together."""
-        with self._or_as_before():
-            table = self._table(X, reset=True)
-            numbers = self._numbers(y, table)
-            validation, weight_val = self._held_out(table, X_val, y_val, sample_weight_val)
-            if isinstance(validation, tuple):
-                validation = (validation[0], self._numbers(validation[1], validation[0], name="y_val"))
-            self._fit(
-                table,
-                numbers,
-                given=(X, y),
-                task="regression" if numbers.ndim == 1 else "multioutput",
-                sample_weight=self._weights(sample_weight, X),
-                validation=validation,
-                sample_weight_val=weight_val,
-                groups=groups,
-                times=times,
-            )
-            return self
+    def _fit_rows(self, X: Any, y: Any, sample_weight: Any, *, held_out: HeldOut, groups: Any, times: Any) -> None:
+        table = self._table(X, reset=True)
+        numbers = self._numbers(y, table)
+        validation, weight_val = self._held_out(table, *held_out)
+        if isinstance(validation, tuple):
+            validation = (validation[0], self._numbers(validation[1], validation[0], name="y_val"))
+        self._fit(
+            table,
+            numbers,
+            given=(X, y),
+            task="regression" if numbers.ndim == 1 else "multioutput",
+            sample_weight=self._weights(sample_weight, X),
+            validation=validation,
+            sample_weight_val=weight_val,
+            groups=groups,
+            times=times,
+        )
 
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """One pass over some rows. The first call, or `fit`, fixes columns and scales; the members then go on."""

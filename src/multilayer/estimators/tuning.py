@@ -16,28 +16,33 @@ import json
 import math
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
 from ..core import atomic_files, random
-from ..data import TrainingData
+from ..data import DataOptions, make_training_data
 from ..data.table import Table
 from ..errors import DataError, MissingExtra, OptionError, called
 from ..models import metrics
-from ..runs.config import Config, Options
+from ..runs.config import Config
 from ..runs.events import EpochEnd, Event
-from ..spec import Spec
-from ..training.fit import fit, prepare
+from ..training.fit import fit
+from ..training.inputs import with_config
 from ..training.policies import better, value_of
-from ..training.recipe import DROPOUT, EMBEDDING, HIDDEN, OPTIONS, Recipe
-from ..training.setup import Session
+from ..training.recipe import (
+    DROPOUT,
+    EMBEDDING,
+    FEWEST_TRIAL_EPOCHS,
+    HIDDEN,
+    OPTIONS,
+    Recipe,
+    complete,
+    options_for,
+)
+from ..training.setup import Setup
 
-EPOCHS_SHARE = 0.25
-FEWEST_EPOCHS = 4
-TRIAL: Options = {"ensemble": 1, "validation": 0.2, "calibrate": False}
-"""Without a temperature: the best one for few rows makes too many trials perfect on them."""
 STARTUP = 5
 """Trials before any is pruned, and before proposals look at those that were made."""
 STUDY, SETTINGS = "study.log", "tune.json"
@@ -77,31 +82,16 @@ SPACE: dict[str, Dimension] = {
 """`rate` multiplies the recipe's learning rate, which depends on the task."""
 
 
-@dataclass(frozen=True)
-class Candidate:
-    """One point of the space as a recipe; `trial` makes it cheap enough to try many."""
-
-    values: Mapping[str, Any]
-    trial: bool = False
-
-    def before(self, table: Table) -> Mapping[str, Any]:
-        if table.image is not None:
-            raise DataError(f"{table.name}: the search is over recipes for tables, got pictures: use mlp train")
-        chosen: dict[str, Any] = {**Recipe().before(table), "weight_decay": self.values["weight_decay"]}
-        return {**chosen, **TRIAL} if self.trial else chosen
-
-    def network(self, prepared: TrainingData, config: Config, asked: Set[str]) -> tuple[Spec, Config]:
-        recipe = Recipe(
-            hidden=(self.values["width"],) * self.values["depth"],
-            dropout=self.values["dropout"],
-            embedding=self.values["embedding"],
-        )
-        spec, config = recipe.network(prepared, config, asked)
-        if "learning_rate" not in asked:
-            config = replace(config, learning_rate=self.values["rate"] * config.learning_rate)
-        if self.trial:
-            config = replace(config, epochs=max(FEWEST_EPOCHS, int(EPOCHS_SHARE * cast(int, config.epochs))))
-        return spec, config
+def recipe_of(values: Mapping[str, Any], *, trial: bool = False) -> Recipe:
+    """Return one point of the space as a recipe; `trial` makes it cheap enough to try many."""
+    return Recipe(
+        hidden=(values["width"],) * values["depth"],
+        dropout=values["dropout"],
+        embedding=values["embedding"],
+        weight_decay=values["weight_decay"],
+        rate_factor=values["rate"],
+        trial=trial,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,8 +176,8 @@ def search(
         values = {name: dimension.suggest(trial, name) for name, dimension in SPACE.items()}
         watch = _Watch(trial, metric)
         try:
-            candidate = Candidate(values, trial=True)
-            run = fit(candidate, table, observers=[watch], quiet=True, seed=seed, time_limit=left, **source, **cheap)
+            recipe = recipe_of(values, trial=True)
+            run = fit(recipe, table, observers=[watch], quiet=True, seed=seed, time_limit=left, **source, **cheap)
             signal, out_of_time = run.signal, run.end.status == "stopped" and not run.failed
         except _Pruned:
             study.tell(trial, state=states.PRUNED)
@@ -268,15 +258,14 @@ class _Watch:
 def _check(table: Table, *, source: Mapping[str, Any], options: Mapping[str, Any]) -> tuple[float | None, str]:
     """Refuses what a trial or the training in full would refuse; gives the time limit, None where it is infinite, and
     the metric to judge by."""
-    first = Candidate(defaults(), trial=True)
-    asked = Config.from_dict(options, where="tune")
-    config = replace(Config.from_dict({**first.before(table), **options}, where="tune"), ensemble=1, init="auto")
-    names = {"time_column": "time", "sample_weight": "weight"}
-    given = {names.get(name, name): value for name, value in source.items()}
-    prepared = prepare(table, config, validation=config.validation, **given)
-    session = Session.make(first.network(prepared, config, options.keys())[0], prepared, config)
-    getattr(session.engine, "close", lambda: None)()
-    return asked.time_limit, session.metric
+    if table.image is not None:
+        raise DataError(f"{table.name}: the search is over recipes for tables, got pictures: use mlp train")
+    first, asked = recipe_of(defaults(), trial=True), Config.from_dict(options, where="tune")
+    config = replace(Config.from_dict({**options_for(first, table), **options}, where="tune"), ensemble=1, init="auto")
+    prepared = make_training_data(table, with_config(DataOptions(**source), config))
+    setup = Setup.make(complete(first, prepared, config, options.keys())[0], prepared, config)
+    setup.engine.close()
+    return asked.time_limit, setup.metric
 
 
 def _settle(folder: Path, settings: Mapping[str, Any]) -> None:
@@ -317,7 +306,7 @@ def _study(optuna: Any, path: Path, metric: str) -> Any:
             study_name="tune",
             storage=optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(str(path))),
             direction="maximize" if metrics.larger(metric) else "minimize",
-            pruner=optuna.pruners.MedianPruner(n_startup_trials=STARTUP, n_warmup_steps=FEWEST_EPOCHS),
+            pruner=optuna.pruners.MedianPruner(n_startup_trials=STARTUP, n_warmup_steps=FEWEST_TRIAL_EPOCHS),
             load_if_exists=True,
         )
     except (ValueError, LookupError, TypeError, AttributeError, AssertionError):

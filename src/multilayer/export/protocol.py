@@ -1,7 +1,11 @@
-"""The parts of a trained model that exports read. A run or an estimator is replaced by the model that it holds."""
+"""What an exporter takes: `Trained`, the parts of a trained model that exports read.
+
+Exporters do not import a class of models. A run or an estimator is replaced by the model that it holds.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from ..data import Encoding
@@ -11,18 +15,35 @@ from ..nn.layers.base import Array
 from ..spec import Spec
 
 
-class Trained(Protocol):
-    """The parts of `TrainedModel` that are exported."""
+class TrainedMember(Protocol):
+    """One network with its weights, as `models.Member`."""
 
     @property
     def spec(self) -> Spec: ...
     @property
+    def tensors(self) -> Mapping[str, Array]:
+        """Parameters and buffers by name."""
+        ...
+
+    @property
+    def weight(self) -> float:
+        """Weight in the average, relative to the other members."""
+        ...
+
+
+class Trained(Protocol):
+    """What every exporter takes: members that read the same encoding, and one calibration, as `models.TrainedModel`."""
+
+    @property
+    def members(self) -> Sequence[TrainedMember]: ...
+    @property
     def encoding(self) -> Encoding: ...
     @property
-    def members(self) -> int: ...
-    @property
     def calibration(self) -> Calibration | None: ...
-    def member(self, i: int) -> dict[str, Array]: ...
+    @property
+    def weights(self) -> tuple[float, ...] | None:
+        """Weights of the members. None if they are equal."""
+        ...
 
 
 def held(model: Any) -> Any:

@@ -9,6 +9,8 @@
     exp        z = log mean exp(zₘ)
     none       z = mean zₘ, within the range of the training targets
 
+The mean is weighted if the members have different weights.
+
 Not included: prediction intervals, and inputs of strings or dates. Tensors cannot store them, so `encode` converts a
 table to tensors.
 """
@@ -16,6 +18,7 @@ table to tensors.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
@@ -25,12 +28,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..data import Encoding
+from ..data.steps import Codes, DateParts, FillMissing, SmoothClip, Standardise, Step, Unlearned
 from ..errors import DataError, OptionError, SpecError
 from ..nn import losses
 from ..nn.calibration import Calibration, combination
 from ..pytorch.model import Model, fill, to_sequential
 from ..spec import Spec
-from .protocol import Trained, check_member, is_array, trained
+from .protocol import Trained, TrainedMember, check_member, is_array, trained
 
 
 def to_torch(model: Any, *, member: int | None = None, preprocessing: bool = False) -> nn.Module:
@@ -116,13 +120,13 @@ class TrainedNetwork(nn.Module):
     def __init__(self, model: Trained, *, member: int | None, preprocessing: bool) -> None:
         super().__init__()
         self.encoding = model.encoding
-        chosen = range(model.members) if member is None else [check_member(member, model.members)]
-        self.members = nn.ModuleList([_network(model, i) for i in chosen])
+        n = len(model.members)
+        chosen = model.members if member is None else [model.members[check_member(member, n)]]
+        self.members = nn.ModuleList([_network(one) for one in chosen])
+        self.weights = model.weights if member is None else None
         self.preprocessing = Preprocessing(model.encoding) if preprocessing else None
         calibration = model.calibration if member is None else None
-        self.made_of = (
-            combination(model.members, calibration) if member is None else f"member {member} of {model.members}"
-        )
+        self.made_of = combination(n, calibration) if member is None else f"member {member} of {n}"
         task, calibration = model.encoding.task, calibration or Calibration()
         values = {"low": calibration.low, "high": calibration.high, "mean": task.mean, "std": task.std}
         for name, value in {"temperature": calibration.temperature, **values}.items():
@@ -209,26 +213,26 @@ class TrainedNetwork(nn.Module):
         return y[:, 0] if len(task.names) == 1 else y
 
     def _average(self, z: list[Tensor]) -> Tensor:
-        link, log_members = losses.get(self.encoding.loss).link, math.log(len(z))
+        link = losses.get(self.encoding.loss).link
         if link in ("softmax", "sigmoid"):
             z = [one / self.temperature.to(one.dtype) for one in z]
         if len(z) == 1:
             together = z[0]
         elif link == "softmax":
-            together = torch.stack([one.log_softmax(-1) for one in z]).logsumexp(0) - log_members
+            together = _log_mean([one.log_softmax(-1) for one in z], self.weights)
         elif link == "sigmoid":
-            yes, no = (torch.stack([F.logsigmoid(sign * one) for one in z]).logsumexp(0) for sign in (1, -1))
+            yes, no = (_log_mean([F.logsigmoid(sign * one) for one in z], self.weights) for sign in (1, -1))
             together = yes - no
         elif link == "exp":
-            together = torch.stack(z).logsumexp(0) - log_members
+            together = _log_mean(z, self.weights)
         else:
-            together = torch.stack(z).mean(0)
+            together = _mean(z, self.weights)
         if len(self.low):
             together = together.clamp(self.low.to(together.dtype), self.high.to(together.dtype))
         return together
 
     def _probabilities(self, z: Tensor) -> Tensor:
-        """Compute probabilities from outputs, as `data.tasks.probabilities` does."""
+        """Compute probabilities from outputs, as `data.targets.probabilities` does."""
         task, link = self.encoding.task, losses.get(self.encoding.loss).link
         if not task.classifies:
             raise DataError(f"a {task.kind} model has no probabilities: call predict")
@@ -271,7 +275,7 @@ class Preprocessing(nn.Module):
 
     def __init__(self, encoding: Encoding) -> None:
         super().__init__()
-        self.robust = encoding.scaling == "robust"
+        self.steps = tuple(type(step) for step in encoding.number_steps)
         values = sum(len(column.parts) for column in encoding.numeric)
         self.columns = (
             tuple(c.name for c in encoding.columns) if is_array(encoding) else encoding.numeric_names[:values]
@@ -290,21 +294,48 @@ class Preprocessing(nn.Module):
         if x.shape[-1] != len(self.columns):
             raise DataError(f"x must have {len(self.columns)} numbers per row, got shape {tuple(x.shape)}")
         values = x.to(self.center.dtype).index_select(-1, self.kept)
-        missing = values.isnan()
-        r = (torch.where(missing, self.fill, values) - self.center) / self.scale
-        if self.robust:
-            most = torch.finfo(r.dtype).max
-            r = r.clamp(-most, most)
-            r = r / torch.hypot(torch.ones_like(r), r / 3)  # r/√(1 + (r/3)²), which does not overflow
+        missing, r = values.isnan(), values
+        for step in self.steps:
+            r = NUMBER_STEPS[step](self, r)
         r = torch.where(self.learned, r, 0.0)  # a column without values in training is 0
         return torch.cat([r, missing.index_select(-1, self.indicators).to(r.dtype)], -1)
 
 
-def _network(model: Trained, i: int) -> Model:
-    own = Model(model.spec)
-    tensors = model.member(i)
-    fill(own, tensors)
-    dtype = next((value.dtype for value in tensors.values()), np.dtype(np.float32))
+def _smooth_clip(x: Tensor) -> Tensor:
+    most = torch.finfo(x.dtype).max
+    x = x.clamp(-most, most)
+    return x / torch.hypot(torch.ones_like(x), x / 3)  # x/√(1 + (x/3)²), which does not overflow
+
+
+NUMBER_STEPS: dict[type[Step], Callable[[Preprocessing, Tensor], Tensor]] = {
+    FillMissing: lambda net, x: torch.where(x.isnan(), net.fill, x),
+    Standardise: lambda net, x: (x - net.center) / net.scale,
+    SmoothClip: lambda net, x: _smooth_clip(x),
+}
+"""The steps of numbers, with the buffers of the module."""
+NOT_IN_TORCH: tuple[type[Step], ...] = (DateParts, Unlearned, Codes)
+"""Steps without an implementation here: they take dates and strings, which `TrainedNetwork.encode` turns into numbers,
+or any value at all."""
+
+
+def _mean(z: list[Tensor], weights: Sequence[float] | None) -> Tensor:
+    if weights is None:
+        return torch.stack(z).mean(0)
+    return torch.stack([weight * one for one, weight in zip(z, weights, strict=True)]).sum(0) / sum(weights)
+
+
+def _log_mean(z: list[Tensor], weights: Sequence[float] | None) -> Tensor:
+    """Compute the logarithm of the mean of exp(z)."""
+    if weights is None:
+        return torch.stack(z).logsumexp(0) - math.log(len(z))
+    raised = [one + math.log(weight) for one, weight in zip(z, weights, strict=True)]
+    return torch.stack(raised).logsumexp(0) - math.log(sum(weights))
+
+
+def _network(member: TrainedMember) -> Model:
+    own = Model(member.spec)
+    fill(own, member.tensors)
+    dtype = next((value.dtype for value in member.tensors.values()), np.dtype(np.float32))
     return own.to(cast(Any, torch).from_numpy(np.zeros(0, dtype)).dtype)
 
 

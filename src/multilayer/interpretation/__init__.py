@@ -1,4 +1,7 @@
-"""Looking inside a network: what every layer computed, forward and back."""
+"""Looking inside a network: what every layer computed, forward and back.
+
+Figures about a run belong in the report, in `pages`.
+"""
 
 from __future__ import annotations
 

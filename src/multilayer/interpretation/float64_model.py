@@ -32,7 +32,7 @@ class Float64Model:
 
     @property
     def members(self) -> int:
-        return 1 if self.predictor is None else self.predictor.members
+        return 1 if self.predictor is None else len(self.predictor.members)
 
     @property
     def places(self) -> dict[str, Array]:
@@ -74,8 +74,8 @@ def to_float64(model: Any, *, member: int = 0) -> Float64Model:
     """
     found = model if isinstance(getattr(model, "spec", None), Spec) else held(model)
     if isinstance(found, TrainedModel):
-        tensors = found.member(check_member(member, found.members))
-        return Float64Model(spec=found.spec, tensors=_double(tensors), predictor=found, member=member)
+        own = found.members[check_member(member, len(found.members))]
+        return Float64Model(spec=own.spec, tensors=_double(own.tensors), predictor=found, member=member)
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(found, torch.nn.Module):
         from ..pytorch.model import Model, from_torch
@@ -122,7 +122,7 @@ def answered(predictor: TrainedModel, rows: Encoded) -> Answer:
         output=z,
         prediction=encoding.decode(z),
         probabilities=encoding.probabilities(z) if encoding.task.classifies else None,
-        made_of=combination(predictor.members, predictor.calibration),
+        made_of=combination(len(predictor.members), predictor.calibration),
     )
 
 

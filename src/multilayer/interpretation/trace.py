@@ -23,11 +23,12 @@ from typing import Any, cast
 
 import numpy as np
 
+from ..core.formatting import count
 from ..errors import DataError
 from ..models.trained_model import TrainedModel
 from ..nn import losses, optimizers
 from ..nn.layers import Layer, Pass, Residual, named
-from ..nn.layers.base import Array, Tensors, _part
+from ..nn.layers.base import Array, Tensors, part_of
 from .float64_model import Answer, Float64Model, answered, encoded, to_float64
 
 
@@ -76,8 +77,7 @@ class Trace:
         return f"{one}; .model has the {self.model.made_of.removeprefix('one ')}"
 
     def __repr__(self) -> str:
-        rows = f"{len(self.rows):,} row{'s' * (len(self.rows) != 1)}"
-        return f"Trace({rows}, {len(self.steps)} layers, loss {self.loss:.6g}: {self.shows})"
+        return f"Trace({count(len(self.rows), 'row')}, {len(self.steps)} layers, loss {self.loss:.6g}: {self.shows})"
 
     def __getitem__(self, name: str) -> Step:
         for step in self.steps:
@@ -201,7 +201,7 @@ def _rows(network: Float64Model, x: Any, y: Any, loss: str) -> tuple[Any, Any, s
     predictor = network.predictor
     if predictor is not None:
         if loss != "auto":
-            predictor = replace(predictor, encoding=replace(predictor.encoding, loss=losses.get(loss).name))
+            predictor = predictor.with_encoding(replace(predictor.encoding, loss=losses.get(loss).name))
         read = encoded(predictor, x, y)
         inputs = read.x[:] if read.codes is None else (read.x[:], read.codes)
         return inputs, read.y, predictor.encoding.loss, answered(cast(TrainedModel, network.predictor), read)
@@ -240,7 +240,7 @@ def _forward(
     layers: tuple[Layer, ...], x: Any, p: Tensors, run: Pass, prefix: str, found: dict[str, Any], caches: dict[str, Any]
 ) -> Any:
     for name, layer in named(layers):
-        place, own = prefix + name, _part(p, name)
+        place, own = prefix + name, part_of(p, name)
         if isinstance(layer, Residual):
             y = x + _forward(layer.layers, x, own, run, f"{place}.", found, caches)
         else:
@@ -254,7 +254,7 @@ def _backward(
     layers: tuple[Layer, ...], dy: Array, p: Tensors, prefix: str, caches: dict[str, Any], back: dict[str, Any]
 ) -> Array:
     for name, layer in reversed(list(named(layers))):
-        place, own = prefix + name, _part(p, name)
+        place, own = prefix + name, part_of(p, name)
         if isinstance(layer, Residual):
             dx, grads = dy + _backward(layer.layers, dy, own, f"{place}.", caches, back), {}
         else:

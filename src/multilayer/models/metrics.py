@@ -70,11 +70,11 @@ def auc(truth: Array, p: Floats, weight: Floats) -> float:
         several, p = several[:, 1:], p[:, 1:]
     yes, no = weight[:, None] * several, weight[:, None] * (1 - several)  # (N, C)
     both = (yes.sum(0) > 0) & (no.sum(0) > 0)
-    areas = [_area(p[:, i], yes[:, i], no[:, i]) for i in np.flatnonzero(both)]
+    areas = [area_under_curve(p[:, i], yes[:, i], no[:, i]) for i in np.flatnonzero(both)]
     return float(np.mean(areas)) if areas else float("nan")
 
 
-def _area(score: Floats, yes: Floats, no: Floats) -> float:
+def area_under_curve(score: Floats, yes: Floats, no: Floats) -> float:
     """The chance that a row that is so scores above one that is not; half of it where they are equal (Mann–Whitney)."""
     if np.isnan(score).any():
         return float("nan")
@@ -194,13 +194,13 @@ def measure(
     if not len(z):
         return {metric.name: float("nan") for metric in chosen}
     weights = np.ones(len(z)) if weight is None else np.asarray(weight, dtype=np.float64)
-    truth, given = _sides(task, np.asarray(y), np.asarray(z), loss)
+    truth, given = truth_and_given(task, np.asarray(y), np.asarray(z), loss)
     return {metric.name: metric.function(truth, given, weights) for metric in chosen}
 
 
-def _sides(task: Task, y: Array, z: Array, loss: str) -> tuple[Array, Array]:
+def truth_and_given(task: Task, y: Array, z: Array, loss: str) -> tuple[Array, Array]:
     if not task.classifies:
-        truth = np.asarray(y, dtype=np.float64) * task.std + task.mean  # (N, T)
+        truth = task.units.invert(np.asarray(y, dtype=np.float64))  # (N, T)
         given = tasks.middle(tasks.decode(task, z, loss), loss)
         return truth, given.reshape(truth.shape)
     p = tasks.probabilities(task, z, loss)

@@ -1,19 +1,17 @@
-"""A trained model: how a table becomes numbers, the network, and what its outputs mean. Predicts without PyTorch.
+"""A trained model: its members, how their outputs become one, and what that means. It predicts without PyTorch.
 
-    rows → encoding → x, codes → network → z → link → labels, probabilities or numbers in the target's own units
+    rows → encoding → x, codes → members (`member`) → z₁ … z_M → weighted, calibrated average → z
+         → link → labels, probabilities or numbers in the target's own units
 
-Saved as one file (`files`): the description as canonical JSON, everything else as tensors. Equal models are equal
-bytes, and loading one never runs code.
-
-The network runs in compiled code (`engine.fused_predict`) where that has it, and otherwise in numpy.
+A model is saved as one file (`core.tensor_file`): the description as canonical JSON, everything else as tensors. Equal
+models are equal bytes, and loading one never runs code.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -23,34 +21,35 @@ from ..core import tensor_file
 from ..data import Encoded, Encoding
 from ..engines import State
 from ..engines.ensemble import member_name
-from ..engines.fused_predict import PredictProgram
-from ..engines.fused_program import why_not
 from ..errors import DataError, FileError, RunError
 from ..nn import losses
 from ..nn.calibration import Calibration, combined
-from ..nn.layers import Pass
-from ..nn.layers.base import Array, forward_through
+from ..nn.layers.base import Array
 from ..runs import no_model
 from ..spec import Spec
 from . import metrics
+from .member import Member
 
 if TYPE_CHECKING:
     from ..export.torch_module import TrainedNetwork
 
-SLAB = 4096
-"""Rows that go through the network at a time."""
-
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TrainedModel:
-    """What `ml.fit` gives as `run.model` and `ml.load` reads."""
+    """A trained model, as `ml.fit` returns in `run.model` and `ml.load` reads. It predicts without PyTorch.
 
-    spec: Spec
-    encoding: Encoding
-    tensors: Mapping[str, Array]
-    """Parameters and buffers by name; an ensemble's under `memberN/`."""
-    members: int = 1
+    All members have the same network and the same encoding: rows are encoded once, and a file stores both once.
+    """
+
+    members: tuple[Member, ...]
     calibration: Calibration | None = None
+
+    def __post_init__(self) -> None:
+        assert self.members, "a model has at least one member"
+        assert all(
+            one.spec == self.spec and (one.encoding is self.encoding or one.encoding == self.encoding)
+            for one in self.members[1:]
+        ), "members share their network and their encoding"
 
     @staticmethod
     def of(
@@ -63,12 +62,37 @@ class TrainedModel:
         calibration: Calibration | None = None,
     ) -> TrainedModel:
         values = state.averages if averaged and state.averages else state.parameters
-        tensors = {**values, **state.buffers}
-        return TrainedModel(spec=spec, encoding=encoding, tensors=tensors, members=members, calibration=calibration)
+        made = _members(spec, encoding, {**values, **state.buffers}, members)
+        return TrainedModel(members=made, calibration=calibration)
+
+    @property
+    def spec(self) -> Spec:
+        return self.members[0].spec
+
+    @property
+    def encoding(self) -> Encoding:
+        return self.members[0].encoding
+
+    @property
+    def tensors(self) -> dict[str, Array]:
+        """Parameters and buffers by name; an ensemble's under `memberN/`."""
+        if len(self.members) == 1:
+            return dict(self.members[0].tensors)
+        return {f"{member_name(i)}/{name}": v for i, one in enumerate(self.members) for name, v in one.tensors.items()}
+
+    @property
+    def weights(self) -> tuple[float, ...] | None:
+        """Weights of the members in the average. None if they are equal."""
+        found = tuple(one.weight for one in self.members)
+        return None if len(set(found)) == 1 else found
+
+    def with_encoding(self, encoding: Encoding) -> TrainedModel:
+        """Return the same networks with another encoding."""
+        return replace(self, members=tuple(replace(one, encoding=encoding) for one in self.members))
 
     def __repr__(self) -> str:
         said = self.encoding.task.said().removeprefix("task: ")
-        times = f"{self.members} × " if self.members > 1 else ""
+        times = f"{len(self.members)} × " if len(self.members) > 1 else ""
         return f"TrainedModel({times}{self.spec}, {times}{self.spec.n_parameters:,} parameters: {said})"
 
     def outputs(self, source: Any) -> Array:
@@ -81,21 +105,9 @@ class TrainedModel:
         found.warn()
         return found
 
-    @cached_property
-    def programs(self) -> tuple[PredictProgram, ...]:
-        """Each member in compiled code, packed when first asked for; none where numpy runs the network."""
-        if why_not(self.spec) is not None or any(value.dtype != np.float32 for value in self.tensors.values()):
-            return ()
-        return tuple(PredictProgram(self.spec, self.member(i)) for i in range(self.members))
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "programs"}
-
     def forward(self, rows: Encoded) -> Array:
-        """Raw outputs z (rows, d_out) of rows that are numbers already; a row's do not depend on those beside it."""
-        codes = rows.codes if self.spec.inputs.categories else None
-        z = [program.outputs(rows.x, codes) for program in self.programs]
-        found = self._together(z) if z else self.forward_in_numpy(rows)
+        """Compute raw outputs z (rows, d_out) of encoded rows. Those of a row do not depend on the other rows."""
+        found = self._together([one.outputs(rows) for one in self.members])
         if not np.isfinite(found).all():
             row = rows.rows[np.flatnonzero(~np.isfinite(found).all(1))[0]]
             raise DataError(
@@ -105,35 +117,13 @@ class TrainedModel:
         return found
 
     def forward_in_numpy(self, rows: Encoded) -> Array:
-        """The same from the layers' own descriptions, to rounding."""
-        return self._together([self._in_numpy(i, rows) for i in range(self.members)])
+        """Compute the same with the numpy layers, equal to rounding."""
+        return self._together([one.outputs_in_numpy(rows) for one in self.members])
 
     def _together(self, z: list[Array]) -> Array:
-        if self.members == 1 and self.calibration is None:
+        if len(z) == 1 and self.calibration is None:
             return z[0]
-        return combined(losses.get(self.encoding.loss), z, self.calibration)
-
-    def member(self, i: int) -> dict[str, Array]:
-        """The parameters and buffers of one member, by name."""
-        if self.members == 1:
-            return dict(self.tensors)
-        prefix = f"{member_name(i)}/"
-        return {n.removeprefix(prefix): value for n, value in self.tensors.items() if n.startswith(prefix)}
-
-    def _in_numpy(self, i: int, rows: Encoded) -> Array:
-        x, codes = rows.x, rows.codes
-        own = self.member(i)
-        tensors = {place: own[stored] for place, stored in self.spec.tensor_names.items()}
-        tensors |= {name: own[name] for name in self.spec.buffers}
-        dtype = next(iter(tensors.values())).dtype if tensors else np.dtype(np.float32)
-        found: list[Array] = []
-        for start in range(0, len(x), SLAB):
-            part = slice(start, start + SLAB)
-            numbers = x[part].astype(dtype, copy=False)
-            inputs: Any = numbers if codes is None else (numbers, codes[part])
-            run = Pass(categories=self.spec.inputs.categories)
-            found.append(forward_through(self.spec.layers, inputs, tensors, run)[0])
-        return np.concatenate(found) if found else np.zeros((0, self.spec.d_out), dtype)
+        return combined(losses.get(self.encoding.loss), z, self.calibration, weights=self.weights)
 
     def predict(self, source: Any) -> np.ndarray:
         """Labels for classification, numbers in the target's own units for regression."""
@@ -181,9 +171,12 @@ class TrainedModel:
 
     def _parts(self) -> tuple[dict[str, Array], dict[str, Any]]:
         described, arrays = self.encoding.to_parts()
-        meta = {"spec": self.spec.to_dict(), "encoding": described, "loss": self.encoding.loss}
-        _check_weights(self.tensors, self.tensors, "the model")
-        tensors = {f"network/{name}": value for name, value in self.tensors.items()}
+        meta: dict[str, Any] = {"spec": self.spec.to_dict(), "encoding": described, "loss": self.encoding.loss}
+        if self.weights is not None:
+            meta["weights"] = list(self.weights)
+        network = self.tensors
+        _check_tensors(network, network, "the model")
+        tensors = {f"network/{name}": value for name, value in network.items()}
         tensors |= {f"encoding/{name}": value for name, value in arrays.items()}
         if self.calibration is not None:
             meta["calibration"], arrays = self.calibration.to_parts()
@@ -219,13 +212,13 @@ class TrainedModel:
         found_members = {name.partition("/")[0] for name in network if "/" in name}
         members = max(len(found_members), 1)
         wanted = spec.parameters | spec.buffers
-        if found_members:
+        if members > 1:
             wanted = {f"{member_name(i)}/{name}": p for i in range(members) for name, p in wanted.items()}
         for name, parameter in wanted.items():
             if name not in network or network[name].shape != parameter.shape:
                 found = network[name].shape if name in network else "none"
                 raise FileError(f"{path}: {name} must have the shape {parameter.shape}, got {found}")
-        _check_weights(network, wanted, path)
+        _check_tensors(network, wanted, path)
         try:
             encoding = Encoding.from_parts(meta["encoding"], parts["encoding"])
         except DataError as error:
@@ -236,10 +229,39 @@ class TrainedModel:
         if "calibration" in meta:
             outputs = spec.d_out, spec.d_out // losses.get(encoding.loss).per_target
             calibration = Calibration.from_parts(meta["calibration"], parts.get("calibration", {}), path, outputs)
-        return TrainedModel(spec=spec, encoding=encoding, tensors=network, members=members, calibration=calibration)
+        weights = _weights(meta.get("weights", [1.0] * members), members, path)
+        made = _members(spec, encoding, network, members, weights)
+        return TrainedModel(members=made, calibration=calibration)
 
 
-def _check_weights(network: Mapping[str, Array], wanted: Mapping[str, Any], path: str) -> None:
+def _members(
+    spec: Spec, encoding: Encoding, tensors: Mapping[str, Array], members: int, weights: Sequence[float] | None = None
+) -> tuple[Member, ...]:
+    """Members of the same network, from tensors as `TrainedModel.tensors` names them."""
+    prefixes = [f"{member_name(i)}/" for i in range(members)] if members > 1 else [""]
+    return tuple(
+        Member(
+            spec=spec,
+            tensors={name.removeprefix(start): value for name, value in tensors.items() if name.startswith(start)},
+            encoding=encoding,
+            weight=weight,
+        )
+        for start, weight in zip(prefixes, weights or [1.0] * members, strict=True)
+    )
+
+
+def _weights(found: Any, members: int, path: str) -> list[float]:
+    """Check the weights that a file has for its members."""
+    numbers = isinstance(found, list) and all(type(one) is float and 0 < one < float("inf") for one in found)
+    if not numbers or len(found) != members:
+        raise FileError(
+            f"{path}: the weights of a model must be {members} positive numbers, one for each member, got "
+            f"{str(found)[:80]}"
+        )
+    return found
+
+
+def _check_tensors(network: Mapping[str, Array], wanted: Mapping[str, Any], path: str) -> None:
     """Raise an error for tensors that do not belong to the network or are not finite."""
     for name, value in network.items():
         if name not in wanted:

@@ -8,10 +8,11 @@ outputs reads an ensemble as one network:
     exp        z = log mean exp(zₘ), or the target of training where it never varies
     none       z = mean zₘ, within the targets of training
 
-T is one number for all outputs, the one that held-out rows find likeliest (Guo et al. 2017); `pooling` has that of
-several members, of which a row was held out by few. Intervals come from the errors on held-out rows: of n such rows the
-⌈(n + 1)(1 − α)⌉-th smallest error is what a new row exceeds with a chance of at most α (split conformal, Vovk et al.
-2005; each row's error is that of the members that did not see it). What an error is, is the loss's:
+The mean is weighted if the members have different weights. T is one number for all outputs, the one that held-out rows
+find likeliest (Guo et al. 2017); `pooling` has that of several members, of which a row was held out by few. Intervals
+come from the errors on held-out rows: of n such rows the ⌈(n + 1)(1 − α)⌉-th smallest error is what a new row exceeds
+with a chance of at most α (split conformal, Vovk et al. 2005; each row's error is that of the members that did not see
+it). What an error is, is the loss's:
 
     mse, mae, huber     y − z; what is added on either side is of |y − z|
     poisson             the same of exp(z), and no end is below 0
@@ -155,8 +156,14 @@ def combination(members: int, calibration: Calibration | None) -> str:
     return f"{calibrated}average of {members} members" if members > 1 else f"one {calibrated}network"
 
 
-def combined(loss: Loss, members: Sequence[NDArray[Any]], calibration: Calibration | None = None) -> Floats:
-    """The outputs (N, C) of an ensemble from those of its members."""
+def combined(
+    loss: Loss,
+    members: Sequence[NDArray[Any]],
+    calibration: Calibration | None = None,
+    *,
+    weights: Sequence[float] | None = None,
+) -> Floats:
+    """The outputs (N, C) of an ensemble from those of its members, whose weights are equal unless given."""
     temperature = 1.0 if calibration is None else calibration.temperature
     z = [np.asarray(one, dtype=np.float64) for one in members]
     if loss.link in ("softmax", "sigmoid"):
@@ -164,12 +171,12 @@ def combined(loss: Loss, members: Sequence[NDArray[Any]], calibration: Calibrati
     if len(z) == 1:
         together = z[0]
     elif loss.link == "softmax":
-        together = _log_mean([one - _log_sum(one) for one in z])
+        together = _log_mean([one - _log_sum(one) for one in z], weights)
     elif loss.link == "sigmoid":
-        yes, no = (_log_mean([-np.logaddexp(0, sign * one) for one in z]) for sign in (-1, 1))
+        yes, no = (_log_mean([-np.logaddexp(0, sign * one) for one in z], weights) for sign in (-1, 1))
         together = yes - no
     else:
-        together = _log_mean(z) if loss.link == "exp" else _mean(z)
+        together = _log_mean(z, weights) if loss.link == "exp" else _mean(z, weights)
     if calibration is not None and len(calibration.low):
         together = np.clip(together, calibration.low, calibration.high)
     return together
@@ -290,12 +297,14 @@ def _rank(ordered: Floats, coverage: float) -> Floats:
     return np.full(ordered.shape[1], np.inf) if place > len(ordered) else ordered[place - 1]
 
 
-def _mean(values: Sequence[NDArray[Any]]) -> Floats:
+def _mean(values: Sequence[NDArray[Any]], weights: Sequence[float] | None = None) -> Floats:
     """In order, so that it does not depend on how many are summed at a time."""
+    if weights is not None:
+        values = [weight * value for value, weight in zip(values, weights, strict=True)]
     total = values[0].copy()
     for value in values[1:]:
         total += value
-    return total / len(values)
+    return total / (len(values) if weights is None else sum(weights))
 
 
 def _log_sum(z: Floats) -> Floats:
@@ -303,6 +312,6 @@ def _log_sum(z: Floats) -> Floats:
     return top + np.log(np.exp(z - top).sum(1, keepdims=True))
 
 
-def _log_mean(z: Sequence[Floats]) -> Floats:
+def _log_mean(z: Sequence[Floats], weights: Sequence[float] | None = None) -> Floats:
     top = np.max(z, axis=0)
-    return top + np.log(_mean([np.exp(one - top) for one in z]))
+    return top + np.log(_mean([np.exp(one - top) for one in z], weights))

@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,6 +56,8 @@ class Loss:
     """Whether the target is one class number per row."""
     per_target: int = 1
     """Outputs for each target."""
+    targets: Literal["classes", "numbers", "both"]
+    """What it can be trained on: classes (yes or no is two of them), numbers, or either."""
 
     def constant(self, name: str) -> Any:
         return dict(self.constants)[name]
@@ -82,6 +84,7 @@ def cross_entropy(label_smoothing: float = 0.0) -> Loss:
         # Log-probabilities, and nll_loss's count of rows.
         kept=lambda C: Kept(per_row=C, per_batch=1),
         classes=True,
+        targets="classes",
     )
 
 
@@ -102,6 +105,7 @@ def binary_cross_entropy(label_smoothing: float = 0.0) -> Loss:
         flops=4,
         flops_backward=2,
         kept=lambda C: Kept(input=True, per_row=C if eps else 0),  # and the smoothed targets
+        targets="classes",
     )
 
 
@@ -114,6 +118,7 @@ def mse() -> Loss:
         flops=3,
         flops_backward=2,
         kept=lambda C: Kept(input=True),
+        targets="both",
     )
 
 
@@ -126,6 +131,7 @@ def mae() -> Loss:
         flops=3,
         flops_backward=2,
         kept=lambda C: Kept(per_row=C),  # z − y, whose sign is the slope
+        targets="both",
     )
 
 
@@ -145,6 +151,7 @@ def huber(delta: float = 1.0) -> Loss:
         flops=6,
         flops_backward=4,
         kept=lambda C: Kept(input=True),
+        targets="both",
     )
 
 
@@ -179,6 +186,7 @@ def quantile(*q: float) -> Loss:
         flops_backward=3,
         kept=lambda C: Kept(per_row=2 * C, per_batch=2 * C),  # q·e and (q − 1)·e; q and q − 1
         per_target=Q,
+        targets="numbers",
     )
 
 
@@ -193,6 +201,7 @@ def poisson() -> Loss:
         flops=3,
         flops_backward=2,
         kept=lambda C: Kept(per_row=C),  # exp(z)
+        targets="numbers",
     )
 
 
@@ -207,6 +216,7 @@ def perceptron() -> Loss:
         flops=3,
         flops_backward=2,
         kept=lambda C: Kept(per_row=C),  # the signs t
+        targets="classes",
     )
 
 

@@ -39,6 +39,8 @@ class Optimizer:
     decays: bool = False
     """Whether weight decay is on unless told otherwise."""
     update: Update
+    rule: str = ""
+    """The optimizer whose update it makes, if not its own: that of adamw is adam, and decay is separate."""
 
     def constant(self, name: str) -> float:
         return dict(self.constants)[name]
@@ -109,6 +111,7 @@ def _adam(name: str, formula: str, beta1: float, beta2: float, eps: float, *, de
         flops=14,  # m 3, v 4, the two corrections 2, √ 1, + ε 1, ÷ 1, × η 1, − 1
         decays=decays,
         update=update,
+        rule="adam",
     )
 
 

@@ -24,8 +24,9 @@ import numpy as np
 
 from ..costs import cost
 from ..data import Encoded, Encoding
+from ..data.steps import through
 from ..data.targets import classes_in
-from ..errors import DataError
+from ..errors import DataError, OptionError
 from ..interpretation.float64_model import Float64Model, answered, encoded, to_float64
 from ..models import metrics
 from ..models.trained_model import TrainedModel
@@ -40,27 +41,17 @@ MOST_NUMBERS = 4_000_000
 MOST_WIDTH = 1024
 """Units of a layer beyond which the page's matrix views say little."""
 MOST_ROWS = 120
-PAGE_LAYERS = (
-    L.Linear,
-    L.Activation,
-    L.BatchNorm,
-    L.LayerNorm,
-    L.RMSNorm,
-    L.GroupNorm,
-    L.Dropout,
-    L.GLU,
-    L.Maxout,
-    L.Residual,
-    L.Scale,
-    L.Columns,
-)
-NOT_ON_THE_PAGE = ("trainable_swish", "apl", "kaf", "combination", "generalised_relu")
 
 
 def model_state(model: Any, X: Any = None, y: Any = None, *, member: int = 0) -> dict[str, Any]:
     """Everything the page needs of a model and some rows; `member` is the one to look into first."""
     network = to_float64(model, member=member)
-    members = 1 if network.predictor is None else network.predictor.members
+    if network.predictor is not None and network.predictor.weights is not None:
+        raise OptionError(
+            f"the explorer averages members of equal weight, got the weights {network.predictor.weights}: "
+            "pass a model of one member"
+        )
+    members = network.members
     whole = [network if i == member else to_float64(model, member=i) for i in range(members)]
     reason = reduced(network.spec)
     rows = _rows(network, X, y)
@@ -97,10 +88,10 @@ def reduced(spec: Spec) -> str:
         if entry.d_out > MOST_WIDTH or entry.width_in > MOST_WIDTH:
             widest = max(entry.d_out, entry.width_in)
             return f"{entry.name} has {widest:,} units, and the page shows up to {MOST_WIDTH:,}"
-        if not isinstance(entry.layer, PAGE_LAYERS):
-            return f"{entry.name} is a layer of kind {entry.layer.kind}, which the page cannot compute"
-        if isinstance(entry.layer, L.Activation) and entry.layer.name in NOT_ON_THE_PAGE:
-            return f"{entry.name} is an activation that the page cannot compute"
+        if not entry.layer.on_page:
+            known = isinstance(entry.layer, L.Activation)
+            what = "an activation that" if known else f"a layer of kind {entry.layer.kind}, which"
+            return f"{entry.name} is {what} the page cannot compute"
     return ""
 
 
@@ -155,10 +146,9 @@ def _table_rows(predictor: TrainedModel, X: Any, y: Any) -> dict[str, Any]:
     encoding = predictor.encoding
     if X is None:
         # A row of medians, with every category unknown: something to change from.
-        center = (encoding.fill - encoding.center) / encoding.scale
-        center = center / np.sqrt(1 + (center / 3) ** 2) if encoding.scaling == "robust" else center
         x = np.zeros((1, len(encoding.numeric_names)))
-        x[0, : len(center)] = center
+        missing = np.full(len(encoding.center), np.nan)
+        x[0, : len(missing)] = through(encoding.number_steps, missing, np.float64)
         codes = np.zeros((1, len(encoding.categorical)), dtype=np.int64) if encoding.categorical else None
         return {"x": x, "codes": codes, "names": [], "places": [], "targets": None, "score": None}
     found = encoded(predictor, X, y, targets=False)
@@ -181,7 +171,7 @@ def _decoded_targets(encoding: Encoding, y: Array) -> list[Any]:
         return [", ".join(row) or "none" for row in applies]
     if task.classifies:
         return [_value(task.classes[0][i]) for i in classes_in(y).astype(np.int64).tolist()]
-    values = np.asarray(y, dtype=np.float64) * task.std + task.mean  # (N, T)
+    values = task.units.invert(np.asarray(y, dtype=np.float64))  # (N, T)
     return (values[:, 0] if len(task.names) == 1 else values).tolist()
 
 

@@ -4,6 +4,8 @@ A twin takes its description and the width that reaches it, makes empty paramete
 fills them), and computes the same function as ordinary autograd operations, along the last axis of its input. What
 autograd keeps for each is its description's `kept`, so a change of operations here is a change there; the tests compare
 the two.
+
+Descriptions belong in `nn`; training with torch in `engines`; trained models as torch modules in `export`.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ Learned = Mapping[str, Tensor]
 
 def forward(fn: Function, z: Tensor, learned: Learned) -> Tensor:
     """a = f(z). z (..., d) → a (..., d)."""
-    return _twins[fn.name](fn, z, learned)
+    return TWINS[fn.name](fn, z, learned)
 
 
 def _step(z: Tensor) -> Tensor:
@@ -63,7 +63,7 @@ def _combination(fn: Function, z: Tensor, learned: Learned) -> Tensor:
     return sum(terms[1:], start=terms[0])
 
 
-_twins: dict[str, Callable[[Function, Tensor, Learned], Tensor]] = {
+TWINS: dict[str, Callable[[Function, Tensor, Learned], Tensor]] = {
     "identity": lambda fn, z, p: z,
     "step": lambda fn, z, p: _step(z),
     "polynomial": lambda fn, z, p: z ** fn.constant("p"),

@@ -20,13 +20,13 @@ Reduction = Literal["mean", "none"]
 def forward(loss: Loss, z: Tensor, y: Tensor, weight: Tensor | None = None) -> Tensor:
     """z (B, C), y (B,) or (B, targets), weight (B,) → Σ w loss / Σ w, or the plain mean."""
     if weight is None:
-        return _TWINS[loss.name](loss, z, y, "mean")
+        return TWINS[loss.name](loss, z, y, "mean")
     return (rows(loss, z, y) * weight).sum() / weight.sum()
 
 
 def rows(loss: Loss, z: Tensor, y: Tensor) -> Tensor:
     """The loss of each row, (B,)."""
-    values = _TWINS[loss.name](loss, z, y, "none")
+    values = TWINS[loss.name](loss, z, y, "none")
     return values if values.ndim == 1 else values.mean(-1)
 
 
@@ -56,7 +56,7 @@ def _reduce(values: Tensor, reduction: Reduction) -> Tensor:
     return values.mean() if reduction == "mean" else values
 
 
-_TWINS: dict[str, Callable[[Loss, Tensor, Tensor, Any], Tensor]] = {
+TWINS: dict[str, Callable[[Loss, Tensor, Tensor, Any], Tensor]] = {
     "cross_entropy": _cross_entropy,
     "binary_cross_entropy": _binary_cross_entropy,
     "mse": lambda loss, z, y, reduction: functional.mse_loss(z, y, reduction=reduction),

@@ -7,7 +7,8 @@ applies along the last axis of inputs of any rank.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
@@ -17,6 +18,8 @@ from torch import Tensor, nn
 from ..core.machine import require_memory
 from ..errors import DataError, SpecError
 from ..nn import layers as L
+from ..nn.activations import Function, catalogue
+from ..nn.activations import get as get_activation
 from ..nn.layers.columns import code_refused
 from ..spec import Spec
 from ..spec.initialization import initialise
@@ -177,7 +180,8 @@ def to_sequential(model: Model) -> nn.Sequential:
     found: list[nn.Module] = []
     for name, twin in model.named_children():
         if name != "shared":
-            made = _TO_TORCH[type(cast(Any, twin).layer)](twin) if _has_torch(twin) else _refuse(name, twin)
+            layer: L.Layer = cast(Any, twin).layer
+            made = _TO_TORCH[type(layer)](twin) if layer.torch_module else _refuse(name, layer)
             for own, p in twin.named_parameters():
                 made.get_parameter(_TORCH_NAMES.get(own, own)).requires_grad_(p.requires_grad)
             found.append(made.train(twin.training))
@@ -243,27 +247,17 @@ def _with_state(made: nn.Module, twin: nn.Module) -> nn.Module:
     return made
 
 
-_ACTIVATIONS_OUT: dict[str, Any] = {
-    "identity": lambda fn: nn.Identity(),
-    "sigmoid": lambda fn: nn.Sigmoid() if fn.constant("a") == 1 else None,
-    "tanh": lambda fn: nn.Tanh(),
-    "hard_tanh": lambda fn: nn.Hardtanh(),
-    "relu": lambda fn: nn.ReLU(),
-    "leaky_relu": lambda fn: nn.LeakyReLU(fn.constant("alpha")),
-    "elu": lambda fn: nn.ELU(fn.constant("alpha")),
-    "selu": lambda fn: nn.SELU(),
-    "softplus": lambda fn: nn.Softplus(threshold=SOFTPLUS_EXACT),
-    "gelu": lambda fn: nn.GELU(),
-    "gelu_tanh": lambda fn: nn.GELU(approximate="tanh"),
-    "silu": lambda fn: nn.SiLU(),
-    "mish": lambda fn: nn.Mish(),
-    "softmax": lambda fn: nn.Softmax(dim=-1),
+_OPTIONS: dict[str, Callable[[Function], dict[str, Any]]] = {
+    "leaky_relu": lambda fn: {"negative_slope": fn.constant("alpha")},
+    "elu": lambda fn: {"alpha": fn.constant("alpha")},
+    "softplus": lambda fn: {"threshold": SOFTPLUS_EXACT},
+    "gelu_tanh": lambda fn: {"approximate": "tanh"},
+    "softmax": lambda fn: {"dim": -1},
 }
+"""What torch's module of an activation is made with; those that are not here take nothing."""
 
 
 def _prelu(twin: Any) -> nn.Module:
-    if twin.layer.per == "network":
-        raise SpecError("to_torch has no form for numbers shared by the whole network: use prelu(per=layer)")
     made = nn.PReLU(twin.alpha.numel(), dtype=twin.alpha.dtype)
     with torch.no_grad():
         made.weight.copy_(twin.alpha.reshape(-1))
@@ -274,20 +268,16 @@ def _activation(twin: Any) -> nn.Module:
     layer: L.Activation = twin.layer
     if layer.name == "prelu":
         return _prelu(twin)
-    return _ACTIVATIONS_OUT[layer.name](layer.function)
+    fn, options = layer.function, _OPTIONS.get(layer.name)
+    assert fn.torch_module is not None
+    return getattr(nn, fn.torch_module)(**({} if options is None else options(fn)))
 
 
-def _has_torch(twin: Any) -> bool:
-    layer = twin.layer
-    if isinstance(layer, L.Activation):
-        make = _ACTIVATIONS_OUT.get(layer.name)
-        return not layer.blend and (layer.name == "prelu" or (make is not None and make(layer.function) is not None))
-    return type(layer) in _TO_TORCH
-
-
-def _refuse(name: str, twin: Any) -> nn.Module:
+def _refuse(name: str, layer: L.Layer) -> nn.Module:
+    if isinstance(layer, L.Activation) and layer.per == "network" and replace(layer, per="layer").torch_module:
+        raise SpecError(f"to_torch has no form for numbers shared by the whole network: use {layer.name}(per=layer)")
     raise SpecError(
-        f"torch has no module of its own for {name} ({twin.layer.label}): use the model itself, it is a nn.Module too"
+        f"torch has no module of its own for {name} ({layer.label}): use the model itself, it is a nn.Module too"
     )
 
 
@@ -376,7 +366,12 @@ def _rms(child: Any) -> L.Layer:
     return L.RMSNorm(eps=torch.finfo(child.weight.dtype).eps if child.eps is None else child.eps)
 
 
+def _plain(name: str) -> Callable[[nn.Module], L.Layer]:
+    return lambda module: L.Activation(name)
+
+
 _FROM_TORCH: dict[type[nn.Module], Any] = {
+    **{getattr(nn, kind): _plain(name) for name in catalogue if (kind := get_activation(name).torch_module)},
     nn.Linear: lambda m: L.Linear(m.out_features, bias=m.bias is not None),
     nn.Identity: lambda m: None,
     nn.Flatten: _flatten,
@@ -386,17 +381,11 @@ _FROM_TORCH: dict[type[nn.Module], Any] = {
     nn.GroupNorm: lambda m: _norm(m, L.GroupNorm(m.num_groups, eps=m.eps)),
     nn.BatchNorm1d: lambda m: _norm(m, L.BatchNorm(eps=m.eps, momentum=m.momentum)),
     nn.PReLU: lambda m: L.Activation("prelu", per="unit" if m.num_parameters > 1 else "layer"),
-    nn.Sigmoid: lambda m: L.Activation("sigmoid"),
-    nn.Tanh: lambda m: L.Activation("tanh"),
     nn.Hardtanh: lambda m: L.Activation("hard_tanh") if (m.min_val, m.max_val) == (-1, 1) else _unknown(m),
-    nn.ReLU: lambda m: L.Activation("relu"),
     nn.LeakyReLU: lambda m: L.Activation("leaky_relu", {"alpha": m.negative_slope}),
     nn.ELU: lambda m: L.Activation("elu", {"alpha": m.alpha}),
-    nn.SELU: lambda m: L.Activation("selu"),
     nn.Softplus: _softplus,
     nn.GELU: lambda m: L.Activation("gelu" if m.approximate == "none" else "gelu_tanh"),
-    nn.SiLU: lambda m: L.Activation("silu"),
-    nn.Mish: lambda m: L.Activation("mish"),
     nn.Softmax: lambda m: L.Activation("softmax") if m.dim in (-1, 1) else _unknown(m),
 }
 

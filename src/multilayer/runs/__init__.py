@@ -1,8 +1,11 @@
-"""A run on disk: what was asked for, what happened, and checkpoints to go on from."""
+"""A run on disk: its configuration, its events, and checkpoints to resume from.
+
+Training belongs in `training`; the format of the files in `core`.
+"""
 
 from __future__ import annotations
 
 from .checkpoints import Loaded
-from .folder import RESTORE, RunFolder, find, no_model
+from .folder import RESTORE, RunFolder, find, next_number, no_model, numbered
 
-__all__ = ["RESTORE", "Loaded", "RunFolder", "find", "no_model"]
+__all__ = ["RESTORE", "Loaded", "RunFolder", "find", "next_number", "no_model", "numbered"]

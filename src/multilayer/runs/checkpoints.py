@@ -9,7 +9,9 @@ Reading checks the hash and the id of the run, which checkpoints of older versio
 is passed over, and a note says so.
 
 Of kind `last` the newest two are kept; of kind `best` the newest, and those that were the newest at these two. A new
-checkpoint takes back those of later steps: after a rollback or a resume they did not happen. Names follow from step,
+checkpoint of kind `last` deletes the others, and those of later steps, which did not happen then.
+A new `best` deletes nothing, because it may be older than the `last` checkpoint of an interrupted run. A resume deletes
+the same files as a new `last` would: the process may have been killed before it could. Names follow from step,
 kind and content alone, so a resumed run makes the same ones as a run that was never broken.
 """
 
@@ -98,7 +100,8 @@ class Checkpoints:
                 self._sweep(self._places())
             raise
         atomic_files.point("checkpoint.committed")
-        self._prune(state.step)
+        if kind == "last":
+            self.rewind(state.step)
         atomic_files.point("checkpoint.pruned")
         return self._event(place, sha256)
 
@@ -146,8 +149,8 @@ class Checkpoints:
             if place.kind == taken.kind and taken.step < place.step and (at is None or place.step <= at)
         ]
 
-    def _prune(self, step: int) -> None:
-        """Takes away all that is not to be kept: notes, then data."""
+    def rewind(self, step: int) -> None:
+        """Delete the checkpoints after a step, and those before it that are not to be kept: notes, then data."""
         places = self._places()
         readable = {place for place in places if self._noted(place) is not None}
         kept = _kept(readable, step)

@@ -94,7 +94,9 @@ class Config:
     compile: bool = _option(False, "Use torch.compile.")
     threads: int | None = _option(None, "Threads to use; auto is 1 if steps are small, else one per core.", auto=True)
     checkpoint_every: int | None = _option(
-        None, "Steps between checkpoints; auto is the end of an epoch, at least 200 steps after the last.", auto=True
+        None,
+        "Steps between checkpoints; auto is the end of an epoch, after at least 500 steps or 4 % of all.",
+        auto=True,
     )
 
     statistics_every: int | None = _option(None, "Steps between norms of every tensor and its gradient in the events.")

@@ -6,7 +6,7 @@ that are not finite are written as the strings "nan", "inf" and "-inf", and two 
 the clock fields. Nothing in an event depends on how the loop cuts its work into chunks. Epochs are counted from 1:
 when epoch 3 has ended, 3 are done.
 
-A run that was killed goes on from a checkpoint: its `resume` event supersedes every event told after that checkpoint.
+A run that was killed goes on from a checkpoint: its `resume` event supersedes every later event.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from functools import cache
 from types import UnionType
 from typing import Any, ClassVar, Literal, Union, cast
 
+from ..core.formatting import short
 from ..errors import EventError, unknown_name
 
 CLOCK = frozenset({"time", "seconds", "rows_per_second"})
@@ -151,7 +152,7 @@ class Notice(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class Resume(Event):
-    """Goes on from a checkpoint, before which `kept` events had been told; those told after it did not happen."""
+    """Goes on from a checkpoint, before which `kept` events had been emitted; those emitted after it did not happen."""
 
     event: ClassVar[str] = "resume"
     checkpoint: str
@@ -193,7 +194,7 @@ EVENTS: dict[str, type[Event]] = {
 def from_dict(data: Mapping[str, Any]) -> Event:
     """The event of a line of the log; unknown names and keys and values of another type are errors that name them."""
     if not isinstance(data, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise EventError(f"an event must be an object, got {_short(data)}")
+        raise EventError(f"an event must be an object, got {short(data)}")
     name = data.get("event")
     if not isinstance(name, str) or name not in EVENTS:
         raise EventError(unknown_name("event", str(name), EVENTS))
@@ -217,7 +218,7 @@ def _types(cls: type[Event]) -> dict[str, Any]:
 
 
 def effective(events: Iterable[Event]) -> list[Event]:
-    """What happened in the end, without the resumes: each takes out what was told after its checkpoint."""
+    """What happened in the end, without the resumes: each takes out what was emitted after its checkpoint."""
     kept: list[Event] = []
     for event in events:
         if isinstance(event, Resume):
@@ -265,7 +266,7 @@ def _read(value: Any, hint: Any, place: str) -> Any:
     if value in inner if origin is Literal else isinstance(value, _TAKES.get(hint, ())) and not isinstance(value, bool):
         return value
     wanted = " or ".join(map(repr, inner)) if origin is Literal else _WORDS[origin or hint]
-    raise EventError(f"{place} must be {wanted}, got {_short(value)}")
+    raise EventError(f"{place} must be {wanted}, got {short(value)}")
 
 
 _TAKES: dict[Any, Any] = {int: int, float: int | float, str: str}
@@ -276,8 +277,3 @@ def _option(value: Any, options: tuple[Any, ...]) -> Any:
     """Which of several types a value is meant for: a list where it is one, else the plain type."""
     lists = [option for option in options if typing.get_origin(option) is list]
     return lists[0] if lists and isinstance(value, list) else options[0]
-
-
-def _short(value: object) -> str:
-    words = repr(value)
-    return words if len(words) <= 60 else f"{words[:57]}..."

@@ -21,7 +21,8 @@ import json
 import os
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -77,6 +78,16 @@ class RunFolder:
     def report(self) -> Path:
         return self.path / "report.html"
 
+    def config_with(self, *keys: str) -> dict[str, Any]:
+        """Return the configuration. Raise an error if one of the keys is missing."""
+        missing = [key for key in keys if key not in self.config]
+        if missing:
+            raise RunError(
+                f"{self.path / _CONFIG}: {', '.join(missing)} must be there, as training writes it, got only "
+                f"{', '.join(self.config) or 'nothing'}: {RESTORE}"
+            )
+        return self.config
+
     # Making and opening
 
     @staticmethod
@@ -91,7 +102,8 @@ class RunFolder:
         text = _config_text(config)
         if path is not None and not os.fspath(path):
             raise RunError("a new run needs the path of a new or empty folder, got an empty text: name one")
-        folder = _next_free(Path(root), name) if path is None else Path(path)
+        stem = re.sub(r"[^A-Za-z0-9_.]+", "-", name).strip("-.")[:60] or "run"
+        folder = _make_next(Path(root), stem) if path is None else Path(path)
         atomic_files.make_folder(folder)
         _check_empty(folder)  # before the lock, which would stay behind
         lock = Lock(folder)
@@ -154,16 +166,16 @@ class RunFolder:
         self._writing().append(canonical_json.dumps(stamped.to_dict()))
 
     def events(self, *, effective: bool = False) -> list[events.Event]:
-        """What was told, in order; with `effective`, without what a resume took back. A torn last line, which a killed
+        """The events, in order; with `effective`, without what a resume took back. A torn last line, which a killed
         writer leaves, is dropped; any other damage is an error that names the line."""
         if not os.path.lexists(self.log):
             return []
-        lines = atomic_files.read(self.log, limit=machine._physical_memory(), root=self.path).split(b"\n")
-        told = [_event(line, f"{self.log}, line {number}") for number, line in enumerate(lines[:-1], start=1)]
-        for event in told:
+        lines = atomic_files.read(self.log, limit=machine.physical_memory(), root=self.path).split(b"\n")
+        emitted = [event_of(line, f"{self.log}, line {number}") for number, line in enumerate(lines[:-1], start=1)]
+        for event in emitted:
             if isinstance(event, events.Start) and event.run != self.id:
                 raise RunError(f"{self.log} is the log of another run, with another {_CONFIG}: {RESTORE}")
-        return events.effective(told) if effective else told
+        return events.effective(emitted) if effective else emitted
 
     # Checkpoints
 
@@ -183,6 +195,11 @@ class RunFolder:
     def best(self, *, at: int | None = None) -> Loaded | None:
         """The newest of kind `best` that is whole; with `at`, of those up to that step."""
         return self._checkpoints.newest("best", at=at)
+
+    def rewind(self, step: int) -> None:
+        """Delete checkpoints after a step, from which the run resumes."""
+        self._writing()
+        self._checkpoints.rewind(step)
 
     def _writing(self) -> atomic_files.Log:
         if self._log is None:
@@ -204,7 +221,7 @@ def find(root: str | os.PathLike[str] = "runs") -> list[Path]:
         return sorted(path for path in folder.iterdir() if (path / _CONFIG).is_file())
 
 
-def _event(line: bytes, where: str) -> events.Event:
+def event_of(line: bytes, where: str) -> events.Event:
     data = canonical_json.loads(line, where)
     if not isinstance(data, dict):
         raise FileError(f"{where}: an event must be a JSON object")
@@ -252,12 +269,31 @@ def _check_empty(folder: Path) -> None:
         )
 
 
-def _next_free(root: Path, name: str) -> Path:
-    """Makes root/name-NNN, one more than the highest there; of several processes each gets its own."""
-    stem = re.sub(r"[^A-Za-z0-9_.]+", "-", name).strip("-.")[:60] or "run"
+def next_number(root: Path, stem: str) -> int:
+    """Return one more than the highest NNN of root/STEM-NNN."""
     pattern = re.compile(rf"{re.escape(stem)}-(\d{{3,}})")
     taken = [int(match[1]) for path in root.glob("*") if (match := pattern.fullmatch(path.name))]
-    number = max(taken, default=0) + 1
+    return max(taken, default=0) + 1
+
+
+def _make_next(root: Path, stem: str) -> Path:
+    """Make root/STEM-NNN with the next number. Of several processes each gets its own."""
+    number = next_number(root, stem)
     while not atomic_files.make_folder(root / f"{stem}-{number:03d}"):
         number += 1
     return root / f"{stem}-{number:03d}"
+
+
+@contextmanager
+def numbered(stem: str, root: str | os.PathLike[str] = "runs") -> Generator[Path]:
+    """Make root/STEM-NNN with the next number, and remove it at the end if it is still empty."""
+    outer = Path(root)
+    is_new = not outer.exists()
+    folder = _make_next(outer, stem)
+    try:
+        yield folder
+    finally:
+        with suppress(OSError):  # not empty
+            folder.rmdir()
+            if is_new:
+                outer.rmdir()

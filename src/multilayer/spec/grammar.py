@@ -29,9 +29,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import MISSING, dataclass
 from typing import Any
 
+from ..core.formatting import count
 from ..errors import SpecError, unknown_name
 from ..nn import activations
-from ..nn.layers import GATES, GLU, KINDS, MAX_LAYERS, NORMS, Activation, Columns, Inputs, Layer, Linear, Residual
+from ..nn.layers import GATES, GLU, KINDS, MAX_LAYERS, Activation, Columns, Inputs, Layer, Linear, Residual
 from ..nn.layers.fields import check_fields, stored_fields
 
 MAX_TEXT = 100_000
@@ -345,7 +346,7 @@ class _Parser:
             if not valid:
                 raise self.error(f"{name.name} takes no arguments", argument.at)
             if key is None and i >= len(by_position):
-                most = f"at most {i} plain argument{'s' * (i != 1)}" if i else "no plain arguments"
+                most = f"at most {count(i, 'plain argument')}" if i else "no plain arguments"
                 rest = "; name the rest" if len(valid) > i else ""
                 raise self.error(f"{name.name} takes {most}{rest}", argument.at)
             key = by_position[i] if key is None else key
@@ -397,9 +398,13 @@ def _implies(items: Sequence[Layer | _None], i: int) -> bool:
 def _behind_norms(items: Sequence[Layer | _None], i: int) -> int:
     """The place behind `i` and the norms that directly follow it: there the implied activation stands."""
     i += 1
-    while i < len(items) and isinstance(items[i], NORMS):
+    while i < len(items) and _is_norm(items[i]):
         i += 1
     return i
+
+
+def _is_norm(item: Layer | _None) -> bool:
+    return isinstance(item, Layer) and item.normalises
 
 
 # Writing

@@ -37,8 +37,7 @@ from ..core.machine import require_memory
 from ..core.named_options import choose, require
 from ..core.random import Purpose
 from ..errors import OptionError
-from ..nn.activations.facts import gain as gain_of
-from ..nn.layers import GLU, Activation, Draw, Dropout, Even, Linear, Parameter, Residual, Scale
+from ..nn.layers import Draw, Even, Linear, Parameter, Residual
 from ..nn.layers.base import Array
 from .spec import Entry, Spec
 
@@ -202,17 +201,10 @@ def feeding_gains(entries: Iterable[Entry]) -> Iterator[float]:
     gain = square = 1.0
     depth = 0
     for entry in entries:
-        layer = entry.layer
         if entry.depth != depth:
             gain, square, depth = 1.0, 1.0, entry.depth
         yield math.sqrt(gain**2 / square)
-        if isinstance(layer, Dropout):
-            square /= 1 - layer.p
-        elif isinstance(layer, Activation | GLU):
-            function = layer.function if isinstance(layer, Activation) else layer.gate
-            gain, square = gain_of(function) or 1.0, 1.0
-        elif not isinstance(layer, Scale):
-            gain, square = 1.0, 1.0
+        gain, square = entry.layer.reaching(gain, square)
 
 
 def _fans(spec: Spec) -> Iterator[tuple[str, tuple[Fan, float]]]:

@@ -6,8 +6,8 @@ Each function gives a `Spec`; nothing here holds weights except what `collapse` 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from dataclasses import MISSING, dataclass, fields
+from typing import Any, TypeVar, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -17,15 +17,12 @@ from ..nn.layers import (
     GLU,
     KINDS,
     Activation,
-    BatchNorm,
     Columns,
     Dropout,
     Inputs,
     Layer,
-    LayerNorm,
     Linear,
     Residual,
-    RMSNorm,
     Scale,
     named,
 )
@@ -34,7 +31,12 @@ from .spec import Spec
 
 T = TypeVar("T")
 
-NORMS: dict[str, type[Layer]] = {"batchnorm": BatchNorm, "layernorm": LayerNorm, "rmsnorm": RMSNorm}
+NORMS = {
+    kind: layer
+    for kind, layer in KINDS.items()
+    if layer.normalises and all(field.default is not MISSING for field in fields(cast(Any, layer)))
+}
+"""The norms that need nothing to be chosen."""
 
 
 def mlp(

@@ -28,9 +28,9 @@ from ..core import random
 from ..core.machine import require_memory
 from ..core.random import Purpose, derive
 from ..errors import OptionError, SpecError
-from ..nn.activations import Function, facts
-from ..nn.layers import GLU, Activation, Columns, Dropout, Layer, Linear, Pass, Residual, Scale, named
+from ..nn.layers import Columns, Layer, Linear, Pass, Residual, named
 from ..nn.layers.base import Array, Tensors
+from ..nn.layers.moments import Moments, summed
 from .initialization import Scheme, initialise, scheme, weight_deviations, weight_variances
 from .spec import Spec
 
@@ -189,8 +189,15 @@ def _suits(spec: Spec, other: Scheme, measure: Callable[[Scheme], _Seen]) -> boo
 
 def _limit(spec: Spec) -> float:
     """Return the largest acceptable change. It is larger for residual blocks with norms, which rescale the sum."""
-    kinds = {entry.layer.kind for entry in spec.entries}
-    return EXTREME if "residual" in kinds and kinds & set(_NORMS) else STEADY
+    return EXTREME if _has_blocks(spec) and _has_norms(spec) else STEADY
+
+
+def _has_blocks(spec: Spec) -> bool:
+    return any(isinstance(entry.layer, Residual) for entry in spec.entries)
+
+
+def _has_norms(spec: Spec) -> bool:
+    return any(entry.layer.normalises for entry in spec.entries)
 
 
 def _changes(spec: Spec, forward: Mapping[str, Any], backward: Mapping[str, Any]) -> tuple[Any, Any]:
@@ -219,8 +226,7 @@ def _word_of(size: float) -> str:
 
 def _structural(spec: Spec, changes: tuple[float, float]) -> str:
     """Return the remedy if no scheme helps: a norm, residual blocks or fewer layers. It skips what the network has."""
-    kinds = {entry.layer.kind for entry in spec.entries}
-    normed, residual = bool(kinds & set(_NORMS)), "residual" in kinds
+    normed, residual = _has_norms(spec), _has_blocks(spec)
     if not _steady(changes[0]) and not normed:
         place = "at the start of each residual block" if residual else "after each linear layer"
         return f"no scheme keeps both steady; add a norm such as layernorm {place}"
@@ -230,15 +236,6 @@ def _structural(spec: Spec, changes: tuple[float, float]) -> str:
 # Prediction
 
 Sizes = dict[str, float | None]
-
-
-@dataclass(frozen=True)
-class _Moments:
-    """Of one unit: mean square, mean product on two rows, mean."""
-
-    q: float
-    c: float
-    m: float
 
 
 @dataclass(kw_only=True)
@@ -252,41 +249,18 @@ class _Prediction:
     backward: Sizes = field(default_factory=dict[str, "float | None"])
     scatter: float = 0.0
 
-    def ahead(self, layers: Sequence[Layer], d: int, x: _Moments | None, prefix: str) -> _Moments | None:
+    def ahead(self, layers: Sequence[Layer], d: int, x: Moments | None, prefix: str) -> Moments | None:
         for name, layer in named(layers):
             path = prefix + name
             if isinstance(layer, Residual):
-                g = self.ahead(layer.layers, d, x, f"{path}.")
-                y, factor = _sum(x, g), None
+                y, self.rules[path] = summed(x, self.ahead(layer.layers, d, x, f"{path}.")), None
             else:
-                y, factor = self._rule(layer, d, x, self.variances.get(f"{path}.weight"))
-            self.forward[path], self.rules[path] = (None if y is None else y.q), factor
+                passed = layer.moments(d, x, self.variances.get(f"{path}.weight") if self.known else None)
+                y, self.rules[path] = passed.moments, passed.backward
+                self.scatter += passed.scatter
+            self.forward[path] = None if y is None else y.q
             x, d = y, layer.width(d)
         return x
-
-    def _rule(self, layer: Layer, d: int, x: _Moments | None, V: float | None) -> tuple[_Moments | None, float | None]:
-        """What comes out of a layer, and the factor on E[δ²]."""
-        if isinstance(layer, Linear) and V is not None and self.known:
-            if x is not None and x.q:
-                self.scatter += _kurtosis(x) / d
-            return (None if x is None else _Moments(d * V * x.q, d * V * x.c, 0.0)), layer.d_out * V
-        if layer.kind in _NORMS:
-            return _normed(layer.kind, x)
-        if isinstance(layer, Scale):
-            return x, 1.0
-        if x is None:
-            return None, None
-        if isinstance(layer, Dropout):
-            return _Moments(x.q / (1 - layer.p), x.c, x.m), 1 / (1 - layer.p)
-        if isinstance(layer, GLU) and V is not None and self.known:
-            z = _Moments(d * V * x.q, d * V * x.c, 0.0)
-            opened, slope = _through(layer.gate, z)
-            if opened is None or slope is None:
-                return None, None
-            return _Moments(opened.q * z.q, opened.c * z.c, 0.0), layer.d_out * V * (slope * z.q + opened.q)
-        if isinstance(layer, Activation) and layer.function.elementwise:
-            return _through(layer.function, x)
-        return None, None
 
     def back(self, layers: Sequence[Layer], g: float | None, prefix: str) -> float | None:
         for name, layer in reversed(list(named(layers))):
@@ -304,63 +278,9 @@ class _Prediction:
 def _predict(spec: Spec, chosen: Scheme) -> _Prediction:
     found = _Prediction(variances=weight_variances(spec, chosen), known=chosen.law != "constant")
     with np.errstate(over="ignore", invalid="ignore"):
-        found.ahead(spec.layers, spec.inputs.numeric, _Moments(1.0, 0.0, 0.0), "")
+        found.ahead(spec.layers, spec.inputs.numeric, Moments(1.0, 0.0, 0.0), "")
         found.back(spec.layers, 1.0, "")
     return found
-
-
-_NORMS = ("layernorm", "rmsnorm", "batchnorm", "groupnorm")
-
-
-def _sum(x: _Moments | None, g: _Moments | None) -> _Moments | None:
-    if x is None or g is None:
-        return None
-    cross = 2 * x.m * g.m
-    return _Moments(x.q + g.q + cross, x.c + g.c + cross, x.m + g.m)
-
-
-def _normed(kind: str, x: _Moments | None) -> tuple[_Moments, float | None]:
-    """Batch norm takes out what all rows share, layer and group norm the mean over units, RMS norm nothing."""
-    if x is None:
-        return _Moments(1.0, 0.0, 0.0), None
-    taken = {"batchnorm": x.c, "rmsnorm": 0.0}.get(kind, x.m**2)
-    left = x.q - taken
-    if not left > 0:
-        return _Moments(1.0, 0.0, 0.0), None
-    if kind == "rmsnorm":
-        return _Moments(1.0, x.c / left, x.m / math.sqrt(left)), 1 / left
-    return _Moments(1.0, 0.0 if kind == "batchnorm" else (x.c - taken) / left, 0.0), 1 / left
-
-
-# A fixed rule serves all: the panels are finer than any kink's effect on a prediction that is asymptotic anyway.
-_T, _W = np.polynomial.legendre.leggauss(120)
-_T, _W = 8 * _T, 8 * _W * np.exp(-0.5 * (8 * _T) ** 2) / math.sqrt(2 * math.pi)
-
-
-def _through(fn: Function, x: _Moments) -> tuple[_Moments | None, float | None]:
-    """Moments behind an activation of z ~ N(m, q − m²), whose values on two rows have covariance c − m²; and E f′²."""
-    variance = x.q - x.m**2
-    if not (math.isfinite(x.q) and variance > 0):
-        return None, None
-    if x.m == 0:
-        q, slope = facts.second_moment(fn, x.q), facts.slope_moment(fn, x.q)
-    else:
-        z = x.m + math.sqrt(variance) * _T
-        q, slope = float((_W * fn.f(z) ** 2).sum()), float((_W * fn.df(z) ** 2).sum())
-    r = min(1.0, max(0.0, (x.c - x.m**2) / variance))
-    # z on two rows: √r · shared + √(1 − r) · own, so E f f is the mean over what is shared of (E f given it)².
-    shared = x.m + math.sqrt(variance * r) * _T
-    given = (fn.f(shared[:, None] + math.sqrt(variance * (1 - r)) * _T) * _W).sum(1)
-    m, c = float((_W * given).sum()), float((_W * given**2).sum())
-    if not all(map(math.isfinite, (q, m, c))):
-        return None, None
-    return _Moments(q, c, m), slope if math.isfinite(slope) else None
-
-
-def _kurtosis(x: _Moments) -> float:
-    """E a⁴/(E a²)² − 1 of a unit, by its share of zero-mean Gaussian: 2 for one, 5 behind a ReLU."""
-    lopsided = min(1.0, x.m**2 / x.q * math.pi)  # 1 behind a ReLU, whose mean is √(q/π); 0 where the mean is 0
-    return 2 + 3 * lopsided
 
 
 # Measurement

@@ -4,7 +4,7 @@ Everything else is a reading of it. What can be derived is derived here and neve
 parameters, and the flat list of operations (`entries`) that cost, PyTorch and the engines walk.
 
     Spec ⇄ text   multilayer.spec.grammar     "784-256-128-10"
-    Spec ⇄ JSON   here                {"format": "multilayer.spec.spec", "version": 1, ...}
+    Spec ⇄ JSON   here                {"format": "multilayer.spec", "version": 1, ...}
 
 A tensor is named after its layer and what it is: `linear2.weight`, `residual1.layernorm1.bias`; one that the whole
 network shares lives under `shared`.
@@ -19,13 +19,14 @@ from dataclasses import MISSING, dataclass
 from functools import cached_property
 from typing import Any, Literal, Protocol, cast
 
+from ..core.formatting import short
 from ..errors import SpecError, unknown_name
 from ..nn.layers import KINDS, MAX_LAYERS, Columns, Inputs, Layer, Parameter, Residual, named
 from ..nn.layers.base import whole
 from ..nn.layers.fields import check_fields, stored_fields
 from . import grammar
 
-FORMAT = "multilayer.spec.spec"
+FORMAT = "multilayer.spec"
 VERSION = 1
 MAX_JSON = 4_000_000
 
@@ -297,7 +298,7 @@ def _object(
     data: object, place: str, *, required: Iterable[str] = (), optional: Iterable[str] = (), anything: bool = False
 ) -> Mapping[str, Any]:
     if not isinstance(data, dict):
-        raise SpecError(f"{place} must be an object, got {_short(data)}")
+        raise SpecError(f"{place} must be an object, got {short(data)}")
     found = cast("dict[str, Any]", data)
     required = list(required)
     for key in required:
@@ -312,7 +313,7 @@ def _object(
 
 def _list(data: object, place: str) -> list[Any]:
     if not isinstance(data, list):
-        raise SpecError(f"{place} must be a list, got {_short(data)}")
+        raise SpecError(f"{place} must be a list, got {short(data)}")
     return cast("list[Any]", data)
 
 
@@ -327,8 +328,3 @@ def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _is_newer(version: object) -> bool:
     return isinstance(version, int) and not isinstance(version, bool) and version > VERSION
-
-
-def _short(data: object) -> str:
-    words = repr(data)
-    return words if len(words) <= 60 else words[:57] + "..."

@@ -1,8 +1,12 @@
-"""Training: what decides (policies) and what looks (observers), apart from the loop that calls them."""
+"""Training: `fit` and `resume`, the loop, policies that decide, observers that only look, and trackers.
+
+The engines that run the steps belong in `engines`; run folders in `runs`; estimators in `estimators`.
+"""
 
 from __future__ import annotations
 
-from .loop import Loop, Plan
+from .loop import Loop
+from .plan import Plan
 from .protocol import Action, Continue, Found, Observer, Policy, Rollback, Steps, Stop, strongest
 
 __all__ = [

@@ -1,8 +1,11 @@
-"""The loop: cut the work, run it, ask the policies, tell the observers.
+"""The loop: cut the work, run it, ask the policies, emit events to the observers.
 
 Work is cut at whatever comes next: the end of the epoch, a due checkpoint, or about 50 ms of steps, so that signals are
 answered. How it is cut never changes a result: whatever must happen at a step happens at that step, by running the
 chunk again up to it where necessary.
+
+The best state is kept in memory. Its checkpoint is written just before the next of kind `last`, so a killed run, which
+resumes from a `last` checkpoint, always finds the best state of that step; the final one is written at the end.
 
 Two places are kept: where the chunk began (so that a step can be cut exactly, or looked at closely when a value was not
 finite) and the last checkpoint (what a rollback returns to, and what a killed run resumes from). The state of the first
@@ -21,11 +24,10 @@ from typing import Any, Literal, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ..core import random
 from ..engines import Chunk, Engine, Order, State, StepStatistics
-from ..nn.schedules import Schedule
 from ..runs.events import Checkpoint, EpochEnd, Event, Measured, NonFinite, Notice, Progress, RolledBack, Spike
 from .failure_inspection import Bad, bad_parameter, blame, first_bad
+from .plan import Plan
 from .policies import better, states, value_of
 from .protocol import Action, Continue, Found, Observer, Policy, Rollback, Steps, Stop, strongest
 
@@ -33,55 +35,6 @@ CHUNK_SECONDS = 0.05
 
 COPIES = 0.01
 """The share of its time that a run may spend on copies of its state."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Plan:
-    """What is to be done, fixed for the whole run."""
-
-    rows: NDArray[np.int64]
-    batch: int
-    epochs: int
-    seed: int
-    rate: float
-    decay: float
-    rate_schedule: Schedule
-    decay_schedule: Schedule
-    dropout_schedule: Schedule
-    log_every: int
-    checkpoint_every: int
-    metric: str
-    larger: bool
-    shuffled: bool = True
-    """Whether an epoch's rows are permuted; those of a user's own loader are numbered as they come, and members of an
-    ensemble have orders of their own."""
-    seen: int | None = None
-    """Rows that an epoch takes of those, the first of its permutation; all of them unless said."""
-    repeats: bool = True
-    """Whether steps can be taken again from long ago; a user's own loader keeps few of its batches."""
-
-    @property
-    def steps_per_epoch(self) -> int:
-        return -(-len(self.rows[: self.seen]) // self.batch)
-
-    @property
-    def steps(self) -> int:
-        return self.epochs * self.steps_per_epoch
-
-    def order(self, epoch: int) -> Order:
-        rows = self.rows
-        if self.shuffled:
-            rows = rows[random.permutation(len(rows), seed=self.seed, epoch=epoch)]
-        return Order(epoch=epoch, rows=rows[: self.seen], batch=self.batch)
-
-    def schedules(self, first: int, count: int) -> dict[str, NDArray[np.float64]]:
-        """Rate, decay and dropout of the steps from `first` (from 0) on."""
-        at = np.arange(first, first + count)
-        return {
-            "rate": self.rate * self.rate_schedule(at, self.steps),
-            "decay": self.decay * self.decay_schedule(at, self.steps),
-            "dropout": self.dropout_schedule(at, self.steps),
-        }
 
 
 @dataclass
@@ -111,6 +64,8 @@ class Position:
     best_loss: float | None = None
     """The validation loss of that epoch, where the metric is another."""
     best_step: int | None = None
+    unsaved_best: bool = False
+    """Whether the log has no checkpoint of that epoch yet."""
     progress: Sums = field(default_factory=Sums)
     in_epoch: Sums = field(default_factory=Sums)
 
@@ -176,8 +131,8 @@ class Loop:
     best: State | None = None
     seconds: float = 0.0
     per_step: float = 0.0
-    told: int = 0
-    """Events told so far, those that a resume took back not counted."""
+    emitted: int = 0
+    """Events emitted so far, those that a resume took back not counted."""
     saved: int | None = None
     """The step of the last checkpoint."""
     _anchor: State | None = None
@@ -201,8 +156,9 @@ class Loop:
             ended = self._chunk()
             if ended is None and self.interrupted() is not None:
                 if self.saved != self.position.step:
-                    self._checkpoint("last", scheduled=False)
+                    self._checkpoint(scheduled=False)
                 return Outcome("interrupted", "a signal asked for it")
+        self._checkpoint_best()
         return Outcome("finished", "all epochs are done") if ended is None else Outcome("stopped", ended.reason)
 
     # One chunk
@@ -227,8 +183,8 @@ class Loop:
         if found is not None and not isinstance(found.action, Continue):
             return self._spiked(found, order, within, steps)
         ended = self._finish_epoch() if self.position.step % plan.steps_per_epoch == 0 else None
-        if ended is None and self.position.step % plan.checkpoint_every == 0:
-            self._checkpoint("last")
+        if ended is None and self.position.step == plan.next_checkpoint(self.position.step - 1):
+            self._checkpoint()
         return ended
 
     def _order_of(self, epoch: int) -> Order:
@@ -239,11 +195,11 @@ class Loop:
     def _until_due(self) -> int:
         """Steps to the next thing that is due, or as many as 50 ms hold."""
         plan, step = self.plan, self.position.step
-        marks = [plan.checkpoint_every, plan.steps_per_epoch]
+        marks = [plan.steps_per_epoch]
         # Whoever measures must find the engine at that step.
         if not plan.repeats or any(getattr(observer, "measures", False) for observer in self.observers):
             marks.append(plan.log_every)
-        due = min(every - step % every for every in marks)
+        due = min(plan.next_checkpoint(step) - step, *(every - step % every for every in marks))
         return max(1, min(due, int(CHUNK_SECONDS / self.per_step) if self.per_step else 1))
 
     def _take(self, order: Order, within: int, count: int) -> Chunk:
@@ -261,8 +217,7 @@ class Loop:
     def _rows(self, order: Order, step: int) -> NDArray[np.int64]:
         """The rows of the table that a step of the epoch is made of; an ensemble's members have rows of their own."""
         rows = order.rows[step * order.batch : (step + 1) * order.batch]
-        own = getattr(self.engine, "own_rows", None)
-        return rows if own is None else own(rows, order.epoch)
+        return self.engine.own_rows(rows, order.epoch)
 
     def _watch(self, steps: Steps) -> Found | None:
         """The earliest step that any policy would act on; the strongest of those at the same step."""
@@ -275,7 +230,7 @@ class Loop:
         return next(answer for answer in first if answer.action == action)
 
     def _advance(self, order: Order, within: int, chunk: Chunk) -> None:
-        """Counts the steps taken, and tells of progress where it is due."""
+        """Counts the steps taken, and emits progress where it is due."""
         position, every = self.position, self.plan.log_every
         losses, norms = chunk.loss.tolist(), chunk.gradient_norm.tolist()
         left = len(order.rows) - within * order.batch
@@ -290,7 +245,7 @@ class Loop:
                     self._emit_statistics(found, position.step + found.place - first + 1)
             first, position.step = part.stop, position.step + len(losses[part])
             if position.step % every == 0:
-                self._tell_progress()
+                self._emit_progress()
 
     # What may follow
 
@@ -298,7 +253,7 @@ class Loop:
         if found.limit is None:
             return self._act(found.action)
         rows = self._rows(order, within + found.place)
-        self.tell(
+        self.emit(
             Spike(
                 step=self.position.step,
                 loss=float(steps.loss[found.place]),
@@ -329,7 +284,7 @@ class Loop:
             self._advance(order, within + place, chunk)
         rows = self._rows(order, within + bad)
         where = first_bad(self.engine, rows, epoch=order.epoch) if where is None else replace(where, rows=rows.tolist())
-        self.tell(
+        self.emit(
             NonFinite(
                 step=self.position.step + 1, rows=where.rows, where=where.where, layer=where.layer, unit=where.unit
             )
@@ -350,8 +305,8 @@ class Loop:
             factor = self.good.state.rate_factor * action.rate_factor
             self._load(replace(self.good.state, rate_factor=factor))
             step = self.position.step
-            self.tell(RolledBack(step=step, to_step=step, rate_factor=factor, reason=action.reason))
-            self._checkpoint("last")
+            self.emit(RolledBack(step=step, to_step=step, rate_factor=factor, reason=action.reason))
+            self._checkpoint()
         return None
 
     def _finish_epoch(self) -> Stop | None:
@@ -370,17 +325,16 @@ class Loop:
         position.epoch += 1
         position.in_epoch = Sums()
         self.seconds = 0.0
-        self.tell(event)
+        self.emit(event)
         value = value_of(event, self.plan.metric)
         losses = (event.validation_loss, position.best_loss)
         if value is not None and better(value, position.best, larger=self.plan.larger, losses=losses):
             position.best, position.best_loss, position.best_step = value, event.validation_loss, position.step
-            self.best = self._state()
-            self._checkpoint("best")
+            self.best, position.unsaved_best = self._state(), True
         actions = [decide(event) for decide in (*(policy.decide for policy in self.policies), *self.asked)]
         for action in actions:
             if isinstance(action, Continue) and action.notice is not None:
-                self.tell(Notice(step=position.step, message=action.notice[0], remedy=action.notice[1]))
+                self.emit(Notice(step=position.step, message=action.notice[0], remedy=action.notice[1]))
         return self._act(strongest(actions))
 
     # Places in time
@@ -430,37 +384,53 @@ class Loop:
         self.position = _copy(place.position)
         self.best = place.best
 
-    def _checkpoint(self, kind: str, *, scheduled: bool = True) -> None:
-        """`scheduled` ones belong to the run whoever interrupts it, so a resume tells them again."""
-        place = self._snapshot()
-        if kind == "last":
-            self.good, self.saved = place, self.position.step
-        event = self.save(place.state, {**extra_of(place), "told": self.told, "scheduled": scheduled}, kind)
+    def _checkpoint(self, *, scheduled: bool = True) -> None:
+        """Save the best state, if it is new, and the state of now.
+
+        `scheduled` checkpoints belong to the run whether it is interrupted or not, so a resumed run emits them again.
+        """
+        emitted, unsaved = self.emitted, self.position.unsaved_best
+        self._checkpoint_best()
+        if scheduled:
+            emitted = self.emitted
+        else:
+            self.position.unsaved_best = unsaved
+        self.good, self.saved = self._snapshot(), self.position.step
+        self._save(self.good.state, {**extra_of(self.good), "told": emitted, "scheduled": scheduled}, "last")
+
+    def _checkpoint_best(self) -> None:
+        """Save the best state, unless the log has a checkpoint of it already."""
+        if self.position.unsaved_best and self.best is not None:
+            self.position.unsaved_best = False
+            self._save(self.best, {}, "best")
+
+    def _save(self, state: State, extra: dict[str, Any], kind: str) -> None:
+        event = self.save(state, extra, kind)
         if event is not None:
-            self.tell(event)
+            self.emit(event)
 
-    # Telling
+    # Events
 
-    def tell(self, event: Event, *, counted: bool = True) -> None:
+    def emit(self, event: Event, *, counted: bool = True) -> None:
         """Every observer gets it, then what any of them answered, one round of that; answers to answers are dropped.
 
         A resume does not count, since it is not part of what happened, nor does it get answers.
         """
         answers = [answer for observer in self.observers for answer in observer.notice(event) or ()]
-        self.told += counted
+        self.emitted += counted
         for answer in answers if counted else ():
             for observer in self.observers:
                 observer.notice(answer)
-            self.told += 1
+            self.emitted += 1
 
     def _emit_statistics(self, found: StepStatistics, step: int) -> None:
         for name, values in (("gradient_norm", found.gradients), ("parameter_norm", found.parameters)):
-            self.tell(Measured(step=step, name=name, values=dict(values)))
+            self.emit(Measured(step=step, name=name, values=dict(values)))
 
-    def _tell_progress(self) -> None:
+    def _emit_progress(self) -> None:
         position, sums = self.position, self.position.progress
         rate = self.plan.rate * self.plan.rate_schedule(position.step - 1, self.plan.steps)
-        self.tell(
+        self.emit(
             Progress(
                 step=position.step,
                 epoch=position.epoch + 1,

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
+from ..core.formatting import number
 from ..runs.events import Event, NonFinite, Notice, Resume, RolledBack, Spike
 
 Level = Literal["info", "warn", "error"]
 
 
-class Told(NamedTuple):
+class Message(NamedTuple):
     """How much it matters, what it is called, and what happened."""
 
     level: Level
@@ -17,11 +18,11 @@ class Told(NamedTuple):
     text: str
 
 
-def told(event: Event) -> Told | None:
+def message_for(event: Event) -> Message | None:
     """The words for an event, or None where its numbers say it all.
 
-    >>> told(Notice(step=5, message="the loss is flat", remedy="raise the rate"))
-    Told(level='info', title='notice', text='the loss is flat: raise the rate')
+    >>> message_for(Notice(step=5, message="the loss is flat", remedy="raise the rate"))
+    Message(level='info', title='notice', text='the loss is flat: raise the rate')
     """
     match event:
         case Spike():
@@ -29,27 +30,22 @@ def told(event: Event) -> Told | None:
                 f"the loss {number(event.loss)} is over its limit {number(event.limit)}; "
                 f"gradient norm {number(event.gradient_norm)}, largest in {event.layer}; {_rows(event.rows)}"
             )
-            return Told("warn", "spike", text)
+            return Message("warn", "spike", text)
         case RolledBack():
             text = f"back to step {event.to_step:,}, rate × {event.rate_factor:g}: {event.reason}"
-            return Told("warn", "rollback", text)
+            return Message("warn", "rollback", text)
         case NonFinite():
             unit = "" if event.unit is None else f", unit {event.unit}"
             text = f"first in the {event.where} of {event.layer}{unit}; {_rows(event.rows)}"
-            return Told("error", "not finite", text)
+            return Message("error", "not finite", text)
         case Notice():
-            return Told("info", "notice", f"{event.message}: {event.remedy}" if event.remedy else event.message)
+            return Message("info", "notice", f"{event.message}: {event.remedy}" if event.remedy else event.message)
         case Resume():
             where = f"from {event.checkpoint}" if event.checkpoint else "from the start"
             level: Level = "warn" if event.notes else "info"
-            return Told(level, "resume", "; ".join([f"goes on {where}", *event.notes]))
+            return Message(level, "resume", "; ".join([f"goes on {where}", *event.notes]))
         case _:
             return None
-
-
-def number(value: float) -> str:
-    """Four digits, which is what a person compares."""
-    return f"{value:.4g}"
 
 
 def _rows(rows: list[int], most: int = 5) -> str:

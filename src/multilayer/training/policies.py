@@ -3,8 +3,8 @@
     EarlyStopping   no better value of a metric for `patience` epochs
     Spikes          a loss above its running band: median + k · 1.4826 · MAD of the last losses, at least three times
                     the largest of them, and a gradient that grew with it
-    Plateau         a training loss that has stopped falling: told once, with its remedy, and not while the schedule is
-                    about to raise the rate itself
+    Plateau         a training loss that has stopped falling: reported once, with its remedy, and not while the
+                    schedule is about to raise the rate itself
     TimeLimit       seconds of this process
 
 A band of median and absolute deviations (Hampel 1974) is not moved by the spikes it looks for. Everything that must
@@ -224,7 +224,7 @@ class Plateau(Quiet):
         self.rates = rates
         self.peak = int(np.argmax(rates)) + 1 if len(rates) else 1
         self.losses: list[float] = []
-        self.told = False
+        self.reported = False
 
     def decide(self, event: Event) -> Action:
         if not isinstance(event, EpochEnd):
@@ -233,7 +233,7 @@ class Plateau(Quiet):
         if not self.wave_ends:
             self.losses = self.losses[-(self.epochs + 1) :]
         due = event.epoch in self.wave_ends if self.wave_ends else event.epoch - self.epochs >= self.peak
-        if self.told or not due or len(self.losses) <= self.epochs:
+        if self.reported or not due or len(self.losses) <= self.epochs:
             return Continue()
         seen = self.losses
         (first, *_, last), past = seen, len(seen) - 1
@@ -247,7 +247,7 @@ class Plateau(Quiet):
         planned = not self.wave_ends and event.epoch <= len(self.rates)
         if planned and self.rates[event.epoch - 1] < SMALL_RATE * max(self.rates):
             return Continue()  # the loss is flat because the schedule has lowered the learning rate
-        self.told = True
+        self.reported = True
         message = f"the training loss has fallen by less than {self.share:.0%} over {past} epochs"
         return Continue(notice=(message, self.remedy or self._remedy(seen)))
 
@@ -262,10 +262,10 @@ class Plateau(Quiet):
         return "training has converged at this learning rate; a higher one may reach a lower loss"
 
     def state(self) -> dict[str, Any]:
-        return {"losses": self.losses, "told": self.told}
+        return {"losses": self.losses, "told": self.reported}
 
     def load(self, state: dict[str, Any]) -> None:
-        self.losses, self.told = list(state["losses"]), state["told"]
+        self.losses, self.reported = list(state["losses"]), state["told"]
 
 
 def wave_ends(rates: Sequence[float]) -> set[int]:

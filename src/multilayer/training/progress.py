@@ -29,11 +29,12 @@ from rich.errors import LiveError
 from rich.live import Live
 from rich.text import Text
 
+from ..core.formatting import clock, number
 from ..errors import printable
 from ..models.metrics import shown
 from ..runs.events import End, EpochEnd, Event, Start, effective
-from .messages import Told, number, told
-from .run_state import ASCII_BLOCKS, BLOCKS, Point, RunState, columns, duration, limits, sparkline
+from .messages import Message, message_for
+from .run_state import ASCII_BLOCKS, BLOCKS, Point, RunState, columns, limits, sparkline
 
 REDRAW_SECONDS = 0.2
 LINE_SECONDS = 2.0
@@ -45,7 +46,7 @@ ECHO = 3
 _STYLES = {"info": "cyan", "warn": "yellow", "error": "bold red"}
 
 
-class Progress:
+class ProgressDisplay:
     """An observer that shows how training goes; close it, or use it as a context, whatever happens.
 
     `metric` and `larger` say what "best" means; `past` are the events of a run that goes on, for its curves;
@@ -95,7 +96,7 @@ class Progress:
         if self._how == "quiet":
             warnings.warn(message, RuntimeWarning, stacklevel=2)
         else:
-            self._say(Told("warn", "tracker", message), self.state.step)
+            self._say(Message("warn", "tracker", message), self.state.step)
 
     def close(self) -> None:
         """The last state stays on the screen, and the terminal is as it was."""
@@ -109,7 +110,7 @@ class Progress:
         finally:
             self._stop()
 
-    def __enter__(self) -> Progress:
+    def __enter__(self) -> ProgressDisplay:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -176,7 +177,7 @@ class Progress:
     # Both
 
     def _say_event(self, event: Event) -> None:
-        words = told(event)
+        words = message_for(event)
         if words is not None:
             self._say(words, event.step)
         elif isinstance(event, Start):
@@ -186,9 +187,9 @@ class Progress:
             why = "" if self.why is None else f" ({self.why})"
             self._print(Text(printable(f"{_networks(event)} · {rows} · {event.engine} engine{why}")))
         elif isinstance(event, End) and event.status != "finished":
-            self._say(Told("error" if event.status == "failed" else "warn", event.status, event.reason), event.step)
+            self._say(Message("error" if event.status == "failed" else "warn", event.status, event.reason), event.step)
 
-    def _say(self, words: Told, step: int) -> None:
+    def _say(self, words: Message, step: int) -> None:
         place = (f"step {step:,} ", "dim") if step else ""
         text = Text.assemble(place, (words.title, _STYLES[words.level]), ": ", printable(words.text))
         self._print(text)
@@ -232,7 +233,7 @@ def line(state: RunState, event: EpochEnd) -> str:
     if state.best is not None:
         value, epoch = state.best
         parts.append("best so far" if epoch == event.epoch else f"best {number(value)} (epoch {epoch})")
-    left = [f"{duration(state.left)} left"] if state.left is not None and state.share < 1 else []
+    left = [f"{clock(state.left)} left"] if state.left is not None and state.share < 1 else []
     return "  ".join([*parts, *_pace(state), *left])
 
 
@@ -303,8 +304,8 @@ def _bar(share: float, width: int, ascii_only: bool) -> Text:
 
 def _tails(state: RunState, rows: list[_Row]) -> list[str]:
     """What stands at the right: the time, then the pace, with the best beside the curve it is of."""
-    left = "" if state.left is None else f"{duration(state.left)} left"
-    tails = [f"{duration(state.elapsed)} in all" if state.share >= 1 else left]
+    left = "" if state.left is None else f"{clock(state.left)} left"
+    tails = [f"{clock(state.elapsed)} in all" if state.share >= 1 else left]
     best = "" if state.best is None else f"best {number(state.best[0])} (epoch {state.best[1]})"
     measured = [row.label for row in rows if row.is_loss][-1] if state.metric == "loss" else state.metric
     pace = _pace(state)

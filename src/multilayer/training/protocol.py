@@ -2,7 +2,7 @@
 
 Policies see every step once (`watch`), in order and however the loop cut its work, and every event (`decide`). The loop
 does the strongest thing asked for: stop over rollback over going on; the first of equals. Observers get every event,
-those that follow from an action included; what they measure they answer with, as events that are told in turn. A
+those that follow from an action included; what they measure they answer with, as further events. A
 policy's state is part of a checkpoint, so a resumed run decides as the
 unbroken one would have; a rollback restores it as well, except what `survives` says (how often it has rolled back).
 """
@@ -107,7 +107,7 @@ class Observer(Protocol):
         """Hears of an event, and may answer with others (`Measured`, `Notice`), which every observer then hears of.
 
         Answers are part of the log, so they must follow from the event and the engine's state alone: a resumed run
-        tells the same ones. What is answered to an answer, or to a resume, is ignored. One that looks at the engine
+        emits the same ones. What is answered to an answer, or to a resume, is ignored. One that looks at the engine
         has `measures = True`: only then does the engine stand at the step of a line of progress.
         """
         ...

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal, cast
 
 import numpy as np
@@ -36,7 +36,7 @@ from ..runs.config import Config, Options
 from ..spec import Spec
 from ..spec.networks import mlp
 from .defaults import with_defaults
-from .setup import Chooser, choose_network
+from .setup import choose_network
 
 RECIPES = ("tabular", "plain")
 HIDDEN = (256, 256, 256)
@@ -82,22 +82,31 @@ PERCEPTRON_STEPS, PERCEPTRON_EPOCHS = 50_000, (20, 1000)
 """Limit on the steps if the classes are not linearly separable, and the fewest and most epochs that result from it."""
 
 
+TRIAL: Options = {"ensemble": 1, "validation": 0.2, "calibrate": False}
+"""Options of a trial. With calibration, too many trials would be perfect on few held-out rows."""
+TRIAL_EPOCHS, FEWEST_TRIAL_EPOCHS = 0.25, 4
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Recipe:
-    """Choose the network and the options from the data. Options set by the user are kept.
+    """Changes to the tabular recipe. A field that is None is left to the recipe.
 
     Images get the plain network, with one scale for all pixels.
     """
 
-    def __init__(
-        self,
-        *,
-        hidden: Sequence[int] | None = None,
-        activation: str | Sequence[str] | None = None,
-        dropout: float | None = None,
-        embedding: Numeric | None = None,
-    ) -> None:
-        self.hidden, self.activation, self.dropout = _plain(hidden), _plain(activation), dropout
-        self.embedding: Numeric | None = embedding
+    hidden: Sequence[int] | None = None
+    activation: str | Sequence[str] | None = None
+    dropout: float | None = None
+    embedding: Numeric | None = None
+    weight_decay: float | None = None
+    rate_factor: float = 1.0
+    """Factor on the learning rate that the recipe chooses."""
+    trial: bool = False
+    """Whether the run is a trial of a search: one network, fewer epochs, and a time limit that only stops it."""
+
+    def __post_init__(self) -> None:
+        for name in ("hidden", "activation"):
+            object.__setattr__(self, name, _plain(getattr(self, name)))
         functions = self.activation
         names = cast("list[Any]", list(functions)) if isinstance(functions, Sequence) else [functions]
         if functions is not None and not all(isinstance(one, str) for one in names):
@@ -105,59 +114,86 @@ class Recipe:
                 f"{called('activation')} must be a name such as 'relu', or one for each layer, got {functions!r}"
             )
 
-    def before(self, table: Table) -> Options:
-        if table.image is not None and (given := self.given):
-            raise OptionError(f"{given} apply to tables, got images: write the network, {option('spec')}")
-        return Options() if table.image is not None else {**OPTIONS, "ensemble": MEMBERS}
-
     @property
     def given(self) -> str:
         """The names of the options that the user set."""
         shape = {"hidden": self.hidden, "activation": self.activation, "dropout": self.dropout}
         return " and ".join(called(name) for name, value in shape.items() if value is not None)
 
-    def network(self, prepared: TrainingData, config: Config, asked: AbstractSet[str]) -> tuple[Spec, Config]:
-        encoding, rows = prepared.encoding, len(prepared.train)
-        if encoding.image is not None:
-            spec = choose_network(None, encoding)
-            return spec, with_defaults(config, spec, prepared)
-        kind = kind_of(encoding)
-        spec = network(
-            encoding.inputs,
-            encoding.outputs,
-            hidden=HIDDEN if self.hidden is None else self.hidden,
-            activation=ACTIVATION[kind] if self.activation is None else self.activation,
-            dropout=DROPOUT if self.dropout is None else self.dropout,
-            embedding=EMBEDDING if self.embedding is None else self.embedding,
-        )
-        made = {
-            "learning_rate": RATE[kind],
-            "epochs": epochs(rows),
-            "batch_size": batch_size(rows),
-        }
-        return spec, replace(config, **{name: value for name, value in made.items() if name not in asked})
 
-
+@dataclass(frozen=True)
 class Perceptron:
     """Train a network with a step output by the perceptron rule (Rosenblatt 1958): w += rate (y - step(z)) x.
 
-    The derivative of a step is zero, so the step is not part of the trained network: it is the link function of the
-    perceptron loss, which turns z into a class. Only a network without hidden layers gets the classical options: batch
-    size 1 and learning rate 1, until an epoch makes no mistake.
+    The derivative of a step is zero, so the step is not part of `spec`, the trained network: it is the link function of
+    the perceptron loss, which turns z into a class. Only a network without hidden layers gets the classical options:
+    batch size 1 and learning rate 1, until an epoch makes no mistake.
     """
 
-    def __init__(self, spec: Spec) -> None:
-        self.spec = Spec(spec.inputs, spec.layers[:-1])
+    spec: Spec
 
-    def before(self, table: Table) -> Options:
-        if len(self.spec.layers) > 1:
+
+Network = Spec | Recipe | Perceptron | None
+"""What `fit` trains: a network, one that depends on the data, or None for the plain network."""
+
+
+def options_for(network: Network, table: Table) -> Options:
+    """Return the options that a network needs before its table is encoded. Options set by the user replace them."""
+    if isinstance(network, Perceptron):
+        if len(network.spec.layers) > 1:
             return {"loss": "perceptron"}
         least, most = PERCEPTRON_EPOCHS
         return {**PERCEPTRON, "epochs": max(least, min(most, PERCEPTRON_STEPS // max(1, len(table))))}
+    if not isinstance(network, Recipe):
+        return Options()
+    if table.image is not None:
+        if network.given:
+            raise OptionError(f"{network.given} apply to tables, got images: write the network, {option('spec')}")
+        return Options()
+    found: Options = {**OPTIONS, "ensemble": MEMBERS}
+    if network.weight_decay is not None:
+        found["weight_decay"] = network.weight_decay
+    return {**found, **TRIAL} if network.trial else found
 
-    def network(self, prepared: TrainingData, config: Config, asked: AbstractSet[str]) -> tuple[Spec, Config]:
-        del asked
-        return choose_network(self.spec, prepared.encoding), config
+
+def complete(
+    network: Network, prepared: TrainingData, config: Config, asked: AbstractSet[str]
+) -> tuple[Spec, Config, str]:
+    """Return the network for the encoded data, the configuration with its options, and a note or an empty string.
+
+    Options in `asked`, which the user set, are kept.
+    """
+    if isinstance(network, Recipe):
+        return *_of_recipe(network, prepared, config, asked), ""
+    if isinstance(network, Spec):
+        spec, note = raw_outputs(network, prepared.encoding)
+        return spec, config, note
+    return choose_network(None if network is None else network.spec, prepared.encoding), config, ""
+
+
+def _of_recipe(recipe: Recipe, prepared: TrainingData, config: Config, asked: AbstractSet[str]) -> tuple[Spec, Config]:
+    encoding, rows = prepared.encoding, len(prepared.train)
+    if encoding.image is not None:
+        spec = choose_network(None, encoding)
+        return spec, with_defaults(config, spec, prepared)
+    kind = kind_of(encoding)
+    spec = network(
+        encoding.inputs,
+        encoding.outputs,
+        hidden=HIDDEN if recipe.hidden is None else recipe.hidden,
+        activation=ACTIVATION[kind] if recipe.activation is None else recipe.activation,
+        dropout=DROPOUT if recipe.dropout is None else recipe.dropout,
+        embedding=EMBEDDING if recipe.embedding is None else recipe.embedding,
+    )
+    made = {
+        "learning_rate": recipe.rate_factor * RATE[kind],
+        "epochs": epochs(rows),
+        "batch_size": batch_size(rows),
+    }
+    config = replace(config, **{name: value for name, value in made.items() if name not in asked})
+    if recipe.trial:
+        config = replace(config, epochs=max(FEWEST_TRIAL_EPOCHS, int(TRIAL_EPOCHS * cast(int, config.epochs))))
+    return spec, config
 
 
 def is_step(layer: Layer) -> bool:
@@ -189,9 +225,9 @@ def raw_outputs(spec: Spec, encoding: Encoding) -> tuple[Spec, str]:
 
 
 def choose(
-    spec: Spec | Chooser | None, recipe: str | None, shape: Recipe, *, loss: str = "auto", loader: bool
-) -> Spec | Chooser | None:
-    """Return the network or chooser given to `fit`, else the tabular recipe. None means the plain network.
+    spec: Spec | Recipe | None, recipe: str | None, shape: Recipe, *, loss: str = "auto", loader: bool
+) -> Network:
+    """Return the network or recipe given to `fit`, else the tabular recipe. None means the plain network.
 
     A `loader` always gets the plain network.
     """
@@ -226,7 +262,7 @@ def choose(
                 f"hidden layers, and leave {called('loss')} at auto for a step output"
             )
         if ruled:
-            return Perceptron(spec)
+            return Perceptron(Spec(spec.inputs, spec.layers[:-1]))
     return spec
 
 

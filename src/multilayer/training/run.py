@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from ..core import atomic_files
-from ..data.table import count
+from ..core.formatting import count
 from ..engines import State
 from ..errors import RunError
 from ..models.metrics import shown
@@ -22,7 +22,7 @@ from ..runs import RESTORE, RunFolder
 from ..runs.events import NO_MISTAKES, Checkpoint, End, EpochEnd, Event, NonFinite, Notice, Resume, Spike, Start
 from .loop import Loop, Outcome, Saver, position_of
 from .protocol import Action, Continue, Observer, Stop
-from .setup import Session, versions
+from .setup import Setup, versions
 from .signals import listening
 
 _LARGEST_PAGE = 1 << 28
@@ -86,8 +86,8 @@ class Now:
     model: Callable[[], TrainedModel]
 
 
-def drive(
-    session: Session,
+def run_training(
+    setup: Setup,
     folder: RunFolder | None,
     *,
     observers: Sequence[Observer],
@@ -95,20 +95,20 @@ def drive(
     each_epoch: Callable[[Now], bool] | None = None,
 ) -> Run:
     """Runs the loop and keeps what comes of it."""
-    asked = [] if each_epoch is None else [_Asked(session, each_epoch)]
-    run = Run(path=None if folder is None else folder.path, notes=session.prepared.notes)
+    asked = [] if each_epoch is None else [_Asked(setup, each_epoch)]
+    run = Run(path=None if folder is None else folder.path, notes=setup.prepared.notes)
     watchers: list[Observer] = [run, *([] if folder is None else [_Log(folder)]), *observers]
     loop = Loop(
-        plan=session.plan(),
-        engine=session.engine,
-        policies=session.policies(),
+        plan=setup.plan(),
+        engine=setup.engine,
+        policies=setup.policies(),
         asked=[one.decide for one in asked],
         observers=[_Stamped(watchers)],
-        evaluate=session.evaluate,
+        evaluate=setup.evaluate,
         save=_saver(folder),
     )
     started = time.perf_counter()
-    if resumed and folder is not None and _over(session, loop, folder, run):
+    if resumed and folder is not None and _over(setup, loop, folder, run):
         return run
     for one in asked:
         one.begin()
@@ -116,51 +116,51 @@ def drive(
         loop.interrupted = heard
         if resumed and folder is not None:
             _go_back(loop, folder, run)
-        if loop.told == 0:
-            loop.tell(_start(session, folder))
-            for note in getattr(session.engine, "notes", ()):  # promises that do not hold
-                loop.tell(Notice(step=0, message=note, remedy=""))
+        if loop.emitted == 0:
+            loop.emit(_start(setup, folder))
+            for note in setup.engine.notes:  # promises that do not hold
+                loop.emit(Notice(step=0, message=note, remedy=""))
         outcome = loop.run()
     run.signal = heard.signal
-    _finish(session, loop, outcome, run, folder, started)
+    _finish(setup, loop, outcome, run, folder, started)
     return run
 
 
-def _over(session: Session, loop: Loop, folder: RunFolder, run: Run) -> bool:
+def _over(setup: Setup, loop: Loop, folder: RunFolder, run: Run) -> bool:
     """Return whether the run has ended. If so, load its events and its model; rebuild a model file that was deleted."""
-    told = folder.events(effective=True)
-    end = told[-1] if told else None
+    emitted = folder.events(effective=True)
+    end = emitted[-1] if emitted else None
     if not isinstance(end, End) or end.status == "interrupted":
         return False
-    if not any(isinstance(event, Start) for event in told):
+    if not any(isinstance(event, Start) for event in emitted):
         raise RunError(f"{folder.log} must contain the start of the run, got an end alone: {RESTORE}")
     if os.path.lexists(folder.model):
         run.model = TrainedModel.load(folder.model, root=folder.path)
-        if run.model.spec != session.spec:
-            raise RunError(f"{folder.model} must be the network {session.spec}, got {run.model.spec}: {RESTORE}")
+        if run.model.spec != setup.spec:
+            raise RunError(f"{folder.model} must be the network {setup.spec}, got {run.model.spec}: {RESTORE}")
     else:
-        _load_final(session, loop, folder, told, end)
-        run.model = _model_of(session, session.calibration(session.engine))
+        _load_final(setup, loop, folder, emitted, end)
+        run.model = _model_of(setup, setup.calibration(setup.engine))
         run.model.save(folder.model)
-    run.log.extend(told)
+    run.log.extend(emitted)
     return True
 
 
-def _load_final(session: Session, loop: Loop, folder: RunFolder, told: list[Event], end: End) -> None:
+def _load_final(setup: Setup, loop: Loop, folder: RunFolder, emitted: list[Event], end: End) -> None:
     """Load the state from which the model of an ended run was made."""
-    saved = [event for event in told if isinstance(event, Checkpoint) and event.kind == "best"]
+    saved = [event for event in emitted if isinstance(event, Checkpoint) and event.kind == "best"]
     if saved:
         found = folder.best(at=end.step)
         if found is None or found.event.sha256 != saved[-1].sha256:
             raise RunError(f"{folder.path}: the model cannot be rebuilt without {saved[-1].path}: {RESTORE}")
-        session.engine.load(found.state)
+        setup.engine.load(found.state)
         return
     # If no epoch was evaluated, the model is the last state, or the last checkpoint if training diverged.
     found = folder.latest()
     if found is not None:
-        session.engine.load(found.state)
+        setup.engine.load(found.state)
         loop.position = position_of(found.extra)
-    if len(told) > 1 and isinstance(told[-2], NonFinite | Spike):
+    if len(emitted) > 1 and isinstance(emitted[-2], NonFinite | Spike):
         return
     if loop.position.step < end.step:
         plan = replace(loop.plan, checkpoint_every=end.step)  # training stops exactly at this step
@@ -169,19 +169,19 @@ def _load_final(session: Session, loop: Loop, folder: RunFolder, told: list[Even
         again.run()
 
 
-def _finish(session: Session, loop: Loop, outcome: Outcome, run: Run, folder: RunFolder | None, started: float) -> None:
+def _finish(setup: Setup, loop: Loop, outcome: Outcome, run: Run, folder: RunFolder | None, started: float) -> None:
     """The best parameters become the model, and the last event tells how good it is."""
     run.failed = loop.failed
     if loop.best is not None and outcome.reason != NO_MISTAKES:
-        session.engine.load(loop.best)
+        setup.engine.load(loop.best)
     elif loop.failed:  # finite, but on its way out of its senses: rather the last that was saved
-        session.engine.load(loop.good.state)
-    calibration = session.calibration(session.engine)
-    _, metrics = session.evaluate(session.engine, calibration)
-    run.model = _model_of(session, calibration)
+        setup.engine.load(loop.good.state)
+    calibration = setup.calibration(setup.engine)
+    _, metrics = setup.evaluate(setup.engine, calibration)
+    run.model = _model_of(setup, calibration)
     if folder is not None and outcome.status != "interrupted":
         run.model.save(folder.model)
-    loop.tell(
+    loop.emit(
         End(
             step=loop.position.step,
             status=outcome.status,
@@ -193,14 +193,14 @@ def _finish(session: Session, loop: Loop, outcome: Outcome, run: Run, folder: Ru
     )
 
 
-def _model_of(session: Session, calibration: Calibration | None) -> TrainedModel:
+def _model_of(setup: Setup, calibration: Calibration | None) -> TrainedModel:
     """What the engine holds, as a model."""
     return TrainedModel.of(
-        session.spec,
-        session.prepared.encoding,
-        session.engine.state(),
-        averaged=session.averaged,
-        members=session.members,
+        setup.spec,
+        setup.prepared.encoding,
+        setup.engine.state(),
+        averaged=setup.averaged,
+        members=setup.members,
         calibration=calibration,
     )
 
@@ -208,9 +208,9 @@ def _model_of(session: Session, calibration: Calibration | None) -> TrainedModel
 class _Asked:
     """Asks somebody after each epoch whether to go on."""
 
-    def __init__(self, session: Session, each_epoch: Callable[[Now], bool]) -> None:
-        self.session, self.each_epoch = session, each_epoch
-        self.epochs = session.plan().epochs
+    def __init__(self, setup: Setup, each_epoch: Callable[[Now], bool]) -> None:
+        self.setup, self.each_epoch = setup, each_epoch
+        self.epochs = setup.plan().epochs
 
     def begin(self) -> None:
         self._stops(0)
@@ -220,43 +220,44 @@ class _Asked:
         return Stop(reason="a callback asked for it") if stops else Continue()
 
     def _stops(self, epoch: int) -> bool:
-        engine = self.session.engine
-        made = lambda: _model_of(self.session, self.session.calibration(engine))  # noqa: E731
+        engine = self.setup.engine
+        made = lambda: _model_of(self.setup, self.setup.calibration(engine))  # noqa: E731
         return bool(self.each_epoch(Now(epoch=epoch, epochs=self.epochs, model=made)))
 
 
-def _start(session: Session, folder: RunFolder | None) -> Start:
+def _start(setup: Setup, folder: RunFolder | None) -> Start:
     return Start(
         step=0,
-        network=str(session.spec),
-        parameters=session.spec.n_parameters,
-        rows=len(session.prepared.train),
-        engine=session.engine.name,
-        seed=session.config.seed,
-        config=session.config.to_dict(),
+        network=str(setup.spec),
+        parameters=setup.spec.n_parameters,
+        rows=len(setup.prepared.train),
+        engine=setup.engine.name,
+        seed=setup.config.seed,
+        config=setup.config.to_dict(),
         versions=dict(versions()),
-        task=session.prepared.encoding.task.kind,
-        metric=session.metric,
-        held_out=len(session.prepared.validation),
-        dropped=session.prepared.dropped,
-        notes=list(session.prepared.notes),
+        task=setup.prepared.encoding.task.kind,
+        metric=setup.metric,
+        held_out=len(setup.prepared.validation),
+        dropped=setup.prepared.dropped,
+        notes=list(setup.prepared.notes),
         run="" if folder is None else folder.id,
     )
 
 
 def _go_back(loop: Loop, folder: RunFolder, run: Run) -> None:
-    """Puts the loop where the last good checkpoint was; what was told after it did not happen."""
+    """Puts the loop where the last good checkpoint was; what was emitted after it did not happen."""
     found = folder.latest()
+    folder.rewind(0 if found is None else found.step)
     if found is None:
         lost = any(isinstance(event, Checkpoint) and event.kind == "last" for event in folder.events())
         notes = [f"the log tells of checkpoints, but {folder.checkpoints} has none: starting anew"] if lost else []
-        loop.tell(Resume(step=0, checkpoint="", kept=0, notes=notes), counted=False)
+        loop.emit(Resume(step=0, checkpoint="", kept=0, notes=notes), counted=False)
         return
     extra = found.extra
-    told = folder.events(effective=True)
-    if len(told) < extra["told"]:
+    emitted = folder.events(effective=True)
+    if len(emitted) < extra["told"]:
         raise RunError(
-            f"{folder.log} is cut short: it tells {len(told)} events, but the checkpoint of step {found.step} "
+            f"{folder.log} is cut short: it tells {len(emitted)} events, but the checkpoint of step {found.step} "
             f"was saved after {extra['told']}: {RESTORE}"
         )
     loop.engine.load(found.state)
@@ -265,13 +266,13 @@ def _go_back(loop: Loop, folder: RunFolder, run: Run) -> None:
         policy.load(state)
     best = None if loop.position.best_step is None else folder.best(at=loop.position.best_step)
     loop.best = None if best is None else best.state
-    run.log.extend(told[: extra["told"]])
-    loop.told = extra["told"]
+    run.log.extend(emitted[: extra["told"]])
+    loop.emitted = extra["told"]
     notes = [*found.notes, *(["the loader goes on with other batches"] if not loop.plan.repeats else [])]
-    resumed = Resume(step=found.step, checkpoint=found.path, kept=loop.told, notes=notes)
-    loop.tell(resumed, counted=False)
+    resumed = Resume(step=found.step, checkpoint=found.path, kept=loop.emitted, notes=notes)
+    loop.emit(resumed, counted=False)
     if extra["scheduled"]:
-        loop.tell(found.event)
+        loop.emit(found.event)
 
 
 def _saver(folder: RunFolder | None) -> Saver:

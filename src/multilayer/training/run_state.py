@@ -81,9 +81,11 @@ class RunState:
 
     def take(self, event: Event) -> None:
         """Goes on by an event."""
-        if not isinstance(event, Resume | RolledBack):
+        if isinstance(event, Resume | RolledBack):
+            self.step = event.step
+        else:  # the checkpoint of the best epoch is written later, and has the step of that epoch
             self.taken += max(event.step - self.step, 0)
-        self.step = event.step
+            self.step = max(event.step, self.step)
         match event:
             case Start():
                 self.epoch_rows = min(event.rows, event.config.get("epoch_rows") or event.rows)
@@ -193,13 +195,3 @@ def sparkline(
         for value in row
     ]  # fmt: skip
     return "".join(marks)
-
-
-def duration(seconds: float) -> str:
-    """
-    >>> duration(64), duration(3725)
-    ('1:04', '1:02:05')
-    """
-    whole = round(seconds)
-    hours, minutes = divmod(whole // 60, 60)
-    return f"{hours}:{minutes:02}:{whole % 60:02}" if hours else f"{minutes}:{whole % 60:02}"

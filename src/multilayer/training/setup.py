@@ -5,22 +5,21 @@ from __future__ import annotations
 import functools
 import hashlib
 import platform
-from collections.abc import Mapping, Set
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..core import machine, random
-from ..core.sparse import pieces, rows_of
+from ..core import machine
+from ..core.formatting import count, short
+from ..core.sparse import pieces
 from ..data import Encoding, TrainingData
-from ..data.table import Table, count, short
 from ..engines import Engine, Settings
-from ..engines.ensemble import Ensemble, Member
-from ..engines.fused_engine import FusedEngine
+from ..engines import make as engines
 from ..engines.fused_program import why_not
-from ..engines.numpy_engine import NumpyEngine
+from ..engines.make import EngineOptions
 from ..errors import OptionError, SpecError, option
 from ..models import metrics
 from ..models.trained_model import TrainedModel
@@ -29,9 +28,9 @@ from ..nn.calibration import Calibration, calibrated, combined, temperature
 from ..nn.ensemble_calibration import pooled
 from ..nn.losses import Loss
 from ..runs.config import Config
-from ..spec import Spec, data_initialization, networks
+from ..spec import Spec, networks
 from .defaults import chosen_batch, with_defaults
-from .loop import Plan
+from .plan import Plan
 from .policies import EarlyStopping, NoMistakes, OnSpike, Plateau, Spikes, TimeLimit
 from .protocol import Policy
 
@@ -40,7 +39,8 @@ BYTES_PER_PARAMETER = 16
 """Bytes for the value, its gradient and two moments, in float32."""
 BYTES_PER_MEMBER = 1 << 16
 """Least memory of an ensemble member in addition to its parameters and row indices."""
-CHECKPOINT_STEPS = 200
+CHECKPOINT_STEPS = 500
+"""Least number of steps between two checkpoints, unless the user chooses the interval."""
 NO_PLANE = "a single neuron learns only classes that a line or plane separates: add a hidden layer, such as 2-8:tanh-1"
 PLATEAU_PART = 8
 """An eighth of the epochs without progress is a plateau: an epoch of a small table is too short to judge by."""
@@ -49,31 +49,19 @@ SMALL_STEP = 5e7
 machine that others use it waits for its turn as well."""
 
 
-class Chooser(Protocol):
-    """Chooses network and options for the data at hand; what the user asked for stands."""
-
-    def before(self, table: Table) -> Mapping[str, Any]:
-        """Options that decide how the table becomes numbers, and those that need no more than it."""
-        ...
-
-    def network(self, prepared: TrainingData, config: Config, asked: Set[str]) -> tuple[Spec, Config]:
-        """The network, and the configuration with what depends on the numbers."""
-        ...
-
-
 class OtherNetwork(OptionError):
-    """A run of so many members of `spec` was to begin with a model of another network."""
+    """The network of a run differs from that of the model it was to begin with."""
 
     def __init__(self, members: int, spec: Spec, model: TrainedModel) -> None:
         self.members, self.spec = members, spec
         super().__init__(
-            f"a run can begin with a model of its own network, {members} × {spec}, got {model.members} × {model.spec}: "
-            "give a model of that network, or begin without one"
+            f"a run can begin with a model of its own network, {members} × {spec}, got "
+            f"{len(model.members)} × {model.spec}: give a model of that network, or begin without one"
         )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Session:
+class Setup:
     """Everything a run needs but where it is kept and who looks on."""
 
     config: Config
@@ -86,21 +74,27 @@ class Session:
     """When the clock of a time limit began, by `time.monotonic`; when training does unless said."""
 
     @staticmethod
-    def make(spec: Spec | str | None, prepared: TrainingData, config: Config, *, began: float | None = None) -> Session:
+    def make(spec: Spec | str | None, prepared: TrainingData, config: Config, *, began: float | None = None) -> Setup:
         encoding = prepared.encoding
         if prepared.loader_batch is not None:
             config = with_loader(config, prepared.loader_batch)
         loss = losses.get(encoding.loss)
         chosen = choose_network(spec, encoding)
         config = with_defaults(config, chosen, prepared)
-        config = replace(config, engine=choose_engine(chosen, config))  # a resumed run keeps its engine and options
+        # A resumed run keeps its engine and options.
+        config = replace(
+            config,
+            engine=engines.choose_engine(
+                chosen, engine_options(config), loss=encoding.loss, optimizer=config.optimizer
+            ),
+        )
         members = count(config.ensemble, "network")
         each = BYTES_PER_PARAMETER * chosen.n_stored + 8 * len(prepared.train) + BYTES_PER_MEMBER
         machine.require_memory(config.ensemble * each, f"training {members} of {chosen.n_parameters:,} parameters")
         metric = encoding.metric if config.metric == "auto" else config.metric
         if metric != "loss":
             metrics.fitting(metric, encoding.task)
-        return Session(
+        return Setup(
             config=config,
             prepared=prepared,
             spec=chosen,
@@ -113,9 +107,9 @@ class Session:
     def begin(self, model: TrainedModel) -> None:
         """Takes the parameters of a model of the same network to begin with."""
         state = self.engine.state()
-        found = {name: model.tensors.get(name) for name in state.parameters | state.buffers}
-        if model.spec != self.spec or model.members != self.members:
+        if model.spec != self.spec or len(model.members) != self.members:
             raise OtherNetwork(self.members, self.spec, model)
+        found = model.tensors
         check_alike(self.prepared.encoding, model.encoding)
         parts = [
             {name: np.asarray(found[name]).astype(value.dtype) for name, value in group.items()}
@@ -134,18 +128,19 @@ class Session:
             "batch_size": chosen_batch(prepared, self.config),
             "rows": len(prepared.train),
             "validation_rows": len(prepared.validation),
-            "threads": getattr(self.engine, "threads", 1),
+            "threads": self.engine.threads,
             "network": str(self.spec),
         }
 
     @property
     def why_torch(self) -> str | None:
-        """What in the network the fused engine does not run, where PyTorch does."""
-        return why_not(self.spec) if self.engine.name == "torch" else None
+        """What the fused engine does not run of the network, loss and optimizer, where PyTorch does."""
+        chosen = self.prepared.encoding.loss, self.config.optimizer
+        return why_not(self.spec, *chosen) if self.engine.name == "torch" else None
 
     @property
     def members(self) -> int:
-        return len(self.engine.members) if isinstance(self.engine, Ensemble) else 1
+        return self.engine.networks
 
     @property
     def averaged(self) -> bool:
@@ -158,11 +153,12 @@ class Session:
     def plan(self) -> Plan:
         config = self.config
         batch = chosen_batch(self.prepared, config)
-        rows = self.engine.length if isinstance(self.engine, Ensemble) else len(self.prepared.train)
-        steps = -(-min(rows, config.epoch_rows or rows) // batch)
+        places = self.engine.places
+        rows = self.prepared.train if places is None else np.arange(places)
+        steps = -(-min(len(rows), config.epoch_rows or len(rows)) // batch)
         every = config.checkpoint_every or steps * max(1, -(-CHECKPOINT_STEPS // steps))
         return Plan(
-            rows=np.arange(rows) if self.members > 1 else self.prepared.train,
+            rows=rows,
             batch=batch,
             epochs=cast(int, config.epochs),
             seed=config.seed,
@@ -173,10 +169,11 @@ class Session:
             dropout_schedule=schedules.get(config.dropout_schedule),
             log_every=LOG_EVERY,
             checkpoint_every=every,
+            checkpoints_thin_out=config.checkpoint_every is None,
             metric=self.metric,
             larger=self.larger,
             seen=config.epoch_rows,
-            shuffled=self.prepared.loader_batch is None and self.members == 1,
+            shuffled=self.prepared.loader_batch is None and places is None,
             repeats=self.prepared.loader_batch is None,
         )
 
@@ -207,8 +204,9 @@ class Session:
         targets = np.zeros((0, 0)) if loss.classes else data.y[self.prepared.train]
         y, weight = data.y[rows], None if data.weight is None else data.weight[rows]
         found = calibrated(loss, engine.outputs(rows, averaged=self.averaged), y, weight, targets)
-        if isinstance(engine, Ensemble) and loss.link in ("softmax", "sigmoid") and len(rows):
-            members, seen = engine.apart(rows, averaged=self.averaged)
+        if engine.networks > 1 and loss.link in ("softmax", "sigmoid") and len(rows):
+            members = engine.member_outputs(rows, averaged=self.averaged)
+            seen = np.stack([np.isin(rows, own) for own in member_rows(self.prepared, engine.networks)])
             together = pooled(loss, members, seen, y, weight, found.temperature)
             return replace(found, temperature=together, judges=found.temperature)
         return found
@@ -224,8 +222,8 @@ class Session:
         names = {*metrics.USUAL[encoding.task.kind], *([] if self.metric == "loss" else [self.metric])}
         # The metrics of a network that has diverged are infinite.
         with np.errstate(over="ignore", invalid="ignore"):
-            if calibration is not None and isinstance(engine, Ensemble) and not self.prepared.folds:
-                members, _ = engine.apart(rows, averaged=self.averaged)
+            if calibration is not None and engine.networks > 1 and not self.prepared.folds:
+                members = engine.member_outputs(rows, averaged=self.averaged)
                 z = combined(
                     self.loss, list(members), calibration
                 )  # no member trained on these rows, so this is the prediction of the model
@@ -332,42 +330,8 @@ def describe(inputs: Any) -> str:
     return f"{numbers} and categories of {sizes} values" if inputs.categories else numbers
 
 
-def choose_engine(spec: Spec, config: Config) -> str:
-    """The fused engine wherever it can run what is asked for; PyTorch is for the rest, and for other devices."""
-    if config.engine == "fused" and (config.device == "cuda" or config.compile):
-        asked = option("device", "cuda") if config.device == "cuda" else option("compile", "True")
-        raise OptionError(
-            f"the fused engine runs on the processor alone, got {asked}: use {option('engine', 'torch')} for it"
-        )
-    if config.engine != "auto":
-        return config.engine
-    plain = config.device in ("auto", "cpu") and config.dtype != "bfloat16" and not config.compile
-    return "fused" if plain and why_not(spec) is None else "torch"
-
-
 def make_engine(spec: Spec, prepared: TrainingData, config: Config) -> Engine:
-    """One engine, or an ensemble of them: member i has a seed of its own and holds out part i of the rows.
-
-    The configuration names the engine: `choose_engine` says which one "auto" means.
-    """
-    if config.ensemble == 1:
-        return _one_engine(spec, prepared, config, prepared.train)
-    if prepared.loader_batch is not None:
-        raise OptionError(f"a loader trains one network, got ensemble={config.ensemble}: give its dataset")
-    if prepared.folds and config.augment is not None and "mixup" in config.augment:
-        share = option("validation", "0.2")
-        raise OptionError(f"mixup would mix in rows that a member holds out: name a share of rows, {share}")
-    threads = machine.threads() if config.threads is None else config.threads
-    members: list[Member] = []
-    for i in range(config.ensemble):
-        held_out = prepared.folds[i % len(prepared.folds)] if prepared.folds else ()
-        rows = np.setdiff1d(prepared.train, held_out, assume_unique=True)
-        own = replace(config, seed=random.derive(config.seed, i), threads=max(1, threads // config.ensemble))
-        members.append(Member(engine=_one_engine(spec, prepared, own, rows), rows=rows, seed=own.seed))
-    return Ensemble(members, losses.get(prepared.encoding.loss), threads=threads)
-
-
-def _one_engine(spec: Spec, prepared: TrainingData, config: Config, rows: NDArray[np.int64]) -> Engine:
+    """Return one engine, or an ensemble of them if the configuration asks for members."""
     settings = Settings(
         loss=prepared.encoding.loss,
         optimizer=config.optimizer,
@@ -379,44 +343,36 @@ def _one_engine(spec: Spec, prepared: TrainingData, config: Config, rows: NDArra
         average=config.average,
         statistics_every=config.statistics_every,
     )
-    scheme = "auto" if config.init == "data" else config.init
-    engine = _bare_engine(spec, prepared, config, settings, scheme)
-    if config.init == "data":
-        data, state = prepared.data, engine.state()
-        values = data_initialization.from_rows(
-            spec, rows_of(data.x, rows), None if data.codes is None else data.codes[rows], seed=config.seed
-        )
-        first = {
-            name: value.astype(state.parameters[name].dtype)
-            for name, value in values.items()
-            if name in state.parameters
-        }
-        averages = {name: value.copy() for name, value in first.items()} if state.averages else {}
-        engine.load(replace(state, parameters=first, averages=averages))
-    return engine
+    options = engine_options(config)
+    if config.ensemble == 1:
+        # Forward and backward are about six operations for each row and parameter.
+        small = 6 * chosen_batch(prepared, config) * spec.n_parameters < SMALL_STEP
+        if config.engine == "torch" and config.threads is None and small:
+            options = replace(options, threads=1)
+        return engines.make_engine(spec, prepared.data, settings, options, prepared.train)
+    if prepared.loader_batch is not None:
+        raise OptionError(f"a loader trains one network, got ensemble={config.ensemble}: give its dataset")
+    if prepared.folds and config.augment is not None and "mixup" in config.augment:
+        share = option("validation", "0.2")
+        raise OptionError(f"mixup would mix in rows that a member holds out: name a share of rows, {share}")
+    return engines.make_ensemble(spec, prepared.data, settings, options, member_rows(prepared, config.ensemble))
 
 
-def _bare_engine(spec: Spec, prepared: TrainingData, config: Config, settings: Settings, init: str) -> Engine:
-    if config.engine == "numpy":
-        dtype = {"float32": np.float32, "float64": np.float64}.get(config.dtype, np.float32)
-        return NumpyEngine(spec, prepared.data, settings, init=init, dtype=dtype)
-    if config.engine == "fused":
-        return FusedEngine(spec, prepared.data, settings, init=init, dtype=config.dtype, threads=config.threads)
-    assert config.engine == "torch", f"an engine is chosen before it is made, got {config.engine!r}"
-    from ..engines.torch_engine import TorchEngine
-
-    # Forward and backward are about six operations for each row and parameter.
-    small = 6 * chosen_batch(prepared, config) * spec.n_parameters < SMALL_STEP
-    return TorchEngine(
-        spec,
-        prepared.data,
-        settings,
-        init=init,
-        dtype=cast(Any, config.dtype),
+def engine_options(config: Config) -> EngineOptions:
+    return EngineOptions(
+        name=config.engine,
+        init=config.init,
+        dtype=config.dtype,
         device=config.device,
         compile=config.compile,
-        threads=1 if config.threads is None and small else config.threads,
+        threads=config.threads,
     )
+
+
+def member_rows(prepared: TrainingData, members: int) -> list[NDArray[np.int64]]:
+    """The rows that each member of an ensemble is trained on: all but those of its fold."""
+    folds = prepared.folds or [np.zeros(0, dtype=np.int64)]
+    return [np.setdiff1d(prepared.train, folds[i % len(folds)], assume_unique=True) for i in range(members)]
 
 
 @functools.cache

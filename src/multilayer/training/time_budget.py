@@ -15,21 +15,21 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from statistics import fmean
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple, cast
 
 import numpy as np
 
 from ..core import machine
+from ..core.formatting import count
 from ..data import TrainingData
-from ..data.table import Table, count
 from ..errors import called, warn
 from ..runs.config import Config
 from ..spec import Spec
 from .defaults import chosen_batch
-from .setup import Chooser, Session
+from .setup import Setup
 
 STEPS, LOOKS = 32, 2
 """Largest number of steps and of evaluations that are timed."""
@@ -124,62 +124,63 @@ class Job:
         return Planned(members, epochs, None if steps >= self.steps else steps * self.batch, *needed)
 
 
-class Within:
-    """What a recipe chooses, made to fit into so many seconds from now on; `warn` hears where that cannot be."""
+class Limited(NamedTuple):
+    """The configuration that fits into the time limit, whether training was shortened for it, and the measured seconds
+    for the start of a member."""
 
-    def __init__(
-        self,
-        recipe: Chooser,
-        seconds: float,
-        *,
-        warn: Callable[[str], None] = warn,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self.recipe, self.seconds, self.warn, self.clock = recipe, seconds, warn, clock
-        self.began = self.read = clock()
-        self.start: float | None = None
-        self.shortened = False
-        """Whether training was shortened to fit into the time."""
+    config: Config
+    shortened: bool
+    start: float
 
-    def before(self, table: Table) -> Mapping[str, Any]:
-        self.read = self.clock()
-        return self.recipe.before(table)
 
-    def network(self, prepared: TrainingData, config: Config, asked: Set[str]) -> tuple[Spec, Config]:
-        prepared_in = self.clock() - self.read
-        spec, config = self.recipe.network(prepared, config, asked)
-        if math.isinf(self.seconds):
-            return spec, config
-        costs = measured(spec, prepared, config, most=MEASURING * self.seconds, start=self.start)
-        self.start = costs.start
-        elapsed = self.clock() - self.began
-        rows = len(prepared.train) - min(map(len, prepared.folds), default=0)
-        job = Job(
-            costs=costs,
-            rows=min(rows, config.epoch_rows or rows),
-            batch=chosen_batch(prepared, config),
-            threads=machine.threads() if config.threads is None else config.threads,
-            parted=bool(prepared.folds),
-        )
-        members = config.ensemble
-        fewer = members > 1 and "ensemble" not in asked
-        left = SHARE * (self.seconds - elapsed)
-        epochs = cast(int, config.epochs)
-        plan = job.planned(left, members=members, epochs=epochs, fewer=fewer, again=prepared_in)
-        if plan.members == members and elapsed + plan.least > self.seconds:
-            self.warn(self._too_little(plan, elapsed))
-        given = config.epoch_rows if plan.epoch_rows is None else plan.epoch_rows
-        self.shortened = (plan.epochs, given) != (config.epochs, config.epoch_rows)
-        return spec, replace(config, ensemble=plan.members, epochs=plan.epochs, epoch_rows=given)
+def within_limit(
+    spec: Spec,
+    prepared: TrainingData,
+    config: Config,
+    *,
+    began: float,
+    preparing: float,
+    fewer: bool,
+    start: float | None = None,
+) -> Limited:
+    """Choose epochs, rows of an epoch and ensemble members to fit into `config.time_limit`.
 
-    def _too_little(self, plan: Planned, elapsed: float) -> str:
-        members = plan.members
-        fewer = ", or ask for fewer members" if members > 1 else ""
-        return (
-            f"{called('time_limit')} must be enough to prepare, start and judge {count(members, 'member')}, "
-            f"got {self.seconds:g} s: {elapsed:.2g} s are over, and the least that can be done takes "
-            f"{plan.least:.2g} s more: allow {elapsed + plan.enough / SHARE:.2g} s for an epoch{fewer}"
-        )
+    `began` is when the limit began, by `time.monotonic`. `fewer` allows fewer members, for which the data must be
+    prepared again: that takes `preparing` seconds. `start` is the seconds for the start of a member, if known. A
+    warning is given if the limit is too short.
+    """
+    seconds = cast(float, config.time_limit)
+    costs = measured(spec, prepared, config, most=MEASURING * seconds, start=start)
+    elapsed = time.monotonic() - began
+    rows = len(prepared.train) - min(map(len, prepared.folds), default=0)
+    job = Job(
+        costs=costs,
+        rows=min(rows, config.epoch_rows or rows),
+        batch=chosen_batch(prepared, config),
+        threads=machine.threads() if config.threads is None else config.threads,
+        parted=bool(prepared.folds),
+    )
+    members, left = config.ensemble, SHARE * (seconds - elapsed)
+    plan = job.planned(
+        left, members=members, epochs=cast(int, config.epochs), fewer=fewer and members > 1, again=preparing
+    )
+    if plan.members == members and elapsed + plan.least > seconds:
+        warn(_too_little(plan, seconds, elapsed))
+    epoch_rows = config.epoch_rows if plan.epoch_rows is None else plan.epoch_rows
+    return Limited(
+        config=replace(config, ensemble=plan.members, epochs=plan.epochs, epoch_rows=epoch_rows),
+        shortened=(plan.epochs, epoch_rows) != (config.epochs, config.epoch_rows),
+        start=costs.start,
+    )
+
+
+def _too_little(plan: Planned, seconds: float, elapsed: float) -> str:
+    fewer = ", or ask for fewer members" if plan.members > 1 else ""
+    return (
+        f"{called('time_limit')} must be enough to prepare, start and judge {count(plan.members, 'member')}, "
+        f"got {seconds:g} s: {elapsed:.2g} s are over, and the least that can be done takes "
+        f"{plan.least:.2g} s more: allow {elapsed + plan.enough / SHARE:.2g} s for an epoch{fewer}"
+    )
 
 
 def measured(spec: Spec, prepared: TrainingData, config: Config, *, most: float, start: float | None = None) -> Costs:
@@ -196,19 +197,19 @@ def measured(spec: Spec, prepared: TrainingData, config: Config, *, most: float,
     share = len(looked) / max(1, len(prepared.validation))
     prepared = replace(prepared, validation=looked, folds=folds)
     began = time.perf_counter()
-    session = Session.make(spec, prepared, replace(config, ensemble=1, init=config.init if start is None else "auto"))
+    setup = Setup.make(spec, prepared, replace(config, ensemble=1, init=config.init if start is None else "auto"))
     start = time.perf_counter() - began if start is None else start
     if side > 1:
-        _close(session)
-        session = Session.make(spec, prepared, replace(config, ensemble=side, init="auto"))
-    order = session.plan().order(0)
+        setup.engine.close()
+        setup = Setup.make(spec, prepared, replace(config, ensemble=side, init="auto"))
+    order = setup.plan().order(0)
     order = replace(order, rows=order.rows[: order.batch])
     try:
         once = {"rate": np.array([1e-6]), "decay": np.zeros(1), "dropout": np.ones(1)}
-        steps = _timed(lambda: session.engine.run(order, **once), STEPS, most)
-        looks = _timed(lambda: session.evaluate(session.engine), LOOKS, most) if len(looked) else [0.0]
+        steps = _timed(lambda: setup.engine.run(order, **once), STEPS, most)
+        looks = _timed(lambda: setup.evaluate(setup.engine), LOOKS, most) if len(looked) else [0.0]
     finally:
-        _close(session)
+        setup.engine.close()
     return Costs(start=start, step=fmean(steps[1:] or steps), look=min(looks) / (share or 1.0))
 
 
@@ -220,7 +221,3 @@ def _timed(work: Callable[[], object], times: int, most: float) -> list[float]:
         work()
         taken.append(time.perf_counter() - began)
     return taken
-
-
-def _close(session: Session) -> None:
-    getattr(session.engine, "close", lambda: None)()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...costs.quantity import flops
+from ...core.formatting import count, flops, percent
 from ...costs.summary import Outline, Part
 from ...nn.activations import Function
 from ..plots.activations import curve
@@ -32,29 +32,13 @@ def heading(canvas: Canvas, whole: Outline) -> None:
 
 def subtitle(whole: Outline) -> str:
     parameters = whole.cost.parameters
-    return (
-        f"{parameters:,} parameter{'s' * (parameters != 1)}  ·  {flops(whole.cost.step)} a training step of "
-        f"{whole.cost.batch} rows"
-    )
+    return f"{count(parameters, 'parameter')}  ·  {flops(whole.cost.step)} a training step of {whole.cost.batch} rows"
 
 
 def heading_width(whole: Outline) -> float:
     """What the heading would like to have, within reason."""
     title = min(text_width(str(whole.spec), TITLE, bold=True), 420.0)
     return 2 * EDGE + max(title, text_width(subtitle(whole), SMALL + 0.5), text_width(_KEY, SMALL - 1))
-
-
-def percent(share: float) -> str:
-    """A share that never claims 0 or 100 where it is not.
-
-    >>> percent(0.824), percent(0.0004), percent(0.9999), percent(0.041)
-    ('82 %', '< 0.1 %', '> 99.9 %', '4.1 %')
-    """
-    if 0 < share < 0.0005:
-        return "< 0.1 %"
-    if 0.9995 < share < 1:
-        return "> 99.9 %"
-    return f"{100 * share:.1f} %" if 0 < share < 0.0995 or 0.995 <= share < 1 else f"{100 * share:.0f} %"
 
 
 def caption(part: Part) -> list[str]:

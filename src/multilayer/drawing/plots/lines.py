@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...core.formatting import tick_size
 from .style import COLOURS, MUTED, SMALL, heading, house, new_figure, place, spread, text_width
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ def _draw(ax: Axes, panel: Panel) -> None:
     else:
         ax.yaxis.set_major_locator(MaxNLocator(5))
     if panel.unit == "B":
-        ax.yaxis.set_major_formatter(lambda value, _: binary(value))
+        ax.yaxis.set_major_formatter(lambda value, _: tick_size(value))
     elif panel.unit is not None:
         ax.yaxis.set_major_formatter(EngFormatter(unit=panel.unit, sep=" "))
     if not ends:
@@ -125,16 +126,6 @@ def power(value: float) -> str:
     if 0.001 <= value <= 10_000 or value <= 0:
         return f"{value:,g}"
     return "10" + f"{round(math.log10(value))}".translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
-
-
-def binary(value: float) -> str:
-    """Bytes at a tick.
-
-    >>> binary(512.0), binary(16 * 2.0**20), binary(1.5 * 2.0**40)
-    ('512 B', '16 MiB', '1.5 TiB')
-    """
-    power = min(int(math.log2(value)) // 10, 6) if value >= 1 else 0
-    return f"{value / 1024**power:,g} {('', 'Ki', 'Mi', 'Gi', 'Ti', 'Pi', 'Ei')[power]}B"
 
 
 def _name_ticks(ax: Axes, names: Sequence[str]) -> None:

@@ -13,12 +13,12 @@ they were.
 from __future__ import annotations
 
 import io
-import os
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ...core import atomic_files
 from ...errors import MissingExtra, OptionError
 
 if TYPE_CHECKING:
@@ -180,14 +180,7 @@ def save(figure: Figure, path: str | Path, *, title: str = "") -> None:
     data = io.BytesIO()
     with house():
         figure.savefig(data, format=suffix[1:], **options)
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("xb") as file:  # "x" does not follow a link with that name
-            file.write(data.getvalue())
-        os.replace(temporary, target)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise OptionError(f"cannot write {target}: {error.strerror or error}") from None
+    atomic_files.write(target, data.getvalue())
 
 
 def check_path(path: str | Path) -> str:

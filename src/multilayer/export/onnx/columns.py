@@ -11,11 +11,14 @@ Inputs are float64 and scaled as such, as the data layer does: a float32 would r
 dozens. Each column is an input of its own (rows,); a model of an array or of pictures has one, `x` (rows, columns).
 Columns that training dropped are no inputs, but have their place in `x`.
 
+Every preprocessing step (`data.steps`) has a writer, in `COLUMN_WRITERS` or `NUMBER_WRITERS`.
+
 Left out on purpose: refusing numbers that are not finite or beyond float32, for which a graph has no words.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -23,9 +26,23 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ...data import Encoding
-from ...data import columns as C
 from ...data.arrow import to_numpy
-from ...data.encoding import FAR, Column
+from ...data.columns import Column
+from ...data.steps import (
+    DAY,
+    FAR,
+    HOUR,
+    THURSDAY,
+    YEAR,
+    Codes,
+    DateParts,
+    FillMissing,
+    NumberStep,
+    SmoothClip,
+    Standardise,
+    Step,
+    Unlearned,
+)
 from ...errors import DataError, warn
 from ..protocol import is_array
 from .graph import ROWS, Graph, Port
@@ -56,11 +73,9 @@ def write(g: Graph, encoding: Encoding) -> Rows:
     if is_array(encoding):
         kept = np.array([i for i, column in enumerate(encoding.columns) if column.parts])
         return Rows(_numbers(g, encoding, g.op("Gather", ARRAY, kept, axis=1)), ())
-    parts = [part for column in encoding.numeric for part in _parts(g, column)]
+    parts = [part for column in encoding.numeric for part in _column(g, encoding, column)]
     numbers = _numbers(g, encoding, _beside(g, parts)) if parts else None
-    return Rows(
-        numbers, tuple(_codes(g, column, encoding.vocabularies[column.name]) for column in encoding.categorical)
-    )
+    return Rows(numbers, tuple(code for column in encoding.categorical for code in _column(g, encoding, column)))
 
 
 def tell_empty(encoding: Encoding) -> None:
@@ -94,13 +109,9 @@ def _is_text(column: Column, encoding: Encoding) -> bool:
 def _numbers(g: Graph, encoding: Encoding, values: str) -> str:
     """Missing values filled, scaled, then 0 or 1 for each column that may lack some.   (B, V) → (B, F) in float32"""
     nothing = g.op("IsNaN", values)
-    filled = g.op("Where", nothing, encoding.fill, values)
-    r = g.op("Div", g.op("Sub", filled, encoding.center), encoding.scale)
-    if encoding.scaling == "robust":
-        r = g.op("Clip", r, np.float64(-FAR), np.float64(FAR))
-        third = g.op("Div", r, np.float64(3))
-        r = g.op("Div", r, g.op("Sqrt", g.op("Add", np.float64(1), g.op("Mul", third, third))))
-    x = g.cast(r, np.float32)
+    for step in encoding.number_steps:
+        values = NUMBER_WRITERS[type(step)](g, step, values, nothing)
+    x = g.cast(values, np.float32)
     firsts = np.cumsum([0, *(len(column.parts) for column in encoding.numeric)])
     lacking = np.array([first for first, c in zip(firsts, encoding.numeric, strict=False) if c.indicator], np.int64)
     if not len(lacking):
@@ -114,20 +125,40 @@ def _beside(g: Graph, parts: list[str]) -> str:
     return g.op("Transpose", g.op("Reshape", flat, np.array([len(parts), -1])), perm=[1, 0])
 
 
-def _parts(g: Graph, column: Column) -> list[str]:
-    """The numbers of one column that are used, as in `data.columns`.   (B,) each"""
-    given = column.name
-    if column.family == "empty":  # nothing was learned of it: 0, whatever comes
-        return [g.op("Mul", given, np.float64(np.nan))]
-    if column.kind == "numeric":
-        return [given]
-    days = g.op("Div", given, np.float64(C.DAY))
-    if column.kind == "time":
-        found = [g.op("Div", given, np.float64(3600)), *_circle(g, days)]
+def _fill_missing(g: Graph, step: FillMissing, values: str, nothing: str) -> str:
+    return g.op("Where", nothing, step.fill, values)
+
+
+def _standardise(g: Graph, step: Standardise, values: str, nothing: str) -> str:
+    return g.op("Div", g.op("Sub", values, step.center), step.scale)
+
+
+def _smooth_clip(g: Graph, step: SmoothClip, values: str, nothing: str) -> str:
+    r = g.op("Clip", values, np.float64(-FAR), np.float64(FAR))
+    third = g.op("Div", r, np.float64(3))
+    return g.op("Div", r, g.op("Sqrt", g.op("Add", np.float64(1), g.op("Mul", third, third))))
+
+
+NUMBER_WRITERS: dict[type[NumberStep], Callable[[Graph, Any, str, str], str]] = {
+    FillMissing: _fill_missing,
+    Standardise: _standardise,
+    SmoothClip: _smooth_clip,
+}
+"""Steps of all numbers together: values (B, V) and which of them are missing → (B, V)."""
+
+
+def _unlearned(g: Graph, step: Unlearned, given: str) -> list[str]:
+    return [g.op("Mul", given, np.float64(np.nan))]
+
+
+def _date_parts(g: Graph, step: DateParts, given: str) -> list[str]:
+    days = g.op("Div", given, np.float64(DAY))
+    if step.kind == "time":
+        found = [g.op("Div", given, np.float64(HOUR)), *_circle(g, days)]
     else:
-        weeks = g.op("Div", g.op("Add", days, np.float64(3)), np.float64(7))
-        found = [days, *_circle(g, g.op("Div", days, np.float64(C.YEAR))), *_circle(g, weeks), *_circle(g, days)]
-    return [found[part] for part in column.parts]
+        weeks = g.op("Div", g.op("Add", days, np.float64(THURSDAY)), np.float64(7))
+        found = [days, *_circle(g, g.op("Div", days, np.float64(YEAR))), *_circle(g, weeks), *_circle(g, days)]
+    return found if step.parts is None else [found[part] for part in step.parts]
 
 
 def _circle(g: Graph, turns: str) -> tuple[str, str]:
@@ -135,28 +166,40 @@ def _circle(g: Graph, turns: str) -> tuple[str, str]:
     return g.op("Sin", angle), g.op("Cos", angle)
 
 
-def _codes(g: Graph, column: Column, vocabulary: Any) -> str:
-    """0 for missing or unknown, else the place in the vocabulary from 1; 1 for every value of a column that never
-    varied.   → (B,)"""
-    keys = _keys(column, vocabulary)
-    places = np.arange(1, len(keys) + 1)
-    return g.op(
+def _codes(g: Graph, step: Codes, given: str) -> list[str]:
+    keys = _keys(given, step.vocabulary)
+    code = g.op(
         "LabelEncoder",
-        column.name,
+        given,
         domain="ai.onnx.ml",
         keys_tensor=keys,
-        values_tensor=places,
-        default_tensor=np.array([int(column.family == "empty")]),
+        values_tensor=np.arange(1, len(keys) + 1),
+        default_tensor=np.array([int(step.constant)]),
     )
+    return [code]
 
 
-def _keys(column: Column, vocabulary: Any) -> NDArray[Any]:
+def _keys(name: str, vocabulary: Any) -> NDArray[Any]:
     if pa.types.is_large_string(vocabulary.type):
         return np.array(vocabulary.to_pylist(), dtype=np.object_)
     keys = to_numpy(vocabulary)
     for value in keys[np.abs(keys.astype(np.float64)) > WHOLE][:1].tolist():
         raise DataError(
-            f"column {column.name!r}: numbers as categories must lie within ±2^53 in ONNX, got {value}: "
+            f"column {name!r}: numbers as categories must lie within ±2^53 in ONNX, got {value}: "
             "make the column text, then train again"
         )
     return keys.astype(np.float64)
+
+
+COLUMN_WRITERS: dict[type[Step], Callable[[Graph, Any, str], list[str]]] = {
+    DateParts: _date_parts,
+    Unlearned: _unlearned,
+    Codes: _codes,
+}
+"""Steps of one column: its input (B,) → the numbers that are used, or the code, (B,) each."""
+
+
+def _column(g: Graph, encoding: Encoding, column: Column) -> list[str]:
+    first, *_ = encoding.steps_of(column)
+    writer = COLUMN_WRITERS.get(type(first))
+    return [column.name] if writer is None else writer(g, first, column.name)

@@ -75,16 +75,20 @@ def encode(model: Trained) -> bytes:
             )
     graph = Graph(port.name for port in (*inputs, *outputs))
     rows = columns.write(graph, model.encoding)
-    prefixes = [f"network/{member_name(i)}/" for i in range(model.members)] if model.members > 1 else ["network/"]
-    z = [layers.network(graph, model.spec, model.member(i), rows, prefix=prefix) for i, prefix in enumerate(prefixes)]
-    predictions.write(graph, model.encoding, z, model.calibration)
+    n = len(model.members)
+    prefixes = [f"network/{member_name(i)}/" for i in range(n)] if n > 1 else ["network/"]
+    z = [
+        layers.network(graph, one.spec, one.tensors, rows, prefix=prefix)
+        for one, prefix in zip(model.members, prefixes, strict=True)
+    ]
+    predictions.write(graph, model.encoding, z, model.calibration, model.weights)
     size = sum(value.nbytes for value in graph.constants.values())
     if size > LARGEST:
         raise OptionError(
             f"an ONNX file must hold at most {LARGEST:,} bytes of numbers, got {size:,}: use the model file"
         )
-    whole = combination(model.members, model.calibration)
-    return _file(graph, inputs, outputs, said=f"{whole}; {model.spec}; {model.encoding.task.said()}")
+    whole = combination(n, model.calibration)
+    return _file(graph, inputs, outputs, said=f"{whole}; {model.members[0].spec}; {model.encoding.task.said()}")
 
 
 def _file(graph: Graph, inputs: list[Port], outputs: list[Port], *, said: str) -> bytes:

@@ -44,17 +44,25 @@ def ports(encoding: Encoding) -> list[Port]:
     ]
 
 
-def write(g: Graph, encoding: Encoding, members: Sequence[str], calibration: Calibration | None) -> None:
+def write(
+    g: Graph,
+    encoding: Encoding,
+    members: Sequence[str],
+    calibration: Calibration | None,
+    weights: Sequence[float] | None = None,
+) -> None:
     """The outputs of the model, from z (B, O) of each member."""
     g.place = "answer/"
     loss = losses.get(encoding.loss)
-    m = _together(g, loss, members, calibration)
+    m = _together(g, loss, members, calibration, weights)
     found = _classes(g, encoding, loss, m) if encoding.task.classifies else [_numbers(g, encoding, loss, m)]
     for port, value in zip(ports(encoding), found, strict=True):
         g.give(value, port)
 
 
-def _together(g: Graph, loss: Loss, members: Sequence[str], calibration: Calibration | None) -> str:
+def _together(
+    g: Graph, loss: Loss, members: Sequence[str], calibration: Calibration | None, weights: Sequence[float] | None
+) -> str:
     """m (B, O)."""
     z = [g.cast(one, np.float64) for one in members]
     if calibration is not None and loss.link in ("softmax", "sigmoid"):
@@ -62,7 +70,9 @@ def _together(g: Graph, loss: Loss, members: Sequence[str], calibration: Calibra
     link = {"softmax": "Softmax", "sigmoid": "Sigmoid", "exp": "Exp"}.get(loss.link or "")
     if link is not None:
         z = [g.op(link, one) for one in z]
-    m = g.op("Div", g.op("Sum", *z), np.float64(len(z))) if len(z) > 1 else z[0]
+    if weights is not None:
+        z = [g.op("Mul", one, np.float64(weight)) for one, weight in zip(z, weights, strict=True)]
+    m = g.op("Div", g.op("Sum", *z), np.float64(sum(weights or [1] * len(z)))) if len(z) > 1 else z[0]
     if calibration is not None and len(calibration.low):
         low, high = calibration.low, calibration.high
         if loss.link == "exp":
@@ -73,8 +83,8 @@ def _together(g: Graph, loss: Loss, members: Sequence[str], calibration: Calibra
 
 def _numbers(g: Graph, encoding: Encoding, loss: Loss, m: str) -> str:
     task = encoding.task
-    std, mean = (np.repeat(np.asarray(value), loss.per_target) for value in (task.std, task.mean))  # (T·Q,)
-    y = g.op("Add", g.op("Mul", m, std), mean)
+    units = task.units.at(np.repeat(np.arange(len(task.names)), loss.per_target))  # (T·Q,)
+    y = g.op("Add", g.op("Mul", m, units.scale), units.center)
     if loss.per_target > 1:  # in rising order
         apart = g.op("Reshape", y, np.array([0, -1, loss.per_target]))
         y = g.sorted(apart, loss.per_target, axis=2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copyreg
 import inspect
 from collections.abc import Callable, Hashable
 from functools import lru_cache
@@ -82,3 +83,11 @@ def get(name: str, **constants: object) -> Function:
 @lru_cache(maxsize=1024, typed=True)  # typed: True is not 1, and must fail its check
 def _made(name: str, **constants: object) -> Function:
     return catalogue[name](**constants)
+
+
+def _restored(name: str, constants: tuple[tuple[str, object], ...]) -> Function:
+    return get(name, **dict(constants))
+
+
+# A function is pickled as a name and constants, and copied as itself, so that a module that holds it stays ordinary.
+copyreg.pickle(Function, lambda function: (_restored, (function.name, function.constants)))

@@ -40,9 +40,6 @@ building_blocks: dict[str, Callable[[], Function]] = {
 }
 """What can be composed: elementwise, nothing learned, and finite for every finite z (which √z is not)."""
 
-# The parts whose value and slope are both 0 below 0: only of these can a sum or a gate die.
-_SILENT_BELOW = frozenset({"step", "relu"})
-
 
 def generalised_relu(*, gate: str = "sigmoid") -> Function:
     """z β(z) for a gate β: SiLU from the sigmoid, ReLU from the step (but its slope at 0 is step(0) = 1)."""
@@ -68,7 +65,8 @@ def generalised_relu(*, gate: str = "sigmoid") -> Function:
         cached="z",
         kept=Kept(input=True, extra=beta.kept.extra + (gate != "identity")),  # β(z), which for the identity is z itself
         kinks=beta.kinks,
-        dies=gate in _SILENT_BELOW,
+        dies=beta.silent_below,
+        on_page=False,
     )
 
 
@@ -109,7 +107,8 @@ def combination(*, parts: str | Iterable[str] = "identity+tanh+relu") -> Functio
         ),
         kinks=tuple(sorted({kink for phi in functions for kink in phi.kinks})),
         vanishes=all(phi.vanishes for phi in functions),
-        dies=_SILENT_BELOW.issuperset(names),
+        dies=all(phi.silent_below for phi in functions),
+        on_page=False,
     )
 
 

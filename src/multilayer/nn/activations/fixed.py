@@ -35,6 +35,7 @@ def identity() -> Function:
         flops_backward=0,
         cached="nothing",
         kept=Kept(),
+        torch_module="Identity",
     )
 
 
@@ -57,6 +58,7 @@ def step() -> Function:
         kinks=(0.0,),
         vanishes=True,
         dies=True,
+        silent_below=True,
     )
 
 
@@ -134,6 +136,7 @@ def sigmoid(*, a: float = 1.0) -> Function:
         cached="a",
         kept=_KEEPS_OUTPUT,
         vanishes=True,
+        torch_module="Sigmoid" if a == 1 else None,
     )
 
 
@@ -154,6 +157,7 @@ def tanh() -> Function:
         cached="a",
         kept=_KEEPS_OUTPUT,
         vanishes=True,
+        torch_module="Tanh",
     )
 
 
@@ -179,6 +183,7 @@ def hard_tanh() -> Function:
         kinks=(-1.0, 1.0),
         vanishes=True,
         dies=True,
+        torch_module="Hardtanh",
     )
 
 
@@ -224,4 +229,5 @@ def softmax() -> Function:
         cached="a",
         kept=_KEEPS_OUTPUT,
         vanishes=True,
+        torch_module="Softmax",
     )

@@ -74,6 +74,13 @@ class Function:
     dies: bool = field(default=False, compare=False)
     """f′ is exactly 0 over a half-line, so that a unit can stop learning for good."""
 
+    silent_below: bool = field(default=False, compare=False)
+    """f and f′ are both 0 below 0: of such parts alone can a sum or a gate die."""
+    torch_module: str | None = field(default=None, compare=False)
+    """The class in `torch.nn` that computes it with these constants."""
+    on_page: bool = field(default=True, compare=False)
+    """Whether the explorer computes it (frontend/engine/activations.ts); if not, it shows what Python computed."""
+
     def constant(self, name: str) -> Any:
         """The value bound to a constant."""
         return dict(self.constants)[name]
@@ -86,16 +93,6 @@ class Function:
     def cached_bits(self) -> int:
         """Bits per element of what a backward pass has to remember, in float32."""
         return {"nothing": 0, "sign": 1, "a": 32, "z": 32, "z, σ(z)": 64}[self.cached]
-
-    def __reduce__(self) -> tuple[object, ...]:
-        """Pickles as a name and constants, and copies as itself, so that a module that holds it stays ordinary."""
-        return _named, (self.name, self.constants)
-
-
-def _named(name: str, constants: tuple[tuple[str, object], ...]) -> Function:
-    from . import get
-
-    return get(name, **dict(constants))
 
 
 def initial(value: float | Array) -> Array:

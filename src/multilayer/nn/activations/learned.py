@@ -50,6 +50,7 @@ def prelu(*, alpha: float = 0.25) -> Function:
         cached="z",
         kept=Kept(input=True),
         kinks=(0.0,),
+        torch_module="PReLU",
     )
 
 
@@ -109,6 +110,7 @@ def trainable_swish() -> Function:
         flops_backward=10,  # w = cz + d 2, σ(1 − σ) 2, times w, then f′ 3, ∂a and ∂c one each
         cached="z, σ(z)",
         kept=Kept(input=True, extra=2),  # σ and cz + d
+        on_page=False,
     )
 
 
@@ -146,6 +148,7 @@ def apl(*, n: int = 2) -> Function:
         kept=Kept(extra=1 + n),  # what each maximum gave
         kept_on_data=Kept(extra=n),
         kinks=tuple(sorted({0.0, *b0.tolist()})),
+        on_page=False,
     )
 
 
@@ -193,6 +196,7 @@ def kaf(*, n: int = 20, bound: float = 3.0, target: str = "tanh") -> Function:
         kept=Kept(extra=2 * n),  # z − d for the square and the exponentials
         kept_on_data=Kept(extra=n),
         vanishes=True,
+        on_page=False,
     )
 
 

@@ -46,6 +46,8 @@ def relu() -> Function:
         kept=_KEEPS_OUTPUT,
         kinks=(0.0,),
         dies=True,
+        torch_module="ReLU",
+        silent_below=True,
     )
 
 
@@ -72,6 +74,7 @@ def leaky_relu(*, alpha: float = 0.01) -> Function:
         kept=_KEEPS_INPUT,
         kinks=(0.0,),
         dies=alpha == 0,
+        torch_module="LeakyReLU",
     )
 
 
@@ -107,6 +110,7 @@ def elu(*, alpha: float = 1.0) -> Function:
         kept=_KEEPS_INPUT,
         kinks=() if alpha == 1 else (0.0,),
         dies=alpha == 0,
+        torch_module="ELU",
     )
 
 
@@ -136,6 +140,7 @@ def selu() -> Function:
         cached="z",
         kept=_KEEPS_INPUT,
         kinks=(0.0,),
+        torch_module="SELU",
     )
 
 
@@ -151,6 +156,7 @@ def softplus() -> Function:
         flops_backward=4,
         cached="z",
         kept=_KEEPS_INPUT,
+        torch_module="Softplus",
     )
 
 
@@ -173,6 +179,7 @@ def gelu() -> Function:
         flops_backward=10,  # Φ 4, density 4, product and sum
         cached="z",
         kept=_KEEPS_INPUT,
+        torch_module="GELU",
     )
 
 
@@ -197,6 +204,7 @@ def gelu_tanh() -> Function:
         flops_backward=14,
         cached="z",
         kept=_KEEPS_INPUT,
+        torch_module="GELU",
     )
 
 
@@ -223,6 +231,7 @@ def silu() -> Function:
         flops_backward=5,
         cached="z, σ(z)",
         kept=_KEEPS_INPUT,
+        torch_module="SiLU",
     )
 
 
@@ -271,4 +280,5 @@ def mish() -> Function:
         flops_backward=18,  # softplus 3, tanh 6, σ 4, then t + z(1 − t²)σ
         cached="z",
         kept=_KEEPS_INPUT,
+        torch_module="Mish",
     )

@@ -40,15 +40,12 @@ KINDS: dict[str, type[Layer]] = {
     )
 }
 
-NORMS = (BatchNorm, LayerNorm, RMSNorm, GroupNorm)
-
 __all__ = [
     "GATES",
     "GLU",
     "KAN",
     "KINDS",
     "MAX_LAYERS",
-    "NORMS",
     "Activation",
     "Backward",
     "BatchNorm",

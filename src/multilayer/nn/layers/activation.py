@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -19,8 +19,10 @@ import numpy as np
 from ...core.counts import named
 from ...errors import SpecError, unknown_name
 from .. import activations
+from ..activations.facts import gain as gain_of
 from ..activations.function import Function, Kept
-from .base import Array, Backward, Flops, Forward, Layer, Parameter, Pass, Tensors
+from .base import Array, Backward, Flops, Forward, Layer, Parameter, Pass, Tensors, Timed
+from .moments import Moments, Passed, through
 
 Per = Literal["unit", "layer", "network"]
 Constants = tuple[tuple[str, object], ...]
@@ -122,6 +124,38 @@ class Activation(Layer):
             return Kept(input=kept.input, output=kept.output, per_row=kept.extra * d, per_batch=kept.per_batch)
         # The blend keeps f(z) − z; f(z) itself only where f keeps its own result.
         return Kept(input=kept.input, per_row=(kept.extra + kept.output + 1) * d, per_batch=kept.per_batch)
+
+    @property
+    def torch_module(self) -> bool:
+        return self.function.torch_module is not None and not self.blend and self.per != "network"
+
+    @property
+    def on_page(self) -> bool:
+        return self.function.on_page
+
+    def moments(self, d: int, x: Moments | None, V: float | None) -> Passed:
+        if x is None or not self.function.elementwise:
+            return Passed()
+        return Passed(*through(self.function, x))
+
+    def reaching(self, gain: float, square: float) -> tuple[float, float]:
+        return gain_of(self.function) or 1.0, 1.0
+
+    def timed(self, d: int) -> tuple[Timed, ...]:
+        if self.passes_through:
+            return ()
+        itself = replace(self, per="layer") if self.per == "network" else self
+        return (replace(super().timed(d)[0], layer=itself),)
+
+    @property
+    def weights_alone(self) -> bool:
+        return not (self.function.learned or self.blend)
+
+    def fused_widths(self, d: int, *, learning: bool) -> tuple[int, ...]:
+        return (d,) * (1 + len(self.function.learned) + self.blend)
+
+    def looped_widths(self, d: int) -> tuple[int, ...]:
+        return (d,)
 
     def _learned(self, p: Tensors) -> dict[str, Array]:
         return {name: p[name] for name in self.function.learned}

@@ -10,6 +10,15 @@ argument of everything it answers.
     forward(x, p, run)        numpy: x (B, d) → y (B, width), and what backward needs
     backward(dy, cache, p)    numpy: ∂L/∂y → ∂L/∂x and ∂L/∂p for every parameter
 
+and the facts that other packages go by, each with an answer that suits most kinds:
+
+    normalises, over_batch, divisor, torch_module, on_page
+    moments(d, x, V)          mean squares on their way through it at initialization
+    reaching(gain, square)    the same for the scheme of the next layer's weights
+    timed(d)                  what stands for it when an engine is calibrated
+    fused_widths(d, …), looped_widths(d), weights_alone
+                              numbers a row that the fused engine holds of it
+
 Letters: B batch, I numbers in, O numbers out; `dy` is ∂loss/∂y. The numpy pair is the slow reference that every other
 twin is measured against, in float64.
 """
@@ -31,6 +40,7 @@ from numpy.typing import NDArray
 from ...core import named_options
 from ...errors import SpecError
 from ..activations.function import Kept
+from .moments import Moments, Passed
 
 Array = NDArray[np.floating[Any]]
 Tensors = Mapping[str, Array]
@@ -129,12 +139,43 @@ class Pass:
     """New values of buffers, by name; a container puts its own name in front."""
 
 
+WIDTH = 128
+"""Width of the layer that stands for one of its kind when an engine is calibrated."""
+WIDEST = 2**16
+LINE = 16
+"""Numbers in a line of the fused engine, and rows in a panel."""
+
+
+def fitting(width: int, each: int) -> int:
+    """The width, or less where each number of it makes many inside."""
+    return max(1, min(width, WIDEST // each))
+
+
+def lines(n: int) -> int:
+    """n rounded up to whole lines."""
+    return -(-n // LINE) * LINE
+
+
+@dataclass(frozen=True, kw_only=True)
+class Timed:
+    """What stands for a layer when an engine is calibrated, the numbers a row of that has, and those of the layer."""
+
+    layer: Layer
+    d: Any
+    standard: int
+    numbers: int
+
+
 class Layer(ABC):
     """Base of every kind of layer; see the module's text for what its methods mean."""
 
     kind: ClassVar[str]
     mixes: ClassVar[bool] = False
     """Whether each output depends on many inputs through weights: what an activation is worth standing between."""
+    normalises: ClassVar[bool] = False
+    """Whether it is a norm: its outputs have a mean square of 1, whatever reaches it."""
+    over_batch: ClassVar[bool] = False
+    """Whether a training batch has statistics of its own in it, so that it needs two rows."""
 
     @property
     def label(self) -> str:
@@ -166,6 +207,47 @@ class Layer(ABC):
         """True where the output is the very input, so that no new tensor is made."""
         return False
 
+    @property
+    def divisor(self) -> int:
+        """What divides every width that it takes."""
+        return 1
+
+    @property
+    def torch_module(self) -> bool:
+        """Whether torch has a module of its own for it."""
+        return False
+
+    @property
+    def on_page(self) -> bool:
+        """Whether the explorer computes it (frontend/engine/layers.ts); if not, it shows what Python computed."""
+        return True
+
+    def moments(self, d: int, x: Moments | None, V: float | None) -> Passed:
+        """What comes out where x comes in, for weights of variance V; unknown unless a kind knows better."""
+        return Passed()
+
+    def reaching(self, gain: float, square: float) -> tuple[float, float]:
+        """1/√E[a²] of the activation below the next weights, and what E[a²] was multiplied by since."""
+        return 1.0, 1.0
+
+    def timed(self, d: Any) -> tuple[Timed, ...]:
+        """What stands for it when an engine is calibrated: itself, unless a kind knows better."""
+        return (Timed(layer=self, d=WIDTH, standard=WIDTH, numbers=d),)
+
+    @property
+    def weights_alone(self) -> bool:
+        """Whether the fused engine may add up its gradients over two halves of the rows."""
+        return False
+
+    def fused_widths(self, d: Any, *, learning: bool) -> tuple[int, ...]:
+        """Numbers a row of each array that a step of the fused engine writes for it (csrc/fused/memory_plan.cpp), where
+        something below is `learning` or not. Without a kernel: what PyTorch keeps."""
+        return self.width(d), self.kept(d).per_row
+
+    def looped_widths(self, d: Any) -> tuple[int, ...]:
+        """The same for the plain loops (csrc/reference/core.cpp)."""
+        return self.width(d), self.kept(d).per_row
+
     @abstractmethod
     def forward(self, x: Array, p: Tensors, run: Pass) -> tuple[Array, Any]: ...
 
@@ -191,7 +273,7 @@ def forward_through(layers: Iterable[Layer], x: Array, p: Tensors, run: Pass) ->
     caches: list[Any] = []
     for name, layer in named(layers):
         outer, run.updates = run.updates, {}
-        x, cache = layer.forward(x, _part(p, name), run)
+        x, cache = layer.forward(x, part_of(p, name), run)
         run.updates = outer | {f"{name}.{key}": value for key, value in run.updates.items()}
         caches.append(cache)
     return x, caches
@@ -203,12 +285,12 @@ def backward_through(
     """The way back: ∂L/∂x, and ∂L/∂p under the names of `p`."""
     grads: dict[str, Array] = {}
     for (name, layer), cache in zip(reversed(list(named(layers))), reversed(caches), strict=True):
-        dy, inner = layer.backward(dy, cache, _part(p, name))
+        dy, inner = layer.backward(dy, cache, part_of(p, name))
         grads |= {f"{name}.{key}": g for key, g in inner.items()}
     return dy, grads
 
 
-def _part(p: Tensors, name: str) -> dict[str, Array]:
+def part_of(p: Tensors, name: str) -> dict[str, Array]:
     prefix = f"{name}."
     return {key.removeprefix(prefix): value for key, value in p.items() if key.startswith(prefix)}
 

@@ -16,6 +16,7 @@ from ...core.counts import named
 from ...errors import BatchError, SpecError
 from ..activations.function import Kept
 from .base import Array, Flops, Layer, Parameter, Pass, Tensors, require_number
+from .moments import Moments, Passed, normalised
 from .norm import affine, norm_cost, normalise, normalise_backward, store_epsilon
 
 
@@ -24,6 +25,8 @@ class BatchNorm(Layer):
     """y = γ (x − μ)/√(v + ε) + β, μ and v over the rows of the batch.   x (B, I) → y (B, I)."""
 
     kind: ClassVar[str] = "batchnorm"
+    normalises: ClassVar[bool] = True
+    over_batch: ClassVar[bool] = True
     _: KW_ONLY
     eps: float = 1e-5
     momentum: float = 0.1
@@ -55,6 +58,19 @@ class BatchNorm(Layer):
 
     def kept(self, d: int, *, input_gradient: bool = True) -> Kept:
         return Kept(input=True, per_batch=2 * d)
+
+    @property
+    def torch_module(self) -> bool:
+        return True
+
+    def fused_widths(self, d: int, *, learning: bool) -> tuple[int, ...]:
+        return d, d, 1
+
+    def looped_widths(self, d: int) -> tuple[int, ...]:
+        return d, d
+
+    def moments(self, d: int, x: Moments | None, V: float | None) -> Passed:
+        return normalised(x, taken=0.0 if x is None else x.c, c=0.0)  # what all rows share is subtracted
 
     def forward(self, x: Array, p: Tensors, run: Pass) -> tuple[Array, Any]:
         if not run.training:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -36,11 +36,17 @@ from .base import (
     Parameter,
     Pass,
     Tensors,
+    Timed,
+    fitting,
     require_number,
     store_whole,
     whole,
 )
 from .inputs import Inputs
+
+FEATURES = 16
+MOST_CODES = 64
+"""Features and values of the columns that stand for others when an engine is calibrated."""
 
 Numeric = Literal["none", "plr", "pbld", "piecewise"]
 Categories = Literal["auto", "one-hot", "embedding"]
@@ -180,6 +186,26 @@ class Columns(Layer):
             "pbld": Kept(input=True, per_row=F * (n + K)),
             "piecewise": Kept(per_row=F * K),
         }[self.numeric]
+
+    def timed(self, d: int | Inputs) -> tuple[Timed, ...]:
+        """The features, products and all, and each column of codes."""
+        inputs, found = Inputs.of(d), list[Timed]()
+        if inputs.numeric and self.numeric != "none":
+            features = fitting(FEATURES, max(self.inner))
+            plain = replace(self, categories="auto")
+            found.append(Timed(layer=plain, d=features, standard=features, numbers=inputs.numeric))
+        for n in inputs.categories:
+            codes = Columns(categories="one-hot" if self.one_hot(n) else "embedding", d_category=self.d_category)
+            found.append(Timed(layer=codes, d=Inputs(categories=(min(n, MOST_CODES),)), standard=1, numbers=1))
+        return tuple(found)
+
+    def fused_widths(self, d: int | Inputs, *, learning: bool) -> tuple[int, ...]:
+        F, (K, D) = Inputs.of(d).numeric, self.inner
+        slopes = {"plr": K + D, "pbld": K}.get(self.numeric, 0)
+        return self.width(d), F * K, F * slopes
+
+    def looped_widths(self, d: int | Inputs) -> tuple[int, ...]:
+        return self.width(d), Inputs.of(d).numeric * (self.inner[0] + (self.n or 0))
 
     # Numpy
 

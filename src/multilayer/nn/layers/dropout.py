@@ -7,13 +7,14 @@ The masks are an argument of the walk (`Pass.keep`), not drawn here, so that eve
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from ...core.counts import named
 from ...errors import SpecError
 from ..activations.function import Kept
-from .base import Array, Backward, Flops, Forward, Layer, Pass, Tensors, require_number
+from .base import Array, Backward, Flops, Forward, Layer, Pass, Tensors, Timed, require_number
+from .moments import Moments, Passed
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,29 @@ class Dropout(Layer):
     @property
     def passes_through(self) -> bool:
         return self.p == 0
+
+    @property
+    def torch_module(self) -> bool:
+        return True
+
+    def moments(self, d: int, x: Moments | None, V: float | None) -> Passed:
+        return Passed() if x is None else Passed(Moments(x.q / (1 - self.p), x.c, x.m), 1 / (1 - self.p))
+
+    def reaching(self, gain: float, square: float) -> tuple[float, float]:
+        return gain, square / (1 - self.p)
+
+    def timed(self, d: int) -> tuple[Timed, ...]:
+        return (replace(super().timed(d)[0], layer=Dropout(0.5)),) if self.p else ()
+
+    @property
+    def weights_alone(self) -> bool:
+        return True
+
+    def fused_widths(self, d: int, *, learning: bool) -> tuple[int, ...]:
+        return (d,)
+
+    def looped_widths(self, d: int) -> tuple[int, ...]:
+        return d, d
 
     def forward(self, x: Array, p: Tensors, run: Pass) -> tuple[Array, Array | None]:
         if not run.training or self.p == 0:

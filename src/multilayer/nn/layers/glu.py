@@ -15,9 +15,11 @@ import numpy as np
 from ...core.counts import named
 from ...errors import SpecError, unknown_name
 from .. import activations
+from ..activations.facts import gain as gain_of
 from ..activations.function import Function, Kept
-from .base import Array, Backward, Flops, Forward, Layer, Parameter, Pass, Tensors, store_whole
-from .linear import affine_parameters
+from .base import Array, Backward, Flops, Forward, Layer, Parameter, Pass, Tensors, Timed, lines, store_whole
+from .linear import affine_parameters, timed_by_outputs
+from .moments import Moments, Passed, through
 
 GATES = {"glu": "sigmoid", "reglu": "relu", "geglu": "gelu", "swiglu": "silu"}
 
@@ -72,6 +74,27 @@ class GLU(Layer):
 
     def kept(self, d: int, *, input_gradient: bool = True) -> Kept:
         return Kept(input=True, per_row=3 * self.d_out)  # both projections, and the open gate
+
+    def moments(self, d: int, x: Moments | None, V: float | None) -> Passed:
+        if x is None or V is None:
+            return Passed()
+        z = Moments(d * V * x.q, d * V * x.c, 0.0)
+        opened, slope = through(self.gate, z)
+        if opened is None or slope is None:
+            return Passed()
+        return Passed(Moments(opened.q * z.q, opened.c * z.c, 0.0), self.d_out * V * (slope * z.q + opened.q))
+
+    def reaching(self, gain: float, square: float) -> tuple[float, float]:
+        return gain_of(self.gate) or 1.0, 1.0
+
+    def timed(self, d: int) -> tuple[Timed, ...]:
+        return timed_by_outputs(self, self.d_out)
+
+    def fused_widths(self, d: int, *, learning: bool) -> tuple[int, ...]:
+        return self.d_out, 2 * self.d_out, lines(d)
+
+    def looped_widths(self, d: int) -> tuple[int, ...]:
+        return self.d_out, 2 * self.d_out
 
     def forward(self, x: Array, p: Tensors, run: Pass) -> tuple[Array, Any]:
         z = x @ p["weight"].T  # (B, 2·O)

@@ -8,7 +8,8 @@ from typing import ClassVar
 from ...core.counts import named
 from ...errors import SpecError
 from ..activations.function import Kept
-from .base import Array, Flops, Layer, Parameter, Pass, Tensors, store_whole
+from .base import WIDTH, Array, Flops, Layer, Parameter, Pass, Tensors, Timed, store_whole
+from .moments import Moments, Passed, normalised
 from .norm import affine, norm_cost, normalise, normalise_backward, store_epsilon
 
 
@@ -17,6 +18,7 @@ class GroupNorm(Layer):
     """LayerNorm within each of `groups` equal slices of the row.   x (B, I) → y (B, I)."""
 
     kind: ClassVar[str] = "groupnorm"
+    normalises: ClassVar[bool] = True
     groups: int
     _: KW_ONLY
     eps: float = 1e-5
@@ -39,6 +41,27 @@ class GroupNorm(Layer):
 
     def kept(self, d: int, *, input_gradient: bool = True) -> Kept:
         return Kept(input=True, per_row=2 * self.groups)
+
+    @property
+    def divisor(self) -> int:
+        return self.groups
+
+    @property
+    def torch_module(self) -> bool:
+        return True
+
+    def timed(self, d: int) -> tuple[Timed, ...]:
+        width = self.groups * -(-WIDTH // self.groups)
+        return (Timed(layer=self, d=width, standard=width, numbers=d),)
+
+    def fused_widths(self, d: int, *, learning: bool) -> tuple[int, ...]:
+        return d, d, self.groups
+
+    def looped_widths(self, d: int) -> tuple[int, ...]:
+        return d, d, self.groups
+
+    def moments(self, d: int, x: Moments | None, V: float | None) -> Passed:
+        return normalised(x, taken=0.0 if x is None else x.m**2)  # the mean over units is subtracted
 
     def forward(self, x: Array, p: Tensors, run: Pass) -> tuple[Array, tuple[Array, Array]]:
         grouped = x.reshape(len(x), self.groups, x.shape[1] // self.groups)  # (B, G, I/G)

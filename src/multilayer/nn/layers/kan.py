@@ -12,7 +12,7 @@ are left to the silu branch.
 from __future__ import annotations
 
 import math
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -21,7 +21,24 @@ from ...core.counts import named
 from ...errors import SpecError, unknown_name
 from .. import activations
 from ..activations.function import Kept
-from .base import Array, Backward, Draw, Flops, Forward, Layer, Parameter, Pass, Tensors, require_number, store_whole
+from .base import (
+    Array,
+    Backward,
+    Draw,
+    Flops,
+    Forward,
+    Layer,
+    Parameter,
+    Pass,
+    Tensors,
+    Timed,
+    fitting,
+    require_number,
+    store_whole,
+)
+
+FEATURES = 16
+"""Inputs of the one that stands for others when an engine is calibrated."""
 
 
 @dataclass(frozen=True)
@@ -107,6 +124,14 @@ class KAN(Layer):
         outer, inner = np.maximum(0, 2 - np.abs(u)), np.maximum(0, 1 - np.abs(u))
         slope = -np.sign(u) * (3 * outer**2 - 12 * inner**2) / (6 * self.step)
         return (outer**3 - 4 * inner**3) / 6, slope
+
+    @property
+    def on_page(self) -> bool:
+        return False
+
+    def timed(self, d: int) -> tuple[Timed, ...]:
+        features = fitting(FEATURES, self.n_bases)
+        return (Timed(layer=replace(self, d_out=1), d=features, standard=features, numbers=d),)
 
     def forward(self, x: Array, p: Tensors, run: Pass) -> tuple[Array, Any]:
         value, slope = self.bases(x)

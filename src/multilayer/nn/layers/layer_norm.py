@@ -8,6 +8,7 @@ from typing import ClassVar
 from ...core.counts import named
 from ..activations.function import Kept
 from .base import Array, Flops, Layer, Parameter, Pass, Tensors
+from .moments import Moments, Passed, normalised
 from .norm import affine, norm_cost, normalise, normalise_backward, store_epsilon
 
 
@@ -16,6 +17,7 @@ class LayerNorm(Layer):
     """y = γ (x − μ)/√(v + ε) + β, μ and v over the row.   x (B, I) → y (B, I)."""
 
     kind: ClassVar[str] = "layernorm"
+    normalises: ClassVar[bool] = True
     _: KW_ONLY
     eps: float = 1e-5
 
@@ -34,6 +36,19 @@ class LayerNorm(Layer):
 
     def kept(self, d: int, *, input_gradient: bool = True) -> Kept:
         return Kept(input=True, per_row=2)  # the mean and the inverse of the deviation
+
+    @property
+    def torch_module(self) -> bool:
+        return True
+
+    def fused_widths(self, d: int, *, learning: bool) -> tuple[int, ...]:
+        return d, d, 1
+
+    def looped_widths(self, d: int) -> tuple[int, ...]:
+        return d, d, 1
+
+    def moments(self, d: int, x: Moments | None, V: float | None) -> Passed:
+        return normalised(x, taken=0.0 if x is None else x.m**2)  # the mean over units is subtracted
 
     def forward(self, x: Array, p: Tensors, run: Pass) -> tuple[Array, tuple[Array, Array]]:
         xhat, inverse = normalise(x, axis=-1, eps=self.eps)

@@ -9,13 +9,29 @@
 from __future__ import annotations
 
 import math
-from dataclasses import KW_ONLY, dataclass
-from typing import ClassVar, Literal
+from dataclasses import KW_ONLY, dataclass, replace
+from typing import Any, ClassVar, Literal
 
 from ...core.counts import named
 from ...errors import SpecError
 from ..activations.function import Kept
-from .base import Array, Backward, Flops, Forward, Layer, Parameter, Pass, Tensors, require_number, store_whole
+from .base import (
+    WIDTH,
+    Array,
+    Backward,
+    Flops,
+    Forward,
+    Layer,
+    Parameter,
+    Pass,
+    Tensors,
+    Timed,
+    fitting,
+    lines,
+    require_number,
+    store_whole,
+)
+from .moments import Moments, Passed, kurtosis
 
 
 @dataclass(frozen=True)
@@ -55,6 +71,29 @@ class Linear(Layer):
     def kept(self, d: int, *, input_gradient: bool = True) -> Kept:
         return Kept(input=True)
 
+    @property
+    def torch_module(self) -> bool:
+        return True
+
+    def moments(self, d: int, x: Moments | None, V: float | None) -> Passed:
+        if V is None:
+            return Passed()
+        y = None if x is None else Moments(d * V * x.q, d * V * x.c, 0.0)
+        return Passed(y, self.d_out * V, kurtosis(x) / d if x is not None and x.q else 0.0)
+
+    def timed(self, d: int) -> tuple[Timed, ...]:
+        return timed_by_outputs(self, self.d_out)
+
+    @property
+    def weights_alone(self) -> bool:
+        return True
+
+    def fused_widths(self, d: int, *, learning: bool) -> tuple[int, ...]:
+        return self.d_out, lines(d)
+
+    def looped_widths(self, d: int) -> tuple[int, ...]:
+        return (self.d_out,)
+
     def forward(self, x: Array, p: Tensors, run: Pass) -> tuple[Array, Array]:
         z = self.factor(x.shape[-1]) * (x @ p["weight"].T)  # (B, O)
         return (z + p["bias"] if self.bias else z), x
@@ -65,6 +104,12 @@ class Linear(Layer):
         if self.bias:
             grads["bias"] = dy.sum(0)
         return s * (dy @ p["weight"]), grads  # (B, I)
+
+
+def timed_by_outputs(layer: Any, d_out: int) -> tuple[Timed, ...]:
+    """By its outputs alone, of one input: what the product takes comes on top, by its FLOPs."""
+    width = fitting(WIDTH, replace(layer, d_out=1).widest(1))
+    return (Timed(layer=replace(layer, d_out=width), d=1, standard=width, numbers=d_out),)
 
 
 def affine_parameters(d: int, d_out: int, *, bias: bool) -> tuple[Parameter, ...]:

@@ -12,8 +12,8 @@ import numpy as np
 
 from ...core.counts import named
 from ..activations.function import Kept
-from .base import Array, Backward, Flops, Forward, Layer, Parameter, Pass, Tensors, store_whole
-from .linear import affine_parameters
+from .base import Array, Backward, Flops, Forward, Layer, Parameter, Pass, Tensors, Timed, store_whole
+from .linear import affine_parameters, timed_by_outputs
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,9 @@ class Maxout(Layer):
 
     def kept(self, d: int, *, input_gradient: bool = True) -> Kept:
         return Kept(input=True)  # and which was largest, as whole numbers
+
+    def timed(self, d: int) -> tuple[Timed, ...]:
+        return timed_by_outputs(self, self.d_out)
 
     def forward(self, x: Array, p: Tensors, run: Pass) -> tuple[Array, Any]:
         z = x @ p["weight"].T  # (B, O·k)

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 from ...core.counts import named as sizes
 from ...errors import SpecError
+from .activation import Activation
 from .base import (
     Array,
     Backward,
@@ -22,6 +23,7 @@ from .base import (
     Parameter,
     Pass,
     Tensors,
+    Timed,
     backward_through,
     forward_through,
     named,
@@ -77,6 +79,12 @@ class Residual(Layer):
         """The sum that closes the block, and the sum of two gradients; the layers inside are counted one by one."""
         B, I = sizes(B=batch, I=d)  # noqa: E741
         return Flops(forward=Forward(other=B * I), backward=Backward(other=B * I if input_gradient else 0))
+
+    def timed(self, d: int) -> tuple[Timed, ...]:
+        return (replace(super().timed(d)[0], layer=Residual((Activation("identity"),))),)
+
+    def looped_widths(self, d: int) -> tuple[int, ...]:
+        return d, d
 
     def forward(self, x: Array, p: Tensors, run: Pass) -> tuple[Array, list[Any]]:
         h, caches = forward_through(self.layers, x, p, run)

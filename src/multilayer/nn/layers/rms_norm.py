@@ -8,6 +8,7 @@ from typing import ClassVar
 from ...core.counts import named
 from ..activations.function import Kept
 from .base import Array, Flops, Layer, Parameter, Pass, Tensors
+from .moments import Moments, Passed, normalised
 from .norm import affine, norm_cost, normalise, normalise_backward, store_epsilon
 
 
@@ -16,6 +17,7 @@ class RMSNorm(Layer):
     """y = γ x / √(mean(x²) + ε), the mean over the row.   x (B, I) → y (B, I)."""
 
     kind: ClassVar[str] = "rmsnorm"
+    normalises: ClassVar[bool] = True
     _: KW_ONLY
     eps: float = 1e-6
 
@@ -36,6 +38,19 @@ class RMSNorm(Layer):
         if not input_gradient:
             return Kept(per_row=d)  # x̂ alone, for dγ
         return Kept(input=True, per_row=1 + d)  # 1/σ and x̂
+
+    @property
+    def torch_module(self) -> bool:
+        return True
+
+    def fused_widths(self, d: int, *, learning: bool) -> tuple[int, ...]:
+        return d, d, 1
+
+    def looped_widths(self, d: int) -> tuple[int, ...]:
+        return d, d, 1
+
+    def moments(self, d: int, x: Moments | None, V: float | None) -> Passed:
+        return normalised(x, taken=0.0, keeps_mean=True)
 
     def forward(self, x: Array, p: Tensors, run: Pass) -> tuple[Array, tuple[Array, Array]]:
         xhat, inverse = normalise(x, axis=-1, eps=self.eps, centred=False)

@@ -8,6 +8,7 @@ from typing import ClassVar
 from ...core.counts import named
 from ..activations.function import Kept
 from .base import Array, Backward, Flops, Forward, Layer, Parameter, Pass, Tensors
+from .moments import Moments, Passed
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,18 @@ class Scale(Layer):
 
     def kept(self, d: int, *, input_gradient: bool = True) -> Kept:
         return Kept(input=True)
+
+    def moments(self, d: int, x: Moments | None, V: float | None) -> Passed:
+        return Passed(x, 1.0)
+
+    def reaching(self, gain: float, square: float) -> tuple[float, float]:
+        return gain, square
+
+    def fused_widths(self, d: int, *, learning: bool) -> tuple[int, ...]:
+        return (d,) * (1 + learning)  # on the way back ds still reads the input, so dx has a place of its own
+
+    def looped_widths(self, d: int) -> tuple[int, ...]:
+        return (d,)
 
     def forward(self, x: Array, p: Tensors, run: Pass) -> tuple[Array, Array]:
         return x * p["scale"], x

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from ...core import random
 from ...data.encoding import Encoding
 from ...models import metrics
-from ...models.metrics import _sides
+from ...models.metrics import truth_and_given
 from .outputs import outputs
 from .quality import number
 from .sample import Array, Sample
@@ -171,4 +171,4 @@ def _values(sample: Sample, columns: list[Place], order: NDArray[np.int64], func
 
 
 def _judged(sample: Sample, z: Array, function: Any) -> float:
-    return function(*_sides(sample.task, sample.y, z, sample.loss), sample.weights)
+    return function(*truth_and_given(sample.task, sample.y, z, sample.loss), sample.weights)

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from ...core import random
 from ...core.random import Purpose
 from ...data import targets
-from ...models.metrics import _area
+from ...models.metrics import area_under_curve
 from ...nn import losses
 from .intervals import exact_interval
 from .quality import labels_of, number
@@ -65,7 +65,7 @@ def _curve(name: str, yes: NDArray[np.bool_], score: Floats, weight: Floats) -> 
     return {
         "label": name,
         "rows": int(yes.sum()),
-        "auc": _area(score, positive, negative),
+        "auc": area_under_curve(score, positive, negative),
         "ap": float((np.diff(recall, prepend=0.0) * precision).sum()),
         "roc": _thinned(np.append(0.0, fallout), np.append(0.0, recall)),
         "pr": _thinned(np.append(0.0, recall), np.append(precision[0], precision)),

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from ...core.formatting import cut
 from ...data import Table
 from ...data import columns as C
 from ...data import targets as tasks
@@ -114,8 +115,7 @@ def cell(value: Any) -> str | float | bool | None:
         return number(value)
     if isinstance(value, datetime.date | datetime.time):
         return value.isoformat()
-    words = str(value)
-    return words if len(words) <= LONGEST else f"{words[: LONGEST - 1]}…"
+    return cut(value, LONGEST)
 
 
 # The worst rows

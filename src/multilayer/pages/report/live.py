@@ -17,7 +17,7 @@ from ...core import atomic_files
 from ...errors import MultilayerError
 from ...runs import RunFolder
 from ...runs.events import Event
-from ...runs.folder import _event
+from ...runs.folder import event_of
 from .. import html
 from ..server import Feed, Page, Server
 from . import report
@@ -44,7 +44,7 @@ class Log:
         added = atomic_files.read_from(self.path, self._place, root=self.path.parent)
         self._place += len(added)
         *lines, self._rest = (self._rest + added).split(b"\n")
-        self.told += [_event(line, str(self.path)) for line in lines if line]
+        self.told += [event_of(line, str(self.path)) for line in lines if line]
         return bool(lines)
 
 

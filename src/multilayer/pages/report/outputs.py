@@ -32,17 +32,13 @@ def outputs(model: TrainedModel, x: Array | Sparse, codes: Codes, judges: Judges
     for p, pattern in enumerate(patterns):
         mine = np.flatnonzero(which.reshape(-1) == p)
         part = _encoded(rows_of(x, mine), None if codes is None else codes[mine])
-        asked = np.flatnonzero(pattern) if pattern.any() else range(model.members)
-        together = combined(loss, [_member(model, int(i), part) for i in asked])
+        asked = np.flatnonzero(pattern) if pattern.any() else range(len(model.members))
+        members = [model.members[i] for i in asked]
+        weights = None if model.weights is None else [one.weight for one in members]
+        together = combined(loss, [one.outputs(part) for one in members], weights=weights)
         found[mine] = combined(loss, [together], model.calibration and model.calibration.of_judges)
     return found
 
 
 def _encoded(x: Array | Sparse, codes: Codes) -> Encoded:
     return Encoded(x=x, codes=codes, y=None, rows=np.arange(len(x)), notes=())
-
-
-def _member(model: TrainedModel, i: int, rows: Encoded) -> Array:
-    if not model.programs:
-        return model._in_numpy(i, rows)
-    return model.programs[i].outputs(rows.x, rows.codes if model.spec.inputs.categories else None)

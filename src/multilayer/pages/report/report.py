@@ -121,6 +121,7 @@ def report(path: str | Path, *, data: Any = None) -> dict[str, Any]:
     """The report of a run's folder as plain data; with `data`, the model is judged by those rows."""
     folder = RunFolder.open(path)
     model = TrainedModel.load(folder.model, root=folder.path) if os.path.lexists(folder.model) else None
+    saved = folder.config if model is not None else folder.config_with("spec")
     found = stored(folder.path)
     if data is not None:
         if model is None:
@@ -128,7 +129,7 @@ def report(path: str | Path, *, data: Any = None) -> dict[str, Any]:
         found = of_rows(model, data, None if found is None else found["metric"])
     log = folder.events()
     try:
-        return assemble(folder.path.name, folder.config, log, model, found)
+        return assemble(folder.path.name, saved, log, model, found)
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
         if found is None or data is not None or isinstance(error, MultilayerError):
             raise
@@ -144,7 +145,7 @@ def assemble(
     spec = model.spec if model is not None else Spec.from_dict(saved["spec"])
     config, effective = saved.get("config", {}), saved.get("effective", {})
     run = run_summary.ending(log)
-    members = model.members if model is not None else config.get("ensemble", 1)
+    members = len(model.members) if model is not None else config.get("ensemble", 1)
     made: dict[str, Any] = {
         "name": name,
         "run": run,

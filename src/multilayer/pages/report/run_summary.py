@@ -208,7 +208,7 @@ def predicted_seconds(
     spec: Spec, config: dict[str, Any], effective: dict[str, Any], engine: str, members: int = 1
 ) -> dict[str, Any] | None:
     """The least time that a step can take here, from what this machine was measured to reach; None where it was not."""
-    here = machine._load()
+    here = machine.load_measured()
     if here is None or engine != "fused":
         return None
     step = cost(

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from ...core.sparse import Sparse, rows_of
 from ...data import Encoded, Table, TrainingData, is_loader, read
+from ...data.options import is_separate
 from ...data.table import Rows
-from ...data.training_data import _is_source
-from ...models.metrics import _sides
+from ...models.metrics import truth_and_given
 from ...models.trained_model import TrainedModel
 from ...nn import losses
 from .outputs import Judges, outputs
@@ -64,7 +64,7 @@ class Sample:
     @cached_property
     def sides(self) -> tuple[Array, Array]:
         """The truth and what was predicted, as metrics compare them."""
-        return _sides(self.task, self.y, self.z, self.loss)
+        return truth_and_given(self.task, self.y, self.z, self.loss)
 
     @cached_property
     def weights(self) -> Floats:
@@ -98,18 +98,18 @@ def of_prepared(
 ) -> tuple[Sample, Sample, Table | None]:
     """The rows to judge by, some training rows, and the whole table.
 
-    `validation` is as `prepare` was given it: a share, nothing, or a source of its own.
+    `validation` is as in `DataOptions`.
     """
     loader = is_loader(source)
     table = None if loader else read(source)
     judged, apart = table, len(prepared.validation) > 0
-    if _is_source(validation) and apart and not loader:
+    if is_separate(validation) and apart and not loader:
         judged = model.encoding.read(validation, targets=True)
     held, origin = (prepared.validation, "held out") if apart else (prepared.train, "trained on")
     train = prepared.train
     if len(train) > TRAINING_ROWS:
         train = train[np.linspace(0, len(train) - 1, TRAINING_ROWS).astype(np.int64)]
-    judges = _judges(prepared, model.members)
+    judges = _judges(prepared, len(model.members))
     rows = _part(model, prepared, held, judged, cast(Origin, origin))
     return (
         replace(

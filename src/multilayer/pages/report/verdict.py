@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...data.table import count
+from ...core.formatting import count
 from .advice import CLEARLY, FAIR, GOOD, Evidence, evidence, first_uncovered, fit_cause, main_metric, remedies
 
 LITTLE = 0.02

@@ -28,8 +28,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...core.formatting import number
 from ...runs.events import End, EpochEnd, Event, Measured, Progress, Resume, Start, effective
-from ..messages import Told, number, told
+from ..messages import Message, message_for
 
 
 class Tracker(ABC):
@@ -50,7 +51,7 @@ class Tracker(ABC):
     def finish(self, status: str) -> None:
         """Ends what `start` created, and nothing else."""
 
-    def alert(self, what: Told, step: int) -> None:
+    def alert(self, what: Message, step: int) -> None:
         """Tells a person, where the tool can."""
         return
 
@@ -82,7 +83,7 @@ class TrackerObserver:
         self._feed = _Feed(tracker, model)
 
     def notice(self, event: Event) -> None:
-        self._guard(lambda: self._feed.tell(event))
+        self._guard(lambda: self._feed.take(event))
 
     def close(self) -> None:
         """Ends what was started, for a run that came to no end of its own."""
@@ -114,7 +115,7 @@ def replay(events: Iterable[Event], tracker: Tracker, *, model: Path | None = No
     """Logs a run afterwards, without what a resume took back. Here the tracker's errors are the caller's."""
     feed = _Feed(tracker, model)
     for event in effective(events):
-        feed.tell(event)
+        feed.take(event)
     feed.end("interrupted")
 
 
@@ -126,7 +127,7 @@ class _Feed:
         self.started = self.ended = False
         self.bad: set[str] = set()
 
-    def tell(self, event: Event) -> None:
+    def take(self, event: Event) -> None:
         if self.ended:
             return
         if not self.started:
@@ -145,7 +146,7 @@ class _Feed:
                     self.tracker.histogram(
                         f"measured/{event.name}/{key}", np.asarray(found, dtype=np.float64), event.step
                     )
-        words = told(event)
+        words = message_for(event)
         if words is not None:
             self.tracker.alert(words, event.step)
         if isinstance(event, End):
@@ -164,7 +165,7 @@ class _Feed:
         self.bad = (self.bad - set(values)) | bad
         if new:
             text = ", ".join(f"{name} is {number(values[name])}" for name in new)
-            self.tracker.alert(Told("warn", "not finite", text), step)
+            self.tracker.alert(Message("warn", "not finite", text), step)
 
 
 def config_of(event: Start) -> dict[str, Any]:

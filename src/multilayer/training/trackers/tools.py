@@ -19,8 +19,9 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from ...core.formatting import cut
 from ...errors import MissingExtra
-from ..messages import Told
+from ..messages import Message
 from .base import Tracker
 
 
@@ -67,7 +68,7 @@ class TensorBoard(Tracker):
             else:
                 self.writer.add_scalar(name, value, step)
 
-    def alert(self, what: Told, step: int) -> None:
+    def alert(self, what: Message, step: int) -> None:
         self._text(f"alerts/{what.title}", what.text, step)
 
     def histogram(self, name: str, values: NDArray[np.floating[Any]], step: int) -> None:
@@ -126,7 +127,7 @@ class WandB(Tracker):
     def log(self, values: Mapping[str, float], step: int, *, time: float | None = None) -> None:
         self.run.log({**values, "train/step": step})
 
-    def alert(self, what: Told, step: int) -> None:
+    def alert(self, what: Message, step: int) -> None:
         self.run.alert(title=what.title, text=f"step {step}: {what.text}", level=what.level.upper())
 
     def artifact(self, path: Path) -> None:
@@ -175,7 +176,7 @@ class Trackio(Tracker):
     def log(self, values: Mapping[str, float], step: int, *, time: float | None = None) -> None:
         self.run.log(dict(values), step=step)
 
-    def alert(self, what: Told, step: int) -> None:
+    def alert(self, what: Message, step: int) -> None:
         if self.ours:
             level = self._trackio.AlertLevel(what.level)
             self.run.alert(title=what.title, text=what.text, level=level, step=step)
@@ -228,11 +229,11 @@ class MLflow(Tracker):
             found = self.client.get_experiment_by_name(self.experiment)
             experiment = self.client.create_experiment(self.experiment) if found is None else found.experiment_id
             self.run_id = self.client.create_run(experiment, run_name=self.run_name).info.run_id
-            params = [entities.Param(key, _short(value, self._LONGEST["param"])) for key, value in flat.items()]
+            params = [entities.Param(key, cut(value, self._LONGEST["param"])) for key, value in flat.items()]
             self.client.log_batch(self.run_id, params=params)
         else:
             longest = self._LONGEST["tag"]
-            tags = [entities.RunTag(f"multilayer.{key}", _short(value, longest)) for key, value in flat.items()]
+            tags = [entities.RunTag(f"multilayer.{key}", cut(value, longest)) for key, value in flat.items()]
             self.client.log_batch(self.run_id, tags=tags)
 
     def log(self, values: Mapping[str, float], step: int, *, time: float | None = None) -> None:
@@ -241,8 +242,8 @@ class MLflow(Tracker):
         metrics = [metric(_mlflow_key(name), value, at, step) for name, value in values.items()]
         self.client.log_batch(self.run_id, metrics=metrics)
 
-    def alert(self, what: Told, step: int) -> None:
-        self.client.set_tag(self.run_id, f"alert/step {step}/{what.title}", _short(what.text, self._LONGEST["tag"]))
+    def alert(self, what: Message, step: int) -> None:
+        self.client.set_tag(self.run_id, f"alert/step {step}/{what.title}", cut(what.text, self._LONGEST["tag"]))
 
     def artifact(self, path: Path) -> None:
         self.client.log_artifact(self.run_id, str(path))
@@ -262,11 +263,6 @@ def _flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     for key, value in config.items():
         flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
     return flat
-
-
-def _short(value: Any, longest: int) -> str:
-    text = str(value)
-    return text if len(text) <= longest else f"{text[: longest - 1]}…"
 
 
 def _mlflow_key(name: str) -> str:

@@ -1,0 +1,156 @@
+"""Preprocessing steps: what happens to the values of a column, one after another, before a network reads them.
+
+    step            takes                        gives
+    DateParts       seconds (N,)                 numbers (N, parts): days or hours, and places on circles
+    Unlearned       any numbers (N, V)           NaN, which FillMissing turns into the value of no information
+    FillMissing     numbers (N, V), NaN missing  numbers (N, V) without NaN
+    Standardise     numbers (N, V)               (x − center)/scale; also the targets of a regression, and back
+    SmoothClip      numbers (N, V)               x/√(1 + (x/3)²), within ±3 (Holzmüller et al. 2024)
+    Codes           values of a column (N,)      whole numbers: 0 missing or unknown, else 1 … n in sorted order
+
+A step is plain frozen data; `apply` is its numpy implementation. V numbers are processed together, and `at` gives the
+step of some of them. Other implementations are tables keyed by the type of step, in `export/onnx/columns.py` and
+`export/torch_module.py`, which lists the steps that it does not have. `Encoding.steps_of` gives the steps of a column.
+
+Left out on purpose: reading (`columns` makes numbers and strings from Arrow columns) and missing-value indicators,
+which `Encoding.transform` takes from the values before the first step.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from .arrow import pc, to_numpy
+
+Floats = NDArray[np.float64]
+Place = slice | NDArray[np.int64]
+
+HOUR = 3600.0
+DAY = 86_400.0
+YEAR = 365.2425
+"""Days of the mean Gregorian year, close enough for a season."""
+THURSDAY = 3
+"""Days since Monday of day 0, 1 January 1970."""
+FAR = 4e154
+"""Values that SmoothClip bounds first: beyond them (x/3)² would overflow, and the result is 3 in any case."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DateParts:
+    """Seconds since midnight (`time`) or since 1970-01-01 (`date`, `datetime`), as numbers and (sin, cos) of circles.
+
+    `parts` are the numbers that are used, by their place in `columns.PARTS`. None means all.
+    """
+
+    kind: str
+    parts: tuple[int, ...] | None = None
+
+    def apply(self, seconds: Floats) -> Floats:
+        days = seconds / DAY
+        if self.kind == "time":
+            found = [seconds / HOUR, *_circle(days)]
+        else:
+            found = [days, *_circle(days / YEAR), *_circle((days + THURSDAY) / 7)]
+            found += _circle(days) if self.kind == "datetime" else ()
+        return np.stack(found if self.parts is None else [found[part] for part in self.parts], 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unlearned:
+    """A column that had no value to learn from in training: all its values are read as missing."""
+
+    def apply(self, values: Floats) -> Floats:
+        return np.full_like(values, np.nan)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class FillMissing:
+    """Missing numbers become the median of the training rows, `fill` (V,)."""
+
+    fill: Floats
+
+    def at(self, place: Place) -> FillMissing:
+        return FillMissing(fill=self.fill[place])
+
+    def apply(self, values: Floats) -> Floats:
+        return np.where(np.isnan(values), self.fill, values)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Standardise:
+    """Numbers relative to `center` (V,), in units of `scale` (V,)."""
+
+    center: Floats
+    scale: Floats
+
+    def at(self, place: Place) -> Standardise:
+        return Standardise(center=self.center[place], scale=self.scale[place])
+
+    def apply(self, values: Floats) -> Floats:
+        return (values - self.center) / self.scale
+
+    def invert(self, values: Floats) -> Floats:
+        return values * self.scale + self.center
+
+
+@dataclass(frozen=True, kw_only=True)
+class SmoothClip:
+    """Numbers far from 0 come closer to it."""
+
+    def at(self, place: Place) -> SmoothClip:
+        return self
+
+    def apply(self, values: Floats) -> Floats:
+        values = np.minimum(np.maximum(values, -FAR), FAR)
+        return values / np.sqrt(1 + (values / 3) ** 2)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Codes:
+    """Whole numbers for the values of `vocabulary`, a sorted Arrow array.
+
+    `constant` marks a column that has had one value so far: its code is 1 for every value.
+    """
+
+    vocabulary: Any
+    constant: bool = False
+
+    def apply(self, keys: Any) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """Return the codes, and which values are neither missing nor in the vocabulary."""
+        known = self.vocabulary
+        if self.constant:
+            return np.ones(len(keys), dtype=np.int64), np.zeros(len(keys), dtype=np.bool_)
+        if pa.types.is_null(keys.type):
+            return np.zeros(len(keys), dtype=np.int64), np.zeros(len(keys), dtype=np.bool_)
+        nothing = to_numpy(pc.is_null(keys))
+        if keys.type != known.type:  # whole numbers against floats
+            keys, known = keys.cast(pa.float64(), safe=False), known.cast(pa.float64(), safe=False)
+        found = pc.index_in(keys, value_set=known)
+        place = np.where(to_numpy(pc.is_null(found)), 0, to_numpy(found).astype(np.int64) + 1)
+        return place, (place == 0) & ~nothing
+
+
+NumberStep = FillMissing | Standardise | SmoothClip
+"""Steps of numbers (N, V), which can be applied to many columns together."""
+ValueStep = DateParts | Unlearned | NumberStep
+"""Steps that make numbers of one column."""
+Step = ValueStep | Codes
+STEPS: tuple[type[Step], ...] = (DateParts, Unlearned, FillMissing, Standardise, SmoothClip, Codes)
+
+
+def through(steps: tuple[ValueStep, ...], values: Floats, dtype: Any) -> NDArray[Any]:
+    """Apply the steps of numbers in order. What is too large for `dtype` becomes infinite."""
+    with np.errstate(over="ignore"):
+        for step in steps:
+            values = step.apply(values)
+        return values.astype(dtype)
+
+
+def _circle(turns: Floats) -> tuple[Floats, Floats]:
+    angle = 2 * np.pi * (turns - np.floor(turns))
+    return np.sin(angle), np.cos(angle)

@@ -1,0 +1,111 @@
+"""Make an engine by its name: one network, or an ensemble of members that hold out different rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+import numpy as np
+
+from ..core import machine, random
+from ..core.sparse import rows_of
+from ..data.batches import Data, Rows
+from ..errors import OptionError, option
+from ..nn import losses
+from ..spec import Spec, data_initialization
+from .ensemble import Ensemble, Member
+from .fused_engine import FusedEngine
+from .fused_program import why_not
+from .numpy_engine import NumpyEngine
+from .protocol import Engine, Settings
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineOptions:
+    """Which engine, and how it computes. `init` is a scheme of initialization, or data for one fitted to the rows."""
+
+    name: str
+    init: str = "auto"
+    dtype: str = "float32"
+    device: str = "auto"
+    compile: bool = False
+    threads: int | None = None
+
+
+def choose_engine(spec: Spec, options: EngineOptions, *, loss: str, optimizer: str) -> str:
+    """The name of the engine that "auto" means: fused if it can run what is asked for, else torch."""
+    if options.name == "fused" and (options.device == "cuda" or options.compile):
+        asked = option("device", "cuda") if options.device == "cuda" else option("compile", "True")
+        raise OptionError(
+            f"the fused engine runs on the processor alone, got {asked}: use {option('engine', 'torch')} for it"
+        )
+    if options.name != "auto":
+        return options.name
+    plain = options.device in ("auto", "cpu") and options.dtype != "bfloat16" and not options.compile
+    return "fused" if plain and why_not(spec, loss, optimizer) is None else "torch"
+
+
+def make_engine(spec: Spec, data: Data, settings: Settings, options: EngineOptions, rows: Rows) -> Engine:
+    """An engine of one network, to be trained on `rows` of the data."""
+    assert options.name in ENGINES, f"an engine is chosen before it is made, got {options.name!r}"
+    by_scheme = replace(options, init="auto") if options.init == "data" else options
+    engine = ENGINES[options.name](spec, data, settings, by_scheme)
+    if options.init == "data":
+        _fit_to_rows(engine, spec, settings, rows)
+    return engine
+
+
+def make_ensemble(spec: Spec, data: Data, settings: Settings, options: EngineOptions, rows: Sequence[Rows]) -> Ensemble:
+    """An ensemble with a member for each of `rows`; member i has a seed of its own."""
+    threads = machine.threads() if options.threads is None else options.threads
+    shared = replace(options, threads=max(1, threads // len(rows)))
+    members: list[Member] = []
+    for i, own_rows in enumerate(rows):
+        own = replace(settings, seed=random.derive(settings.seed, i))
+        engine = make_engine(spec, data, own, shared, own_rows)
+        members.append(Member(engine=engine, rows=own_rows, seed=own.seed))
+    return Ensemble(members, losses.get(settings.loss), threads=threads)
+
+
+def _fit_to_rows(engine: Engine, spec: Spec, settings: Settings, rows: Rows) -> None:
+    """Replace the first parameters by those that are fitted to the rows."""
+    data, state = engine.data, engine.state()
+    codes = None if data.codes is None else data.codes[rows]
+    values = data_initialization.from_rows(spec, rows_of(data.x, rows), codes, seed=settings.seed)
+    first = {
+        name: value.astype(state.parameters[name].dtype) for name, value in values.items() if name in state.parameters
+    }
+    averages = {name: value.copy() for name, value in first.items()} if state.averages else {}
+    engine.load(replace(state, parameters=first, averages=averages))
+
+
+def _numpy(spec: Spec, data: Data, settings: Settings, options: EngineOptions) -> Engine:
+    dtype = {"float32": np.float32, "float64": np.float64}.get(options.dtype, np.float32)
+    return NumpyEngine(spec, data, settings, init=options.init, dtype=dtype)
+
+
+def _fused(spec: Spec, data: Data, settings: Settings, options: EngineOptions) -> Engine:
+    return FusedEngine(spec, data, settings, init=options.init, dtype=options.dtype, threads=options.threads)
+
+
+def _torch(spec: Spec, data: Data, settings: Settings, options: EngineOptions) -> Engine:
+    from .torch_engine import TorchEngine
+
+    return TorchEngine(
+        spec,
+        data,
+        settings,
+        init=options.init,
+        dtype=cast(Any, options.dtype),
+        device=options.device,
+        compile=options.compile,
+        threads=options.threads,
+    )
+
+
+ENGINES: dict[str, Callable[[Spec, Data, Settings, EngineOptions], Engine]] = {
+    "fused": _fused,
+    "numpy": _numpy,
+    "torch": _torch,
+}

@@ -1,0 +1,179 @@
+"""What `fit` is given: the network and the data in this order, and the options that describe the data.
+
+A run folder stores the data options as JSON: names of columns, and whether rows or weights were in memory.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .. import data as tables
+from ..core.formatting import short
+from ..data import DataOptions, TrainingData, bundled
+from ..data.readers import means_bundled
+from ..errors import DataError, OptionError, RunError, SpecError, called
+from ..models.trained_model import TrainedModel
+from ..runs.config import Config
+from ..spec import Spec
+from .recipe import Recipe
+from .setup import check_loader
+
+
+def check_order(spec: Any, data: Any) -> None:
+    """Raise an error if the network and the data are swapped, or if one of them is missing."""
+    if data is None:
+        if isinstance(spec, Spec) or _is_network(spec):
+            network = spec if isinstance(spec, Spec) else Spec.parse(spec)
+            raise OptionError(
+                f"fit needs data to train on, got the network {network} alone: ml.fit({str(network)!r}, data)"
+            )
+        raise OptionError(
+            f"fit takes the network first, then the data, got {type(spec).__name__} alone: ml.fit(None, data) chooses "
+            "the network"
+        )
+    if isinstance(data, Spec) or _is_network(data):
+        if spec is None or isinstance(spec, Spec):
+            raise DataError(f"data must be a table, got the network {data}: {_call(data)}")
+        raise OptionError(f"fit takes the network first, then the data, got them swapped: {_call(data, spec)}")
+    if isinstance(spec, str) and not _is_network(spec) and (means_bundled(spec) or Path(spec).is_file()):
+        raise OptionError(f"the network comes first, got the data {spec!r} in its place: ml.fit(None, {spec!r})")
+    if spec is not None and not isinstance(spec, str | Spec | Recipe):
+        torch = sys.modules.get("torch")
+        write = "ml.fit(None, (X, y)), or ml.fit('4-16-3', (X, y))"
+        if isinstance(getattr(spec, "spec", None), Spec):
+            write = "ml.fit(model.spec, data) to train a new network like it"
+        elif torch is not None and isinstance(spec, torch.nn.Module):
+            write = "ml.fit(ml.from_torch(module).spec, data) to train a network like a nn.Sequential"
+        raise OptionError(
+            f"the network must be a string such as '4-16-3', a Spec or None, got {type(spec).__name__}: write {write}"
+        )
+
+
+def _is_network(text: Any) -> bool:
+    """Return whether a string describes a network and is not the name of a data set or file."""
+    if not isinstance(text, str) or means_bundled(text) or Path(text).exists():
+        return False
+    try:
+        Spec.parse(text)
+    except SpecError:
+        return False
+    return True
+
+
+def _call(network: Any, data: Any = None) -> str:
+    """Return the correct call, for the error message."""
+    if called("spec") != "spec":
+        return f"mlp train DATA --arch {network}"
+    return f"ml.fit({str(network)!r}, {repr(data) if isinstance(data, str) else 'data'})"
+
+
+def read_once(data: Any) -> Any:
+    """Return the table. A loader is returned as it is, because it is read in batches."""
+    return data if tables.is_loader(data) else tables.read(data)
+
+
+def in_memory(validation: Any) -> bool:
+    """Return whether the validation is data that a configuration cannot store."""
+    return not (validation is None or isinstance(validation, str | int | float | np.generic))
+
+
+def with_config(options: DataOptions, config: Config) -> DataOptions:
+    """Return the data options with the training options that concern the data."""
+    return replace(
+        options,
+        validation=options.validation if in_memory(options.validation) else config.validation,
+        task=config.task,
+        loss=None if config.loss == "auto" else config.loss,
+        seed=config.seed,
+        class_weight=config.class_weight,
+        augment=None if config.augment is None else config.augment.split("+"),
+        scaling=config.scaling,
+        ensemble=config.ensemble,
+        dtype=np.float64 if config.dtype == "float64" else np.float32,
+    )
+
+
+def encode(source: Any, options: DataOptions, config: Config) -> TrainingData:
+    """Return the rows of a table or a loader as training data."""
+    if tables.is_loader(source):
+        check_loader(config)
+        return tables.read_loader(source, with_config(options, config))
+    return tables.make_training_data(source, with_config(options, config))
+
+
+# In a run folder
+
+
+def check_storable(options: DataOptions, *, start: TrainedModel | None) -> None:
+    """Raise an error if a run folder cannot store the options."""
+    named = all(one is None or isinstance(one, str) for one in (options.group, options.time_column))
+    if options.classes is not None or options.validation_weight is not None or start is not None or not named:
+        raise OptionError(
+            "classes, start and per-row arrays cannot be saved in a run folder: pass column names instead, or train "
+            "without run"
+        )
+
+
+def stored(options: DataOptions, data: Any) -> dict[str, Any]:
+    """Return the data options as a run folder stores them. `from_stored` reads them."""
+    weight = options.sample_weight
+    named = weight is None or isinstance(weight, str)
+    return {
+        "target": options.target,
+        "group": options.group,
+        "time": options.time_column,
+        "keep_constant": options.keep_constant,
+        "categorical": options.categorical or None,
+        "weight": weight if named else None,
+        "weights": None if named else "memory",
+        "path": _place(data),
+        "loader": tables.is_loader(data),
+        "validation": "memory" if in_memory(options.validation) else None,
+    }
+
+
+def from_stored(
+    saved: Mapping[str, Any], path: Any, *, data: Any, validation: Any, sample_weight: Any
+) -> tuple[Any, DataOptions]:
+    """Return the data and the data options of the run in the folder `path`. What was in memory must be given."""
+    loader, own = saved.get("loader", False), saved.get("validation") is not None
+    if loader and data is None:
+        raise RunError(f"{path} was trained from a loader of your own: pass it again, ml.resume(path, data=loader)")
+    if data is None and saved["path"] is None:
+        raise RunError(f"{path} was trained on data in memory: pass it again, ml.resume(path, data=…)")
+    if own and validation is None:
+        raise RunError(f"{path} was validated on data in memory: pass it again, ml.resume(path, validation=…)")
+    if saved.get("weights") is not None and sample_weight is None:
+        raise RunError(f"{path} was trained with weights in memory: pass them again, ml.resume(path, sample_weight=…)")
+    if saved.get("weights") is None and sample_weight is not None:
+        raise RunError(f"{path} has its weights in the data: omit sample_weight, got {short(sample_weight)}")
+    if loader and not tables.is_loader(data):
+        raise RunError(f"{path} was trained from a loader: resume needs one, got {type(data).__name__}")
+    options = DataOptions(
+        target=saved.get("target"),
+        group=saved.get("group"),
+        time_column=saved.get("time"),
+        keep_constant=saved.get("keep_constant", False),
+        categorical=saved.get("categorical") or (),
+        sample_weight=saved.get("weight") if sample_weight is None else sample_weight,
+        validation=validation if own else "auto",
+    )
+    return _at(saved["path"]) if data is None else data, options
+
+
+def _place(data: Any) -> str | None:
+    """Return the full path of a file or the name of a bundled data set; None for data in memory."""
+    if not isinstance(data, str | Path):
+        return None
+    return str(data) if means_bundled(data) else str(Path(data).resolve())
+
+
+def _at(place: str) -> Any:
+    """Return the data that `_place` named. A bundled data set is found whatever files are in the working directory."""
+    return bundled.load(place) if bundled.known(place) else place

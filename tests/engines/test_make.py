@@ -1,0 +1,83 @@
+"""Engines by name, each with every method of the protocol."""
+
+from __future__ import annotations
+
+import inspect
+
+import numpy as np
+import pytest
+import torch
+
+from multilayer.engines import Engine, Settings
+from multilayer.engines.make import ENGINES, EngineOptions, choose_engine, make_engine, make_ensemble
+from multilayer.errors import OptionError
+from multilayer.spec import Spec
+from support.engines import table
+
+SPEC = Spec.parse("4-6:tanh-2")
+ROWS = np.arange(30)
+every_engine = pytest.mark.parametrize("name", ENGINES)
+LEARNED = {"loss": "mse", "optimizer": "adamw"}
+
+
+def made(name: str, *, members: int = 1, threads: int | None = None) -> Engine:
+    options, data, settings = EngineOptions(name=name, threads=threads), table(SPEC, 30), Settings(loss="mse")
+    if members == 1:
+        return make_engine(SPEC, data, settings, options, ROWS)
+    return make_ensemble(SPEC, data, settings, options, [ROWS] * members)
+
+
+@every_engine
+@pytest.mark.parametrize("members", [1, 2])
+def test_an_engine_has_the_whole_protocol(name: str, members: int) -> None:
+    engine = made(name, members=members, threads=1)
+    for member, wanted in inspect.getmembers(Engine):
+        if not member.startswith("_"):
+            assert callable(getattr(engine, member)) == inspect.isfunction(wanted), member
+    assert (engine.name, engine.networks, engine.notes) == (name, members, ())
+    assert engine.places == (None if members == 1 else 30)
+    assert sorted(engine.own_rows(ROWS, epoch=1)) == ROWS.tolist()
+    engine.stop()
+    engine.close()
+
+
+@every_engine
+@pytest.mark.parametrize("members", [1, 2])
+def test_member_outputs_have_the_outputs_of_each_network(name: str, members: int) -> None:
+    engine = made(name, members=members)
+    found = engine.member_outputs(ROWS[:5])  # (networks, rows, d_out)
+    assert found.shape == (members, 5, 2)
+    np.testing.assert_allclose(found.mean(0), engine.outputs(ROWS[:5]), rtol=1e-6)
+    engine.close()
+
+
+def test_a_closed_ensemble_gives_back_the_threads_of_torch() -> None:
+    before = torch.get_num_threads()
+    engine = made("torch", members=2, threads=2 * (before + 1))
+    assert torch.get_num_threads() != before
+    engine.close()
+    assert torch.get_num_threads() == before
+
+
+@pytest.mark.parametrize(
+    ("options", "chosen"),
+    [
+        ({}, "fused"),
+        ({"dtype": "bfloat16"}, "torch"),
+        ({"compile": True}, "torch"),
+        ({"device": "cuda"}, "torch"),
+        ({"name": "numpy"}, "numpy"),
+    ],
+)
+def test_auto_is_the_fused_engine_if_it_can(options: dict[str, str], chosen: str) -> None:
+    asked = EngineOptions(**{"name": "auto", **options})  # type: ignore[arg-type]
+    assert choose_engine(SPEC, asked, **LEARNED) == chosen
+
+
+def test_auto_is_torch_for_layers_without_a_kernel() -> None:
+    assert choose_engine(Spec.parse("4-kan(8)-1"), EngineOptions(name="auto"), **LEARNED) == "torch"
+
+
+def test_the_fused_engine_refuses_other_devices() -> None:
+    with pytest.raises(OptionError, match="runs on the processor alone, got device="):
+        choose_engine(SPEC, EngineOptions(name="fused", device="cuda"), **LEARNED)
