@@ -268,3 +268,21 @@ def test_no_two_places_share_more_than_15_lines() -> None:
             run = tuple(line for _, line in lines[start : start + 16])
             place = f"{path}:{lines[start][0]}"
             assert places.setdefault(run, place) == place, f"{place} repeats {places[run]}"
+
+
+CODE_PAGE = (Path(__file__).parents[1] / "docs" / "code.md").read_text()
+
+
+def test_the_documentation_lists_the_packages_in_their_order() -> None:
+    listed = re.findall(r"^\| `(\w+)(?:/|\.py)` \|", CODE_PAGE, re.MULTILINE)
+    assert tuple(listed) == tuple(name for name in ORDER if name != "__main__")
+
+
+@pytest.mark.parametrize(("file", "names"), re.findall(r"`([\w/]+\.py)`(?:: | \()?`?([\w.]*)`?", CODE_PAGE))
+def test_what_the_documentation_names_exists(file: str, names: str) -> None:
+    path = SOURCE / file if (SOURCE / file).exists() else Path(__file__).parents[1] / file
+    tree: ast.AST = ast.parse(path.read_text())
+    for name in filter(None, names.split(".")):
+        found = [node for node in ast.walk(tree) if getattr(node, "name", None) == name]
+        assert found, f"{file} has no {name}"
+        tree = found[0]
