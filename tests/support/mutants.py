@@ -91,7 +91,7 @@ class Tree:
         core = importlib.util.find_spec("multilayer.core._core")
         assert core is not None, "multilayer is not installed: run make mutants"
         assert core.origin is not None
-        shutil.copy(core.origin, folder / SOURCE)
+        shutil.copy(core.origin, folder / SOURCE / "core")
         (folder / "hooks").mkdir()
         (folder / "hooks" / "sitecustomize.py").write_text(UNHOOK)
         self.environment = os.environ | {
