@@ -1,7 +1,7 @@
 """TensorBoard, Weights & Biases, trackio and MLflow.
 
-There are two ways to make each tracker. Made by name, `start` creates a run and `finish` ends it. Made with `of` from an
-object of the user, the tracker writes to that object and leaves it open. The library is imported when the tracker is
+There are two ways to make each tracker. Made by name, `start` creates a run and `finish` ends it. Made with `of` from
+an object of the user, the tracker writes to that object and leaves it open. The library is imported when the tracker is
 made, so a missing library is reported before training.
 """
 
