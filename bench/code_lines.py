@@ -3,7 +3,7 @@
     python bench/code_lines.py             one number per package of src/multilayer, and the sum
     python bench/code_lines.py FOLDER …    the same for other folders
 
-A string that is a statement of its own is a docstring: below a module, a class, a function or a name.
+A string used as a statement counts as a docstring: of a module, a class, a function or a variable.
 """
 
 from __future__ import annotations

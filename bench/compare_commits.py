@@ -2,27 +2,27 @@
 
     python bench/compare_commits.py OLD NEW [--keys FILE] [--only NAME] [--out DIR] [--jobs N]
 
-Both commits are checked out as git worktrees in a temporary folder. For each of them, processes run the scenarios of
-`compare_scenarios.py`; their PYTHONPATH starts with that worktree's `src`, and a `sitecustomize` module removes the
-editable install's import hook. Nothing in the current environment changes. Then every file that the scenarios left is
-compared with its twin. One line per comparison:
+Both commits are checked out as git worktrees in a temporary folder. For each commit, processes run the scenarios of
+`compare_scenarios.py`. Their PYTHONPATH starts with that worktree's `src`, and a `sitecustomize` module removes the
+import hook of the editable install. The current environment is not changed. Then every file that the scenarios wrote
+for OLD is compared with the file of NEW. The output has one line per comparison:
 
     same                 equal after masking
     renamed keys only    equal after masking and renaming, by the rules of the key map
-    DIFFERENT            with the first difference; the exit code is 1
+    DIFFERENT            not equal: the first difference is printed, and the exit code is 1
 
-The compiled module comes from the current environment. For a commit whose csrc/ or CMake files differ from the current
-tree's, it is built with CMake, in build/compare/HASH, and kept there for the next run. The built pages are
-those of the current tree for both commits: a change of frontend/ is not compared (a line says so).
+The compiled module comes from the current environment. If the csrc/ or CMake files of a commit differ from the current
+tree, its module is built with CMake in build/compare/HASH and kept there for the next run. Both commits use the built
+pages of the current tree, so a change in frontend/ is not compared, and a line in the output reports this.
 
-What is masked, and why: NUMBERS_MASKED, TEXT_MASKED and SKIPPED in `compare_results.py`. Nothing is compared with a
-tolerance. The two sides have different clocks, so that a time that is not masked is found.
+NUMBERS_MASKED, TEXT_MASKED and SKIPPED in `compare_results.py` list what is masked, and why. No comparison has a
+tolerance. The two commits run with different clocks, so a time that is not masked is reported as a difference.
 
 The key map (default: bench/renamed.json) is a JSON object with these sections, each of which may be absent:
 
     keys     {"rate": "learning_rate", "config/config": "config/training", "judges": null}
              Keys in events, configurations, reports, metadata, and parts of tensor names. A rule applies wherever its
-             parts follow each other on the way to a value; longer rules come first. null: the key is gone.
+             parts follow each other in the path to a value; longer rules come first. null: the key was removed.
     added    ["step_time"]                       keys that only NEW has
     values   {"event": {"epoch": "epoch_end"}}   values of one key
     words    {"Predictor": "TrainedModel"}       whole words in command output, string values and file names
@@ -59,7 +59,7 @@ sys.meta_path[:] = [finder for finder in sys.meta_path if not type(finder).__mod
 CORE = ("csrc", "CMakeLists.txt")
 ALONE = ("tests", "commands")
 NEEDED = ("resume", "tabular")
-"""Scenarios whose results the scenario `reload` loads. Like those of ALONE, each has a process of its own."""
+"""Scenarios whose results the scenario `reload` loads. Like the scenarios in ALONE, each runs in a separate process."""
 
 # Worktrees
 
@@ -70,13 +70,13 @@ def git(*words: str, folder: Path = ROOT) -> str:
 
 
 def pages_folder(tree: Path) -> Path:
-    """The folder of the built pages, which .gitignore names."""
+    """Return the folder of the built pages, as listed in .gitignore."""
     lines = (tree / ".gitignore").read_text().splitlines()
     return tree / next(line.strip("/") for line in lines if line.startswith("/src/multilayer/"))
 
 
 def core_of(tree: Path, commit: str) -> Path:
-    """The compiled module for a commit: of the current environment, or built if its sources differ."""
+    """Return the compiled module for a commit: from the current environment, or built if the sources differ."""
     differs = subprocess.run(["git", "-C", str(ROOT), "diff", "--quiet", commit, "--", *CORE], check=False).returncode
     if not differs:
         found = [path for path in (ROOT / "src/multilayer").rglob("_core*.so")]

@@ -1,7 +1,7 @@
 """Compare the results of two commits: masks, the key map, and the comparison of files by their type.
 
-Values that a run cannot repeat are masked by the lists below. Everything else must be equal: bytes of tensors, types
-and values in JSON, words of texts. There are no tolerances.
+Values that differ between two runs of the same code are masked by the lists below. Everything else must be equal: bytes
+of tensors, types and values in JSON, words of text. There are no tolerances.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NUMBERS_MASKED = {
     "rows_per_second": "speed",
     "step_seconds": "duration of a step in a report",
 }
-"""Keys in JSON whose numbers are masked, and why. Strings and lists under these keys are compared."""
+"""JSON keys whose numbers are masked, and why. Strings and lists under these keys are compared."""
 
 TEXT_MASKED = (
     (r"\b\d[\d,.]*(e[+-]?\d+)? rows/s", "<speed> rows/s", "speed"),
@@ -43,7 +43,7 @@ worktrees and of their results are masked as well."""
 
 
 NOT_MASKED = ("fingerprint",)
-"""Keys whose strings are compared unmasked: the hash of the data depends on no name and no time."""
+"""Keys whose strings are compared unmasked: the hash of the data does not depend on names or times."""
 
 SKIPPED = (".lock",)
 """Files that are not compared: a lock holds the process id."""
@@ -53,7 +53,7 @@ Verdict = tuple[str, str]
 Values = dict[tuple[str, ...], Any]
 Lines = Iterator[tuple[str, str, str]]
 Folders = Mapping[str, str]
-"""Paths to mask, and what to write in their place."""
+"""Paths to mask, each with its replacement."""
 
 
 # Masks and the key map
@@ -122,7 +122,7 @@ def module(path: str) -> str:
 
 
 def flat(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """The values in nested JSON, each with the keys and list positions to it. An empty object or list is a value."""
+    """Yield each value in nested JSON with its path of keys and list positions. Empty objects and lists are values."""
     if isinstance(value, dict) and value:
         for key, inner in value.items():
             yield from flat(inner, (*path, key))
@@ -154,7 +154,7 @@ def compare_values(old: Values, new: Values, renames: Renames, folders: Folders 
 
 
 def hidden(path: tuple[str, ...], value: Any, numbers: set[str], folders: Folders) -> Any:
-    """Return a value of JSON with what a run cannot repeat masked."""
+    """Return a JSON value, masked if it differs between two runs of the same code."""
     if isinstance(value, str) and not set(path) & set(NOT_MASKED):
         return masked(value, folders)
     number = isinstance(value, int | float) and not isinstance(value, bool)
@@ -162,12 +162,12 @@ def hidden(path: tuple[str, ...], value: Any, numbers: set[str], folders: Folder
 
 
 def equal(a: Any, b: Any) -> bool:
-    """Numbers of other types differ: 1 is neither 1.0 nor true."""
+    """Whether two values have the same type and value: 1 is not equal to 1.0 or true."""
     return type(a) is type(b) and (a == b or (a != a and b != b))
 
 
 def compare_text(old: str, new: str, renames: Renames) -> Verdict:
-    """Return the verdict on two masked texts. Renamed text may be laid out in another way."""
+    """Return the verdict on two masked strings. Whitespace and box borders may differ in renamed text."""
     if old == new:
         return SAME, ""
     before, after = (re.sub(r"[\s─│╭╮╰╯━┃]+", " ", text).strip() for text in (renames.text(old), new))
@@ -226,7 +226,7 @@ def compare_files(old: Path, new: Path, renames: Renames, folders: Folders = Map
 
 
 def compare_output(old: str, new: str, renames: Renames, folders: Folders = MappingProxyType({})) -> Verdict:
-    """Return the verdict on two texts. JSON, lines of JSON and the data of a page are compared as values."""
+    """Return the verdict on two strings. JSON, lines of JSON and the data of a page are compared as values."""
     if "<script" in old and "<script" in new:
         texts, values = zip(*(page(side) for side in (old, new)), strict=True)
         verdicts = [compare_text(*(masked(text, folders) for text in texts), renames)]
@@ -239,7 +239,7 @@ def compare_output(old: str, new: str, renames: Renames, folders: Folders = Mapp
 
 
 def json_in(text: str) -> Any:
-    """Return the JSON that a text consists of, a list if it is lines of JSON, or None."""
+    """Return a list of the JSON values of a string, which is JSON or lines of JSON; None if it is neither."""
     for parts in ([text], text.splitlines()):
         try:
             return [json.loads(part) for part in parts] or None
@@ -249,13 +249,13 @@ def json_in(text: str) -> Any:
 
 
 def page(text: str) -> tuple[str, list[Any]]:
-    """Return a page without its data, and the data."""
+    """Split a page into its text and its JSON data."""
     parts = re.split(r'(?s)<script type="application/json"[^>]*>(.*?)</script>', text)
     return "".join(parts[::2]), [json.loads(part) for part in parts[1::2]]
 
 
 def compare_commands(old: list[Any], new: list[Any], renames: Renames, folders: Folders) -> Lines:
-    """Yield a line for each command. Its exit code, output and errors are compared."""
+    """Compare the exit code, output and errors of each command. Yield a line per command."""
     for before, after in zip(old, new, strict=False):
         verdicts = [
             compare_output(before[part], after[part], renames, folders)
@@ -270,7 +270,7 @@ def compare_commands(old: list[Any], new: list[Any], renames: Renames, folders: 
 
 
 def compare_tests(old: list[str], new: list[str], renames: Renames) -> tuple[str, str, str]:
-    """Return the verdict on test identifiers. Vanished tests are a difference. New tests are counted."""
+    """Return the verdict on test identifiers. A missing test is a difference; new tests are only counted."""
     mapped = [renames.test(renames.text(name)) for name in old]
     gone, come = Counter(mapped) - Counter(new), Counter(new) - Counter(mapped)
 
@@ -290,7 +290,7 @@ def compare_tests(old: list[str], new: list[str], renames: Renames) -> tuple[str
 
 
 def files_in(side: Path) -> dict[str, Path]:
-    """Return the files below a folder by their masked paths; the second of the same masked path gets a number."""
+    """Return the files below a folder by their masked paths. If masked paths are equal, later ones get a number."""
     found: dict[str, Path] = {}
     for path in sorted(side.rglob("*")):
         if path.is_file() and path.name not in SKIPPED:

@@ -1,15 +1,16 @@
-"""The runs that `compare_commits.py` compares: this file runs once for each commit, in a process of its own.
+"""The runs that `compare_commits.py` compares. Separate processes run this file for each commit.
 
     python compare_scenarios.py OUT RENAMES [SCENARIO …]
 
-`multilayer` is what PYTHONPATH gives. Every scenario runs in a fork with OUT/SCENARIO as its current folder and leaves
-its results there as files: run folders, models, JSON, tensors, and `commands.json` with the output and exit code of
-each command. RENAMES is a JSON object of old and new names of functions, arguments and options (`names` of
-renamed.json); it is empty for the old commit.
+`multilayer` is imported from PYTHONPATH. Every scenario runs in a fork with OUT/SCENARIO as its current folder and
+writes its results there: run folders, models, JSON, tensors, and `commands.json` with the output and exit code of each
+command. RENAMES is a JSON object of old and new names of functions, arguments and options (`names` of renamed.json). It
+is empty for the old commit.
 
-Scenarios use only public names of `multilayer` and the command `mlp`, so that they survive any move of files. Python's
-clocks are replaced by one that advances by microseconds per reading, so nothing that depends on the time of day or on
-the load of the machine (the number of shuffles of a report, lines of a progress bar) varies between the two commits.
+Scenarios use only public names of `multilayer` and the command `mlp`, so they still work after files have moved.
+Python's clocks are replaced by one that advances by microseconds per reading. Results that depend on the time of day or
+on the load of the machine (the number of shuffles of a report, lines of a progress bar) are therefore the same for both
+commits.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from pathlib import Path
 from typing import Any
 
 PRELOADED = ("numpy", "torch", "typer", "rich.console", "pyarrow", "pandas", "sklearn.datasets", "safetensors.numpy")
-"""Imported once, before the forks."""
+"""Modules that are imported once, before the forks."""
 
 RENAMED: dict[str, str] = {}
 SCENARIOS: dict[str, Callable[[], None]] = {}
@@ -43,11 +44,11 @@ def scenario(function: Callable[[], None]) -> Callable[[], None]:
     return function
 
 
-# Calls that know the new names
+# Calls by old names, which are translated to the new ones
 
 
 def named(name: str, where: str = "") -> str:
-    """Return the name of this commit: `where.name` is looked up before `name`."""
+    """Return the name that this commit uses. A rename of `where.name` has priority over one of `name`."""
     return RENAMED.get(f"{where}{name}", RENAMED.get(name, name))
 
 
@@ -169,7 +170,7 @@ def frame() -> Any:
 
 
 def two_runs(engine: str) -> None:
-    """A classification and a regression, by the command and by the function."""
+    """Train a classifier and a regressor, with the command and with the function."""
     mixed()
     common = f"--engine {engine} --seed 3 --group group --weight weight --checkpoint-every 7"
     arch = "'9+cat(3,2,2)-16:batchnorm:gelu:dropout(0.2)-12:layernorm:tanh-3'"
@@ -243,7 +244,7 @@ def ensemble() -> None:
 
 @scenario
 def resume() -> None:
-    """Runs that are killed and stopped before the note of a checkpoint is put in place, and a run that is not."""
+    """Runs that are killed or stopped just before the note of a checkpoint is renamed, and an uninterrupted run."""
     arch = "--arch '4-8:batchnorm:relu:dropout(0.2)-3' --epochs 6 --batch-size 16 --checkpoint-every 5 --average 0.9"
     for engine in ("fused", "torch", "numpy"):
         for how, code in (("whole", 0), ("killed", 128 + 9), ("stopped", 128 + 2)):
@@ -260,7 +261,7 @@ def resume() -> None:
 
 
 def at_checkpoint(name: str, number: int) -> Callable[[], None]:
-    """Return a function after which this process gets a signal when a file is about to be renamed to `name`."""
+    """Return a function that arms a signal: this process gets it just before a file is renamed to `name`."""
 
     def hook(event: str, args: tuple[Any, ...]) -> None:
         if event == "os.rename" and os.path.basename(os.fspath(args[1])) == name:
@@ -315,7 +316,7 @@ def estimators() -> None:
 
 
 def plain_numbers(values: Any) -> Any:
-    """Return class labels as numbers, in order of the alphabet."""
+    """Return class labels as numbers, in alphabetical order."""
     import numpy as np
 
     return np.unique(values, return_inverse=True)[1] if np.asarray(values).dtype.kind in "OUT" else values
@@ -323,7 +324,7 @@ def plain_numbers(values: Any) -> Any:
 
 @scenario
 def export() -> None:
-    """ONNX graphs and torch modules of an ensemble and of a network without data; pictures."""
+    """ONNX graphs and torch modules of an ensemble and of an untrained network; pictures."""
     import torch
 
     run = ml("fit", "4-9:gelu:dropout(0.1)-[layernorm-9:silu-9]-3", "iris", ensemble=2, epochs=2, quiet=True)
@@ -394,7 +395,7 @@ def parsed(text: str) -> Any:
 
 @scenario
 def reload() -> None:
-    """Models and runs of OLD, which both commits load, judge and resume. Their files are compared elsewhere."""
+    """Models and runs of OLD, which both commits load, evaluate and resume. Other scenarios compare their files."""
     old = Path(os.environ["COMPARE_OLD"])
     mixed()
     for run in ("binary", "spent", "kind"):
@@ -463,7 +464,7 @@ COMMANDS = """
 
 
 def own_modules() -> list[str]:
-    """Return every module of the package: importing them before the forks halves the time of a short command."""
+    """Return every module of the package. Importing them before the forks halves the time of a short command."""
     import multilayer
 
     found = pkgutil.walk_packages(multilayer.__path__, "multilayer.")

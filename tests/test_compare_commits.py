@@ -1,4 +1,4 @@
-"""The comparison of two commits finds differences, and accepts only what its masks and its key map name."""
+"""The comparison of two commits finds all differences except those that its masks and its key map allow."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_output_is_compared_as_text_or_as_json() -> None:
     assert compare_output('{"time": 1}\n{"loss": 2}\n', '{"time": 3}\n{"loss": 2}\n', NONE)[0] == SAME
     assert compare_output('{"time": 1}\n{"loss": 2}\n', '{"time": 3}\n{"loss": 1}\n', NONE)[0] == DIFFERENT
     assert compare_output("took 1.2 s", "took 3 s", NONE)[0] == SAME
-    assert compare_output("a  b", "a b", NONE)[0] == RENAMED  # the layout alone
+    assert compare_output("a  b", "a b", NONE)[0] == RENAMED  # only whitespace differs
     option = Renames(names={"train --time": "--time-column"})
     assert compare_output("│ --time   COL │", "│ --time-column COL │", option)[0] == RENAMED
     assert compare_output("│ --time-limit │", "│ --time-column-limit │", option)[0] == DIFFERENT

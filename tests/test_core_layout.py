@@ -1,4 +1,4 @@
-"""The shape of the compiled core (csrc): which folder includes which, where Python is known, and what files say."""
+"""The structure of the compiled core (csrc): which folder may include which, and which files may include Python."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ MAY_INCLUDE = {
     "tests": ["runtime", "program.h", "kernels", "reference", "fused", "predict"],
     "bind": ["runtime", "program.h", "kernels", "reference", "fused", "predict"],
 }
-"""What each part may include besides its own files: only parts above it. `runtime` is threads, random numbers and the
-machine; `program.h` is the network as plain data; `reference`, `fused` and `predict` run it and include nothing of each
-other."""
+"""The other parts that each part may include; all of them are listed above it. `runtime` has threads, random numbers
+and machine detection. `program.h` is the network as plain data. `reference`, `fused` and `predict` run it and do not
+include each other."""
 
 ONE_HEADER = ("kernels", "reference", "fused", "predict")
-"""Parts that others include by one header, which has the folder's name."""
+"""Other parts may include only one header of these parts, the one with the name of the folder."""
 
 FILES = sorted(path for path in CORE.rglob("*") if path.suffix in (".h", ".cpp"))
 
@@ -37,7 +37,7 @@ def part_of(path: Path) -> str:
 
 
 def complaints(path: Path, text: str) -> Iterator[str]:
-    """What a file of the core includes and may not."""
+    """Return the includes of a core file that are not allowed."""
     part = part_of(path)
     for mark, header in re.findall(r'^\s*#\s*include\s*(["<])([^">]+)[">]', text, re.MULTILINE):
         if part != "bind" and re.match(r"Python\.h|nanobind/|pybind11/|numpy/", header):

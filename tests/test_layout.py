@@ -35,7 +35,7 @@ ORDER = (
     "cli",
     "__main__",
 )
-"""Each imports only from those above it."""
+"""Packages in order. Each imports only from the packages above it."""
 
 PUBLIC = [
     "Activation",
@@ -105,7 +105,7 @@ def imports(path: Path) -> Iterator[tuple[str, int]]:
 
 
 def name_of(path: Path) -> str:
-    """A module's name below `multilayer`: `nn.layers.base`, or `nn.layers` for the folder's own file."""
+    """Return the name of a module below `multilayer`: `nn.layers.base`, or `nn.layers` for its `__init__.py`."""
     return ".".join(path.relative_to(SOURCE).with_suffix("").parts).removesuffix(".__init__")
 
 
@@ -113,9 +113,9 @@ NAMES = {name_of(path): path for path in MODULES}
 
 
 def module_imports(path: Path, *, for_types: bool = True) -> Iterator[tuple[str, str, str, int]]:
-    """Every import from a module of ours: the module, the name taken from it, the name it gets here, and the line.
+    """Yield every import of our modules: the module, the imported name, its name in this file, and the line number.
 
-    A module that is imported itself has no name taken from it. `for_types` includes imports below TYPE_CHECKING.
+    The imported name is empty if the module itself is imported. `for_types` includes imports below TYPE_CHECKING.
     """
     package = path.relative_to(SOURCE).parts[:-1]
     tree = ast.parse(path.read_text())
@@ -154,7 +154,7 @@ def test_the_order_has_no_dead_entries() -> None:
 
 
 def test_modules_of_one_package_do_not_import_each_other_in_a_circle() -> None:
-    """Imports inside functions count, imports for types alone do not."""
+    """Imports inside functions count. Imports only for type checking do not."""
     needs = {
         name: {found for found, *_ in module_imports(path, for_types=False) if found.partition(".")[0] == part_of(path)}
         for name, path in NAMES.items()
@@ -162,12 +162,12 @@ def test_modules_of_one_package_do_not_import_each_other_in_a_circle() -> None:
     while leaves := {name for name, wanted in needs.items() if not wanted & needs.keys() - {name}}:
         needs = {name: wanted for name, wanted in needs.items() if name not in leaves}
     circles = {name: sorted(wanted & needs.keys()) for name, wanted in needs.items()}
-    assert not circles, f"these import each other in a circle, or something that does: {circles}"
+    assert not circles, f"these modules import each other in a cycle, or depend on such a cycle: {circles}"
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SOURCE)))
 def test_private_names_stay_in_their_package(path: Path) -> None:
-    """`_x` is for the module and its package. The compiled core is a module like any other."""
+    """Only a module and its package may use its names `_x`. The compiled core counts as a normal module."""
     taken: dict[str, str] = {}
     for module, name, here, line in module_imports(path):
         foreign = module.partition(".")[0] != part_of(path)
@@ -260,7 +260,7 @@ def test_modules_are_short_and_say_what_they_are(path: Path) -> None:
 
 
 def test_no_two_places_share_more_than_15_lines() -> None:
-    """Lines without their indentation, blank ones apart; imports and the ends of brackets count like any other."""
+    """Blank lines and indentation are ignored. Imports and closing brackets count as lines."""
     places: dict[tuple[str, ...], str] = {}
     for path in MODULES:
         lines = [(i, line.strip()) for i, line in enumerate(path.read_text().splitlines(), 1) if line.strip()]

@@ -1,4 +1,4 @@
-// Which of the kernels, compiled once per instruction set, this processor runs.
+// Selects the kernels for this processor. They are compiled once per instruction set.
 #include <algorithm>
 #include <stdexcept>
 

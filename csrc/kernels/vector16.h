@@ -1,8 +1,9 @@
 // Vector16, or a line: one number of each of the sixteen rows of a panel, in registers. For sums that run down a panel;
 // loops over single numbers are left to the compiler.
 //
-// Registers: a line takes 16 / LANES, so 1, 2 or 4. sum_panels keeps eight of them as sums at every width and loads two lines
-// beside: 10 of 32, 12 of 16, and with LANES = 4 all 16. sums16 holds eight lines, which spill where a line is four.
+// Registers: a line takes 16 / LANES, so 1, 2 or 4. sum_panels keeps eight registers of sums at every width and loads two
+// more lines: 10 of 32 registers, 12 of 16, and with LANES = 4 all 16. sums16 holds eight lines, which spill if a line
+// takes four registers.
 #pragma once
 
 namespace {

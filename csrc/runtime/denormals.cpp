@@ -8,8 +8,7 @@
 namespace multilayer {
 namespace {
 
-// The thread's word of control over floating point, and its bits that make denormals zero. Where there are none of ours the
-// processor's own way stays.
+// The floating-point control word of the thread, and its bits that flush denormals. On other processors nothing changes.
 #if defined(__x86_64__) || defined(_M_X64)
 constexpr std::uint64_t FLUSHES = 0x8040;  // results, and operands
 std::uint64_t control() { return _mm_getcsr(); }

@@ -1,12 +1,12 @@
-// Whether numbers below 1.2e-38 (denormals) are computed with or taken for zero, thread by thread.
+// Controls, per thread, whether denormal numbers (below 1.2e-38) are kept or flushed to zero.
 #pragma once
 
 #include <cstdint>
 
 namespace multilayer {
 
-// Flushes denormals to zero on this thread while it lives (x86 and AArch64): they would be a hundred times slower and mean
-// nothing here.
+// Flushes denormals to zero on this thread during its lifetime (x86 and AArch64). Computing with them would be a hundred
+// times slower, and they have no effect on results here.
 class FlushDenormals {
 public:
     FlushDenormals();
@@ -16,7 +16,7 @@ private:
     std::uint64_t before_;
 };
 
-// Lets them live again for a moment, for code of others.
+// Keeps denormals again during its lifetime, for code of other libraries.
 class AllowDenormals {
 public:
     AllowDenormals();

@@ -1,4 +1,4 @@
-// What a layer of a trained network is: its description as Python writes it, its tensors, and its two directions.
+// A layer of a trained network: its description from Python, its tensors, and its forward and backward pass.
 export type Tensors = Readonly<Record<string, Float64Array>>
 
 export interface LayerSpec {
@@ -16,7 +16,7 @@ export interface Origin {
   readonly part: number
   /** How many numbers that input becomes. */
   readonly parts: number
-  /** Whether the part stands for one of a category's values. */
+  /** Whether the part represents one value of a category. */
   readonly oneHot: boolean
 }
 
@@ -26,7 +26,7 @@ export interface Layer {
   readonly kind: string
   readonly nIn: number
   readonly nOut: number
-  /** Each output depends on its own input alone, so that one unit can be brought up to date by itself. */
+  /** Each output depends only on the input of the same index, so one unit can be updated separately. */
   readonly elementwise: boolean
   /** A linear map's weight (nOut, nIn) with its factor and bias, where that is all it does. */
   readonly linear?: { readonly W: Float64Array; readonly b: Float64Array | null; readonly factor: number }

@@ -1,4 +1,5 @@
-// What the page shows beside the playground and the user's network: a link holds it, so all of it is plain and checked.
+// The display options of the page, except the playground and the user's network. Links store them, so they are plain data
+// and are checked when a link is opened.
 import { OFFERED } from '../engine/activations.ts'
 import { SCHEMES, type Scheme } from '../engine/initialisation.ts'
 import { OPTIMISERS, type OptimiserName } from '../engine/optimisers.ts'
@@ -104,7 +105,7 @@ const CHECKS: Readonly<Record<keyof DisplayOptions, Check>> = {
   fitCurve: (value) => among(CURVES)(value) || list(POINTS, number(-2, 2, false))(value),
 }
 
-/** What a link holds of it, from anyone: the parts that are there, or an error that names the one that is wrong. */
+/** Checks the options of an untrusted link. Returns those that are present; an error names the first invalid one. */
 export function checkDisplayOptions(value: Record<string, unknown>): Partial<DisplayOptions> {
   const names = (Object.keys(CHECKS) as (keyof DisplayOptions)[]).filter((name) => Object.hasOwn(value, name))
   for (const name of names) if (!CHECKS[name](value[name])) throw new Error(`its ${name} is not one this page can show`)

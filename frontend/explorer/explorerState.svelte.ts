@@ -1,4 +1,4 @@
-// What the page shows around the playground, and the link that shows it again.
+// The state of the page around the playground, and the link that restores it.
 import { TargetCurve } from './targetCurve.svelte.ts'
 import type { Playground } from './playground.svelte.ts'
 import type { UserModel } from './userModel/userModel.svelte.ts'
@@ -38,7 +38,7 @@ export class ExplorerState {
     return this.depth !== 'picture' && order.indexOf(level) <= order.indexOf(this.depth)
   }
 
-  /** Restores what the address holds, if anything. A link that cannot be trusted is told and not used. */
+  /** Restores the state from the address, if it has one. An invalid link is reported and not used. */
   openLink(hash: string, tabs: readonly string[]): void {
     this.linkError = ''
     try {

@@ -1,4 +1,4 @@
-// How the size of a signal or of a gradient changes over the depth of a network, in words.
+// Describes in words how the size of a signal or gradient changes with the depth of a network.
 import { scientific, significant } from '../shared/format.ts'
 
 /** How much a mean square changes over the depth, in words; at most a factor of 10 counts as steady, as in Python. */

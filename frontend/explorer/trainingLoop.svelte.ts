@@ -1,4 +1,4 @@
-// Training of the playground’s network while the page is drawn: so many steps a frame.
+// Trains the playground’s network while the page is drawn: a number of steps per frame.
 import type { Playground } from './playground.svelte.ts'
 import type { ExplorerState } from './explorerState.svelte.ts'
 

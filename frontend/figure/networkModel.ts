@@ -1,4 +1,4 @@
-// What the figures need of a network to draw it and to let its weights be dragged. The explorer implements it.
+// The interface that the figures need to draw a network and to drag its weights. The explorer implements it.
 import type { Dataset } from '../engine/datasets.ts'
 import type { Network, Trace, UnitIndex, WeightIndex } from '../engine/network.ts'
 import type { UnitHealth } from '../engine/trainer.ts'
@@ -10,18 +10,18 @@ export interface NetworkModel {
   readonly trace: Trace
   readonly outputs: Float64Array
   readonly health: readonly (readonly UnitHealth[])[]
-  /** Grows with every change of a weight; `net` itself stays the same object. */
+  /** Increases with every change of a weight; `net` remains the same object. */
   readonly weightsVersion: number
   readonly training: boolean
-  /** Rows that are right, or the loss, in words. */
+  /** The number of correct rows, or the loss, as text. */
   readonly summary: string
-  /** The row whose numbers are shown, the one that was chosen, and the one under the pointer. */
+  /** The row whose values are shown, the selected row, and the row under the pointer. */
   readonly shownRow: number
   readonly selectedRow: number
   hoveredRow: number | null
   readonly selectedUnit: UnitIndex | null
   readonly selectedWeight: WeightIndex | null
-  /** What the pointer or the focus is on. */
+  /** The element that has the pointer or the focus. */
   hoveredWeight: WeightIndex | null
   dragging: boolean
   unitName(layer: number, unit: number): string
@@ -30,7 +30,7 @@ export interface NetworkModel {
   selectRow(row: number): void
   getWeight(weight: WeightIndex): number
   gradient(weight: WeightIndex): number
-  /** Changes one number in the middle of a drag. */
+  /** Changes one number during a drag. */
   moveWeight(weight: WeightIndex, value: number): void
   /** Ends a change. */
   commit(): void

@@ -1,4 +1,4 @@
-// A drag slider that moves one weight or bias of a network: what an edge and the bias of a unit have in common.
+// A drag slider that changes one weight or bias of a network, used by edges and by the biases of units.
 import type { WeightIndex } from '../engine/network.ts'
 import { dragSlider } from './dragSlider.ts'
 import type { NetworkModel } from './networkModel.ts'
@@ -6,9 +6,9 @@ import type { NetworkModel } from './networkModel.ts'
 export interface SliderWeight {
   readonly model: NetworkModel
   readonly weight: WeightIndex
-  /** It was clicked, not moved; `typed` is the first key of a number. */
+  /** Called on a click without a drag, or when a number is typed; `typed` is its first key. */
   readonly onopen: (weight: WeightIndex, typed?: string) => void
-  /** The value before a drag, when one begins; null when it ends. */
+  /** Called with the value before the drag when a drag begins, and with null when it ends. */
   readonly onhold: (before: number | null) => void
 }
 

@@ -1,4 +1,4 @@
-// Numbers as text: what people type, and what the pages write.
+// Numbers as text: parsing of user input, and formatting on the pages.
 import { describe, expect, it } from 'vitest'
 import { bytes, exact, fixed, formatWithin, groupDigits, parseNumber, scientific, signed, significant } from '../shared/format.ts'
 

@@ -1,4 +1,4 @@
-// The order of the folders: engine and shared, then figure, then the two pages, which do not know each other.
+// The order of the folders: engine and shared, then figure, then the two pages, which do not import each other.
 import { describe, expect, it } from 'vitest'
 import { browserUseInEngine, forbiddenImports, importCycles, readSources, type Sources } from './layout.ts'
 

@@ -1,9 +1,9 @@
-// The order of the folders, as rules over source text: who may import whom, no cycles, and no browser in the engine.
+// The order of the folders, checked in the source text: allowed imports, no cycles, and no browser code in the engine.
 import { readdirSync, readFileSync } from 'node:fs'
 import { dirname, join, normalize } from 'node:path'
 import ts from 'typescript'
 
-/** What each folder may import from beside itself. */
+/** The other folders that each folder may import from. */
 export const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
   engine: [],
   shared: [],
@@ -23,13 +23,13 @@ export function readSources(root: string): Sources {
   return new Map(code.sort().map((path) => [path, readFileSync(join(root, path), 'utf8')]))
 }
 
-/** What a file imports, types included: paths from the root for files, package:NAME for packages. */
+/** The imports of a file, including types: paths from the root for files, package:NAME for packages. */
 export function importsOf(path: string, source: string): string[] {
   const found = source.matchAll(/\b(?:from|import)\s*\(?\s*(['"])([^'"\n]+)\1/g)
   return [...found].map(([, , to]) => (to.startsWith('.') ? normalize(join(dirname(path), to)) : `package:${to}`))
 }
 
-/** Imports that the table does not allow; the engine imports no package either. */
+/** Imports that the table does not allow. The engine may not import packages either. */
 export function forbiddenImports(sources: Sources): string[] {
   return [...sources].flatMap(([path, source]) => {
     const [folder] = path.split('/')
@@ -43,7 +43,7 @@ export function forbiddenImports(sources: Sources): string[] {
   })
 }
 
-/** Each cycle of imports once, as the files on it. */
+/** The import cycles, each listed once, as the files in the cycle. */
 export function importCycles(sources: Sources): string[] {
   const [done, onPath, cycles] = [new Set<string>(), [] as string[], [] as string[]]
   const visit = (path: string): void => {
@@ -59,7 +59,7 @@ export function importCycles(sources: Sources): string[] {
   return cycles
 }
 
-/** What the compiler says of the engine when it knows the language and nothing of a browser or of Node. */
+/** Compiler errors in the engine if only the language is known, without the types of browsers and Node. */
 export function browserUseInEngine(sources: Sources): string[] {
   const options: ts.CompilerOptions = {
     target: ts.ScriptTarget.ES2022,

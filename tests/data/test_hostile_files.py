@@ -101,7 +101,7 @@ def little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @contextmanager
 def counted_memory() -> Iterator[pa.MemoryPool]:
-    """Yield a pool that knows the most memory that Arrow had allocated inside the block."""
+    """Yield a memory pool that records the peak memory that Arrow allocates inside the block."""
     usual = pa.default_memory_pool()
     counted = pa.proxy_memory_pool(usual)
     pa.set_memory_pool(counted)
@@ -171,7 +171,7 @@ def test_a_parquet_file_of_a_long_text_in_many_rows_is_refused_before_it_is_deco
 
 @pytest.mark.usefixtures("little_memory")
 def test_categories_of_long_texts_that_memory_cannot_hold_are_refused(tmp_path: Path) -> None:
-    """Each category is in memory once, but the rows are encoded from their texts."""
+    """Each category is in memory once, but the rows are encoded from the strings."""
     rows = pa.DictionaryArray.from_arrays(pa.array(np.zeros(2000, dtype="int8")), ["x" * 100_000])
     table = pa.table({"a": rows, "y": [0, 1] * 1000})
     parquet.write_table(table, tmp_path / "t.parquet")

@@ -1,4 +1,4 @@
-"""Preprocessing steps: an encoding is its columns' steps in order, and every export has them or lists what it lacks."""
+"""Preprocessing steps: an encoding applies them in order, and every export has all steps or lists the missing ones."""
 
 from __future__ import annotations
 

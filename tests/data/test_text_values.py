@@ -194,7 +194,7 @@ def test_every_fit_in_python_warns_once_about_dropped_columns() -> None:
 
 
 def test_estimators_do_not_recommend_an_option_that_they_lack() -> None:
-    """They have no `categorical`."""
+    """Estimators have no option `categorical`."""
     y = np.arange(60) % 2
     for fit in (MLPClassifier(**QUICK).fit, MLPRegressor(**QUICK).fit, MLPClassifier(**QUICK).partial_fit):
         with pytest.warns(UserWarning, match="'note'.*group its values, or derive numbers from it") as caught:

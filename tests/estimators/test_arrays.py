@@ -160,7 +160,7 @@ def test_a_batch_of_arrow_has_names() -> None:
 @pytest.mark.parametrize("estimator", [MLPClassifier, MLPRegressor])
 @pytest.mark.parametrize("kind", [list, np.array, pd.Series])
 def test_text_targets_in_place_of_x_are_refused(estimator: Any, kind: Any) -> None:
-    """`fit(y, X)` named neither X nor y."""
+    """Before, the error for `fit(y, X)` named neither X nor y."""
     x, _ = numbers()
     texts = kind(["low" if value > 0 else "high" for value in x[:, 0]])
     with pytest.raises(DataError, match=rf"Expected 2D array, got 1D array of {len(x)} strings: pass X before y"):

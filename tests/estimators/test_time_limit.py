@@ -46,7 +46,7 @@ def planned(
     fewer: bool = False,
     **how: Any,
 ) -> Config:
-    """Return the options of the recipe within a time limit, of which `elapsed` seconds are over."""
+    """Return the options of the recipe for a time limit of which `elapsed` seconds have passed."""
     monkeypatch.setattr(time_budget, "measured", lambda *_, **__: costs)
     monkeypatch.setattr(time_budget, "time", SimpleNamespace(monotonic=lambda: elapsed))
     recipe = Recipe(hidden=(16,))

@@ -1,4 +1,4 @@
-"""ONNX models against `TrainedModel`: every layer and activation by the one table, tables as they come, every task.
+"""ONNX models against `TrainedModel`: every layer and activation of the table of cases, realistic tables, every task.
 
 Tolerance: both sides compute in float32 (eps 6e-8) with sums in orders of their own. The longest sums here have 784
 terms, whose rounding stays near √784·eps ≈ 2e-6; a few layers one after another give 1e-5 of the largest output.

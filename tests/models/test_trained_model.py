@@ -1,4 +1,4 @@
-"""A trained model is its members and one calibration: their weights count wherever the model predicts."""
+"""A trained model with weighted members and one calibration: all predictions use the weights."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def weighted(model: TrainedModel, *weights: float) -> TrainedModel:
 
 @pytest.mark.parametrize("name", TASKS)
 def test_weights_of_members_count_wherever_the_model_predicts(name: str, tmp_path: Path) -> None:
-    """A member of weight 2 is as two equal members, in numpy, torch and ONNX, and after saving."""
+    """A member of weight 2 is equivalent to two equal members, in numpy, torch and ONNX, and after saving."""
     import onnxruntime
     import torch
 
@@ -99,7 +99,7 @@ def test_a_file_whose_only_member_is_numbered_is_refused(tmp_path: Path) -> None
 
 @dataclass
 class Own:
-    """What exporters take, and no more of it: see `export.protocol`."""
+    """Has only the attributes that exporters may read: see `export.protocol`."""
 
     members: tuple[Member, ...]
     encoding: Encoding

@@ -194,7 +194,7 @@ def test_saturates(name: str, below: float | None, above: float | None) -> None:
 
 @elementwise
 def test_dies_and_vanishes_are_as_defined(fn: Function) -> None:
-    # At ±6 a function that dies is flat; one that only vanishes may do so slowly, like 1/z².
+    # At ±6, a function that dies is flat. The slope of a function that only vanishes may shrink slowly, like 1/z².
     far = np.array([-6.0, 6.0]) if fn.name != "kaf" else np.array([-30.0, 30.0])
     slopes = np.abs(fn.df(far))
     if fn.name not in ("sqrt", "kaf", "apl"):  # an APL unit learns on through its own numbers

@@ -1,4 +1,4 @@
-"""The table of cases is complete, and each of its columns says what the code has."""
+"""The table of cases is complete, and each of its columns agrees with the code."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_the_columns_of_an_optimizer(name: str) -> None:
 
 @pytest.mark.parametrize("name", ROWS)
 def test_the_page_names_what_it_computes(name: str) -> None:
-    """What it computes is compared with Python's numbers in frontend/tests."""
+    """Its values are compared with those of Python in frontend/tests."""
     source = "".join(path.read_text() for path in sorted(ENGINE.glob("*.ts")))
     if is_there(ROWS[name].page):
         assert re.search(rf"\b{name}\b", source)

@@ -29,7 +29,7 @@ FAST: dict[str, Any] = {"recipe": "plain", "quiet": True, "threads": 1}
 
 
 class Kept:
-    """A run whose report is written as usual, and what it was made of."""
+    """A run with its report, and the inputs of that run."""
 
     run: Run
     prepared: TrainingData

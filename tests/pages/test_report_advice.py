@@ -61,7 +61,7 @@ WEAK = dict(skill=0.2, train_skill=0.25, epochs=10, rows=1000)
             ["uninformative"],
         ),
         (Evidence(**WEAK, best_epoch=10, train_loss=CREEPING, validation_loss=CREEPING, learning_rate=1e-6), ["slow"]),
-        # Hardly trained rows may fit by chance: that is no overfitting if the loss hardly fell.
+        # After little training, rows may fit by chance. This is not overfitting if the loss hardly fell.
         (
             Evidence(
                 skill=0.05, train_skill=0.36, outside=True, epochs=10, best_epoch=10, steps=80, train_loss=CREEPING

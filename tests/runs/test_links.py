@@ -326,11 +326,11 @@ def test_resuming_a_run_with_the_log_of_another(run: Path, table: Path, tmp_path
 
 
 def test_resuming_a_finished_run_whose_log_lost_its_start(run: Path) -> None:
-    """Without its start, the log does not say which configuration it belongs to."""
+    """Without its start event, the log does not show which configuration it belongs to."""
     (run / "events.jsonl").write_text("".join((run / "events.jsonl").read_text().splitlines(keepends=True)[1:]))
     edited(run, lambda about: (about.pop("sha256"), about["config"]["config"].update(epochs=5)))
     with pytest.raises(
-        RunError, match=r"events\.jsonl must contain the start of the run, got an end alone: restore it"
+        RunError, match=r"events\.jsonl must begin with a start event, got only an end event: restore it"
     ):
         ml.resume(run, quiet=True)
 
@@ -339,7 +339,7 @@ def test_resuming_a_finished_run_with_the_model_of_another_network(run: Path, ta
     other = ml.fit("2-8-1", table, target="y", **OPTIONS).model
     assert other is not None
     other.save(run / "model.safetensors")
-    with pytest.raises(RunError, match=r"model\.safetensors must be the network 2-4-1, got 2-8-1: restore it"):
+    with pytest.raises(RunError, match=r"model\.safetensors must contain the network 2-4-1, got 2-8-1: restore it"):
         ml.resume(run, quiet=True)
 
 

@@ -1,8 +1,8 @@
-"""The table of every kind of layer, activation, loss and optimizer that all checks run over.
+"""The table of all layers, activations, losses and optimizers, over which all checks run.
 
-Each has a row with a column per implementation besides its description (with its numpy reference): its torch twin, its
-kernel in the fused engine, its maths in the explorer's page, its ONNX operators and the module that torch has for it.
-One that does not exist is an explicit `no` with the reason. tests/nn/test_cases.py checks all of it against the code.
+Each has a row, with a column for each implementation besides the description and its numpy reference: the torch twin,
+the kernel in the fused engine, the code of the explorer page, the ONNX operators, and the module of `torch.nn`. A
+missing implementation is an explicit `no` with the reason. tests/nn/test_cases.py compares the table with the code.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ NO_GRAPH = f"{no}: ONNX files are made for prediction, which has no loss and no 
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """What implements a kind: `yes`, or `no` with the reason."""
+    """Whether each implementation exists: `yes`, or `no` with the reason."""
 
     torch: str = "yes"
     """pytorch/"""
@@ -41,7 +41,7 @@ class Row:
     onnx: str = "yes"
     """export/onnx/"""
     module: str = "yes"
-    """A module of torch's own, for `to_sequential` and `from_torch`."""
+    """A module of `torch.nn`, for `to_sequential` and `from_torch`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -217,7 +217,7 @@ ACTIVATIONS: dict[str, tuple[Case, ...]] = {name: _activation(name) for name in 
 @dataclass(frozen=True, kw_only=True)
 class LossRow(Row):
     by_hand: dict[str, Callable[[Tensor, Tensor], Tensor]]
-    """Each text to try, with and without constants, and the same loss of a batch in plain torch."""
+    """Each name to test, with and without constants, and the same loss of a batch in plain torch."""
     onnx: str = field(default=NO_GRAPH, init=False)
     module: str = field(default=NOT_IN_TORCH, init=False)
 
@@ -225,7 +225,7 @@ class LossRow(Row):
 @dataclass(frozen=True, kw_only=True)
 class OptimizerRow(Row):
     by_hand: dict[str, Callable[[Any], torch.optim.Optimizer]]
-    """Each text to try, and the same optimizer of torch for some groups of parameters."""
+    """Each name to test, and the same torch optimizer for some parameter groups."""
     onnx: str = field(default=NO_GRAPH, init=False)
     module: str = field(default=NOT_IN_TORCH, init=False)
 

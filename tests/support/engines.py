@@ -21,7 +21,7 @@ LOSSES = [text for row in LOSS_ROWS.values() for text in row.by_hand]
 OPTIMIZERS = [text for row in OPTIMIZER_ROWS.values() for text in row.by_hand]
 FUSED_LOSSES = [text for row in LOSS_ROWS.values() if row.kernel == "yes" for text in row.by_hand]
 FUSED_OPTIMIZERS = [text for row in OPTIMIZER_ROWS.values() if row.kernel == "yes" for text in row.by_hand]
-"""Those that the fused engine has."""
+"""Names that the fused engine supports."""
 
 CORES = {
     "double": {"dtype": "float64"},

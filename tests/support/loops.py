@@ -1,4 +1,4 @@
-"""Small loops on made-up rows, which tests run, cut and resume."""
+"""Small training loops on synthetic rows. Tests run, interrupt and resume them."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def restore(loop: Loop, past: Recorder) -> int:
 
 
 def cut_to(monkeypatch: pytest.MonkeyPatch, steps: int) -> None:
-    """Chunks of at most so many steps, whatever the clock says."""
+    """Limit chunks to at most `steps` steps, independently of the clock."""
     due = Loop._until_due
     monkeypatch.setattr(Loop, "_until_due", lambda self: min(steps, unhurried(self)))
 

@@ -44,7 +44,7 @@ class Payload:
 LAYOUT = (
     "can be read: .*(invalid shape, data type, or offset|invalid offset) for tensor|cut short: the|bytes left over: the"
 )
-"""A header whose tensors do not fit their bytes: the words of safetensors, or ours if the last one ends elsewhere."""
+"""Errors if the tensors of a header do not fit their bytes: from safetensors, or ours if the total size is wrong."""
 
 
 def header_of(data: bytes = GOOD) -> dict[str, Any]:

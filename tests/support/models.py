@@ -1,4 +1,4 @@
-"""Trained models with other numbers."""
+"""Copies of trained models with changed tensors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run's events, and a tracker that writes down what it is told: what the tests of trackers share."""
+"""Shared by the tests of trackers: the events of a run, and a tracker that records its calls."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ RUN: list[Event] = [
 
 
 class Recorder(Tracker):
-    """A tracker of a user's own."""
+    """A tracker class of a user."""
 
     name: ClassVar[str] = "recorder"
 

@@ -1,4 +1,4 @@
-"""When checkpoints are written: the best state with the next one, and fewer the longer the run."""
+"""When checkpoints are written: the best state with the next checkpoint, and longer intervals in longer runs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from support.loops import Recorder, cut_to, make_loop, table
 
 
 def improving(**plan: Any) -> tuple[Loop, Recorder]:
-    """A loop whose every epoch is the best so far; it has 9 steps."""
+    """A loop of 9 steps in which every epoch is the best so far."""
     loop, told = make_loop(NumpyEngine, table(), **plan)
     loop.evaluate = lambda _: (-float(loop.position.epoch), {})
     return loop, told

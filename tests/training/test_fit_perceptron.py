@@ -133,7 +133,7 @@ def test_the_command_trains_a_perceptron(tmp_path: Path) -> None:
     ("spec", "raw"), [("30-8:tanh-1:sigmoid", "30-8:tanh-1"), ("30-8:tanh-2:softmax", "30-8:tanh-2")]
 )
 def test_a_sigmoid_or_softmax_at_the_end_is_that_of_the_loss(spec: str, raw: str) -> None:
-    """A second sigmoid in the loss gave every row a probability of at least 0.5, and so the same class."""
+    """Before, a second sigmoid gave every row a probability of at least 0.5, so all rows had the same class."""
     run = ml.fit(spec, "breast_cancer", epochs=5, quiet=True)
     assert run.model is not None
     assert str(run.model.spec) == raw

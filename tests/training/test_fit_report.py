@@ -1,4 +1,4 @@
-"""The report that `fit` and `resume` write: while the run is locked, with a word if it takes long."""
+"""The report of `fit` and `resume`: it is written while the run is locked, with a message if it takes long."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Trackers: what a tracker is told, when it is ended, which one it is, and what happens when it fails."""
+"""Trackers: the calls that they receive, when they are ended, how they are selected, and what happens if one fails."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from multilayer.training.messages import message_for
 from multilayer.training.trackers import TRACKERS, TrackerObserver, adapt, get, replay, values_of
 from support.tracked_runs import RUN, START, Recorder, end, epoch, feed
 
-# What a tracker is told
+# Calls that a tracker receives
 
 
 def test_names_and_steps() -> None:
@@ -175,7 +175,7 @@ def test_histograms_fall_back_to_four_numbers() -> None:
     }
 
 
-# A tracker that fails
+# Trackers that fail
 
 
 @pytest.mark.parametrize("fails", ["start", "log", "alert", "finish"])

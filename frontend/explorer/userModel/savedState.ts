@@ -21,7 +21,7 @@ export interface SavedState extends ModelEdits {
   readonly from: number | null
 }
 
-/** The model that a state must fit. */
+/** The properties of a model that a state must match. */
 export interface StateBounds {
   readonly data: ModelData
   readonly networks: readonly InferenceNetwork[]

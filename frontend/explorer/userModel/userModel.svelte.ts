@@ -22,7 +22,7 @@ export class UserModel {
   readonly nIn: number
   row = $state(0)
   x = $state.raw(new Float64Array(0))
-  /** Which of `networks` is looked into. */
+  /** The index in `networks` of the member that is shown. */
   member = $state(0)
   layer = $state(0)
   unit = $state(0)

@@ -178,7 +178,7 @@ def _refuse_link(path: Path) -> None:
 def write(path: str | os.PathLike[str], chunks: bytes | Iterable[bytes], *, root: Path | None = None) -> None:
     """Write a file atomically. If anything fails before the rename, the old file stays unchanged.
 
-    A file that is there keeps its permissions. A symbolic link, a pipe or a device at `path` is refused.
+    An existing file keeps its permissions. A symbolic link, a pipe or a device at `path` raises an error.
     """
     target = Path(path)
     with reported("write", target), _Folder(target.parent, root) as folder:

@@ -1,7 +1,7 @@
-"""Values as people read them: 1,200 rows, 45.1 MFLOP, 3.73 MiB, 12.4 ms, 1:04, 97 %.
+"""Format values for people: 1,200 rows, 45.1 MFLOP, 3.73 MiB, 12.4 ms, 1:04, 97 %.
 
 k M G T P E are powers of 1000, Ki Mi Gi Ti Pi Ei powers of 1024. A rounded figure has three significant digits, or all
-digits of its whole part. Reading such quantities belongs in `costs.quantity`.
+digits of its whole part. `costs.quantity` parses such quantities.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _BINARY = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
 
 
 def count(n: int, thing: str) -> str:
-    """A number of things, in the singular or plural.
+    """Format a count with its noun in the singular or plural.
 
     >>> count(1, "row"), count(1200, "row")
     ('1 row', '1,200 rows')

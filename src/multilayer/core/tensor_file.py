@@ -7,9 +7,9 @@
 The JSON text is the caller's `meta`, with `kind` (model or checkpoint), `version`, and `sha256` over everything else.
 Nothing in it tells the time, keys and tensors are sorted: equal content is equal bytes.
 
-A file is data from anyone. Lengths are checked before anything is allocated; names, types and keys are closed sets; the
-hash finds damage. The safetensors library, which makes the arrays, checks that the header describes every byte once.
-There is no other format to fall back to.
+Files are not trusted. Lengths are checked before memory is allocated. Only known names, types and keys are accepted.
+The hash detects damage. The safetensors library, which makes the arrays, checks that the header describes every byte
+once. No other format is read.
 """
 
 from __future__ import annotations
@@ -188,9 +188,9 @@ def _foreign(data: bytes) -> bool:
 
 
 def _check_layout(header: dict[str, Any], size: int, where: str) -> None:
-    """What safetensors does not check: types and sizes that numpy can hold, and a clear word about a file cut short.
+    """Check what safetensors does not check: types and sizes that numpy supports, and whether the file is truncated.
 
-    safetensors refuses tensors whose bytes overlap, leave a hole, or do not fit their type and shape.
+    safetensors itself refuses tensors whose bytes overlap, leave a gap, or do not fit their type and shape.
     """
     reached = 0
     for name, entry in header.items():

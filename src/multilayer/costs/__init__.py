@@ -1,6 +1,6 @@
 """Exact cost of a network: what a step takes (`count`), what fits (`inverse`), how long it lasts (`roofline`).
 
-Tables and pages for people belong in `cli` and `pages`; timing of the compiled core in `core`.
+Printed tables belong in `cli`, HTML pages in `pages`, and measurements of the machine in `core`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Quantities as people write them: 2GB, 512MiB, 1e9, 10M. Writing them belongs in `core.formatting`.
+"""Quantities as people write them: 2GB, 512MiB, 1e9, 10M. `core.formatting` formats them.
 
 K M G T P are powers of 1000, Ki Mi Gi Ti Pi powers of 1024. What comes in is computed exactly (a fraction, never a
 float) and cut down to a whole number.

@@ -1,17 +1,17 @@
-"""Kinds of layer as an engine is calibrated on them: what stands for a layer, and how much of it a row has.
+"""Timing units: the small benchmark layer that is timed for each kind of layer when an engine is calibrated.
 
-A step in PyTorch is many small operations, and what one takes for a number differs by a factor of fifty: a tenth of a
-nanosecond for ReLU, several for `where`, `max` over an axis or Mish. Neither FLOPs nor bytes tell that. Each kind of
-layer is therefore timed once, at a width of ours and by how many numbers it handles, its linear map reduced to one
-number in or out; what its products take comes on top, by their FLOPs. `Layer.timed` says what stands for a kind:
+A step in PyTorch consists of many small operations. Their time per number differs by a factor of fifty: 0.1 ns for
+ReLU, several ns for `where`, `max` over an axis or Mish. FLOPs and bytes do not predict this. Each kind of layer is
+therefore timed once, at a fixed width, as time per number. Its linear map has only one input or one output; the time of
+larger matrix products is added, by their FLOPs. `Layer.timed` returns the benchmark layers of a layer:
 
-    kind                         numbers a row        stands for it
+    kind                         numbers per row      benchmark layer
     linear, gated unit, maxout   outputs              128 outputs of 1 input
     KAN                          inputs               1 output of 16 inputs, with its bases
-    columns                      features; 1 a code   16 features, products and all; one column of codes
-    every other                  inputs               itself, 128 wide
+    columns                      features; 1 a code   16 features, with their products; one column of codes
+    every other                  inputs               the layer itself, 128 wide
 
-Left out on purpose: whether widths suit the registers, and what a wider row does to a norm or a softmax.
+Not modelled on purpose: how well a width fits the registers, and how norms and softmax slow down for wider rows.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ from ..spec import Spec
 
 @dataclass(frozen=True, kw_only=True)
 class Unit(Timed):
-    """What stands for a layer, as its description says, and where it stands."""
+    """The benchmark layer of a layer, and its position in the network."""
 
     learning: bool
-    """Whether a gradient goes on below it."""
+    """Whether the layers before it need a gradient."""
 
     @property
     def widest(self) -> int:
-        """Numbers a row of the widest tensor that what stands for it makes."""
+        """Numbers per row of the widest tensor that the benchmark layer makes."""
         return max(self.layer.widest(self.d), self.standard)
 
     @property
     def key(self) -> str:
-        """The same for all layers of a kind."""
+        """The key of the measured time, equal for all layers of a kind."""
         place = "" if self.learning else " on data"
         codes = f" of {self.d.categories}" if isinstance(self.d, Inputs) else ""
         return f"{self.layer!r}{codes}{place}"
 
 
 def units(spec: Spec) -> dict[str, tuple[Unit, ...]]:
-    """What each operation of a network is made of, by its name; nothing for those that do nothing."""
+    """Return the timing units of each operation of a network, by name. Operations that compute nothing have none."""
     found: dict[str, tuple[Unit, ...]] = {}
     learning = False
     for entry in spec.entries:

@@ -4,7 +4,7 @@ made = make_training_data("people.csv", DataOptions(target="income"))
 made.data, made.train, made.validation      for an engine
 made.encoding                               stored with the model: apply, decode, probabilities
 
-Networks belong in `spec`; the engines that read the batches in `engines`.
+Networks belong in `spec`. The engines that read the batches belong in `engines`.
 """
 
 from __future__ import annotations

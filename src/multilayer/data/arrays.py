@@ -140,7 +140,7 @@ def _first_odd(values: Any, error: Exception) -> str:
 
 
 def target_columns(y: Any, *, n: int, name: str) -> dict[str, Any]:
-    """The target of `(X, y)` as named columns, where y is an array."""
+    """Return the target of `(X, y)` as named columns. y is an array."""
     label = getattr(y, "name", None)
     values = np.asarray(_numpy(y))
     if values.ndim == 2 and values.shape[1] == 1:

@@ -1,6 +1,6 @@
-"""Batches and tables as numbers: what an engine takes its steps over.
+"""Encoded tables and training batches, as engines read them.
 
-`Data` is a whole table, `Batch` some of its rows. An augmentation changes a training batch.
+`Data` is a whole table, and `Batch` is a subset of its rows. An augmentation changes a training batch.
 """
 
 from __future__ import annotations

@@ -89,7 +89,7 @@ class Column:
     zone: bool | None = None
     """Whether moments had a time zone; None for other families, and for models saved before it was kept."""
     numbered: bool = field(default=False, compare=False)
-    """Whether the names of the frame were numbers, which are texts here."""
+    """Whether the column names of the data frame were numbers. They are strings here."""
     why: str = field(default="", compare=False)
     """Why a column was dropped, for those who fit; files do not tell."""
 

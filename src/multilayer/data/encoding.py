@@ -126,18 +126,18 @@ class Encoding:
 
     @cached_property
     def number_steps(self) -> tuple[NumberStep, ...]:
-        """The steps of all numbers of x that are not indicators, in order."""
+        """The steps, in order, for all numbers of x except the missing-value indicators."""
         found = (FillMissing(fill=self.fill), Standardise(center=self.center, scale=self.scale))
         return (*found, SmoothClip()) if self.scaling == "robust" else found
 
     @cached_property
     def _places(self) -> dict[str, slice]:
-        """Which numbers of x each numeric column gives."""
+        """The positions in x of the numbers of each numeric column."""
         ends = np.cumsum([len(c.parts) for c in self.numeric]).tolist()
         return {c.name: slice(end - len(c.parts), end) for c, end in zip(self.numeric, ends, strict=True)}
 
     def steps_of(self, column: Column) -> tuple[Step, ...]:
-        """The steps of a column that is used, in order."""
+        """Return the steps of a column that is used, in order."""
         return (self.code_step(column),) if column.kind == "categorical" else self.value_steps(column)
 
     def code_step(self, column: Column) -> Codes:
@@ -277,7 +277,7 @@ class Encoding:
             notes.append(_unforeseen(self.numeric[i].name, int(lost[i])))
 
     def _read(self, table: Table, column: Column) -> Floats:
-        """The values of a numeric column before its first step. Those of an unlearned column are not looked at."""
+        """Return the values of a numeric column before its first step. Values of an unlearned column are not read."""
         if column.family == "empty":
             return np.zeros(len(table))
         return C.read_numbers(table, column.name, column.kind)

@@ -174,7 +174,7 @@ def with_variation(encoding: Encoding, source: Any) -> Encoding:
 def dropped_note(encoding: Encoding, *, declarable: bool = True) -> str | None:
     """Return which columns were dropped, why, and what to do. None if only the user dropped columns.
 
-    `declarable` is whether the caller has an option `categorical`.
+    `declarable` says whether the caller has the option `categorical`.
     """
     found: dict[str, list[str]] = {}
     for column in encoding.columns:

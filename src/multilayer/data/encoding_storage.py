@@ -60,7 +60,7 @@ def to_parts(encoding: Encoding) -> tuple[dict[str, Any], dict[str, NDArray[Any]
 
 
 def from_parts(data: dict[str, Any], arrays: Arrays) -> dict[str, Any]:
-    """The fields of the encoding that was stored; anything that does not fit together is refused."""
+    """Return the fields of a stored encoding. Raise an error if they are inconsistent."""
     try:
         return _from_parts(data, arrays)
     except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError, pa.ArrowException) as error:

@@ -35,7 +35,7 @@ def is_loader(source: Any) -> bool:
 
 
 def read_loader(loader: Any, options: DataOptions) -> TrainingData:
-    """Read a loader once. The validation rows come from another loader, or from data with a target."""
+    """Read a loader once. `validation` is another loader, or data with a target."""
     _check_options(options)
     validation, dtype = options.validation, options.dtype
     if isinstance(validation, int | float):

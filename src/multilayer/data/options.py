@@ -37,8 +37,8 @@ class DataOptions:
         Column, or one value per row. Rows of one group are held out together; with `time_column`, the latest rows are
         held out. A column named here is not an input.
     categorical : str or iterable of str, optional
-        Columns to treat as categories, whatever their values are. Columns of arrays may be named by their numbers. If
-        None, messages do not recommend this option.
+        Columns to treat as categories, whatever their values are. Columns of arrays are given by number. If None,
+        messages do not recommend this option.
     columns : mapping, optional
         Kinds of columns: numeric, categorical, date, datetime, time or drop.
     sample_weight, validation_weight : str or array, optional
@@ -48,8 +48,8 @@ class DataOptions:
     classes : sequence, optional
         All classes of the target, if the rows may lack some of them.
     validation
-        Fraction of rows to hold out, "auto" (20 %; none below 10 rows without `group` or `time_column`), None, or
-        separate data.
+        Fraction of rows to hold out, "auto", None, or separate data. "auto" is 20 %, but no rows if there are fewer
+        than 10 rows and neither `group` nor `time_column`.
     ensemble : int
         Number of ensemble members. If it is above 1, `validation` is "auto" and there is no `time_column`, the rows are
         divided into parts, and each member holds out a different one.

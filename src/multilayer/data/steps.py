@@ -1,15 +1,15 @@
-"""Preprocessing steps: what happens to the values of a column, one after another, before a network reads them.
+"""Preprocessing steps, applied one after another to the values of a column before a network reads them.
 
     step            takes                        gives
-    DateParts       seconds (N,)                 numbers (N, parts): days or hours, and places on circles
-    Unlearned       any numbers (N, V)           NaN, which FillMissing turns into the value of no information
+    DateParts       seconds (N,)                 numbers (N, parts): days or hours, and (sin, cos) of periods
+    Unlearned       any numbers (N, V)           NaN, which FillMissing replaces by a constant
     FillMissing     numbers (N, V), NaN missing  numbers (N, V) without NaN
     Standardise     numbers (N, V)               (x − center)/scale; also the targets of a regression, and back
     SmoothClip      numbers (N, V)               x/√(1 + (x/3)²), within ±3 (Holzmüller et al. 2024)
     Codes           values of a column (N,)      whole numbers: 0 missing or unknown, else 1 … n in sorted order
 
-A step is plain frozen data; `apply` is its numpy implementation. V numbers are processed together, and `at` gives the
-step of some of them. Other implementations are tables keyed by the type of step, in `export/onnx/columns.py` and
+A step is a frozen dataclass; `apply` is its numpy implementation. V numbers are processed together. `at` returns the
+step for some of them. Other implementations are tables keyed by the type of step, in `export/onnx/columns.py` and
 `export/torch_module.py`, which lists the steps that it does not have. `Encoding.steps_of` gives the steps of a column.
 
 Left out on purpose: reading (`columns` makes numbers and strings from Arrow columns) and missing-value indicators,
@@ -33,18 +33,18 @@ Place = slice | NDArray[np.int64]
 HOUR = 3600.0
 DAY = 86_400.0
 YEAR = 365.2425
-"""Days of the mean Gregorian year, close enough for a season."""
+"""Days in a mean Gregorian year. This is accurate enough for seasons."""
 THURSDAY = 3
-"""Days since Monday of day 0, 1 January 1970."""
+"""Days from Monday to the weekday of day 0 (Thursday, 1 January 1970)."""
 FAR = 4e154
-"""Values that SmoothClip bounds first: beyond them (x/3)² would overflow, and the result is 3 in any case."""
+"""SmoothClip first limits values to ±FAR, because (x/3)² would overflow. The result is ±3 in both cases."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DateParts:
-    """Seconds since midnight (`time`) or since 1970-01-01 (`date`, `datetime`), as numbers and (sin, cos) of circles.
+    """Seconds since midnight (`time`) or since 1970-01-01 (`date`, `datetime`), as numbers and (sin, cos) of periods.
 
-    `parts` are the numbers that are used, by their place in `columns.PARTS`. None means all.
+    `parts` lists the numbers that are used, by position in `columns.PARTS`. None means all.
     """
 
     kind: str
@@ -62,7 +62,7 @@ class DateParts:
 
 @dataclass(frozen=True, kw_only=True)
 class Unlearned:
-    """A column that had no value to learn from in training: all its values are read as missing."""
+    """A column without values in the training data: all its values are read as missing."""
 
     def apply(self, values: Floats) -> Floats:
         return np.full_like(values, np.nan)
@@ -70,7 +70,7 @@ class Unlearned:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class FillMissing:
-    """Missing numbers become the median of the training rows, `fill` (V,)."""
+    """Replace missing numbers by `fill` (V,), the median of the training rows."""
 
     fill: Floats
 
@@ -83,7 +83,7 @@ class FillMissing:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Standardise:
-    """Numbers relative to `center` (V,), in units of `scale` (V,)."""
+    """Subtract `center` (V,) and divide by `scale` (V,)."""
 
     center: Floats
     scale: Floats
@@ -100,7 +100,7 @@ class Standardise:
 
 @dataclass(frozen=True, kw_only=True)
 class SmoothClip:
-    """Numbers far from 0 come closer to it."""
+    """Limit numbers smoothly to ±3."""
 
     def at(self, place: Place) -> SmoothClip:
         return self
@@ -112,9 +112,9 @@ class SmoothClip:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Codes:
-    """Whole numbers for the values of `vocabulary`, a sorted Arrow array.
+    """Map the values of `vocabulary`, a sorted Arrow array, to whole numbers.
 
-    `constant` marks a column that has had one value so far: its code is 1 for every value.
+    `constant` marks a column with a single value so far: the code of every value is 1.
     """
 
     vocabulary: Any
@@ -136,15 +136,15 @@ class Codes:
 
 
 NumberStep = FillMissing | Standardise | SmoothClip
-"""Steps of numbers (N, V), which can be applied to many columns together."""
+"""Steps for numbers (N, V). They can be applied to many columns at once."""
 ValueStep = DateParts | Unlearned | NumberStep
-"""Steps that make numbers of one column."""
+"""Steps that convert one column to numbers."""
 Step = ValueStep | Codes
 STEPS: tuple[type[Step], ...] = (DateParts, Unlearned, FillMissing, Standardise, SmoothClip, Codes)
 
 
 def through(steps: tuple[ValueStep, ...], values: Floats, dtype: Any) -> NDArray[Any]:
-    """Apply the steps of numbers in order. What is too large for `dtype` becomes infinite."""
+    """Apply the steps in order. Numbers that are too large for `dtype` become infinite."""
     with np.errstate(over="ignore"):
         for step in steps:
             values = step.apply(values)

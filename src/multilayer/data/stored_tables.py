@@ -1,10 +1,10 @@
-"""Parquet and Arrow files: tables that are stored compressed, decoded only if they fit in the available memory.
+"""Read Parquet and Arrow files. Their data is compressed, and is decoded only if it fits in the available memory.
 
-    Parquet   repeated numbers: their number is in the metadata
-              repeated text: read as a dictionary, so that a value is in memory once, and decoded batch by batch
-    Arrow     the decompressed size of each buffer, from the descriptions of the messages in the file
+    Parquet   numbers: the decoded size follows from the number of rows in the metadata
+              text: read as a dictionary, so that each value is in memory once, and decoded batch by batch
+    Arrow     the decompressed size of each buffer is read from the message headers in the file
 
-A file of a few hundred bytes can otherwise decode to more than any memory holds.
+Without these checks, a file of a few hundred bytes could decode to more data than any memory holds.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ROWS = 1 << 14
 COPIES = 4
 """Copies of the content of a file in memory during reading: raw bytes, Arrow buffers, columns, encoded numbers."""
 _MAGIC = 8
-"""Bytes of an Arrow file before its stream."""
+"""Number of bytes before the stream in an Arrow file."""
 _DICTIONARY, _BATCH = 2, 3
 """Types of Arrow messages that have buffers."""
 
@@ -54,7 +54,7 @@ def read_parquet(path: Path) -> Any:
 def read_arrow(path: Path) -> Any:
     """Return the table of an Arrow file."""
     with pa.memory_map(str(path)) as file:
-        ipc.open_file(file)  # an error if the file was cut: its index is at the end
+        ipc.open_file(file)  # raises an error if the file is truncated, because the index is at the end
         return _read_stream(file, _MAGIC, path)
 
 
@@ -64,7 +64,7 @@ def read_arrow_stream(data: bytes, path: Path) -> Any:
 
 
 def _read_stream(stream: Any, start: int, path: Path) -> Any:
-    """Read the messages in the order of the file. The index at the end of a file is not used: it could name the same
+    """Read the messages in file order. The index at the end of the file is not used, because it could list the same
     batch many times."""
     limit, total = available_memory() // COPIES, 0
     stream.seek(start)
@@ -76,7 +76,7 @@ def _read_stream(stream: Any, start: int, path: Path) -> Any:
 
 
 def _checked(table: Any, path: Path) -> Any:
-    """Return a table after a check of its buffers, about which a file may say anything, and of its decoded size."""
+    """Validate the buffers of a table, because a file may contain any values, and check its decoded size."""
     table.validate(full=True)
     decoded = sum(_decoded_size(chunk) for column in table.columns for chunk in column.chunks)
     check_size(path, decoded, available_memory() // COPIES, "decompresses to")
@@ -84,7 +84,7 @@ def _checked(table: Any, path: Path) -> Any:
 
 
 def _decoded_size(column: Any) -> int:
-    """Return the bytes of a column whose categories are repeated for each row."""
+    """Return the size of a column in bytes after each category is repeated for each row."""
     if not pa.types.is_dictionary(column.type) or not _is_text(column.type.value_type):
         return column.nbytes
     lengths = pc.binary_length(column.dictionary).cast(pa.int64())
@@ -119,7 +119,7 @@ def decompressed_size(message: Any) -> int:
     """Return the bytes of the buffers of a message after decompression."""
     about, body = message.metadata.to_pybytes(), message.body
     kind, table = _header(about)
-    if kind == _DICTIONARY:  # its values are a record batch
+    if kind == _DICTIONARY:  # it contains a record batch
         table = _follow(about, _field(about, table, 1))
     elif kind != _BATCH:
         return 0
@@ -130,21 +130,21 @@ def decompressed_size(message: Any) -> int:
     total = 0
     for i in range(_number("I", about, first)):
         place, size = struct.unpack_from("<qq", about, first + 4 + 16 * i)
-        if size >= 8:  # a compressed buffer begins with its size, or with -1 if its values are stored as they are
+        if size >= 8:  # a compressed buffer begins with its decompressed size, or with -1 if it is not compressed
             stated = _number("q", body, place)
             total += size if stated < 0 else stated
     return total
 
 
 def _header(about: bytes) -> tuple[int, int]:
-    """Return the type of a message and the place of the table that describes it."""
+    """Return the type of a message and the position of the table that describes it."""
     root = _follow(about, 0)
     kind, table = _field(about, root, 1), _field(about, root, 2)
     return (0, 0) if kind is None or table is None else (_number("B", about, kind), _follow(about, table))
 
 
 def _field(about: bytes, table: int, number: int) -> int | None:
-    """Return the place of a field of a table, or None if the field is not there."""
+    """Return the position of a field in a table, or None if the field is absent."""
     fields = table - _number("i", about, table)
     entry = 4 + 2 * number
     offset = _number("H", about, fields + entry) if entry < _number("H", about, fields) else 0
@@ -152,7 +152,7 @@ def _field(about: bytes, table: int, number: int) -> int | None:
 
 
 def _follow(about: bytes, place: int | None) -> int:
-    """Return the place that an offset points to."""
+    """Return the position that an offset points to."""
     return 0 if place is None else place + _number("I", about, place)
 
 

@@ -49,9 +49,9 @@ class Table:
     target_names: tuple[str, ...] = ()
     """Names of the targets in the trained model, if they differ from those of the columns."""
     class_names: tuple[Any, ...] = ()
-    """Classes in the trained model, if the target column has their numbers from 0."""
+    """Classes in the trained model, if the target column holds class numbers from 0."""
     numbered: bool = False
-    """Whether the names of the columns were numbers in the source."""
+    """Whether the column names were numbers in the source."""
 
     @staticmethod
     def of_arrow(table: Any, *, name: str, **known: Any) -> Table:

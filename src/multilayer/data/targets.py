@@ -69,7 +69,7 @@ class Task:
 
     @property
     def units(self) -> Standardise:
-        """The step from the numbers of a regression's targets to those of the engine; `invert` is the way back."""
+        """The step that standardises regression targets for the engine. `invert` undoes it."""
         return Standardise(center=np.asarray(self.mean), scale=np.asarray(self.std))
 
     def outputs(self, loss: str) -> int:

@@ -1,4 +1,4 @@
-"""`make_training_data`: from a source to the numbers an engine trains on, in one call.
+"""`make_training_data` reads, splits and encodes a table, so that an engine can train on it.
 
     read → target and task → rows that can be used → split → encoding fitted on training rows → x, codes, y, weights
 
@@ -160,7 +160,7 @@ def make_training_data(source: Any, options: DataOptions | None = None) -> Train
 
 
 def _named(encoding: Encoding, table: Table) -> Encoding:
-    """Return the encoding with the names of targets and classes that the table asks for."""
+    """Return the encoding with the target and class names that the table specifies."""
     task = encoding.task
     if table.target_names:
         task = replace(task, names=table.target_names)

@@ -1,3 +1,3 @@
 """Plots and pictures of networks, drawn with matplotlib (the extra `plot`).
 
-HTML pages belong in `pages`; drawings made of characters in `cli`."""
+HTML pages belong in `pages`. Text drawings for the terminal belong in `cli`."""

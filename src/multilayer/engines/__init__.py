@@ -1,6 +1,6 @@
 """Engines: what runs the steps. `protocol` says what each must do; they differ in speed, never in result.
 
-The training loop belongs in `training`; the compiled core in `csrc/`.
+The training loop belongs in `training`. The compiled core is in `csrc/`.
 """
 
 from __future__ import annotations

@@ -90,7 +90,7 @@ class Ensemble:
     def close(self) -> None:
         if self._owner == os.getpid():
             self._pool.shutdown(wait=True)
-        for member in reversed(self.members):  # each gives back the number of threads that it found
+        for member in reversed(self.members):  # each restores the previous number of threads
             member.engine.close()
 
     def stop(self) -> None:

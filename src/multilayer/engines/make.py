@@ -1,4 +1,4 @@
-"""Make an engine by its name: one network, or an ensemble of members that hold out different rows."""
+"""Make an engine by name, for one network or for an ensemble whose members are trained on different rows."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .protocol import Engine, Settings
 
 @dataclass(frozen=True, kw_only=True)
 class EngineOptions:
-    """Which engine, and how it computes. `init` is a scheme of initialization, or data for one fitted to the rows."""
+    """Options of an engine. `init` is an initialization scheme; "data" fits the initial parameters to the rows."""
 
     name: str
     init: str = "auto"
@@ -34,7 +34,7 @@ class EngineOptions:
 
 
 def choose_engine(spec: Spec, options: EngineOptions, *, loss: str, optimizer: str) -> str:
-    """The name of the engine that "auto" means: fused if it can run what is asked for, else torch."""
+    """Return the name of the engine. "auto" means fused if it supports the network and options, otherwise torch."""
     if options.name == "fused" and (options.device == "cuda" or options.compile):
         asked = option("device", "cuda") if options.device == "cuda" else option("compile", "True")
         raise OptionError(
@@ -47,8 +47,8 @@ def choose_engine(spec: Spec, options: EngineOptions, *, loss: str, optimizer: s
 
 
 def make_engine(spec: Spec, data: Data, settings: Settings, options: EngineOptions, rows: Rows) -> Engine:
-    """An engine of one network, to be trained on `rows` of the data."""
-    assert options.name in ENGINES, f"an engine is chosen before it is made, got {options.name!r}"
+    """Return an engine for one network. `rows` are the training rows."""
+    assert options.name in ENGINES, f"call choose_engine first, got {options.name!r}"
     by_scheme = replace(options, init="auto") if options.init == "data" else options
     engine = ENGINES[options.name](spec, data, settings, by_scheme)
     if options.init == "data":
@@ -57,7 +57,7 @@ def make_engine(spec: Spec, data: Data, settings: Settings, options: EngineOptio
 
 
 def make_ensemble(spec: Spec, data: Data, settings: Settings, options: EngineOptions, rows: Sequence[Rows]) -> Ensemble:
-    """An ensemble with a member for each of `rows`; member i has a seed of its own."""
+    """Return an ensemble with one member per element of `rows`. Each member has a different seed."""
     threads = machine.threads() if options.threads is None else options.threads
     shared = replace(options, threads=max(1, threads // len(rows)))
     members: list[Member] = []
@@ -69,7 +69,7 @@ def make_ensemble(spec: Spec, data: Data, settings: Settings, options: EngineOpt
 
 
 def _fit_to_rows(engine: Engine, spec: Spec, settings: Settings, rows: Rows) -> None:
-    """Replace the first parameters by those that are fitted to the rows."""
+    """Replace the initial parameters by ones that are fitted to the rows."""
     data, state = engine.data, engine.state()
     codes = None if data.codes is None else data.codes[rows]
     values = data_initialization.from_rows(spec, rows_of(data.x, rows), codes, seed=settings.seed)

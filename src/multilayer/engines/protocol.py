@@ -8,10 +8,10 @@ changes a result. An engine holds the data and one member's state; an ensemble i
     apply      that step, or one made of several: `apply(gradients(rows))` is `run` over those rows, bit for bit
     outputs    raw outputs for given rows, dropout off, running statistics used
     state, load
-    stop       end a call that another thread is in
+    stop       interrupt a call in another thread
     close      release threads
 
-`SingleEngine` has the answers that all engines of one network share.
+`SingleEngine` is the base class of the engines of one network.
 
 A step over rows r with sample weights w minimises Σ w_r loss_r / Σ w_r. Dropout masks are keyed by seed, epoch, the
 dropout layer's ordinal, the row's own number and the unit, so they do not depend on the batch, threads or processes.
@@ -161,7 +161,7 @@ class Engine(Protocol):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """How results differ from those of the other engines, for the user."""
+        """Messages for the user: how the results differ from those of other engines."""
         ...
 
     @property
@@ -171,12 +171,12 @@ class Engine(Protocol):
 
     @property
     def places(self) -> int | None:
-        """Rows of an epoch if every member has an order of its own; an `Order` then holds places in it. None if an
-        `Order` holds rows of the data."""
+        """Rows per epoch if every member has its own row order: an `Order` then holds positions in it. None if an
+        `Order` holds row numbers of the data."""
         ...
 
     def own_rows(self, rows: Rows, epoch: int) -> Rows:
-        """The rows of the data that these rows, or places, of an order mean."""
+        """Return the row numbers of the data for the rows, or positions, of an `Order`."""
         ...
 
     def run(self, order: Order, *, rate: Array, decay: Array, dropout: Array) -> Chunk:
@@ -197,7 +197,7 @@ class Engine(Protocol):
         ...
 
     def member_outputs(self, rows: Rows, *, averaged: bool = False) -> Array:
-        """Raw outputs of each network (networks, rows, d_out)."""
+        """Return the raw outputs of each network (networks, rows, d_out)."""
         ...
 
     def state(self) -> State:
@@ -207,16 +207,16 @@ class Engine(Protocol):
     def load(self, state: State) -> None: ...
 
     def stop(self) -> None:
-        """End the call that another thread is in with KeyboardInterrupt, if the engine can; else it runs to its end."""
+        """Interrupt a call in another thread with KeyboardInterrupt. Engines that cannot do this finish the call."""
         ...
 
     def close(self) -> None:
-        """Release threads. The engine is not used afterwards."""
+        """Release threads. The engine must not be used afterwards."""
         ...
 
 
 class SingleEngine(ABC):
-    """What engines of one network have in common."""
+    """Base class of the engines of one network."""
 
     networks = 1
     places = None
@@ -236,11 +236,11 @@ class SingleEngine(ABC):
         return self.outputs(rows, averaged=averaged)[None]
 
     def stop(self) -> None:
-        """Do nothing: the call runs to its end."""
+        """Do nothing. The call is finished."""
         return
 
     def close(self) -> None:
-        """Do nothing: there are no threads to release."""
+        """Do nothing. The engine has no threads."""
         return
 
 

@@ -1,5 +1,5 @@
-"""Estimators that follow scikit-learn's contract, `partial_fit`, and the search for options.
+"""Estimators with the scikit-learn interface, `partial_fit`, and hyperparameter search.
 
-The recipe that chooses the default network belongs in `training`; reading tables in `data`. Nothing is imported here:
-parts of the package need no scikit-learn.
+The recipe that chooses the default network belongs in `training`. Reading tables belongs in `data`. This file imports
+nothing, because some modules of this package do not need scikit-learn.
 """

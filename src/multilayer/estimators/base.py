@@ -64,7 +64,7 @@ if TYPE_CHECKING:
 
 Validation = float | Literal["auto"] | None
 HeldOut = tuple[Any, Any, Any]
-"""Rows that the user held out: X, y and weights."""
+"""Validation rows from the user: X, y and weights."""
 
 ASKED = {
     "loss": "loss",
@@ -111,7 +111,7 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
     warm_start: bool
 
     def _store(self, options: dict[str, Any]) -> None:
-        """Keep the options of the constructor as they are, under their own names."""
+        """Store the constructor options unchanged, as attributes of the same names."""
         self.__dict__.update((name, value) for name, value in options.items() if name != "self")
 
     @with_callbacks

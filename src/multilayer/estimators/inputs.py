@@ -176,14 +176,14 @@ def length_of(table: Any) -> int:
 
 
 def with_target(model: TrainedModel, y: Any) -> TrainedModel:
-    """Return the model with the names of y for its targets, if y has names that no column has."""
+    """Return the model with the names of y as target names, if y has names and no column has the same name."""
     encoding = model.encoding
     names = target_names(y, columns={one.name for one in encoding.columns}, targets=len(encoding.task.names))
     return replace(model, encoding=replace(encoding, task=replace(encoding.task, names=names))) if names else model
 
 
 def target_names(y: Any, *, columns: AbstractSet[str], targets: int) -> tuple[str, ...]:
-    """Return the names of y, or none if y has no names or if a column has one of them."""
+    """Return the names of y. Return no names if y has none, or if a column has the same name."""
     names: list[Any] = list(getattr(y, "column_names", y.columns)) if is_frame(y) else [getattr(y, "name", None)]
     free = all(isinstance(name, str) and name.strip() and name not in columns for name in names)
     return tuple(names) if free and len(set(names)) == targets else ()
@@ -197,7 +197,7 @@ def check_no_names(**beside: Any) -> None:
 
 
 def with_finite_rest(table: Any, model: TrainedModel | None) -> Any:
-    """Return the table after a check that its dropped columns are finite too."""
+    """Check that the dropped columns are also finite, and return the table."""
     if model is not None:
         refuse_infinity_aside(table, model)
     return table

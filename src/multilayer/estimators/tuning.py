@@ -298,7 +298,7 @@ def _settle(folder: Path, settings: Mapping[str, Any]) -> None:
 
 
 def _study(optuna: Any, path: Path, metric: str) -> Any:
-    """Open the study of a search, or create one. Optuna appends to its file, so no link and no pipe may be there."""
+    """Open or create the study of a search. Links and pipes are refused, because Optuna appends to the file."""
     with atomic_files.reported("open", path):
         os.close(atomic_files.open_in_place(path))
     try:

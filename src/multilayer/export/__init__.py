@@ -1,4 +1,4 @@
-"""Trained models in formats that others run, a file per format.
+"""Export of trained models to other formats, one file per format.
 
-The format of our own model file belongs in `core`; pictures in `drawing`.
+The format of our own model file belongs in `core`. Pictures belong in `drawing`.
 """

@@ -1,6 +1,6 @@
-"""What an exporter takes: `Trained`, the parts of a trained model that exports read.
+"""The input of exporters: `Trained`, the parts of a trained model that they read.
 
-Exporters do not import a class of models. A run or an estimator is replaced by the model that it holds.
+Exporters import no model class. If a run or an estimator is passed, its model is used.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ..spec import Spec
 
 
 class TrainedMember(Protocol):
-    """One network with its weights, as `models.Member`."""
+    """One network with its weights. `models.Member` implements it."""
 
     @property
     def spec(self) -> Spec: ...
@@ -32,7 +32,7 @@ class TrainedMember(Protocol):
 
 
 class Trained(Protocol):
-    """What every exporter takes: members that read the same encoding, and one calibration, as `models.TrainedModel`."""
+    """Members with one encoding and one calibration. `models.TrainedModel` implements it."""
 
     @property
     def members(self) -> Sequence[TrainedMember]: ...

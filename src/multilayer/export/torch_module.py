@@ -312,10 +312,10 @@ NUMBER_STEPS: dict[type[Step], Callable[[Preprocessing, Tensor], Tensor]] = {
     Standardise: lambda net, x: (x - net.center) / net.scale,
     SmoothClip: lambda net, x: _smooth_clip(x),
 }
-"""The steps of numbers, with the buffers of the module."""
+"""The steps for numbers. They read the buffers of the module."""
 NOT_IN_TORCH: tuple[type[Step], ...] = (DateParts, Unlearned, Codes)
-"""Steps without an implementation here: they take dates and strings, which `TrainedNetwork.encode` turns into numbers,
-or any value at all."""
+"""Steps that are not implemented here. `TrainedNetwork.encode` applies them, because their inputs may be dates, strings
+or other values that tensors cannot store."""
 
 
 def _mean(z: list[Tensor], weights: Sequence[float] | None) -> Tensor:

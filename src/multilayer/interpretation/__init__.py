@@ -1,6 +1,6 @@
 """Looking inside a network: what every layer computed, forward and back.
 
-Figures about a run belong in the report, in `pages`.
+Statistics of a run belong in the report, in `pages`.
 """
 
 from __future__ import annotations

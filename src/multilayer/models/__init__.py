@@ -1,3 +1,3 @@
 """Trained models: load, predict and evaluate them, without PyTorch.
 
-Training belongs in `training`; other file formats in `export`."""
+Training belongs in `training`. Other file formats belong in `export`."""

@@ -1,8 +1,8 @@
-"""One member of a trained model: a network with its weights, and the encoding of the rows that it reads.
+"""One member of a trained model: a network with its weights, and the encoding of its input rows.
 
     rows → encoding → x, codes → network → z
 
-The network runs in compiled code (`engines.fused_predict`) if that has all of its layers, otherwise in numpy.
+The network runs in compiled code (`engines.fused_predict`) if all of its layers have a kernel, otherwise in numpy.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SLAB = 4096
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Member:
-    """Plain data: a network, its parameters and buffers by name, its encoding, and its weight in the average."""
+    """A network, its parameters and buffers by name, its encoding, and its weight in the average."""
 
     spec: Spec
     tensors: Mapping[str, Array]
@@ -45,13 +45,13 @@ class Member:
         return {name: value for name, value in self.__dict__.items() if name != "program"}
 
     def outputs(self, rows: Encoded) -> Array:
-        """Compute raw outputs z (rows, d_out). Those of a row do not depend on the other rows."""
+        """Compute raw outputs z (rows, d_out). The outputs of a row do not depend on the other rows."""
         if self.program is None:
             return self.outputs_in_numpy(rows)
         return self.program.outputs(rows.x, rows.codes if self.spec.inputs.categories else None)
 
     def outputs_in_numpy(self, rows: Encoded) -> Array:
-        """Compute the same with the numpy layers, equal to rounding."""
+        """Compute the raw outputs with the numpy layers. The results differ only by rounding."""
         x, codes = rows.x, rows.codes
         tensors = {place: self.tensors[stored] for place, stored in self.spec.tensor_names.items()}
         tensors |= {name: self.tensors[name] for name in self.spec.buffers}

@@ -11,7 +11,7 @@ from .trained_model import TrainedModel
 
 
 def prediction_table(model: TrainedModel, rows: Encoded, *, probabilities: bool = False) -> Any:
-    """Return a column per target. With `probabilities`, a column per class follows."""
+    """Return a table with a column per target. With `probabilities`, a column per class is added."""
     task, z = model.encoding.task, model.forward(rows)
     values = model.encoding.decode(z)
     flat = values.reshape(len(values), -1)

@@ -1,10 +1,10 @@
-"""A trained model: its members, how their outputs become one, and what that means. It predicts without PyTorch.
+"""A trained model: its members, the average of their outputs, and its predictions. PyTorch is not needed.
 
     rows → encoding → x, codes → members (`member`) → z₁ … z_M → weighted, calibrated average → z
          → link → labels, probabilities or numbers in the target's own units
 
 A model is saved as one file (`core.tensor_file`): the description as canonical JSON, everything else as tensors. Equal
-models are equal bytes, and loading one never runs code.
+models have equal bytes. Loading a file never runs code from it.
 """
 
 from __future__ import annotations
@@ -36,9 +36,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TrainedModel:
-    """A trained model, as `ml.fit` returns in `run.model` and `ml.load` reads. It predicts without PyTorch.
+    """A trained model, as in `run.model` after `ml.fit`, or from `ml.load`. It predicts without PyTorch.
 
-    All members have the same network and the same encoding: rows are encoded once, and a file stores both once.
+    All members have the same network architecture and the same encoding. Rows are encoded once, and a file stores both
+    once.
     """
 
     members: tuple[Member, ...]
@@ -106,7 +107,7 @@ class TrainedModel:
         return found
 
     def forward(self, rows: Encoded) -> Array:
-        """Compute raw outputs z (rows, d_out) of encoded rows. Those of a row do not depend on the other rows."""
+        """Compute raw outputs z (rows, d_out) of encoded rows. The outputs of a row do not depend on other rows."""
         found = self._together([one.outputs(rows) for one in self.members])
         if not np.isfinite(found).all():
             row = rows.rows[np.flatnonzero(~np.isfinite(found).all(1))[0]]
@@ -117,7 +118,7 @@ class TrainedModel:
         return found
 
     def forward_in_numpy(self, rows: Encoded) -> Array:
-        """Compute the same with the numpy layers, equal to rounding."""
+        """Compute the raw outputs with the numpy layers. The results differ only by rounding."""
         return self._together([one.outputs_in_numpy(rows) for one in self.members])
 
     def _together(self, z: list[Array]) -> Array:
@@ -237,7 +238,7 @@ class TrainedModel:
 def _members(
     spec: Spec, encoding: Encoding, tensors: Mapping[str, Array], members: int, weights: Sequence[float] | None = None
 ) -> tuple[Member, ...]:
-    """Members of the same network, from tensors as `TrainedModel.tensors` names them."""
+    """Return the members, from tensors with the names of `TrainedModel.tensors`."""
     prefixes = [f"{member_name(i)}/" for i in range(members)] if members > 1 else [""]
     return tuple(
         Member(
@@ -251,7 +252,7 @@ def _members(
 
 
 def _weights(found: Any, members: int, path: str) -> list[float]:
-    """Check the weights that a file has for its members."""
+    """Check the member weights of a file."""
     numbers = isinstance(found, list) and all(type(one) is float and 0 < one < float("inf") for one in found)
     if not numbers or len(found) != members:
         raise FileError(

@@ -1,4 +1,4 @@
-"""What networks are made of, in numpy only: layers, activations, losses, optimizers, schedules, calibration.
+"""The building blocks of networks, in numpy only: layers, activations, losses, optimizers, schedules, calibration.
 
-A whole network is a `spec.Spec`; the torch module of a layer belongs in `pytorch`.
+A whole network is a `spec.Spec`. The torch module of a layer belongs in `pytorch`.
 """

@@ -163,7 +163,7 @@ def combined(
     *,
     weights: Sequence[float] | None = None,
 ) -> Floats:
-    """The outputs (N, C) of an ensemble from those of its members, whose weights are equal unless given."""
+    """Return the outputs (N, C) of an ensemble from those of its members. The default weights are equal."""
     temperature = 1.0 if calibration is None else calibration.temperature
     z = [np.asarray(one, dtype=np.float64) for one in members]
     if loss.link in ("softmax", "sigmoid"):

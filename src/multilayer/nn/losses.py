@@ -57,7 +57,7 @@ class Loss:
     per_target: int = 1
     """Outputs for each target."""
     targets: Literal["classes", "numbers", "both"]
-    """What it can be trained on: classes (yes or no is two of them), numbers, or either."""
+    """The targets that it accepts: classes (yes or no counts as two classes), numbers, or both."""
 
     def constant(self, name: str) -> Any:
         return dict(self.constants)[name]

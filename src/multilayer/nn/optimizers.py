@@ -40,7 +40,7 @@ class Optimizer:
     """Whether weight decay is on unless told otherwise."""
     update: Update
     rule: str = ""
-    """The optimizer whose update it makes, if not its own: that of adamw is adam, and decay is separate."""
+    """The optimizer whose update it uses, if it is another one: adamw uses that of adam and decays separately."""
 
     def constant(self, name: str) -> float:
         return dict(self.constants)[name]

@@ -1,4 +1,4 @@
 """Python side of the pages: data in, one HTML file out. The pages themselves are built from `frontend/`.
 
-Pictures made by matplotlib belong in `drawing`.
+Figures drawn with matplotlib belong in `drawing`.
 """

@@ -48,7 +48,7 @@ def model_state(model: Any, X: Any = None, y: Any = None, *, member: int = 0) ->
     network = to_float64(model, member=member)
     if network.predictor is not None and network.predictor.weights is not None:
         raise OptionError(
-            f"the explorer averages members of equal weight, got the weights {network.predictor.weights}: "
+            f"the explorer needs members of equal weight, got the weights {network.predictor.weights}: "
             "pass a model of one member"
         )
     members = network.members

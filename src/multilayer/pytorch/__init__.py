@@ -5,7 +5,7 @@ fills them), and computes the same function as ordinary autograd operations, alo
 autograd keeps for each is its description's `kept`, so a change of operations here is a change there; the tests compare
 the two.
 
-Descriptions belong in `nn`; training with torch in `engines`; trained models as torch modules in `export`.
+Descriptions belong in `nn`, training with torch in `engines`, and trained models as torch modules in `export`.
 """
 
 from __future__ import annotations

@@ -254,7 +254,7 @@ _OPTIONS: dict[str, Callable[[Function], dict[str, Any]]] = {
     "gelu_tanh": lambda fn: {"approximate": "tanh"},
     "softmax": lambda fn: {"dim": -1},
 }
-"""What torch's module of an activation is made with; those that are not here take nothing."""
+"""Arguments of the torch module of an activation. Modules that are not listed take none."""
 
 
 def _prelu(twin: Any) -> nn.Module:

@@ -1,10 +1,10 @@
-"""The torch twin of each optimizer: torch's own, as a class and as a function, with the constants of the description.
+"""The torch implementation of each optimizer, as a class and as a function, with the constants of its description.
 
-    torch_optimizer(text, parameters)   an object of `torch.optim`, for a loop of the user's own
-    update(optimizer, group, rate)      one update in place, by the same kernel that the class calls, without the 30 µs
-                                        a step that the class spends on bookkeeping
+    torch_optimizer(text, parameters)   a `torch.optim` optimizer, for custom training loops
+    update(optimizer, group, rate)      one update in place, with the same kernel as the class, but without the 30 µs
+                                        per step that the class spends on bookkeeping
 
-Adam is the fused kind. Weight decay is left to the caller, since it is decoupled for every optimizer here.
+Adam uses torch's fused implementation. The caller applies weight decay, which is decoupled for every optimizer here.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from ..nn.optimizers import Optimizer
 
 @dataclass(frozen=True, kw_only=True)
 class ParameterGroup:
-    """Parameters that share a rate, with the slots that the optimizer keeps for each and the steps made so far."""
+    """Parameters with the same learning rate, their optimizer slots, and the number of steps so far."""
 
     factor: float
-    """Times the learning rate."""
+    """Factor on the learning rate."""
     parameters: list[Tensor]
     slots: Mapping[str, list[Tensor]]
     counts: list[Tensor]
@@ -37,17 +37,17 @@ class ParameterGroup:
 class Twin:
     make: Callable[[Optimizer, Any, float], torch.optim.Optimizer]
     update: Callable[[Optimizer, ParameterGroup, list[Tensor], float], None]
-    """Changes the parameters and slots in place, from their gradients and the rate."""
+    """Update the parameters and slots in place, from gradients and learning rate."""
 
 
 def torch_optimizer(text: str, parameters: Any, *, rate: float = 1e-4) -> torch.optim.Optimizer:
-    """`parameters` as torch takes them: tensors or groups."""
+    """Return a `torch.optim` optimizer. `parameters` are tensors or parameter groups, as in torch."""
     chosen = optimizers.get(text)
     return TWINS[chosen.name].make(chosen, parameters, rate)
 
 
 def update(chosen: Optimizer, group: ParameterGroup, rate: float) -> None:
-    """One update of the parameters in place, from their `grad`."""
+    """Update the parameters of a group in place, from their `grad`."""
     TWINS[chosen.name].update(chosen, group, [cast(Tensor, p.grad) for p in group.parameters], rate)
 
 

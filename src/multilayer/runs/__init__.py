@@ -1,6 +1,6 @@
 """A run on disk: its configuration, its events, and checkpoints to resume from.
 
-Training belongs in `training`; the format of the files in `core`.
+Training belongs in `training`. The file formats belong in `core`.
 """
 
 from __future__ import annotations

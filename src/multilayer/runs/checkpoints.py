@@ -10,9 +10,9 @@ is passed over, and a note says so.
 
 Of kind `last` the newest two are kept; of kind `best` the newest, and those that were the newest at these two. A new
 checkpoint of kind `last` deletes the others, and those of later steps, which did not happen then.
-A new `best` deletes nothing, because it may be older than the `last` checkpoint of an interrupted run. A resume deletes
-the same files as a new `last` would: the process may have been killed before it could. Names follow from step,
-kind and content alone, so a resumed run makes the same ones as a run that was never broken.
+A new `best` deletes nothing, because it may be older than the `last` checkpoint of an interrupted run. Resuming a run
+deletes the files that a new `last` would delete, because the process may have been killed before it deleted them. Names
+depend only on step, kind and content, so a resumed run makes the same ones as an uninterrupted run.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ class Checkpoints:
         ]
 
     def rewind(self, step: int) -> None:
-        """Delete the checkpoints after a step, and those before it that are not to be kept: notes, then data."""
+        """Delete the checkpoints after a step, and earlier ones that are not kept: first the notes, then the data."""
         places = self._places()
         readable = {place for place in places if self._noted(place) is not None}
         kept = _kept(readable, step)

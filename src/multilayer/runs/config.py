@@ -95,7 +95,7 @@ class Config:
     threads: int | None = _option(None, "Threads to use; auto is 1 if steps are small, else one per core.", auto=True)
     checkpoint_every: int | None = _option(
         None,
-        "Steps between checkpoints; auto is the end of an epoch, after at least 500 steps or 4 % of all.",
+        "Steps between checkpoints; auto is the end of an epoch, 500 steps or 4 % of the run after the last one.",
         auto=True,
     )
 
@@ -210,7 +210,7 @@ class Config:
             return tomllib.loads(data.decode())
         except RecursionError:
             raise OptionError(f"{path} is not a valid option file: its brackets are nested too deeply") from None
-        except ValueError as error:  # also a whole number of thousands of digits
+        except ValueError as error:  # also raised for a whole number with thousands of digits
             raise OptionError(f"{path} is not TOML: {error}") from None
 
 

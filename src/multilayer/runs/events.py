@@ -6,7 +6,8 @@ that are not finite are written as the strings "nan", "inf" and "-inf", and two 
 the clock fields. Nothing in an event depends on how the loop cuts its work into chunks. Epochs are counted from 1:
 when epoch 3 has ended, 3 are done.
 
-A run that was killed goes on from a checkpoint: its `resume` event supersedes every later event.
+A killed run is resumed from a checkpoint. Its `resume` event supersedes the events that were emitted after the
+checkpoint.
 """
 
 from __future__ import annotations
@@ -152,7 +153,7 @@ class Notice(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class Resume(Event):
-    """Goes on from a checkpoint, before which `kept` events had been emitted; those emitted after it did not happen."""
+    """The run resumed from a checkpoint. The first `kept` events of the log are valid; later events are superseded."""
 
     event: ClassVar[str] = "resume"
     checkpoint: str
@@ -213,7 +214,7 @@ def from_dict(data: Mapping[str, Any]) -> Event:
 
 @cache
 def _types(cls: type[Event]) -> dict[str, Any]:
-    """Return the types of an event's fields. Resolving them takes a millisecond, and a log has thousands of events."""
+    """Return the types of an event's fields. Cached, because resolving takes 1 ms and a log has thousands of events."""
     return typing.get_type_hints(cls)
 
 

@@ -197,7 +197,7 @@ class RunFolder:
         return self._checkpoints.newest("best", at=at)
 
     def rewind(self, step: int) -> None:
-        """Delete checkpoints after a step, from which the run resumes."""
+        """Delete the checkpoints after the step from which the run resumes."""
         self._writing()
         self._checkpoints.rewind(step)
 
@@ -277,7 +277,7 @@ def next_number(root: Path, stem: str) -> int:
 
 
 def _make_next(root: Path, stem: str) -> Path:
-    """Make root/STEM-NNN with the next number. Of several processes each gets its own."""
+    """Make root/STEM-NNN with the next number. Concurrent processes get different folders."""
     number = next_number(root, stem)
     while not atomic_files.make_folder(root / f"{stem}-{number:03d}"):
         number += 1
@@ -293,7 +293,7 @@ def numbered(stem: str, root: str | os.PathLike[str] = "runs") -> Generator[Path
     try:
         yield folder
     finally:
-        with suppress(OSError):  # not empty
+        with suppress(OSError):  # the folder is not empty
             folder.rmdir()
             if is_new:
                 outer.rmdir()

@@ -1,7 +1,7 @@
 """A network as plain immutable data: `Spec`, its text and JSON, ready-made networks, initialization, and the size
-of signals through depth.
+of activations and gradients in each layer.
 
-What a single layer computes belongs in `nn`; the torch module of a network in `pytorch`.
+The computation of a single layer belongs in `nn`. The torch module of a network belongs in `pytorch`.
 """
 
 from __future__ import annotations

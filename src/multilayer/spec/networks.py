@@ -36,7 +36,7 @@ NORMS = {
     for kind, layer in KINDS.items()
     if layer.normalises and all(field.default is not MISSING for field in fields(cast(Any, layer)))
 }
-"""The norms that need nothing to be chosen."""
+"""The norms without required options."""
 
 
 def mlp(

@@ -1,6 +1,6 @@
-"""Training: `fit` and `resume`, the loop, policies that decide, observers that only look, and trackers.
+"""Training: `fit` and `resume`, the loop, policies that control it, observers that only read events, and trackers.
 
-The engines that run the steps belong in `engines`; run folders in `runs`; estimators in `estimators`.
+The engines that run the steps belong in `engines`, run folders in `runs`, and estimators in `estimators`.
 """
 
 from __future__ import annotations

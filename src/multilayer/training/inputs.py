@@ -1,6 +1,6 @@
-"""What `fit` is given: the network and the data in this order, and the options that describe the data.
+"""The inputs of `fit`: the network, the data, and the options that describe the data.
 
-A run folder stores the data options as JSON: names of columns, and whether rows or weights were in memory.
+A run folder stores the data options as JSON: column names, and whether rows or weights were in memory.
 """
 
 from __future__ import annotations
@@ -74,17 +74,17 @@ def _call(network: Any, data: Any = None) -> str:
 
 
 def read_once(data: Any) -> Any:
-    """Return the table. A loader is returned as it is, because it is read in batches."""
+    """Return the table. A loader is returned unchanged, because it is read in batches."""
     return data if tables.is_loader(data) else tables.read(data)
 
 
 def in_memory(validation: Any) -> bool:
-    """Return whether the validation is data that a configuration cannot store."""
+    """Return whether `validation` is data in memory, which a configuration cannot store."""
     return not (validation is None or isinstance(validation, str | int | float | np.generic))
 
 
 def with_config(options: DataOptions, config: Config) -> DataOptions:
-    """Return the data options with the training options that concern the data."""
+    """Return the data options, completed by the training options that concern the data."""
     return replace(
         options,
         validation=options.validation if in_memory(options.validation) else config.validation,
@@ -141,7 +141,7 @@ def stored(options: DataOptions, data: Any) -> dict[str, Any]:
 def from_stored(
     saved: Mapping[str, Any], path: Any, *, data: Any, validation: Any, sample_weight: Any
 ) -> tuple[Any, DataOptions]:
-    """Return the data and the data options of the run in the folder `path`. What was in memory must be given."""
+    """Return the data and data options of the run in folder `path`. Data that was in memory must be passed again."""
     loader, own = saved.get("loader", False), saved.get("validation") is not None
     if loader and data is None:
         raise RunError(f"{path} was trained from a loader of your own: pass it again, ml.resume(path, data=loader)")
@@ -175,5 +175,5 @@ def _place(data: Any) -> str | None:
 
 
 def _at(place: str) -> Any:
-    """Return the data that `_place` named. A bundled data set is found whatever files are in the working directory."""
+    """Return the data for a result of `_place`. Files in the working directory do not hide a bundled data set."""
     return bundled.load(place) if bundled.known(place) else place

@@ -4,8 +4,9 @@ Work is cut at whatever comes next: the end of the epoch, a due checkpoint, or a
 answered. How it is cut never changes a result: whatever must happen at a step happens at that step, by running the
 chunk again up to it where necessary.
 
-The best state is kept in memory. Its checkpoint is written just before the next of kind `last`, so a killed run, which
-resumes from a `last` checkpoint, always finds the best state of that step; the final one is written at the end.
+The best state is kept in memory. Its checkpoint is written just before the next checkpoint of kind `last`. A killed run
+resumes from a `last` checkpoint, so it always finds the best state up to that step. The last best state is written at
+the end of the run.
 
 Two places are kept: where the chunk began (so that a step can be cut exactly, or looked at closely when a value was not
 finite) and the last checkpoint (what a rollback returns to, and what a killed run resumes from). The state of the first
@@ -65,7 +66,7 @@ class Position:
     """The validation loss of that epoch, where the metric is another."""
     best_step: int | None = None
     unsaved_best: bool = False
-    """Whether the log has no checkpoint of that epoch yet."""
+    """Whether the best epoch has no checkpoint in the log yet."""
     progress: Sums = field(default_factory=Sums)
     in_epoch: Sums = field(default_factory=Sums)
 
@@ -385,9 +386,9 @@ class Loop:
         self.best = place.best
 
     def _checkpoint(self, *, scheduled: bool = True) -> None:
-        """Save the best state, if it is new, and the state of now.
+        """Save the current state, and before it the best state if it is new.
 
-        `scheduled` checkpoints belong to the run whether it is interrupted or not, so a resumed run emits them again.
+        `scheduled` checkpoints are also written in an uninterrupted run, so a resumed run emits them again.
         """
         emitted, unsaved = self.emitted, self.position.unsaved_best
         self._checkpoint_best()
@@ -399,7 +400,7 @@ class Loop:
         self._save(self.good.state, {**extra_of(self.good), "told": emitted, "scheduled": scheduled}, "last")
 
     def _checkpoint_best(self) -> None:
-        """Save the best state, unless the log has a checkpoint of it already."""
+        """Save the best state, unless the log already has a checkpoint of it."""
         if self.position.unsaved_best and self.best is not None:
             self.position.unsaved_best = False
             self._save(self.best, {}, "best")

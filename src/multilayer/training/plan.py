@@ -1,4 +1,4 @@
-"""The plan of a run: rows, batches, epochs, schedules and steps with a checkpoint, as pure functions of the step."""
+"""The plan of a run: rows, batches, epochs, schedules and checkpoints, as pure functions of the step."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..engines import Order
 from ..nn.schedules import Schedule
 
 CHECKPOINTS = 25
-"""If the interval between checkpoints may grow, it is at most 1 / CHECKPOINTS of the steps of the run so far."""
+"""Once the interval between checkpoints grows, it is at most 1 / CHECKPOINTS of the steps so far."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,12 +30,12 @@ class Plan:
     dropout_schedule: Schedule
     log_every: int
     checkpoint_every: int
-    """Steps between two checkpoints."""
+    """Steps between two checkpoints, at first."""
     metric: str
     larger: bool
     shuffled: bool = True
-    """Whether an epoch's rows are permuted; those of a user's own loader are numbered as they come, and members of an
-    ensemble have orders of their own."""
+    """Whether the rows of an epoch are permuted. False for a user's data loader, whose rows are numbered as they are
+    loaded, and for an ensemble, in which each member has its own order."""
     seen: int | None = None
     """Rows that an epoch takes of those, the first of its permutation; all of them unless said."""
     repeats: bool = True
@@ -53,7 +53,7 @@ class Plan:
         return self.epochs * self.steps_per_epoch
 
     def next_checkpoint(self, step: int) -> int:
-        """The first step after `step` with a checkpoint. It depends on `step` alone, so a resumed run has the same."""
+        """Return the first step after `step` with a checkpoint. It depends only on `step`, also in a resumed run."""
         every = self.checkpoint_every
         if self.checkpoints_thin_out:
             every <<= max(0, (step // (CHECKPOINTS * every)).bit_length() - 1)

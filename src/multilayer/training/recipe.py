@@ -83,15 +83,15 @@ PERCEPTRON_STEPS, PERCEPTRON_EPOCHS = 50_000, (20, 1000)
 
 
 TRIAL: Options = {"ensemble": 1, "validation": 0.2, "calibrate": False}
-"""Options of a trial. With calibration, too many trials would be perfect on few held-out rows."""
+"""Options of a trial. With calibration, too many trials would be perfect on a small validation set."""
 TRIAL_EPOCHS, FEWEST_TRIAL_EPOCHS = 0.25, 4
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Recipe:
-    """Changes to the tabular recipe. A field that is None is left to the recipe.
+    """Changes to the tabular recipe. The recipe chooses the fields that are None.
 
-    Images get the plain network, with one scale for all pixels.
+    For images, the plain network is used, with one scale for all pixels.
     """
 
     hidden: Sequence[int] | None = None
@@ -134,7 +134,7 @@ class Perceptron:
 
 
 Network = Spec | Recipe | Perceptron | None
-"""What `fit` trains: a network, one that depends on the data, or None for the plain network."""
+"""The network argument of `fit`: a network, a recipe that depends on the data, or None for the plain network."""
 
 
 def options_for(network: Network, table: Table) -> Options:
@@ -161,7 +161,7 @@ def complete(
 ) -> tuple[Spec, Config, str]:
     """Return the network for the encoded data, the configuration with its options, and a note or an empty string.
 
-    Options in `asked`, which the user set, are kept.
+    Options in `asked` were set by the user and are not changed.
     """
     if isinstance(network, Recipe):
         return *_of_recipe(network, prepared, config, asked), ""
@@ -201,10 +201,10 @@ def is_step(layer: Layer) -> bool:
 
 
 def raw_outputs(spec: Spec, encoding: Encoding) -> tuple[Spec, str]:
-    """Return the network without a last activation that the loss contains, and a note about it.
+    """Remove an output activation that is already part of the loss. Return the network and a note.
 
-    A sigmoid before `binary_cross_entropy`, which applies another one, would give every row a probability of at least
-    0.5. A warning is raised for other output activations if they limit the outputs that the loss needs.
+    `binary_cross_entropy` applies a sigmoid itself. With a second one, every row would have a probability of at least
+    0.5. Other output activations cause a warning if they limit the outputs, but the loss needs unlimited ones.
     """
     last, loss = spec.layers[-1], losses.get(encoding.loss)
     if len(spec.layers) < 2 or not isinstance(last, Activation) or is_step(last):  # `choose` handles a step

@@ -1,6 +1,6 @@
-"""Write the report of a run that has just ended, while its data is in memory and its folder is locked.
+"""Write the report at the end of a run, while its data is in memory and its folder is locked.
 
-The model is saved before. A report that cannot be written gives a warning and changes nothing else.
+The model has been saved before. If the report cannot be written, a warning is raised, and the run is not affected.
 """
 
 from __future__ import annotations

@@ -133,11 +133,11 @@ def _over(setup: Setup, loop: Loop, folder: RunFolder, run: Run) -> bool:
     if not isinstance(end, End) or end.status == "interrupted":
         return False
     if not any(isinstance(event, Start) for event in emitted):
-        raise RunError(f"{folder.log} must contain the start of the run, got an end alone: {RESTORE}")
+        raise RunError(f"{folder.log} must begin with a start event, got only an end event: {RESTORE}")
     if os.path.lexists(folder.model):
         run.model = TrainedModel.load(folder.model, root=folder.path)
         if run.model.spec != setup.spec:
-            raise RunError(f"{folder.model} must be the network {setup.spec}, got {run.model.spec}: {RESTORE}")
+            raise RunError(f"{folder.model} must contain the network {setup.spec}, got {run.model.spec}: {RESTORE}")
     else:
         _load_final(setup, loop, folder, emitted, end)
         run.model = _model_of(setup, setup.calibration(setup.engine))

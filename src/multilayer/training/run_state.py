@@ -83,7 +83,7 @@ class RunState:
         """Goes on by an event."""
         if isinstance(event, Resume | RolledBack):
             self.step = event.step
-        else:  # the checkpoint of the best epoch is written later, and has the step of that epoch
+        else:  # the checkpoint of the best epoch is written later, but has the step of that epoch
             self.taken += max(event.step - self.step, 0)
             self.step = max(event.step, self.step)
         match event:

@@ -40,7 +40,7 @@ BYTES_PER_PARAMETER = 16
 BYTES_PER_MEMBER = 1 << 16
 """Least memory of an ensemble member in addition to its parameters and row indices."""
 CHECKPOINT_STEPS = 500
-"""Least number of steps between two checkpoints, unless the user chooses the interval."""
+"""Minimum number of steps between two checkpoints, unless the user sets the interval."""
 NO_PLANE = "a single neuron learns only classes that a line or plane separates: add a hidden layer, such as 2-8:tanh-1"
 PLATEAU_PART = 8
 """An eighth of the epochs without progress is a plateau: an epoch of a small table is too short to judge by."""
@@ -50,7 +50,7 @@ machine that others use it waits for its turn as well."""
 
 
 class OtherNetwork(OptionError):
-    """The network of a run differs from that of the model it was to begin with."""
+    """The network of a run differs from the network of its start model."""
 
     def __init__(self, members: int, spec: Spec, model: TrainedModel) -> None:
         self.members, self.spec = members, spec
@@ -331,7 +331,7 @@ def describe(inputs: Any) -> str:
 
 
 def make_engine(spec: Spec, prepared: TrainingData, config: Config) -> Engine:
-    """Return one engine, or an ensemble of them if the configuration asks for members."""
+    """Return an engine, or an ensemble of engines if the configuration has several members."""
     settings = Settings(
         loss=prepared.encoding.loss,
         optimizer=config.optimizer,
@@ -370,7 +370,7 @@ def engine_options(config: Config) -> EngineOptions:
 
 
 def member_rows(prepared: TrainingData, members: int) -> list[NDArray[np.int64]]:
-    """The rows that each member of an ensemble is trained on: all but those of its fold."""
+    """Return the training rows of each ensemble member: all rows except those of its fold."""
     folds = prepared.folds or [np.zeros(0, dtype=np.int64)]
     return [np.setdiff1d(prepared.train, folds[i % len(folds)], assume_unique=True) for i in range(members)]
 

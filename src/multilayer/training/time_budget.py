@@ -125,8 +125,8 @@ class Job:
 
 
 class Limited(NamedTuple):
-    """The configuration that fits into the time limit, whether training was shortened for it, and the measured seconds
-    for the start of a member."""
+    """The configuration that fits into the time limit, whether training was shortened, and the startup time of a
+    member in seconds."""
 
     config: Config
     shortened: bool
@@ -145,9 +145,9 @@ def within_limit(
 ) -> Limited:
     """Choose epochs, rows of an epoch and ensemble members to fit into `config.time_limit`.
 
-    `began` is when the limit began, by `time.monotonic`. `fewer` allows fewer members, for which the data must be
-    prepared again: that takes `preparing` seconds. `start` is the seconds for the start of a member, if known. A
-    warning is given if the limit is too short.
+    `began` is the time at which the limit started, by `time.monotonic`. `fewer` allows fewer members. Then the data
+    must be prepared again, which takes `preparing` seconds. `start` is the startup time of a member in seconds, if
+    known. A warning is raised if the limit is too short.
     """
     seconds = cast(float, config.time_limit)
     costs = measured(spec, prepared, config, most=MEASURING * seconds, start=start)

@@ -144,7 +144,7 @@ NUMBER_WRITERS: dict[type[NumberStep], Callable[[Graph, Any, str, str], str]] = 
     Standardise: _standardise,
     SmoothClip: _smooth_clip,
 }
-"""Steps of all numbers together: values (B, V) and which of them are missing → (B, V)."""
+"""Writers of steps for all numbers together: values (B, V) and a mask of missing values → (B, V)."""
 
 
 def _unlearned(g: Graph, step: Unlearned, given: str) -> list[str]:
@@ -196,7 +196,7 @@ COLUMN_WRITERS: dict[type[Step], Callable[[Graph, Any, str], list[str]]] = {
     Unlearned: _unlearned,
     Codes: _codes,
 }
-"""Steps of one column: its input (B,) → the numbers that are used, or the code, (B,) each."""
+"""Writers of steps for one column: its input (B,) → the numbers that are used, or the code, (B,) each."""
 
 
 def _column(g: Graph, encoding: Encoding, column: Column) -> list[str]:

@@ -89,5 +89,6 @@ def _restored(name: str, constants: tuple[tuple[str, object], ...]) -> Function:
     return get(name, **dict(constants))
 
 
-# A function is pickled as a name and constants, and copied as itself, so that a module that holds it stays ordinary.
+# Pickle a function as its name and constants, and copy it as the same object, so that modules with a function can be
+# pickled and copied.
 copyreg.pickle(Function, lambda function: (_restored, (function.name, function.constants)))

@@ -75,11 +75,11 @@ class Function:
     """f′ is exactly 0 over a half-line, so that a unit can stop learning for good."""
 
     silent_below: bool = field(default=False, compare=False)
-    """f and f′ are both 0 below 0: of such parts alone can a sum or a gate die."""
+    """f and f′ are both 0 below 0. A sum or a gate can only die if all its parts are such functions."""
     torch_module: str | None = field(default=None, compare=False)
     """The class in `torch.nn` that computes it with these constants."""
     on_page: bool = field(default=True, compare=False)
-    """Whether the explorer computes it (frontend/engine/activations.ts); if not, it shows what Python computed."""
+    """Whether the explorer can compute it (frontend/engine/activations.ts). If not, it shows values from Python."""
 
     def constant(self, name: str) -> Any:
         """The value bound to a constant."""

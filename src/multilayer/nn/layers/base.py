@@ -10,14 +10,14 @@ argument of everything it answers.
     forward(x, p, run)        numpy: x (B, d) → y (B, width), and what backward needs
     backward(dy, cache, p)    numpy: ∂L/∂y → ∂L/∂x and ∂L/∂p for every parameter
 
-and the facts that other packages go by, each with an answer that suits most kinds:
+and the facts that other packages use, each with a default that is correct for most kinds:
 
     normalises, over_batch, divisor, torch_module, on_page
-    moments(d, x, V)          mean squares on their way through it at initialization
-    reaching(gain, square)    the same for the scheme of the next layer's weights
-    timed(d)                  what stands for it when an engine is calibrated
+    moments(d, x, V)          mean squares of its outputs and gradients at initialization
+    reaching(gain, square)    the same, for the initialization scheme of the next layer's weights
+    timed(d)                  the benchmark layers that are timed when an engine is calibrated
     fused_widths(d, …), looped_widths(d), weights_alone
-                              numbers a row that the fused engine holds of it
+                              numbers per row that the fused engine stores for it
 
 Letters: B batch, I numbers in, O numbers out; `dy` is ∂loss/∂y. The numpy pair is the slow reference that every other
 twin is measured against, in float64.
@@ -140,7 +140,7 @@ class Pass:
 
 
 WIDTH = 128
-"""Width of the layer that stands for one of its kind when an engine is calibrated."""
+"""Width of the layers that are timed when an engine is calibrated."""
 WIDEST = 2**16
 LINE = 16
 """Numbers in a line of the fused engine, and rows in a panel."""
@@ -158,7 +158,7 @@ def lines(n: int) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class Timed:
-    """What stands for a layer when an engine is calibrated, the numbers a row of that has, and those of the layer."""
+    """A benchmark layer for calibration, its numbers per row (`standard`), and those of the layer itself."""
 
     layer: Layer
     d: Any
@@ -173,9 +173,9 @@ class Layer(ABC):
     mixes: ClassVar[bool] = False
     """Whether each output depends on many inputs through weights: what an activation is worth standing between."""
     normalises: ClassVar[bool] = False
-    """Whether it is a norm: its outputs have a mean square of 1, whatever reaches it."""
+    """Whether it is a norm: its outputs have a mean square of 1, whatever its inputs are."""
     over_batch: ClassVar[bool] = False
-    """Whether a training batch has statistics of its own in it, so that it needs two rows."""
+    """Whether it uses statistics of the training batch, which must then have at least two rows."""
 
     @property
     def label(self) -> str:
@@ -209,43 +209,45 @@ class Layer(ABC):
 
     @property
     def divisor(self) -> int:
-        """What divides every width that it takes."""
+        """A number that must divide the width of its input."""
         return 1
 
     @property
     def torch_module(self) -> bool:
-        """Whether torch has a module of its own for it."""
+        """Whether `torch.nn` has a module for it."""
         return False
 
     @property
     def on_page(self) -> bool:
-        """Whether the explorer computes it (frontend/engine/layers.ts); if not, it shows what Python computed."""
+        """Whether the explorer can compute it (frontend/engine/layers.ts). If not, it shows the values from Python."""
         return True
 
     def moments(self, d: int, x: Moments | None, V: float | None) -> Passed:
-        """What comes out where x comes in, for weights of variance V; unknown unless a kind knows better."""
+        """Return the moments of the outputs for inputs with moments x and weights of variance V. Default: unknown."""
         return Passed()
 
     def reaching(self, gain: float, square: float) -> tuple[float, float]:
-        """1/√E[a²] of the activation below the next weights, and what E[a²] was multiplied by since."""
+        """Return 1/√E[a²] of the activation before the next weights, and the factor on E[a²] since that activation."""
         return 1.0, 1.0
 
     def timed(self, d: Any) -> tuple[Timed, ...]:
-        """What stands for it when an engine is calibrated: itself, unless a kind knows better."""
+        """Return the benchmark layers that are timed when an engine is calibrated. By default the layer itself."""
         return (Timed(layer=self, d=WIDTH, standard=WIDTH, numbers=d),)
 
     @property
     def weights_alone(self) -> bool:
-        """Whether the fused engine may add up its gradients over two halves of the rows."""
+        """Whether the fused engine may compute its gradients as a sum over two halves of the rows."""
         return False
 
     def fused_widths(self, d: Any, *, learning: bool) -> tuple[int, ...]:
-        """Numbers a row of each array that a step of the fused engine writes for it (csrc/fused/memory_plan.cpp), where
-        something below is `learning` or not. Without a kernel: what PyTorch keeps."""
+        """Return the numbers per row of each array that a step of the fused engine writes (csrc/fused/memory_plan.cpp).
+
+        `learning` is whether a layer before it has parameters. Without a kernel, return what PyTorch keeps.
+        """
         return self.width(d), self.kept(d).per_row
 
     def looped_widths(self, d: Any) -> tuple[int, ...]:
-        """The same for the plain loops (csrc/reference/core.cpp)."""
+        """Return the same for the reference core (csrc/reference/core.cpp)."""
         return self.width(d), self.kept(d).per_row
 
     @abstractmethod

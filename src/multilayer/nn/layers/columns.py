@@ -46,7 +46,7 @@ from .inputs import Inputs
 
 FEATURES = 16
 MOST_CODES = 64
-"""Features and values of the columns that stand for others when an engine is calibrated."""
+"""Features and category values of the columns that are timed when an engine is calibrated."""
 
 Numeric = Literal["none", "plr", "pbld", "piecewise"]
 Categories = Literal["auto", "one-hot", "embedding"]

@@ -38,7 +38,7 @@ from .base import (
 )
 
 FEATURES = 16
-"""Inputs of the one that stands for others when an engine is calibrated."""
+"""Inputs of the layer that is timed when an engine is calibrated."""
 
 
 @dataclass(frozen=True)

@@ -107,7 +107,7 @@ class Linear(Layer):
 
 
 def timed_by_outputs(layer: Any, d_out: int) -> tuple[Timed, ...]:
-    """By its outputs alone, of one input: what the product takes comes on top, by its FLOPs."""
+    """Return a layer with one input, timed per output. The time of the matrix product is added by its FLOPs."""
     width = fitting(WIDTH, replace(layer, d_out=1).widest(1))
     return (Timed(layer=replace(layer, d_out=width), d=1, standard=width, numbers=d_out),)
 

@@ -1,4 +1,4 @@
-"""Mean squares and means on their way through a layer at initialization: what `Layer.moments` answers with.
+"""Moments of a layer's outputs and gradients at initialization: the results of `Layer.moments`.
 
     q   mean square of a unit        m   its mean        c   mean product of a unit on two different rows
 
@@ -19,7 +19,7 @@ from ..activations.function import Function
 
 @dataclass(frozen=True)
 class Moments:
-    """Of one unit: mean square, mean product on two rows, mean."""
+    """Moments of one unit: mean square, mean product on two rows, mean."""
 
     q: float
     c: float
@@ -28,16 +28,16 @@ class Moments:
 
 @dataclass(frozen=True)
 class Passed:
-    """What comes out of a layer, and the factor on the mean square of the gradient on its way back; None: unknown."""
+    """The moments of a layer's outputs, and its factor on the mean square of the gradient. None means unknown."""
 
     moments: Moments | None = None
     backward: float | None = None
     scatter: float = 0.0
-    """What the finite width adds to the variance of the logarithm of q."""
+    """The variance of log q that the finite width adds."""
 
 
 def summed(x: Moments | None, g: Moments | None) -> Moments | None:
-    """Of x + g, the two independent."""
+    """Return the moments of x + g for independent x and g."""
     if x is None or g is None:
         return None
     cross = 2 * x.m * g.m
@@ -70,7 +70,7 @@ def through(fn: Function, x: Moments) -> tuple[Moments | None, float | None]:
 
 
 def normalised(x: Moments | None, *, taken: float, keeps_mean: bool = False, c: float | None = None) -> Passed:
-    """Behind a norm that subtracts `taken` of q and divides by the root of the rest; c is given or what is left."""
+    """Return the moments after a norm that subtracts `taken` from q and divides by the square root of the rest."""
     left = 0.0 if x is None else x.q - taken
     if x is None or not left > 0:
         return Passed(Moments(1.0, 0.0, 0.0))

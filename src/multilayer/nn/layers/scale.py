@@ -37,7 +37,7 @@ class Scale(Layer):
         return gain, square
 
     def fused_widths(self, d: int, *, learning: bool) -> tuple[int, ...]:
-        return (d,) * (1 + learning)  # on the way back ds still reads the input, so dx has a place of its own
+        return (d,) * (1 + learning)  # in the backward pass ds still reads the input, so dx needs separate memory
 
     def looped_widths(self, d: int) -> tuple[int, ...]:
         return (d,)

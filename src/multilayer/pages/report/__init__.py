@@ -1,1 +1,1 @@
-"""The report of a run: its figures as plain data, and as a page."""
+"""The report of a run, as plain data and as an HTML page."""

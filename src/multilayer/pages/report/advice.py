@@ -265,7 +265,7 @@ def evidence(report: Mapping[str, Any]) -> Evidence:
     here, there = skill(entry, entry["value"]), skill(entry, entry["train"])
     most = entry[better]
     if most is not None and entry["how"] == "exact":
-        most += 0.5 / found["rows"]  # continuity correction: one wrong row among many is no overfitting
+        most += 0.5 / found["rows"]  # continuity correction: one wrong row among many is not overfitting
     edge, reached = skill(entry, entry[worse]), skill(entry, most)
     return Evidence(
         **shared,

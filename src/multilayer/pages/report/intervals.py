@@ -1,4 +1,4 @@
-"""The exact interval of a share (Clopper & Pearson 1934).
+"""Exact confidence interval of a proportion (Clopper & Pearson 1934).
 
 With k of n right, these are the shares p for which P(X ≥ k) and P(X ≤ k) are both at least 1/40. P(X ≥ k) is the
 regularised incomplete beta function I_p(k, n − k + 1), which scipy inverts.
@@ -7,7 +7,7 @@ regularised incomplete beta function I_p(k, n − k + 1), which scipy inverts.
 from __future__ import annotations
 
 TAIL = 0.025
-"""On either side: intervals cover 95 %."""
+"""Probability on each side. Intervals cover 95 %."""
 
 
 def exact_interval(right: int, n: int) -> tuple[float, float]:

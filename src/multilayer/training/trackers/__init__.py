@@ -1,7 +1,7 @@
-"""Trackers: tools that show a run as it goes, or afterwards.
+"""Trackers: tools that show a run during training or afterwards.
 
-The run's own log is the truth; a tracker is told what it says. `get("tensorboard", folder=…)` makes one of ours, which
-starts and ends its own run; `adapt(object)` takes a run, writer or logger that is already there, and never ends it.
+Trackers receive the events of the run's own log. `get("tensorboard", folder=…)` makes a tracker that starts and ends
+its own run. `adapt(object)` wraps an existing run, writer or logger, and never ends it.
 
     ml.fit(spec, data, trackers=["tensorboard", my_writer, get("wandb", project="digits")])
     replay(events, get("mlflow"))

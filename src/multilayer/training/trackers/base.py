@@ -66,14 +66,14 @@ class Tracker(ABC):
 
 
 def warn(message: str) -> None:
-    """How a dropped tracker is told of, unless the caller has a better place."""
+    """Report a dropped tracker as a Python warning. Callers can pass another function."""
     warnings.warn(message, RuntimeWarning, stacklevel=2)
 
 
 class TrackerObserver:
-    """An observer that tells a tracker. A tracker that fails is dropped with one warning, and training goes on.
+    """Passes events to a tracker. A tracker that fails is dropped with one warning, and training continues.
 
-    `model` is the file to hand over at the end, where there is one by then.
+    `model` is the model file to pass to the tracker at the end, if it exists then.
     """
 
     def __init__(self, tracker: Tracker, *, model: Path | None = None, warn: Callable[[str], None] = warn) -> None:
@@ -120,7 +120,7 @@ def replay(events: Iterable[Event], tracker: Tracker, *, model: Path | None = No
 
 
 class _Feed:
-    """Turns events into calls of a tracker."""
+    """Translates events into calls of a tracker."""
 
     def __init__(self, tracker: Tracker, model: Path | None) -> None:
         self.tracker, self.model = tracker, model

@@ -1,8 +1,8 @@
 """TensorBoard, Weights & Biases, trackio and MLflow.
 
-Each comes in two ways: made here, where `start` creates a run and `finish` ends it, or `of` something the user has,
-which is written to and left open. A library is imported when its tracker is made, so that one that is missing is told
-before any training.
+There are two ways to make each tracker. Made by name, `start` creates a run and `finish` ends it. Made with `of` from
+an object of the user, the tracker writes to that object and leaves it open. The library is imported when the tracker is
+made, so a missing library is reported before training.
 """
 
 from __future__ import annotations
