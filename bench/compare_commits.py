@@ -25,7 +25,7 @@ The key map (default: bench/renamed.json) is a JSON object with these sections, 
              parts follow each other on the way to a value; longer rules come first. null: the key is gone.
     added    ["step_time"]                       keys that only NEW has
     values   {"event": {"epoch": "epoch_end"}}   values of one key
-    words    {"TrainedModel": "TrainedModel"}       whole words in command output, string values and file names
+    words    {"Predictor": "TrainedModel"}       whole words in command output, string values and file names
     names    {"trace.rate": "learning_rate", "train --time": "--time-column"}
              Functions, arguments and options that the scenarios use: NAME, FUNCTION.ARGUMENT or COMMAND --OPTION.
     tests    {"tests/test_kept.py": "tests/estimators/test_save.py", "tests/a.py::old": "tests/a.py::new"}
