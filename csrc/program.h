@@ -19,8 +19,8 @@
 //     columns      see Columns                               numbers and codes to one vector; always first
 //     enter, leave                                           y = x; y = x + what its enter was given
 //
-// Formulas are those of src/multilayer/layers; masks are keyed as runtime/random.h says, by purpose dropout, the operation's
-// part, the row's own number (`ids`) and the unit.
+// Formulas are those of src/multilayer/nn/layers; masks are keyed as runtime/random.h says, by purpose dropout, the
+// operation's part, the row's own number (`ids`) and the unit.
 #pragma once
 
 #include <cstddef>

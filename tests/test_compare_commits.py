@@ -85,8 +85,8 @@ def test_a_renamed_key_of_a_clock_stays_masked() -> None:
 
 
 def test_values_and_words_are_renamed() -> None:
-    renames = Renames(values={"event": {"epoch": "epoch_end"}}, words={"TrainedModel": "TrainedModel"})
-    old = [{"event": "epoch", "epoch": 1, "note": "a TrainedModel, not Predictors"}]
+    renames = Renames(values={"event": {"epoch": "epoch_end"}}, words={"Predictor": "TrainedModel"})
+    old = [{"event": "epoch", "epoch": 1, "note": "a Predictor, not Predictors"}]
     assert (
         values(old, [{"event": "epoch_end", "epoch": 1, "note": "a TrainedModel, not Predictors"}], renames) == RENAMED
     )

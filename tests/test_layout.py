@@ -209,11 +209,16 @@ def test_public_names_are_what_they_say_whatever_was_imported() -> None:
     assert not parts & set(PUBLIC)
 
 
-def loaded(code: str) -> set[str]:
+def modules_after(code: str) -> set[str]:
     """The modules in memory after running some code in a fresh interpreter."""
     script = f"import sys\n{code}\nprint(chr(10).join(sys.modules))"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    return {name.split(".")[0] for name in done.stdout.split()}
+    return set(done.stdout.split())
+
+
+def loaded(code: str) -> set[str]:
+    """The packages of these modules."""
+    return {name.split(".")[0] for name in modules_after(code)}
 
 
 HEAVY = {"torch", "sklearn", "matplotlib", "pandas", "scipy", "rich", "typer"}
@@ -235,6 +240,12 @@ def test_importing_multilayer_imports_nothing_heavy() -> None:
 )
 def test_what_needs_no_torch_does_not_import_it(code: str) -> None:
     assert not loaded(code) & {"torch", "sklearn", "matplotlib"}
+
+
+@pytest.mark.parametrize("code", ["import multilayer.runs, multilayer.cli.runs", "import multilayer.cli.cost"])
+def test_what_reads_no_table_does_not_import_the_readers(code: str) -> None:
+    found = modules_after(code)
+    assert not found & {"pyarrow", "multilayer.data", "numpy.polynomial"}
 
 
 def test_torch_comes_with_the_model() -> None:

@@ -1,6 +1,6 @@
 // The catalogue of activations as functions of one number: f(z), f′(z), and ∂f/∂c where c is learned.
 //
-// Formulas of src/multilayer/activations, accurate in both tails: exponentials are taken of −|z|, and Φ comes from erfc.
+// Formulas of src/multilayer/nn/activations, accurate in both tails: exponentials are taken of −|z|, and Φ comes from erfc.
 // NaN in gives NaN out; where f′ jumps it has PyTorch's value.
 #pragma once
 

@@ -238,6 +238,16 @@ def test_data_in_memory_must_be_handed_over_again(tmp_path: Path) -> None:
     assert resume(tmp_path / "run", data=data, quiet=True).end.status == "finished"
 
 
+def test_validation_data_of_memory_may_be_handed_over_as_a_file(table: Path, tmp_path: Path) -> None:
+    validation = tmp_path / "validation.csv"
+    csv.write_csv(people(seed=4), validation)
+    fit(None, table, target="income", validation=csv.read_csv(validation), run=tmp_path / "run", **FAST)
+    unfinished(tmp_path / "run")
+    with pytest.raises(RunError, match="was validated on data in memory: pass it again"):
+        resume(tmp_path / "run", quiet=True)
+    assert resume(tmp_path / "run", validation=str(validation), quiet=True).end.status == "finished"
+
+
 def test_a_run_and_its_model_are_shown_in_a_line(table: Path, tmp_path: Path) -> None:
     run = fit("3+cat(4)-columns-4:tanh-1", table, target="rich", run=tmp_path / "run", **FAST | {"epochs": 1})
     values = ", ".join(f"{name} {value:.4g}" for name, value in run.metrics.items())

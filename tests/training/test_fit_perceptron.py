@@ -115,6 +115,18 @@ def test_the_report_names_the_last_epoch_of_a_converged_perceptron(tmp_path: Pat
     assert [mark["step"] for mark in curves["marks"] if mark["kind"] == "best"] == [run.end.step]
 
 
+def test_a_deleted_model_of_a_converged_perceptron_is_rebuilt(tmp_path: Path) -> None:
+    data, model = separable(), tmp_path / "run" / "model.safetensors"
+    run = ml.fit(ml.neuron(7), data, seed=3, quiet=True, run=tmp_path / "run", report=False)
+    assert (
+        run.end.reason == "every training row is classified correctly"
+    )  # not the epoch that was best on held-out rows
+    before = model.read_bytes()
+    model.unlink()
+    ml.resume(tmp_path / "run", data=data, quiet=True, report=False)
+    assert model.read_bytes() == before
+
+
 def test_the_command_trains_a_perceptron(tmp_path: Path) -> None:
     (tmp_path / "and.csv").write_text(
         "a,b,y\n" + "".join(f"{a},{b},{y}\n" for (a, b), y in zip(CORNERS, AND, strict=True))

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..core import atomic_files
 from ..costs import DTYPES, Cost
 from ..costs import budget as budgets
 from ..costs.formulas import Line
@@ -209,6 +208,8 @@ def cost(
     elif as_csv:
         typer.echo(_csv(_sheet(found, lines, answers if asked.any else [])), nl=False)
     elif html is not None:
+        from ..core import atomic_files
+
         atomic_files.write(html, page(found, lines).encode())
         typer.echo(f"wrote {printable(str(html))}")
     else:

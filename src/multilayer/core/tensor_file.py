@@ -86,7 +86,7 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]*(?:/[A-Za-z0-9_][A-Za-z0-9_.\-]
 def save(
     path: str | os.PathLike[str], tensors: Mapping[str, NDArray[Any]], meta: Mapping[str, Any], *, kind: Kind = "model"
 ) -> str:
-    """Writes the file as a whole (see storage) and gives the SHA-256 of its bytes.
+    """Writes the file as a whole (see `atomic_files`) and gives the SHA-256 of its bytes.
 
     `kind` and `version` are filled in; `load` gives them back with the rest of `meta`.
     """

@@ -9,7 +9,7 @@
                                 comes and goes and is in no total
 
 `textbook` keeps the inputs and every layer's output; `actual` keeps what PyTorch, or the fused engine, really keeps.
-That engine's arena (`arena`) has Q numbers for P parameters and s·R·Σn of activations. It updates a weight as its
+Its arena (`fused_memory`) has Q numbers for P parameters and s·R·Σn of activations. It updates a weight as its
 gradient is made: gradients are N numbers, and Q more where they are kept. A δ takes the place of what it belongs to.
 In float64 it runs plain loops, which have P gradients, every layer's output, buffers twice, and the temporary.
 """

@@ -4,7 +4,7 @@ Outputs are the bits that a `FusedEngine` with the same parameters gives, one ro
 threads of Python may call one program at once; the GIL is released. Codes are copied, and the copy is checked: another
 thread may write to what was given while the core looks weights up by it. An ensemble is a list of programs.
 
-Left to numpy (`predictor`): networks with a layer that has no kernel, and float64.
+Left to numpy (`models.member`): networks with a layer that has no kernel, and float64.
 """
 
 from __future__ import annotations

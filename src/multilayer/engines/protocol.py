@@ -23,17 +23,19 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..data.batches import Data, Rows
 from ..errors import OptionError, unknown_name
 from ..nn.layers.base import Array
 from ..nn.losses import Loss
 from ..spec import Spec
 from .state import State
+
+if TYPE_CHECKING:
+    from ..data.batches import Data, Rows
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -9,10 +9,10 @@ outputs reads an ensemble as one network:
     none       z = mean zₘ, within the targets of training
 
 The mean is weighted if the members have different weights. T is one number for all outputs, the one that held-out rows
-find likeliest (Guo et al. 2017); `pooling` has that of several members, of which a row was held out by few. Intervals
-come from the errors on held-out rows: of n such rows the ⌈(n + 1)(1 − α)⌉-th smallest error is what a new row exceeds
-with a chance of at most α (split conformal, Vovk et al. 2005; each row's error is that of the members that did not see
-it). What an error is, is the loss's:
+find likeliest (Guo et al. 2017); `ensemble_calibration` has that of several members, of which a row was held out by
+few. Intervals come from the errors on held-out rows: of n such rows the ⌈(n + 1)(1 − α)⌉-th smallest error is what a
+new row exceeds with a chance of at most α (split conformal, Vovk et al. 2005; each row's error is that of the members
+that did not see it). What an error is, is the loss's:
 
     mse, mae, huber     y − z; what is added on either side is of |y − z|
     poisson             the same of exp(z), and no end is below 0

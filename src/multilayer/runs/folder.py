@@ -11,7 +11,7 @@ changes nothing. No name or content here tells the time, but for the events' own
 
 The SHA-256 of the configuration is also the id of the run. The start event of the log contains it, so that an edited
 configuration and the log of another run are refused. Folders from versions without an id are accepted. A symbolic link
-to the folder is followed; links inside it are refused (see storage).
+to the folder is followed; links inside it are refused (see `core.atomic_files`).
 """
 
 from __future__ import annotations

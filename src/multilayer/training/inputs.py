@@ -155,6 +155,8 @@ def from_stored(
         raise RunError(f"{path} has its weights in the data: omit sample_weight, got {short(sample_weight)}")
     if loader and not tables.is_loader(data):
         raise RunError(f"{path} was trained from a loader: resume needs one, got {type(data).__name__}")
+    if isinstance(validation, str):
+        validation = read_once(validation)
     options = DataOptions(
         target=saved.get("target"),
         group=saved.get("group"),

@@ -149,7 +149,7 @@ def _over(setup: Setup, loop: Loop, folder: RunFolder, run: Run) -> bool:
 def _load_final(setup: Setup, loop: Loop, folder: RunFolder, emitted: list[Event], end: End) -> None:
     """Load the state from which the model of an ended run was made."""
     saved = [event for event in emitted if isinstance(event, Checkpoint) and event.kind == "best"]
-    if saved:
+    if saved and end.reason != NO_MISTAKES:
         found = folder.best(at=end.step)
         if found is None or found.event.sha256 != saved[-1].sha256:
             raise RunError(f"{folder.path}: the model cannot be rebuilt without {saved[-1].path}: {RESTORE}")

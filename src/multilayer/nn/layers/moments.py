@@ -8,10 +8,12 @@ follows them through a whole network.
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..activations import facts
 from ..activations.function import Function
@@ -44,9 +46,14 @@ def summed(x: Moments | None, g: Moments | None) -> Moments | None:
     return Moments(x.q + g.q + cross, x.c + g.c + cross, x.m + g.m)
 
 
-# A fixed rule serves all: the panels are finer than any kink's effect on a prediction that is asymptotic anyway.
-_T, _W = np.polynomial.legendre.leggauss(120)
-_T, _W = 8 * _T, 8 * _W * np.exp(-0.5 * (8 * _T) ** 2) / math.sqrt(2 * math.pi)
+@functools.cache
+def _nodes() -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return nodes and weights for the mean over N(0, 1), made at first use: importing numpy.polynomial takes long.
+
+    The nodes are closer than any kink matters for a prediction that is asymptotic anyway.
+    """
+    t, w = np.polynomial.legendre.leggauss(120)
+    return 8 * t, 8 * w * np.exp(-0.5 * (8 * t) ** 2) / math.sqrt(2 * math.pi)
 
 
 def through(fn: Function, x: Moments) -> tuple[Moments | None, float | None]:
@@ -54,16 +61,17 @@ def through(fn: Function, x: Moments) -> tuple[Moments | None, float | None]:
     variance = x.q - x.m**2
     if not (math.isfinite(x.q) and variance > 0):
         return None, None
+    t, w = _nodes()
     if x.m == 0:
         q, slope = facts.second_moment(fn, x.q), facts.slope_moment(fn, x.q)
     else:
-        z = x.m + math.sqrt(variance) * _T
-        q, slope = float((_W * fn.f(z) ** 2).sum()), float((_W * fn.df(z) ** 2).sum())
+        z = x.m + math.sqrt(variance) * t
+        q, slope = float((w * fn.f(z) ** 2).sum()), float((w * fn.df(z) ** 2).sum())
     r = min(1.0, max(0.0, (x.c - x.m**2) / variance))
     # z on two rows: √r · shared + √(1 − r) · own, so E f f is the mean over what is shared of (E f given it)².
-    shared = x.m + math.sqrt(variance * r) * _T
-    given = (fn.f(shared[:, None] + math.sqrt(variance * (1 - r)) * _T) * _W).sum(1)
-    m, c = float((_W * given).sum()), float((_W * given**2).sum())
+    shared = x.m + math.sqrt(variance * r) * t
+    given = (fn.f(shared[:, None] + math.sqrt(variance * (1 - r)) * t) * w).sum(1)
+    m, c = float((w * given).sum()), float((w * given**2).sum())
     if not all(map(math.isfinite, (q, m, c))):
         return None, None
     return Moments(q, c, m), slope if math.isfinite(slope) else None
