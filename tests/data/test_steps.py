@@ -8,9 +8,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from multilayer.data import prepare
 from multilayer.data.steps import STEPS, Codes, DateParts, FillMissing, SmoothClip, Standardise, Unlearned, through
 from multilayer.export.onnx import columns as onnx_columns
+from support.training_rows import prepare
 
 
 def table(rows: int = 60) -> pd.DataFrame:
