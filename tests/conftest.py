@@ -9,13 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from support.soak import FULL, memory_folder
 
 # The same draws in every run, so that a red run is the change's own; `make soak` draws anew and looks further.
-settings.register_profile("short", derandomize=True)
-settings.register_profile("full", print_blob=True)
+# No test depends on time: a busy machine is slow to draw examples and to run them.
+UNTIMED: dict[str, Any] = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+settings.register_profile("short", derandomize=True, **UNTIMED)
+settings.register_profile("full", print_blob=True, **UNTIMED)
 settings.load_profile("full" if FULL else "short")
 
 
