@@ -14,12 +14,12 @@ function ofModel(userModel: UserModel): string {
   const { data: model, networks, x } = userModel
   const numeric = userModel.network.spec.inputs.numeric
   const alone = networks.length < model.members
-  const prefix = (member: number): string => (model.members > 1 && !alone ? `member${member + 1}/` : '')
+  const place = (member: number): number => (alone ? 0 : member)
   const edits = userModel.edits.weights.map(([member, layer, to, from, value]) => {
-    const name = `${prefix(member)}${userModel.network.layers[layer].name}`
+    const name = userModel.network.layers[layer].name
     return from < 0
-      ? `tensors["${name}.bias"][${to}] = ${value}`
-      : `tensors["${name}.weight"][${to}, ${from}] = ${value}`
+      ? `tensors[${place(member)}]["${name}.bias"][${to}] = ${value}`
+      : `tensors[${place(member)}]["${name}.weight"][${to}, ${from}] = ${value}`
   })
   const codes = x.length > numeric ? `np.array([${list(x.subarray(numeric))}])` : 'None'
   return `import sys
@@ -31,8 +31,10 @@ import multilayer as ml
 from multilayer.data import Encoded
 
 model = ml.load(sys.argv[1] if len(sys.argv) > 1 else "model.safetensors")
-${alone ? `model = replace(model, tensors=model.member(${model.member}), members=1)\n` : ''}tensors = {name: value.astype(np.float64) for name, value in model.tensors.items()}
-${edits.map((line) => `${line}\n`).join('')}model = replace(model, tensors=tensors)
+members = ${alone ? `model.members[${model.member}:${model.member + 1}]` : 'model.members'}
+tensors = [{name: value.astype(np.float64) for name, value in member.tensors.items()} for member in members]
+${edits.map((line) => `${line}\n`).join('')}changed = [replace(member, tensors=values) for member, values in zip(members, tensors)]
+model = replace(model, members=tuple(changed))
 x = np.array([${list(x.subarray(0, numeric))}])  # as the network reads it
 row = Encoded(x=x, codes=${codes}, y=None, rows=np.arange(1), notes=())
 
