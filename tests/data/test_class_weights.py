@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 import multilayer as ml
 from multilayer import MLPClassifier
 from multilayer.cli.main import app
-from multilayer.data.class_weights import factors
+from multilayer.data.weights import factors
 from multilayer.errors import DataError
 from multilayer.models.trained_model import TrainedModel
 from multilayer.training.fit import fit

@@ -21,7 +21,7 @@ import pytest
 import scipy.sparse as sparse
 
 from multilayer.data import bundled, read, readers
-from multilayer.data.arrow import from_numpy, from_texts, to_numpy
+from multilayer.data.table import from_numpy, from_texts, to_numpy
 from multilayer.errors import DataError, OptionError
 from support.training_rows import prepare
 

@@ -11,8 +11,7 @@ import torch
 import multilayer as ml
 from multilayer.core import random
 from multilayer.core.random import Purpose
-from multilayer.data.batches import Batch, Data
-from multilayer.data.torch_loader import from_loader
+from multilayer.data.batches import Batch, Data, from_loader
 from multilayer.engines import Engine, Order, Settings
 from multilayer.engines import torch_engine as module
 from multilayer.engines.numpy_engine import NumpyEngine

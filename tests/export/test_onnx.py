@@ -24,7 +24,7 @@ from multilayer import MLPClassifier, MLPRegressor
 from multilayer.cli.main import app
 from multilayer.core import atomic_files
 from multilayer.data import Column, Encoding, Task
-from multilayer.data.arrow import from_texts
+from multilayer.data.table import from_texts
 from multilayer.errors import DataError, MissingExtra, OptionError, StorageError
 from multilayer.export.onnx import activations as onnx_activations
 from multilayer.export.onnx import layers

@@ -172,7 +172,7 @@ TABLE: list[tuple[str, str, Bugs]] = [
         ],
     ),
     (
-        "data/class_weights.py",
+        "data/weights.py",
         "data/test_class_weights.py",
         [
             ("sizes.sum() / (len(classes) * np.where", "sizes.sum() / (np.where"),

@@ -14,8 +14,7 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 import multilayer as ml
-from multilayer.data.batches import Data
-from multilayer.data.torch_loader import KEPT, LoaderBatches
+from multilayer.data.batches import KEPT, Data, LoaderBatches
 from multilayer.errors import BatchError, DataError, MultilayerError, OptionError, RunError, SpecError
 from multilayer.runs import RunFolder
 from multilayer.runs.events import NonFinite, Notice, Resume, Start

@@ -25,8 +25,7 @@ from ..core.formatting import short
 from ..core.machine import available_memory, require_memory
 from ..core.sparse import Sparse
 from ..errors import DataError
-from .arrow import from_numpy
-from .table import NOT_UNICODE, Matrix, Table, check_size, is_unicode
+from .table import NOT_UNICODE, Matrix, Table, check_size, from_numpy, is_unicode
 
 IDX_TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 X_NAMES = ("x", "data", "features", "inputs", "images", "x_train", "train_images")

@@ -1,18 +1,25 @@
 """Encoded tables and training batches, as engines read them.
 
 `Data` is a whole table, and `Batch` is a subset of its rows. An augmentation changes a training batch.
+
+    data = from_loader(loader)      a DataLoader of the user: read once as a table, asked again for each training batch
+
+A loader keeps its own order, shuffling and random changes, so what depends on them is not promised: see
+`LoaderBatches.notes`. Its latest batches are kept, because the loop repeats steps to examine them.
 """
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..core.sparse import Sparse
-from ..errors import OptionError
+from ..errors import BatchError, OptionError
 from ..nn.layers.base import Array
 
 Rows = NDArray[np.int64]
@@ -80,3 +87,153 @@ def require_within(rows: Rows, n: int) -> None:
     """Refuses rows that a table of n has not, as the compiled core does: numpy would count from the end."""
     for row in rows[(rows < 0) | (rows >= n)][:1].tolist():
         raise IndexError(f"row {row} is not in a table of {n}")
+
+
+# A DataLoader of the user
+
+
+Encode = Callable[[Batch], Batch]
+
+KEPT = 64
+"""Batches that are kept: more than the loop takes between two looks."""
+
+
+class _Given(NamedTuple):
+    epoch: int
+    rows: Rows
+    batch: Batch
+
+
+class LoaderBatches:
+    """An `Augment` that puts the loader's next batch in the place of the rows asked for.
+
+    An epoch begins the loader anew; a loader that ends before the epoch does begins again. `encode` makes numbers
+    that the network takes of what the loader gives; `size` is its batch size, for a run that goes on at an epoch's last
+    and smaller batch.
+    """
+
+    notes = (
+        "batches come from your own loader: their order is its own, a resumed run or a rollback goes on with other "
+        "batches, rows are numbered as they came in that epoch, and dropout follows those numbers",
+    )
+
+    def __init__(self, loader: Iterable[Any], encode: Encode = lambda batch: batch, *, size: int | None = None) -> None:
+        self.loader, self.encode, self.size = loader, encode, size
+        self._epoch: int | None = None
+        self._batches: Iterator[Any] = iter(())
+        self._given: deque[_Given] = deque(maxlen=KEPT)
+
+    def __call__(self, batch: Batch, data: Data, rows: Rows, epoch: int) -> Batch:
+        if self._epoch is not None and epoch < self._epoch:
+            self._given.clear()  # a rollback: what came after its checkpoint need not come again
+        again = self._again(rows, epoch)
+        if again is not None:
+            return again
+        first = epoch != self._epoch
+        found = self._next(epoch)
+        due = len(rows) if self.size is None else self.size
+        if first and len(found.x) != due:
+            got = f"the loader gave a batch of {len(found.x)} rows where {due} were due"
+            raise BatchError(f"{got}: train with its own batch size")
+        # After a rollback the loader's smaller last batch comes early: it is left out.
+        for _ in range(2):
+            if len(found.x) < len(rows):
+                found = self._next(epoch)
+        if len(found.x) < len(rows):
+            raise BatchError(f"the loader gave no batch of {len(rows)} rows any more: its batches must not change size")
+        found = _part(found, np.arange(len(rows))) if len(found.x) > len(rows) else found
+        self._given.append(_Given(epoch, rows, found))
+        return found
+
+    def _again(self, rows: Rows, epoch: int) -> Batch | None:
+        """What was given for these rows before, or for one of them."""
+        for given in reversed(self._given):
+            if given.epoch == epoch and given.rows[0] == rows[0] and np.array_equal(given.rows, rows):
+                return given.batch
+            if given.epoch == epoch and len(rows) == 1 and rows[0] in given.rows:
+                return _part(given.batch, np.flatnonzero(given.rows == rows[0]))
+        return None
+
+    def _next(self, epoch: int) -> Batch:
+        if epoch != self._epoch:
+            self._begin(epoch)
+        item = next(self._batches, None)
+        if item is None:
+            self._begin(epoch)
+            item = next(self._batches)
+        return self.encode(as_batch(item))
+
+    def _begin(self, epoch: int) -> None:
+        self._epoch = epoch
+        set_epoch = getattr(getattr(self.loader, "sampler", None), "set_epoch", None)
+        if set_epoch is not None:
+            set_epoch(epoch)
+        self._batches = iter(self.loader)
+
+
+def from_loader(loader: Iterable[Any], encode: Encode = lambda batch: batch) -> Data:
+    """A table of one pass over the loader, whose training batches are the loader's own."""
+    return whole([encode(batch) for batch in one_pass(loader)], LoaderBatches(loader, encode))
+
+
+def one_pass(loader: Iterable[Any]) -> list[Batch]:
+    """Every batch that a loader gives."""
+    read = [as_batch(item) for item in loader]
+    if not read:
+        raise OptionError("a loader must give at least one batch, got none")
+    shapes = {batch.x.shape[1] for batch in read}
+    if len(shapes) > 1:
+        raise OptionError(f"rows of a loader must have the same numbers, got {' and '.join(map(str, sorted(shapes)))}")
+    return read
+
+
+def whole(batches: list[Batch], augment: LoaderBatches | None = None) -> Data:
+    """Batches as one table."""
+    codes = [b.codes for b in batches if b.codes is not None]
+    weight = [b.weight for b in batches if b.weight is not None]
+    return Data(
+        x=np.concatenate([b.x for b in batches]),
+        y=np.concatenate([b.y for b in batches]),
+        codes=np.concatenate(codes) if codes else None,
+        weight=np.concatenate(weight) if weight else None,
+        augment=augment,
+    )
+
+
+def as_batch(item: object) -> Batch:
+    """What a loader gives, (x, y) or (x, codes, y), as a batch; rows of images and the like become flat."""
+    parts: list[Any] = list(cast("tuple[Any, ...]", item)) if isinstance(item, tuple | list) else []
+    if len(parts) not in (2, 3):
+        got = f"{len(parts)} parts" if parts else type(item).__name__
+        raise OptionError(f"a loader must give (x, y) or (x, codes, y), got {got}: its collate_fn can")
+    x, y = _array(parts[0]), _array(parts[-1])
+    if not x.ndim or not y.ndim or len(x) != len(y):
+        raise OptionError(f"x and y of a batch must have the same number of rows, got shapes {x.shape} and {y.shape}")
+    return Batch(
+        x=x.reshape(len(x), -1),
+        y=y[:, None] if y.ndim == 1 and y.dtype.kind == "f" else y,
+        codes=_array(parts[1]).astype(np.int64) if len(parts) == 3 else None,
+    )
+
+
+def _array(values: Any) -> NDArray[Any]:
+    """Numbers as numpy; the channels of torch's images go last, as everywhere here."""
+    tensor = hasattr(values, "detach")
+    array = np.asarray(values.detach().cpu() if tensor else values)
+    if array.dtype.kind not in "iufb":
+        raise OptionError(f"a loader must give numbers, got {array.dtype}: its collate_fn can make them")
+    return np.moveaxis(array, 1, -1) if tensor and array.ndim == 4 and array.shape[1] in (1, 3, 4) else array
+
+
+def _part(batch: Batch, places: NDArray[np.int64]) -> Batch:
+    return Batch(
+        x=batch.x[places],
+        y=batch.y[places],
+        codes=None if batch.codes is None else batch.codes[places],
+        weight=None if batch.weight is None else batch.weight[places],
+    )
+
+
+def is_loader(source: Any) -> bool:
+    """Whether something is a DataLoader of torch, or made like one."""
+    return all(hasattr(source, name) for name in ("__iter__", "batch_size", "dataset"))

@@ -22,8 +22,7 @@ import pyarrow as pa
 from ..core import random
 from ..core.named_options import choose, require
 from ..core.random import Purpose
-from .arrow import from_numpy, from_texts
-from .table import Table
+from .table import Table, from_numpy, from_texts
 
 Array = Any
 

@@ -28,9 +28,8 @@ from numpy.typing import NDArray
 
 from ..core.formatting import short
 from ..errors import DataError, unknown_name
-from .arrow import from_numpy, pc, to_numpy
 from .steps import DateParts
-from .table import Table, where
+from .table import Table, from_numpy, pc, to_numpy, where
 from .text_values import NUMBER, first_not
 
 Floats = NDArray[np.float64]

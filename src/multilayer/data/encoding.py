@@ -34,7 +34,6 @@ from ..nn.layers import Inputs
 from . import columns as C
 from . import encoding_storage
 from . import targets as tasks
-from .arrow import from_numpy
 from .columns import Column
 from .readers import read_raw
 from .steps import (
@@ -49,7 +48,7 @@ from .steps import (
     ValueStep,
     through,
 )
-from .table import Rows, Shape, Table, where
+from .table import Rows, Shape, Table, from_numpy, where
 from .targets import Task
 from .text_values import interpreted_as
 

@@ -12,11 +12,10 @@ from numpy.typing import NDArray
 
 from ..errors import DataError, OptionError, is_command_line, option, unknown_name, warn
 from . import columns as C
-from .arrow import from_numpy, pc
 from .columns import SCALINGS, Column, Kind
 from .encoding import BLOCK, Encoding
 from .steps import Codes
-from .table import Rows, Table, where
+from .table import Rows, Table, from_numpy, pc, where
 from .targets import Task
 from .text_files import counts_rows
 

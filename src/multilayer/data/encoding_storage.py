@@ -20,8 +20,8 @@ from ..errors import DataError, unknown_name
 from ..nn import losses
 from . import columns as C
 from . import targets
-from .arrow import from_bytes, from_numpy, to_numpy
 from .columns import SCALINGS, Column
+from .table import from_bytes, from_numpy, to_numpy
 
 if TYPE_CHECKING:
     from .encoding import Encoding

@@ -16,22 +16,15 @@ from ..core.formatting import count, short
 from ..core.sparse import joined
 from ..errors import DataError, OptionError, option
 from . import targets
-from .batches import Batch
+from .batches import Batch, LoaderBatches, is_loader, one_pass, whole
 from .encoding import Column, Encoding
-from .options import DataKeywords, DataOptions
 from .readers import target_columns
 from .table import Table
-from .torch_loader import LoaderBatches, one_pass, whole
-from .training_data import TrainingData
+from .training_data import DataKeywords, DataOptions, TrainingData
 
 NAME = "the loader"
 LARGE = 100.0
 """Numbers beyond this were hardly scaled."""
-
-
-def is_loader(source: Any) -> bool:
-    """Whether something is a DataLoader of torch, or made like one."""
-    return all(hasattr(source, name) for name in ("__iter__", "batch_size", "dataset"))
 
 
 def read_loader(loader: Any, options: DataOptions) -> TrainingData:

@@ -35,10 +35,9 @@ from ..core import atomic_files
 from ..core.machine import available_memory
 from ..errors import DataError, option, unknown_name
 from . import arrays, bundled
-from .arrow import from_texts
 from .columns import SAID, family_of
 from .stored_tables import COPIES, read_arrow, read_arrow_stream, read_parquet
-from .table import Table, check_names, check_size
+from .table import Table, check_names, check_size, from_texts
 from .text_files import SNIFFED, first_line, read_csv, read_json_lines
 from .text_values import Hints, interpreted, is_text
 

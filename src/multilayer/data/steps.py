@@ -25,7 +25,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from .arrow import pc, to_numpy
+from .table import pc, to_numpy
 
 Floats = NDArray[np.float64]
 Place = slice | NDArray[np.int64]

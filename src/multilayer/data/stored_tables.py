@@ -18,8 +18,7 @@ import pyarrow.ipc as ipc
 import pyarrow.parquet as parquet
 
 from ..core.machine import available_memory
-from .arrow import pc
-from .table import check_size
+from .table import check_size, pc
 
 ROWS = 1 << 14
 """Rows of a Parquet file that are decoded at a time."""

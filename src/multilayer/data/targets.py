@@ -30,9 +30,8 @@ from ..errors import DataError, OptionError, option, unknown_name
 from ..nn import losses
 from ..nn.activations.special import logistic
 from . import columns
-from .arrow import from_numpy, from_texts
 from .steps import Codes, Standardise
-from .table import NOT_UNICODE, Rows, Table, is_unicode, where
+from .table import NOT_UNICODE, Rows, Table, from_numpy, from_texts, is_unicode, where
 
 TaskKind = Literal["binary", "multiclass", "multilabel", "regression", "multioutput"]
 TASKS: tuple[TaskKind, ...] = ("binary", "multiclass", "multilabel", "regression", "multioutput")

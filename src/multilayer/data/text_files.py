@@ -25,8 +25,7 @@ import pyarrow.json as pa_json
 from ..core.formatting import short
 from ..core.machine import available_memory
 from ..errors import DataError
-from .arrow import pc, to_numpy
-from .table import Table, check_names, check_size
+from .table import Table, check_names, check_size, pc, to_numpy
 from .text_values import NUMBER, PADDED, Hints, convert_options, first_not, said
 
 DELIMITERS = (",", ";", "\t", "|")

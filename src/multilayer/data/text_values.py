@@ -22,8 +22,7 @@ import pyarrow.csv as pa_csv
 
 from ..core.formatting import short
 from ..errors import DataError
-from .arrow import from_texts, pc
-from .table import Table, where
+from .table import Table, from_texts, pc, where
 
 MISSING = [*pa_csv.ConvertOptions().null_values, "?", " ", "<NA>"]
 NUMBER = r"^\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*$"

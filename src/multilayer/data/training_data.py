@@ -10,21 +10,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any, Literal, TypedDict, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..core.formatting import count, short
+from ..core.formatting import count
 from ..core.sparse import joined
 from ..errors import DataError, OptionError, called, option, unknown_name
-from . import augmentation, class_weights, groups_and_times, splits
 from . import columns as C
+from . import splits
 from . import targets as tasks
+from . import weights as sample_weights
 from .batches import Augment, Data
-from .encoding import Encoded, Encoding, usable
+from .encoding import Encoding, usable
 from .encoding_fit import fit
-from .options import DataOptions, is_separate
 from .readers import read
 from .steps import Codes
 from .table import Rows, Table, where
@@ -32,10 +32,108 @@ from .text_values import without_missing
 
 FEWEST_PARTS = 5
 """Into which rows are cut for members to hold out."""
-ORDINARY = (1e-20, 1e20)
-"""Weights whose sums and products stay within float32."""
 TARGETS = ("target", "label", "labels", "class", "y", "outcome")
 """Names that are the target where none is given."""
+
+
+class DataKeywords(TypedDict, total=False):
+    """The data options that `ml.fit` takes as keywords. `fit` sets the others from the training options."""
+
+    target: str | int | Sequence[str] | None
+    group: Any
+    time_column: Any
+    categorical: str | Iterable[str] | None
+    sample_weight: Any
+    validation_weight: Any
+    classes: Sequence[Any] | None
+    keep_constant: bool
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class DataOptions:
+    """How to read the target, split the rows and encode the columns of a table.
+
+    Parameters
+    ----------
+    target : str, int or sequence of str, optional
+        Target column or columns.
+    group, time_column : str or array, optional
+        Column, or one value per row. Rows of one group are held out together; with `time_column`, the latest rows are
+        held out. A column named here is not an input.
+    categorical : str or iterable of str, optional
+        Columns to treat as categories, whatever their values are. Columns of arrays are given by number. If None,
+        messages do not recommend this option.
+    columns : mapping, optional
+        Kinds of columns: numeric, categorical, date, datetime, time or drop.
+    sample_weight, validation_weight : str or array, optional
+        Sample weights: the name of a column (`sample_weight` only), or one number per row.
+    class_weight : "balanced" or mapping, optional
+        Factor on the weights of the rows of each class, in training and validation.
+    classes : sequence, optional
+        All classes of the target, if the rows may lack some of them.
+    validation
+        Fraction of rows to hold out, "auto", None, or separate data. "auto" is 20 %, but no rows if there are fewer
+        than 10 rows and neither `group` nor `time_column`.
+    ensemble : int
+        Number of ensemble members. If it is above 1, `validation` is "auto" and there is no `time_column`, the rows are
+        divided into parts, and each member holds out a different one.
+    keep_constant : bool or "all"
+        Whether to accept a table in which every column is constant. "all" keeps each constant column.
+    augment : str, sequence of str or function, optional
+        Augmentations of `data.augmentation`, such as ``"noise(0.1)"``.
+    task, loss, scaling, seed
+        As in `Config`. If `loss` is None, it depends on the task and on `outputs`.
+    outputs : int, optional
+        Number of outputs of the network, if known.
+    dtype
+        Type of the encoded numbers.
+    """
+
+    target: str | int | Sequence[str] | None = None
+    group: Any = None
+    time_column: Any = None
+    categorical: str | Iterable[str] | None = ()
+    columns: Mapping[str, str] | None = None
+    sample_weight: Any = None
+    validation_weight: Any = None
+    class_weight: str | Mapping[Any, float] | None = None
+    classes: Sequence[Any] | None = None
+    validation: Any = "auto"
+    ensemble: int = 1
+    keep_constant: bool | Literal["all"] = False
+    augment: str | Sequence[str] | Augment | None = None
+    task: str = "auto"
+    loss: str | None = None
+    scaling: str = "auto"
+    seed: int = 0
+    outputs: int | None = None
+    dtype: Any = np.float32
+
+    def __post_init__(self) -> None:
+        if self.categorical is not None:
+            object.__setattr__(self, "categorical", names_of(self.categorical))
+        if isinstance(self.validation, bool | int):
+            raise OptionError(
+                f"{called('validation')} must be a share, None or data of its own, got {self.validation!r}"
+            )
+        if self.group is not None and self.time_column is not None:
+            raise OptionError("a split is by group or by time, got both")
+
+
+def is_separate(validation: Any) -> bool:
+    """Return whether the validation rows are separate data, not a part of the table."""
+    share = validation is None or isinstance(validation, float)
+    return not share and not (isinstance(validation, str) and validation == "auto")
+
+
+def names_of(given: Any) -> list[str]:
+    """Return the names of one column or several; those of arrays may be numbers.
+
+    >>> names_of("zip"), names_of([0, 2])
+    (['zip'], ['0', '2'])
+    """
+    several = isinstance(given, Iterable) and not isinstance(given, str)
+    return [str(name) for name in cast("Iterable[Any]", given)] if several else [str(given)]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -81,9 +179,9 @@ def make_training_data(source: Any, options: DataOptions | None = None) -> Train
     if options.categorical is not None:
         columns = {**(columns or {}), **dict.fromkeys(_categories(table, options.categorical, names), "categorical")}
     if group is not None and not isinstance(group, str):
-        group = groups_and_times.group_numbers(group, table)
+        group = splits.group_numbers(group, table)
     if time is not None and not isinstance(time, str):
-        time = groups_and_times.moments(time, table)
+        time = splits.moments(time, table)
     table, origin, weights = _usable_rows(table, names, weight, notes)
     found = tasks.infer(table, names, options.task, options.classes)
     if options.task == "auto" and options.classes is None and options.loss is not None:
@@ -95,7 +193,9 @@ def make_training_data(source: Any, options: DataOptions | None = None) -> Train
         notes.append(f"{found.said()} (inferred; {option('task')} overrides)")
     factor = None
     if options.class_weight is not None:
-        table, origin, weights, factor = _by_class(options.class_weight, found, table, origin, weights, notes)
+        table, origin, weights, factor = sample_weights.by_class(
+            options.class_weight, found, table, origin, weights, notes
+        )
     group, time = (one if one is None or isinstance(one, str) else one[origin] for one in (group, time))
     dropped = given - len(table)
     parts = _folds(table, found, options, group, time, notes)
@@ -120,22 +220,22 @@ def make_training_data(source: Any, options: DataOptions | None = None) -> Train
     x, codes, _ = encoding.transform(table, dtype)
     y = tasks.encode(found, table, loss, dtype)
     if weights is not None:
-        weights = weights_within(weights, dtype)
+        weights = sample_weights.weights_within(weights, dtype)
     if is_separate(validation):
         counting = count_as = None
         if options.validation_weight is not None:
             validation = encoding.read(validation, targets=True)
-            counting, count_as = _counting(validation, options.validation_weight, notes)
+            counting, count_as = sample_weights.counting_rows(validation, options.validation_weight, notes)
             validation = validation.take(counting)
         own = encoding.encode(validation, targets=True, dtype=dtype)
         notes += [f"validation: {note}" for note in own.notes]
         held_out = np.arange(len(x), len(x) + len(own.x), dtype=np.int64)
         origin = np.concatenate([origin, own.rows if counting is None else counting[own.rows]])
-        count_as = _validation_weights(None if count_as is None else count_as[own.rows], factor, own)
+        count_as = sample_weights.validation_weights(None if count_as is None else count_as[own.rows], factor, own)
         if weights is not None or count_as is not None:
             both = (
                 np.ones(len(x), dtype) if weights is None else weights,
-                np.ones(len(own.x), dtype) if count_as is None else weights_within(count_as, dtype),
+                np.ones(len(own.x), dtype) if count_as is None else sample_weights.weights_within(count_as, dtype),
             )
             weights = np.concatenate(both)
         x, y = joined(x, own.x), np.concatenate([y, cast("NDArray[Any]", own.y)])
@@ -238,7 +338,7 @@ def _usable_rows(
     if not keep.all():
         notes.append(f"{count(int((~keep).sum()), 'row')} without a target left out")
     if weight is not None:
-        weights = _weights(table, weight)
+        weights = sample_weights.weights_of(table, weight)
         nothing = keep & (weights == 0)
         if nothing.any():
             notes.append(f"{count(int(nothing.sum()), 'row')} of weight 0 left out")
@@ -250,60 +350,6 @@ def _usable_rows(
     if len(rows) < len(table):
         table = table.take(rows)
     return table, rows, None if weights is None else weights[rows]
-
-
-def _weights(table: Table, weight: Any) -> NDArray[np.float64]:
-    name = weight if isinstance(weight, str) else "the weights"
-    if isinstance(weight, str):
-        column = C.plain(table.column(weight))
-        if C.family_of(column, where(table, weight)) != "number":
-            raise DataError(f"{where(table, weight)}: weights must be numbers, got {column.type}")
-        values = C.floats(column)
-    else:
-        try:
-            values = np.asarray(weight, dtype=np.float64)
-        except (TypeError, ValueError):
-            raise DataError(f"{table.name}: weights must be one number a row, got {short(weight)}") from None
-        if values.shape != (len(table),):
-            raise DataError(f"{table.name}: weights must be one number a row, {len(table):,}, got {values.shape}")
-    bad = ~(np.isfinite(values) & (values >= 0))
-    if bad.any():
-        row = int(np.flatnonzero(bad)[0])
-        raise DataError(f"{where(table, name, row)}: weights must be 0 or more and finite, got {values[row]:g}")
-    return values
-
-
-def weights_within(weights: NDArray[np.float64], dtype: Any) -> NDArray[Any]:
-    """Weights as a network's numbers. Their ratios alone count, so that those beyond `ORDINARY` are divided by the
-    largest; what is then too small for the type is the smallest that it has."""
-    low, high = ORDINARY
-    if not len(weights) or (weights[weights > 0].min(initial=high) >= low and weights.max() <= high):
-        return weights.astype(dtype)
-    shares = weights / weights.max()
-    return np.where(weights > 0, np.maximum(shares, np.finfo(dtype).tiny / np.finfo(dtype).eps), 0).astype(dtype)
-
-
-def _counting(table: Table, weight: Any, notes: list[str]) -> tuple[Rows, NDArray[np.float64]]:
-    """The rows of a validation source that count, and what each does."""
-    values = _weights(table, weight)
-    rows = np.flatnonzero(values).astype(np.int64)
-    if not len(rows):
-        raise DataError(f"{table.name}: validation weights must not all be 0, got {short(weight)}: give some weight")
-    if len(rows) < len(table):
-        notes.append(f"validation: {count(len(table) - len(rows), 'row')} of weight 0 left out")
-    return rows, values[rows]
-
-
-def _validation_weights(
-    weights: NDArray[np.float64] | None, factor: NDArray[np.float64] | None, own: Encoded
-) -> NDArray[np.float64] | None:
-    """What the usable rows of a validation source count, by themselves and by their classes."""
-    if factor is None:
-        return weights
-    weights = class_weights.weighed(weights, factor, tasks.classes_in(cast("NDArray[Any]", own.y)))
-    if not weights.any():
-        raise DataError("validation weights must not all be 0, got rows of classes of weight 0: give some weight")
-    return weights
 
 
 def _folds(
@@ -410,35 +456,11 @@ def _refuse_missing(table: Table, name: str) -> None:
         raise DataError(f"{where(table, name, row)}: must have a value in every row to split by, got none")
 
 
-def _by_class(
-    class_weight: str | Mapping[Any, float],
-    task: tasks.Task,
-    table: Table,
-    origin: Rows,
-    weights: NDArray[np.float64] | None,
-    notes: list[str],
-) -> tuple[Table, Rows, NDArray[np.float64], NDArray[np.float64]]:
-    """The rows that count, what each counts by itself and its class, and the factors of the classes."""
-    if task.kind not in ("binary", "multiclass"):
-        raise OptionError(f"{called('class_weight')} needs a task with classes, got {task.kind}")
-    classes = task.classes[0]
-    place = tasks.class_numbers(table, task.names[0], classes)
-    factor = class_weights.factors(class_weight, classes, place, weights)
-    weights = class_weights.weighed(weights, factor, place)
-    words = ", ".join(f"{name!r} {value:.3g}" for name, value in zip(classes[:5], factor, strict=False))
-    notes.append(f"what a row counts by its class, held out or not: {words}{', …' if len(classes) > 5 else ''}")
-    rows = np.flatnonzero(weights > 0)
-    if not len(rows):
-        raise DataError(f"{table.name}: no row has a class of weight above 0: nothing can be learned")
-    if len(rows) < len(table):
-        notes.append(f"{count(len(table) - len(rows), 'row')} of classes of weight 0 left out")
-        table = table.take(rows)
-    return table, origin[rows], weights[rows], factor
-
-
 def _augment(given: str | Sequence[str] | Augment | None, encoding: Encoding, train: Rows, seed: int) -> Augment | None:
     if given is None or callable(given):
         return given
+    from . import augmentation
+
     background = 0.0 if encoding.image is None else float((0 - encoding.center[0]) / encoding.scale[0])
     n_classes = len(encoding.task.classes[0]) if encoding.task.kind in ("binary", "multiclass") else None
     scene = augmentation.Scene(seed=seed, train=train, image=encoding.image, background=background, n_classes=n_classes)

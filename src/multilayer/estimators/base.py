@@ -26,10 +26,10 @@ from sklearn.utils.validation import (
 
 from ..costs import Cost, cost
 from ..data import Task, read
-from ..data.groups_and_times import group_numbers, moments
 from ..data.readers import with_meaning
+from ..data.splits import group_numbers, moments
 from ..data.table import Table
-from ..data.training_data import weights_within
+from ..data.weights import weights_within
 from ..errors import OptionError, warn
 from ..models import metrics
 from ..models.trained_model import TrainedModel, load

@@ -15,7 +15,8 @@ from sklearn.utils.multiclass import check_classification_targets, type_of_targe
 from sklearn.utils.validation import check_consistent_length, column_or_1d
 
 from ..core.formatting import short
-from ..data import Task, class_weights
+from ..data import Task
+from ..data import weights as sample_weights
 from ..data.arrays import is_missing
 from ..data.table import NOT_UNICODE, is_unicode
 from ..data.targets import untrained
@@ -90,9 +91,9 @@ class MLPClassifier(ClassifierMixin, Tabular):
         weight = self._weights(sample_weight, X)
         factor = self._class_factors(codes, weight)
         if factor is not None:
-            weight = class_weights.weighed(weight, factor, codes)
+            weight = sample_weights.weighed(weight, factor, codes)
             if isinstance(validation, tuple):
-                weight_val = class_weights.weighed(weight_val, factor, validation[1])
+                weight_val = sample_weights.weighed(weight_val, factor, validation[1])
         if task == "one class":
             self._check_options(table, task=ANY_CLASSES, groups=groups, times=times)
             check_numbers(table)
@@ -110,7 +111,7 @@ class MLPClassifier(ClassifierMixin, Tabular):
             classes=self._numbered(task),
             class_names=() if task == "multilabel" else tuple(self.classes_.tolist()),
         )
-        unseen = [class_weights.plain(name) for i, name in enumerate(self.classes_) if untrained(i) in run.notes]
+        unseen = [sample_weights.plain(name) for i, name in enumerate(self.classes_) if untrained(i) in run.notes]
         if unseen and times is not None:
             some = ", ".join(repr(name) for name in unseen[:5])
             warn(f"no row to train on is of the class {some}: all are among the latest, which are held out")
@@ -129,7 +130,7 @@ class MLPClassifier(ClassifierMixin, Tabular):
             codes = self._codes(labels, several=task == "multilabel")
             weight = self._weights(sample_weight, X)
             factor = self._class_factors(codes, weight)
-            weight = weight if factor is None else class_weights.weighed(weight, factor, codes)
+            weight = weight if factor is None else sample_weights.weighed(weight, factor, codes)
             if begun:
                 past = self._continued(length_of(table), classes=len(self.classes_)).go_on((table, codes), weight)
             else:
@@ -215,7 +216,7 @@ class MLPClassifier(ClassifierMixin, Tabular):
             labels = np.asarray(y)
             odd = labels[~np.isin(labels, (0, 1))]
             if labels.ndim != 2 or labels.shape[1] != len(self.classes_) or len(odd):
-                got = f"{class_weights.plain(odd[0])!r}" if len(odd) else f"the shape {labels.shape}"
+                got = f"{sample_weights.plain(odd[0])!r}" if len(odd) else f"the shape {labels.shape}"
                 raise OptionError(f"{name} must be 0 or 1 for each of {len(self.classes_)} labels, got {got}")
             return labels.astype(np.int64)
         y = column_or_1d(y, warn=True)
@@ -227,7 +228,7 @@ class MLPClassifier(ClassifierMixin, Tabular):
         if not known.all():
             row = int((~known).argmax())
             raise OptionError(
-                f"{name}: classes are {self.classes_.tolist()[:20]}, got {class_weights.plain(y[row])!r} in row "
+                f"{name}: classes are {self.classes_.tolist()[:20]}, got {sample_weights.plain(y[row])!r} in row "
                 f"{row + 1:,}: all classes are those of the first rows, or of classes=[…] in partial_fit"
             )
         return places.astype(np.int64)
@@ -268,7 +269,7 @@ class MLPClassifier(ClassifierMixin, Tabular):
             return None
         if codes.ndim > 1:
             raise OptionError("class_weight needs one class a row, got several labels")
-        return class_weights.factors(self.class_weight, self.classes_.tolist(), codes, weight)
+        return sample_weights.factors(self.class_weight, self.classes_.tolist(), codes, weight)
 
     def _name_classes(self) -> None:
         """The model's classes become the labels themselves, so that a saved model tells them."""

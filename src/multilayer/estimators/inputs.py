@@ -14,8 +14,7 @@ from ..core.formatting import short
 from ..data import columns as C
 from ..data import read
 from ..data.arrays import arrow_of, is_missing, reads_as_text, texts_of
-from ..data.arrow import to_numpy
-from ..data.table import Table, where
+from ..data.table import Table, to_numpy, where
 from ..errors import DataError, OptionError
 from ..models.trained_model import TrainedModel
 

@@ -18,7 +18,7 @@ from ..data import DataOptions, TrainingData, make_training_data, read
 from ..data.batches import Data
 from ..data.encoding_fit import warn_of_dropped, with_variation
 from ..data.table import Rows
-from ..data.training_data import weights_within
+from ..data.weights import weights_within
 from ..engines import Order, State
 from ..errors import DataError, OptionError, warn
 from ..models.trained_model import TrainedModel

@@ -18,7 +18,7 @@ from .. import data as tables
 from ..core.formatting import count
 from ..data import DataOptions, TrainingData
 from ..data.encoding_fit import DROPPED, warn_of_dropped
-from ..data.options import DataKeywords
+from ..data.training_data import DataKeywords
 from ..errors import OptionError, RunError, called, is_command_line, option, warn
 from ..models.trained_model import TrainedModel
 from ..runs import RunFolder

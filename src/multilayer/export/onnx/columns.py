@@ -26,7 +26,6 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ...data import Encoding
-from ...data.arrow import to_numpy
 from ...data.columns import Column
 from ...data.steps import (
     DAY,
@@ -43,6 +42,7 @@ from ...data.steps import (
     Step,
     Unlearned,
 )
+from ...data.table import to_numpy
 from ...errors import DataError, warn
 from ..protocol import is_array
 from .graph import ROWS, Graph, Port

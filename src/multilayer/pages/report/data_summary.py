@@ -21,9 +21,8 @@ from ...core.formatting import cut
 from ...data import Table
 from ...data import columns as C
 from ...data import targets as tasks
-from ...data.arrow import pc, to_numpy
 from ...data.encoding import Encoding
-from ...data.table import where
+from ...data.table import pc, to_numpy, where
 from .curves import histogram
 from .quality import labels_of, number
 from .sample import Sample, taken

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from ...core.sparse import Sparse, rows_of
 from ...data import Encoded, Table, TrainingData, is_loader, read
-from ...data.options import is_separate
 from ...data.table import Rows
+from ...data.training_data import is_separate
 from ...models.metrics import truth_and_given
 from ...models.trained_model import TrainedModel
 from ...nn import losses
