@@ -19,7 +19,7 @@ import numpy as np
 from contest import RECIPE, Peers, about, codes, environment, numbers, report, rest
 
 from multilayer.core import machine
-from multilayer.engines.fused_predict import PredictProgram
+from multilayer.engines.fused_engine import PredictProgram
 from multilayer.spec import Spec
 from multilayer.spec.initialization import initialise
 

@@ -1,4 +1,4 @@
-// Prediction in Python. Only engines/fused_predict.py uses this; codes are checked here, row by row as they come.
+// Prediction in Python. Only engines/fused_engine.py uses this; codes are checked here, row by row as they come.
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>

@@ -17,9 +17,9 @@ from multilayer.core.sparse import Sparse
 from multilayer.data.batches import Batch, Data
 from multilayer.engines import Engine, Gradients, Order, Settings, State
 from multilayer.engines.ensemble import Ensemble, Member
-from multilayer.engines.fused_engine import FusedEngine
-from multilayer.engines.fused_predict import PredictProgram
-from multilayer.engines.numpy_engine import NumpyEngine, dropout_layers
+from multilayer.engines.fused_engine import FusedEngine, PredictProgram
+from multilayer.engines.numpy_engine import NumpyEngine
+from multilayer.engines.protocol import dropout_layers
 from multilayer.engines.torch_engine import TorchEngine
 from multilayer.errors import OptionError, StateError
 from multilayer.nn import losses

@@ -75,7 +75,7 @@ def test_ctrl_c_is_heard_within_a_step_that_takes_long(call: str) -> None:
         from multilayer.engines import Order, Settings
         from multilayer.data.batches import Data
         from multilayer.engines.fused_engine import FusedEngine
-        from multilayer.engines.fused_predict import PredictProgram
+        from multilayer.engines.fused_engine import PredictProgram
         from multilayer.spec.spec import Spec
 
         n, one = 16_000, np.ones(1)
@@ -171,7 +171,7 @@ def test_python_ends_while_a_daemon_thread_is_within_a_call(call: str, threads: 
         from multilayer.engines import Order, Settings
         from multilayer.data.batches import Data
         from multilayer.engines.fused_engine import FusedEngine
-        from multilayer.engines.fused_predict import PredictProgram
+        from multilayer.engines.fused_engine import PredictProgram
         from multilayer.spec.spec import Spec
 
         x = np.zeros((6000, 784), np.float32)
@@ -313,7 +313,7 @@ def test_a_handler_that_calls_what_it_interrupted_is_refused_or_answered() -> No
         from multilayer.engines import Order, Settings
         from multilayer.data.batches import Data
         from multilayer.engines.fused_engine import FusedEngine
-        from multilayer.engines.fused_predict import PredictProgram
+        from multilayer.engines.fused_engine import PredictProgram
         from multilayer.spec.spec import Spec
 
         x = np.random.default_rng(0).normal(size=(100_000, 64)).astype(np.float32)
@@ -384,7 +384,7 @@ def test_threads_that_the_system_refuses_are_done_without() -> None:
         from multilayer.engines import Order, Settings
         from multilayer.data.batches import Data
         from multilayer.engines.fused_engine import FusedEngine
-        from multilayer.engines.fused_predict import PredictProgram
+        from multilayer.engines.fused_engine import PredictProgram
         from multilayer.spec.spec import Spec
 
         data = Data(x=np.random.default_rng(0).normal(size=(512, 64)).astype(np.float32), y=np.zeros((512, 2)))
@@ -440,7 +440,7 @@ def test_a_handler_may_predict_while_a_block_is_predicted(threads: int) -> None:
     out = python(f"""
         import os, signal, threading
         import numpy as np
-        from multilayer.engines.fused_predict import PredictProgram
+        from multilayer.engines.fused_engine import PredictProgram
         from multilayer.spec.initialization import initialise
         from multilayer.spec.spec import Spec
 

@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from multilayer.core import _core
 from multilayer.data.batches import Data
 from multilayer.engines import Gradients, Settings, State
-from multilayer.engines.fused_engine import CORES, FusedEngine
-from multilayer.engines.fused_predict import PredictProgram
+from multilayer.engines.fused_engine import CORES, FusedEngine, PredictProgram
 from multilayer.engines.fused_program import why_not
 from multilayer.nn import losses
 from multilayer.nn.layers import Activation, Dropout, Linear

@@ -12,8 +12,7 @@ import pytest
 import multilayer as ml
 from multilayer.core import _core
 from multilayer.engines import Order, Settings
-from multilayer.engines.fused_engine import FusedEngine
-from multilayer.engines.fused_predict import PredictProgram
+from multilayer.engines.fused_engine import FusedEngine, PredictProgram
 from multilayer.engines.fused_program import operations_of
 from multilayer.errors import DataError, OptionError, SpecError
 from multilayer.spec import Spec

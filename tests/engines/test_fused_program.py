@@ -14,7 +14,7 @@ from multilayer.engines import Settings
 from multilayer.engines.fused_engine import FusedEngine
 from multilayer.engines.fused_program import program_of, why_not
 from multilayer.engines.make import EngineOptions, choose_engine
-from multilayer.engines.numpy_engine import dropout_layers
+from multilayer.engines.protocol import dropout_layers
 from multilayer.errors import SpecError
 from multilayer.nn import activations, losses, optimizers
 from multilayer.spec import Spec

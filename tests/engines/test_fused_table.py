@@ -12,8 +12,7 @@ import pytest
 from multilayer.core.sparse import Sparse
 from multilayer.data.batches import Batch, Data
 from multilayer.engines import Order, Settings
-from multilayer.engines.fused_engine import FusedEngine
-from multilayer.engines.fused_predict import PredictProgram
+from multilayer.engines.fused_engine import FusedEngine, PredictProgram
 from multilayer.errors import DataError, OptionError
 from multilayer.spec import Spec
 from multilayer.spec.initialization import initialise

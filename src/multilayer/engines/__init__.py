@@ -5,7 +5,6 @@ The training loop belongs in `training`. The compiled core is in `csrc/`.
 
 from __future__ import annotations
 
-from .protocol import Chunk, Engine, Gradients, Order, Settings, StepStatistics
-from .state import State
+from .protocol import Chunk, Engine, Gradients, Order, Settings, State, StepStatistics
 
 __all__ = ["Chunk", "Engine", "Gradients", "Order", "Settings", "State", "StepStatistics"]

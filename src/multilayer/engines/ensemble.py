@@ -26,8 +26,7 @@ from ..data.batches import Data, Rows
 from ..nn.calibration import combined
 from ..nn.layers.base import Array
 from ..nn.losses import Loss
-from .protocol import Chunk, Engine, Gradients, Order, StepStatistics
-from .state import State
+from .protocol import Chunk, Engine, Gradients, Order, State, StepStatistics
 
 T = TypeVar("T")
 

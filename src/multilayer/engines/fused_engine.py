@@ -1,11 +1,11 @@
-"""The engine on the compiled core: whole runs of steps without returning to Python, and without torch.
+"""Training and prediction on the compiled core: whole runs of steps without returning to Python, and without torch.
 
     float32   vectorised kernels where there are some, else plain loops
     float64   plain loops (csrc/reference/reference.h), as `core="reference"` has them in float32 too
 
 The core holds parameters, optimiser and averages, and reads the data's own arrays where they are of its type. Codes
 and row numbers, by which it looks things up, are copied: codes are checked once, row numbers in each call, and whoever
-changes the arrays that were given later does not lead the core outside its own (`fused_table`). Augmented and sparse
+changes the arrays that were given later does not lead the core outside its own (`fused_program`). Augmented and sparse
 rows are made by `Data.take` and put together for each call; their masks are still keyed by the rows' own numbers.
 
 A network that has a layer without a kernel is refused; `fused_program.why_not` tells beforehand.
@@ -30,10 +30,19 @@ from ..nn.layers.base import Array, Parameter
 from ..nn.layers.batch_norm import require_rows
 from ..spec import Spec
 from ..spec.initialization import initialise
-from .fused_program import program_of, why_not
-from .fused_table import beside, classes_of, codes_of
-from .protocol import Chunk, Gradients, Order, Settings, SingleEngine, StepStatistics, check_data
-from .state import State
+from .fused_program import (
+    Codes,
+    are_whole,
+    beside,
+    check_codes,
+    classes_of,
+    codes_of,
+    copied,
+    operations_of,
+    program_of,
+    why_not,
+)
+from .protocol import Chunk, Gradients, Order, Settings, SingleEngine, State, StepStatistics, check_data
 
 FusedTable = _core.TableFloat | _core.TableDouble
 
@@ -276,3 +285,55 @@ def _joined(batches: list[Batch]) -> Batch:
         codes=np.concatenate(codes) if codes else None,
         weight=np.concatenate(weight) if weight else None,
     )
+
+
+class PredictProgram:
+    """Prediction alone: a network and its float32 tensors, packed once, for one row or many.
+
+    The outputs have the same bits as those of a `FusedEngine` with the same parameters, for one row alone or among
+    others. Several Python threads may call one program at once; the GIL is released.
+    """
+
+    def __init__(
+        self, spec: Spec, tensors: Mapping[str, Array], *, threads: int | None = None, kernels: str | None = None
+    ) -> None:
+        reason = why_not(spec)
+        if reason is not None:
+            raise SpecError(f"{reason}: predict with {spec} in numpy or PyTorch")
+        if kernels not in (None, *_core.fused_kernels()):
+            raise OptionError(unknown_name("kernels", kernels, _core.fused_kernels()))
+        self.spec = spec
+        self.threads = machine.threads() if threads is None else named_options.threads(threads)
+        parameters, buffers = (
+            [np.require(tensors[name], np.float32, ["C", "A"]).reshape(-1) for name in names]
+            for names in (spec.parameters, spec.buffers)
+        )
+        self.core = _core.PredictionCore(operations_of(spec), parameters, buffers, self.threads, kernels or "")
+
+    @property
+    def bytes(self) -> int:
+        """What the program holds, and what each thread that calls it takes."""
+        return self.core.bytes
+
+    def outputs(self, x: Array | Sparse, codes: NDArray[Any] | None = None) -> Array:
+        """Raw outputs z (rows, d_out) of numbers x (rows, F) and codes (rows, categories)."""
+        if isinstance(x, Sparse):
+            parts = pieces(*x.shape)
+            return np.concatenate([self.outputs(x[part], None if codes is None else codes[part]) for part in parts])
+        own = None if codes is None else self._copied(codes)
+        try:
+            return self.core.outputs(beside(x, _FLOAT), own)
+        except IndexError:
+            if codes is not None and own is not None:  # nothing else is looked up
+                check_codes(own, codes, self.spec.inputs.categories)
+            raise
+
+    def _copied(self, codes: NDArray[Any]) -> Codes:
+        """A copy, of whole numbers; the core checks the rest."""
+        own, categories = copied(codes), self.spec.inputs.categories
+        if not are_whole(codes) and codes.shape[1:] == (len(categories),):
+            check_codes(own, codes, categories)
+        return own
+
+
+_FLOAT = np.dtype(np.float32)

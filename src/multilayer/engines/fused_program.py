@@ -1,7 +1,12 @@
-"""A network, its loss and its optimiser as the compiled core reads them (csrc/program.h): a flat list of operations.
+"""A network, its loss, its optimizer and its rows in the form that the compiled core reads (csrc/program.h).
 
-    Spec → operations    a residual block is enter, its layers, leave; what changes nothing is left out
-    tensors              parameters and buffers go by their place in `spec.parameters` and `spec.buffers`
+    network          a flat list of operations. A residual block is enter, its layers, leave; layers without effect are
+                     left out.
+    tensors          their positions in `spec.parameters` and `spec.buffers`
+    x, y, weight     read in place if they have the core's type
+    codes            copied, and the copy is checked: the core looks weights up by code, and would read or write
+                     outside its arrays if the caller changed a code later
+    class numbers    checked once and read in place: the core only compares them
 
 A closed set: `why_not` names what is outside it. KAN, maxout, softmax and the activations that are sums of others or
 learn several numbers a unit have no kernel; the torch engine runs them.
@@ -11,8 +16,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from typing import Any, cast
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ..core import _core
+from ..data.batches import Batch
+from ..errors import DataError
 from ..nn import losses, optimizers
 from ..nn.activations.function import Function
 from ..nn.layers import (
@@ -31,6 +42,7 @@ from ..nn.layers import (
     Scale,
     named,
 )
+from ..nn.layers.columns import code_refused
 from ..spec import Spec
 from .protocol import Settings
 
@@ -233,3 +245,68 @@ _WRITERS: dict[type[Layer], Callable[[_Writer, _core.Op, Any, Any], None]] = {
     **dict.fromkeys(_NORMS, _norm),
     Columns: _columns,
 }
+
+
+# Rows
+
+Codes = NDArray[np.int64]
+
+_COPIES: WeakKeyDictionary[Batch, Codes] = WeakKeyDictionary()
+"""Of tables that engines hold: those of an ensemble hold the same one."""
+
+
+def beside(x: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Rows whose numbers stand side by side, in the core's type; rows may be further apart than they are long."""
+    if not x.size:  # numpy gives what is empty no strides
+        return np.empty((1 + len(x), x.shape[1]), dtype)[: len(x)]
+    apart, within = x.strides
+    fits = x.dtype == dtype and x.flags.aligned and apart >= 0 and apart % dtype.itemsize == 0
+    return x if fits and within == dtype.itemsize else np.require(x, dtype, ["C", "A"])
+
+
+def codes_of(batch: Batch, categories: tuple[int, ...]) -> Codes:
+    """A copy of its codes, checked. Engines over one table share it while it is what the table holds."""
+    assert batch.codes is not None, "check_data refuses a table without the network's codes"
+    codes = _COPIES.get(batch)
+    if codes is None or not np.array_equal(codes, batch.codes):
+        codes = _COPIES[batch] = copied(batch.codes)
+    check_codes(codes, batch.codes, categories)
+    return codes
+
+
+@np.errstate(invalid="ignore")  # NaN has no whole number: it is given one, and found to differ from it
+def copied(codes: NDArray[Any]) -> Codes:
+    """One copy, whatever their type; fractions are cut off, for `check_codes` to find."""
+    return np.array(codes, dtype=np.int64, order="C")
+
+
+def are_whole(numbers: NDArray[Any]) -> bool:
+    """Whether their type has nothing else."""
+    return numbers.dtype.kind in "iub"
+
+
+def check_codes(codes: Codes, given: NDArray[Any], categories: tuple[int, ...]) -> None:
+    """Refuses the first code that is not from 0 to its column's number of values, or not what was given."""
+    for i, n in enumerate(categories):
+        wrong = (codes[:, i] < 0) | (codes[:, i] > n)
+        if not are_whole(given):
+            wrong |= codes[:, i] != given[:, i]
+        _refuse_first(wrong, given[:, i], lambda code, row, i=i, n=n: code_refused(i, n, code, row))
+
+
+def classes_of(y: NDArray[Any], classes: int) -> NDArray[np.int64]:
+    """Class numbers from 0 to one less than there are classes."""
+    wrong = ~((y >= 0) & (y < classes) & (y == np.trunc(y)))
+    _refuse_first(
+        wrong,
+        y,
+        lambda code, row: (
+            f"y must hold class numbers from 0 to {classes - 1}, got {code} in row {row}: give the network more outputs"
+        ),
+    )
+    return np.require(y, np.int64, ["C", "A"])
+
+
+def _refuse_first(wrong: NDArray[np.bool_], given: NDArray[Any], refused: Callable[[float, int], str]) -> None:
+    for row in np.flatnonzero(wrong)[:1].tolist():
+        raise DataError(refused(given[row].item(), row)) from None

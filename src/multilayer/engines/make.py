@@ -17,7 +17,6 @@ from ..spec import Spec, data_initialization
 from .ensemble import Ensemble, Member
 from .fused_engine import FusedEngine
 from .fused_program import why_not
-from .numpy_engine import NumpyEngine
 from .protocol import Engine, Settings
 
 
@@ -81,6 +80,8 @@ def _fit_to_rows(engine: Engine, spec: Spec, settings: Settings, rows: Rows) -> 
 
 
 def _numpy(spec: Spec, data: Data, settings: Settings, options: EngineOptions) -> Engine:
+    from .numpy_engine import NumpyEngine
+
     dtype = {"float32": np.float32, "float64": np.float64}.get(options.dtype, np.float32)
     return NumpyEngine(spec, data, settings, init=options.init, dtype=dtype)
 

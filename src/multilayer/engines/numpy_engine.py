@@ -16,12 +16,11 @@ from ..core.random import Purpose
 from ..core.sparse import pieces
 from ..data.batches import Batch, Data, Rows
 from ..nn import losses, optimizers
-from ..nn.layers import Dropout, Pass
+from ..nn.layers import Pass
 from ..nn.layers.base import Array, backward_through, forward_through
 from ..spec import Spec
 from ..spec.initialization import initialise
-from .protocol import Chunk, Gradients, Order, Settings, SingleEngine, StepStatistics
-from .state import State
+from .protocol import Chunk, Gradients, Order, Settings, SingleEngine, State, StepStatistics
 
 
 class NumpyEngine(SingleEngine):
@@ -138,14 +137,6 @@ class NumpyEngine(SingleEngine):
     def _tensors(self, values: dict[str, Array]) -> dict[str, Array]:
         places = {place: values[stored] for place, stored in self.spec.tensor_names.items()}
         return places | self._state.buffers
-
-
-def dropout_layers(spec: Spec) -> list[str]:
-    """Names of the dropout layers in the order that keys their masks: each draws from the part of its ordinal, from 0.
-
-    One with p = 0 draws nothing and has no ordinal.
-    """
-    return [e.name for e in spec.entries if isinstance(e.layer, Dropout) and e.layer.p]
 
 
 @np.errstate(over="ignore", invalid="ignore")

@@ -23,16 +23,17 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import OptionError, unknown_name
+from ..errors import OptionError, StateError, unknown_name
+from ..nn.layers import Dropout
 from ..nn.layers.base import Array
 from ..nn.losses import Loss
+from ..nn.optimizers import Optimizer
 from ..spec import Spec
-from .state import State
 
 if TYPE_CHECKING:
     from ..data.batches import Data, Rows
@@ -246,6 +247,14 @@ class SingleEngine(ABC):
         return
 
 
+def dropout_layers(spec: Spec) -> list[str]:
+    """Names of the dropout layers in the order that keys their masks: each draws from the part of its ordinal, from 0.
+
+    One with p = 0 draws nothing and has no ordinal.
+    """
+    return [e.name for e in spec.entries if isinstance(e.layer, Dropout) and e.layer.p]
+
+
 def check_data(spec: Spec, data: Data, loss: Loss) -> None:
     """Refuses shapes that do not fit, which an engine would broadcast or read past."""
     n, targets = len(data), spec.d_out // loss.per_target
@@ -261,3 +270,116 @@ def check_data(spec: Spec, data: Data, loss: Loss) -> None:
         if array is None or array.shape not in shapes:
             got = "none" if array is None else f"shape {array.shape}"
             raise OptionError(f"{name} must have the shape {' or '.join(map(str, shapes))} for {spec}, got {got}")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class State:
+    """Everything that must be saved to continue training with the same bits.
+
+    `tensors` is the flat form that files hold, with names such as `optimizer/mean/linear1.weight`. The state of the
+    policies is saved separately.
+    """
+
+    parameters: dict[str, Array]
+    buffers: dict[str, Array] = field(default_factory=dict[str, Array])
+    optimizer: dict[str, dict[str, Array]] = field(default_factory=dict[str, dict[str, Array]])
+    """By slot, then by parameter."""
+    averages: dict[str, Array] = field(default_factory=dict[str, Array])
+    """Running averages of the parameters, or empty."""
+    step: int = 0
+    """Number of updates so far."""
+    rate_factor: float = 1.0
+    """Factor on the learning rate after rollbacks."""
+
+    @staticmethod
+    def first(spec: Spec, values: Mapping[str, Array], optimizer: Optimizer, *, averaged: bool) -> State:
+        """Before the first step: slots at zero, averages at the parameters."""
+        parameters = {name: np.array(values[name]) for name in spec.parameters}
+        return State(
+            parameters=parameters,
+            buffers={name: np.array(values[name]) for name in spec.buffers},
+            optimizer={slot: {name: np.zeros_like(p) for name, p in parameters.items()} for slot in optimizer.slots},
+            averages={name: p.copy() for name, p in parameters.items()} if averaged else {},
+        )
+
+    def copy(self) -> State:
+        return State.from_tensors({name: value.copy() for name, value in self.tensors().items()})
+
+    def tensors(self) -> dict[str, Array]:
+        flat = {f"parameters/{name}": value for name, value in self.parameters.items()}
+        flat |= {f"buffers/{name}": value for name, value in self.buffers.items()}
+        for slot, values in self.optimizer.items():
+            flat |= {f"optimizer/{slot}/{name}": value for name, value in values.items()}
+        flat |= {f"averages/{name}": value for name, value in self.averages.items()}
+        # A float64 holds every whole number up to 2^53.
+        flat["counters"] = np.array([self.step, self.rate_factor], dtype=np.float64)
+        return flat
+
+    @staticmethod
+    def from_tensors(tensors: Mapping[str, Array]) -> State:
+        groups: dict[str, dict[str, Array]] = {"parameters": {}, "buffers": {}, "averages": {}}
+        slots: dict[str, dict[str, Array]] = {}
+        for name, value in tensors.items():
+            group, _, rest = name.partition("/")
+            if group == "optimizer":
+                slot, _, parameter = rest.partition("/")
+                slots.setdefault(slot, {})[parameter] = value
+            elif group in groups:
+                groups[group][rest] = value
+            elif name != "counters":
+                raise StateError(f"a state holds parameters, buffers, optimizer, averages and counters, got {name!r}")
+        if "counters" not in tensors:
+            raise StateError("a state needs its counters, got none")
+        step, rate_factor = _counters(tensors["counters"])
+        return State(**groups, optimizer=slots, step=step, rate_factor=rate_factor)
+
+    def check(self, spec: Spec, optimizer: Optimizer, *, averaged: bool) -> None:
+        """Refuses a state of another network or optimiser, naming the first tensor that does not fit."""
+        if spec.parameters and averaged != bool(self.averages):
+            wanted, got = ("averages", "none") if averaged else ("no averages", "some")
+            raise StateError(
+                f"an engine {'with' if averaged else 'without'} `average` needs a state with {wanted}, got {got}: "
+                "go on with the settings that the state was made with"
+            )
+        if set(self.optimizer) != set(optimizer.slots):
+            raise StateError(
+                f"{optimizer.name} keeps {', '.join(optimizer.slots) or 'nothing'} between steps, "
+                f"got a state with {', '.join(self.optimizer) or 'nothing'}"
+            )
+        groups = [("parameters", self.parameters, spec.parameters), ("buffers", self.buffers, spec.buffers)]
+        groups += [(f"optimizer/{slot}", values, spec.parameters) for slot, values in self.optimizer.items()]
+        if self.averages:
+            groups.append(("averages", self.averages, spec.parameters))
+        for group, found, wanted in groups:
+            for name in sorted(found.keys() ^ wanted.keys()):
+                word = "misses" if name in wanted else "has an unknown"
+                raise StateError(f"the state {word} tensor {group}/{name} for the network {spec}")
+            for name, parameter in wanted.items():
+                if found[name].shape != parameter.shape:
+                    shapes = f"{parameter.shape}, got {found[name].shape}"
+                    raise StateError(f"{group}/{name} must have the shape {shapes}")
+
+    def equals(self, other: State) -> bool:
+        """Bit for bit: the same names, types, shapes and bytes."""
+        mine, theirs = self.tensors(), other.tensors()
+        return mine.keys() == theirs.keys() and all(
+            value.dtype == theirs[name].dtype
+            and value.shape == theirs[name].shape
+            and value.tobytes() == theirs[name].tobytes()
+            for name, value in mine.items()
+        )
+
+
+def _counters(values: Array) -> tuple[int, float]:
+    numbers = cast("list[Any]", np.asarray(values).ravel().tolist())
+    form = "counters must be the step, a whole number of at least 0, and a rate factor above 0"
+    if len(numbers) != 2 or not all(isinstance(n, int | float) and math.isfinite(n) for n in numbers):
+        raise StateError(f"{form}, got {_short(numbers)}")
+    step, factor = numbers
+    if step < 0 or step != int(step) or factor <= 0:
+        raise StateError(f"{form}, got {_short(numbers)}")
+    return int(step), float(factor)
+
+
+def _short(values: list[Any]) -> str:
+    return str(values) if len(values) < 5 else f"{len(values)} numbers"

@@ -2,7 +2,7 @@
 
     rows → encoding → x, codes → network → z
 
-The network runs in compiled code (`engines.fused_predict`) if all of its layers have a kernel, otherwise in numpy.
+The network runs in compiled code (`engines.fused_engine`) if all of its layers have a kernel, otherwise in numpy.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..data import Encoded, Encoding
-from ..engines.fused_predict import PredictProgram
+from ..engines.fused_engine import PredictProgram
 from ..engines.fused_program import why_not
 from ..nn.layers import Pass
 from ..nn.layers.base import Array, forward_through
