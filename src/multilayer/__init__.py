@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from .costs import cost
     from .drawing.picture import draw
     from .errors import MultilayerError, SpecError
-    from .estimators.estimators import MLPClassifier, MLPRegressor
+    from .estimators.classifier import MLPClassifier
+    from .estimators.regressor import MLPRegressor
     from .export.onnx.model import to_onnx
     from .export.torch_module import to_torch
     from .interpretation.trace import trace
@@ -53,8 +54,8 @@ if TYPE_CHECKING:
 _LAZY = {
     "MultilayerError": "errors",
     "SpecError": "errors",
-    "MLPClassifier": "estimators.estimators",
-    "MLPRegressor": "estimators.estimators",
+    "MLPClassifier": "estimators.classifier",
+    "MLPRegressor": "estimators.regressor",
     **dict.fromkeys(
         ("GLU", "KAN", "Activation", "BatchNorm", "Columns", "Dropout", "GroupNorm", "Inputs"), "nn.layers"
     ),

@@ -16,7 +16,6 @@ import pytest
 import multilayer as ml
 from multilayer import MLPClassifier, MLPRegressor
 from multilayer.errors import OptionError
-from multilayer.estimators.estimators import estimator_of
 from support.quick_estimators import QUICK, classes, numbers, people
 
 pytestmark = pytest.mark.filterwarnings("ignore:columns dropped")
@@ -119,7 +118,7 @@ def test_save_and_load(kind: Any, tmp_path: Path) -> None:
     model = kind(**QUICK).fit(frame, target)
     path = tmp_path / "model.safetensors"
     model.save(path)
-    for again in (kind.load(path), estimator_of(path), pickle.loads(pickle.dumps(model))):
+    for again in (kind.load(path), pickle.loads(pickle.dumps(model))):
         assert type(again) is kind
         np.testing.assert_array_equal(again.predict(frame), model.predict(frame))
         assert list(again.feature_names_in_) == list(model.feature_names_in_)

@@ -29,8 +29,7 @@ from multilayer.errors import DataError, MissingExtra, OptionError, StorageError
 from multilayer.export.onnx import activations as onnx_activations
 from multilayer.export.onnx import layers
 from multilayer.export.onnx import model as exporting
-from multilayer.models.member import Member
-from multilayer.models.trained_model import TrainedModel
+from multilayer.models.trained_model import Member, TrainedModel
 from multilayer.nn import activations
 from multilayer.nn.calibration import Calibration
 from multilayer.nn.layers import KINDS

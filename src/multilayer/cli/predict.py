@@ -38,7 +38,6 @@ def predict(
     ] = False,
 ) -> None:
     """Predictions for each row of a table, in its order; without --out, CSV on standard output."""
-    from ..models.predictions import prediction_table
     from ..models.trained_model import load
 
     if out is not None and out.suffix.lower() not in SUFFIXES:
@@ -50,7 +49,7 @@ def predict(
         raise OptionError(f"--proba needs a model of classes, got one of {loaded.encoding.task.kind}")
     rows = loaded.encoding.encode(data)
     say(rows.notes)
-    table = prediction_table(loaded, rows, probabilities=proba)
+    table = loaded.prediction_table(rows, probabilities=proba)
     if escape_formulas:
         table = _escaped(table)
     if out is None:

@@ -1,7 +1,9 @@
 """A trained model: its members, the average of their outputs, and its predictions. PyTorch is not needed.
 
-    rows → encoding → x, codes → members (`member`) → z₁ … z_M → weighted, calibrated average → z
+    rows → encoding → x, codes → members → z₁ … z_M → weighted, calibrated average → z
          → link → labels, probabilities or numbers in the target's own units
+
+A member runs in compiled code (`engines.fused_engine`) if all of its layers have a kernel, otherwise in numpy.
 
 A model is saved as one file (`core.tensor_file`): the description as canonical JSON, everything else as tensors. Equal
 models have equal bytes. Loading a file never runs code from it.
@@ -12,6 +14,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -21,17 +24,64 @@ from ..core import tensor_file
 from ..data import Encoded, Encoding
 from ..engines import State
 from ..engines.ensemble import member_name
+from ..engines.fused_engine import PredictProgram
+from ..engines.fused_program import why_not
 from ..errors import DataError, FileError, RunError
 from ..nn import losses
 from ..nn.calibration import Calibration, combined
-from ..nn.layers.base import Array
+from ..nn.layers import Pass
+from ..nn.layers.base import Array, forward_through
 from ..runs import no_model
 from ..spec import Spec
 from . import metrics
-from .member import Member
 
 if TYPE_CHECKING:
     from ..export.torch_module import TrainedNetwork
+
+
+SLAB = 4096
+"""Rows that go through the network in numpy at a time."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Member:
+    """A network, its parameters and buffers by name, its encoding, and its weight in the average."""
+
+    spec: Spec
+    tensors: Mapping[str, Array]
+    encoding: Encoding
+    weight: float = 1.0
+
+    @cached_property
+    def program(self) -> PredictProgram | None:
+        """The network in compiled code, packed at first use. None if numpy runs it."""
+        if why_not(self.spec) is not None or any(value.dtype != np.float32 for value in self.tensors.values()):
+            return None
+        return PredictProgram(self.spec, self.tensors)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "program"}
+
+    def outputs(self, rows: Encoded) -> Array:
+        """Compute raw outputs z (rows, d_out). The outputs of a row do not depend on the other rows."""
+        if self.program is None:
+            return self.outputs_in_numpy(rows)
+        return self.program.outputs(rows.x, rows.codes if self.spec.inputs.categories else None)
+
+    def outputs_in_numpy(self, rows: Encoded) -> Array:
+        """Compute the raw outputs with the numpy layers. The results differ only by rounding."""
+        x, codes = rows.x, rows.codes
+        tensors = {place: self.tensors[stored] for place, stored in self.spec.tensor_names.items()}
+        tensors |= {name: self.tensors[name] for name in self.spec.buffers}
+        dtype = next(iter(tensors.values())).dtype if tensors else np.dtype(np.float32)
+        found: list[Array] = []
+        for start in range(0, len(x), SLAB):
+            part = slice(start, start + SLAB)
+            numbers = x[part].astype(dtype, copy=False)
+            inputs: Any = numbers if codes is None else (numbers, codes[part])
+            run = Pass(categories=self.spec.inputs.categories)
+            found.append(forward_through(self.spec.layers, inputs, tensors, run)[0])
+        return np.concatenate(found) if found else np.zeros((0, self.spec.d_out), dtype)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -133,6 +183,23 @@ class TrainedModel:
     def predict_proba(self, source: Any) -> Array:
         """Probabilities by class (rows, classes)."""
         return self.encoding.probabilities(self.forward(self._read(source)))
+
+    def prediction_table(self, rows: Encoded, *, probabilities: bool = False) -> Any:
+        """Return an Arrow table with a column per target. With `probabilities`, a column per class is added."""
+        import pyarrow as pa
+
+        task, z = self.encoding.task, self.forward(rows)
+        values = self.encoding.decode(z)
+        flat = values.reshape(len(values), -1)
+        each = flat.shape[1] // len(task.names)
+        names = list(task.names) if each == 1 else [f"{name} {i + 1}" for name in task.names for i in range(each)]
+        columns: dict[str, Any] = {name: flat[:, i].tolist() for i, name in enumerate(names)}
+        if probabilities:
+            several = task.kind == "multilabel"
+            heads = [f"p({n})" for n in task.names] if several else [f"{task.names[0]}={c}" for c in task.classes[0]]
+            p = self.encoding.probabilities(z)
+            columns |= {head: p[:, i] for i, head in enumerate(heads)}
+        return pa.table(columns)
 
     def evaluate(self, source: Any) -> dict[str, float]:
         """Every metric of the task, on rows that have their target."""
