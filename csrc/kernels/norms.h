@@ -1,4 +1,4 @@
-// Normalisation on panels: a row is a lane, so sums over its features run down the panel. Formulas: nn/layers/norm.py.
+// Normalisation on panels: a row is a lane, so sums over its features run down the panel. Formulas: nn/layers/norms.py.
 //
 // Registers: two lines of sums on the way down, then mean, dot and scale, and two that were loaded: five lines, 5 of 32 and 10
 // of 16; with LANES = 4 it is 20, and some are spilled. sum_rows is vector16.h's.

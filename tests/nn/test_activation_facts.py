@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from multilayer.nn.activations import Function, catalogue, facts, get
-from multilayer.nn.activations.composed import building_blocks
+from multilayer.nn.activations.learned import building_blocks
 
 ELEMENTWISE = [
     *(get(name) for name in catalogue if name != "softmax"),

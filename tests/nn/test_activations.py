@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 
 from multilayer.errors import SpecError
 from multilayer.nn.activations import Function, aliases, catalogue, get
-from multilayer.nn.activations.composed import building_blocks
 from multilayer.nn.activations.function import initial
+from multilayer.nn.activations.learned import building_blocks
 from multilayer.pytorch.activations import forward
 
 CASES: list[tuple[str, dict[str, object]]] = [

@@ -10,9 +10,8 @@ from numpy.typing import NDArray
 from scipy import optimize
 
 import multilayer as ml
-from multilayer.nn import ensemble_calibration, losses
-from multilayer.nn.calibration import Calibration, combined, temperature
-from multilayer.nn.ensemble_calibration import MOST_ROWS, Rows, pooled
+from multilayer.nn import calibration, losses
+from multilayer.nn.calibration import MOST_ROWS, Calibration, Rows, combined, pooled, temperature
 from multilayer.nn.losses import Loss
 
 CROSS, BINARY = losses.get("cross_entropy"), losses.get("binary_cross_entropy")
@@ -175,7 +174,7 @@ def test_many_rows_are_subsampled_evenly(monkeypatch: pytest.MonkeyPatch) -> Non
     z[:, 50:] *= 3  # the second half of the rows is far too sure
     none = np.zeros_like(seen)
     half = pooled(CROSS, z[:, ::2], none[:, ::2], y[::2], None, 1.0)
-    monkeypatch.setattr(ensemble_calibration, "MOST_ROWS", 50)
+    monkeypatch.setattr(calibration, "MOST_ROWS", 50)
     assert pooled(CROSS, z, none, y, None, 1.0) == half
 
 
@@ -183,7 +182,7 @@ def test_few_rows_move_the_temperature_less(monkeypatch: pytest.MonkeyPatch) -> 
     z, seen, y = simulated(CROSS, 150, noise=0.5)
     used = int(((seen.sum(0) > 1) & ~seen.all(0)).sum())
     shrunk = pooled(CROSS, z, seen, y, None, 3.0)
-    monkeypatch.setattr(ensemble_calibration, "FEW_ROWS", 0)
+    monkeypatch.setattr(calibration, "FEW_ROWS", 0)
     whole = pooled(CROSS, z, seen, y, None, 3.0)
     assert shrunk == pytest.approx(3.0 * (whole / 3.0) ** (used / (used + 100)))
     assert shrunk != pytest.approx(whole, rel=1e-3)

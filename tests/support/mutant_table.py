@@ -146,7 +146,7 @@ TABLE: list[tuple[str, str, Bugs]] = [
         ],
     ),
     (
-        "nn/ensemble_calibration.py",
+        "nn/calibration.py",
         "nn/test_ensemble_calibration.py",
         [
             ("less = 1 - 1 / len(self.members)", "less = 1 / len(self.members)"),

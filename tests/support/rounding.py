@@ -29,7 +29,7 @@ import numpy as np
 from multilayer.data.batches import Data
 from multilayer.engines import Gradients, Settings, State
 from multilayer.engines.numpy_engine import NumpyEngine
-from multilayer.nn.layers import KINDS, Activation, batch_norm, group_norm, layer_norm, norm, rms_norm
+from multilayer.nn.layers import KINDS, Activation, norms
 from multilayer.nn.losses import Loss
 from multilayer.spec import Spec
 
@@ -112,9 +112,9 @@ def _everything_moved(shift: Shift) -> Iterator[None]:
         for kind in KINDS.values():
             stack.enter_context(patch.object(kind, "forward", _forward(kind.forward, shift)))
             stack.enter_context(patch.object(kind, "backward", _backward(kind.backward, shift)))
-        for module in (batch_norm, group_norm, layer_norm, rms_norm):
-            stack.enter_context(patch.object(module, "normalise", _normalise(shift)))
-            stack.enter_context(patch.object(module, "normalise_backward", _normalise_backward(shift)))
+        stack.enter_context(patch.object(norms, "normalise", _normalise(norms.normalise, shift)))
+        backward = _normalise_backward(norms.normalise_backward, shift)
+        stack.enter_context(patch.object(norms, "normalise_backward", backward))
         yield
 
 
@@ -142,20 +142,20 @@ def _backward(real: Any, shift: Shift) -> Any:
     return backward
 
 
-def _normalise(shift: Shift) -> Any:
+def _normalise(real: Any, shift: Shift) -> Any:
     def normalise(x: np.ndarray, *, axis: int, centred: bool = True, **how: Any) -> tuple[np.ndarray, np.ndarray]:
-        xhat, inverse = norm.normalise(x, axis=axis, centred=centred, **how)
+        xhat, inverse = real(x, axis=axis, centred=centred, **how)
         mean = x.mean(axis, keepdims=True) * centred
         return xhat + (shift(mean) - mean) * inverse, inverse
 
     return normalise
 
 
-def _normalise_backward(shift: Shift) -> Any:
+def _normalise_backward(real: Any, shift: Shift) -> Any:
     def normalise_backward(
         dxhat: np.ndarray, xhat: np.ndarray, inverse: np.ndarray, *, axis: int, centred: bool = True
     ) -> np.ndarray:
-        dx = norm.normalise_backward(dxhat, xhat, inverse, axis=axis, centred=centred)
+        dx = real(dxhat, xhat, inverse, axis=axis, centred=centred)
         mean, along = dxhat.mean(axis, keepdims=True) * centred, (dxhat * xhat).mean(axis, keepdims=True)
         return dx + inverse * (shift(mean) - mean + xhat * (shift(along) - along))
 

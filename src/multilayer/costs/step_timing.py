@@ -16,7 +16,7 @@ from ..core.machine import Machine
 from ..core.machine import measure as measure_machine
 from ..errors import SpecError
 from ..nn.layers import Residual
-from ..nn.layers.batch_norm import require_rows
+from ..nn.layers.norms import require_rows
 from ..pytorch.model import Model, build
 from ..spec import Entry, Spec
 from . import cost

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from ..core.formatting import short
 from ..errors import DataError, OptionError, option, unknown_name
 from ..nn import losses
-from ..nn.activations.special import logistic
+from ..nn.activations.function import logistic
 from . import columns
 from .steps import Codes, Standardise
 from .table import NOT_UNICODE, Rows, Table, from_numpy, from_texts, is_unicode, where

@@ -27,7 +27,7 @@ from ..data.batches import Batch, Data, Rows, require_within, row_numbers
 from ..errors import OptionError, SpecError, option, unknown_name
 from ..nn import losses, optimizers
 from ..nn.layers.base import Array, Parameter
-from ..nn.layers.batch_norm import require_rows
+from ..nn.layers.norms import require_rows
 from ..spec import Spec
 from ..spec.initialization import initialise
 from .fused_program import (

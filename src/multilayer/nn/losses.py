@@ -32,8 +32,7 @@ from numpy.typing import NDArray
 from ..core.named_options import choose, require
 from ..errors import OptionError
 from . import activations
-from .activations.function import Array, Kept
-from .activations.special import logistic
+from .activations.function import Array, Kept, logistic
 
 Targets = NDArray[Any]
 

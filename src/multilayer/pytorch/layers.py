@@ -16,7 +16,7 @@ from torch.nn import functional
 from ..nn import layers
 from ..nn.layers import Inputs, Layer, named
 from ..nn.layers.base import Parameter
-from ..nn.layers.batch_norm import require_rows
+from ..nn.layers.norms import require_rows
 from . import activations
 
 L = TypeVar("L", bound=Layer)

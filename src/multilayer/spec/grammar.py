@@ -33,7 +33,7 @@ from ..core.formatting import count
 from ..errors import SpecError, unknown_name
 from ..nn import activations
 from ..nn.layers import GATES, GLU, KINDS, MAX_LAYERS, Activation, Columns, Inputs, Layer, Linear, Residual
-from ..nn.layers.fields import check_fields, stored_fields
+from ..nn.layers.base import check_fields, stored_fields
 
 MAX_TEXT = 100_000
 MAX_DEPTH = 50

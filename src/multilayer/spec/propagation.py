@@ -29,8 +29,7 @@ from ..core.machine import require_memory
 from ..core.random import Purpose, derive
 from ..errors import OptionError, SpecError
 from ..nn.layers import Columns, Layer, Linear, Pass, Residual, named
-from ..nn.layers.base import Array, Tensors
-from ..nn.layers.moments import Moments, summed
+from ..nn.layers.base import Array, Moments, Tensors, summed
 from .initialization import Scheme, initialise, scheme, weight_deviations, weight_variances
 from .spec import Spec
 

@@ -22,8 +22,7 @@ from typing import Any, Literal, Protocol, cast
 from ..core.formatting import short
 from ..errors import SpecError, unknown_name
 from ..nn.layers import KINDS, MAX_LAYERS, Columns, Inputs, Layer, Parameter, Residual, named
-from ..nn.layers.base import whole
-from ..nn.layers.fields import check_fields, stored_fields
+from ..nn.layers.base import check_fields, stored_fields, whole
 from . import grammar
 
 FORMAT = "multilayer.spec"

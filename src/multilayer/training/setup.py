@@ -24,8 +24,7 @@ from ..errors import OptionError, SpecError, option
 from ..models import metrics
 from ..models.trained_model import TrainedModel
 from ..nn import losses, schedules
-from ..nn.calibration import Calibration, calibrated, combined, temperature
-from ..nn.ensemble_calibration import pooled
+from ..nn.calibration import Calibration, calibrated, combined, pooled, temperature
 from ..nn.losses import Loss
 from ..runs.config import Config
 from ..spec import Spec, networks

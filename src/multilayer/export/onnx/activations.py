@@ -13,9 +13,9 @@ from functools import reduce
 
 import numpy as np
 
+from ...nn.activations.fixed import SELU_ALPHA, SELU_SCALE
 from ...nn.activations.function import Function
 from ...nn.activations.learned import kaf_gamma
-from ...nn.activations.rectifiers import SELU_ALPHA, SELU_SCALE
 from .graph import Graph, Value
 
 Learned = Mapping[str, str]

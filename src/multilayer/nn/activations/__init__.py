@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import cast
 
 from ...errors import SpecError, unknown_name
-from . import composed, fixed, learned, rectifiers
+from . import fixed, learned
 from .function import Array, Function, Kept
 
 __all__ = ["Array", "Function", "Kept", "aliases", "catalogue", "get"]
@@ -23,23 +23,23 @@ catalogue: dict[str, Callable[..., Function]] = {
     "tanh": fixed.tanh,
     "hard_tanh": fixed.hard_tanh,
     "sin": fixed.sin,
-    "relu": rectifiers.relu,
-    "leaky_relu": rectifiers.leaky_relu,
+    "relu": fixed.relu,
+    "leaky_relu": fixed.leaky_relu,
     "prelu": learned.prelu,
-    "elu": rectifiers.elu,
-    "selu": rectifiers.selu,
-    "softplus": rectifiers.softplus,
-    "gelu": rectifiers.gelu,
-    "gelu_tanh": rectifiers.gelu_tanh,
-    "silu": rectifiers.silu,
-    "swish": rectifiers.swish,
+    "elu": fixed.elu,
+    "selu": fixed.selu,
+    "softplus": fixed.softplus,
+    "gelu": fixed.gelu,
+    "gelu_tanh": fixed.gelu_tanh,
+    "silu": fixed.silu,
+    "swish": fixed.swish,
     "learned_swish": learned.learned_swish,
     "trainable_swish": learned.trainable_swish,
-    "mish": rectifiers.mish,
+    "mish": fixed.mish,
     "apl": learned.apl,
     "kaf": learned.kaf,
-    "combination": composed.combination,
-    "generalised_relu": composed.generalised_relu,
+    "combination": learned.combination,
+    "generalised_relu": learned.generalised_relu,
     "softmax": fixed.softmax,
 }
 """Name → the function that makes it, in the order they are listed to people."""

@@ -1,36 +1,46 @@
-"""The classic activations: identity, step, powers, sigmoids, sine, softmax.
+"""The activations without learned numbers: identity, step, powers, sigmoids, sine, softmax, and the family of ReLU.
 
-Each is a plain function that binds its constants and returns a `Function`; the maths stands in its `formula`. All are
+Each is a plain function that binds its constants and returns a `Function`; the maths is in its `formula`. All are
 exact to rounding in float64 and raise no floating-point warning for |z| ≤ 1e4; z = ±∞ gives the limit; float32 input
-gives float32 output. Where f or f′ jumps, step(0) = 1 and hard tanh′(±1) = 0, as PyTorch has it.
+gives float32 output. Where f or f′ jumps, the value is PyTorch's: step(0) = 1, hard tanh′(±1) = 0, ReLU′(0) = 0,
+LeakyReLU′(0) = ELU′(0) = α.
 
-Left out on purpose: variants that differ from one of these by a clipped tail only, such as the hard sigmoid.
+    LeakyReLU  Maas et al. 2013           GELU  Hendrycks & Gimpel 2016
+    ELU        Clevert et al. 2016        SiLU  Elfwing et al. 2018; as Swish, Ramachandran et al. 2017
+    SELU       Klambauer et al. 2017      Mish  Misra 2019
+
+Left out on purpose: variants that differ from one of these by a clipped tail only, such as the hard sigmoid and ReLU6.
 """
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
-from .checks import number, whole
-from .function import Array, Function, Kept
-from .special import logistic, logistic_slope
-
-_KEEPS_INPUT = Kept(input=True)
-_KEEPS_OUTPUT = Kept(output=True)
+from .function import (
+    Array,
+    Function,
+    Kept,
+    gated,
+    log_one_plus_exp,
+    logistic,
+    logistic_slope,
+    normal_cdf,
+    normal_pdf,
+    number,
+    whole,
+)
 
 
 def identity() -> Function:
     """No activation: layers joined by it collapse into one."""
-
-    def df(z: Array) -> Array:
-        return np.ones_like(z)
-
     return Function(
         name="identity",
         formula="z",
         latex="z",
         f=np.positive,
-        df=df,
+        df=lambda z: np.ones_like(z),
         flops=0,
         flops_backward=0,
         cached="nothing",
@@ -41,15 +51,11 @@ def identity() -> Function:
 
 def step() -> Function:
     """Heaviside's step, of the perceptron. No gradient passes at all, so it both vanishes and dies."""
-
-    def f(z: Array) -> Array:
-        return np.heaviside(z, 1.0, dtype=np.result_type(z))
-
     return Function(
         name="step",
         formula="1 if z ≥ 0 else 0",
         latex=r"\mathbf{1}[z \ge 0]",
-        f=f,
+        f=lambda z: np.heaviside(z, 1.0, dtype=np.result_type(z)),
         df=np.zeros_like,
         flops=1,
         flops_backward=0,
@@ -84,7 +90,6 @@ def polynomial(*, p: int = 2) -> Function:
         flops=p - 1,
         flops_backward=p - 1,  # p − 2 products to the power p − 1, and one by p
         cached="z" if p > 1 else "nothing",
-        kept=_KEEPS_INPUT,
     )
 
 
@@ -108,7 +113,7 @@ def sqrt() -> Function:
         flops=1,
         flops_backward=2,
         cached="a",
-        kept=_KEEPS_OUTPUT,
+        kept=Kept(output=True),
         kinks=(0.0,),
     )
 
@@ -118,23 +123,17 @@ def sigmoid(*, a: float = 1.0) -> Function:
     a = number("sigmoid", "a", a, positive=True)
     slope = "" if a == 1 else f"{a:g}"
 
-    def f(z: Array) -> Array:
-        return logistic(a * z)
-
-    def df(z: Array) -> Array:
-        return a * logistic_slope(a * z)
-
     return Function(
         name="sigmoid",
         constants=(("a", a),),
         formula=f"1 / (1 + exp(−{slope}z))",
         latex=rf"\frac{{1}}{{1 + e^{{-{slope}z}}}}",
-        f=f,
-        df=df,
+        f=lambda z: logistic(a * z),
+        df=lambda z: a * logistic_slope(a * z),
         flops=4 + (a != 1),
         flops_backward=2 + (a != 1),
         cached="a",
-        kept=_KEEPS_OUTPUT,
+        kept=Kept(output=True),
         vanishes=True,
         torch_module="Sigmoid" if a == 1 else None,
     )
@@ -142,20 +141,16 @@ def sigmoid(*, a: float = 1.0) -> Function:
 
 def tanh() -> Function:
     """tanh(z) = 2σ(2z) − 1."""
-
-    def df(z: Array) -> Array:
-        return 4 * logistic_slope(2 * z)
-
     return Function(
         name="tanh",
         formula="tanh(z)",
         latex=r"\tanh(z)",
         f=np.tanh,
-        df=df,
+        df=lambda z: 4 * logistic_slope(2 * z),
         flops=6,
         flops_backward=2,
         cached="a",
-        kept=_KEEPS_OUTPUT,
+        kept=Kept(output=True),
         vanishes=True,
         torch_module="Tanh",
     )
@@ -163,23 +158,15 @@ def tanh() -> Function:
 
 def hard_tanh() -> Function:
     """z between −1 and 1, flat outside: tanh for one comparison at each end."""
-
-    def f(z: Array) -> Array:
-        return np.clip(z, -1, 1)
-
-    def df(z: Array) -> Array:
-        return np.where(np.abs(z) < 1, np.ones_like(z), 0)
-
     return Function(
         name="hard_tanh",
         formula="min(1, max(−1, z))",
         latex=r"\min(1, \max(-1, z))",
-        f=f,
-        df=df,
+        f=lambda z: np.clip(z, -1, 1),
+        df=lambda z: np.where(np.abs(z) < 1, np.ones_like(z), 0),
         flops=2,
         flops_backward=2,
         cached="sign",  # one bit: inside or not
-        kept=_KEEPS_INPUT,
         kinks=(-1.0, 1.0),
         vanishes=True,
         dies=True,
@@ -197,8 +184,6 @@ def sin() -> Function:
         df=np.cos,
         flops=1,
         flops_backward=1,
-        cached="z",
-        kept=_KEEPS_INPUT,
     )
 
 
@@ -227,7 +212,200 @@ def softmax() -> Function:
         flops=5,  # maximum, difference, exp, sum, quotient
         flops_backward=3,  # four for a(δ − Σδa), one of them the product with δ
         cached="a",
-        kept=_KEEPS_OUTPUT,
+        kept=Kept(output=True),
         vanishes=True,
         torch_module="Softmax",
+    )
+
+
+def relu() -> Function:
+    """max(0, z)."""
+    return Function(
+        name="relu",
+        formula="max(0, z)",
+        latex=r"\max(0, z)",
+        f=lambda z: np.maximum(z, 0),
+        df=lambda z: np.where(z > 0, np.ones_like(z), 0),
+        flops=1,
+        flops_backward=1,
+        cached="sign",
+        kept=Kept(output=True),
+        kinks=(0.0,),
+        dies=True,
+        torch_module="ReLU",
+        silent_below=True,
+    )
+
+
+def leaky_relu(*, alpha: float = 0.01) -> Function:
+    """ReLU with a small slope α below 0, so that no unit dies."""
+    alpha = number("leaky_relu", "alpha", alpha)
+
+    return Function(
+        name="leaky_relu",
+        constants=(("alpha", alpha),),
+        formula=f"z if z > 0 else {alpha:g}·z",
+        latex=rf"\begin{{cases}} z & z > 0 \\ {alpha:g}\,z & z \le 0 \end{{cases}}",
+        f=lambda z: np.where(z > 0, z, alpha * z),
+        df=lambda z: np.where(z > 0, np.ones_like(z), alpha),
+        flops=2,
+        flops_backward=2,
+        cached="sign",
+        kinks=(0.0,),
+        dies=alpha == 0,
+        torch_module="LeakyReLU",
+    )
+
+
+def _exponential_linear(z: Array, alpha: float, scale: float) -> Array:
+    return scale * np.where(z > 0, z, alpha * np.expm1(np.minimum(z, 0)))
+
+
+def _exponential_linear_slope(z: Array, alpha: float, scale: float) -> Array:
+    return scale * np.where(z > 0, np.ones_like(z), alpha * np.exp(np.minimum(z, 0)))
+
+
+def elu(*, alpha: float = 1.0) -> Function:
+    """z above 0, an exponential down to −α below."""
+    alpha = number("elu", "alpha", alpha)
+    factor = "" if alpha == 1 else f"{alpha:g}·"
+
+    return Function(
+        name="elu",
+        constants=(("alpha", alpha),),
+        formula=f"z if z > 0 else {factor}(exp(z) − 1)",
+        latex=rf"\begin{{cases}} z & z > 0 \\ {factor.replace('·', '')}(e^z - 1) & z \le 0 \end{{cases}}",
+        f=lambda z: _exponential_linear(z, alpha, 1.0),
+        df=lambda z: _exponential_linear_slope(z, alpha, 1.0),
+        flops=4,
+        flops_backward=3,
+        kinks=() if alpha == 1 else (0.0,),
+        dies=alpha == 0,
+        torch_module="ELU",
+    )
+
+
+# The two numbers for which mean 0 and variance 1 are kept by a layer of independent units (Klambauer et al. 2017).
+SELU_SCALE = 1.0507009873554804934193349852946
+SELU_ALPHA = 1.6732632423543772848170429916717
+
+
+def selu() -> Function:
+    """ELU scaled so that mean 0 and variance 1 reproduce themselves from layer to layer."""
+    scale, alpha = f"{SELU_SCALE:.4f}", f"{SELU_ALPHA:.4f}"
+    return Function(
+        name="selu",
+        formula=f"{scale}·(z if z > 0 else {alpha}·(exp(z) − 1))",
+        latex=rf"{scale} \begin{{cases}} z & z > 0 \\ {alpha} (e^z - 1) & z \le 0 \end{{cases}}",
+        f=lambda z: _exponential_linear(z, SELU_ALPHA, SELU_SCALE),
+        df=lambda z: _exponential_linear_slope(z, SELU_ALPHA, SELU_SCALE),
+        flops=5,  # ELU and the scale
+        flops_backward=4,
+        kinks=(0.0,),
+        torch_module="SELU",
+    )
+
+
+def softplus() -> Function:
+    """log(1 + eᶻ), a smooth ReLU whose derivative is the sigmoid."""
+    return Function(
+        name="softplus",
+        formula="log(1 + exp(z))",
+        latex=r"\log(1 + e^z)",
+        f=log_one_plus_exp,
+        df=logistic,
+        flops=3,
+        flops_backward=4,
+        torch_module="Softplus",
+    )
+
+
+def gelu() -> Function:
+    """z Φ(z), Φ the normal distribution function."""
+    return Function(
+        name="gelu",
+        formula="z·(1 + erf(z/√2))/2",
+        latex=r"z\,\Phi(z) = \tfrac{z}{2}\left(1 + \operatorname{erf}\tfrac{z}{\sqrt{2}}\right)",
+        f=lambda z: gated(z, normal_cdf(z)),
+        df=lambda z: normal_cdf(z) + gated(z, normal_pdf(z)),
+        flops=5,
+        flops_backward=10,  # Φ 4, density 4, product and sum
+        torch_module="GELU",
+    )
+
+
+def gelu_tanh() -> Function:
+    """GELU's tanh form. ½(1 + tanh u) is computed as σ(2u), which loses nothing in the left tail."""
+    c, k = math.sqrt(2 / math.pi), 0.044715
+
+    def df(z: Array) -> Array:
+        u2 = 2 * c * (z + k * z**3)
+        return logistic(u2) + gated(2 * c * (z + 3 * k * z**3), logistic_slope(u2))
+
+    return Function(
+        name="gelu_tanh",
+        formula="z·(1 + tanh(√(2/π)·(z + 0.044715·z³)))/2",
+        latex=r"\tfrac{z}{2}\left(1 + \tanh\left(\sqrt{2/\pi}\,(z + 0.044715\,z^3)\right)\right)",
+        f=lambda z: gated(z, logistic(2 * c * (z + k * z**3))),
+        df=df,
+        flops=14,
+        flops_backward=14,
+        torch_module="GELU",
+    )
+
+
+def _swish_slope(z: Array, beta: float) -> Array:
+    return logistic(beta * z) + gated(beta * z, logistic_slope(beta * z))
+
+
+def silu() -> Function:
+    """z σ(z)."""
+    return Function(
+        name="silu",
+        formula="z·σ(z)",
+        latex=r"z\,\sigma(z)",
+        f=lambda z: gated(z, logistic(z)),
+        df=lambda z: _swish_slope(z, 1.0),
+        flops=5,
+        flops_backward=5,
+        cached="z, σ(z)",
+        torch_module="SiLU",
+    )
+
+
+def swish(*, beta: float = 1.0) -> Function:
+    """z σ(βz) with β fixed: z/2 at β = 0, SiLU at 1, ReLU as β grows."""
+    beta = number("swish", "beta", beta)
+    factor = "" if beta == 1 else f"{beta:g}"
+
+    return Function(
+        name="swish",
+        constants=(("beta", beta),),
+        formula=f"z·σ({factor}z)",
+        latex=rf"z\,\sigma({factor}z)",
+        f=lambda z: gated(z, logistic(beta * z)),
+        df=lambda z: _swish_slope(z, beta),
+        flops=6,  # SiLU and the product by β
+        flops_backward=6,
+        cached="z, σ(z)",
+        kept=Kept(input=True, extra=1),
+    )
+
+
+def mish() -> Function:
+    """z tanh(softplus(z))."""
+
+    def df(z: Array) -> Array:
+        s = log_one_plus_exp(z)
+        return np.tanh(s) + gated(z, 4 * logistic_slope(2 * s) * logistic(z))
+
+    return Function(
+        name="mish",
+        formula="z·tanh(log(1 + exp(z)))",
+        latex=r"z \tanh(\log(1 + e^z))",
+        f=lambda z: gated(z, np.tanh(log_one_plus_exp(z))),
+        df=df,
+        flops=10,  # softplus 3, tanh 6, product
+        flops_backward=18,  # softplus 3, tanh 6, σ 4, then t + z(1 − t²)σ
+        torch_module="Mish",
     )

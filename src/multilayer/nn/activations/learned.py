@@ -1,25 +1,145 @@
-"""Activations with learned numbers: their f, f′ and ∂f/∂p for each learned p.
+"""Activations with learned numbers, and those that are made of other activations.
 
-    PReLU             z if z > 0 else αz                             He et al. 2015
-    learned Swish     z σ(βz)                                        Ramachandran et al. 2017
-    trainable Swish   σ(az + b)(cz + d)
-    APL               max(0, z) + Σᵢ aᵢ max(0, bᵢ − z)               Agostinelli et al. 2014
-    KAF               Σᵢ αᵢ exp(−γ(z − dᵢ)²), d fixed                Scardapane et al. 2019
+    PReLU              z if z > 0 else αz                             He et al. 2015
+    learned Swish      z σ(βz)                                        Ramachandran et al. 2017
+    trainable Swish    σ(az + b)(cz + d)
+    APL                max(0, z) + Σᵢ aᵢ max(0, bᵢ − z)               Agostinelli et al. 2014
+    KAF                Σᵢ αᵢ exp(−γ(z − dᵢ)²), d fixed                Scardapane et al. 2019
+    combination        Σᵢ αᵢ φᵢ(z)
+    generalised ReLU   z β(z), nothing learned
 
-A number left out of a call has its initial value. Initial values are deterministic: nothing here draws at random. The
-sum of other activations is in `composed`. Left out on purpose: how many units share a number, which the layer decides.
+β and every φᵢ are functions of `building_blocks`, with their usual constants. A number left out of a call has its
+initial value. Initial values are deterministic. Left out on purpose: parts with other constants or with learned numbers
+of their own (write such a function as an entry of the catalogue), and how many units share a number, which the layer
+decides.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 
-from .checks import number, one_of, whole
-from .composed import building_blocks
-from .function import Array, Function, Kept, initial
-from .special import gated, logistic, logistic_slope
+from ...errors import SpecError
+from .fixed import (
+    elu,
+    gelu,
+    gelu_tanh,
+    hard_tanh,
+    identity,
+    leaky_relu,
+    mish,
+    polynomial,
+    relu,
+    selu,
+    sigmoid,
+    silu,
+    sin,
+    softplus,
+    step,
+    tanh,
+)
+from .function import Array, Function, Kept, gated, initial, logistic, logistic_slope, number, one_of, whole
+
+building_blocks: dict[str, Callable[[], Function]] = {
+    "identity": identity,
+    "step": step,
+    "polynomial": polynomial,
+    "sigmoid": sigmoid,
+    "tanh": tanh,
+    "hard_tanh": hard_tanh,
+    "sin": sin,
+    "relu": relu,
+    "leaky_relu": leaky_relu,
+    "elu": elu,
+    "selu": selu,
+    "softplus": softplus,
+    "gelu": gelu,
+    "gelu_tanh": gelu_tanh,
+    "silu": silu,
+    "mish": mish,
+}
+"""What can be composed: elementwise, nothing learned, and finite for every finite z (which √z is not)."""
+
+
+def generalised_relu(*, gate: str = "sigmoid") -> Function:
+    """z β(z) for a gate β: SiLU from the sigmoid, ReLU from the step (but its slope at 0 is step(0) = 1)."""
+    gate = one_of("generalised_relu", "gate", gate, building_blocks)
+    beta = building_blocks[gate]()
+
+    def f(z: Array) -> Array:
+        return gated(z, beta.f(z))
+
+    return Function(
+        name="generalised_relu",
+        constants=(("gate", gate),),
+        formula=f"z·({beta.formula})",
+        latex=rf"z \left({beta.latex}\right)",
+        f=f,
+        df=lambda z: beta.f(z) + gated(z, beta.df(z)),
+        parts=(beta,),
+        flops=beta.flops + 1,
+        flops_backward=beta.flops + beta.flops_backward + 2,  # β again, β′, then β + zβ′
+        kept=Kept(input=True, extra=beta.kept.extra + (gate != "identity")),  # β(z), which for the identity is z itself
+        kinks=beta.kinks,
+        dies=beta.silent_below,
+        on_page=False,
+    )
+
+
+def combination(*, parts: str | Iterable[str] = "identity+tanh+relu") -> Function:
+    """Σ αᵢ φᵢ(z) with α learned, from the mean of the parts: "relu+tanh", or the names one by one."""
+    names = _part_names(parts)
+    functions = tuple(building_blocks[name]() for name in names)
+    n = len(functions)
+    alpha0 = initial(np.full(n, 1 / n))
+
+    def f(z: Array, alpha: Array = alpha0) -> Array:
+        return sum((alpha[..., i] * phi.f(z) for i, phi in enumerate(functions)), start=np.zeros_like(z))
+
+    def df(z: Array, alpha: Array = alpha0) -> Array:
+        return sum((alpha[..., i] * phi.df(z) for i, phi in enumerate(functions)), start=np.zeros_like(z))
+
+    def dp(z: Array, alpha: Array = alpha0) -> Mapping[str, Array]:
+        return {"alpha": np.stack([phi.f(z) for phi in functions], axis=-1)}
+
+    return Function(
+        name="combination",
+        constants=(("parts", "+".join(names)),),
+        formula=" + ".join(f"α{_subscript(i)}·({phi.formula})" for i, phi in enumerate(functions, 1)),
+        latex=" + ".join(rf"\alpha_{{{i}}} \left({phi.latex}\right)" for i, phi in enumerate(functions, 1)),
+        f=f,
+        df=df,
+        dp=dp,
+        learned={"alpha": alpha0},
+        parts=functions,
+        flops=sum(phi.flops for phi in functions) + 2 * n - 1,
+        # Each φ again, which is ∂f/∂α, each φ′ from it, and the sum.
+        flops_backward=sum(phi.flops + phi.flops_backward for phi in functions) + 2 * n - 1,
+        kept=Kept(
+            # Every φ(z) is kept for ∂f/∂α; the identity's is z itself.
+            input="identity" in names or any(phi.kept.input for phi in functions),
+            extra=sum(phi.kept.extra + (phi.name != "identity") for phi in functions),
+        ),
+        kinks=tuple(sorted({kink for phi in functions for kink in phi.kinks})),
+        vanishes=all(phi.vanishes for phi in functions),
+        dies=all(phi.silent_below for phi in functions),
+        on_page=False,
+    )
+
+
+def _part_names(given: object) -> tuple[str, ...]:
+    split = given.split("+") if isinstance(given, str) else given
+    if not isinstance(split, Iterable):
+        raise SpecError(f"combination needs parts to be names such as 'relu+tanh', got parts={given!r}")
+    names = tuple(one_of("combination", "part", name, building_blocks) for name in split)
+    if not names or len(set(names)) < len(names):
+        raise SpecError(f"combination needs parts to be one or more different names, got parts={'+'.join(names)!r}")
+    return names
+
+
+def _subscript(i: int) -> str:
+    return str(i).translate(str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉"))
 
 
 def prelu(*, alpha: float = 0.25) -> Function:
@@ -47,8 +167,6 @@ def prelu(*, alpha: float = 0.25) -> Function:
         learned={"alpha": alpha0},
         flops=2,
         flops_backward=2,
-        cached="z",
-        kept=Kept(input=True),
         kinks=(0.0,),
         torch_module="PReLU",
     )
@@ -144,7 +262,6 @@ def apl(*, n: int = 2) -> Function:
         learned={"a": a0, "b": b0},
         flops=1 + 4 * n,
         flops_backward=1 + 5 * n,  # each hinge: test, slope, sum for f′; difference and maximum for ∂a; ∂b is the slope
-        cached="z",
         kept=Kept(extra=1 + n),  # what each maximum gave
         kept_on_data=Kept(extra=n),
         kinks=tuple(sorted({0.0, *b0.tolist()})),
@@ -192,7 +309,6 @@ def kaf(*, n: int = 20, bound: float = 3.0, target: str = "tanh") -> Function:
         learned={"alpha": alpha0},
         flops=6 * n - 1,  # each bump: difference, square, product, exp, product, sum
         flops_backward=7 * n,  # bumps again 4n, which are ∂f/∂α; f′ 3n − 1, and −2γ once
-        cached="z",
         kept=Kept(extra=2 * n),  # z − d for the square and the exponentials
         kept_on_data=Kept(extra=n),
         vanishes=True,

@@ -1,25 +1,15 @@
-"""The kinds of layer, a file each: what it is, its shapes, its parameters, its exact cost and its numpy reference.
+"""The kinds of layer: what each is, its shapes, its parameters, its exact cost and its numpy reference.
 
-`KINDS` is the closed set that text, JSON and every twin go by.
+`KINDS` is the closed set that text, JSON and the other implementations go by.
 """
 
 from __future__ import annotations
 
-from .activation import Activation
 from .base import MAX_LAYERS, Backward, Draw, Even, Flops, Forward, Layer, Parameter, Pass, named
-from .batch_norm import BatchNorm
-from .columns import Columns
-from .dropout import Dropout
-from .glu import GATES, GLU
-from .group_norm import GroupNorm
-from .inputs import Inputs
-from .kan import KAN
-from .layer_norm import LayerNorm
-from .linear import Linear
-from .maxout import Maxout
-from .residual import Residual
-from .rms_norm import RMSNorm
-from .scale import Scale
+from .columns import Columns, Inputs
+from .dense import GATES, GLU, KAN, Linear, Maxout
+from .elementwise import Activation, Dropout, Residual, Scale
+from .norms import BatchNorm, GroupNorm, LayerNorm, RMSNorm
 
 KINDS: dict[str, type[Layer]] = {
     layer.kind: layer

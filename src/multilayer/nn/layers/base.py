@@ -26,13 +26,14 @@ twin is measured against, in float64.
 from __future__ import annotations
 
 import math
+import typing
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from dataclasses import field as dataclass_field
 from functools import cached_property
-from typing import Any, ClassVar, Literal, SupportsIndex
+from typing import Any, ClassVar, Literal, SupportsIndex, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,7 +41,6 @@ from numpy.typing import NDArray
 from ...core import named_options
 from ...errors import SpecError
 from ..activations.function import Kept
-from .moments import Moments, Passed
 
 Array = NDArray[np.floating[Any]]
 Tensors = Mapping[str, Array]
@@ -137,6 +137,25 @@ class Pass:
     keep: Callable[[int, float], Array] | None = None
     updates: dict[str, Array] = dataclass_field(default_factory=dict[str, Array])
     """New values of buffers, by name; a container puts its own name in front."""
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Moments of one unit: mean square, mean product on two rows, mean."""
+
+    q: float
+    c: float
+    m: float
+
+
+@dataclass(frozen=True)
+class Passed:
+    """The moments of a layer's outputs, and its factor on the mean square of the gradient. None means unknown."""
+
+    moments: Moments | None = None
+    backward: float | None = None
+    scatter: float = 0.0
+    """The variance of log q that the finite width adds."""
 
 
 WIDTH = 128
@@ -323,3 +342,45 @@ def require_number(name: str, value: float, *, positive: bool = False, requireme
         requirement = requirement or ("a positive number" if positive else "a finite number")
         raise SpecError(f"{name} must be {requirement}, got {value!r}")
     return number
+
+
+def stored_fields(cls: type[Layer]) -> list[Any]:
+    """The dataclass fields that make a layer what it is; what it derives is left out."""
+    return [field for field in fields(cast(Any, cls)) if field.init]
+
+
+def check_fields(cls: type[Layer], values: Mapping[str, Any]) -> None:
+    """Refuses a value that is not of its field's type; what the values mean is the layer's own check."""
+    hints = typing.get_type_hints(cls)
+    for name, value in values.items():
+        if name not in ("layers", "constants") and not _fits(value, hints[name]):
+            raise SpecError(f"{name} must be {_describe(hints[name])}, got {value!r}")
+
+
+def _fits(value: object, hint: Any) -> bool:
+    """Whether a value is of a field's type; a whole number fits where a float is asked for, true and false do not."""
+    origin = typing.get_origin(hint)
+    if origin is Literal:
+        return isinstance(value, str)  # which names are valid is the layer's own check, with its suggestion
+    if origin is not None:
+        return any(_fits(value, option) for option in typing.get_args(hint))
+    if hint is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    if hint is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    return isinstance(value, hint)
+
+
+def _describe(hint: Any) -> str:
+    words = {int: "a whole number", float: "a number", str: "a text", bool: "true or false", type(None): "null"}
+    if typing.get_origin(hint) is Literal:
+        return " or ".join(repr(option) for option in typing.get_args(hint))
+    return words.get(hint) or " or ".join(_describe(option) for option in typing.get_args(hint))
+
+
+def summed(x: Moments | None, g: Moments | None) -> Moments | None:
+    """Return the moments of x + g for independent x and g."""
+    if x is None or g is None:
+        return None
+    cross = 2 * x.m * g.m
+    return Moments(x.q + g.q + cross, x.c + g.c + cross, x.m + g.m)

@@ -1,4 +1,7 @@
-"""Turns typed inputs into one vector: numbers embedded or as they are, categories as one-hot or as learned vectors.
+"""Typed inputs, and the layer that turns them into one vector.
+
+`Inputs` says what a row of data is made of. `Columns` embeds its numbers or leaves them as they are, and turns its
+categories into one-hot columns or learned vectors.
 
 Numbers, each feature f with weights of its own (F features, K values inside, D out):
     none        x
@@ -16,7 +19,7 @@ Edges are data, not description: they live in the state and are set from trainin
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, ClassVar, Literal
 
@@ -42,7 +45,38 @@ from .base import (
     store_whole,
     whole,
 )
-from .inputs import Inputs
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """`numeric` numbers, then one whole number per category column: 0 for missing or unknown, 1..n for its n values.
+
+    >>> Inputs(numeric=13, categories=(3, 12))
+    Inputs(numeric=13, categories=(3, 12))
+    """
+
+    numeric: int = 0
+    categories: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "numeric", whole("inputs", self.numeric, least=0))
+        if not isinstance(self.categories, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise SpecError(f"categories must be one number for each column, got {self.categories!r}: write (3, 12)")
+        object.__setattr__(self, "categories", tuple(whole("categories", n) for n in self.categories))
+        if not self.numeric and not self.categories:
+            raise SpecError("a network needs at least one input, got none")
+
+    @staticmethod
+    def of(inputs: int | Inputs) -> Inputs:
+        if isinstance(inputs, Inputs):
+            return inputs
+        return Inputs(numeric=whole("inputs", inputs))
+
+    @property
+    def count(self) -> int:
+        """Values in a row."""
+        return self.numeric + len(self.categories)
+
 
 FEATURES = 16
 MOST_CODES = 64

@@ -1,0 +1,412 @@
+"""Layers in which every output depends on every input: Linear, GLU, Maxout and KAN.
+
+    Linear   z = s · x Wᵀ + b,  dW = s · dzᵀ x,  db = Σ_rows dz,  dx = s · dz W
+             `scale` s is a fixed number, 1 unless given; "tangent" means s = 1/√I, the parametrisation with W ~ N(0, 1)
+    GLU      y = f(W₁x + b₁) ⊙ (W₂x + b₂)                                      Dauphin et al. 2017, Shazeer 2020
+             f = sigmoid (glu), ReLU (reglu), GELU (geglu), SiLU (swiglu)
+    Maxout   y_o = max_j (x · W_oj + b_oj)                                     Goodfellow et al. 2013
+             the gradient flows to the largest (the first of equals)
+    KAN      h_o = Σ_i φ_oi(x_i),  φ_oi(x) = w_oi · silu(x) + Σ_k c_oik · β_k(x)             Liu et al. 2024
+
+The bases β_k of a KAN are on a fixed even grid over ±bound, u is the distance to the base's centre in grid steps:
+
+    spline   cubic B-splines, `grid` intervals → grid + 3 bases; β(u) = (max(0, 2−|u|)³ − 4·max(0, 1−|u|)³)/6
+    rbf      Gaussians, `grid` centres; β(u) = exp(−u²)                                      FastKAN, Li 2024
+
+The grid does not move during training, and inputs beyond it are left to the silu branch.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import KW_ONLY, dataclass, replace
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from ...core.counts import named
+from ...errors import SpecError, unknown_name
+from .. import activations
+from ..activations.facts import gain as gain_of
+from ..activations.function import Function, Kept
+from .base import (
+    WIDTH,
+    Array,
+    Backward,
+    Draw,
+    Flops,
+    Forward,
+    Layer,
+    Moments,
+    Parameter,
+    Pass,
+    Passed,
+    Tensors,
+    Timed,
+    fitting,
+    lines,
+    require_number,
+    store_whole,
+)
+from .elementwise import through
+
+
+@dataclass(frozen=True)
+class Linear(Layer):
+    """z = s · x Wᵀ + b.   x (B, I), W (O, I), b (O,) → z (B, O)."""
+
+    kind: ClassVar[str] = "linear"
+    mixes: ClassVar[bool] = True
+    d_out: int
+    _: KW_ONLY
+    bias: bool = True
+    scale: float | Literal["tangent"] | None = None
+
+    def __post_init__(self) -> None:
+        store_whole(self, d_out="width")
+        requirement = "a finite number or 'tangent'"
+        if isinstance(self.scale, str):
+            if self.scale != "tangent":
+                raise SpecError(f"scale must be {requirement}, got {self.scale!r}")
+        elif self.scale is not None:
+            object.__setattr__(self, "scale", require_number("scale", self.scale, requirement=requirement))
+
+    def factor(self, d: int) -> float:
+        if self.scale is None:
+            return 1.0
+        return 1 / math.sqrt(d) if self.scale == "tangent" else self.scale
+
+    def width(self, d: int) -> int:
+        return self.d_out
+
+    def parameters(self, d: int) -> tuple[Parameter, ...]:
+        return affine_parameters(d, self.d_out, bias=self.bias)
+
+    def cost(self, d: int, batch: int, *, input_gradient: bool = True) -> Flops:
+        return affine_cost(d, self.d_out, batch, bias=self.bias, scaled=self.scale is not None, dA=input_gradient)
+
+    def kept(self, d: int, *, input_gradient: bool = True) -> Kept:
+        return Kept(input=True)
+
+    @property
+    def torch_module(self) -> bool:
+        return True
+
+    def moments(self, d: int, x: Moments | None, V: float | None) -> Passed:
+        if V is None:
+            return Passed()
+        y = None if x is None else Moments(d * V * x.q, d * V * x.c, 0.0)
+        return Passed(y, self.d_out * V, kurtosis(x) / d if x is not None and x.q else 0.0)
+
+    def timed(self, d: int) -> tuple[Timed, ...]:
+        return timed_by_outputs(self, self.d_out)
+
+    @property
+    def weights_alone(self) -> bool:
+        return True
+
+    def fused_widths(self, d: int, *, learning: bool) -> tuple[int, ...]:
+        return self.d_out, lines(d)
+
+    def looped_widths(self, d: int) -> tuple[int, ...]:
+        return (self.d_out,)
+
+    def forward(self, x: Array, p: Tensors, run: Pass) -> tuple[Array, Array]:
+        z = self.factor(x.shape[-1]) * (x @ p["weight"].T)  # (B, O)
+        return (z + p["bias"] if self.bias else z), x
+
+    def backward(self, dy: Array, cache: Array, p: Tensors) -> tuple[Array, dict[str, Array]]:
+        s = self.factor(cache.shape[-1])
+        grads: dict[str, Array] = {"weight": s * (dy.T @ cache)}  # (O, I)
+        if self.bias:
+            grads["bias"] = dy.sum(0)
+        return s * (dy @ p["weight"]), grads  # (B, I)
+
+
+def timed_by_outputs(layer: Any, d_out: int) -> tuple[Timed, ...]:
+    """Return a layer with one input, timed per output. The time of the matrix product is added by its FLOPs."""
+    width = fitting(WIDTH, replace(layer, d_out=1).widest(1))
+    return (Timed(layer=replace(layer, d_out=width), d=1, standard=width, numbers=d_out),)
+
+
+def affine_parameters(d: int, d_out: int, *, bias: bool) -> tuple[Parameter, ...]:
+    weight = Parameter(name="weight", shape=(d_out, d), role="weight", fan_in=d, fan_out=d_out)
+    return (weight, Parameter(name="bias", shape=(d_out,), role="bias", fan_in=d, fan_out=d_out))[: 1 + bias]
+
+
+def affine_cost(d: int, d_out: int, batch: int, *, bias: bool, scaled: bool = False, dA: bool = True) -> Flops:
+    """FLOPs of z = s · x Wᵀ + b; a fixed scale costs one product per output, forward and backward."""
+    B, I, O = named(B=batch, I=d, O=d_out)  # noqa: E741
+    return Flops(
+        forward=Forward(matmul=2 * B * I * O, bias=B * O if bias else 0, other=B * O if scaled else 0),
+        backward=Backward(
+            dW=2 * B * O * I,
+            db=B * O if bias else 0,
+            dA=2 * B * O * I if dA else 0,
+            other=B * O if scaled else 0,
+        ),
+    )
+
+
+GATES = {"glu": "sigmoid", "reglu": "relu", "geglu": "gelu", "swiglu": "silu"}
+
+
+def kurtosis(x: Moments) -> float:
+    """E a⁴/(E a²)² − 1 of a unit, by its share of zero-mean Gaussian: 2 for one, 5 behind a ReLU."""
+    lopsided = min(1.0, x.m**2 / x.q * math.pi)  # 1 behind a ReLU, whose mean is √(q/π); 0 where the mean is 0
+    return 2 + 3 * lopsided
+
+
+@dataclass(frozen=True)
+class GLU(Layer):
+    """y = f(W₁x + b₁) ⊙ (W₂x + b₂).   x (B, I), weight (2·O, I) = [W₁; W₂], bias (2·O,) → y (B, O)."""
+
+    kind: ClassVar[str] = "glu"
+    mixes: ClassVar[bool] = True
+    d_out: int
+    variant: str = "glu"
+    _: KW_ONLY
+    bias: bool = True
+
+    def __post_init__(self) -> None:
+        store_whole(self, d_out="width")
+        if self.variant not in GATES:
+            raise SpecError(unknown_name("gated unit", self.variant, GATES))
+
+    @property
+    def label(self) -> str:
+        return self.variant
+
+    @property
+    def gate(self) -> Function:
+        return activations.get(GATES[self.variant])
+
+    def width(self, d: int) -> int:
+        return self.d_out
+
+    def widest(self, d: int) -> int:
+        return 2 * self.d_out
+
+    def parameters(self, d: int) -> tuple[Parameter, ...]:
+        both = affine_parameters(d, 2 * self.d_out, bias=self.bias)
+        return tuple(
+            replace(p, fan_out=self.d_out) for p in both
+        )  # each output has two projections, not one twice as wide
+
+    def cost(self, d: int, batch: int, *, input_gradient: bool = True) -> Flops:
+        gate = self.gate
+        B, I, O, c, c2 = named(B=batch, I=d, O=self.d_out, c=gate.flops, **{"c′": gate.flops_backward})  # noqa: E741
+        product = 2 * B * I * (2 * O)
+        bias = B * (2 * O) if self.bias else 0
+        return Flops(
+            forward=Forward(matmul=product, bias=bias, activation=c * B * O, other=B * O),
+            backward=Backward(
+                dW=product, db=bias, dA=product if input_gradient else 0, activation=B * O * (1 + c2), other=2 * B * O
+            ),
+        )
+
+    def kept(self, d: int, *, input_gradient: bool = True) -> Kept:
+        return Kept(input=True, per_row=3 * self.d_out)  # both projections, and the open gate
+
+    def moments(self, d: int, x: Moments | None, V: float | None) -> Passed:
+        if x is None or V is None:
+            return Passed()
+        z = Moments(d * V * x.q, d * V * x.c, 0.0)
+        opened, slope = through(self.gate, z)
+        if opened is None or slope is None:
+            return Passed()
+        return Passed(Moments(opened.q * z.q, opened.c * z.c, 0.0), self.d_out * V * (slope * z.q + opened.q))
+
+    def reaching(self, gain: float, square: float) -> tuple[float, float]:
+        return gain_of(self.gate) or 1.0, 1.0
+
+    def timed(self, d: int) -> tuple[Timed, ...]:
+        return timed_by_outputs(self, self.d_out)
+
+    def fused_widths(self, d: int, *, learning: bool) -> tuple[int, ...]:
+        return self.d_out, 2 * self.d_out, lines(d)
+
+    def looped_widths(self, d: int) -> tuple[int, ...]:
+        return self.d_out, 2 * self.d_out
+
+    def forward(self, x: Array, p: Tensors, run: Pass) -> tuple[Array, Any]:
+        z = x @ p["weight"].T  # (B, 2·O)
+        if self.bias:
+            z = z + p["bias"]
+        gate, value = z[:, : self.d_out], z[:, self.d_out :]  # (B, O)
+        opened = self.gate.f(gate)
+        return opened * value, (x, gate, value, opened)
+
+    def backward(self, dy: Array, cache: Any, p: Tensors) -> tuple[Array, dict[str, Array]]:
+        x, gate, value, opened = cache
+        dz = np.concatenate([dy * value * self.gate.df(gate), dy * opened], axis=1)  # (B, 2·O)
+        grads = {"weight": dz.T @ x}
+        if self.bias:
+            grads["bias"] = dz.sum(0)
+        return dz @ p["weight"], grads
+
+
+@dataclass(frozen=True)
+class Maxout(Layer):
+    """y = max over k of x Wᵀ + b.   x (B, I), weight (O·k, I), bias (O·k,) → y (B, O)."""
+
+    kind: ClassVar[str] = "maxout"
+    mixes: ClassVar[bool] = True
+    d_out: int
+    k: int = 2
+    _: KW_ONLY
+    bias: bool = True
+
+    def __post_init__(self) -> None:
+        store_whole(self, d_out="width", k="k")
+
+    def width(self, d: int) -> int:
+        return self.d_out
+
+    def widest(self, d: int) -> int:
+        return self.d_out * self.k
+
+    def parameters(self, d: int) -> tuple[Parameter, ...]:
+        return affine_parameters(d, self.d_out * self.k, bias=self.bias)
+
+    def cost(self, d: int, batch: int, *, input_gradient: bool = True) -> Flops:
+        B, I, O, k = named(B=batch, I=d, O=self.d_out, k=self.k)  # noqa: E741
+        product = 2 * B * I * (O * k)
+        bias = B * (O * k) if self.bias else 0
+        return Flops(
+            forward=Forward(matmul=product, bias=bias, activation=B * O * (k - 1)),
+            backward=Backward(dW=product, db=bias, dA=product if input_gradient else 0, activation=B * O),
+        )
+
+    def kept(self, d: int, *, input_gradient: bool = True) -> Kept:
+        return Kept(input=True)  # and which was largest, as whole numbers
+
+    def timed(self, d: int) -> tuple[Timed, ...]:
+        return timed_by_outputs(self, self.d_out)
+
+    def forward(self, x: Array, p: Tensors, run: Pass) -> tuple[Array, Any]:
+        z = x @ p["weight"].T  # (B, O·k)
+        if self.bias:
+            z = z + p["bias"]
+        z = z.reshape(len(x), self.d_out, self.k)
+        best = z.argmax(-1)[..., None]  # (B, O, 1)
+        return np.take_along_axis(z, best, -1)[..., 0], (x, best)
+
+    def backward(self, dy: Array, cache: Any, p: Tensors) -> tuple[Array, dict[str, Array]]:
+        x, best = cache
+        dz = np.zeros((*dy.shape, self.k), dy.dtype)
+        np.put_along_axis(dz, best, dy[..., None], -1)
+        dz = dz.reshape(len(dy), self.d_out * self.k)  # (B, O·k)
+        grads = {"weight": dz.T @ x}
+        if self.bias:
+            grads["bias"] = dz.sum(0)
+        return dz @ p["weight"], grads
+
+
+FEATURES = 16
+"""Inputs of the layer that is timed when an engine is calibrated."""
+
+
+@dataclass(frozen=True)
+class KAN(Layer):
+    """h_o = Σ_i φ_oi(x_i).   x (B, I), weight (O, I·K), base (O, I) → h (B, O)."""
+
+    kind: ClassVar[str] = "kan"
+    mixes: ClassVar[bool] = True
+    d_out: int
+    _: KW_ONLY
+    basis: Literal["spline", "rbf"] = "spline"
+    grid: int = 5
+    bound: float = 1.0
+
+    def __post_init__(self) -> None:
+        store_whole(self, d_out="width", grid="grid")
+        if self.basis not in ("spline", "rbf"):
+            raise SpecError(unknown_name("basis", self.basis, ("spline", "rbf")))
+        if self.basis == "rbf" and self.grid < 2:
+            raise SpecError(f"grid must be at least 2 for the rbf basis, got {self.grid}")
+        object.__setattr__(self, "bound", require_number("bound", self.bound, positive=True))
+
+    @property
+    def n_bases(self) -> int:
+        return self.grid + 3 if self.basis == "spline" else self.grid
+
+    @property
+    def step(self) -> float:
+        return 2 * self.bound / (self.grid if self.basis == "spline" else self.grid - 1)
+
+    @property
+    def centres(self) -> Array:
+        """Where each base is centred, (K,)."""
+        return self.first + self.step * np.arange(self.n_bases)
+
+    @property
+    def first(self) -> float:
+        return -self.bound - self.step if self.basis == "spline" else -self.bound
+
+    def width(self, d: int) -> int:
+        return self.d_out
+
+    def widest(self, d: int) -> int:
+        return max(self.d_out, d * self.n_bases)
+
+    def parameters(self, d: int) -> tuple[Parameter, ...]:
+        K = self.n_bases
+        small = Draw("normal", 0.1 / math.sqrt(d * K))  # the edges start near their silu branch
+        return (
+            Parameter(
+                name="weight", shape=(self.d_out, d * K), role="weight", fan_in=d * K, fan_out=self.d_out, value=small
+            ),
+            Parameter(name="base", shape=(self.d_out, d), role="weight", fan_in=d, fan_out=self.d_out),
+        )
+
+    def cost(self, d: int, batch: int, *, input_gradient: bool = True) -> Flops:
+        B, I, O, K = named(B=batch, I=d, O=self.d_out, K=self.n_bases)  # noqa: E741
+        # A spline base: u 2, |u| 1, two cut cubes 4 + 4, their difference 3; its slope 10, times δ and summed 2.
+        # A Gaussian: u 2, square, sign, exp 3; its slope 3, times δ and summed 2.
+        per_base, per_slope = (14, 12) if self.basis == "spline" else (5, 5)
+        silu = activations.get("silu")
+        c, c2 = named(c=silu.flops, **{"c′": silu.flops_backward})
+        product = 2 * B * (I * K) * O + 2 * B * I * O
+        through = per_slope * B * I * K + B * I * (1 + c2) + B * I if input_gradient else 0
+        return Flops(
+            forward=Forward(matmul=product, activation=per_base * B * I * K + c * B * I, other=B * O),
+            backward=Backward(dW=product, dA=product if input_gradient else 0, activation=through),
+        )
+
+    def kept(self, d: int, *, input_gradient: bool = True) -> Kept:
+        bases = d * self.n_bases
+        if not input_gradient:
+            return Kept(per_row=bases + d)  # what the two products multiply
+        # u and the two cut lines of a spline, or u of a Gaussian, beside the bases themselves; silu keeps x.
+        return Kept(input=True, per_row=(4 if self.basis == "spline" else 2) * bases + d)
+
+    def bases(self, x: Array) -> tuple[Array, Array]:
+        """β and dβ/dx at x (B, I): two arrays (B, I, K)."""
+        u = (x[..., None] - self.centres) / self.step
+        if self.basis == "rbf":
+            value = np.exp(-(u**2))
+            return value, -2 * u * value / self.step
+        outer, inner = np.maximum(0, 2 - np.abs(u)), np.maximum(0, 1 - np.abs(u))
+        slope = -np.sign(u) * (3 * outer**2 - 12 * inner**2) / (6 * self.step)
+        return (outer**3 - 4 * inner**3) / 6, slope
+
+    @property
+    def on_page(self) -> bool:
+        return False
+
+    def timed(self, d: int) -> tuple[Timed, ...]:
+        features = fitting(FEATURES, self.n_bases)
+        return (Timed(layer=replace(self, d_out=1), d=features, standard=features, numbers=d),)
+
+    def forward(self, x: Array, p: Tensors, run: Pass) -> tuple[Array, Any]:
+        value, slope = self.bases(x)
+        flat = value.reshape(len(x), x.shape[1] * self.n_bases)  # (B, I·K)
+        silu = activations.get("silu").f(x)
+        return flat @ p["weight"].T + silu @ p["base"].T, (x, flat, slope, silu)
+
+    def backward(self, dy: Array, cache: Any, p: Tensors) -> tuple[Array, dict[str, Array]]:
+        x, flat, slope, silu = cache
+        through_bases = ((dy @ p["weight"]).reshape(slope.shape) * slope).sum(-1)  # (B, I)
+        through_silu = (dy @ p["base"]) * activations.get("silu").df(x)
+        return through_bases + through_silu, {"weight": dy.T @ flat, "base": dy.T @ silu}

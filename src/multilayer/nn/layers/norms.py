@@ -1,0 +1,324 @@
+"""The four normalisations: x̂ = (x − μ)/√(v + ε) over a group of numbers, then γ x̂ + β.
+
+    BatchNorm   each column over the rows of a training batch                  Ioffe & Szegedy 2015
+    LayerNorm   each row                                                       Ba et al. 2016
+    GroupNorm   each of G equal slices of a row                                Wu & He 2018
+    RMSNorm     each row, divided by its root mean square: no μ and no β       Zhang & Sennrich 2019
+
+    dx̂ = dy γ,   dx = (dx̂ − mean(dx̂) − x̂ · mean(dx̂ x̂)) / √(v + ε)   (means over the same group; no mean(dx̂) without μ)
+
+BatchNorm uses running statistics outside training. A training batch of one row has no variance and is refused.
+
+    running ← (1 − momentum) · running + momentum · batch's   (the variance with n − 1, as PyTorch does)
+
+FLOPs, per number and pass. Forward, centred: sum, − μ, square, sum, × 1/σ, × γ, + β = 7, and 5 per group for the two
+divisions, + ε, square root and inverse. Uncentred (RMSNorm): square, sum, × 1/σ, × γ = 4, and 4 per group. Backward,
+centred: dβ 1, dγ 2, dx̂ 1, two means 3, dx 4 = 11; uncentred: dγ 2, dx̂ 1, one mean 2, dx 3 = 8.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ...core.counts import Count, named
+from ...errors import BatchError, SpecError
+from ..activations.function import Kept
+from .base import (
+    WIDTH,
+    Array,
+    Backward,
+    Flops,
+    Forward,
+    Layer,
+    Moments,
+    Parameter,
+    Pass,
+    Passed,
+    Tensors,
+    Timed,
+    require_number,
+    store_whole,
+)
+
+
+def store_epsilon(layer: Layer, eps: float) -> None:
+    object.__setattr__(layer, "eps", require_number("eps", eps, positive=True))
+
+
+def affine(d: int, *, shift: bool = True) -> tuple[Parameter, ...]:
+    weight = Parameter(name="weight", shape=(d,), role="norm", value=1.0)
+    return (weight, Parameter(name="bias", shape=(d,), role="norm", value=0.0)) if shift else (weight,)
+
+
+def norm_cost(numbers: Count, groups: Count, *, centred: bool = True, input_gradient: bool = True) -> Flops:
+    """`numbers` normalised in `groups` groups; the module's text says where the factors come from."""
+    if centred:
+        forward, backward, own = 7 * numbers + 5 * groups, 11 * numbers, 3 * numbers
+    else:
+        forward, backward, own = 4 * numbers + 4 * groups, 8 * numbers, 2 * numbers
+    return Flops(forward=Forward(other=forward), backward=Backward(other=backward if input_gradient else own))
+
+
+def normalise(x: Array, *, axis: int, eps: float, centred: bool = True) -> tuple[Array, Array]:
+    """x̂ and 1/σ, the statistics taken along `axis`."""
+    centre = x - x.mean(axis, keepdims=True) if centred else x
+    inverse = 1 / np.sqrt((centre**2).mean(axis, keepdims=True) + eps)
+    return centre * inverse, inverse
+
+
+def normalise_backward(dxhat: Array, xhat: Array, inverse: Array, *, axis: int, centred: bool = True) -> Array:
+    mean = dxhat.mean(axis, keepdims=True) if centred else 0.0
+    return inverse * (dxhat - mean - xhat * (dxhat * xhat).mean(axis, keepdims=True))
+
+
+@dataclass(frozen=True)
+class BatchNorm(Layer):
+    """y = γ (x − μ)/√(v + ε) + β, μ and v over the rows of the batch.   x (B, I) → y (B, I)."""
+
+    kind: ClassVar[str] = "batchnorm"
+    normalises: ClassVar[bool] = True
+    over_batch: ClassVar[bool] = True
+    _: KW_ONLY
+    eps: float = 1e-5
+    momentum: float = 0.1
+
+    def __post_init__(self) -> None:
+        store_epsilon(self, self.eps)
+        momentum = require_number("momentum", self.momentum, requirement="above 0 and at most 1")
+        if not 0 < momentum <= 1:
+            raise SpecError(f"momentum must be above 0 and at most 1, got {self.momentum!r}")
+        object.__setattr__(self, "momentum", momentum)
+
+    def width(self, d: int) -> int:
+        return d
+
+    def parameters(self, d: int) -> tuple[Parameter, ...]:
+        return affine(d)
+
+    def buffers(self, d: int) -> tuple[Parameter, ...]:
+        return (
+            Parameter(name="running_mean", shape=(d,), role="statistic", value=0.0),
+            Parameter(name="running_var", shape=(d,), role="statistic", value=1.0),
+        )
+
+    def cost(self, d: int, batch: int, *, input_gradient: bool = True) -> Flops:
+        B, I = named(B=batch, I=d)  # noqa: E741
+        flops = norm_cost(B * I, I, input_gradient=input_gradient)
+        # Two running statistics: a product, a product and a sum each.
+        return Flops(forward=type(flops.forward)(other=flops.forward.other + 6 * I), backward=flops.backward)
+
+    def kept(self, d: int, *, input_gradient: bool = True) -> Kept:
+        return Kept(input=True, per_batch=2 * d)
+
+    @property
+    def torch_module(self) -> bool:
+        return True
+
+    def fused_widths(self, d: int, *, learning: bool) -> tuple[int, ...]:
+        return d, d, 1
+
+    def looped_widths(self, d: int) -> tuple[int, ...]:
+        return d, d
+
+    def moments(self, d: int, x: Moments | None, V: float | None) -> Passed:
+        return normalised(x, taken=0.0 if x is None else x.c, c=0.0)  # what all rows share is subtracted
+
+    def forward(self, x: Array, p: Tensors, run: Pass) -> tuple[Array, Any]:
+        if not run.training:
+            inverse = 1 / np.sqrt(p["running_var"] + self.eps)
+            xhat = (x - p["running_mean"]) * inverse
+            return xhat * p["weight"] + p["bias"], (xhat, inverse, False)
+        require_rows(len(x))
+        xhat, inverse = normalise(x, axis=0, eps=self.eps)
+        fresh = {"running_mean": x.mean(0), "running_var": x.var(0, ddof=1)}
+        for name, value in fresh.items():
+            run.updates[name] = (1 - self.momentum) * p[name] + self.momentum * value
+        return xhat * p["weight"] + p["bias"], (xhat, inverse, True)
+
+    def backward(self, dy: Array, cache: Any, p: Tensors) -> tuple[Array, dict[str, Array]]:
+        xhat, inverse, over_batch = cache
+        grads = {"weight": (dy * xhat).sum(0), "bias": dy.sum(0)}
+        dxhat = dy * p["weight"]
+        return normalise_backward(dxhat, xhat, inverse, axis=0) if over_batch else dxhat * inverse, grads
+
+
+def require_rows(rows: int) -> None:
+    if rows < 2:
+        raise BatchError(
+            f"batchnorm needs at least 2 rows in a training batch, got {rows}: choose a batch size that leaves no "
+            "single row at the end of an epoch, drop the last batch, or use layernorm"
+        )
+
+
+def normalised(x: Moments | None, *, taken: float, keeps_mean: bool = False, c: float | None = None) -> Passed:
+    """Return the moments after a norm that subtracts `taken` from q and divides by the square root of the rest."""
+    left = 0.0 if x is None else x.q - taken
+    if x is None or not left > 0:
+        return Passed(Moments(1.0, 0.0, 0.0))
+    if c is None:
+        c = (x.c - taken) / left
+    return Passed(Moments(1.0, c, x.m / math.sqrt(left) if keeps_mean else 0.0), 1 / left)
+
+
+@dataclass(frozen=True)
+class LayerNorm(Layer):
+    """y = γ (x − μ)/√(v + ε) + β, μ and v over the row.   x (B, I) → y (B, I)."""
+
+    kind: ClassVar[str] = "layernorm"
+    normalises: ClassVar[bool] = True
+    _: KW_ONLY
+    eps: float = 1e-5
+
+    def __post_init__(self) -> None:
+        store_epsilon(self, self.eps)
+
+    def width(self, d: int) -> int:
+        return d
+
+    def parameters(self, d: int) -> tuple[Parameter, ...]:
+        return affine(d)
+
+    def cost(self, d: int, batch: int, *, input_gradient: bool = True) -> Flops:
+        B, I = named(B=batch, I=d)  # noqa: E741
+        return norm_cost(B * I, B, input_gradient=input_gradient)
+
+    def kept(self, d: int, *, input_gradient: bool = True) -> Kept:
+        return Kept(input=True, per_row=2)  # the mean and the inverse of the deviation
+
+    @property
+    def torch_module(self) -> bool:
+        return True
+
+    def fused_widths(self, d: int, *, learning: bool) -> tuple[int, ...]:
+        return d, d, 1
+
+    def looped_widths(self, d: int) -> tuple[int, ...]:
+        return d, d, 1
+
+    def moments(self, d: int, x: Moments | None, V: float | None) -> Passed:
+        return normalised(x, taken=0.0 if x is None else x.m**2)  # the mean over units is subtracted
+
+    def forward(self, x: Array, p: Tensors, run: Pass) -> tuple[Array, tuple[Array, Array]]:
+        xhat, inverse = normalise(x, axis=-1, eps=self.eps)
+        return xhat * p["weight"] + p["bias"], (xhat, inverse)
+
+    def backward(self, dy: Array, cache: tuple[Array, Array], p: Tensors) -> tuple[Array, dict[str, Array]]:
+        xhat, inverse = cache
+        grads = {"weight": (dy * xhat).sum(0), "bias": dy.sum(0)}
+        return normalise_backward(dy * p["weight"], xhat, inverse, axis=-1), grads
+
+
+@dataclass(frozen=True)
+class RMSNorm(Layer):
+    """y = γ x / √(mean(x²) + ε), the mean over the row.   x (B, I) → y (B, I)."""
+
+    kind: ClassVar[str] = "rmsnorm"
+    normalises: ClassVar[bool] = True
+    _: KW_ONLY
+    eps: float = 1e-6
+
+    def __post_init__(self) -> None:
+        store_epsilon(self, self.eps)
+
+    def width(self, d: int) -> int:
+        return d
+
+    def parameters(self, d: int) -> tuple[Parameter, ...]:
+        return affine(d, shift=False)
+
+    def cost(self, d: int, batch: int, *, input_gradient: bool = True) -> Flops:
+        B, I = named(B=batch, I=d)  # noqa: E741
+        return norm_cost(B * I, B, centred=False, input_gradient=input_gradient)
+
+    def kept(self, d: int, *, input_gradient: bool = True) -> Kept:
+        if not input_gradient:
+            return Kept(per_row=d)  # x̂ alone, for dγ
+        return Kept(input=True, per_row=1 + d)  # 1/σ and x̂
+
+    @property
+    def torch_module(self) -> bool:
+        return True
+
+    def fused_widths(self, d: int, *, learning: bool) -> tuple[int, ...]:
+        return d, d, 1
+
+    def looped_widths(self, d: int) -> tuple[int, ...]:
+        return d, d, 1
+
+    def moments(self, d: int, x: Moments | None, V: float | None) -> Passed:
+        return normalised(x, taken=0.0, keeps_mean=True)
+
+    def forward(self, x: Array, p: Tensors, run: Pass) -> tuple[Array, tuple[Array, Array]]:
+        xhat, inverse = normalise(x, axis=-1, eps=self.eps, centred=False)
+        return xhat * p["weight"], (xhat, inverse)
+
+    def backward(self, dy: Array, cache: tuple[Array, Array], p: Tensors) -> tuple[Array, dict[str, Array]]:
+        xhat, inverse = cache
+        dx = normalise_backward(dy * p["weight"], xhat, inverse, axis=-1, centred=False)
+        return dx, {"weight": (dy * xhat).sum(0)}
+
+
+@dataclass(frozen=True)
+class GroupNorm(Layer):
+    """LayerNorm within each of `groups` equal slices of the row.   x (B, I) → y (B, I)."""
+
+    kind: ClassVar[str] = "groupnorm"
+    normalises: ClassVar[bool] = True
+    groups: int
+    _: KW_ONLY
+    eps: float = 1e-5
+
+    def __post_init__(self) -> None:
+        store_whole(self, groups="groups")
+        store_epsilon(self, self.eps)
+
+    def width(self, d: int) -> int:
+        if d % self.groups:
+            raise SpecError(f"groupnorm needs a width that its groups divide, got width {d} and groups={self.groups}")
+        return d
+
+    def parameters(self, d: int) -> tuple[Parameter, ...]:
+        return affine(d)
+
+    def cost(self, d: int, batch: int, *, input_gradient: bool = True) -> Flops:
+        B, I, G = named(B=batch, I=d, G=self.groups)  # noqa: E741
+        return norm_cost(B * I, B * G, input_gradient=input_gradient)
+
+    def kept(self, d: int, *, input_gradient: bool = True) -> Kept:
+        return Kept(input=True, per_row=2 * self.groups)
+
+    @property
+    def divisor(self) -> int:
+        return self.groups
+
+    @property
+    def torch_module(self) -> bool:
+        return True
+
+    def timed(self, d: int) -> tuple[Timed, ...]:
+        width = self.groups * -(-WIDTH // self.groups)
+        return (Timed(layer=self, d=width, standard=width, numbers=d),)
+
+    def fused_widths(self, d: int, *, learning: bool) -> tuple[int, ...]:
+        return d, d, self.groups
+
+    def looped_widths(self, d: int) -> tuple[int, ...]:
+        return d, d, self.groups
+
+    def moments(self, d: int, x: Moments | None, V: float | None) -> Passed:
+        return normalised(x, taken=0.0 if x is None else x.m**2)  # the mean over units is subtracted
+
+    def forward(self, x: Array, p: Tensors, run: Pass) -> tuple[Array, tuple[Array, Array]]:
+        grouped = x.reshape(len(x), self.groups, x.shape[1] // self.groups)  # (B, G, I/G)
+        xhat, inverse = normalise(grouped, axis=-1, eps=self.eps)
+        return xhat.reshape(x.shape) * p["weight"] + p["bias"], (xhat, inverse)
+
+    def backward(self, dy: Array, cache: tuple[Array, Array], p: Tensors) -> tuple[Array, dict[str, Array]]:
+        xhat, inverse = cache
+        grads = {"weight": (dy * xhat.reshape(dy.shape)).sum(0), "bias": dy.sum(0)}
+        dxhat = (dy * p["weight"]).reshape(xhat.shape)
+        return normalise_backward(dxhat, xhat, inverse, axis=-1).reshape(dy.shape), grads
