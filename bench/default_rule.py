@@ -1,7 +1,7 @@
 """Which default options suit networks of the user's own?   python bench/default_rule.py [--tables N] [--first I]
 
 Trains random networks on generated tables with several rules for epochs, rate, decay, averaging and validation, next to
-scikit-learn's MLP. `training/defaults.py` holds the rule that was chosen; no bundled or real table is used here.
+scikit-learn's MLP. `training/plan.py` holds the rule that was chosen; no bundled or real table is used here.
 
 Tables: Gaussian classes, classes and numbers of a random tanh network, linear functions, sums of axis-aligned boxes,
 curves and checkerboards in the plane, Boolean functions; 60 to 4,000 rows, 2 to 40 columns, several levels of noise.

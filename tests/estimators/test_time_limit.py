@@ -20,8 +20,8 @@ from multilayer.errors import OptionError
 from multilayer.runs.config import Config
 from multilayer.runs.events import EpochEnd
 from multilayer.training import time_budget
-from multilayer.training.defaults import chosen_batch
 from multilayer.training.fit import fit, resume
+from multilayer.training.plan import chosen_batch
 from multilayer.training.recipe import Recipe, complete, options_for
 from multilayer.training.setup import Setup, make_engine
 from multilayer.training.time_budget import SHARE, Costs, Job, measured, within_limit

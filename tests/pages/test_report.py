@@ -19,8 +19,7 @@ from multilayer.errors import MultilayerError
 from multilayer.pages.report import column_importance, intervals, quality, run_summary
 from multilayer.pages.report.report import report
 from multilayer.runs import RunFolder, events
-from multilayer.training.report import write_report
-from multilayer.training.run import Run
+from multilayer.training.run import Run, write_report
 from multilayer.training.setup import Setup
 
 pytestmark = pytest.mark.filterwarnings("ignore:columns dropped")

@@ -14,8 +14,7 @@ import multilayer as ml
 from multilayer.data import TrainingData
 from multilayer.pages.report.report import report
 from multilayer.pages.report.verdict import figure
-from multilayer.training.report import write_report
-from multilayer.training.run import Run
+from multilayer.training.run import Run, write_report
 from multilayer.training.setup import Setup
 
 

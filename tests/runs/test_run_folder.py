@@ -167,14 +167,14 @@ def test_the_lock_of_a_killed_process_is_gone(folder: Path) -> None:
 
 
 def test_a_disk_without_locks_is_taken_as_it_is(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from multilayer.runs import lock
+    from multilayer.runs import folder as runs_folder
 
     def none(*_: Any) -> None:
         raise OSError(errno.ENOLCK, "no locks")
 
-    monkeypatch.setattr(lock.fcntl, "flock", none)
+    monkeypatch.setattr(runs_folder.fcntl, "flock", none)
     RunFolder.create(folder / "run", config={}).close()
-    monkeypatch.setattr(lock.fcntl, "flock", lambda *_: os.fsync(10**6))
+    monkeypatch.setattr(runs_folder.fcntl, "flock", lambda *_: os.fsync(10**6))
     with pytest.raises(StorageError, match=r"cannot lock .*EBADF"):
         RunFolder.open(folder / "run", write=True)
 

@@ -63,7 +63,7 @@ TABLE: list[tuple[str, str, Bugs]] = [
         "training/plan.py",
         "training/test_checkpoint_schedule.py",
         [
-            (".bit_length() - 1)", ".bit_length())"),
+            ("every)).bit_length() - 1)", "every)).bit_length())"),
             ("step // (CHECKPOINTS * every)", "step // every"),
         ],
     ),
@@ -76,7 +76,7 @@ TABLE: list[tuple[str, str, Bugs]] = [
         ],
     ),
     (
-        "training/defaults.py",
+        "training/plan.py",
         "training/test_defaults.py",
         [
             ("math.sqrt(WIDE / max(widest, 1))", "WIDE / max(widest, 1)"),
@@ -91,7 +91,7 @@ TABLE: list[tuple[str, str, Bugs]] = [
         ],
     ),
     (
-        "training/signals.py",
+        "training/run.py",
         "cli/test_train.py",
         [
             ('("SIGINT", "SIGTERM", "SIGHUP")', '("SIGINT", "SIGHUP")'),
@@ -273,7 +273,7 @@ TABLE: list[tuple[str, str, Bugs]] = [
         "runs/test_links.py::test_resuming_a_run_with_the_checkpoints_of_another",
         [('pop("run", self.run) != self.run and self.run:', 'pop("run", self.run) is None:')],
     ),
-    ("runs/lock.py", "runs/test_run_folder.py", [("fcntl.LOCK_EX | fcntl.LOCK_NB", "fcntl.LOCK_SH | fcntl.LOCK_NB")]),
+    ("runs/folder.py", "runs/test_run_folder.py", [("fcntl.LOCK_EX | fcntl.LOCK_NB", "fcntl.LOCK_SH | fcntl.LOCK_NB")]),
     (
         "core/atomic_files.py",
         "core/test_atomic_files.py",

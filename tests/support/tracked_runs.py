@@ -8,8 +8,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from multilayer.runs.events import Checkpoint, End, EpochEnd, Event, Notice, Progress, RolledBack, Spike, Start
-from multilayer.training.messages import Message
+from multilayer.runs.events import Checkpoint, End, EpochEnd, Event, Message, Notice, Progress, RolledBack, Spike, Start
 from multilayer.training.trackers import Tracker, TrackerObserver
 
 START = Start(

@@ -12,10 +12,10 @@ import pytest
 import multilayer as ml
 from multilayer.data import DataOptions
 from multilayer.runs.config import Config
-from multilayer.training import defaults
-from multilayer.training.defaults import batch_size, epochs, learning_rate, with_defaults
+from multilayer.training import plan as defaults
 from multilayer.training.fit import fit, resume
 from multilayer.training.inputs import encode
+from multilayer.training.plan import batch_size, epochs, learning_rate, with_defaults
 from support.run_folders import unfinished
 
 

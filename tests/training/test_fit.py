@@ -23,8 +23,8 @@ from multilayer.models.trained_model import TrainedModel
 from multilayer.runs import RunFolder
 from multilayer.runs.config import Config, Options
 from multilayer.runs.events import Checkpoint, End, EpochEnd, Resume, Start, same
-from multilayer.training.defaults import batch_size
 from multilayer.training.fit import Run, fit, resume
+from multilayer.training.plan import batch_size
 from support.run_folders import unfinished
 
 pytestmark = pytest.mark.filterwarnings("ignore:columns dropped")

@@ -14,7 +14,7 @@ from multilayer.cli.main import app
 from multilayer.errors import RunError
 from multilayer.pages.report import report as module
 from multilayer.runs import RunFolder
-from multilayer.training import report as reporting
+from multilayer.training import run as reporting
 
 FAST: dict[str, Any] = {"epochs": 1, "quiet": True, "threads": 1}
 

@@ -29,8 +29,7 @@ from multilayer.runs.events import (
 from multilayer.training import Loop
 from multilayer.training import loop as module
 from multilayer.training.loop import Outcome, position_of
-from multilayer.training.policies import EarlyStopping, Plateau, Spikes, TimeLimit
-from multilayer.training.protocol import Found, Steps, Stop
+from multilayer.training.policies import EarlyStopping, Found, Plateau, Spikes, Steps, Stop, TimeLimit
 from support.loops import Recorder, cut_to, make_loop, restore, table
 
 ENGINES = [NumpyEngine, TorchEngine, FusedEngine]

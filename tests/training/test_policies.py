@@ -12,8 +12,17 @@ import pytest
 import multilayer as ml
 from multilayer.nn import schedules
 from multilayer.runs.events import EpochEnd
-from multilayer.training.policies import EarlyStopping, Plateau, Spikes, TimeLimit, better
-from multilayer.training.protocol import Continue, Rollback, Steps, Stop
+from multilayer.training.policies import (
+    Continue,
+    EarlyStopping,
+    Plateau,
+    Rollback,
+    Spikes,
+    Steps,
+    Stop,
+    TimeLimit,
+    better,
+)
 
 
 def rates(text: str, epochs: int) -> list[float]:

@@ -12,11 +12,9 @@ import numpy as np
 import pytest
 
 from multilayer.errors import OptionError
-from multilayer.runs.events import Resume, Start
-from multilayer.training.messages import message_for
+from multilayer.runs.events import Resume, Start, message_for
 from multilayer.training.trackers import adapt, get, replay, values_of
-from multilayer.training.trackers.loggers import Keras, Lightning
-from multilayer.training.trackers.tools import MLflow, Trackio, WandB
+from multilayer.training.trackers.tools import Keras, Lightning, MLflow, Trackio, WandB
 from support.fake_trackers import FakeLogger, FakeMlflowClient, FakeTrackioRun, FakeWandbRun, fake_wandb
 from support.tracked_runs import RUN, START, end, epoch, feed
 

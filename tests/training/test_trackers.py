@@ -14,8 +14,7 @@ import numpy as np
 import pytest
 
 from multilayer.errors import MissingExtra, OptionError
-from multilayer.runs.events import Event, NonFinite, Notice, Resume
-from multilayer.training.messages import message_for
+from multilayer.runs.events import Event, NonFinite, Notice, Resume, message_for
 from multilayer.training.trackers import TRACKERS, TrackerObserver, adapt, get, replay, values_of
 from support.tracked_runs import RUN, START, Recorder, end, epoch, feed
 

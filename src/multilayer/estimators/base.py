@@ -41,8 +41,8 @@ from ..spec import Spec
 from ..training.fit import Run
 from ..training.fit import fit as train
 from ..training.recipe import Recipe, network
+from ..training.run import obey
 from ..training.setup import OtherNetwork
-from ..training.signals import obey
 from .callbacks import CallbackSupportMixin, Tasks, has_callbacks, with_callbacks
 from .inputs import (
     as_rows,

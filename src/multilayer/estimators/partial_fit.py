@@ -23,8 +23,8 @@ from ..engines import Order, State
 from ..errors import DataError, OptionError, warn
 from ..models.trained_model import TrainedModel
 from ..runs.config import Config
-from ..training.defaults import learning_rate
 from ..training.inputs import with_config
+from ..training.plan import learning_rate
 from ..training.recipe import OPTIONS, RATE, Recipe, batch_size, complete, kind_of, options_for
 from ..training.setup import Setup
 

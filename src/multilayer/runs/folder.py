@@ -16,10 +16,12 @@ to the folder is followed; links inside it are refused (see `core.atomic_files`)
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
 import re
+import sys
 import time
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager, suppress
@@ -33,13 +35,16 @@ from ..engines import State
 from ..errors import EventError, FileError, RunError
 from . import events
 from .checkpoints import Checkpoints, Kind, Loaded
-from .lock import Lock
+
+if sys.platform != "win32":
+    import fcntl
 
 FORMAT = "multilayer-run"
 VERSION = 1
 RESTORE = "restore it from a copy, or train again in another folder"
 """Remedy for a file that differs from what the run wrote."""
 _CONFIG = "config.json"
+_LOCK = ".lock"
 _WRITTEN = ("events.jsonl", "checkpoints", "model.safetensors", "report.json", "report.html", "tensorboard")
 """Other files and folders that `mlp resume` may write."""
 _MAX_CONFIG = 1 << 24
@@ -297,3 +302,41 @@ def numbered(stem: str, root: str | os.PathLike[str] = "runs") -> Generator[Path
             folder.rmdir()
             if is_new:
                 outer.rmdir()
+
+
+class Lock:
+    """The right to write to a folder, held by one process until `release`.
+
+    The system releases it when that process ends, even by kill -9, so no lock is ever stale. The process id in the file
+    is only for the message. File systems without locks, and Windows, are used without one.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        path = folder / _LOCK
+        with atomic_files.reported("lock", path):
+            atomic_files.point("lock.take")
+            self._file = atomic_files.open_in_place(path)
+            try:
+                self._take(folder)
+                os.ftruncate(self._file, 0)
+                os.pwrite(self._file, str(os.getpid()).encode(), 0)
+            except BaseException:
+                os.close(self._file)
+                raise
+
+    def release(self) -> None:
+        os.close(self._file)
+
+    def _take(self, folder: Path) -> None:
+        if sys.platform == "win32":
+            return
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno in (errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK):
+                return
+            if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
+                raise
+            holder = os.pread(self._file, 20, 0).decode("ascii", "replace")
+            who = "this process" if holder == str(os.getpid()) else f"process {holder or 'of another kind'}"
+            raise RunError(f"{folder} is open in {who}: wait for it to end, or choose another run") from None

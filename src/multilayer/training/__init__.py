@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from .loop import Loop
 from .plan import Plan
-from .protocol import Action, Continue, Found, Observer, Policy, Rollback, Steps, Stop, strongest
+from .policies import Action, Continue, Found, Observer, Policy, Rollback, Steps, Stop, strongest
 
 __all__ = [
     "Action",

@@ -1,25 +1,16 @@
-"""A close look at one step: which layer stands behind a spike, and where a value first stopped being finite."""
+"""Inspection of a failed step: the layer that caused a spike, and the first value that was not finite."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from dataclasses import replace
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..engines import Engine, State
 from ..errors import BatchError
-
-Where = Literal["input", "target", "loss", "gradient", "parameter"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Bad:
-    where: Where
-    layer: str
-    unit: int | None
-    rows: list[int]
+from ..runs.events import NonFinite
 
 
 def blame(engine: Engine, rows: NDArray[np.int64], *, epoch: int) -> str:
@@ -29,36 +20,40 @@ def blame(engine: Engine, rows: NDArray[np.int64], *, epoch: int) -> str:
     return max(sizes, key=lambda name: np.nan_to_num(sizes[name], nan=np.inf)).rpartition(".")[0]
 
 
-def bad_parameter(state: State) -> Bad | None:
-    """The first parameter that is not finite."""
+def bad_parameter(state: State) -> NonFinite | None:
+    """Return the event for the first parameter that is not finite, if there is one."""
     for name, value in state.parameters.items():
         if not np.isfinite(value).all():
-            return Bad(where="parameter", layer=name.rpartition(".")[0], unit=_unit(value), rows=[])
+            return NonFinite(
+                step=state.step, where="parameter", layer=name.rpartition(".")[0], unit=_unit(value), rows=[]
+            )
     return None
 
 
-def first_bad(engine: Engine, rows: NDArray[np.int64], *, epoch: int) -> Bad:
-    """Where the first value of a step that is not finite is: parameters, then the rows' own, then what follows."""
+def first_bad(engine: Engine, rows: NDArray[np.int64], *, epoch: int, step: int) -> NonFinite:
+    """Return the event for the first value of a step that is not finite: in the parameters, the rows, the loss or the
+    gradient."""
     parameter = bad_parameter(engine.state())
     if parameter is not None:
-        return replace(parameter, rows=rows.tolist())
+        return replace(parameter, step=step, rows=rows.tolist())
     batch = engine.data.take(rows, epoch=epoch)  # as the step saw them
-    own: tuple[tuple[Where, NDArray[Any]], ...] = (("input", batch.x), ("target", batch.y))
-    for where, values in own:
+    for where, values in {"input": batch.x, "target": batch.y}.items():
         if values.dtype.kind == "f" and not np.isfinite(values).all():
             bad = ~np.isfinite(values.reshape(len(rows), -1))
             column = int(np.argwhere(bad)[0][1])
-            return Bad(where=where, layer=f"column {column}", unit=column, rows=rows[bad.any(1)].tolist())
-    step = engine.gradients(rows, epoch=epoch)
-    loss, gradients = step.loss, step.gradients
-    guilty = [int(row) for row in rows if not np.isfinite(_loss_alone(engine, row, epoch))]
-    if not np.isfinite(loss):
-        return Bad(where="loss", layer=list(gradients)[-1].rpartition(".")[0], unit=None, rows=guilty or rows.tolist())
-    # A gradient goes backward: the last layer with a bad one is where it arose.
-    for name, g in reversed(list(gradients.items())):
-        if not np.isfinite(g).all():
-            return Bad(where="gradient", layer=name.rpartition(".")[0], unit=_unit(g), rows=guilty or rows.tolist())
-    return Bad(where="gradient", layer="all layers together", unit=None, rows=guilty or rows.tolist())
+            own = rows[bad.any(1)].tolist()
+            return NonFinite(step=step, where=cast(Any, where), layer=f"column {column}", unit=column, rows=own)
+    taken = engine.gradients(rows, epoch=epoch)
+    guilty = [int(row) for row in rows if not np.isfinite(_loss_alone(engine, row, epoch))] or rows.tolist()
+    # A gradient flows backward: the last layer with a bad one is where it arose.
+    names = [name for name, g in taken.gradients.items() if not np.isfinite(g).all()]
+    if not np.isfinite(taken.loss):
+        where, layer, unit = "loss", list(taken.gradients)[-1].rpartition(".")[0], None
+    elif names:
+        where, layer, unit = "gradient", names[-1].rpartition(".")[0], _unit(taken.gradients[names[-1]])
+    else:
+        where, layer, unit = "gradient", "all layers together", None
+    return NonFinite(step=step, where=where, layer=layer, unit=unit, rows=guilty)
 
 
 def _loss_alone(engine: Engine, row: int, epoch: int) -> float:

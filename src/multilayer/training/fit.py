@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any, NamedTuple, Unpack, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Unpack, cast
 
 from .. import data as tables
 from ..core.formatting import count
@@ -26,14 +26,13 @@ from ..runs.config import Config, Options
 from ..runs.events import Event
 from ..spec import Spec
 from .inputs import check_order, check_storable, encode, from_stored, in_memory, read_once, stored, with_config
-from .policies import TimeLimit
-from .protocol import Observer
+from .policies import Observer, TimeLimit
 from .recipe import Network, Recipe, choose, complete, options_for
-from .report import write_report
-from .run import Now, Run, run_training
+from .run import Now, Run, run_training, write_report
 from .setup import Setup
-from .time_budget import within_limit
-from .trackers import Tracker, TrackerObserver, accepted
+
+if TYPE_CHECKING:
+    from .trackers import Tracker
 
 AUTO = tuple(field.name for field in fields(Config) if field.metadata["auto"])
 """Options of which None is the same as none given."""
@@ -260,6 +259,8 @@ def _choose(network: Network, table: Any, options: DataOptions, asked: Mapping[s
     prepared = encode(table, options, config)
     spec, chosen, note = complete(network, prepared, config, asked.keys())
     if isinstance(network, Recipe) and not network.trial and config.time_limit is not None:
+        from .time_budget import within_limit
+
         preparing, fewer = time.monotonic() - reading, "ensemble" not in asked
         found = within_limit(spec, prepared, chosen, began=began, preparing=preparing, fewer=fewer)
         if found.config.ensemble != config.ensemble:  # the members hold out other rows
@@ -286,9 +287,13 @@ def _saved(setup: Setup, options: DataOptions, data: Any) -> dict[str, Any]:
 
 
 def _trackers(given: Sequence[Any], run: Path | None) -> list[Tracker]:
-    """A tracker for each; a library that is missing is told before there is anything of a run."""
+    """Return a tracker for each name or object. A missing library is an error before the run folder exists."""
     if isinstance(given, str):
         raise OptionError(f"trackers must be a list, got {given!r}: trackers=[{given!r}]")
+    if not given:
+        return []
+    from .trackers import accepted
+
     return accepted(given, run)
 
 
@@ -323,7 +328,11 @@ def _watching(
         if folder is not None:
             stack.enter_context(folder)
         model = None if folder is None else folder.model
-        tracked = [stack.enter_context(TrackerObserver(one, model=model, warn=display.warn)) for one in tracking]
+        tracked: list[Observer] = []
+        if tracking:
+            from .trackers import TrackerObserver
+
+            tracked = [stack.enter_context(TrackerObserver(one, model=model, warn=display.warn)) for one in tracking]
         yield [display, *observers, *tracked]
 
 

@@ -27,10 +27,22 @@ from numpy.typing import NDArray
 
 from ..engines import Chunk, Engine, Order, State, StepStatistics
 from ..runs.events import Checkpoint, EpochEnd, Event, Measured, NonFinite, Notice, Progress, RolledBack, Spike
-from .failure_inspection import Bad, bad_parameter, blame, first_bad
+from .failure_inspection import bad_parameter, blame, first_bad
 from .plan import Plan
-from .policies import better, states, value_of
-from .protocol import Action, Continue, Found, Observer, Policy, Rollback, Steps, Stop, strongest
+from .policies import (
+    Action,
+    Continue,
+    Found,
+    Observer,
+    Policy,
+    Rollback,
+    Steps,
+    Stop,
+    better,
+    states,
+    strongest,
+    value_of,
+)
 
 CHUNK_SECONDS = 0.05
 
@@ -273,24 +285,24 @@ class Loop:
         A step is bad if its loss or gradient is not finite, or if its update makes a parameter so.
         """
         self._return(before)
-        where: Bad | None = None
+        found: NonFinite | None = None
         for place in range(bad):
             place_before = self._mark()
             chunk = self._take(order, within + place, 1)
-            where = None if chunk.finite else bad_parameter(self.engine.state())
-            if where is not None:
+            found = None if chunk.finite else bad_parameter(self.engine.state())
+            if found is not None:
                 self._return(place_before)
                 bad = place
                 break
             self._advance(order, within + place, chunk)
         rows = self._rows(order, within + bad)
-        where = first_bad(self.engine, rows, epoch=order.epoch) if where is None else replace(where, rows=rows.tolist())
-        self.emit(
-            NonFinite(
-                step=self.position.step + 1, rows=where.rows, where=where.where, layer=where.layer, unit=where.unit
-            )
-        )
-        what = f"a {where.where} that is not finite in {where.layer} at step {self.position.step + 1}"
+        step = self.position.step + 1
+        if found is None:
+            found = first_bad(self.engine, rows, epoch=order.epoch, step=step)
+        else:
+            found = replace(found, step=step, rows=rows.tolist())
+        self.emit(found)
+        what = f"a {found.where} that is not finite in {found.layer} at step {step}"
         action = strongest(policy.broken(what) for policy in self.policies)
         self.failed = not isinstance(action, Rollback)
         return self._act(Stop(reason=what) if isinstance(action, Continue) else action)

@@ -1,15 +1,99 @@
-"""The plan of a run: rows, batches, epochs, schedules and checkpoints, as pure functions of the step."""
+"""The plan of a run: rows, batches, epochs, schedules and checkpoints, as pure functions of the step.
+
+The default options of networks that the user describes train to convergence:
+
+    batch size      256, or the power of two that gives about 40 steps per epoch; at least 16
+    epochs          8,000 steps, but at least 20 and at most 1,500 epochs
+    learning rate   0.01 · min(1, √(64 / n)), where n is the largest number of inputs of any layer
+    patience        30 % of the epochs, at least 10; none if `epochs` is given or no rows are held out
+    averaging       the weights are averaged with β = 0.99; not if `epochs` is given
+    calibration     temperature scaling of class probabilities, if rows are held out
+
+Small tables need many epochs, because an epoch has few steps. Wide layers need a lower learning rate: one step of Adam
+changes each weight by about the learning rate, so the change of a unit grows with its number of inputs.
+
+The numbers were chosen on generated tables (bench/default_rule.py). docs/decisions.md has the results. The tabular
+recipe has its own defaults, in recipe.py.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..core import random
+from ..data import TrainingData
 from ..engines import Order
+from ..nn import losses
 from ..nn.schedules import Schedule
+from ..runs.config import Config
+from ..spec import Spec
+
+STEPS = 8000
+FEWEST_EPOCHS, MOST_EPOCHS = 20, 1500
+RATE = 0.01
+WIDE = 64
+"""Largest number of inputs of a layer that does not lower the learning rate."""
+PATIENCE, LEAST_PATIENCE = 0.3, 10
+AVERAGE = 0.99
+"""An average over about 100 steps. A run of few steps, as `epochs` may ask for, would average its initial weights."""
+
+
+def with_defaults(config: Config, spec: Spec, prepared: TrainingData) -> Config:
+    """Return the configuration with a value for each option that is None."""
+    chosen: dict[str, Any] = {}
+    if config.learning_rate is None:
+        chosen["learning_rate"] = learning_rate(spec)
+    if config.epochs is None:
+        rows = min(len(prepared.train), config.epoch_rows or len(prepared.train))
+        chosen["epochs"] = epochs(rows, chosen_batch(prepared, config))
+        if config.patience is None and len(prepared.validation):
+            chosen["patience"] = max(LEAST_PATIENCE, int(PATIENCE * chosen["epochs"]))
+        if config.average is None:
+            chosen["average"] = AVERAGE
+    if config.calibrate is None:
+        probabilities = losses.get(prepared.encoding.loss).link in ("softmax", "sigmoid")
+        chosen["calibrate"] = probabilities and len(prepared.validation) > 0
+    return replace(config, **chosen)
+
+
+def chosen_batch(prepared: TrainingData, config: Config) -> int:
+    """Return the batch size: the one in `config`, else the default for the number of rows."""
+    return batch_size(len(prepared.train)) if config.batch_size is None else config.batch_size
+
+
+def batch_size(rows: int) -> int:
+    """Return 256, or the power of two that gives about 40 steps per epoch on fewer rows; at least 16.
+
+    >>> batch_size(150), batch_size(1_500), batch_size(60_000)
+    (16, 32, 256)
+    """
+    return max(16, min(256, 1 << max(0, (rows // 40).bit_length() - 1)))
+
+
+def epochs(rows: int, batch: int) -> int:
+    """Return the number of epochs that gives about 8,000 steps.
+
+    >>> epochs(4, 16), epochs(120, 16), epochs(60_000, 256)
+    (1500, 1000, 34)
+    """
+    steps = math.ceil(rows / batch)
+    return min(MOST_EPOCHS, max(FEWEST_EPOCHS, round(STEPS / max(steps, 1))))
+
+
+def learning_rate(spec: Spec) -> float:
+    """Return the peak learning rate.
+
+    >>> learning_rate(Spec.parse("4-16-3")), learning_rate(Spec.parse("256-64-1"))
+    (0.01, 0.005)
+    """
+    widest = max((entry.width_in for entry in spec.entries), default=1)
+    return RATE * min(1.0, math.sqrt(WIDE / max(widest, 1)))
+
 
 CHECKPOINTS = 25
 """Once the interval between checkpoints grows, it is at most 1 / CHECKPOINTS of the steps so far."""

@@ -32,8 +32,7 @@ from rich.text import Text
 from ..core.formatting import clock, number
 from ..errors import printable
 from ..models.metrics import shown
-from ..runs.events import End, EpochEnd, Event, Start, effective
-from .messages import Message, message_for
+from ..runs.events import End, EpochEnd, Event, Message, Start, effective, message_for
 from .run_state import ASCII_BLOCKS, BLOCKS, Point, RunState, columns, limits, sparkline
 
 REDRAW_SECONDS = 0.2

@@ -35,7 +35,7 @@ from ..nn.layers.columns import Numeric
 from ..runs.config import Config, Options
 from ..spec import Spec
 from ..spec.networks import mlp
-from .defaults import with_defaults
+from .plan import with_defaults
 from .setup import choose_network
 
 RECIPES = ("tabular", "plain")

@@ -1,29 +1,39 @@
-"""One run of the loop: what it tells, what it keeps, what comes of it; and where it goes on after it was killed."""
+"""One run of the loop: its events, its model and its report, and where a killed run resumes.
+
+A signal (Ctrl-C, SIGTERM, SIGHUP) asks the run to save and stop; a second Ctrl-C stops it at once. Python delivers
+signals only to the main thread; in another thread, they keep their usual effect.
+
+The report is written last, while the data is in memory and the folder is locked. If it cannot be written, a warning is
+raised, and the run is not affected.
+"""
 
 from __future__ import annotations
 
 import html
 import os
 import signal
+import sys
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import FrameType
 from typing import Any, cast
 
 from ..core import atomic_files
 from ..core.formatting import count
 from ..engines import State
-from ..errors import RunError
+from ..errors import MultilayerError, RunError, is_command_line, warn
 from ..models.metrics import shown
 from ..models.trained_model import TrainedModel
 from ..nn.calibration import Calibration
 from ..runs import RESTORE, RunFolder
 from ..runs.events import NO_MISTAKES, Checkpoint, End, EpochEnd, Event, NonFinite, Notice, Resume, Spike, Start
 from .loop import Loop, Outcome, Saver, position_of
-from .protocol import Action, Continue, Observer, Stop
+from .policies import Action, Continue, Observer, Stop
 from .setup import Setup, versions
-from .signals import listening
 
 _LARGEST_PAGE = 1 << 28
 """Largest report that a notebook shows, in bytes."""
@@ -303,3 +313,91 @@ class _Log:
 
     def notice(self, event: Event) -> None:
         self.folder.append(event)
+
+
+# Signals
+
+ASKS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
+
+
+class Interrupts:
+    """Remembers the first signal that came; call it to ask which."""
+
+    def __init__(self) -> None:
+        self.signal: int | None = None
+
+    def __call__(self) -> int | None:
+        return self.signal
+
+    def _hear(self, number: int, frame: FrameType | None) -> None:
+        if self.signal is not None and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        self.signal = self.signal or number
+
+
+@contextmanager
+def listening() -> Generator[Interrupts]:
+    """Signals are heard inside, and as before outside."""
+    heard = Interrupts()
+    if threading.current_thread() is not threading.main_thread():
+        yield heard
+        return
+    before = {number: signal.signal(number, heard._hear) for number in ASKS}
+    try:
+        yield heard
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def obey(number: int | None) -> None:
+    """Does what a signal that was heard would have done: for callers who give back no run to tell of it."""
+    if number == signal.SIGINT:
+        raise KeyboardInterrupt
+    if number is not None:
+        signal.raise_signal(number)
+
+
+# Report
+
+SOON = 1.0
+"""Seconds after which the command line says that the report is still being written."""
+AFTER_A_SIGNAL = 0.1
+"""Seconds for column importance if a signal stopped the run."""
+
+
+def write_report(run: Run, setup: Setup, source: Any, validation: Any, *, quiet: bool) -> None:
+    """Write report.json and report.html into the run's folder, if it has one."""
+    if run.path is None or run.model is None:
+        return
+    soon = threading.Timer(SOON, print, args=["writing the report …"], kwargs={"file": sys.stderr, "flush": True})
+    soon.daemon = True
+    if is_command_line() and not quiet:
+        soon.start()
+    try:
+        _write(run, run.path, setup, source, validation)
+    except (MultilayerError, OSError, ArithmeticError, LookupError, TypeError, ValueError) as error:
+        warn(f"the run is complete, but its report could not be written: {error}")
+    except (KeyboardInterrupt, MemoryError) as error:
+        warn(f"the run is complete, but has no report: {type(error).__name__}; mlp report {run.path} makes it")
+    finally:
+        soon.cancel()
+
+
+def _write(run: Run, path: Path, setup: Setup, source: Any, validation: Any) -> None:
+    from ..pages.report import report, run_summary
+
+    assert run.model is not None
+    found = report.of_run(
+        run.model,
+        setup.prepared,
+        source,
+        validation,
+        metric=setup.metric,
+        seconds=report.SECONDS if run.signal is None else AFTER_A_SIGNAL,
+    )
+    found["predicted"] = run_summary.predicted_seconds(
+        setup.spec, setup.config.to_dict(), setup.effective(), setup.engine.name, setup.members
+    )
+    report.store(path, found)
+    atomic_files.write(path / "report.html", report.html([report.report(path)]).encode())

@@ -28,10 +28,8 @@ from ..nn.calibration import Calibration, calibrated, combined, pooled, temperat
 from ..nn.losses import Loss
 from ..runs.config import Config
 from ..spec import Spec, networks
-from .defaults import chosen_batch, with_defaults
-from .plan import Plan
-from .policies import EarlyStopping, NoMistakes, OnSpike, Plateau, Spikes, TimeLimit
-from .protocol import Policy
+from .plan import Plan, chosen_batch, with_defaults
+from .policies import EarlyStopping, NoMistakes, OnSpike, Plateau, Policy, Spikes, TimeLimit
 
 LOG_EVERY = 50
 BYTES_PER_PARAMETER = 16

@@ -28,7 +28,7 @@ from ..data import TrainingData
 from ..errors import called, warn
 from ..runs.config import Config
 from ..spec import Spec
-from .defaults import chosen_batch
+from .plan import chosen_batch
 from .setup import Setup
 
 STEPS, LOOKS = 32, 2

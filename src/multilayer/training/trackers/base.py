@@ -29,8 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...core.formatting import number
-from ...runs.events import End, EpochEnd, Event, Measured, Progress, Resume, Start, effective
-from ..messages import Message, message_for
+from ...runs.events import End, EpochEnd, Event, Measured, Message, Progress, Resume, Start, effective, message_for
 
 
 class Tracker(ABC):

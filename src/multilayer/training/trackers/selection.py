@@ -10,8 +10,7 @@ from typing import Any, cast
 
 from ...errors import MultilayerError, OptionError, unknown_name
 from .base import Tracker, left_out, warn
-from .loggers import Keras, Lightning, Plain
-from .tools import MLflow, TensorBoard, Trackio, WandB
+from .tools import Keras, Lightning, MLflow, Plain, TensorBoard, Trackio, WandB
 
 TRACKERS: dict[str, type[Tracker]] = {
     "mlflow": MLflow,
