@@ -285,7 +285,7 @@ StopPoll* Fused::poll_within(std::size_t batch, StopPoll& poll) const {
 
 bool Fused::stores(std::size_t batch) const {
     if (std::isfinite(program_.clip_norm)) return true;
-    std::size_t weights = 0;  // as Python's costs/fused_memory.py counts them
+    std::size_t weights = 0;  // as Python's costs/memory.py counts them
     for (const Op& op : program_.ops) {
         if (op.kind == Kind::columns) weights += multiply_adds(op, program_.numeric);
         for (const int place : {op.weight, op.bias, op.learned, op.blend}) {

@@ -20,7 +20,7 @@ from multilayer.costs import cost
 from multilayer.costs.formulas import explain, legend
 from multilayer.costs.html import page
 from multilayer.costs.roofline import Prediction
-from multilayer.costs.step_timing import MeasuredRow, Measurement
+from multilayer.costs.torch_speed import MeasuredRow, Measurement
 from multilayer.spec import Spec
 
 NET = "784-256-128-10"
@@ -489,7 +489,7 @@ def measurement() -> Measurement:
 
 
 def test_the_time_of_epochs_uses_the_measured_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("multilayer.costs.step_timing.measure", lambda spec, **options: measurement())
+    monkeypatch.setattr("multilayer.costs.torch_speed.measure", lambda spec, **options: measurement())
     found = data("4-8-3", "--epochs", "3", "--rows", "64", "--batch", "32", "--measure")
     assert found["time"]["seconds"] == pytest.approx(6 * found["measure"]["measured"])
     assert not found["time"]["lower_bound"]

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import multilayer as ml
-from multilayer.costs import fused_memory
+from multilayer.costs.memory import KEPT, halves_gradients, keeps_gradients, stored
 from multilayer.data.batches import Batch, Data
 from multilayer.engines.fused_engine import FusedEngine
 from multilayer.engines.fused_program import why_not
@@ -139,18 +139,18 @@ def test_random_networks(spec: Spec, batch: int, average: bool, clip: bool) -> N
 def test_gradients_of_few_weights_are_sums_of_two() -> None:
     spec = Spec.parse("5-4-3")
     one, two = (ml.cost(spec, batch=batch, engine="fused").memory for batch in (127, 128))
-    assert two.gradients - one.gradients == 2 * 4 * fused_memory.stored(spec)
+    assert two.gradients - one.gradients == 2 * 4 * stored(spec)
     for batch in (127, 128, 1023, 1024, 2000):
         require_equal(spec, batch)
     for text in ("5-4:prelu-3", "5-4:layernorm-3", "200-100-3"):  # numbers of other kinds, or many
-        assert not fused_memory.halved(Spec.parse(text), 128)
+        assert not halves_gradients(Spec.parse(text), 128)
 
 
 def test_gradients_are_kept_to_be_clipped_or_given_up() -> None:
     spec = Spec.parse("5-4-3")
-    stored, always = 4 * 16 + 16 + 3 * 16 + 16, 4 * 16 + 16 + 3 * 16 + 16
+    numbers, always = 4 * 16 + 16 + 3 * 16 + 16, 4 * 16 + 16 + 3 * 16 + 16
     plain, clipped = (ml.cost(spec, batch=1, engine="fused", clip=clip).memory for clip in (False, True))
-    assert (plain.gradients, clipped.gradients) == (4 * always, 4 * (always + stored))
+    assert (plain.gradients, clipped.gradients) == (4 * always, 4 * (always + numbers))
     assert plain.temporary == 0
     large = Spec.parse("784-1024-1024-10")
     short, long = (ml.cost(large, batch=batch, engine="fused").memory for batch in (1023, 1024))
@@ -165,23 +165,23 @@ def test_sums_over_rows_take_long_too() -> None:
     spec = Spec.parse("64-[layernorm:gelu]*4-3:prelu(per=unit)-1:prelu-1:layernorm-5:blend(prelu(per=unit))-2")
     vectors = 4 * 2 * 64 + 3 + 3 + 5 + 5 + 5 + 2
     weights = 64 * 3 + 3 + 1 + 5 + 5 * 2 + 32 * vectors
-    require_kept_from(spec, -(-fused_memory.KEPT // weights))
+    require_kept_from(spec, -(-KEPT // weights))
 
 
 def require_kept_from(spec: Spec, first: int) -> None:
-    assert [fused_memory.kept(spec, batch, clip=False) for batch in (first - 1, first)] == [False, True]
+    assert [keeps_gradients(spec, batch, clip=False) for batch in (first - 1, first)] == [False, True]
     for batch in (first - 1, first):
         require_equal(spec, batch, optimizer="sgd")
 
 
 def test_what_columns_learn_takes_long_too() -> None:
     weights = 4 * 256 * (256 + 8) + 4 * 256
-    require_kept_from(Spec.parse("4-columns(plr, d_numeric=256, n=128)-1"), -(-fused_memory.KEPT // weights))
+    require_kept_from(Spec.parse("4-columns(plr, d_numeric=256, n=128)-1"), -(-KEPT // weights))
 
 
 def test_steps_of_fewer_rows_are_longer_before_they_are_given_up() -> None:
     weights = 1565 * 1565 + 1565 + 32 * 1565
-    require_kept_from(Spec.parse("1565-1565-1"), -(-5 * fused_memory.KEPT // weights))
+    require_kept_from(Spec.parse("1565-1565-1"), -(-5 * KEPT // weights))
     require_kept_from(Spec.parse("3200-3200-1"), 256)
 
 

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from multilayer.core.formatting import duration, flops, signed, size
 from multilayer.costs import Cost, cost
+from multilayer.costs.budget import quantity as parse
 from multilayer.costs.inverse import (
     MAX_BATCH,
     MAX_WIDTH,
@@ -18,7 +19,6 @@ from multilayer.costs.inverse import (
     widest,
     with_width,
 )
-from multilayer.costs.quantity import parse
 from multilayer.errors import OptionError
 from multilayer.spec import Spec
 from multilayer.spec.spec import MAX_LAYERS

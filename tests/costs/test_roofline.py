@@ -18,9 +18,9 @@ from multilayer.costs.roofline import (
     recall,
     remember,
     seconds_of,
+    units,
     update_key,
 )
-from multilayer.costs.timing_units import units
 from multilayer.nn.layers import Activation
 from multilayer.nn.layers.base import WIDEST
 from multilayer.spec import Spec

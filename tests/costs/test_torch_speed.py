@@ -8,8 +8,7 @@ import pytest
 
 from multilayer.costs import cost, torch_speed
 from multilayer.costs.roofline import predict
-from multilayer.costs.step_timing import measure
-from multilayer.costs.torch_speed import calibrate
+from multilayer.costs.torch_speed import calibrate, measure
 from multilayer.errors import BatchError, SpecError
 from multilayer.spec import Spec
 from support.cases import ALL, Case

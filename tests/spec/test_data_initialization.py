@@ -8,8 +8,7 @@ import pytest
 from multilayer import MLPRegressor
 from multilayer.nn.layers import Columns, Inputs, Linear, Pass, named
 from multilayer.spec import Spec
-from multilayer.spec.data_initialization import APART, from_rows
-from multilayer.spec.initialization import initialise
+from multilayer.spec.initialization import APART, from_rows, initialise
 from multilayer.training import recipe as recipe_file
 from multilayer.training.recipe import network
 

@@ -199,7 +199,7 @@ TABLE: list[tuple[str, str, Bugs]] = [
             ('why, family = "", "empty" if kind == "categorical" else family', 'why = ""'),
         ],
     ),
-    ("spec/data_initialization.py", "data/test_no_variation.py", [("np.where(alone > 0, alone, 1.0)", "1.0")]),
+    ("spec/initialization.py", "data/test_no_variation.py", [("np.where(alone > 0, alone, 1.0)", "1.0")]),
     (
         "models/trained_model.py",
         "data/test_no_variation.py",

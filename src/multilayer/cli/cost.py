@@ -13,12 +13,12 @@ import typer
 
 from ..costs import DTYPES, Cost
 from ..costs import budget as budgets
+from ..costs.budget import quantity
 from ..costs.formulas import Line
 from ..costs.formulas import explain as explain_
 from ..costs.html import page
+from ..costs.inverse import parse_sweep
 from ..costs.peers import TOOLS
-from ..costs.quantity import parse as quantity
-from ..costs.sweep import parse as parse_sweep
 from ..errors import OptionError, printable, unknown_name
 from ..nn.losses import LOSSES
 from ..nn.optimizers import OPTIMIZERS

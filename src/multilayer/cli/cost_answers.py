@@ -14,7 +14,7 @@ from ..core.formatting import duration, flops, size
 from ..costs import inverse
 from ..costs.budget import Item
 from ..costs.count import Cost
-from ..costs.sweep import Sweep
+from ..costs.inverse import Sweep
 from ..spec import Spec
 from .output import held
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from ..costs.peers import PeerReport
-    from ..costs.step_timing import Measurement
+    from ..costs.torch_speed import Measurement
     from ..costs.verification import Verification
 
 Account = Callable[..., Cost]

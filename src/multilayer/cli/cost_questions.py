@@ -12,15 +12,14 @@ from typing import TYPE_CHECKING
 
 from ..core.named_options import whole
 from ..costs import Cost, cost, inverse
-from ..costs import sweep as sweeps
-from ..costs.sweep import Over
+from ..costs.inverse import Over
 from ..errors import OptionError
 from ..spec import Spec
 from . import cost_answers as answers
 from .cost_answers import Answer
 
 if TYPE_CHECKING:
-    from ..costs.step_timing import Measurement
+    from ..costs.torch_speed import Measurement
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,7 +161,7 @@ def _networks(spec: Spec, step: Step, flops: int | None, parameters: int | None)
 
 
 def _measured(spec: Spec, step: Step) -> Measurement:
-    from ..costs.step_timing import measure
+    from ..costs.torch_speed import measure
 
     return measure(spec, batch=step.batch, loss=step.loss, optimizer=step.optimizer)
 
@@ -193,7 +192,7 @@ def _sweep(spec: Spec, step: Step, over: Over, values: tuple[int, ...], plot: Pa
         from ..drawing.plots.style import check_path
 
         check_path(plot)
-    found = sweeps.sweep(spec, over=over, values=values, batch=step.batch, account=step.cost)
+    found = inverse.sweep(spec, over=over, values=values, batch=step.batch, account=step.cost)
     if plot is not None:
         from ..drawing.plots.style import save
 

@@ -1,7 +1,7 @@
 """Format values for people: 1,200 rows, 45.1 MFLOP, 3.73 MiB, 12.4 ms, 1:04, 97 %.
 
 k M G T P E are powers of 1000, Ki Mi Gi Ti Pi Ei powers of 1024. A rounded figure has three significant digits, or all
-digits of its whole part. `costs.quantity` parses such quantities.
+digits of its whole part. `costs.budget.quantity` parses such quantities.
 """
 
 from __future__ import annotations

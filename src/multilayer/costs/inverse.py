@@ -4,6 +4,7 @@
     widest          all hidden widths scaled by one factor, inputs and outputs kept, within FLOPs or parameters
     deepest         the last hidden layer (or residual block) repeated, within FLOPs or parameters
     time            seconds of so many epochs, from this machine's measured roofline
+    sweep           the cost as the batch or the widest hidden layer grows, at powers of two: batch=1..4096
 
 Each answer is exact: it fits, and the next larger one does not. `account` prices a network as the asker would, by
 default as `multilayer.cost` does. FLOPs are those of `Cost.step` and bytes those of
@@ -17,11 +18,12 @@ it. Equal widths stay equal, and no width ever falls as t grows, so that bisecti
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
-from ..errors import OptionError
+from ..errors import OptionError, unknown_name
 from ..nn import losses, optimizers
 from ..nn.layers import MAX_LAYERS, Columns, Layer, Residual
 from ..spec import Spec
@@ -320,3 +322,49 @@ def _largest(fits: Callable[[int], bool], *, start: int, most: int) -> int:
 def _require_limit(flops: int | None, parameters: int | None) -> None:
     if flops is None and parameters is None:
         raise OptionError("a limit is needed: flops or parameters")
+
+
+# Sweep
+
+
+Over = Literal["batch", "width"]
+_MOST = {"batch": 2**40, "width": 2**30}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Point:
+    value: int
+    cost: Cost
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sweep:
+    over: Over
+    points: tuple[Point, ...]
+
+
+def parse_sweep(text: str) -> tuple[Over, tuple[int, ...]]:
+    """
+    >>> parse_sweep("batch=1..20")
+    ('batch', (1, 2, 4, 8, 16, 20))
+    """
+    name, equals, span = (part.strip() for part in text.partition("="))
+    if equals and name not in _MOST:
+        raise OptionError(unknown_name("sweep", name, _MOST))
+    match = re.fullmatch(r"([0-9]{1,15})\.\.([0-9]{1,15})", span)
+    low, high = (int(match[1]), int(match[2])) if match else (0, 0)
+    if not 1 <= low <= high <= _MOST.get(name, 1):
+        raise OptionError(f"a sweep is written batch=1..4096 or width=16..1024, got {text[:60]!r}")
+    powers = {2**i for i in range(low.bit_length(), high.bit_length())}
+    return cast(Over, name), tuple(sorted({low, high, *(p for p in powers if low < p < high)}))
+
+
+def sweep(
+    spec: Spec, *, over: Over, values: tuple[int, ...], batch: int, account: Callable[[Spec, int], Cost]
+) -> Sweep:
+    """`account(spec, batch)` gives the cost of one point; `batch` holds while the width is swept."""
+    points = [
+        Point(value=v, cost=account(spec, v) if over == "batch" else account(with_width(spec, v), batch))
+        for v in values
+    ]
+    return Sweep(over=over, points=tuple(points))

@@ -9,27 +9,66 @@
                                 comes and goes and is in no total
 
 `textbook` keeps the inputs and every layer's output; `actual` keeps what PyTorch, or the fused engine, really keeps.
-Its arena (`fused_memory`) has Q numbers for P parameters and s·R·Σn of activations. It updates a weight as its
-gradient is made: gradients are N numbers, and Q more where they are kept. A δ takes the place of what it belongs to.
-In float64 it runs plain loops, which have P gradients, every layer's output, buffers twice, and the temporary.
+The fused engine has Q numbers for P parameters and s·R·Σn of activations. It updates a weight as its gradient is made:
+gradients are N numbers, and Q more where they are kept. A δ takes the place of what it belongs to. In float64 it runs
+plain loops, which have P gradients, every layer's output, buffers twice, and the temporary.
+
+The fused engine in float32
+---------------------------
+Its memory is an arena, as csrc/fused/memory_plan.cpp lays it out. Rows go in panels of 16, and a matrix has its rows
+filled up to whole lines of 16 numbers: ⌈n⌉ is n rounded up.
+
+    stored Q   O·⌈I⌉ of each matrix, ⌈n⌉ of each other parameter; as much again for a slot, and for averages
+    learned N  ⌈n⌉ of each parameter that is no matrix, its gradient; 16·O of a matrix, Σ g² of each row, a line apart;
+               as much as is stored where gradients are kept (`keeps_gradients`), and twice as much where they are sums
+               of two (`halves_gradients`); 3·n of a batch norm, this batch's statistics
+    written R  ⌈B⌉ rows of these, 128 at the least since outputs are made of so many at once, each array apart
+        what is known of a row, of this step and the last: its number, share and loss; its class or targets, or both
+            where classes are mixed; its codes
+        the input, and what every layer makes that does not work in place; its δ takes the same place on the way back
+        linear, gated unit     ⌈I⌉, the input row by row; both projections of a gated unit, 2·O
+        activation, dropout    n, the slope of both where they follow each other; n for a learned number, n for a blend
+        norm                   n + G: x̂ and 1/σ
+        scale                  n, its input's δ, where something below learns: ds still reads the input
+        columns                F·K inside, and the slopes of waves: F·(K + D) with plr, F·K with pbld
+
+The fused engine in float64
+---------------------------
+Plain loops run (csrc/reference/core.cpp), with no panels and nothing in place. Parameters, gradients, slots and
+averages are as many as there are parameters; buffers are held twice, as they are and as a step leaves them.
+
+    looped     B rows of these
+        the input and its codes, and what every layer makes; a residual block makes two, at its beginning and its end
+        gated unit     2·O, both projections
+        dropout        n, its mask
+        norm           n + G: x̂ and 1/σ, which a batch norm has n of for all rows
+        columns        F·(K + n): inside, and the phases of waves
+
+A layer without a kernel counts as what PyTorch keeps of it.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, cast
 
 from ..core.counts import Count, count, named
-from ..nn.activations.function import Kept
-from ..nn.layers import Activation, Layer, Residual
-from ..nn.layers.base import size
+from ..nn.layers import Activation, Columns, Dropout, Layer, Residual
+from ..nn.layers.base import LINE, Parameter, lines, size
 from ..nn.losses import Loss
 from ..nn.optimizers import Optimizer
 from ..spec import Spec
-from . import fused_memory
 
+LEAST_ROWS = 128
+KEPT = 500_000_000
+MANY_ROWS, SOME_ROWS = 1024, 256
+LONGER = 5  # times KEPT, of fewer than MANY_ROWS
+HALVED_ROWS = 128
+LIGHT = 16_000
+STREAMED = 32
+WAVE = 8  # multiply-adds that a wave or a bin of columns is worth
+_LONG = 2  # numbers that a class or a code takes the room of
 _DOUBLE = 8  # bytes of a number for which the fused engine has plain loops alone
 _TERMS = 12  # widths written out in a formula; beyond, only how many there are
 
@@ -74,12 +113,12 @@ def memory(
         mixing = [entry.d_out for entry in spec.entries if not isinstance(entry.layer, Activation)]
         kept = B * _widths([spec.inputs.numeric, *mixing])
     elif engine == "fused" and itemsize == _DOUBLE:
-        kept = B * _widths(fused_memory.looped(spec)) + _once(fused_memory.looped_once(spec))
+        kept = B * _widths(_looped(spec)) + _once(sum(e.width_in for e in spec.entries if e.layer.over_batch))
         buffers = 2 * buffers
     elif engine == "fused":
-        P, R, N = named(Q=fused_memory.stored(spec), R=fused_memory.rows(batch), N=fused_memory.learned(spec))
-        kept, temporary = R * _widths(fused_memory.written(spec, loss, mixup=mixup)), 0
-        copies = fused_memory.kept(spec, batch, clip=clip) + 2 * fused_memory.halved(spec, batch)
+        P, R, N = named(Q=stored(spec), R=lines(max(batch, LEAST_ROWS)), N=_learned(spec))
+        kept, temporary = R * _widths(_written(spec, loss, mixup=mixup)), 0
+        copies = keeps_gradients(spec, batch, clip=clip) + 2 * halves_gradients(spec, batch)
         gradients = s * (N + copies * P) if copies else s * N
     else:
         kept = kept_floats(spec, batch, loss)
@@ -96,68 +135,33 @@ def memory(
 
 def kept_floats(spec: Spec, batch: int, loss: Loss) -> int:
     """Floats that PyTorch keeps for the backward pass: each tensor once, however many operations need it."""
-    ledger = _Ledger(batch)
-    first = ledger.tensor(spec.inputs.numeric)
-    last, learning = ledger.walk(spec.layers, first, spec.inputs if spec.inputs.categories else None, False)
-    if learning:
-        ledger.keep(loss.kept(spec.d_out), last, last)
-    return ledger.total
-
-
-class _Ledger:
-    """Which tensors are kept; a tensor is known by its place in `widths`."""
-
-    def __init__(self, batch: int) -> None:
-        self.batch = batch
-        self.widths: list[int] = []
-        self.kept: set[int] = set()
-        self.per_row = 0
-        self.per_batch = 0
-        self.known: dict[tuple[Layer, object, bool], tuple[bool, Kept]] = {}
-
-    def tensor(self, width: int) -> int:
-        self.widths.append(width)
-        return len(self.widths) - 1
-
-    def keep(self, kept: Kept, source: int, result: int) -> None:
-        if kept.input:
-            self.kept.add(source)
-        if kept.output:
-            self.kept.add(result)
-        self.per_row += kept.per_row
-        self.per_batch += kept.per_batch
-
-    def walk(self, layers: Iterable[Layer], x: int, inputs: Any, learning: bool) -> tuple[int, bool]:
-        """The last tensor's place, and whether anything so far learns (otherwise nothing is kept)."""
-        for layer in layers:
-            d: Any = inputs if inputs is not None else self.widths[x]
-            inputs = None
-            if isinstance(layer, Residual):
-                _, learning = self.walk(layer.layers, x, None, learning)
-                x = self.tensor(self.widths[x])
-                continue
-            key = (layer, d, learning)  # deep networks repeat their layers
-            if key not in self.known:
-                self.known[key] = bool(layer.parameters(d)), layer.kept(d, input_gradient=learning)
-            has_own, kept = self.known[key]
-            if layer.passes_through:
-                continue
-            result = self.tensor(layer.width(d))
-            if learning or has_own:
-                self.keep(kept, x, result)
-            learning = learning or has_own
-            x = result
-        return x, learning
-
-    @property
-    def total(self) -> int:
-        B, e = named(B=self.batch, e=self.per_row)
-        rows = _widths([self.widths[i] for i in sorted(self.kept)])
-        return B * (rows + e if self.per_row else rows) + _once(self.per_batch)
+    widths = [spec.inputs.numeric]  # of every tensor, each the input of the next layer
+    needed = [False]  # whether it is kept
+    known: dict[tuple[Layer, object, bool], Any] = {}  # deep networks repeat their layers
+    extra = once = 0
+    for entry in spec.entries:
+        layer, key = entry.layer, (entry.layer, entry.d_in, entry.learning)
+        if layer.passes_through:
+            continue
+        widths.append(entry.d_out)
+        needed.append(False)
+        if not isinstance(layer, Residual) and (entry.learning or entry.own):
+            if key not in known:
+                known[key] = layer.kept(cast(int, entry.d_in), input_gradient=entry.learning)
+            kept = known[key]
+            needed[-2:] = needed[-2] or kept.input, kept.output
+            extra, once = extra + kept.per_row, once + kept.per_batch
+    if spec.parameters:
+        kept = loss.kept(spec.d_out)
+        needed[-1] = needed[-1] or kept.input or kept.output
+        extra, once = extra + kept.per_row, once + kept.per_batch
+    B, e = named(B=batch, e=extra)
+    rows = _widths([width for width, kept in zip(widths, needed, strict=True) if kept])
+    return B * (rows + e if extra else rows) + _once(once)
 
 
 def _once(numbers: int) -> Count:
-    """f, where there are such numbers."""
+    """f, if there are such numbers."""
     return named(f=numbers)[0] if numbers else count(0)
 
 
@@ -169,3 +173,74 @@ def _widths(widths: list[int]) -> Count:
     terms = [f"{n}·{width}" if n > 1 else str(width) for width, n in times.items()]
     numbers = " + ".join(terms) if len(terms) <= _TERMS else f"Σ of {len(widths)} widths"
     return Count(sum(widths), "Σn", numbers, is_sum=True)
+
+
+# The fused engine
+
+
+def stored(spec: Spec) -> int:
+    """Numbers that the parameters take."""
+    shapes = (p.shape if _is_matrix(p) else (1, p.size) for p in spec.parameters.values())
+    return sum(height * lines(columns) for height, columns in shapes)
+
+
+def _learned(spec: Spec) -> int:
+    """Numbers of gradients and statistics that are always there."""
+    gradients = (LINE * p.shape[0] if _is_matrix(p) else lines(p.size) for p in spec.parameters.values())
+    return sum(gradients) + 3 * sum(entry.width_in for entry in spec.entries if entry.layer.over_batch)
+
+
+def _is_matrix(parameter: Parameter) -> bool:
+    return parameter.role == "weight" and len(parameter.shape) == 2
+
+
+def keeps_gradients(spec: Spec, batch: int, *, clip: bool) -> bool:
+    """Return whether gradients are kept until all are there.
+
+    They are if they are clipped, or if a step takes so long that it may be given up. With fewer rows, where keeping
+    costs more, a step must take `LONGER` times as long.
+    """
+    weights = sum(p.size for p in spec.parameters.values() if _is_matrix(p))
+    # A vector is a sum over rows, for each of which memory is read.
+    weights += STREAMED * sum(p.size for p in spec.parameters.values() if len(p.shape) == 1 and p.size > 1)
+    if isinstance(spec.layers[0], Columns):
+        K, D = spec.layers[0].inner
+        weights += spec.inputs.numeric * K * (D + WAVE)
+    least = KEPT if batch >= MANY_ROWS else LONGER * KEPT
+    return clip or (batch >= SOME_ROWS and batch * weights >= least)
+
+
+def halves_gradients(spec: Spec, batch: int) -> bool:
+    """Return whether there is room for gradients that are sums over two halves of the rows.
+
+    There is if weights are few, and nothing else learns. Steps of 1,024 rows do not use it, but the last one of an
+    epoch is smaller.
+    """
+    plain = all(layer.weights_alone for layer in spec.layers if not layer.passes_through)
+    weights = sum(p.size for p in spec.parameters.values() if _is_matrix(p))
+    return plain and weights <= LIGHT and batch >= HALVED_ROWS
+
+
+def _written(spec: Spec, loss: Loss, *, mixup: bool) -> list[int]:
+    """Numbers a row of each array that a step writes; with `mixup` a row has probabilities of classes too."""
+    answer = _LONG + mixup * spec.d_out if loss.classes else spec.d_out // loss.per_target
+    widths = [2 * (3 + answer + _LONG * len(spec.inputs.categories)), spec.inputs.numeric]
+    slope = -1  # depth of an activation right before, whose slope a dropout shares
+    for entry in spec.entries:
+        if isinstance(entry.layer, Residual):
+            widths.append(entry.d_out)
+        elif entry.layer.passes_through:
+            continue
+        elif not (isinstance(entry.layer, Dropout) and slope == entry.depth):
+            widths += entry.layer.fused_widths(cast(int, entry.d_in), learning=entry.learning)
+        slope = entry.depth if isinstance(entry.layer, Activation) else -1
+    return [width for width in widths if width]
+
+
+def _looped(spec: Spec) -> list[int]:
+    """Numbers a row of each array that a step in float64 writes; a code takes the room of one."""
+    widths = [spec.inputs.numeric, len(spec.inputs.categories)]
+    for entry in spec.entries:
+        if not entry.layer.passes_through:
+            widths += entry.layer.looped_widths(entry.d_in)
+    return [width for width in widths if width]

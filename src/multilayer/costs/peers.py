@@ -23,7 +23,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import cast
 
 from ..errors import OptionError, unknown_name
 from ..nn import losses
@@ -83,7 +82,7 @@ class _Network:
     def own(self, *kinds: type[Layer]) -> int:
         """Learned numbers of the modules of some kinds, or of all; torch's modules share none."""
         wanted = kinds or (Layer,)
-        return sum(_own(entry) for entry in self.modules if isinstance(entry.layer, wanted))
+        return sum(size(entry.own) for entry in self.modules if isinstance(entry.layer, wanted))
 
     def numbers(self, *kinds: type[Layer]) -> int:
         """Numbers that come out of the modules of some kinds."""
@@ -117,7 +116,7 @@ def _torchinfo(network: _Network) -> Iterable[PeerLine]:
     bias = B * sum(e.d_out for e in network.modules if isinstance(e.layer, Linear) and e.layer.bias)
     inputs = _FLOAT * B * network.spec.inputs.numeric
     seen = inputs + STORAGE_OBJECT
-    outputs = 2 * _FLOAT * B * sum(entry.d_out for entry in network.modules if _own(entry))
+    outputs = 2 * _FLOAT * B * sum(entry.d_out for entry in network.modules if size(entry.own))
     parameters = _FLOAT * network.own()
     total = seen + outputs + parameters
     yield network.line("total params", network.own(), network.spec.n_parameters, "")
@@ -245,10 +244,6 @@ def _left_out(network: _Network, *, ours: str) -> str:
 
 
 # What cannot be known
-
-
-def _own(entry: Entry) -> int:
-    return size(entry.layer.parameters(cast(int, entry.d_in)))
 
 
 def _no_module(entries: Iterable[Entry]) -> str:

@@ -11,6 +11,19 @@ With a calibration the products run at the rate that products of their size and 
 the level of memory that holds the step, which adds up, because a product packs its operands before it multiplies. All
 else takes what its kind of layer takes for so many numbers (`kinds`), and so do the loss and the update; what is left
 of a step is the same for every network. A calibration is remembered with the machine.
+
+A step in PyTorch consists of many small operations. Their time per number differs by a factor of fifty: 0.1 ns for
+ReLU, several ns for `where`, `max` over an axis or Mish. FLOPs and bytes do not predict this. Each kind of layer is
+therefore timed once, at a fixed width, as time per number. Its linear map has only one input or one output; the time of
+larger matrix products is added, by their FLOPs. `Layer.timed` returns the benchmark layers of a layer:
+
+    kind                         numbers per row      benchmark layer
+    linear, gated unit, maxout   outputs              128 outputs of 1 input
+    KAN                          inputs               1 output of 16 inputs, with its bases
+    columns                      features; 1 a code   16 features, with their products; one column of codes
+    every other                  inputs               the layer itself, 128 wide
+
+Not modelled on purpose: how well a width fits the registers, and how norms and softmax slow down for wider rows.
 """
 
 from __future__ import annotations
@@ -25,10 +38,11 @@ import numpy as np
 
 from ..core import machine as machines
 from ..core.machine import Machine
-from ..nn.layers import Activation, Columns, Linear
+from ..nn.layers import Activation, Columns, Inputs, Linear
+from ..nn.layers.base import Timed
 from ..nn.optimizers import get as get_optimizer
+from ..spec import Spec
 from .count import DTYPES, Cost, Row
-from .timing_units import Unit, units
 
 Bound = Literal["compute", "memory", "overhead"]
 Curve = tuple[tuple[int, float], ...]
@@ -267,3 +281,34 @@ def _parts(account: Cost) -> dict[str, tuple[Unit, ...]]:
         current = name if name in rows else current
         found[current] = (*found.get(current, ()), *parts)
     return found
+
+
+# Timing units
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unit(Timed):
+    """The benchmark layer of a layer, and its position in the network."""
+
+    learning: bool
+    """Whether the layers before it need a gradient."""
+
+    @property
+    def widest(self) -> int:
+        """Numbers per row of the widest tensor that the benchmark layer makes."""
+        return max(self.layer.widest(self.d), self.standard)
+
+    @property
+    def key(self) -> str:
+        """The key of the measured time, equal for all layers of a kind."""
+        place = "" if self.learning else " on data"
+        codes = f" of {self.d.categories}" if isinstance(self.d, Inputs) else ""
+        return f"{self.layer!r}{codes}{place}"
+
+
+def units(spec: Spec) -> dict[str, tuple[Unit, ...]]:
+    """Return the timing units of each operation of a network, by name. Operations that compute nothing have none."""
+    return {
+        entry.name: tuple(Unit(**vars(part), learning=entry.learning) for part in entry.layer.timed(entry.d_in))
+        for entry in spec.entries
+    }

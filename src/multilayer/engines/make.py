@@ -13,7 +13,7 @@ from ..core.sparse import rows_of
 from ..data.batches import Data, Rows
 from ..errors import OptionError, option
 from ..nn import losses
-from ..spec import Spec, data_initialization
+from ..spec import Spec, initialization
 from .ensemble import Ensemble, Member
 from .fused_engine import FusedEngine
 from .fused_program import why_not
@@ -71,7 +71,7 @@ def _fit_to_rows(engine: Engine, spec: Spec, settings: Settings, rows: Rows) -> 
     """Replace the initial parameters by ones that are fitted to the rows."""
     data, state = engine.data, engine.state()
     codes = None if data.codes is None else data.codes[rows]
-    values = data_initialization.from_rows(spec, rows_of(data.x, rows), codes, seed=settings.seed)
+    values = initialization.from_rows(spec, rows_of(data.x, rows), codes, seed=settings.seed)
     first = {
         name: value.astype(state.parameters[name].dtype) for name, value in values.items() if name in state.parameters
     }

@@ -14,10 +14,10 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import MISSING, dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import MISSING, dataclass, field
 from functools import cached_property
-from typing import Any, Literal, Protocol, cast
+from typing import Any, Protocol, cast
 
 from ..core.formatting import short
 from ..errors import SpecError, unknown_name
@@ -39,6 +39,10 @@ class Entry:
     d_in: int | Inputs
     d_out: int
     depth: int
+    own: tuple[Parameter, ...] = field(compare=False, repr=False)
+    """Its parameters. Those of a residual block belong to the layers inside."""
+    learning: bool = field(compare=False, repr=False)
+    """Whether an operation before it has parameters, so that training needs the gradient of its input."""
 
     @property
     def width_in(self) -> int:
@@ -103,16 +107,29 @@ class Spec:
     @cached_property
     def entries(self) -> tuple[Entry, ...]:
         found: list[Entry] = []
-        d: int | Inputs = self.inputs
-        if not self.inputs.categories:
-            d = self.inputs.numeric
-        elif not isinstance(self.layers[0], Columns):
-            raise SpecError(
-                "inputs with categories need a columns layer first, "
-                f"got {_kind_of(self.layers[0])}: begin the layers with columns"
-            )
-        _flatten(self.layers, d, "", "layers", 0, found)
+        known: dict[tuple[Layer, object], tuple[Parameter, ...]] = {}  # deep networks repeat their layers
+        learning = False
+        for name, layer, d_in, d_out, depth in _flatten(self.layers, self._first_input(), "", "layers", 0):
+            if len(found) == MAX_LAYERS:
+                raise SpecError(f"a network may have at most {MAX_LAYERS:,} layers")
+            own: tuple[Parameter, ...] = ()
+            if not isinstance(layer, Residual):
+                if (layer, d_in) not in known:
+                    known[layer, d_in] = layer.parameters(cast(int, d_in))
+                own = known[layer, d_in]
+            found.append(Entry(name, layer, d_in, d_out, depth, own, learning))
+            learning = learning or bool(own)
         return tuple(found)
+
+    def _first_input(self) -> int | Inputs:
+        if not self.inputs.categories:
+            return self.inputs.numeric
+        if not isinstance(self.layers[0], Columns):
+            first = self.layers[0].label if isinstance(self.layers[0], Layer) else repr(self.layers[0])  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise SpecError(
+                f"inputs with categories need a columns layer first, got {first}: begin the layers with columns"
+            )
+        return self.inputs
 
     @property
     def d_out(self) -> int:
@@ -123,27 +140,33 @@ class Spec:
         """Each tensor by the place that uses it → the name it is stored under; the two differ only where shared."""
         names: dict[str, str] = {}
         shared: dict[Layer, str] = {}
-        for path, parameter, layer in self._tensors("parameters"):
-            if parameter.shared:
-                same = sum(1 for other in shared if other.label == layer.label)
-                home = shared.setdefault(layer, f"shared.{layer.label}{same + 1}")
-                names[f"{path}.{parameter.name}"] = f"{home}.{parameter.name}"
-            else:
-                names[f"{path}.{parameter.name}"] = f"{path}.{parameter.name}"
+        for entry in self.entries:
+            for parameter in entry.own:
+                home = entry.name
+                if parameter.shared:
+                    same = sum(1 for other in shared if other.label == entry.layer.label)
+                    home = shared.setdefault(entry.layer, f"shared.{entry.layer.label}{same + 1}")
+                names[f"{entry.name}.{parameter.name}"] = f"{home}.{parameter.name}"
         return names
 
     @cached_property
     def parameters(self) -> dict[str, Parameter]:
         """What training changes, by stored name; shared tensors once."""
         found: dict[str, Parameter] = {}
-        for path, parameter, _ in self._tensors("parameters"):
-            found.setdefault(self.tensor_names[f"{path}.{parameter.name}"], parameter)
+        own = (parameter for entry in self.entries for parameter in entry.own)
+        for name, parameter in zip(self.tensor_names.values(), own, strict=True):
+            found.setdefault(name, parameter)
         return found
 
     @cached_property
     def buffers(self) -> dict[str, Parameter]:
         """What belongs to the state and is not trained: running statistics, bin edges."""
-        return {f"{path}.{parameter.name}": parameter for path, parameter, _ in self._tensors("buffers")}
+        return {
+            f"{entry.name}.{buffer.name}": buffer
+            for entry in self.entries
+            if not isinstance(entry.layer, Residual)  # its layers have entries of their own
+            for buffer in entry.layer.buffers(cast(int, entry.d_in))
+        }
 
     @property
     def n_parameters(self) -> int:
@@ -153,17 +176,6 @@ class Spec:
     def n_stored(self) -> int:
         """Numbers it is stored in: parameters and buffers."""
         return self.n_parameters + sum(b.size for b in self.buffers.values())
-
-    def _tensors(self, which: Literal["parameters", "buffers"]) -> Iterator[tuple[str, Parameter, Layer]]:
-        known: dict[tuple[Layer, object], tuple[Parameter, ...]] = {}  # deep networks repeat their layers
-        for entry in self.entries:
-            if isinstance(entry.layer, Residual):
-                continue  # its layers have entries of their own
-            key = (entry.layer, entry.d_in)
-            if key not in known:
-                known[key] = getattr(entry.layer, which)(entry.d_in)
-            for parameter in known[key]:
-                yield entry.name, parameter, entry.layer
 
     # JSON
 
@@ -227,8 +239,10 @@ class Spec:
         return f"Spec({str(self)!r})"
 
 
-def _flatten(layers: Iterable[Layer], d: int | Inputs, prefix: str, place: str, depth: int, found: list[Entry]) -> int:
-    layers = list(layers)
+def _flatten(
+    layers: Sequence[Layer], d: int | Inputs, prefix: str, place: str, depth: int
+) -> Iterator[tuple[str, Layer, int | Inputs, int, int]]:
+    """Name, layer, width in, width out and depth of each operation, in the order they run."""
     for i, layer in enumerate(layers):
         if not isinstance(layer, Layer):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise SpecError(f"{place}[{i}] must be a layer, got {layer!r}")
@@ -240,19 +254,12 @@ def _flatten(layers: Iterable[Layer], d: int | Inputs, prefix: str, place: str, 
             if isinstance(layer, Residual):
                 if depth >= 50:
                     raise SpecError("residual blocks nest at most 50 deep")
-                _flatten(layer.layers, d, f"{prefix}{name}.", f"{here}.layers", depth + 1, found)
+                yield from _flatten(layer.layers, d, f"{prefix}{name}.", f"{here}.layers", depth + 1)
             width = whole("width", layer.width(cast(int, d)))
         except SpecError as error:
             raise error if str(error).startswith(place) else SpecError(f"{here} ({layer.label}): {error}") from None
-        found.append(Entry(prefix + name, layer, d, width, depth))
-        if len(found) > MAX_LAYERS:
-            raise SpecError(f"a network may have at most {MAX_LAYERS:,} layers")
+        yield prefix + name, layer, d, width, depth
         d = width
-    return cast(int, d)
-
-
-def _kind_of(layer: object) -> str:
-    return layer.label if isinstance(layer, Layer) else repr(layer)
 
 
 # JSON helpers
@@ -260,13 +267,13 @@ def _kind_of(layer: object) -> str:
 
 def _layer_to_dict(layer: Layer) -> dict[str, Any]:
     found: dict[str, Any] = {"kind": layer.kind}
-    for field in stored_fields(type(layer)):
-        value = getattr(layer, field.name)
-        if field.name == "layers":
+    for name in (stored.name for stored in stored_fields(type(layer))):
+        value = getattr(layer, name)
+        if name == "layers":
             value = [_layer_to_dict(inner) for inner in value]
-        elif field.name == "constants":
+        elif name == "constants":
             value = dict(value)
-        found[field.name] = value
+        found[name] = value
     return found
 
 

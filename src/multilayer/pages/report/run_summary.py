@@ -11,7 +11,6 @@ from typing import Any
 
 from ...core import machine
 from ...costs import cost
-from ...costs.roofline import predict
 from ...costs.summary import outline
 from ...nn import schedules
 from ...runs import events
@@ -211,6 +210,8 @@ def predicted_seconds(
     here = machine.load_measured()
     if here is None or engine != "fused":
         return None
+    from ...costs.roofline import predict
+
     step = cost(
         spec,
         batch=effective.get("batch_size") or 32,
