@@ -16,8 +16,8 @@ import multilayer as ml
 from multilayer.cli.main import app
 from multilayer.data import TrainingData
 from multilayer.errors import MultilayerError
-from multilayer.pages.report import column_importance, intervals, quality, run_summary
-from multilayer.pages.report.report import report
+from multilayer.pages.report import column_importance, quality
+from multilayer.pages.report.report import history, report
 from multilayer.runs import RunFolder, events
 from multilayer.training.run import Run, write_report
 from multilayer.training.setup import Setup
@@ -212,7 +212,7 @@ def test_exact_intervals_are_those_of_scipy() -> None:
     for n in (1, 2, 7, 50, 359, 4000):
         for k in sorted({0, 1, n // 3, n // 2, n - 1, n}):
             expected = binomtest(k, n).proportion_ci(0.95, method="exact")
-            assert intervals.exact_interval(k, n) == pytest.approx((expected.low, expected.high), abs=1e-9)
+            assert quality.exact_interval(k, n) == pytest.approx((expected.low, expected.high), abs=1e-9)
 
 
 def test_intervals_cover_the_truth_as_often_as_they_say() -> None:
@@ -426,7 +426,7 @@ def test_the_learning_rate_after_a_rollback_is_the_divided_one() -> None:
     )
     epochs = [events.EpochEnd(step=s, epoch=s // 4, loss=1, seconds=1, rows_per_second=1, metrics={}) for s in (4, 8)]
     back = events.RolledBack(step=5, to_step=5, rate_factor=0.5, reason="")
-    found = run_summary.curves([start, epochs[0], back, epochs[1]])
+    found = history([start, epochs[0], back, epochs[1]])
     assert [rate for _, rate in found["rates"]] == [0.2] * 5 + [0.1] * 3
 
 
@@ -437,9 +437,9 @@ def test_a_short_run_has_the_gradient_norm_of_its_epochs_and_a_long_one_of_its_s
         )
 
     steps = [events.Progress(step=s, epoch=1, loss=1, gradient_norm=s / 2, rate=0.1) for s in (1, 2, 3, 4)]
-    assert run_summary.curves([epoch(4, 3.0), epoch(8, 2.0)])["norms"] == [[4, 3.0], [8, 2.0]]
-    assert run_summary.curves([*steps, epoch(4, 3.0)])["norms"] == [[1, 0.5], [2, 1.0], [3, 1.5], [4, 2.0]]
-    assert run_summary.curves([epoch(4, None), epoch(8, None)])["norms"] == []  # a log from before they had one
+    assert history([epoch(4, 3.0), epoch(8, 2.0)])["norms"] == [[4, 3.0], [8, 2.0]]
+    assert history([*steps, epoch(4, 3.0)])["norms"] == [[1, 0.5], [2, 1.0], [3, 1.5], [4, 2.0]]
+    assert history([epoch(4, None), epoch(8, None)])["norms"] == []  # a log from before they had one
 
 
 def test_what_a_run_was_made_with_makes_it_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from multilayer.pages.report.advice import Evidence, confidence, evidence, fit_cause, remedies
+from multilayer.pages.report.verdict import Evidence, confidence, evidence, fit_cause, remedies
 
 FALLING = tuple(0.9**i for i in range(10))
 FLAT = (1.0, 0.9, *(0.85,) * 8)

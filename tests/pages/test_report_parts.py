@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from multilayer.data import Task
-from multilayer.pages.report import column_importance, curves, quality
+from multilayer.pages.report import column_importance, quality
 
 
 def test_a_bootstrap_draws_weighted_rows() -> None:
@@ -30,7 +30,7 @@ def test_calibrated_probabilities_are_rarely_reported_as_miscalibrated() -> None
         sample: Any = SimpleNamespace(
             task=task, loss="binary_cross_entropy", sides=(truth, np.stack([1 - yes, yes], 1))
         )
-        found = curves.calibration(sample)
+        found = quality.calibration(sample)
         assert found is not None
         within += found["ece"] <= found["chance"]
     assert within >= 33  # 38 expected; fewer than 33 has a chance of 1 in 2,000

@@ -24,7 +24,7 @@ def told(metric: Any, validation: tuple[float, ...] = (1.0, 0.9, 0.9, 0.9, 0.9, 
         "coverage": None,
         **more,
     }
-    epochs = [{"validation": value, "loss": value} for value in validation]
+    epochs = [{"epoch": i, "validation": value, "loss": value} for i, value in enumerate(validation, 1)]
     run = {"status": "finished", "epochs": len(epochs)}
     found = verdict({"evaluation": evaluation, "run": run, "curves": {"epochs": epochs, "marks": []}})
     return " ".join(one["text"] for one in found["sentences"]) + " " + " ".join(found["tries"])

@@ -312,27 +312,24 @@ TABLE: list[tuple[str, str, Bugs]] = [
     ),
     # Reports
     (
-        "pages/report/intervals.py",
-        "pages/test_report.py",
-        [
-            ("betaincinv(right + 1, n - right, 1 - TAIL)", "betaincinv(right, n - right + 1, 1 - TAIL)"),
-            ("TAIL = 0.025", "TAIL = 0.05"),
-        ],
-    ),
-    (
         "pages/report/quality.py",
         "pages/test_report_baseline.py pages/test_report_parts.py pages/test_report.py",
         [
-            ("return np.zeros(0), truth.mean(0)", "return np.zeros(0), np.median(truth, axis=0)"),
-            ("np.bincount(truth, minlength=given.shape[1]) / len(truth), np.zeros(0)", "given.mean(0), np.zeros(0)"),
+            ("betaincinv(right + 1, n - right, 1 - TAIL)", "betaincinv(right, n - right + 1, 1 - TAIL)"),
+            ("TAIL = 0.025", "TAIL = 0.05"),
+            ("return truth.mean(0)", "return np.median(truth, axis=0)"),
+            ("np.bincount(truth, minlength=given.shape[1]) / len(truth)", "given.mean(0)"),
             ("math.sqrt(MOST_DRAWN / n)", "1.0"),
             ("np.bincount(places, minlength=n) * weights", "np.bincount(places, minlength=n)"),
-            ("np.bincount(truth * classes + given,", "np.bincount(given * classes + truth,"),
+            ("np.bincount(truth * n + given.argmax(1),", "np.bincount(given.argmax(1) * n + truth,"),
             ('"misses": yes & ~said, "false_alarms": ~yes', '"misses": ~yes & said, "false_alarms": ~yes'),
+            ("np.abs(gap).sum() / len(given)", "abs(gap.sum()) / len(given)"),
+            ("np.quantile(draws, 0.95)", "np.quantile(draws, 0.5)"),
+            ("truth[:, t] <= given[:, t, k]", "truth[:, t] >= given[:, t, k]"),
         ],
     ),
     (
-        "pages/report/advice.py",
+        "pages/report/verdict.py",
         "pages/test_report_verdict.py pages/test_report_baseline.py",
         [
             ("return 1 - (value / base) ** 2", "return 1 - value / base"),
@@ -340,15 +337,6 @@ TABLE: list[tuple[str, str, Bugs]] = [
                 "edge, reached = skill(entry, entry[worse]), skill(entry, most)",
                 "edge, reached = skill(entry, most), skill(entry, entry[worse])",
             ),
-        ],
-    ),
-    (
-        "pages/report/curves.py",
-        "pages/test_report_parts.py pages/test_report.py",
-        [
-            ("np.abs(gap).sum() / len(given)", "abs(gap.sum()) / len(given)"),
-            ("np.quantile(draws, 0.95)", "np.quantile(draws, 0.5)"),
-            ("truth[:, t] <= given[:, t, k]", "truth[:, t] >= given[:, t, k]"),
         ],
     ),
     (

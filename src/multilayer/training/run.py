@@ -385,7 +385,7 @@ def write_report(run: Run, setup: Setup, source: Any, validation: Any, *, quiet:
 
 
 def _write(run: Run, path: Path, setup: Setup, source: Any, validation: Any) -> None:
-    from ..pages.report import report, run_summary
+    from ..pages.report import report
 
     assert run.model is not None
     found = report.of_run(
@@ -396,8 +396,7 @@ def _write(run: Run, path: Path, setup: Setup, source: Any, validation: Any) -> 
         metric=setup.metric,
         seconds=report.SECONDS if run.signal is None else AFTER_A_SIGNAL,
     )
-    found["predicted"] = run_summary.predicted_seconds(
+    found["predicted"] = report.predicted_seconds(
         setup.spec, setup.config.to_dict(), setup.effective(), setup.engine.name, setup.members
     )
     report.store(path, found)
-    atomic_files.write(path / "report.html", report.html([report.report(path)]).encode())

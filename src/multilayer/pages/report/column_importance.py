@@ -20,9 +20,8 @@ from ...core import random
 from ...data.encoding import Encoding
 from ...models import metrics
 from ...models.metrics import truth_and_given
-from .outputs import outputs
 from .quality import number
-from .sample import Array, Sample
+from .sample import Array, Sample, outputs
 
 ROUNDS = 10
 SECONDS = 0.3
@@ -77,7 +76,7 @@ def importance(sample: Sample, metric: str, *, seconds: float = SECONDS) -> dict
         for i, (name, _, _) in enumerate(columns)
     ]
     if image is None:
-        found.sort(key=_drop, reverse=True)
+        found.sort(key=lambda column: column["mean"] or 0.0, reverse=True)
     return {
         "metric": metric,
         "better": metrics.get(metric).better,
@@ -107,10 +106,6 @@ def _varying(sample: Sample, columns: list[Place], most: int) -> list[Place]:
     spread = sample.x[:].var(0)
     by = [-np.inf if code is not None else -float(spread[numbers].max(initial=0.0)) for _, numbers, code in columns]
     return [columns[i] for i in np.sort(np.argsort(by, kind="stable")[:most])]
-
-
-def _drop(column: dict[str, Any]) -> float:
-    return column["mean"] or 0.0
 
 
 Place = tuple[str, list[int], int | None]

@@ -23,8 +23,7 @@ from ...data import columns as C
 from ...data import targets as tasks
 from ...data.encoding import Encoding
 from ...data.table import pc, to_numpy, where
-from .curves import histogram
-from .quality import labels_of, number
+from .quality import histogram, labels_of, number
 from .sample import Sample, taken
 
 MOST_COLUMNS = 60

@@ -1,11 +1,17 @@
-"""How good a model is: every metric of its task with an interval, beside a guess that knows nothing, and confusions.
+"""How good a model is: metrics with intervals, compared with a baseline; confusions, and the curves of a report.
 
-Intervals cover 95 %. Accuracy of rows that count alike is a share, and has the exact interval of Clopper & Pearson
-(1934); everything else has the percentiles of a bootstrap over rows (Efron 1979), whose draws are those of the one
-random stream, so that the same model and rows have the same interval.
-
-The guess always answers what was most frequent in training, with the shares of training as its probabilities; for
-numbers it is the mean of training. Where training rows are not at hand, it knows the rows that are judged.
+interval      covers 95 %. Accuracy of rows of equal weight is a proportion and has the exact interval of Clopper &
+              Pearson (1934). Other metrics have the percentiles of a bootstrap over rows (Efron 1979), whose draws
+              come from the counter-based generator: equal models and rows have equal intervals.
+baseline      always predicts the class frequencies of training, or the mean of training. If the training rows are not
+              available, it is computed from the evaluated rows.
+ROC           false positive rate against recall, at every threshold
+PR            recall against precision; its area is the average precision Σ (R_k − R_{k−1}) P_k
+calibration   ten bins of probability: mean predicted probability against the observed share; ECE = Σ n_k/n
+              |share − mean|. For more than two classes it is the probability of the predicted class.
+chance        the ECE that 95 % of perfectly calibrated models would stay under on as many rows, found by drawing the
+              truth from the probabilities (Bröcker & Smith 2007)
+coverage      share of rows below each predicted quantile
 """
 
 from __future__ import annotations
@@ -18,89 +24,83 @@ from numpy.typing import NDArray
 
 from ...core import random
 from ...core.random import Purpose
+from ...data import targets
 from ...data.targets import Task
 from ...models import metrics
-from .intervals import TAIL, exact_interval
+from ...models.metrics import area_under_curve
+from ...nn import losses
 from .sample import Floats, Sample
 
+TAIL = 0.025
+"""Probability on each side. Intervals cover 95 %."""
 DRAWS, FEWEST_DRAWS = 400, 100
 WORK = 700_000
-"""Rows times outputs that may be drawn in all, so that many rows are drawn fewer times."""
+"""Rows times outputs that may be drawn in total; samples with many rows are drawn fewer times."""
 MOST_DRAWN = 20_000
-"""Rows that are drawn from; the intervals of more follow from theirs."""
+"""Rows that are drawn from. The intervals of larger samples follow from those of this many rows."""
 MOST_CLASSES = 25
-"""Classes of which a whole confusion matrix is shown."""
+"""Classes for which the whole confusion matrix is shown."""
 MOST_PAIRS = 10
+BINS = 10
+MOST_CURVES = 10
+POINTS = 120
+"""Points of a curve. Areas are computed from all points."""
+SCATTER = 500
+SIMULATIONS = 200
+HISTOGRAM = 25
 
-Guess = tuple[Floats, Floats]
-"""Shares of classes or of yes (C,), and means of numbers (T,); one of them is empty."""
+
+def number(value: float | None) -> float | None:
+    """Return a number for JSON, which has no NaN and no infinity."""
+    return float(value) if value is not None and math.isfinite(value) else None
 
 
-def number(value: float) -> float | None:
-    """For JSON, which has no NaN and no infinity."""
-    return float(value) if math.isfinite(value) else None
+# Metrics
 
 
-def figures(judged: Sample, train: Sample | None, guess: Guess) -> list[dict[str, Any]]:
-    """Every metric of the task: value, interval, the same on training rows and of a guess."""
+def figures(judged: Sample, train: Sample | None) -> list[dict[str, Any]]:
+    """Return every metric of the task: value, interval, value on training rows and of the baseline."""
     names = metrics.names_for(judged.task)
-    here = _measured(judged, names)
-    there = None if train is None else _measured(train, names)
-    blind = _guessed(judged, guess, names)
-    found: list[dict[str, Any]] = []
+    given = judged.sides[1]
+    baseline = np.broadcast_to(baseline_of(judged if train is None else train), given.shape)
+    here, blind = _measured(judged, given, names), _measured(judged, baseline, names)
+    there = {} if train is None else _measured(train, train.sides[1], names)
     drawn = _drawn(judged, names)
-    for name in names:
-        low, high, how = drawn[name]
-        found.append(
-            {
-                "name": name,
-                "value": number(here[name]),
-                "low": number(low),
-                "high": number(high),
-                "how": how,
-                "better": metrics.get(name).better,
-                "train": None if there is None else number(there[name]),
-                "baseline": number(blind[name]),
-            }
-        )
-    return found
+    return [
+        {
+            "name": name,
+            "value": number(here[name]),
+            "low": number(drawn[name][0]),
+            "high": number(drawn[name][1]),
+            "how": drawn[name][2],
+            "better": metrics.get(name).better,
+            "train": number(there.get(name)),
+            "baseline": number(blind[name]),
+        }
+        for name in names
+    ]
 
 
-def _measured(sample: Sample, names: tuple[str, ...]) -> dict[str, float]:
-    truth, given = sample.sides
+def _measured(sample: Sample, given: Floats, names: tuple[str, ...]) -> dict[str, float]:
     with np.errstate(all="ignore"):
-        return {name: metrics.get(name).function(truth, given, sample.weights) for name in names}
+        return {name: metrics.get(name).function(sample.sides[0], given, sample.weights) for name in names}
 
 
-def guess_of(train: Sample) -> Guess:
-    """What training rows alone say, whatever the inputs."""
+def baseline_of(train: Sample) -> Floats:
+    """Return the prediction that ignores the inputs: class frequencies, or means of numbers and of labels."""
     truth, given = train.sides
-    if not train.task.classifies:
-        return np.zeros(0), truth.mean(0)
-    if train.task.kind == "multilabel":
-        return truth.mean(0), np.zeros(0)
-    return np.bincount(truth, minlength=given.shape[1]) / len(truth), np.zeros(0)
-
-
-def _guessed(judged: Sample, guess: Guess, names: tuple[str, ...]) -> dict[str, float]:
-    truth, given = judged.sides
-    constant = guess[0] if judged.task.classifies else guess[1]
-    blind = np.broadcast_to(constant, given.shape)
-    with np.errstate(all="ignore"):
-        return {name: metrics.get(name).function(truth, blind, judged.weights) for name in names}
-
-
-# Intervals
+    if train.task.kind in metrics.CLASSES:
+        return np.bincount(truth, minlength=given.shape[1]) / len(truth)
+    return truth.mean(0)
 
 
 def _drawn(sample: Sample, names: tuple[str, ...]) -> dict[str, tuple[float, float, str]]:
+    """Return the ends of the interval of each metric, and how it was computed."""
     truth, given = sample.sides
     n = len(sample)
-    exact = "accuracy" in names and truth.ndim == 1 and sample.weight is None
     found: dict[str, tuple[float, float, str]] = {}
-    if exact:
-        low, high = exact_interval(int((given.argmax(1) == truth).sum()), n)
-        found["accuracy"] = low, high, "exact"
+    if "accuracy" in names and truth.ndim == 1 and sample.weight is None:
+        found["accuracy"] = *exact_interval(int((given.argmax(1) == truth).sum()), n), "exact"
     rest = [name for name in names if name not in found]
     weights, shrink = sample.weights, 1.0
     if n > MOST_DRAWN:  # intervals of fewer rows are wider by √(n/m) around the same value
@@ -112,10 +112,28 @@ def _drawn(sample: Sample, names: tuple[str, ...]) -> dict[str, tuple[float, flo
         low, high = np.quantile(known, [TAIL, 1 - TAIL]) if len(known) else (math.nan, math.nan)
         if shrink < 1:
             function = metrics.get(name).function
-            here, all_of_them = function(truth, given, weights), function(*sample.sides, sample.weights)
-            low, high = (all_of_them + shrink * (end - here) for end in (low, high))
+            here, of_all = function(truth, given, weights), function(*sample.sides, sample.weights)
+            low, high = (of_all + shrink * (end - here) for end in (low, high))
         found[name] = float(low), float(high), f"bootstrap of {draws}"
     return found
+
+
+def exact_interval(right: int, n: int) -> tuple[float, float]:
+    """Return the exact confidence interval of a proportion (Clopper & Pearson 1934).
+
+    With k of n right, these are the proportions p for which P(X ≥ k) and P(X ≤ k) are both at least 1/40. P(X ≥ k) is
+    the regularised incomplete beta function I_p(k, n − k + 1), which scipy inverts.
+
+    >>> [round(end, 4) for end in exact_interval(9, 10)]
+    [0.555, 0.9975]
+    >>> exact_interval(0, 0)
+    (0.0, 1.0)
+    """
+    from scipy.special import betaincinv
+
+    low = float(betaincinv(right, n - right + 1, TAIL)) if right else 0.0
+    high = float(betaincinv(right + 1, n - right, 1 - TAIL)) if right < n else 1.0
+    return low, high
 
 
 def _bootstrap(truth: Any, given: Any, weights: Floats, names: list[str], draws: int) -> dict[str, Floats]:
@@ -133,35 +151,31 @@ def _bootstrap(truth: Any, given: Any, weights: Floats, names: list[str], draws:
 
 
 def labels_of(task: Task) -> list[str]:
-    """What classes are called."""
+    """Return the names of the classes."""
     return [str(value) for value in task.classes[0]]
 
 
 def confusion(sample: Sample) -> dict[str, Any] | None:
-    """Rows by their class and the one predicted; where classes are many, only which are taken for which."""
-    task = sample.task
-    if task.kind not in metrics.CLASSES:
+    """Return the confusion matrix and its most frequent errors. For many classes, only the errors."""
+    if sample.task.kind not in metrics.CLASSES:
         return None
     truth, given = sample.sides
-    labels = labels_of(task)
-    counts = _counts(truth, given.argmax(1), len(labels))
+    labels = labels_of(sample.task)
+    n = len(labels)
+    counts = np.bincount(truth * n + given.argmax(1), minlength=n * n).reshape(n, n)
     wrong = counts - np.diag(np.diag(counts))
     order = np.argsort(-wrong, axis=None, kind="stable")[:MOST_PAIRS]
     pairs = [(int(i), int(j)) for i, j in zip(*np.unravel_index(order, wrong.shape), strict=True) if wrong[i, j]]
     return {
-        "labels": labels if len(labels) <= MOST_CLASSES else None,
-        "counts": counts.tolist() if len(labels) <= MOST_CLASSES else None,
-        "classes": len(labels),
+        "labels": labels if n <= MOST_CLASSES else None,
+        "counts": counts.tolist() if n <= MOST_CLASSES else None,
+        "classes": n,
         "pairs": [{"truth": labels[i], "predicted": labels[j], "rows": int(wrong[i, j])} for i, j in pairs],
     }
 
 
-def _counts(truth: NDArray[Any], given: NDArray[Any], classes: int) -> NDArray[np.int64]:
-    return np.bincount(truth * classes + given, minlength=classes * classes).reshape(classes, classes)
-
-
 def label_table(sample: Sample) -> list[dict[str, Any]] | None:
-    """For yes-or-no labels: right and wrong answers of each."""
+    """Return the right and wrong answers of each label of a multilabel task."""
     if sample.task.kind != "multilabel":
         return None
     truth, given = sample.sides
@@ -170,4 +184,148 @@ def label_table(sample: Sample) -> list[dict[str, Any]] | None:
         yes, said = truth[:, i] > 0.5, given[:, i] > 0.5
         cells = {"hits": yes & said, "misses": yes & ~said, "false_alarms": ~yes & said, "rejections": ~yes & ~said}
         found.append({"label": str(name), **{key: int(cell.sum()) for key, cell in cells.items()}})
+    return found
+
+
+# Curves
+
+
+def curves(sample: Sample) -> dict[str, Any] | None:
+    """Return the curves of a binary task, or of each class or label against the rest; at most those of lowest area."""
+    task = sample.task
+    if not task.classifies:
+        return None
+    truth, p = sample.sides
+    if task.kind == "multilabel":
+        yes, names = truth > 0.5, [str(name) for name in task.names]
+    elif task.kind == "binary":
+        yes, p, names = (truth == 1)[:, None], p[:, 1:], labels_of(task)[1:]
+    else:
+        yes, names = truth[:, None] == np.arange(p.shape[1]), labels_of(task)
+    found = [_curve(name, yes[:, i], p[:, i], sample.weights) for i, name in enumerate(names)]
+    known = sorted((curve for curve in found if curve is not None), key=lambda curve: curve["auc"])
+    return {"of": len(names), "curves": known[:MOST_CURVES]}
+
+
+def _curve(name: str, yes: NDArray[np.bool_], score: Floats, weight: Floats) -> dict[str, Any] | None:
+    """Return None if all rows are of the class or none is, or if a score is NaN."""
+    positive, negative = weight * yes, weight * ~yes
+    if not positive.sum() or not negative.sum() or np.isnan(score).any():
+        return None
+    order = np.argsort(-score, kind="stable")
+    last = np.append(np.flatnonzero(np.diff(score[order])), len(order) - 1)  # where equal scores end
+    hits, alarms = np.cumsum(positive[order])[last], np.cumsum(negative[order])[last]
+    recall, fallout, precision = hits / hits[-1], alarms / alarms[-1], hits / (hits + alarms)
+    return {
+        "label": name,
+        "rows": int(yes.sum()),
+        "auc": area_under_curve(score, positive, negative),
+        "ap": float((np.diff(recall, prepend=0.0) * precision).sum()),
+        "roc": _thinned(np.append(0.0, fallout), np.append(0.0, recall)),
+        "pr": _thinned(np.append(0.0, recall), np.append(precision[0], precision)),
+    }
+
+
+def _thinned(x: Floats, y: Floats) -> list[list[float]]:
+    """Return the corners of a curve. If there are too many, return points at equal distances along it."""
+    dx, dy = np.diff(x), np.diff(y)
+    corner = np.ones(len(x), dtype=np.bool_)
+    corner[1:-1] = np.abs(dx[1:] * dy[:-1] - dx[:-1] * dy[1:]) > 1e-15
+    x, y = x[corner], y[corner]
+    if len(x) > POINTS:
+        way = np.cumsum(np.hypot(np.diff(x, prepend=x[0]), np.diff(y, prepend=y[0])))
+        places = np.searchsorted(way, np.linspace(0, way[-1], POINTS)).clip(0, len(x) - 1)
+        places = np.unique(np.append(places, [0, len(x) - 1]))
+        x, y = x[places], y[places]
+    return [[round(float(a), 5), round(float(b), 5)] for a, b in zip(x, y, strict=True)]
+
+
+def calibration(sample: Sample) -> dict[str, Any] | None:
+    """Return the calibration of the probabilities. None if there are none, or if one is NaN."""
+    task = sample.task
+    if not task.classifies or losses.get(sample.loss).link not in ("softmax", "sigmoid"):
+        return None
+    truth, p = sample.sides
+    if np.isnan(p).any():
+        return None
+    if task.kind == "multiclass":
+        given, came, of = p.max(1), p.argmax(1) == truth, "the class predicted"
+    elif task.kind == "binary":
+        given, came, of = p[:, 1], truth == 1, labels_of(task)[1]
+    else:
+        given, came, of = p.reshape(-1), truth.reshape(-1) > 0.5, "every label"
+    place = np.minimum((given * BINS).astype(np.int64), BINS - 1)
+    bins: list[dict[str, Any]] = []
+    for k in range(BINS):
+        here = place == k
+        n = int(here.sum())
+        if n:
+            low, high = exact_interval(int(came[here].sum()), n)
+            shares = {"given": float(given[here].mean()), "came": float(came[here].mean()), "low": low, "high": high}
+            bins.append({"from": k / BINS, "to": (k + 1) / BINS, "rows": n, **shares})
+    draws = [
+        _ece(given, random.uniform(0, Purpose.MEASURE, rows=np.array([i]), units=len(given), part=1)[0] < given, place)
+        for i in range(SIMULATIONS if len(given) < 20_000 else SIMULATIONS // 10)
+    ]
+    return {
+        "of": of,
+        "bins": bins,
+        "ece": _ece(given, came, place),
+        "chance": float(np.quantile(draws, 0.95)),
+        "lean": float(given.mean() - came.mean()),
+    }
+
+
+def _ece(given: Floats, came: NDArray[np.bool_], place: NDArray[np.int64]) -> float:
+    gap = np.bincount(place, weights=given, minlength=BINS) - np.bincount(place, weights=came, minlength=BINS)
+    return float(np.abs(gap).sum() / len(given))
+
+
+# Numbers
+
+
+def residuals(sample: Sample) -> list[dict[str, Any]] | None:
+    """Return predictions, truth and the distribution of errors for each target."""
+    if sample.task.classifies:
+        return None
+    truth, given = sample.sides
+    places = np.arange(len(truth))
+    if len(places) > SCATTER:
+        places = np.sort(random.permutation(len(places), seed=0, epoch=0)[:SCATTER])
+    return [
+        {
+            "target": str(name),
+            "points": [[number(truth[i, t]), number(given[i, t])] for i in places],
+            "rows": len(truth),
+            "histogram": histogram(given[:, t] - truth[:, t], bins=HISTOGRAM),
+            "bias": number(float(np.mean(given[:, t] - truth[:, t]))),
+        }
+        for t, name in enumerate(sample.task.names)
+    ]
+
+
+def histogram(values: Floats, *, bins: int | Floats) -> dict[str, Any] | None:
+    """Return counts in bins of equal width. `bins` is their number or their edges. None if no value is finite."""
+    known = values[np.isfinite(values)]
+    if not len(known):
+        return None
+    counts, edges = np.histogram(known, bins=1 if isinstance(bins, int) and known.min() == known.max() else bins)
+    return {"low": float(edges[0]), "high": float(edges[-1]), "counts": counts.tolist()}
+
+
+def coverage(sample: Sample) -> list[dict[str, Any]] | None:
+    """Return for each predicted quantile the share of rows below it, and the exact interval of that share."""
+    loss = losses.get(sample.loss)
+    if loss.name != "quantile":
+        return None
+    levels = loss.constant("q")
+    truth, _ = sample.sides
+    given = np.asarray(targets.decode(sample.task, sample.z, sample.loss)).reshape(len(truth), -1, len(levels))
+    found: list[dict[str, Any]] = []
+    for t, name in enumerate(sample.task.names):
+        for k, level in enumerate(levels):
+            below = int((truth[:, t] <= given[:, t, k]).sum())
+            low, high = exact_interval(below, len(truth))
+            share = {"share": below / len(truth), "low": low, "high": high}
+            found.append({"target": str(name), "level": float(level), **share})
     return found

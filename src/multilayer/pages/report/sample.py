@@ -1,7 +1,10 @@
-"""The rows a model is judged by, with their own values: those held out of training, or others that have their target.
+"""The rows that a model is evaluated on, with its outputs: rows held out of training, or other rows with a target.
 
-`x`, `codes` and `y` are what the network reads, `table` is the rows as the user knows them, in the same order. Where a
-run held none out its training rows are judged, and the report says so.
+`x`, `codes` and `y` are what the network reads; `table` has the same rows with the user's own values. If a run held out
+no rows, its training rows are used, and the report says so.
+
+In an ensemble, members may hold out different rows. `judges` (N, members) says which members did not train on a row.
+Only their outputs are averaged for this row; the temperature is applied after the average, as in training.
 """
 
 from __future__ import annotations
@@ -20,30 +23,32 @@ from ...data.training_data import is_separate
 from ...models.metrics import truth_and_given
 from ...models.trained_model import TrainedModel
 from ...nn import losses
-from .outputs import Judges, outputs
+from ...nn.calibration import combined
 
 Array = NDArray[Any]
 Floats = NDArray[np.float64]
+Codes = NDArray[np.int64] | None
+Judges = NDArray[np.bool_] | None
 Origin = Literal["held out", "trained on", "given"]
 
 TRAINING_ROWS = 2000
-"""Training rows that are looked at beside the others, to see how far apart both are."""
+"""Training rows that are evaluated for comparison."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Sample:
-    """`numbers` are the rows' places in their source, from 0."""
+    """Rows with a target. `numbers` are their positions in the source, from 0."""
 
     model: TrainedModel
     x: Array | Sparse
-    codes: NDArray[np.int64] | None
+    codes: Codes
     y: Array
-    weight: Floats | None
     numbers: Rows
     table: Table | None
     origin: Origin
+    weight: Array | None = None
     judges: Judges = None
-    """Members of an ensemble that did not train on a row (N, members); all of them count where this is None."""
+    """Members of an ensemble that did not train on a row (N, members). None means all members."""
 
     def __len__(self) -> int:
         return len(self.x)
@@ -63,7 +68,7 @@ class Sample:
 
     @cached_property
     def sides(self) -> tuple[Array, Array]:
-        """The truth and what was predicted, as metrics compare them."""
+        """Truth and prediction, as metrics compare them."""
         return truth_and_given(self.task, self.y, self.z, self.loss)
 
     @cached_property
@@ -89,42 +94,52 @@ class Sample:
 
 
 def taken(table: Table, places: Rows) -> Table:
-    """Rows of a table, for their values alone."""
+    """Return rows of a table, without their positions in its source."""
     return replace(table.take(places), origin=None)
 
 
 def of_prepared(
     model: TrainedModel, prepared: TrainingData, source: Any, validation: Any = None
 ) -> tuple[Sample, Sample, Table | None]:
-    """The rows to judge by, some training rows, and the whole table.
+    """Return the rows to evaluate on, some training rows, and the whole table.
 
     `validation` is as in `DataOptions`.
     """
-    loader = is_loader(source)
+    loader, apart = is_loader(source), len(prepared.validation) > 0
     table = None if loader else read(source)
-    judged, apart = table, len(prepared.validation) > 0
+    judged = table
     if is_separate(validation) and apart and not loader:
         judged = model.encoding.read(validation, targets=True)
-    held, origin = (prepared.validation, "held out") if apart else (prepared.train, "trained on")
+    data = prepared.data
+    every = Sample(
+        model=model,
+        x=data.x,
+        codes=data.codes,
+        y=data.y,
+        weight=data.weight,
+        numbers=prepared.origin,
+        table=None,
+        origin="trained on",
+    )
     train = prepared.train
     if len(train) > TRAINING_ROWS:
         train = train[np.linspace(0, len(train) - 1, TRAINING_ROWS).astype(np.int64)]
-    judges = _judges(prepared, len(model.members))
-    rows = _part(model, prepared, held, judged, cast(Origin, origin))
-    return (
-        replace(
-            rows,
-            judges=None if judges is None or not apart else judges[held],
-            # Rows of a loader are numbered on from those of training.
-            numbers=rows.numbers - len(prepared.train) * (loader and apart),
-        ),
-        _part(model, prepared, train, table, "trained on"),
-        table,
-    )
+    if apart:
+        own = replace(every, origin="held out", judges=_judges(prepared, len(model.members)))
+        held = _with_table(own.take(prepared.validation), judged)
+    else:
+        held = _with_table(every.take(prepared.train), judged)
+    if loader and apart:  # the rows of a validation loader are numbered after those of training
+        held = replace(held, numbers=held.numbers - len(prepared.train))
+    return held, _with_table(every.take(train), table), table
+
+
+def _with_table(sample: Sample, table: Table | None) -> Sample:
+    return replace(sample, table=None if table is None else taken(table, sample.numbers))
 
 
 def _judges(prepared: TrainingData, members: int) -> Judges:
-    """Which member holds out which row (rows, members): member i the i-th part, and so on in turn."""
+    """Return which member holds out which row (rows, members). Member i holds out fold i modulo the number of folds."""
     if not prepared.folds or members == 1:
         return None
     found = np.zeros((len(prepared.data), members), dtype=np.bool_)
@@ -134,16 +149,14 @@ def _judges(prepared: TrainingData, members: int) -> Judges:
 
 
 def of_source(model: TrainedModel, source: Any) -> tuple[Sample, Table]:
-    """Any rows that have their target."""
-    encoding = model.encoding
-    table = encoding.read(source, targets=True)
-    found: Encoded = encoding.encode(table, targets=True)
+    """Return a sample of any rows that have their target, and their table."""
+    table = model.encoding.read(source, targets=True)
+    found = model.encoding.encode(table, targets=True)
     sample = Sample(
         model=model,
         x=found.x,
         codes=found.codes,
         y=cast(Any, found.y),
-        weight=None,
         numbers=found.rows,
         table=taken(table, found.rows),
         origin="given",
@@ -151,17 +164,22 @@ def of_source(model: TrainedModel, source: Any) -> tuple[Sample, Table]:
     return sample, table
 
 
-def _part(model: TrainedModel, prepared: TrainingData, rows: Rows, table: Table | None, origin: Origin) -> Sample:
-    data = prepared.data
-    weight = None if data.weight is None else data.weight[rows]
-    numbers = prepared.origin[rows]
-    return Sample(
-        model=model,
-        x=rows_of(data.x, rows),
-        codes=None if data.codes is None else data.codes[rows],
-        y=data.y[rows],
-        weight=None if weight is None else np.asarray(weight, dtype=np.float64),
-        numbers=numbers,
-        table=None if table is None else taken(table, numbers),
-        origin=origin,
-    )
+def outputs(model: TrainedModel, x: Array | Sparse, codes: Codes, judges: Judges = None) -> Floats:
+    """Return raw outputs z (N, d_out) of encoded rows. A row without judges uses all members."""
+    if judges is None:
+        return model.forward(_encoded(x, codes)).astype(np.float64)
+    loss, found = losses.get(model.encoding.loss), np.empty((len(x), model.spec.d_out))
+    patterns, which = np.unique(judges, axis=0, return_inverse=True)
+    for p, pattern in enumerate(patterns):
+        mine = np.flatnonzero(which.reshape(-1) == p)
+        part = _encoded(rows_of(x, mine), None if codes is None else codes[mine])
+        asked = np.flatnonzero(pattern) if pattern.any() else range(len(model.members))
+        members = [model.members[i] for i in asked]
+        weights = None if model.weights is None else [one.weight for one in members]
+        together = combined(loss, [one.outputs(part) for one in members], weights=weights)
+        found[mine] = combined(loss, [together], model.calibration and model.calibration.of_judges)
+    return found
+
+
+def _encoded(x: Array | Sparse, codes: Codes) -> Encoded:
+    return Encoded(x=x, codes=codes, y=None, rows=np.arange(len(x)), notes=())

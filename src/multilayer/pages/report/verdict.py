@@ -1,21 +1,48 @@
 """The verdict of a report: two or three sentences, and what to try next.
 
-    quality      the main metric, compared with a baseline that predicts the most frequent class or the mean
-    fit          the same metric on training rows: overfitting, a run that was too short, or neither
-    trust        whether the probabilities are calibrated, except for chance
-    trouble      divergence, spikes, an early end, no rows held out
+    evidence   measurements: skill on held-out and on training rows, best epoch, slopes of the losses at the end,
+               calibration, spikes and divergence
+    sentences  quality compared with the baseline, fit (overfitting, too short, or neither), whether probabilities are
+               calibrated, and trouble such as divergence
+    causes     at most one about the fit (`fit_cause`), one about probabilities, one about stability
+    remedies   one per cause; `moves` names the settings that it changes, and the direction
 
-Sentences and remedies both follow from the evidence in `report_advice`. Names of columns and classes are inserted
-unchanged.
+Remedies of one report never contradict each other. Only the remedy for the fit changes epochs, width and
+regularisation, and there is at most one. The learning rate is raised only if no other remedy lowers it.
+Every threshold is a named constant. Skill is 0 for the baseline and 1 for a perfect model. Names of columns and classes
+are inserted unchanged.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 from ...core.formatting import count
-from .advice import CLEARLY, FAIR, GOOD, Evidence, evidence, first_uncovered, fit_cause, main_metric, remedies
+from ...nn import losses
 
+CLEARLY = 0.1
+"""Least skill of a model that is better than the baseline."""
+GOOD, FAIR = 0.8, 0.4
+GAP = 0.15
+"""Difference in skill between training and held-out rows that means overfitting, if it is also outside the interval."""
+STILL = 0.1
+"""Fraction of the decrease of a loss that must lie in the second half of the epochs if the loss is still falling. It is
+half of the epochs because schedules end with a small learning rate, at which losses decrease little."""
+LEAST = 0.01
+"""Least relative decrease of a loss that is falling."""
+SLOW = 0.05
+"""If a training loss falls in every epoch, but by less than this fraction in total, the learning rate is too low."""
+ROWS_PER_PARAMETER = 10
+"""A network with fewer than one parameter per this number of rows may be too small for its task."""
+FEW_STEPS = 100
+"""A run of fewer steps that is no better than the guess on its own training rows has hardly been trained, unless its
+best epoch was an early one of many."""
+FEWEST_EPOCHS = 3
+"""Least number of epochs from which a slope is computed."""
+UNRELIABLE = 0.1
+"""If chance explains a calibration error of this size, there are too few rows to evaluate the probabilities."""
 LITTLE = 0.02
 """Difference in skill that is visible, but too small to be called overfitting."""
 FEW = 30
@@ -33,59 +60,56 @@ WORDS = {
 }
 SHARES = ("accuracy", "balanced_accuracy")
 
-Sentences = list[dict[str, str]]
+Confidence = Literal["trusted", "unknown", "over", "under", "mixed"]
+
+
+Sentences = list[tuple[str, str]]
+"""Tone (good, fair or bad) and text."""
 
 
 def verdict(report: dict[str, Any]) -> dict[str, Any]:
     """Return sentences with a tone (good, fair or bad), the most important first, and remedies."""
     found, seen = report.get("evaluation"), evidence(report)
-    sentences = _trouble(report, seen)
+    sentences: Sentences = []
+    if seen.diverged:
+        text = "Training diverged: the loss, a gradient or a weight became too large or was not finite."
+        sentences.append(("bad", text))
+    if seen.status == "interrupted":
+        sentences.append(("fair", f"Interrupted after {count(seen.epochs, 'epoch')}; it can be resumed."))
+    if seen.status == "running":
+        sentences.append(("fair", "This run has not ended."))
     if found is not None:
         sentences += _quality(found, seen) + _fit(found, seen) + _trust(found, seen)
     if seen.spikes and not seen.diverged:
-        sentences.append({"tone": "fair", "text": f"The loss spiked {count(seen.spikes, 'time')} during training."})
+        sentences.append(("fair", f"The loss spiked {count(seen.spikes, 'time')} during training."))
     if not seen.held_out:
-        sentences.append({"tone": "bad", "text": "No rows were held out, so the quality on new rows is unknown."})
+        sentences.append(("bad", "No rows were held out, so the quality on new rows is unknown."))
     if not sentences:
-        sentences.append({"tone": "fair", "text": "This run has not been evaluated yet."})
-    return {"sentences": sentences, "tries": [remedy.text for remedy in remedies(seen)]}
+        sentences.append(("fair", "This run has not been evaluated yet."))
+    return {
+        "sentences": [{"tone": tone, "text": text} for tone, text in sentences],
+        "tries": [remedy.text for remedy in remedies(seen)],
+    }
 
 
 def figure(name: str, value: float) -> str:
-    """A value as a person writes it.
+    """Format the value of a metric.
 
     >>> figure("accuracy", 0.97512), figure("rmse", 53.1234), figure("rmse", 22968.4)
     ('97.5 %', '53.12', '22,970')
     """
-    if name in SHARES:
+    if name in ("accuracy", "balanced_accuracy"):
         return f"{100 * value:.1f} %"
     return f"{float(f'{value:.4g}'):,.0f}" if 1e4 <= abs(value) < 1e9 else f"{value:.4g}"
-
-
-def _trouble(report: dict[str, Any], seen: Evidence) -> Sentences:
-    sentences: Sentences = []
-    if seen.diverged:
-        sentences.append(
-            {
-                "tone": "bad",
-                "text": "Training diverged: the loss, a gradient or a weight became too large or was not finite.",
-            }
-        )
-    if seen.status == "interrupted":
-        epochs = count(report["run"]["epochs"], "epoch")
-        sentences.append({"tone": "fair", "text": f"Interrupted after {epochs}; it can be resumed."})
-    if seen.status == "running":
-        sentences.append({"tone": "fair", "text": "This run has not ended."})
-    return sentences
 
 
 def _quality(found: dict[str, Any], seen: Evidence) -> Sentences:
     entry = main_metric(found)
     if entry is None or entry["value"] is None:
-        return [{"tone": "bad", "text": "The model cannot be evaluated: its metric has no value on these rows."}]
+        return [("bad", "The model cannot be evaluated: its metric has no value on these rows.")]
     name, rows = entry["name"], count(found["rows"], "row")
-    unseen = "each judged by members that never saw it" if found["in_turn"] else "it has never seen"
-    where = {"held out": f"{rows}{',' * found['in_turn']} {unseen}", "given": f"the {rows} given"}.get(
+    unseen = ", each judged by members that never saw it" if found["in_turn"] else " it has never seen"
+    where = {"held out": f"{rows}{unseen}", "given": f"the {rows} given"}.get(
         found["origin"], f"the {rows} it was trained on"
     )
     interval = ""
@@ -93,18 +117,18 @@ def _quality(found: dict[str, Any], seen: Evidence) -> Sentences:
         interval = f" (95 % interval {figure(name, entry['low'])} to {figure(name, entry['high'])})"
     said = f"{WORDS[name]} {figure(name, entry['value'])} on {where}{interval}"
     if entry["baseline"] is None:
-        return [{"tone": "fair", "text": f"{said[0].upper()}{said[1:]}."}]
+        return [("fair", f"{said[0].upper()}{said[1:]}.")]
     skill = seen.skill or 0.0  # also 0 if the baseline is perfect
     guess = "always answering the most frequent class" if found["classifies"] else "always answering the mean"
     against = f"{guess} has {figure(name, entry['baseline'])}"
     if skill < CLEARLY or not seen.certain:
         tone, how = ("bad", "No") if skill < CLEARLY else ("fair", "Not clearly")
-        sentences = [{"tone": tone, "text": f"{how} better than a guess: {said}; {against}."}]
+        sentences = [(tone, f"{how} better than a guess: {said}; {against}.")]
     else:
         tone, word = ("good", "Good") if skill >= GOOD else ("fair", "Fair") if skill >= FAIR else ("fair", "Weak")
-        sentences = [{"tone": tone, "text": f"{word}: {said}; {against}."}]
+        sentences = [(tone, f"{word}: {said}; {against}.")]
     if found["rows"] < FEW:
-        sentences.append({"tone": "fair", "text": f"These figures are rough: they come from {rows}."})
+        sentences.append(("fair", f"These figures are rough: they come from {rows}."))
     return sentences
 
 
@@ -113,38 +137,315 @@ def _fit(found: dict[str, Any], seen: Evidence) -> Sentences:
     if entry is None or not seen.held_out or seen.skill is None or seen.train_skill is None:
         return []
     trained = f"{WORDS[entry['name']]} {figure(entry['name'], entry['train'])} on rows it was trained on"
-    cause, gap = fit_cause(seen), seen.train_skill - seen.skill
-    if cause == "hardly trained":
-        return [{"tone": "bad", "text": f"It was hardly trained: {count(seen.steps or 0, 'step')}, {trained}."}]
-    if cause == "overfits":
-        best = "" if seen.best_epoch is None else f"; the best epoch was {seen.best_epoch} of {seen.epochs}"
-        return [{"tone": "fair" if gap <= 0.3 else "bad", "text": f"It overfits: {trained}{best}."}]
-    if cause in ("cut short", "out of time"):
-        return [{"tone": "fair", "text": f"It was still improving when it ended: {trained}."}]
-    if cause == "slow":
-        return [{"tone": "fair", "text": f"It learned very slowly: {trained}, and the loss hardly fell."}]
-    if max(seen.skill, seen.train_skill) < CLEARLY:
-        return []  # no better than the baseline on any rows, so there is no fit to describe
-    how_much = "overfits little" if gap > LITTLE and seen.outside else "does not overfit"
-    return [{"tone": "good", "text": f"It {how_much}: {trained}."}]
+    gap = seen.train_skill - seen.skill
+    match fit_cause(seen):
+        case "hardly trained":
+            return [("bad", f"It was hardly trained: {count(seen.steps or 0, 'step')}, {trained}.")]
+        case "overfits":
+            best = "" if seen.best_epoch is None else f"; the best epoch was {seen.best_epoch} of {seen.epochs}"
+            return [("fair" if gap <= 0.3 else "bad", f"It overfits: {trained}{best}.")]
+        case "cut short" | "out of time":
+            return [("fair", f"It was still improving when it ended: {trained}.")]
+        case "slow":
+            return [("fair", f"It learned very slowly: {trained}, and the loss hardly fell.")]
+        case _ if max(seen.skill, seen.train_skill) < CLEARLY:
+            return []  # no better than the baseline on any rows, so there is no fit to describe
+        case _:
+            how_much = "overfits little" if gap > LITTLE and seen.outside else "does not overfit"
+            return [("good", f"It {how_much}: {trained}.")]
 
 
 def _trust(found: dict[str, Any], seen: Evidence) -> Sentences:
     missed = first_uncovered(found)
     if missed is not None:
         text = f"{100 * missed['share']:.0f} % of rows are below its {100 * missed['level']:g} % quantile"
-        return [{"tone": "fair", "text": f"Its quantiles are off: {text} of {missed['target']}."}]
+        return [("fair", f"Its quantiles are off: {text} of {missed['target']}.")]
     if seen.confidence is None:
         return []
     off = f"they are off by {100 * found['calibration']['ece']:.1f} points on average"
     if seen.confidence == "trusted":
-        return [{"tone": "good", "text": f"Its probabilities can be trusted: {off}, no more than chance explains."}]
+        return [("good", f"Its probabilities can be trusted: {off}, no more than chance explains.")]
     if seen.confidence == "unknown":
-        return [
-            {
-                "tone": "fair",
-                "text": f"There are too few rows to evaluate its probabilities: {off}, which may be chance.",
-            }
-        ]
+        return [("fair", f"There are too few rows to evaluate its probabilities: {off}, which may be chance.")]
     lean = {"over": "too confident", "under": "not confident enough", "mixed": "off"}[seen.confidence]
-    return [{"tone": "fair", "text": f"Its probabilities are {lean}: {off}, more than chance explains."}]
+    return [("fair", f"Its probabilities are {lean}: {off}, more than chance explains.")]
+
+
+# Evidence
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evidence:
+    """Measurements of a report. None means that a value could not be measured."""
+
+    skill: float | None = None
+    certain: bool = True
+    """Whether the whole interval of the skill is above the baseline."""
+    train_skill: float | None = None
+    outside: bool = False
+    """Whether the skill on training rows is outside the interval of the held-out rows."""
+    held_out: bool = True
+    status: str = "finished"
+    timed_out: bool = False
+    time_limit: bool = False
+    """Whether a time limit was set, which may have made the epochs fewer."""
+    steps: int | None = None
+    epochs: int = 0
+    best_epoch: int | None = None
+    train_loss: Sequence[float] = ()
+    """Loss of each epoch; empty if any is unknown."""
+    validation_loss: Sequence[float] = ()
+    rows: int | None = None
+    """Number of training rows."""
+    parameters: int | None = None
+    """Number of parameters of one ensemble member."""
+    learning_rate: float | None = None
+    confidence: Confidence | None = None
+    calibrated: bool = False
+    smoothing: float = 0.0
+    coverage_off: bool = False
+    diverged: bool = False
+    spikes: int = 0
+
+
+def evidence(report: Mapping[str, Any]) -> Evidence:
+    """Read the evidence from the data of a report."""
+    found, run, curves = report.get("evaluation"), report["run"], report["curves"]
+    config, effective = report.get("config") or {}, report.get("effective") or {}
+    kinds = [mark["kind"] for mark in curves["marks"]]
+    parameters = (report.get("cost") or {}).get("parameters")
+    epochs = curves["epochs"]
+    shared: dict[str, Any] = {
+        "status": run["status"],
+        "timed_out": run["status"] == "stopped" and "time limit" in run.get("reason", ""),
+        "time_limit": config.get("time_limit") is not None,
+        "steps": run.get("steps"),
+        "epochs": run["epochs"],
+        "best_epoch": _best_epoch(curves),
+        "train_loss": _known([point.get("loss") for point in epochs]),
+        "validation_loss": _known([point["validation"] for point in epochs]),
+        "rows": run.get("rows"),
+        "parameters": None if parameters is None else parameters // max(1, report.get("members") or 1),
+        "learning_rate": config.get("learning_rate"),
+        "calibrated": bool(config.get("calibrate")),
+        "smoothing": _smoothing(effective.get("loss") or config.get("loss")),
+        "diverged": "not finite" in kinds or kinds.count("rollback") >= 3,
+        "spikes": kinds.count("spike"),
+    }
+    if found is None:
+        return Evidence(**shared)
+    shared |= {
+        "held_out": found["origin"] != "trained on",
+        "confidence": confidence(found.get("calibration")),
+        "coverage_off": first_uncovered(found) is not None,
+    }
+    entry = main_metric(found)
+    if entry is None:
+        return Evidence(**shared)
+    better, worse = ("high", "low") if entry["better"] == "higher" else ("low", "high")
+    here, there = skill(entry, entry["value"]), skill(entry, entry["train"])
+    most = entry[better]
+    if most is not None and entry["how"] == "exact":
+        most += 0.5 / found["rows"]  # continuity correction: one wrong row among many is not overfitting
+    edge, reached = skill(entry, entry[worse]), skill(entry, most)
+    return Evidence(
+        **shared,
+        skill=here,
+        certain=edge is None or edge > 0,
+        train_skill=there,
+        outside=there is not None and (reached is None or reached < there),
+    )
+
+
+def main_metric(found: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the metric that selected the best epoch, or the first one."""
+    named = {entry["name"]: entry for entry in found["metrics"]}
+    return named.get(found["metric"]) or next(iter(named.values()), None)
+
+
+def skill(entry: Mapping[str, Any], value: float | None) -> float | None:
+    """Return the skill: 0 for the baseline, 1 for a perfect model. It is computed from the squared RMSE, as R² is."""
+    perfect, base = {"log_loss": 0.0, "rmse": 0.0, "mae": 0.0}.get(entry["name"], 1.0), entry["baseline"]
+    if value is None or base is None or base == perfect:
+        return None
+    if entry["name"] == "rmse":
+        return 1 - (value / base) ** 2
+    return (value - base) / (perfect - base)
+
+
+def confidence(entry: Mapping[str, Any] | None) -> Confidence | None:
+    """Return whether probabilities are too extreme (over) or not extreme enough (under), beyond chance."""
+    if entry is None:
+        return None
+    if entry["ece"] <= entry["chance"]:
+        return "trusted" if entry["chance"] < UNRELIABLE else "unknown"
+    if entry["of"] == "the class predicted":
+        error = entry["lean"]
+    else:  # for a binary outcome, confidence is the distance from 0.5
+        rows = sum(one["rows"] for one in entry["bins"])
+        gaps = ((one["rows"], one["given"], one["given"] - one["came"]) for one in entry["bins"])
+        error = sum(n * (gap if given > 0.5 else -gap) for n, given, gap in gaps) / rows
+    if abs(error) < entry["ece"] / 2:
+        return "mixed"
+    return "over" if error > 0 else "under"
+
+
+def first_uncovered(found: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the first quantile whose fraction of rows below it is wrong by more than chance."""
+    missed = (one for one in found.get("coverage") or () if not one["low"] <= one["level"] <= one["high"])
+    return next(missed, None)
+
+
+def _best_epoch(curves: Mapping[str, Any]) -> int | None:
+    """Return the epoch of the model, else the one with the lowest validation loss."""
+    length = curves.get("steps_per_epoch")
+    best = [mark["step"] for mark in curves["marks"] if mark["kind"] == "best"]
+    if best and length:
+        return max(1, round(best[-1] / length))
+    points = [(point["validation"], point["epoch"]) for point in curves["epochs"] if point["validation"] is not None]
+    return min(points)[1] if points else None
+
+
+def _known(values: Sequence[float | None]) -> tuple[float, ...]:
+    return () if None in values else tuple(value for value in values if value is not None)
+
+
+def _smoothing(loss: str | None) -> float:
+    return 0.0 if loss in (None, "auto") else dict(losses.get(loss).constants).get("label_smoothing", 0.0)
+
+
+# Causes and remedies
+
+
+@dataclass(frozen=True, kw_only=True)
+class Remedy:
+    """`moves` maps a setting to +1 if the remedy raises it, and to -1 if it lowers it."""
+
+    cause: str
+    text: str
+    moves: Mapping[str, int] = field(default_factory=dict[str, int])
+
+
+def fit_cause(e: Evidence) -> str | None:
+    """Return the cause that limits the fit. None if the model fits well or cannot be evaluated."""
+    if e.diverged or not e.held_out or e.skill is None:
+        return None
+    trained, few = e.train_skill, e.steps is not None and e.steps < FEW_STEPS
+    if trained is not None and trained < CLEARLY and few and (e.epochs <= FEWEST_EPOCHS or _late(e)):
+        return "hardly trained"
+    if trained is not None and trained >= CLEARLY and e.outside and trained - e.skill > GAP and not _slow(e):
+        return "overfits"
+    if _still_improving(e):
+        return "out of time" if e.timed_out else "cut short"
+    if e.skill >= FAIR:
+        return None
+    if _slow(e):
+        return "slow"
+    return "too small" if _small(e) else "uninformative"
+
+
+def _small(e: Evidence) -> bool:
+    return e.rows is not None and e.parameters is not None and e.parameters * ROWS_PER_PARAMETER < e.rows
+
+
+def _still_improving(e: Evidence) -> bool:
+    """Return whether both losses were falling at the end; for one or two epochs, whether the last one was the best."""
+    if not _late(e) or not (e.status == "finished" or e.timed_out):
+        return False
+    if e.epochs < FEWEST_EPOCHS:
+        return e.best_epoch == e.epochs and e.skill is not None and e.skill < FAIR
+    lowest = bool(e.validation_loss) and e.validation_loss[-1] == min(e.validation_loss)
+    return lowest and _falling(e.train_loss) and _falling(e.validation_loss)
+
+
+def _late(e: Evidence) -> bool:
+    """Whether the best epoch was in the second half."""
+    return e.best_epoch is not None and 2 * e.best_epoch > e.epochs
+
+
+def _falling(curve: Sequence[float]) -> bool:
+    if len(curve) < FEWEST_EPOCHS:
+        return False
+    first, middle, last = curve[0], curve[len(curve) // 2], curve[-1]
+    return first - last > LEAST * abs(first) and middle - last > STILL * (first - last)
+
+
+def _slow(e: Evidence) -> bool:
+    """Return whether the training loss falls in every epoch, but very little."""
+    if e.spikes or len(e.train_loss) < FEWEST_EPOCHS or e.best_epoch != e.epochs:
+        return False
+    first, last = e.train_loss[0], e.train_loss[-1]
+    steadily = all(after < before for before, after in zip(e.train_loss, e.train_loss[1:], strict=False))
+    return steadily and first - last < SLOW * abs(first)
+
+
+def remedies(e: Evidence) -> list[Remedy]:
+    """Return one remedy per cause, the most urgent first."""
+    found: list[Remedy] = []
+    slower = "" if e.learning_rate is None else f" (it is {e.learning_rate:g})"
+    if e.diverged:
+        text = f"Lower the learning rate{slower} or clip gradients: --learning-rate, --clip-norm 1."
+        found.append(Remedy(cause="diverged", text=text, moves={"learning_rate": -1}))
+    elif e.spikes:
+        text = f"Against spikes: lower the learning rate{slower}, or set --clip-norm 1."
+        found.append(Remedy(cause="spikes", text=text, moves={"learning_rate": -1}))
+    if not e.held_out:
+        text = "Hold out rows to measure how good the model is on new rows: --validation 0.2."
+        return [Remedy(cause="nothing held out", text=text, moves={"held_out": 1}), *found]
+    cause = fit_cause(e)
+    if cause is not None:
+        found.append(_for_fit(cause, e))
+    # Calibration does not help a model that has not learned its task yet.
+    if cause not in (None, "overfits"):
+        return found
+    probabilities = _for_probabilities(e)
+    if probabilities is not None and not any(set(remedy.moves) & set(probabilities.moves) for remedy in found):
+        found.append(probabilities)
+    return found
+
+
+def _for_fit(cause: str, e: Evidence) -> Remedy:
+    match cause:
+        case "hardly trained":
+            text, moves = (
+                f"Train longer: {'a larger --time-limit' if e.time_limit else 'more --epochs'}.",
+                {"epochs": 1},
+            )
+        case "overfits":
+            text = "Against overfitting: more rows, more dropout or weight decay, or a narrower network."
+            moves = {"regularisation": 1, "width": -1}
+        case "cut short":
+            text, moves = f"Train longer: --epochs {2 * e.epochs}.", {"epochs": 1}
+        case "out of time":
+            text, moves = "Train longer: a larger --time-limit.", {"epochs": 1}
+        case "slow":
+            faster = "" if e.learning_rate is None else f": --learning-rate {10 * e.learning_rate:g}"
+            text, moves = f"Raise the learning rate{faster}.", {"learning_rate": 1}
+        case "too small":
+            text = f"A wider or deeper network: this one has {e.parameters:,} parameters for {e.rows:,} training rows."
+            moves = {"width": 1}
+        case _:
+            text = "The columns explain little of the target: check that both are right, and add columns that matter."
+            moves = {"columns": 1}
+    return Remedy(cause=cause, text=text, moves=moves)
+
+
+def _for_probabilities(e: Evidence) -> Remedy | None:
+    more_rows = "hold out more rows: --validation 0.3."
+    if e.coverage_off:
+        how = more_rows if e.calibrated else "correct them on held-out rows: --calibrate."
+        return Remedy(
+            cause="coverage", text=f"For correct quantiles, {how}", moves={"held_out": 1} if e.calibrated else {}
+        )
+    if e.confidence in (None, "trusted", "unknown"):
+        return None
+    if e.confidence == "under" and e.smoothing:
+        text = f"Use less label smoothing than {e.smoothing:g}: it keeps probabilities away from 0 and 1."
+        return Remedy(cause="smoothed", text=text, moves={"smoothing": -1})
+    cause = {"over": "overconfident", "under": "underconfident", "mixed": "miscalibrated"}[e.confidence]
+    if not e.calibrated:
+        return Remedy(cause=cause, text="Calibrate the probabilities on held-out rows: --calibrate.")
+    if e.confidence == "mixed" and _small(e):
+        text = "One temperature cannot correct the probabilities: try a wider or deeper network."
+        return Remedy(cause=cause, text=text, moves={"width": 1})
+    return Remedy(cause=cause, text=f"For better calibrated probabilities, {more_rows}", moves={"held_out": 1})
