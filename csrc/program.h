@@ -19,10 +19,15 @@
 //     columns      see Columns                               numbers and codes to one vector; always first
 //     enter, leave                                           y = x; y = x + what its enter was given
 //
+// The kinds of the lists MULTILAYER_UNITWISE and MULTILAYER_ROWWISE need nothing but their name here and their formulas in
+// kernels/unitwise.h or kernels/norms.h and in reference/layers.h: the cores, the binding and engines/fused_program.py
+// find them by these lists.
+//
 // Formulas are those of src/multilayer/nn/layers; masks are keyed as runtime/random.h says, by purpose dropout, the
 // operation's part, the row's own number (`ids`) and the unit.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -36,25 +41,35 @@ namespace multilayer {
 
 constexpr int NONE = -1;
 
-enum class Kind : int {
-    linear, glu, activation, scale, dropout, batch_norm, layer_norm, rms_norm, group_norm, columns, enter, leave,
-};
+// Names of the members of each enum, in order. Python looks members up by them.
+template <class E>
+inline constexpr std::array<const char*, 0> NAMES{};
 
-// Activations by name, as in the catalogue; `constant` is the one number that some have.
-enum class Function : int {
-    identity, step, polynomial,  // constant: the power p
-    sqrt, sigmoid,               // constant: the slope a
-    tanh, hard_tanh, sin, relu,
-    leaky_relu,                  // constant: alpha
-    prelu,                       // learned: alpha
-    elu,                         // constant: alpha
-    selu, softplus, gelu, gelu_tanh, silu,
-    swish,                       // constant: beta
-    learned_swish,               // learned: beta
-    mish,
-};
+#define MULTILAYER_MEMBER(name) name,
+#define MULTILAYER_NAME(name) #name,
+#define MULTILAYER_ENUM(E, LIST)                   \
+    enum class E : int { LIST(MULTILAYER_MEMBER) }; \
+    template <>                                    \
+    inline constexpr auto NAMES<E> = std::to_array<const char*>({LIST(MULTILAYER_NAME)});
 
-enum class Numeric : int { none, plr, pbld, piecewise };
+// Each unit by itself, with a weight and a bias of its own in both of which it is linear (kernels/unitwise.h).
+#define MULTILAYER_UNITWISE(X) X(scale)
+// Each row by itself, y = weight ⊙ x̂ + bias (kernels/norms.h).
+#define MULTILAYER_ROWWISE(X) X(layer_norm) X(rms_norm) X(group_norm)
+#define MULTILAYER_KINDS(X)                                                                             \
+    X(linear) X(glu) X(activation) X(dropout) X(batch_norm) X(columns) X(enter) X(leave)                 \
+    MULTILAYER_UNITWISE(X) MULTILAYER_ROWWISE(X)
+MULTILAYER_ENUM(Kind, MULTILAYER_KINDS)
+
+// Activations by name, as in the catalogue; `constant` is the one number that some have: polynomial (the power p), sigmoid
+// (the slope a), leaky_relu and elu (alpha), swish (beta). prelu learns alpha, learned_swish beta.
+#define MULTILAYER_FUNCTIONS(X)                                                                                \
+    X(identity) X(step) X(polynomial) X(sqrt) X(sigmoid) X(tanh) X(hard_tanh) X(sin) X(relu) X(leaky_relu)      \
+    X(prelu) X(elu) X(selu) X(softplus) X(gelu) X(gelu_tanh) X(silu) X(swish) X(learned_swish) X(mish)
+MULTILAYER_ENUM(Function, MULTILAYER_FUNCTIONS)
+
+#define MULTILAYER_NUMERICS(X) X(none) X(plr) X(pbld) X(piecewise)
+MULTILAYER_ENUM(Numeric, MULTILAYER_NUMERICS)
 
 // One category column of `values` known values: a table (values + 1, width), or one-hot where table is NONE.
 struct Category {
@@ -96,6 +111,17 @@ struct Op {
     Columns columns;
 };
 
+// Labels of a `switch` for a list of kinds.
+#define MULTILAYER_CASE(name) case Kind::name:
+
+// Whether a kind is one of MULTILAYER_UNITWISE.
+constexpr bool is_unitwise(Kind kind) {
+    switch (kind) {
+        MULTILAYER_UNITWISE(MULTILAYER_CASE) return true;
+        default: return false;
+    }
+}
+
 // Multiply-adds of a row on its way through an operation, those that count; `numeric` as in Program.
 inline std::size_t multiply_adds(const Op& op, std::size_t numeric) {
     switch (op.kind) {
@@ -112,7 +138,9 @@ struct Parameter {
     double decay_factor = 0.0;  // what decay and L2 are multiplied by
 };
 
-enum class LossKind : int { cross_entropy, binary_cross_entropy, mse, mae, huber, quantile, poisson, perceptron };
+#define MULTILAYER_LOSSES(X) \
+    X(cross_entropy) X(binary_cross_entropy) X(mse) X(mae) X(huber) X(quantile) X(poisson) X(perceptron)
+MULTILAYER_ENUM(LossKind, MULTILAYER_LOSSES)
 
 struct Loss {
     LossKind kind = LossKind::mse;
@@ -120,7 +148,8 @@ struct Loss {
     std::vector<double> quantiles;  // outputs go quantile by quantile for each target
 };
 
-enum class OptimizerKind : int { sgd, momentum, nesterov, adam };  // adamw is adam with decay
+#define MULTILAYER_OPTIMIZERS(X) X(sgd) X(momentum) X(nesterov) X(adam)  // adamw is adam with decay
+MULTILAYER_ENUM(OptimizerKind, MULTILAYER_OPTIMIZERS)
 
 struct Optimizer {
     OptimizerKind kind = OptimizerKind::adam;
@@ -176,7 +205,8 @@ struct Schedule {
 };
 
 // Tensors of the state, by group and place.
-enum class Group : int { parameters, buffers, slot0, slot1, averages };
+#define MULTILAYER_GROUPS(X) X(parameters) X(buffers) X(slot0) X(slot1) X(averages)
+MULTILAYER_ENUM(Group, MULTILAYER_GROUPS)
 
 constexpr std::size_t FINISHED = static_cast<std::size_t>(-1);
 

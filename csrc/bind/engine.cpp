@@ -20,68 +20,10 @@ namespace {
 
 using namespace nb::literals;
 
-// Enums, whose names Python looks up by: the only list of them there.
-
-void bind_enums(nb::module_& m) {
-    nb::enum_<Kind>(m, "Kind")
-        .value("linear", Kind::linear)
-        .value("glu", Kind::glu)
-        .value("activation", Kind::activation)
-        .value("scale", Kind::scale)
-        .value("dropout", Kind::dropout)
-        .value("batch_norm", Kind::batch_norm)
-        .value("layer_norm", Kind::layer_norm)
-        .value("rms_norm", Kind::rms_norm)
-        .value("group_norm", Kind::group_norm)
-        .value("columns", Kind::columns)
-        .value("enter", Kind::enter)
-        .value("leave", Kind::leave);
-    nb::enum_<Function>(m, "Function")
-        .value("identity", Function::identity)
-        .value("step", Function::step)
-        .value("polynomial", Function::polynomial)
-        .value("sqrt", Function::sqrt)
-        .value("sigmoid", Function::sigmoid)
-        .value("tanh", Function::tanh)
-        .value("hard_tanh", Function::hard_tanh)
-        .value("sin", Function::sin)
-        .value("relu", Function::relu)
-        .value("leaky_relu", Function::leaky_relu)
-        .value("prelu", Function::prelu)
-        .value("elu", Function::elu)
-        .value("selu", Function::selu)
-        .value("softplus", Function::softplus)
-        .value("gelu", Function::gelu)
-        .value("gelu_tanh", Function::gelu_tanh)
-        .value("silu", Function::silu)
-        .value("swish", Function::swish)
-        .value("learned_swish", Function::learned_swish)
-        .value("mish", Function::mish);
-    nb::enum_<Numeric>(m, "Numeric")
-        .value("none", Numeric::none)
-        .value("plr", Numeric::plr)
-        .value("pbld", Numeric::pbld)
-        .value("piecewise", Numeric::piecewise);
-    nb::enum_<LossKind>(m, "LossKind")
-        .value("cross_entropy", LossKind::cross_entropy)
-        .value("binary_cross_entropy", LossKind::binary_cross_entropy)
-        .value("mse", LossKind::mse)
-        .value("mae", LossKind::mae)
-        .value("huber", LossKind::huber)
-        .value("quantile", LossKind::quantile)
-        .value("poisson", LossKind::poisson)
-        .value("perceptron", LossKind::perceptron);
-    nb::enum_<OptimizerKind>(m, "OptimizerKind")
-        .value("sgd", OptimizerKind::sgd)
-        .value("momentum", OptimizerKind::momentum)
-        .value("nesterov", OptimizerKind::nesterov)
-        .value("adam", OptimizerKind::adam);
-    nb::enum_<Group>(m, "Group")
-        .value("parameters", Group::parameters)
-        .value("buffers", Group::buffers)
-        .value("slot0", Group::slot0)
-        .value("slot1", Group::slot1)
-        .value("averages", Group::averages);
+template <class E>
+void bind_enum(nb::module_& m, const char* name) {
+    nb::enum_<E> bound(m, name);
+    for (std::size_t i = 0; i < NAMES<E>.size(); ++i) bound.value(NAMES<E>[i], static_cast<E>(i));
 }
 
 void bind_program(nb::module_& m) {
@@ -385,7 +327,12 @@ void bind_core(nb::module_& m, const char* table, const char* core) {
 }  // namespace
 
 void bind_engine(nb::module_& m) {
-    bind_enums(m);
+    bind_enum<Kind>(m, "Kind");
+    bind_enum<Function>(m, "Function");
+    bind_enum<Numeric>(m, "Numeric");
+    bind_enum<LossKind>(m, "LossKind");
+    bind_enum<OptimizerKind>(m, "OptimizerKind");
+    bind_enum<Group>(m, "Group");
     bind_program(m);
     bind_core<float>(m, "TableFloat", "CoreFloat");
     bind_core<double>(m, "TableDouble", "CoreDouble");

@@ -176,6 +176,8 @@ private:
     Pointwise pointwise_of(const Node& node, const BatchRows& batch_rows, std::uint32_t epoch, double dropout,
                            bool training) const;
 
+    Unitwise unitwise_of(const Node& node) const;
+
     Norm norm_of(const Node& node) const;
 
     // f(part) for some panels at a time.

@@ -97,6 +97,10 @@ Pointwise Fused::pointwise_of(const Node& node, const BatchRows& batch_rows, std
             .ids = batch_rows.ids.data()};
 }
 
+Unitwise Fused::unitwise_of(const Node& node) const {
+    return {node.kind, node.op->d_in, parameter(node.op->weight), parameter(node.op->bias)};
+}
+
 Norm Fused::norm_of(const Node& node) const {
     const Op& op = *node.op;
     return {op.kind, op.d_in, op.kind == Kind::group_norm ? op.groups : 1, static_cast<float>(op.eps),
@@ -143,9 +147,9 @@ void Fused::forward(StepThread& w, std::uint32_t epoch, double dropout) {
                            kernels_.pointwise(after, out.x, p);
                        });
                 break;
-            case Kind::scale:
+            MULTILAYER_UNITWISE(MULTILAYER_CASE)
                 pieces(w, region_of(w, op.d_in, PANEL), [&](Region p) {
-                    kernels_.scale(op.d_in, parameter(op.weight), in.x, out.x, p);
+                    kernels_.unitwise(unitwise_of(node), in.x, out.x, p);
                 });
                 break;
             case Kind::enter:
@@ -269,10 +273,10 @@ void Fused::backward(StepThread& w) {
             case Kind::activation:
                 pieces(w, region_of(w, out.d, PANEL), [&](Region p) { kernels_.pointwise_backward(here, out.g, p); });
                 break;
-            case Kind::scale:
+            MULTILAYER_UNITWISE(MULTILAYER_CASE)
                 if (!node.passes) break;
                 pieces(w, region_of(w, op.d_in, PANEL), [&](Region p) {
-                    kernels_.scale(op.d_in, parameter(op.weight), out.g, in.g, p);
+                    kernels_.unitwise_backward(unitwise_of(node), out.g, in.g, p);
                 });
                 break;
             case Kind::enter:

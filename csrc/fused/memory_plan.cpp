@@ -90,11 +90,11 @@ std::size_t MemoryPlan::place(std::size_t panels, const Program& program, const 
     };
     const std::size_t rows = panels * PANEL;
     // A gradient takes the place of the numbers it belongs to: what the way back needs of them stands in rows, slopes and
-    // hats by then. Scales and embeddings still read what went in; and the table's own numbers mostly have no gradient.
+    // hats by then. Unitwise operations and embeddings still read what went in; and the table's own numbers mostly have no gradient.
     for (Value& v : values) v.g = v.x = take(rows * v.d);
     for (Node& n : nodes) {
         Value& in = values[n.in];
-        if (n.passes && n.kind == Kind::scale) in.g = take(rows * in.d);
+        if (n.passes && is_unitwise(n.kind)) in.g = take(rows * in.d);
     }
     for (Node& n : nodes) {
         const Op& op = *n.op;
@@ -105,9 +105,7 @@ std::size_t MemoryPlan::place(std::size_t panels, const Program& program, const 
                 if (n.kind == op.kind && op.blend != NONE) n.d_blend = take(rows * values[n.out].d);
                 break;
             case Kind::batch_norm:
-            case Kind::layer_norm:
-            case Kind::rms_norm:
-            case Kind::group_norm:
+            MULTILAYER_ROWWISE(MULTILAYER_CASE)
                 n.hat = take(rows * op.d_in);
                 n.inverse = take(rows * op.groups);
                 if (n.kind != Kind::batch_norm) break;

@@ -149,15 +149,11 @@ void Fused::gradients_and_updates(const StepThread& w, float* stored) {
                 }
                 break;
             }
-            case Kind::scale: {
-                const Range units = share_of(op.d_in, PANEL, w.thread, w.threads);
-                sum(w, op.weight, out.g, in.x, op.d_in, units, stored);
-                break;
-            }
             case Kind::columns: columns_gradients(w, node, stored); break;
-            default: {
+            default: {  // unitwise, with x, and norms, with x̂
                 const Range units = share_of(op.d_in, PANEL, w.thread, w.threads);
-                sum(w, op.weight, out.g, node.hat, op.d_in, units, stored);
+                const float* factor = is_unitwise(node.kind) ? in.x : node.hat;
+                if (op.weight != NONE) sum(w, op.weight, out.g, factor, op.d_in, units, stored);
                 if (op.bias != NONE) sum(w, op.bias, out.g, nullptr, op.d_in, units, stored);
             }
         }

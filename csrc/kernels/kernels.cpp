@@ -18,6 +18,7 @@ namespace multilayer::MULTILAYER_ISA {
 #include "kernels/optimizers.h"
 #include "kernels/matrix_products.h"
 #include "kernels/pointwise.h"
+#include "kernels/unitwise.h"
 #include "kernels/norms.h"
 #include "kernels/losses.h"
 #include "kernels/columns.h"
@@ -39,7 +40,8 @@ constinit const Kernels kernels{
     .pointwise_backward = pointwise_backward,
     .gate = gate,
     .gate_backward = gate_backward,
-    .scale = scale,
+    .unitwise = unitwise,
+    .unitwise_backward = unitwise_backward,
     .add = add,
     .copy = copy,
     .norm = norm,
@@ -54,7 +56,7 @@ constinit const Kernels kernels{
     .forward_rows = forward_rows,
     .pointwise_rows = pointwise_rows,
     .gate_rows = gate_rows,
-    .scale_rows = scale_rows,
+    .unitwise_rows = unitwise_rows,
     .embed_row = embed_row,
 };
 

@@ -111,6 +111,12 @@ struct Pointwise {
     const std::uint32_t* ids;  // (panels · 16): the rows' own numbers
 };
 
+struct Unitwise {
+    Kind kind;  // of MULTILAYER_UNITWISE
+    std::size_t d;
+    const float *weight, *bias;  // (d), those that the kind has
+};
+
 struct Norm {
     Kind kind;  // layer_norm, rms_norm, group_norm; batch_norm with mean and inverse given
     std::size_t d, groups;
@@ -186,8 +192,9 @@ struct Kernels {
     void (*gate)(Function, std::size_t d_out, float* z, float* y, Region, bool train);
     void (*gate_backward)(std::size_t d_out, const float* slopes, const float* g, float* dz, Region);
 
-    // y = x ⊙ s per unit, and back in place.
-    void (*scale)(std::size_t d, const float* s, const float* x, float* y, Region);
+    // y = f(x; w, b) per unit, and dx of g.
+    void (*unitwise)(const Unitwise&, const float* x, float* y, Region);
+    void (*unitwise_backward)(const Unitwise&, const float* g, float* dx, Region);
     void (*add)(std::size_t d, const float* x, float* y, Region);
     void (*copy)(std::size_t d, const float* x, float* y, Region);
 
@@ -223,7 +230,7 @@ struct Kernels {
     void (*pointwise_rows)(const Pointwise&, float* x, std::size_t stride, std::size_t n);
     void (*gate_rows)(Function, std::size_t d_out, const float* z, std::size_t stride, float* y, std::size_t stride_y,
                       std::size_t n);
-    void (*scale_rows)(std::size_t d, const float* s, float* x, std::size_t stride, std::size_t n);
+    void (*unitwise_rows)(const Unitwise&, float* x, std::size_t stride, std::size_t n);
     void (*embed_row)(const Embedding&, const float* x, float* y);
 };
 

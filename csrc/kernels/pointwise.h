@@ -103,27 +103,8 @@ template <class F>
 inline void with_function(Function function, F f) {
     switch (function) {
 #define CASE(name) \
-    case Function::name: return f.template operator()<Function::name>()
-        CASE(identity);
-        CASE(step);
-        CASE(polynomial);
-        CASE(sqrt);
-        CASE(sigmoid);
-        CASE(tanh);
-        CASE(hard_tanh);
-        CASE(sin);
-        CASE(relu);
-        CASE(leaky_relu);
-        CASE(prelu);
-        CASE(elu);
-        CASE(selu);
-        CASE(softplus);
-        CASE(gelu);
-        CASE(gelu_tanh);
-        CASE(silu);
-        CASE(swish);
-        CASE(learned_swish);
-        CASE(mish);
+    case Function::name: return f.template operator()<Function::name>();
+        MULTILAYER_FUNCTIONS(CASE)
 #undef CASE
     }
 }
@@ -325,15 +306,6 @@ void gate_backward(std::size_t d, const float* slopes, const float* g, float* dz
             const std::size_t first = ((2 * p + half) * d + part.u0) * PANEL;
             const float* from = g + (p * d + part.u0) * PANEL;
             for (std::size_t i = 0; i < (part.u1 - part.u0) * PANEL; ++i) dz[first + i] = slopes[first + i] * from[i];
-        }
-    }
-}
-
-void scale(std::size_t d, const float* s, const float* x, float* y, Region part) {
-    for (std::size_t p = part.p0; p < part.p1; ++p) {
-        for (std::size_t u = part.u0; u < part.u1; ++u) {
-            const std::size_t at = (p * d + u) * PANEL;
-            store16(y + at, load16(x + at) * splat16(s[u]));
         }
     }
 }

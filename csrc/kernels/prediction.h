@@ -155,13 +155,6 @@ void pointwise_rows(const Pointwise& w, float* x, std::size_t stride, std::size_
     });
 }
 
-void scale_rows(std::size_t d, const float* __restrict s, float* x, std::size_t stride, std::size_t n) {
-    for (std::size_t b = 0; b < n; ++b) {
-        float* __restrict to = x + b * stride;
-        for (std::size_t u = 0; u < d; ++u) to[u] *= s[u];
-    }
-}
-
 // Features of one row, as embed of columns.h has them for sixteen.
 void embed_row(const Embedding& w, const float* x, float* y) {
     constexpr std::size_t MOST = 64;  // values inside that are worked on at once

@@ -33,9 +33,9 @@ struct Step {
     std::size_t d_in = 0, d_out = 0;
     Affine affine{};
     Pointwise pointwise{};
+    Unitwise unitwise{};
     Norm norm{};
     Embedding embedding{};
-    const float* scale = nullptr;
     const Columns* columns = nullptr;
     std::vector<const float*> tables;  // of categories, or null: one-hot
 };
@@ -170,7 +170,9 @@ private:
                 s.pointwise.blend = vector(op.blend, parameters);
                 s.pointwise.d = op.d_out;
                 break;
-            case Kind::scale: s.scale = vector(op.weight, parameters); break;
+            MULTILAYER_UNITWISE(MULTILAYER_CASE)
+                s.unitwise = {op.kind, op.d_in, vector(op.weight, parameters), vector(op.bias, parameters)};
+                break;
             case Kind::columns: columns(s, op, parameters, buffers); break;
             case Kind::enter:
             case Kind::leave:
@@ -315,9 +317,9 @@ private:
                     own();
                     if (leads) kernels_.pointwise_rows(s.pointwise, here, widest_, n);
                     break;
-                case Kind::scale:
+                MULTILAYER_UNITWISE(MULTILAYER_CASE)
                     own();
-                    if (leads) kernels_.scale_rows(s.d_in, s.scale, here, widest_, n);
+                    if (leads) kernels_.unitwise_rows(s.unitwise, here, widest_, n);
                     break;
                 case Kind::enter:
                     own();

@@ -179,10 +179,11 @@ private:
                 case Kind::linear: linear(at); break;
                 case Kind::glu: glu(at); break;
                 case Kind::activation: activation(at); break;
-                case Kind::scale: scale(at); break;
-                case Kind::layer_norm:
-                case Kind::rms_norm:
-                case Kind::group_norm: row_norm(at); break;
+#define CASE(name) \
+    case Kind::name: name(at); break;
+                MULTILAYER_UNITWISE(CASE)
+#undef CASE
+                MULTILAYER_ROWWISE(MULTILAYER_CASE) row_norm(at); break;
                 case Kind::columns: columns(at, buffers_, program_.numeric, codes_.data()); break;
                 case Kind::batch_norm:
                     if (training) {
@@ -229,10 +230,11 @@ private:
                 case Kind::linear: linear_back(at, dy.data(), dx, gradients_); break;
                 case Kind::glu: glu_back(at, dy.data(), dx, gradients_); break;
                 case Kind::activation: activation_back(at, dy.data(), dx, gradients_); break;
-                case Kind::scale: scale_back(at, dy.data(), dx, gradients_); break;
-                case Kind::layer_norm:
-                case Kind::rms_norm:
-                case Kind::group_norm: row_norm_back(at, dy.data(), dx, gradients_); break;
+#define CASE(name) \
+    case Kind::name: name##_back(at, dy.data(), dx, gradients_); break;
+                MULTILAYER_UNITWISE(CASE)
+#undef CASE
+                MULTILAYER_ROWWISE(MULTILAYER_CASE) row_norm_back(at, dy.data(), dx, gradients_); break;
                 case Kind::batch_norm: batch_norm_back(at, dy.data(), dx, gradients_); break;
                 case Kind::columns: columns_back(at, program_.numeric, codes_.data(), dy.data(), gradients_); break;
                 case Kind::dropout: dropout_back(at, dy.data(), dx); break;

@@ -1,0 +1,70 @@
+// Operations on each unit by itself, y = f(x; w, b) with a weight and a bias of the unit, and linear in both: the gradient of
+// w is Σ g ⊙ x and that of b is Σ g, which the fused core sums. A new one of these is a name in MULTILAYER_UNITWISE
+// (program.h), the two formulas here, and its twin in reference/layers.h.
+//
+// Registers: they stream; one line is loaded, and a weight or a bias.
+#pragma once
+
+namespace {
+
+// y of x. `weight` and `bias` are functions that give the unit's own, so that only what a formula reads has to exist.
+template <Kind kind>
+inline auto unit_value(auto x, auto weight, [[maybe_unused]] auto bias) {
+    if constexpr (kind == Kind::scale) return x * weight();
+}
+
+// dx of g = dL/dy.
+template <Kind kind>
+inline auto unit_slope(auto g, [[maybe_unused]] auto weight) {
+    if constexpr (kind == Kind::scale) return g * weight();
+}
+
+// f.template operator()<kind>() for the kind that is asked for.
+template <class F>
+inline void with_unitwise(Kind kind, F f) {
+    switch (kind) {
+#define CASE(name) \
+    case Kind::name: return f.template operator()<Kind::name>();
+        MULTILAYER_UNITWISE(CASE)
+#undef CASE
+        default: return;
+    }
+}
+
+// to = f(from, weight, bias) of each line of the part.
+template <class F>
+[[gnu::always_inline]] inline void each_unit(const Unitwise& w, const float* from, float* to, Region part, F f) {
+    for (std::size_t p = part.p0; p < part.p1; ++p) {
+        for (std::size_t u = part.u0; u < part.u1; ++u) {
+            const std::size_t at = (p * w.d + u) * PANEL;
+            store16(to + at, f(load16(from + at), [&] { return splat16(w.weight[u]); }, [&] { return splat16(w.bias[u]); }));
+        }
+    }
+}
+
+[[gnu::flatten]] void unitwise(const Unitwise& w, const float* x, float* y, Region part) {
+    with_unitwise(w.kind, [&]<Kind kind>() {
+        each_unit(w, x, y, part, [](auto z, auto weight, auto bias) { return unit_value<kind>(z, weight, bias); });
+    });
+}
+
+[[gnu::flatten]] void unitwise_backward(const Unitwise& w, const float* g, float* dx, Region part) {
+    with_unitwise(w.kind, [&]<Kind kind>() {
+        each_unit(w, g, dx, part, [](auto z, auto weight, auto) { return unit_slope<kind>(z, weight); });
+    });
+}
+
+// Prediction, in place.
+[[gnu::flatten]] void unitwise_rows(const Unitwise& w, float* x, std::size_t stride, std::size_t n) {
+    with_unitwise(w.kind, [&]<Kind kind>() {
+        for (std::size_t b = 0; b < n; ++b) {
+            float* __restrict to = x + b * stride;
+            const float *__restrict weight = w.weight, *__restrict bias = w.bias;
+            for (std::size_t u = 0; u < w.d; ++u) {
+                to[u] = unit_value<kind>(to[u], [=] { return weight[u]; }, [=] { return bias[u]; });
+            }
+        }
+    });
+}
+
+}  // namespace
