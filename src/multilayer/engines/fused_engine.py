@@ -25,29 +25,27 @@ from ..core import _core, machine, named_options
 from ..core.sparse import Sparse, pieces
 from ..data.batches import Batch, Data, Rows, require_within, row_numbers
 from ..errors import OptionError, SpecError, option, unknown_name
-from ..nn import losses, optimizers
 from ..nn.layers.base import Array, Parameter
 from ..nn.layers.norms import require_rows
 from ..spec import Spec
-from ..spec.initialization import initialise
 from .fused_program import (
-    Codes,
-    are_whole,
-    beside,
+    are_integers,
     check_codes,
     classes_of,
     codes_of,
+    contiguous_rows,
     copied,
     operations_of,
     program_of,
     why_not,
 )
-from .protocol import Chunk, Gradients, Order, Settings, SingleEngine, State, StepStatistics, check_data
+from .protocol import Chunk, Gradients, Order, Settings, SingleEngine, State, StepStatistics
 
 FusedTable = _core.TableFloat | _core.TableDouble
 
 CORES = ("auto", "reference", *_core.fused_kernels())
 TABLES = {"float32": _core.TableFloat, "float64": _core.TableDouble}
+REFERENCES = {"float32": _core.reference_float, "float64": _core.reference_double}
 
 PIECE = 16_384
 """Rows put together for one call of the core, at most, to bound memory."""
@@ -72,26 +70,23 @@ class FusedEngine(SingleEngine):
         reason = why_not(spec, settings.loss, settings.optimizer)
         if reason is not None:
             raise SpecError(f"{reason}: train {spec} with {option('engine', 'torch')}")
-        settings.check(spec.parameters)
-        self.spec, self.data, self.settings = spec, data, settings
+        super().__init__(spec, data, settings)
         self.dtype = _dtype(dtype)
-        self.loss, self.optimizer = losses.get(settings.loss), optimizers.get(settings.optimizer)
-        check_data(spec, data, self.loss)
         program = program_of(spec, settings)
         self.threads = machine.threads() if threads is None else named_options.threads(threads)
-        self._core = _make_core(program, self.dtype, core, self.threads)
+        if core not in CORES:
+            raise OptionError(unknown_name("core", core, CORES))
+        if core == "reference" or self.dtype == np.float64:
+            self._core = REFERENCES[self.dtype.name](program)
+        else:
+            self._core = _core.fused(program, self.threads, "" if core == "auto" else core)
         self._table = None if isinstance(data.x, Sparse) else self._held(data)
         self._rate_factor = 1.0
         self._most_dropout = max([op.p for op in program.ops], default=0.0)
         moved = [place for op in program.ops for place in (op.mean, op.var) if place != _core.NONE]
         self._moving = [name for place, name in enumerate(spec.buffers) if place in moved]
         self._places = {"parameters": _places(spec.parameters), "buffers": _places(spec.buffers)}
-        values = {name: value.astype(self.dtype) for name, value in initialise(spec, init, seed=settings.seed).items()}
-        self.load(State.first(spec, values, self.optimizer, averaged=settings.average is not None))
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        return getattr(self.data.augment, "notes", ())
+        self.load(self.first_state(init, self.dtype))
 
     # The protocol
 
@@ -101,7 +96,7 @@ class FusedEngine(SingleEngine):
         rates = np.ascontiguousarray(rate, dtype=np.float64) * self._rate_factor
         decays, factors = (np.ascontiguousarray(values, dtype=np.float64) for values in (decay, dropout))
         self._check_step(min(order.batch, len(order.rows) - (order.steps - 1) * order.batch), factors)
-        taken, norms = list[NDArray[np.float64]](), list[NDArray[np.float64]]()
+        taken, norms = [np.zeros(0)], [np.zeros(0)]
         bad, finite, statistics = None, True, list[StepStatistics]()
         first = 0
         for part in self._parts(order):
@@ -118,7 +113,8 @@ class FusedEngine(SingleEngine):
                 bad += first
                 break
             first += part.steps
-        return Chunk(loss=_one(taken), gradient_norm=_one(norms), bad=bad, finite=finite, statistics=statistics)
+        loss, norm = np.concatenate(taken), np.concatenate(norms)
+        return Chunk(loss=loss, gradient_norm=norm, bad=bad, finite=finite, statistics=statistics)
 
     def _statistics(self, recorded: NDArray[np.float64], step: int, first: int) -> list[StepStatistics]:
         """What the core wrote of recorded steps, after `step` steps, for places from `first` on."""
@@ -216,8 +212,8 @@ class FusedEngine(SingleEngine):
         rows = order.rows
         if self._table is not None and not self.data.made:
             return self._table, rows, rows
-        made = _joined([self.data.take(batch, epoch=order.epoch) for batch in order.batches() or [rows]])
-        return self._held(made), np.arange(len(rows)), rows
+        made = [self.data.take(batch, epoch=order.epoch) for batch in order.batches() or [rows]]
+        return self._held(made[0] if len(made) == 1 else _joined(made)), np.arange(len(rows)), rows
 
     @np.errstate(over="ignore")  # what float32 cannot hold is infinite, and found by its value in the step
     def _held(self, batch: Batch) -> FusedTable:
@@ -225,7 +221,7 @@ class FusedEngine(SingleEngine):
         labels = self.loss.classes and batch.y.ndim == 1
         categories = self.spec.inputs.categories
         return TABLES[self.dtype.name](
-            beside(np.asarray(batch.x), self.dtype),
+            contiguous_rows(np.asarray(batch.x), self.dtype),
             codes_of(batch, categories) if categories else None,
             classes_of(batch.y, self.spec.d_out) if labels else None,
             None if labels else np.require(batch.y, self.dtype, ["C", "A"]),
@@ -248,10 +244,6 @@ def _places(tensors: Mapping[str, Parameter]) -> list[tuple[str, slice, tuple[in
     return [(name, slice(end - p.size, end), p.shape) for (name, p), end in zip(tensors.items(), ends, strict=True)]
 
 
-def _one(parts: list[NDArray[np.float64]]) -> NDArray[np.float64]:
-    return parts[0] if len(parts) == 1 else np.concatenate(parts or [np.zeros(0)])
-
-
 def _dtype(dtype: Any) -> np.dtype[Any]:
     name = getattr(dtype, "__name__", None) or str(dtype)
     if name not in TABLES:
@@ -261,22 +253,7 @@ def _dtype(dtype: Any) -> np.dtype[Any]:
     return np.dtype(name)
 
 
-def _make_core(
-    program: _core.Program, dtype: np.dtype[Any], core: str, threads: int
-) -> _core.CoreFloat | _core.CoreDouble:
-    """`auto` is the fastest core there is for the type."""
-    if core not in CORES:
-        raise OptionError(unknown_name("core", core, CORES))
-    if dtype == np.float64:
-        return _core.reference_double(program)
-    if core == "reference":
-        return _core.reference_float(program)
-    return _core.fused(program, threads, "" if core == "auto" else core)
-
-
 def _joined(batches: list[Batch]) -> Batch:
-    if len(batches) == 1:
-        return batches[0]
     codes = [b.codes for b in batches if b.codes is not None]
     weight = [b.weight for b in batches if b.weight is not None]
     return Batch(
@@ -320,20 +297,14 @@ class PredictProgram:
         if isinstance(x, Sparse):
             parts = pieces(*x.shape)
             return np.concatenate([self.outputs(x[part], None if codes is None else codes[part]) for part in parts])
-        own = None if codes is None else self._copied(codes)
+        own, categories = None, self.spec.inputs.categories
+        if codes is not None:
+            own = copied(codes)
+            if not are_integers(codes) and codes.shape[1:] == (len(categories),):
+                check_codes(own, codes, categories)
         try:
-            return self.core.outputs(beside(x, _FLOAT), own)
+            return self.core.outputs(contiguous_rows(x, np.dtype(np.float32)), own)
         except IndexError:
-            if codes is not None and own is not None:  # nothing else is looked up
-                check_codes(own, codes, self.spec.inputs.categories)
+            if codes is not None and own is not None:  # only codes are looked up
+                check_codes(own, codes, categories)
             raise
-
-    def _copied(self, codes: NDArray[Any]) -> Codes:
-        """A copy, of whole numbers; the core checks the rest."""
-        own, categories = copied(codes), self.spec.inputs.categories
-        if not are_whole(codes) and codes.shape[1:] == (len(categories),):
-            check_codes(own, codes, categories)
-        return own
-
-
-_FLOAT = np.dtype(np.float32)

@@ -14,8 +14,9 @@ learn several numbers a unit have no kernel; the torch engine runs them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any, cast
+from collections.abc import Callable, Iterable, Mapping
+from itertools import count
+from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -24,41 +25,26 @@ from numpy.typing import NDArray
 from ..core import _core
 from ..data.batches import Batch
 from ..errors import DataError
+from ..nn import layers as L
 from ..nn import losses, optimizers
 from ..nn.activations.function import Function
-from ..nn.layers import (
-    GLU,
-    Activation,
-    BatchNorm,
-    Columns,
-    Dropout,
-    GroupNorm,
-    Inputs,
-    Layer,
-    LayerNorm,
-    Linear,
-    Residual,
-    RMSNorm,
-    Scale,
-    named,
-)
+from ..nn.layers import Inputs, Layer, named
 from ..nn.layers.columns import code_refused
 from ..spec import Spec
 from .protocol import Settings
 
+T = TypeVar("T")
+Codes = NDArray[np.int64]
+
 
 def why_not(spec: Spec, loss: str | None = None, optimizer: str | None = None) -> str | None:
-    """What the fused engine does not run of a network, its loss and its optimizer, or None where it runs all.
+    """Return what the fused engine does not support of a network, its loss and its optimizer, or None.
 
     >>> why_not(Spec.parse("4-8:gelu-1")), why_not(Spec.parse("4-kan(8)-1"))
     (None, 'kan1 has no kernel in the fused engine')
     """
     for entry in spec.entries:
-        layer = entry.layer
-        known = isinstance(layer, Residual) or type(layer) in _WRITERS
-        if isinstance(layer, Activation):
-            known = layer.name in _core.Function.__members__
-        if not known:
+        if not _has_kernel(entry.layer):
             return f"{entry.name} has no kernel in the fused engine"
     if loss is not None and losses.get(loss).name not in _core.LossKind.__members__:
         return f"the loss {losses.get(loss).name} has no kernel in the fused engine"
@@ -68,196 +54,173 @@ def why_not(spec: Spec, loss: str | None = None, optimizer: str | None = None) -
 
 
 def operations_of(spec: Spec) -> _core.Program:
-    """The network alone: what prediction needs."""
-    program = _core.Program()
-    program.numeric, program.d_out = spec.inputs.numeric, spec.d_out
-    program.parameters = [_sized(parameter.size) for parameter in spec.parameters.values()]
-    program.buffers = [buffer.size for buffer in spec.buffers.values()]
+    """Return the network alone, which is all that prediction needs."""
     writer = _Writer(spec)
     writer.write(spec.layers, spec.inputs if spec.inputs.categories else spec.inputs.numeric, "")
-    program.ops = writer.ops
-    return program
+    return _made(
+        _core.Program,
+        numeric=spec.inputs.numeric,
+        d_out=spec.d_out,
+        ops=writer.ops,
+        parameters=[_made(_core.Parameter, size=parameter.size) for parameter in spec.parameters.values()],
+        buffers=[buffer.size for buffer in spec.buffers.values()],
+    )
 
 
 def program_of(spec: Spec, settings: Settings) -> _core.Program:
-    """For a network of which `why_not` says None."""
+    """Return the network with its loss, optimizer and settings. `why_not` must be None for it."""
     program = operations_of(spec)
-    program.seed = settings.seed
-    program.parameters = [_parameter(spec, settings, name) for name in spec.parameters]
-    program.loss, program.optimizer = _loss(settings.loss), _optimizer(settings.optimizer)
-    program.l2 = settings.l2
-    if settings.clip_norm is not None:
-        program.clip_norm = settings.clip_norm
-    if settings.clip_value is not None:
-        program.clip_value = settings.clip_value
-    if settings.average is not None:
-        program.average = settings.average
-    program.statistics_every = settings.statistics_every or 0
+    program.parameters = [
+        _made(
+            _core.Parameter,
+            size=parameter.size,
+            rate_factor=settings.rate_factors.get(name, 1.0),
+            decay_factor=settings.decay_factors.get(name, float(parameter.decays)),
+        )
+        for name, parameter in spec.parameters.items()
+    ]
+    program.seed, program.l2 = settings.seed, settings.l2
+    program.loss, program.optimizer = _loss(losses.get(settings.loss)), _optimizer(optimizers.get(settings.optimizer))
+    for name in ("clip_norm", "clip_value", "average", "statistics_every"):
+        if (value := getattr(settings, name)) is not None:
+            setattr(program, name, value)
     return program
 
 
-def _sized(size: int) -> _core.Parameter:
-    found = _core.Parameter()
-    found.size = size
-    return found
+def _made(structure: type[T], **fields: Any) -> T:
+    """Return a structure of the core with some of its fields set."""
+    made = structure()
+    for name, value in fields.items():
+        setattr(made, name, value)
+    return made
 
 
-def _parameter(spec: Spec, settings: Settings, name: str) -> _core.Parameter:
-    found = _sized(spec.parameters[name].size)
-    found.rate_factor = settings.rate_factors.get(name, 1.0)
-    found.decay_factor = settings.decay_factors.get(name, float(spec.parameters[name].decays))
-    return found
-
-
-def _loss(text: str) -> _core.Loss:
-    loss, found = losses.get(text), _core.Loss()
-    found.kind = _core.LossKind[loss.name]
+def _loss(loss: losses.Loss) -> _core.Loss:
     constants = dict(loss.constants)
-    found.quantiles = [float(q) for q in constants.pop("q", ())]
-    found.constant = float(next(iter(constants.values()), 0.0))  # label smoothing, or huber's delta
-    return found
+    quantiles = [float(q) for q in constants.pop("q", ())]
+    return _made(_core.Loss, kind=_core.LossKind[loss.name], quantiles=quantiles, constant=_constant(constants))
 
 
-def _optimizer(text: str) -> _core.Optimizer:
-    optimizer, found = optimizers.get(text), _core.Optimizer()
-    found.kind = _core.OptimizerKind[_rule(optimizer)]
-    for name, value in optimizer.constants:
-        setattr(found, name, value)
-    return found
+def _constant(constants: Mapping[str, Any]) -> float:
+    """The one constant that a function or loss with a kernel may have, such as delta of huber."""
+    return float(next(iter(constants.values()), 0.0))
+
+
+def _optimizer(optimizer: optimizers.Optimizer) -> _core.Optimizer:
+    return _made(_core.Optimizer, kind=_core.OptimizerKind[_rule(optimizer)], **dict(optimizer.constants))
 
 
 def _rule(optimizer: optimizers.Optimizer) -> str:
     return optimizer.rule or optimizer.name
 
 
+_KINDS = {"batchnorm": "batch_norm", "layernorm": "layer_norm", "rmsnorm": "rms_norm", "groupnorm": "group_norm"}
+"""Kinds of layers whose operation has another name in the core."""
+
+
+def _has_kernel(layer: Layer) -> bool:
+    if isinstance(layer, L.Activation):
+        return layer.name in _core.Function.__members__
+    return isinstance(layer, L.Residual) or _KINDS.get(layer.kind, layer.kind) in _core.Kind.__members__
+
+
 class _Writer:
-    """Walks the layers in the order they run and writes an operation for each that does something."""
+    """Writes an operation for each layer that has an effect, in the order in which they run."""
 
     def __init__(self, spec: Spec) -> None:
         self.ops: list[_core.Op] = []
         self.tensor_names = spec.tensor_names
         self.parameters = {name: i for i, name in enumerate(spec.parameters)}
         self.buffers = {name: i for i, name in enumerate(spec.buffers)}
-        self.masks = 0
+        self.masks = count()
         self.path = ""
 
     def write(self, layers: Iterable[Layer], d: int | Inputs, prefix: str) -> None:
         for name, layer in named(layers):
             width = layer.width(d)  # pyright: ignore[reportArgumentType]  # typed inputs reach Columns alone
-            if isinstance(layer, Residual):
-                self.ops.append(_op("enter", width, width))
+            if isinstance(layer, L.Residual):
+                self.add("enter", width, width)
                 self.write(layer.layers, d, f"{prefix}{name}.")
-                self.ops.append(_op("leave", width, width))
+                self.add("leave", width, width)
             elif not layer.passes_through:
                 self.path = prefix + name
-                op = _op("linear", d.numeric if isinstance(d, Inputs) else d, width)
-                _WRITERS[type(layer)](self, op, layer, d)
-                self.ops.append(op)
+                fields = {"weight": self.parameter("weight"), "bias": self.parameter("bias")}
+                if type(layer) in _FIELDS:
+                    fields |= _FIELDS[type(layer)](self, layer, d)
+                kind = _KINDS.get(layer.kind, layer.kind)
+                self.add(kind, d.numeric if isinstance(d, Inputs) else d, width, fields)
             d = width
 
+    def add(self, kind: str, d_in: int, d_out: int, fields: Mapping[str, Any] = {}) -> None:
+        self.ops.append(_made(_core.Op, kind=_core.Kind[kind], d_in=d_in, d_out=d_out, **fields))
+
     def parameter(self, name: str) -> int:
-        """The place of a parameter of the layer being written, or NONE where it has none of that name."""
+        """Return the position of a parameter of the current layer, or NONE if it has none with this name."""
         return self.parameters.get(self.tensor_names.get(f"{self.path}.{name}", ""), _core.NONE)
 
     def buffer(self, name: str) -> int:
         return self.buffers.get(f"{self.path}.{name}", _core.NONE)
 
 
-def _op(kind: str, d_in: int, d_out: int) -> _core.Op:
-    op = _core.Op()
-    op.kind, op.d_in, op.d_out = _core.Kind[kind], d_in, d_out
-    return op
+def _function(function: Function) -> dict[str, Any]:
+    """The function of an activation or gate, and its constant."""
+    return {"function": _core.Function[function.name], "constant": _constant(dict(function.constants))}
 
 
-# What each kind of layer adds to an operation that has its widths.
+def _activation(writer: _Writer, layer: L.Activation, d: int) -> dict[str, Any]:
+    learned = "".join(layer.function.learned)  # functions with a kernel learn one number at most
+    return {**_function(layer.function), "learned": writer.parameter(learned), "blend": writer.parameter("blend")}
 
 
-def _linear(writer: _Writer, op: _core.Op, layer: Linear, d: int) -> None:
-    op.kind = _core.Kind["linear"]
-    op.weight, op.bias, op.factor = writer.parameter("weight"), writer.parameter("bias"), layer.factor(d)
+def _batch_norm(writer: _Writer, layer: L.BatchNorm, d: int) -> dict[str, Any]:
+    mean, var = writer.buffer("running_mean"), writer.buffer("running_var")
+    return {"eps": layer.eps, "momentum": layer.momentum, "mean": mean, "var": var}
 
 
-def _glu(writer: _Writer, op: _core.Op, layer: GLU, d: int) -> None:
-    op.kind = _core.Kind["glu"]
-    op.weight, op.bias = writer.parameter("weight"), writer.parameter("bias")
-    _function(op, layer.gate)
-
-
-def _activation(writer: _Writer, op: _core.Op, layer: Activation, d: int) -> None:
-    op.kind = _core.Kind["activation"]
-    _function(op, layer.function)
-    for name in layer.function.learned:  # those with a kernel have one at most
-        op.learned = writer.parameter(name)
-    op.blend = writer.parameter("blend")
-
-
-def _function(op: _core.Op, function: Function) -> None:
-    op.function = _core.Function[function.name]
-    for _, value in function.constants:  # one at most
-        op.constant = float(cast(float, value))
-
-
-def _scale(writer: _Writer, op: _core.Op, layer: Scale, d: int) -> None:
-    op.kind, op.weight = _core.Kind["scale"], writer.parameter("scale")
-
-
-def _dropout(writer: _Writer, op: _core.Op, layer: Dropout, d: int) -> None:
-    op.kind, op.p, op.part = _core.Kind["dropout"], layer.p, writer.masks
-    writer.masks += 1
-
-
-def _norm(writer: _Writer, op: _core.Op, layer: BatchNorm | LayerNorm | RMSNorm | GroupNorm, d: int) -> None:
-    op.kind = _core.Kind[_NORMS[type(layer)]]
-    op.weight, op.bias, op.eps = writer.parameter("weight"), writer.parameter("bias"), layer.eps
-    if isinstance(layer, GroupNorm):
-        op.groups = layer.groups
-    if isinstance(layer, BatchNorm):
-        op.momentum, op.mean, op.var = layer.momentum, writer.buffer("running_mean"), writer.buffer("running_var")
-
-
-def _columns(writer: _Writer, op: _core.Op, layer: Columns, d: int | Inputs) -> None:
-    op.kind = _core.Kind["columns"]
-    columns, inputs = _core.Columns(), Inputs.of(d)
-    columns.numeric, columns.n, (columns.K, columns.D) = _core.Numeric[layer.numeric], layer.n or 0, layer.inner
-    for name in ("frequency", "phase", "weight", "bias"):
-        setattr(columns, name, writer.parameter(name))
-    columns.edges = writer.buffer("edges")
-    columns.categories = [
-        _category(values, writer.parameter(f"table{i + 1}"), width)
+def _columns(writer: _Writer, layer: L.Columns, d: int | Inputs) -> dict[str, Any]:
+    inputs, (K, D) = Inputs.of(d), layer.inner
+    categories = [
+        _made(_core.Category, values=values, table=writer.parameter(f"table{i + 1}"), width=width)
         for i, (values, width) in enumerate(zip(inputs.categories, layer.category_widths(inputs), strict=True))
     ]
-    op.columns = columns
+    tensors = {name: writer.parameter(name) for name in ("frequency", "phase", "weight", "bias")}
+    columns = _made(
+        _core.Columns,
+        numeric=_core.Numeric[layer.numeric],
+        n=layer.n or 0,
+        K=K,
+        D=D,
+        edges=writer.buffer("edges"),
+        categories=categories,
+        **tensors,
+    )
+    return {"columns": columns, "weight": _core.NONE, "bias": _core.NONE}  # its tensors are in `columns`
 
 
-def _category(values: int, table: int, width: int) -> _core.Category:
-    found = _core.Category()
-    found.values, found.table, found.width = values, table, width
-    return found
-
-
-_NORMS = {BatchNorm: "batch_norm", LayerNorm: "layer_norm", RMSNorm: "rms_norm", GroupNorm: "group_norm"}
-_WRITERS: dict[type[Layer], Callable[[_Writer, _core.Op, Any, Any], None]] = {
-    Linear: _linear,
-    GLU: _glu,
-    Activation: _activation,
-    Scale: _scale,
-    Dropout: _dropout,
-    **dict.fromkeys(_NORMS, _norm),
-    Columns: _columns,
+_FIELDS: dict[type[Layer], Callable[[_Writer, Any, Any], dict[str, Any]]] = {
+    L.Linear: lambda writer, layer, d: {"factor": layer.factor(d)},
+    L.GLU: lambda writer, layer, d: _function(layer.gate),
+    L.Activation: _activation,
+    L.Scale: lambda writer, layer, d: {"weight": writer.parameter("scale")},
+    L.Dropout: lambda writer, layer, d: {"p": layer.p, "part": next(writer.masks)},
+    L.BatchNorm: _batch_norm,
+    L.LayerNorm: lambda writer, layer, d: {"eps": layer.eps},
+    L.RMSNorm: lambda writer, layer, d: {"eps": layer.eps},
+    L.GroupNorm: lambda writer, layer, d: {"eps": layer.eps, "groups": layer.groups},
+    L.Columns: _columns,
 }
+"""Fields of an operation other than its widths, and `weight` and `bias` by their names in the layer."""
 
 
 # Rows
 
-Codes = NDArray[np.int64]
-
 _COPIES: WeakKeyDictionary[Batch, Codes] = WeakKeyDictionary()
-"""Of tables that engines hold: those of an ensemble hold the same one."""
+"""Copies of the codes of tables that engines hold. The members of an ensemble hold the same table."""
 
 
-def beside(x: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Rows whose numbers stand side by side, in the core's type; rows may be further apart than they are long."""
-    if not x.size:  # numpy gives what is empty no strides
+def contiguous_rows(x: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Return x in the core's type with the numbers of each row next to each other. Rows may be farther apart."""
+    if not x.size:  # numpy gives empty arrays no strides
         return np.empty((1 + len(x), x.shape[1]), dtype)[: len(x)]
     apart, within = x.strides
     fits = x.dtype == dtype and x.flags.aligned and apart >= 0 and apart % dtype.itemsize == 0
@@ -265,7 +228,7 @@ def beside(x: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
 
 
 def codes_of(batch: Batch, categories: tuple[int, ...]) -> Codes:
-    """A copy of its codes, checked. Engines over one table share it while it is what the table holds."""
+    """Return a checked copy of the codes. Engines over one table share it as long as the codes are unchanged."""
     assert batch.codes is not None, "check_data refuses a table without the network's codes"
     codes = _COPIES.get(batch)
     if codes is None or not np.array_equal(codes, batch.codes):
@@ -274,39 +237,34 @@ def codes_of(batch: Batch, categories: tuple[int, ...]) -> Codes:
     return codes
 
 
-@np.errstate(invalid="ignore")  # NaN has no whole number: it is given one, and found to differ from it
+@np.errstate(invalid="ignore")  # NaN becomes an arbitrary integer, which differs from NaN
 def copied(codes: NDArray[Any]) -> Codes:
-    """One copy, whatever their type; fractions are cut off, for `check_codes` to find."""
+    """Return a copy in int64. Fractions are cut off; `check_codes` reports them."""
     return np.array(codes, dtype=np.int64, order="C")
 
 
-def are_whole(numbers: NDArray[Any]) -> bool:
-    """Whether their type has nothing else."""
-    return numbers.dtype.kind in "iub"
+def are_integers(values: NDArray[Any]) -> bool:
+    return values.dtype.kind in "iub"
 
 
 def check_codes(codes: Codes, given: NDArray[Any], categories: tuple[int, ...]) -> None:
-    """Refuses the first code that is not from 0 to its column's number of values, or not what was given."""
+    """Refuse the first code that is not from 0 to its column's number of values, or differs from the given one."""
     for i, n in enumerate(categories):
         wrong = (codes[:, i] < 0) | (codes[:, i] > n)
-        if not are_whole(given):
+        if not are_integers(given):
             wrong |= codes[:, i] != given[:, i]
-        _refuse_first(wrong, given[:, i], lambda code, row, i=i, n=n: code_refused(i, n, code, row))
+        if wrong.any():
+            row = int(wrong.argmax())
+            raise DataError(code_refused(i, n, given[row, i].item(), row)) from None
 
 
 def classes_of(y: NDArray[Any], classes: int) -> NDArray[np.int64]:
-    """Class numbers from 0 to one less than there are classes."""
+    """Return class numbers in int64. Each must be from 0 to `classes` − 1."""
     wrong = ~((y >= 0) & (y < classes) & (y == np.trunc(y)))
-    _refuse_first(
-        wrong,
-        y,
-        lambda code, row: (
-            f"y must hold class numbers from 0 to {classes - 1}, got {code} in row {row}: give the network more outputs"
-        ),
-    )
+    if wrong.any():
+        row = int(wrong.argmax())
+        raise DataError(
+            f"y must hold class numbers from 0 to {classes - 1}, got {y[row].item()} in row {row}: "
+            "give the network more outputs"
+        )
     return np.require(y, np.int64, ["C", "A"])
-
-
-def _refuse_first(wrong: NDArray[np.bool_], given: NDArray[Any], refused: Callable[[float, int], str]) -> None:
-    for row in np.flatnonzero(wrong)[:1].tolist():
-        raise DataError(refused(given[row].item(), row)) from None

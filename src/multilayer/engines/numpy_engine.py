@@ -15,11 +15,9 @@ from ..core import random
 from ..core.random import Purpose
 from ..core.sparse import pieces
 from ..data.batches import Batch, Data, Rows
-from ..nn import losses, optimizers
 from ..nn.layers import Pass
 from ..nn.layers.base import Array, backward_through, forward_through
 from ..spec import Spec
-from ..spec.initialization import initialise
 from .protocol import Chunk, Gradients, Order, Settings, SingleEngine, State, StepStatistics
 
 
@@ -31,11 +29,9 @@ class NumpyEngine(SingleEngine):
     def __init__(
         self, spec: Spec, data: Data, settings: Settings, *, init: str = "auto", dtype: Any = np.float64
     ) -> None:
-        self.spec, self.data, self.settings, self.dtype = spec, data, settings, dtype
-        settings.check(spec.parameters)
-        self.loss, self.optimizer = losses.get(settings.loss), optimizers.get(settings.optimizer)
-        values = {k: v.astype(dtype) for k, v in initialise(spec, init, seed=settings.seed).items()}
-        self._state = State.first(spec, values, self.optimizer, averaged=settings.average is not None)
+        super().__init__(spec, data, settings)
+        self.dtype = dtype
+        self._state = self.first_state(init, dtype)
 
     def run(self, order: Order, *, rate: Array, decay: Array, dropout: Array) -> Chunk:
         order.check(rate=rate, decay=decay, dropout=dropout)

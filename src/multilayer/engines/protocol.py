@@ -29,11 +29,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import OptionError, StateError, unknown_name
+from ..nn import losses, optimizers
 from ..nn.layers import Dropout
 from ..nn.layers.base import Array
 from ..nn.losses import Loss
 from ..nn.optimizers import Optimizer
 from ..spec import Spec
+from ..spec.initialization import initialise
 
 if TYPE_CHECKING:
     from ..data.batches import Data, Rows
@@ -225,9 +227,27 @@ class SingleEngine(ABC):
     places = None
     threads = 1
 
+    def __init__(self, spec: Spec, data: Data, settings: Settings) -> None:
+        self.spec, self.data, self.settings = spec, data, settings
+        self.loss, self.optimizer = losses.get(settings.loss), optimizers.get(settings.optimizer)
+        settings.check(spec.parameters)
+        check_data(spec, data, self.loss)
+
+    def first_state(self, init: str, dtype: Any) -> State:
+        """Return the state before the first step: slots are zero, and averages equal the parameters."""
+        values = {k: v.astype(dtype) for k, v in initialise(self.spec, init, seed=self.settings.seed).items()}
+        parameters = {name: values[name] for name in self.spec.parameters}
+        slots = self.optimizer.slots
+        return State(
+            parameters=parameters,
+            buffers={name: values[name] for name in self.spec.buffers},
+            optimizer={slot: {name: np.zeros_like(p) for name, p in parameters.items()} for slot in slots},
+            averages={} if self.settings.average is None else {name: p.copy() for name, p in parameters.items()},
+        )
+
     @property
     def notes(self) -> tuple[str, ...]:
-        return ()
+        return getattr(self.data.augment, "notes", ())
 
     @abstractmethod
     def outputs(self, rows: Rows, *, averaged: bool = False) -> Array: ...
@@ -290,17 +310,6 @@ class State:
     """Number of updates so far."""
     rate_factor: float = 1.0
     """Factor on the learning rate after rollbacks."""
-
-    @staticmethod
-    def first(spec: Spec, values: Mapping[str, Array], optimizer: Optimizer, *, averaged: bool) -> State:
-        """Before the first step: slots at zero, averages at the parameters."""
-        parameters = {name: np.array(values[name]) for name in spec.parameters}
-        return State(
-            parameters=parameters,
-            buffers={name: np.array(values[name]) for name in spec.buffers},
-            optimizer={slot: {name: np.zeros_like(p) for name, p in parameters.items()} for slot in optimizer.slots},
-            averages={name: p.copy() for name, p in parameters.items()} if averaged else {},
-        )
 
     def copy(self) -> State:
         return State.from_tensors({name: value.copy() for name, value in self.tensors().items()})
