@@ -160,7 +160,7 @@ std::vector<Network> networks() {
     add(Builder("one by one", 1, LossKind::mae).linear(1));
     add(Builder("wide", 130, LossKind::cross_entropy).linear(70).activation(Function::relu).linear(65).activation(Function::tanh).linear(10));
     add(Builder("without bias, scaled", 17, LossKind::mse).linear(33, false, 0.3).activation(Function::gelu).linear(16, true, 0.5));
-    for (int f = 0; f <= static_cast<int>(Function::mish); ++f) {
+    for (std::size_t f = 0; f < NAMES<Function>.size(); ++f) {
         const auto function = static_cast<Function>(f);
         if (function == Function::sqrt) continue;  // of negative numbers it is NaN
         const bool learns = function == Function::prelu || function == Function::learned_swish;
