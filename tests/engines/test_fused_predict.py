@@ -153,7 +153,7 @@ def test_a_fitted_model_predicts_with_it_and_travels() -> None:
     again = pickle.loads(pickle.dumps(model))
     np.testing.assert_array_equal(again.outputs(x), z)
     np.testing.assert_array_equal(model.outputs(x[17:18]), z[17:18])
-    np.testing.assert_allclose(z, model.forward_in_numpy(model._read(x)), rtol=0, atol=1e-5)
+    np.testing.assert_allclose(z, model.forward_in_numpy(model.read(x)), rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("text", ["6-kan(4)-1", "6-maxout(8, 4)-1"])

@@ -14,6 +14,7 @@ from multilayer.core import tensor_file
 from multilayer.data import Encoding
 from multilayer.errors import FileError, OptionError
 from multilayer.export.onnx.model import encode
+from multilayer.models.model_file import to_parts
 from multilayer.models.trained_model import Member, TrainedModel
 from multilayer.nn.calibration import Calibration
 
@@ -73,7 +74,7 @@ def test_weights_of_members_count_wherever_the_model_predicts(name: str, tmp_pat
 def test_a_file_needs_one_positive_weight_for_each_member(tmp_path: Path) -> None:
     model, _ = trained("none")
     path = tmp_path / "model.safetensors"
-    tensors, meta = model._parts()
+    tensors, meta = to_parts(model)
     for wrong in ([1.0, 1.0], [1.0, 1.0, 0.0], [1.0, 1.0, "a"], 3):
         tensor_file.save(path, tensors, {**meta, "weights": wrong})
         with pytest.raises(FileError, match="the weights of a model must be 3 positive numbers, one for each member"):
@@ -89,7 +90,7 @@ def test_the_page_refuses_members_of_different_weights() -> None:
 def test_a_file_whose_only_member_is_numbered_is_refused(tmp_path: Path) -> None:
     model = ml.fit("4-3", "iris", epochs=1, quiet=True).model
     assert model is not None
-    tensors, meta = model._parts()
+    tensors, meta = to_parts(model)
     renamed = {name.replace("network/", "network/member1/"): value for name, value in tensors.items()}
     tensor_file.save(tmp_path / "model.safetensors", renamed, meta)
     with pytest.raises(FileError, match=r"linear1\.weight must have the shape \(3, 4\), got none"):

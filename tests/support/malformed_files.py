@@ -416,6 +416,7 @@ def meanings() -> Iterator[tuple[str, bytes, str]]:
     import pyarrow as pa
 
     import multilayer as ml
+    from multilayer.models.model_file import to_parts
 
     generator = np.random.default_rng(0)
     x = generator.normal(size=(60, 2))
@@ -430,13 +431,13 @@ def meanings() -> Iterator[tuple[str, bytes, str]]:
     assert pair is not None
 
     def tensor(model: Any, name: str, change: Any) -> bytes:
-        tensors, meta = model._parts()
+        tensors, meta = to_parts(model)
         made = change(tensors[name].copy()) if name in tensors else change(None)
         kept = {key: value for key, value in tensors.items() if key != name}
         return tensor_file.encode(kept if made is None else {**kept, name: made}, meta)
 
     def text(model: Any, place: tuple[str | int, ...], value: Any) -> bytes:
-        tensors, meta = model._parts()
+        tensors, meta = to_parts(model)
         meta = json.loads(json.dumps(meta))
         inner = meta
         for key in place[:-1]:
@@ -452,7 +453,7 @@ def meanings() -> Iterator[tuple[str, bytes, str]]:
         return change
 
     for model, word in ((classes, "classes"), (numbers, "numbers"), (pair, "an ensemble")):
-        for name in [name for name in model._parts()[0] if name.startswith("network/")]:
+        for name in [name for name in to_parts(model)[0] if name.startswith("network/")]:
             short = name.removeprefix("network/")
             for value in (np.nan, np.inf, -np.inf):
                 yield f"{word}: {value} in {name}", tensor(model, name, with_first(value)), f"{short} must be finite"
@@ -504,7 +505,7 @@ def meanings() -> Iterator[tuple[str, bytes, str]]:
             yield "a class that is a list", text(model, ("encoding", "task", "classes", 0, 0), ["x"]), "not an encod"
             yield "a class that is null", text(model, ("encoding", "task", "classes", 0, 0), None), "classes must be"
             yield "fewer classes", text(model, ("encoding", "task", "classes", 0), ["no", "yes"]), "does not belong"
-            variance = next(name for name in model._parts()[0] if name.endswith("running_var"))
+            variance = next(name for name in to_parts(model)[0] if name.endswith("running_var"))
             yield "a negative variance", tensor(model, variance, with_first(-1.0)), "must not be negative"
         else:
             yield f"{word}: a std of 0", text(model, ("encoding", "task", "std"), [0.0]), "std .* positive"
@@ -518,14 +519,14 @@ def meanings() -> Iterator[tuple[str, bytes, str]]:
             yield f"{word}: low above high", tensor(model, "calibration/low", with_first(1e9)), "must not be above"
             yield f"{word}: errors turned", tensor(model, "calibration/errors", lambda a: a[::-1].copy()), "be sorted"
             yield f"{word}: errors of two", tensor(model, "calibration/errors", wide), "outputs of the network"
-        vocabulary = [name for name in model._parts()[0] if name.startswith("encoding/vocabulary")]
+        vocabulary = [name for name in to_parts(model)[0] if name.startswith("encoding/vocabulary")]
         for name in vocabulary:
             changed = tensor(model, name, lambda array: array.astype(np.float64))
             yield f"{word}: {name} of f8", changed, "a vocabulary of text must be bytes"
             yield f"{word}: {name} missing", tensor(model, name, lambda _: None), "not an encoding|vocabulary"
         same = lambda a: np.frombuffer(b"x" * a.size, np.uint8)  # noqa: E731
         ends = lambda a: np.array([1, 2, a[-1]])  # noqa: E731
-        tensors, meta = model._parts()
+        tensors, meta = to_parts(model)
         words = next(name for name in vocabulary if name.endswith(".text"))
         doubled = {**tensors, words: same(tensors[words]), words[:-4] + "ends": ends(tensors[words[:-4] + "ends"])}
         yield (

@@ -54,7 +54,7 @@ FORMS: dict[str, Form] = {
     "model": Form(
         version=1,
         required=frozenset({"spec", "encoding", "loss"}),
-        optional=frozenset({"calibration", "versions", "weights"}),
+        optional=frozenset({"calibration", "members", "other_encodings", "other_specs", "versions", "weights"}),
         groups=frozenset({"network", "encoding", "calibration"}),
     ),
     "checkpoint": Form(

@@ -264,8 +264,9 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         """The model, which tells where the names of its columns were numbers: scikit-learn takes texts alone."""
         if model.encoding.positional or hasattr(self, "feature_names_in_"):
             return model
-        columns = tuple(replace(column, numbered=True) for column in model.encoding.columns)
-        return model.with_encoding(replace(model.encoding, columns=columns))
+        return model.with_encodings(
+            lambda encoding: replace(encoding, columns=tuple(replace(c, numbered=True) for c in encoding.columns))
+        )
 
     def _seed(self) -> int:
         """The seed of a fit: the number itself, or one drawn from a generator, whose state moves on as it must."""

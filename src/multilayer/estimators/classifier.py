@@ -280,7 +280,7 @@ class MLPClassifier(ClassifierMixin, Tabular):
         names: tuple[Any, ...] = tuple(self.classes_.tolist())
         assert len(names) == len(model.encoding.task.classes[0]), "a class for each of the network's"
         task = replace(model.encoding.task, classes=(names,))
-        self.model_ = model.with_encoding(replace(model.encoding, task=task))
+        self.model_ = model.with_encodings(lambda encoding: replace(encoding, task=task))
 
     def _take(self, model: TrainedModel) -> None:
         super()._take(model)

@@ -178,7 +178,7 @@ def with_target(model: TrainedModel, y: Any) -> TrainedModel:
     """Return the model with the names of y as target names, if y has names and no column has the same name."""
     encoding = model.encoding
     names = target_names(y, columns={one.name for one in encoding.columns}, targets=len(encoding.task.names))
-    return model.with_encoding(replace(encoding, task=replace(encoding.task, names=names))) if names else model
+    return model.with_encodings(lambda e: replace(e, task=replace(e.task, names=names))) if names else model
 
 
 def target_names(y: Any, *, columns: AbstractSet[str], targets: int) -> tuple[str, ...]:

@@ -174,7 +174,7 @@ def _numbered(model: TrainedModel, classes: int) -> TrainedModel:
         return model
     several = model.encoding.task.kind == "multilabel"
     task = replace(model.encoding.task, classes=((0, 1),) * classes if several else (tuple(range(classes)),))
-    return model.with_encoding(replace(model.encoding, task=task))
+    return model.with_encodings(lambda encoding: replace(encoding, task=task))
 
 
 def _counting(piece: Any, weight: Any) -> Any:

@@ -21,6 +21,11 @@ class TrainedMember(Protocol):
     @property
     def spec(self) -> Spec: ...
     @property
+    def encoding(self) -> Encoding:
+        """How rows become inputs of this network. Members with equal encodings share one object."""
+        ...
+
+    @property
     def tensors(self) -> Mapping[str, Array]:
         """Parameters and buffers by name."""
         ...
@@ -32,12 +37,15 @@ class TrainedMember(Protocol):
 
 
 class Trained(Protocol):
-    """Members with one encoding and one calibration. `models.TrainedModel` implements it."""
+    """Members that predict one target, and their calibration. `models.TrainedModel` implements it."""
 
     @property
     def members(self) -> Sequence[TrainedMember]: ...
     @property
-    def encoding(self) -> Encoding: ...
+    def encoding(self) -> Encoding:
+        """Encoding of the first member. All members have its task, its loss and its columns."""
+        ...
+
     @property
     def calibration(self) -> Calibration | None: ...
     @property
@@ -77,6 +85,11 @@ def trained(model: Any) -> Trained:
         return found
     remedy = ": call fit first" if hasattr(model, "fit") else ""
     raise OptionError(f"a trained model is needed (from ml.fit, ml.load or a fitted estimator), got {found!r}{remedy}")
+
+
+def distinct(members: Sequence[TrainedMember]) -> list[Encoding]:
+    """Return each encoding of some members once."""
+    return list({id(one.encoding): one.encoding for one in members}.values())
 
 
 def check_member(member: int, members: int) -> int:

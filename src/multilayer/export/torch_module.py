@@ -34,7 +34,7 @@ from ..nn import losses
 from ..nn.calibration import Calibration, combination
 from ..pytorch.model import Model, fill, to_sequential
 from ..spec import Spec
-from .protocol import Trained, TrainedMember, check_member, is_array, trained
+from .protocol import Trained, TrainedMember, check_member, distinct, is_array, trained
 
 
 def to_torch(model: Any, *, member: int | None = None, preprocessing: bool = False) -> nn.Module:
@@ -94,7 +94,8 @@ class TrainedNetwork(nn.Module):
     preprocessing : Preprocessing or None
         Scaling of raw numbers, if it is part of the module.
     columns : tuple of str
-        Meaning of each column of `x`.
+        Meaning of each column of `x`. If members have different encodings, the columns of each encoding follow one
+        another.
     category_columns : tuple of str
         Meaning of each column of `codes`.
     classes : tuple
@@ -119,15 +120,23 @@ class TrainedNetwork(nn.Module):
 
     def __init__(self, model: Trained, *, member: int | None, preprocessing: bool) -> None:
         super().__init__()
-        self.encoding = model.encoding
         n = len(model.members)
         chosen = model.members if member is None else [model.members[check_member(member, n)]]
+        self.encoding = chosen[0].encoding
+        self.encodings = distinct(chosen)
+        self.inputs = [_columns_of(one.encoding, self.encodings) for one in chosen]
+        if preprocessing and len(self.encodings) > 1:
+            other = next(i for i, one in enumerate(chosen) if one.encoding is not self.encoding)
+            raise OptionError(
+                f"preprocessing=True needs members with one encoding, but that of member {other} (from 0) differs from "
+                "that of member 0: pass member=0, or leave preprocessing to net.encode"
+            )
         self.members = nn.ModuleList([_network(one) for one in chosen])
         self.weights = model.weights if member is None else None
-        self.preprocessing = Preprocessing(model.encoding) if preprocessing else None
+        self.preprocessing = Preprocessing(self.encoding) if preprocessing else None
         calibration = model.calibration if member is None else None
         self.made_of = combination(n, calibration) if member is None else f"member {member} of {n}"
-        task, calibration = model.encoding.task, calibration or Calibration()
+        task, calibration = self.encoding.task, calibration or Calibration()
         values = {"low": calibration.low, "high": calibration.high, "mean": task.mean, "std": task.std}
         for name, value in {"temperature": calibration.temperature, **values}.items():
             self.register_buffer(name, torch.tensor(value, dtype=torch.float64))
@@ -135,11 +144,13 @@ class TrainedNetwork(nn.Module):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        return self.encoding.numeric_names if self.preprocessing is None else self.preprocessing.columns
+        if self.preprocessing is not None:
+            return self.preprocessing.columns
+        return tuple(name for one in self.encodings for name in one.numeric_names)
 
     @property
     def category_columns(self) -> tuple[str, ...]:
-        return tuple(column.name for column in self.encoding.categorical)
+        return tuple(column.name for one in self.encodings for column in one.categorical)
 
     @property
     def classes(self) -> tuple[Any, ...]:
@@ -159,11 +170,13 @@ class TrainedNetwork(nn.Module):
         tuple of torch.Tensor
             `x`, and `codes` if the model has categorical columns.
         """
-        encoding = self.encoding if self.preprocessing is None else _unscaled(self.encoding)
-        found = encoding.encode(table, dtype=np.float64)
-        found.warn()
-        values = np.asarray(found.x[:])
+        encodings = self.encodings if self.preprocessing is None else [_unscaled(self.encoding)]
+        parts = [encoding.encode(table, dtype=np.float64) for encoding in encodings]
+        replace(parts[0], notes=tuple(dict.fromkeys(note for part in parts for note in part.notes))).warn()
+        values = np.concatenate([np.asarray(part.x[:]) for part in parts], axis=1)
+        codes = [part.codes for part in parts if part.codes is not None]
         if self.preprocessing is not None:
+            encoding = encodings[0]
             values = _with_missing(encoding, values)
             if is_array(encoding):
                 whole = np.full((len(values), len(encoding.columns)), np.nan)
@@ -172,7 +185,7 @@ class TrainedNetwork(nn.Module):
         weight = next(self.members.parameters(), self.temperature)
         dtype = weight.dtype if self.preprocessing is None else torch.float64
         x = torch.from_numpy(values).to(weight.device, dtype)
-        return (x,) if found.codes is None else (x, torch.from_numpy(found.codes).to(weight.device))
+        return (x,) if not codes else (x, torch.from_numpy(np.concatenate(codes, axis=1)).to(weight.device))
 
     def forward(self, x: Tensor, codes: Tensor | None = None) -> Tensor:
         """Compute the model's outputs z (rows, outputs), as `model.outputs` does.
@@ -182,7 +195,14 @@ class TrainedNetwork(nn.Module):
         """
         if self.preprocessing is not None:
             x = self.preprocessing(x).to(next(self.members.parameters(), x).dtype)
-        return self._average([member(x, codes) for member in self.members])
+        if len(self.encodings) == 1:
+            return self._average([member(x, codes) for member in self.members])
+        return self._average(
+            [
+                member(x[:, numbers], None if codes is None or places == slice(0, 0) else codes[:, places])
+                for member, (numbers, places) in zip(self.members, self.inputs, strict=True)
+            ]
+        )
 
     def predict_proba(self, x: Tensor, codes: Tensor | None = None) -> Tensor:
         """Compute class probabilities (rows, classes). For a multilabel task, compute P(label = 1) (rows, labels).
@@ -337,6 +357,15 @@ def _network(member: TrainedMember) -> Model:
     fill(own, member.tensors)
     dtype = next((value.dtype for value in member.tensors.values()), np.dtype(np.float32))
     return own.to(cast(Any, torch).from_numpy(np.zeros(0, dtype)).dtype)
+
+
+def _columns_of(encoding: Encoding, encodings: Sequence[Encoding]) -> tuple[slice, slice]:
+    """Return the columns of `x` and of `codes` that belong to one of several encodings next to each other."""
+    before = encodings[: next(i for i, one in enumerate(encodings) if one is encoding)]
+    first = sum(one.inputs.numeric for one in before)
+    code = sum(len(one.categorical) for one in before)
+    codes = len(encoding.categorical)
+    return slice(first, first + encoding.inputs.numeric), slice(code, code + codes) if codes else slice(0, 0)
 
 
 def _kept(encoding: Encoding) -> list[int]:

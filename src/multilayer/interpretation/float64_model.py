@@ -6,7 +6,7 @@ torch is imported only if the model is a torch module.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -91,8 +91,8 @@ def to_float64(model: Any, *, member: int = 0) -> Float64Model:
     )
 
 
-def encoded(predictor: TrainedModel, X: Any, y: Any = None, *, targets: bool = True) -> Encoded:
-    """Encode raw rows as the model does, in float64.
+def encoded(predictor: TrainedModel, X: Any, y: Any = None, *, targets: bool = True) -> tuple[Encoded, ...]:
+    """Encode raw rows for each member, in float64, and give the model's warnings about them.
 
     Parameters
     ----------
@@ -105,19 +105,18 @@ def encoded(predictor: TrainedModel, X: Any, y: Any = None, *, targets: bool = T
     """
     source = X if y is None else (X, y)
     try:
-        found = predictor.encoding.encode(source, targets=True, dtype=np.float64)
+        return predictor.read(source, targets=True, dtype=np.float64)
     except DataError:
         if targets or y is not None:
             raise
-        found = predictor.encoding.encode(source, dtype=np.float64)
-    found.warn()
-    return found
+        return predictor.read(source, dtype=np.float64)
 
 
-def answered(predictor: TrainedModel, rows: Encoded) -> Answer:
+def answered(predictor: TrainedModel, rows: Sequence[Encoded]) -> Answer:
     """Return the predictions of the whole model for rows encoded in float64, bit-identical to those of `predict`."""
     encoding = predictor.encoding
-    z = predictor.forward(replace(rows, x=rows.x[:].astype(np.float32)))
+    narrow = {id(part): replace(part, x=part.x[:].astype(np.float32)) for part in rows}
+    z = predictor.forward([narrow[id(part)] for part in rows])
     return Answer(
         output=z,
         prediction=encoding.decode(z),

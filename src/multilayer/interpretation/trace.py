@@ -201,10 +201,12 @@ def _rows(network: Float64Model, x: Any, y: Any, loss: str) -> tuple[Any, Any, s
     predictor = network.predictor
     if predictor is not None:
         if loss != "auto":
-            predictor = predictor.with_encoding(replace(predictor.encoding, loss=losses.get(loss).name))
-        read = encoded(predictor, x, y)
-        inputs = read.x[:] if read.codes is None else (read.x[:], read.codes)
-        return inputs, read.y, predictor.encoding.loss, answered(cast(TrainedModel, network.predictor), read)
+            name = losses.get(loss).name
+            predictor = predictor.with_encodings(lambda encoding: replace(encoding, loss=name))
+        rows = encoded(predictor, x, y)
+        own = rows[network.member]
+        inputs = own.x[:] if own.codes is None else (own.x[:], own.codes)
+        return inputs, own.y, predictor.encoding.loss, answered(cast(TrainedModel, network.predictor), rows)
     if y is None:
         raise DataError("trace needs targets: call trace(model, x, y), or pass a trained model and a table with them")
     if network.spec.inputs.categories:

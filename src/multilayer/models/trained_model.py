@@ -1,20 +1,20 @@
 """A trained model: its members, the average of their outputs, and its predictions. PyTorch is not needed.
 
-    rows → encoding → x, codes → members → z₁ … z_M → weighted, calibrated average → z
+    rows → encoding of each member → x, codes → members → z₁ … z_M → weighted, calibrated average → z
          → link → labels, probabilities or numbers in the target's own units
 
 A member runs in compiled code (`engines.fused_engine`) if all of its layers have a kernel, otherwise in numpy.
 
-A model is saved as one file (`core.tensor_file`): the description as canonical JSON, everything else as tensors. Equal
-models have equal bytes. Loading a file never runs code from it.
+`model_file` describes the file of a model.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -22,18 +22,18 @@ import numpy as np
 
 from ..core import tensor_file
 from ..data import Encoded, Encoding
+from ..data.encoding import Note
 from ..engines import State
-from ..engines.ensemble import member_name
 from ..engines.fused_engine import PredictProgram
 from ..engines.fused_program import why_not
-from ..errors import DataError, FileError, RunError
+from ..errors import DataError, FileError, OptionError, RunError, needed_by
 from ..nn import losses
 from ..nn.calibration import Calibration, combined
 from ..nn.layers import Pass
 from ..nn.layers.base import Array, forward_through
 from ..runs import no_model
 from ..spec import Spec
-from . import metrics
+from . import metrics, model_file
 
 if TYPE_CHECKING:
     from ..export.torch_module import TrainedNetwork
@@ -88,8 +88,8 @@ class Member:
 class TrainedModel:
     """A trained model, as in `run.model` after `ml.fit`, or from `ml.load`. It predicts without PyTorch.
 
-    All members have the same network architecture and the same encoding. Rows are encoded once, and a file stores both
-    once.
+    Members predict the same target from the same columns, with the same loss. Each may have its own network and its own
+    encoding. Members with equal encodings share one: rows are encoded once for all of them, and a file stores it once.
     """
 
     members: tuple[Member, ...]
@@ -97,10 +97,17 @@ class TrainedModel:
 
     def __post_init__(self) -> None:
         assert self.members, "a model has at least one member"
-        assert all(
-            one.spec == self.spec and (one.encoding is self.encoding or one.encoding == self.encoding)
-            for one in self.members[1:]
-        ), "members share their network and their encoding"
+        distinct: list[Encoding] = []
+        shared: list[Member] = []
+        for i, one in enumerate(self.members):
+            known = next((own for own in distinct if own is one.encoding or own == one.encoding), None)
+            if known is None:
+                wrong = _difference(self.encoding, one.encoding)
+                if wrong is not None:
+                    raise OptionError(f"all members must have the same {wrong}, but that of member {i + 1} differs")
+                distinct.append(one.encoding)
+            shared.append(one if known is None or known is one.encoding else replace(one, encoding=known))
+        object.__setattr__(self, "members", tuple(shared))
 
     @staticmethod
     def of(
@@ -112,24 +119,26 @@ class TrainedModel:
         members: int = 1,
         calibration: Calibration | None = None,
     ) -> TrainedModel:
+        """Return the model of a training state: members with one network and one encoding."""
         values = state.averages if averaged and state.averages else state.parameters
-        made = _members(spec, encoding, {**values, **state.buffers}, members)
+        tensors = model_file.split({**values, **state.buffers}, members)
+        made = tuple(Member(spec=spec, tensors=own, encoding=encoding) for own in tensors)
         return TrainedModel(members=made, calibration=calibration)
 
     @property
     def spec(self) -> Spec:
+        """The network of the first member."""
         return self.members[0].spec
 
     @property
     def encoding(self) -> Encoding:
+        """The encoding of the first member. Its task, loss and column names are those of all members."""
         return self.members[0].encoding
 
     @property
     def tensors(self) -> dict[str, Array]:
         """Parameters and buffers by name; an ensemble's under `memberN/`."""
-        if len(self.members) == 1:
-            return dict(self.members[0].tensors)
-        return {f"{member_name(i)}/{name}": v for i, one in enumerate(self.members) for name, v in one.tensors.items()}
+        return model_file.joined([one.tensors for one in self.members])
 
     @property
     def weights(self) -> tuple[float, ...] | None:
@@ -137,39 +146,90 @@ class TrainedModel:
         found = tuple(one.weight for one in self.members)
         return None if len(set(found)) == 1 else found
 
-    def with_encoding(self, encoding: Encoding) -> TrainedModel:
-        """Return the same networks with another encoding."""
-        return replace(self, members=tuple(replace(one, encoding=encoding) for one in self.members))
+    @property
+    def networks(self) -> str:
+        """The networks of all members, such as "2 × 4-8-3"."""
+        return self._of_all(str)
+
+    def check_alike(self, purpose: str, *, networks: bool = True) -> None:
+        """Raise an error if members have different encodings or, if `networks` is True, different networks."""
+        for i, one in enumerate(self.members):
+            for what, same in (("network", not networks or one.spec == self.spec), ("encoding", self._shares(one))):
+                if not same:
+                    raise OptionError(
+                        f"{purpose} needs members with the same {what}, but that of member {i + 1} differs from that "
+                        "of member 1: pass a model of one member"
+                    )
+
+    def with_encodings(self, change: Callable[[Encoding], Encoding]) -> TrainedModel:
+        """Return the same networks, with `change(encoding)` in place of each encoding."""
+        changed = self._by_encoding(change)
+        return replace(
+            self, members=tuple(replace(one, encoding=new) for one, new in zip(self.members, changed, strict=True))
+        )
 
     def __repr__(self) -> str:
         said = self.encoding.task.said().removeprefix("task: ")
-        times = f"{len(self.members)} × " if len(self.members) > 1 else ""
-        return f"TrainedModel({times}{self.spec}, {times}{self.spec.n_parameters:,} parameters: {said})"
+        return (
+            f"TrainedModel({self.networks}, {self._of_all(lambda spec: f'{spec.n_parameters:,}')} parameters: {said})"
+        )
+
+    def _of_all(self, describe: Callable[[Spec], str]) -> str:
+        """Describe the network of each member. Equal networks in a row are described once."""
+        parts: list[str] = []
+        for spec, group in groupby(self.members, lambda one: one.spec):
+            n = len(list(group))
+            parts.append(f"{n} × {describe(spec)}" if n > 1 else describe(spec))
+        return " + ".join(parts)
+
+    def _shares(self, member: Member) -> bool:
+        return member.encoding is self.encoding
+
+    def _by_encoding(self, function: Callable[[Encoding], Any]) -> tuple[Any, ...]:
+        """Return the function's value for each member's encoding. It is called once for a shared encoding."""
+        values = {id(one.encoding): one.encoding for one in self.members}
+        found = {key: function(encoding) for key, encoding in values.items()}
+        return tuple(found[id(one.encoding)] for one in self.members)
+
+    def encode(self, source: Any, *, targets: bool = False, dtype: Any = np.float32) -> tuple[Encoded, ...]:
+        """Encode rows for each member. Members that share an encoding share the result."""
+        return self._by_encoding(lambda encoding: encoding.encode(source, targets=targets, dtype=dtype))
+
+    def read(self, source: Any, *, targets: bool = False, dtype: Any = np.float32) -> tuple[Encoded, ...]:
+        """Encode rows for each member. Each kind of difference from the training data gives a warning."""
+        found = self.encode(source, targets=targets, dtype=dtype)
+        replace(found[0], notes=notes_of(found)).warn()
+        return found
 
     def outputs(self, source: Any) -> Array:
         """Raw outputs z (rows, d_out)."""
-        return self.forward(self._read(source))
+        return self.forward(self.read(source))
 
-    def _read(self, source: Any, *, targets: bool = False) -> Encoded:
-        """Encode rows. Each kind of difference from the training data gives a warning."""
-        found = self.encoding.encode(source, targets=targets)
-        found.warn()
-        return found
+    def forward(self, rows: Encoded | Sequence[Encoded]) -> Array:
+        """Compute raw outputs z (rows, d_out) of encoded rows. The outputs of a row do not depend on other rows.
 
-    def forward(self, rows: Encoded) -> Array:
-        """Compute raw outputs z (rows, d_out) of encoded rows. The outputs of a row do not depend on other rows."""
-        found = self._together([one.outputs(rows) for one in self.members])
+        `rows` is the result of `encode`, or rows of the encoding that all members share.
+        """
+        parts = self._for_each(rows)
+        found = self._together([one.outputs(part) for one, part in zip(self.members, parts, strict=True)])
         if not np.isfinite(found).all():
-            row = rows.rows[np.flatnonzero(~np.isfinite(found).all(1))[0]]
+            row = parts[0].rows[np.flatnonzero(~np.isfinite(found).all(1))[0]]
             raise DataError(
                 f"row {row + 1:,}: the network's outputs are not finite: values are too far from the training rows, "
                 "or the model is damaged"
             )
         return found
 
-    def forward_in_numpy(self, rows: Encoded) -> Array:
+    def forward_in_numpy(self, rows: Encoded | Sequence[Encoded]) -> Array:
         """Compute the raw outputs with the numpy layers. The results differ only by rounding."""
-        return self._together([one.outputs_in_numpy(rows) for one in self.members])
+        parts = self._for_each(rows)
+        return self._together([one.outputs_in_numpy(part) for one, part in zip(self.members, parts, strict=True)])
+
+    def _for_each(self, rows: Encoded | Sequence[Encoded]) -> Sequence[Encoded]:
+        if not isinstance(rows, Encoded):
+            return rows
+        self.check_alike("a prediction of rows with one encoding", networks=False)
+        return [rows] * len(self.members)
 
     def _together(self, z: list[Array]) -> Array:
         if len(z) == 1 and self.calibration is None:
@@ -178,13 +238,13 @@ class TrainedModel:
 
     def predict(self, source: Any) -> np.ndarray:
         """Labels for classification, numbers in the target's own units for regression."""
-        return self.encoding.decode(self.forward(self._read(source)))
+        return self.encoding.decode(self.forward(self.read(source)))
 
     def predict_proba(self, source: Any) -> Array:
         """Probabilities by class (rows, classes)."""
-        return self.encoding.probabilities(self.forward(self._read(source)))
+        return self.encoding.probabilities(self.forward(self.read(source)))
 
-    def prediction_table(self, rows: Encoded, *, probabilities: bool = False) -> Any:
+    def prediction_table(self, rows: Encoded | Sequence[Encoded], *, probabilities: bool = False) -> Any:
         """Return an Arrow table with a column per target. With `probabilities`, a column per class is added."""
         import pyarrow as pa
 
@@ -203,17 +263,17 @@ class TrainedModel:
 
     def evaluate(self, source: Any) -> dict[str, float]:
         """Every metric of the task, on rows that have their target."""
-        return self.measured(self._read(source, targets=True))
+        return self.measured(self.read(source, targets=True))
 
-    def measured(self, rows: Encoded) -> dict[str, float]:
-        """Every metric of the task, on rows that are numbers already, with their targets."""
-        z = self.forward(rows).astype(np.float64)
-        task = self.encoding.task
-        return metrics.measure(task, cast(Any, rows.y), z, loss=self.encoding.loss, names=metrics.names_for(task))
+    def measured(self, rows: Encoded | Sequence[Encoded]) -> dict[str, float]:
+        """Every metric of the task, on encoded rows with their targets."""
+        parts, task = self._for_each(rows), self.encoding.task
+        z = self.forward(parts).astype(np.float64)
+        return metrics.measure(task, cast(Any, parts[0].y), z, loss=self.encoding.loss, names=metrics.names_for(task))
 
     def save(self, path: str | Path) -> str:
         """Writes the model file and gives its SHA-256."""
-        return tensor_file.save(Path(path), *self._parts())
+        return tensor_file.save(Path(path), *model_file.to_parts(self))
 
     def to_onnx(self, path: str | Path) -> None:
         """Write an ONNX model with the encoding, all members and the calibration: docs/export.md.
@@ -229,27 +289,13 @@ class TrainedModel:
 
         Parameters and result are those of `ml.to_torch`.
         """
-        from ..export.torch_module import TrainedNetwork
-
+        with needed_by("to_torch"):
+            from ..export.torch_module import TrainedNetwork
         return TrainedNetwork(self, member=member, preprocessing=preprocessing)
 
     def to_bytes(self) -> bytes:
         """What `save` writes."""
-        return tensor_file.encode(*self._parts())
-
-    def _parts(self) -> tuple[dict[str, Array], dict[str, Any]]:
-        described, arrays = self.encoding.to_parts()
-        meta: dict[str, Any] = {"spec": self.spec.to_dict(), "encoding": described, "loss": self.encoding.loss}
-        if self.weights is not None:
-            meta["weights"] = list(self.weights)
-        network = self.tensors
-        _check_tensors(network, network, "the model")
-        tensors = {f"network/{name}": value for name, value in network.items()}
-        tensors |= {f"encoding/{name}": value for name, value in arrays.items()}
-        if self.calibration is not None:
-            meta["calibration"], arrays = self.calibration.to_parts()
-            tensors |= {f"calibration/{name}": value for name, value in arrays.items()}
-        return tensors, meta
+        return tensor_file.encode(*model_file.to_parts(self))
 
     @staticmethod
     def load(path: str | Path, *, root: Path | None = None) -> TrainedModel:
@@ -257,95 +303,38 @@ class TrainedModel:
 
         `root` is the folder of a run. No symbolic link below it is followed.
         """
-        return TrainedModel._of_parts(*tensor_file.load(Path(path), root=root), str(path))
+        return _of_parts(*tensor_file.load(Path(path), root=root), str(path))
 
     @staticmethod
     def from_bytes(data: bytes) -> TrainedModel:
         """The model that `to_bytes` gave."""
-        return TrainedModel._of_parts(*tensor_file.decode(data), "the model")
-
-    @staticmethod
-    def _of_parts(tensors: Mapping[str, Array], meta: Mapping[str, Any], path: str) -> TrainedModel:
-        spec = Spec.from_dict(meta["spec"])
-        parts: dict[str, dict[str, Array]] = {"network": {}, "encoding": {}}
-        for name, value in tensors.items():
-            group, _, rest = name.partition("/")
-            parts.setdefault(group, {})[rest] = value
-        unexpected = sorted(parts.keys() - {"network", "encoding", *meta})
-        if unexpected:
-            raise FileError(
-                f"{path}: the file has tensors named {unexpected[0]}/…, but its metadata has no {unexpected[0]}"
-            )
-        network = parts["network"]
-        found_members = {name.partition("/")[0] for name in network if "/" in name}
-        members = max(len(found_members), 1)
-        wanted = spec.parameters | spec.buffers
-        if members > 1:
-            wanted = {f"{member_name(i)}/{name}": p for i in range(members) for name, p in wanted.items()}
-        for name, parameter in wanted.items():
-            if name not in network or network[name].shape != parameter.shape:
-                found = network[name].shape if name in network else "none"
-                raise FileError(f"{path}: {name} must have the shape {parameter.shape}, got {found}")
-        _check_tensors(network, wanted, path)
-        try:
-            encoding = Encoding.from_parts(meta["encoding"], parts["encoding"])
-        except DataError as error:
-            raise FileError(f"{path}: {error}") from None
-        if encoding.loss != meta["loss"] or encoding.inputs != spec.inputs or encoding.outputs != spec.d_out:
-            raise FileError(f"{path}: its network does not belong to its encoding")
-        calibration = None
-        if "calibration" in meta:
-            outputs = spec.d_out, spec.d_out // losses.get(encoding.loss).per_target
-            calibration = Calibration.from_parts(meta["calibration"], parts.get("calibration", {}), path, outputs)
-        weights = _weights(meta.get("weights", [1.0] * members), members, path)
-        made = _members(spec, encoding, network, members, weights)
-        return TrainedModel(members=made, calibration=calibration)
+        return _of_parts(*tensor_file.decode(data), "the model")
 
 
-def _members(
-    spec: Spec, encoding: Encoding, tensors: Mapping[str, Array], members: int, weights: Sequence[float] | None = None
-) -> tuple[Member, ...]:
-    """Return the members, from tensors with the names of `TrainedModel.tensors`."""
-    prefixes = [f"{member_name(i)}/" for i in range(members)] if members > 1 else [""]
-    return tuple(
-        Member(
-            spec=spec,
-            tensors={name.removeprefix(start): value for name, value in tensors.items() if name.startswith(start)},
-            encoding=encoding,
-            weight=weight,
-        )
-        for start, weight in zip(prefixes, weights or [1.0] * members, strict=True)
-    )
+def _of_parts(tensors: Mapping[str, Array], meta: Mapping[str, Any], path: str) -> TrainedModel:
+    members, calibration = model_file.from_parts(tensors, meta, path)
+    try:
+        return TrainedModel(members=tuple(Member(**one) for one in members), calibration=calibration)
+    except OptionError as error:
+        raise FileError(f"{path}: {error}") from None
 
 
-def _weights(found: Any, members: int, path: str) -> list[float]:
-    """Check the member weights of a file."""
-    numbers = isinstance(found, list) and all(type(one) is float and 0 < one < float("inf") for one in found)
-    if not numbers or len(found) != members:
-        raise FileError(
-            f"{path}: the weights of a model must be {members} positive numbers, one for each member, got "
-            f"{str(found)[:80]}"
-        )
-    return found
+def notes_of(rows: Sequence[Encoded]) -> tuple[Note, ...]:
+    """Return every note of rows that `TrainedModel.encode` made, each once."""
+    return tuple(dict.fromkeys(note for part in rows for note in part.notes))
 
 
-def _check_tensors(network: Mapping[str, Array], wanted: Mapping[str, Any], path: str) -> None:
-    """Raise an error for tensors that do not belong to the network or are not finite."""
-    for name, value in network.items():
-        if name not in wanted:
-            raise FileError(
-                f"{path}: unknown tensor {name!r}: none of the {len(wanted)} tensors of the network has that name"
-            )
-        if str(value.dtype) not in ("float32", "float64"):
-            raise FileError(f"{path}: {name} must be float32 or float64, got {value.dtype}")
-        bad = np.flatnonzero(~np.isfinite(value))
-        if len(bad):
-            raise FileError(
-                f"{path}: {name} must be finite, got {value.flat[bad[0]]} among {value.size:,} values "
-                f"({len(bad):,} are not finite): train again, or use another copy"
-            )
-        if name.endswith("running_var") and (value < 0).any():
-            raise FileError(f"{path}: {name} must not be negative, got {value.min()}")
+def _difference(first: Encoding, other: Encoding) -> str | None:
+    """Return in what two encodings of one model differ although members must agree in it. None if they agree."""
+    for what, mine, theirs in (
+        ("task", first.task, other.task),
+        ("loss", first.loss, other.loss),
+        ("columns", [c.name for c in first.columns], [c.name for c in other.columns]),
+        ("kind of input", (first.positional, first.image), (other.positional, other.image)),
+    ):
+        if mine != theirs:
+            return what
+    return None
 
 
 def load(path: str | Path) -> TrainedModel:

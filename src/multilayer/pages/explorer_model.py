@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -46,6 +46,8 @@ MOST_ROWS = 120
 def model_state(model: Any, X: Any = None, y: Any = None, *, member: int = 0) -> dict[str, Any]:
     """Everything the page needs of a model and some rows; `member` is the one to look into first."""
     network = to_float64(model, member=member)
+    if network.predictor is not None:
+        network.predictor.check_alike("the explorer")
     if network.predictor is not None and network.predictor.weights is not None:
         raise OptionError(
             f"the explorer needs members of equal weight, got the weights {network.predictor.weights}: "
@@ -151,7 +153,8 @@ def _table_rows(predictor: TrainedModel, X: Any, y: Any) -> dict[str, Any]:
         x[0, : len(missing)] = through(encoding.number_steps, missing, np.float64)
         codes = np.zeros((1, len(encoding.categorical)), dtype=np.int64) if encoding.categorical else None
         return {"x": x, "codes": codes, "names": [], "places": [], "targets": None, "score": None}
-    found = encoded(predictor, X, y, targets=False)
+    rows = encoded(predictor, X, y, targets=False)
+    found = rows[0]
     keep = _spread(len(found.rows))
     return {
         "x": found.x[:][keep],
@@ -159,7 +162,7 @@ def _table_rows(predictor: TrainedModel, X: Any, y: Any) -> dict[str, Any]:
         "names": [],
         "places": [int(i) for i in found.rows[keep]],
         "targets": None if found.y is None else _decoded_targets(encoding, found.y[keep]),
-        "score": None if found.y is None else _score(predictor, found, found.y),
+        "score": None if found.y is None else _score(predictor, rows, found.y),
     }
 
 
@@ -175,7 +178,7 @@ def _decoded_targets(encoding: Encoding, y: Array) -> list[Any]:
     return (values[:, 0] if len(task.names) == 1 else values).tolist()
 
 
-def _score(predictor: TrainedModel, rows: Encoded, y: Array) -> dict[str, Any] | None:
+def _score(predictor: TrainedModel, rows: Sequence[Encoded], y: Array) -> dict[str, Any] | None:
     """Return the score on all rows, as `score` of an estimator: exact-match accuracy, or R² if it is defined."""
     task, loss = predictor.encoding.task, predictor.encoding.loss
     answer = answered(predictor, rows)
@@ -186,7 +189,7 @@ def _score(predictor: TrainedModel, rows: Encoded, y: Array) -> dict[str, Any] |
         value = metrics.measure(task, y, answer.output.astype(np.float64), loss=loss, names=(name,))[name]
     if not np.isfinite(value):
         return None
-    return {"name": "accuracy" if task.classifies else "R²", "value": value, "rows": len(rows.rows)}
+    return {"name": "accuracy" if task.classifies else "R²", "value": value, "rows": len(y)}
 
 
 def _spread(n: int) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import platform
@@ -104,6 +105,7 @@ class Setup:
     def begin(self, model: TrainedModel) -> None:
         """Takes the parameters of a model of the same network to begin with."""
         state = self.engine.state()
+        model.check_alike("a run that starts from a model")
         if model.spec != self.spec or len(model.members) != self.members:
             raise OtherNetwork(self.members, self.spec, model)
         found = model.tensors
@@ -375,6 +377,10 @@ def member_rows(prepared: TrainingData, members: int) -> list[NDArray[np.int64]]
 @functools.cache
 def versions() -> Mapping[str, str]:
     """What the run was made with, for its log; looking them up takes longer than many a step."""
-    from importlib.metadata import version
+    from importlib.metadata import PackageNotFoundError, version
 
-    return {"python": platform.python_version(), **{name: version(name) for name in ("multilayer", "numpy", "torch")}}
+    found = {"python": platform.python_version()}
+    for name in ("multilayer", "numpy", "torch"):
+        with contextlib.suppress(PackageNotFoundError):
+            found[name] = version(name)
+    return found

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from ...core import atomic_files
 from ...core.version import __version__
 from ...engines.ensemble import member_name
-from ...errors import DataError, MissingExtra, OptionError
+from ...errors import DataError, OptionError, needed_by
 from ...nn.calibration import combination
-from ..protocol import Trained, trained
+from ..protocol import Trained, distinct, trained
 from . import columns, layers, predictions
 from .graph import Graph, Node, Port
 
@@ -61,12 +61,13 @@ def to_onnx(model: Any, path: str | Path) -> None:
     """
     found = trained(model)
     atomic_files.write(path, encode(found))
-    columns.tell_empty(found.encoding)
+    for encoding in distinct(found.members):
+        columns.tell_empty(encoding)
 
 
 def encode(model: Trained) -> bytes:
     """The file; equal models are equal bytes."""
-    inputs, outputs = columns.ports(model.encoding), predictions.ports(model.encoding)
+    inputs, outputs = _inputs(model), predictions.ports(model.encoding)
     for port in inputs:
         if port.name in predictions.NAMES:
             raise DataError(
@@ -74,11 +75,11 @@ def encode(model: Trained) -> bytes:
                 f"({', '.join(predictions.NAMES)}): rename the column, then train again"
             )
     graph = Graph(port.name for port in (*inputs, *outputs))
-    rows = columns.write(graph, model.encoding)
+    rows = {id(encoding): columns.write(graph, encoding) for encoding in distinct(model.members)}
     n = len(model.members)
     prefixes = [f"network/{member_name(i)}/" for i in range(n)] if n > 1 else ["network/"]
     z = [
-        layers.network(graph, one.spec, one.tensors, rows, prefix=prefix)
+        layers.network(graph, one.spec, one.tensors, rows[id(one.encoding)], prefix=prefix)
         for one, prefix in zip(model.members, prefixes, strict=True)
     ]
     predictions.write(graph, model.encoding, z, model.calibration, model.weights)
@@ -87,16 +88,29 @@ def encode(model: Trained) -> bytes:
         raise OptionError(
             f"an ONNX file must hold at most {LARGEST:,} bytes of numbers, got {size:,}: use the model file"
         )
-    whole = combination(n, model.calibration)
-    return _file(graph, inputs, outputs, said=f"{whole}; {model.members[0].spec}; {model.encoding.task.said()}")
+    networks = " + ".join(dict.fromkeys(str(one.spec) for one in model.members))
+    said = f"{combination(n, model.calibration)}; {networks}; {model.encoding.task.said()}"
+    return _file(graph, inputs, outputs, said=said)
+
+
+def _inputs(model: Trained) -> list[Port]:
+    """Return the columns that at least one member reads. An error names a member that reads one as another type."""
+    found: dict[str, Port] = {}
+    for i, one in enumerate(model.members):
+        for port in columns.ports(one.encoding):
+            had = found.setdefault(port.name, port)
+            if (had.dtype, had.shape) != (port.dtype, port.shape):
+                raise DataError(
+                    f"column {port.name!r}: ONNX needs one type for a column, but member {i + 1} reads it as "
+                    f"{port.said}, others as {had.said}: export the members one by one"
+                )
+    return list(found.values())
 
 
 def _file(graph: Graph, inputs: list[Port], outputs: list[Port], *, said: str) -> bytes:
-    try:
+    with needed_by("export to ONNX"):
         import onnx
         from onnx import helper, numpy_helper
-    except ImportError:
-        raise MissingExtra("onnx", extra="onnx", purpose="export to ONNX") from None
 
     def tensor(value: NDArray[Any], name: str = "") -> Any:
         return numpy_helper.from_array(value, name)

@@ -150,6 +150,7 @@ def _judges(prepared: TrainingData, members: int) -> Judges:
 
 def of_source(model: TrainedModel, source: Any) -> tuple[Sample, Table]:
     """Return a sample of any rows that have their target, and their table."""
+    model.check_alike("a report", networks=False)
     table = model.encoding.read(source, targets=True)
     found = model.encoding.encode(table, targets=True)
     sample = Sample(
