@@ -6,7 +6,8 @@
     ml.cost(spec, batch=32).step              FLOPs of a training step, exactly
     model = ml.build(spec, seed=0)            an ordinary torch.nn.Module
 
-Names load when first used: importing the package imports nothing at all.
+Names load when first used: importing the package imports nothing at all. `build`, `from_torch` and `to_torch` need the
+extra `torch`.
 """
 
 from __future__ import annotations
@@ -126,7 +127,13 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'multilayer' has no attribute {name!r}")
     import importlib
 
-    return getattr(importlib.import_module(f".{_LAZY[name]}", __name__), name)
+    from .errors import MissingExtra, needed_by
+
+    try:
+        with needed_by(f"ml.{name}"):
+            return getattr(importlib.import_module(f".{_LAZY[name]}", __name__), name)
+    except MissingExtra as error:
+        return error.when_called(name)
 
 
 def __dir__() -> list[str]:

@@ -23,9 +23,10 @@ import difflib
 import inspect
 import sys
 import warnings
-from collections.abc import Generator, Iterable
+from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import NoReturn
 
 
 class MultilayerError(ValueError):
@@ -70,11 +71,57 @@ class RunError(MultilayerError):
     """A run folder that is none, is in use by another process, or has no checkpoint that is whole."""
 
 
-class MissingExtra(MultilayerError):
+EXTRAS = {
+    "torch": "torch",
+    "matplotlib": "plot",
+    "optuna": "tune",
+    "onnx": "onnx",
+    "onnxruntime": "onnx",
+    "tensorboard": "tensorboard",
+    "wandb": "wandb",
+    "mlflow": "mlflow",
+    "trackio": "trackio",
+}
+"""The extra of the package that installs each optional library."""
+
+
+class MissingExtra(MultilayerError, ModuleNotFoundError):
     """An optional library is not installed."""
 
-    def __init__(self, library: str, *, extra: str, purpose: str) -> None:
-        super().__init__(f"{purpose} needs {library}, which is not installed: pip install 'multilayer[{extra}]'")
+    def __init__(self, library: str, purpose: str) -> None:
+        message = f"{purpose} needs {library}, which is not installed: pip install 'multilayer[{EXTRAS[library]}]'"
+        ModuleNotFoundError.__init__(self, message, name=library)
+        self.purpose = purpose
+
+    def __reduce__(self) -> tuple[type[MissingExtra], tuple[str | None, str]]:
+        return MissingExtra, (self.name, self.purpose)
+
+    def when_called(self, name: str) -> Callable[..., NoReturn]:
+        """Return a function that raises this error, so that `from multilayer import *` and `help` still work."""
+
+        def missing(*args: object, **kwargs: object) -> NoReturn:
+            raise MissingExtra(str(self.name), self.purpose)
+
+        missing.__name__ = missing.__qualname__ = name
+        missing.__doc__ = str(self)
+        return missing
+
+
+@contextmanager
+def needed_by(purpose: str) -> Generator[None]:
+    """Report an optional library that is not installed. Put its import, or that of a module that imports it, inside.
+
+    >>> with needed_by("a plot"):
+    ...     raise ModuleNotFoundError("No module named 'matplotlib'", name="matplotlib")
+    Traceback (most recent call last):
+    multilayer.errors.MissingExtra: a plot needs matplotlib, which is not installed: pip install 'multilayer[plot]'
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if error.name not in EXTRAS:
+            raise
+        raise MissingExtra(error.name, purpose) from None
 
 
 class BudgetExceeded(MultilayerError):

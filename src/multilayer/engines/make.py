@@ -11,7 +11,7 @@ import numpy as np
 from ..core import machine, random
 from ..core.sparse import rows_of
 from ..data.batches import Data, Rows
-from ..errors import OptionError, option
+from ..errors import OptionError, needed_by, option
 from ..nn import losses
 from ..spec import Spec, initialization
 from .ensemble import Ensemble, Member
@@ -91,7 +91,9 @@ def _fused(spec: Spec, data: Data, settings: Settings, options: EngineOptions) -
 
 
 def _torch(spec: Spec, data: Data, settings: Settings, options: EngineOptions) -> Engine:
-    from .torch_engine import TorchEngine
+    why = why_not(spec, settings.loss, settings.optimizer)
+    with needed_by("the torch engine" if why is None else f"this network ({why})"):
+        from .torch_engine import TorchEngine
 
     return TorchEngine(
         spec,

@@ -24,7 +24,7 @@ from typing import Any, cast
 from ..core import atomic_files, random
 from ..data import DataOptions, make_training_data
 from ..data.table import Table
-from ..errors import DataError, MissingExtra, OptionError, called
+from ..errors import DataError, OptionError, called, needed_by
 from ..models import metrics
 from ..runs.config import Config
 from ..runs.events import EpochEnd, Event
@@ -329,9 +329,7 @@ def _words(value: Any) -> str:
 
 
 def _optuna() -> Any:
-    try:
+    with needed_by("mlp tune"):
         import optuna
-    except ImportError:
-        raise MissingExtra("optuna", extra="tune", purpose="mlp tune") from None
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     return optuna

@@ -10,6 +10,9 @@ Descriptions belong in `nn`, training with torch in `engines`, and trained model
 
 from __future__ import annotations
 
-from .layers import TWINS, Dropout, Twin
+from ..errors import needed_by
+
+with needed_by("multilayer.pytorch"):
+    from .layers import TWINS, Dropout, Twin
 
 __all__ = ["TWINS", "Dropout", "Twin"]

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...core import atomic_files
-from ...errors import MissingExtra, OptionError
+from ...errors import OptionError, needed_by
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -86,10 +86,8 @@ _SETTINGS: dict[str, Any] = {
 @contextmanager
 def house(purpose: str = "a plot") -> Generator[None]:
     """matplotlib with our settings and none of the user's, put back afterwards."""
-    try:
+    with needed_by(purpose):
         import matplotlib as mpl
-    except ImportError:
-        raise MissingExtra("matplotlib", extra="plot", purpose=purpose) from None
     with mpl.rc_context():
         mpl.rcdefaults()
         mpl.rcParams.update(_SETTINGS)  # pyright: ignore

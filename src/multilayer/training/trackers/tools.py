@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextvars
 import importlib
 import json
+import platform
 import re
 import time as clock
 from collections.abc import Mapping
@@ -20,19 +21,51 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...core.formatting import cut
-from ...errors import MissingExtra
+from ...errors import needed_by
 from ...runs.events import Message
 from .base import Tracker
 
 
 def library(module: str, *, extra: str) -> Any:
     """An optional library, or the error that says how to get it."""
-    try:
+    with needed_by(f"logging to {extra}"):
         return importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        if error.name != extra:
-            raise
-        raise MissingExtra(extra, extra=extra, purpose=f"logging to {extra}") from None
+
+
+class _EventFile:
+    """A new event file in a folder, with the methods of torch's SummaryWriter that a `TensorBoard` tracker calls.
+
+    It needs only the package tensorboard. Events after `purge_step` in older files of the folder are hidden.
+    """
+
+    def __init__(self, folder: str, *, purge_step: int | None) -> None:
+        self._events = library("tensorboard.compat.proto.event_pb2", extra="tensorboard")
+        self._summaries = library("tensorboard.compat.proto.summary_pb2", extra="tensorboard")
+        self._file = library("tensorboard.summary.writer.event_file_writer", extra="tensorboard").EventFileWriter(
+            folder
+        )
+        if purge_step is not None:
+            started = self._events.SessionLog(status=self._events.SessionLog.START)
+            self._file.add_event(self._events.Event(wall_time=clock.time(), step=purge_step, session_log=started))
+
+    def add_scalar(self, tag: str, value: float, step: int, walltime: float | None = None) -> None:
+        one = self._summaries.Summary.Value(tag=tag, simple_value=value)
+        self._add(self._summaries.Summary(value=[one]), step, walltime)
+
+    def add_text(self, tag: str, text: str, step: int) -> None:
+        plugin = library("tensorboard.plugins.text.summary_v2", extra="tensorboard")
+        self._add(plugin.text_pb(f"{tag}/text_summary", text), step)
+
+    def add_histogram(self, tag: str, values: NDArray[np.floating[Any]], step: int) -> None:
+        plugin = library("tensorboard.plugins.histogram.summary_v2", extra="tensorboard")
+        self._add(plugin.histogram_pb(tag, values), step)
+
+    def close(self) -> None:
+        self._file.close()
+
+    def _add(self, summary: Any, step: int, walltime: float | None = None) -> None:
+        when = clock.time() if walltime is None else walltime
+        self._file.add_event(self._events.Event(wall_time=when, step=step, summary=summary))
 
 
 class TensorBoard(Tracker):
@@ -44,7 +77,7 @@ class TensorBoard(Tracker):
         self.folder = folder
         self.writer: Any = None
         self.ours = True
-        self._make: Any = library("torch.utils.tensorboard", extra="tensorboard").SummaryWriter
+        library("tensorboard", extra="tensorboard")
 
     @classmethod
     def of(cls, writer: Any) -> Self:
@@ -55,8 +88,9 @@ class TensorBoard(Tracker):
 
     def start(self, config: Mapping[str, Any], *, resumed_at: int | None = None) -> None:
         if self.ours:
-            folder = None if self.folder is None else str(self.folder)
-            self.writer = self._make(folder, purge_step=None if resumed_at is None else resumed_at + 1)
+            own = Path("runs", f"{clock.strftime('%b%d_%H-%M-%S')}_{platform.node()}")
+            folder = str(self.folder or own)
+            self.writer = _EventFile(folder, purge_step=None if resumed_at is None else resumed_at + 1)
         if config:
             text = json.dumps(config, indent=2, ensure_ascii=False, default=str)
             self._text("config", "\n".join(f"    {line}" for line in text.splitlines()), 0)
