@@ -296,6 +296,23 @@ def test_labels_of_texts_go_on_from_a_file(tmp_path: Path) -> None:
     assert model.partial_fit(frame[list("abcd")], labels).predict(frame[list("abcd")]).shape == (80, 2)
 
 
+def test_a_piece_trains_the_model_itself_with_the_names_of_the_data(tmp_path: Path) -> None:
+    """Nothing is renamed after a pass: the trained model has the classes, the target and its labels from the start."""
+    x, _ = numbers(80)
+    y = pd.Series(np.where(x[:, 0] > 0, "yes", "no"), name="bought")
+    for model in (MLPClassifier(**QUICK), MLPClassifier(**QUICK).fit(x, y)):
+        for _ in range(2):
+            model.partial_fit(x, y, classes=["no", "yes"])
+            assert model.model_ is model._partial.model
+            assert model.model_.encoding.task.names == ("bought",)
+            assert model.model_.encoding.task.classes == (("no", "yes"),)
+    both = pd.DataFrame({"p": y, "q": x[:, 1] > 0})
+    frame = pd.DataFrame(x, columns=list("abcd")).join(both)
+    ml.fit("4-8:relu-2", frame, target=["p", "q"], epochs=1, run=tmp_path / "run", quiet=True)
+    loaded = MLPClassifier.load(tmp_path / "run").partial_fit(frame[list("abcd")], (x[:, :2] > 0).astype(int))
+    assert loaded.model_.encoding.task.classes == (("no", "yes"), (False, True))
+
+
 def test_options_that_a_loaded_model_cannot_have(tmp_path: Path) -> None:
     x, y = numbers(60)
     MLPRegressor(**QUICK).fit(x, y).save(tmp_path / "m.safetensors")

@@ -6,7 +6,9 @@ the model file's bytes, so it is small, has no training data in it and loads wit
 
 from __future__ import annotations
 
+import importlib.util
 import io
+from abc import ABC, abstractmethod
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -87,7 +89,7 @@ class NoNetwork(OptionError, AttributeError):
     """What a classifier that saw one class alone does not have."""
 
 
-class Tabular(CallbackSupportMixin, BaseEstimator):
+class Tabular(CallbackSupportMixin, BaseEstimator, ABC):
     """A network for tables. Not used itself."""
 
     _estimator_type: str
@@ -133,9 +135,9 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
             self._fit_rows(X, y, sample_weight, held_out=held_out, groups=groups, times=times)
             return self
 
+    @abstractmethod
     def _fit_rows(self, X: Any, y: Any, sample_weight: Any, *, held_out: HeldOut, groups: Any, times: Any) -> None:
         """Check the target, then train."""
-        raise NotImplementedError
 
     def _fit(
         self,
@@ -161,18 +163,10 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         asked = self._asked()
         if start is not None:
             asked.setdefault("ensemble", len(start.members))
-        table = read((X, y))
-        columns = set(table.names) - set(table.targets)
-        table = replace(
-            table,
-            target_names=target_names(given[1], columns=columns, targets=len(table.targets)),
-            class_names=class_names,
-            numbered=not hasattr(self, "feature_names_in_"),
-        )
         try:
             run = train(
                 None,
-                table,
+                self._named(X, y, given[1], class_names),
                 hidden=self.hidden,
                 activation=self.activation,
                 dropout=self.dropout,
@@ -206,6 +200,18 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
             )
         obey(run.signal)  # the estimator is fitted all the same
         return run
+
+    def _named(self, X: Any, y: Any, given: Any, class_names: tuple[Any, ...]) -> Table:
+        """Return the table to train on, with the names that the model stores: of the targets, if `given` has any, of
+        the classes, and whether the column names were numbers."""
+        table = read((X, y))
+        columns = set(table.names) - set(table.targets)
+        return replace(
+            table,
+            target_names=target_names(given, columns=columns, targets=len(table.targets)),
+            class_names=class_names,
+            numbered=not hasattr(self, "feature_names_in_"),
+        )
 
     def _recipe(self) -> Recipe:
         return Recipe(hidden=self.hidden, activation=self.activation, dropout=self.dropout)
@@ -259,14 +265,6 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         self.n_iter_ = max(run.end.epoch, 1)
         began = next(event for event in run.log if isinstance(event, Start))
         self.config_, self._split = plain(began.config), (began.rows, began.held_out)
-
-    def _numbered_names(self, model: TrainedModel) -> TrainedModel:
-        """The model, which tells where the names of its columns were numbers: scikit-learn takes texts alone."""
-        if model.encoding.positional or hasattr(self, "feature_names_in_"):
-            return model
-        return model.with_encodings(
-            lambda encoding: replace(encoding, columns=tuple(replace(c, numbered=True) for c in encoding.columns))
-        )
 
     def _seed(self) -> int:
         """The seed of a fit: the number itself, or one drawn from a generator, whose state moves on as it must."""
@@ -360,14 +358,14 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         """Whether there is a network to go on with."""
         return getattr(self, "model_", None) is not None
 
-    def _continued(self, rows: int, *, classes: int = 0) -> Partial:
+    def _continued(self, rows: int) -> Partial:
         """Where training is between two pieces: after the last one, after `fit`, or after `load`."""
         if getattr(self, "_partial", None) is not None:
             past = cast(Partial, self._partial)
         elif hasattr(self, "config_"):
-            past = Partial.after(self.model_, self.config_, classes=classes)
+            past = Partial.after(self.model_, self.config_)
         else:
-            past = Partial.of_model(self.model_, rows=rows, seed=self._seed(), classes=classes)
+            past = Partial.of_model(self.model_, rows=rows, seed=self._seed())
         return past.with_options(self._asked())
 
     def _passed(self, past: Partial) -> None:
@@ -375,7 +373,7 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         if past.state is None:  # the first after `fit` or `load`, and it was taken back
             return
         self._partial, self._split = past, None
-        self.model_ = self._numbered_names(past.model)
+        self.model_ = past.model
         self.config_ = past.config.to_dict()
         self.history_ = {"loss": list(past.losses)}
         self.n_iter_ = max(past.passes, 1)
@@ -457,9 +455,9 @@ class Tabular(CallbackSupportMixin, BaseEstimator):
         )
 
     def _repr_html_inner(self) -> str:
-        """scikit-learn's own block, and the network under it once there is one."""
+        """Return scikit-learn's block and, if fitted and matplotlib is installed, a picture of the network."""
         block = super()._repr_html_inner()
-        if not hasattr(self, "spec_"):
+        if not hasattr(self, "spec_") or importlib.util.find_spec("matplotlib") is None:
             return block
         from ..drawing.picture import network_figure
 

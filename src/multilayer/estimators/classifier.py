@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Self, cast
 
 import numpy as np
@@ -23,7 +22,7 @@ from ..data.targets import untrained
 from ..errors import DataError, OptionError, warn
 from ..models.trained_model import TrainedModel
 from .base import HeldOut, Tabular, Validation
-from .inputs import check_numbers, length_of, unmasked, with_target
+from .inputs import check_numbers, length_of, unmasked
 from .partial_fit import Partial
 
 ANY_CLASSES = Task(kind="binary", names=("y",), classes=((0, 1),))
@@ -109,7 +108,7 @@ class MLPClassifier(ClassifierMixin, Tabular):
             groups=groups,
             times=times,
             classes=self._numbered(task),
-            class_names=() if task == "multilabel" else tuple(self.classes_.tolist()),
+            class_names=self._class_names(task),
         )
         unseen = [sample_weights.plain(name) for i, name in enumerate(self.classes_) if untrained(i) in run.notes]
         if unseen and times is not None:
@@ -132,13 +131,12 @@ class MLPClassifier(ClassifierMixin, Tabular):
             factor = self._class_factors(codes, weight)
             weight = weight if factor is None else sample_weights.weighed(weight, factor, codes)
             if begun:
-                past = self._continued(length_of(table), classes=len(self.classes_)).go_on((table, codes), weight)
+                past = self._continued(length_of(table)).go_on((table, codes), weight)
             else:
                 asked = {**self._asked(), "task": task, "seed": self._seed()}
-                past = Partial.begin(self._recipe(), (table, codes), weight, asked, classes=self._numbered(task))
-                past = replace(past, model=with_target(past.model, y))
+                rows = self._named(table, codes, y, self._class_names(task))
+                past = Partial.begin(self._recipe(), rows, weight, asked, classes=self._numbered(task))
             self._passed(past)
-            self._name_classes()
             return self
 
     def predict(self, X: Any) -> NDArray[Any]:
@@ -237,6 +235,10 @@ class MLPClassifier(ClassifierMixin, Tabular):
         """The classes as their numbers: those that a target may have."""
         return (0, 1) if task == "multilabel" else tuple(range(len(self.classes_)))
 
+    def _class_names(self, task: str) -> tuple[Any, ...]:
+        """The labels that the model stores for the class numbers. Several labels have no names."""
+        return () if task == "multilabel" else tuple(self.classes_.tolist())
+
     def _check_same(self, classes: Any) -> None:
         """Classes cannot change between two pieces."""
         if classes is None:
@@ -270,17 +272,6 @@ class MLPClassifier(ClassifierMixin, Tabular):
         if codes.ndim > 1:
             raise OptionError("class_weight needs one class a row, got several labels")
         return sample_weights.factors(self.class_weight, self.classes_.tolist(), codes, weight)
-
-    def _name_classes(self) -> None:
-        """The model's classes become the labels themselves, so that a saved model tells them."""
-        model = self.model_
-        assert model is not None
-        if model.encoding.task.kind == "multilabel":
-            return
-        names: tuple[Any, ...] = tuple(self.classes_.tolist())
-        assert len(names) == len(model.encoding.task.classes[0]), "a class for each of the network's"
-        task = replace(model.encoding.task, classes=(names,))
-        self.model_ = model.with_encodings(lambda encoding: replace(encoding, task=task))
 
     def _take(self, model: TrainedModel) -> None:
         super()._take(model)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Set as AbstractSet
-from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
@@ -72,8 +71,8 @@ def _decoded(value: Any, what: str) -> Any:
 
 def texts_of_model(model: TrainedModel | None) -> set[int]:
     """The places of columns that training had as texts: objects that are all numbers are texts there too."""
-    columns = () if model is None else model.encoding.columns
-    return {i for i, one in enumerate(columns) if one.family == "text" and one.kind != "drop"}
+    encodings = [] if model is None else model.encodings
+    return {i for e in encodings for i, one in enumerate(e.columns) if one.family == "text" and one.kind != "drop"}
 
 
 def texts_of_table(table: Any) -> set[int]:
@@ -133,7 +132,7 @@ def refuse_infinity(X: Any) -> None:
 
 def refuse_infinity_aside(table: Any, model: TrainedModel) -> None:
     """The same of a frame's columns of numbers that training left aside: no network is given them."""
-    aside = {c.name for c in model.encoding.columns if c.kind == "drop" and c.family == "number"}
+    aside = {c.name for e in model.encodings for c in e.columns if c.kind == "drop" and c.family == "number"}
     if not aside:
         return
     import narwhals as nw
@@ -172,13 +171,6 @@ def column(values: NDArray[Any], what: str, *, text: bool = False) -> Any:
 
 def length_of(table: Any) -> int:
     return int(table.shape[0]) if hasattr(table, "shape") else len(table)
-
-
-def with_target(model: TrainedModel, y: Any) -> TrainedModel:
-    """Return the model with the names of y as target names, if y has names and no column has the same name."""
-    encoding = model.encoding
-    names = target_names(y, columns={one.name for one in encoding.columns}, targets=len(encoding.task.names))
-    return model.with_encodings(lambda e: replace(e, task=replace(e.task, names=names))) if names else model
 
 
 def target_names(y: Any, *, columns: AbstractSet[str], targets: int) -> tuple[str, ...]:

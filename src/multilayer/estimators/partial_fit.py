@@ -17,7 +17,7 @@ from ..core import tensor_file
 from ..data import DataOptions, TrainingData, make_training_data, read
 from ..data.batches import Data
 from ..data.encoding_fit import warn_of_dropped, with_variation
-from ..data.table import Rows
+from ..data.table import Rows, Table
 from ..data.weights import weights_within
 from ..engines import Order, State
 from ..errors import DataError, OptionError, warn
@@ -49,10 +49,9 @@ class Partial:
 
     @staticmethod
     def begin(
-        recipe: Recipe, piece: Any, weight: Any, asked: Mapping[str, Any], *, classes: Sequence[int] | None = None
+        recipe: Recipe, table: Table, weight: Any, asked: Mapping[str, Any], *, classes: Sequence[int] | None = None
     ) -> Partial:
         """With the first piece. Where there are `classes`, its targets are among them, and it may lack some."""
-        table = read(piece)
         config = Config.from_dict({**options_for(recipe, table), **asked, "validation": None, "calibrate": False})
         options = DataOptions(categorical=None, sample_weight=weight, keep_constant="all", classes=classes)
         prepared = make_training_data(table, with_config(options, config))
@@ -61,20 +60,19 @@ class Partial:
         if "learning_rate" not in asked:
             config = replace(config, learning_rate=CALM * cast(float, config.learning_rate))
         setup = Setup.make(spec, prepared, config)
-        model = TrainedModel.of(
-            setup.spec, prepared.encoding, setup.engine.state(), averaged=False, members=setup.members
-        )
-        return Partial(model=model, state=setup.engine.state(), config=config)._pass(setup)
+        state = setup.engine.state()
+        model = TrainedModel.of(setup.spec, prepared.encoding, state, averaged=False, members=setup.members)
+        return Partial(model=model, state=state, config=config)._pass(setup)
 
     @staticmethod
-    def after(model: TrainedModel, config: Mapping[str, Any], *, classes: int = 0) -> Partial:
-        """Goes on with a model that `fit` made, by its configuration; its targets are class numbers again."""
+    def after(model: TrainedModel, config: Mapping[str, Any]) -> Partial:
+        """Continue with a model that `fit` made, by its configuration."""
         calm = {"validation": None, "calibrate": False, "learning_rate": AFTER * config["learning_rate"]}
         config = {**config, **calm}
-        return Partial(model=_numbered(model, classes), state=None, config=Config.from_dict(config))
+        return Partial(model=model, state=None, config=Config.from_dict(config))
 
     @staticmethod
-    def of_model(model: TrainedModel, *, rows: int, seed: int, classes: int = 0) -> Partial:
+    def of_model(model: TrainedModel, *, rows: int, seed: int) -> Partial:
         """Continue with a model from a file: the options are those of the recipe for this number of rows."""
         encoding = model.encoding
         image = encoding.image is not None
@@ -85,7 +83,7 @@ class Partial:
         held = {"ensemble": len(model.members), "loss": encoding.loss, "task": encoding.task.kind, "seed": seed}
         no_rows = {"validation": None, "calibrate": False}
         config = Config.from_dict({**recipe, "batch_size": batch_size(rows), **held, **no_rows})
-        return Partial(model=_numbered(model, classes), state=None, config=config)
+        return Partial(model=model, state=None, config=config)
 
     def with_options(self, asked: Mapping[str, Any]) -> Partial:
         """The same by what is asked for since: all but what the network is made of."""
@@ -100,9 +98,10 @@ class Partial:
         return replace(self, config=replace(self.config, **{**asked, "engine": engine}))
 
     def go_on(self, piece: Any, weight: Any) -> Partial:
-        """One pass over another piece."""
-        counted = _counting(piece, weight)
-        encoding = with_variation(self.model.encoding, counted)
+        """One pass over another piece. Its targets are numbers, or numbers of classes."""
+        counted, task = _counting(piece, weight), self.model.encoding.task
+        numbers = replace(task, classes=tuple(tuple(range(len(names))) for names in task.classes))
+        encoding = with_variation(replace(self.model.encoding, task=numbers), counted)
         found = encoding.encode(counted, targets=True)
         assert found.y is not None
         weights = None if weight is None else weights_within(np.asarray(weight, np.float64)[found.rows], np.float32)
@@ -111,7 +110,7 @@ class Partial:
             data=Data(x=found.x, y=found.y, codes=found.codes, weight=weights),
             train=rows,
             validation=rows[:0],
-            encoding=encoding,
+            encoding=replace(encoding, task=task),
             notes=(),
             origin=found.rows,
         )
@@ -166,15 +165,6 @@ class Partial:
             passes=int(extra["passes"]),
             losses=tuple(float(one) for one in extra.get("losses", ())),
         )
-
-
-def _numbered(model: TrainedModel, classes: int) -> TrainedModel:
-    """The model with class numbers for names, as its targets come."""
-    if not classes:
-        return model
-    several = model.encoding.task.kind == "multilabel"
-    task = replace(model.encoding.task, classes=((0, 1),) * classes if several else (tuple(range(classes)),))
-    return model.with_encodings(lambda encoding: replace(encoding, task=task))
 
 
 def _counting(piece: Any, weight: Any) -> Any:

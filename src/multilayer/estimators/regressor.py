@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, Self, cast
 
 import numpy as np
@@ -18,7 +17,7 @@ from ..errors import DataError, OptionError, warn
 from ..nn import losses
 from ..nn.calibration import Calibration
 from .base import HeldOut, Tabular, Validation
-from .inputs import length_of, unmasked, with_target
+from .inputs import length_of, unmasked
 from .partial_fit import Partial
 
 
@@ -88,8 +87,7 @@ class MLPRegressor(RegressorMixin, MultiOutputMixin, Tabular):
             else:
                 task = "regression" if numbers.ndim == 1 else "multioutput"
                 asked = {**self._asked(), "task": task, "seed": self._seed()}
-                past = Partial.begin(self._recipe(), (table, numbers), weight, asked)
-                past = replace(past, model=with_target(past.model, y))
+                past = Partial.begin(self._recipe(), self._named(table, numbers, y, ()), weight, asked)
             self._passed(past)
             return self
 

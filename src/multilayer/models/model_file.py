@@ -14,7 +14,7 @@ Equal models have equal bytes. Loading a file never runs code from it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -40,7 +40,7 @@ def to_parts(model: TrainedModel) -> tuple[dict[str, Array], dict[str, Any]]:
     network = model.tensors
     _check_tensors(network, network, "the model")
     tensors = {f"network/{name}": value for name, value in network.items()}
-    specs, encodings = _distinct(one.spec for one in model.members), _distinct(one.encoding for one in model.members)
+    specs, encodings = list(dict.fromkeys(one.spec for one in model.members)), model.encodings
     described: list[dict[str, Any]] = []
     for i, encoding in enumerate(encodings, 1):
         data, arrays = encoding.to_parts()
@@ -150,14 +150,6 @@ def split(tensors: Mapping[str, Any], members: int) -> list[dict[str, Any]]:
     """Return the tensors of each member. The inverse of `joined`."""
     starts = [f"{member_name(i)}/" if members > 1 else "" for i in range(members)]
     return [{n.removeprefix(start): v for n, v in tensors.items() if n.startswith(start)} for start in starts]
-
-
-def _distinct(values: Iterable[Any]) -> list[Any]:
-    found: list[Any] = []
-    for value in values:
-        if value not in found:
-            found.append(value)
-    return found
 
 
 def _weights(found: Any, members: int, path: str) -> list[float]:

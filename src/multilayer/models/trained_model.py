@@ -136,6 +136,11 @@ class TrainedModel:
         return self.members[0].encoding
 
     @property
+    def encodings(self) -> list[Encoding]:
+        """The different encodings of the members, that of the first member first."""
+        return list({id(one.encoding): one.encoding for one in self.members}.values())
+
+    @property
     def tensors(self) -> dict[str, Array]:
         """Parameters and buffers by name; an ensemble's under `memberN/`."""
         return model_file.joined([one.tensors for one in self.members])
