@@ -27,7 +27,6 @@
 // operation's part, the row's own number (`ids`) and the unit.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -35,22 +34,14 @@
 #include <span>
 #include <vector>
 
+#include "formulas/activations.h"
+#include "formulas/losses.h"
+#include "formulas/optimizers.h"
 #include "runtime/cancellation.h"
 
 namespace multilayer {
 
 constexpr int NONE = -1;
-
-// Names of the members of each enum, in order. Python looks members up by them.
-template <class E>
-inline constexpr std::array<const char*, 0> NAMES{};
-
-#define MULTILAYER_MEMBER(name) name,
-#define MULTILAYER_NAME(name) #name,
-#define MULTILAYER_ENUM(E, LIST)                   \
-    enum class E : int { LIST(MULTILAYER_MEMBER) }; \
-    template <>                                    \
-    inline constexpr auto NAMES<E> = std::to_array<const char*>({LIST(MULTILAYER_NAME)});
 
 // Each unit by itself, with a weight and a bias of its own in both of which it is linear (kernels/unitwise.h).
 #define MULTILAYER_UNITWISE(X) X(scale)
@@ -60,13 +51,6 @@ inline constexpr std::array<const char*, 0> NAMES{};
     X(linear) X(glu) X(activation) X(dropout) X(batch_norm) X(columns) X(enter) X(leave)                 \
     MULTILAYER_UNITWISE(X) MULTILAYER_ROWWISE(X)
 MULTILAYER_ENUM(Kind, MULTILAYER_KINDS)
-
-// Activations by name, as in the catalogue; `constant` is the one number that some have: polynomial (the power p), sigmoid
-// (the slope a), leaky_relu and elu (alpha), swish (beta). prelu learns alpha, learned_swish beta.
-#define MULTILAYER_FUNCTIONS(X)                                                                                \
-    X(identity) X(step) X(polynomial) X(sqrt) X(sigmoid) X(tanh) X(hard_tanh) X(sin) X(relu) X(leaky_relu)      \
-    X(prelu) X(elu) X(selu) X(softplus) X(gelu) X(gelu_tanh) X(silu) X(swish) X(learned_swish) X(mish)
-MULTILAYER_ENUM(Function, MULTILAYER_FUNCTIONS)
 
 #define MULTILAYER_NUMERICS(X) X(none) X(plr) X(pbld) X(piecewise)
 MULTILAYER_ENUM(Numeric, MULTILAYER_NUMERICS)
@@ -136,26 +120,6 @@ struct Parameter {
     std::size_t size = 0;
     double rate_factor = 1.0;   // what the learning rate is multiplied by
     double decay_factor = 0.0;  // what decay and L2 are multiplied by
-};
-
-#define MULTILAYER_LOSSES(X) \
-    X(cross_entropy) X(binary_cross_entropy) X(mse) X(mae) X(huber) X(quantile) X(poisson) X(perceptron)
-MULTILAYER_ENUM(LossKind, MULTILAYER_LOSSES)
-
-struct Loss {
-    LossKind kind = LossKind::mse;
-    double constant = 0.0;          // label smoothing, or huber's delta
-    std::vector<double> quantiles;  // outputs go quantile by quantile for each target
-};
-
-#define MULTILAYER_OPTIMIZERS(X) X(sgd) X(momentum) X(nesterov) X(adam)  // adamw is adam with decay
-MULTILAYER_ENUM(OptimizerKind, MULTILAYER_OPTIMIZERS)
-
-struct Optimizer {
-    OptimizerKind kind = OptimizerKind::adam;
-    double momentum = 0.0, beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
-    // Slots kept for each parameter: velocity; or mean, square.
-    std::size_t slots() const { return kind == OptimizerKind::sgd ? 0 : kind == OptimizerKind::adam ? 2 : 1; }
 };
 
 struct Program {

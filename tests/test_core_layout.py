@@ -12,17 +12,18 @@ CORE = next(folder / "csrc" for folder in Path(__file__).parents if (folder / "c
 
 MAY_INCLUDE = {
     "runtime": [],
-    "program.h": ["runtime"],
-    "kernels": ["runtime", "program.h"],
-    "reference": ["runtime", "program.h"],
+    "formulas": [],
+    "program.h": ["runtime", "formulas"],
+    "kernels": ["runtime", "formulas", "program.h"],
+    "reference": ["runtime", "formulas", "program.h"],
     "fused": ["runtime", "program.h", "kernels"],
     "predict": ["runtime", "program.h", "kernels"],
     "tests": ["runtime", "program.h", "kernels", "reference", "fused", "predict"],
     "bind": ["runtime", "program.h", "kernels", "reference", "fused", "predict"],
 }
 """The other parts that each part may include; all of them are listed above it. `runtime` has threads, random numbers
-and machine detection. `program.h` is the network as plain data. `reference`, `fused` and `predict` run it and do not
-include each other."""
+and machine detection. `formulas` has the list and the formulas of activations, losses and optimizers. `program.h` is
+the network as plain data. `reference`, `fused` and `predict` run it and do not include each other."""
 
 ONE_HEADER = ("kernels", "reference", "fused", "predict")
 """Other parts may include only one header of these parts, the one with the name of the folder."""

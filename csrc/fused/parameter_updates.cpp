@@ -8,7 +8,6 @@ namespace multilayer {
 namespace {
 
 constexpr std::size_t GRAIN = 6;  // rows of a matrix that a thread learns are a multiple of: whole tiles of every height
-constexpr double LEAST_EPS = 1e-37;  // of which there is an inverse
 constexpr std::size_t PART = 200'000'000;  // multiply-adds that are done between two looks at whether to go on
 
 }  // namespace
@@ -21,26 +20,22 @@ ParameterArrays Fused::arrays_of(std::size_t parameter, std::size_t offset) {
 
 void Fused::prepare_updates(double rate, double decay, std::uint64_t t, double scale) {
     const Optimizer& o = program_.optimizer;
-    const auto steps = static_cast<double>(t);
-    // Adam's η m̂ / (√v̂ + ε) as (η √c₂ / c₁) m / (√v + ε √c₂), c = 1 − βᵗ: the sum needs no product.
-    const bool adam = o.kind == OptimizerKind::adam;
-    const double root = adam ? std::sqrt(1.0 - std::pow(o.beta2, steps)) : 1.0;
-    const double factor = adam ? root / (1.0 - std::pow(o.beta1, steps)) : 1.0;
+    const StepConstants now = step_constants(o, static_cast<double>(t));
     for (std::size_t i = 0; i < program_.parameters.size(); ++i) {
         const Parameter& p = program_.parameters[i];
         const double step_rate = rate * p.rate_factor;
         const double shrink = 1.0 - step_rate * decay * p.decay_factor;
         updates_[i] = {.kind = o.kind,
-                       .rate = static_cast<float>(step_rate * factor),
+                       .rate = static_cast<float>(step_rate * now.rate),
                        .shrink = static_cast<float>(shrink),
                        .l2 = static_cast<float>(program_.l2 * p.decay_factor),
                        .clip = static_cast<float>(program_.clip_value),
                        .scale = static_cast<float>(scale),
-                       .momentum = static_cast<float>(adam ? o.beta1 : o.momentum),
+                       .momentum = static_cast<float>(now.momentum),
                        .rest1 = static_cast<float>(1.0 - o.beta1),
                        .beta2 = static_cast<float>(o.beta2),
                        .rest2 = static_cast<float>(1.0 - o.beta2),
-                       .eps = static_cast<float>(std::max(o.eps * root, LEAST_EPS)),
+                       .eps = static_cast<float>(now.eps),
                        .average = static_cast<float>(program_.average),
                        .rest_average = static_cast<float>(1.0 - program_.average)};
     }

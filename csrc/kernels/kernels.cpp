@@ -7,6 +7,7 @@
 #include "runtime/random.h"
 #include "runtime/simd.h"
 
+#define MULTILAYER_VECTOR  // the vector code of formulas/
 #define UNROLL MULTILAYER_UNROLL
 #define MULTILAYER_TEXT_(x) #x
 #define MULTILAYER_TEXT(x) MULTILAYER_TEXT_(x)
@@ -15,6 +16,9 @@ namespace multilayer::MULTILAYER_ISA {
 
 #include "kernels/maths.h"
 #include "kernels/vector16.h"
+#include "formulas/activations.h"
+#include "formulas/losses.h"
+#include "formulas/optimizers.h"
 #include "kernels/optimizers.h"
 #include "kernels/matrix_products.h"
 #include "kernels/pointwise.h"

@@ -72,10 +72,6 @@ constexpr std::size_t TERMS = 64;
     }
 }
 
-struct Slope {
-    float loss, slope;
-};
-
 template <class F>
 void each_output(const LossTable& w, float* z, float* rows, std::size_t p, F f) {
     const float C = static_cast<float>(w.d);
@@ -94,53 +90,11 @@ void each_output(const LossTable& w, float* z, float* rows, std::size_t p, F f) 
 }
 
 void loss(const LossTable& w, float* z, float* rows, std::size_t p0, std::size_t p1) {
-    const auto c = static_cast<float>(w.loss->constant);
     for (std::size_t p = p0; p < p1; ++p) {
-        const auto each = [&](auto f) { each_output(w, z, rows, p, f); };
-        switch (w.loss->kind) {
-            case LossKind::cross_entropy: cross_entropy(w, z, rows, p); break;
-            case LossKind::binary_cross_entropy:
-                each([c](float x, float y, std::size_t) {
-                    const float t = fma(1.0f - c, y, 0.5f * c);
-                    return Slope{softplus_of(x) - t * x, logistic(x) - t};
-                });
-                break;
-            case LossKind::mse:
-                each([](float x, float y, std::size_t) { return Slope{(x - y) * (x - y), 2.0f * (x - y)}; });
-                break;
-            case LossKind::mae:
-                each([](float x, float y, std::size_t) {
-                    const float e = x - y;
-                    return Slope{magnitude(e), e > 0.0f ? 1.0f : e < 0.0f ? -1.0f : e};  // NaN goes on
-                });
-                break;
-            case LossKind::huber:
-                each([c](float x, float y, std::size_t) {
-                    const float e = x - y, m = magnitude(e);
-                    return Slope{m <= c ? 0.5f * e * e : c * (m - 0.5f * c), e > c ? c : e < -c ? -c : e};
-                });
-                break;
-            case LossKind::quantile: {
-                const std::size_t Q = w.d / w.targets;
-                each([&w, Q](float x, float y, std::size_t i) {
-                    const float q = w.quantiles[i % Q], e = y - x;
-                    const float below = e < 0.0f ? 1.0f : e == 0.0f ? 0.5f : e > 0.0f ? 0.0f : e;
-                    return Slope{larger((q - 1.0f) * e, q * e), below - q};
-                });
-                break;
-            }
-            case LossKind::poisson:
-                each([](float x, float y, std::size_t) {
-                    const float e = exponential(x);
-                    return Slope{e - y * x, e - y};
-                });
-                break;
-            case LossKind::perceptron:
-                each([](float x, float y, std::size_t) {
-                    const float t = 2.0f * y - 1.0f, m = t * x;
-                    return Slope{m < 0.0f ? -m : 0.0f * m, m <= 0.0f ? -t : 0.0f};
-                });
-                break;
+        if (w.loss->kind == LossKind::cross_entropy) {
+            cross_entropy(w, z, rows, p);
+        } else {
+            with_output_loss(w, [&](auto f) { each_output(w, z, rows, p, f); });
         }
     }
 }

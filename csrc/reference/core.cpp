@@ -6,7 +6,6 @@
 #include "runtime/random.h"
 #include "reference/columns.h"
 #include "reference/layers.h"
-#include "reference/losses.h"
 
 namespace multilayer {
 namespace {
@@ -308,36 +307,12 @@ private:
                 g[i] += l2 * p[i];
                 p[i] *= shrink;
             }
-            descend(place, step_rate);
+            const auto slot = [&](std::size_t i) { return slots_[i].empty() ? nullptr : slots_[i][place].data(); };
+            reference::descend(program_.optimizer, step_rate, static_cast<double>(this->step), p.size(), g.data(), p.data(),
+                               slot(0), slot(1));
             if (program_.average < 0) continue;
             const T beta = T(program_.average), rest = T(1 - program_.average);
             for (std::size_t i = 0; i < p.size(); ++i) averages_[place][i] = beta * averages_[place][i] + rest * p[i];
-        }
-    }
-
-    // The optimiser's own formula (optim.py) on one parameter.
-    void descend(std::size_t place, double rate) {
-        const Optimizer& o = program_.optimizer;
-        std::vector<T>&p = parameters_[place], &g = gradients_[place];
-        if (o.kind == OptimizerKind::sgd) {
-            for (std::size_t i = 0; i < p.size(); ++i) p[i] -= T(rate) * g[i];
-        } else if (o.kind == OptimizerKind::adam) {
-            const auto t = static_cast<double>(this->step);
-            const T step_rate = T(rate / (1 - std::pow(o.beta1, t))), spread = T(std::sqrt(1 - std::pow(o.beta2, t)));
-            const T beta1 = T(o.beta1), rest1 = T(1 - o.beta1), beta2 = T(o.beta2), rest2 = T(1 - o.beta2);
-            std::vector<T>&m = slots_[0][place], &v = slots_[1][place];
-            for (std::size_t i = 0; i < p.size(); ++i) {
-                m[i] = beta1 * m[i] + rest1 * g[i];
-                v[i] = beta2 * v[i] + rest2 * g[i] * g[i];
-                p[i] -= step_rate * m[i] / (std::sqrt(v[i]) / spread + T(o.eps));
-            }
-        } else {
-            const T mu = T(o.momentum);
-            std::vector<T>& v = slots_[0][place];
-            for (std::size_t i = 0; i < p.size(); ++i) {
-                v[i] = mu * v[i] + g[i];
-                p[i] -= T(rate) * (o.kind == OptimizerKind::nesterov ? g[i] + mu * v[i] : v[i]);
-            }
         }
     }
 

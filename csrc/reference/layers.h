@@ -10,8 +10,8 @@
 #include <span>
 #include <vector>
 
+#include "program.h"
 #include "runtime/random.h"
-#include "reference/activations.h"
 #include "runtime/cancellation.h"
 
 namespace multilayer::reference {

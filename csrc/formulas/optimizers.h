@@ -1,0 +1,125 @@
+// The optimizers: their list, and the formulas of each in plain code and as vector code. Those of
+// src/multilayer/nn/optimizers.py.
+//
+// Clipping, L2 and decay come before, the running average after. They are the same for all optimizers.
+#ifndef MULTILAYER_OPTIMIZER_FORMULAS
+#define MULTILAYER_OPTIMIZER_FORMULAS
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+
+#include "formulas/enums.h"
+
+namespace multilayer {
+
+#define MULTILAYER_OPTIMIZERS(X) X(sgd) X(momentum) X(nesterov) X(adam)  // adamw is adam with decay
+MULTILAYER_ENUM(OptimizerKind, MULTILAYER_OPTIMIZERS)
+
+// Slots kept for each parameter: velocity; or mean, square.
+constexpr std::size_t slots_of(OptimizerKind kind) {
+    return kind == OptimizerKind::sgd ? 0 : kind == OptimizerKind::adam ? 2 : 1;
+}
+
+struct Optimizer {
+    OptimizerKind kind = OptimizerKind::adam;
+    double momentum = 0.0, beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
+    std::size_t slots() const { return slots_of(kind); }
+};
+
+// The numbers of an optimizer in step t = 1, 2, … as vector code reads them.
+struct StepConstants {
+    double rate;      // what the learning rate is multiplied by
+    double momentum;  // μ, or β₁
+    double eps;
+};
+
+inline StepConstants step_constants(const Optimizer& o, double t) {
+    constexpr double LEAST_EPS = 1e-37;  // of which there is an inverse
+    if (o.kind != OptimizerKind::adam) return {1.0, o.momentum, std::max(o.eps, LEAST_EPS)};
+    // η m̂ / (√v̂ + ε) as (η √c₂ / c₁) m / (√v + ε √c₂), c = 1 − βᵗ: the sum needs no product.
+    const double root = std::sqrt(1.0 - std::pow(o.beta2, t));
+    return {root / (1.0 - std::pow(o.beta1, t)), o.beta1, std::max(o.eps * root, LEAST_EPS)};
+}
+
+}  // namespace multilayer
+
+namespace multilayer::reference {
+
+// Step t of n numbers p with gradients g, at learning rate `rate`. Slots that are not kept are null.
+template <class T>
+void descend(const Optimizer& o, double rate, double t, std::size_t n, const T* g, T* p, T* slot0, T* slot1) {
+    switch (o.kind) {
+        case OptimizerKind::sgd:
+            for (std::size_t i = 0; i < n; ++i) p[i] -= T(rate) * g[i];
+            break;
+        case OptimizerKind::momentum:
+        case OptimizerKind::nesterov: {
+            const T mu = T(o.momentum);
+            T* v = slot0;
+            for (std::size_t i = 0; i < n; ++i) {
+                v[i] = mu * v[i] + g[i];
+                p[i] -= T(rate) * (o.kind == OptimizerKind::nesterov ? g[i] + mu * v[i] : v[i]);
+            }
+            break;
+        }
+        case OptimizerKind::adam: {
+            const T step_rate = T(rate / (1 - std::pow(o.beta1, t))), spread = T(std::sqrt(1 - std::pow(o.beta2, t)));
+            const T beta1 = T(o.beta1), rest1 = T(1 - o.beta1), beta2 = T(o.beta2), rest2 = T(1 - o.beta2);
+            T *m = slot0, *v = slot1;
+            for (std::size_t i = 0; i < n; ++i) {
+                m[i] = beta1 * m[i] + rest1 * g[i];
+                v[i] = beta2 * v[i] + rest2 * g[i] * g[i];
+                p[i] -= step_rate * m[i] / (std::sqrt(v[i]) / spread + T(o.eps));
+            }
+            break;
+        }
+    }
+}
+
+}  // namespace multilayer::reference
+
+#endif
+
+// Vector code. kernels/kernels.cpp includes this part once per instruction set, after the functions of kernels/maths.h.
+#ifdef MULTILAYER_VECTOR
+
+namespace {
+
+// One step over n numbers, in the order of operations of the reference core: clipping, L2, decay, the step, the average.
+// Roots are exact; the compiler makes the loop vector code.
+//
+// Registers: it streams. Gradient, parameter and up to three numbers kept with it, a few of Newton's, and the constants of the
+// rule, one a register: 1 of SGD, 6 of Adam, 13 with clipping, decay and an average, some of them read from memory beside 16.
+template <OptimizerKind kind, bool extras, bool averaged>
+[[gnu::always_inline]] inline void update_as(const Update& u, std::size_t n, const float* __restrict g, float* __restrict value,
+                      float* __restrict slot0, float* __restrict slot1, float* __restrict average) {
+    for (std::size_t i = 0; i < n; ++i) {
+        float p = value[i], d = g[i];
+        if constexpr (extras) {
+            d *= u.scale;
+            d = smaller(larger(d, -u.clip), u.clip);
+            d = fma(u.l2, p, d);
+            p *= u.shrink;
+        }
+        if constexpr (kind == OptimizerKind::sgd) {
+            p = fma(-u.rate, d, p);
+        } else if constexpr (kind == OptimizerKind::momentum) {
+            const float v = slot0[i] = fma(u.momentum, slot0[i], d);
+            p = fma(-u.rate, v, p);
+        } else if constexpr (kind == OptimizerKind::nesterov) {
+            const float v = slot0[i] = fma(u.momentum, slot0[i], d);
+            p = fma(-u.rate, fma(u.momentum, v, d), p);
+        } else {
+            const float m = slot0[i] = fma(u.momentum, slot0[i], u.rest1 * d);
+            const float v = slot1[i] = fma(u.beta2, slot1[i], u.rest2 * d * d);
+            p = fma(-u.rate * m, inverse(__builtin_sqrtf(v) + u.eps), p);
+        }
+        value[i] = p;
+        if constexpr (averaged) average[i] = fma(u.average, average[i], u.rest_average * p);
+    }
+}
+
+}  // namespace
+
+#endif
