@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 import torch
+from onnx.defs import has
+from torch.nn import functional
 
 from multilayer.core import _core
 from multilayer.engines.fused_program import why_not
@@ -81,9 +83,9 @@ def test_the_columns_of_a_layer(kind: str) -> None:
 @pytest.mark.parametrize("name", ACTIVATION_ROWS)
 def test_the_columns_of_an_activation(name: str) -> None:
     row, fn = ACTIVATION_ROWS[name], activations.get(name)
-    assert is_there(row.torch) == (name in torch_activations.TWINS)
+    assert is_there(row.torch) == (name in torch_activations.TWINS or hasattr(functional, name))
     assert is_there(row.kernel) == (name in _core.Function.__members__)
-    assert is_there(row.onnx) == (name in onnx_activations.WRITERS)
+    assert is_there(row.onnx) == (name in onnx_activations.WRITERS or has(name.title().replace("_", "")))
     assert is_there(row.page) == fn.on_page
     assert is_there(row.module) == (fn.torch_module is not None)
     assert fn.torch_module is None or issubclass(getattr(torch.nn, fn.torch_module), torch.nn.Module)

@@ -24,7 +24,9 @@ Learned = Mapping[str, Tensor]
 
 def forward(fn: Function, z: Tensor, learned: Learned) -> Tensor:
     """a = f(z). z (..., d) → a (..., d)."""
-    return TWINS[fn.name](fn, z, learned)
+    if fn.name in TWINS:
+        return TWINS[fn.name](fn, z, learned)
+    return getattr(functional, fn.name)(z, *(value for _, value in fn.constants))
 
 
 def _step(z: Tensor) -> Tensor:
@@ -69,25 +71,18 @@ TWINS: dict[str, Callable[[Function, Tensor, Learned], Tensor]] = {
     "polynomial": lambda fn, z, p: z ** fn.constant("p"),
     "sqrt": lambda fn, z, p: torch.sqrt(z),
     "sigmoid": lambda fn, z, p: torch.sigmoid(z if fn.constant("a") == 1 else fn.constant("a") * z),
-    "tanh": lambda fn, z, p: torch.tanh(z),
     "hard_tanh": lambda fn, z, p: functional.hardtanh(z),
     "sin": lambda fn, z, p: torch.sin(z),
-    "relu": lambda fn, z, p: functional.relu(z),
-    "leaky_relu": lambda fn, z, p: functional.leaky_relu(z, fn.constant("alpha")),
     "prelu": lambda fn, z, p: _prelu(z, p),
-    "elu": lambda fn, z, p: functional.elu(z, fn.constant("alpha")),
-    "selu": lambda fn, z, p: functional.selu(z),
     "softplus": lambda fn, z, p: _softplus(z),
-    "gelu": lambda fn, z, p: functional.gelu(z),
     "gelu_tanh": lambda fn, z, p: functional.gelu(z, approximate="tanh"),
-    "silu": lambda fn, z, p: functional.silu(z),
     "swish": lambda fn, z, p: z * torch.sigmoid(fn.constant("beta") * z),
     "learned_swish": lambda fn, z, p: z * torch.sigmoid(p["beta"] * z),
     "trainable_swish": lambda fn, z, p: _trainable_swish(z, p),
-    "mish": lambda fn, z, p: functional.mish(z),
     "apl": lambda fn, z, p: _apl(z, p),
     "kaf": _kaf,
     "combination": _combination,
     "generalised_relu": lambda fn, z, p: z * forward(fn.parts[0], z, {}),
     "softmax": lambda fn, z, p: functional.softmax(z, dim=-1),
 }
+"""Activations that are not listed are the function of `torch.nn.functional` with the same name and constants."""

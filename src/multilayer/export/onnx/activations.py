@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import reduce
+from typing import Any
 
 import numpy as np
 
@@ -24,16 +25,14 @@ Writer = Callable[[Graph, Function, str, Learned], str]
 
 def write(g: Graph, fn: Function, z: str, p: Learned) -> str:
     """a = f(z)."""
-    return WRITERS[fn.name](g, fn, z, p)
+    if fn.name in WRITERS:
+        return WRITERS[fn.name](g, fn, z, p)
+    constants: dict[str, Any] = dict(fn.constants)
+    return g.op(fn.name.title().replace("_", ""), z, **constants)
 
 
 def number(value: float) -> np.float32:
     return np.float32(value)
-
-
-def _one(kind: str) -> Writer:
-    """An activation that is an operator of ONNX with nothing to set."""
-    return lambda g, fn, z, p: g.op(kind, z)
 
 
 def _step(g: Graph, fn: Function, z: str, p: Learned) -> str:
@@ -81,18 +80,10 @@ WRITERS: dict[str, Writer] = {
     "identity": lambda g, fn, z, p: z,
     "step": _step,
     "polynomial": lambda g, fn, z, p: g.op("Pow", z, number(fn.constant("p"))),
-    "sqrt": _one("Sqrt"),
     "sigmoid": lambda g, fn, z, p: g.op("Sigmoid", g.op("Mul", z, number(fn.constant("a")))),
-    "tanh": _one("Tanh"),
     "hard_tanh": lambda g, fn, z, p: g.op("Clip", z, number(-1), number(1)),
-    "sin": _one("Sin"),
-    "relu": _one("Relu"),
-    "leaky_relu": lambda g, fn, z, p: g.op("LeakyRelu", z, alpha=fn.constant("alpha")),
     "prelu": lambda g, fn, z, p: g.op("PRelu", z, p["alpha"]),
-    "elu": lambda g, fn, z, p: g.op("Elu", z, alpha=fn.constant("alpha")),
     "selu": lambda g, fn, z, p: g.op("Selu", z, alpha=SELU_ALPHA, gamma=SELU_SCALE),
-    "softplus": _one("Softplus"),
-    "gelu": _one("Gelu"),
     "gelu_tanh": lambda g, fn, z, p: g.op("Gelu", z, approximate="tanh"),
     "silu": lambda g, fn, z, p: g.op("Mul", z, g.op("Sigmoid", z)),
     "swish": lambda g, fn, z, p: _swish(g, z, number(fn.constant("beta"))),
@@ -105,3 +96,4 @@ WRITERS: dict[str, Writer] = {
     "generalised_relu": lambda g, fn, z, p: g.op("Mul", z, write(g, fn.parts[0], z, {})),
     "softmax": lambda g, fn, z, p: g.op("Softmax", z, axis=-1),
 }
+"""Activations that are not listed are the ONNX operator with the same name and constants, as LeakyRelu."""
