@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from ..core.named_options import whole
 from ..costs import Cost, cost, inverse
 from ..costs.inverse import Over
-from ..errors import OptionError
+from ..errors import OptionError, needed_by
 from ..spec import Spec
 from . import cost_answers as answers
 from .cost_answers import Answer
@@ -126,8 +126,8 @@ def answer(spec: Spec, step: Step, asked: Questions) -> Iterator[Answer]:
 
         yield answers.peer(report(spec, asked.tool, batch=step.batch))
     if asked.verify:
-        from ..costs.verification import verify
-
+        with needed_by("mlp cost --verify"):
+            from ..costs.verification import verify
         yield answers.verification(verify(spec, batch=step.batch, loss=step.loss, dtype=step.dtype))
     if measured is not None:
         yield answers.measurement(measured)
@@ -161,8 +161,8 @@ def _networks(spec: Spec, step: Step, flops: int | None, parameters: int | None)
 
 
 def _measured(spec: Spec, step: Step) -> Measurement:
-    from ..costs.torch_speed import measure
-
+    with needed_by("mlp cost --measure"):
+        from ..costs.torch_speed import measure
     return measure(spec, batch=step.batch, loss=step.loss, optimizer=step.optimizer)
 
 
