@@ -1,4 +1,4 @@
-"""`mlp activations` and `mlp init`: what they print, at every width, and what they refuse."""
+"""`mlp activations` and `mlp init`: output at several widths, JSON, plots and error messages."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def run(*arguments: str, width: int = 80, code: int = 0) -> str:
 
 
 @pytest.mark.parametrize("width", [80, 100, 120, 160])
-def test_the_list_fits_the_page_and_has_every_activation(width: int) -> None:
+def test_the_table_fits_the_terminal_and_has_every_activation(width: int) -> None:
     output = run("activations", width=width)
     assert max(len(line) for line in output.splitlines()) <= width
     words = output.split()
@@ -30,43 +30,43 @@ def test_the_list_fits_the_page_and_has_every_activation(width: int) -> None:
         assert fact in output
 
 
-def test_one_is_told_in_full() -> None:
+def test_a_named_activation_is_printed_with_all_properties() -> None:
     output = run("activations", "gelu", "leaky_relu(0.2)")
     for fact in ("z·(1 + erf(z/√2))/2", r"\operatorname{erf}", "1.1289", "1.53353 forward", "alpha = 0.2", "z = 0"):
         assert fact in output
-    assert any("⠀" <= c <= "⣿" for c in output)  # the curves
+    assert any("⠀" <= c <= "⣿" for c in output)  # plots in braille characters
     assert max(len(line) for line in output.splitlines()) <= 80
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])
-def test_every_activation_can_be_told(width: int) -> None:
+def test_every_activation_can_be_named(width: int) -> None:
     output = run("activations", *catalogue, width=width)
     assert max(len(line) for line in output.splitlines()) <= max(width, 60)
 
 
 @pytest.mark.parametrize("width", [80, 60])
 @pytest.mark.parametrize("name", catalogue)
-def test_the_pictures_are_whole(name: str, width: int) -> None:
-    """Every line of the two curves has both axes and all of their dots, however long the figures beside them."""
+def test_the_plots_are_complete(name: str, width: int) -> None:
+    """Each line of the two plots has both axes and the same number of dots, for long axis labels too."""
     lines = run("activations", name, width=width).splitlines()
-    drawn = [line for line in lines if any("⠀" <= c <= "⣿" for c in line)]
-    assert len(drawn) in (6, 8)
-    dots = {tuple(sum("⠀" <= c <= "⣿" for c in part) for part in line.split("│")) for line in drawn}
+    plots = [line for line in lines if any("⠀" <= c <= "⣿" for c in line)]
+    assert len(plots) in (6, 8)
+    dots = {tuple(sum("⠀" <= c <= "⣿" for c in part) for part in line.split("│")) for line in plots}
     (widths,) = dots
     assert widths[0] == 0
     assert widths[1] == widths[2] >= 10
-    assert "…" not in "".join(drawn)
-    feet = lines[lines.index(drawn[-1]) + 1 :][:2]
-    assert feet[0].count("└" + "─" * widths[1]) == 2
-    assert feet[1].split() == ["−4", "0", "4"] * 2
+    assert "…" not in "".join(plots)
+    axes = lines[lines.index(plots[-1]) + 1 :][:2]
+    assert axes[0].count("└" + "─" * widths[1]) == 2
+    assert axes[1].split() == ["−4", "0", "4"] * 2
 
 
 def test_saturation_says_that_the_slope_is_small() -> None:
-    assert "z < −6.14 (slope at most 1 % of its largest)" in run("activations", "silu")
-    assert "saturates: slope at most 1 % of its largest" in " ".join(run("activations").split())
+    assert "z < −6.14 (slope at most 1 % of the largest slope)" in run("activations", "silu")
+    assert "saturates: slope at most 1 % of the largest slope" in " ".join(run("activations").split())
 
 
-def test_json_has_every_fact() -> None:
+def test_json_has_every_property() -> None:
     data = json.loads(run("activations", "--json"))["activations"]
     found: dict[str, Any] = {item["name"]: item for item in data}
     assert list(found) == list(catalogue)
@@ -86,9 +86,9 @@ def test_constants_are_read_as_in_a_network() -> None:
     assert [item["text"] for item in data] == ["kaf(5, target=relu)", "identity"]
 
 
-def test_the_plot_is_drawn(tmp_path: Path) -> None:
+def test_the_plot_is_saved(tmp_path: Path) -> None:
     target = tmp_path / "out.svg"
-    assert "drawn:" in run("activations", "gelu", "relu", "--plot", str(target))
+    assert "saved:" in run("activations", "gelu", "relu", "--plot", str(target))
     assert ">gelu<" in target.read_text()
 
 
@@ -99,12 +99,12 @@ def test_the_plot_is_drawn(tmp_path: Path) -> None:
         (["relu-5"], "did you mean 'relu'?"),
         (["relu(3)"], "relu takes no arguments"),
         (["leaky_relu(beta=2)"], "option of leaky_relu 'beta'"),
-        (["leaky_relu(0.2)-5"], "no single activation"),
-        (["leaky_relu("], "is no activation"),
+        (["leaky_relu(0.2)-5"], "is not one activation"),
+        (["leaky_relu("], "is not an activation"),
         (["relu", "--plot", "out.jpg"], "must end in .svg, .png, .pdf"),
     ],
 )
-def test_what_is_refused(arguments: list[str], message: str) -> None:
+def test_invalid_arguments_are_errors(arguments: list[str], message: str) -> None:
     result = CliRunner().invoke(app, ["activations", *arguments])
     assert result.exit_code == 2
     assert message in result.output
@@ -115,14 +115,14 @@ def test_what_is_refused(arguments: list[str], message: str) -> None:
 
 
 @pytest.mark.parametrize("width", [80, 120])
-def test_init_tells_sizes_and_a_verdict(width: int) -> None:
+def test_init_prints_sizes_and_a_verdict(width: int) -> None:
     output = run("init", "784-256-128-10", "--scheme", "he", width=width)
     assert max(len(line) for line in output.splitlines()) <= width
     for text in ("scheme he", "linear1", "relu2", "predicted", "measured", "stay steady"):
         assert text in output
 
 
-def test_init_shows_what_explodes_and_what_is_nothing() -> None:
+def test_init_shows_exploding_activations_and_zeros() -> None:
     assert "activations explode" in run("init", "64-(64)*5-10", "--scheme", "normal(1)")
     assert "◀" in run("init", "4-3-1", "--scheme", "zeros")
     long = run("init", "4-(4)*60-1", "--rows", "4")
@@ -137,7 +137,7 @@ def test_init_prints_the_standard_deviation_of_the_weights() -> None:
     assert [layer["weight_std"] for layer in layers] == [math.sqrt(2 / 64), None, math.sqrt(2 / 64)]
 
 
-def test_init_json_is_valid_even_at_infinity() -> None:
+def test_init_json_is_valid_with_infinite_sizes() -> None:
     data = json.loads(
         run("init", "4-4:polynomial(16)-4:polynomial(16)-4:polynomial(16)-1", "--scheme", "normal(9)", "--json")
     )
@@ -146,7 +146,7 @@ def test_init_json_is_valid_even_at_infinity() -> None:
     assert json.loads(run("init", "4-maxout(3)-1", "--json"))["layers"][0]["predicted_forward"] is None
 
 
-def test_init_is_the_same_for_the_same_seed() -> None:
+def test_init_is_reproducible() -> None:
     first, again, other = (run("init", "8-8-1", "--seed", seed, "--json") for seed in ("1", "1", "2"))
     assert first == again != other
 
@@ -165,7 +165,7 @@ def test_init_plots(tmp_path: Path) -> None:
         (["8-8-1", "--plot", "v.txt"], "must end in .svg"),
     ],
 )
-def test_init_refuses(arguments: list[str], message: str) -> None:
+def test_invalid_arguments_of_init_are_errors(arguments: list[str], message: str) -> None:
     result = CliRunner().invoke(app, ["init", *arguments])
     assert result.exit_code == 2
     assert message in result.output

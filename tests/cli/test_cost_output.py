@@ -1,4 +1,4 @@
-"""What `mlp cost` prints and writes: the worked example digit for digit, every format, and every question."""
+"""The output of `mlp cost`: a worked example, every format, and every question."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def data(*args: str, code: int = 0):
 # The worked example
 
 
-def test_worked_example_digit_for_digit() -> None:
+def test_worked_example_has_the_exact_numbers() -> None:
     found = json.loads(run(*TEXTBOOK, "--json").stdout)
     layers = found["layers"]
     assert found["parameters"] == 235_146
@@ -74,7 +74,7 @@ def test_worked_example_digit_for_digit() -> None:
     assert found["left_out"] == []
 
 
-def test_json_holds_whole_numbers_alone() -> None:
+def test_json_numbers_are_integers() -> None:
     def numbers(value: object):
         if isinstance(value, dict):
             for item in value.values():
@@ -90,7 +90,7 @@ def test_json_holds_whole_numbers_alone() -> None:
     assert all(type(number) is int for number in found)
 
 
-def test_worked_example_for_people() -> None:
+def test_worked_example_as_a_table() -> None:
     text = run(*TEXTBOOK).stdout
     for figure in (
         "12,845,056",
@@ -112,7 +112,7 @@ def test_worked_example_for_people() -> None:
 
 @pytest.mark.parametrize("columns", [80, 100, 120])
 @pytest.mark.parametrize("network", [NET, BLOCKS, "2-1", "4-(8)*100-2"])
-def test_table_fits_and_cuts_nothing(network: str, columns: int) -> None:
+def test_table_fits_the_terminal_and_no_number_is_cut(network: str, columns: int) -> None:
     text = printed(network, "--rows", "60000", columns=columns)
     lines = text.splitlines()[2:]
     assert max(map(len, lines)) <= columns
@@ -128,7 +128,7 @@ def test_table_wider_than_the_terminal_is_not_cut() -> None:
     assert "15,051,264" in text
 
 
-def test_numbers_are_exact_where_they_fit_and_short_where_not() -> None:
+def test_numbers_are_exact_if_they_fit_and_short_otherwise() -> None:
     assert "37,748,736" in printed(BLOCKS, columns=120)
     assert "37.7M" in printed(BLOCKS, columns=80)
 
@@ -145,7 +145,7 @@ def test_nested_blocks_are_drawn() -> None:
     assert cost_table.tree(["r1.r1.c", "r1.r1", "r1"]) == ["┌ ┌ c", "│ └ r1", "└ r1"]
 
 
-def test_very_many_layers_are_added_up_in_the_middle() -> None:
+def test_the_middle_of_many_layers_is_summed_up() -> None:
     found = cost("4-(8)*500-2")
     shown = cost_table.shown_rows(found)
     assert len(shown) == cost_table.MOST_ROWS + 1
@@ -154,16 +154,16 @@ def test_very_many_layers_are_added_up_in_the_middle() -> None:
     assert sum(row.backward.total for row in shown) == found.backward
 
 
-def test_actual_lists_what_the_textbook_charges() -> None:
+def test_actual_lists_the_differences_from_the_textbook_convention() -> None:
     text = printed(NET)
-    assert "Beside it, the textbook charges" in text
+    assert "The textbook convention also counts" in text
     assert "+12,845,056  dA of the first layer" in text
     assert "−12,288  σ′ at its own price" in text
-    assert "which makes its step 45.1 MFLOP (45,124,416)" in text
-    assert "Beside it" not in run(*TEXTBOOK).stdout
+    assert "step by the textbook convention: 45.1 MFLOP (45,124,416)" in text
+    assert "also counts" not in run(*TEXTBOOK).stdout
 
 
-def test_options_change_what_they_should() -> None:
+def test_options_change_the_cost() -> None:
     plain, more = data(NET), data(NET, "--l2", "--clip", "--average", "--optimizer", "adamw")
     P, W = 235_146, 784 * 256 + 256 * 128 + 128 * 10
     assert plain["optimizer_flops"] == 14 * P
@@ -190,7 +190,7 @@ def test_csv_has_a_line_per_layer_and_a_total() -> None:
 
 
 class _Reader(HTMLParser):
-    """Whether tags close in order, and what the page holds."""
+    """Check that tags are closed in order, and collect tags, attributes and text."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -223,7 +223,7 @@ def read_page(text: str) -> _Reader:
     return reader
 
 
-def test_html_is_one_page_that_needs_nothing_else(tmp_path: Path) -> None:
+def test_html_is_one_self_contained_page(tmp_path: Path) -> None:
     path = tmp_path / "cost.html"
     assert printed(NET, "--rows", "60000", "--html", str(path)) == f"wrote {path}\n"
     assert [p.name for p in tmp_path.iterdir()] == ["cost.html"]
@@ -237,7 +237,7 @@ def test_html_is_one_page_that_needs_nothing_else(tmp_path: Path) -> None:
         assert figure in reader.text
 
 
-def test_html_escapes_what_the_user_wrote(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_html_escapes_the_network(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Spec, "__str__", lambda _: "<script>alert(1)</script>&")
     text = page(cost("4-8-2"))
     assert "<script>" not in text
@@ -280,7 +280,7 @@ def test_every_formula_gives_its_number(network: str, convention: str) -> None:
     assert letters == set(legend(lines))
 
 
-def test_no_number_of_the_account_is_without_a_formula() -> None:
+def test_every_number_of_a_cost_has_a_formula() -> None:
     found = cost(NET, rows=60_000, average=True)
     parts = [getattr(row.forward, p) for row in found.layers for p in ("matmul", "bias", "activation")]
     parts += [row.parameters for row in found.layers]
@@ -292,7 +292,7 @@ def test_no_number_of_the_account_is_without_a_formula() -> None:
     assert found.memory.activations.formula == "s·(B·(Σn + e) + f)"
 
 
-def test_explain_for_people_and_as_data() -> None:
+def test_explain_as_a_table_and_as_json() -> None:
     text = printed(NET, "--explain")
     assert re.search(r"forward\.matmul +12,845,056 +2·B·I·O = 2·32·784·256", text)
     assert re.search(r"backward\.dA +0 +not computed: nothing below it learns", text)
@@ -314,7 +314,7 @@ def test_explain_for_people_and_as_data() -> None:
 # Budget
 
 
-def test_budget_kept() -> None:
+def test_cost_within_the_budget() -> None:
     text = printed(NET, "--budget", "flops=1e9,memory=100MB,parameters=1M")
     assert re.findall(r"^ok +(\w+)", text, re.MULTILINE) == ["flops", "memory", "parameters"]
     assert [item["ok"] for item in data(NET, "--budget", "flops=1e9,memory=100MB")["budget"]] == [True, True]
@@ -331,7 +331,7 @@ def test_budget_exceeded_names_each_item_and_by_how_much() -> None:
     assert "over  flops" in result.stdout
 
 
-def test_budget_at_the_very_limit_is_kept() -> None:
+def test_cost_equal_to_the_budget() -> None:
     item = {"name": "parameters", "cost": 235_146, "limit": 235_146, "ok": True}
     assert data(NET, "--budget", "parameters=235146")["budget"] == [item]
     over = run("cost", NET, "--budget", "parameters=235145", code=1).stderr
@@ -361,7 +361,7 @@ def test_sweep_of_the_width() -> None:
 
 
 @pytest.mark.parametrize(("name", "start"), [("sweep.svg", b"<?xml"), ("sweep.png", b"\x89PNG")])
-def test_sweep_is_drawn(tmp_path: Path, name: str, start: bytes) -> None:
+def test_a_plot_of_a_sweep_is_saved(tmp_path: Path, name: str, start: bytes) -> None:
     path = tmp_path / name
     printed(NET, "--sweep", "batch=1..64", "--plot", str(path))
     assert path.read_bytes().startswith(start)
@@ -372,7 +372,7 @@ def test_sweep_is_drawn(tmp_path: Path, name: str, start: bytes) -> None:
         assert not re.search("[0-9] [kM]B", text)
 
 
-def test_a_plot_of_an_unknown_kind_is_refused_before_any_work(tmp_path: Path) -> None:
+def test_an_unknown_kind_of_plot_is_an_error_before_the_sweep(tmp_path: Path) -> None:
     result = run("cost", NET, "--sweep", "batch=1..4", "--plot", str(tmp_path / "a.txt"), code=2)
     assert "must end in .svg, .png" in result.stderr
     assert list(tmp_path.iterdir()) == []
@@ -390,11 +390,11 @@ def test_largest_batch_is_answered() -> None:
     assert f"{batch:,}" in text
     assert "Forward" not in text
     assert "none: a batch of one row takes" in printed(NET, "--memory", "1kB")
-    assert "because this network keeps nothing of a row" in " ".join(printed("4-relu", "--memory", "1kB").split())
+    assert "because this network stores nothing per row" in " ".join(printed("4-relu", "--memory", "1kB").split())
     everything = " ".join(printed(NET, "--memory", "1e99").split())
     assert "1,099,511,627,776 rows take" in everything
-    assert "and fit: the search ends there" in everything
-    assert "keeps nothing" not in everything
+    assert "and fit (the search stops there)" in everything
+    assert "stores nothing" not in everything
 
 
 def test_widest_and_deepest_are_answered() -> None:
@@ -405,7 +405,7 @@ def test_widest_and_deepest_are_answered() -> None:
     assert Spec.parse(found["deepest"]["network"]).n_parameters == found["deepest"]["parameters"] <= 10**6
     text = printed(NET, "--flops", "1e9")
     assert "Widest within 1.00 GFLOP a step" in text
-    assert "linear2 stands" in text
+    assert "linear2 occurs" in text
     none = data(NET, "--flops", "10")
     assert none["widest"] is none["deepest"] is None
     assert "none: even 784-1-1-10 takes" in printed(NET, "--flops", "10")
@@ -418,7 +418,7 @@ def test_time_is_answered() -> None:
     assert "12 steps of" in printed("8-16-2", "--epochs", "3", "--rows", "100")
 
 
-def test_beyond_all_limits_no_giant_network_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_huge_limit_does_not_build_huge_networks(monkeypatch: pytest.MonkeyPatch) -> None:
     counted: list[int] = []
     real = cost_questions.cost
 
@@ -430,7 +430,7 @@ def test_beyond_all_limits_no_giant_network_is_counted(monkeypatch: pytest.Monke
     for limit in ("--flops", "--parameters"):
         text = " ".join(printed("4-4-1", limit, "1e99").split())
         assert "4-4*49999-1 999,985 parameters, 185,596,192 FLOPs a step" in text
-        assert "inputs and outputs kept; the search ends there" in text
+        assert "same inputs and outputs; the search stops there" in text
     assert max(counted) < 10
 
 
@@ -452,13 +452,13 @@ def test_what_a_tool_would_report(tool: str) -> None:
     assert all(f"{line['figure']:,}" in text for line in found["lines"])
 
 
-def test_a_figure_that_cannot_be_known_is_unknown() -> None:
+def test_a_number_that_cannot_be_predicted_is_unknown() -> None:
     found = data("10-kan(4)-2", "--as", "fvcore")["as"]
     assert any(line["figure"] is None for line in found["lines"])
     assert "unknown" in printed("10-kan(4)-2", "--as", "fvcore")
 
 
-def test_verify_prints_both_sides() -> None:
+def test_verify_prints_both_counts() -> None:
     text = printed("4-8-3", "--verify", "--batch", "5")
     assert re.search(r"ok +parameters +67 +67", text)
     assert all(check["ok"] for check in data("4-8-3", "--verify")["verify"])
@@ -493,7 +493,7 @@ def test_the_time_of_epochs_uses_the_measured_step(monkeypatch: pytest.MonkeyPat
     found = data("4-8-3", "--epochs", "3", "--rows", "64", "--batch", "32", "--measure")
     assert found["time"]["seconds"] == pytest.approx(6 * found["measure"]["measured"])
     assert not found["time"]["lower_bound"]
-    assert "as just measured on" in printed("4-8-3", "--epochs", "3", "--rows", "64", "--measure")
+    assert "PyTorch, measured now on" in printed("4-8-3", "--epochs", "3", "--rows", "64", "--measure")
 
 
 def test_measurement_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
@@ -504,5 +504,5 @@ def test_measurement_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     text = capsys.readouterr().out
     assert re.search(r"linear1 +4→8 +1\.00 ms +compute +2\.00 ms", text)
     assert re.search(r"residual1 +8 sum +1\.00 µs +memory$", text, re.MULTILINE)
-    assert "the prediction is off by −50.0 %" in text
+    assert "error of the prediction: −50.0 %" in text
     assert "layers 1.40 × as fast" in text

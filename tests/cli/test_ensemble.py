@@ -1,5 +1,4 @@
-"""The commands on a run of the recipe: several networks are told, counted, shown, judged, reported and equal to the
-estimators' own."""
+"""The commands on an ensemble: output, cost, metrics and report; the models equal those of the estimators."""
 
 from __future__ import annotations
 
@@ -35,21 +34,21 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, str]:
     return folder / "people.parquet", run, done.output
 
 
-def test_train_tells_members_and_their_cost(trained: tuple[Path, Path, str]) -> None:
-    _, run, said = trained
+def test_train_prints_members_and_their_cost(trained: tuple[Path, Path, str]) -> None:
+    _, run, output = trained
     model = load(run)
     assert len(model.members) == 2
-    assert f"2 × {model.spec.n_parameters:,} parameters" in said
-    assert "each held out by one of 2 members, stratified by class" in said
-    assert f"cost: {flops(2 * cost(model.spec, batch=1).forward)} to predict a row" in said
+    assert f"2 × {model.spec.n_parameters:,} parameters" in output
+    assert "each held out by one of 2 members, stratified by class" in output
+    assert f"cost: {flops(2 * cost(model.spec, batch=1).forward)} to predict a row" in output
     assert repr(model).startswith("TrainedModel(2 × ")
 
 
-def test_quiet_and_one_network(tmp_path: Path) -> None:
-    said = mlp("train", "iris", "--ensemble", 2, "--epochs", 1, "--run", tmp_path / "a", "--quiet").stdout
-    assert re.search(r"network: 2 × .*, 2 × [\d,]+ parameters", said)
-    said = mlp("train", "iris", "--ensemble", 1, "--epochs", 1, "--run", tmp_path / "b", "--quiet").stdout
-    assert "×" not in said
+def test_quiet_output_of_several_networks_and_of_one(tmp_path: Path) -> None:
+    output = mlp("train", "iris", "--ensemble", 2, "--epochs", 1, "--run", tmp_path / "a", "--quiet").stdout
+    assert re.search(r"network: 2 × .*, 2 × [\d,]+ parameters", output)
+    output = mlp("train", "iris", "--ensemble", 1, "--epochs", 1, "--run", tmp_path / "b", "--quiet").stdout
+    assert "×" not in output
 
 
 def test_show_and_cost_read_runs_and_models(trained: tuple[Path, Path, str]) -> None:
@@ -75,8 +74,8 @@ def test_report(trained: tuple[Path, Path, str]) -> None:
     report.unlink()
     mlp("report", run)
     assert report.exists()
-    told = json.loads((run / "report.json").read_text())
-    assert "members" in json.dumps(told)
+    report = json.loads((run / "report.json").read_text())
+    assert "members" in json.dumps(report)
 
 
 def test_the_command_and_the_estimators_give_the_same_model(trained: tuple[Path, Path, str]) -> None:
@@ -91,7 +90,7 @@ def test_the_command_and_the_estimators_give_the_same_model(trained: tuple[Path,
     np.testing.assert_array_equal(ours.predict(frame), model.predict(frame))
 
 
-def test_the_same_for_numbers(tmp_path: Path) -> None:
+def test_the_command_and_the_regressor_give_the_same_model(tmp_path: Path) -> None:
     frame, _ = people()
     frame = frame[["age", "income", "city"]].assign(age=frame["age"].fillna(40.0))
     frame.to_parquet(tmp_path / "t.parquet")

@@ -1,4 +1,4 @@
-"""Common mistakes on the command line: each gives exit code 2 and one `error: …` line that says what to do."""
+"""Common mistakes on the command line: each gives exit code 2 and one line `error: …` that says what to do."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (path / "net.onnx").write_bytes(b"\xab")
     (path / "dir").mkdir()
     shutil.copytree(GOLDEN / "run-v1", path / "golden")
-    (path / "golden" / ".lock").touch()  # as every run has since it was written
+    (path / "golden" / ".lock").touch()  # every run has this file; git does not keep it
     ml.fit("2-4-1", path / "t.csv", target="y", epochs=1, quiet=True, run=path / "run")
     return path
 
@@ -37,10 +37,10 @@ NETWORK = ("cost", "show", "init")
 MODEL_FIRST = ("predict run", "evaluate run")
 
 MISTAKES = [
-    # A network is expected.
-    *((f"{c} {text}", said)
+    # Commands that need a network.
+    *((f"{c} {text}", message)
       for c in NETWORK
-      for text, said in (
+      for text, message in (
           ("missing.pt", "there is no such file: pass widths such as"),
           ("missing.json", "there is no such file"),
           ("net.pt", "ml.from_torch"),
@@ -71,10 +71,10 @@ MISTAKES = [
     ("show 4-3 --out picture.xyz", "must end in .svg"),
     ("activations gleu", "did you mean 'gelu'? nearest of"),
     ("activations --plt out.svg", "did you mean --plot?"),
-    # A table is expected.
-    *((f"{c} {text}", said)
+    # Commands that need a table.
+    *((f"{c} {text}", message)
       for c in ("train", "tune", *MODEL_FIRST)
-      for text, said in (
+      for text, message in (
           ("missing.csv", "missing.csv: there is no such file: check the path"),
           ("empty.csv", "empty.csv: the file is empty"),
           ("dir", "dir: a folder must contain"),
@@ -82,9 +82,9 @@ MISTAKES = [
           ("iriss", "did you mean 'iris'?"),
           ("net.pt", "net.pt: "),
       )),
-    *((f"{c} t.csv {text}", said)
+    *((f"{c} t.csv {text}", message)
       for c in ("train", "tune")
-      for text, said in (
+      for text, message in (
           ("--target z", "t.csv: unknown column 'z'"),
           ("--target y --group z", "unknown column 'z'"),
           ("--targt y", "did you mean --target?"),
@@ -101,10 +101,10 @@ MISTAKES = [
     ("train t.csv --target y --recipe tabluar", "did you mean 'tabular'?"),
     ("train t.csv --target y --engine fussed", "did you mean 'fused'?"),
     ("tune t.csv --target y --trials 0", "--trials must be at least 1, got '0'"),
-    # A model is expected.
-    *((f"{c} {text}", said)
+    # Commands that need a model.
+    *((f"{c} {text}", message)
       for c in ("export", "explore")
-      for text, said in (
+      for text, message in (
           ("t.csv", "t.csv: not a model file but text, such as a table"),
           ("missing.safetensors", "there is no such file or folder"),
           ("dir", "dir"),
@@ -119,10 +119,10 @@ MISTAKES = [
     ("predict run t.csv --out a.txt", "--out must end in .csv or .parquet, got a.txt"),
     ("predict run t.csv --probs", "did you mean --proba?"),
     ("export run --to onx", "did you mean 'onnx'?"),
-    # A run is expected.
-    *((f"{c} {text}", said)
+    # Commands that need a run.
+    *((f"{c} {text}", message)
       for c in ("resume", "report", "runs")
-      for text, said in (
+      for text, message in (
           ("missing", "there is no run at missing: give the folder of a run"),
           ("t.csv", "there is no run at t.csv"),
           ("dir", "dir"),
@@ -135,14 +135,14 @@ MISTAKES = [
     ("report run --data missing.csv --out a.html", "missing.csv: there is no such file"),
     ("resume run t.csv", "unexpected extra argument"),
     ("runs log run --to tensorbord", "did you mean 'tensorboard'?"),
-    # No command.
+    # Not a command.
     ("cots 4-3", "unknown command 'cots': did you mean 'cost'?"),
     ("--vesion", "did you mean --version?"),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("line", "said"), MISTAKES, ids=[line for line, _ in MISTAKES])
-def test_a_mistake_is_one_error_line(line: str, said: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("line", "message"), MISTAKES, ids=[line for line, _ in MISTAKES])
+def test_a_mistake_is_one_error_line(line: str, message: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
     before = sorted(path.name for path in folder.rglob("*"))
     result = CliRunner().invoke(app, line.split())
@@ -150,8 +150,8 @@ def test_a_mistake_is_one_error_line(line: str, said: str, folder: Path, monkeyp
     assert isinstance(result.exception, SystemExit)
     first, *rest = result.stderr.splitlines()
     assert first.startswith("error: ")
-    assert said in first
-    assert all(text.startswith("  ") for text in rest), result.stderr  # where in the network's text it is
+    assert message in first
+    assert all(text.startswith("  ") for text in rest), result.stderr  # the position in the text of the network
     assert "Traceback" not in result.output
     assert len(first) < 300
     assert sorted(path.name for path in folder.rglob("*")) == before
@@ -161,7 +161,7 @@ def test_the_table_of_mistakes_covers_every_command() -> None:
     assert {line.split()[0] for line, _ in MISTAKES} >= set(COMMANDS)
 
 
-def test_a_long_list_of_names_is_cut_to_the_nearest_five() -> None:
+def test_a_long_list_of_names_is_reduced_to_the_nearest_five() -> None:
     message = unknown_name("activation", "gleu", [f"name{i}" for i in range(40)] + ["gelu", "elu"])
     listed = re.search(r"nearest of 42: (.*) \(all: mlp activations\)", message)
     assert listed is not None

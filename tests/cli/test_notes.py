@@ -1,4 +1,4 @@
-"""What commands say beside their answers: how new rows differ from training, and numbers that are none."""
+"""Notes about rows that differ from the training rows, and metrics that are not finite."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def strict(text: str) -> Any:
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with a table `t.csv` and the run `r` of it."""
+    """Return a folder with the table `t.csv` and a run `r` on it."""
     monkeypatch.chdir(tmp_path)
     x = np.random.default_rng(0).normal(size=80).round(3)
     csv.write_csv(pa.table({"x": x, "kind": ["ab"[i % 2] for i in range(80)], "y": x > 0}), "t.csv")
@@ -44,20 +44,20 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_drift_goes_to_standard_error(here: Path) -> None:
     csv.write_csv(pa.table({"x": [0.5, None, -1.0], "kind": ["a", "q", "b"], "y": [True, True, False]}), "new.csv")
-    said = [
+    notes = [
         "note: 'x': 1 missing value, none in training: read as the median",
         "note: 'kind': 1 row with 1 value that training did not see: read as unknown",
     ]
     done = mlp("predict", "r", "new.csv")
-    assert done.stderr.splitlines() == said
+    assert done.stderr.splitlines() == notes
     assert len(done.stdout.splitlines()) == 4
     done = mlp("evaluate", "r", "new.csv", "--json")
-    assert done.stderr.splitlines() == said
+    assert done.stderr.splitlines() == notes
     assert "accuracy" in strict(done.stdout)
     assert mlp("predict", "r", "t.csv").stderr == ""
 
 
-def test_an_area_that_has_no_value_is_left_out(here: Path) -> None:
+def test_an_undefined_auc_is_not_printed(here: Path) -> None:
     csv.write_csv(pa.table({"x": [0.5, 1.0], "kind": ["a", "b"], "y": [True, True]}), "one.csv")
     assert strict(mlp("evaluate", "r", "one.csv", "--json").stdout)["auc"] == "nan"
     shown = mlp("evaluate", "r", "one.csv").stdout
@@ -65,11 +65,11 @@ def test_an_area_that_has_no_value_is_left_out(here: Path) -> None:
     assert "auc" not in shown
 
 
-def test_runs_are_strict_json(here: Path) -> None:
+def test_runs_prints_strict_json(here: Path) -> None:
     mlp("train", "t.csv", "--target", "y", "--run", "s", *FAST)
     with RunFolder.open("s", write=True) as folder:
-        nothing = {"accuracy": float("nan"), "auc": float("nan"), "log_loss": float("inf")}
-        folder.append(End(step=9, status="finished", reason="", epoch=1, seconds=1.0, metrics=nothing))
+        metrics = {"accuracy": float("nan"), "auc": float("nan"), "log_loss": float("inf")}
+        folder.append(End(step=9, status="finished", reason="", epoch=1, seconds=1.0, metrics=metrics))
     found = strict(mlp("runs", "s", "r", "--json").stdout)
     assert [run["run"] for run in found] == ["r", "s"]
     assert found[1]["metrics"] == {"accuracy": "nan", "auc": "nan", "log_loss": "inf"}

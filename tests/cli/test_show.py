@@ -1,4 +1,4 @@
-"""`mlp show`: the tree, its JSON, its picture, and the characters drawings are made of."""
+"""`mlp show`: the tree, JSON and pictures, and the functions that draw with characters."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_a_residual_network_as_a_tree(width: int) -> None:
 @pytest.mark.parametrize(
     "network", ["3-1", "784-256-128-10", "13+cat(3,12)-columns(pbld)-256:blend(selu)-10", "784-(256)*99-10", "5-relu"]
 )
-def test_the_tree_fits_the_page(network: str) -> None:
+def test_the_tree_fits_the_terminal(network: str) -> None:
     output = run(network)
     assert max(len(line) for line in output.splitlines()) <= 80
     assert "inputs" in output
@@ -60,14 +60,14 @@ def test_json_nests_and_adds_up() -> None:
     assert block["layers"][1]["activation"] == "gelu"
 
 
-def test_the_implied_activation_can_be_chosen() -> None:
+def test_the_activation_between_plain_widths_is_an_option() -> None:
     assert "tanh" in run("4-3-1", "--activation", "tanh")
 
 
 @pytest.mark.parametrize("suffix", [".svg", ".png", ".pdf"])
-def test_a_picture_is_written(suffix: str, tmp_path: Path) -> None:
+def test_a_picture_is_saved(suffix: str, tmp_path: Path) -> None:
     target = tmp_path / f"n{suffix}"
-    assert "drawn:" in run("2-3-1", "--out", str(target))
+    assert "saved:" in run("2-3-1", "--out", str(target))
     assert target.stat().st_size > 1000
 
 
@@ -80,7 +80,7 @@ def test_a_picture_is_written(suffix: str, tmp_path: Path) -> None:
         (["784-10", "--activation", "rely"], "did you mean 'relu'?"),
     ],
 )
-def test_what_is_refused(arguments: list[str], message: str) -> None:
+def test_invalid_arguments_are_errors(arguments: list[str], message: str) -> None:
     result = CliRunner().invoke(app, ["show", *arguments])
     assert result.exit_code == 2
     assert message in result.output
@@ -89,7 +89,7 @@ def test_what_is_refused(arguments: list[str], message: str) -> None:
 # Drawings
 
 
-def test_curves_have_gaps_where_nothing_is_known() -> None:
+def test_curves_have_gaps_at_values_that_cannot_be_plotted() -> None:
     y = np.array([math.nan, math.nan, 0.0, 1.0, 5.0, math.inf])
     (line,) = curve(y, 0, 1, width=3, height=1)
     assert line == "⠀⣸⠀"[:1] + line[1] + "⠀"
@@ -106,6 +106,6 @@ def test_log_bars_keep_their_width(value: float) -> None:
     assert len(log_bar(value, 3.0, width=11, limit=1e3).plain) == 11
 
 
-def test_shares_say_less_than_a_tenth_of_a_percent() -> None:
+def test_small_shares_are_printed_as_less_than_a_tenth_of_a_percent() -> None:
     assert share_bar(1e-6, width=8).plain.startswith(" <0.1 %")
     assert share_bar(0.0, width=8).plain == "  0.0 % "

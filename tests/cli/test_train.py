@@ -1,4 +1,4 @@
-"""`mlp train`, `resume`, `predict`, `evaluate` and `runs`, as a person would use them."""
+"""`mlp train`, `resume`, `predict`, `evaluate` and `runs`, from a file to predictions."""
 
 from __future__ import annotations
 
@@ -43,16 +43,16 @@ def table(path: Path, rows: int = 80) -> Path:
 
 
 @pytest.mark.parametrize(("target", "rows"), [("y", "x,price\n1,3\n2,6\n"), ("price", "x,y\n1,false\n2,true\n")])
-def test_rows_without_a_target_cannot_be_judged(here: Path, target: str, rows: str) -> None:
-    """The column is there and empty, or it is not there; for classes and for numbers."""
+def test_evaluating_rows_without_a_target_is_an_error(here: Path, target: str, rows: str) -> None:
+    """The target column is empty or missing, for classes and for numbers."""
     x = np.arange(80.0)
     csv.write_csv(pa.table({"x": x, "y": x % 2 > 0, "price": 3 * x}), here / "t.csv")
     mlp("train", "t.csv", "--target", target, "--run", "r", *FAST)
     (here / "none.csv").write_text(rows)
     header, *others = rows.splitlines()
     (here / "empty.csv").write_text("\n".join([f"{header},{target}", *(f"{row}," for row in others)]) + "\n")
-    for name, said in (("empty.csv", "no row has a target"), ("none.csv", f"the target '{target}' is missing")):
-        assert said in " ".join(mlp("evaluate", "r", name, code=2).split())
+    for name, message in (("empty.csv", "no row has a target"), ("none.csv", f"the target '{target}' is missing")):
+        assert message in " ".join(mlp("evaluate", "r", name, code=2).split())
 
 
 def test_from_a_file_to_predictions(here: Path) -> None:
@@ -78,7 +78,7 @@ def test_from_a_file_to_predictions(here: Path) -> None:
     assert "runs/t-002" in mlp("runs", "runs/t-002")
 
 
-def test_options_from_a_file_and_the_line_above_it(here: Path) -> None:
+def test_options_of_the_command_override_those_of_the_file(here: Path) -> None:
     (here / "c.toml").write_text('epochs = 2\nengine = "numpy"\nbatch_size = 8\n')
     mlp("train", "iris", "--config", "c.toml", "--epochs", "1", "--quiet")
     saved = json.loads((here / "runs" / "iris-001" / "config.json").read_text())
@@ -86,14 +86,14 @@ def test_options_from_a_file_and_the_line_above_it(here: Path) -> None:
     assert (chosen["epochs"], chosen["batch_size"]) == (1, 8)
 
 
-def test_what_was_chosen_is_saved(here: Path) -> None:
+def test_automatic_choices_are_saved(here: Path) -> None:
     mlp("train", "iris", *FAST)
     chosen = json.loads((here / "runs" / "iris-001" / "config.json").read_text())["config"]["effective"]
     assert (chosen["task"], chosen["loss"], chosen["batch_size"]) == ("multiclass", "cross_entropy", 16)
     assert (chosen["rows"], chosen["validation_rows"]) == (120, 30)
 
 
-def test_notes_spell_options_as_the_command_line_does(here: Path) -> None:
+def test_notes_name_options_as_on_the_command_line(here: Path) -> None:
     table(here / "t.csv", rows=9)
     out = mlp("train", "t.csv", *FAST, "--epochs", "1")
     assert "data: target: 'y' (by its name; --target … overrides)" in out
@@ -108,23 +108,23 @@ def test_every_field_is_an_option() -> None:
         assert "--" + name.replace("_", "-") in text
 
 
-def test_help_tells_what_holds_for_tables() -> None:
+def test_help_shows_the_defaults_for_tables() -> None:
     text = " ".join(mlp("train", "--help").replace("│", " ").split())
-    for said in (
-        "tables: 256, otherwise auto",
-        "tables: 0.04 or 0.2 or 0.02, otherwise auto",
-        "tables: none, otherwise auto",
-        "tables: True, otherwise auto",
-        "tables: 4, otherwise 1",
-        "tables: ignore, otherwise rollback",
-        "tables: 0.02, otherwise 0.1",
+    for default in (
+        "256 for tables, otherwise auto",
+        "0.04 or 0.2 or 0.02 for tables, otherwise auto",
+        "none for tables, otherwise auto",
+        "yes for tables, otherwise auto",
+        "4 for tables, otherwise 1",
+        "ignore for tables, otherwise rollback",
+        "0.02 for tables, otherwise 0.1",
         "default of the task. [default: loss]",
     ):
-        assert said in text
-    assert "otherwise none]" not in text.replace("columns.bias=0.1, otherwise none]", "")
+        assert default in text
+    assert "otherwise none]" not in text.replace("columns.bias=0.1 for tables, otherwise none]", "")
 
 
-def test_the_recipe_is_shaped_as_the_estimator_shapes_it(here: Path) -> None:
+def test_network_options_of_the_recipe_work_as_in_the_estimator(here: Path) -> None:
     import pandas as pd
 
     import multilayer as ml
@@ -145,7 +145,7 @@ def test_the_recipe_is_shaped_as_the_estimator_shapes_it(here: Path) -> None:
     whole = (here / "r" / "model.safetensors").read_bytes()
     mlp("resume", "r", "-q")
     assert (here / "r" / "model.safetensors").read_bytes() == whole
-    for more, said in (
+    for more, message in (
         (
             ["--arch", "2-4-1", "--hidden", "4", "--dropout", "0"],
             "--hidden and --dropout can only change the recipe's network, got a network too: write --arch",
@@ -153,7 +153,7 @@ def test_the_recipe_is_shaped_as_the_estimator_shapes_it(here: Path) -> None:
         (["--recipe", "plain", "--hidden", "4"], "got --recipe plain too: omit one of them"),
         (["--hidden", "4,a"], "--hidden must be widths such as 128,128, got '4,a'"),
     ):
-        assert said in " ".join(mlp("train", "t.csv", *quick, *more, code=2).split())
+        assert message in " ".join(mlp("train", "t.csv", *quick, *more, code=2).split())
     assert "--hidden apply to tables, got images: write the network, --arch …" in " ".join(
         mlp("train", "digits", "--hidden", "4", code=2).split()
     )
@@ -196,22 +196,22 @@ BAD = {
     "statistics_every": "0",
 }
 WORDS = {"metric": "metric", "augment": "augmentation", "task": "task"}
-"""What messages call these, in Python and here."""
+"""Words for these options in messages."""
 
 
 @pytest.mark.parametrize(("name", "value"), BAD.items())
-def test_a_bad_value_is_refused_by_the_name_of_its_option(here: Path, name: str, value: str) -> None:
+def test_an_invalid_value_is_an_error_that_names_the_option(here: Path, name: str, value: str) -> None:
     option = "--" + name.replace("_", "-")
     out = " ".join(mlp("train", "iris", "--recipe", "plain", option, value, code=2).split())
     assert re.match(rf"error: (unknown )?{WORDS.get(name, option)}[ :]", out)
     assert "_" not in re.split(" valid: | nearest of ", out)[0]
 
 
-def test_every_field_that_takes_a_value_has_a_bad_one() -> None:
+def test_every_option_with_a_value_has_an_invalid_one() -> None:
     assert set(BAD) | {"calibrate", "compile"} == set(Config.__dataclass_fields__)
 
 
-def test_what_the_fused_engine_lacks_is_spelled_as_an_option(here: Path) -> None:
+def test_an_unsupported_option_of_the_fused_engine_is_an_error(here: Path) -> None:
     out = " ".join(mlp("train", "iris", *FAST, "--engine", "fused", "--compile", code=2).split())
     assert "got --compile: use --engine torch for it" in out
 
@@ -224,7 +224,7 @@ def test_what_the_fused_engine_lacks_is_spelled_as_an_option(here: Path) -> None
         ("4", "fused engine"),
     ],
 )
-def test_why_torch_runs_a_network_is_said(here: Path, hidden: str, engine: str) -> None:
+def test_the_reason_for_the_torch_engine_is_printed(here: Path, hidden: str, engine: str) -> None:
     out = mlp("train", "iris", "--arch", f"4-{hidden}-3", "--epochs", "1")
     assert f" · 120 rows · {engine}\n" in out
 
@@ -241,7 +241,7 @@ def test_a_run_folder_named_like_its_data(here: Path) -> None:
     assert json.loads((here / "runs/iris-001/config.json").read_text())["config"]["data"]["path"] == "iris"
 
 
-def test_a_bundled_set_stays_one_where_a_file_has_its_name_by_now(here: Path) -> None:
+def test_a_run_on_a_bundled_data_set_ignores_a_new_file_of_that_name(here: Path) -> None:
     mlp("train", "iris", "--run", "r", *FAST)
     table(here / "iris")
     mlp("resume", "r", "-q")
@@ -255,18 +255,18 @@ def test_events_as_json_lines(here: Path) -> None:
         text=True,
         check=True,
     )
-    told = [json.loads(line) for line in done.stdout.splitlines()]
-    assert told[0]["event"] == "start"
-    assert told[-1]["event"] == "end"
-    assert [event["epoch"] for event in told if event["event"] == "epoch"] == [1, 2, 3]
-    assert {event["event"] for event in told} == {"start", "epoch", "checkpoint", "end"}
-    assert all(event["time"] for event in told)
-    assert (told[0]["task"], told[0]["held_out"], told[0]["dropped"]) == ("multiclass", 30, 0)
-    assert any(note.startswith("30 of 150 rows held out") for note in told[0]["notes"])
+    events = [json.loads(line) for line in done.stdout.splitlines()]
+    assert events[0]["event"] == "start"
+    assert events[-1]["event"] == "end"
+    assert [event["epoch"] for event in events if event["event"] == "epoch"] == [1, 2, 3]
+    assert {event["event"] for event in events} == {"start", "epoch", "checkpoint", "end"}
+    assert all(event["time"] for event in events)
+    assert (events[0]["task"], events[0]["held_out"], events[0]["dropped"]) == ("multiclass", 30, 0)
+    assert any(note.startswith("30 of 150 rows held out") for note in events[0]["notes"])
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129)])
-def test_a_signal_saves_and_gives_its_exit_code(here: Path, number: signal.Signals, code: int) -> None:
+def test_a_signal_saves_the_run_and_sets_the_exit_code(here: Path, number: signal.Signals, code: int) -> None:
     command = [
         sys.executable,
         "-m",
@@ -288,7 +288,7 @@ def test_a_signal_saves_and_gives_its_exit_code(here: Path, number: signal.Signa
     child.send_signal(number)
     out, _ = child.communicate(timeout=60)
     assert child.returncode == code
-    assert "go on with: mlp resume r" in " ".join(out.split())
+    assert "to continue: mlp resume r" in " ".join(out.split())
     assert '"interrupted"' in log.read_text()
 
 
@@ -331,8 +331,8 @@ def test_a_run_is_replayed_into_tensorboard(here: Path) -> None:
         (["predict", "nowhere", "t.csv"], "nowhere"),
         (["predict", "m", "t.csv", "--out", "x.txt"], "--out must end in .csv or .parquet, got x.txt"),
         (["runs", "nowhere"], "there is no run at nowhere"),
-        (["runs", "log", "nowhere"], "mlp runs log needs a run and where to"),
-        (["runs", "--to", "wandb"], "--to goes with log"),
+        (["runs", "log", "nowhere"], "mlp runs log needs a run and a tracker"),
+        (["runs", "--to", "wandb"], "--to can only be used with log"),
     ],
 )
 def test_bad_input_is_one_clear_error(here: Path, args: list[str], message: str) -> None:
@@ -345,7 +345,7 @@ def test_bad_input_is_one_clear_error(here: Path, args: list[str], message: str)
     assert sorted(path.name for path in here.iterdir()) == before
 
 
-def test_what_resuming_passed_over_is_said_however_quiet(here: Path) -> None:
+def test_resume_warns_of_damaged_checkpoints_with_quiet_too(here: Path) -> None:
     table(here / "t.csv")
     mlp("train", "t.csv", "--target", "y", "--run", "r", "--checkpoint-every", "2", *FAST)
     log = here / "r" / "events.jsonl"
@@ -414,17 +414,17 @@ def test_a_damaged_run_does_not_hide_the_others(here: Path) -> None:
         ("runs/a", "damaged"),
         ("runs/b", "damaged"),
     ]
-    asked = CliRunner().invoke(app, ["runs", "runs/a", "runs/c"])
-    assert (asked.exit_code, "runs/c" in asked.stdout) == (2, True)
+    named = CliRunner().invoke(app, ["runs", "runs/a", "runs/c"])
+    assert (named.exit_code, "runs/c" in named.stdout) == (2, True)
 
 
 def test_no_runs_yet(here: Path) -> None:
-    assert "no runs below ./runs yet" in mlp("runs")
+    assert "no runs in ./runs yet" in mlp("runs")
 
 
-def test_proba_of_numbers_is_refused(here: Path) -> None:
+def test_proba_of_a_regressor_is_an_error(here: Path) -> None:
     mlp("train", "diabetes", *FAST)
-    assert "--proba needs a model of classes" in mlp("predict", "runs/diabetes-001", "diabetes", "--proba", code=2)
+    assert "--proba needs a classifier" in mlp("predict", "runs/diabetes-001", "diabetes", "--proba", code=2)
 
 
 def test_a_run_that_diverges_exits_with_1_and_leaves_a_model_with_finite_metrics(here: Path) -> None:

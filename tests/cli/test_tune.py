@@ -1,4 +1,4 @@
-"""`mlp tune`: what it prints and leaves, the time it may take, what it refuses, and the metric that steers it."""
+"""`mlp tune`: output, files, time limit, error messages and the metric of the search."""
 
 from __future__ import annotations
 
@@ -39,19 +39,30 @@ def test_command(tmp_path: Path) -> None:
     again = CliRunner().invoke(app, [*command, "--trials", "2", "--quiet"])
     assert again.exit_code == 0, again.output
     assert "best of 2 trials: width" in again.stdout
-    assert "that of the recipe as it is" in again.stdout
+    assert "with the defaults of the recipe" in again.stdout
 
 
 def command(tmp_path: Path, *more: str) -> Any:
-    """The command on a small table, in a folder of its own."""
+    """Run the command on a small table in `tmp_path`."""
     import pandas as pd
 
     if not (tmp_path / "t.csv").exists():
         x = np.random.default_rng(0).normal(size=(90, 2))
         frame = pd.DataFrame({"a": x[:, 0], "b": x[:, 1], "y": np.where(x[:, 0] > 0, "yes", "no")})
         frame.to_csv(tmp_path / "t.csv", index=False)
-    asked = ["tune", str(tmp_path / "t.csv"), "--target", "y", "--epochs", "16", "--ensemble", "1", "--threads", "1"]
-    return CliRunner().invoke(app, [*asked, *more])
+    arguments = [
+        "tune",
+        str(tmp_path / "t.csv"),
+        "--target",
+        "y",
+        "--epochs",
+        "16",
+        "--ensemble",
+        "1",
+        "--threads",
+        "1",
+    ]
+    return CliRunner().invoke(app, [*arguments, *more])
 
 
 def counts(tmp_path: Path) -> None:
@@ -63,28 +74,28 @@ def counts(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["tune", "train"])
-def test_a_loss_for_numbers_needs_its_task_where_numbers_read_as_classes(tmp_path: Path, name: str) -> None:
+def test_a_regression_loss_needs_the_task_if_the_target_looks_like_classes(tmp_path: Path, name: str) -> None:
     counts(tmp_path)
     done = CliRunner().invoke(app, [name, str(tmp_path / "t.csv"), "--target", "y", "--loss", "mse", "--run", "r"])
     assert done.exit_code == 2
     assert "mse is a loss for numbers, and these read as 12 classes: say which, --task regression or" in done.stderr
 
 
-def test_the_task_of_a_search_is_kept(tmp_path: Path) -> None:
+def test_a_search_saves_its_task(tmp_path: Path) -> None:
     counts(tmp_path)
     path = tmp_path / "search"
-    asked = ("--run", str(path), "--trials", "1", "--quiet")
-    done = command(tmp_path, *asked, "--task", "regression", "--loss", "poisson", "--metric", "mae")
+    options = ("--run", str(path), "--trials", "1", "--quiet")
+    done = command(tmp_path, *options, "--task", "regression", "--loss", "poisson", "--metric", "mae")
     assert done.exit_code == 0, done.output
     found = RunFolder.open(path / "best").config
     assert (found["effective"]["task"], found["effective"]["loss"]) == ("regression", "poisson")
     assert found["config"]["metric"] == "mae"
-    again = command(tmp_path, *asked, "--task", "multiclass")
+    again = command(tmp_path, *options, "--task", "multiclass")
     assert again.exit_code == 2
     assert "is a search with --task regression, got multiclass: name another folder" in again.stderr
 
 
-def test_categories_of_a_search_are_kept(tmp_path: Path) -> None:
+def test_a_search_saves_its_categorical_columns(tmp_path: Path) -> None:
     import pandas as pd
 
     x = np.random.default_rng(0).normal(size=(90, 1))
@@ -92,27 +103,27 @@ def test_categories_of_a_search_are_kept(tmp_path: Path) -> None:
     frame = pd.DataFrame({"a": x[:, 0], "code": codes, "y": np.where(x[:, 0] > 0, "yes", "no")})
     frame.to_csv(tmp_path / "t.csv", index=False)
     path = tmp_path / "search"
-    asked = ("--run", str(path), "--trials", "1", "--quiet")
-    refused = command(tmp_path, *asked)
-    assert refused.exit_code == 2
-    assert "or have all of it as categories: --categorical 'code'" in refused.stderr
-    done = command(tmp_path, *asked, "--categorical", "code")
+    options = ("--run", str(path), "--trials", "1", "--quiet")
+    failed = command(tmp_path, *options)
+    assert failed.exit_code == 2
+    assert "or have all of it as categories: --categorical 'code'" in failed.stderr
+    done = command(tmp_path, *options, "--categorical", "code")
     assert done.exit_code == 0, done.output
     assert RunFolder.open(path / "best").config["data"]["categorical"] == ["code"]
-    again = command(tmp_path, *asked, "--categorical", "a", "--categorical", "code")
+    again = command(tmp_path, *options, "--categorical", "a", "--categorical", "code")
     assert again.exit_code == 2
     assert "is a search with --categorical code, got a, code: name another folder" in again.stderr
 
 
-def test_classes_of_a_search_are_balanced(tmp_path: Path) -> None:
+def test_a_search_can_balance_classes(tmp_path: Path) -> None:
     path = tmp_path / "search"
     done = command(tmp_path, "--run", str(path), "--trials", "1", "--quiet", "--class-weight", "balanced")
     assert done.exit_code == 0, done.output
     assert RunFolder.open(path / "best").config["config"]["class_weight"] == "balanced"
 
 
-def test_a_better_one_takes_the_place_of_the_best(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each trial is better than the one before; the runs of earlier ones are kept."""
+def test_a_better_trial_replaces_the_best(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each trial is better than the one before. The runs of earlier trials are kept."""
     original = tuning._Watch.notice
 
     def better(watch: Any, event: Any) -> None:
@@ -135,8 +146,8 @@ def test_a_better_one_takes_the_place_of_the_best(tmp_path: Path, monkeypatch: p
         assert values == {key: value for key, value in end["best"].items() if key in SPACE}
 
 
-def test_the_time_limit_is_for_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Half of it is for trials; the training in full is planned to fit into what is left."""
+def test_the_time_limit_includes_the_training_of_the_best(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half of it is for trials. The training of the best fits into the rest."""
     limits: list[Any] = []
     original = tuning.search
 
@@ -158,7 +169,7 @@ def test_no_time_for_a_trial(tmp_path: Path) -> None:
     path = tmp_path / "search"
     done = command(tmp_path, "--run", str(path), "--time-limit", "1e-6", "--quiet")
     assert done.exit_code == 0, done.output
-    assert "the time was up before any trial came to its end: the recipe as it is was trained" in done.stdout
+    assert "the time limit was reached before the first trial ended: trained the defaults of the recipe" in done.stdout
     assert "warning: --time-limit must be enough to prepare, start and judge 1 member" in done.stderr
     assert RunFolder.open(path / "best").model.exists()
 
@@ -177,7 +188,7 @@ def test_no_time_for_a_trial(tmp_path: Path) -> None:
         (("--run", "t.csv"), "--run must be a folder, got t.csv, which is a file: name another"),
     ],
 )
-def test_a_refusal_is_one_message(
+def test_an_invalid_option_is_one_message(
     more: tuple[str, ...], match: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -198,19 +209,19 @@ def test_help() -> None:
     ("metric", "best", "value", "first"),
     [("accuracy", 2, 0.9, 0.6), ("log_loss", 3, 0.1, 0.2), ("loss", 3, 0.1, 0.2)],
 )
-def test_the_metric_steers_the_search(
+def test_the_metric_selects_the_best_trial(
     metric: str, best: int, value: float, first: float, tmp_path: Path, looks: dict[int, tuple[float, float]]
 ) -> None:
     """The trial with the best accuracy has the worst loss."""
-    asked = ("--run", str(tmp_path / "search"), "--trials", "3", "--metric", metric)
-    done = command(tmp_path, *asked, "--json")
+    options = ("--run", str(tmp_path / "search"), "--trials", "3", "--metric", metric)
+    done = command(tmp_path, *options, "--json")
     assert done.exit_code == 0, done.output
     *trials, end = (json.loads(line) for line in done.stdout.splitlines())
     assert [trial[metric] for trial in trials] == [looks[i][metric == "accuracy"] for i in range(3)]
     assert (end["end"]["best"]["trial"], end["end"]["best"][metric]) == (best, value)
-    again = command(tmp_path, *asked)
-    assert f"its validation {metric} is {value}; that of the recipe as it is, {first}" in again.stdout
+    again = command(tmp_path, *options)
+    assert f"validation {metric}: {value}; with the defaults of the recipe: {first}" in again.stdout
     assert "3/3" in again.stderr
     assert f"best {metric} {value} (trial {best})" in again.stderr
-    fewer = command(tmp_path, *asked[:2], "--trials", "1", *asked[4:])
+    fewer = command(tmp_path, *options[:2], "--trials", "1", *options[4:])
     assert "3/3" in fewer.stderr

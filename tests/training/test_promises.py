@@ -242,7 +242,7 @@ def test_signals_at_random_times(tried: Tried) -> None:
             child.send_signal(number)
             out, _ = child.communicate(timeout=60)
             assert child.returncode == 128 + number
-            assert "go on with: mlp resume" in out
+            assert "to continue: mlp resume" in out
             kept = RunFolder.open(path)
             saved, end = kept.latest(), kept.events()[-1]
             assert saved is not None

@@ -1,4 +1,4 @@
-"""The command line: parse, call, print. One file per command; `main` joins them.
+"""The command line `mlp`: parse the arguments, call a function of the package, print the result. One file per command.
 
-Computations of a command belong in the package that it calls. HTML pages belong in `pages`.
+Computations belong in the package that a command calls. HTML pages belong in `pages`.
 """

@@ -1,11 +1,10 @@
-"""`mlp activations`: the catalogue with every fact, in full for those that are named, and drawn."""
+"""`mlp activations`: a table of all activations, or all properties and a plot of those that are named."""
 
 from __future__ import annotations
 
 import inspect
 import math
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
@@ -23,24 +22,23 @@ from ..nn.activations import Function, facts
 from ..nn.layers import Activation
 from ..spec import Spec
 from . import drawing
+from .options import AsJson, Plot, starting_with
 from .output import console, show, strict_json
 
-EPILOG = """Examples:
-
-mlp activations
-
-mlp activations gelu "leaky_relu(0.2)"
-
-mlp activations gelu relu --plot out.svg
-
-In JSON a bound that does not exist is the text "inf" or "-inf"; null means there is none: no gain, no saturation."""
+EXAMPLES = (
+    "mlp activations",
+    'mlp activations gelu "leaky_relu(0.2)"',
+    "mlp activations gelu relu --plot out.svg",
+)
+NOTE = """In JSON, an infinite bound is the string "inf" or "-inf". null stands for a value that does not exist, for
+example no saturation."""
 
 _WIDE = 150
 _INDENT, _GAP = 2, 3
 _LEGEND = (
     "FLOPs: per element, forward and for f′. gain: 1/√E f(z)² for z ~ N(0, 1). saturates: slope at most "
-    f"{100 * facts.SATURATED_SLOPE:g} % of its largest. vanishes: f′ → 0 on both sides. dies: f′ = 0 over a half-line. "
-    "learns: so many numbers of its own. cached: what the backward pass keeps, a = f(z)."
+    f"{100 * facts.SATURATED_SLOPE:g} % of the largest slope. vanishes: f′ → 0 on both sides. dies: f′ = 0 over a "
+    "half-line. learns: number of learned parameters. cached: kept for the backward pass, a = f(z)."
 )
 
 
@@ -49,19 +47,17 @@ def activations(
         list[str] | None,
         typer.Argument(
             metavar="NAME",
-            help="Those to tell all about, with constants if wanted: leaky_relu(0.2). Without any, the whole list.",
-            show_default=False,
-            autocompletion=lambda incomplete: [n for n in catalogue.catalogue if n.startswith(incomplete)],
+            help="Activations, with constants if needed: leaky_relu(0.2).",
+            show_default="a table of all",
+            autocompletion=starting_with(catalogue.catalogue),
         ),
     ] = None,
-    plot: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Draw f and f′: .svg, .png or .pdf.", show_default=False)
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    plot: Plot = None,
+    as_json: AsJson = False,
 ) -> None:
-    """Activations: formula, cost, range, slope, gain, and where each saturates or dies.
+    """List activations: formula, cost, range, slope, gain, and where each saturates or dies.
 
-    Without names a line for each of the catalogue; with names everything there is to know of those.
+    With names, print every property of these activations, and plots of f and f′.
     """
     functions = [read_activation(name) for name in names or catalogue.catalogue]
     if plot is not None:
@@ -78,11 +74,11 @@ def activations(
     else:
         show(out, *_listing(functions, out))
     if plot is not None:
-        show(out, Text(f"drawn: {printable(str(plot))}", style="dim"))
+        show(out, Text(f"saved: {printable(str(plot))}", style="dim"))
 
 
 def read_activation(text: str) -> Function:
-    """An activation as it is written in a network: `gelu`, `leaky_relu(0.2)`, `kaf(n=10, target=relu)`."""
+    """Return the activation for a text as in a network: `gelu`, `leaky_relu(0.2)`, `kaf(n=10, target=relu)`."""
     name, bracket, _ = text.strip().lower().partition("(")
     function = catalogue.get(name.strip())
     if not bracket:
@@ -91,14 +87,14 @@ def read_activation(text: str) -> Function:
         layers = Spec.parse(f"1-1:{text.strip().lower()}").layers
     except SpecError as error:
         reason = str(error).partition("\n")[0]
-        raise OptionError(f"{text.strip()!r} is no activation: {reason}") from None
+        raise OptionError(f"{text.strip()!r} is not an activation: {reason}") from None
     if len(layers) != 2 or not isinstance(layers[1], Activation):
-        raise OptionError(f"{text.strip()!r} is no single activation: write one as leaky_relu(0.2)")
+        raise OptionError(f"{text.strip()!r} is not one activation: write it like leaky_relu(0.2)")
     return layers[1].function
 
 
 def to_dict(fn: Function) -> dict[str, Any]:
-    """Every fact as plain data."""
+    """Return every property as plain data."""
     low, high = facts.extent(fn)
     below, above = facts.saturates(fn)
     return {
@@ -134,11 +130,11 @@ def _notes(fn: Function) -> str:
     return " ".join(text.replace("\n\n", "\n").split("\n"))
 
 
-# The list
+# The table of all activations
 
 
 def _listing(functions: Sequence[Function], out: Console) -> list[RenderableType]:
-    """A line for each; where the page is narrow, formulas have a table of their own."""
+    """Return a table with one line per activation. In a narrow terminal, a second table has the formulas."""
     wide = out.width >= _WIDE
     table = Table(box=None, header_style="dim", padding=(0, 2 if wide else 1, 0, 0), pad_edge=False)
     table.add_column("activation", no_wrap=True, style="bold")
@@ -199,7 +195,7 @@ def _traits(fn: Function) -> Text:
     return Text(" ").join([Text(word, style=style) for word, style in words])
 
 
-# One of them
+# The details of one activation
 
 
 def _details(fn: Function, out: Console) -> list[RenderableType]:
@@ -225,7 +221,9 @@ def _details(fn: Function, out: Console) -> list[RenderableType]:
         ("kinks", ", ".join(f"z = {_end(kink)}" for kink in fn.kinks)),
         (
             "saturates",
-            "" if below is None and above is None else f"{_saturation(fn)} (slope at most {most} % of its largest)",
+            ""
+            if below is None and above is None
+            else f"{_saturation(fn)} (slope at most {most} % of the largest slope)",
         ),
         ("vanishes", "f′ tends to 0 on both sides" if fn.vanishes else ""),
         ("dies", "f′ is exactly 0 over a half-line" if fn.dies else ""),
@@ -247,13 +245,13 @@ def _values(value: Any) -> str:
 
 
 def _ends(y: NDArray[np.floating]) -> tuple[float, float]:
-    """The lowest and the highest value that a picture of y shows."""
+    """Return the lowest and the highest value on the axis of a plot of y."""
     known = y[np.isfinite(y)]
     return min(max(float(known.min()), -4.5), 0.0), max(min(float(known.max()), 4.5), 0.25)
 
 
 def _plots(fn: Function, out: Console) -> RenderableType:
-    """f and f′ over −4 … 4 beside each other, in braille, as wide as the page lets them be."""
+    """Return plots of f and f′ over −4 … 4 next to each other, in braille characters."""
     ends = [_ends(curve(fn, np.linspace(-4, 4, 400), slope=slope)) for slope in (False, True)]
     sides = [max(len(_end(end)) for end in pair) for pair in ends]
     room = out.width - _INDENT - sum(sides) - 2 * len(" │") - _GAP
@@ -265,7 +263,7 @@ def _plots(fn: Function, out: Console) -> RenderableType:
     cells: list[Text] = []
     for slope, style, (low, high), side in zip((False, True), ("cyan", "yellow"), ends, sides, strict=True):
         y = curve(fn, z, slope=slope)
-        near = (high - low) / (8 * height)  # half a dot: these points are not those that the ends were found with
+        near = (high - low) / (8 * height)  # half a dot: the range was found with other points
         y = np.where((y > low - near) & (y < high + near), np.clip(y, low, high), y)
         lines = drawing.curve(y, low, high, width=width, height=height)
         labels = {0: _end(high), height - 1: _end(low)}

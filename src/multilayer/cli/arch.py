@@ -1,4 +1,12 @@
-"""The argument ARCH of every command: a network as text, or the name of a file that holds one."""
+"""Read the argument ARCH of the commands: a network as text, or the name of a file that contains one.
+
+| ARCH | read as |
+|---|---|
+| `784-256-10` | the text of a network |
+| `-` | the text or JSON of a network on standard input |
+| `FILE.safetensors`, or the folder of a run | the network of a trained model |
+| any other file | the text or JSON of a network |
+"""
 
 from __future__ import annotations
 
@@ -12,7 +20,6 @@ from ..errors import MultilayerError, SpecError
 from ..spec import Spec
 from ..spec.spec import MAX_JSON
 
-HELP = "A network: its widths (784-256-128-10), a file with one (JSON, text, a model), a run, or - for standard input."
 MODEL = "model.safetensors"
 _EXPECTED = "pass widths such as 784-256-10, a .json or .safetensors file, or the folder of a run"
 _FILE_NAME = re.compile(r"\.[A-Za-z][A-Za-z0-9]*$")
@@ -21,7 +28,7 @@ _TABLES = (".csv", ".tsv", ".parquet", ".arrow", ".feather", ".jsonl", ".npy", "
 
 
 def read_network(arch: str, activation: str = "relu") -> Spec:
-    """The network that ARCH names; `activation` is the one implied between plain widths of a text."""
+    """Return the network that ARCH specifies. `activation` is the activation between plain widths of a text."""
     if arch == "-":
         return _interpret(_read(sys.stdin.buffer, "standard input"), "standard input", activation)
     if os.path.isfile(os.path.join(arch, MODEL)) or (arch.endswith(".safetensors") and os.path.isfile(arch)):
@@ -34,7 +41,7 @@ def read_network(arch: str, activation: str = "relu") -> Spec:
     suffix = Path(arch).suffix.lower()
     if os.path.exists(arch) and suffix in _PICKLES:
         raise SpecError(
-            f"{arch} is a PyTorch or pickle file, which may run code and is never read: "
+            f"{arch} is a PyTorch or pickle file. Such files can run code, so they are never read: "
             "load it in Python and convert it with ml.from_torch"
         )
     if os.path.isfile(arch) and suffix in _TABLES:

@@ -1,10 +1,10 @@
-"""`mlp cost`: what a network costs, as a table, JSON, CSV or a page, and the questions around it."""
+"""`mlp cost`: the cost of a training step as a table, JSON, CSV or an HTML page, and questions about it."""
 
 from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -26,151 +26,146 @@ from . import arch as networks
 from . import cost_answers as answers_
 from .cost_answers import Answer
 from .cost_questions import Questions, Step, answer, require_fitting
+from .options import OUTPUT, Arch, AsJson, ImpliedActivation, flag, listed, option
 from .output import console, show, strict_json
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-_STEP, _OUTPUT, _ASK, _CHECK = "The step", "Output", "Questions", "Checks"
+_STEP, _CHECK, _ASK = "Training step", "Checks", "Questions"
 
-EPILOG = """Examples:
-
-mlp cost 784-256-128-10 --batch 32 --optimizer adam --rows 60000
-
-mlp cost 784-256-128-10 --convention textbook --explain
-
-mlp cost "13+cat(3,12)-256:gelu-1" --memory 2GB --json
-
-mlp cost 784-256-10 --sweep batch=1..4096 --plot sweep.svg
-
-mlp cost net.json --budget flops=1e9,memory=100MB"""
-
-
-def _names(names: Iterable[str]) -> Callable[[str], list[str]]:
-    return lambda incomplete: [name for name in names if name.startswith(incomplete)]
-
-
-def _listed(names: Iterable[str]) -> str:
-    *most, last = names
-    return f"{', '.join(most)} or {last}."
-
-
-def _flag(name: str, text: str, panel: str) -> Any:
-    return typer.Option(name, help=text, rich_help_panel=panel, metavar="")
+EXAMPLES = (
+    "mlp cost 784-256-128-10 --batch 32 --optimizer adam --rows 60000",
+    "mlp cost 784-256-128-10 --convention textbook --explain",
+    'mlp cost "13+cat(3,12)-256:gelu-1" --memory 2GB --json',
+    "mlp cost 784-256-10 --sweep batch=1..4096 --plot sweep.svg",
+    "mlp cost net.json --budget flops=1e9,memory=100MB",
+)
 
 
 def cost(
-    arch: Annotated[str, typer.Argument(metavar="ARCH", help=networks.HELP, show_default=False)],
-    batch: Annotated[int, typer.Option(metavar="N", help="Rows in a batch.", rich_help_panel=_STEP)] = 32,
+    arch: Arch,
+    activation: ImpliedActivation = "relu",
+    batch: Annotated[int, option("--batch", text="Rows per batch.", metavar="N", panel=_STEP, default=True)] = 32,
     optimizer: Annotated[
         str,
-        typer.Option(
-            metavar="NAME", help=_listed(OPTIMIZERS), autocompletion=_names(OPTIMIZERS), rich_help_panel=_STEP
+        option(
+            "--optimizer",
+            text=f"{listed(OPTIMIZERS)}.",
+            metavar="NAME",
+            panel=_STEP,
+            default=True,
+            complete=OPTIMIZERS,
         ),
     ] = "adam",
     loss: Annotated[
         str,
-        typer.Option(
+        option(
+            "--loss",
+            text=f"{listed(LOSSES)}. auto is cross_entropy, or mse for a network with one output.",
             metavar="NAME",
-            help=f"{_listed(LOSSES)} auto is cross_entropy, or mse for one output.",
-            autocompletion=_names(("auto", *LOSSES)),
-            rich_help_panel=_STEP,
+            panel=_STEP,
+            default=True,
+            complete=("auto", *LOSSES),
         ),
     ] = "auto",
     engine: Annotated[
         str,
-        typer.Option(
+        option(
+            "--engine",
+            text="Engine whose memory is counted: torch or fused.",
             metavar="NAME",
-            help="torch or fused: whose memory is counted.",
-            autocompletion=_names(("torch", "fused")),
-            rich_help_panel=_STEP,
+            panel=_STEP,
+            default=True,
+            complete=("torch", "fused"),
         ),
     ] = "torch",
     dtype: Annotated[
         str,
-        typer.Option(metavar="NAME", help=_listed(DTYPES), autocompletion=_names(DTYPES), rich_help_panel=_STEP),
+        option("--dtype", text=f"{listed(DTYPES)}.", metavar="NAME", panel=_STEP, default=True, complete=DTYPES),
     ] = "float32",
     rows: Annotated[
-        int | None, typer.Option(metavar="N", help="Rows of the data: adds an epoch.", rich_help_panel=_STEP)
+        int | None,
+        option("--rows", text="Rows of the training data, to add the cost of an epoch.", metavar="N", panel=_STEP),
     ] = None,
     convention: Annotated[
         str,
-        typer.Option(
+        option(
+            "--convention",
+            text="actual counts the operations of a step, textbook those of the usual formulas.",
             metavar="NAME",
-            help="actual counts what a step does, textbook what textbooks charge.",
-            autocompletion=_names(("actual", "textbook")),
-            rich_help_panel=_STEP,
+            panel=_STEP,
+            default=True,
+            complete=("actual", "textbook"),
         ),
     ] = "actual",
-    activation: Annotated[
-        str,
-        typer.Option(metavar="NAME", help="The one implied between plain widths.", rich_help_panel=_STEP),
-    ] = "relu",
-    l2: Annotated[bool, _flag("--l2", "With an L2 penalty.", _STEP)] = False,
-    clip: Annotated[bool, _flag("--clip", "With gradients clipped by norm.", _STEP)] = False,
-    average: Annotated[bool, _flag("--average", "With an average of the weights.", _STEP)] = False,
-    as_json: Annotated[bool, _flag("--json", "Print JSON.", _OUTPUT)] = False,
-    as_csv: Annotated[bool, _flag("--csv", "Print CSV: a line per layer and a total.", _OUTPUT)] = False,
-    html: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Write a page that needs nothing else.", rich_help_panel=_OUTPUT),
-    ] = None,
-    explain: Annotated[bool, _flag("--explain", "The formula beside each number.", _OUTPUT)] = False,
-    verify: Annotated[
-        bool, _flag("--verify", "Check the closed forms against PyTorch; exit 1 if they differ.", _CHECK)
-    ] = False,
-    measure: Annotated[bool, _flag("--measure", "Time a real step and predict it.", _CHECK)] = False,
-    budget: Annotated[
-        str | None,
-        typer.Option(
-            metavar="LIMITS",
-            help="Exit 1 if over, such as flops=1e9,memory=100MB,parameters=1M.",
-            rich_help_panel=_CHECK,
-        ),
-    ] = None,
-    tool: Annotated[
-        str | None,
-        typer.Option(
-            "--as",
-            metavar="TOOL",
-            help=f"What a tool would report, and why: {_listed(TOOLS)}",
-            autocompletion=_names(TOOLS),
-            rich_help_panel=_CHECK,
-        ),
-    ] = None,
+    l2: Annotated[bool, flag("--l2", text="Add an L2 penalty.", panel=_STEP)] = False,
+    clip: Annotated[bool, flag("--clip", text="Add gradient clipping by norm.", panel=_STEP)] = False,
+    average: Annotated[bool, flag("--average", text="Add a moving average of the weights.", panel=_STEP)] = False,
     memory: Annotated[
-        str | None,
-        typer.Option(metavar="SIZE", help="The largest batch within it: 2GB, 512MiB.", rich_help_panel=_ASK),
+        str | None, option("--memory", text="Find the largest batch within 2GB, 512MiB, …", metavar="SIZE", panel=_ASK)
     ] = None,
     flops: Annotated[
         str | None,
-        typer.Option(metavar="N", help="The widest and deepest network within 1e9 a step.", rich_help_panel=_ASK),
+        option("--flops", text="Find the widest and the deepest network within 1e9 a step.", metavar="N", panel=_ASK),
     ] = None,
     parameters: Annotated[
         str | None,
-        typer.Option(metavar="N", help="The widest and deepest network within 10M.", rich_help_panel=_ASK),
+        option("--parameters", text="Find the widest and the deepest network within 10M.", metavar="N", panel=_ASK),
     ] = None,
     epochs: Annotated[
-        int | None,
-        typer.Option(metavar="N", help="Time for so many epochs of --rows.", rich_help_panel=_ASK),
+        int | None, option("--epochs", text="Estimate the time for N epochs of --rows.", metavar="N", panel=_ASK)
     ] = None,
     sweep: Annotated[
         str | None,
-        typer.Option(metavar="RANGE", help="batch=1..4096 or width=16..1024.", rich_help_panel=_ASK),
+        option("--sweep", text="Vary batch=1..4096 or width=16..1024.", metavar="RANGE", panel=_ASK),
     ] = None,
     plot: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Draw the sweep: .svg, .png or .pdf.", rich_help_panel=_ASK)
+        Path | None,
+        option("--plot", text="Save a plot of the sweep as .svg, .png or .pdf.", metavar="FILE", panel=_ASK),
+    ] = None,
+    tool: Annotated[
+        str | None,
+        option(
+            "--as",
+            text=f"Show what another tool reports, and why it differs: {listed(TOOLS)}.",
+            metavar="TOOL",
+            panel=_ASK,
+            complete=TOOLS,
+        ),
+    ] = None,
+    verify: Annotated[
+        bool,
+        flag("--verify", text="Compare with the operations PyTorch runs. Exit with 1 if they differ.", panel=_CHECK),
+    ] = False,
+    measure: Annotated[
+        bool, flag("--measure", text="Time a step in PyTorch, next to the prediction.", panel=_CHECK)
+    ] = False,
+    budget: Annotated[
+        str | None,
+        option(
+            "--budget",
+            text="Exit with 1 if the cost exceeds flops=1e9,memory=100MB,parameters=1M.",
+            metavar="LIMITS",
+            panel=_CHECK,
+        ),
+    ] = None,
+    explain: Annotated[bool, flag("--explain", text="Print the formula next to each number.")] = False,
+    as_json: AsJson = False,
+    as_csv: Annotated[bool, flag("--csv", text="Print CSV with a line per layer and a total.")] = False,
+    html: Annotated[
+        Path | None, option("--html", text="Save the tables as an HTML page.", metavar="FILE", panel=OUTPUT)
     ] = None,
 ) -> None:
-    """What one training step of a network costs: parameters, FLOPs, bytes.
+    """Compute the cost of a training step: parameters, FLOPs and bytes per layer.
 
-    Counted, not estimated, layer by layer: forward and backward by part, loss, optimiser, memory and an epoch.
+    The numbers are exact counts: forward and backward pass by part, loss, optimizer, memory, and with --rows an epoch.
     """
     if as_json + as_csv + (html is not None) > 1:
         raise OptionError("at most one of --json, --csv and --html may be given")
     if tool is not None and tool not in TOOLS:
         raise OptionError(unknown_name("tool", tool, TOOLS))
-    asked = Questions(
+    questions = Questions(
         memory=None if memory is None else quantity(memory, what="memory", unit="bytes"),
         flops=None if flops is None else quantity(flops, what="flops", unit="flops"),
         parameters=None if parameters is None else quantity(parameters, what="parameters"),
@@ -181,8 +176,8 @@ def cost(
         verify=verify,
         measure=measure,
     )
-    if (html is not None or as_csv) and asked.any and not (as_csv and asked.only_sweep):
-        raise OptionError("--html and --csv hold the account (--csv also a sweep); print other answers or use --json")
+    if (html is not None or as_csv) and questions.any and not (as_csv and questions.only_sweep):
+        raise OptionError("--html and --csv contain only the cost (--csv also a sweep): omit them, or use --json")
     limits = {} if budget is None else budgets.parse(budget)
     step = Step(
         batch=batch,
@@ -196,24 +191,24 @@ def cost(
         clip=clip,
         average=average,
     )
-    require_fitting(step, asked)
+    require_fitting(step, questions)
     spec = networks.read_network(arch, activation)
     found = step.cost(spec)
     items = budgets.check(found, limits)
-    answers = [*answer(spec, step, asked), *([answers_.budget(items)] if items else [])]
+    answers = [*answer(spec, step, questions), *([answers_.budget(items)] if items else [])]
     lines = explain_(found) if explain else ()
 
     if as_json:
         typer.echo(_json(found, lines, answers), nl=False)
     elif as_csv:
-        typer.echo(_csv(_sheet(found, lines, answers if asked.any else [])), nl=False)
+        typer.echo(_csv(_sheet(found, lines, answers if questions.any else [])), nl=False)
     elif html is not None:
         from ..core import atomic_files
 
         atomic_files.write(html, page(found, lines).encode())
         typer.echo(f"wrote {printable(str(html))}")
     else:
-        _print(found, lines, answers, questions=asked.any)
+        _print(found, lines, answers, questions=questions.any)
     budgets.require(items)
     if not all(item.ok for item in answers):
         raise typer.Exit(1)
@@ -236,7 +231,7 @@ def _print(found: Cost, lines: Sequence[Line], answers: Sequence[Answer], *, que
 
 
 def _json(found: Cost, lines: Sequence[Line], answers: Sequence[Answer]) -> str:
-    """The account, and under keys of their own the formulas and the answers that were asked for."""
+    """Return the cost as JSON, with further keys for the formulas and the answers to questions."""
     data = found.to_dict()
     if lines:
         data["explain"] = [asdict(line) for line in lines]
@@ -245,7 +240,7 @@ def _json(found: Cost, lines: Sequence[Line], answers: Sequence[Answer]) -> str:
 
 
 def _sheet(found: Cost, lines: Sequence[Line], answers: Sequence[Answer]) -> list[dict[str, Any]]:
-    """Rows of equal keys: a sweep, the formulas, or a line per layer, the loss and a total."""
+    """Return the rows of the CSV: a sweep, the formulas, or one row per layer, the loss and the total."""
     if answers:
         return answers[0].data
     if lines:

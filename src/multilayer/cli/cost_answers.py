@@ -1,4 +1,4 @@
-"""Answers of `mlp cost` to what was asked beside the account: each as data for JSON and as something to print."""
+"""Answers to the questions of `mlp cost`: each as data for JSON, and as a table or text to print."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..costs.budget import Item
 from ..costs.count import Cost
 from ..costs.inverse import Sweep
 from ..spec import Spec
-from .output import held
+from .output import uncut
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from ..costs.verification import Verification
 
 Account = Callable[..., Cost]
-"""The cost of a network, and of a batch other than the one asked about."""
+"""A function that returns the cost of a network, optionally for another batch size."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """`data` goes under `key` in JSON; an answer that is not `ok` ends the command with 1."""
+    """The answer to a question. In JSON, it is `data` under `key`. If `ok` is false, the command exits with 1."""
 
     key: str
     data: Any
@@ -40,12 +40,12 @@ class Answer:
 
 
 def _titled(title: str, body: RenderableType, note: str = "") -> Group:
-    parts = [Text(title, style="bold cyan"), held(body) if isinstance(body, Table) else body]
+    parts = [Text(title, style="bold cyan"), uncut(body) if isinstance(body, Table) else body]
     return Group(*parts, Text(note, style="dim")) if note else Group(*parts)
 
 
 def _grid(*columns: str) -> Table:
-    """Columns: l left, r right and never cut, w wrapped."""
+    """Return a table without headings. Columns: l left-aligned, r right-aligned, w left-aligned and wrapped."""
     grid = Table.grid(padding=(0, 2, 0, 0))
     for kind in columns:
         justify = "right" if kind == "r" else "left"
@@ -64,7 +64,7 @@ def _headed(*columns: tuple[str, str]) -> Table:
 
 
 def largest_batch(limit: int, batch: int, safe: int, account: Account, spec: Spec) -> Answer:
-    """`batch` by `Memory.total`; `safe` with the temporary too."""
+    """Return the answer for the largest batch: `batch` without, and `safe` with the temporary memory."""
     memory = account(spec, batch or 1).memory
     data = {"limit": limit, "batch": batch, "with_temporary": safe, "memory": memory.total}
     title = f"Largest batch within {limit:,} B ({size(limit)})"
@@ -73,16 +73,16 @@ def largest_batch(limit: int, batch: int, safe: int, account: Account, spec: Spe
         return Answer(key="largest_batch", data=data, shown=_titled(title, Text(why)))
     if batch == inverse.MAX_BATCH:
         figures = f"{batch:,} rows take {size(memory.total)}"
-        why = f"{figures} and fit: the search ends there"
+        why = f"{figures} and fit (the search stops there)"
         if account(spec, 1).memory.total == memory.total:
-            why = f"any: {figures}, because this network keeps nothing of a row"
+            why = f"any: {figures}, because this network stores nothing per row"
         return Answer(key="largest_batch", data=data, shown=_titled(title, Text(why)))
     grid = _grid("r", "l", "r", "w")
     grid.add_row(Text(f"{batch:,}", style="bold"), "rows", size(memory.total), f"{memory.total:,} B in total")
     peak = account(spec, safe or 1).memory
     if safe and peak.temporary:
         top = peak.total + int(peak.temporary)
-        grid.add_row(f"{safe:,}", "rows", size(top), f"{top:,} B with the temporary")
+        grid.add_row(f"{safe:,}", "rows", size(top), f"{top:,} B with temporary memory")
     return Answer(key="largest_batch", data=data, shown=_titled(title, grid))
 
 
@@ -94,7 +94,7 @@ def _limits(flops_limit: int | None, parameters: int | None) -> str:
 def _fit(
     key: str, title: str, found: Spec | None, costs: tuple[int, int], how: str, data: dict[str, Any] | None = None
 ) -> Answer:
-    """A network that fits with its parameters and FLOPs, or that none does, with those of what was tried last."""
+    """Return the answer with the network that fits, or with the cost of the smallest network tried if none fits."""
     parameters, step = costs
     both = f"{parameters:,} parameters, {step:,} FLOPs a step ({flops(step)})"
     if found is None:
@@ -113,8 +113,8 @@ def widest(
     if found is None:
         narrow = account(inverse.with_width(spec, 1))
         return _fit("widest", title, None, (narrow.parameters, narrow.step), f"even {narrow.spec}")
-    how = f"hidden widths × {found.width / found.base:.4g} ({found.base:,} → {found.width:,}), inputs and outputs kept"
-    how += "; the search ends there" if found.at_limit else ""
+    how = f"hidden widths × {found.width / found.base:.4g} ({found.base:,} → {found.width:,}), same inputs and outputs"
+    how += "; the search stops there" if found.at_limit else ""
     data = {"width": found.width, "base": found.base, "at_limit": found.at_limit}
     cost = account(found.spec)
     return _fit("widest", title, found.spec, (cost.parameters, cost.step), how, data)
@@ -128,8 +128,8 @@ def deepest(
         cost = account(spec)
         return _fit("deepest", title, None, (cost.parameters, cost.step), "the network as it is")
     times = "once" if found.copies == 1 else f"{found.copies:,} times"
-    end = "; no network may have more layers" if found.at_limit else ""
-    how = f"{found.repeated} stands {times}{end}"
+    end = "; this is the largest number of layers" if found.at_limit else ""
+    how = f"{found.repeated} occurs {times}{end}"
     data = {"copies": found.copies, "repeated": found.repeated, "at_limit": found.at_limit}
     return _fit("deepest", title, found.spec, (found.parameters, found.step), how, data)
 
@@ -140,7 +140,7 @@ def time(found: inverse.Time, *, epochs: int, rows: int, batch: int, machine: st
     grid = _grid("l", "w")
     grid.add_row(Text(duration(seconds), style="bold"), f"{steps:,} steps of {duration(seconds / steps)}")
     title = f"Time for {epochs:,} epochs of {rows:,} rows" + (", at least" if least else "")
-    how = how or ("by the measured roofline of" if least else "PyTorch, predicted from an earlier measurement on")
+    how = how or ("from the measured roofline of" if least else "PyTorch, predicted from an earlier measurement on")
     more = "; --measure times a real step" if least else ""
     data = {
         "epochs": epochs,
@@ -178,13 +178,15 @@ def sweep_table(sweep: Sweep) -> Answer:
         start = [f"{row[sweep.over]:,}"] + ([] if sweep.over == "batch" else [f"{row['parameters']:,}"])
         step, total = row["step"], point.cost.memory.total
         table.add_row(*start, flops(step), f"{step:,}", size(total), f"{total:,}")
-    note = "width is that of the widest hidden layer; the others keep their proportion" if sweep.over == "width" else ""
-    title = {"batch": "Cost as the batch grows", "width": "Cost as the hidden layers grow"}[sweep.over]
+    note = (
+        "width is that of the widest hidden layer; the others are scaled in proportion" if sweep.over == "width" else ""
+    )
+    title = {"batch": "Cost by batch size", "width": "Cost by width of the hidden layers"}[sweep.over]
     return Answer(key="sweep", data=sweep_rows(sweep), shown=_titled(title, table, note))
 
 
 def sweep_figure(sweep: Sweep) -> Figure:
-    """FLOPs of a step and its memory against what is swept."""
+    """Return a plot of the FLOPs and the memory of a step over the batch size or width."""
     from ..drawing.plots.lines import Line, Panel, lines_figure
 
     x = [float(point.value) for point in sweep.points]
@@ -195,10 +197,10 @@ def sweep_figure(sweep: Sweep) -> Figure:
         "forward": [c.forward for c in costs],
         "optimizer": [int(c.optimizer_flops) for c in costs],
     }
-    held = {
+    memory = {
         "total": [c.memory.total for c in costs],
         "activations": [int(c.memory.activations) for c in costs],
-        "the rest": [c.memory.total - int(c.memory.activations) for c in costs],
+        "other": [c.memory.total - int(c.memory.activations) for c in costs],
     }
     label = {"batch": "rows in a batch", "width": "width of the widest hidden layer"}[sweep.over]
 
@@ -209,7 +211,7 @@ def sweep_figure(sweep: Sweep) -> Figure:
     first = costs[0]
     network = str(first.spec) if sweep.over == "batch" else f"{costs[0].spec} … {costs[-1].spec}"
     chosen = f"{first.optimizer} · {first.dtype} · {first.engine} engine · {first.convention} convention"
-    panels = (panel("FLOPs of a step", work, "FLOP"), panel("Memory", held, "B"))
+    panels = (panel("FLOPs of a step", work, "FLOP"), panel("Memory", memory, "B"))
     return lines_figure(panels, title=network if len(network) <= 90 else f"{network[:87]}…", subtitle=chosen)
 
 
@@ -227,7 +229,7 @@ def budget(items: Sequence[Item]) -> Answer:
 
 
 def verification(found: Verification) -> Answer:
-    table = _headed(("", "l"), ("", "l"), ("closed form", "r"), ("counted by torch", "r"))
+    table = _headed(("", "l"), ("", "l"), ("closed form", "r"), ("counted by PyTorch", "r"))
     for check in found.checks:
         mark = Text("ok", style="green") if check.ok else Text("differs", style="bold red")
         table.add_row(mark, check.what, f"{int(check.closed_form):,}", f"{check.counted:,}")
@@ -245,10 +247,10 @@ def measurement(found: Measurement) -> Answer:
         table.add_row(row.name, row.what, duration(row.predicted), row.bound, measured)
     table.add_row("step", "", duration(found.predicted), "", duration(found.measured), style="bold")
     note = Text.assemble(
-        f"the prediction is off by {100 * found.error:+.1f} %\n".replace("-", "−"),
+        f"error of the prediction: {100 * found.error:+.1f} %\n".replace("-", "−"),
         f"fusing each linear map with its activation would make the layers {found.fused_saving:.2f} × as fast\n",
         (found.machine, "dim"),
-        ("\nthe machine was busy: time it again when nothing else runs" if found.busy else "", "yellow"),
+        ("\nother processes were running: measure again when the machine is idle" if found.busy else "", "yellow"),
     )
     rows = [
         {"name": r.name, "what": r.what, "predicted": r.predicted, "bound": r.bound, "measured": r.measured}
@@ -263,7 +265,9 @@ def measurement(found: Measurement) -> Answer:
         "machine": found.machine,
         "busy": found.busy,
     }
-    return Answer(key="measure", data=data, shown=_titled("One step, predicted and measured", Group(held(table), note)))
+    return Answer(
+        key="measure", data=data, shown=_titled("One step, predicted and measured", Group(uncut(table), note))
+    )
 
 
 def peer(found: PeerReport) -> Answer:
@@ -275,4 +279,4 @@ def peer(found: PeerReport) -> Answer:
         if line.figure is None or line.figure != line.ours:
             whys += ["", Text(line.what, style="bold"), Text(line.why)]
     title = f"What {found.tool} {found.version} would report"
-    return Answer(key="as", data=asdict(found), shown=_titled(title, Group(held(table), *whys)))
+    return Answer(key="as", data=asdict(found), shown=_titled(title, Group(uncut(table), *whys)))

@@ -1,6 +1,16 @@
-"""What `mlp cost` can be asked beside the account, and how each question is put to the modules that answer it.
+"""The questions of `mlp cost`, and the calls that answer them.
 
-torch is imported by `--verify` and `--measure` alone.
+| option | question | answered by |
+|---|---|---|
+| `--memory` | the largest batch within a limit of memory | `costs.inverse` |
+| `--flops`, `--parameters` | the widest and the deepest network within a limit | `costs.inverse` |
+| `--epochs` | the time for some epochs | `costs.inverse` |
+| `--sweep` | the cost over a range of batch sizes or widths | `costs.inverse` |
+| `--as` | what another tool reports | `costs.peers` |
+| `--verify` | whether PyTorch runs the same operations | `costs.verification` |
+| `--measure` | the measured time of a step | `costs.torch_speed` |
+
+Only `--verify` and `--measure` import torch.
 """
 
 from __future__ import annotations
@@ -24,7 +34,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """The step whose cost is asked: every option of `multilayer.cost`."""
+    """The training step whose cost is computed: every option of `multilayer.cost`."""
 
     batch: int
     optimizer: str
@@ -55,7 +65,7 @@ class Step:
 
 @dataclass(frozen=True, kw_only=True)
 class Questions:
-    """Those that replace the account on the screen; None or False where nothing is asked."""
+    """Questions whose answers replace the table of costs in the terminal. None or False: not asked."""
 
     memory: int | None
     flops: int | None
@@ -75,8 +85,8 @@ class Questions:
 
     @property
     def any(self) -> bool:
-        asked = (self.memory, self.flops, self.parameters, self.epochs, self.sweep, self.tool)
-        return self.verify or self.measure or any(item is not None for item in asked)
+        options = (self.memory, self.flops, self.parameters, self.epochs, self.sweep, self.tool)
+        return self.verify or self.measure or any(item is not None for item in options)
 
     @property
     def only_sweep(self) -> bool:
@@ -84,48 +94,48 @@ class Questions:
         return self.sweep is not None and all(o is None for o in others) and not self.verify and not self.measure
 
 
-_LEAVES_ALONE = {
-    "--as": ("reports what a tool says, in float32", ("loss", "dtype", "engine", "convention")),
-    "--verify": ("checks what PyTorch does", ("engine", "convention")),
+_FIXED_STEP = {
+    "--as": ("shows what a tool reports, in float32", ("loss", "dtype", "engine", "convention")),
+    "--verify": ("compares with PyTorch", ("engine", "convention")),
     "--measure": (
         "times a plain step of PyTorch in float32",
         ("dtype", "engine", "convention", "l2", "clip", "average"),
     ),
 }
-"""Questions that are about one kind of step: what that is, and the options that would say otherwise."""
+"""Questions about one kind of step: what they do, and the options that contradict it."""
 
 _USUAL = {"loss": "auto", "dtype": "float32", "engine": "torch", "convention": "actual"}
 
 
-def require_fitting(step: Step, asked: Questions) -> None:
-    """Raise an error for an option that an answer would ignore, and for a question without its data."""
-    if asked.epochs is not None and step.rows is None:
-        raise OptionError("--epochs needs --rows, the number of rows of the data: add --rows 60000, for example")
-    questions = {"--as": asked.tool is not None, "--verify": asked.verify, "--measure": asked.measure}
-    for question, (does, options) in _LEAVES_ALONE.items():
-        for option in options if questions[question] else ():
+def require_fitting(step: Step, questions: Questions) -> None:
+    """Raise an error if an answer would ignore an option, or if a question needs another option."""
+    if questions.epochs is not None and step.rows is None:
+        raise OptionError("--epochs needs --rows, the number of training rows: add it, for example --rows 60000")
+    used = {"--as": questions.tool is not None, "--verify": questions.verify, "--measure": questions.measure}
+    for question, (does, options) in _FIXED_STEP.items():
+        for option in options if used[question] else ():
             value = getattr(step, option)
             if value != _USUAL.get(option, False):
                 given = f"--{option}" if value is True else f"--{option} {value}"
-                raise OptionError(f"{question} {does}: leave out {given}")
+                raise OptionError(f"{question} {does}: omit {given}")
 
 
-def answer(spec: Spec, step: Step, asked: Questions) -> Iterator[Answer]:
-    """Answer each question, in the order of the options. `--epochs` uses the measured step, if there is one."""
-    measured = _measured(spec, step) if asked.measure else None
-    if asked.memory is not None:
-        yield _largest_batch(spec, step, asked.memory)
-    if asked.flops is not None or asked.parameters is not None:
-        yield from _networks(spec, step, asked.flops, asked.parameters)
-    if asked.epochs is not None:
-        yield _time(spec, step, asked.epochs, measured)
-    if asked.sweep is not None:
-        yield _sweep(spec, step, *asked.sweep, asked.plot)
-    if asked.tool is not None:
+def answer(spec: Spec, step: Step, questions: Questions) -> Iterator[Answer]:
+    """Answer each question, in the order of the options. `--epochs` uses the measured step with `--measure`."""
+    measured = _measured(spec, step) if questions.measure else None
+    if questions.memory is not None:
+        yield _largest_batch(spec, step, questions.memory)
+    if questions.flops is not None or questions.parameters is not None:
+        yield from _networks(spec, step, questions.flops, questions.parameters)
+    if questions.epochs is not None:
+        yield _time(spec, step, questions.epochs, measured)
+    if questions.sweep is not None:
+        yield _sweep(spec, step, *questions.sweep, questions.plot)
+    if questions.tool is not None:
         from ..costs.peers import report
 
-        yield answers.peer(report(spec, asked.tool, batch=step.batch))
-    if asked.verify:
+        yield answers.peer(report(spec, questions.tool, batch=step.batch))
+    if questions.verify:
         with needed_by("mlp cost --verify"):
             from ..costs.verification import verify
         yield answers.verification(verify(spec, batch=step.batch, loss=step.loss, dtype=step.dtype))
@@ -171,9 +181,8 @@ def _time(spec: Spec, step: Step, epochs: int, measured: Measurement | None) -> 
 
     assert step.rows is not None  # checked by `require_fitting`
     here = machine.measure()
-    account = replace(
-        step, rows=None, convention="actual"
-    ).cost  # the textbook convention also counts work that no step does
+    # The textbook convention also counts operations that no step runs.
+    account = replace(step, rows=None, convention="actual").cost
     found = inverse.time(
         spec,
         epochs=epochs,
@@ -183,7 +192,7 @@ def _time(spec: Spec, step: Step, epochs: int, measured: Measurement | None) -> 
         machine=here,
         measured=None if measured is None else measured.measured,
     )
-    how = "PyTorch, as just measured on" if measured is not None else None
+    how = "PyTorch, measured now on" if measured is not None else None
     return answers.time(found, epochs=epochs, rows=step.rows, batch=step.batch, machine=here.processor, how=how)
 
 

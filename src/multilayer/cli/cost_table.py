@@ -1,7 +1,7 @@
-"""An account of cost for people: tables of the forward and the backward pass, then totals, memory and an epoch.
+"""Print a cost: tables of the forward and the backward pass, then totals, memory and an epoch.
 
-Numbers are exact wherever they fit the width, and short (12.8M) where they do not; totals are always both. A table of
-very many layers shows its ends and one line that adds up what is between them.
+Numbers are exact if the table fits the terminal, otherwise short (12.8M). Totals are printed in both forms. A table
+with more than `MOST_ROWS` layers shows the first and the last, and one line with the sum of the others.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ..costs.formulas import Line, legend
 from ..errors import printable
 from ..nn.layers import Backward, Forward
 from .drawing import share_bar
-from .output import held
+from .output import uncut
 
 MOST_ROWS = 60
 _BAR, _SMALL_BAR = 24, 8
@@ -40,7 +40,7 @@ def short(value: int) -> str:
 
 @dataclass(frozen=True)
 class Shown:
-    """A line of the tables: a row of the account, or several added up."""
+    """A line of the tables: one layer, or the sum of several."""
 
     name: str
     what: str
@@ -68,7 +68,7 @@ def account(cost: Cost, console: Console) -> list[RenderableType]:
 
 
 def shown_rows(cost: Cost) -> list[Shown]:
-    """The rows under their tree-drawn names; what is too many is added up in the middle."""
+    """Return the lines of the tables. If there are too many, one line is the sum of those in the middle."""
     names = tree([row.name for row in cost.layers])
     rows = [
         Shown(name, row.what, row.parameters, row.forward, row.backward)
@@ -93,7 +93,7 @@ def _added(rows: Sequence[Shown], side: str, parts: Any) -> dict[str, int]:
 
 
 def tree(names: Sequence[str]) -> list[str]:
-    """Names of layers inside a block by their last part, the block drawn beside them and named where its sum stands.
+    """Return the last part of each name, with lines that connect the layers of a block to the sum of the block.
 
     >>> tree(["linear1", "residual1.norm1", "residual1.linear1", "residual1"])
     ['linear1', '┌ norm1', '│ linear1', '└ residual1']
@@ -119,8 +119,8 @@ def _blocks(name: str) -> set[str]:
 def _fitting(make: Callable[[Number, int], Table], console: Console) -> RenderableType:
     for table in (make(exact, _BAR), make(exact, _SMALL_BAR)):
         if Measurement.get(console, console.options.update(width=10_000), table).maximum <= console.width:
-            return held(table)
-    return held(make(short, _BAR))
+            return uncut(table)
+    return uncut(make(short, _BAR))
 
 
 def _table(title: str) -> Table:
@@ -136,7 +136,7 @@ def _table(title: str) -> Table:
 
 
 def _parts(rows: Sequence[Shown], side: str, kind: Any) -> list[str]:
-    """The parts to show: `other` only where something has it."""
+    """Return the parts to show. `other` is omitted if it is 0 for every layer."""
     names = [f.name for f in fields(kind)]
     return [n for n in names if n != "other" or any(int(getattr(row, side).other) for row in rows)]
 
@@ -192,7 +192,7 @@ def _total(rows: Sequence[Shown], side: str, part: str) -> int:
 
 
 def totals(cost: Cost) -> Table:
-    """Every total in a unit and exactly, with what it means."""
+    """Return a table of the totals, each with a unit and exactly, with a remark."""
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(style="bold cyan", no_wrap=True)
     grid.add_column(no_wrap=True)
@@ -203,15 +203,17 @@ def totals(cost: Cost) -> Table:
     updates = printable(cost.optimizer) + (", after each step" if int(cost.optimizer_flops) else "")
     memory = cost.memory
     lines: list[tuple[str, str, str, str, str]] = [
-        ("Step", "forward", flops(cost.forward), exact(cost.forward), "with the loss"),
+        ("Step", "forward", flops(cost.forward), exact(cost.forward), "including the loss"),
         ("", "backward", flops(cost.backward), exact(cost.backward), ratio),
         ("", "step", flops(cost.step), exact(cost.step), "forward + backward"),
-        ("", "loss gradient", flops(cost.loss.backward), exact(cost.loss.backward), "beside the step"),
+        ("", "loss gradient", flops(cost.loss.backward), exact(cost.loss.backward), "not part of the step"),
         ("", "optimizer", flops(cost.optimizer_flops), exact(cost.optimizer_flops), updates),
         ("Memory", "parameters", size(memory.parameters), _bytes(memory.parameters), f"{cost.parameters:,} numbers"),
     ]
-    gradients = "" if memory.gradients >= memory.parameters else "of weights not stored: each is used as it is made"
-    temporary = "comes on top for a moment" if memory.temporary else "δ takes the place of what it belongs to"
+    gradients = (
+        "" if memory.gradients >= memory.parameters else "the optimizer uses each weight gradient without storing it"
+    )
+    temporary = "extra memory at the peak of a step" if memory.temporary else "δ overwrites the activations"
     for name, note in (
         ("buffers", "running statistics, bin edges"),
         ("gradients", gradients),
@@ -229,7 +231,7 @@ def totals(cost: Cost) -> Table:
         lines.append(("Epoch", "flops", flops(cost.epoch.flops), exact(cost.epoch.flops), steps))
     for line in lines:
         grid.add_row(*line)
-    return held(grid)
+    return uncut(grid)
 
 
 def _bytes(value: int) -> str:
@@ -237,7 +239,7 @@ def _bytes(value: int) -> str:
 
 
 def left_out(cost: Cost) -> list[RenderableType]:
-    """What the textbook charges beside an actual step, and why."""
+    """Return the operations that the textbook convention counts and an actual step does not run, with reasons."""
     if not cost.left_out:
         return []
     grid = Table.grid(padding=(0, 2, 0, 0))
@@ -246,13 +248,13 @@ def left_out(cost: Cost) -> list[RenderableType]:
     for item in cost.left_out:
         grid.add_row(signed(item.flops), Text.assemble((item.what, "bold"), f"\n{item.why}"))
     book = cost.step + sum(item.flops for item in cost.left_out)
-    title = Text("Beside it, the textbook charges", style="bold cyan")
-    closing = Text(f"which makes its step {flops(book)} ({book:,})", style="dim")
-    return ["", Group(title, held(grid), closing)]
+    title = Text("The textbook convention also counts", style="bold cyan")
+    closing = Text(f"step by the textbook convention: {flops(book)} ({book:,})", style="dim")
+    return ["", Group(title, uncut(grid), closing)]
 
 
 def explanation(lines: Sequence[Line]) -> list[RenderableType]:
-    """The formula beside each number, then what its letters mean."""
+    """Return each number with its formula, then the meaning of the symbols."""
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(no_wrap=True)
     grid.add_column(justify="right", no_wrap=True)
@@ -269,11 +271,12 @@ def explanation(lines: Sequence[Line]) -> list[RenderableType]:
     letters = Table.grid(padding=(0, 2, 0, 0))
     for letter, meaning in legend(lines).items():
         letters.add_row(Text(letter, style="bold"), Text(meaning, style="dim"))
-    return [held(grid), "", letters]
+    return [uncut(grid), "", letters]
 
 
 def grouped(numbers: str) -> str:
-    """
+    """Insert commas into the numbers of a formula.
+
     >>> grouped("2·32·12845056")
     '2·32·12,845,056'
     """

@@ -1,4 +1,4 @@
-"""Drawings made of characters: a curve in braille dots, and bars."""
+"""Draw in the terminal with characters: a curve in braille dots, and bars."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ _DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
 
 
 def curve(y: NDArray[np.floating], low: float, high: float, *, width: int, height: int) -> list[str]:
-    """Lines of `width` characters that show y, one value for each of 2·width columns of dots; gaps where it is unknown.
+    """Return lines of `width` characters that plot y, one value per column of dots (2·width columns).
+
+    Values that are not finite, or outside of `low` … `high`, leave a gap.
 
     >>> for line in curve(np.linspace(0, 1, 8), 0, 1, width=4, height=1): print(line)
     ⣀⠤⠒⠉
@@ -33,12 +35,12 @@ def curve(y: NDArray[np.floating], low: float, high: float, *, width: int, heigh
 
 
 def _joined(row: int, before: int) -> range:
-    """The dots of one column that reach from its own row to the one before."""
+    """Return the rows of dots that connect a point to the point in the column before."""
     return range(row, before) if row < before else range(before + 1, row + 1)
 
 
 def share_bar(share: float, *, width: int) -> Text:
-    """A percentage and its bar; 0.0 only where it is 0.
+    """Return a percentage with its bar. A share that is small but not 0 is printed as <0.1.
 
     >>> share_bar(0.5, width=4).plain, share_bar(0.0001, width=4).plain
     (' 50.0 % ██', ' <0.1 % ')
@@ -48,9 +50,10 @@ def share_bar(share: float, *, width: int) -> Text:
 
 
 def log_bar(value: float, decades: float, *, width: int, limit: float) -> Text:
-    """How far a number is from 1, to the right above it and to the left below, `decades` at the end of either side.
+    """Return a bar on a logarithmic scale around 1: to the right for larger values, to the left for smaller ones.
 
-    Red from a factor of `limit` on. What has no place on the scale, 0 and what is not finite, is arrows to its end.
+    Each side covers `decades` powers of ten. A value that differs from 1 by a factor of `limit` or more is red. For 0
+    and values that are not finite, the bar consists of arrows.
 
     >>> log_bar(100.0, 4, width=9, limit=1e3).plain, log_bar(0.01, 4, width=9, limit=1e3).plain
     ('    │██  ', '  ██│    ')
@@ -63,7 +66,7 @@ def log_bar(value: float, decades: float, *, width: int, limit: float) -> Text:
     colour = "cyan" if 1 / limit < value < limit else "red"
     if value >= 1:
         return Text.assemble(" " * half, ("│", "dim"), (_blocks(length).ljust(half), colour))
-    # There are blocks that fill the left of a place in eighths, and on the right only its half.
+    # Unicode has blocks that fill the left part of a cell in eighths, but only one for the right half.
     halves = round(length * 2)
     blocks = ("▐" if halves % 2 else "") + "█" * (halves // 2)
     return Text.assemble((blocks.rjust(half), colour), ("│", "dim"), " " * half)

@@ -1,32 +1,34 @@
-"""`mlp evaluate`: how good a model is on rows whose target is known."""
+"""`mlp evaluate`: compute the metrics of a model on a table with its target."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.table import Table
 
-from .output import console, say, show, strict_json
+from .options import AsJson, Model
+from .output import console, print_notes, show, strict_json
 
-EPILOG = """Examples:
-
-mlp evaluate runs/digits-001 digits --json"""
+EXAMPLES = (
+    "mlp evaluate runs/digits-001 digits",
+    "mlp evaluate runs/people test.csv --json",
+    "mlp evaluate model.safetensors test.csv",
+)
 
 
 def evaluate(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A model file, or the folder of a run.")],
-    data: Annotated[str, typer.Argument(metavar="DATA", help="Rows with their target.")],
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    model: Model,
+    data: Annotated[str, typer.Argument(metavar="DATA", help="A table with the target column.", show_default=False)],
+    as_json: AsJson = False,
 ) -> None:
-    """Every metric of the task on the rows of a table."""
+    """Compute every metric of the task on a table with its target."""
     from ..models.metrics import shown
     from ..models.trained_model import load
 
     loaded = load(model)
     rows = loaded.encoding.encode(data, targets=True)
-    say(rows.notes)
+    print_notes(rows.notes)
     found = loaded.measured(rows)
     if as_json:
         print(strict_json(found))

@@ -1,4 +1,4 @@
-"""`mlp explore`: the page where a network can be held in the hands."""
+"""`mlp explore`: open the interactive page of a network."""
 
 from __future__ import annotations
 
@@ -9,32 +9,40 @@ import typer
 from rich.text import Text
 
 from ..errors import printable
+from .options import OUTPUT, option
 from .output import console
 from .output import show as print_parts
 
-EPILOG = """Examples:
-
-mlp explore
-
-mlp explore model.safetensors --data people.csv
-
-mlp explore runs/latest --data digits --out digits.html"""
+EXAMPLES = (
+    "mlp explore",
+    "mlp explore model.safetensors --data people.csv",
+    "mlp explore runs/digits-001 --data digits --out digits.html",
+)
 
 
 def explore(
     model: Annotated[
-        str | None,
-        typer.Argument(metavar="[MODEL]", help="A model file or a run's folder; none: the toys.", show_default=False),
+        str | None, typer.Argument(metavar="MODEL", help="A model file, or the folder of a run.", show_default="none")
     ] = None,
     data: Annotated[
         str | None,
-        typer.Option(metavar="FILE", help="Rows to look at: a table, or a data set by name.", show_default=False),
+        option("--data", text="Rows to look at: a table, or the name of a bundled data set.", metavar="DATA"),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the page instead of opening it.", show_default=False)
+        Path | None,
+        option(
+            "--out",
+            text="Save the page as an HTML file instead of opening it.",
+            metavar="FILE",
+            panel=OUTPUT,
+            default="open the page in the browser",
+        ),
     ] = None,
 ) -> None:
-    """Opens the explorer: drag weights, step through a pass, train in the page, and look inside your own network."""
+    """Open a page to change weights, step through a pass, and train small networks.
+
+    With MODEL, the page also shows the layers, weights and predictions of your own network.
+    """
     from ..pages.explorer import explore as made
 
     if model is None:

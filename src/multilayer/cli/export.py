@@ -1,4 +1,4 @@
-"""`mlp export`: a model in a format that others run."""
+"""`mlp export`: save a model in a format that other programs can run."""
 
 from __future__ import annotations
 
@@ -6,29 +6,39 @@ import warnings
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from ..errors import OptionError, printable, unknown_name, warn
+from .options import OUTPUT, Model, option
 from .output import console, show
 
-EPILOG = """Examples:
-
-mlp export runs/digits-001
-
-mlp export model.safetensors --to onnx --out model.onnx"""
+EXAMPLES = (
+    "mlp export runs/digits-001",
+    "mlp export runs/people --out people.onnx",
+    "mlp export model.safetensors --to onnx",
+)
 
 FORMATS = ("onnx",)
 
 
 def export(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A model file, or the folder of a run.")],
-    to: Annotated[str, typer.Option(metavar="FORMAT", help=f"One of: {', '.join(FORMATS)}.")] = "onnx",
+    model: Model,
+    to: Annotated[
+        str, option("--to", text=f"File format: {', '.join(FORMATS)}.", metavar="FORMAT", panel=OUTPUT, default=True)
+    ] = "onnx",
     out: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Where to write; beside the model, with the format's ending."),
+        option(
+            "--out",
+            text="File to write.",
+            metavar="FILE",
+            panel=OUTPUT,
+            default="model.onnx in the folder of the model",
+        ),
     ] = None,
 ) -> None:
-    """Write a model with its preprocessing to a file. Its inputs are columns, its outputs are labels or numbers."""
+    """Export a model with its preprocessing.
+
+    The inputs of the exported model are columns of a table. Its outputs are labels, probabilities or numbers.
+    """
     from ..models.trained_model import load
     from ..nn.calibration import combination
 
@@ -36,9 +46,9 @@ def export(
         raise OptionError(unknown_name("format", to, FORMATS))
     loaded = load(model)
     out = out or (model / "model" if model.is_dir() else model).with_suffix(f".{to}")
-    with warnings.catch_warnings(record=True, action="always") as told:
+    with warnings.catch_warnings(record=True, action="always") as caught:
         loaded.to_onnx(out)
-    for one in told:
+    for one in caught:
         warn(str(one.message))
     whole = combination(len(loaded.members), loaded.calibration)
     show(console(), f"written: {printable(str(out))}, {out.stat().st_size:,} bytes: {whole}, with its encoding")

@@ -1,13 +1,11 @@
-"""`mlp init`: how large activations and gradients are at initialisation, layer by layer, predicted and measured."""
+"""`mlp init`: the mean squares of activations and gradients at initialization, per layer, predicted and measured."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import asdict
-from pathlib import Path
 from typing import Annotated, Any
 
-import typer
 from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -17,45 +15,52 @@ from ..spec.initialization import SCHEMES
 from ..spec.propagation import EXTREME, LayerVariance, Variance, variance
 from . import arch as networks
 from . import drawing
+from .options import NETWORK, Arch, AsJson, ImpliedActivation, Plot, listed, option
 from .output import console, strict_json
 from .output import show as print_parts
 
 MOST_LINES = 80
+_MEASUREMENT = "Measurement"
 
-EPILOG = """Examples:
-
-mlp init 784-256-128-10 --scheme he
-
-mlp init "64-(64:tanh)*20-10" --scheme "normal(0.01)" --plot variance.svg
-
-In JSON what cannot be predicted is null, and a number too large for a float is the text "inf" or "nan"."""
+EXAMPLES = (
+    "mlp init 784-256-128-10 --scheme he",
+    'mlp init "64-(64:tanh)*20-10" --scheme "normal(0.01)" --plot variance.svg',
+    "mlp init 784-256-128-10 --activation gelu --json",
+)
+NOTE = """In JSON, a size that cannot be predicted is null, and one that is not finite is the string "inf" or "nan"."""
 
 
 def init(
-    arch: Annotated[str, typer.Argument(metavar="ARCH", help=networks.HELP, show_default=False)],
+    arch: Arch,
     scheme: Annotated[
         str,
-        typer.Option(
+        option(
+            "--scheme",
+            text=f"Initialization: {listed(SCHEMES)}. normal(v) and uniform(v) have variance v.",
             metavar="NAME",
-            help=f"{', '.join(SCHEMES[:-1])} or {SCHEMES[-1]}. normal(v) and uniform(v) have variance v.",
-            autocompletion=lambda incomplete: [s for s in SCHEMES if s.startswith(incomplete)],
+            panel=NETWORK,
+            default=True,
+            complete=SCHEMES,
         ),
     ] = "auto",
-    seed: Annotated[int, typer.Option(metavar="N", help="Of the weights and of the rows.")] = 0,
-    rows: Annotated[int, typer.Option(metavar="N", help="Rows of N(0, 1) to measure with.")] = 512,
-    activation: Annotated[str, typer.Option(metavar="NAME", help="The one implied between plain widths.")] = "relu",
-    plot: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Draw it: .svg, .png or .pdf.", show_default=False)
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    activation: ImpliedActivation = "relu",
+    seed: Annotated[
+        int, option("--seed", text="Seed of the weights and the rows.", metavar="N", panel=_MEASUREMENT, default=True)
+    ] = 0,
+    rows: Annotated[
+        int,
+        option("--rows", text="Number of random rows, from N(0, 1).", metavar="N", panel=_MEASUREMENT, default=True),
+    ] = 512,
+    plot: Plot = None,
+    as_json: AsJson = False,
 ) -> None:
-    """Size of activations and gradients by depth at initialisation, predicted and measured.
+    """Measure activations and gradients per layer at initialization, next to the prediction.
 
-    Sizes are mean squares: of activations from inputs of N(0, 1), of gradients from N(0, 1) at the outputs.
+    The table lists mean squares: E[a²] of the activations for inputs from N(0, 1), and E[δ²] of the gradients for
+    gradients from N(0, 1) at the outputs. With a suitable scheme, both stay near 1.
 
-    A scheme that suits the network keeps both near 1.
-
-    "weight std" is the standard deviation of the initial weights. For normal(0.01) it is 0.1: 0.01 is the variance.
+    "weight std" is the standard deviation of the initial weights. For normal(0.01) it is 0.1, because 0.01 is the
+    variance.
     """
     spec = networks.read_network(arch, activation)
     if plot is not None:
@@ -73,7 +78,7 @@ def init(
     page = console()
     print_parts(page, _heading(found, str(spec), seed, rows), "", table(found, page), "", _verdict(found))
     if plot is not None:
-        print_parts(page, Text(f"drawn: {printable(str(plot))}", style="dim"))
+        print_parts(page, Text(f"saved: {printable(str(plot))}", style="dim"))
 
 
 def to_dict(found: Variance, network: str, *, seed: int, rows: int) -> dict[str, Any]:
@@ -103,7 +108,7 @@ def _heading(found: Variance, network: str, seed: int, rows: int) -> Text:
 
 
 def table(found: Variance, page: Console) -> RenderableType:
-    """A line for each layer; bars run from 1 to the right where a size is above it, to the left below."""
+    """Return a table with one line per layer. Bars go to the right for sizes above 1, otherwise to the left."""
     sheet = Table(box=None, header_style="dim", padding=(0, 1, 0, 0), pad_edge=False)
     roomy = page.width >= 96
     sheet.add_column("\nlayer", no_wrap=True)
@@ -143,7 +148,7 @@ def _name(layer: LayerVariance) -> Text:
 
 
 def _decades(found: Variance) -> float:
-    """What the bars reach: the largest distance from 1 among the measured sizes, and at least one decade."""
+    """Return the length of the bars in powers of ten: the largest distance of a measured size from 1, at least 1."""
     sizes = [size for layer in found.layers for size in (layer.measured_forward, layer.measured_backward)]
     return max([1.0, *(abs(math.log10(size)) for size in sizes if 0 < size < math.inf)])
 

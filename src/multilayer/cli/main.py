@@ -1,11 +1,18 @@
-"""The command `mlp`: one file per sub-command, loaded when it is called, so that none pays for the others.
+"""The command `mlp`. Each sub-command is a module, which is imported only when the command is called.
 
-An error of ours becomes one message on standard error and its exit code; a pipe that was closed and Ctrl-C end quietly,
-with the codes that shells give them.
+A sub-command is the function `NAME` in the module `cli/NAME.py`. Its docstring is the help text. The module's
+`EXAMPLES` are listed below the help, followed by its `NOTE`, if any.
+
+| what happens | standard error | exit code |
+|---|---|---|
+| an error of this package, or an invalid option | one message without a traceback | that of the error: 2, or 1 |
+| Ctrl-C | nothing | 130 |
+| the reader of a pipe ends, as in `mlp cost … | head` | nothing | 141 |
 """
 
 from __future__ import annotations
 
+import inspect
 import io
 import os
 import sys
@@ -18,55 +25,67 @@ from typer.core import TyperCommand, TyperGroup
 
 from ..errors import MultilayerError, OptionError, nearest, on_command_line, printable, unknown_name
 
-COMMANDS = (
-    "train",
-    "tune",
-    "resume",
-    "predict",
-    "evaluate",
-    "export",
-    "runs",
-    "report",
-    "explore",
-    "cost",
-    "show",
-    "activations",
-    "init",
-)
-"""Each is the function of that name in the module of that name beside this one."""
+PANELS = {
+    "Train": ("train", "tune", "resume"),
+    "Use a model": ("predict", "evaluate", "export", "explore"),
+    "Compare runs": ("runs", "report"),
+    "Inspect a network": ("cost", "show", "activations", "init"),
+}
+"""Commands by the panel of `mlp --help`."""
+COMMANDS = tuple(name for names in PANELS.values() for name in names)
 
-_ALONE = ("train", "runs", "explore", "activations")
-"""Commands that do something without arguments."""
+_RUN_WITHOUT_ARGUMENTS = ("train", "runs", "explore", "activations")
+"""Commands that do not print their help if they are called without arguments."""
 
 UsageError: Any = typer.BadParameter.__mro__[1]
 """The exception that typer raises for invalid arguments."""
 
-_BROKEN_PIPE = 128 + 13  # what a shell reports of a process that SIGPIPE ended
+_BROKEN_PIPE = 128 + 13  # the code that a shell reports for a process ended by SIGPIPE
 _INTERRUPTED = 128 + 2
 
-_EPILOG = """Examples:
+EXAMPLES = (
+    "mlp train digits",
+    "mlp train people.csv --target income --epochs 50",
+    "mlp cost 784-256-128-10 --batch 32 --rows 60000",
+    'mlp cost "20-384-[layernorm-1536:gelu-384]*6-10" --memory 2GB',
+    "mlp activations gelu relu --plot out.svg",
+)
+NOTE = """A network is written as its widths, such as 784-256-128-10. docs/reference/network-grammar.md describes the full grammar.
 
-mlp train digits
+mlp COMMAND --help lists the options of a command."""
 
-mlp train people.csv --target income --epochs 50
 
-mlp cost 784-256-128-10 --batch 32 --rows 60000
+def epilog(examples: Sequence[str], note: str = "") -> str:
+    """Return the text below the options: examples, one per line, and a note."""
+    return flowing("\n\n".join(["Examples:", *examples, *([note] if note else [])]))
 
-mlp cost "20-384-\\[layernorm-1536:gelu-384]*6-10" --memory 2GB
 
-mlp activations gelu relu --plot out.svg
+def flowing(text: str) -> str:
+    """Return the text with one line per paragraph, which the terminal wraps, and with `[` escaped for rich.
 
-A network is written as its widths; docs/architecture.md has the whole grammar."""
+    >>> flowing("One\\n    line.\\n\\n    Another.")
+    'One line.\\n\\nAnother.'
+    """
+    return "\n\n".join(" ".join(part.split()) for part in inspect.cleandoc(text).split("\n\n")).replace("[", "\\[")
 
 
 class _Flags:
-    """Help that shows no type behind an option that takes no value."""
+    """Help without the types of flags and arguments, and with `[default: …]` in the same style for every option."""
 
     def get_params(self, ctx: Any) -> list[Any]:
         params: list[Any] = super().get_params(ctx)  # pyright: ignore[reportAttributeAccessIssue,reportUnknownVariableType,reportUnknownMemberType]
         for param in params:
             if getattr(param, "is_flag", False):
                 param.metavar = ""
+            if param.param_type_name == "argument":
+                param.display_type_rich = lambda ctx: None  # pyright: ignore[reportUnknownLambdaType]
+            shown = getattr(param, "show_default", None)
+            default = shown if isinstance(shown, str) else getattr(param, "default", None)
+            if (
+                shown and default is not None and default is not False
+            ):  # typer would put it in parentheses, or on a separate line
+                param.help = f"{param.help} [dim]\\[default: {default}][/dim]"
+                param.show_default = False
         return params
 
 
@@ -75,7 +94,7 @@ class Command(_Flags, TyperCommand):
 
 
 class Commands(_Flags, TyperGroup):
-    """The sub-commands by name, and what happens to our errors."""
+    """Import the sub-commands, and turn errors into messages and exit codes."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         return list(COMMANDS)
@@ -85,9 +104,16 @@ class Commands(_Flags, TyperGroup):
             return None
         module = import_module(f".{cmd_name}", __package__)
         single = typer.Typer(add_completion=False, rich_markup_mode="rich")
-        epilog = getattr(module, "EPILOG", None)
-        make = single.command(cmd_name, cls=Command, epilog=epilog, no_args_is_help=cmd_name not in _ALONE)
-        make(getattr(module, cmd_name))
+        function = getattr(module, cmd_name)
+        make = single.command(
+            cmd_name,
+            cls=Command,
+            help=flowing(function.__doc__),
+            epilog=epilog(module.EXAMPLES, getattr(module, "NOTE", "")),
+            no_args_is_help=cmd_name not in _RUN_WITHOUT_ARGUMENTS,
+            rich_help_panel=next(panel for panel, names in PANELS.items() if cmd_name in names),
+        )
+        make(function)
         return typer.main.get_command(single)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
@@ -110,7 +136,7 @@ class Commands(_Flags, TyperGroup):
             code = super().main(given, prog_name, complete_var, False, windows_expand_args, **extra)
         except UsageError as error:
             if type(error).__name__ != "NoArgsIsHelpError":  # for that error, typer has printed the help
-                _tell(usage_message(error, given))
+                _print_error(usage_message(error, given))
             code = MultilayerError.exit_code
         if standalone_mode:
             sys.exit(code if isinstance(code, int) else 0)
@@ -121,17 +147,17 @@ class Commands(_Flags, TyperGroup):
             with on_command_line():
                 return super().invoke(ctx)
         except MultilayerError as error:
-            _tell(str(error))
+            _print_error(str(error))
             raise typer.Exit(error.exit_code) from None
         except MemoryError as error:
-            _tell(f"this machine's memory does not hold it: {error or 'choose a smaller network or batch'}")
+            _print_error(f"not enough memory on this machine: {error or 'choose a smaller network or batch'}")
             raise typer.Exit(MultilayerError.exit_code) from None
         except BrokenPipeError:
             _stop_writing()
             raise typer.Exit(_BROKEN_PIPE) from None
 
 
-def _tell(message: str) -> None:
+def _print_error(message: str) -> None:
     typer.secho("error: ", fg="red", bold=True, nl=False, err=True)
     typer.echo(printable(message, lines=True), err=True)
 
@@ -150,10 +176,10 @@ def usage_message(error: Any, args: Sequence[str]) -> str:
         meaning = f" ({param.help.rstrip('.')})" if getattr(param, "help", None) else ""
         return f"{command} needs {param.metavar or param.human_readable_name}{meaning}: {command} --help shows how"
     if isinstance(error, typer.BadParameter) and param is not None:
-        said = error.message.partition(", unable")[0].removeprefix("Input should be ")
-        for theirs, ours in _PLAIN.items():
-            said = said.replace(theirs, ours)
-        return f"{param.opts[0]} must be {said}{_given(param.opts, args)}"
+        expected = error.message.partition(", unable")[0].removeprefix("Input should be ")
+        for typers, plain in _PLAIN.items():
+            expected = expected.replace(typers, plain)
+        return f"{param.opts[0]} must be {expected}{_given(param.opts, args)}"
     text = error.format_message().rstrip(".")
     return f"{command}: {text[:1].lower()}{text[1:]}: {listed}"
 
@@ -184,13 +210,13 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
-    epilog=_EPILOG,
+    epilog=epilog(EXAMPLES, NOTE),
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(requested: bool) -> None:
+    if requested:
         from importlib.metadata import version
 
         from ..core.machine import instruction_sets
@@ -204,20 +230,23 @@ def describe(
     version: Annotated[
         bool,
         typer.Option(
-            "--version", callback=_print_version, is_eager=True, help="Print the version and instruction sets in use."
+            "--version",
+            callback=_print_version,
+            is_eager=True,
+            help="Print the version and the CPU instructions in use.",
         ),
     ] = False,
 ) -> None:
-    """Feed-forward networks: train one, know what it costs, see what it looks like."""
+    """Train feed-forward networks, compute their cost, and look inside them."""
 
 
 def main() -> NoReturn:
-    if sys.stdout is None:  # pyright: ignore[reportUnnecessaryComparison]  # the shell's >&-
-        _tell("standard output is closed: there is nowhere to write to")
+    if sys.stdout is None:  # pyright: ignore[reportUnnecessaryComparison]  # `mlp … >&-`
+        _print_error("standard output is closed: redirect it to a file or a terminal")
         sys.exit(MultilayerError.exit_code)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal that cannot show σ shows a question mark
+            stream.reconfigure(errors="replace")  # a terminal that cannot print σ prints a question mark
     try:
         code = _run()
         sys.stdout.flush()
@@ -228,15 +257,15 @@ def main() -> NoReturn:
         code = _INTERRUPTED
     except OSError as error:
         if error.filename is not None:
-            raise  # a file that no command has made an error of ours
+            raise  # not about standard output: a bug, so show the traceback
         _stop_writing()
-        _tell(f"cannot write to standard output: {error.strerror or error}")
+        _print_error(f"cannot write to standard output: {error.strerror or error}")
         code = MultilayerError.exit_code
     sys.exit(code)
 
 
 def _stop_writing() -> None:
-    """Nobody reads any more; without this Python would complain when it flushes at exit."""
+    """Discard further output. Otherwise, Python would report an error when it flushes the closed pipe at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

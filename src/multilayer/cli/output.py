@@ -1,4 +1,4 @@
-"""What every command needs to print."""
+"""Printing for every command: the console, tables, JSON and notes."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ if TYPE_CHECKING:
 
 
 def console() -> Console:
-    """Standard output: as wide as the terminal, or 80 plain columns in a pipe. It guesses no markup and no colours."""
+    """Return a console for standard output: as wide as the terminal, or 80 columns without colours in a pipe."""
     from rich.console import Console
 
     class Quiet(Console):
         def on_broken_pipe(self) -> None:
-            raise BrokenPipeError  # for `main`, which knows the exit code
+            raise BrokenPipeError  # `main` exits with the code of a broken pipe
 
     return Quiet(markup=False, highlight=False, emoji=False)
 
 
 def show(console: Console, *parts: RenderableType) -> None:
-    """Prints at least as wide as the parts need: a line that is too long is better than a number that is cut."""
+    """Print the parts. A part that is wider than the console is printed in full width, so that no number is cut."""
     from rich.measure import Measurement
 
     width = console.width
@@ -40,20 +40,20 @@ def show(console: Console, *parts: RenderableType) -> None:
 
 
 def strict_json(value: Any) -> str:
-    """Strict JSON for a person and a program: what is not finite is "nan", "inf" or "-inf", as in a run's log."""
+    """Return indented JSON. Numbers that are not finite become "nan", "inf" or "-inf", as in the events of a run."""
     from ..runs.events import plain
 
     return json.dumps(plain(value), indent=2, ensure_ascii=False, allow_nan=False)
 
 
-def say(notes: Iterable[str]) -> None:
-    """How new rows differ from training, a line each on standard error."""
+def print_notes(notes: Iterable[str]) -> None:
+    """Print how new rows differ from the training rows, one line per note, to standard error."""
     for note in notes:
         print(f"note: {printable(note)}", file=sys.stderr)
 
 
-def held(table: Table) -> Table:
-    """The table with its columns that do not wrap kept as wide as their cells, so that none is ever cut."""
+def uncut(table: Table) -> Table:
+    """Make columns that do not wrap as wide as their widest cell, so that no cell is cut."""
     from rich.cells import cell_len
 
     for column in table.columns:

@@ -1,4 +1,4 @@
-"""`mlp predict`: a model's answers for a table, as CSV or Parquet."""
+"""`mlp predict`: the predictions of a model for a table, as CSV or Parquet."""
 
 from __future__ import annotations
 
@@ -9,15 +9,14 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import OptionError, printable
-from .output import console, say, show
+from .options import OUTPUT, Data, Model, flag, option
+from .output import console, print_notes, show
 
-EPILOG = """Examples:
-
-mlp predict runs/digits-001 digits
-
-mlp predict model.safetensors new.csv --proba --out answers.parquet
-
-mlp predict model.safetensors new.csv --escape-formulas --out for-excel.csv"""
+EXAMPLES = (
+    "mlp predict runs/digits-001 digits",
+    "mlp predict model.safetensors new.csv --proba --out predictions.parquet",
+    "mlp predict model.safetensors new.csv --escape-formulas --out for-excel.csv",
+)
 
 SUFFIXES = (".csv", ".parquet")
 _FORMULA = re.compile(r"[ ]*[=+\-@\t\r\n＝＋－＠]")
@@ -25,19 +24,28 @@ _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
 
 def predict(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A model file, or the folder of a run.")],
-    data: Annotated[str, typer.Argument(metavar="DATA", help="Rows to answer for.")],
-    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Write to a .csv or .parquet file.")] = None,
-    proba: Annotated[bool, typer.Option("--proba", help="Probabilities of the classes as well.")] = False,
+    model: Model,
+    data: Data,
+    out: Annotated[
+        Path | None,
+        option(
+            "--out",
+            text="File to write, .csv or .parquet.",
+            metavar="FILE",
+            panel=OUTPUT,
+            default="CSV on standard output",
+        ),
+    ] = None,
+    proba: Annotated[bool, flag("--proba", text="Add a column with the probability of each class.")] = False,
     escape_formulas: Annotated[
         bool,
-        typer.Option(
+        flag(
             "--escape-formulas",
-            help="For CSV files to open in a spreadsheet: put ' before names and labels that would run as formulas.",
+            text="For CSV files to open in a spreadsheet: put ' before names and labels that would run as formulas.",
         ),
     ] = False,
 ) -> None:
-    """Predictions for each row of a table, in its order; without --out, CSV on standard output."""
+    """Predict the target of each row of a table, in the order of the rows."""
     from ..models.trained_model import load
 
     if out is not None and out.suffix.lower() not in SUFFIXES:
@@ -46,9 +54,9 @@ def predict(
         raise OptionError(f"--escape-formulas is for CSV, got --out {out}: omit it, or write a .csv file")
     loaded = load(model)
     if proba and not loaded.encoding.task.classifies:
-        raise OptionError(f"--proba needs a model of classes, got one of {loaded.encoding.task.kind}")
+        raise OptionError(f"--proba needs a classifier, got a model for {loaded.encoding.task.kind}")
     rows = loaded.encoding.encode(data)
-    say(rows.notes)
+    print_notes(rows.notes)
     table = loaded.prediction_table(rows, probabilities=proba)
     if escape_formulas:
         table = _escaped(table)

@@ -1,4 +1,4 @@
-"""`mlp report`: the page of a run, or of several side by side, made again from their folders."""
+"""`mlp report`: the report of one run, or of several runs next to each other, written again from their folders."""
 
 from __future__ import annotations
 
@@ -9,44 +9,53 @@ from typing import Annotated
 import typer
 
 from ..errors import OptionError, printable
+from .options import OUTPUT, flag, option
 
-EPILOG = """Examples:
-
-mlp report runs/digits-001
-
-mlp report runs/digits-001 runs/digits-002 --out compare.html --open
-
-mlp report runs/people --data test.csv --out test.html
-
-Every run leaves such a page as RUN/report.html; this one makes it again, or judges the model by other rows."""
+EXAMPLES = (
+    "mlp report runs/digits-001",
+    "mlp report runs/digits-001 runs/digits-002 --out compare.html --open",
+    "mlp report runs/people --data test.csv --out test.html",
+)
+NOTE = (
+    """mlp train writes this report as RUN/report.html. Use mlp report to compare runs, or to evaluate on other rows."""
+)
 
 MOST = 12
-"""Runs that can be looked at side by side."""
+"""Largest number of runs in one report."""
 
 
 def report(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Folders of runs.", show_default=False)],
-    out: Annotated[
-        Path | None, typer.Option(metavar="FILE.html", help="Where to write it; one run: RUN/report.html.")
-    ] = None,
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Folders of runs.", show_default=False)],
     data: Annotated[
-        str | None, typer.Option(metavar="DATA", help="Judge by these rows, which have their target.")
+        str | None,
+        option("--data", text="A table with the target, to evaluate on.", metavar="DATA", default="held-out rows"),
     ] = None,
-    open_it: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
+    out: Annotated[
+        Path | None,
+        option(
+            "--out",
+            text="File to write. It is required for several runs, and with --data.",
+            metavar="FILE.html",
+            panel=OUTPUT,
+            default="RUN/report.html",
+        ),
+    ] = None,
+    open_it: Annotated[bool, flag("--open", text="Open the report in the browser.")] = False,
 ) -> None:
-    """Writes the report of runs as one HTML file: verdict, curves, quality, columns, worst rows, cost, how to repeat.
+    """Write the report of runs as one HTML file.
 
-    The file needs nothing else, makes no request, and can be passed on.
+    It contains a summary, learning curves, metrics, the importance of columns, the rows with the largest errors, the
+    cost, and how to reproduce the run. It loads nothing from the network, so the file can be sent to others.
     """
     from ..core import atomic_files
     from ..pages.report import report as made
     from ..runs import no_model
 
     if len(runs) > MOST:
-        raise OptionError(f"at most {MOST} runs fit side by side, got {len(runs)}")
+        raise OptionError(f"a report takes at most {MOST} runs, got {len(runs)}: omit some")
     if out is None:
         if len(runs) > 1 or data is not None:
-            raise OptionError("several runs or other rows need a file to be written to: --out FILE.html")
+            raise OptionError("a report of several runs, or with --data, needs a file name: add --out FILE.html")
         out = runs[0] / "report.html"
     elif out.suffix.lower() not in (".html", ".htm"):
         raise OptionError(f"--out must end in .html, got {out}")
@@ -57,4 +66,4 @@ def report(
         if not (run / "model.safetensors").exists():
             typer.echo(f"note: {printable(no_model(run))}", err=True)
     if open_it and not webbrowser.open(out.resolve().as_uri()):
-        typer.echo("no browser could be opened here", err=True)
+        typer.echo("note: cannot open a browser on this machine", err=True)

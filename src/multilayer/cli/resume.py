@@ -1,4 +1,4 @@
-"""`mlp resume`: goes on with a run that was stopped or killed."""
+"""`mlp resume`: resume a run that was stopped or killed."""
 
 from __future__ import annotations
 
@@ -9,30 +9,39 @@ import typer
 
 from ..errors import printable
 from ..runs.events import Event, Resume
-from .train import AsJson, Quiet, Track, events_as_json, tell
+from .options import EventsAsJson, Quiet, Track, option
+from .train import events_as_json, print_result
 
-EPILOG = """Examples:
-
-mlp resume runs/digits-001"""
+EXAMPLES = (
+    "mlp resume runs/digits-001",
+    "mlp resume runs/people --data moved/people.csv",
+    "mlp resume runs/digits-001 --track tensorboard --quiet",
+)
 
 
 def resume(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of the run.", show_default=False)],
-    data: Annotated[str | None, typer.Option(metavar="DATA", help="The same table, if it has moved.")] = None,
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of the run.", show_default=False)],
+    data: Annotated[
+        str | None,
+        option("--data", text="The same table, if it was moved.", metavar="DATA", default="as when the run started"),
+    ] = None,
     track: Track = None,
     quiet: Quiet = False,
-    as_json: AsJson = False,
+    as_json: EventsAsJson = False,
 ) -> None:
-    """Goes on where a run was, to the same bits as if it had never been stopped."""
-    from ..training.fit import resume as go_on
+    """Resume a run that was stopped or killed.
+
+    The result is bit-identical to an uninterrupted run.
+    """
+    from ..training.fit import resume as resume_run
 
     observers = [*events_as_json(as_json), *([_Warnings()] if quiet else [])]
-    done = go_on(run, data=data, observers=observers, trackers=track or (), quiet=quiet or as_json)
-    tell(done, quiet=quiet, as_json=as_json)
+    done = resume_run(run, data=data, observers=observers, trackers=track or (), quiet=quiet or as_json)
+    print_result(done, quiet=quiet, as_json=as_json)
 
 
 class _Warnings:
-    """Says what was wrong with a run, which matters however quiet it is to be."""
+    """Print problems with the files of the run, even with --quiet."""
 
     def notice(self, event: Event) -> None:
         if isinstance(event, Resume):

@@ -1,4 +1,4 @@
-"""`mlp runs`: the runs that are there, side by side; those of the same data, task and metric together, best first."""
+"""`mlp runs`: list runs, grouped by data, task and metric, with the best run of a group first."""
 
 from __future__ import annotations
 
@@ -11,30 +11,33 @@ import typer
 from rich.table import Table
 
 from ..errors import MultilayerError, OptionError, printable
+from .options import OUTPUT, AsJson, option
 from .output import console, show, strict_json
 
-EPILOG = """Examples:
-
-mlp runs
-
-mlp runs runs/digits-001 runs/digits-002
-
-mlp runs log runs/digits-001 --to tensorboard"""
+EXAMPLES = (
+    "mlp runs",
+    "mlp runs runs/digits-001 runs/digits-002 --json",
+    "mlp runs log runs/digits-001 --to tensorboard",
+)
 
 
 def runs(
     paths: Annotated[
-        list[Path] | None, typer.Argument(metavar="[RUN]...", help="Folders of runs; all below ./runs.")
+        list[Path] | None,
+        typer.Argument(metavar="RUN", help="Folders of runs.", show_default="all runs in the folder runs"),
     ] = None,
     to: Annotated[
-        str | None, typer.Option(metavar="TRACKER", help="With log: tensorboard, wandb, trackio or mlflow.")
+        str | None,
+        option("--to", text="With log: tensorboard, wandb, trackio or mlflow.", metavar="TRACKER", panel=OUTPUT),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Lists runs and compares them: network, status, metrics. Runs of the same data, task and metric stand together,
-    the best first. A damaged run is named on standard error; where it was asked for by name, the exit code is 2.
+    """List runs and compare their networks, status and metrics.
 
-    `mlp runs log RUN --to tensorboard` replays the log of a run into a tracker.
+    Runs with the same data, task and metric form a group, with the best run first. Errors of damaged runs go to
+    standard error. If you name a damaged run, the exit code is 2.
+
+    `mlp runs log RUN --to tensorboard` sends the events of a finished run to a tracker.
     """
     from ..runs import RunFolder, find
 
@@ -42,7 +45,7 @@ def runs(
         _log(paths[1:], to)
         return
     if to is not None:
-        raise OptionError("--to goes with log: mlp runs log RUN --to tensorboard")
+        raise OptionError("--to can only be used with log: mlp runs log RUN --to tensorboard")
     found: list[dict[str, Any]] = []
     damaged: list[dict[str, Any]] = []
     for path in paths or find():
@@ -50,22 +53,22 @@ def runs(
             found.append(summary(RunFolder.open(path)))
         except MultilayerError as error:
             damaged.append({"run": str(path), "status": "damaged", "reason": str(error)})
-    found.sort(key=lambda run: (_alike(run), -_merit(run)))
+    found.sort(key=lambda run: (_group(run), -_merit(run)))
     if as_json:
         print(strict_json([*found, *damaged]))
     else:
-        for alike, group in itertools.groupby(found, key=_alike):
-            show(console(), printable(" · ".join(filter(None, alike))), _table(list(group)), "")
+        for shared, group in itertools.groupby(found, key=_group):
+            show(console(), printable(" · ".join(filter(None, shared))), _table(list(group)), "")
         if not found and not damaged:
-            show(console(), "no runs below ./runs yet: mlp train makes one")
+            show(console(), "no runs in ./runs yet: mlp train creates one")
     for run in damaged:
         typer.echo(f"{'error' if paths else 'warning'}: {printable(run['reason'])}", err=True)
     if paths and damaged:
         raise typer.Exit(MultilayerError.exit_code)
 
 
-def _alike(run: dict[str, Any]) -> tuple[str, ...]:
-    """What runs must share to be ranked: data and target, task, metric."""
+def _group(run: dict[str, Any]) -> tuple[str, ...]:
+    """Return what runs must have in common to be compared: data and target, task, metric."""
     return run["data"], run["task"], f"best by {run['metric']}" if run["metric"] else ""
 
 
@@ -91,7 +94,7 @@ def _log(paths: list[Path], to: str | None) -> None:
     from ..training import trackers
 
     if to is None or not paths:
-        raise OptionError("mlp runs log needs a run and where to: mlp runs log RUN --to tensorboard")
+        raise OptionError("mlp runs log needs a run and a tracker: mlp runs log RUN --to tensorboard")
     for path in paths:
         folder = RunFolder.open(path)
         atomic_files.refuse_links([folder.model])  # otherwise, a tracker would upload the target of a link
@@ -100,16 +103,16 @@ def _log(paths: list[Path], to: str | None) -> None:
 
 
 def summary(folder: Any) -> dict[str, Any]:
-    """What a run's log says of it."""
+    """Return a line of the list as a dictionary, from the configuration and the events of a run."""
     from ..runs.events import End, EpochEnd, Start
 
-    told = folder.events(effective=True)
-    start = next((event for event in told if isinstance(event, Start)), None)
-    end = next((event for event in reversed(told) if isinstance(event, End)), None)
-    last = next((event for event in reversed(told) if isinstance(event, EpochEnd)), None)
-    given = folder.config.get("data", {})
-    data = "data in memory" if given.get("path") is None else _near(given["path"])
-    target = given.get("target")
+    events = folder.events(effective=True)
+    start = next((event for event in events if isinstance(event, Start)), None)
+    end = next((event for event in reversed(events) if isinstance(event, End)), None)
+    last = next((event for event in reversed(events) if isinstance(event, EpochEnd)), None)
+    source = folder.config.get("data", {})
+    data = "data in memory" if source.get("path") is None else _relative(source["path"])
+    target = source.get("target")
     metrics = end.metrics if end is not None else last.metrics if last is not None else {}
     return {
         "run": str(folder.path),
@@ -124,13 +127,13 @@ def summary(folder: Any) -> dict[str, Any]:
     }
 
 
-def _near(path: str) -> str:
-    """A path as seen from here, where it lies below."""
+def _relative(path: str) -> str:
+    """Return the path relative to the current folder if it is inside of it."""
     return str(Path(path).relative_to(Path.cwd())) if Path(path).is_relative_to(Path.cwd()) else path
 
 
 def _merit(run: dict[str, Any]) -> float:
-    """How good a run is by the metric that selected its best epoch, or else by its first metric.
+    """Return the value to sort runs by: the metric that selected the best epoch, or else the first metric.
 
     The loss is not among the metrics of a model: log loss or the root mean squared error is used instead.
     """

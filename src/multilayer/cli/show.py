@@ -1,4 +1,4 @@
-"""`mlp show`: a network as a tree in the terminal, and as a picture."""
+"""`mlp show`: print a network as a tree, and save a picture of it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated
 
-import typer
 from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -17,29 +16,31 @@ from ..errors import printable
 from ..nn.layers import Inputs
 from . import arch as networks
 from .drawing import share_bar
+from .options import OUTPUT, Arch, AsJson, ImpliedActivation, option
 from .output import console, strict_json
 from .output import show as print_parts
 
 MOST_LINES = 80
 
-EPILOG = """Examples:
-
-mlp show 784-256-128-10
-
-mlp show "20-384:none-\\[layernorm-1536:gelu:dropout(0.1)-384]*6-10" --out network.svg"""
+EXAMPLES = (
+    "mlp show 784-256-128-10",
+    'mlp show "20-384:none-[layernorm-1536:gelu-384]*6-10" --out network.svg',
+    "mlp show model.safetensors --json",
+)
 
 
 def show(
-    arch: Annotated[str, typer.Argument(metavar="ARCH", help=networks.HELP, show_default=False)],
+    arch: Arch,
+    activation: ImpliedActivation = "relu",
     out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Draw it: .svg, .png or .pdf.", show_default=False)
+        Path | None,
+        option("--out", text="Save a picture as .svg, .png or .pdf.", metavar="FILE", panel=OUTPUT),
     ] = None,
-    activation: Annotated[str, typer.Option(metavar="NAME", help="The one implied between plain widths.")] = "relu",
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
-    """A network as a tree: layers, shapes, parameters, and each one's share of a training step's FLOPs.
+    """Print a network as a tree: layers, shapes, parameters, and shares of a step's FLOPs.
 
-    Equal layers in a row are one line with ×n; its numbers are those of all of them together.
+    Equal consecutive layers share one line, marked ×n. The numbers of this line are sums over the n layers.
     """
     spec = networks.read_network(arch, activation)
     whole = outline(spec)
@@ -53,7 +54,7 @@ def show(
     page = console()
     print_parts(page, heading(whole), "", tree(whole, page.width))
     if out is not None:
-        print_parts(page, Text(f"drawn: {printable(str(out))}", style="dim"))
+        print_parts(page, Text(f"saved: {printable(str(out))}", style="dim"))
 
 
 def heading(whole: Outline) -> Text:
@@ -96,7 +97,7 @@ def tree(whole: Outline, width: int = 80) -> RenderableType:
 
 
 def _lines(parts: Sequence[Part], prefix: str) -> Iterator[tuple[str, Part]]:
-    """Each part with the branches that lead to it; at the top there are none."""
+    """Yield each part with its prefix of branches. Parts at the top level have no prefix."""
     for part in parts:
         yield prefix, part
         stem = prefix.replace("├─ ", "│  ").replace("└─ ", "   ")
@@ -106,7 +107,7 @@ def _lines(parts: Sequence[Part], prefix: str) -> Iterator[tuple[str, Part]]:
 
 
 def _chosen(part: Part) -> Text:
-    """Options and activation; for several of one kind, what each of them has."""
+    """Return the options and the activation of a part. For equal layers, add the parameters of each."""
     words = [Text(part.detail)] if part.detail else []
     words += [Text(part.function, style="cyan")] if part.function and part.kind != "activation" else []
     if part.times > 1 and part.parameters and part.parameters % part.times == 0:

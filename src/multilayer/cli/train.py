@@ -1,4 +1,4 @@
-"""`mlp train`: from a table to a trained model in one command. Its options are the fields of `Config`."""
+"""`mlp train`: train a model on a table. The training options are the fields of `Config`."""
 
 from __future__ import annotations
 
@@ -16,125 +16,170 @@ import typer
 
 from ..errors import OptionError, printable
 from ..runs.config import Config, hints
-from ..training.recipe import defaults
+from ..training.recipe import ACTIVATION, DROPOUT, HIDDEN, defaults
 from . import arch as networks
+from .options import (
+    DATA,
+    MACHINE,
+    NETWORK,
+    OUTPUT,
+    Categorical,
+    EventsAsJson,
+    Group,
+    Quiet,
+    Target,
+    TimeColumn,
+    Track,
+    Weight,
+    flag,
+    option,
+)
 from .output import console
 
 if typing.TYPE_CHECKING:
     from ..training.fit import Run
 
-EPILOG = """Examples:
-
-mlp train digits
-
-mlp train people.csv --target income --epochs 50 --run runs/people
-
-mlp train people.csv --target income --hidden 128,128 --activation gelu --dropout 0.1
-
-mlp train table.parquet --target y --arch 12-64-64-1 --patience 10 --json
-
-mlp train digits --live
-
-Ctrl-C saves and stops; mlp resume RUN continues, with a bit-identical result."""
+EXAMPLES = (
+    "mlp train digits --live",
+    "mlp train people.csv --target income --epochs 50 --run runs/people",
+    "mlp train people.csv --target income --hidden 128,128 --activation gelu",
+    "mlp train table.parquet --target y --arch 12-64-64-1 --patience 10 --json",
+)
+NOTE = """Ctrl-C saves the run and stops. mlp resume RUN continues it. The result is bit-identical to an
+uninterrupted run."""
 
 _SIGNALLED = 128
 _COMMA = re.compile(r",(?![^(]*\))")
-"""Between activations, not between the constants of one."""
+"""A comma between activations, not between the constants of one."""
 
-Categorical = Annotated[
-    list[str] | None,
-    typer.Option(metavar="COL", help="A column of categories, whatever it looks like; may be repeated."),
-]
-Track = Annotated[
-    list[str] | None,
-    typer.Option(metavar="TRACKER", help="Log to tensorboard, wandb, trackio or mlflow too; may be repeated."),
-]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress: only what was decided and how it ended.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Stream every event as a line of JSON.")]
+_STEPS, _LENGTH = "Optimization", "Length of training"
+PANELS = {
+    DATA: ("task", "class_weight", "validation", "scaling", "augment"),
+    NETWORK: ("init", "ensemble", "calibrate"),
+    _STEPS: (),  # all others
+    _LENGTH: ("epochs", "epoch_rows", "time_limit", "patience", "metric"),
+    MACHINE: ("engine", "dtype", "device", "compile", "threads", "seed"),
+    OUTPUT: ("checkpoint_every", "statistics_every"),
+}
+"""Fields of `Config` by panel, in the order of the help."""
 
 
 def _options() -> list[inspect.Parameter]:
-    """One option for each field of Config; None means: as the TOML file or the default has it."""
+    """Return an option for each field of `Config`. None means the value of the TOML file, or else the default."""
     known, tables = hints(), {name: _shown(value) for name, value in defaults().items()}
+    panels = {name: panel for panel, names in PANELS.items() for name in names}
     found: list[inspect.Parameter] = []
     for field in fields(Config):
         kind = _plain(known[field.name])
         default = "auto" if field.metadata["auto"] else _shown(field.default)
         if tables.get(field.name, default) != default:
-            default = f"tables: {tables[field.name]}, otherwise {default}"
+            default = f"{tables[field.name]} for tables, otherwise {default}"
         name = field.name.replace("_", "-")
-        option = typer.Option(
+        described = typer.Option(
             f"--{name}/--no-{name}" if kind is bool and field.default is not False else f"--{name}",
-            help=f"{field.metadata['help']}  [default: {default}]".replace("[default", "\\[default"),
-            show_default=False,
+            help=field.metadata["help"],
+            show_default=default,
             metavar={int: "N", float: "X", str: "TEXT", bool: None}[kind],
-            rich_help_panel="Training",
+            rich_help_panel=panels.get(field.name, _STEPS),
         )
         found.append(
             inspect.Parameter(
-                field.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind | None, option]
+                field.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind | None, described]
             )
         )
     return found
 
 
 def _shown(value: Any) -> str:
+    """Return a default as text for the help."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     if isinstance(value, tuple):
         return " or ".join(map(_shown, cast("tuple[Any, ...]", value)))
     return "none" if value is None else str(value)
 
 
 def _plain(hint: Any) -> Any:
-    """The one type that the command line reads for a field; `validation` is read as text and then as what it is."""
+    """Return the type that the command line reads for a field. `validation` is read as a string and converted later."""
     options = [option for option in typing.get_args(hint) or (hint,) if option is not type(None)]
     return str if str in options else options[0]
 
 
 def _with_options(function: Callable[..., None]) -> Callable[..., None]:
-    """The function with the fields of Config as options of its own, for typer to read."""
-    own = [p for p in inspect.signature(function, eval_str=True).parameters.values() if p.kind is not p.VAR_KEYWORD]
-    own = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own]
-    function.__signature__ = inspect.Signature([*own, *_options()])  # type: ignore[attr-defined]
-    function.__annotations__ = {p.name: p.annotation for p in (*own, *_options())}
+    """Add the fields of `Config` to the signature of the function, which typer reads."""
+    declared = inspect.signature(function, eval_str=True).parameters.values()
+    own = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in declared if p.kind is not p.VAR_KEYWORD]
+    order = [None, *PANELS]
+    everything = sorted((*own, *_options()), key=lambda p: order.index(p.annotation.__metadata__[0].rich_help_panel))
+    function.__signature__ = inspect.Signature(everything)  # type: ignore[attr-defined]
+    function.__annotations__ = {p.name: p.annotation for p in everything}
     return function
 
 
 def train(
-    data: Annotated[str, typer.Argument(metavar="DATA", help="A table, or the name of a bundled set.")] = "digits",
-    target: Annotated[str | None, typer.Option(metavar="COL", help="The column to predict; several by commas.")] = None,
-    arch: Annotated[str | None, typer.Option(metavar="ARCH", help="The network; from the task unless given.")] = None,
+    data: Annotated[str, typer.Argument(metavar="DATA", help="A table, or the name of a bundled data set.")] = "digits",
+    target: Target = None,
+    group: Group = None,
+    time_column: TimeColumn = None,
+    weight: Weight = None,
+    categorical: Categorical = None,
+    arch: Annotated[
+        str | None, option("--arch", text="Network to train.", metavar="ARCH", panel=NETWORK, default="by the recipe")
+    ] = None,
     recipe: Annotated[
         str | None,
-        typer.Option(
+        option(
+            "--recipe",
+            text="How to choose the network without --arch: tabular, or plain (layers of 256 and 128 GELU units).",
             metavar="NAME",
-            help="Without --arch: tabular, or plain (one network, 256 and 128 GELU units).  \\[default: tabular]",
-            show_default=False,
+            panel=NETWORK,
+            default="tabular for tables, otherwise plain",
         ),
     ] = None,
     hidden: Annotated[
-        str | None, typer.Option(metavar="N,N,…", help="Widths of the tabular recipe's hidden layers.")
+        str | None,
+        option(
+            "--hidden",
+            text="Widths of the hidden layers in the tabular recipe.",
+            metavar="N,N,…",
+            panel=NETWORK,
+            default=",".join(map(str, HIDDEN)),
+        ),
     ] = None,
     activation: Annotated[
-        str | None, typer.Option(metavar="NAME", help="The recipe's activation, or one for each layer by commas.")
+        str | None,
+        option(
+            "--activation",
+            text="Activation in the tabular recipe, or one per hidden layer, separated by commas.",
+            metavar="NAME",
+            panel=NETWORK,
+            default=" or ".join(dict.fromkeys(ACTIVATION.values())),
+        ),
     ] = None,
-    dropout: Annotated[float | None, typer.Option(metavar="X", help="The recipe's dropout.")] = None,
+    dropout: Annotated[
+        float | None,
+        option(
+            "--dropout",
+            text="Dropout rate in the tabular recipe.",
+            metavar="X",
+            panel=NETWORK,
+            default=str(DROPOUT),
+        ),
+    ] = None,
     run: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Where to keep everything; runs/NAME-001, …")
+        Path | None,
+        option("--run", text="Folder of the run.", metavar="FOLDER", panel=OUTPUT, default="runs/NAME-001, …"),
     ] = None,
-    group: Annotated[str | None, typer.Option(metavar="COL", help="Rows of a group stay on one side.")] = None,
-    time_column: Annotated[str | None, typer.Option("--time", metavar="COL", help="Hold out the latest rows.")] = None,
-    weight: Annotated[str | None, typer.Option(metavar="COL", help="What each row counts; no input.")] = None,
-    categorical: Categorical = None,
-    config: Annotated[Path | None, typer.Option(metavar="FILE.toml", help="Options from a file.")] = None,
+    config: Annotated[Path | None, option("--config", text="Read options from a file.", metavar="FILE.toml")] = None,
     track: Track = None,
-    live: Annotated[bool, typer.Option("--live", help="Open the report in the browser while it trains.")] = False,
+    live: Annotated[bool, flag("--live", text="Open the report in the browser during training.")] = False,
     quiet: Quiet = False,
-    as_json: AsJson = False,
+    as_json: EventsAsJson = False,
     **options: Any,
 ) -> None:
-    """Trains a network on a table and keeps the run: model, report, log, checkpoints.
+    """Train a network on a table and save the model, report, log and checkpoints.
 
-    The data is read, typed and split; the task is inferred and said. What is held out tells how good the model is.
+    The command infers column types and the task, and holds out rows to measure the quality of the model.
     """
     from ..runs import numbered
     from ..training.fit import fit
@@ -164,7 +209,7 @@ def train(
             quiet=quiet or as_json,
             **typing.cast(Any, chosen),
         )
-    tell(done, quiet=quiet, as_json=as_json)
+    print_result(done, quiet=quiet, as_json=as_json)
 
 
 def _functions(text: str) -> str | list[str]:
@@ -181,7 +226,7 @@ def _widths(text: str) -> tuple[int, ...]:
 
 
 def _value(name: str, value: Any) -> Any:
-    """What a text of the command line means where a field takes more than text."""
+    """Convert the string of an option: --validation is a number, none or auto."""
     if name != "validation":
         return value
     if value in ("none", "auto"):
@@ -192,8 +237,9 @@ def _value(name: str, value: Any) -> Any:
         return value
 
 
-def events_as_json(wanted: bool) -> Sequence[Any]:
-    if not wanted:
+def events_as_json(enabled: bool) -> Sequence[Any]:
+    """Return the observer that prints events as JSON, or nothing."""
+    if not enabled:
         return ()
     from ..training.progress import JsonLines
 
@@ -201,7 +247,7 @@ def events_as_json(wanted: bool) -> Sequence[Any]:
 
 
 def watched(folder: Path) -> AbstractContextManager[None]:
-    """A page that shows the run while it trains."""
+    """Serve a page that shows the run during training."""
     import webbrowser
 
     from ..pages.report.live import watching
@@ -209,9 +255,8 @@ def watched(folder: Path) -> AbstractContextManager[None]:
     return watching(folder, say=lambda text: typer.echo(printable(text), err=True), open_page=webbrowser.open)
 
 
-def tell(done: Run, *, quiet: bool, as_json: bool) -> None:
-    """How a run ended: how good it is, what it cost, where it is. Exits with the code of the signal that stopped it,
-    and with 1 where it diverged."""
+def print_result(done: Run, *, quiet: bool, as_json: bool) -> None:
+    """Print the metrics, the cost and the files of a run. Exit with 1 if it diverged, and with the code of a signal."""
     if not as_json:
         out = console()
         for line in _summary(done, quiet=quiet):
@@ -223,7 +268,7 @@ def tell(done: Run, *, quiet: bool, as_json: bool) -> None:
 
 
 def _summary(done: Run, *, quiet: bool) -> list[str]:
-    """What the display has not said; everything where there was none."""
+    """Return the lines that the progress display has not printed. With `quiet`, these are all lines."""
     from ..core.formatting import count, flops
     from ..costs import cost
     from ..models.metrics import shown
@@ -244,7 +289,7 @@ def _summary(done: Run, *, quiet: bool) -> list[str]:
         lines.append(f"model: {done.path / 'model.safetensors'}")
         lines += [f"report: {done.path / 'report.html'}"] if (done.path / "report.html").exists() else []
     elif done.path is not None:
-        lines.append(f"go on with: mlp resume {done.path}")
+        lines.append(f"to continue: mlp resume {done.path}")
     return lines
 
 

@@ -1,4 +1,4 @@
-"""`mlp tune`: searches over the recipe with Optuna, then trains the best in full and keeps the run."""
+"""`mlp tune`: search over options of the tabular recipe with Optuna, then train the best in full."""
 
 from __future__ import annotations
 
@@ -15,69 +15,124 @@ import typer
 from ..core.atomic_files import read, refuse_links, write
 from ..errors import MissingExtra, printable
 from ..runs.config import Config
+from ..training.recipe import MEMBERS
+from .options import (
+    DATA,
+    MACHINE,
+    OUTPUT,
+    Categorical,
+    Data,
+    Group,
+    Target,
+    TimeColumn,
+    Weight,
+    flag,
+    option,
+)
 from .output import console
-from .train import Categorical
 
 if TYPE_CHECKING:
     from ..estimators.tuning import Search, Trial
 
-EPILOG = """Examples:
+EXAMPLES = (
+    "mlp tune people.csv --target income",
+    "mlp tune table.parquet --target y --trials 100 --time-limit 3600",
+    "mlp tune visits.csv --target visits --task regression --loss poisson",
+    "mlp tune people.csv --target income --run runs/tuned --trials 200",
+)
+NOTE = """The first trial uses the defaults of the recipe. Ctrl-C stops the search. The same command with the same --run
+continues it, also with more --trials or another --time-limit.
 
-mlp tune people.csv --target income
-
-mlp tune table.parquet --target y --trials 100 --time-limit 3600 --run runs/tuned
-
-mlp tune visits.csv --target visits --task regression --loss poisson
-
-mlp tune --run runs/tuned --trials 200 table.parquet --target y   (goes on where the search was)
-
-The recipe's defaults are the first trial. Ctrl-C stops; the same command with the same --run goes on, and more --trials
-or another --time-limit may find a better one: its run takes the place of FOLDER/best, which becomes FOLDER/best-001."""
+If a continued search finds a better trial, its run becomes FOLDER/best, and the run before it FOLDER/best-001."""
 
 PLOT, BEST = "trials.svg", "best"
+_SEARCH, _FULL = "Search", "Training of the best"
 _HELP = {field.name: field.metadata["help"] for field in fields(Config)}
 LEAST = 0.05
-"""Of the time limit that the training in full gets, even where trials took more than their share."""
+"""Smallest share of the time limit for the training of the best, even if the trials took longer than planned."""
 
 
 def tune(
-    data: Annotated[str, typer.Argument(metavar="DATA", help="A table, or the name of a bundled set.")],
-    target: Annotated[str | None, typer.Option(metavar="COL", help="The column to predict; several by commas.")] = None,
-    trials: Annotated[int, typer.Option(metavar="N", min=1, help="Networks to try, in all.")] = 50,
+    data: Data,
+    target: Target = None,
+    group: Group = None,
+    time_column: TimeColumn = None,
+    weight: Weight = None,
+    categorical: Categorical = None,
+    task: Annotated[
+        str | None, option("--task", text=_HELP["task"], metavar="TEXT", panel=DATA, default="auto")
+    ] = None,
+    class_weight: Annotated[
+        str | None, option("--class-weight", text=_HELP["class_weight"], metavar="TEXT", panel=DATA)
+    ] = None,
+    trials: Annotated[
+        int, option("--trials", text="Total number of trials.", metavar="N", panel=_SEARCH, default=True, least=1)
+    ] = 50,
     time_limit: Annotated[
-        float | None, typer.Option(metavar="SECONDS", help="For all: half for trials, what is left for the best.")
+        float | None,
+        option(
+            "--time-limit",
+            text="Total time. Half of it is for trials, the rest for the training of the best.",
+            metavar="SECONDS",
+            panel=_SEARCH,
+        ),
+    ] = None,
+    metric: Annotated[
+        str | None,
+        option(
+            "--metric",
+            text="Validation metric that selects the best trial and the best epoch.",
+            metavar="TEXT",
+            panel=_SEARCH,
+            default="loss",
+        ),
+    ] = None,
+    loss: Annotated[
+        str | None, option("--loss", text="Loss to minimize.", metavar="TEXT", panel=_SEARCH, default="by the task")
+    ] = None,
+    epochs: Annotated[
+        int | None,
+        option("--epochs", text="Epochs. A trial runs a quarter of them.", metavar="N", panel=_FULL, default="auto"),
+    ] = None,
+    ensemble: Annotated[
+        int | None,
+        option(
+            "--ensemble",
+            text="Ensemble members. A trial trains one.",
+            metavar="N",
+            panel=_FULL,
+            default=str(MEMBERS),
+        ),
+    ] = None,
+    seed: Annotated[int, option("--seed", text=_HELP["seed"], metavar="N", panel=MACHINE, default=True)] = 0,
+    threads: Annotated[
+        int | None, option("--threads", text="Threads to use.", metavar="N", panel=MACHINE, default="auto")
     ] = None,
     run: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Where to keep the search; runs/NAME-tune-001, …")
+        Path | None,
+        option("--run", text="Folder of the search.", metavar="FOLDER", panel=OUTPUT, default="runs/NAME-tune-001, …"),
     ] = None,
-    group: Annotated[str | None, typer.Option(metavar="COL", help="Rows of a group stay on one side.")] = None,
-    time_column: Annotated[str | None, typer.Option("--time", metavar="COL", help="Hold out the latest rows.")] = None,
-    weight: Annotated[str | None, typer.Option(metavar="COL", help="What each row counts; no input.")] = None,
-    categorical: Categorical = None,
-    task: Annotated[str | None, typer.Option(metavar="TEXT", help=_HELP["task"])] = None,
-    loss: Annotated[str | None, typer.Option(metavar="TEXT", help="What is minimised; from the task.")] = None,
-    metric: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="What trials are judged by, and which epoch is kept; loss.")
-    ] = None,
-    class_weight: Annotated[str | None, typer.Option(metavar="TEXT", help=_HELP["class_weight"])] = None,
-    epochs: Annotated[int | None, typer.Option(metavar="N", help="In full; a trial takes a quarter.")] = None,
-    ensemble: Annotated[int | None, typer.Option(metavar="N", help="Members in full; a trial has one.")] = None,
-    seed: Annotated[int, typer.Option(metavar="N", help="Fixes everything that is random.")] = 0,
-    threads: Annotated[int | None, typer.Option(metavar="N", help="Threads to use.")] = None,
     plot: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Where to draw the trials: .svg, .png or .pdf; FOLDER/trials.svg."),
+        option(
+            "--plot",
+            text="Where to save the plot of the trials: .svg, .png or .pdf.",
+            metavar="FILE",
+            panel=OUTPUT,
+            default=f"FOLDER/{PLOT}",
+        ),
     ] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress: only how it ended.")] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="A line of JSON for each trial, and one for the end.")
-    ] = False,
+    quiet: Annotated[bool, flag("--quiet", "-q", text="Print only the result.")] = False,
+    as_json: Annotated[bool, flag("--json", text="Print one line of JSON per trial, and one for the result.")] = False,
 ) -> None:
-    """Searches over width, depth, dropout, learning rate, weight decay and embedding, then trains the best in full.
+    """Search for good options of the tabular recipe, then train the best in full.
 
-    Each trial is one network on four fifths of the rows, judged by its loss or --metric on the rest; those that fall
-    behind are cut short. FOLDER has the search, a plot of it, and the run of the best in FOLDER/best. Within a time
-    limit the best gets as many epochs and members as fit.
+    The search varies width, depth, dropout, learning rate, weight decay and the embedding of numbers. Each trial trains
+    one network on four fifths of the rows and measures the loss or --metric on the others. Trials that are worse than
+    the median stop early.
+
+    FOLDER contains the search, a plot of the trials, and the run of the best in FOLDER/best. With --time-limit, the
+    numbers of epochs and members are reduced to fit.
     """
     from ..data import read
     from ..drawing.plots import check_path
@@ -88,9 +143,9 @@ def tune(
     if plot is not None:
         check_path(plot)
     limit = Config(time_limit=time_limit).time_limit
-    asked = {"task": task, "loss": loss, "metric": metric, "class_weight": class_weight}
-    asked |= {"epochs": epochs, "ensemble": ensemble, "threads": threads}
-    options: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
+    given = {"task": task, "loss": loss, "metric": metric, "class_weight": class_weight}
+    given |= {"epochs": epochs, "ensemble": ensemble, "threads": threads}
+    options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     targets: Any = target if target is None or "," not in target else [part.strip() for part in target.split(",")]
     source = {"target": targets, "group": group, "time_column": time_column, "sample_weight": weight}
     source["categorical"] = categorical or []
@@ -98,7 +153,7 @@ def tune(
     name = f"{Path(data).name.split('.')[0] or 'run'}-tune"
     with (
         numbered(name) if run is None else nullcontext(run) as folder,
-        _Shown(trials, quiet=quiet or as_json, as_json=as_json) as shown,
+        _Progress(trials, quiet=quiet or as_json, as_json=as_json) as progress,
     ):
         found = tuning.search(
             table,
@@ -108,24 +163,24 @@ def tune(
             trials=trials,
             time_limit=None if limit is None else tuning.TRIALS_SHARE * limit,
             seed=seed,
-            begins=shown.begin,
-            told=shown.told,
+            begins=progress.begin,
+            told=progress.finish_trial,
         )
-    drawn = _draw(found, plot or folder / PLOT, name=Path(data).name)
+    plotted = _save_plot(found, plot or folder / PLOT, name=Path(data).name)
     if found.signal is not None:
-        typer.echo(f"go on with the same command and --run {folder}", err=True)
+        typer.echo(f"to continue: the same command with --run {folder}", err=True)
         raise typer.Exit(128 + found.signal)
-    left = None if limit is None else max(limit - (time.monotonic() - began), LEAST * limit)
-    done = _in_full(found, data, folder, source, {**options, "seed": seed}, left=left, quiet=quiet or as_json)
+    remaining = None if limit is None else max(limit - (time.monotonic() - began), LEAST * limit)
+    done = _in_full(found, data, folder, source, {**options, "seed": seed}, remaining=remaining, quiet=quiet or as_json)
     best = None if found.best is None else found.best.to_dict()
-    end = {"run": str(folder / BEST), "best": best, "metrics": done.metrics, "plot": drawn}
+    end = {"run": str(folder / BEST), "best": best, "metrics": done.metrics, "plot": plotted}
     if as_json:
         _print_line({"end": end})
     else:
-        _tell(found, drawn)
-    from .train import tell
+        _print_best(found, plotted)
+    from .train import print_result
 
-    tell(done, quiet=quiet, as_json=as_json)
+    print_result(done, quiet=quiet, as_json=as_json)
 
 
 def _in_full(
@@ -135,12 +190,12 @@ def _in_full(
     source: dict[str, Any],
     options: dict[str, Any],
     *,
-    left: float | None,
+    remaining: float | None,
     quiet: bool,
 ) -> Any:
-    """The best point, with all epochs and members, or those that fit into the time that is left.
+    """Train the best options, with all epochs and members or those that fit into the remaining time.
 
-    Goes on where it was stopped. The run of an earlier best is kept beside it.
+    A run that was stopped is resumed. The run of an earlier best is renamed.
     """
     from ..estimators.tuning import recipe_of
     from ..runs import RunFolder, next_number
@@ -155,18 +210,18 @@ def _in_full(
             return resume(path, quiet=quiet)
         path.rename(folder / f"{BEST}-{next_number(folder, BEST):03d}")
     write(note, json.dumps(found.values).encode())
-    return fit(recipe_of(found.values), data, run=path, time_limit=left, **source, **options, quiet=quiet)
+    return fit(recipe_of(found.values), data, run=path, time_limit=remaining, **source, **options, quiet=quiet)
 
 
 def _read(note: Path) -> Any:
-    """The point that FOLDER/best is the run of; None where that is not known."""
+    """Return the options that FOLDER/best was trained with, or None if they are unknown."""
     try:
         return json.loads(read(note, limit=1 << 24, root=note.parent))
     except ValueError:
         return None
 
 
-def _draw(found: Search, path: Path, *, name: str) -> str | None:
+def _save_plot(found: Search, path: Path, *, name: str) -> str | None:
     from ..drawing.plots import Point, save, search_figure
     from ..estimators.tuning import SPACE
     from ..models.metrics import larger
@@ -188,19 +243,19 @@ def _draw(found: Search, path: Path, *, name: str) -> str | None:
     return str(path)
 
 
-def _tell(found: Search, drawn: str | None) -> None:
+def _print_best(found: Search, plotted: str | None) -> None:
     best, out = found.best, console()
     if best is None:
-        said = "the time was up before any trial came to its end: the recipe as it is was trained"
-        out.print(said, soft_wrap=True)
+        message = "the time limit was reached before the first trial ended: trained the defaults of the recipe"
+        out.print(message, soft_wrap=True)
         return
     first = found.trials[0]
     words = ", ".join(f"{name} {_short(value)}" for name, value in best.values.items())
     out.print(printable(f"best of {len(found.trials)} trials: {words}"), soft_wrap=True)
     if first.value is not None and best.value is not None:
-        out.print(f"its validation {best.metric} is {best.value:.4g}; that of the recipe as it is, {first.value:.4g}")
-    if drawn is not None:
-        out.print(printable(f"plot: {drawn}"), soft_wrap=True)
+        out.print(f"validation {best.metric}: {best.value:.4g}; with the defaults of the recipe: {first.value:.4g}")
+    if plotted is not None:
+        out.print(printable(f"plot: {plotted}"), soft_wrap=True)
 
 
 def _print_line(value: dict[str, Any]) -> None:
@@ -213,8 +268,8 @@ def _short(value: Any) -> str:
     return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
-class _Shown:
-    """A bar of the trials with the best so far, lines of JSON, or nothing."""
+class _Progress:
+    """A progress bar of the trials with the best result, lines of JSON, or nothing."""
 
     def __init__(self, trials: int, *, quiet: bool, as_json: bool) -> None:
         from rich.console import Console
@@ -232,13 +287,13 @@ class _Shown:
         )
         self.task = self.bar.add_task("trials", total=trials, best="")
 
-    def told(self, trial: Trial, best: Trial | None) -> None:
+    def finish_trial(self, trial: Trial, best: Trial | None) -> None:
         if self.as_json:
             _print_line(trial.to_dict())
         self._show(trial.number, best)
 
     def begin(self, trials: Sequence[Trial]) -> None:
-        """Not before all is checked: an error is told without an empty bar. `trials` were made before."""
+        """Start the progress bar. It is not started earlier, so that errors in options do not leave an empty bar."""
         from ..estimators.tuning import best_of
 
         self.total = max(self.total, len(trials))
@@ -247,10 +302,10 @@ class _Shown:
         self.begun = True
 
     def _show(self, completed: int, best: Trial | None) -> None:
-        said = "" if best is None else f"best {best.metric} {best.value:.4g} (trial {best.number})"
-        self.bar.update(self.task, completed=completed, total=self.total, best=said)
+        text = "" if best is None else f"best {best.metric} {best.value:.4g} (trial {best.number})"
+        self.bar.update(self.task, completed=completed, total=self.total, best=text)
 
-    def __enter__(self) -> _Shown:
+    def __enter__(self) -> _Progress:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -1,0 +1,116 @@
+"""Options that several commands share, and how options are described: help text, default and panel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+DATA, NETWORK, OUTPUT, MACHINE = "Data", "Network", "Output", "Machine"
+"""Panels of the help that several commands have."""
+
+
+def option(
+    *names: str,
+    text: str,
+    metavar: str,
+    panel: str | None = None,
+    default: str | bool = "none",
+    complete: Iterable[str] = (),
+    least: int | None = None,
+) -> Any:
+    """Return an option that takes a value. `default` describes the default if the signature says None."""
+    return typer.Option(
+        *names,
+        help=text,
+        metavar=metavar,
+        rich_help_panel=panel,
+        show_default=default,
+        autocompletion=starting_with(complete) if complete else None,
+        min=least,
+    )
+
+
+def flag(*names: str, text: str, panel: str | None = OUTPUT) -> Any:
+    """Return an option that takes no value."""
+    return typer.Option(*names, help=text, rich_help_panel=panel, metavar="")
+
+
+def starting_with(names: Iterable[str]) -> Callable[[str], list[str]]:
+    """Return the completion function for an option whose values are `names`."""
+    return lambda incomplete: [name for name in names if name.startswith(incomplete)]
+
+
+def listed(names: Iterable[str]) -> str:
+    """Join names for a help text.
+
+    >>> listed(["sgd", "adam", "adamw"])
+    'sgd, adam or adamw'
+    """
+    *most, last = names
+    return f"{', '.join(most)} or {last}"
+
+
+Arch = Annotated[
+    str,
+    typer.Argument(
+        metavar="ARCH",
+        help="A network: widths (784-256-128-10), a file (JSON, text or model), a run, or - for standard input.",
+        show_default=False,
+    ),
+]
+ImpliedActivation = Annotated[
+    str, option(text="Activation between plain widths.", metavar="NAME", panel=NETWORK, default=True)
+]
+Model = Annotated[
+    Path, typer.Argument(metavar="MODEL", help="A model file, or the folder of a run.", show_default=False)
+]
+Data = Annotated[
+    str, typer.Argument(metavar="DATA", help="A table, or the name of a bundled data set.", show_default=False)
+]
+AsJson = Annotated[bool, flag("--json", text="Print JSON.")]
+Plot = Annotated[Path | None, option("--plot", text="Save a plot as .svg, .png or .pdf.", metavar="FILE", panel=OUTPUT)]
+
+Target = Annotated[
+    str | None,
+    option(
+        "--target",
+        text="Column to predict. Separate several columns by commas.",
+        metavar="COL",
+        panel=DATA,
+        default="the column named target, label, class, y or outcome",
+    ),
+]
+Group = Annotated[
+    str | None,
+    option("--group", text="Column of groups. Rows of a group are held out together.", metavar="COL", panel=DATA),
+]
+TimeColumn = Annotated[
+    str | None, option("--time", text="Column of times. The latest rows are held out.", metavar="COL", panel=DATA)
+]
+Weight = Annotated[
+    str | None,
+    option("--weight", text="Column of sample weights. It is not used as an input.", metavar="COL", panel=DATA),
+]
+Categorical = Annotated[
+    list[str] | None,
+    option(
+        "--categorical",
+        text="Column to treat as categories, whatever its values are. Repeat for more columns.",
+        metavar="COL",
+        panel=DATA,
+    ),
+]
+Track = Annotated[
+    list[str] | None,
+    option(
+        "--track",
+        text="Also log to tensorboard, wandb, trackio or mlflow. Repeat for more.",
+        metavar="TRACKER",
+        panel=OUTPUT,
+    ),
+]
+Quiet = Annotated[bool, flag("--quiet", "-q", text="Print only decisions about the data and the result.")]
+EventsAsJson = Annotated[bool, flag("--json", text="Print each event as one line of JSON.")]
