@@ -1,5 +1,5 @@
-// Two pages, each one HTML file with script and style inside: `vite build --mode explorer` and `--mode report`.
-// Python fills in the state and the hashes of the content security policy when it writes a page.
+// Two pages, each a single HTML file that contains its script and styles: `vite build --mode explorer` and `--mode report`.
+// When Python writes a page, it inserts the state and the hashes of the content security policy.
 import { svelte } from '@sveltejs/vite-plugin-svelte'
 import { defineConfig, type Plugin } from 'vite'
 import { formulas } from './plugins/formulas.ts'

@@ -1,5 +1,5 @@
-// Engine tests run in Node; browser tests drive Chromium over the pages that Python fills (tests/setup.ts makes both).
-// The layout tests only read the sources: `npm run check` runs them alone.
+// Engine tests run in Node. Browser tests open pages written by Python in Chromium. tests/setup.ts prepares both.
+// The layout tests only read the sources; `npm run check` runs only these.
 import { svelte } from '@sveltejs/vite-plugin-svelte'
 import { defineConfig } from 'vitest/config'
 
@@ -8,7 +8,7 @@ const LAYOUT = 'tests/layout.test.ts'
 export default defineConfig({
   plugins: [svelte()],
   test: {
-    // Two cores: pages that are timed by people must not be slowed by other files' browsers.
+    // One file at a time: browsers of several files would slow each other down on two cores.
     fileParallelism: false,
     testTimeout: 60_000,
     hookTimeout: 120_000,

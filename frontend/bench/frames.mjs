@@ -1,10 +1,10 @@
-// How long a frame takes while a weight is dragged, in Chromium: 2-8-8-1 with its boundary, and 784-128-10.
+// Time per frame while a weight is dragged, in Chromium: a 2-8-8-1 network with its decision boundary, and 784-128-10.
 //
 //   node bench/frames.mjs          needs the pages (make pages), the package in ../.venv, and Chromium
 //
-// Prints the median and the 95th percentile of the time between frames, and of the script time inside a frame, in
-// milliseconds; 60 frames a second are 16.7. Frames do not wait for the screen, and the weight moves in every one of them, so
-// that the time between two is what a frame costs.
+// Prints the median and the 95th percentile of the time between frames, and the mean script time per frame, in
+// milliseconds; 60 frames per second are 16.7 ms. Frames do not wait for the screen and the weight changes in every frame, so
+// the time between two frames is the cost of a frame.
 import { execFileSync } from 'node:child_process'
 import { existsSync, mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -43,7 +43,7 @@ const browser = await chromium.launch({
   ],
 })
 
-/** Drags from a point up and down for three seconds and gives the times between frames. */
+/** Drags up and down from a point for three seconds. Returns the times between frames. */
 async function drag(page, at, dx, dy) {
   await page.mouse.move(at.x, at.y)
   await page.mouse.down()
@@ -82,24 +82,24 @@ async function drag(page, at, dx, dy) {
   return { frames: frames.slice(5), script: spent / frames.length }
 }
 
-function told(name, { frames, script }) {
+function report(name, { frames, script }) {
   const sorted = [...frames].sort((a, b) => a - b)
   const at = (q) => sorted[Math.floor(q * (sorted.length - 1))].toFixed(1)
   console.log(
-    `${name.padEnd(24)} frames ${sorted.length}  median ${at(0.5)} ms  95 % ${at(0.95)} ms  script ${script.toFixed(1)} ms a frame`,
+    `${name.padEnd(24)} frames ${sorted.length}  median ${at(0.5)} ms  95 % ${at(0.95)} ms  script ${script.toFixed(1)} ms per frame`,
   )
 }
 
 const page = await browser.newPage({ viewport: { width: 1280, height: 900 } })
 await page.goto(`file://${folder}/toys.html#v1=${encodeURIComponent(JSON.stringify(state))}`)
 const box = await page.locator('[data-place="1.3.4"]').boundingBox()
-told('2-8-8-1 with boundary', await drag(page, { x: box.x + box.width / 2, y: box.y + box.height / 2 }, 0, 60))
+report('2-8-8-1 with boundary', await drag(page, { x: box.x + box.width / 2, y: box.y + box.height / 2 }, 0, 60))
 
 const wide = await browser.newPage({ viewport: { width: 1280, height: 900 } })
 await wide.goto(`file://${folder}/wide.html`)
 await wide.locator('#own-weight').scrollIntoViewIfNeeded()
 const slider = await wide.locator('#own-weight').boundingBox()
-told(
+report(
   '784-128-10',
   await drag(wide, { x: slider.x + slider.width / 2, y: slider.y + slider.height / 2 }, slider.width / 3, 0),
 )

@@ -1,4 +1,4 @@
-// The activations: f and f′ of each, as multilayer.nn.activations has them, kinks too:
+// The activations: f and f′ of each, with the same values as multilayer.nn.activations, also at kinks:
 // ReLU′(0) = 0, LeakyReLU′(0) = α, step(0) = 1, hard tanh′(±1) = 0. Constants have the names and defaults of Python.
 import { gated, logistic, logisticSlope, normalCdf, normalPdf, softplus } from './special.ts'
 
@@ -73,7 +73,7 @@ const ENTRIES: Record<string, Entry> = {
 /** Every name that `activation` knows. */
 export const ACTIVATIONS: readonly string[] = Object.keys(ENTRIES)
 
-/** The ones the figure offers, with the words it calls them by. */
+/** The activations that the playground offers, with their display names. */
 export const OFFERED: Readonly<Record<string, string>> = {
   identity: 'none',
   step: 'step',
@@ -93,7 +93,7 @@ const made = new Map<string, Activation>()
 /** The activation of that name with its constants bound. */
 export function activation(name: string, constants: Constants = {}): Activation {
   const entry = ENTRIES[name]
-  if (!entry) throw new Error(`no activation is called ${name}`)
+  if (!entry) throw new Error(`unknown activation ${name}`)
   const c = { ...entry.constants, ...constants }
   const key = `${name}(${JSON.stringify(c)})`
   let found = made.get(key)

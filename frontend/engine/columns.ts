@@ -1,5 +1,5 @@
-// The first layer of networks on tables: numbers embedded or as they are, categories as one-hot or as learned vectors.
-// A row is its numbers, then a code for each category column: 0 missing or unknown, 1 … n its values.
+// The first layer of networks on tables. It takes numbers directly or as embeddings, and categories as one-hot or learned vectors.
+// A row has its numbers first, then a code for each category column: 0 for missing or unknown, 1 … n for its values.
 import { product } from './layers.ts'
 import { Unsupported, type LayerSpec, type Layer, type Spec, type Tensors } from './layer.ts'
 
@@ -33,7 +33,7 @@ export function makeColumns(spec: Spec, layer: LayerSpec, tensors: Tensors): Lay
     elementwise: false,
     forward: (x, B) =>
       Float64Array.from(Array.from({ length: B }, (_, r) => row(x.subarray(r * nIn, (r + 1) * nIn))).flat()),
-    // Python forms no gradient below the columns either; what an input changes is shown by changing it.
+    // Python computes no gradient below the columns either.
     backward: (x) => new Float64Array(x.length),
   }
 }
@@ -55,7 +55,7 @@ function embedding(layer: LayerSpec, F: number, tensors: Tensors, name: string):
   const weight = tensors[`${name}.weight`]
   const bias = tensors[`${name}.bias`]
   const D = bias.length / F
-  /** W_f inside + b_f; the weight is stored (F, K, D). */
+  /** W_f · inside + b_f. The weight is stored with shape (F, K, D). */
   const mixed = (inside: number[], f: number): number[] => {
     const K = inside.length
     const W = new Float64Array(D * K)
@@ -85,11 +85,11 @@ function embedding(layer: LayerSpec, F: number, tensors: Tensors, name: string):
       return (x, f) => mixed(placed(x, edges.subarray(f * (n + 1), (f + 1) * (n + 1))), f)
     }
     default:
-      throw new Unsupported(`${name}: numbers embedded as ${String(layer.numeric)}`)
+      throw new Unsupported(`${name} encodes numbers with ${String(layer.numeric)}, which the page cannot compute`)
   }
 }
 
-/** Where x lies in each bin: 0 below it, 1 above; the first is open below, the last above. */
+/** Position of x within each bin: 0 below the bin, 1 above it. The first bin has no lower limit, the last no upper limit. */
 function placed(x: number, edges: Float64Array): number[] {
   const n = edges.length - 1
   return Array.from({ length: n }, (_, k) => {

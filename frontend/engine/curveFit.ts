@@ -1,14 +1,15 @@
-// A curve by a sum of bends: the first layer is laid out evenly and stays, the last is the least-squares solution.
+// Fits a curve by a network with one hidden layer. The hidden layer is fixed and evenly spaced, the output layer is the
+// least-squares solution.
 //
 //   g(x) = b + Σ_k v_k f(w (x − c_k))        c_k even over [−reach, reach]
 import { activation } from './activations.ts'
 
 export interface CurveFit {
-  /** g at the points asked for. */
+  /** g at the requested points. */
   readonly values: Float64Array
   /** v_k f(w (x − c_k)) at the same points. */
   readonly parts: readonly Float64Array[]
-  /** Root mean square of the error over the points fitted. */
+  /** Root mean square error over the fitted points. */
   readonly error: number
 }
 
@@ -22,7 +23,7 @@ export function fitCurve(
 ): CurveFit {
   const { f } = activation(name)
   const spacing = (2 * reach) / units
-  // Steep enough that neighbours meet, not so steep that they leave steps between them.
+  // Steep enough that neighbouring units overlap, but not so steep that steps remain between them.
   const w = name === 'relu' ? 1 : 3 / spacing
   const centres = Array.from({ length: units }, (_, k) => -reach + spacing * (name === 'relu' ? k : k + 0.5))
   const features = (value: number): number[] => [...centres.map((c) => f(w * (value - c))), 1]
@@ -33,7 +34,7 @@ export function fitCurve(
   return { values: at.map(sum), parts, error }
 }
 
-/** Solves min ‖A v − y‖² + λ‖v‖² by Cholesky; λ only keeps the matrix positive. */
+/** Solves min ‖A v − y‖² + λ‖v‖² by Cholesky. A small λ keeps the matrix positive definite. */
 function leastSquares(A: readonly number[][], y: Float64Array): number[] {
   const n = A[0].length
   const M = Array.from({ length: n }, () => new Float64Array(n))

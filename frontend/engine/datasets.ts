@@ -1,4 +1,4 @@
-// The small data sets of the page: four songs, plane figures of two classes, and curves of one variable.
+// The small data sets of the page: four songs, points of two classes in the plane, and curves of one variable.
 import type { LossName } from './losses.ts'
 import { Random } from './random.ts'
 
@@ -8,7 +8,7 @@ export interface Dataset {
   readonly features: readonly string[]
   readonly target: string
   readonly loss: LossName
-  /** Outputs at or above it mean class 1; null where the target is a number. */
+  /** Outputs of at least this value mean class 1; null if the target is a number. */
   readonly threshold: number | null
   readonly classes: readonly [string, string] | null
   readonly rows: readonly string[]
@@ -145,7 +145,7 @@ export const DATASETS: Readonly<Record<string, () => Dataset>> = {
   steps: () => curveDataset('steps', 'Steps (1-D)', (x) => (x < -0.8 ? -0.7 : x < 0.6 ? 0.7 : -0.2)),
 }
 
-/** How many rows are on the right side of the threshold. */
+/** Number of rows on the correct side of the threshold. */
 export function countCorrect(data: Dataset, out: Float64Array): number {
   if (data.threshold === null) return NaN
   let n = 0

@@ -1,5 +1,5 @@
-// Any network that Python can describe and the page can compute: layers one after another, forward, and back to its
-// inputs. The dense networks of the figure have their own, fuller engine (network.ts); this one opens trained models.
+// Trained networks, for prediction: the forward pass through a list of layers, and the gradient with respect to the inputs.
+// The dense networks of the playground use network.ts instead, which also computes the gradients of weights.
 //
 // Dropout is off and batch norm uses its running statistics, as in prediction.
 import { makeColumns } from './columns.ts'
@@ -25,7 +25,7 @@ export class InferenceNetwork {
     this.nOut = this.layers[this.layers.length - 1].nOut
   }
 
-  /** Numbers a row that it reads: the numeric inputs, then a code for each category column. */
+  /** Numbers per row: the numeric inputs, then a code for each category column. */
   get nIn(): number {
     return this.spec.inputs.numeric + this.spec.inputs.categories.length
   }
@@ -57,7 +57,7 @@ export class InferenceNetwork {
     return back
   }
 
-  /** Moves weight (o, i) of linear layer l, or its bias where i is −1, and brings `values` up to date by increments. */
+  /** Updates `values` by increments after a change of weight (o, i) of linear layer l, or of its bias if i is −1. */
   nudge(values: Float64Array[], B: number, l: number, o: number, i: number, change: number): void {
     const op = this.layers[l]
     const { W, b, factor } = op.linear!
@@ -68,13 +68,14 @@ export class InferenceNetwork {
     this.follow(values, B, l + 1, o)
   }
 
-  /** Unit o of values[l] has changed: through elementwise layers alone, one column into the next linear map, then all. */
+  /** Propagates a change of unit o of values[l]: one unit through elementwise layers, one column of the next linear layer,
+   * then all units. */
   private follow(values: Float64Array[], B: number, l: number, o: number): void {
     let at = l
     while (at < this.layers.length && this.layers[at].elementwise) {
       const width = this.layers[at].nOut
       const one = new Float64Array(B * width)
-      // An elementwise layer over the whole row costs no more than finding the one unit's parameters.
+      // An elementwise layer over the whole row costs no more than a lookup of the parameters of one unit.
       one.set(this.layers[at].forward(values[at], B))
       if (at + 1 < this.layers.length && this.layers[at + 1].linear) return this.column(values, B, at + 1, o, one)
       values[++at] = one
@@ -98,7 +99,7 @@ export class InferenceNetwork {
 
 const added = (a: Float64Array, b: Float64Array): Float64Array => a.map((value, k) => value + b[k])
 
-/** Layers by their labels and ordinals, as Python names them: linear1, relu1, residual1.linear1; the first is layer `at`. */
+/** Names layers like Python: linear1, relu1, residual1.linear1. The first has index `at`. */
 export function makeLayers(layers: readonly LayerSpec[], nIn: number, tensors: Tensors, prefix: string, at = 0): Layer[] {
   const seen = new Map<string, number>()
   const found: Layer[] = []
@@ -121,7 +122,7 @@ function labelOf(layer: LayerSpec): string {
   return layer.kind === 'glu' ? (layer.variant as string) : layer.kind
 }
 
-/** Where a residual block ends. */
+/** The end of a residual block. */
 const sum = (name: string, width: number, skip: number): Layer => ({
   name,
   kind: 'residual',

@@ -16,7 +16,7 @@ export const SCHEMES = {
 
 export type Scheme = keyof typeof SCHEMES
 
-/** Draws every weight. Sets biases to 0, or spreads them so that not every kink is at 0. */
+/** Draws every weight. Sets biases to 0, or draws them too, so that the kinks are not all at 0. */
 export function initialise(net: Network, scheme: Scheme, seed: number, biasSpread = 0): void {
   const random = new Random(seed)
   for (const layer of net.layers) {

@@ -28,15 +28,15 @@ export interface Layer {
   readonly nOut: number
   /** Each output depends only on the input of the same index, so one unit can be updated separately. */
   readonly elementwise: boolean
-  /** A linear map's weight (nOut, nIn) with its factor and bias, where that is all it does. */
+  /** Weight (nOut, nIn), factor and bias, if the layer is only a linear map. */
   readonly linear?: { readonly W: Float64Array; readonly b: Float64Array | null; readonly factor: number }
-  /** Where each output of typed columns comes from: the input, and which of its numbers. */
+  /** For each output of encoded columns: its input, and the index within the numbers of that input. */
   readonly origins?: readonly Origin[]
-  /** The end of a residual block adds values[skip], what went into the block. */
+  /** For the end of a residual block: it adds values[skip], the input of the block. */
   readonly skip?: number
   forward(x: Float64Array, B: number): Float64Array
   backward(x: Float64Array, y: Float64Array, dy: Float64Array, B: number): Float64Array
 }
 
-/** Why the page cannot compute a network: the layer and what of it. */
+/** Thrown if the page cannot compute a network. The message names the layer and the reason. */
 export class Unsupported extends Error {}

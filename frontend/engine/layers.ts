@@ -1,4 +1,4 @@
-// One maker for each kind of layer: what multilayer.nn.layers computes in prediction, and its way back to the inputs.
+// A factory for each kind of layer: the computation of multilayer.nn.layers in prediction, and the gradient of its inputs.
 import { activation, ACTIVATIONS, type Constants } from './activations.ts'
 import { gated, logistic, logisticSlope } from './special.ts'
 import { normLayer } from './norms.ts'
@@ -37,7 +37,7 @@ const MAKERS: Record<string, Make> = {
 
 export function makeLayer(layer: LayerSpec, nIn: number, tensors: Tensors, name: string): Layer {
   const make = MAKERS[layer.kind]
-  if (!make) throw new Unsupported(`${name}: layers of kind ${layer.kind}`)
+  if (!make) throw new Unsupported(`${name} is a layer of kind ${layer.kind}, which the page cannot compute`)
   return make(layer, nIn, tensors, name)
 }
 
@@ -103,7 +103,7 @@ function linear(layer: LayerSpec, nIn: number, tensors: Tensors, name: string): 
   }
 }
 
-/** Learned numbers stand per unit or once; `at` reads either. */
+/** Learned parameters exist per unit or once per layer. `at` reads both forms. */
 const at = (values: Float64Array, k: number): number => values[values.length === 1 ? 0 : k]
 
 function activationLayer(layer: LayerSpec, nIn: number, tensors: Tensors, name: string): Layer {
@@ -136,7 +136,7 @@ function functionOf(layer: LayerSpec, tensors: Tensors, name: string): { f: Unit
       df: (z, k) => logistic(at(beta, k) * z) + gated(at(beta, k) * z, logisticSlope(at(beta, k) * z)),
     }
   }
-  throw new Unsupported(`${name}: the activation ${kind}`)
+  throw new Unsupported(`${name} has the activation ${kind}, which the page cannot compute`)
 }
 
 function softmaxLayer(name: string, n: number): Layer {
@@ -175,7 +175,7 @@ export function byRow(
 
 const GATES: Record<string, string> = { glu: 'sigmoid', reglu: 'relu', geglu: 'gelu', swiglu: 'silu' }
 
-/** y = f(W₁x + b₁) ⊙ (W₂x + b₂), both projections in one matrix, the gate's first. */
+/** y = f(W₁x + b₁) ⊙ (W₂x + b₂). One matrix contains both projections, first that of the gate. */
 function glu(layer: LayerSpec, nIn: number, tensors: Tensors, name: string): Layer {
   const W = tensors[`${name}.weight`]
   const b = layer.bias ? tensors[`${name}.bias`] : null
@@ -208,7 +208,7 @@ function glu(layer: LayerSpec, nIn: number, tensors: Tensors, name: string): Lay
   }
 }
 
-/** y = the largest of k projections; the gradient goes to the first of the largest. */
+/** y = the largest of k projections. If several are equal, the gradient goes to the first of them. */
 function maxout(layer: LayerSpec, nIn: number, tensors: Tensors, name: string): Layer {
   const W = tensors[`${name}.weight`]
   const b = layer.bias ? tensors[`${name}.bias`] : null

@@ -1,7 +1,7 @@
-// Layers without an activation between them are one layer: W = W₂W₁, b = W₂b₁ + b₂.
+// Layers without an activation between them are equivalent to one layer: W = W₂W₁, b = W₂b₁ + b₂.
 import { dense, type Dense, type Network } from './network.ts'
 
-/** The single layer a network without activations is; null where it has one. */
+/** The single layer that is equivalent to a network without activations; null if the network has an activation. */
 export function collapseLinear(net: Network): Dense | null {
   if (net.layers.slice(0, -1).some((layer) => layer.activation !== 'identity')) return null
   return net.layers.slice(1).reduce(joined, net.layers[0])

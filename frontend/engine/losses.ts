@@ -1,10 +1,10 @@
-// The losses of multilayer.nn.losses that the pages use. A network gives raw outputs z (B, C); the loss of a batch is the
-// mean over rows, so that `slope` divided by B is δ of the output layer.
+// The losses of multilayer.nn.losses that the pages use. The raw outputs are z (B, C). The loss of a batch is the mean over
+// rows, so `slope` divided by B is δ of the output layer.
 import { logistic, softplus } from './special.ts'
 
 export interface Loss {
   readonly name: string
-  /** Loss of one row; `at` is where the row starts in z and y. */
+  /** Loss of one row; `at` is the index of its first value in z and y. */
   readonly row: (z: Float64Array, y: Float64Array, at: number, C: number) => number
   /** ∂(loss of the row)/∂z into `out`, at the same place. */
   readonly slope: (z: Float64Array, y: Float64Array, at: number, C: number, out: Float64Array) => void
@@ -44,7 +44,7 @@ export const LOSSES = {
       for (let c = at; c < at + C; c++) out[c] = (logistic(z[c]) - y[c]) / C
     },
   },
-  /** −Σ_c y_c log softmax(z)_c, y a share for each class. */
+  /** −Σ_c y_c log softmax(z)_c, where y is the probability of each class. */
   cross_entropy: {
     name: 'cross_entropy',
     row: (z, y, at, C) => {

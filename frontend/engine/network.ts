@@ -1,4 +1,4 @@
-// A stack of dense layers, forward and backward with every number kept.
+// A stack of dense layers. The forward and the backward pass keep every number.
 //
 //   z = x Wᵀ + b,  a = f(z)              x (B, I), W (O, I), b (O), all row-major
 //   dA = ∂L/∂a,  δ = dA ⊙ f′(z),  dW = δᵀ x,  db = Σ_rows δ,  dA of the layer below = δ W
@@ -19,7 +19,7 @@ export interface Network {
   readonly layers: readonly Dense[]
 }
 
-/** A weight by its layer, the unit it leads to and the one it comes from; a bias where `from` is −1. */
+/** A weight: its layer, its unit and the input that it multiplies. If `from` is −1, it is the bias. */
 export interface WeightIndex {
   readonly layer: number
   readonly to: number
@@ -34,7 +34,7 @@ export interface UnitIndex {
 export const sameWeight = (a: WeightIndex | null, b: WeightIndex | null): boolean =>
   a !== null && b !== null && a.layer === b.layer && a.to === b.to && a.from === b.from
 
-/** What one layer saw and did: its input x, z and a; after `backward` also dA, δ, dW and db. */
+/** The numbers of one layer: its input x, z and a; after `backward` also dA, δ, dW and db. */
 export interface LayerTrace {
   x: Float64Array
   readonly z: Float64Array
@@ -59,7 +59,7 @@ export function dense(nIn: number, nOut: number, name: string): Dense {
   return { nIn, nOut, W: new Float64Array(nIn * nOut), b: new Float64Array(nOut), activation: name }
 }
 
-/** Layers of the given widths, all zero; `hidden` between them and nothing after the last. */
+/** Layers of the given widths with all weights 0. Hidden layers have the activation `hidden`, the output layer has none. */
 export function zeroNetwork(widths: readonly number[], hidden: string): Network {
   return { layers: widths.slice(1).map((n, l) => dense(widths[l], n, l === widths.length - 2 ? 'identity' : hidden)) }
 }
@@ -97,7 +97,7 @@ export function affine(layer: Dense, x: Float64Array, z: Float64Array, B: number
   }
 }
 
-/** Fills z and a of every layer, and gives the outputs (B, C). `keep` scales activations in training (dropout). */
+/** Fills z and a of every layer. Returns the outputs (B, C). `keep` scales activations in training (dropout). */
 export function forward(net: Network, x: Float64Array, into: Trace, keep?: readonly Float64Array[]): Float64Array {
   let here = x
   net.layers.forEach((layer, l) => {
@@ -112,7 +112,7 @@ export function forward(net: Network, x: Float64Array, into: Trace, keep?: reado
   return here
 }
 
-/** The loss of the outputs that `forward` left, row by row and as a mean. */
+/** Computes the loss of the outputs of `forward`: of every row, and the mean. */
 export function computeLoss(net: Network, y: Float64Array, into: Trace, name: LossName): number {
   const C = net.layers[net.layers.length - 1].nOut
   const out = into.layers[into.layers.length - 1].a
@@ -163,7 +163,7 @@ function gradients(layer: Dense, t: LayerTrace, B: number, dBelow: Float64Array)
   }
 }
 
-/** One whole pass in fresh buffers. */
+/** One forward and backward pass in new buffers. */
 export function forwardBackward(net: Network, x: Float64Array, y: Float64Array, name: LossName): Trace {
   const into = emptyTrace(net, x.length / net.layers[0].nIn)
   forward(net, x, into)

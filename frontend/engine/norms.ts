@@ -1,6 +1,6 @@
 // The four normalisations: x̂ = (x − μ)/√(v + ε) over a group of numbers, then γ x̂ + β.
 //
-//   dx̂ = dy γ,  dx = (dx̂ − mean dx̂ − x̂ mean(dx̂ x̂)) / √(v + ε);  no mean dx̂ where μ is not subtracted
+//   dx̂ = dy γ,  dx = (dx̂ − mean dx̂ − x̂ mean(dx̂ x̂)) / √(v + ε);  without the term mean dx̂ if μ is not subtracted
 import type { LayerSpec, Layer, Tensors } from './layer.ts'
 
 export function normLayer(layer: LayerSpec, n: number, tensors: Tensors, name: string): Layer {

@@ -9,7 +9,7 @@ import { initialise, SCHEMES, type Scheme } from './initialisation.ts'
 import { forward, zeroNetwork, emptyTrace } from './network.ts'
 import { Random } from './random.ts'
 
-/** E[h(u)] for u standard normal by the midpoint rule: exact to rounding for smooth h, and no node is on a jump at 0. */
+/** E[h(u)] for u standard normal by the midpoint rule: exact to rounding for smooth h. No node is at 0, where h may jump. */
 export function gaussianMean(h: (u: number) => number): number {
   const [N, reach] = [1600, 9]
   let sum = 0
@@ -36,7 +36,7 @@ export function predictedSizes(name: string, scheme: Scheme, width: number, dept
   return { signal, gradient }
 }
 
-/** The same of a network that is drawn, on rows that are standard normal, with a random gradient at the last z. */
+/** The same sizes, measured on a random network with standard normal rows and a random gradient at the last z. */
 export function measuredSizes(name: string, scheme: Scheme, width: number, depth: number, seed: number, rows = 64): SignalSizes {
   const net = zeroNetwork(new Array<number>(depth + 1).fill(width), name)
   initialise(net, scheme, seed)

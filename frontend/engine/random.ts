@@ -1,13 +1,13 @@
-// A small seeded generator, so that a page with the same seed shows the same thing. Not the stream of Python: weights
-// travel in links and exports as numbers, never as seeds.
+// A small random number generator with a seed, so that the same seed gives the same page. Its numbers differ from those of
+// Python. Links and exports therefore contain weights, not seeds.
 
 export class Random {
-  /** Where it stands: set again, the same numbers follow. */
+  /** The state of the generator. Setting it again repeats the same numbers. */
   state: number
 
   constructor(seed: number) {
     this.state = seed >>> 0
-    for (let i = 0; i < 4; i++) this.bits() // seeds that differ by one soon part
+    for (let i = 0; i < 4; i++) this.bits() // so that neighbouring seeds give unrelated numbers
   }
 
   /** 32 bits: a Weyl sequence through two rounds of mixing. */
@@ -19,7 +19,7 @@ export class Random {
     return (x ^ (x >>> 16)) >>> 0
   }
 
-  /** Uniform on [0, 1), of 53 bits. */
+  /** Uniform on [0, 1) with 53 bits. */
   uniform(): number {
     return ((this.bits() >>> 5) * 67108864 + (this.bits() >>> 6)) / 9007199254740992
   }

@@ -1,4 +1,4 @@
-// The few special functions that activations are written in; exponentials are taken of −|z| so that no tail overflows.
+// Special functions for activations. They use exp(−|z|), so that no exponential overflows.
 
 /** σ(z) = 1 / (1 + e⁻ᶻ). */
 export function logistic(z: number): number {
@@ -15,7 +15,7 @@ export function logisticSlope(z: number): number {
 /** log(1 + eᶻ). */
 export const softplus = (z: number): number => Math.max(z, 0) + Math.log1p(Math.exp(-Math.abs(z)))
 
-/** z · gate, and 0 where the gate is 0 even for an infinite z. */
+/** z · gate; 0 if the gate is 0, even for an infinite z. */
 export const gated = (z: number, gate: number): number => (gate === 0 ? 0 : z * gate)
 
 const ROOT_PI = Math.sqrt(Math.PI)
@@ -31,7 +31,7 @@ function erfSeries(x: number): number {
   return (2 / ROOT_PI) * Math.exp(-x * x) * sum
 }
 
-/** erfc by its continued fraction, from the far end; for x > 2.5. */
+/** erfc by its continued fraction, evaluated from the last term; for x > 2.5. */
 function erfcFraction(x: number): number {
   let tail = 0
   for (let n = 60; n >= 1; n--) tail = n / 2 / (x + tail)

@@ -1,5 +1,5 @@
-// Training in the page: batches in a random order each epoch, dropout on hidden layers, L2, one optimiser.
-// A step that would leave a number that is not finite is not taken: where and when is told instead.
+// Training in the page: batches in a random order in each epoch, dropout on hidden layers, L2, one optimiser.
+// A step that would leave a number that is not finite is not taken. `failure` then has the step and the layer.
 import type { Dataset } from './datasets.ts'
 import { backward, clone, forward, computeLoss, emptyTrace, type Network, type Trace } from './network.ts'
 import { copyOptimiserState, newOptimiserState, optimiserStep, type OptimiserState, type OptimiserName } from './optimisers.ts'
@@ -9,14 +9,14 @@ import type { LossName } from './losses.ts'
 export interface TrainerSettings {
   readonly optimiser: OptimiserName
   readonly rate: number
-  /** Rows a step; 0 means all of them. */
+  /** Rows per step; 0 means all rows. */
   readonly batch: number
   readonly l2: number
   readonly dropout: number
   readonly seed: number
 }
 
-/** The first thing that was not finite: which step, which layer (from 1) and what of it. */
+/** The first number that is not finite: its step, its layer (counted from 1) and its kind. */
 export interface Failure {
   readonly step: number
   readonly layer: number
@@ -25,10 +25,10 @@ export interface Failure {
 
 export class Trainer {
   optimiserState: OptimiserState
-  /** Steps taken. */
+  /** Number of steps taken. */
   step = 0
   failure: Failure | null = null
-  /** Rows of this epoch still to come. */
+  /** Remaining rows of this epoch. */
   order: number[] = []
   readonly random: Random
   private readonly buffers = new Map<number, Trace>()
@@ -43,7 +43,7 @@ export class Trainer {
     this.random = new Random(settings.seed + 77)
   }
 
-  /** One step; false where it failed, and then everything is as it was before. */
+  /** Takes one step. Returns false if it fails; the state is then unchanged. */
   advance(): boolean {
     if (this.failure) return false
     const { data, net, settings } = this
@@ -64,7 +64,7 @@ export class Trainer {
     return false
   }
 
-  /** A step on the gradients of a trace; not taken, and false, where it would leave a number that is not finite. */
+  /** Takes a step with the gradients of a trace. Returns false, without a change, if a number would not be finite. */
   applyGradients(t: Trace, optimiser: OptimiserName, rate: number, l2 = 0): boolean {
     const { net } = this
     const bad = firstNonFinite(t)
@@ -95,7 +95,7 @@ export class Trainer {
     return found
   }
 
-  /** 0, or 1/(1 − p) where a unit is kept; the output layer keeps everything. */
+  /** Dropout factors: 0 for dropped units, 1/(1 − p) for kept units. The output layer has no dropout. */
   private masks(t: Trace): Float64Array[] {
     const p = this.settings.dropout
     return t.layers.map((layer, l) =>
@@ -130,7 +130,7 @@ function nonFiniteWeights(net: Network): { layer: number; what: string } | null 
 
 function nonFiniteState(of: OptimiserState): { layer: number; what: string } | null {
   const l = of.W.findIndex((W, k) => [W, of.b[k]].some((s) => !finite(s.first) || !finite(s.second)))
-  return l < 0 ? null : { layer: l + 1, what: 'the optimiser’s memory' }
+  return l < 0 ? null : { layer: l + 1, what: 'the optimiser state' }
 }
 
 export interface UnitHealth {
@@ -138,7 +138,7 @@ export interface UnitHealth {
   readonly saturated: boolean
 }
 
-/** A hidden unit is dead where no row gets a slope through it, saturated where all slopes are under a twentieth. */
+/** A hidden unit is dead if its slope is 0 for every row, and saturated if every slope is below 0.05. */
 export function unitHealth(net: Network, t: Trace, slopes: readonly ((z: number) => number)[]): UnitHealth[][] {
   return net.layers.slice(0, -1).map((layer, l) =>
     Array.from({ length: layer.nOut }, (_, o) => {

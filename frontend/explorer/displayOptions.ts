@@ -24,13 +24,13 @@ export interface DisplayOptions {
   tab: string
   depth: Depth
   look: FigureSelection
-  /** Step of the pass, and which entry of its table is taken apart. */
+  /** Step of the pass, and the row and column of the table entry whose terms are shown. */
   step: number
   entry: [number, number]
   stepOptimiser: OptimiserName
   stepRate: number
   lesson: string
-  /** Steps of training a frame. */
+  /** Training steps per frame. */
   speed: number
   galleryZ: number
   initActivation: string
@@ -39,7 +39,7 @@ export interface DisplayOptions {
   initSeed: number
   fitUnits: number
   fitActivation: keyof typeof FIT_ACTIVATIONS
-  /** A curve by its name, or point by point. */
+  /** The name of a curve, or its points. */
   fitCurve: string | number[]
 }
 
@@ -108,6 +108,6 @@ const CHECKS: Readonly<Record<keyof DisplayOptions, Check>> = {
 /** Checks the options of an untrusted link. Returns those that are present; an error names the first invalid one. */
 export function checkDisplayOptions(value: Record<string, unknown>): Partial<DisplayOptions> {
   const names = (Object.keys(CHECKS) as (keyof DisplayOptions)[]).filter((name) => Object.hasOwn(value, name))
-  for (const name of names) if (!CHECKS[name](value[name])) throw new Error(`its ${name} is not one this page can show`)
+  for (const name of names) if (!CHECKS[name](value[name])) throw new Error(`this page cannot show its ${name}`)
   return Object.fromEntries(names.map((name) => [name, value[name]]))
 }

@@ -5,7 +5,7 @@ import type { UserModel } from './userModel/userModel.svelte.ts'
 import { checkDisplayOptions, defaultOptions, type DisplayOptions } from './displayOptions.ts'
 import { fromHash, toHash } from './snapshot.ts'
 
-/** Whatever the buttons Undo and Redo act on. */
+/** An object that the buttons Undo and Redo act on. */
 export interface Undoable {
   readonly canUndo: boolean
   readonly canRedo: boolean
@@ -13,18 +13,18 @@ export interface Undoable {
   redo(): void
 }
 
-/** Tabs that have nothing to undo. */
+/** For tabs without anything to undo. */
 export const NOTHING_TO_UNDO: Undoable = { canUndo: false, canRedo: false, undo: () => {}, redo: () => {} }
 
 export class ExplorerState {
   readonly options = $state<DisplayOptions>(defaultOptions())
   readonly targetCurve = new TargetCurve()
-  /** What was wrong with the link the page was opened with. */
+  /** Why the link that opened the page is invalid; empty if it is valid. */
   linkError = $state('')
 
   constructor(
     readonly playground: Playground,
-    /** The user's network, where there is one that the page can run. */
+    /** The user's network; null if there is none or the page cannot run it. */
     readonly userModel: UserModel | null,
   ) {}
 
@@ -32,7 +32,7 @@ export class ExplorerState {
     return this.options.depth
   }
 
-  /** Text for the curious shows at this depth and below. */
+  /** Whether text of this level is shown at the chosen depth. */
   shows(level: 'idea' | 'maths' | 'deep'): boolean {
     const order = ['idea', 'maths', 'deep']
     return this.depth !== 'picture' && order.indexOf(level) <= order.indexOf(this.depth)
@@ -52,31 +52,31 @@ export class ExplorerState {
       const tab = tabs.includes(shown.tab ?? '') ? shown.tab : this.options.tab
       Object.assign(this.options, shown, { tab })
     } catch (error) {
-      this.linkError = `The link could not be used: ${(error as Error).message}.`
+      this.linkError = `The link cannot be opened: ${(error as Error).message}.`
     }
   }
 
-  /** The part of the address that shows all this again. */
+  /** The part of the address that restores this state. */
   get hash(): string {
     const shown = { ...this.options, look: this.playground.selection, fitCurve: this.targetCurve.curve }
     return toHash(this.playground.snapshot(), this.userModel ? { ...shown, own: this.userModel.state } : shown)
   }
 
-  /** The whole address, without the key a server's own link has. */
+  /** The complete address, without the access key of the local server. */
   get link(): string {
     return location.href.replace(/[?#].*$/, '') + this.hash
   }
 
-  /** Keeps the address up to date, where there is one: a page inside a notebook has none. */
+  /** Writes the state to the address. A page inside a notebook has no address. */
   saveToAddress(): (() => void) | undefined {
     if (location.protocol === 'about:' || this.playground.dragging || this.playground.training || this.userModel?.dragging) return
     const { hash } = this
-    // Browsers stop pages that change their address many times a second.
+    // Browsers block pages that change their address many times a second.
     const timer = setTimeout(() => {
       try {
         history.replaceState(null, '', hash)
       } catch {
-        // A host that forbids it still has the export.
+        // If the host forbids it, the user can still export the state.
       }
     }, 150)
     return () => clearTimeout(timer)

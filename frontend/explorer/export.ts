@@ -1,7 +1,7 @@
-// What can be taken away: the state as JSON, Python that gives the same numbers, and the figure as a picture.
+// Exports of the playground: the state as JSON, Python code that computes the same numbers, and the figure as an image.
 import type { Playground } from './playground.svelte.ts'
 
-/** Python that builds this network, sets its weights and prints what the page shows. */
+/** Python code that builds this network, sets its weights and prints the numbers of the page. */
 export function python(playground: Playground): string {
   const { net, data, activation } = playground
   const name = activation === 'identity' ? 'none' : activation
@@ -36,7 +36,7 @@ for step in found.steps:
 `
 }
 
-/** Weights by name, as Python calls them, and what is needed to show the state again. */
+/** The weights under their names in Python, and the snapshot that restores the state. */
 export function json(playground: Playground): string {
   const named = Object.fromEntries(
     playground.net.layers.flatMap((layer, l) => [
@@ -75,7 +75,7 @@ const STYLES = [
   'paint-order',
 ]
 
-/** A figure of the page as a file of its own: the style sheet's choices become attributes. */
+/** A figure of the page as an SVG file. The styles of the style sheet become attributes. */
 export function svg(from: SVGSVGElement): string {
   const copy = from.cloneNode(true) as SVGSVGElement
   const [olds, news] = [
@@ -100,11 +100,11 @@ export function svg(from: SVGSVGElement): string {
   copy
     .querySelectorAll('[stroke="rgba(0, 0, 0, 0)"]')
     .forEach((hidden) => hidden.getAttribute('fill') === 'none' && hidden.remove())
-  const ground = document.createElementNS('http://www.w3.org/2000/svg', 'rect')
-  ground.setAttribute('width', '100%')
-  ground.setAttribute('height', '100%')
-  ground.setAttribute('fill', getComputedStyle(document.documentElement).getPropertyValue('--surface').trim())
-  copy.prepend(ground)
+  const background = document.createElementNS('http://www.w3.org/2000/svg', 'rect')
+  background.setAttribute('width', '100%')
+  background.setAttribute('height', '100%')
+  background.setAttribute('fill', getComputedStyle(document.documentElement).getPropertyValue('--surface').trim())
+  copy.prepend(background)
   copy.setAttribute('xmlns', 'http://www.w3.org/2000/svg')
   const { width, height } = from.getBoundingClientRect()
   copy.setAttribute('width', String(width))
@@ -112,7 +112,7 @@ export function svg(from: SVGSVGElement): string {
   return new XMLSerializer().serializeToString(copy)
 }
 
-/** A picture of points from one of lines, twice as fine. */
+/** An SVG file as a PNG image at twice its size in pixels. */
 export async function png(picture: string): Promise<Blob> {
   const image = new Image()
   const address = URL.createObjectURL(new Blob([picture], { type: 'image/svg+xml' }))
@@ -124,6 +124,6 @@ export async function png(picture: string): Promise<Blob> {
   canvas.getContext('2d')!.drawImage(image, 0, 0, canvas.width, canvas.height)
   URL.revokeObjectURL(address)
   return await new Promise((resolve, reject) =>
-    canvas.toBlob((blob) => (blob ? resolve(blob) : reject(new Error('the picture could not be made')))),
+    canvas.toBlob((blob) => (blob ? resolve(blob) : reject(new Error('the browser could not create the PNG image')))),
   )
 }

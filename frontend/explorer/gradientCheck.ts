@@ -1,4 +1,4 @@
-// The slope of the loss by moving one number a little both ways, without back-propagation.
+// Numerical gradient check: the central difference of the loss for one weight, without back-propagation.
 import { clone, forward, computeLoss, emptyTrace } from '../engine/network.ts'
 import type { WeightIndex } from '../engine/network.ts'
   import type { Playground } from './playground.svelte.ts'
@@ -11,7 +11,7 @@ export interface GradientCheck {
   readonly agrees: boolean
 }
 
-/** Rounding of the loss is divided by ε, the curve's bend grows with ε²: at 1e-5 both are near 1e-10. */
+/** The rounding error of the loss is divided by ε, the truncation error grows with ε². At 1e-5 both are near 1e-10. */
 const EPSILON = 1e-5
 
 export function checkGradient(playground: Playground, place: WeightIndex): GradientCheck {

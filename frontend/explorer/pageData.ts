@@ -1,7 +1,7 @@
-// What Python writes into the page.
+// The data that Python writes into the page.
 import type { ModelData } from './userModel/modelData.ts'
 
-/** What the catalogue knows of an activation. */
+/** The properties of an activation, from the catalogue of Python. */
 export interface ActivationFacts {
   readonly name: string
   readonly formula: string
@@ -11,11 +11,11 @@ export interface ActivationFacts {
   readonly vanishes: boolean
   readonly dies: boolean
   readonly kinks: readonly number[]
-  /** Largest |f′|; null where it has none. */
+  /** Largest |f′|; null if it is unbounded. */
   readonly max_slope: number | null
-  /** What keeps the variance of a layer; null where none does. */
+  /** The factor of the initial weights that preserves the variance of a layer; null if there is none. */
   readonly gain: number | null
-  /** Where its slope stays under a hundredth of its largest. */
+  /** Below and above these z, |f′| stays under a hundredth of its maximum. */
   readonly flat_below: number | null
   readonly flat_above: number | null
 }

@@ -1,5 +1,6 @@
-// One pass as a list of steps, in the order they happen: z and a of each layer, the loss, then for each layer from the
-// last δ, and from it (a) dW, (b) db, (c) dA of the layer below; (d) is the next δ. Last the update.
+// One pass as a list of steps, in the order of the computation: z and a of each layer, the loss, then the backward pass
+// from the last layer: δ, and from it (a) dW, (b) db and (c) dA of the layer below; (d) is the next δ. The last step is the
+// update of the weights.
 import type { Playground } from './playground.svelte.ts'
 
 export type PassStepKind = 'z' | 'a' | 'loss' | 'delta' | 'dW' | 'db' | 'dA' | 'update'
@@ -42,7 +43,7 @@ export interface Term {
 const matrix = (values: Float64Array, nRows: number, nColumns: number): number[][] =>
   Array.from({ length: nRows }, (_, r) => Array.from(values.subarray(r * nColumns, (r + 1) * nColumns)))
 
-/** The numbers a step makes. */
+/** The numbers that a step computes. */
 export function stepTable(playground: Playground, step: PassStep): StepTable {
   const t = playground.trace.layers[step.layer]
   const { nIn, nOut } = playground.net.layers[step.layer]
@@ -60,7 +61,7 @@ export function stepTable(playground: Playground, step: PassStep): StepTable {
     case 'loss':
       return {
         rows,
-        columns: ['output', 'wanted', 'loss'],
+        columns: ['output', 'target', 'loss'],
         values: rows.map((_, r) => [playground.outputs[r], playground.data.y[r], playground.trace.rowLoss[r]]),
       }
     case 'delta':

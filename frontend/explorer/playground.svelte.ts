@@ -1,5 +1,5 @@
-// The playground: one small network, one data set, and what is selected. Everything shown is derived from these, so
-// every edit brings all of it up to date in the same frame.
+// The playground: one small network, one data set, and the selection. All displayed numbers are derived from these, so
+// an edit updates everything in the same frame.
 import { activation as functionOf } from '../engine/activations.ts'
 import { collapseLinear } from '../engine/linearCollapse.ts'
 import { countCorrect, DATASETS, type Dataset } from '../engine/datasets.ts'
@@ -32,18 +32,18 @@ export interface FigureSelection {
   readonly place: WeightIndex | null
 }
 
-const KEPT = 600
+const MAX_POINTS = 600
 
-/** Every other point once there are many: the curve keeps its shape and the page its speed. */
+/** Drops every other point if there are many, so that drawing stays fast. */
 const thinned = (points: readonly LossPoint[]): readonly LossPoint[] =>
-  points.length <= KEPT ? points : points.filter((_, k) => k % 2 === 0 || k === points.length - 1)
+  points.length <= MAX_POINTS ? points : points.filter((_, k) => k % 2 === 0 || k === points.length - 1)
 
 export class Playground implements NetworkModel {
   data = $state.raw<Dataset>(DATASETS.songs())
   net = $state.raw<Network>(restoreNetwork(THREE_RIGHT))
   loss = $state<LossName>('mse')
   activation = $state('tanh')
-  /** How it is trained. */
+  /** The training settings. */
   settings = $state.raw<TrainingSettings>(DEFAULT_TRAINING)
   /** The row whose numbers the figure shows. */
   selectedRow = $state(0)
@@ -51,17 +51,17 @@ export class Playground implements NetworkModel {
   hoveredRow = $state<number | null>(null)
   selectedUnit = $state.raw<UnitIndex | null>(null)
   selectedWeight = $state.raw<WeightIndex | null>(null)
-  /** What the pointer or the focus is on. */
+  /** The weight that has the pointer or the focus. */
   hoveredWeight = $state.raw<WeightIndex | null>(null)
   dragging = $state(false)
   training = $state(false)
-  /** Pauses the training that goes on. */
+  /** Pauses training; null if it is not running. */
   stopTraining: (() => void) | null = null
   announcement = $state('')
-  /** Counts changes of numbers inside `net`, which itself stays the same object. */
+  /** Number of changes of weights. `net` stays the same object, so this counter triggers updates. */
   private version = $state(0)
   private readonly history = new UndoHistory<Snapshot>(THREE_RIGHT)
-  /** What training is beside the weights: the optimiser's memory, the order of rows, the steps so far. */
+  /** The training state without the weights: optimiser state, order of rows, number of steps. */
   private trainer = new Trainer(this.net, this.data, this.loss, this.settings)
   private curve = $state.raw<readonly LossPoint[]>([])
 
@@ -89,14 +89,14 @@ export class Playground implements NetworkModel {
     return this.hoveredRow ?? this.selectedRow
   }
 
-  /** Chooses a row, and looks inside the output where nothing is looked into yet. */
+  /** Selects a row, and the output unit if no unit is selected. */
   selectRow(row: number): void {
     this.selectedRow = row
     this.hoveredRow = null
     this.selectedUnit ??= { layer: this.net.layers.length - 1, unit: 0 }
   }
 
-  /** What is looked at, for a link. */
+  /** The selection, for a link. */
   get selection(): FigureSelection {
     return { row: this.selectedRow, unit: this.selectedUnit, place: this.selectedWeight }
   }
@@ -117,7 +117,7 @@ export class Playground implements NetworkModel {
 
   // Names
 
-  /** What a unit is called: a feature, h₁ … (h2.1 … where there are several hidden layers), or the target. Layer −1 is the inputs. */
+  /** The name of a unit: a feature, h₁ … (h2.1 … with several hidden layers), or the target. Layer −1 is the inputs. */
   unitName(layer: number, unit: number): string {
     if (layer < 0) return this.data.features[unit]
     if (layer === this.net.layers.length - 1) return this.data.target
@@ -142,7 +142,7 @@ export class Playground implements NetworkModel {
     return p.from < 0 ? t.db[p.to] : t.dW[p.to * this.net.layers[p.layer].nIn + p.from]
   }
 
-  /** Changes one number at once, without an entry in the history: the middle of a drag. */
+  /** Changes one weight without an entry in the history, during a drag. */
   moveWeight(p: WeightIndex, value: number): void {
     const before = this.predictedClasses()
     const layer = this.net.layers[p.layer]
@@ -152,7 +152,7 @@ export class Playground implements NetworkModel {
     this.announceFlips(before, `${this.weightName(p)} ${fixed(value)}`)
   }
 
-  /** A finished change of one number. */
+  /** Changes one weight and adds an entry to the history. */
   setWeight(p: WeightIndex, value: number): void {
     this.moveWeight(p, value)
     this.commit()
@@ -162,13 +162,13 @@ export class Playground implements NetworkModel {
     this.version++
   }
 
-  /** Ends a change: an entry in the history, if there was one. */
+  /** Ends a change: adds an entry to the history if anything changed. */
   commit(): void {
     const now = this.snapshot()
     if (JSON.stringify(now) !== JSON.stringify(this.history.current)) this.history.push(now)
   }
 
-  // The whole
+  // State
 
   private get kind(): Omit<Snapshot, 'version' | 'widths' | 'weights' | 'course'> {
     return { data: this.data.name, loss: this.loss, activation: this.activation, training: this.settings }
@@ -208,7 +208,7 @@ export class Playground implements NetworkModel {
     this.commit()
   }
 
-  /** Ends training that goes on, as an entry of its own, before something else is shown. */
+  /** Stops running training before something else is shown. The trained weights become an entry of the history. */
   private endTraining(): void {
     this.stopTraining?.()
   }
@@ -239,12 +239,12 @@ export class Playground implements NetworkModel {
     this.commit()
   }
 
-  /** Other widths between inputs and output: what both networks have stays, what is new is drawn. */
+  /** Sets the widths of the hidden layers. Weights that both networks have are kept; new ones are drawn. */
   setHidden(hidden: readonly number[]): void {
     this.endTraining()
     const next = zeroNetwork([this.data.features.length, ...hidden, 1], this.activation)
     initialise(next, 'xavier', 1)
-    // New numbers are shown with two decimals, so they have two.
+    // The figure shows two decimals, so new weights are rounded to two decimals.
     next.layers.forEach((layer) => layer.W.forEach((w, k) => (layer.W[k] = Math.round(w * 100) / 100)))
     if (next.layers.length === this.net.layers.length)
       next.layers.forEach((layer, l) => {
@@ -258,15 +258,15 @@ export class Playground implements NetworkModel {
     this.commit()
   }
 
-  /** Other settings, without new weights. */
+  /** Changes the training settings and keeps the weights. */
   changeSettings(part: Partial<TrainingSettings>): void {
     this.settings = { ...this.settings, ...part }
-    this.trainer.failure = null // it may go on with these
+    this.trainer.failure = null // training may continue with the new settings
     this.changed()
     this.commit()
   }
 
-  /** Weights drawn anew, for what is chosen and else for what is there. */
+  /** Draws new weights. Settings that are not in `chosen` keep their values. */
   restart(chosen: Partial<NetworkSetup> = {}): void {
     this.endTraining()
     const { data: name, activation, hidden, ...training } = { ...this.settings, ...this.shape, ...chosen }
@@ -294,7 +294,7 @@ export class Playground implements NetworkModel {
     return this.trainer.failure
   }
 
-  /** So many steps of training, or as many as leave every number finite. */
+  /** Trains for a number of steps; stops at a step that would leave a number that is not finite. */
   advance(steps: number): void {
     this.trainer.settings = this.settings
     this.stepped(() => {
@@ -302,7 +302,7 @@ export class Playground implements NetworkModel {
     })
   }
 
-  /** One step on all rows with an optimiser and a rate of one's own; none where it would leave its senses. */
+  /** Takes one step on all rows with the given optimiser and learning rate, if all numbers remain finite. */
   takeStep(name: OptimiserName, rate: number): void {
     this.stepped(() => {
       this.trainer.applyGradients(this.trace, name, rate)
@@ -310,7 +310,7 @@ export class Playground implements NetworkModel {
     this.commit()
   }
 
-  /** The network after such a step, without taking it. */
+  /** The network as it would be after such a step. */
   networkAfterStep(name: OptimiserName, rate: number): Network {
     void this.version
     const net = clone(this.net)
@@ -318,7 +318,7 @@ export class Playground implements NetworkModel {
     return net
   }
 
-  /** The loss by step, also before the first. */
+  /** Points of step and loss; before the first step, the current loss. */
   get losses(): readonly LossPoint[] {
     return this.curve.length ? this.curve : [[this.step, this.trace.loss]]
   }
@@ -330,29 +330,29 @@ export class Playground implements NetworkModel {
     if (this.step > step) this.curve = thinned([...losses, [this.step, this.trace.loss]])
   }
 
-  // What is said aloud
+  // Texts for screen readers
 
-  /** How it stands: rows that are right, or the loss. */
+  /** The number of correct rows, or the loss. */
   get summary(): string {
-    return this.data.classes ? `${this.correctCount} of ${this.data.y.length} right` : `loss ${fixed(this.trace.loss, 3)}`
+    return this.data.classes ? `${this.correctCount} of ${this.data.y.length} correct` : `loss ${fixed(this.trace.loss, 3)}`
   }
 
   predictedClass(r: number): number {
     return Number(this.outputs[r] >= (this.data.threshold ?? 0))
   }
 
-  private predictedClasses(): { rows: number[]; right: number } {
-    return { rows: this.data.classes ? Array.from(this.outputs, (_, r) => this.predictedClass(r)) : [], right: this.correctCount }
+  private predictedClasses(): number[] {
+    return this.data.classes ? Array.from(this.outputs, (_, r) => this.predictedClass(r)) : []
   }
 
-  /** Flips of predictions, for the live region; nothing where none flipped. */
-  private announceFlips(before: { rows: number[]; right: number }, what: string): void {
+  /** Announces changed predictions in the live region. */
+  private announceFlips(before: number[], what: string): void {
     const { classes, rows, y } = this.data
-    if (this.nonFinite) return void (this.announcement = `Not a number: ${this.nonFinite.what} of layer ${this.nonFinite.layer}.`)
-    if (!classes || before.rows.length !== y.length || y.length > 12) return
-    const flips = before.rows.flatMap((old, r) =>
+    if (this.nonFinite) return void (this.announcement = `Not finite: ${this.nonFinite.what} of layer ${this.nonFinite.layer}.`)
+    if (!classes || before.length !== y.length || y.length > 12) return
+    const flips = before.flatMap((old, r) =>
       old !== this.predictedClass(r) ? [`${rows[r]} is now ${classes[this.predictedClass(r)]}`] : [],
     )
-    if (flips.length) this.announcement = `${what ? `${what}: ` : ''}${flips.join(', ')}. ${this.correctCount} of ${y.length} right.`
+    if (flips.length) this.announcement = `${what ? `${what}: ` : ''}${flips.join(', ')}. ${this.correctCount} of ${y.length} correct.`
   }
 }

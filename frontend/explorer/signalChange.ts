@@ -1,12 +1,12 @@
 // Describes in words how the size of a signal or gradient changes with the depth of a network.
 import { scientific, significant } from '../shared/format.ts'
 
-/** How much a mean square changes over the depth, in words; at most a factor of 10 counts as steady, as in Python. */
+/** Describes the change of a mean square over the depth. A factor of at most 10 counts as steady, as in Python. */
 export function signalChange(ratio: number): string {
   if (ratio === 0) return 'vanishes completely'
-  if (ratio > 1000 || Number.isNaN(ratio)) return `explodes: it grows ${scientific(ratio)} times`
-  if (ratio < 1 / 1000) return `vanishes: it shrinks to ${scientific(ratio)} of it`
-  if (ratio > 10) return `grows ${significant(ratio, 2)} times`
-  if (ratio < 1 / 10) return `shrinks to 1/${significant(1 / ratio, 2)} of it`
+  if (ratio > 1000 || Number.isNaN(ratio)) return `explodes: it grows by a factor of ${scientific(ratio)}`
+  if (ratio < 1 / 1000) return `vanishes: it shrinks by a factor of ${scientific(1 / ratio)}`
+  if (ratio > 10) return `grows by a factor of ${significant(ratio, 2)}`
+  if (ratio < 1 / 10) return `shrinks by a factor of ${significant(1 / ratio, 2)}`
   return 'stays steady'
 }

@@ -1,4 +1,4 @@
-// What an undo step, a link and a file hold of the playground: enough to show it again exactly, and nothing derived.
+// Snapshots of the playground for undo, links and files: everything needed to restore it exactly, and no derived values.
 import { OFFERED } from '../engine/activations.ts'
 import { DATASETS } from '../engine/datasets.ts'
 import { SCHEMES, type Scheme } from '../engine/initialisation.ts'
@@ -7,12 +7,12 @@ import { zeroNetwork, type Network } from '../engine/network.ts'
 import { OPTIMISERS, type OptimiserState, type OptimiserName, type Slots } from '../engine/optimisers.ts'
 import type { TrainerSettings, Trainer } from '../engine/trainer.ts'
 
-/** 1 had no `training` and nothing of what is looked at but the tab; 2 had no `course`. */
+/** Version 1 had no `training` and no display options except the tab; version 2 had no `course`. */
 export const VERSION = 3
 export const MAX_WIDTH = 8
 export const MAX_HIDDEN = 6
 export const MAX_RATE = 1e6
-/** Points of a loss curve that are kept, and their digits: a link must not grow without end. */
+/** Points of the loss curve in a snapshot, and their digits. They limit the length of a link. */
 const POINTS = 120
 const DIGITS = 5
 
@@ -36,7 +36,7 @@ export interface Snapshot {
   readonly loss: LossName
   readonly activation: string
   readonly widths: readonly number[]
-  /** W then b of each layer, row by row. */
+  /** W (row by row), then b of each layer. */
   readonly weights: readonly number[]
   readonly training: TrainingSettings
   /** Null before the first step. */
@@ -45,15 +45,15 @@ export interface Snapshot {
 
 export type LossPoint = readonly [step: number, loss: number]
 
-/** How far training came: enough to go on as if nothing had come between, and the loss so far. */
+/** The state of training: everything needed to continue exactly, and the loss so far. */
 export interface TrainingState {
   readonly step: number
-  /** Where the random numbers are. */
+  /** State of the random number generator. */
   readonly random: number
-  /** Rows of this epoch still to come. */
+  /** Remaining rows of this epoch. */
   readonly order: readonly number[]
   readonly optimiser: OptimiserName
-  /** Steps the optimiser remembers, and its two slots of each weight, in the weights' order. */
+  /** The optimiser's number of steps, and its two slots for each weight, in the order of the weights. */
   readonly steps: number
   readonly first: readonly number[]
   readonly second: readonly number[]
@@ -75,7 +75,7 @@ export function trainingStateOf({ optimiserState, step, random, order }: Trainer
   }
 }
 
-/** At most so many points, the first and the last among them; a curve that has been here stays as it is. */
+/** Reduces a curve to at most POINTS points, including the first and the last. A reduced curve does not change again. */
 function fewer(curve: readonly LossPoint[]): LossPoint[] {
   const every = curve.length <= POINTS ? 1 : Math.ceil(curve.length / (POINTS - 1))
   return curve
@@ -83,7 +83,7 @@ function fewer(curve: readonly LossPoint[]): LossPoint[] {
     .map(([at, loss]) => [at, Number(loss.toPrecision(DIGITS))])
 }
 
-/** Sets a trainer to where a course was. */
+/** Sets a trainer to a saved state. */
 export function restoreTraining(trainer: Trainer, from: TrainingState): void {
   const { optimiserState } = trainer
   for (const name of ['first', 'second'] as const) pour(parts(optimiserState, name), from[name])
@@ -97,7 +97,7 @@ export function restoreTraining(trainer: Trainer, from: TrainingState): void {
 const parts = (optimiserState: OptimiserState, name: keyof Slots): Float64Array[] =>
   optimiserState.W.flatMap((W, l) => [W[name], optimiserState.b[l][name]])
 
-/** Fills arrays one after the other. */
+/** Fills the arrays in order with the values. */
 function pour(into: readonly Float64Array[], values: readonly number[]): void {
   let at = 0
   for (const part of into) {
@@ -121,18 +121,18 @@ export function restoreNetwork(from: Snapshot): Network {
   return net
 }
 
-/** A snapshot from anyone: whole and within bounds, or an error that says what is not. */
+/** Checks a snapshot from an untrusted source. An error names the first invalid part. */
 export function checkSnapshot(value: unknown): Snapshot {
-  if (typeof value !== 'object' || value === null) throw new Error('it is not a state of this page')
+  if (typeof value !== 'object' || value === null) throw new Error('it contains no state of this page')
   const { version, data, loss, activation, widths, weights } = value as Record<string, unknown>
   if (typeof version === 'number' && version > VERSION)
-    throw new Error(`it is of version ${version}, and this page reads ${VERSION}: open it with a newer page`)
-  if (version !== VERSION && version !== 1 && version !== 2) throw new Error('it has no version this page knows')
-  if (typeof data !== 'string' || !Object.hasOwn(DATASETS, data)) throw new Error('it names data this page does not have')
+    throw new Error(`it has version ${version}, but this page reads at most version ${VERSION}: open it in a newer page`)
+  if (version !== VERSION && version !== 1 && version !== 2) throw new Error('this page does not know its version')
+  if (typeof data !== 'string' || !Object.hasOwn(DATASETS, data)) throw new Error('this page does not have its data set')
   if (typeof loss !== 'string' || !Object.hasOwn(LOSSES, loss))
-    throw new Error('it names a loss this page does not have')
+    throw new Error('this page does not have its loss')
   if (typeof activation !== 'string' || !Object.hasOwn(OFFERED, activation))
-    throw new Error('it names an activation this page does not have')
+    throw new Error('this page does not have its activation')
   const nIn = DATASETS[data]().features.length
   if (!Array.isArray(widths) || widths.length < 2 || widths.length > MAX_HIDDEN + 2)
     throw new Error(`its network must have at most ${MAX_HIDDEN} hidden layers`)
@@ -167,9 +167,9 @@ function checkTrainingSettings(value: unknown): TrainingSettings {
     return given
   }
   if (typeof found.scheme !== 'string' || !Object.hasOwn(SCHEMES, found.scheme))
-    throw new Error('it names first weights this page does not have')
+    throw new Error('this page does not have its initialisation')
   if (typeof found.optimiser !== 'string' || !Object.hasOwn(OPTIMISERS, found.optimiser))
-    throw new Error('it names an optimiser this page does not have')
+    throw new Error('this page does not have its optimiser')
   return {
     scheme: found.scheme as Scheme,
     optimiser: found.optimiser as OptimiserName,
@@ -200,17 +200,17 @@ function checkTrainingState(value: unknown, weights: number, rows: number): Trai
     curve: (one) => list(one, POINTS, (p) => list(p, 2, finite) && (p as unknown[]).length === 2),
   }
   const names = Object.keys(checks) as (keyof TrainingState)[]
-  for (const name of names) if (!checks[name](found[name])) throw new Error(`its course of training has a wrong ${name}`)
+  for (const name of names) if (!checks[name](found[name])) throw new Error(`its training state has an invalid ${name}`)
   return Object.fromEntries(names.map((name) => [name, found[name]])) as unknown as TrainingState
 }
 
-/** The part of an address after #: a snapshot, and whatever else is to be shown again. */
+/** The part of an address after #: a snapshot, and other values to restore. */
 export function toHash(of: Snapshot, more: object): string {
   const { version, ...rest } = of
   return `#v${version}=${encodeURIComponent(JSON.stringify({ ...rest, ...more }))}`
 }
 
-/** A snapshot from an address, and the rest of what stood there, unchecked; null where the address holds none. */
+/** The snapshot in an address, and its other values unchecked; null if the address has none. */
 export function fromHash(hash: string): { snapshot: Snapshot; more: Record<string, unknown> } | null {
   const match = /^#v(\d{1,6})=(.*)$/s.exec(hash)
   if (!match) return null
@@ -218,7 +218,7 @@ export function fromHash(hash: string): { snapshot: Snapshot; more: Record<strin
   try {
     value = JSON.parse(decodeURIComponent(match[2])) as Record<string, unknown>
   } catch {
-    throw new Error('it is cut short or damaged')
+    throw new Error('it is incomplete or damaged')
   }
   return { snapshot: checkSnapshot({ ...value, version: Number(match[1]) }), more: { ...value } }
 }

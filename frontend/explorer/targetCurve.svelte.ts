@@ -1,4 +1,4 @@
-// The curve that a network is fitted to: one of a few, or drawn; every stroke can be undone.
+// The curve that a network is fitted to: a predefined or a drawn one. Every stroke can be undone.
 import { curveDataset, DATASETS } from '../engine/datasets.ts'
 import { UndoHistory } from './undoHistory.svelte.ts'
 
@@ -7,10 +7,10 @@ export const REACH = 2
 export const MAX_HEIGHT = 1.6
 export const CURVES: readonly string[] = ['hills', 'wave', 'bump', 'steps']
 
-/** Where the points stand. */
+/** The x of every point. */
 export const X = Float64Array.from({ length: POINTS }, (_, k) => -REACH + (2 * REACH * k) / (POINTS - 1))
 
-/** How far a lift reaches to both sides, in points. */
+/** Width of the change to both sides of a moved point, in points. */
 const WIDE = 5
 
 const sampled = (name: string): number[] => {
@@ -60,12 +60,12 @@ export class TargetCurve {
     this.curve = next
   }
 
-  /** Brings point k to `height`, and its neighbours along, the less the further away. */
+  /** Moves point k to `height`, and its neighbours by an amount that decreases with their distance. */
   lift(k: number, height: number): void {
     const by = height - this.y[k]
     this.curve = Array.from(this.y, (v, j) => rounded(v + by * Math.exp(-(((j - k) / WIDE) ** 2))))
   }
 }
 
-/** Within the board, and short in a link. */
+/** Limits a height to the plot and rounds it, which keeps links short. */
 const rounded = (value: number): number => Math.round(1000 * Math.max(-MAX_HEIGHT, Math.min(MAX_HEIGHT, value))) / 1000

@@ -1,5 +1,5 @@
-// Undo and redo: a list of states and a place in it. One entry for each finished change, so one for a whole drag.
-const MOST = 200
+// Undo and redo: a list of states and the index of the current one. Each finished change is one entry, and so is a whole drag.
+const MAX_ENTRIES = 200
 
 export class UndoHistory<T> {
   private entries: T[]
@@ -23,7 +23,7 @@ export class UndoHistory<T> {
   }
 
   push(entry: T): void {
-    this.entries = [...this.entries.slice(0, this.at + 1), entry].slice(-MOST)
+    this.entries = [...this.entries.slice(0, this.at + 1), entry].slice(-MAX_ENTRIES)
     this.length = this.entries.length
     this.at = this.length - 1
   }

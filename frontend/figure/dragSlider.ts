@@ -1,14 +1,14 @@
-// One number that can be dragged, stepped by keys or typed: the behaviour of every edge and bias in the figure.
+// A number that can be dragged, changed by keys or typed: the behaviour of every edge and bias in the figure.
 //
-// Up is more. 60 pixels are 1; with Shift a tenth of that. Near 0 the value snaps to it. Escape restores.
+// Dragging up increases the value: 60 pixels are 1, or 0.1 with Shift. Values near 0 snap to 0. Escape restores the value.
 
 export interface DragTarget {
   get(): number
-  /** While it moves. */
+  /** Sets the value during a drag. */
   put(value: number): void
-  /** Once it has come to rest. */
+  /** Ends a change. */
   keep(): void
-  /** It was clicked, not moved; `typed` is the first key of a number. */
+  /** Called on a click without a drag, or when a number is typed; `typed` is its first key. */
   open(typed?: string): void
   hold(held: boolean): void
 }
@@ -98,7 +98,7 @@ export function dragSlider(held: () => DragTarget): {
   }
 }
 
-/** Keeps a finger on it from scrolling the page: touch-action does not reach into an SVG everywhere. */
+/** Prevents a finger on the element from scrolling the page. Not all browsers apply touch-action inside an SVG. */
 export function preventTouchScroll(element: Element): () => void {
   const stop = (event: Event): void => event.preventDefault()
   element.addEventListener('touchstart', stop, { passive: false })

@@ -1,4 +1,4 @@
-// A network's output over the plane: values on a grid, and the line where they cross a threshold.
+// The output of a network over the plane: values on a grid, and the contour at a threshold.
 import { forward, emptyTrace, type Network, type Trace } from '../engine/network.ts'
 
 export class OutputGrid {
@@ -21,7 +21,7 @@ export class OutputGrid {
       }
   }
 
-  /** Runs the network over the grid and keeps what every unit gave. */
+  /** Runs the network over the grid and returns the values of all units. */
   run(net: Network): Trace {
     const shape = net.layers.map((layer) => `${layer.nIn}-${layer.nOut}`).join()
     if (!this.buffers || shape !== this.shape) this.buffers = emptyTrace(net, this.n * this.n)
@@ -42,7 +42,7 @@ export function contour(values: Float64Array, n: number, level: number): number[
       const s = values[(r + 1) * n + c + 1]
       const t = values[(r + 1) * n + c]
       const above = Number(p < level) + Number(q < level) + Number(s < level) + Number(t < level)
-      if (above === 0 || above === 4) continue // as most cells are
+      if (above === 0 || above === 4) continue // most cells
       const crossings: number[][] = []
       if (p < level !== q < level) crossings.push([c + cut(p, q), r])
       if (q < level !== s < level) crossings.push([c + 1, r + cut(q, s)])
@@ -55,7 +55,7 @@ export function contour(values: Float64Array, n: number, level: number): number[
 
 export type Rgb = readonly [number, number, number]
 
-/** A colour of the theme as numbers; the build may have shortened #rrggbb to #rgb. */
+/** Parses a colour of the theme. The build may have shortened #rrggbb to #rgb. */
 export function parseColor(color: string): Rgb {
   const digits = color.trim().slice(1)
   const n = parseInt(digits.length === 3 ? [...digits].map((d) => d + d).join('') : digits, 16)
@@ -63,8 +63,8 @@ export function parseColor(color: string): Rgb {
 }
 
 /**
- * Mixes two colours with the ground by where each value stands about the level; `span` is what counts as far, and
- * `floor` the share right at the level, which makes its two sides plain.
+ * Mixes two colours with the background, depending on the distance of each value from the level. `span` is the scale of the
+ * distance. `floor` is the share of colour at the level itself, which makes its two sides distinguishable.
  */
 export function paintPixels(
   into: Uint8ClampedArray,

@@ -1,5 +1,5 @@
-// Files *.tex.json hold formulas by name; importing one gives MathML by name, made by KaTeX while the page is built.
-// Browsers draw MathML themselves, so the page carries neither KaTeX nor its fonts.
+// Files *.tex.json contain formulas by name. Importing such a file gives MathML by name, which KaTeX creates during the build.
+// Browsers render MathML, so the page contains neither KaTeX nor its fonts.
 import katex from 'katex'
 import type { Plugin } from 'vite'
 
@@ -20,7 +20,7 @@ export function formulas(): Plugin {
 
 export function mathml(tex: string): string {
   const drawn = katex.renderToString(`\\displaystyle ${tex}`, { output: 'mathml', strict: 'error', throwOnError: true })
-  // Its own span and the source it repeats are of no use, and the policy of the page allows no style attributes.
+  // Remove KaTeX's span and the annotation with the source. The page's policy forbids style attributes.
   return drawn
     .replace(/^<span[^>]*>|<\/span>$/g, '')
     .replace(/<annotation[^>]*>.*?<\/annotation>/gs, '')

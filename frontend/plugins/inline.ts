@@ -1,4 +1,4 @@
-// Puts the one script and the one style of a page inside its HTML, so that the page is a single file.
+// Puts the script and the style sheet of a page into its HTML, so that the page is a single file.
 import type { Plugin } from 'vite'
 
 type Text = { code?: string; source?: string | Uint8Array }
@@ -11,8 +11,8 @@ export function inline(page: string): Plugin {
       const found = { html: '', js: '', css: '' }
       for (const [name, output] of Object.entries(bundle)) {
         const kind = name.split('.').pop() as keyof typeof found
-        if (!(kind in found)) throw new Error(`a page is one HTML file, but the build also made ${name}`)
-        if (found[kind]) throw new Error(`a page has one ${kind} file, but the build made a second: ${name}`)
+        if (!(kind in found)) throw new Error(`the page must be one HTML file, but the build also created ${name}`)
+        if (found[kind]) throw new Error(`the page must have one ${kind} file, but the build created a second: ${name}`)
         const text = output as Text
         found[kind] = text.code ?? String(text.source)
         delete bundle[name]
@@ -23,7 +23,7 @@ export function inline(page: string): Plugin {
 }
 
 function joined({ html, js, css }: { html: string; js: string; css: string }): string {
-  // What would end the element early is written another way; a function, because $ means something in a replacement.
+  // Escape text that would end the element. The replacements are functions, because $ is special in replacement strings.
   const script = js.trim().replaceAll('</script', '<\\/script').replaceAll('<!--', '<\\!--')
   const bare = html
     .replace(/\s*<script type="module"[^>]*src=[^>]*><\/script>/, '')

@@ -1,4 +1,4 @@
-// How figures of a report are written.
+// Formats the numbers of a report.
 import { fixed, groupDigits, percent, significant, withMinusSign } from '../shared/format.ts'
 import type { Cell, Metric, MaybeNumber } from './types.ts'
 
@@ -14,21 +14,21 @@ export const METRIC_NAMES: Record<string, string> = {
 }
 
 export const METRIC_DESCRIPTIONS: Record<string, string> = {
-  accuracy: 'share of answers that are right',
-  balanced_accuracy: 'share of each class that is found, averaged over classes',
-  log_loss: 'how surprised the model is by the truth; 0 is never',
-  auc: 'chance that a row of the class scores above one that is not',
-  f1: 'balance of finding all and naming only right ones',
-  rmse: 'typical error, large ones weighed more, in units of the target',
-  mae: 'typical error in units of the target',
-  r2: 'share of the variance explained; 0 is no better than the mean',
+  accuracy: 'share of correct predictions',
+  balanced_accuracy: 'recall of each class, averaged over classes',
+  log_loss: 'mean of −log(probability of the true class); 0 is perfect',
+  auc: 'probability that a row of the class has a higher score than a row of another class',
+  f1: 'harmonic mean of precision and recall',
+  rmse: 'square root of the mean squared error, in units of the target',
+  mae: 'mean absolute error, in units of the target',
+  r2: 'share of the variance that is explained; 0 is as good as predicting the mean',
 }
 
 const SHARES = new Set(['accuracy', 'balanced_accuracy'])
 
 export const metricName = (name: string): string => METRIC_NAMES[name] ?? name.replaceAll('_', ' ')
 
-/** For the axis of a figure: 120000 is 120k, 0.00001 is 10⁻⁵. */
+/** The label of a tick: 120000 is 120k, 0.00001 is 10⁻⁵. */
 export function formatTick(value: number): string {
   const size = Math.abs(value)
   if (size >= 1e9) return `${significant(value / 1e9, 4)}G`
@@ -36,20 +36,20 @@ export function formatTick(value: number): string {
   return size >= 1e4 ? `${significant(value / 1e3, 4)}k` : significant(value, 4).replace(/(?<=\d)\.?0+(?=·)/, '').replace(/^1·/, '')
 }
 
-/** At the beginning of a title. */
+/** The name of a metric at the beginning of a title. */
 export const metricTitle = (name: string): string => metricName(name).replace(/^./, (c) => c.toUpperCase())
 
 /** 22970 → "22,970". */
-const apart = (text: string): string => (/^−?\d{5,}$/.test(text) ? text.replace(/\B(?=(\d{3})+$)/g, ',') : text)
+const separateThousands = (text: string): string => (/^−?\d{5,}$/.test(text) ? text.replace(/\B(?=(\d{3})+$)/g, ',') : text)
 
 export function formatMetric(name: string, value: MaybeNumber, digits = 4): string {
   if (value === null) return '–'
-  return SHARES.has(name) ? percent(value) : apart(significant(value, digits))
+  return SHARES.has(name) ? percent(value) : separateThousands(significant(value, digits))
 }
 
 export const formatPercent = (share: MaybeNumber, decimals = 1): string => (share === null ? '–' : percent(share, decimals))
 
-/** Without a sign and with as many decimals as 0 to 100 needs. */
+/** A share as a percentage, rounded to at most one decimal. */
 export const formatShare = (value: number): string =>
   value === 0 ? '0 %' : value < 0.001 ? '< 0.1 %' : `${fixed(100 * value, value < 0.1 ? 1 : 0)} %`
 
@@ -58,10 +58,10 @@ export function formatInterval(metric: Metric): string {
   return `${formatMetric(metric.name, metric.low)} to ${formatMetric(metric.name, metric.high)}`
 }
 
-/** Whole numbers with all their digits, others with so many; thousands apart where that helps. */
+/** Whole numbers with all digits, others with `digits` significant digits; large numbers with separators of thousands. */
 function number(value: number, digits: number): string {
   const size = Math.abs(value)
-  // Years and the like are not thousands.
+  // No separator below 10,000, so that years remain years.
   if (Number.isInteger(value)) return size < 1e4 ? withMinusSign(String(value)) : size < 1e15 ? groupDigits(value) : significant(value, digits)
   if (size < 1e4 || size >= 1e6) return significant(value, digits)
   return withMinusSign(Number(value.toPrecision(Math.max(digits, 5))).toLocaleString('en-US'))

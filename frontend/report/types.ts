@@ -1,4 +1,4 @@
-// The data of a report, as `multilayer.pages.report.report` makes it. What has no value is null.
+// The data of a report, as `multilayer.pages.report.report` returns it. Missing values are null.
 export type MaybeNumber = number | null
 
 export interface Sentence {
@@ -112,7 +112,7 @@ export interface Importance {
   rows: number
   image: number[] | null
   patch: number
-  /** Columns there are; where they are many, those that vary most are looked at. */
+  /** Number of columns of the data. If there are many, importance is computed for those that vary most. */
   of: number
   columns: { name: string; mean: MaybeNumber; sd: MaybeNumber }[]
 }

@@ -1,9 +1,9 @@
-// How numbers look: a true minus sign, fixed decimals where they stand in columns, full precision where they are edited.
+// Formats numbers: a true minus sign, fixed decimals in columns, full precision in fields that can be edited.
 const MINUS = '\u2212'
 
 export const withMinusSign = (text: string): string => text.replaceAll('-', MINUS)
 
-/** Fixed decimals; values too large or small for them in powers of ten; NaN and infinity by name. */
+/** Fixed decimals; powers of ten for values of at least 1e6; NaN and ∞. */
 export function fixed(value: number, decimals = 2): string {
   if (Number.isNaN(value)) return 'NaN'
   if (!Number.isFinite(value)) return value > 0 ? '∞' : `${MINUS}∞`
@@ -13,7 +13,7 @@ export function fixed(value: number, decimals = 2): string {
   return withMinusSign(Number(text) === 0 ? text.replace('-', '') : text)
 }
 
-/** So many significant digits, without trailing zeros. */
+/** A number of significant digits, without trailing zeros. */
 export function significant(value: number, digits = 4): string {
   if (!Number.isFinite(value)) return fixed(value)
   const size = Math.abs(value)
@@ -21,16 +21,16 @@ export function significant(value: number, digits = 4): string {
   return withMinusSign(String(Number(value.toPrecision(digits))))
 }
 
-/** With its sign, plus too. */
+/** With a plus or minus sign. */
 export const signed = (value: number, decimals = 2): string => {
   const text = fixed(value, decimals)
   return value > 0 && !/^[0.]+$/.test(text) ? `+${text}` : text
 }
 
-/** Every digit that tells this float64 from its neighbours. */
+/** All digits that are needed to restore this float64. */
 export const exact = (value: number): string => withMinusSign(String(value))
 
-/** As many digits as fit so many characters, and one at least. */
+/** As many digits as fit into `room` characters, and at least one. */
 export function formatWithin(value: number, room: number): string {
   for (let digits = 17; digits > 1; digits--) {
     const text = exact(Number(value.toPrecision(digits)))
@@ -60,7 +60,7 @@ export function bytes(count: number): string {
 
 export const percent = (share: number, decimals = 1): string => `${fixed(100 * share, decimals)} %`
 
-/** What a person typed: "1/3", "0,5", "−2", "1e-3"; null where it is no number. */
+/** Parses a typed number such as "1/3", "0,5", "−2" or "1e-3"; null if it is not a number. */
 export function parseNumber(text: string): number | null {
   const plain = text.trim().replaceAll(MINUS, '-').replace(',', '.')
   const number = '[+-]?(?:\\d+\\.?\\d*|\\.\\d+)(?:e[+-]?\\d+)?'

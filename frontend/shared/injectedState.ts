@@ -1,4 +1,4 @@
-// The data that Python wrote into the page; null while the page is only a template (development).
+// The data that Python wrote into the page; null if the page is still a template, as in development.
 export function injectedState(): unknown {
   const text = document.getElementById('state')?.textContent ?? ''
   return text.trim().startsWith('__') ? null : JSON.parse(text)

@@ -1,4 +1,4 @@
-// Light or dark: the system's choice unless the reader made one. Canvases read the colours of the style sheet from here.
+// Light or dark: the setting of the system unless the reader chose one. Canvases read the colours of the style sheet here.
 type Choice = 'system' | 'light' | 'dark'
 
 class Theme {
@@ -20,7 +20,7 @@ class Theme {
 
   private readonly known = new Map<string, string>()
 
-  /** The value of a custom property such as `--ink`, now. Reading it depends on the theme. */
+  /** The current value of a custom property such as `--ink`. Svelte reads it again when the theme changes. */
   color(name: string): string {
     const key = `${this.dark} ${name}`
     let found = this.known.get(key)

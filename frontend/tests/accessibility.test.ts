@@ -1,4 +1,4 @@
-// Every tab at two widths and in both colour schemes: nothing serious for axe, nothing wider than the screen.
+// Every tab at two widths and in both colour schemes: axe finds no serious violation, and the page does not scroll sideways.
 import { readFileSync } from 'node:fs'
 import { createRequire } from 'node:module'
 import { join } from 'node:path'
@@ -25,7 +25,7 @@ describe.skipIf(!hasChromium).each(['explorer', 'digits', 'table', 'ensemble', '
     [1280, 'dark'],
     [400, 'light'],
     [400, 'dark'],
-  ] as const)('is sound at %i px, %s', async (width, colorScheme) => {
+  ] as const)('is accessible at %i px, %s', async (width, colorScheme) => {
     const options = { viewport: { width, height: 900 }, colorScheme, bypassCSP: true }
     const { page, errors } = await openPage(browser, `file://${join(folder, `${name}.html`)}`, options)
     await page.addScriptTag({ content: axe })

@@ -1,4 +1,4 @@
-// Chromium for the browser tests: Debian's, driven by Playwright; every console error and every request is kept.
+// Chromium for the browser tests, controlled by Playwright. It records every console error and every request.
 import { existsSync } from 'node:fs'
 import { chromium, type Browser, type BrowserContextOptions, type Page } from 'playwright-core'
 import { expect } from 'vitest'
@@ -7,9 +7,9 @@ const path = [process.env.CHROMIUM, '/usr/bin/chromium', '/usr/bin/chromium-brow
   (p) => p && existsSync(p),
 )
 
-/** Whether there is a browser; tests that need one are skipped, and say so, where there is none. */
+/** Whether Chromium is installed. Without it, the browser tests are skipped with a warning. */
 export const hasChromium = path !== undefined
-if (!hasChromium) console.warn('browser tests skipped: no Chromium was found (install it, or set CHROMIUM to its path)')
+if (!hasChromium) console.warn('browser tests skipped: Chromium was not found. Install it, or set CHROMIUM to its path.')
 
 const FLAGS = [
   '--no-sandbox',
@@ -27,7 +27,7 @@ export interface WatchedPage {
   readonly page: Page
   readonly errors: string[]
   readonly requests: string[]
-  /** Nothing was complained of, and nothing but the page itself was asked for. */
+  /** Asserts that the console has no errors and that the page requested only itself, then closes it. */
   clean(): Promise<void>
 }
 

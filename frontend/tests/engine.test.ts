@@ -54,7 +54,7 @@ const golden = JSON.parse(readFileSync(join(inject('folder'), 'golden.json'), 'u
   depths: { scheme: Scheme; activation: string; std: number[]; signal: number[]; gradient: number[] }[]
 }
 
-/** Agreement to 1e-10 of the larger of 1 and the number. */
+/** Asserts agreement to 1e-10, relative for numbers larger than 1. */
 function same(mine: ArrayLike<number>, theirs: Nested, what: string): void {
   const wanted = flat(theirs)
   expect(mine.length, what).toBe(wanted.length)
@@ -77,7 +77,7 @@ describe('dense networks', () => {
   it('has two hundred networks and every activation', () => {
     expect(golden.dense.length).toBeGreaterThanOrEqual(200)
     const absent = ACTIVATIONS.filter((name) => !golden.dense.some((c) => c.activation === name))
-    expect(absent).toEqual(['sqrt']) // NaN below 0, so no network of random numbers has one
+    expect(absent).toEqual(['sqrt']) // sqrt is NaN below 0, so random networks do not use it
     expect(activation('sqrt').f(2.25)).toBe(1.5)
     expect(activation('sqrt').df(0.25)).toBe(1)
     expect(activation('sqrt').f(-1)).toBeNaN()
@@ -134,7 +134,7 @@ describe('other kinds of layer', () => {
     inference.layers.forEach((op, l) => {
       const step = c.steps.find((s) => s.name === op.name)!
       same(values[l + 1], step.y, op.name)
-      // What goes into a block hears of the loss from the block and from the way around it.
+      // The gradient of the input of a block is the sum over the block and its skip connection.
       const block = inference.layers.filter((other) => other.skip === l).at(-1)
       const { dx, dy } = block ? c.steps.find((s) => s.name === block.name)! : step
       if (op.kind !== 'columns') same(back[l], op.skip === undefined || block ? dx : dy, `∂L/∂x of ${op.name}`)
@@ -150,7 +150,7 @@ describe('other kinds of layer', () => {
   })
 })
 
-describe('first weights', () => {
+describe('initial weights', () => {
   const table = JSON.parse(
     readFileSync(join(import.meta.dirname, '../../tests/golden/init_schemes.json'), 'utf8'),
   ) as { scheme: Scheme; n_in: number; n_out: number; variance: number }[]

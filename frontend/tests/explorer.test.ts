@@ -1,4 +1,4 @@
-// The explorer in Chromium, from file://: dragged, typed, touched, stepped, trained, shared.
+// The explorer in Chromium, opened from a file: mouse, keyboard and touch input, steps, training, links and exports.
 import { execFileSync, spawn } from 'node:child_process'
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -10,10 +10,10 @@ const folder = inject('folder')
 const url = `file://${join(folder, 'explorer.html')}`
 const edge = (place: string): string => `[data-place="${place}"]`
 const score = (page: Page): Promise<string | null> => page.textContent('#score')
-/** A number as the page writes it. */
+/** Parses a number as the page formats it. */
 const read = (text: string | null): number => Number((text ?? '').replaceAll('−', '-').replaceAll(',', ''))
 
-/** The address once it has come to rest. */
+/** The address after the page has updated it. */
 async function address(page: Page): Promise<string> {
   await page.waitForTimeout(300)
   return page.url()
@@ -29,7 +29,7 @@ describe.skipIf(!hasChromium)('explorer', () => {
   beforeAll(async () => void (browser = await launch()))
   afterAll(async () => void (await browser?.close()))
 
-  it('previews a song under the pointer and looks inside it when it is clicked', async () => {
+  it('previews a song under the pointer, and shows its computation after a click', async () => {
     const { page, clean } = await openPage(browser, url)
     const shown = (): Promise<string | null> => page.textContent('[data-unit="1.0"] .number')
     expect(await shown()).toBe('0.92')
@@ -42,7 +42,7 @@ describe.skipIf(!hasChromium)('explorer', () => {
     await clean()
   })
 
-  it('is the same from the local server', async () => {
+  it('works from the local server', async () => {
     const server = spawn(inject('python'), ['-m', 'multilayer', 'explore'], {
       env: { ...process.env, BROWSER: 'true', PYTHONUNBUFFERED: '1' },
     })
@@ -58,7 +58,7 @@ describe.skipIf(!hasChromium)('explorer', () => {
       const { page, errors } = await openPage(browser, address)
       await page.locator(edge('1.0.1')).focus()
       for (let k = 0; k < 5; k++) await page.keyboard.press('ArrowDown')
-      expect(await score(page)).toBe('4 of 4 right')
+      expect(await score(page)).toBe('4 of 4 correct')
       await page.reload()
       expect(errors).toEqual([])
     } finally {
@@ -66,26 +66,26 @@ describe.skipIf(!hasChromium)('explorer', () => {
     }
   })
 
-  it('drags a weight until all songs are right, and undoes it as one step', async () => {
+  it('changes a weight by dragging, and undoes the whole drag as one step', async () => {
     const { page, clean } = await openPage(browser, url)
-    expect(await score(page)).toBe('3 of 4 right')
+    expect(await score(page)).toBe('3 of 4 correct')
     const at = await middle(page, edge('1.0.1'))
     await page.mouse.move(at.x, at.y)
     await page.mouse.down()
     for (let k = 1; k <= 6; k++) await page.mouse.move(at.x, at.y + 5 * k)
     await page.mouse.up()
-    expect(await score(page)).toBe('4 of 4 right')
+    expect(await score(page)).toBe('4 of 4 correct')
     expect(await page.getAttribute(edge('1.0.1'), 'aria-valuenow')).toBe('-0.7')
-    expect(await page.textContent('#said')).toContain('Confetti is now skip. 4 of 4 right.')
+    expect(await page.textContent('#said')).toContain('Confetti is now skip. 4 of 4 correct.')
     await page.click('[aria-label=undo]')
-    expect(await score(page)).toBe('3 of 4 right')
+    expect(await score(page)).toBe('3 of 4 correct')
     expect(await page.getAttribute(edge('1.0.1'), 'aria-valuenow')).toBe('-0.2')
     await page.keyboard.press('Control+Shift+z')
-    expect(await score(page)).toBe('4 of 4 right')
+    expect(await score(page)).toBe('4 of 4 correct')
     await clean()
   })
 
-  it('gives a drag up on Escape, and snaps at 0', async () => {
+  it('cancels a drag on Escape, and snaps to 0', async () => {
     const { page, clean } = await openPage(browser, url)
     const at = await middle(page, edge('1.0.1'))
     await page.mouse.move(at.x, at.y)
@@ -100,7 +100,7 @@ describe.skipIf(!hasChromium)('explorer', () => {
     await clean()
   })
 
-  it('can be driven by the keyboard alone', async () => {
+  it('can be used with the keyboard alone', async () => {
     const { page, clean } = await openPage(browser, url)
     const reached = async (label: string): Promise<void> => {
       for (let k = 0; k < 80; k++) {
@@ -112,19 +112,19 @@ describe.skipIf(!hasChromium)('explorer', () => {
     await reached('weight h₂ → add')
     for (let k = 0; k < 4; k++) await page.keyboard.press('ArrowDown')
     expect(await page.getAttribute(edge('1.0.1'), 'aria-valuenow')).toBe('-0.6')
-    expect(await page.getAttribute(edge('1.0.1'), 'aria-valuetext')).toBe('−0.60; 4 of 4 right')
+    expect(await page.getAttribute(edge('1.0.1'), 'aria-valuetext')).toBe('−0.60; 4 of 4 correct')
     await page.keyboard.press('PageUp')
     expect(await page.getAttribute(edge('1.0.1'), 'aria-valuenow')).toBe('0.4')
     await page.keyboard.type('-1/2')
     await page.keyboard.press('Enter')
     expect(await page.getAttribute(edge('1.0.1'), 'aria-valuenow')).toBe('-0.5')
-    await reached('h₂ −0.89: look inside')
+    await reached('h₂ −0.89: show details')
     await page.keyboard.press('Enter')
     expect(await page.textContent('#peek-title')).toBe('Inside h₂, for Night Drive')
     await clean()
   })
 
-  it('is dragged by touch', async () => {
+  it('changes a weight by touch', async () => {
     const { page, clean } = await openPage(browser, url, { hasTouch: true, viewport: { width: 400, height: 860 } })
     await page.locator(edge('1.0.1')).scrollIntoViewIfNeeded()
     const at = await middle(page, edge('1.0.1'))
@@ -141,10 +141,10 @@ describe.skipIf(!hasChromium)('explorer', () => {
     await clean()
   })
 
-  it('changes a weight with the card: less, more, slider, a fraction and a decimal comma', async () => {
+  it('changes a weight with the button and the field of the weight editor, and accepts a decimal comma', async () => {
     const { page, clean } = await openPage(browser, url)
     await page.locator(edge('1.0.0')).click()
-    await page.click('#weight-card [aria-label=more]')
+    await page.click('#weight-card [aria-label=increase]')
     expect(await page.getAttribute(edge('1.0.0'), 'aria-valuenow')).toBe('0.7')
     const field = page.locator('#weight-card input[type=text]')
     await field.fill('0,25')
@@ -156,28 +156,28 @@ describe.skipIf(!hasChromium)('explorer', () => {
     await clean()
   })
 
-  it('shows the numbers that Python has, by the code it exports', async () => {
+  it('shows the same numbers as the exported Python code', async () => {
     const { page, clean } = await openPage(browser, url)
     await page.selectOption('#activation', 'gelu')
-    await page.click('[aria-label="one hidden neuron more"]')
+    await page.click('[aria-label="add a hidden neuron"]')
     await page.click('#share')
-    const [file] = await Promise.all([page.waitForEvent('download'), page.click('text=Download it as network.py')])
+    const [file] = await Promise.all([page.waitForEvent('download'), page.click('text=Download the code as network.py')])
     const code = await file.path()
     const lines = execFileSync(inject('python'), [code], { encoding: 'utf8' }).trim().split('\n')
-    const said = Object.fromEntries(
+    const printed = Object.fromEntries(
       lines.map((line) => line.match(/^(outputs|loss|(?:y|delta|d) \S+) (.*)$/)!.slice(1, 3)),
     ) as Record<string, string>
-    const numbers = (name: string): number[] => said[name].split(' ').map(Number)
+    const numbers = (name: string): number[] => printed[name].split(' ').map(Number)
     await page.click('#share')
     await page.click('#numbers summary')
-    await page.waitForSelector('[data-delta]') // a summary opens a moment after its click
+    await page.waitForSelector('[data-delta]') // the tables appear shortly after the click
     let compared = 0
-    /** Every number of a kind that the page shows, in its order, against Python's. */
-    const near = async (selector: string, theirs: number[]): Promise<void> => {
-      const mine = (await page.locator(selector).allTextContents()).map(read)
-      expect(mine.length, selector).toBe(theirs.length)
-      mine.forEach((value, k) => expect(Math.abs(value - theirs[k]), selector).toBeLessThan(1e-10))
-      compared += mine.length
+    /** Compares the numbers of the page that match a selector with those of Python, in order. */
+    const near = async (selector: string, expected: number[]): Promise<void> => {
+      const shown = (await page.locator(selector).allTextContents()).map(read)
+      expect(shown.length, selector).toBe(expected.length)
+      shown.forEach((value, k) => expect(Math.abs(value - expected[k]), selector).toBeLessThan(1e-10))
+      compared += shown.length
     }
     for (const l of [0, 1]) {
       await near(`[data-slope^="${l}."]:not([data-slope$="-1"])`, numbers(`d linear${l + 1}.weight`))
@@ -196,10 +196,10 @@ describe.skipIf(!hasChromium)('explorer', () => {
     await clean()
   })
 
-  it('restores everything from a link, and refuses one that is damaged or newer', async () => {
+  it('restores the whole state from a link, and rejects a link that is damaged or newer', async () => {
     const { page, clean } = await openPage(browser, url)
     await page.selectOption('#activation', 'sigmoid')
-    await page.click('[aria-label="one hidden neuron more"]')
+    await page.click('[aria-label="add a hidden neuron"]')
     await page.locator(edge('0.3.1')).focus()
     await page.keyboard.press('ArrowUp')
     await page.keyboard.press('Enter')
@@ -248,7 +248,7 @@ describe.skipIf(!hasChromium)('explorer', () => {
     await again.page.click('#tab-draw')
     expect(await again.page.textContent('#draw-error')).toBe(off)
     await again.page.click('#tab-steps')
-    // Only the order of the parts of the address may differ.
+    // Only the order of the values in the address may differ.
     expect(decodeURIComponent(await address(again.page)).length).toBe(decodeURIComponent(link).length)
     await again.clean()
     await page.click('#tab-play')
@@ -259,9 +259,9 @@ describe.skipIf(!hasChromium)('explorer', () => {
     expect(await page.inputValue('#activation')).toBe('sigmoid')
     for (const [bad, why] of [
       [link.replace('%22widths%22', '%22width%22'), 'hidden layers'],
-      [link.slice(0, -9), 'cut short'],
+      [link.slice(0, -9), 'incomplete or damaged'],
       [link.replace('#v3=', '#v9='), 'version 9'],
-      [link.replace('%22speed%22%3A2', '%22speed%22%3A77'), 'its speed is not one'],
+      [link.replace('%22speed%22%3A2', '%22speed%22%3A77'), 'cannot show its speed'],
       [
         `${url}#v1=${encodeURIComponent('{"data":"constructor","loss":"mse","activation":"tanh","widths":[2,1],"weights":[1,1,1]}')}`,
         'does not have',
@@ -269,13 +269,13 @@ describe.skipIf(!hasChromium)('explorer', () => {
     ]) {
       const refused = await openPage(browser, bad)
       expect(await refused.page.textContent('[role=alert]')).toContain(why)
-      expect(await score(refused.page)).toBe('3 of 4 right')
+      expect(await score(refused.page)).toBe('3 of 4 correct')
       await refused.clean()
     }
     await clean()
   })
 
-  it('lifts a drawn curve by a click, by keys and by strokes, each undone at once', async () => {
+  it('changes the target curve by a click, by keys and by strokes, and undoes each of them', async () => {
     const { page, clean } = await openPage(browser, url)
     await page.click('#tab-draw')
     const off = (): Promise<string | null> => page.textContent('#draw-error')
@@ -302,22 +302,22 @@ describe.skipIf(!hasChromium)('explorer', () => {
     await clean()
   })
 
-  it('keeps trained weights to the last digit when a neuron is added', async () => {
+  it('keeps trained weights exactly when a neuron is added', async () => {
     const { page, clean } = await openPage(browser, url)
     await page.click('#tab-train')
     await page.click('text=One step')
     await page.click('#tab-play')
     const weight = await page.getAttribute(edge('0.0.0'), 'aria-valuenow')
     expect(weight!.length).toBeGreaterThan(8)
-    await page.click('[aria-label="one hidden neuron more"]')
+    await page.click('[aria-label="add a hidden neuron"]')
     expect(await page.getAttribute(edge('0.0.0'), 'aria-valuenow')).toBe(weight)
     await clean()
   })
 
-  it('steps forward and back, and checks a slope by nudging', async () => {
+  it('steps forward and back, and checks a gradient numerically', async () => {
     const { page, clean } = await openPage(browser, url)
     await page.click('#tab-steps')
-    expect(await page.textContent('#step-title')).toContain('weigh and add')
+    expect(await page.textContent('#step-title')).toContain('weighted sum')
     const titles: string[] = []
     for (let k = 0; k < 11; k++) {
       titles.push((await page.textContent('#step-title'))!)
@@ -327,15 +327,15 @@ describe.skipIf(!hasChromium)('explorer', () => {
     await page.click('#take-step')
     const loss = read(await page.textContent('#loss'))
     expect(loss).toBeLessThan(0.1203)
-    for (let k = 0; k < 6; k++) await page.click('text=Back')
+    for (let k = 0; k < 6; k++) await page.click('text=◂ Back')
     expect(await page.textContent('#step-title')).toBe(titles[5])
     expect(titles[5]).toContain('(a): dW')
-    await page.click('text=Check by nudging')
+    await page.click('text=Check numerically')
     expect(await page.textContent('#nudge')).toContain('they agree')
     await clean()
   })
 
-  it('bears numbers of any size in the figure, the look inside and the steps', async () => {
+  it('shows numbers of any size in the figure, the details of a unit and the steps', async () => {
     const { page, clean } = await openPage(browser, url)
     await page.click('[data-unit="1.0"]')
     for (const place of ['0.0.0', '1.0.0', '1.0.1']) {
@@ -344,8 +344,8 @@ describe.skipIf(!hasChromium)('explorer', () => {
       await page.keyboard.press('Enter')
     }
     await page.selectOption('#activation', 'relu')
-    expect(await page.textContent('[role=alert]')).toMatch(/not a number: \S+ of layer \d/)
-    expect(await page.textContent('#said')).toContain('Not a number')
+    expect(await page.textContent('[role=alert]')).toMatch(/not finite: \S+ of layer \d/)
+    expect(await page.textContent('#said')).toContain('Not finite')
     await page.selectOption('#depth', 'deep')
     await page.click('#tab-steps')
     for (let k = 0; k < 12; k++) await page.keyboard.press('Tab')
@@ -361,7 +361,7 @@ describe.skipIf(!hasChromium)('explorer', () => {
     await clean()
   })
 
-  it('gives the figure as SVG and PNG and the weights as JSON that it reads again', async () => {
+  it('exports the figure as SVG and PNG and the weights as JSON, and opens that JSON', async () => {
     const { page, clean } = await openPage(browser, url)
     await page.click('#share')
     for (const [button, name] of [
@@ -377,9 +377,9 @@ describe.skipIf(!hasChromium)('explorer', () => {
       }
     }
     await page.click('text=Solved')
-    expect(await score(page)).toBe('4 of 4 right')
+    expect(await score(page)).toBe('4 of 4 correct')
     await page.setInputFiles('input[type=file]', join(folder, 'network.json'))
-    await page.waitForFunction(() => document.querySelector('#score')?.textContent === '3 of 4 right')
+    await page.waitForFunction(() => document.querySelector('#score')?.textContent === '3 of 4 correct')
     await clean()
   })
 })

@@ -3,7 +3,7 @@ import { describe, expect, it } from 'vitest'
 import { bytes, exact, fixed, formatWithin, groupDigits, parseNumber, scientific, signed, significant } from '../shared/format.ts'
 
 describe('numbers as text', () => {
-  it('reads what people type', () => {
+  it('parses typed numbers', () => {
     const read: [string, number | null][] = [
       ['1/3', 1 / 3],
       ['0,5', 0.5],
@@ -20,7 +20,7 @@ describe('numbers as text', () => {
     for (const [text, value] of read) expect(parseNumber(text), text).toBe(value)
   })
 
-  it('writes them', () => {
+  it('formats numbers', () => {
     expect(fixed(-0.001)).toBe('0.00')
     expect(fixed(-1.005, 1)).toBe('−1.0')
     expect([fixed(NaN), fixed(Infinity), fixed(-Infinity)]).toEqual(['NaN', '∞', '−∞'])

@@ -1,26 +1,26 @@
-// The order of the folders: engine and shared, then figure, then the two pages, which do not import each other.
+// Allowed imports between folders: engine and shared come first, then figure, then the two pages, which are independent.
 import { describe, expect, it } from 'vitest'
 import { browserUseInEngine, forbiddenImports, importCycles, readSources, type Sources } from './layout.ts'
 
 const sources = readSources(`${import.meta.dirname}/..`)
 const planted = (path: string, text: string): Sources => new Map([...sources, [path, text]])
 
-describe('the order of the folders', () => {
-  it('is kept by every import', () => {
+describe('imports between folders', () => {
+  it('follow the order of the folders', () => {
     expect(sources.size).toBeGreaterThan(80)
     expect(forbiddenImports(sources)).toEqual([])
   })
 
-  it('has no cycle of imports, types included', () => {
+  it('have no cycle, including imports of types', () => {
     expect(importCycles(sources)).toEqual([])
   })
 
-  it('leaves browser and Node out of the engine', () => {
+  it('keep browser and Node code out of the engine', () => {
     expect(browserUseInEngine(sources)).toEqual([])
   })
 })
 
-describe('a planted violation is found', () => {
+describe('a planted violation is reported', () => {
   it.each([
     ['figure/Planted.svelte', "import Explorer from '../explorer/Explorer.svelte'", 'explorer/Explorer.svelte'],
     ['figure/planted.ts', "import type { Report } from '../report/types.ts'", 'report/types.ts'],
@@ -36,7 +36,7 @@ describe('a planted violation is found', () => {
     expect(found).toEqual([`${path} imports ${to}`])
   })
 
-  it('of a cycle', () => {
+  it('for a cycle', () => {
     const two = new Map([
       ['shared/a.ts', "import { b } from './b.ts'"],
       ['shared/b.ts', "import type { A } from './a.ts'"],
@@ -44,7 +44,7 @@ describe('a planted violation is found', () => {
     expect(importCycles(two)).toEqual(['shared/a.ts → shared/b.ts → shared/a.ts'])
   })
 
-  it('of the browser and of Node in the engine', () => {
+  it('for browser and Node code in the engine', () => {
     const uses = { document: 'document.title', window: "window.open('')", ImageData: 'new ImageData(1, 1)', process: 'process.env' }
     const files = Object.entries(uses).map(([name, text]) => [`engine/${name}.ts`, `export const a: unknown = ${text}\n`] as const)
     const found = browserUseInEngine(new Map([...sources, ...files]))

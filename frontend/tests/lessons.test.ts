@@ -1,4 +1,4 @@
-// Every lesson, trained as the page trains it, shows what its text says.
+// Every lesson, trained like on the page, shows the effect that its text describes.
 import { describe, expect, it } from 'vitest'
 import { activation } from '../engine/activations.ts'
 import { countCorrect } from '../engine/datasets.ts'
@@ -10,7 +10,7 @@ import { LESSONS } from '../explorer/lessons.ts'
 
 const size = (values: Float64Array): number => Math.sqrt(values.reduce((sum, v) => sum + v * v, 0) / values.length)
 
-/** A lesson with its trainer; `seen` is the whole data through the network as it is. */
+/** A lesson with its trainer. `seen` runs all data through the current network. */
 function lesson(name: string): { playground: Playground; trainer: Trainer; run: (steps: number) => void; seen: () => Trace } {
   const playground = new Playground()
   playground.restart(LESSONS.find((preset) => preset.name === name)!.choices)
@@ -33,7 +33,7 @@ const states = (net: Network, t: Trace): UnitHealth[][] =>
   )
 
 describe('lessons', () => {
-  it('are all told here', () => {
+  it('all have a test here', () => {
     expect(LESSONS.map((preset) => preset.name)).toEqual([
       'learn',
       'collapse',
@@ -63,7 +63,7 @@ describe('lessons', () => {
     }
   })
 
-  it('zero: nothing but the last bias moves', () => {
+  it('zero: only the last bias changes', () => {
     const { playground, run } = lesson('zero')
     run(500)
     const [first, last] = playground.net.layers
@@ -71,17 +71,17 @@ describe('lessons', () => {
     expect(last.b[0]).toBeCloseTo(0.5, 6)
   })
 
-  it('vanish: hardly any gradient reaches the first of six sigmoids, and far more with ReLU', () => {
+  it('vanish: the gradient of the first of six sigmoid layers is tiny, and far larger with ReLU', () => {
     const { playground, run, seen } = lesson('vanish')
     run(50)
     const share = (t: Trace): number => size(t.layers[0].dW) / size(t.layers.at(-1)!.dW)
     const sigmoid = share(seen())
-    expect(sigmoid).toBeLessThan(1e-3) // six slopes of at most a quarter are 2·10⁻⁴
+    expect(sigmoid).toBeLessThan(1e-3) // six slopes of at most 0.25 multiply to 2·10⁻⁴
     playground.setActivation('relu')
     expect(share(playground.trace)).toBeGreaterThan(100 * sigmoid)
   })
 
-  it('dead: units that no row reaches, and that never come back', () => {
+  it('dead: several units die and never recover', () => {
     const { playground, run, seen } = lesson('dead')
     expect(states(playground.net, seen())[0].some((unit) => unit.dead)).toBe(false)
     run(60)
@@ -92,7 +92,7 @@ describe('lessons', () => {
     dead.forEach((was, o) => expect(was && !later[o]).toBe(false))
   })
 
-  it('blow: the loss grows until it is no number, and the step and layer are named', () => {
+  it('blow: the loss grows until it is not finite, and training stops before that step', () => {
     const { trainer, run, seen } = lesson('blow')
     const first = seen().loss
     run(5)
@@ -101,7 +101,7 @@ describe('lessons', () => {
     expect(trainer.failure).toMatchObject({ step: trainer.step + 1 })
   })
 
-  it('spirals: the boundary bends around both arms', () => {
+  it('spirals: more than 95 % of the rows are correct', () => {
     const { playground, run, seen } = lesson('spirals')
     run(4000)
     expect(countCorrect(playground.data, outputs(seen())) / playground.data.y.length).toBeGreaterThan(0.95)

@@ -1,19 +1,19 @@
-"""Writes the explorer pages that the browser tests open, and what Python says of the same models.
+"""Writes the explorer pages for the browser tests, and the predictions of Python for the same models.
 
     python pages.py FOLDER
 
-explorer.html   the toys
-digits.html     a trained classifier of pictures
+explorer.html   the explorer without a model
+digits.html     a trained classifier of images
 table.html      a trained regression on numbers and categories
-ensemble.html   what `mlp train` makes of a table of classes, its file beside it
-mean.html       the same of a number
+ensemble.html   the default ensemble of `mlp train` on a table with classes, and its model file
+mean.html       the same with a number as target
 labels.html     a classifier of two labels, with the targets of its rows
 alone.html      one member of an ensemble that is too large for a page
 hostile.html    a model whose column names and categories are markup and script
 wide.html       784-128-10, for timing
 reduced.html    a network that the page cannot compute
-notebook.html   the frame a notebook shows, in a page of its own
-facts.json      what Python predicts for them, as given and with one value changed
+notebook.html   a page with the frame that a notebook shows
+facts.json      the predictions of Python, for the original rows and with one value changed
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-// Before all tests: Python writes the golden numbers (and the pages the browser tests open) into a temporary folder.
+// Runs before all tests: Python writes the golden numbers and the pages for the browser tests into a temporary folder.
 import { execFileSync } from 'node:child_process'
 import { existsSync, mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'

@@ -1,4 +1,4 @@
-// Training in the explorer, in Chromium: the lessons, the dead units and the steps that are not taken.
+// Training in the explorer, in Chromium: lessons, dead units, and steps that are not taken because numbers are not finite.
 import { join } from 'node:path'
 import type { Browser } from 'playwright-core'
 import { afterAll, beforeAll, describe, expect, inject, it } from 'vitest'
@@ -12,13 +12,13 @@ describe.skipIf(!hasChromium)('training in the explorer', () => {
   beforeAll(async () => void (browser = await launch()))
   afterAll(async () => void (await browser?.close()))
 
-  it('trains 2-8-1 with tanh to four of four', async () => {
+  it('trains a 2-8-1 network with tanh until all four songs are correct', async () => {
     const { page, clean } = await openPage(browser, url)
     await page.click('#tab-train')
     await page.click('[data-preset=learn]')
     await page.waitForFunction(
       () =>
-        document.querySelector('#score')?.textContent === '4 of 4 right' &&
+        document.querySelector('#score')?.textContent === '4 of 4 correct' &&
         Number(document.querySelector('#loss')!.textContent) < 0.01,
     )
     await page.click('#play')
@@ -26,11 +26,11 @@ describe.skipIf(!hasChromium)('training in the explorer', () => {
     await clean()
   })
 
-  it('collapses without an activation: one layer, a straight line, one output for all', async () => {
+  it('shows the collapse to one layer without an activation, and the same output for all songs', async () => {
     const { page, clean } = await openPage(browser, url)
     await page.selectOption('#activation', 'identity')
     expect(await page.textContent('#collapse')).toContain('W₂W₁')
-    expect(await page.textContent('#collapse')).toContain('best possible is 3 of 4')
+    expect(await page.textContent('#collapse')).toContain('best possible result is 3 of 4')
     await page.click('#tab-train')
     await page.click('[data-preset=collapse]')
     await page.waitForFunction(() =>
@@ -42,7 +42,7 @@ describe.skipIf(!hasChromium)('training in the explorer', () => {
     await clean()
   })
 
-  it('says aloud when numbers stop being finite', async () => {
+  it('reports the step and the layer when numbers are no longer finite', async () => {
     const { page, clean } = await openPage(browser, url)
     await page.click('#tab-train')
     await page.click('[data-preset=blow]')
@@ -51,7 +51,7 @@ describe.skipIf(!hasChromium)('training in the explorer', () => {
     await clean()
   })
 
-  it('draws what each unit sees on every set of data, and says what a bias does', async () => {
+  it('draws the activation of each unit for every data set, and updates it with a bias', async () => {
     const { page, clean } = await openPage(browser, url)
     await page.click('#tab-train')
     for (const [name, drawn] of [
@@ -76,7 +76,7 @@ describe.skipIf(!hasChromium)('training in the explorer', () => {
     await clean()
   })
 
-  it('finds dead units where a rate is far too large', async () => {
+  it('marks dead units if the learning rate is far too large', async () => {
     const { page, clean } = await openPage(browser, url)
     await page.click('#tab-train')
     await page.click('[data-preset=dead]')

@@ -1,4 +1,4 @@
-// What the page is built of, without a page: links, training, fits, variances, contours.
+// Parts of the explorer without a browser: links, training, curve fits, initialisation, contours.
 import { describe, expect, it } from 'vitest'
 import { collapseLinear } from '../engine/linearCollapse.ts'
 import { countCorrect, DATASETS } from '../engine/datasets.ts'
@@ -30,7 +30,7 @@ const COURSE: TrainingState = {
 }
 
 describe('training', () => {
-  it.each(['sgd', 'momentum', 'adam'] as const)('goes on from a link as if nothing had come between: %s', (optimiser) => {
+  it.each(['sgd', 'momentum', 'adam'] as const)('continues exactly from a link: %s', (optimiser) => {
     const playground = new Playground()
     playground.restart({ data: 'moons', hidden: [6, 4] })
     playground.changeSettings({ optimiser, rate: 0.02, batch: 32, dropout: 0.2, l2: 0.001 })
@@ -45,7 +45,7 @@ describe('training', () => {
     expect(again.snapshot().course).toEqual({ ...playground.snapshot().course, curve: again.snapshot().course!.curve })
   })
 
-  it('goes on after an undo from where it was', () => {
+  it('continues exactly after an undo', () => {
     const playground = new Playground()
     playground.advance(10)
     playground.commit()
@@ -59,7 +59,7 @@ describe('training', () => {
     expect(playground.snapshot().weights).toEqual(ahead)
   })
 
-  it('starts another optimiser with an empty memory', () => {
+  it('starts with an empty state after a change of the optimiser', () => {
     const [playground, fresh] = [new Playground(), new Playground()]
     playground.takeStep('momentum', 0.1)
     fresh.load({ ...playground.snapshot(), course: null })
@@ -68,7 +68,7 @@ describe('training', () => {
     expect(playground.step).toBe(2)
   })
 
-  it('keeps a link small, however long it went on', () => {
+  it('limits the loss curve in a link after long training', () => {
     const playground = new Playground()
     for (let k = 0; k < 900; k++) playground.advance(1)
     expect(playground.snapshot().course!.curve.length).toBeLessThanOrEqual(121)
@@ -76,7 +76,7 @@ describe('training', () => {
     expect(checkSnapshot(playground.snapshot())).toEqual(playground.snapshot())
   })
 
-  it('keeps a curve as it is however often it is restored', () => {
+  it('does not change a loss curve that is restored', () => {
     for (const steps of [119, 120, 121, 239, 240, 600, 700]) {
       const playground = new Playground()
       for (let k = 0; k < steps; k++) playground.advance(1)
@@ -87,7 +87,7 @@ describe('training', () => {
     }
   })
 
-  it('that is going on ends as an entry of its own when something else is shown', () => {
+  it('stops with an entry of the history when something else is shown', () => {
     const playground = new Playground()
     const train = (): void => {
       playground.stopTraining = () => (playground.stopTraining = null, playground.commit())
@@ -109,7 +109,7 @@ describe('training', () => {
     expect([playground.data.name, playground.step]).toEqual(['songs', 21])
   })
 
-  it('by hand takes no step that would leave a number that is not finite', () => {
+  it('takes no single step that would leave a number that is not finite', () => {
     const playground = new Playground()
     for (let k = 0; k < 80; k++) playground.takeStep('sgd', 1e6)
     expect(playground.failure).not.toBeNull()
@@ -118,7 +118,7 @@ describe('training', () => {
     expect(playground.snapshot().weights.every(Number.isFinite)).toBe(true)
   })
 
-  it('may go on with other settings after it failed', () => {
+  it('can continue with other settings after a failure', () => {
     const playground = new Playground()
     playground.restart({ data: 'songs', activation: 'leaky_relu', hidden: [8, 8] })
     playground.changeSettings({ optimiser: 'momentum', rate: 1e6, batch: 2 })
@@ -130,7 +130,7 @@ describe('training', () => {
     expect(playground.snapshot().course!.order).toEqual(before.course?.order ?? [])
   })
 
-  it('does not go on where only the optimiser would remember what is not finite', () => {
+  it('takes no step that would leave a number that is not finite in the optimiser state', () => {
     const playground = new Playground()
     playground.restart({ data: 'wave', activation: 'relu', hidden: [4] })
     playground.takeStep('sgd', 1e6)
@@ -138,7 +138,7 @@ describe('training', () => {
     expect(checkSnapshot(playground.snapshot())).toEqual(playground.snapshot())
   })
 
-  it('that failed stands before the step that failed, memory and all', () => {
+  it('keeps the state before the failed step, including the optimiser state', () => {
     const playground = new Playground()
     playground.restart({ data: 'songs', activation: 'relu', hidden: [8, 8] })
     playground.changeSettings({ optimiser: 'momentum', rate: 1e6 })
@@ -149,7 +149,7 @@ describe('training', () => {
 })
 
 describe('states', () => {
-  it('come back whole from an address', () => {
+  it('are restored completely from an address', () => {
     const again = fromHash(toHash(ALL_RIGHT, { tab: 'train' }))!
     expect(again.snapshot).toEqual(ALL_RIGHT)
     expect(again.more.tab).toBe('train')
@@ -160,10 +160,10 @@ describe('states', () => {
   })
 
   it.each([
-    [null, 'not a state'],
+    [null, 'no state'],
     [{ ...THREE_RIGHT, version: 4 }, 'version 4'],
-    [{ ...THREE_RIGHT, version: '1' }, 'no version'],
-    [{ ...THREE_RIGHT, data: '__proto__' }, 'data this page does not have'],
+    [{ ...THREE_RIGHT, version: '1' }, 'does not know its version'],
+    [{ ...THREE_RIGHT, data: '__proto__' }, 'does not have its data set'],
     [{ ...THREE_RIGHT, loss: 'toString' }, 'loss'],
     [{ ...THREE_RIGHT, activation: 'eval' }, 'activation'],
     [{ ...THREE_RIGHT, widths: [2, 9, 1] }, '1 to 8 units'],
@@ -173,26 +173,26 @@ describe('states', () => {
     [{ ...THREE_RIGHT, weights: [1] }, '13 weights'],
     [{ ...THREE_RIGHT, weights: THREE_RIGHT.weights.map(() => NaN) }, 'finite'],
     [{ ...THREE_RIGHT, weights: THREE_RIGHT.weights.map(String) }, 'finite'],
-    [{ ...THREE_RIGHT, training: undefined }, 'first weights'],
+    [{ ...THREE_RIGHT, training: undefined }, 'does not have its initialisation'],
     [{ ...THREE_RIGHT, training: { ...DEFAULT_TRAINING, optimiser: 'constructor' } }, 'optimiser'],
     [{ ...THREE_RIGHT, training: { ...DEFAULT_TRAINING, rate: -1 } }, 'rate'],
     [{ ...THREE_RIGHT, training: { ...DEFAULT_TRAINING, dropout: 1 } }, 'dropout'],
     [{ ...THREE_RIGHT, training: { ...DEFAULT_TRAINING, batch: 0.5 } }, 'batch'],
     [{ ...THREE_RIGHT, training: { ...DEFAULT_TRAINING, seed: NaN } }, 'seed'],
-    [{ ...THREE_RIGHT, course: undefined }, 'wrong step'],
-    [{ ...THREE_RIGHT, course: { ...COURSE, random: 2 ** 32 } }, 'wrong random'],
-    [{ ...THREE_RIGHT, course: { ...COURSE, order: [4] } }, 'wrong order'],
-    [{ ...THREE_RIGHT, course: { ...COURSE, optimiser: 'constructor' } }, 'wrong optimiser'],
-    [{ ...THREE_RIGHT, course: { ...COURSE, steps: -1 } }, 'wrong steps'],
-    [{ ...THREE_RIGHT, course: { ...COURSE, first: [1] } }, 'wrong first'],
-    [{ ...THREE_RIGHT, course: { ...COURSE, second: THREE_RIGHT.weights.map(() => -1) } }, 'wrong second'],
-    [{ ...THREE_RIGHT, course: { ...COURSE, curve: [[0, NaN]] } }, 'wrong curve'],
-    [{ ...THREE_RIGHT, course: { ...COURSE, curve: new Array(200).fill([0, 1]) } }, 'wrong curve'],
-  ])('are refused where they are not whole: %#', (state, why) => {
+    [{ ...THREE_RIGHT, course: undefined }, 'invalid step'],
+    [{ ...THREE_RIGHT, course: { ...COURSE, random: 2 ** 32 } }, 'invalid random'],
+    [{ ...THREE_RIGHT, course: { ...COURSE, order: [4] } }, 'invalid order'],
+    [{ ...THREE_RIGHT, course: { ...COURSE, optimiser: 'constructor' } }, 'invalid optimiser'],
+    [{ ...THREE_RIGHT, course: { ...COURSE, steps: -1 } }, 'invalid steps'],
+    [{ ...THREE_RIGHT, course: { ...COURSE, first: [1] } }, 'invalid first'],
+    [{ ...THREE_RIGHT, course: { ...COURSE, second: THREE_RIGHT.weights.map(() => -1) } }, 'invalid second'],
+    [{ ...THREE_RIGHT, course: { ...COURSE, curve: [[0, NaN]] } }, 'invalid curve'],
+    [{ ...THREE_RIGHT, course: { ...COURSE, curve: new Array(200).fill([0, 1]) } }, 'invalid curve'],
+  ])('are rejected if a part is invalid: %#', (state, why) => {
     expect(() => checkSnapshot(state)).toThrow(why)
   })
 
-  it('of older versions are taken, with what they did not have', () => {
+  it('of older versions get defaults for missing values', () => {
     const { training, course, ...old } = ALL_RIGHT
     expect(course).toBeNull()
     expect(checkSnapshot({ ...old, version: 1 })).toEqual({ ...ALL_RIGHT, training: DEFAULT_TRAINING })
@@ -206,7 +206,7 @@ describe('states', () => {
     expect([found.snapshot, found.more.tab, version]).toEqual([ALL_RIGHT, 'steps', 3])
   })
 
-  it('of version 3 keep their keys, so that older links still load', () => {
+  it('of version 3 keep their keys, so that existing links load', () => {
     const link =
       '{"data":"wave","loss":"mse","activation":"tanh","training":{"scheme":"xavier","optimiser":"adam","ra' +
       'te":0.05,"batch":0,"l2":0,"dropout":0,"seed":1},"course":null,"widths":[1,3,1],"weights":[0.644,-0.3' +
@@ -223,7 +223,7 @@ describe('states', () => {
     expect(toHash(playground.snapshot(), { ...options, look: playground.selection })).toBe(`#v3=${encodeURIComponent(link)}`)
   })
 
-  it('of the page come back whole', () => {
+  it('restore all display options and ignore other values', () => {
     const shown = { ...defaultOptions(), tab: 'draw', fitCurve: new Array<number>(121).fill(0.5), galleryZ: -2.5 }
     expect(checkDisplayOptions({ ...shown, weights: [1], other: 2 })).toEqual(shown)
     expect(checkDisplayOptions({})).toEqual({})
@@ -249,21 +249,21 @@ describe('states', () => {
     { look: null },
     { look: { row: 0, unit: {}, place: null } },
     { look: { row: 0, unit: null, place: { layer: 0, to: 0, from: -2 } } },
-  ])('of the page are refused where they are not its own: %o', (part) => {
-    expect(() => checkDisplayOptions({ ...defaultOptions(), ...part })).toThrow(`its ${Object.keys(part)[0]} is not one`)
+  ])('are rejected if a display option is invalid: %o', (part) => {
+    expect(() => checkDisplayOptions({ ...defaultOptions(), ...part })).toThrow(`cannot show its ${Object.keys(part)[0]}`)
   })
 
-  it('start with three songs right, and can have four', () => {
+  it('of the two song networks have three and four songs correct', () => {
     const songs = DATASETS.songs()
-    const right = (of: typeof THREE_RIGHT): number => countCorrect(songs, forwardBackward(restoreNetwork(of), songs.x, songs.y, 'mse').layers[1].a)
-    expect([right(THREE_RIGHT), right(ALL_RIGHT)]).toEqual([3, 4])
+    const correct = (of: typeof THREE_RIGHT): number => countCorrect(songs, forwardBackward(restoreNetwork(of), songs.x, songs.y, 'mse').layers[1].a)
+    expect([correct(THREE_RIGHT), correct(ALL_RIGHT)]).toEqual([3, 4])
   })
 })
 
 const usual: TrainerSettings = { optimiser: 'adam', rate: 0.05, batch: 0, l2: 0, dropout: 0, seed: 1 }
 
 describe('training', () => {
-  it('learns every set of two classes', () => {
+  it('learns every data set of two classes', () => {
     for (const name of ['songs', 'xor', 'circles', 'moons']) {
       const data = DATASETS[name]()
       const net = zeroNetwork([2, 8, 1], 'tanh')
@@ -275,7 +275,7 @@ describe('training', () => {
     }
   })
 
-  it('takes each row once an epoch, and drops units in hidden layers alone', () => {
+  it('runs with batches, dropout and L2', () => {
     const data = DATASETS.xor()
     const net = zeroNetwork([2, 8, 1], 'relu')
     initialise(net, 'he', 2)
@@ -284,7 +284,7 @@ describe('training', () => {
     expect(trainer.step).toBe(200)
   })
 
-  it('leaves the weights as they were before a step that is not finite, and says where', () => {
+  it('keeps the weights before a step that is not finite, and reports the layer', () => {
     const data = DATASETS.wave()
     const net = zeroNetwork([1, 8, 1], 'relu')
     initialise(net, 'he', 1, 1)
@@ -297,7 +297,7 @@ describe('training', () => {
     expect(trainer.advance()).toBe(false)
   })
 
-  it('finds units that no row moves', () => {
+  it('finds dead units', () => {
     const data = DATASETS.songs()
     const net = zeroNetwork([2, 2, 1], 'relu')
     net.layers[0].b.set([-5, 5])
@@ -312,8 +312,8 @@ describe('training', () => {
   })
 })
 
-describe('the rest', () => {
-  it('collapses layers without activations to one that says the same', () => {
+describe('other parts', () => {
+  it('collapses layers without activations to one layer with the same outputs', () => {
     const net = zeroNetwork([2, 5, 4, 1], 'identity')
     initialise(net, 'normal(1)', 3, 1)
     const data = DATASETS.xor()
@@ -323,25 +323,25 @@ describe('the rest', () => {
     expect(collapseLinear(zeroNetwork([2, 2, 1], 'tanh'))).toBeNull()
   })
 
-  it('calls a signal steady only if it keeps its size', () => {
+  it('describes how the size of a signal changes', () => {
     expect([1, 0.2, 9].map(signalChange)).toEqual(['stays steady', 'stays steady', 'stays steady'])
-    expect(signalChange(22)).toBe('grows 22 times')
-    expect(signalChange(1 / 22)).toBe('shrinks to 1/22 of it')
+    expect(signalChange(22)).toBe('grows by a factor of 22')
+    expect(signalChange(1 / 22)).toBe('shrinks by a factor of 22')
     expect(signalChange(1e5)).toMatch(/^explodes/)
     expect(signalChange(1e-5)).toMatch(/^vanishes/)
     expect(signalChange(0)).toBe('vanishes completely')
   })
 
-  it('predicts what is measured of wide layers', () => {
+  it('predicts the measured sizes of wide layers', () => {
     expect(gaussianMean((u) => u * u)).toBeCloseTo(1, 10)
     expect(predictedSizes('relu', 'he', 64, 10).signal.every((q) => Math.abs(q - 2) < 1e-3)).toBe(true)
-    const [wanted, found] = [predictedSizes('tanh', 'xavier', 64, 8), measuredSizes('tanh', 'xavier', 64, 8, 1, 128)]
-    wanted.signal.forEach((q, l) => expect(found.signal[l] / q).toBeGreaterThan(0.5))
-    wanted.signal.forEach((q, l) => expect(found.signal[l] / q).toBeLessThan(2))
-    expect(wanted.gradient[7]).toBe(1)
+    const [predicted, measured] = [predictedSizes('tanh', 'xavier', 64, 8), measuredSizes('tanh', 'xavier', 64, 8, 1, 128)]
+    predicted.signal.forEach((q, l) => expect(measured.signal[l] / q).toBeGreaterThan(0.5))
+    predicted.signal.forEach((q, l) => expect(measured.signal[l] / q).toBeLessThan(2))
+    expect(predicted.gradient[7]).toBe(1)
   })
 
-  it('comes nearer to a curve with more units', () => {
+  it('fits a curve better with more units', () => {
     const x = Float64Array.from({ length: 121 }, (_, k) => -2 + k / 30)
     for (const name of ['relu', 'sigmoid', 'tanh']) {
       const errors = [2, 8, 32].map((units) => fitCurve(name, units, x, x.map(Math.sin), x).error)
@@ -350,12 +350,12 @@ describe('the rest', () => {
     }
   })
 
-  it('finds where values cross a level', () => {
+  it('finds the contour of a level', () => {
     expect(contour(Float64Array.from([0, 1, 0, 1]), 2, 0.25)).toEqual([[0.25, 0, 0.25, 1]])
     expect(contour(Float64Array.from([1, 1, 1, 1]), 2, 0.5)).toEqual([])
   })
 
-  it('draws the same from the same seed', () => {
+  it('draws the same numbers from the same seed', () => {
     const draw = (seed: number): number[] =>
       Array.from(
         { length: 5 },

@@ -1,4 +1,5 @@
-// The user's own network in Chromium: numbers of Python, changed inputs and weights, hostile names, and what is too large.
+// The user's network in Chromium: agreement with Python, changed inputs and weights, hostile names, and networks that are too
+// large for the page.
 import { execFileSync } from 'node:child_process'
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -42,25 +43,25 @@ const slide = (on: Page, selector: string, value: number): Promise<void> =>
     value,
   )
 
-/** What a button of the Share menu gives. */
-async function taken(on: Page, button: string): Promise<string> {
+/** The path of the file that a button of the Share menu downloads. */
+async function downloaded(on: Page, button: string): Promise<string> {
   if (!(await on.locator('#share-menu').count())) await on.click('#share')
   const [file] = await Promise.all([on.waitForEvent('download'), on.click(`text=${button}`)])
   return file.path()
 }
-/** The outputs the page has, by the file it gives; the menu closes. */
+/** The outputs of the page, from its JSON export. Closes the menu. */
 async function outputs(on: Page): Promise<number[]> {
-  const file = await taken(on, 'Download the weights')
+  const file = await downloaded(on, 'Download the weights')
   await on.keyboard.press('Escape')
   return (JSON.parse(readFileSync(file, 'utf8')) as { outputs: number[] }).outputs
 }
 
-describe.skipIf(!hasChromium)('your own network', () => {
+describe.skipIf(!hasChromium)("the user's network", () => {
   let browser: Browser
   beforeAll(async () => void (browser = await launch()))
   afterAll(async () => void (await browser?.close()))
 
-  it('shows digits with the probabilities of Python, and follows a changed weight and pixel', async () => {
+  it('shows the probabilities of Python for digits, and reacts to a changed weight and pixel', async () => {
     const { page: p, clean } = await openPage(browser, page('digits'))
     for (const row of [0, 5, 17]) {
       await p.selectOption('#own-row', String(row))
@@ -70,22 +71,22 @@ describe.skipIf(!hasChromium)('your own network', () => {
         expect(read(shown)).toBeCloseTo(100 * shares[digit], 1)
       }
     }
-    const right = await p.textContent('#own-right')
+    const correct = await p.textContent('#own-right')
     const before = await p.textContent('[data-own=z]')
     await slide(p, '#own-weight', 0.9)
     expect(await p.textContent('[data-own=z]')).not.toBe(before)
     await p.click('[aria-label=undo]')
     expect(await p.textContent('[data-own=z]')).toBe(before)
-    expect(await p.textContent('#own-right')).toBe(right)
-    const picture = (await p.locator('canvas[aria-label^="the picture"]').boundingBox())!
+    expect(await p.textContent('#own-right')).toBe(correct)
+    const picture = (await p.locator('canvas[aria-label^="the image"]').boundingBox())!
     await p.mouse.click(picture.x + 3, picture.y + 3)
     expect(await p.textContent('body')).toContain('inputs changed')
     await clean()
   })
 
-  it('shows a table in its own units, and predicts a changed row as Python does', async () => {
+  it('shows a table in its original units, and predicts a changed row like Python', async () => {
     const { page: p, clean } = await openPage(browser, page('table'))
-    // Python predicts in float32: seven digits.
+    // Python predicts in float32, with about seven digits.
     expect(read(await p.textContent('#prediction'))).toBeCloseTo(facts.table.predicted, 1)
     await p.fill('input[aria-label=area]', '150')
     await p.keyboard.press('Enter')
@@ -95,10 +96,10 @@ describe.skipIf(!hasChromium)('your own network', () => {
     await clean()
   })
 
-  it('says what all members of the default recipe say together, and looks into any of them', async () => {
+  it('shows the average of all members of the default recipe, and the layers of any member', async () => {
     const { page: p, clean } = await openPage(browser, page('ensemble'))
-    const near = async (wanted: Record<string, number>): Promise<void> => {
-      for (const [name, share] of Object.entries(wanted))
+    const near = async (expected: Record<string, number>): Promise<void> => {
+      for (const [name, share] of Object.entries(expected))
         expect(read(await p.textContent(`[data-share="${name}"]`))).toBeCloseTo(100 * share, 1)
     }
     expect(facts.ensemble.members).toBe(8)
@@ -121,7 +122,7 @@ describe.skipIf(!hasChromium)('your own network', () => {
     await clean()
   })
 
-  it('states the score of the model in Python, and the member whose layers are shown', async () => {
+  it('shows the score computed in Python, and names the member whose layers are shown', async () => {
     const stated = async (name: string): Promise<[Page, string, () => Promise<void>]> => {
       const { page: p, clean } = await openPage(browser, page(name))
       return [p, (await p.textContent('#own-score'))!.replace(/\s+/g, ' ').replaceAll('−', '-').trim(), clean]
@@ -139,14 +140,14 @@ describe.skipIf(!hasChromium)('your own network', () => {
     await cleanMean()
   })
 
-  it('counts rows with correct labels only', async () => {
+  it('counts a multilabel row as correct only if all its labels are', async () => {
     const { page: p, clean } = await openPage(browser, page('labels'))
     expect(await p.textContent('#own-right')).toBe(`${facts.labels.right} of the 120 rows shown are correct`)
     expect(await p.textContent('#own-score')).toContain(`${(100 * facts.labels.score).toFixed(1)} %`)
     await clean()
   })
 
-  it('says that it runs one member alone, and shows the prediction of all members', async () => {
+  it('reports that it runs only one member, and shows the prediction of all members', async () => {
     const { page: p, clean } = await openPage(browser, page('alone'))
     expect(await p.textContent('#own-alone')).toContain('runs member 2 alone (member=1 in Python)')
     expect(await p.textContent('#own-score')).toContain(`${(100 * facts.alone.score).toFixed(1)} %`)
@@ -156,7 +157,7 @@ describe.skipIf(!hasChromium)('your own network', () => {
   })
 
   it.each(['digits', 'table', 'ensemble', 'mean', 'plain'])(
-    'exports %s with its changes as Python that gives the same numbers, and a link that shows them',
+    'exports %s with its changes as Python code with the same outputs, and as a link',
     async (name) => {
       const { page: p, clean } = await openPage(browser, page(name))
       const model = name === 'plain' ? '' : join(folder, `${name}.safetensors`)
@@ -164,11 +165,11 @@ describe.skipIf(!hasChromium)('your own network', () => {
       if (name === 'ensemble' || name === 'mean') await p.click('[data-member="3"]')
       await p.fill('input[aria-label^="weight of"]', '1.75')
       await p.keyboard.press('Enter')
-      await p.click('text=the bias instead')
+      await p.click('text=Change the bias')
       await p.fill('input[aria-label="weight of bias"]', '-0.6')
       await p.keyboard.press('Enter')
       if (name === 'digits') {
-        const canvas = p.locator('canvas[aria-label^="the picture"]')
+        const canvas = p.locator('canvas[aria-label^="the image"]')
         await canvas.scrollIntoViewIfNeeded()
         const picture = (await canvas.boundingBox())!
         await p.mouse.move(picture.x + 90, picture.y + 5)
@@ -181,10 +182,10 @@ describe.skipIf(!hasChromium)('your own network', () => {
         await input.press('Enter')
       }
       const changed = await outputs(p)
-      const saved = await taken(p, 'Download the weights')
-      const code = await taken(p, 'Download it as network.py')
-      const said = execFileSync(inject('python'), [code, model || saved], { encoding: 'utf8' })
-      const python = /^outputs (.*)$/m.exec(said)![1].split(' ').map(Number)
+      const saved = await downloaded(p, 'Download the weights')
+      const code = await downloaded(p, 'Download the code as network.py')
+      const printed = execFileSync(inject('python'), [code, model || saved], { encoding: 'utf8' })
+      const python = /^outputs (.*)$/m.exec(printed)![1].split(' ').map(Number)
       expect(python.length).toBe(changed.length)
       python.forEach((z, k) => expect(Math.abs(z - changed[k])).toBeLessThan(1e-10 * Math.max(1, Math.abs(z))))
       python.forEach((z, k) => expect(Math.abs(z - first[k])).toBeGreaterThan(1e-4))
@@ -201,40 +202,40 @@ describe.skipIf(!hasChromium)('your own network', () => {
       await p.waitForFunction(() => document.querySelector('#share-menu [role=status]')?.textContent?.includes('shown'))
       expect(await outputs(p)).toEqual(changed)
       for (const button of ['Figure as SVG', 'Figure as PNG'])
-        expect(readFileSync(await taken(p, button)).length).toBeGreaterThan(1000)
+        expect(readFileSync(await downloaded(p, button)).length).toBeGreaterThan(1000)
       await clean()
     },
   )
 
-  it('says where numbers stop being finite', async () => {
+  it('names the first layer whose numbers are not finite', async () => {
     const { page: p, clean } = await openPage(browser, page('digits'))
     await p.fill('input[aria-label^="weight of"]', '-1.7e308')
     await p.keyboard.press('Enter')
-    await p.click('text=the bias instead')
+    await p.click('text=Change the bias')
     await p.fill('input[aria-label="weight of bias"]', '-1e308')
     await p.keyboard.press('Enter')
     expect(await p.textContent('[data-own=z]')).toContain('∞')
-    expect(await p.textContent('#own-broken')).toBe('not a number: first in linear1')
+    expect(await p.textContent('#own-broken')).toBe('not finite: first in linear1')
     for (let k = 0; k < 2; k++) await p.click('[aria-label=undo]')
     expect(await p.locator('#own-broken').count()).toBe(0)
     await clean()
   })
 
-  it('refuses a link of another model, and one that changes what is not there', async () => {
+  it('rejects a link of another model, and a link with invalid changes', async () => {
     const { page: p, clean } = await openPage(browser, page('table'))
     await p.fill('input[aria-label=area]', '150')
     await p.keyboard.press('Enter')
     await p.waitForTimeout(300)
     const hash = p.url().split('#')[1]
     const text = decodeURIComponent(hash)
-    expect(text).toMatch(/"own":\{"model":"[^"]+","row":/) // as in links from before
+    expect(text).toMatch(/"own":\{"model":"[^"]+","row":/) // existing links have this form
     const changed = (from: RegExp, to: string): string => `${page('table')}#${encodeURI(text.replace(from, to))}`
     for (const [link, why] of [
-      [`${page('mean')}#${hash}`, 'made with another model'],
-      [changed(/"inputs":\[\[0,/, '"inputs":[[99,'), 'changes inputs that are not there'],
-      [changed(/"weights":\[\],"member"/, '"weights":[[0,9,0,0,1]],"member"'), 'changes weights that are not there'],
-      [changed(/"member":0/, '"member":1'), 'its member must be one of 1'],
-      [changed(/"row":0,"inputs"/, '"row":-1,"inputs"'), 'its row must be one of'],
+      [`${page('mean')}#${hash}`, 'belongs to another model'],
+      [changed(/"inputs":\[\[0,/, '"inputs":[[99,'), 'changes inputs that the model does not have'],
+      [changed(/"weights":\[\],"member"/, '"weights":[[0,9,0,0,1]],"member"'), 'changes weights that the model does not have'],
+      [changed(/"member":0/, '"member":1'), 'its member must be from 0 to 0'],
+      [changed(/"row":0,"inputs"/, '"row":-1,"inputs"'), 'its row must be from 0 to'],
     ]) {
       const refused = await openPage(browser, link)
       expect(await refused.page.textContent('[role=alert]'), link).toContain(why)
@@ -252,18 +253,18 @@ describe.skipIf(!hasChromium)('your own network', () => {
     await clean()
   })
 
-  it('says what it cannot compute', async () => {
+  it('names the layer that it cannot compute', async () => {
     const { page: p, clean } = await openPage(browser, page('reduced'))
     expect(await p.textContent('#reduced')).toContain('kan1 is a layer of kind kan')
     await clean()
   })
 
-  it('works in the frame of a notebook, which has no address', async () => {
+  it('works in the frame of a notebook, without an address', async () => {
     const { page: p, clean } = await openPage(browser, page('notebook'))
     const frame = p.frameLocator('iframe')
     await frame.locator('[data-place="1.0.1"]').focus()
     for (let k = 0; k < 5; k++) await p.keyboard.press('ArrowDown')
-    expect(await frame.locator('#score').textContent()).toBe('4 of 4 right')
+    expect(await frame.locator('#score').textContent()).toBe('4 of 4 correct')
     await frame.locator('#share').click()
     expect(await frame.locator('#share-menu').textContent()).not.toContain('Copy a link')
     await clean()
@@ -277,7 +278,7 @@ describe.skipIf(!hasChromium)('your own network', () => {
       await p.fill('input[aria-label="search inputs"]', word)
       await p.fill('input[aria-label="search terms of the sum"]', word)
     }
-    // Every class is an output that can be explained, so that each name stands in a title too.
+    // Selecting an output to explain puts its class name into a title.
     const explain = p.locator('label:has-text("explain") select')
     const outputs = await explain.locator('option').count()
     expect(outputs).toBeGreaterThanOrEqual(60)

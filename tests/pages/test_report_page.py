@@ -111,7 +111,7 @@ def test_keyboard_print_and_the_choice_of_a_run(runs: dict[str, Path]) -> None:
 def test_runs_that_lost_their_way_and_runs_of_different_losses(runs: dict[str, Path]) -> None:
     lost, losses, alike = look(*({"url": runs[name].as_uri()} for name in ("lost", "losses", "compare")))
     assert "No epoch has ended." in lost["text"]
-    assert "not finite" in lost["text"].partition("What happened")[2].partition("Quality")[0]
+    assert "not finite" in lost["text"].partition("Events")[2].partition("Quality")[0]
     assert "Root mean squared error on validation rows" in losses["text"].partition("in full")[0]
     assert "Validation loss" not in losses["text"].partition("in full")[0]
     assert "Validation loss" in alike["text"].partition("in full")[0]

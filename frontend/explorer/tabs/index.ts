@@ -1,4 +1,4 @@
-// The tabs in the order they are shown; one that needs something of the injected state says what.
+// The tabs in the order in which they are shown. `needs` says whether the injected state has the data for a tab.
 import type { Component } from 'svelte'
 import type { Playground } from '../playground.svelte.ts'
 import Initialisation from './Initialisation.svelte'
@@ -16,7 +16,7 @@ export interface Tab {
   readonly title: string
   readonly component: Component<{ playground: Playground; explorer: ExplorerState; state: unknown }>
   readonly needs?: (state: unknown) => boolean
-  /** What Undo and Share are about on this tab. */
+  /** The object that Undo and Share act on in this tab. */
   readonly edits?: 'userModel' | 'playground' | 'targetCurve'
 }
 

@@ -1,11 +1,11 @@
-// What can be taken away of the user's network: its numbers as JSON, Python that gives the same, and its layers as a picture.
+// Exports of the user's network: its numbers as JSON, Python code that computes the same, and its layers as an image.
 import { theme } from '../../shared/theme.svelte.ts'
 import { combineMembers } from './predict.ts'
 import type { UserModel } from './userModel.svelte.ts'
 
 const list = (values: Iterable<number>): string => `[${[...values].join(', ')}]`
 
-/** Python that predicts the row as the page does: from the model's file, with every change made to it. */
+/** Python code that predicts the row like the page: it reads the model file and applies the changes made in the page. */
 export function python(userModel: UserModel): string {
   return userModel.data.output.kind === 'numbers' ? ofNetwork(userModel) : ofModel(userModel)
 }
@@ -35,7 +35,7 @@ members = ${alone ? `model.members[${model.member}:${model.member + 1}]` : 'mode
 tensors = [{name: value.astype(np.float64) for name, value in member.tensors.items()} for member in members]
 ${edits.map((line) => `${line}\n`).join('')}changed = [replace(member, tensors=values) for member, values in zip(members, tensors)]
 model = replace(model, members=tuple(changed))
-x = np.array([${list(x.subarray(0, numeric))}])  # as the network reads it
+x = np.array([${list(x.subarray(0, numeric))}])  # the encoded inputs
 row = Encoded(x=x, codes=${codes}, y=None, rows=np.arange(1), notes=())
 
 z = model.forward(row)
@@ -70,7 +70,7 @@ print("outputs", *z[0].tolist())
 `
 }
 
-/** The state, the outputs it gives, and every number of the member that is looked into, as Python names them. */
+/** The state, its outputs, and every tensor of the selected member under its name in Python. */
 export function json(userModel: UserModel): string {
   const found = {
     ...userModel.state,

@@ -1,4 +1,4 @@
-// A trained network as Python writes it into the page, and its numbers unpacked.
+// A trained network in the form that Python writes into the page, and functions that unpack its numbers.
 import type { Spec } from '../../engine/layer.ts'
 
 export interface Packed {
@@ -26,9 +26,9 @@ export interface Output {
   readonly link?: string | null
   readonly per_target?: number
   readonly quantiles?: readonly number[]
-  /** What outputs are divided by before their link. */
+  /** Outputs are divided by it before the link function. */
   readonly temperature?: number
-  /** Bounds of standardised outputs, by output; empty where there are none. */
+  /** Bounds of standardised outputs, by output; empty if there are no bounds. */
   readonly low?: readonly number[]
   readonly high?: readonly number[]
 }
@@ -46,13 +46,13 @@ export interface LayerCost {
 export interface ModelData {
   readonly text: string
   readonly spec: Spec
-  /** Why the page cannot compute it; empty where it can. */
+  /** Why the page cannot compute the network; empty if it can. */
   readonly reduced: string
-  /** Of every member; of one alone where all would be too much for a page. */
+  /** The tensors of every member, or of one member if all are too large for a page. */
   readonly tensors: readonly Readonly<Record<string, Packed>>[]
   readonly features: readonly Feature[]
   readonly rows: Packed
-  /** Where each row stands in its table; empty where there was none. */
+  /** Index of each row in its table; empty if there is no table. */
   readonly places: readonly number[]
   /** A class, the labels that apply, a number, or several numbers. */
   readonly targets: readonly unknown[] | null
@@ -60,12 +60,12 @@ export interface ModelData {
   readonly made_of: string
   /** Score of the whole model on all rows, as computed in Python; null if the rows have no targets. */
   readonly score: { readonly name: string; readonly value: number; readonly rows: number } | null
-  /** Raw outputs by member, row and output, made in Python. */
+  /** Raw outputs by member, row and output, computed in Python. */
   readonly predictions: readonly (readonly (readonly number[])[])[]
   readonly output: Output
-  /** Tells it from other models. */
+  /** Identifies the model. */
   readonly mark: string
-  /** The member to look into first, and how many there are. */
+  /** The member that is shown first, and the number of members. */
   readonly member: number
   readonly members: number
   readonly image: readonly [number, number, number] | null
@@ -80,13 +80,13 @@ export function unpack(from: Packed): Float64Array {
   return from.type === 'f4' ? new Float64Array(new Float32Array(bytes.buffer)) : new Float64Array(bytes.buffer)
 }
 
-/** A number in the user's units from what the network reads. */
+/** Converts an encoded input to the user's units. */
 export function toUser(feature: Feature, x: number): number {
   const r = feature.robust ? x / Math.sqrt(1 - Math.min(0.999999, (x / 3) ** 2)) : x
   return r * feature.scale + feature.center
 }
 
-/** The other way, as Python scales a table. */
+/** Encodes a number in the user's units, like Python. */
 export function fromUser(feature: Feature, value: number): number {
   const r = (value - feature.center) / feature.scale
   return feature.robust ? r / Math.hypot(1, r / 3) : r

@@ -1,4 +1,4 @@
-// From raw outputs to what they mean: a class with its probability, labels, or numbers in the target's own units.
+// Converts raw outputs to predictions: a class with its probability, labels, or numbers in the units of the target.
 import { logSum, softmax } from '../../engine/losses.ts'
 import { logistic, softplus } from '../../engine/special.ts'
 import { significant } from '../../shared/format.ts'
@@ -6,9 +6,9 @@ import type { Output } from './modelData.ts'
 
 export interface Choice {
   readonly name: string
-  /** A probability, or the raw number where there is none. */
+  /** A probability, or the raw number if there is none. */
   readonly value: number
-  /** Which raw output it stands on. */
+  /** The index of the raw output. */
   readonly output: number
 }
 
@@ -28,13 +28,13 @@ const logMean = (values: readonly number[]): number => {
 }
 
 /**
- * Outputs of a model from those of its members, as Python joins them: cooled by the temperature; the mean of
- * probabilities, of what exp makes of them, or of numbers; kept within the targets of training.
+ * Combines the outputs of the members like Python: divides them by the temperature, averages the members' probabilities,
+ * exponentials or numbers (depending on the link), and limits the result to the range of the training targets.
  */
 export function combineMembers(output: Output, members: readonly ArrayLike<number>[]): number[] {
   const { link } = output
-  const cooled = link === 'softmax' || link === 'sigmoid' ? (output.temperature ?? 1) : 1
-  const zs = members.map((z) => Array.from(z, (value) => value / cooled))
+  const temperature = link === 'softmax' || link === 'sigmoid' ? (output.temperature ?? 1) : 1
+  const zs = members.map((z) => Array.from(z, (value) => value / temperature))
   const each = (of: (values: number[]) => number): number[] => zs[0].map((_, c) => of(zs.map((z) => z[c])))
   let z: number[]
   if (zs.length === 1) z = zs[0]
@@ -54,7 +54,7 @@ export function formatTarget(output: Output, target: unknown): string {
   return values.map((value) => (typeof value === 'number' ? significant(value, 5) : String(value))).join(', ')
 }
 
-/** What outputs mean. */
+/** Converts raw outputs to a prediction. */
 export function predict(output: Output, z: readonly number[]): Prediction {
   const classes = output.classes?.[0]
   if (classes && output.kind !== 'multilabel')
@@ -98,7 +98,7 @@ function ofTwo(output: Output, classes: readonly unknown[], z: ArrayLike<number>
 
 function ofNumbers(output: Output, z: ArrayLike<number>): Prediction {
   const Q = output.per_target ?? 1
-  // Quantiles learned apart may cross: those of a target are told in rising order.
+  // Independently learned quantiles may cross, so they are sorted within each target.
   const place = Array.from(z, (_, i) => i)
   if (Q > 1) place.sort((i, j) => Math.floor(i / Q) - Math.floor(j / Q) || z[i] - z[j])
   const choices = place.map((unit, i) => {

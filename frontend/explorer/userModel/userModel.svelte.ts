@@ -1,6 +1,6 @@
-// The user's network in the page: the row that is looked at, what was changed of it, and weights that can be moved.
-// All rows are kept up to date by increments while a weight moves, and computed whole when it comes to rest. Of an
-// ensemble one member is looked into at a time, and what is said is said by all of them together.
+// The user's network: the selected row, its changed inputs, and the changed weights. While a weight is dragged, the outputs
+// of all rows are updated by increments; when the drag ends, they are computed again in full. For an ensemble, the page shows
+// the layers of one member at a time, and predictions of all members together.
 import type { Origin } from '../../engine/layer.ts'
 import type { WeightIndex } from '../../engine/network.ts'
 import { InferenceNetwork } from '../../engine/inference.ts'
@@ -27,19 +27,19 @@ export class UserModel {
   layer = $state(0)
   unit = $state(0)
   selectedWeight = $state.raw<WeightIndex | null>(null)
-  /** The raw output that contributions are told about. */
+  /** The raw output whose contributions are shown. */
   output = $state(0)
-  /** Something is being dragged or drawn. */
+  /** Whether something is being dragged or drawn. */
   dragging = $state(false)
-  /** Counts changes of the member's weights; `settled` those that others may have seen. */
+  /** Number of changes of the selected member's weights. `settled` counts changes that may affect all members. */
   private version = $state(0)
   private settled = $state(0)
-  /** What the member makes of all rows, layer by layer, and what every member says of them. */
+  /** The values of all rows in every layer of the selected member, and the outputs of every member. */
   private rowValues: Float64Array[]
   private readonly memberOutputs: Float64Array[]
-  /** A weight has moved since all rows were computed whole. */
+  /** Whether a weight has changed since the last full computation of all rows. */
   private stale = false
-  /** What changed weights were before. */
+  /** The original values of changed weights. */
   private readonly originalWeights = new Map<string, number>()
   private readonly history: UndoHistory<ModelEdits>
 
@@ -70,7 +70,7 @@ export class UserModel {
     return this.networks[this.member]
   }
 
-  /** Input of every layer and, last, the outputs, for the row as it is now. */
+  /** For the current row: the input of every layer and, last, the outputs. */
   readonly values: Float64Array[] = $derived.by(() => {
     void this.version
     return this.network.run(this.x, 1)
@@ -84,7 +84,7 @@ export class UserModel {
     const l = this.values.slice(1).findIndex((values) => !values.every(Number.isFinite))
     return l < 0 ? null : this.network.layers[l].name
   })
-  /** Raw outputs of every member for the row as it is now. */
+  /** Raw outputs of every member for the current row. */
   readonly outputs: Float64Array[] = $derived(this.otherOutputs.map((z) => z ?? this.values.at(-1)!))
   readonly prediction: Prediction = $derived.by(() => {
     const { output } = this.data
@@ -95,7 +95,7 @@ export class UserModel {
     out[this.output] = 1
     return this.network.back(this.values, out, 1)
   })
-  /** Rows whose prediction is the target, where both are classes. */
+  /** Number of rows whose predicted class is the target; NaN without targets or classes. */
   readonly correctCount: number = $derived.by(() => {
     void this.version
     const { targets, output } = this.data
@@ -123,13 +123,13 @@ export class UserModel {
 
   // The row
 
-  /** Shows a row as it is. */
+  /** Shows a row with its original inputs. */
   showRow(row: number): void {
     this.row = row
     this.x = this.rows.slice(row * this.nIn, (row + 1) * this.nIn)
   }
 
-  /** The same, as a change that can be undone. */
+  /** Shows a row, and adds an entry to the history. */
   selectRow(row: number): void {
     this.showRow(row)
     this.commit()
@@ -157,11 +157,11 @@ export class UserModel {
     return s.from < 0 ? op.linear!.b![s.to] : op.linear!.W[s.to * op.nIn + s.from]
   }
 
-  /** While it moves. */
+  /** Changes a weight during a drag. */
   moveWeight(s: WeightIndex, value: number): void {
     this.rememberOriginal(this.member, s)
     this.network.nudge(this.rowValues, this.B, s.layer, s.to, s.from, value - this.read(this.member, s))
-    this.write(this.member, s, value) // the sum of the change may differ in the last digit
+    this.write(this.member, s, value) // adding the difference may leave a rounding error in the last digit
     this.memberOutputs[this.member] = this.rowValues.at(-1)!
     this.stale = true
     this.version++
@@ -178,7 +178,7 @@ export class UserModel {
     else op.linear!.W[s.to * op.nIn + s.from] = value
   }
 
-  /** Ends a change of anything. */
+  /** Ends a change: adds an entry to the history if anything changed. */
   commit(): void {
     this.dragging = false
     if (this.stale) this.refresh(this.member)
@@ -199,7 +199,7 @@ export class UserModel {
     this.refresh(member)
   }
 
-  // Undo, and the link
+  // Undo and links
 
   get edits(): ModelEdits {
     const start = this.row * this.nIn
@@ -235,14 +235,14 @@ export class UserModel {
     this.settled++
   }
 
-  /** All that a link needs to show this again on a page of the same model. */
+  /** The state that a link stores. Only a page of the same model can restore it. */
   get state(): SavedState {
     void this.version
     const { member, layer, unit, output } = this
     return { model: this.data.mark, ...this.edits, member, layer, unit, output, from: this.selectedWeight?.from ?? null }
   }
 
-  /** Restores what anyone gives; an error says what is wrong with it. */
+  /** Restores a state from an untrusted source. An error names the first invalid part. */
   load(value: unknown): void {
     const state = checkSavedState(value, this)
     this.member = state.member
@@ -278,7 +278,7 @@ export class UserModel {
     return this.data.features[i]?.name ?? `x${i + 1}`
   }
 
-  /** What number `unit` of values[layer] is called: after the column it comes from as long as it is that column's alone. */
+  /** The name of number `unit` of values[layer]: that of its input column if it depends on one column only. */
   unitName(layer: number, unit: number): string {
     if (layer === 0) return this.inputName(unit)
     if (layer === this.network.layers.length) return this.outputName(unit)
@@ -289,19 +289,19 @@ export class UserModel {
     return `${op.name} ${unit + 1}`
   }
 
-  /** Whether each number of values[layer] still belongs to one input. */
+  /** Whether each number of values[layer] depends on a single input. */
   isPerInput(layer: number): boolean {
     return this.network.layers.slice(0, layer).every((op) => op.elementwise || op.origins)
   }
 
-  /** One number of an embedded column: the column, and which value or place of it. */
+  /** The name of one number of an embedded column: the column, and its category or index. */
   private columnPartName({ input, part, parts, oneHot }: Origin): string {
     const { name, values } = this.data.features[input]
     if (oneHot && parts > 1) return `${name} = ${values[part]}`
     return parts > 1 ? `${name} #${part + 1}` : name
   }
 
-  /** What each input adds to the explained output, to first order: x·∂output/∂x, over the numbers it becomes. */
+  /** The contribution of each input to the explained output, to first order: x·∂output/∂x, summed over its encoded numbers. */
   contributions(): number[] {
     const { origins } = this.network.layers[0]
     if (!origins) return Array.from(this.x, (x, k) => x * this.gradients[0][k])
