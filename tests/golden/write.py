@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+import multilayer as ml
 from multilayer.core import tensor_file
 from multilayer.engines import State
 from multilayer.runs import RunFolder, events
@@ -47,6 +48,42 @@ def state(step: int) -> State:
     )
 
 
+def table() -> Any:
+    """Numbers, one of them missing, categories and days."""
+    import pyarrow as pa
+
+    n = 40
+    days = np.datetime64("2024-01-01", "D") + np.arange(n) * 9
+    columns = {
+        "size": pa.array([None if i == 7 else (i * 37 % 40) / 4 for i in range(n)]),
+        "größe": pa.array(["klein", "mittel", "groß"][i % 3] for i in range(n)),
+        "day": pa.array(days),
+        "kind": pa.array("ab"[i * 37 % 40 > 17] for i in range(n)),
+    }
+    return pa.table(columns)
+
+
+def train_model(path: Path) -> None:
+    """A calibrated ensemble, trained on `table`."""
+    ml.fit(
+        "7+cat(3)-columns-3:tanh-1",
+        table(),
+        target="kind",
+        ensemble=2,
+        epochs=40,
+        learning_rate=0.05,
+        seed=1,
+        quiet=True,
+    ).model.save(path)
+
+
+def train_run(path: Path) -> None:
+    """A run that has ended, with a column of weights and one of times."""
+    columns = {"target": "species", "time_column": "petal length (cm)", "sample_weight": "sepal width (cm)"}
+    ml.fit("2-3:tanh-3", "iris", **columns, epochs=8, seed=1, quiet=True, report=False, run=path)
+    (path / ".lock").unlink()
+
+
 EXTRA = {"policies": [{"best": 0.25, "waited": 3}], "position": {"epoch": 1}}
 
 
@@ -62,3 +99,9 @@ if __name__ == "__main__":
             for step, kind in saves:
                 folder.append(replace(folder.checkpoint(state(step), EXTRA, kind), time=2.5))
         (run / ".lock").unlink()
+    for name, train in (
+        (f"trained-model-v{tensor_file.FORMS['model'].version}.safetensors", train_model),
+        ("trained-run-v1", train_run),
+    ):
+        if not (HERE / name).exists():
+            train(HERE / name)

@@ -406,7 +406,7 @@ def test_the_learning_rate_is_that_of_every_step(tmp_path: Path, schedule: str) 
     ml.fit("10-4-1", "diabetes", run=tmp_path / "run", **FAST | {"epochs": 12, "schedule": schedule})
     log = RunFolder.open(tmp_path / "run").events()
     shown = dict(report(tmp_path / "run")["curves"]["rates"])
-    logged = {event.step: event.rate for event in log if isinstance(event, events.Progress)}
+    logged = {event.step: event.learning_rate for event in log if isinstance(event, events.Progress)}
     assert len(logged) > 3
     for step, rate in logged.items():
         assert shown[step] == pytest.approx(rate, rel=1e-12)
@@ -436,7 +436,7 @@ def test_a_short_run_has_the_gradient_norm_of_its_epochs_and_a_long_one_of_its_s
             step=step, epoch=step // 4, loss=1, seconds=1, rows_per_second=1, gradient_norm=norm, metrics={}
         )
 
-    steps = [events.Progress(step=s, epoch=1, loss=1, gradient_norm=s / 2, rate=0.1) for s in (1, 2, 3, 4)]
+    steps = [events.Progress(step=s, epoch=1, loss=1, gradient_norm=s / 2, learning_rate=0.1) for s in (1, 2, 3, 4)]
     assert history([epoch(4, 3.0), epoch(8, 2.0)])["norms"] == [[4, 3.0], [8, 2.0]]
     assert history([*steps, epoch(4, 3.0)])["norms"] == [[1, 0.5], [2, 1.0], [3, 1.5], [4, 2.0]]
     assert history([epoch(4, None), epoch(8, None)])["norms"] == []  # a log from before they had one

@@ -38,7 +38,7 @@ ONE_OF_EACH: list[Event] = [
         config={"batch": 2},
         versions={"numpy": "2"},
     ),
-    Progress(step=5, epoch=1, loss=0.5, gradient_norm=math.inf, rate=1e-3),
+    Progress(step=5, epoch=1, loss=0.5, gradient_norm=math.inf, learning_rate=1e-3),
     EpochEnd(
         step=5,
         epoch=1,

@@ -40,7 +40,7 @@ def epoch(number: int, *, loss: float = 0.5, validation: float | None = 0.6, **m
 
 
 def step(number: int, loss: float = 0.5) -> Progress:
-    return Progress(step=number, epoch=1, loss=loss, gradient_norm=1.0, rate=1e-3)
+    return Progress(step=number, epoch=1, loss=loss, gradient_norm=1.0, learning_rate=1e-3)
 
 
 def end(status: Any = "finished", reason: str = "all epochs are done") -> End:

@@ -41,7 +41,7 @@ TABLE: list[tuple[str, str, Bugs]] = [
             ("        position.in_epoch = Sums()\n", ""),
             ("        position.progress = Sums()\n", ""),
             ("states(self.policies), position=_copy(self.position)", "states(self.policies), position=self.position"),
-            ("rate=rate * self.good.state.rate_factor,", "rate=rate,"),
+            ("learning_rate=rate * self.good.state.rate_factor,", "learning_rate=rate,"),
             ("self.plan.rate_schedule(position.step - 1, self", "self.plan.rate_schedule(position.step % 1, self"),
             ("            emitted = self.emitted\n", "            pass\n"),
             ("policy.load({**policy.state(), **kept})", "policy.load(policy.state())"),

@@ -47,7 +47,7 @@ def end(status: Any = "finished") -> End:
 
 RUN: list[Event] = [
     START,
-    Progress(step=5, time=999.5, epoch=1, loss=0.6, gradient_norm=math.inf, rate=1e-3),
+    Progress(step=5, time=999.5, epoch=1, loss=0.6, gradient_norm=math.inf, learning_rate=1e-3),
     epoch(0),
     Checkpoint(step=10, kind="best", path="checkpoints/10.safetensors", sha256="00"),
     Spike(step=12, loss=9.0, limit=2.0, gradient_norm=50.0, layer="linear1", rows=[3, 4]),

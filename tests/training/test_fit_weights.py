@@ -110,7 +110,7 @@ def test_weights_on_the_command_line(table: Path, tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["train", str(table), *given])
     assert done.exit_code == 0, done.output
     saved = json.loads((run / "config.json").read_text())["config"]
-    assert saved["data"]["weight"] == "w"
+    assert saved["data"]["sample_weight"] == "w"
     assert saved["config"]["class_weight"] == {"rare": 5.0}
     from multilayer.models.trained_model import load
 

@@ -368,7 +368,7 @@ def test_progress_reports_the_rate_and_the_gradient_norm_of_its_steps() -> None:
     loop, recorder = make_loop(NumpyEngine, table(), epochs=2, log_every=1)
     loop.run()
     steps = [event for event in recorder.events if isinstance(event, Progress)]
-    assert [event.rate for event in steps] == pytest.approx(loop.plan.schedules(0, loop.plan.steps)["rate"].tolist())
+    assert [event.learning_rate for event in steps] == pytest.approx(loop.plan.schedules(0, loop.plan.steps)["rate"].tolist())
     first = next(event for event in recorder.events if isinstance(event, EpochEnd))
     assert first.gradient_norm == pytest.approx(np.mean([event.gradient_norm for event in steps[:9]]))
 
@@ -379,7 +379,7 @@ def test_after_a_rollback_progress_reports_the_lower_rate() -> None:
     back = next(i for i, event in enumerate(recorder.events) if isinstance(event, RolledBack))
     after = next(event for event in recorder.events[back:] if isinstance(event, Progress))
     planned = loop.plan.schedules(after.step - 1, 1)["rate"][0]
-    assert after.rate == pytest.approx(0.1 * planned)
+    assert after.learning_rate == pytest.approx(0.1 * planned)
 
 
 def test_a_rollback_returns_to_the_last_checkpoint_and_not_to_the_best() -> None:

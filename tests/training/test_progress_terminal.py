@@ -28,7 +28,7 @@ with Bar(1000, 10, 100, metric="accuracy", larger=True) as bar:
     for e in range(10):
         for s in (50, 100):
             time.sleep(0.02 if sys.argv[1] == "whole" else 0.2)
-            bar.notice(Progress(step=100 * e + s, epoch=e + 1, loss=math.exp(-e), gradient_norm=1, rate=1e-3))
+            bar.notice(Progress(step=100 * e + s, epoch=e + 1, loss=math.exp(-e), gradient_norm=1, learning_rate=1e-3))
         bar.notice(EpochEnd(step=100 * (e + 1), epoch=e + 1, loss=math.exp(-e), seconds=1, rows_per_second=52100,
                             validation_loss=math.exp(-e / 2), metrics={"accuracy": 1 - math.exp(-e)}))
         if e == 2:

@@ -43,7 +43,7 @@ def test_names_and_steps() -> None:
         None,
     )
     first, second, *_ = tracker.of("log")
-    assert first == ({"train/running_loss": 0.6, "train/gradient_norm": math.inf, "train/rate": 1e-3}, 5, 999.5)
+    assert first == ({"train/running_loss": 0.6, "train/gradient_norm": math.inf, "train/learning_rate": 1e-3}, 5, 999.5)
     assert second == (
         {
             "train/loss": 0.4,

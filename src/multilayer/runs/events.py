@@ -73,7 +73,7 @@ class Progress(Event):
     epoch: int
     loss: float
     gradient_norm: float
-    rate: float
+    learning_rate: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -192,6 +192,10 @@ EVENTS: dict[str, type[Event]] = {
 }
 
 
+OLD_KEYS = {("progress", "rate"): "learning_rate"}
+"""Today's names of keys in logs of earlier versions."""
+
+
 def from_dict(data: Mapping[str, Any]) -> Event:
     """The event of a line of the log; unknown names and keys and values of another type are errors that name them."""
     if not isinstance(data, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -202,7 +206,7 @@ def from_dict(data: Mapping[str, Any]) -> Event:
     cls = EVENTS[name]
     hints = _types(cls)
     known = {one.name: one for one in fields(cls)}
-    values = {key: value for key, value in data.items() if key != "event"}
+    values = {OLD_KEYS.get((name, key), key): value for key, value in data.items() if key != "event"}
     for key in values:
         if key not in known:
             raise EventError(f"event {name!r}: {unknown_name('key', key, known)}")

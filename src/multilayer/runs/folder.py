@@ -261,7 +261,19 @@ def _config(data: bytes, path: Path) -> tuple[dict[str, Any], str]:
     recorded = found.pop("sha256", "")
     if recorded and recorded != _sha256(found):
         raise RunError(f"{path} was changed after the run began: {RESTORE}")
-    return found["config"], recorded
+    return _with_new_keys(found["config"]), recorded
+
+
+def _with_new_keys(config: dict[str, Any]) -> dict[str, Any]:
+    """Return a configuration with today's keys for the data; earlier versions wrote time, weight and weights."""
+    data = config.get("data")
+    if not isinstance(data, dict) or "in_memory" in data:
+        return config
+    saved = cast("dict[str, Any]", data)
+    renamed = {"time": "time_column", "weight": "sample_weight"}
+    kept = {renamed.get(key, key): value for key, value in saved.items() if key not in ("weights", "validation")}
+    marks = {"sample_weight": saved.get("weights"), "validation": saved.get("validation")}
+    return {**config, "data": {**kept, "in_memory": [name for name, mark in marks.items() if mark is not None]}}
 
 
 def _check_empty(folder: Path) -> None:

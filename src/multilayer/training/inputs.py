@@ -127,14 +127,16 @@ def stored(options: DataOptions, data: Any) -> dict[str, Any]:
     return {
         "target": options.target,
         "group": options.group,
-        "time": options.time_column,
+        "time_column": options.time_column,
         "keep_constant": options.keep_constant,
         "categorical": options.categorical or None,
-        "weight": weight if named else None,
-        "weights": None if named else "memory",
+        "sample_weight": weight if named else None,
         "path": _place(data),
         "loader": tables.is_loader(data),
-        "validation": "memory" if in_memory(options.validation) else None,
+        "in_memory": [
+            *([] if named else ["sample_weight"]),
+            *(["validation"] if in_memory(options.validation) else []),
+        ],
     }
 
 
@@ -142,16 +144,17 @@ def from_stored(
     saved: Mapping[str, Any], path: Any, *, data: Any, validation: Any, sample_weight: Any
 ) -> tuple[Any, DataOptions]:
     """Return the data and data options of the run in folder `path`. Data that was in memory must be passed again."""
-    loader, own = saved.get("loader", False), saved.get("validation") is not None
+    loader, own = saved.get("loader", False), "validation" in saved["in_memory"]
+    weighted = "sample_weight" in saved["in_memory"]
     if loader and data is None:
         raise RunError(f"{path} was trained from a loader of your own: pass it again, ml.resume(path, data=loader)")
     if data is None and saved["path"] is None:
         raise RunError(f"{path} was trained on data in memory: pass it again, ml.resume(path, data=…)")
     if own and validation is None:
         raise RunError(f"{path} was validated on data in memory: pass it again, ml.resume(path, validation=…)")
-    if saved.get("weights") is not None and sample_weight is None:
+    if weighted and sample_weight is None:
         raise RunError(f"{path} was trained with weights in memory: pass them again, ml.resume(path, sample_weight=…)")
-    if saved.get("weights") is None and sample_weight is not None:
+    if not weighted and sample_weight is not None:
         raise RunError(f"{path} has its weights in the data: omit sample_weight, got {short(sample_weight)}")
     if loader and not tables.is_loader(data):
         raise RunError(f"{path} was trained from a loader: resume needs one, got {type(data).__name__}")
@@ -160,10 +163,10 @@ def from_stored(
     options = DataOptions(
         target=saved.get("target"),
         group=saved.get("group"),
-        time_column=saved.get("time"),
+        time_column=saved.get("time_column"),
         keep_constant=saved.get("keep_constant", False),
         categorical=saved.get("categorical") or (),
-        sample_weight=saved.get("weight") if sample_weight is None else sample_weight,
+        sample_weight=saved.get("sample_weight") if sample_weight is None else sample_weight,
         validation=validation if own else "auto",
     )
     return _at(saved["path"]) if data is None else data, options

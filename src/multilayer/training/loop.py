@@ -449,7 +449,7 @@ class Loop:
                 epoch=position.epoch + 1,
                 loss=sums.loss / sums.steps,
                 gradient_norm=sums.norm / sums.steps,
-                rate=rate * self.good.state.rate_factor,
+                learning_rate=rate * self.good.state.rate_factor,
             )
         )
         position.progress = Sums()

@@ -317,8 +317,8 @@ def _pace(state: RunState) -> list[str]:
     pace: list[str] = []
     if state.speed is not None:
         pace.append(f"{state.speed:,.0f} rows/s")
-    if state.rate is not None:
-        pace.append(f"rate {state.rate:.2g}")
+    if state.learning_rate is not None:
+        pace.append(f"rate {state.learning_rate:.2g}")
     return pace
 
 

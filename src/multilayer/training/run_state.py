@@ -35,7 +35,7 @@ class RunState:
     step: int = 0
     origin: int = 0
     """The step that this process began at."""
-    rate: float | None = None
+    learning_rate: float | None = None
     epoch_rows: int | None = None
     rows_per_second: float | None = None
     last: EpochEnd | None = None
@@ -90,7 +90,7 @@ class RunState:
             case Start():
                 self.epoch_rows = min(event.rows, event.config.get("epoch_rows") or event.rows)
             case Progress():
-                self.rate = event.rate
+                self.learning_rate = event.learning_rate
                 self.train.append((event.step, event.loss))
             case EpochEnd():
                 self._take_epoch(event)

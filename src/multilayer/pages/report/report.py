@@ -195,9 +195,7 @@ def history(log: Sequence[Event]) -> dict[str, Any]:
             }
             for event in _thinned(epochs)
         ],
-        "steps": [
-            {"step": event.step, "loss": number(event.loss), "rate": number(event.rate)} for event in _thinned(steps)
-        ],
+        "steps": [{"step": event.step, "loss": number(event.loss)} for event in _thinned(steps)],
         # A short run has more epochs than points in the log.
         "norms": [[step, number(norm)] for step, norm in _thinned(max(of_steps, of_epochs, key=len))],
         "rates": _rates(told, length),
@@ -363,9 +361,9 @@ def again(saved: dict[str, Any], spec: Spec) -> dict[str, Any]:
     notes: list[str] = []
     if source is None:
         notes.append("The data was in memory: put your own where `data` stands.")
-    if data.get("weights") == "memory":
+    if "sample_weight" in data.get("in_memory", ()):
         notes.append("Weights were in memory: hand them over as `sample_weight`.")
-    if data.get("validation") == "memory":
+    if "validation" in data.get("in_memory", ()):
         notes.append("Validation data was in memory: hand it over as `validation`.")
     return {
         "command": None if source is None or notes else _command(source, data, config, spec),
@@ -379,7 +377,7 @@ def _command(source: str, data: dict[str, Any], config: dict[str, Any], spec: Sp
         return None  # there is no option for a table in which nothing varies, nor for weights of classes
     target = data.get("target")
     named = {"--target": ",".join(target) if isinstance(target, list) else target, "--arch": str(spec)}
-    named |= {"--group": data.get("group"), "--time": data.get("time"), "--weight": data.get("weight")}
+    named |= {"--group": data.get("group"), "--time": data.get("time_column"), "--weight": data.get("sample_weight")}
     words = ["mlp", "train", source]
     for option, value in named.items():
         words += [] if value is None else [option, str(value)]
@@ -398,8 +396,8 @@ def _python(source: str | None, data: dict[str, Any], config: dict[str, Any], sp
     arguments = {
         "target": data.get("target"),
         "group": data.get("group"),
-        "time_column": data.get("time"),
-        "sample_weight": data.get("weight"),
+        "time_column": data.get("time_column"),
+        "sample_weight": data.get("sample_weight"),
         "categorical": data.get("categorical"),
         "keep_constant": data.get("keep_constant") or None,
     }

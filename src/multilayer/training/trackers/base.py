@@ -6,7 +6,7 @@
 
     at the end of an epoch   train/loss  train/epoch  train/seconds  train/rows_per_second
                              validation/loss  validation/accuracy  …
-    at fixed steps           train/running_loss  train/gradient_norm  train/rate
+    at fixed steps           train/running_loss  train/gradient_norm  train/learning_rate
     as it is measured        measured/NAME/…: a number, or the distribution of one for each unit or bin
     at the end               final/…
 
@@ -176,15 +176,15 @@ def config_of(event: Start) -> dict[str, Any]:
 def values_of(event: Event) -> dict[str, float]:
     """The numbers of an event by their names in a tracker; none for most events.
 
-    >>> values_of(Progress(step=50, epoch=1, loss=0.5, gradient_norm=2.0, rate=0.001))
-    {'train/running_loss': 0.5, 'train/gradient_norm': 2.0, 'train/rate': 0.001}
+    >>> values_of(Progress(step=50, epoch=1, loss=0.5, gradient_norm=2.0, learning_rate=0.001))
+    {'train/running_loss': 0.5, 'train/gradient_norm': 2.0, 'train/learning_rate': 0.001}
     """
     match event:
         case Progress():
             return {
                 "train/running_loss": event.loss,
                 "train/gradient_norm": event.gradient_norm,
-                "train/rate": event.rate,
+                "train/learning_rate": event.learning_rate,
             }
         case EpochEnd():
             validation = {} if event.validation_loss is None else {"validation/loss": event.validation_loss}
