@@ -1,13 +1,14 @@
-"""multilayer: describe a feed-forward network once, and read it as cost, PyTorch module, fast program, picture.
+"""Feed-forward networks: describe one, compute its cost, train it, look inside it, and export it.
 
     import multilayer as ml
 
-    spec = ml.mlp(784, [256, 128], 10)        or ml.Spec.parse("784-256-128-10")
-    ml.cost(spec, batch=32).step              FLOPs of a training step, exactly
-    model = ml.build(spec, seed=0)            an ordinary torch.nn.Module
+    model = ml.MLPClassifier().fit(X, y)      # a scikit-learn estimator
+    run = ml.fit("784-256-128-10", "digits")  # a training run with metrics, report and model
+    ml.cost("784-256-128-10", batch=32).step  # exact FLOPs of a training step
+    ml.build("784-256-128-10", seed=0)        # a torch.nn.Module
 
-Names load when first used: importing the package imports nothing at all. `build`, `from_torch` and `to_torch` need the
-extra `torch`.
+Names are imported when they are first used, so `import multilayer` is fast. `build`, `from_torch` and `to_torch` need
+the extra `torch`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`python -m multilayer` is the command `mlp`; this is where both begin, before anything slow is imported."""
+"""The start of `mlp` and `python -m multilayer`, before slow imports."""
 
 from __future__ import annotations
 
@@ -13,14 +13,18 @@ _INTERRUPTED = 128 + 2
 
 
 def main() -> NoReturn:
-    """Ctrl-C while libraries load ends at once and quietly: there is nothing to save yet, and an import that is cut
-    short raises whatever its library makes of it."""
-    ours = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # or the shell has it ignored
-    if ours:
+    """Run the command line. Ctrl-C during the imports ends the process at once and without a message.
+
+    There is nothing to save yet, and an interrupted import can raise any exception.
+    """
+    handled = (
+        signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    )  # False if the parent process ignores Ctrl-C
+    if handled:
         signal.signal(signal.SIGINT, lambda *_: os._exit(_INTERRUPTED))
     from .cli.main import main as command
 
-    if ours:
+    if handled:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     command()
 

@@ -1,19 +1,19 @@
-"""The few exceptions users meet.
+"""The exceptions of the package, and functions for their messages.
 
     MultilayerError
-    ├── SpecError        a network that cannot be described, and where in its text or JSON
-    ├── BatchError       a training batch a layer cannot use
-    ├── OptionError      a value outside what an option takes
-    ├── DataError        a table that cannot be used as it is: which file, row and column, and by which rule
-    ├── EventError       a line of a run's log that is not an event
-    ├── StateError       a state that does not belong to this network or optimiser
-    ├── StorageError     a file that cannot be read or written, and what to do about the disk
-    ├── FileError        a model file or checkpoint whose content is not what it must be
-    ├── RunError         a run folder that is none, is in use, or has no checkpoint that is whole
-    ├── MissingExtra     a library that an optional feature needs
-    └── BudgetExceeded   a limit the user set, and what went over it
+    ├── SpecError        a network description is invalid; the message shows where in its text or JSON
+    ├── BatchError       a layer cannot use a training batch
+    ├── OptionError      an option has an invalid value
+    ├── DataError        a table cannot be used; the message names the file, row and column
+    ├── EventError       a line in the log of a run is not an event
+    ├── StateError       a training state does not belong to this network or optimizer
+    ├── StorageError     a file cannot be read or written
+    ├── FileError        a model file or checkpoint has invalid content
+    ├── RunError         a run folder does not exist, is in use, or has no valid checkpoint
+    ├── MissingExtra     an optional library is not installed
+    └── BudgetExceeded   a cost is above a limit that the user set
 
-A message says what was required, what was received and where, then what to do. The command line prints it without a
+A message says what was expected, what was received and where, and what to do. The command line prints it without a
 traceback and exits with `exit_code`.
 """
 
@@ -30,45 +30,60 @@ from typing import NoReturn
 
 
 class MultilayerError(ValueError):
-    """Base of every error this package raises on purpose."""
+    """Base class of all errors that this package raises on purpose. It is a `ValueError`.
+
+    Attributes
+    ----------
+    exit_code : int
+        Exit code of the command line: 1 for `BudgetExceeded`, otherwise 2.
+
+    Examples
+    --------
+    >>> import multilayer as ml
+    >>> try:
+    ...     ml.Spec.parse("784-256:gelo-10")
+    ... except ml.MultilayerError as error:
+    ...     print(str(error).splitlines()[0].partition("?")[0])
+    unknown layer or activation 'gelo': did you mean 'gelu'
+    """
 
     exit_code = 2
 
 
 class SpecError(MultilayerError):
-    """A network description that cannot be read or does not fit together."""
+    """A network description cannot be read, or its layers do not fit together."""
 
 
 class BatchError(MultilayerError):
-    """A training batch that a layer cannot use."""
+    """A layer cannot use a training batch."""
 
 
 class OptionError(MultilayerError):
-    """An option's value is outside what it takes."""
+    """An option has an invalid value."""
 
 
 class DataError(MultilayerError):
-    """A table that cannot be read, or does not fit what was trained."""
+    """A table cannot be read, or does not fit the trained model."""
 
 
 class EventError(MultilayerError):
-    """A line of a run's log that is not an event."""
+    """A line in the log of a run is not an event."""
 
 
 class StateError(MultilayerError):
-    """A training state that does not belong to this network, optimiser or version."""
+    """A training state does not belong to this network, optimizer or version."""
 
 
 class StorageError(MultilayerError):
-    """A file could not be read or written; what was there before is untouched."""
+    """A file cannot be read or written. Existing files are unchanged."""
 
 
 class FileError(MultilayerError):
-    """The content of a model file or checkpoint is malformed, damaged, or newer than this version."""
+    """A model file or checkpoint is invalid, damaged, or written by a newer version."""
 
 
 class RunError(MultilayerError):
-    """A run folder that is none, is in use by another process, or has no checkpoint that is whole."""
+    """A run folder does not exist, is in use by another process, or has no valid checkpoint."""
 
 
 EXTRAS = {
@@ -125,7 +140,7 @@ def needed_by(purpose: str) -> Generator[None]:
 
 
 class BudgetExceeded(MultilayerError):
-    """A cost is over the limit the user set."""
+    """A cost is above a limit that the user set."""
 
     exit_code = 1
 
@@ -135,7 +150,7 @@ NEAREST = 5
 LISTED = 10
 _LISTED_BY = {
     "activation": "mlp activations",
-    "layer or activation": "mlp activations and docs/architecture.md",
+    "layer or activation": "mlp activations and docs/reference/network-grammar.md",
     "initialisation scheme": "mlp init --help",
     "option": "mlp train --help",
     "loss": "mlp cost --help",
@@ -180,11 +195,11 @@ def nearest(name: str, valid: Iterable[str]) -> str | None:
 
 
 _INSIDE = ("multilayer", "sklearn", "contextlib")
-"""Packages whose lines no user wrote."""
+"""Packages that a warning does not point to, because the user did not write their code."""
 
 
 def warn(message: str, category: type[Warning] = UserWarning) -> None:
-    """Give a warning that names the line of the user's code; on the command line, print it to standard error."""
+    """Issue a warning that points to the line of the user's code. On the command line, print it to standard error."""
     if _ON_COMMAND_LINE.get():
         print(f"warning: {printable(message)}", file=sys.stderr)
         return
@@ -195,12 +210,12 @@ def warn(message: str, category: type[Warning] = UserWarning) -> None:
 
 
 _ON_COMMAND_LINE: ContextVar[bool] = ContextVar("on command line", default=False)
-_ELSEWHERE = {"spec": "arch", "time_column": "time", "sample_weight": "weight"}
-"""Options that have another name on the command line."""
+_COMMAND_LINE_NAMES = {"spec": "arch", "time_column": "time", "sample_weight": "weight"}
+"""Options with a different name on the command line."""
 
 
 def called(name: str) -> str:
-    """What an option is called where the message will be read: in Python, or on the command line.
+    """Return the name of an option for a message: as in Python, or as on the command line.
 
     >>> called("batch_size")
     'batch_size'
@@ -208,11 +223,11 @@ def called(name: str) -> str:
     ...     called("batch_size")
     '--batch-size'
     """
-    return f"--{_ELSEWHERE.get(name, name).replace('_', '-')}" if _ON_COMMAND_LINE.get() else name
+    return f"--{_COMMAND_LINE_NAMES.get(name, name).replace('_', '-')}" if _ON_COMMAND_LINE.get() else name
 
 
 def option(name: str, value: str = "…") -> str:
-    """How an option is given there.
+    """Return an option with its value for a message: as in Python, or as on the command line.
 
     >>> option("batch_size", "32"), option("compile", "True")
     ('batch_size=32', 'compile=True')
@@ -232,7 +247,7 @@ def is_command_line() -> bool:
 
 @contextmanager
 def on_command_line() -> Generator[None]:
-    """Within it, messages spell options as the command line has them."""
+    """Within this context, messages name options as on the command line."""
     token = _ON_COMMAND_LINE.set(True)
     try:
         yield
@@ -241,7 +256,7 @@ def on_command_line() -> Generator[None]:
 
 
 def printable(text: str, *, lines: bool = False) -> str:
-    """The text with nothing in it that could steer a terminal: names come from data. `lines` keeps its line ends.
+    """Escape control characters, which names from data can contain. With `lines`, line breaks are kept.
 
     >>> printable("a\\x1b[31mb\\n")
     'a\\\\x1b[31mb\\\\n'

@@ -1,7 +1,7 @@
-"""ONNX models against `TrainedModel`: every layer and activation of the table of cases, realistic tables, every task.
+"""ONNX models compared with `TrainedModel`: every layer and activation, realistic tables, every task.
 
-Tolerance: both sides compute in float32 (eps 6e-8) with sums in orders of their own. The longest sums here have 784
-terms, whose rounding stays near √784·eps ≈ 2e-6; a few layers one after another give 1e-5 of the largest output.
+Tolerance: both sides compute in float32 (eps 6e-8) and sum in different orders. The longest sums have 784 terms with a
+rounding error of about √784·eps ≈ 2e-6. After a few layers, the error is at most 1e-5 of the largest output.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ from support.quick_estimators import QUICK, classes, numbers, people
 pytestmark = pytest.mark.filterwarnings("ignore:columns dropped")
 
 TOLERANCE = 1e-5
-"""Relative to the largest value of the table: an output near 0 has the rounding error of the terms that it sums."""
+"""Relative to the largest value, because an output near 0 has the rounding error of the terms of its sum."""
 
 
 def session_of(model: Any, path: Path) -> onnxruntime.InferenceSession:
-    """Writes the file, has the format's own checker look at it, and opens it in the runtime."""
+    """Export the model, validate the file with the checker of ONNX, and open it in the runtime."""
     ml.to_onnx(model, path)
     onnx.checker.check_model(str(path), full_check=True)
     return opened(path)
@@ -54,12 +54,12 @@ def session_of(model: Any, path: Path) -> onnxruntime.InferenceSession:
 
 def opened(path: Path) -> onnxruntime.InferenceSession:
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1  # its threads spin while they wait
+    options.intra_op_num_threads = 1  # idle threads of the runtime use the CPU
     return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
 
 
 def feed(session: onnxruntime.InferenceSession, table: Any) -> dict[str, np.ndarray]:
-    """A table as docs/export.md says that columns are given."""
+    """Return a table as inputs of the model, as docs/explanation/export.md describes."""
     if not isinstance(table, pd.DataFrame):
         return {"x": np.asarray(table, dtype=np.float64)}
     given: dict[str, np.ndarray] = {}
@@ -79,7 +79,7 @@ def feed(session: onnxruntime.InferenceSession, table: Any) -> dict[str, np.ndar
 
 
 PARTS = (slice(None), slice(3, 4))
-"""Rows that go in at a time: many, and one."""
+"""Batches: all rows, and one row."""
 
 
 def assert_close(found: np.ndarray, expected: np.ndarray, *, largest: float | None = None) -> None:
@@ -89,15 +89,15 @@ def assert_close(found: np.ndarray, expected: np.ndarray, *, largest: float | No
 
 
 def assert_same(model: Any, table: Any, path: Path) -> onnxruntime.InferenceSession:
-    """Labels and probabilities, or predictions."""
+    """Compare labels and probabilities, or predictions."""
     session = session_of(model, path)
     predictor: TrainedModel = getattr(model, "model_", getattr(model, "model", model))
-    given, names = feed(session, table), [one.name for one in session.get_outputs()]
+    inputs, names = feed(session, table), [one.name for one in session.get_outputs()]
     expected = {"prediction": predictor.predict(table)}
     if predictor.encoding.task.classifies:
         expected = {"label": expected["prediction"], "probabilities": predictor.predict_proba(table)}
     for rows in PARTS:
-        found = dict(zip(names, session.run(None, {k: v[rows] for k, v in given.items()}), strict=True))
+        found = dict(zip(names, session.run(None, {k: v[rows] for k, v in inputs.items()}), strict=True))
         assert found.keys() == expected.keys()
         for name, values in expected.items():
             if name == "label":
@@ -112,7 +112,7 @@ def assert_same(model: Any, table: Any, path: Path) -> onnxruntime.InferenceSess
 
 
 def predictor_of(spec: Spec, *, members: int = 1) -> TrainedModel:
-    """A network between a table that needs no scaling and targets that are its raw outputs."""
+    """Return a model without scaling, whose predictions are the raw outputs of the network."""
     F, sizes, T = spec.inputs.numeric, spec.inputs.categories, spec.d_out
     values = {f"c{i}": from_texts(f"v{j:03}" for j in range(1, n + 1)) for i, n in enumerate(sizes)}
     columns = [Column(name=f"n{i}", family="number", kind="numeric", parts=(0,)) for i in range(F)]
@@ -161,12 +161,12 @@ def test_every_layer_and_activation(case: Case, tmp_path: Path) -> None:
         assert_close(z.reshape(expected[rows].shape), expected[rows])
 
 
-def test_the_tables_are_whole() -> None:
+def test_every_layer_has_a_writer() -> None:
     assert set(layers.WRITERS) == set(KINDS.values())
     assert set(onnx_activations.WRITERS) <= set(activations.catalogue)  # the others are operators of ONNX
 
 
-def test_running_statistics_and_edges_are_those_of_the_model(tmp_path: Path) -> None:
+def test_running_statistics_and_bin_edges_are_exported(tmp_path: Path) -> None:
     spec = Spec.parse("3-columns(piecewise, d_numeric=4, n=6)-4:batchnorm:tanh-2")
     model = predictor_of(spec)
     generator = np.random.default_rng(0)
@@ -177,7 +177,7 @@ def test_running_statistics_and_edges_are_those_of_the_model(tmp_path: Path) -> 
     assert_close(session_of(model, tmp_path / "model.onnx").run(None, {"x": x})[0], model.outputs(x))
 
 
-def test_a_model_of_float64_is_written_in_float32(tmp_path: Path) -> None:
+def test_a_float64_model_is_exported_in_float32(tmp_path: Path) -> None:
     x, y = numbers()
     run = ml.fit("4-8:tanh-1", (x, y), dtype="float64", engine="fused", epochs=2, quiet=True)
     assert_same(run, x, tmp_path / "model.onnx")
@@ -189,7 +189,7 @@ def test_a_model_of_float64_is_written_in_float32(tmp_path: Path) -> None:
 @pytest.mark.filterwarnings(
     "ignore:.*(training did not see|none in training|1 and 0 are read as true and false):UserWarning"
 )
-def test_a_table_as_it_comes(tmp_path: Path) -> None:
+def test_a_table_with_many_types_and_unseen_values(tmp_path: Path) -> None:
     X, y = people(150)
     model = MLPClassifier(**QUICK).fit(X, y)
     assert len(model.model_.members) == 2
@@ -216,10 +216,10 @@ def test_classes_keep_their_type(names: list[Any], tmp_path: Path) -> None:
     assert [(one.name, one.shape) for one in session.get_inputs()] == [("x", ["rows", 4])]
 
 
-def test_true_and_false(tmp_path: Path) -> None:
+def test_boolean_targets(tmp_path: Path) -> None:
     x, y = numbers()
     x[::5, 0] = np.nan
-    x[:, 3] = 7  # dropped, and yet it has its place
+    x[:, 3] = 7  # a dropped column is still part of the input
     assert_same(MLPClassifier(**QUICK).fit(x, y > 0), x, tmp_path / "model.onnx")
 
 
@@ -234,13 +234,13 @@ def test_true_and_false(tmp_path: Path) -> None:
         ("perceptron", 3),
     ],
 )
-def test_losses_of_classes(loss: str, count: int, tmp_path: Path) -> None:
+def test_classification_losses(loss: str, count: int, tmp_path: Path) -> None:
     x, y = classes(count=count)
     model = MLPClassifier(**{**QUICK, "epochs": 2}, loss=loss, validation=0.2).fit(x, y)
     assert_same(model, np.concatenate([x, 5 * x]), tmp_path / "model.onnx")
 
 
-def test_scores_of_which_none_is_positive(tmp_path: Path) -> None:
+def test_scores_that_are_all_negative(tmp_path: Path) -> None:
     x, y = classes()
     model = replace(MLPClassifier(**QUICK, loss="mse").fit(x, y).model_, calibration=None)
     for name, value in model.tensors.items():
@@ -250,7 +250,7 @@ def test_scores_of_which_none_is_positive(tmp_path: Path) -> None:
     assert_same(model, x, tmp_path / "model.onnx")
 
 
-def test_several_labels(tmp_path: Path) -> None:
+def test_multilabel_targets(tmp_path: Path) -> None:
     x, y = numbers()
     assert_same(MLPClassifier(**QUICK).fit(x, np.stack([y > 0, y > 1], 1)), x, tmp_path / "model.onnx")
     table = pd.DataFrame({"a": x[:, 0], "b": x[:, 1]})
@@ -259,18 +259,18 @@ def test_several_labels(tmp_path: Path) -> None:
     assert_same(run, table, tmp_path / "labels.onnx")
 
 
-def test_numbers_within_the_targets_of_training(tmp_path: Path) -> None:
+def test_predictions_stay_within_the_training_targets(tmp_path: Path) -> None:
     x, y = numbers()
     model = MLPRegressor(**QUICK).fit(x, 1e6 * y + 5e8)
     far = np.concatenate([x, 100 * x])
     predicted = model.predict(far)
-    assert (predicted == predicted.min()).sum() > 1  # some are held at the bound
+    assert (predicted == predicted.min()).sum() > 1  # some are clipped to the bound
     assert_same(model, far, tmp_path / "model.onnx")
 
 
 @pytest.mark.parametrize("loss", ["poisson", "mae", "quantile(0.1, 0.5, 0.9)"])
 @pytest.mark.parametrize("targets", [1, 2])
-def test_losses_of_numbers(loss: str, targets: int, tmp_path: Path) -> None:
+def test_regression_losses(loss: str, targets: int, tmp_path: Path) -> None:
     x, y = numbers()
     several = np.abs(np.stack([y, 10 * y + 3], 1))
     model = MLPRegressor(**QUICK, loss=loss).fit(x, several[:, 0] if targets == 1 else several)
@@ -279,7 +279,7 @@ def test_losses_of_numbers(loss: str, targets: int, tmp_path: Path) -> None:
     assert session.get_outputs()[0].shape == ["rows", *([2] if targets == 2 else []), *quantiles]
 
 
-def test_counts_of_one_value_beside_others(tmp_path: Path) -> None:
+def test_a_constant_count_next_to_another_target(tmp_path: Path) -> None:
     x, _ = numbers()
     y = np.stack([np.full(len(x), 3), np.random.default_rng(0).poisson(2, len(x))], 1)
     model = MLPRegressor(**QUICK, loss="poisson").fit(x, y)
@@ -296,10 +296,10 @@ def test_scalings_with_missing_values(scaling: str, tmp_path: Path) -> None:
     assert_same(run, x, tmp_path / "model.onnx")
 
 
-def test_values_far_out_of_a_robust_scale(tmp_path: Path) -> None:
+def test_values_far_outside_of_a_robust_scale(tmp_path: Path) -> None:
     x, y = numbers()
     x[:, 0] *= 1e-160
-    x[:2, 0] = 1e-3, -1e-3  # beyond what has a square
+    x[:2, 0] = 1e-3, -1e-3  # their squares overflow
     run = ml.fit("4-8:tanh-1", (x, y), scaling="robust", epochs=2, quiet=True)
     assert_same(run, x, tmp_path / "model.onnx")
 
@@ -338,53 +338,53 @@ def test_numbers_as_categories(tmp_path: Path) -> None:
         model.to_onnx(tmp_path / "model.onnx")
 
 
-def test_pictures(tmp_path: Path) -> None:
+def test_images(tmp_path: Path) -> None:
     run = ml.fit("64-8:relu-10", "digits", epochs=1, quiet=True)
     assert_same(run, np.random.default_rng(0).integers(0, 17, size=(20, 64)), tmp_path / "model.onnx")
 
 
-def test_columns_that_did_not_vary_in_any_piece(tmp_path: Path) -> None:
+def test_columns_that_are_constant_in_every_chunk(tmp_path: Path) -> None:
     rows = pd.DataFrame({"a": np.linspace(-1, 1, 40), "n": [3.0] * 40, "c": ["u"] * 40})
     model = MLPClassifier(**QUICK).partial_fit(rows, np.arange(40) % 2, classes=[0, 1]).model_
     assert_same(model, pd.DataFrame({"a": [0.1, 0.2], "n": [3.0, 9.0], "c": ["u", "other"]}), tmp_path / "m.onnx")
 
 
-def test_an_empty_text_is_missing_unless_training_had_it(tmp_path: Path) -> None:
+def test_an_empty_string_is_missing_unless_it_was_a_category(tmp_path: Path) -> None:
     table = pd.DataFrame({"kind": ["", "b", "c"] * 30, "v": np.arange(90.0), "y": [0.0, 1.0, 2.0] * 30})
     table["kind"] = table["kind"].astype("category")
     run = ml.fit(None, table, target="y", epochs=2, quiet=True)
-    with pytest.warns(UserWarning, match="column 'kind': training had empty texts"):
+    with pytest.warns(UserWarning, match="column 'kind': an empty string was a category in training"):
         assert_same(run, table, tmp_path / "model.onnx")
 
 
-def test_empty_texts_beside_missing_ones_are_told_apart(tmp_path: Path) -> None:
-    """The answer to "" is that of "", so a text that training did not see is what stands for missing ones."""
+def test_empty_strings_and_missing_values_are_different_categories(tmp_path: Path) -> None:
+    """An empty string was a category in training, so an unseen string is passed for missing values."""
     table = pd.DataFrame(
         {"kind": ["", None, "c", "d"] * 30, "more": ["", "b", "c", "d"] * 30, "fine": list("abcd") * 30}
     ).astype("category")
     model = MLPClassifier(**QUICK).fit(table, [1, 0, 1, 0] * 30)
-    said = (
-        "columns 'kind', 'more': training had empty texts, which are a value of their own, so a text that training did "
-        "not see must stand for missing values in ONNX, not an empty one; or train again without them"
+    message = (
+        "columns 'kind', 'more': an empty string was a category in training, so it is not a missing value in ONNX: "
+        "pass a string that did not occur in training for missing values, or train without empty strings"
     )
-    with pytest.warns(UserWarning, match=said):
+    with pytest.warns(UserWarning, match=message):
         session = session_of(model, tmp_path / "model.onnx")
     assert [port.doc_string for port in onnx.load(tmp_path / "model.onnx").graph.input] == [
-        "text, a text that training did not see where missing",
-        "text, a text that training did not see where missing",
-        "text, empty where missing",
+        "text, a string that did not occur in training for missing values",
+        "text, a string that did not occur in training for missing values",
+        "text, an empty string for missing values",
     ]
     model.save(tmp_path / "model.safetensors")
     done = CliRunner().invoke(app, ["export", str(tmp_path / "model.safetensors")])
-    assert done.stderr == f"warning: {said}\n"
+    assert done.stderr == f"warning: {message}\n"
     rows = table.head(2)
     given = {name: np.array(["a", "a"], dtype=object) for name in table} | {"kind": np.array(["", "?"], dtype=object)}
-    asked = rows.assign(more="a", fine="a")
+    expected = rows.assign(more="a", fine="a")
     with pytest.warns(UserWarning, match="more"):  # "a" is unknown there
-        assert_close(session.run(None, given)[1], model.predict_proba(asked))
+        assert_close(session.run(None, given)[1], model.predict_proba(expected))
 
 
-def test_classes_that_came_a_piece_at_a_time(tmp_path: Path) -> None:
+def test_a_model_from_partial_fit(tmp_path: Path) -> None:
     x, y = classes()
     model = MLPClassifier(**QUICK).partial_fit(x, np.array(["a", "b", "c"])[y])
     found = assert_same(model, x, tmp_path / "model.onnx").run(["label"], {"x": x})[0]
@@ -406,7 +406,7 @@ def test_columns_may_have_the_names_of_operators(tmp_path: Path) -> None:
 # Files
 
 
-def test_equal_models_are_equal_bytes(tmp_path: Path) -> None:
+def test_equal_models_give_equal_bytes(tmp_path: Path) -> None:
     model = predictor_of(Spec.parse("3+cat(2, 9)-columns(pbld)-4:tanh-2"), members=2)
     model.save(tmp_path / "model.safetensors")
     again = ml.load(tmp_path / "model.safetensors")
@@ -417,11 +417,11 @@ def test_equal_models_are_equal_bytes(tmp_path: Path) -> None:
     constants = {one.name: onnx.numpy_helper.to_array(one) for one in made.graph.initializer}
     for name, value in model.tensors.items():
         np.testing.assert_array_equal(constants[f"network/{name}"], value)
-    assert made.graph.input[0].doc_string == "numbers, NaN where missing"
+    assert made.graph.input[0].doc_string == "numbers, NaN for missing values"
 
 
-def test_members_are_averaged_under_their_link(tmp_path: Path) -> None:
-    """Ensembles that are very sure, at a temperature far from 1."""
+def test_members_are_averaged_as_probabilities(tmp_path: Path) -> None:
+    """The probabilities are extreme, and the temperature is far from 1."""
     x, y = classes()
     model = MLPClassifier(**QUICK).fit(x, y).model_
     sure = with_tensors(model, lambda name, value: 20 * value if "linear2" in name else value)
@@ -429,7 +429,7 @@ def test_members_are_averaged_under_their_link(tmp_path: Path) -> None:
     assert_same(cold, x, tmp_path / "model.onnx")
 
 
-def test_a_run_a_model_and_an_estimator_are_exported_whole(tmp_path: Path) -> None:
+def test_a_run_a_model_and_an_estimator_are_exported_with_all_members(tmp_path: Path) -> None:
     frame, y = people()
     run = ml.fit(None, frame.assign(outcome=y), target="outcome", ensemble=3, epochs=2, quiet=True)
     assert run.model is not None
@@ -443,7 +443,7 @@ def test_a_run_a_model_and_an_estimator_are_exported_whole(tmp_path: Path) -> No
         assert onnx.load(path).graph.doc_string.split(";")[0].endswith(f"average of {members} members")
 
 
-def test_a_write_that_fails_leaves_what_was_there(folder: Path) -> None:
+def test_a_failed_write_keeps_the_existing_file(folder: Path) -> None:
     path = folder / "model.onnx"
     path.write_bytes(b"before")
 
@@ -458,7 +458,7 @@ def test_a_write_that_fails_leaves_what_was_there(folder: Path) -> None:
     assert [one.name for one in folder.iterdir()] == ["model.onnx"]
 
 
-def test_what_cannot_be_written_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_models_that_cannot_be_exported_are_errors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "model.onnx"
     with pytest.raises(OptionError, match=r"a trained model is needed .* got Spec\('2-1'\)"):
         ml.to_onnx(Spec.parse("2-1"), path)
@@ -485,14 +485,16 @@ def test_the_command(tmp_path: Path) -> None:
     done = run(str(tmp_path / "model.safetensors"))
     assert done.exit_code == 0, done.output
     assert "written: " in done.stdout
-    assert ": one network, with its encoding" in done.stdout
+    assert ": one network, with its preprocessing" in done.stdout
     x = np.ones((2, 3))
     assert_close(opened(tmp_path / "model.onnx").run(None, {"x": x})[0], model.outputs(x))
-    assert run(str(tmp_path), "--to", "onnx", "--out", str(tmp_path / "b.onnx")).exit_code == 0  # as a run's folder
+    assert (
+        run(str(tmp_path), "--to", "onnx", "--out", str(tmp_path / "b.onnx")).exit_code == 0
+    )  # a folder, such as that of a run
     assert (tmp_path / "b.onnx").read_bytes() == (tmp_path / "model.onnx").read_bytes()
-    refused = run(str(tmp_path), "--to", "onx")
-    assert refused.exit_code == 2
-    assert "unknown format 'onx': did you mean 'onnx'?" in refused.stderr
+    failed = run(str(tmp_path), "--to", "onx")
+    assert failed.exit_code == 2
+    assert "unknown format 'onx': did you mean 'onnx'?" in failed.stderr
     assert run(str(tmp_path / "none.safetensors")).exit_code == 2
 
 

@@ -1,4 +1,4 @@
-"""Trained models as torch modules: outputs, probabilities and predictions against `TrainedModel`, for every task.
+"""Trained models as torch modules: outputs, probabilities and predictions equal `TrainedModel`, for every task.
 
 Tolerances: in float32 both sides round sums of at most 64 terms in different orders, which stays below 1e-5 of the
 largest output. In float64 the module is compared with the numpy layers on the same rows. 1e-10 is five digits above
@@ -204,10 +204,10 @@ def test_the_repr_of_a_module_describes_its_inputs_and_outputs() -> None:
     assert net.category_columns == ("city", "plan", "active")
     assert net.classes == ("left", "stayed")
     model, _ = regression()
-    assert "y, standardised; predict() returns the original units" in repr(model.to_torch())
+    assert "y, standardized; predict() returns the original units" in repr(model.to_torch())
 
 
-def test_to_torch_refuses_what_has_no_trained_weights() -> None:
+def test_to_torch_of_objects_without_trained_weights_is_an_error() -> None:
     with pytest.raises(OptionError, match=r"a trained model is needed .* got MLPClassifier\(\): call fit first"):
         ml.to_torch(MLPClassifier())
     with pytest.raises(OptionError, match="has no network: it was fitted on a single class"):
@@ -222,7 +222,7 @@ def test_to_torch_refuses_what_has_no_trained_weights() -> None:
 # `build` and `cost`
 
 
-def test_build_refuses_a_trained_model_and_names_to_torch() -> None:
+def test_build_of_a_trained_model_is_an_error_that_names_to_torch() -> None:
     run = ml.fit("4-6-3", "iris", epochs=1, quiet=True)
     estimator, _ = three()
     for trained in (run, run.model, estimator):
@@ -237,7 +237,7 @@ def test_build_refuses_a_trained_model_and_names_to_torch() -> None:
     assert isinstance(run.model and run.model.to_torch(), TrainedNetwork)
 
 
-def test_cost_of_a_torch_module_names_from_torch() -> None:
+def test_cost_of_a_torch_module_is_an_error_that_names_from_torch() -> None:
     module = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 1))
     with pytest.raises(SpecError, match=r"got a torch module \(Sequential\): ml\.from_torch\(module\) reads"):
         ml.cost(module)  # type: ignore[arg-type]

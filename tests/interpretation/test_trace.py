@@ -1,4 +1,4 @@
-"""`ml.trace` against PyTorch's autograd in float64: every z, a, δ, gradient and update, for every kind of layer."""
+"""`ml.trace` compared with PyTorch's autograd in float64: z, a, δ, gradients and updates, for every kind of layer."""
 
 from __future__ import annotations
 
@@ -48,23 +48,23 @@ def rows(spec: ml.Spec, loss: str, n: int = 5) -> tuple[np.ndarray, np.ndarray]:
     return x, y if loss == "mse" else (y > 0).astype(float)
 
 
-# Sums of at most a few dozen products in float64; 1e-12 leaves two digits beyond their rounding.
+# Sums of at most a few dozen products in float64. 1e-12 is 100 times their rounding error.
 def same(mine: Any, theirs: torch.Tensor) -> None:
     np.testing.assert_allclose(mine, theirs.detach().numpy(), rtol=1e-11, atol=1e-12)
 
 
 @pytest.mark.parametrize("text", NETWORKS)
 @pytest.mark.parametrize("loss", LOSSES)
-def test_every_number_is_autograds(text: str, loss: str) -> None:
+def test_every_number_equals_autograd(text: str, loss: str) -> None:
     model = ml.build(text, seed=4, dtype=torch.float64).eval()
     x, y = rows(model.spec, loss)
     found = ml.trace(model, x, y, loss=loss)
-    seen: dict[str, torch.Tensor] = {}
+    outputs: dict[str, torch.Tensor] = {}
 
     def watch(name: str) -> Any:
-        def hook(module: nn.Module, given: Any, out: torch.Tensor) -> None:
+        def hook(module: nn.Module, inputs: Any, out: torch.Tensor) -> None:
             out.retain_grad()
-            seen[name] = out
+            outputs[name] = out
 
         return hook
 
@@ -75,36 +75,40 @@ def test_every_number_is_autograds(text: str, loss: str) -> None:
     assert math.isclose(found.loss, total.item(), rel_tol=1e-12)
     gradients = {name: p.grad for name, p in model.named_parameters()}
     for step in found.steps:
-        same(step.y, seen[step.name])
-        if not text.startswith("4-5") or "dropout" not in step.name:  # dropout that is off hands its input through
-            same(step.dy, seen[step.name].grad)
+        same(step.y, outputs[step.name])
+        if (
+            not text.startswith("4-5") or "dropout" not in step.name
+        ):  # dropout is off and returns its input, so both have one gradient
+            same(step.dy, outputs[step.name].grad)
         for name, g in step.gradients.items():
-            if model.spec.tensor_names[f"{step.name}.{name}"] == f"{step.name}.{name}":  # shared: the sum is compared
+            if (
+                model.spec.tensor_names[f"{step.name}.{name}"] == f"{step.name}.{name}"
+            ):  # the gradient of a shared parameter is a sum
                 same(g, gradients[f"{step.name}.{name}"])
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 @pytest.mark.parametrize("text", ["2-3:tanh-1", "3-4:prelu(per=network)-4:prelu(per=network)-2"])
-def test_the_update_is_torchs(text: str, optimizer: str) -> None:
+def test_the_update_equals_that_of_torch(text: str, optimizer: str) -> None:
     model = ml.build(text, seed=1, dtype=torch.float64).eval()
     x, y = rows(model.spec, "mse")
     found = ml.trace(model, x, y, loss="mse", optimizer=optimizer, rate=0.1)
-    moves = OPTIMIZERS[optimizer](model.parameters())
+    stepper = OPTIMIZERS[optimizer](model.parameters())
     nn.functional.mse_loss(model(torch.from_numpy(x)), torch.from_numpy(y)).backward()
-    moves.step()
+    stepper.step()
     values = model.state_dict()
     for step in found.steps:
         for name, after in step.after.items():
             same(after, values[model.spec.tensor_names[f"{step.name}.{name}"]])
 
 
-def test_a_sequential_of_torch_and_a_model_trace_alike() -> None:
+def test_a_torch_sequential_and_a_model_give_equal_traces() -> None:
     theirs = nn.Sequential(nn.Linear(2, 3), nn.Tanh(), nn.Linear(3, 1)).double()
     x, y = np.array([[1.0, -1.0], [0.5, 2.0]]), np.array([[1.0], [0.0]])
     one, two = ml.trace(theirs, x, y), ml.trace(ml.from_torch(theirs), x, y)
     assert one.to_dict() == two.to_dict()
     assert one["tanh1"].kind == "tanh"
-    with pytest.raises(KeyError, match="there are linear1, tanh1, linear2"):
+    with pytest.raises(KeyError, match="the layers are linear1, tanh1, linear2"):
         one["nothing"]
 
 
@@ -122,7 +126,7 @@ def test_typed_inputs() -> None:
     same(found.output, model(torch.from_numpy(x), torch.from_numpy(codes)))
 
 
-def test_what_does_not_fit_is_refused() -> None:
+def test_rows_and_targets_of_the_wrong_shape_are_errors() -> None:
     model = ml.build("2-3:tanh-2")
     with pytest.raises(DataError, match=r"x must be rows of 2 numbers"):
         ml.trace(model, [[1.0]], [0])
@@ -233,7 +237,7 @@ def test_targets_in_y_replace_those_in_the_table() -> None:
     assert apart.loss == ml.trace(model, frame, other).loss != ml.trace(model, frame.assign(outcome=y)).loss
 
 
-def test_rows_that_do_not_fit_a_trained_model_are_refused() -> None:
+def test_rows_that_do_not_fit_a_trained_model_are_errors() -> None:
     model, X, y = species()
     with pytest.raises(DataError, match="the target 'species' is missing"):
         ml.trace(model, X)

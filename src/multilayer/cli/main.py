@@ -50,8 +50,8 @@ EXAMPLES = (
     'mlp cost "20-384-[layernorm-1536:gelu-384]*6-10" --memory 2GB',
     "mlp activations gelu relu --plot out.svg",
 )
-NOTE = """A network is written as its widths, such as 784-256-128-10. docs/reference/network-grammar.md describes the full
-grammar.
+NOTE = """A network is written as its widths, such as 784-256-128-10. docs/reference/network-grammar.md describes the
+full grammar.
 
 mlp COMMAND --help lists the options of a command."""
 

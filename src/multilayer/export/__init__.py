@@ -1,4 +1,4 @@
-"""Export of trained models to other formats, one file per format.
+"""Export trained models to other formats, one file per format.
 
-The format of our own model file belongs in `core`. Pictures belong in `drawing`.
+The model file of this package belongs in `core`. Pictures belong in `drawing`.
 """

@@ -1,4 +1,4 @@
-"""The input of exporters: `Trained`, the parts of a trained model that they read.
+"""The input of exporters: `Trained`, the parts of a trained model that they use.
 
 Exporters import no model class. If a run or an estimator is passed, its model is used.
 """
@@ -54,7 +54,7 @@ class Trained(Protocol):
         ...
 
 
-def held(model: Any) -> Any:
+def model_of(model: Any) -> Any:
     """Return the model of a run or a fitted estimator. Anything else is returned unchanged.
 
     Raises
@@ -80,7 +80,7 @@ def trained(model: Any) -> Trained:
     OptionError
         If `model` is not a trained model, or is an estimator that is not fitted.
     """
-    found = held(model)
+    found = model_of(model)
     if isinstance(getattr(found, "encoding", None), Encoding):
         return found
     remedy = ": call fit first" if hasattr(model, "fit") else ""
@@ -88,12 +88,12 @@ def trained(model: Any) -> Trained:
 
 
 def distinct(members: Sequence[TrainedMember]) -> list[Encoding]:
-    """Return each encoding of some members once."""
+    """Return the different encodings of the members."""
     return list({id(one.encoding): one.encoding for one in members}.values())
 
 
 def check_member(member: int, members: int) -> int:
-    """Return `member`. Raise an error if the model does not have it."""
+    """Return `member`, or raise an error if the model does not have this member."""
     if not 0 <= member < members:
         raise OptionError(f"member must be from 0 to {members - 1}, got {member}")
     return member

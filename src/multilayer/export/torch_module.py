@@ -191,7 +191,7 @@ class TrainedNetwork(nn.Module):
         """Compute the model's outputs z (rows, outputs), as `model.outputs` does.
 
         For classification, the outputs are logits. Their softmax is the probability; for a binary or multilabel task
-        with a sigmoid, their sigmoid is. For regression, they are standardised; `predict` returns the target's units.
+        with a sigmoid, their sigmoid is. For regression, they are standardized; `predict` returns the target's units.
         """
         if self.preprocessing is not None:
             x = self.preprocessing(x).to(next(self.members.parameters(), x).dtype)
@@ -274,7 +274,7 @@ class TrainedNetwork(nn.Module):
         if task.classifies:
             meaning = "logits" if losses.get(self.encoding.loss).link in ("softmax", "sigmoid") else "scores"
         else:
-            meaning = f"{', '.join(task.names)}, standardised; predict() returns the original units"
+            meaning = f"{', '.join(task.names)}, standardized; predict() returns the original units"
         rows = "scaled numbers" if self.preprocessing is None else "raw numbers"
         return f"# {self.made_of}; {rows} in, {meaning} out"
 

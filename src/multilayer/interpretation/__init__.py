@@ -1,4 +1,4 @@
-"""Looking inside a network: what every layer computed, forward and back.
+"""Explain a network: every number that a training step computes, layer by layer.
 
 Statistics of a run belong in the report, in `pages`.
 """

@@ -14,7 +14,7 @@ import numpy as np
 
 from ..data import Encoded
 from ..errors import DataError, SpecError
-from ..export.protocol import check_member, held
+from ..export.protocol import check_member, model_of
 from ..models.trained_model import TrainedModel
 from ..nn.calibration import combination
 from ..nn.layers.base import Array
@@ -23,7 +23,10 @@ from ..spec import Spec
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Float64Model:
-    """`tensors` holds the parameters and buffers of one member by stored name; `predictor` is the trained model."""
+    """A network with float64 weights.
+
+    `tensors` contains the parameters and buffers of one member by stored name. `predictor` is the trained model.
+    """
 
     spec: Spec
     tensors: Mapping[str, Array]
@@ -36,7 +39,7 @@ class Float64Model:
 
     @property
     def places(self) -> dict[str, Array]:
-        """The tensors by the place that uses them, as the numpy layers take them."""
+        """Return the tensors by the name of the layer that uses them, as the numpy layers expect."""
         found = {place: self.tensors[stored] for place, stored in self.spec.tensor_names.items()}
         return found | {name: self.tensors[name] for name in self.spec.buffers}
 
@@ -61,7 +64,7 @@ def to_float64(model: Any, *, member: int = 0) -> Float64Model:
     Parameters
     ----------
     model
-        The model. For a run or a fitted estimator, the model that it holds.
+        The model. For a run or a fitted estimator, its trained model.
     member : int
         Ensemble member to open, counted from 0.
 
@@ -72,7 +75,7 @@ def to_float64(model: Any, *, member: int = 0) -> Float64Model:
     OptionError
         If the model has no such member.
     """
-    found = model if isinstance(getattr(model, "spec", None), Spec) else held(model)
+    found = model if isinstance(getattr(model, "spec", None), Spec) else model_of(model)
     if isinstance(found, TrainedModel):
         own = found.members[check_member(member, len(found.members))]
         return Float64Model(spec=own.spec, tensors=_double(own.tensors), predictor=found, member=member)
@@ -92,7 +95,7 @@ def to_float64(model: Any, *, member: int = 0) -> Float64Model:
 
 
 def encoded(predictor: TrainedModel, X: Any, y: Any = None, *, targets: bool = True) -> tuple[Encoded, ...]:
-    """Encode raw rows for each member, in float64, and give the model's warnings about them.
+    """Encode raw rows for each member, in float64, with the warnings of the model about them.
 
     Parameters
     ----------

@@ -1,9 +1,9 @@
-"""`trace`: one training step with every number it makes, in float64.
+"""`trace`: every number of one training step, in float64.
 
     forward    each layer: x → y                       linear: y is z;  activation: y is a
-    loss       of each row, and their mean
-    backward   each layer, last first: dy → dx, grads  linear: dy is δ, dx is dA of the layer below, grads dW and db
-    update     each parameter by the optimiser's first step from rest
+    loss       per row, and the mean
+    backward   each layer, last first: dy → dx, grads  linear: dy is δ, dx is dA of the layer before, grads dW and db
+    update     each parameter after the first step of the optimizer
 
 The computation uses the numpy layers, which are also the reference in the tests of the engines. The explorer page shows
 the same numbers. Dropout is off and batch norm uses its running statistics, so that the numbers of a row do not depend
@@ -12,7 +12,7 @@ on the other rows.
 A trained model takes raw rows and encodes them. The steps are those of one member. The prediction of the whole model
 (all members, averaged and calibrated) is in `Trace.model`.
 
-Left out on purpose: the optimiser's memory of earlier steps. A trace is of one step; training is `ml.fit`.
+Not included: the state of the optimizer from earlier steps. A trace is one step; use `ml.fit` for training.
 """
 
 from __future__ import annotations
@@ -34,24 +34,42 @@ from .float64_model import Answer, Float64Model, answered, encoded, to_float64
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Step:
-    """What one layer saw and did. `after` has its parameters once the optimiser has moved them."""
+    """The inputs, outputs and gradients of one layer.
+
+    Attributes
+    ----------
+    name, kind : str
+        Name of the layer, such as ``"linear1"``, and its kind, such as ``"tanh"``.
+    x : ndarray or tuple of ndarray
+        Inputs (B, I), or numbers and codes for a layer that reads typed inputs.
+    y : ndarray
+        Outputs (B, O).
+    dy : ndarray
+        ∂loss/∂y: δ of a linear layer, dA of an activation.
+    dx : ndarray
+        ∂loss/∂x.
+    gradients : mapping
+        ∂loss/∂p by the name of the parameter: ``weight`` is dW, ``bias`` is db.
+    after : mapping
+        Parameters of the layer after the update.
+    """
 
     name: str
     kind: str
     x: Any
-    """(B, I), or numbers and codes where it reads typed inputs."""
     y: Array
     dy: Array
-    """∂loss/∂y: δ of a linear layer, dA of an activation."""
     dx: Array
     gradients: Mapping[str, Array]
-    """∂loss/∂p by the parameter's name: `weight` is dW, `bias` is db."""
     after: Mapping[str, Array]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Trace:
-    """All layers of one member in execution order. The layers of a residual block come before its sum."""
+    """All layers of one member in the order of execution. The layers of a residual block come before its sum.
+
+    ``found["linear1"]`` is the `Step` of a layer.
+    """
 
     loss: float
     rows: Array
@@ -83,7 +101,7 @@ class Trace:
         for step in self.steps:
             if step.name == name:
                 return step
-        raise KeyError(f"no layer is called {name!r}; there are {', '.join(step.name for step in self.steps)}")
+        raise KeyError(f"no layer is called {name!r}, the layers are {', '.join(step.name for step in self.steps)}")
 
     def to_dict(self) -> dict[str, Any]:
         """Return a dictionary that can be written as JSON."""
@@ -132,7 +150,7 @@ def trace(
     rate : float
         Learning rate.
     l2 : float
-        Strength of L2 regularisation.
+        Strength of L2 regularization.
 
     Returns
     -------
@@ -269,7 +287,7 @@ def _backward(
 def _updated(
     network: Float64Model, back: Mapping[str, Any], optimizer: optimizers.Optimizer, rate: float, l2: float
 ) -> dict[str, Array]:
-    """Every parameter after the first step; what the network shares moves by the sum over its places."""
+    """Return every parameter after the first step. The gradient of a shared parameter is the sum over its uses."""
     total: dict[str, Array] = {}
     for place, g in _gradients(back):
         stored = network.spec.tensor_names[place]

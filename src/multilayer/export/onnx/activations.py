@@ -1,9 +1,9 @@
-"""Each activation of the catalogue as ONNX operators; the formulas are those of `activations`.
+"""Each activation as ONNX operators, with the formulas of `nn.activations`.
 
-    write(graph, fn, z, p)    z (B, d) → a (B, d),  p the learned numbers by name
+    write(graph, fn, z, p)    z (B, d) → a (B, d); p contains the learned parameters by name
 
-Runtimes take exponentials of z itself where numpy takes those of −|z|: tails that are nearly 0 have a small absolute
-error, not a small relative one.
+Runtimes compute exp(z), where numpy computes exp(−|z|). Values that are nearly 0 therefore have a small absolute error,
+not a small relative error.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Writer = Callable[[Graph, Function, str, Learned], str]
 
 
 def write(g: Graph, fn: Function, z: str, p: Learned) -> str:
-    """a = f(z)."""
+    """Return a = f(z)."""
     if fn.name in WRITERS:
         return WRITERS[fn.name](g, fn, z, p)
     constants: dict[str, Any] = dict(fn.constants)
@@ -48,7 +48,7 @@ def _trainable_swish(g: Graph, fn: Function, z: str, p: Learned) -> str:
     return g.op("Mul", gate, g.op("Add", g.op("Mul", p["c"], z), p["d"]))
 
 
-def _apart(g: Graph, z: str) -> str:
+def _with_axis(g: Graph, z: str) -> str:
     return g.op("Unsqueeze", z, np.array([-1]))  # (B, d, 1)
 
 
@@ -57,14 +57,14 @@ def _total(g: Graph, values: str) -> str:
 
 
 def _apl(g: Graph, fn: Function, z: str, p: Learned) -> str:
-    hinges = g.op("Relu", g.op("Sub", p["b"], _apart(g, z)))  # (B, d, n)
+    hinges = g.op("Relu", g.op("Sub", p["b"], _with_axis(g, z)))  # (B, d, n)
     return g.op("Add", g.op("Relu", z), _total(g, g.op("Mul", p["a"], hinges)))
 
 
 def _kaf(g: Graph, fn: Function, z: str, p: Learned) -> str:
     n, bound = fn.constant("n"), fn.constant("bound")
-    apart = g.op("Sub", _apart(g, z), np.linspace(-bound, bound, n).astype(np.float32))  # (B, d, n)
-    bumps = g.op("Exp", g.op("Mul", g.op("Mul", apart, apart), number(-kaf_gamma(n, bound))))
+    distance = g.op("Sub", _with_axis(g, z), np.linspace(-bound, bound, n).astype(np.float32))  # (B, d, n)
+    bumps = g.op("Exp", g.op("Mul", g.op("Mul", distance, distance), number(-kaf_gamma(n, bound))))
     return _total(g, g.op("Mul", p["alpha"], bumps))
 
 

@@ -1,19 +1,20 @@
-"""A table's columns as inputs of an ONNX model, and the encoding as its first operators.
+"""The columns of a table as inputs of an ONNX model, and the encoding as its first operators.
 
-    column                  input                 missing
-    numbers, durations      float64, seconds      NaN
-    true and false          float64, 1 and 0      NaN
-    dates and moments       float64, seconds since 1970-01-01 (of UTC, where they have a time zone)      NaN
-    times of day            float64, seconds since midnight      NaN
-    text                    string                an empty text, or any, that training did not see
+| column | input | missing value |
+|---|---|---|
+| number, duration | float64, durations in seconds | NaN |
+| boolean | float64, 1 or 0 | NaN |
+| date, datetime | float64, seconds since 1970-01-01 (UTC, if there is a time zone) | NaN |
+| time of day | float64, seconds since midnight | NaN |
+| text | string | an empty string, or a string that did not occur in training |
 
-Inputs are float64 and scaled as such, as the data layer does: a float32 would round years to days and large counts to
-dozens. Each column is an input of its own (rows,); a model of an array or of pictures has one, `x` (rows, columns).
-Columns that training dropped are no inputs, but have their place in `x`.
+Inputs are float64 and scaled as float64, as in the data package: float32 would round dates to multiples of 128 seconds.
+Each column is an input (rows,). A model of an array or of images has one input, `x`
+(rows, columns). Columns that training dropped are not inputs, but they are included in `x`.
 
-Every preprocessing step (`data.steps`) has a writer, in `COLUMN_WRITERS` or `NUMBER_WRITERS`.
+Each preprocessing step (`data.steps`) has a writer, in `COLUMN_WRITERS` or `NUMBER_WRITERS`.
 
-Left out on purpose: refusing numbers that are not finite or beyond float32, for which a graph has no words.
+Not included: an error for numbers that are not finite or beyond float32, which a graph cannot express.
 """
 
 from __future__ import annotations
@@ -49,44 +50,44 @@ from .graph import ROWS, Graph, Port
 from .layers import Rows
 
 ARRAY = "x"
-"""What the one input of a model is called that was trained on an array."""
+"""Name of the input of a model that was trained on an array."""
 WHOLE = 2**53
-"""Up to which a float64 tells whole numbers apart."""
+"""Largest integer up to which float64 represents every integer."""
 
-UNSEEN = "a text that training did not see"
+UNSEEN = "a string that did not occur in training"
 _SINCE = "seconds since 1970-01-01"
-_SAID = {"date": _SINCE, "datetime": _SINCE, "time": "seconds since midnight"}
+_DESCRIPTIONS = {"date": _SINCE, "datetime": _SINCE, "time": "seconds since midnight"}
 
 
 def ports(encoding: Encoding) -> list[Port]:
-    """The inputs of the model."""
+    """Return the inputs of the model."""
     if is_array(encoding):
         names = ", ".join(column.name for column in encoding.columns[:20])
-        said = f"{len(encoding.columns)} columns as in training, NaN where missing: {names}"
-        return [Port(name=ARRAY, dtype=np.float64, shape=(ROWS, len(encoding.columns)), said=said)]
+        description = f"{len(encoding.columns)} columns as in training, NaN for missing values: {names}"
+        return [Port(name=ARRAY, dtype=np.float64, shape=(ROWS, len(encoding.columns)), description=description)]
     return [_port(column, encoding) for column in encoding.columns if column.kind != "drop"]
 
 
 def write(g: Graph, encoding: Encoding) -> Rows:
-    """x and codes as `Encoding.transform` makes them."""
+    """Write the encoding and return the encoded rows, as `Encoding.transform` does."""
     g.place = "encoding/"
     if is_array(encoding):
         kept = np.array([i for i, column in enumerate(encoding.columns) if column.parts])
         return Rows(_numbers(g, encoding, g.op("Gather", ARRAY, kept, axis=1)), ())
     parts = [part for column in encoding.numeric for part in _column(g, encoding, column)]
-    numbers = _numbers(g, encoding, _beside(g, parts)) if parts else None
+    numbers = _numbers(g, encoding, _stacked(g, parts)) if parts else None
     return Rows(numbers, tuple(code for column in encoding.categorical for code in _column(g, encoding, column)))
 
 
-def tell_empty(encoding: Encoding) -> None:
+def warn_of_empty_strings(encoding: Encoding) -> None:
     """Warn if an empty string cannot be used for missing values."""
     names = [
         repr(column.name) for column in encoding.columns if _is_text(column, encoding) and _had_empty(column, encoding)
     ]
     if names:
         warn(
-            f"column{'s' * (len(names) > 1)} {', '.join(names)}: training had empty texts, which are a value of their "
-            f"own, so {UNSEEN} must stand for missing values in ONNX, not an empty one; or train again without them"
+            f"column{'s' * (len(names) > 1)} {', '.join(names)}: an empty string was a category in training, so it is "
+            f"not a missing value in ONNX: pass {UNSEEN} for missing values, or train without empty strings"
         )
 
 
@@ -96,10 +97,12 @@ def _had_empty(column: Column, encoding: Encoding) -> bool:
 
 def _port(column: Column, encoding: Encoding) -> Port:
     if _is_text(column, encoding):
-        missing = UNSEEN if _had_empty(column, encoding) else "empty"
-        return Port(name=column.name, dtype=np.object_, shape=(ROWS,), said=f"text, {missing} where missing")
-    said = _SAID.get(column.kind, "1 for true, 0 for false" if column.family == "boolean" else "numbers")
-    return Port(name=column.name, dtype=np.float64, shape=(ROWS,), said=f"{said}, NaN where missing")
+        missing = UNSEEN if _had_empty(column, encoding) else "an empty string"
+        return Port(
+            name=column.name, dtype=np.object_, shape=(ROWS,), description=f"text, {missing} for missing values"
+        )
+    description = _DESCRIPTIONS.get(column.kind, "1 for true, 0 for false" if column.family == "boolean" else "numbers")
+    return Port(name=column.name, dtype=np.float64, shape=(ROWS,), description=f"{description}, NaN for missing values")
 
 
 def _is_text(column: Column, encoding: Encoding) -> bool:
@@ -107,33 +110,33 @@ def _is_text(column: Column, encoding: Encoding) -> bool:
 
 
 def _numbers(g: Graph, encoding: Encoding, values: str) -> str:
-    """Missing values filled, scaled, then 0 or 1 for each column that may lack some.   (B, V) → (B, F) in float32"""
-    nothing = g.op("IsNaN", values)
+    """Fill missing values, scale, and append indicators of missing values.   (B, V) → (B, F) in float32"""
+    missing = g.op("IsNaN", values)
     for step in encoding.number_steps:
-        values = NUMBER_WRITERS[type(step)](g, step, values, nothing)
+        values = NUMBER_WRITERS[type(step)](g, step, values, missing)
     x = g.cast(values, np.float32)
     firsts = np.cumsum([0, *(len(column.parts) for column in encoding.numeric)])
-    lacking = np.array([first for first, c in zip(firsts, encoding.numeric, strict=False) if c.indicator], np.int64)
-    if not len(lacking):
+    indicated = np.array([first for first, c in zip(firsts, encoding.numeric, strict=False) if c.indicator], np.int64)
+    if not len(indicated):
         return x
-    return g.op("Concat", x, g.cast(g.op("Gather", nothing, lacking, axis=1), np.float32), axis=1)
+    return g.op("Concat", x, g.cast(g.op("Gather", missing, indicated, axis=1), np.float32), axis=1)
 
 
-def _beside(g: Graph, parts: list[str]) -> str:
-    """V times (B,) → (B, V); one after another first, so that thousands of columns need three operators."""
+def _stacked(g: Graph, parts: list[str]) -> str:
+    """Stack V columns (B,) → (B, V), with three operators for any number of columns."""
     flat = g.op("Concat", *parts, axis=0)
     return g.op("Transpose", g.op("Reshape", flat, np.array([len(parts), -1])), perm=[1, 0])
 
 
-def _fill_missing(g: Graph, step: FillMissing, values: str, nothing: str) -> str:
-    return g.op("Where", nothing, step.fill, values)
+def _fill_missing(g: Graph, step: FillMissing, values: str, missing: str) -> str:
+    return g.op("Where", missing, step.fill, values)
 
 
-def _standardise(g: Graph, step: Standardise, values: str, nothing: str) -> str:
+def _standardise(g: Graph, step: Standardise, values: str, missing: str) -> str:
     return g.op("Div", g.op("Sub", values, step.center), step.scale)
 
 
-def _smooth_clip(g: Graph, step: SmoothClip, values: str, nothing: str) -> str:
+def _smooth_clip(g: Graph, step: SmoothClip, values: str, missing: str) -> str:
     r = g.op("Clip", values, np.float64(-FAR), np.float64(FAR))
     third = g.op("Div", r, np.float64(3))
     return g.op("Div", r, g.op("Sqrt", g.op("Add", np.float64(1), g.op("Mul", third, third))))
@@ -147,14 +150,14 @@ NUMBER_WRITERS: dict[type[NumberStep], Callable[[Graph, Any, str, str], str]] = 
 """Writers of steps for all numbers together: values (B, V) and a mask of missing values → (B, V)."""
 
 
-def _unlearned(g: Graph, step: Unlearned, given: str) -> list[str]:
-    return [g.op("Mul", given, np.float64(np.nan))]
+def _unlearned(g: Graph, step: Unlearned, value: str) -> list[str]:
+    return [g.op("Mul", value, np.float64(np.nan))]
 
 
-def _date_parts(g: Graph, step: DateParts, given: str) -> list[str]:
-    days = g.op("Div", given, np.float64(DAY))
+def _date_parts(g: Graph, step: DateParts, value: str) -> list[str]:
+    days = g.op("Div", value, np.float64(DAY))
     if step.kind == "time":
-        found = [g.op("Div", given, np.float64(HOUR)), *_circle(g, days)]
+        found = [g.op("Div", value, np.float64(HOUR)), *_circle(g, days)]
     else:
         weeks = g.op("Div", g.op("Add", days, np.float64(THURSDAY)), np.float64(7))
         found = [days, *_circle(g, g.op("Div", days, np.float64(YEAR))), *_circle(g, weeks), *_circle(g, days)]
@@ -166,11 +169,11 @@ def _circle(g: Graph, turns: str) -> tuple[str, str]:
     return g.op("Sin", angle), g.op("Cos", angle)
 
 
-def _codes(g: Graph, step: Codes, given: str) -> list[str]:
-    keys = _keys(given, step.vocabulary)
+def _codes(g: Graph, step: Codes, value: str) -> list[str]:
+    keys = _keys(value, step.vocabulary)
     code = g.op(
         "LabelEncoder",
-        given,
+        value,
         domain="ai.onnx.ml",
         keys_tensor=keys,
         values_tensor=np.arange(1, len(keys) + 1),
@@ -186,7 +189,7 @@ def _keys(name: str, vocabulary: Any) -> NDArray[Any]:
     for value in keys[np.abs(keys.astype(np.float64)) > WHOLE][:1].tolist():
         raise DataError(
             f"column {name!r}: numbers as categories must lie within ±2^53 in ONNX, got {value}: "
-            "make the column text, then train again"
+            "convert the column to strings, then train again"
         )
     return keys.astype(np.float64)
 
@@ -196,7 +199,7 @@ COLUMN_WRITERS: dict[type[Step], Callable[[Graph, Any, str], list[str]]] = {
     Unlearned: _unlearned,
     Codes: _codes,
 }
-"""Writers of steps for one column: its input (B,) → the numbers that are used, or the code, (B,) each."""
+"""Writers of steps for one column: its input (B,) → the numbers that the network uses, or the code, (B,) each."""
 
 
 def _column(g: Graph, encoding: Encoding, column: Column) -> list[str]:

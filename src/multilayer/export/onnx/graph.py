@@ -1,10 +1,10 @@
-"""A graph of operators as plain data: what an exporter writes, before any library of the format is needed.
+"""A graph of operators as plain data, which is built without the package onnx.
 
-    Node      one operator: values in, one value out
-    Port      one input or output of the model, as the user meets it
-    Graph     nodes and constants in the order they were written; every value has a name of its own
+    Node      one operator: several input values, one output value
+    Port      one input or output of the model
+    Graph     nodes and constants in the order of writing; every value has a unique name
 
-An array given where a value is expected becomes a constant, in the dtype it has: nothing is converted on the way.
+An array that is passed as a value becomes a constant with the same dtype.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 Value = str | NDArray[Any] | np.generic
 ROWS = "rows"
-"""The axis that is as long as the table."""
+"""Name of the axis of rows."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -30,7 +30,7 @@ class Node:
     output: str
     attributes: Mapping[str, Any]
     unread: tuple[str, ...] = ()
-    """Further outputs that the operator has, and nobody takes."""
+    """Further outputs of the operator, which are not used."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,12 +38,11 @@ class Port:
     name: str
     dtype: Any
     shape: tuple[int | str, ...]
-    said: str
-    """What stands there, for people."""
+    description: str
 
 
 class Graph:
-    """`place` stands in front of the names of values that are made: the layer being written."""
+    """Nodes and constants. `place`, such as the name of a layer, is the prefix of the names of new values."""
 
     def __init__(self, taken: Iterable[str]) -> None:
         self.nodes: list[Node] = []
@@ -53,14 +52,14 @@ class Graph:
         self._made: Counter[str] = Counter()
 
     def op(self, kind: str, *inputs: Value, domain: str = "", **attributes: Any) -> str:
-        """The value that an operator gives; an input "" is one that is left out."""
+        """Add an operator and return the name of its output. An input "" stands for an omitted optional input."""
         names = tuple(value if isinstance(value, str) else self.constant(value) for value in inputs)
         output = self._name(kind)
         self.nodes.append(Node(kind=kind, domain=domain, inputs=names, output=output, attributes=attributes))
         return output
 
     def sorted(self, value: Value, n: int, *, axis: int) -> str:
-        """The n values along the axis in rising order."""
+        """Sort the n values along the axis in increasing order."""
         names = (value if isinstance(value, str) else self.constant(value), self.constant(np.array([n])))
         output, places = self._name("TopK"), self._name("places")
         attributes = {"axis": axis, "largest": 0}
@@ -77,13 +76,13 @@ class Graph:
     def cast(self, value: Value, dtype: Any) -> str:
         return self.op("Cast", value, to=np.dtype(dtype))
 
-    def give(self, value: Value, port: Port) -> None:
-        """Makes a value an output of the model."""
+    def write_output(self, value: Value, port: Port) -> None:
+        """Make a value an output of the model."""
         name = value if isinstance(value, str) else self.constant(value)
         self.nodes.append(Node(kind="Identity", domain="", inputs=(name,), output=port.name, attributes={}))
 
     def _name(self, word: str, *, counted: bool = True) -> str:
-        """A name that no value has: columns are called what their owner likes."""
+        """Return an unused name. The names of columns are arbitrary, so any name may be in use."""
         base = f"{self.place}{word}"
         name = base
         while counted or name in self._taken:

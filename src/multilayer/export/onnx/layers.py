@@ -1,9 +1,9 @@
-"""Each kind of layer as ONNX operators, in float32; the formulas are those of `layers`, as they are in prediction.
+"""Each kind of layer as ONNX operators in float32, with the formulas of `nn.layers` in prediction mode.
 
     network(graph, spec, tensors, ...)     encoded rows → raw outputs z (B, O)
-    WRITERS[kind](graph, layer, x, p, d)   one layer: x (B, d) → (B, width), p its tensors by name
+    WRITERS[kind](graph, layer, x, p, d)   one layer: x (B, d) → (B, width); p contains its tensors by name
 
-Tensors are constants under the names they have in the model file; what they are reshaped to is reshaped by the runtime.
+Tensors are constants with their names in the model file. Operators of the graph reshape them if needed.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ Tensors = Mapping[str, str]
 
 @dataclass(frozen=True)
 class Rows:
-    """Encoded rows: the numbers (B, F), where there are any, and the codes (B,) of each category column."""
+    """Encoded rows: the numbers (B, F), or None, and the codes (B,) of each categorical column."""
 
     numbers: str | None
     codes: tuple[str, ...]
 
 
 def network(g: Graph, spec: Spec, tensors: Mapping[str, Array], rows: Rows, *, prefix: str) -> str:
-    """z (B, O) of a network whose tensors, by stored name, become constants with `prefix` before their names."""
+    """Write a network and return its outputs z (B, O). Its tensors become constants named `prefix` + name."""
     g.place = ""
     stored = {
         name: g.constant(np.asarray(value, np.float32), f"{prefix}{name}") for name, value in sorted(tensors.items())
@@ -66,7 +66,7 @@ def network(g: Graph, spec: Spec, tensors: Mapping[str, Array], rows: Rows, *, p
 
 
 def _through(g: Graph, layers: Iterable[Layer], x: Any, p: Tensors, d: Any, path: str) -> str:
-    """The layers one after another."""
+    """Write the layers one after another."""
     for name, layer in named(layers):
         own = {key.removeprefix(f"{name}."): value for key, value in p.items() if key.startswith(f"{name}.")}
         g.place = f"{path}{name}/"
@@ -156,7 +156,7 @@ def _columns(g: Graph, layer: Columns, rows: Rows, p: Tensors, d: int | Inputs) 
 
 
 def _embed(g: Graph, layer: Columns, x: str, p: Tensors, F: int) -> str:
-    """numbers (B, F) → (B, F·d_numeric), each feature with its own product: features come first, as MatMul has it."""
+    """Embed numbers (B, F) → (B, F·d_numeric). Features are the first axis, because MatMul is batched over it."""
     if layer.numeric == "none":
         return x
     wide = g.op("Unsqueeze", g.op("Transpose", x, perm=[1, 0]), np.array([2]))  # (F, B, 1)
@@ -170,7 +170,7 @@ def _embed(g: Graph, layer: Columns, x: str, p: Tensors, F: int) -> str:
 
 
 def _inside(g: Graph, layer: Columns, wide: str, p: Tensors) -> str:
-    """What the product of each feature takes.   (F, B, 1) → (F, B, K)"""
+    """Return the input of the matrix product of each feature.   (F, B, 1) → (F, B, K)"""
     if layer.numeric == "piecewise":
         n, axis = layer.n or 0, np.array([1])
         low, high = (g.op("Slice", p["edges"], np.array([i]), np.array([n + i]), axis) for i in (0, 1))  # (F, n)
@@ -186,7 +186,7 @@ def _inside(g: Graph, layer: Columns, wide: str, p: Tensors) -> str:
     return g.op("Cos", g.op("Add", v, g.op("Unsqueeze", p["phase"], np.array([1]))))
 
 
-def _nothing(g: Graph, layer: Dropout, x: str, p: Tensors, d: int) -> str:
+def _dropout(g: Graph, layer: Dropout, x: str, p: Tensors, d: int) -> str:
     return x
 
 
@@ -197,7 +197,7 @@ WRITERS: dict[type[Layer], Callable[[Graph, Any, Any, Tensors, Any], str]] = {
     LayerNorm: _layer_norm,
     RMSNorm: _rms_norm,
     GroupNorm: _group_norm,
-    Dropout: _nothing,
+    Dropout: _dropout,
     GLU: _glu,
     Maxout: _maxout,
     KAN: _kan,

@@ -1,9 +1,9 @@
-"""A trained model as ONNX, with everything inside that stands between a table and an answer.
+"""Export a trained model to ONNX, from the columns of a table to predictions.
 
-    columns → encoding (`onnx_table`) → members (`onnx_layers`) → mean, calibration, classes or units (`onnx_answers`)
+    columns → encoding (`columns`) → members (`layers`) → mean, calibration, classes or units (`predictions`)
 
-Operators are those of ONNX 1.15 (opset 20, ai.onnx.ml 4), which runtimes since 2023 have. The network computes in
-float32, what stands before and after it in float64, as in `TrainedModel`; the two agree to rounding.
+The operators are those of ONNX 1.15 (opset 20, ai.onnx.ml 4), which runtimes support since 2023. The network computes
+in float32, the steps before and after it in float64, as in `TrainedModel`. Results are equal up to rounding.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from .graph import Graph, Node, Port
 OPSETS = {"": 20, "ai.onnx.ml": 4}
 IR_VERSION = 9
 LARGEST = 2**31 - 2**24
-"""Bytes of constants that a file may hold; its format ends at 2 GiB."""
+"""Largest size of the constants in bytes. The format is limited to 2 GiB."""
 
 
 def to_onnx(model: Any, path: str | Path) -> None:
     """Write an ONNX model that takes the raw columns of a table and returns the values of `predict`.
 
-    The file contains the whole model: the encoding, every member, their average and its calibration. docs/export.md
-    lists the inputs and outputs.
+    The file contains the whole model: the encoding, every member, their average and its calibration.
+    docs/explanation/export.md lists the inputs and outputs.
 
     Parameters
     ----------
@@ -47,7 +47,7 @@ def to_onnx(model: Any, path: str | Path) -> None:
     OptionError
         If `model` is not trained, or is too large for the format.
     DataError
-        If ONNX cannot express a column. docs/export.md lists these columns.
+        If ONNX cannot express a column. docs/explanation/export.md lists these columns.
     MissingExtra
         If the package onnx is not installed.
 
@@ -62,11 +62,11 @@ def to_onnx(model: Any, path: str | Path) -> None:
     found = trained(model)
     atomic_files.write(path, encode(found))
     for encoding in distinct(found.members):
-        columns.tell_empty(encoding)
+        columns.warn_of_empty_strings(encoding)
 
 
 def encode(model: Trained) -> bytes:
-    """The file; equal models are equal bytes."""
+    """Return the content of the file. Equal models give equal bytes."""
     inputs, outputs = _inputs(model), predictions.ports(model.encoding)
     for port in inputs:
         if port.name in predictions.NAMES:
@@ -89,8 +89,8 @@ def encode(model: Trained) -> bytes:
             f"an ONNX file must hold at most {LARGEST:,} bytes of numbers, got {size:,}: use the model file"
         )
     networks = " + ".join(dict.fromkeys(str(one.spec) for one in model.members))
-    said = f"{combination(n, model.calibration)}; {networks}; {model.encoding.task.said()}"
-    return _file(graph, inputs, outputs, said=said)
+    description = f"{combination(n, model.calibration)}; {networks}; {model.encoding.task.said()}"
+    return _file(graph, inputs, outputs, description=description)
 
 
 def _inputs(model: Trained) -> list[Port]:
@@ -98,16 +98,16 @@ def _inputs(model: Trained) -> list[Port]:
     found: dict[str, Port] = {}
     for i, one in enumerate(model.members):
         for port in columns.ports(one.encoding):
-            had = found.setdefault(port.name, port)
-            if (had.dtype, had.shape) != (port.dtype, port.shape):
+            first = found.setdefault(port.name, port)
+            if (first.dtype, first.shape) != (port.dtype, port.shape):
                 raise DataError(
                     f"column {port.name!r}: ONNX needs one type for a column, but member {i + 1} reads it as "
-                    f"{port.said}, others as {had.said}: export the members one by one"
+                    f"{port.description}, others as {first.description}: export the members one by one"
                 )
     return list(found.values())
 
 
-def _file(graph: Graph, inputs: list[Port], outputs: list[Port], *, said: str) -> bytes:
+def _file(graph: Graph, inputs: list[Port], outputs: list[Port], *, description: str) -> bytes:
     with needed_by("export to ONNX"):
         import onnx
         from onnx import helper, numpy_helper
@@ -128,7 +128,7 @@ def _file(graph: Graph, inputs: list[Port], outputs: list[Port], *, said: str) -
         )
 
     def port(one: Port) -> Any:
-        return helper.make_tensor_value_info(one.name, kind(one.dtype), one.shape, doc_string=one.said)
+        return helper.make_tensor_value_info(one.name, kind(one.dtype), one.shape, doc_string=one.description)
 
     made = helper.make_graph(
         [node(one) for one in graph.nodes],
@@ -136,7 +136,7 @@ def _file(graph: Graph, inputs: list[Port], outputs: list[Port], *, said: str) -
         [port(one) for one in inputs],
         [port(one) for one in outputs],
         [tensor(value, name) for name, value in graph.constants.items()],
-        doc_string=said,
+        doc_string=description,
     )
     opsets = [helper.make_opsetid(domain, version) for domain, version in OPSETS.items()]
     model: onnx.ModelProto = helper.make_model(

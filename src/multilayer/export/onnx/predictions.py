@@ -1,10 +1,9 @@
-"""From the members' raw outputs to what `TrainedModel` answers, in float64: `label` and `probabilities`, or
-`prediction`.
+"""From the raw outputs of the members to predictions, in float64: `label` and `probabilities`, or `prediction`.
 
     m = mean over members of link(zₘ/T)        softmax, sigmoid or exp; without a link m = mean zₘ, within its bounds
 
-which is the link of what `calibration.combined` gives, without the way there and back. Several targets are columns;
-several quantiles of a target are one more axis, as in `TrainedModel.predict`.
+`calibration.combined` returns the inverse of the link of m. Several targets are columns. Several quantiles of a target
+are an additional axis, as in `TrainedModel.predict`.
 """
 
 from __future__ import annotations
@@ -27,20 +26,27 @@ NAMES = (LABEL, PROBABILITIES, PREDICTION)
 
 
 def ports(encoding: Encoding) -> list[Port]:
-    """The outputs of the model."""
+    """Return the outputs of the model."""
     task = encoding.task
     T = len(task.names)
     if not task.classifies:
         Q = losses.get(encoding.loss).per_target
         shape = (ROWS, *([T] if T > 1 else []), *([Q] if Q > 1 else []))
-        return [Port(name=PREDICTION, dtype=np.float64, shape=shape, said=f"{', '.join(task.names)}, in its own units")]
+        return [
+            Port(
+                name=PREDICTION,
+                dtype=np.float64,
+                shape=shape,
+                description=f"{', '.join(task.names)}, in the units of the target",
+            )
+        ]
     several = task.kind == "multilabel"
     classes = _labels(encoding)
-    said = f"of {', '.join(task.names)}" if several else f"of {', '.join(map(str, task.classes[0]))}"
+    description = f"of {', '.join(task.names)}" if several else f"of {', '.join(map(str, task.classes[0]))}"
     width = T if several else len(task.classes[0])
     return [
-        Port(name=LABEL, dtype=classes.dtype, shape=(ROWS, T) if several else (ROWS,), said=task.said()),
-        Port(name=PROBABILITIES, dtype=np.float64, shape=(ROWS, width), said=said),
+        Port(name=LABEL, dtype=classes.dtype, shape=(ROWS, T) if several else (ROWS,), description=task.said()),
+        Port(name=PROBABILITIES, dtype=np.float64, shape=(ROWS, width), description=description),
     ]
 
 
@@ -51,19 +57,19 @@ def write(
     calibration: Calibration | None,
     weights: Sequence[float] | None = None,
 ) -> None:
-    """The outputs of the model, from z (B, O) of each member."""
+    """Write the outputs of the model, from z (B, O) of each member."""
     g.place = "answer/"
     loss = losses.get(encoding.loss)
-    m = _together(g, loss, members, calibration, weights)
+    m = _average(g, loss, members, calibration, weights)
     found = _classes(g, encoding, loss, m) if encoding.task.classifies else [_numbers(g, encoding, loss, m)]
     for port, value in zip(ports(encoding), found, strict=True):
-        g.give(value, port)
+        g.write_output(value, port)
 
 
-def _together(
+def _average(
     g: Graph, loss: Loss, members: Sequence[str], calibration: Calibration | None, weights: Sequence[float] | None
 ) -> str:
-    """m (B, O)."""
+    """Return the weighted mean m (B, O) over the members."""
     z = [g.cast(one, np.float64) for one in members]
     if calibration is not None and loss.link in ("softmax", "sigmoid"):
         z = [g.op("Div", one, np.float64(calibration.temperature)) for one in z]
@@ -85,21 +91,21 @@ def _numbers(g: Graph, encoding: Encoding, loss: Loss, m: str) -> str:
     task = encoding.task
     units = task.units.at(np.repeat(np.arange(len(task.names)), loss.per_target))  # (T·Q,)
     y = g.op("Add", g.op("Mul", m, units.scale), units.center)
-    if loss.per_target > 1:  # in rising order
+    if loss.per_target > 1:  # in increasing order
         apart = g.op("Reshape", y, np.array([0, -1, loss.per_target]))
         y = g.sorted(apart, loss.per_target, axis=2)
     return g.op("Reshape", y, np.array([0, *ports(encoding)[0].shape[1:]]))
 
 
 def _classes(g: Graph, encoding: Encoding, loss: Loss, m: str) -> list[str]:
-    """Labels and probabilities, as `tasks.decode` and `tasks.probabilities` have them."""
+    """Return labels and probabilities, as `Encoding.decode` and `Encoding.probabilities` do."""
     task, labels = encoding.task, _labels(encoding)
     if task.kind == "multilabel":
-        p = _yes(g, loss, m)
+        p = _positive_class(g, loss, m)
         place = g.cast(g.op("Greater", p, np.float64(0.5)), np.int64)
         return [g.op("Gather", labels.reshape(-1), g.op("Add", place, 2 * np.arange(len(task.names)))), p]
     if encoding.outputs == 1:
-        p = _yes(g, loss, m)
+        p = _positive_class(g, loss, m)
         limit = np.float64(0 if loss.link == "step" else 0.5)
         place = g.cast(g.op("Squeeze", g.op("Greater", m, limit), np.array([1])), np.int64)
         both = g.op("Concat", g.op("Sub", np.float64(1), p), p, axis=1)
@@ -112,8 +118,8 @@ def _classes(g: Graph, encoding: Encoding, loss: Loss, m: str) -> list[str]:
     return [g.op("Gather", labels, place), p]
 
 
-def _yes(g: Graph, loss: Loss, m: str) -> str:
-    """The probability of yes for each output, whatever the network was trained to give."""
+def _positive_class(g: Graph, loss: Loss, m: str) -> str:
+    """Return the probability of the positive class for each output."""
     if loss.link == "sigmoid":
         return m
     if loss.link == "step":
@@ -122,15 +128,15 @@ def _yes(g: Graph, loss: Loss, m: str) -> str:
 
 
 def _positive(g: Graph, m: str, best: str, n: int) -> str:
-    """The positive parts of scores; where there are none, all for the best."""
+    """Return the positive parts of the scores. If no score is positive, the best class gets probability 1."""
     p = g.op("Max", m, np.float64(0))
-    some = g.op("Greater", g.op("ReduceMax", p, np.array([1])), np.float64(0))  # (B, 1)
-    alone = g.op("Equal", g.op("Unsqueeze", best, np.array([1])), np.arange(n))  # (B, n)
-    return g.op("Where", some, p, g.cast(alone, np.float64))
+    any_positive = g.op("Greater", g.op("ReduceMax", p, np.array([1])), np.float64(0))  # (B, 1)
+    best_only = g.op("Equal", g.op("Unsqueeze", best, np.array([1])), np.arange(n))  # (B, n)
+    return g.op("Where", any_positive, p, g.cast(best_only, np.float64))
 
 
 def _labels(encoding: Encoding) -> NDArray[Any]:
-    """The classes (C,), or the two of each label (T, 2), in the type that they share."""
+    """Return the classes (C,), or the two classes of each label (T, 2), in their common type."""
     found = encoding.task.classes
     values = values_of(found[0]) if len(found) == 1 else np.stack([values_of(pair) for pair in found])
     return values.astype(np.object_) if values.dtype.kind == "U" else values
