@@ -19,9 +19,9 @@
 //     columns      see Columns                               numbers and codes to one vector; always first
 //     enter, leave                                           y = x; y = x + what its enter was given
 //
-// The kinds of the lists MULTILAYER_UNITWISE and MULTILAYER_ROWWISE need nothing but their name here and their formulas in
-// kernels/unitwise.h or kernels/norms.h and in reference/layers.h: the cores, the binding and engines/fused_program.py
-// find them by these lists.
+// A kind of MULTILAYER_UNITWISE needs nothing but its name and its formulas in formulas/unitwise.h. One of
+// MULTILAYER_ROWWISE needs its name here and its formulas in kernels/norms.h and reference/layers.h. The cores, the binding
+// and engines/fused_program.py find them by these lists.
 //
 // Formulas are those of src/multilayer/nn/layers; masks are keyed as runtime/random.h says, by purpose dropout, the
 // operation's part, the row's own number (`ids`) and the unit.
@@ -37,14 +37,13 @@
 #include "formulas/activations.h"
 #include "formulas/losses.h"
 #include "formulas/optimizers.h"
+#include "formulas/unitwise.h"
 #include "runtime/cancellation.h"
 
 namespace multilayer {
 
 constexpr int NONE = -1;
 
-// Each unit by itself, with a weight and a bias of its own in both of which it is linear (kernels/unitwise.h).
-#define MULTILAYER_UNITWISE(X) X(scale)
 // Each row by itself, y = weight ⊙ x̂ + bias (kernels/norms.h).
 #define MULTILAYER_ROWWISE(X) X(layer_norm) X(rms_norm) X(group_norm)
 #define MULTILAYER_KINDS(X)                                                                             \

@@ -19,6 +19,7 @@ namespace multilayer::MULTILAYER_ISA {
 #include "formulas/activations.h"
 #include "formulas/losses.h"
 #include "formulas/optimizers.h"
+#include "formulas/unitwise.h"
 #include "kernels/optimizers.h"
 #include "kernels/matrix_products.h"
 #include "kernels/pointwise.h"

@@ -1,23 +1,9 @@
-// Operations on each unit by itself, y = f(x; w, b) with a weight and a bias of the unit, and linear in both: the gradient of
-// w is Σ g ⊙ x and that of b is Σ g, which the fused core sums. A new one of these is a name in MULTILAYER_UNITWISE
-// (program.h), the two formulas here, and its twin in reference/layers.h.
+// Operations on each unit by itself (formulas/unitwise.h): over panels, and over rows in prediction.
 //
 // Registers: they stream; one line is loaded, and a weight or a bias.
 #pragma once
 
 namespace {
-
-// y of x. `weight` and `bias` are functions that give the unit's own, so that only what a formula reads has to exist.
-template <Kind kind>
-inline auto unit_value(auto x, auto weight, [[maybe_unused]] auto bias) {
-    if constexpr (kind == Kind::scale) return x * weight();
-}
-
-// dx of g = dL/dy.
-template <Kind kind>
-inline auto unit_slope(auto g, [[maybe_unused]] auto weight) {
-    if constexpr (kind == Kind::scale) return g * weight();
-}
 
 // f.template operator()<kind>() for the kind that is asked for.
 template <class F>

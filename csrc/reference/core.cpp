@@ -179,7 +179,7 @@ private:
                 case Kind::glu: glu(at); break;
                 case Kind::activation: activation(at); break;
 #define CASE(name) \
-    case Kind::name: name(at); break;
+    case Kind::name: unitwise(at, reference::name<T>); break;
                 MULTILAYER_UNITWISE(CASE)
 #undef CASE
                 MULTILAYER_ROWWISE(MULTILAYER_CASE) row_norm(at); break;
@@ -230,7 +230,7 @@ private:
                 case Kind::glu: glu_back(at, dy.data(), dx, gradients_); break;
                 case Kind::activation: activation_back(at, dy.data(), dx, gradients_); break;
 #define CASE(name) \
-    case Kind::name: name##_back(at, dy.data(), dx, gradients_); break;
+    case Kind::name: unitwise_back(at, dy.data(), dx, gradients_, reference::name##_slope<T>); break;
                 MULTILAYER_UNITWISE(CASE)
 #undef CASE
                 MULTILAYER_ROWWISE(MULTILAYER_CASE) row_norm_back(at, dy.data(), dx, gradients_); break;

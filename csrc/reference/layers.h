@@ -198,25 +198,28 @@ void activation_back(const Context<T>& at, const T* dy, T* dx, Tensors<T>& gradi
     }
 }
 
-// y = x ⊙ s.
-template <class T>
-void scale(const Context<T>& at) {
+// An operation on each unit by itself, y = value(x, w, b), and dx = slope(dy, w) (formulas/unitwise.h).
+template <class T, class F>
+void unitwise(const Context<T>& at, F value) {
     const std::size_t I = at.op.d_in;
-    const T* s = at.parameter(at.op.weight);
+    const T *weight = at.parameter(at.op.weight), *bias = at.parameter(at.op.bias);
     for (std::size_t b = 0; b < at.B; ++b) {
-        for (std::size_t i = 0; i < I; ++i) at.y[b * I + i] = at.x[b * I + i] * s[i];
+        for (std::size_t i = 0; i < I; ++i) {
+            at.y[b * I + i] = value(at.x[b * I + i], weight ? weight[i] : T(0), bias ? bias[i] : T(0));
+        }
     }
 }
 
-template <class T>
-void scale_back(const Context<T>& at, const T* dy, T* dx, Tensors<T>& gradients) {
+template <class T, class F>
+void unitwise_back(const Context<T>& at, const T* dy, T* dx, Tensors<T>& gradients, F slope) {
     const std::size_t I = at.op.d_in;
-    const T* s = at.parameter(at.op.weight);
-    T* ds = gradient(gradients, at.op.weight);
-    for (std::size_t b = 0; b < at.B; ++b) {
+    const T* weight = at.parameter(at.op.weight);
+    T *dweight = gradient(gradients, at.op.weight), *dbias = gradient(gradients, at.op.bias);
+    for (std::size_t b = 0; b < at.B; ++b, dy += I) {
         for (std::size_t i = 0; i < I; ++i) {
-            ds[i] += dy[b * I + i] * at.x[b * I + i];
-            if (dx) dx[b * I + i] = dy[b * I + i] * s[i];
+            if (dweight) dweight[i] += dy[i] * at.x[b * I + i];
+            if (dbias) dbias[i] += dy[i];
+            if (dx) dx[b * I + i] = slope(dy[i], weight ? weight[i] : T(0));
         }
     }
 }
