@@ -299,7 +299,7 @@ def test_several_runs_are_one_page(digits: tuple[Path, Kept], tmp_path: Path) ->
         (["RUN", "--data", "nothing.csv", "--out", "x.html"], "nothing.csv"),
         (["RUN", "--data", "iris", "--out", "x.html"], "columns of training missing"),
         (["RUN", "--out", "nowhere/x.html"], "cannot write"),
-        (["RUN"] * 13 + ["--out", "x.html"], "at most 12 runs fit side by side, got 13"),
+        (["RUN"] * 13 + ["--out", "x.html"], "a report takes at most 12 runs, got 13"),
     ],
 )
 def test_bad_input_is_one_clear_error(

@@ -163,7 +163,7 @@ def fit(
         done = run_training(setup, folder, observers=watching, each_epoch=each_epoch)
         _warn_of_few_steps(setup, done, planned=made.shortened)
         if report:
-            write_report(done, setup, table, made.options.validation, quiet=quiet)
+            write_report(done, setup, folder, table, made.options.validation, quiet=quiet)
     return done
 
 
@@ -233,7 +233,7 @@ def resume(
             done = run_training(setup, folder, observers=watching, resumed=True, each_epoch=each_epoch)
             _warn_of_few_steps(setup, done, planned=False)
             if report:
-                write_report(done, setup, table, options.validation, quiet=quiet)
+                write_report(done, setup, folder, table, options.validation, quiet=quiet)
         return done
 
 

@@ -13,7 +13,7 @@ import os
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from ...core import atomic_files, canonical_json, machine
 from ...costs import cost
@@ -153,10 +153,13 @@ def of_run(
     return evaluation(judged, train, table, metric=metric, notes=prepared.notes, seconds=seconds)
 
 
-def store(path: Path, found: dict[str, Any]) -> None:
-    """Write the evaluation into the folder of its run, then the page of the run."""
-    atomic_files.write(path / STORED, canonical_json.dumps(found).encode())
-    atomic_files.write(path / "report.html", html([report(path)]).encode())
+def write(folder: RunFolder, model: TrainedModel, found: dict[str, Any]) -> None:
+    """Write the evaluation of a model into the folder of its run, then the page that `report` makes of the folder."""
+    text = canonical_json.dumps(found)
+    atomic_files.write(folder.path / STORED, text.encode())
+    same = canonical_json.loads(text, STORED)  # in the order of the file
+    made = assemble(folder.path.name, folder.config, folder.events(), model, cast("dict[str, Any]", same))
+    atomic_files.write(folder.report, html([made]).encode())
 
 
 def stored(path: Path) -> dict[str, Any] | None:

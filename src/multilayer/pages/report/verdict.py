@@ -58,7 +58,6 @@ WORDS = {
     "mae": "mean absolute error",
     "r2": "R²",
 }
-SHARES = ("accuracy", "balanced_accuracy")
 
 Confidence = Literal["trusted", "unknown", "over", "under", "mixed"]
 
