@@ -4,6 +4,7 @@
 MAKEFLAGS += --no-builtin-rules
 
 PYTHON ?= python3
+PYTHONS ?= $(PYTHON)
 WORKERS ?= 2
 
 comma := ,
@@ -19,7 +20,7 @@ page_sources := $(wildcard frontend/*.* frontend/plugins/* frontend/engine/* fro
 	frontend/explorer/* frontend/explorer/*/* frontend/report/* frontend/report/*/*)
 
 .DEFAULT_GOAL := help
-.PHONY: run test soak check interop mutants bench sanitize arm clean help pages
+.PHONY: run test soak check interop release mutants bench sanitize arm clean help pages
 
 run: .venv/.installed ## train on digits: a model, how good it is, what it costs
 	$(bin)/mlp train digits
@@ -43,6 +44,18 @@ check: .venv/.dev ## format, lint, types, import order and public names
 
 interop: .venv-interop/.installed ## tests with the real trackers (wandb, MLflow, Trackio, Lightning), in a separate environment
 	.venv-interop/bin/pytest -q --no-skips tests/interop
+
+# The wheel is built from the sdist. --no-compile: bytecode of unused modules is not counted in the size.
+release: .venv/.installed ## sdist and wheel, each tested in an empty environment; PYTHONS="python3.11 python3.12" tests several
+	rm -rf dist build/release
+	$(pip) build
+	$(bin)/python -m build --no-isolation
+	$(call try_out,$(bin)/python,dist/*.whl)
+	@set -e; for python in $(PYTHONS); do $(call try_out,$$python,dist/*.tar.gz); done
+
+try_out = set -e; $(1) -m venv --clear build/release; \
+	PIP_CONSTRAINT=$(CURDIR)/constraints.txt build/release/bin/pip install --quiet --no-compile $(2); build/release/bin/pip check; \
+	build/release/bin/python tests/release/size.py --limit 450; build/release/bin/python tests/release/smoke.py
 
 mutants: .venv/.dev ## mutation tests: at least 95 % of the bugs added to a copy of the source must fail a test
 	PYTHONPATH=tests $(bin)/python -m support.mutants --workers $(WORKERS)
@@ -92,7 +105,7 @@ help: ## this list
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python >= 3.11 is needed: make PYTHON=...")'
 	$(PYTHON) -m venv .venv
 	$(pip) scikit-build-core nanobind cmake ninja
-	$(pip) --no-build-isolation -e '.[plot]'
+	$(pip) --no-build-isolation -e .
 	@touch $@
 
 .venv/.dev: .venv/.installed

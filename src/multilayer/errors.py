@@ -91,7 +91,6 @@ EXTRAS = {
     "matplotlib": "plot",
     "optuna": "tune",
     "onnx": "onnx",
-    "onnxruntime": "onnx",
     "tensorboard": "tensorboard",
     "wandb": "wandb",
     "mlflow": "mlflow",
