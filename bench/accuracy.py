@@ -1,13 +1,13 @@
-"""How long until 784-256-128-10 has 98 % of MNIST's test images right, against PyTorch, torch.compile and JAX?
+"""Measure the training time until 784-256-128-10 reaches 98 % test accuracy on MNIST. Peers: PyTorch and JAX.
 
-Batch 32, Adam at 1e-3, pixels from 0 to 1; all start from the same weights and take the same rows in the same order,
-seed by seed. After each epoch the test images are predicted; the clock counts training alone. The median over seeds
-counts, for PyTorch compiled or not and at one or all threads, whichever is fastest with the first seed. Peers run in an
-environment of their own, as in step.py.
+Batch size 32, Adam with learning rate 1e-3, pixels from 0 to 1. For each seed, all tools start with the same weights
+and take the same rows in the same order. The test images are predicted after each epoch; only training is timed. The
+result is the median over seeds. PyTorch runs eagerly and compiled, with one and with all threads; after the first
+seed, only its fastest variant is measured. Peers run in a separate environment, as in step.py.
 
     python bench/accuracy.py FOLDER [--seeds 5] [--json FILE] [--peers PYTHON]
 
-FOLDER holds `mnist` with its four idx files, or is that folder.
+FOLDER is `mnist` with its four idx files, or a folder that contains `mnist`.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from multilayer.engines.fused_engine import FusedEngine
 from multilayer.spec import Spec
 
 TEXT = "784-256-128-10"
-BATCH, RATE, GOAL, MOST, WANTED = 32, 1e-3, 0.98, 20, 1.8
+BATCH, RATE, GOAL, MAX_EPOCHS, REQUIRED = 32, 1e-3, 0.98, 20, 1.8
 
 
 def images(folder: Path, name: str) -> tuple[np.ndarray, np.ndarray]:
-    """(n, 784) pixels from 0 to 1, and labels."""
+    """Return pixels from 0 to 1, of shape (n, 784), and labels."""
     pixels = gzip.decompress((folder / f"{name}-images-idx3-ubyte.gz").read_bytes())[16:]
     labels = gzip.decompress((folder / f"{name}-labels-idx1-ubyte.gz").read_bytes())[8:]
     x = np.frombuffer(pixels, dtype=np.uint8).reshape(-1, 784).astype(np.float32) / 255
@@ -48,10 +48,10 @@ def ours(parts: dict[str, np.ndarray], engine: FusedEngine, n: int) -> dict[str,
         order = Order(epoch=epoch, rows=rows, batch=BATCH)
         engine.run(order, rate=RATE * ones, decay=0 * ones, dropout=ones)
         taken += time.perf_counter() - start
-        right = engine.outputs(np.arange(n, len(engine.data))).argmax(1) == parts["y_test"]
-        if right.mean() >= GOAL:
+        correct = engine.outputs(np.arange(n, len(engine.data))).argmax(1) == parts["y_test"]
+        if correct.mean() >= GOAL:
             return {"seconds": taken, "epochs": epoch + 1}
-    return {"seconds": float("inf"), "epochs": MOST}
+    return {"seconds": float("inf"), "epochs": MAX_EPOCHS}
 
 
 def main() -> None:
@@ -67,28 +67,28 @@ def main() -> None:
     data = Data(x=np.concatenate([x, x_test]), y=np.concatenate([y, y_test]))
     peers = Peers(options.peers or environment(), "accuracy_peers.py")
     found: dict[str, list[dict[str, Any]]] = {}
-    tried = [(peer, n) for peer in ("torch", "torch.compile") for n in sorted({1, options.threads})]
+    variants = [(peer, n) for peer in ("torch", "torch.compile") for n in sorted({1, options.threads})]
     for seed in range(options.seeds):
         settings = Settings(loss="cross_entropy", optimizer="adam", seed=seed)
         engine = FusedEngine(Spec.parse(TEXT), data, settings, threads=options.threads)
-        orders = np.stack([random.permutation(len(x), seed=seed, epoch=e) for e in range(MOST)])
+        orders = np.stack([random.permutation(len(x), seed=seed, epoch=e) for e in range(MAX_EPOCHS)])
         parts = {"x": x, "y": y, "x_test": x_test, "y_test": y_test, "orders": orders}
         parts |= {name.replace(".", "_"): value for name, value in engine.state().parameters.items()}
         with tempfile.TemporaryDirectory() as place:
             np.savez(Path(place) / "parts.npz", **parts)
-            asked = {"file": f"{place}/parts.npz", "batch": BATCH, "rate": RATE, "goal": GOAL}
+            request = {"file": f"{place}/parts.npz", "batch": BATCH, "rate": RATE, "goal": GOAL}
             found.setdefault("multilayer", []).append(ours(parts, engine, len(x)))
-            for peer, n in tried:
-                found.setdefault(f"{peer}, {n}", []).append(peers.ask(peer=peer, threads=n, **asked))
-            found.setdefault("jax", []).append(peers.ask(peer="jax", **asked))
-        tried = [min(tried, key=lambda how: found["{}, {}".format(*how)][0]["seconds"])]
+            for peer, n in variants:
+                found.setdefault(f"{peer}, {n}", []).append(peers.ask(peer=peer, threads=n, **request))
+            found.setdefault("jax", []).append(peers.ask(peer="jax", **request))
+        variants = [min(variants, key=lambda variant: found["{}, {}".format(*variant)][0]["seconds"])]
         latest = {name: f"{runs[-1]['seconds']:.1f} s, {runs[-1]['epochs']} epochs" for name, runs in found.items()}
         print(f"seed {seed}: " + "; ".join(f"{name} {text}" for name, text in latest.items()), flush=True)
     median = {name: float(np.median([run["seconds"] for run in runs])) for name, runs in found.items()}
     peer = min((name for name in median if name != "multilayer"), key=median.__getitem__)
     ratio = median[peer] / median["multilayer"]
-    print(f"median {median['multilayer']:.1f} s, {peer} {median[peer]:.1f} s: {ratio:.2f} times (wanted {WANTED})")
-    results = {"median seconds": median, "runs": found, "best peer": peer, "ratio": ratio, "wanted": WANTED}
+    print(f"median {median['multilayer']:.1f} s, {peer} {median[peer]:.1f} s: {ratio:.2f} times (required {REQUIRED})")
+    results = {"median seconds": median, "runs": found, "best peer": peer, "ratio": ratio, "required": REQUIRED}
     report("accuracy", results, options, about=about(peers))
 
 

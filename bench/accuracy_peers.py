@@ -1,7 +1,8 @@
-"""PyTorch and JAX to a wanted accuracy, from weights and orders of rows that `accuracy.py` gives in a file.
+"""Train PyTorch and JAX networks up to an accuracy. `accuracy.py` runs this script.
 
-Reads one JSON request a line, {"peer": "torch", "file": "a.npz", "batch": 32, "rate": 0.001, "goal": 0.98,
-"threads": 2}, and answers with the seconds of training and the epochs it took. What compiling takes is not counted.
+The script reads one JSON request per line, {"peer": "torch", "file": "a.npz", "batch": 32, "rate": 0.001,
+"goal": 0.98, "threads": 2}, and answers with the training time and the number of epochs. The file contains the initial
+weights and the order of rows. Compilation is not timed.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ def torch_epochs(
         return functional.cross_entropy(model(rows), targets)
 
     forward = torch.compile(loss_of) if compiled else loss_of
-    forward(x[:batch], y[:batch]).backward()  # compiled; its gradients are not kept
+    forward(x[:batch], y[:batch]).backward()  # compile before timing; the gradients are dropped
 
     def epoch(order: np.ndarray) -> None:
         for index in torch.from_numpy(order).split(batch):
@@ -85,7 +86,7 @@ def jax_epochs(parts: Parts, batch: int, rate: float) -> tuple[Callable[[Any], N
     predict = jax.jit(logits)
     held = [(first, zeros, zeros, jnp.float32(0))]
     shaped = parts["orders"][0].reshape(-1, batch)
-    jax.block_until_ready(program(held[0], shaped))  # compiled; its result is not kept
+    jax.block_until_ready(program(held[0], shaped))  # compile before timing; the result is dropped
 
     def epoch(order: np.ndarray) -> None:
         held[0] = jax.block_until_ready(program(held[0], order.reshape(-1, batch)))

@@ -1,4 +1,4 @@
-"""How many lines of code are there? Docstrings, comments and blank lines are not counted.
+"""Count lines of code. Docstrings, comments and blank lines are not counted.
 
     python bench/code_lines.py             one number per package of src/multilayer, and the sum
     python bench/code_lines.py FOLDER …    the same for other folders
@@ -27,7 +27,7 @@ NO_CODE = {
 
 
 def code_lines(text: str) -> int:
-    """Count the lines of a Python file that hold code.
+    """Count the lines of a Python file that contain code.
 
     >>> code_lines('"What it is."\\n\\nx = 1  # why\\n# a comment\\ny = [\\n    2,\\n]\\n')
     4

@@ -217,8 +217,8 @@ def main() -> int:
         finally:
             for tree in folder.glob("*-tree"):
                 git("worktree", "remove", "--force", str(tree))
-    told = ", ".join(f"{counts[verdict]} {verdict}" for verdict in (SAME, RENAMED, DIFFERENT))
-    print(f"{told}; {time.monotonic() - started:.0f} s")
+    summary = ", ".join(f"{counts[verdict]} {verdict}" for verdict in (SAME, RENAMED, DIFFERENT))
+    print(f"{summary}; {time.monotonic() - started:.0f} s")
     return 1 if counts[DIFFERENT] or not counts else 0
 
 

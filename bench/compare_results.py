@@ -281,12 +281,12 @@ def compare_tests(old: list[str], new: list[str], renames: Renames) -> tuple[str
     moved = Counter(map(place, gone.elements())) & Counter(map(place, come.elements()))
     lost = [name for name in gone if place(name) not in moved]
     found = [name for name in come if place(name) not in moved]
-    told = "".join(f"\n    vanished: {name}" for name in lost[:50]) + "".join(
+    changes = "".join(f"\n    vanished: {name}" for name in lost[:50]) + "".join(
         f"\n    new: {name}" for name in found[:50]
     )
     counts = f"{len(old)} → {len(new)} tests, {len(lost)} vanished, {len(found)} new, {moved.total()} moved"
     verdict = DIFFERENT if lost else SAME if set(old) <= set(new) else RENAMED
-    return "test identifiers", verdict, counts + told
+    return "test identifiers", verdict, counts + changes
 
 
 def files_in(side: Path) -> dict[str, Path]:

@@ -54,8 +54,8 @@ def named(name: str, where: str = "") -> str:
 
 def call(owner: Any, function: str, *args: Any, **kwargs: Any) -> Any:
     """Call a function of `multilayer` or a method by its old name, with old names of keyword arguments."""
-    wanted = {named(key, f"{function}."): value for key, value in kwargs.items()}
-    return getattr(owner, named(function))(*args, **wanted)
+    arguments = {named(key, f"{function}."): value for key, value in kwargs.items()}
+    return getattr(owner, named(function))(*args, **arguments)
 
 
 def ml(function: str, *args: Any, **kwargs: Any) -> Any:
@@ -86,9 +86,9 @@ def mlp(line: str, before: Callable[[], None] | None = None, expected: int | Non
     if expected is not None and code != expected:
         raise RuntimeError(f"mlp {line} must end with exit code {expected}, got {code}: {output[1]}")
     log = Path("commands.json")
-    told = json.loads(log.read_text()) if log.exists() else []
-    told.append({"command": f"mlp {line}", "code": code, "stdout": output[0], "stderr": output[1]})
-    log.write_text(json.dumps(told, ensure_ascii=False, indent=1))
+    commands = json.loads(log.read_text()) if log.exists() else []
+    commands.append({"command": f"mlp {line}", "code": code, "stdout": output[0], "stderr": output[1]})
+    log.write_text(json.dumps(commands, ensure_ascii=False, indent=1))
 
 
 def in_fork(work: Callable[[], None]) -> int:

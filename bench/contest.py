@@ -1,4 +1,4 @@
-"""What the benches against other tools share: the process that times them, its environment, networks, numpy's peak."""
+"""Parts shared by the benches against other tools: processes of peers, their environment, networks, numpy's peak."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HERE = Path(__file__).parent
 PEERS = ("torch", "numpy", "scikit-learn", "jax", "jaxlib", "onnx", "onnxruntime")
 
 LENGTHS = (2, 2, 12)
-"""Epochs of the runs of a round. The first is not counted: processors that rested take a while to come to speed."""
+"""Epochs of the runs of a round. The first run is not counted, because an idle processor needs time to speed up."""
 
 CATEGORIES = (2, 2, 3, 5, 8, 12, 20, 40)
 RECIPE = (
@@ -30,10 +30,10 @@ RECIPE = (
 
 
 class Peers:
-    """Processes that time other tools: one line of JSON asked, one answered.
+    """Processes that time other tools. A request and its answer are one line of JSON each.
 
-    Each way of each tool has its own, since threads of several would be in each other's way, and what one compiled for
-    one network, batch or number of threads would decide what it compiles for the next.
+    Each combination of tool, network and options has a separate process. Threads of several tools would slow each other
+    down, and a compiler reuses decisions of an earlier network, batch size or number of threads.
     """
 
     def __init__(self, python: Path, script: str = "peers.py") -> None:
@@ -41,12 +41,12 @@ class Peers:
         self._processes: dict[tuple[Any, ...], subprocess.Popen[str]] = {}
 
     def ask(self, **request: Any) -> Any:
-        way = tuple(request.get(name) for name in ("peer", "threads", "network", "batch", "rows", "members"))
-        if way not in self._processes:
-            self._processes[way] = subprocess.Popen(
+        key = tuple(request.get(name) for name in ("peer", "threads", "network", "batch", "rows", "members"))
+        if key not in self._processes:
+            self._processes[key] = subprocess.Popen(
                 [str(self.python), str(self.script)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
             )
-        process = self._processes[way]
+        process = self._processes[key]
         print(json.dumps(request), file=process.stdin, flush=True)
         answer = process.stdout.readline() if process.stdout else ""
         if not answer:
@@ -54,7 +54,7 @@ class Peers:
         return json.loads(answer)
 
     def close(self) -> None:
-        """Ends all of them."""
+        """End all processes."""
         for process in self._processes.values():
             process.communicate()
         self._processes.clear()
@@ -65,7 +65,7 @@ class Peers:
 
 
 def environment() -> Path:
-    """An environment with the peers, made once."""
+    """Return the Python of an environment with the peers. It is created on the first call."""
     folder = HERE.parent / ".venv-peers"
     python = folder / "bin" / "python"
     if not python.exists():
@@ -76,12 +76,12 @@ def environment() -> Path:
 
 
 def rest() -> None:
-    """Threads of whoever ran last, a matrix library's say, wait actively for a while: the next has all cores."""
+    """Wait until idle threads of the previous tool have stopped spinning, so that the next tool has all cores."""
     time.sleep(0.2)
 
 
 def peak() -> float:
-    """FLOP/s of numpy's float32 product, the best of a few."""
+    """Return the FLOP/s of numpy's float32 matrix product, the best of three."""
     a = np.ones((2048, 2048), dtype=np.float32)
     best = float("inf")
     for _ in range(3):
@@ -96,12 +96,12 @@ def numbers(rows: int, units: int) -> np.ndarray:
 
 
 def codes(rows: int) -> np.ndarray:
-    """Every value of each category, 0 included, in turn."""
+    """Return category codes that cycle through all values of each column, including 0."""
     return np.stack([np.arange(rows) * (2 * i + 1) % (n + 1) for i, n in enumerate(CATEGORIES)], axis=1)
 
 
 def about(peers: Peers | None = None) -> dict[str, Any]:
-    """What figures depend on besides the code."""
+    """Return the facts that results depend on besides the code: processor, versions, load and date."""
     found: dict[str, Any] = {
         "processor": machine.processor(),
         "multilayer": ml.__version__,

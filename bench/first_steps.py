@@ -44,7 +44,7 @@ SETS = {
 }
 SOLVED = {"xor": ("2-8:tanh-1", 10, 10), "songs": ("2-8:tanh-1", 20, 20), "parity(4)": ("4-16:tanh-1", 10, 9)}
 TABLES, AT_LEAST = 20, 16
-"""Number of tables (the smallest of the folder), and on how many of them we must be at least as accurate."""
+"""The number of tables (the smallest of the folder), and on how many of them our accuracy must reach the peer's."""
 FORMER: dict[str, Any] = {
     "epochs": 20,
     "learning_rate": 1e-3,

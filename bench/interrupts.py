@@ -1,7 +1,7 @@
-"""How soon is Ctrl-C heard within a step that takes long?   python bench/interrupts.py [ROWS NETWORK [LOSS]]
+"""Measure how fast Ctrl-C interrupts a long training step.   python bench/interrupts.py [ROWS NETWORK [LOSS]]
 
-A timer asks for attention every 2 ms while one step of so many rows is made, and then while the rows are predicted;
-what is printed is the longest time that it had to wait, and of nine waits of ten. 100 ms are wanted.
+A timer sends a signal every 2 ms during one training step on ROWS rows, and then during a prediction of the rows. The
+script prints the maximum and the 90 % quantile of the time until Python handles a signal. Required: at most 100 ms.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ CASES = (
     (256, "784-2048-2048-10", "mse"),
     (1_000, "1000-4000-1", "mse"),
     (8_000, "50-columns(plr)-2", "mse"),
-    # Little work in products: norms, activations, a loss of many classes, categories.
+    # Little work in matrix products: norms, activations, a loss with many classes, categories.
     (60_000, "200:batchnorm-[layernorm:gelu]*8-8:relu-2", "mse"),
     (100_000, "10-1000", "cross_entropy"),
     (100_000, "4+cat(400, 400)-columns-8-2", "mse"),
@@ -44,16 +44,16 @@ def engine_of(rows: int, network: str, loss: str) -> FusedEngine:
 
 
 def waits(call: Callable[[], object]) -> tuple[float, list[float]]:
-    """Seconds of a call, and between two answers within it."""
+    """Return the seconds of a call, and the seconds between handled signals."""
     call()
-    heard: list[float] = []
-    signal.signal(signal.SIGALRM, lambda *_: heard.append(time.perf_counter()))
+    handled: list[float] = []
+    signal.signal(signal.SIGALRM, lambda *_: handled.append(time.perf_counter()))
     start = time.perf_counter()
     signal.setitimer(signal.ITIMER_REAL, 0.002, 0.002)
     call()
     end = time.perf_counter()
     signal.setitimer(signal.ITIMER_REAL, 0)
-    return end - start, np.diff([start, *(moment for moment in heard if moment < end), end]).tolist()
+    return end - start, np.diff([start, *(moment for moment in handled if moment < end), end]).tolist()
 
 
 def main() -> None:
@@ -63,7 +63,7 @@ def main() -> None:
     for rows, network, loss in cases:
         engine, order = engine_of(rows, network, loss), Order(epoch=0, rows=np.arange(rows), batch=rows)
         calls = {
-            "a step": partial(engine.run, order, rate=1e-3 * one, decay=0 * one, dropout=one),
+            "step": partial(engine.run, order, rate=1e-3 * one, decay=0 * one, dropout=one),
             "outputs": partial(engine.outputs, order.rows),
         }
         for name, call in calls.items():
@@ -71,7 +71,7 @@ def main() -> None:
             tenth, most = 1e3 * np.quantile(between, 0.9), 1e3 * max(between)
             print(
                 f"{rows:8,} rows of {network:50s} {name} {taken:6.2f} s, "
-                f"waits of {most:4.0f} ms at most, {tenth:4.0f} for nine of ten",
+                f"waits: maximum {most:4.0f} ms, 90 % at most {tenth:4.0f} ms",
                 flush=True,
             )
 

@@ -18,12 +18,12 @@ import polars as pl
 
 from multilayer import MLPClassifier
 
-WANTED = 1.0
+REQUIRED = 1.0
 """Milliseconds for one row of a data frame."""
 
 
 def mixed(rows: int, generator: np.random.Generator) -> pd.DataFrame:
-    """Six numbers, text, a category, a flag and a date."""
+    """Return a table with six numbers, text, a category, a flag and a date."""
     columns: dict[str, Any] = {f"n{i}": generator.normal(size=rows) for i in range(6)}
     columns["text"] = generator.choice(["x", "y", "z"], rows)
     columns["category"] = pd.Categorical(generator.choice(["u", "v", "w"], rows))
@@ -52,7 +52,7 @@ def main() -> None:
         "pandas, 10 mixed columns": (of_mixed, table[:1]),
         "pandas, 10 mixed columns, the date as text": (of_dates, dates[:1]),
     }
-    print(f"{'one row (ms)':<44} {'estimator':>10} {'model':>10}   required: at most {WANTED:g}")
+    print(f"{'one row (ms)':<44} {'estimator':>10} {'model':>10}   required: at most {REQUIRED:g}")
     for name, (estimator, row) in cases.items():
 
         def best(predict: Callable[[Any], Any], row: Any = row) -> float:

@@ -1,14 +1,17 @@
-"""What do the torch engine and the whole loop add to a training loop written by hand?
+"""Measure what the torch engine and the training loop add to a hand-written PyTorch loop.
 
-The same work three times: rows by index, forward, cross-entropy, backward, fused Adam. The bare loop uses
-`nn.Sequential` and does nothing else; the engine also reports every step's loss and gradient norm and stops before a
-bad update; the loop adds what `fit` does around it without a run folder or held-out rows: order, schedules, snapshots,
-policies, events. (With a folder a checkpoint about every 200 steps is added, a file's time; evaluation is as long as
-its rows are many.) Slices of about 15 ms, for the loop one epoch, alternate, and a ratio is the median over neighbours,
-so that a busy machine disturbs all alike; the quartiles say how busy it was. All end with the same parameters, which is
-checked.
+Three variants do the same work (select rows, forward, cross-entropy, backward, fused Adam):
 
-Exit 1 where a ratio, as a median, is over its limit.
+    bare     a loop over `nn.Sequential` and nothing else
+    engine   also reports the loss and gradient norm of every step, and stops before an invalid update
+    loop     also everything that `fit` does without a run folder and held-out rows: order, schedules, snapshots,
+             policies, events
+
+A run folder adds a checkpoint about every 200 steps. The time of an evaluation is proportional to its rows. Epochs of
+the variants alternate. A ratio is the median over neighbouring epochs, so that other processes affect all variants; the
+quartiles show their influence. The script checks that all variants end with the same parameters.
+
+The exit code is 1 if the median of a ratio is over its limit.
 
     python bench/overhead.py [--json FILE] [--rounds 60] [--threads 1,2]
 """
@@ -39,13 +42,13 @@ from multilayer.training.policies import Plateau, Spikes
 
 LIMIT = 1.05
 CASES = (("784-256-128-10", 40), ("20-64-64-2", 200))
-"""Networks, and steps of an epoch: some tens of milliseconds, as the loop's own chunks are."""
+"""Networks and steps per epoch. An epoch takes some tens of milliseconds, like the chunks of the loop."""
 BATCH = 256
 RATE = 1e-3
 
 
 def made(spec: Spec, steps: int) -> Data:
-    """Normal inputs and a class that depends on them, from the package's own stream."""
+    """Return normal inputs and a class that depends on them, from the package's random numbers."""
     n = steps * BATCH
     x = random.normal(0, random.Purpose.DATA, rows=n, units=spec.inputs.numeric)
     y = x[:, : spec.d_out].argmax(1)
@@ -53,12 +56,12 @@ def made(spec: Spec, steps: int) -> Data:
 
 
 def looped(engine: TorchEngine, rounds: int) -> Loop:
-    """What `fit` runs, with its policies and an observer that keeps the events."""
-    told: list[object] = []
+    """Return the loop of `fit`, with its policies and an observer that stores the events."""
+    events: list[object] = []
 
     class Log:
         def notice(self, event: object) -> None:
-            told.append(event)
+            events.append(event)
 
     always, rows = schedules.get("constant"), np.arange(len(engine.data))
     plan = Plan(
@@ -115,7 +118,7 @@ def measure(text: str, steps: int, rounds: int, threads: int) -> dict[str, float
             loop._chunk()
 
     def slices(epoch: int, name: str) -> None:
-        rows = random.permutation(len(data), seed=0, epoch=epoch)  # the loop makes its own
+        rows = random.permutation(len(data), seed=0, epoch=epoch)  # the loop draws its own order
         bare(rows) if name == "bare" else ours(rows, epoch)
 
     times: dict[str, list[float]] = {"bare": [], "engine": [], "loop": []}
@@ -125,11 +128,11 @@ def measure(text: str, steps: int, rounds: int, threads: int) -> dict[str, float
             start = time.perf_counter()
             whole(epoch) if name == "loop" else slices(epoch, name)
             times[name].append(time.perf_counter() - start)
-    for mine, again, theirs in zip(
+    for in_engine, in_loop, in_bare in zip(
         engine.model.parameters(), other.model.parameters(), model.parameters(), strict=True
     ):
-        assert torch.equal(mine, theirs), "the engine did other work"
-        assert torch.equal(again, theirs), "the loop did other work"
+        assert torch.equal(in_engine, in_bare), "the engine has other parameters"
+        assert torch.equal(in_loop, in_bare), "the loop has other parameters"
     found: dict[str, float | str | int] = {"network": text, "threads": threads}
     for name, taken in times.items():
         found[name] = 1e6 * float(np.median(taken)) / steps
@@ -140,7 +143,7 @@ def measure(text: str, steps: int, rounds: int, threads: int) -> dict[str, float
 
 
 def over(results: list[dict[str, float | str | int]]) -> list[str]:
-    """The ratios beyond the limit, in words."""
+    """Return a message for each ratio over the limit."""
     return [
         f"{r['network']}, {r['threads']} threads: {name} {r[name]:.3f} is over {LIMIT}"
         for r in results
@@ -157,7 +160,7 @@ def main() -> int:
     options = parser.parse_args()
     threads = [int(part) for part in options.threads.split(",")]
     results = [measure(text, steps, options.rounds, n) for n in threads for text, steps in CASES]
-    print(f"µs a step, batch {BATCH}; ratios to the bare loop should be at most {LIMIT}\n")
+    print(f"µs per step, batch {BATCH}; ratios to the bare loop, required: at most {LIMIT}\n")
     print(f"{'network':<16} threads {'bare':>8} {'engine':>8} {'ratio':>6} {'loop':>8} {'ratio':>6}  quartiles")
     for r in results:
         print(

@@ -1,11 +1,12 @@
-"""Other tools' training steps, timed in an environment of their own; `step.py` starts this and asks.
+"""Time training steps of other tools in a separate environment. `step.py` runs this script.
 
-Reads one JSON request a line, {"peer": "torch", "network": "784-256-128-10", "batch": 32, "steps": 60, "threads": 2},
-and answers with the seconds of two epochs and of twelve. Networks: a text of widths, "recipe" or "residual". Every peer
-gets its rows' order precomputed, trains with Adam on cross-entropy, and keeps what it compiled from one request to the
-next. PyTorch trains several members one after the other (step.py starts several processes too); JAX maps over them.
+The script reads one JSON request per line, {"peer": "torch", "network": "784-256-128-10", "batch": 32, "steps": 60,
+"threads": 2}, and answers with the seconds of two epochs and of twelve. A network is a string of widths, "recipe" or
+"residual". Every peer gets a precomputed order of rows, trains with Adam on cross-entropy, and keeps its compiled
+programs for later requests. PyTorch trains the members of an ensemble one after another (step.py also starts several
+processes); JAX uses vmap.
 
-    python bench/peers.py --versions        what is installed
+    python bench/peers.py --versions        print the installed versions
 """
 
 from __future__ import annotations
@@ -98,7 +99,7 @@ def torch_epochs(network: str, batch: int, steps: int, threads: int, compiled: b
 
 @cache
 def jax_epochs(network: str, batch: int, steps: int, members: int = 1) -> Epochs:
-    """The whole epoch is one compiled program: lax.scan over batches; members are vmapped."""
+    """Return epochs that are one compiled program: lax.scan over batches, vmap over members."""
     import jax
     import jax.numpy as jnp
 
@@ -209,7 +210,7 @@ def epochs_of(request: dict[str, Any]) -> Epochs:
 
 
 def seconds(epochs: Epochs, lengths: list[int]) -> list[float]:
-    """Of runs of so many epochs; the first is not counted."""
+    """Return the seconds of runs with these numbers of epochs. The first run is not counted."""
     taken = []
     for n in lengths:
         start = time.perf_counter()
@@ -230,7 +231,7 @@ def main() -> None:
     if "--versions" in sys.argv:
         print(json.dumps(versions()))
         return
-    answers, sys.stdout = sys.stdout, sys.stderr  # tools that talk must not be taken for answers
+    answers, sys.stdout = sys.stdout, sys.stderr  # output of the tools must not mix with the answers
     for line in sys.stdin:
         request = json.loads(line)
         epochs = epochs_of(request)

@@ -1,9 +1,10 @@
-"""How fast is a prediction, one row and ten thousand, against ONNX Runtime, PyTorch and scikit-learn on the same cores?
+"""Measure predictions of one row and of 10,000 rows. Peers: ONNX Runtime, PyTorch and scikit-learn on the same cores.
 
-Ours is the packed program's own call on arrays that are ready, as the peers' calls are: ONNX Runtime with the graph
-written by hand, PyTorch in inference mode, eager and compiled, all at the best of one and all threads. Peers run in an
-environment of their own (`--peers PYTHON`; made in .venv-peers where not given). Rounds alternate between all of them
-and the best of each counts. That one row has the bits it has in a batch is checked.
+All tools are called with arrays that are ready. We call the packed program. ONNX Runtime runs a hand-written graph, and
+PyTorch runs in inference mode, eagerly and compiled. Each peer is measured with one and with all threads, and the
+better result counts. Peers run in a separate environment (`--peers PYTHON`; default: .venv-peers, which is created).
+Rounds alternate between all tools, and the best round of each counts. The script checks that the prediction of one row
+is bit-identical to its prediction in a batch.
 
     python bench/predict.py [--rounds 8] [--only recipe] [--json FILE] [--peers PYTHON]
 """
@@ -25,7 +26,7 @@ from multilayer.spec.initialization import initialise
 
 NETWORKS = {"784-256-128-10": "784-256-128-10", "recipe": RECIPE}
 ROWS = {1: (1.5, 200), 10_000: (1.0, 1)}
-"""Rows, the ratio wanted, and calls that are timed together."""
+"""For each number of rows: the required ratio, and the number of calls that are timed together."""
 
 
 class Ours:
@@ -38,7 +39,7 @@ class Ours:
         everything = self._call(len(self.x))()
         for row in (0, 17, 9_999):
             one = self.program.outputs(self.x[row : row + 1], None if self.codes is None else self.codes[row : row + 1])
-            assert (one == everything[row]).all(), "one row must have the bits of the batch"
+            assert (one == everything[row]).all(), "one row must give the same bits as the batch"
 
     def _call(self, rows: int) -> Any:
         x, c = self.x[:rows], None if self.codes is None else self.codes[:rows]
@@ -56,8 +57,8 @@ class Ours:
 
 
 def measure(name: str, rows: int, peers: Peers, rounds: int, threads: int) -> dict[str, Any]:
-    wanted, calls = ROWS[rows]
-    mine = Ours(NETWORKS[name], threads)
+    required, calls = ROWS[rows]
+    ours = Ours(NETWORKS[name], threads)
     contenders: dict[str, dict[str, Any]] = {}
     for n in sorted({1, threads}):
         for peer in ("onnxruntime", "torch", "torch.compile"):
@@ -67,7 +68,7 @@ def measure(name: str, rows: int, peers: Peers, rounds: int, threads: int) -> di
     best: dict[str, float] = {}
     for _ in range(rounds):
         rest()
-        found = {"multilayer": mine.seconds(rows, calls)}
+        found = {"multilayer": ours.seconds(rows, calls)}
         for peer, how in contenders.items():
             rest()
             found[peer] = peers.ask(peer=peer.split(",")[0], network=name, rows=rows, calls=calls, **how)
@@ -80,8 +81,8 @@ def measure(name: str, rows: int, peers: Peers, rounds: int, threads: int) -> di
         "microseconds": {key: round(1e6 * value, 2) for key, value in best.items()},
         "best peer": peer,
         "ratio": best[peer] / best["multilayer"],
-        "wanted": wanted,
-        "bytes": mine.program.bytes,
+        "required": required,
+        "bytes": ours.program.bytes,
     }
 
 
@@ -95,17 +96,17 @@ def main() -> None:
     options = parser.parse_args()
     peers = Peers(options.peers or environment(), "predict_peers.py")
     results = []
-    print(f"µs a call, best of {options.rounds} rounds, {options.threads} threads\n")
-    print(f"{'network':<16} {'rows':>6} {'ours':>10} {'best peer':>28} {'ratio':>6} {'wanted':>6}")
+    print(f"µs per call, best of {options.rounds} rounds, {options.threads} threads\n")
+    print(f"{'network':<16} {'rows':>6} {'ours':>10} {'best peer':>28} {'ratio':>6} {'required':>8}")
     for name in NETWORKS:
         for rows in ROWS:
             if options.only not in (None, name):
                 continue
             r = measure(name, rows, peers, options.rounds, options.threads)
             results.append(r)
-            mine, theirs = r["microseconds"]["multilayer"], r["microseconds"][r["best peer"]]
+            ours, theirs = r["microseconds"]["multilayer"], r["microseconds"][r["best peer"]]
             peer = f"{r['best peer']} {theirs:.1f}"
-            print(f"{name:<16} {rows:>6} {mine:>10.1f} {peer:>28} {r['ratio']:>6.2f} {r['wanted']:>6.2f}", flush=True)
+            print(f"{name:<16} {rows:>6} {ours:>10.1f} {peer:>28} {r['ratio']:>6.2f} {r['required']:>8.2f}", flush=True)
     report("predict", results, options, about=about(peers))
 
 

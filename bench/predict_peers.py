@@ -1,10 +1,10 @@
-"""Other tools' predictions, timed in an environment of their own; `predict.py` starts this and asks.
+"""Time predictions of other tools in a separate environment. `predict.py` runs this script.
 
-Reads one JSON request a line, {"peer": "torch", "network": "784-256-128-10", "rows": 1, "threads": 2, "calls": 100},
-and answers with the seconds of the fastest of a few runs of so many calls, each as the tool's own users call it on
-arrays that are ready. Networks: a text of widths, or "recipe".
+The script reads one JSON request per line, {"peer": "torch", "network": "784-256-128-10", "rows": 1, "threads": 2,
+"calls": 100}, and answers with the seconds per call in the fastest of five runs of `calls` calls. Each tool is called
+like its users call it, with arrays that are ready. A network is a string of widths, or "recipe".
 
-    python bench/predict_peers.py --versions        what is installed
+    python bench/predict_peers.py --versions        print the installed versions
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def torch_call(network: str, rows: int, threads: int, compiled: bool) -> Call:
 
 @cache
 def onnx_bytes(network: str) -> bytes:
-    """The graph as one would write it for speed: Gemm nodes with their factors, everything else elementwise."""
+    """Return a graph that is written for speed: Gemm nodes with factors, and elementwise nodes."""
     from onnx import TensorProto, helper, numpy_helper
 
     nodes: list[Any] = []
@@ -158,7 +158,7 @@ def call_of(request: dict[str, Any]) -> Call:
 
 
 def fastest(call: Call, calls: int, runs: int = 5) -> float:
-    """Seconds a call, by the fastest of a few runs."""
+    """Return the seconds per call in the fastest run."""
     call()
     best = float("inf")
     for _ in range(runs):

@@ -1,7 +1,7 @@
-"""How far is the predicted time of a training step from the measured one?
+"""Compare the predicted time of a training step with the measured time.
 
-For each network PyTorch is calibrated as `mlp cost --measure` does, on layers of our own and never on the network; then
-its step is timed at three batch sizes. A busy machine disturbs both, and not alike: the load is told with the figures.
+For each network, PyTorch is calibrated like in `mlp cost --measure`, on test layers and not on the network itself. Then
+a step is timed at three batch sizes. Other processes can affect the two differently, so the load is printed too.
 
     python bench/predictions.py [--json FILE] [--threads N]
 """
@@ -21,7 +21,7 @@ from multilayer.costs.roofline import predict
 from multilayer.costs.torch_speed import calibrate, step_seconds
 from multilayer.spec import Spec
 
-WANTED = 0.3
+REQUIRED = 0.3
 BATCHES = (1, 32, 512)
 NETWORKS = (
     "784-256-128-10",
@@ -53,7 +53,7 @@ def main() -> None:
     torch.set_num_threads(options.threads)
     here = machine.measure()
     results: list[dict[str, float | str | int]] = []
-    print(f"{'network':<60} {'rows':>5} {'predicted':>10} {'measured':>10} {'ratio':>6}   (µs a step)")
+    print(f"{'network':<60} {'rows':>5} {'predicted':>10} {'measured':>10} {'ratio':>6}   (µs per step)")
     for text in NETWORKS:
         spec = Spec.parse(text)
         known = calibrate(spec, here, optimizer="adam", loss="auto")
@@ -65,16 +65,16 @@ def main() -> None:
             ratio = predicted / measured
             results.append({"network": text, "batch": batch, "us": 1e6 * measured, "ratio": ratio})
             print(f"{text[:60]:<60} {batch:>5} {1e6 * predicted:>10.0f} {1e6 * measured:>10.0f} {ratio:>6.2f}")
-    near = sum(abs(float(r["ratio"]) - 1) <= WANTED for r in results)
+    near = sum(abs(float(r["ratio"]) - 1) <= REQUIRED for r in results)
     about = {
         "torch": torch.__version__,
         "cpu": here.processor,
         "threads": options.threads,
         "load": os.getloadavg()[0],
     }
-    print(f"\n{near} of {len(results)} within {100 * WANTED:.0f} %, load {about['load']:.1f}")
+    print(f"\n{near} of {len(results)} within {100 * REQUIRED:.0f} %, load {about['load']:.1f}")
     if options.json:
-        text = {"question": "predictions", "wanted": WANTED, "results": results, "about": about}
+        text = {"question": "predictions", "required": REQUIRED, "results": results, "about": about}
         options.json.write_text(json.dumps(text, indent=2, ensure_ascii=False) + "\n")
 
 

@@ -1,6 +1,6 @@
-"""RealMLP-TD as pytabkit trains it, on rows like those of the recipe; runs among the peers where pytabkit is installed.
+"""RealMLP-TD of pytabkit on rows like those of the recipe. It is one of the peers if pytabkit is installed.
 
-Its epochs hold a validation of a twentieth of the rows, which is how it is used.
+Each epoch includes a validation on a twentieth of the rows, as in normal use.
 """
 
 from __future__ import annotations

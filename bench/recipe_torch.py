@@ -1,7 +1,7 @@
-"""The tabular recipe's network written by hand in PyTorch, as `contest.RECIPE` says it; runs among the peers.
+"""The network of the tabular recipe (`contest.RECIPE`), written by hand in PyTorch. It is one of the peers.
 
-Periodic embeddings of numbers (Holzmüller et al. 2024), one-hot or learned categories, a learned scale, three layers of
-256 with per-unit blended SELU and dropout.
+It has periodic embeddings of numbers (Holzmüller et al. 2024), one-hot or learned categories, a learned scale, and
+three layers of 256 units with per-unit blended SELU and dropout.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ WIDTHS = (256, 256, 256, 2)
 
 
 def one_hot(n: int) -> Tensor:
-    """A row for each code, 0 all zeros; two values are one column of signs."""
+    """Return a row for each code; the row of code 0 is zero. Two values are encoded as −1 and 1 in one column."""
     if n == 2:
         return torch.tensor([[0.0], [-1.0], [1.0]])
     return torch.cat([torch.zeros(1, n), torch.eye(n)])

@@ -1,4 +1,4 @@
-"""A pre-norm residual network in PyTorch, as `residual_mlp(20, 10, hidden=128, blocks=4)` is; runs among the peers."""
+"""The network `residual_mlp(20, 10, hidden=128, blocks=4)` in PyTorch. It is one of the peers."""
 
 from __future__ import annotations
 

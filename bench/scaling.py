@@ -1,11 +1,11 @@
-"""Does a step's time grow with the rows of the table, or faster than its work with the network's width?
+"""Measure how the time of a training step grows with the rows of the table and with the width of the network.
 
-    rows     784-256-128-10 at 256 over tables of 10⁴ to 10⁶ rows: time a row, wanted flat within 10 %
-    width    n-n-n-10 at 256 for n from 32 to 2048: time a FLOP, wanted not to rise
+    rows         784-256-128-10 at batch size 256, tables of 10⁴ to 10⁶ rows: time per row, required: within 10 %
+    width        n-n-n-10 at batch size 256, n from 32 to 2048: time per FLOP, required: no increase
+    first step   `ml.fit` with a single step, from the call to its return, required: at most 50 ms
 
-Ours alone, epochs of the engine with the rows in a random order. Slices of each size alternate and the best of each
-counts, so that a busy machine disturbs all alike. `first step` is `ml.fit` of a single step from the call to its
-return, wanted within 50 ms.
+Only this package is measured: epochs of the fused engine with rows in random order. Sizes alternate, and the best time
+of each size counts, so that other processes affect all sizes equally.
 
     python bench/scaling.py [--row-rounds 12] [--width-rounds 60] [--rows 1000000] [--json FILE]
 """
@@ -32,7 +32,7 @@ WIDTHS = (32, 64, 128, 256, 512, 1024, 2048)
 
 
 class Slice:
-    """Steps of one engine, again and again over the next rows of a random order."""
+    """Steps of one engine. Each run continues with the next rows of a random order."""
 
     def __init__(self, text: str, data: Data, steps: int, threads: int) -> None:
         self.engine = FusedEngine(
@@ -60,7 +60,7 @@ def alternated(slices: dict[int, Slice], rounds: int) -> None:
 
 
 def first_step(threads: int) -> float:
-    """Seconds from the call of `fit` to its end after one step, the least of a few."""
+    """Return the seconds of a call of `fit` with one step, the minimum of five."""
     x = numbers(BATCH, 784)
     best = float("inf")
     for _ in range(5):
@@ -81,9 +81,9 @@ def first_step(threads: int) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--row-rounds", type=int, default=12, help="of tables")
-    parser.add_argument("--width-rounds", type=int, default=60, help="of widths, whose steps are shorter")
-    parser.add_argument("--rows", type=int, default=1_000_000, help="of the largest table")
+    parser.add_argument("--row-rounds", type=int, default=12, help="rounds over the tables")
+    parser.add_argument("--width-rounds", type=int, default=60, help="rounds over the widths, which have shorter steps")
+    parser.add_argument("--rows", type=int, default=1_000_000, help="rows of the largest table")
     parser.add_argument("--threads", type=int, default=machine.threads())
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
@@ -95,9 +95,12 @@ def main() -> None:
     tables = {n: Slice("784-256-128-10", Data(x=x[:n], y=y[:n]), 10, options.threads) for n in sizes}
     alternated(tables, options.row_rounds)
     results["rows"] = {n: 1e9 * part.best / BATCH for n, part in tables.items()}
-    print("784-256-128-10 at 256, ns a row: " + ", ".join(f"{n:,} {t:.0f}" for n, t in results["rows"].items()))
+    print(
+        "784-256-128-10 at batch size 256, ns per row: "
+        + ", ".join(f"{n:,} {t:.0f}" for n, t in results["rows"].items())
+    )
     first = results["rows"][sizes[0]]
-    print(f"the largest table takes {results['rows'][sizes[-1]] / first:.2f} of the smallest (wanted at most 1.10)\n")
+    print(f"a row of the largest table: {results['rows'][sizes[-1]] / first:.2f} times the smallest (required: 1.10)\n")
     del tables, x
 
     x = numbers(20 * BATCH, max(WIDTHS))
@@ -107,13 +110,13 @@ def main() -> None:
         parts[n] = Slice(f"{n}-{n}-{n}-10", data, 4, options.threads)
     alternated(parts, options.width_rounds)
     results["width"] = {n: 1e12 * part.best / part.flops for n, part in parts.items()}
-    print("n-n-n-10 at 256, ps a FLOP: " + ", ".join(f"{n} {t:.1f}" for n, t in results["width"].items()))
+    print("n-n-n-10 at batch size 256, ps per FLOP: " + ", ".join(f"{n} {t:.1f}" for n, t in results["width"].items()))
     least = [min(list(results["width"].values())[: i + 1]) for i in range(len(WIDTHS))]
     rise = max(t / low for t, low in zip(results["width"].values(), least, strict=True))
-    print(f"at most {rise:.2f} of the least before it (wanted 1.00)\n")
+    print(f"at most {rise:.2f} times the minimum of smaller widths (required: 1.00)\n")
 
     results["first step"] = first_step(options.threads)
-    print(f"fit of one step: {1e3 * results['first step']:.0f} ms, call to return (wanted 50)")
+    print(f"fit of one step: {1e3 * results['first step']:.0f} ms from call to return (required: at most 50)")
     report("scaling", results, options, about=about())
 
 

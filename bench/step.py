@@ -1,12 +1,15 @@
-"""How fast is a training step, against PyTorch, torch.compile, JAX and scikit-learn on the same cores?
+"""Measure the time of a training step. Peers: PyTorch, torch.compile, JAX and scikit-learn on the same cores.
 
-Ours is `ml.fit` as a user calls it, shuffling and gathering included: the time of 12 epochs less that of 2, by the
-clock outside the call. Several members are as many engines of one thread each, run side by side. Peers run in an
-environment of their own (`--peers PYTHON`; made in .venv-peers where not given) with the order of rows precomputed,
-PyTorch at the best of one and all threads, and with several members also as processes that each have a part of them;
-pytabkit takes part where that environment has it. The recipe by hand is told for PyTorch and for torch.compile. Rounds
-alternate between all of them and the best of each counts. The share of peak is of numpy's float32 product of 2048³ in
-the same rounds; the first layer's unused dA is not counted as work.
+We call `ml.fit` like a user, with shuffling and gathering of rows. The time of 10 epochs is the time of a call with 12
+epochs minus that of a call with 2. The members of an ensemble are engines with one thread each that run in parallel.
+
+Peers run in a separate environment (`--peers PYTHON`; default: .venv-peers, which is created), with a precomputed order
+of rows. PyTorch is measured with one and with all threads, and the better result counts. For ensembles, it also runs
+in several processes that share the members. pytabkit is measured if that environment contains it. The hand-written
+network of the recipe is measured with PyTorch and torch.compile.
+
+Rounds alternate between all tools, and the best round of each counts. The share of peak is relative to numpy's
+float32 matrix product of 2048³ in the same rounds. The unused dA of the first layer does not count as work.
 
     python bench/step.py [--rounds 5] [--only 784-256-128-10] [--json FILE] [--peers PYTHON]
 """
@@ -31,7 +34,7 @@ from multilayer.engines.fused_engine import FusedEngine
 from multilayer.spec import Spec
 
 STEPS = 60
-"""Of an epoch, where `--steps` does not say."""
+"""The default of `--steps`."""
 
 
 @dataclass(frozen=True)
@@ -39,8 +42,8 @@ class Case:
     name: str
     text: str
     batch: int
-    wanted: dict[str, float]
-    """The ratio to each peer, or to the best of all."""
+    required: dict[str, float]
+    """The required ratio for each peer, or for the best peer."""
     share: float | None = None
     peers: tuple[str, ...] = ("torch", "torch.compile", "jax", "sklearn")
     members: int = 1
@@ -109,7 +112,7 @@ def fitted(case: Case, data: Any, epochs: int, threads: int) -> None:
 
 
 def engines(case: Case, data: Data, epochs: int, threads: int) -> None:
-    """Engines by themselves: members side by side, or one on all threads. Orders are drawn here, as `fit` does."""
+    """Train engines without `fit`: members in parallel, or one engine on all threads. Orders are those of `fit`."""
 
     def member(seed: int) -> None:
         settings = Settings(loss="cross_entropy", optimizer="adam", seed=seed)
@@ -134,7 +137,7 @@ def ours(case: Case, data: Any, threads: int) -> list[float]:
 
 
 def contenders_of(case: Case, peers: Peers, threads: int) -> dict[str, dict[str, Any]]:
-    """By name what each is asked; PyTorch once for each number of threads, and of processes for several members."""
+    """Return the request options by name of contender. PyTorch has one for each number of threads, and of processes."""
     installed = peers.versions()
     found: dict[str, dict[str, Any]] = {}
     for peer in case.peers:
@@ -148,7 +151,7 @@ def contenders_of(case: Case, peers: Peers, threads: int) -> dict[str, dict[str,
 
 
 def ask(peers: list[Peers], members: int, processes: int = 1, **request: Any) -> list[float]:
-    """Members spread over processes side by side; the slowest counts."""
+    """Distribute the members over parallel processes. The slowest process counts."""
     parts = [len(range(i, members, processes)) for i in range(processes)]
     with ThreadPoolExecutor(processes) as pool:
         found = pool.map(lambda one, part: one.ask(members=part, **request), peers, parts)
@@ -158,39 +161,39 @@ def ask(peers: list[Peers], members: int, processes: int = 1, **request: Any) ->
 def measure(case: Case, peers: Peers, rounds: int, threads: int, steps: int) -> dict[str, Any]:
     data = made(case, steps)
     network = case.name if case.name in ("recipe", "residual") else case.text
-    asked = {"network": network, "batch": case.batch, "steps": steps}
+    request = {"network": network, "batch": case.batch, "steps": steps}
     contenders = contenders_of(case, peers, threads)
     helpers = [peers, *(Peers(peers.python) for _ in range(1, min(threads, case.members)))]
     times: dict[str, list[list[float]]] = {}
     peaks: list[float] = []
-    ours(case, data, threads)  # what is imported and measured once
+    ours(case, data, threads)  # imports and measurements that happen only once
     for round_ in range(rounds):
         peaks.append(peak())
         rest()
         times.setdefault("multilayer", []).append(ours(case, data, threads))
         for name, how in contenders.items():
             rest()
-            found = ask(helpers, case.members, warm=round_ == 0, lengths=LENGTHS, **asked, **how)
+            found = ask(helpers, case.members, warm=round_ == 0, lengths=LENGTHS, **request, **how)
             times.setdefault(name, []).append(found)
     for helper in helpers:
         helper.close()
-    # The best of each length on its own: a disturbed short run must not make a long one look fast.
+    # The minimum for each length: a slow short run must not make a long one look fast.
     shortest = {name: np.min(values, axis=0) for name, values in times.items()}
     best = {name: float(long - short) / (10 * steps) for name, (short, long) in shortest.items()}
     theirs = {name: value for name, value in best.items() if name != "multilayer"}
     against = {}
-    for peer, ratio in case.wanted.items():
+    for peer, ratio in case.required.items():
         of = {name: value for name, value in theirs.items() if peer in ("best", name.split(",")[0])}
         if of:
             fastest = min(of, key=of.__getitem__)
-            against[peer] = {"peer": fastest, "ratio": of[fastest] / best["multilayer"], "wanted": ratio}
+            against[peer] = {"peer": fastest, "ratio": of[fastest] / best["multilayer"], "required": ratio}
     return {
         "network": case.name,
         "batch": case.batch,
         "microseconds": {name: round(1e6 * value, 1) for name, value in best.items()},
         "against": against,
         "share of peak": case.flops / best["multilayer"] / max(peaks),
-        "share wanted": case.share,
+        "required share": case.share,
         "peak GFLOP/s": max(peaks) * 1e-9,
     }
 
@@ -199,29 +202,29 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--only", choices=sorted({case.name for case in CASES}), help="one network")
-    parser.add_argument("--steps", type=int, default=STEPS, help="steps of an epoch")
-    parser.add_argument("--batch", type=int, help="of its batches one")
+    parser.add_argument("--steps", type=int, default=STEPS, help="steps per epoch")
+    parser.add_argument("--batch", type=int, help="one batch size")
     parser.add_argument("--threads", type=int, default=machine.threads())
     parser.add_argument("--peers", type=Path, help="a Python that has torch, jax and scikit-learn")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     peers = Peers(options.peers or environment())
     results = []
-    print(f"µs a step with Adam, best of {options.rounds} rounds, {options.threads} threads\n")
-    columns = f"{'ours':>8} {'best peer':>24} {'ratio':>6} {'wanted':>6} {'peak':>5} {'wanted':>6}"
+    print(f"µs per step with Adam, best of {options.rounds} rounds, {options.threads} threads\n")
+    columns = f"{'ours':>8} {'best peer':>24} {'ratio':>6} {'required':>8} {'peak':>5} {'required':>8}"
     print(f"{'network':<16} {'batch':>5} {columns}")
     for case in CASES:
         if options.only not in (None, case.name) or options.batch not in (None, case.batch):
             continue
         r = measure(case, peers, options.rounds, options.threads, options.steps)
         results.append(r)
-        mine = r["microseconds"]["multilayer"]
+        own = r["microseconds"]["multilayer"]
         share = "" if case.share is None else f"{case.share:.0%}"
         for i, found in enumerate(r["against"].values()):
             peer = f"{found['peer']} {r['microseconds'][found['peer']]:.1f}"
-            line = f"{peer:>24} {found['ratio']:>6.2f} {found['wanted']:>6.2f}"
-            row = f"{case.name:<16} {case.batch:>5} {mine:>8.1f}" if i == 0 else " " * 31
-            print(f"{row} {line} {r['share of peak']:>5.0%} {share:>6}" if i == 0 else f"{row} {line}", flush=True)
+            line = f"{peer:>24} {found['ratio']:>6.2f} {found['required']:>8.2f}"
+            row = f"{case.name:<16} {case.batch:>5} {own:>8.1f}" if i == 0 else " " * 31
+            print(f"{row} {line} {r['share of peak']:>5.0%} {share:>8}" if i == 0 else f"{row} {line}", flush=True)
     report("step", results, options, about=about(peers))
 
 

@@ -1,9 +1,9 @@
-"""Does `mlp train` take real tables as they come?   python bench/tables.py [FOLDER [NAME...]]
+"""Train and predict on real tables without preparing them.   python bench/tables.py [FOLDER [NAME...]]
 
-FOLDER is $MULTILAYER_DATA unless given. For every one of the 26 tables that FOLDER/INDEX.json lists: `mlp train TABLE
---target TARGET` with no other flags, then `mlp predict` on a copy with its rows shuffled, its columns in another order,
-categories it has never seen and gaps. Prints a line for each and writes bench/results/tables.json. A table that is
-missing, a command that fails and a metric that is no number are failures: exit 1. Without a folder: exit 2.
+The default of FOLDER is $MULTILAYER_DATA. For each of the 26 tables in FOLDER/INDEX.json, the script runs `mlp train
+TABLE --target TARGET` without other options. Then it runs `mlp predict` on a copy with shuffled rows, reordered
+columns, unknown categories and missing values. It prints a line per table and writes bench/results/tables.json. The
+exit code is 1 if a table is missing, a command fails or a metric is not a finite number, and 2 without a folder.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ TABLES = 26
 
 
 def disturbed(table: pa.Table, target: str) -> pa.Table:
-    """The table without its target: rows and columns in another order, new categories, gaps."""
+    """Return the table without its target, with shuffled rows and columns, unknown categories and missing values."""
     generator = np.random.default_rng(0)
     table = table.drop_columns([target]).take(pa.array(generator.permutation(len(table))))
     columns = {}
@@ -46,27 +46,27 @@ def mlp(*args: str, cwd: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
 
 
-def good(said: str) -> bool:
-    """Whether there are metrics, and all of them numbers.
+def good(line: str) -> bool:
+    """Whether a line has metrics and all of them are finite numbers.
 
     >>> good("on held-out rows: accuracy 0.9, auc nan"), good("on held-out rows: rmse 1.2e+04"), good("")
     (False, True, False)
     """
-    values = [part.split()[-1] for part in said.partition(": ")[2].split(", ") if part]
+    values = [part.split()[-1] for part in line.partition(": ")[2].split(", ") if part]
     return bool(values) and all(re.fullmatch(r"-?[\d.]+(e[+-]\d+)?", value) for value in values)
 
 
-def main(folder: Path, wanted: list[str]) -> int:
+def main(folder: Path, names: list[str]) -> int:
     listed = json.loads((folder / "INDEX.json").read_text())
     entries = [entry for entry in listed if entry["file"].endswith(".parquet")]  # the others are images
     assert len(entries) == TABLES, f"{folder / 'INDEX.json'} must list {TABLES} tables, got {len(entries)}"
-    unknown = set(wanted) - {entry["name"] for entry in entries}
+    unknown = set(names) - {entry["name"] for entry in entries}
     assert not unknown, f"{folder / 'INDEX.json'} does not list {', '.join(sorted(unknown))}"
     found = {}
     for entry in sorted(entries, key=lambda entry: entry.get("rows", 0)):
         name, target = entry["name"], entry["target"]
         path = folder / entry["file"]
-        if wanted and name not in wanted:
+        if names and name not in names:
             continue
         if not path.exists():
             found[name] = {"ok": False, "seconds": 0.0, "metrics": "", "error": f"{path} is missing"}
@@ -81,11 +81,13 @@ def main(folder: Path, wanted: list[str]) -> int:
             predicted = mlp("predict", "run", "new.parquet", "--out", "out.parquet", cwd=work)
             ok = trained.returncode == predicted.returncode == 0
             ok = ok and parquet.read_table(Path(work) / "out.parquet").num_rows == len(table)
-            said = [line for line in trained.stdout.splitlines() if line.startswith("on held-out")]
-            ok = ok and good("".join(said))
-            error = "" if ok else (trained.stderr + predicted.stderr).strip()  # notes of drift are no errors
-        found[name] = {"ok": ok, "seconds": round(seconds, 1), "metrics": "".join(said), "error": error}
-        print(f"{'ok  ' if ok else 'FAIL'} {name:20} {seconds:6.1f} s  {''.join(said)}{error}", flush=True)
+            metrics = [line for line in trained.stdout.splitlines() if line.startswith("on held-out")]
+            ok = ok and good("".join(metrics))
+            error = (
+                "" if ok else (trained.stderr + predicted.stderr).strip()
+            )  # stderr can also contain notes about drift
+        found[name] = {"ok": ok, "seconds": round(seconds, 1), "metrics": "".join(metrics), "error": error}
+        print(f"{'ok  ' if ok else 'FAIL'} {name:20} {seconds:6.1f} s  {''.join(metrics)}{error}", flush=True)
     results = Path(__file__).parent / "results"
     results.mkdir(exist_ok=True)
     (results / "tables.json").write_text(json.dumps(found, indent=2))
@@ -96,6 +98,6 @@ def main(folder: Path, wanted: list[str]) -> int:
 if __name__ == "__main__":
     given = sys.argv[1:] or [place for place in [os.environ.get("MULTILAYER_DATA", "")] if place]
     if not given or not (Path(given[0]) / "INDEX.json").exists():
-        print("needed: the folder of the tables, as an argument or in MULTILAYER_DATA", file=sys.stderr)
+        print("name the folder with the tables, as an argument or in MULTILAYER_DATA", file=sys.stderr)
         sys.exit(2)
     sys.exit(main(Path(given[0]), given[1:]))

@@ -1,16 +1,19 @@
-"""How do the defaults stand on real tables?   python bench/tabular.py FOLDER [--models multilayer,tabm] [--splits N]
+"""Compare the default estimators with peers on tables.
 
-FOLDER/INDEX.json lists tables: name, file (Parquet), task, target, categorical_columns. At most 10,000 rows of each,
-30 % of them for the test, the same for every model; a split is a seed. Models are as they come, with `--threads`:
+    python bench/tabular.py FOLDER [--models multilayer,tabm] [--splits N]
 
-    multilayer   ml.MLPClassifier() or ml.MLPRegressor(); multilayer-1 has one member, multilayer-4-64 four of 64
-                 epochs; those of multilayer-all train on every row and hold none out
-    sklearn      scikit-learn's MLP behind imputer, scaler and one-hot encoder
+FOLDER/INDEX.json lists tables: name, file (Parquet), task, target, categorical_columns. At most 10,000 rows of each
+table are used, 30 % of them for testing, with the same split for every model. A split is a seed. Models have their
+default options, except for `--threads`:
+
+    multilayer   ml.MLPClassifier() or ml.MLPRegressor(); multilayer-1 has one member, multilayer-4-64 has four members
+                 and 64 epochs; multilayer-all trains on all rows, without held-out rows
+    sklearn      scikit-learn's MLP after imputer, scaler and one-hot encoder
     realmlp, tabm (pytabkit), lightgbm, xgboost, catboost
 
-Each fit is a process of its own; `--python` is the interpreter of peers that are installed elsewhere. A model that is
-not installed is said and skipped. Results are lines of JSON in --out, which a second run goes on with; --peers-results
-takes more such files, made elsewhere. At the end: ranks, wins, intervals, times (tabular_summary.py).
+Each fit runs in a separate process; `--python` is the interpreter for peers in another environment. Models that are not
+installed are reported and skipped. Results are appended as lines of JSON to --out, and a second run continues from
+there. --peers-results reads more such files. At the end, tabular_summary.py prints ranks, wins, intervals and times.
 """
 
 from __future__ import annotations
@@ -27,19 +30,19 @@ from typing import Any
 TEST_SHARE = 0.3
 BINS = 15
 MANY = 10_000
-"""Rows that `predict_many` is of: those of the test, over and over."""
+"""Number of rows of `predict_many`: the test rows, repeated."""
 HERE = Path(__file__).parent
 PEERS = ("sklearn", "realmlp", "tabm", "lightgbm", "xgboost", "catboost")
 NEEDS = {"sklearn": "sklearn", "realmlp": "pytabkit", "tabm": "pytabkit"}
 FILLED = ("sklearn", "realmlp", "tabm", "catboost")
-"""Those that refuse a category without a value."""
+"""Models that reject missing values in categories."""
 
 
-# One fit, in its own process
+# One fit, in a separate process
 
 
 def cell(folder: Path, row: dict[str, Any], model: str, split: int, most: int, threads: int) -> dict[str, Any]:
-    """Error, log-loss, calibration and times of a model on a table's split."""
+    """Return the error, log-loss, calibration error and times of a model on one split of a table."""
     import numpy as np
     from sklearn.metrics import accuracy_score, log_loss, r2_score
 
@@ -67,7 +70,7 @@ def cell(folder: Path, row: dict[str, Any], model: str, split: int, most: int, t
 
 
 def quickest(estimator: Any, X: Any) -> float:
-    """Seconds of the shortest of three predictions."""
+    """Return the seconds of the fastest of three predictions."""
     taken: list[float] = []
     for _ in range(3):
         start = time.perf_counter()
@@ -77,17 +80,17 @@ def quickest(estimator: Any, X: Any) -> float:
 
 
 def calibration_error(p: Any, y: Any) -> float:
-    """Σ share of rows in a bin · |accuracy − confidence| of the bin, over 15 equal bins of the top probability."""
+    """Return Σ (share of rows in a bin) · |accuracy − confidence|, over 15 equal bins of the largest probability."""
     import numpy as np
 
-    top, right = p.max(1), p.argmax(1) == y
+    top, correct = p.max(1), p.argmax(1) == y
     bins = np.minimum((top * BINS).astype(int), BINS - 1)
-    gaps = np.bincount(bins, weights=right - top, minlength=BINS)
+    gaps = np.bincount(bins, weights=correct - top, minlength=BINS)
     return float(np.abs(gaps).sum() / len(y))
 
 
 def load(folder: Path, row: dict[str, Any]) -> tuple[Any, Any, list[str]]:
-    """The table with categories as such and everything else as numbers; class numbers for classes."""
+    """Return the inputs as categories and numbers, the target (classes as integers), and the categorical columns."""
     import numpy as np
     import pandas as pd
 
@@ -115,7 +118,7 @@ def rows_of(y: Any, task: str, split: int, most: int) -> tuple[Any, Any]:
 
 
 def shaped(model: str, X: Any, categories: list[str]) -> Any:
-    """What a model needs to take a table at all: values where it refuses gaps."""
+    """Return the table with missing values filled where the model rejects them."""
     X = X.copy()
     if model in FILLED:
         for name in categories:
@@ -128,7 +131,7 @@ def shaped(model: str, X: Any, categories: list[str]) -> Any:
 
 
 def made(model: str, task: str, categories: list[str], numbers: list[str], threads: int) -> Any:
-    """The estimator with its defaults."""
+    """Return the estimator with its default options."""
     which = 0 if task != "regression" else 1
     if model.startswith("multilayer"):
         import multilayer as ml
@@ -177,21 +180,21 @@ def usual_pipeline(which: int, categories: list[str], numbers: list[str]) -> Any
     return make_pipeline(columns, (MLPClassifier, MLPRegressor)[which](random_state=0))
 
 
-# All of them
+# All fits
 
 
-def apart(python: str, limit: float, threads: int, *args: str) -> dict[str, Any]:
-    """One fit in a process of its own: one model's threads, crash or slowness touch no other."""
-    told = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), str(threads))
+def separate_fit(python: str, limit: float, threads: int, *args: str) -> dict[str, Any]:
+    """Run one fit in a separate process, so that its threads, crashes or timeouts do not affect other models."""
+    variables = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), str(threads))
     command = [python, "-W", "ignore", __file__, "--cell", *args, str(threads)]
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, timeout=limit, check=False, env={**os.environ, **told}
+            command, capture_output=True, text=True, timeout=limit, check=False, env={**os.environ, **variables}
         )
     except subprocess.TimeoutExpired:
-        return {"failed": f"no answer in {limit:.0f} s"}
+        return {"failed": f"no result after {limit:.0f} s"}
     if done.returncode:
-        return {"failed": (done.stderr.strip().splitlines() or ["no word"])[-1][:300]}
+        return {"failed": (done.stderr.strip().splitlines() or ["no error message"])[-1][:300]}
     return json.loads(done.stdout.splitlines()[-1])
 
 
@@ -202,7 +205,7 @@ def installed(python: str, model: str) -> bool:
 
 
 def run(folder: Path, models: list[str], given: argparse.Namespace) -> None:
-    """Every table, split and model that --out does not have yet; small tables first."""
+    """Run every table, split and model that is not in --out yet. Small tables come first."""
     listed = json.loads((folder / "INDEX.json").read_text())
     tables = [row for row in listed if row["file"].endswith(".parquet")]
     if given.names:
@@ -211,7 +214,9 @@ def run(folder: Path, models: list[str], given: argparse.Namespace) -> None:
     past = [json.loads(line) for line in out.read_text().splitlines()] if out.exists() else []
     others = {one["threads"] for one in past if "threads" in one} - {given.threads}
     if others:
-        raise SystemExit(f"{out} has results on {others.pop()} threads, and times are compared: another --out, please")
+        raise SystemExit(
+            f"{out} has times measured with {others.pop()} threads, not {given.threads}: choose another file for --out"
+        )
     done = {(one["data"], one["split"], one["model"]) for one in past if "failed" not in one}
     for row in sorted(tables, key=lambda row: row["rows"] * (row["features"] or 1)):
         for split in range(given.splits):
@@ -219,8 +224,8 @@ def run(folder: Path, models: list[str], given: argparse.Namespace) -> None:
                 if (row["name"], split, model) in done:
                     continue
                 python = sys.executable if model.startswith("multilayer") else given.python
-                asked = str(folder), json.dumps(row), model, str(split), str(given.rows)
-                found = apart(python, given.limit, given.threads, *asked)
+                arguments = str(folder), json.dumps(row), model, str(split), str(given.rows)
+                found = separate_fit(python, given.limit, given.threads, *arguments)
                 about = {"data": row["name"], "task": row["task"], "split": split, "model": model}
                 line = json.dumps({**about, **found})
                 with out.open("a") as file:
@@ -238,17 +243,17 @@ def main() -> int:
     options.add_argument("--models", default=",".join(("multilayer", *PEERS)))
     options.add_argument("--splits", type=int, default=1)
     options.add_argument("--rows", type=int, default=10_000)
-    options.add_argument("--threads", type=int, default=2, help="of every model")
-    options.add_argument("--names", help="tables, by commas; all unless given")
-    options.add_argument("--limit", type=float, default=1800, help="seconds for one fit")
-    options.add_argument("--python", default=sys.executable, help="the interpreter of the peers")
+    options.add_argument("--threads", type=int, default=2, help="threads of every model")
+    options.add_argument("--names", help="names of tables, separated by commas (default: all)")
+    options.add_argument("--limit", type=float, default=1800, help="maximum seconds for one fit")
+    options.add_argument("--python", default=sys.executable, help="Python interpreter for the peers")
     options.add_argument("--out", type=Path, default=HERE / "results" / "tabular.jsonl")
     options.add_argument("--peers-results", type=Path, action="append", default=[], metavar="FILE")
-    options.add_argument("--summary", action="store_true", help="run nothing: only say what the results are")
+    options.add_argument("--summary", action="store_true", help="only print the summary of existing results")
     given = options.parse_args()
     if not given.summary:
         if given.folder is None or not (Path(given.folder) / "INDEX.json").exists():
-            print("needs a folder with INDEX.json and tables, as an argument or in MULTILAYER_DATA", file=sys.stderr)
+            print("name a folder with INDEX.json and tables, as an argument or in MULTILAYER_DATA", file=sys.stderr)
             return 2
         models: list[str] = []
         for model in given.models.split(","):

@@ -1,9 +1,10 @@
-"""What the results of tabular.py say: ranks, wins, paired intervals, tables lost, times, calibration.
+"""Summarise the results of tabular.py: ranks, wins, paired intervals, lost tables, times, calibration.
 
-Only like is compared with like: a split of a table counts when every model that is compared has it, and a figure is the
-mean over such splits. Slow models are often run on one split: all are compared on that, and then those with more
-splits again on theirs. Intervals are 95 % paired bootstrap intervals over tables, 10,000 draws, of the difference in
-rank: below zero is better than the peer, and one that holds zero is level with it.
+A split of a table counts only if all compared models have a result for it. Values are means over such splits. Slow
+models often have only one split. All models are compared on the splits that all of them have. Models with more splits
+are then compared again on theirs. Intervals of the difference in rank are 95 % paired bootstrap intervals over tables,
+with 10,000 draws. An interval below zero means better than the peer, and an interval that contains zero means no
+difference.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ import numpy as np
 OURS = "multilayer"
 DRAWS = 10_000
 FAR = 1.1
-"""Of the best error, from which a table is lost, where the difference is also over two standard errors."""
+"""A table counts as lost if the error is over FAR times the best error, and over two standard errors above it."""
 
 
 def read(paths: list[Path]) -> list[dict[str, Any]]:
-    """The last line of each table, split and model."""
+    """Return the last result of each table, split and model."""
     found: dict[tuple[str, int, str], dict[str, Any]] = {}
     for path in paths:
         if not path.exists():
@@ -35,7 +36,7 @@ def read(paths: list[Path]) -> list[dict[str, Any]]:
 
 
 def by_table(results: list[dict[str, Any]], measure: str) -> dict[str, dict[str, list[float]]]:
-    """table → model → the measure of each split."""
+    """Return the measure of each split, by table and model."""
     found: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for one in results:
         if measure in one and math.isfinite(one[measure]):
@@ -44,7 +45,7 @@ def by_table(results: list[dict[str, Any]], measure: str) -> dict[str, dict[str,
 
 
 def matrix(results: list[dict[str, Any]], measure: str, models: list[str]) -> tuple[list[str], np.ndarray]:
-    """Tables that every model has, and the mean over splits (tables, models)."""
+    """Return the tables that every model has, and the means over splits, of shape (tables, models)."""
     found = by_table(results, measure)
     tables = sorted(table for table, there in found.items() if all(model in there for model in models))
     values = [[float(np.mean(found[table][model])) for model in models] for table in tables]
@@ -52,7 +53,7 @@ def matrix(results: list[dict[str, Any]], measure: str, models: list[str]) -> tu
 
 
 def ranks(values: np.ndarray) -> np.ndarray:
-    """1 for the least of a row; equals share the mean of their places.
+    """Return the ranks in each row: 1 for the smallest value. Equal values share the mean of their ranks.
 
     >>> ranks(np.array([[0.2, 0.1, 0.2]])).tolist()
     [[2.5, 1.0, 2.5]]
@@ -63,14 +64,14 @@ def ranks(values: np.ndarray) -> np.ndarray:
 
 
 def interval(differences: np.ndarray, seed: int = 0) -> tuple[float, float]:
-    """Of the mean over tables."""
+    """Return the 95 % bootstrap interval of the mean over tables."""
     draws = np.random.default_rng(seed).integers(0, len(differences), size=(DRAWS, len(differences)))
     low, high = np.quantile(differences[draws].mean(1), [0.025, 0.975])
     return float(low), float(high)
 
 
 def lost(results: list[dict[str, Any]], models: list[str]) -> dict[str, list[str]]:
-    """For each model, the tables where its error is over 10 % and two standard errors above the best."""
+    """Return the lost tables of each model: its error is over 10 % and over two standard errors above the best."""
     tables, errors = matrix(results, "error", models)
     spread = by_table(results, "error")
     tests = {one["data"]: one.get("test", round(one["n"] * 3 / 7)) for one in results if "n" in one}
@@ -90,7 +91,7 @@ def lost(results: list[dict[str, Any]], models: list[str]) -> dict[str, list[str
 
 
 def shared(results: list[dict[str, Any]], models: list[str]) -> list[dict[str, Any]]:
-    """Results of these models on the splits that all of them have."""
+    """Return the results of these models on the splits that all of them have."""
     there: dict[tuple[str, int], set[str]] = defaultdict(set)
     for one in results:
         there[one["data"], one["split"]].add(one["model"])
@@ -99,7 +100,7 @@ def shared(results: list[dict[str, Any]], models: list[str]) -> list[dict[str, A
 
 
 def report(results: list[dict[str, Any]]) -> int:
-    """Prints everything; 1 where there is nothing to compare."""
+    """Print the summary. Return 1 if there is nothing to compare."""
     for one in results:
         if "failed" in one:
             print(f"failed: {one['model']} on {one['data']}, split {one['split']}: {one['failed']}")
@@ -114,9 +115,9 @@ def report(results: list[dict[str, Any]]) -> int:
     everything = {one["data"] for one in good}
     for model in models:
         if absent := sorted(everything - {table for table, _ in splits[model]}):
-            print(f"{model} has not: {', '.join(absent)}")
+            print(f"{model} has no result for: {', '.join(absent)}")
     if not shared(good, models):
-        print("no table that all of them have")
+        print("no table has results of all models")
         return 1
     _standings(shared(good, models), models)
     fewest = min(len(found) for found in splits.values())
@@ -129,14 +130,14 @@ def report(results: list[dict[str, Any]]) -> int:
 def _standings(results: list[dict[str, Any]], models: list[str]) -> None:
     counts = {(one["data"], one["split"]) for one in results}
     tables, errors = matrix(results, "error", models)
-    print(f"\n== {', '.join(models)}: {len(tables)} tables, {len(counts)} splits in all")
+    print(f"\n== {', '.join(models)}: {len(tables)} tables, {len(counts)} splits in total")
     _ranked("error", errors, models, lost(results, models))
     _, losses = matrix(results, "logloss", models)
     if len(losses):
         _ranked("log-loss", losses, models, None)
     _times(results, models)
     _calibrated(results, models)
-    print("\nerror by table, the best marked")
+    print("\nerror by table; * marks the best")
     print(f"{'':20s}" + "".join(f"{model:>14s}" for model in models))
     for table, row in zip(tables, errors, strict=True):
         marks = ["*" if value == row.min() else " " for value in row]
@@ -150,10 +151,12 @@ def _ranked(name: str, values: np.ndarray, models: list[str], beaten: dict[str, 
     for i in np.argsort(place.mean(0), kind="stable"):
         line = f"  {models[i]:14s} mean rank {place[:, i].mean():5.2f}  best on {wins[i]:2d}  worst on {worst[i]:2d}"
         if beaten is not None:
-            line += f"  over 10 % above the best on {len(beaten[models[i]]):2d}"
+            line += f"  lost {len(beaten[models[i]]):2d}"
         if i != ours:
             low, high = interval(place[:, ours] - place[:, i])
-            line += f"  {OURS} minus this: {(place[:, ours] - place[:, i]).mean():+.2f} [{low:+.2f}, {high:+.2f}]"
+            line += (
+                f"  rank of {OURS} minus this: {(place[:, ours] - place[:, i]).mean():+.2f} [{low:+.2f}, {high:+.2f}]"
+            )
         print(line)
 
 
@@ -164,9 +167,9 @@ def _times(results: list[dict[str, Any]], models: list[str]) -> None:
         if not len(seconds):
             continue
         ratios = np.exp(np.log(seconds[:, [ours]] / seconds).mean(0))
-        print(f"\n{measure} time, {len(seconds)} tables: {OURS}'s against each, geometric mean")
+        print(f"\n{measure} time, {len(seconds)} tables: time of {OURS} / time of the model, geometric mean")
         for i, model in enumerate(models):
-            print(f"  {model:14s} {ratios[i]:8.3f}×  (its own mean {seconds[:, i].mean():.3f} s)")
+            print(f"  {model:14s} {ratios[i]:8.3f}×  (mean time of the model {seconds[:, i].mean():.3f} s)")
 
 
 def _calibrated(results: list[dict[str, Any]], models: list[str]) -> None:
@@ -180,4 +183,6 @@ def _calibrated(results: list[dict[str, Any]], models: list[str]) -> None:
     print(f"\nexpected calibration error, {len(values)} tables")
     for i, model in enumerate(known):
         print(f"  {model:14s} mean {values[:, i].mean():.4f}")
-    print(f"  {OURS} is at most the best peer's on {int((values[:, ours] <= others.min(1)).sum())} of {len(values)}")
+    print(
+        f"  {OURS} is not worse than the best peer on {int((values[:, ours] <= others.min(1)).sum())} of {len(values)}"
+    )

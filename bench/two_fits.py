@@ -1,7 +1,7 @@
-"""How much longer do two fits take side by side in one process than one by itself, each on two threads?
+"""Measure the time of two fits in parallel in one process, relative to one fit. Each fit has two threads.
 
-On two cores twice the work is at least twice the time; threads that spin while they wait for each other would make it
-far more. Wanted: at most 2.5.
+On two cores, twice the work takes at least twice the time. Threads that spin while they wait for each other would take
+much longer. Required: at most 2.5 times.
 
     python bench/two_fits.py [--rounds 7] [--json FILE]
 """
@@ -19,7 +19,7 @@ from contest import about, numbers, report
 import multilayer as ml
 from multilayer.core import machine
 
-WANTED = 2.5
+REQUIRED = 2.5
 
 
 def fit(data: tuple[np.ndarray, np.ndarray], threads: int) -> None:
@@ -56,8 +56,8 @@ def main() -> None:
     seconds(1, data, threads)
     taken = [(seconds(1, data, threads), seconds(2, data, threads)) for _ in range(options.rounds)]
     one, two = np.min(taken, axis=0)
-    print(f"one fit {1e3 * one:.0f} ms, two at once {1e3 * two:.0f} ms: {two / one:.2f} (wanted at most {WANTED})")
-    result = {"one": one, "two": two, "ratio": two / one, "wanted": WANTED, "threads": threads}
+    print(f"one fit {1e3 * one:.0f} ms, two at once {1e3 * two:.0f} ms: {two / one:.2f} (required: at most {REQUIRED})")
+    result = {"one": one, "two": two, "ratio": two / one, "required": REQUIRED, "threads": threads}
     report("two fits", result, options, about=about())
 
 

@@ -1,4 +1,4 @@
-"""The scripts of bench/ fail where they should: without data, with tables missing, with metrics that are no numbers."""
+"""The scripts of bench/ fail without data, with missing tables, and with metrics that are not finite."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def test_without_data_it_says_what_is_needed(name: str) -> None:
     assert "as an argument or in MULTILAYER_DATA" in done.stderr
 
 
-def test_tables_that_are_missing_fail(tmp_path: Path) -> None:
-    script = shutil.copy(BENCH / "tables.py", tmp_path)  # it writes its results beside it
+def test_missing_tables_are_failures(tmp_path: Path) -> None:
+    script = shutil.copy(BENCH / "tables.py", tmp_path)  # it writes its results next to itself
     listed = [{"name": f"t{i}", "file": f"t{i}.parquet", "target": "y"} for i in range(26)]
     (tmp_path / "INDEX.json").write_text(json.dumps(listed))
     done = started(Path(script), str(tmp_path))
@@ -43,7 +43,7 @@ def test_tables_that_are_missing_fail(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "good"),
+    ("line", "good"),
     [
         ("on held-out rows: accuracy 0.9, log_loss 1.2e-05", True),
         ("on held-out rows: rmse 1.2e+04, r2 -3", True),
@@ -52,11 +52,11 @@ def test_tables_that_are_missing_fail(tmp_path: Path) -> None:
         ("", False),
     ],
 )
-def test_a_metric_that_is_no_number_fails(said: str, good: bool) -> None:
-    assert runpy.run_path(str(BENCH / "tables.py"))["good"](said) is good
+def test_a_metric_that_is_not_finite_is_a_failure(line: str, good: bool) -> None:
+    assert runpy.run_path(str(BENCH / "tables.py"))["good"](line) is good
 
 
-def test_a_ratio_over_the_limit_fails() -> None:
+def test_a_ratio_over_the_limit_is_reported() -> None:
     over = runpy.run_path(str(BENCH / "overhead.py"))["over"]
     result = {"network": "2-1", "threads": 1, "engine ratio": 1.05, "loop ratio": 1.01}
     assert over([result]) == []

@@ -1,4 +1,4 @@
-"""The bench of tables: one fit, going on, models that are not there, and the statistics against hand-made results."""
+"""bench/tabular.py: fits, continued runs, missing models, and the statistics of hand-made results."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def summary(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 @pytest.fixture
 def tables(tmp_path: Path) -> Path:
-    """Two tables of 60 rows as a folder lists them, with gaps and a category."""
+    """Return a folder with two tables of 60 rows with missing values and a category, and their index."""
     generator = np.random.default_rng(0)
     listed = []
     for name, task in (("yes_or_no", "binary"), ("amount", "regression")):
@@ -47,7 +47,7 @@ def started(*args: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
-def test_it_runs_goes_on_and_says_what_is_not_there(tables: Path) -> None:
+def test_it_runs_continues_and_reports_missing_models(tables: Path) -> None:
     out = tables / "results.jsonl"
     models = "multilayer-1,sklearn,no_such_library"
     done = started(str(tables), "--models", models, "--out", str(out))
@@ -75,7 +75,7 @@ def test_without_data_it_says_what_is_needed(monkeypatch: pytest.MonkeyPatch) ->
     assert "as an argument or in MULTILAYER_DATA" in done.stderr
 
 
-def test_a_fit_that_fails_is_a_line(tables: Path) -> None:
+def test_a_failed_fit_is_reported_in_the_results(tables: Path) -> None:
     shutil.copy(tables / "INDEX.json", tables / "x")
     (tables / "amount.parquet").write_bytes(b"no table")
     out = tables / "results.jsonl"
@@ -111,7 +111,7 @@ def test_ranks_and_intervals(summary: Any) -> None:
 
 
 def test_tables_lost(summary: Any) -> None:
-    """0.2 against 0.1 of 300 rows is lost; 0.105 is within 10 %; 0.13 of 300 rows within two standard errors."""
+    """On 300 rows, 0.2 against 0.1 is lost, 0.105 is within 10 %, and 0.13 is within two standard errors."""
     found = summary.lost(results(multilayer=[0.1, 0.105, 0.13], peer=[0.2, 0.1, 0.1]), ["multilayer", "peer"])
     assert found == {"multilayer": [], "peer": ["t0"]}
 
@@ -119,20 +119,20 @@ def test_tables_lost(summary: Any) -> None:
 def test_report(summary: Any, capsys: pytest.CaptureFixture[str]) -> None:
     data = results(multilayer=[0.1, 0.2, 0.3], peer=[0.2, 0.3, 0.2], half=[0.5])
     assert summary.report(data) == 0
-    said = capsys.readouterr().out
-    assert "half has not: t1, t2" in said
-    assert "== half, multilayer, peer: 1 tables, 1 splits in all" in said
-    assert "== multilayer, peer: 3 tables, 3 splits in all" in said
+    printed = capsys.readouterr().out
+    assert "half has no result for: t1, t2" in printed
+    assert "== half, multilayer, peer: 1 tables, 1 splits in total" in printed
+    assert "== multilayer, peer: 3 tables, 3 splits in total" in printed
     assert summary.report(results(multilayer=[0.1, 0.2, 0.3], peer=[0.2, 0.3, 0.2])) == 0
-    said = capsys.readouterr().out
-    assert "multilayer     mean rank  1.33  best on  2  worst on  1" in said
-    assert "multilayer minus this: -0.33" in said
-    assert "0.500×" in said  # of the peer's two seconds
-    assert "at most the best peer's on 2 of 3" in said
+    printed = capsys.readouterr().out
+    assert "multilayer     mean rank  1.33  best on  2  worst on  1" in printed
+    assert "multilayer minus this: -0.33" in printed
+    assert "0.500×" in printed  # 1 s against 2 s of the peer
+    assert "not worse than the best peer on 2 of 3" in printed
 
 
 def test_models_are_compared_on_the_splits_that_all_have(summary: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    """Splits 1 of ours and of one peer are easier: they must not count against the peer that has split 0 alone."""
+    """Split 1 is easier. It must not count in a comparison with a peer that only has split 0."""
     first = results(multilayer=[0.3], peer=[0.2], slow=[0.25])
     second = [{**one, "split": 1} for one in results(multilayer=[0.01], peer=[0.2])]
     assert [one["split"] for one in summary.shared(first + second, ["multilayer", "peer", "slow"])] == [0, 0, 0]
