@@ -23,7 +23,8 @@ MAY_INCLUDE = {
 }
 """The other parts that each part may include; all of them are listed above it. `runtime` has threads, random numbers
 and machine detection. `formulas` has the list and the formulas of activations, losses, optimizers and elementwise
-operations. `program.h` is the network as plain data. `reference`, `fused` and `predict` run it and do not include each other."""
+operations. `program.h` is the network as plain data. `reference`, `fused` and `predict` run it and do not include each
+other."""
 
 ONE_HEADER = ("kernels", "reference", "fused", "predict")
 """Other parts may include only one header of these parts, the one with the name of the folder."""
