@@ -285,7 +285,7 @@ def test_verify_refuses_what_does_not_fit_together_or_into_memory() -> None:
 
 
 def test_building_refuses_what_memory_cannot_hold() -> None:
-    with pytest.raises(OptionError, match=r"a network of 1,000,000,000,000 parameters with its first values needs "):
+    with pytest.raises(OptionError, match=r"a network of 1,000,000,000,000 parameters with their initial values needs "):
         ml.build("1000000-linear(1000000, bias=no)")
     with pytest.raises(OptionError, match=r"a network of 1,000,000,000,000 parameters in float64 needs 7,450\.6 GiB"):
         ml.initialise(Spec.parse("1000000-linear(1000000, bias=no)"))

@@ -277,7 +277,7 @@ def test_bad_layers_say_what_was_required(make, message: str) -> None:
 
 def test_codes_are_asked_for_by_name() -> None:
     model = ml.build("3+cat(2, 5)-4-1")
-    with pytest.raises(SpecError, match=r"takes 2 category columns: call model\(x, codes\)"):
+    with pytest.raises(SpecError, match=r"takes 2 categorical columns: call model\(x, codes\)"):
         model(torch.zeros(1, 3))
-    with pytest.raises(SpecError, match="takes 0 category columns"):
+    with pytest.raises(SpecError, match="takes 0 categorical columns"):
         ml.build("3-1")(torch.zeros(1, 3), torch.zeros(1, 1))

@@ -1,4 +1,4 @@
-"""The torch model: ordinary in every way, and the same network both ways."""
+"""`ml.build`, `ml.from_torch` and `ml.to_torch`: names, weights, training, copies and error messages."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_state_dict_has_the_names_of_the_spec(case: Case) -> None:
     assert sum(p.numel() for p in model.parameters()) == spec.n_parameters
 
 
-def test_same_seed_same_numbers_as_numpy() -> None:
+def test_equal_seeds_give_the_weights_of_the_numpy_initialization() -> None:
     spec = ml.mlp(5, [4], 3, norm="batchnorm")
     values = initialise(spec, seed=7)
     model = ml.build(spec, seed=7, dtype=torch.float64)
@@ -43,7 +43,7 @@ def test_same_seed_same_numbers_as_numpy() -> None:
         np.testing.assert_array_equal(tensor.numpy(), values[name].astype(np.float32))
 
 
-def test_the_repr_tells_the_network() -> None:
+def test_the_repr_describes_the_network() -> None:
     text = repr(ml.build("4-3:tanh:dropout(0.1)-1"))
     for part in (
         "4-3:tanh:dropout(0.1)-1  # 19 parameters",
@@ -66,7 +66,7 @@ def test_deep_copies_and_state_dicts_give_the_same_outputs(case: Case) -> None:
     assert torch.equal(fresh(*inputs), out)
 
 
-def test_a_copy_shares_its_own_numbers() -> None:
+def test_a_copy_has_separate_shared_parameters() -> None:
     model = copy.deepcopy(ml.build("3-4:prelu(per=network)-4:prelu(per=network)-1"))
     with torch.no_grad():
         model.get_parameter("shared.prelu1.alpha").fill_(0.0)
@@ -75,7 +75,7 @@ def test_a_copy_shares_its_own_numbers() -> None:
     assert torch.equal(model.get_submodule("prelu2")(x), torch.zeros(1, 4))
 
 
-def test_trains_with_any_optimiser_and_a_dataloader() -> None:
+def test_trains_with_a_torch_optimizer_and_a_dataloader() -> None:
     torch.manual_seed(0)
     x = torch.randn(64, 3)
     y = (x[:, :1] * x[:, 1:2] > 0).float()
@@ -90,7 +90,7 @@ def test_trains_with_any_optimiser_and_a_dataloader() -> None:
     assert nn.functional.binary_cross_entropy_with_logits(model(x), y).item() < before / 2
 
 
-def test_nests_in_a_users_module() -> None:
+def test_can_be_part_of_another_module() -> None:
     class Whole(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -113,9 +113,9 @@ def test_compiles_in_one_graph(text: str) -> None:
     model = ml.build(text, seed=3).eval()
     rows, codes = rows_for(model.spec, 5)
     x = [torch.from_numpy(rows).float()] + ([] if codes is None else [torch.from_numpy(codes)])
-    torch.compiler.reset()  # its limit on recompilations counts all models of one class together
+    torch.compiler.reset()  # the limit on recompilations is per class, not per model
     with warnings.catch_warnings():
-        # torch.compile itself warns of its own deprecated parts.
+        # torch.compile uses deprecated functions of torch.
         warnings.simplefilter("ignore")
         compiled = torch.compile(model, backend="eager", fullgraph=True)
         torch.testing.assert_close(compiled(*x), model(*x))
@@ -152,7 +152,7 @@ def test_from_torch_and_back(module: nn.Module) -> None:
     assert not any(p is q for p in model.parameters() for q in module.parameters())
 
 
-def test_to_torch_multiplies_the_fixed_scale_in() -> None:
+def test_to_torch_includes_the_fixed_scale_in_the_weights() -> None:
     model = ml.build("5-linear(4, scale=tangent):tanh-1", dtype=torch.float64)
     x = torch.randn(3, 5, dtype=torch.float64)
     torch.testing.assert_close(ml.to_torch(model)(x), model(x), rtol=0, atol=1e-14)
@@ -167,12 +167,12 @@ def test_to_torch_multiplies_the_fixed_scale_in() -> None:
         ("5-[5]-1", "residual1"),
     ],
 )
-def test_to_torch_refuses_what_torch_has_not(text: str, name: str) -> None:
-    with pytest.raises(SpecError, match=f"no module of its own for {name}.*: use the model itself"):
+def test_to_torch_of_a_layer_that_torch_does_not_have_is_an_error(text: str, name: str) -> None:
+    with pytest.raises(SpecError, match=f"torch has no module for {name}.*: use the model itself"):
         ml.to_torch(ml.build(text))
 
 
-def test_to_torch_does_not_unshare_silently() -> None:
+def test_to_torch_of_shared_parameters_is_an_error() -> None:
     with pytest.raises(SpecError, match="shared by the whole network"):
         ml.to_torch(ml.build("5-4:prelu(per=network)-4:prelu(per=network)-1"))
 
@@ -182,13 +182,13 @@ def test_to_torch_does_not_unshare_silently() -> None:
     [
         (5, "from_torch reads a nn.Sequential, got 5"),
         (nn.Sequential(nn.Conv2d(1, 2, 3)), "from_torch reads nn.Sequential of .*; got Conv2d"),
-        (nn.Sequential(nn.ReLU()), "at least one module that fixes the width"),
+        (nn.Sequential(nn.ReLU()), "at least one module with a width"),
         (nn.Sequential(nn.Linear(3, 2), nn.LayerNorm(2, elementwise_affine=False)), "needs norms with weight and bias"),
         (nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2, track_running_stats=False)), "needs running statistics"),
         (nn.Sequential(nn.Linear(3, 2), nn.Softplus(beta=2)), "got Softplus"),
     ],
 )
-def test_from_torch_refuses_what_it_cannot_describe(module: nn.Module, message: str) -> None:
+def test_from_torch_of_an_unknown_module_is_an_error(module: nn.Module, message: str) -> None:
     with pytest.raises(SpecError, match=message):
         ml.from_torch(module)
 
@@ -203,38 +203,38 @@ TIED[2].weight = TIED[0].weight
     [
         (
             nn.Sequential(SHARED, nn.ReLU(), SHARED),
-            r"but those at 0 and 2 are tied \(Linear.* stands at both\): give each its own, .*deepcopy",
+            r"but those at 0 and 2 are shared \(Linear.* is used at both\): copy one of them, .*deepcopy",
         ),
-        (TIED, r"those at 0 and 2 are tied \(Linear.* and Linear.* have the same weights\)"),
-        (nn.Sequential(nn.Linear(3, 3), nn.Sequential(SHARED, SHARED)), "those at 1 and 2 are tied"),
+        (TIED, r"those at 0 and 2 are shared \(Linear.* and Linear.* have the same weights\)"),
+        (nn.Sequential(nn.Linear(3, 3), nn.Sequential(SHARED, SHARED)), "those at 1 and 2 are shared"),
         (
             nn.Sequential(nn.Linear(3, 2), nn.Softplus(threshold=5)),
-            r"threshold of 20, because .* is exact everywhere, got Softplus.*threshold=5.*: use nn.Softplus\(\)",
+            r"threshold of 20, because ours is exact for all z, got Softplus.*threshold=5.*: use nn.Softplus\(\)",
         ),
         (
             nn.Sequential(nn.LayerNorm((4, 5)), nn.Linear(5, 2)),
-            r"norms over the last axis alone, got LayerNorm\(\(4, 5\).*: flatten the rows first",
+            r"norms over the last axis only, got LayerNorm\(\(4, 5\).*: flatten the rows first",
         ),
-        (nn.Sequential(nn.RMSNorm((4, 5)), nn.Linear(5, 2)), r"norms over the last axis alone, got RMSNorm\(\(4, 5\)"),
+        (nn.Sequential(nn.RMSNorm((4, 5)), nn.Linear(5, 2)), r"norms over the last axis only, got RMSNorm\(\(4, 5\)"),
         (
             nn.Sequential(nn.Flatten(), nn.Linear(5, 2)),
-            r"cannot describe Flatten.*more than two axes would not be flattened; leave it out .* pass x.flatten\(1\)",
+            r"cannot describe Flatten.*do not flatten their inputs: remove it .* pass x.flatten\(1\)",
         ),
     ],
 )
-def test_from_torch_refuses_what_it_would_change(module: nn.Module, message: str) -> None:
+def test_from_torch_of_a_module_that_it_would_change_is_an_error(module: nn.Module, message: str) -> None:
     with pytest.raises(SpecError, match=message):
         ml.from_torch(module)
 
 
-def test_a_module_without_parameters_may_stand_in_several_places() -> None:
+def test_a_module_without_parameters_can_be_used_several_times() -> None:
     relu = nn.ReLU()
     module = nn.Sequential(nn.Linear(3, 4), relu, nn.Linear(4, 4), relu, nn.Linear(4, 1))
     x = torch.randn(6, 3)
     torch.testing.assert_close(ml.from_torch(module)(x), module(x))
 
 
-def test_what_is_frozen_stays_frozen_both_ways() -> None:
+def test_frozen_parameters_stay_frozen_in_both_directions() -> None:
     module = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.PReLU(), nn.Linear(4, 1))
     module[0].requires_grad_(False)
     module[2].weight.requires_grad_(False)
@@ -256,7 +256,7 @@ def test_to_torch_needs_weights() -> None:
 
 @pytest.mark.parametrize("text", ["2+cat(2, 3)-1", "2+cat(2, 12)-columns(d_category=3)-1"])
 @pytest.mark.parametrize(("column", "code"), [(0, -1), (0, 3), (1, -1), (1, 13)])
-def test_codes_outside_their_values_are_refused(text: str, column: int, code: int) -> None:
+def test_codes_out_of_range_are_errors(text: str, column: int, code: int) -> None:
     model = ml.build(text)
     n = model.spec.inputs.categories[column]
     codes = torch.ones(2, 3, 2, dtype=torch.int64)
@@ -264,15 +264,15 @@ def test_codes_outside_their_values_are_refused(text: str, column: int, code: in
     message = rf"category column {column} must hold .* from 0 \(missing or unknown\) to {n}, got {code} in row 5"
     with pytest.raises(DataError, match=message):
         model(torch.zeros(2, 3, 2), codes)
-    with pytest.raises(DataError, match="codes must have 2 columns, one for each category column"):
+    with pytest.raises(DataError, match=r"codes must have one column per categorical column \(2\), got"):
         model(torch.zeros(2, 3, 2), codes[..., :1])
 
 
-def test_codes_of_a_graph_being_recorded_are_not_looked_at() -> None:
+def test_codes_are_not_checked_while_a_graph_is_traced() -> None:
     model = ml.build("2+cat(2, 3)-1").eval()
     inputs = torch.zeros(4, 2), torch.tensor([[0, 0], [1, 3], [2, 1], [0, 2]])
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a constant of ours is recorded as one, and tracing itself is deprecated
+        warnings.simplefilter("ignore")  # the trace contains constants, and tracing is deprecated
         warnings.filterwarnings("error", message="Converting a tensor to a Python")
         traced = torch.jit.trace(model, inputs)
     torch.testing.assert_close(traced(*inputs), model(*inputs))
@@ -280,8 +280,8 @@ def test_codes_of_a_graph_being_recorded_are_not_looked_at() -> None:
     torch.testing.assert_close(exported.module()(*inputs), model(*inputs))
 
 
-def test_building_takes_time_in_proportion_to_depth() -> None:
-    """Twice the layers take about twice as long; a part that looks through all names for each of them would show."""
+def test_building_time_is_proportional_to_depth() -> None:
+    """A search through all names for each layer would take quadratic time."""
 
     def seconds(depth: int) -> float:
         spec = ml.mlp(4, [4] * depth, 1)
@@ -296,11 +296,11 @@ def test_building_takes_time_in_proportion_to_depth() -> None:
 
 
 def test_from_torch_checks_that_the_widths_fit() -> None:
-    with pytest.raises(SpecError, match="linear2 takes 5 numbers, but 4 reach it"):
+    with pytest.raises(SpecError, match="linear2 takes 5 numbers, but the layer before it gives 4"):
         ml.from_torch(nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(5, 1)))
 
 
-def test_building_leaves_global_state_alone() -> None:
+def test_building_does_not_change_the_global_random_state() -> None:
     torch.manual_seed(5)
     first = torch.rand(3)
     torch.manual_seed(5)
@@ -309,9 +309,9 @@ def test_building_leaves_global_state_alone() -> None:
 
 
 @pytest.mark.parametrize("text", ["3-4-1", "3-scale-1", "1-scale-1", "1-columns(plr)-1", "3+cat(2)-columns-1"])
-def test_rows_of_another_width_are_refused(text: str) -> None:
-    """Those of one number would otherwise be spread over any width."""
+def test_rows_of_a_wrong_width_are_errors(text: str) -> None:
+    """Without the check, rows with one number would be broadcast to any width."""
     model = ml.build(text)
     codes = [torch.zeros(2, 1, dtype=torch.long)] * bool(model.spec.inputs.categories)
-    with pytest.raises(DataError, match=r"x must have \d numbers? a row, .* got shape \(2, 5\)"):
+    with pytest.raises(DataError, match=r"x must have \d numbers? per row, .* got shape \(2, 5\)"):
         model(torch.zeros(2, 5), *codes)

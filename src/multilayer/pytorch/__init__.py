@@ -1,9 +1,9 @@
-"""The torch twin of each kind of layer, same names as in `multilayer.nn.layers`.
+"""The torch module of each kind of layer, with the names of `multilayer.nn.layers`.
 
-A twin takes its description and the width that reaches it, makes empty parameters of the described shapes (`model`
-fills them), and computes the same function as ordinary autograd operations, along the last axis of its input. What
-autograd keeps for each is its description's `kept`, so a change of operations here is a change there; the tests compare
-the two.
+A module takes the description of its layer and the input width. It creates empty parameters (`model` fills them), and
+computes the function of the layer along the last axis with autograd operations. The field `kept` of the description
+lists the tensors that autograd saves for the backward pass, and the tests compare the two. Change `kept` if you change
+operations here.
 
 Descriptions belong in `nn`, training with torch in `engines`, and trained models as torch modules in `export`.
 """

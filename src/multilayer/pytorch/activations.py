@@ -1,11 +1,11 @@
-"""The torch twin of the catalogue: `forward(fn, z, learned)` is fn.f as ordinary autograd operations.
+"""The activations in torch: `forward(fn, z, learned)` computes fn.f with autograd operations.
 
-Same formulas and same values at kinks as `multilayer.nn.activations`, for z of any rank (softmax along the last axis),
-any dtype and device; differentiable twice, and traceable by torch.compile. Learned numbers arrive with the shapes that
-`activations.function` states. What autograd keeps for each is `Function.kept`, so a change of operations here is a
-change there; the tests compare the two.
+The formulas and the values at kinks are those of `multilayer.nn.activations`. z may have any rank (softmax is along the
+last axis), dtype and device. The functions are twice differentiable and work with torch.compile. Learned parameters
+have the shapes that `nn.activations.function` describes. `Function.kept` lists the tensors that autograd saves for the
+backward pass, and the tests compare the two. Change `kept` if you change operations here.
 
-Left out on purpose: fused or in-place forms, which would change what is kept; the fused engine is the fast path.
+Not included: fused or in-place operations, which would change the saved tensors. For speed, use the fused engine.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ Learned = Mapping[str, Tensor]
 
 
 def forward(fn: Function, z: Tensor, learned: Learned) -> Tensor:
-    """a = f(z). z (..., d) → a (..., d)."""
+    """Compute a = f(z). z (..., d) → a (..., d)."""
     if fn.name in TWINS:
         return TWINS[fn.name](fn, z, learned)
     return getattr(functional, fn.name)(z, *(value for _, value in fn.constants))
 
 
 def _step(z: Tensor) -> Tensor:
-    # Sign and ceil have zero gradients, comparisons none: with them the graph stays whole and earlier layers get zeros.
+    # sign and ceil have zero gradients, a comparison has none. With zeros, autograd still reaches the earlier layers.
     return torch.where(z.isnan(), z, ((z.sign() + 1) / 2).ceil())
 
 
 def _softplus(z: Tensor) -> Tensor:
-    return functional.softplus(z, threshold=40.0)  # at torch's own 20 the linear branch is wrong by 2e-9
+    return functional.softplus(z, threshold=40.0)  # with torch's default of 20, the linear branch has an error of 2e-9
 
 
 def _prelu(z: Tensor, learned: Learned) -> Tensor:
-    # Not functional.prelu, which wants its slopes along axis 1; ours are along the last.
+    # functional.prelu expects the slopes along axis 1. Here, they are along the last axis.
     return torch.where(z > 0, z, learned["alpha"] * z)
 
 
@@ -60,7 +60,7 @@ def _kaf(fn: Function, z: Tensor, learned: Learned) -> Tensor:
 
 
 def _combination(fn: Function, z: Tensor, learned: Learned) -> Tensor:
-    # One product per part, not one with a stacked tensor, which would be kept beside the values it copies.
+    # One product per part: autograd would save a stacked tensor in addition to the values it copies.
     terms = [learned["alpha"][..., i] * forward(part, z, {}) for i, part in enumerate(fn.parts)]
     return sum(terms[1:], start=terms[0])
 

@@ -1,7 +1,4 @@
-"""One `nn.Module` per kind of layer.
-
-All are a few lines: the parameters come from the description, the maths is the description's own text in torch.
-"""
+"""One `nn.Module` per kind of layer. The description in `nn.layers` defines the parameters and the formula."""
 
 from __future__ import annotations
 
@@ -23,7 +20,7 @@ L = TypeVar("L", bound=Layer)
 
 
 class Twin(nn.Module, Generic[L]):
-    """Base of the twins: empty parameters and buffers of the shapes that the description gives."""
+    """Base class of the modules: empty parameters and buffers with the shapes of the description."""
 
     def __init__(self, layer: L, d: Any) -> None:
         super().__init__()
@@ -60,11 +57,11 @@ class Linear(Twin[layers.Linear]):
 
 
 class Activation(Twin[layers.Activation]):
-    """z (..., d) → a (..., d). `shared` holds the numbers that belong to the network, where they do."""
+    """z (..., d) → a (..., d). The parameters may belong to another module, `share`, which several layers use."""
 
     def __init__(self, layer: layers.Activation, d: int) -> None:
         super().__init__(layer, d)
-        self._shared: list[nn.Module] = []  # in a list, so that this module does not own it as well
+        self._shared: list[nn.Module] = []  # in a list, because torch would register an attribute as a submodule
 
     def share(self, home: nn.Module) -> None:
         self._shared = [home]
@@ -77,7 +74,7 @@ class Activation(Twin[layers.Activation]):
 
 
 class BatchNorm(Twin[layers.BatchNorm]):
-    """x (..., d): statistics over all axes but the last."""
+    """x (..., d) → (..., d), with statistics over all axes except the last."""
 
     def forward(self, x: Tensor) -> Tensor:
         flat = x.reshape(-1, x.shape[-1])
@@ -112,12 +109,12 @@ class GroupNorm(Twin[layers.GroupNorm]):
     def forward(self, x: Tensor) -> Tensor:
         flat = x.reshape(-1, x.shape[-1])
         weight, bias = cast(Tensor, self.weight), cast(Tensor, self.bias)
-        # Not functional.group_norm, which refuses one row of groups of one although their x̂ is plainly 0.
+        # functional.group_norm raises an error for one row with groups of one value, where x̂ is 0.
         return torch.group_norm(flat, self.layer.groups, weight, bias, self.layer.eps).reshape(x.shape)
 
 
 class Dropout(Twin[layers.Dropout]):
-    """torch's own generator by default; an engine that keys masks by row sets `keep`, and `factor` to scale p."""
+    """Dropout with random numbers of torch. Engines set `keep` for counter-based masks, and `factor` to scale p."""
 
     def __init__(self, layer: layers.Dropout, d: int) -> None:
         super().__init__(layer, d)
@@ -172,7 +169,7 @@ class Scale(Twin[layers.Scale]):
 
 
 class Residual(Twin[layers.Residual]):
-    """x + g(x); the layers of g are children under their own names."""
+    """x + g(x). The layers of g are child modules with their names."""
 
     def __init__(self, layer: layers.Residual, d: int) -> None:
         nn.Module.__init__(self)
@@ -259,7 +256,7 @@ def twins(sequence: tuple[Layer, ...], d: Any) -> Iterator[tuple[str, Twin[Any]]
 
 
 class Shared(nn.Module):
-    """Numbers of an activation that every layer of that function uses."""
+    """Parameters of an activation that all its layers in the network share."""
 
     def __init__(self, parameters: tuple[Parameter, ...]) -> None:
         super().__init__()

@@ -1,6 +1,6 @@
-"""The torch twin of the losses: `rows(loss, z, y)` is `loss.rows` as autograd operations, `forward` their mean.
+"""The losses in torch: `rows(loss, z, y)` computes `loss.rows` with autograd operations, `forward` the mean.
 
-Targets: class numbers (B,) for cross-entropy, otherwise numbers (B, targets).
+Targets are class indices (B,) for cross-entropy, otherwise numbers (B, targets).
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ Reduction = Literal["mean", "none"]
 
 
 def forward(loss: Loss, z: Tensor, y: Tensor, weight: Tensor | None = None) -> Tensor:
-    """z (B, C), y (B,) or (B, targets), weight (B,) → Σ w loss / Σ w, or the plain mean."""
+    """Compute the mean loss, or Σ w loss / Σ w with weights: z (B, C), y (B,) or (B, targets), weight (B,)."""
     if weight is None:
         return TWINS[loss.name](loss, z, y, "mean")
     return (rows(loss, z, y) * weight).sum() / weight.sum()
 
 
 def rows(loss: Loss, z: Tensor, y: Tensor) -> Tensor:
-    """The loss of each row, (B,)."""
+    """Compute the loss of each row, (B,)."""
     values = TWINS[loss.name](loss, z, y, "none")
     return values if values.ndim == 1 else values.mean(-1)
 
@@ -47,7 +47,7 @@ def _quantile(loss: Loss, z: Tensor, y: Tensor, reduction: Reduction) -> Tensor:
 
 
 def _perceptron(loss: Loss, z: Tensor, y: Tensor, reduction: Reduction) -> Tensor:
-    # At t·z = 0 the perceptron rule learns, so the hinge is open there: −t·z where it is ≥ 0.
+    # The perceptron rule updates the weights at t·z = 0 too, so the slope there is that of −t·z.
     wrong = -(2 * y - 1) * z
     return _reduce(torch.where(wrong >= 0, wrong, torch.zeros_like(wrong)), reduction)
 

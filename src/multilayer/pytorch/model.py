@@ -1,8 +1,8 @@
-"""A spec as an ordinary `nn.Module`, and the way back from `nn.Sequential`.
+"""Convert a spec to an `nn.Module`, and an `nn.Sequential` to a spec with weights.
 
-`Model` holds one twin per layer under the layer's name, so its state_dict has the names of `Spec.parameters` and
-`Spec.buffers`. It works with any optimiser, DataLoader, torch.compile and DDP, nests in a user's own module, and
-applies along the last axis of inputs of any rank.
+`Model` has one submodule per layer, with the name of the layer. Its state_dict has the names of `Spec.parameters` and
+`Spec.buffers`. It works with every optimizer, DataLoader, torch.compile and DDP, can be part of another module, and
+operates on the last axis of inputs of any rank.
 """
 
 from __future__ import annotations
@@ -26,14 +26,19 @@ from ..spec.initialization import initialise
 from . import layers as twins
 
 SOFTPLUS_EXACT = 40.0
-"""Above it torch's softplus gives z, which is then log(1 + e^z) to the last bit of a float64."""
+"""Threshold above which torch's softplus returns z. From 40 on, z equals log(1 + e^z) in float64."""
 
 
 class Model(nn.Module):
-    """The network of a spec. Make one with `build`.
+    """A network as a torch module. Create it with `build` or `from_torch`.
 
     Shape:
-        x (..., numeric inputs), codes (..., category columns) where the spec has them → (..., d_out)
+        x (..., numeric inputs) and, for categorical inputs, codes (..., categorical columns) → (..., d_out)
+
+    Attributes
+    ----------
+    spec : Spec
+        The description of the network.
     """
 
     def __init__(self, spec: Spec) -> None:
@@ -62,19 +67,21 @@ class Model(nn.Module):
 
     def forward(self, x: Tensor, codes: Tensor | None = None) -> Tensor:
         first, *rest = self._order
-        modules = cast("dict[str, nn.Module]", self._modules)  # by far quicker than asking for a submodule by name
-        # A graph being recorded has no values to look at.
-        looking = not (torch.compiler.is_compiling() or cast(Any, torch.jit).is_tracing())
+        modules = cast("dict[str, nn.Module]", self._modules)  # much faster than get_submodule
+        # Tensors have no values while a graph is traced.
+        check = not (torch.compiler.is_compiling() or cast(Any, torch.jit).is_tracing())
         numeric = self.spec.inputs.numeric
-        if looking and numeric and x.shape[-1:] != (numeric,):
-            raise DataError(f"x must have {numeric} numbers a row, as the network's inputs, got shape {tuple(x.shape)}")
+        if check and numeric and x.shape[-1:] != (numeric,):
+            raise DataError(
+                f"x must have {numeric} numbers per row, as the inputs of the network, got shape {tuple(x.shape)}"
+            )
         if codes is not None or self.spec.inputs.categories:
             if codes is None or not self.spec.inputs.categories:
                 raise SpecError(
-                    f"this network takes {len(self.spec.inputs.categories)} category columns: "
+                    f"this network takes {len(self.spec.inputs.categories)} categorical columns: "
                     "call model(x, codes) with their codes"
                 )
-            if looking and not codes.is_meta:
+            if check and not codes.is_meta:
                 _check_codes(codes, self.spec.inputs.categories)
             x = modules[first](x, codes)
         else:
@@ -104,7 +111,7 @@ def build(
     seed : int
         Seed of the initial weights.
     init : str
-        Initialisation scheme. ``"auto"`` chooses it by the activations.
+        Initialization scheme. ``"auto"`` chooses it by the activations.
     dtype, device
         Data type and device of the parameters, as in PyTorch.
 
@@ -127,7 +134,7 @@ def build(
     if not isinstance(spec, Spec | str):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise SpecError(_not_a_spec(spec))
     spec = Spec.of(spec)
-    require_memory(16 * spec.n_stored, f"a network of {spec.n_parameters:,} parameters with its first values")
+    require_memory(16 * spec.n_stored, f"a network of {spec.n_parameters:,} parameters with their initial values")
     model = Model(spec)
     fill(model, initialise(model.spec, init, seed=seed))
     return model.to(device=device, dtype=dtype)
@@ -166,7 +173,7 @@ def fill(model: nn.Module, values: Mapping[str, Any]) -> None:
 def _check_codes(codes: Tensor, categories: tuple[int, ...]) -> None:
     if codes.shape[-1:] != (len(categories),):
         raise DataError(
-            f"codes must have {len(categories)} columns, one for each category column, got shape {tuple(codes.shape)}"
+            f"codes must have one column per categorical column ({len(categories)}), got shape {tuple(codes.shape)}"
         )
     flat = codes.reshape(-1, len(categories))
     fits = (flat >= 0) & (flat <= torch.tensor(categories, device=codes.device))
@@ -176,7 +183,7 @@ def _check_codes(codes: Tensor, categories: tuple[int, ...]) -> None:
 
 
 def to_sequential(model: Model) -> nn.Sequential:
-    """Copy a network into standard torch modules with the same weights. A layer that torch lacks is an error."""
+    """Copy a network into standard torch modules. A layer that torch does not have is an error."""
     found: list[nn.Module] = []
     for name, twin in model.named_children():
         if name != "shared":
@@ -186,15 +193,32 @@ def to_sequential(model: Model) -> nn.Sequential:
                 made.get_parameter(_TORCH_NAMES.get(own, own)).requires_grad_(p.requires_grad)
             found.append(made.train(twin.training))
     whole = nn.Sequential(*found)
-    whole.training = model.training  # and not of its children, which have their own
+    whole.training = model.training  # not whole.train(), which would set the mode of the children too
     return whole
 
 
 def from_torch(module: nn.Module) -> Model:
-    """A `Model` from a `nn.Sequential` of linear maps, activations, norms and dropout, with copies of its weights.
+    """Convert an `nn.Sequential` to a `Model` with copies of its weights.
 
-    What is frozen (`requires_grad`, `eval`) stays so. What a spec cannot say is refused, never changed.
+    Frozen parameters (`requires_grad`) and modules in evaluation mode stay so.
 
+    Parameters
+    ----------
+    module : torch.nn.Sequential
+        Linear layers, activations, norms and dropout, also in nested `nn.Sequential`.
+
+    Returns
+    -------
+    Model
+        A module that computes the same function. `Model.spec` is its description.
+
+    Raises
+    ------
+    SpecError
+        If a spec cannot describe a module exactly, or modules share weights.
+
+    Examples
+    --------
     >>> from_torch(nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 1))).spec
     Spec('4-3:tanh-1')
     """
@@ -206,12 +230,14 @@ def from_torch(module: nn.Module) -> Model:
     first = next((child for _, child in pairs if isinstance(child, nn.Linear)), None)
     width = _leading_width(pairs) if first is None else _leading_width(pairs) or first.in_features
     if not width:
-        raise SpecError("from_torch needs at least one module that fixes the width (nn.Linear or a norm), got none")
+        raise SpecError("from_torch needs at least one module with a width (nn.Linear or a norm), got none")
     model = Model(Spec(width, [layer for layer, _ in pairs])).to(_dtype(module))
     for entry, (_, child) in zip(model.spec.entries, pairs, strict=True):
         expected = _leading_width([(entry.layer, child)])
         if expected and expected != entry.width_in:
-            raise SpecError(f"{entry.name} takes {expected} numbers, but {entry.width_in} reach it: {child}")
+            raise SpecError(
+                f"{entry.name} takes {expected} numbers, but the layer before it gives {entry.width_in}: {child}"
+            )
     own = [twin for name, twin in model.named_children() if name != "shared"]
     with torch.no_grad():
         for twin, (_, child) in zip(own, pairs, strict=True):
@@ -225,7 +251,7 @@ def from_torch(module: nn.Module) -> Model:
 
 
 _TORCH_NAMES = {"alpha": "weight"}
-"""Our name of a parameter → torch's, where they differ."""
+"""Names of parameters in torch, if they differ from ours."""
 
 
 # To torch
@@ -275,10 +301,10 @@ def _activation(twin: Any) -> nn.Module:
 
 def _refuse(name: str, layer: L.Layer) -> nn.Module:
     if isinstance(layer, L.Activation) and layer.per == "network" and replace(layer, per="layer").torch_module:
-        raise SpecError(f"to_torch has no form for numbers shared by the whole network: use {layer.name}(per=layer)")
-    raise SpecError(
-        f"torch has no module of its own for {name} ({layer.label}): use the model itself, it is a nn.Module too"
-    )
+        raise SpecError(
+            f"torch has no activation with parameters shared by the whole network: use {layer.name}(per=layer)"
+        )
+    raise SpecError(f"torch has no module for {name} ({layer.label}): use the model itself, which is a nn.Module too")
 
 
 _TO_TORCH: dict[type[L.Layer], Any] = {
@@ -308,16 +334,16 @@ def _leaves(module: nn.Module) -> Iterator[nn.Module]:
 
 
 def _refuse_ties(leaves: list[nn.Module]) -> None:
-    """A module without parameters may stand in several places; one with them would get copies that part in training."""
+    """Raise an error for shared weights, whose copies would differ after training. Other modules may occur twice."""
     homes: dict[Tensor, tuple[int, nn.Module]] = {}
     for place, child in enumerate(leaves):
         for p in child.parameters():
             if p in homes:
                 first, same = homes[p]
-                what = f"{child} stands at both" if same is child else f"{same} and {child} have the same weights"
+                what = f"{child} is used at both" if same is child else f"{same} and {child} have the same weights"
                 raise SpecError(
-                    f"from_torch needs weights of its own for each module, but those at {first} and {place} are tied "
-                    f"({what}): give each its own, for example with copy.deepcopy"
+                    f"from_torch needs separate weights for each module, but those at {first} and {place} are shared "
+                    f"({what}): copy one of them, for example with copy.deepcopy"
                 )
         homes |= {p: (place, child) for p in child.parameters()}
 
@@ -338,23 +364,23 @@ def _norm(child: Any, layer: L.Layer) -> L.Layer:
 def _last_axis(child: Any) -> None:
     if len(getattr(child, "normalized_shape", (0,))) != 1:
         raise SpecError(
-            f"from_torch needs norms over the last axis alone, got {child}: "
-            "flatten the rows first, and use a norm of one dimension"
+            f"from_torch needs norms over the last axis only, got {child}: "
+            "flatten the rows first, and use a norm with one dimension"
         )
 
 
 def _flatten(child: nn.Module) -> L.Layer:
     raise SpecError(
-        f"from_torch cannot describe {child}: layers act on the last axis, and inputs of more than two axes would not "
-        "be flattened; leave it out of the Sequential and pass x.flatten(1)"
+        f"from_torch cannot describe {child}, because layers operate on the last axis and do not flatten their inputs: "
+        "remove it from the Sequential and pass x.flatten(1)"
     )
 
 
 def _softplus(child: nn.Softplus) -> L.Layer:
     if child.beta != 1 or child.threshold not in (20, SOFTPLUS_EXACT):
         raise SpecError(
-            "from_torch needs softplus with beta 1 and the default threshold of 20, because the catalogue's is exact "
-            f"everywhere, got {child}: use nn.Softplus()"
+            "from_torch needs softplus with beta 1 and the default threshold of 20, because ours is exact for all z, "
+            f"got {child}: use nn.Softplus()"
         )
     return L.Activation("softplus")
 
@@ -402,7 +428,7 @@ def _described(child: nn.Module) -> Iterable[L.Layer]:
 
 
 def _leading_width(pairs: list[tuple[L.Layer, nn.Module]]) -> int:
-    """The width that the first module with a size of its own expects."""
+    """Return the input width of the first module that has one, or 0."""
     for _, child in pairs:
         weight = cast("Tensor | None", getattr(child, "weight", None))
         if isinstance(child, nn.Linear):
