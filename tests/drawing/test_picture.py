@@ -1,4 +1,4 @@
-"""The outline of a network adds up, and its picture shows all of it with nothing hidden."""
+"""The outline of a network has the correct sums, and no text in its picture is hidden."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def leaves(parts: Sequence[Part]) -> list[Part]:
 
 
 @networks
-def test_an_outline_adds_up(network: str) -> None:
+def test_the_sums_of_an_outline_are_those_of_the_cost(network: str) -> None:
     whole, account = outline(network), cost(network)
     assert sum(part.parameters for part in whole.parts) == account.parameters
     assert sum(part.parameters for part in leaves(whole.parts)) == account.parameters
@@ -79,20 +79,20 @@ def test_a_pattern_of_several_layers_folds_into_a_group() -> None:
     assert [p.heading for p in group.parts] == ["linear1…10", "layernorm1…10", "relu1…10", "dropout1…10"]
 
 
-def test_what_differs_does_not_fold() -> None:
+def test_different_layers_do_not_fold() -> None:
     assert [p.times for p in outline("8-8-8:tanh-8-8").parts] == [1, 1, 1, 1]
-    # Numbers that the whole network shares are counted once, so the first of three differs from the others.
+    # Shared parameters are counted once, so the first of the three layers differs from the others.
     shared = outline("8-(8:prelu(per=network))*3-1")
     assert sum(p.parameters for p in shared.parts) == shared.cost.parameters
 
 
-def test_details_are_what_was_chosen_beyond_the_width() -> None:
+def test_details_are_the_options_other_than_the_width() -> None:
     found = {p.label: p.detail for p in outline("64-swiglu(8)-maxout(64, 3)-kan(32, grid=3)-linear(10, bias=no)").parts}
     assert found == {"swiglu": "", "maxout": "k=3", "kan": "grid=3", "linear": "bias=no"}
 
 
 @networks
-def test_every_text_can_be_read(network: str, tmp_path: Path) -> None:
+def test_no_text_overlaps_or_is_cut(network: str, tmp_path: Path) -> None:
     figure = network_figure(network)
     assert overlapping(figure) == []
     assert outside(figure) == []
@@ -112,7 +112,7 @@ def test_small_networks_show_their_neurons(tmp_path: Path) -> None:
     assert not any(isinstance(p, Circle) for p in network_figure("784-256-128-10").axes[0].patches)
 
 
-def test_the_figures_of_a_block_are_in_its_picture(tmp_path: Path) -> None:
+def test_the_numbers_of_a_block_are_in_its_picture(tmp_path: Path) -> None:
     draw(RESIDUAL, tmp_path / "r.svg")
     found = " | ".join(texts_of_svg(tmp_path / "r.svg"))
     for text in ("residual1…6", "×6", "1,182,336 parameters each", "3,548,160", "gelu", "7,105,930 parameters"):
@@ -132,7 +132,7 @@ def test_equal_networks_give_equal_bytes(suffix: str, tmp_path: Path) -> None:
     assert (tmp_path / f"a{suffix}").read_bytes() == (tmp_path / f"b{suffix}").read_bytes()
 
 
-def test_the_file_is_checked_before_anything_is_drawn(tmp_path: Path) -> None:
+def test_the_file_name_is_checked_first(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match=r"must end in \.svg, \.png, \.pdf"):
         draw("no network", tmp_path / "a.gif")
 
@@ -140,5 +140,5 @@ def test_the_file_is_checked_before_anything_is_drawn(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("share", "text"), [(0.0, "0 %"), (1.0, "100 %"), (0.099, "9.9 %"), (0.0996, "10 %"), (0.99951, "> 99.9 %")]
 )
-def test_shares_never_claim_too_much(share: float, text: str) -> None:
+def test_shares_are_not_rounded_up_to_100_percent(share: float, text: str) -> None:
     assert percent(share) == text

@@ -1,4 +1,4 @@
-"""Plots: readable (no text hidden or cut), honest (kinks, gaps), and the same bytes every time."""
+"""Plots: no text is hidden or cut, kinks and gaps are shown, and equal plots give equal bytes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from multilayer.drawing.plots import Line, Panel, activation_figure, lines_figure, save, variance_figure
 from multilayer.drawing.plots.activations import caption
-from multilayer.drawing.plots.style import COLOURS, MUTED, house, shorten, spread, text_width
+from multilayer.drawing.plots.style import COLOURS, MUTED, plot_style, shorten, spread, text_width
 from multilayer.errors import MissingExtra, OptionError, StorageError
 from multilayer.nn.activations import catalogue, get
 from multilayer.spec.propagation import LayerVariance, Variance, variance
@@ -32,14 +32,14 @@ TOGETHER = [
 
 
 @pytest.mark.parametrize("names", TOGETHER, ids="+".join)
-def test_activations_are_named_where_their_curves_end(names: list[str], tmp_path: Path) -> None:
+def test_activations_are_named_at_the_end_of_their_curves(names: list[str], tmp_path: Path) -> None:
     figure = activation_figure([get(name) for name in names])
     assert overlapping(figure) == []
     assert outside(figure) == []
     save(figure, tmp_path / "a.svg")
     found = texts_of_svg(tmp_path / "a.svg")
     for name in names:
-        assert found.count(name) >= 2  # once at f, once at f′
+        assert found.count(name) >= 2  # once for f, once for f′
     assert "f(z)" in found
 
 
@@ -58,12 +58,12 @@ def test_no_line_crosses_a_jump() -> None:
     assert any(math.isnan(y) for x, y in zip(curve.get_xdata(), curve.get_ydata(), strict=True) if x == 0)
 
 
-def test_a_function_of_constants_is_named_as_it_is_written() -> None:
+def test_a_function_is_named_as_in_the_text_of_a_network() -> None:
     assert caption(get("kaf", n=10, target="relu")) == "kaf(10, target=relu)"
     assert caption(get("sigmoid", a=1)) == "sigmoid"
 
 
-def test_nothing_to_draw_is_an_error() -> None:
+def test_a_plot_of_no_activation_is_an_error() -> None:
     with pytest.raises(OptionError, match="at least one, got none"):
         activation_figure([])
 
@@ -90,7 +90,7 @@ def test_variance_by_depth(network: str, scheme: str, tmp_path: Path) -> None:
     assert any(scheme in text for text in found)
 
 
-def test_sizes_beyond_every_scale_leave_gaps() -> None:
+def test_sizes_that_cannot_be_plotted_leave_gaps() -> None:
     sizes = (1.0, math.inf, math.nan, 0.0, 1e308, 1e-320)
     layers = tuple(
         LayerVariance(
@@ -132,7 +132,7 @@ def test_lines_have_units_and_names(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", [".svg", ".png", ".pdf"])
-def test_equal_plots_are_equal_bytes_whatever_the_users_settings(suffix: str, tmp_path: Path) -> None:
+def test_equal_plots_give_equal_bytes_with_any_settings_of_the_user(suffix: str, tmp_path: Path) -> None:
     first, second = tmp_path / f"a{suffix}", tmp_path / f"b{suffix}"
     save(activation_figure([get("gelu"), get("relu")]), first)
     with mpl.rc_context({"font.size": 20, "axes.facecolor": "red", "svg.fonttype": "path"}):
@@ -152,13 +152,13 @@ def test_equal_plots_are_equal_bytes_whatever_the_users_settings(suffix: str, tm
         ("folder.svg", "is a folder, not a file"),
     ],
 )
-def test_a_file_that_cannot_be_written(name: str, match: str, tmp_path: Path) -> None:
+def test_an_invalid_file_name_is_an_error(name: str, match: str, tmp_path: Path) -> None:
     (tmp_path / "folder.svg").mkdir()
     with pytest.raises(OptionError, match=match):
         save(activation_figure([get("relu")]), tmp_path / name)
 
 
-def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_write_keeps_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     target = tmp_path / "a.svg"
     target.write_text("old")
 
@@ -172,13 +172,13 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.
     assert list(tmp_path.iterdir()) == [target]
 
 
-def test_without_matplotlib_the_remedy_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_matplotlib_the_message_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(MissingExtra, match=r"plot of activations needs matplotlib.*pip install 'multilayer\[plot\]'"):
         activation_figure([get("relu")])
 
 
-def test_importing_draws_nothing() -> None:
+def test_imports_do_not_import_matplotlib() -> None:
     code = (
         "import sys, multilayer.drawing.plots, multilayer.drawing.picture, multilayer.cli.show, "
         "multilayer.cli.activations, multilayer.cli.init; "
@@ -188,7 +188,7 @@ def test_importing_draws_nothing() -> None:
     assert done.stdout.strip() == "[]"
 
 
-def test_colours_can_be_read_on_white() -> None:
+def test_colours_have_enough_contrast_with_white() -> None:
     def luminance(colour: str) -> float:
         parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
         linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
@@ -198,15 +198,15 @@ def test_colours_can_be_read_on_white() -> None:
         assert 1.05 / (luminance(colour) + 0.05) >= 4.5  # WCAG AA for small text
 
 
-def test_labels_spread_apart_and_stay_within() -> None:
+def test_labels_do_not_overlap_and_stay_within_the_limits() -> None:
     places = spread([5.0, 5.0, 5.0, 99.0], 10, 0, 100)
     assert places == [0.0, 10.0, 20.0, 99.0]
     assert spread([], 10, 0, 100) == []
     assert spread([50.0] * 3, 10, 0, 100) == [40.0, 50.0, 60.0]
 
 
-def test_long_text_loses_its_middle() -> None:
-    with house():
+def test_long_text_is_shortened_in_the_middle() -> None:
+    with plot_style():
         shown = shorten("784-" + "256-" * 99 + "10", 200)
         assert shown.startswith("784-")
         assert shown.endswith("-10")

@@ -1,4 +1,4 @@
-"""What tests of plots and pictures ask of a figure: where its text is, and whether any of it is hidden."""
+"""Checks of plots and pictures: the position of every text, overlapping texts, and texts outside the figure."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from xml.etree import ElementTree
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-from multilayer.drawing.plots.style import house
+from multilayer.drawing.plots.style import plot_style
 
 SVG = "{http://www.w3.org/2000/svg}"
 
 
 def texts_of_svg(path: Path) -> list[str]:
-    """Every text of an SVG file, which must be well-formed."""
+    """Return every text of a well-formed SVG file."""
     return ["".join(node.itertext()) for node in ElementTree.parse(path).getroot().iter(f"{SVG}text")]
 
 
 def boxes(figure: Figure) -> list[tuple[str, Any]]:
-    """Each text that is drawn, with its box in points."""
-    with house():
+    """Return each visible text with its box in points."""
+    with plot_style():
         figure.set_dpi(72)
         figure.draw_without_rendering()
         renderer = figure.canvas.get_renderer()  # type: ignore[attr-defined]
@@ -32,7 +32,7 @@ def boxes(figure: Figure) -> list[tuple[str, Any]]:
 
 
 def _texts(figure: Figure) -> Iterator[Text]:
-    """Of the ticks those within the limits: matplotlib keeps others too, and does not draw them."""
+    """Yield the text objects of a figure. Of the tick labels, only those within the limits, which matplotlib draws."""
     yield from figure.texts
     for axes in figure.axes:
         yield from axes.texts
@@ -43,7 +43,7 @@ def _texts(figure: Figure) -> Iterator[Text]:
 
 
 def overlapping(figure: Figure, *, slack: float = 0.6) -> list[tuple[str, str]]:
-    """Pairs of texts whose boxes overlap by more than `slack` points both ways."""
+    """Return pairs of texts whose boxes overlap by more than `slack` points in both directions."""
     found: list[tuple[str, str]] = []
     for (a, p), (b, q) in combinations(boxes(figure), 2):
         wide = min(p.x1, q.x1) - max(p.x0, q.x0)
@@ -54,7 +54,7 @@ def overlapping(figure: Figure, *, slack: float = 0.6) -> list[tuple[str, str]]:
 
 
 def outside(figure: Figure) -> list[str]:
-    """Texts that are not whole within the figure."""
+    """Return texts that are partly outside the figure."""
     width, height = figure.get_figwidth() * 72, figure.get_figheight() * 72
     return [
         text

@@ -61,7 +61,7 @@ def heading(whole: Outline) -> Text:
     name = str(whole.spec)
     name = name if len(name) <= 400 else f"{name[:200]} … {name[-190:]}"
     parameters, step = count(whole.cost.parameters, "parameter"), flops(whole.cost.step)
-    about = f"{parameters} · {step} a training step of {whole.cost.batch} rows"
+    about = f"{parameters} · {step} per training step of {whole.cost.batch} rows"
     return Text.assemble((name, "bold"), "\n", (about, "dim"), overflow="fold")
 
 

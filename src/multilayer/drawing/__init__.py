@@ -1,3 +1,4 @@
-"""Plots and pictures of networks, drawn with matplotlib (the extra `plot`).
+"""Plots and pictures of networks with matplotlib (the extra `plot`).
 
-HTML pages belong in `pages`. Text drawings for the terminal belong in `cli`."""
+HTML pages belong in `pages`. Text drawings for the terminal belong in `cli`.
+"""

@@ -1,11 +1,11 @@
-"""A network as blocks: a bar for each vector that flows, a trapezoid for each map between two, frames for blocks.
+"""A network as blocks: a bar for each vector, a trapezoid for each linear map, and a frame for each residual block.
 
-    │◣  a linear map (or gate, maxout, KAN, columns): from the width it reads to the width it gives
-    ▯   a layer that keeps the width: norm, dropout, scale
-    ⊕   the end of a residual frame, where the input comes in again over the skip line
+    │◣  a linear map (or gate, maxout, KAN, columns), from its input width to its output width
+    ▯   a layer that does not change the width: norm, dropout, scale
+    ⊕   the end of a residual block, where the skip connection is added
 
-Heights are logarithmic in the width. The fill of a map is stronger the larger its share of the FLOPs. Lines longer than
-the page wrap; what would still be too much is left out in the middle and said.
+Heights are the logarithms of widths. A map with a larger share of the FLOPs has a darker fill. Rows that are wider than
+the page are wrapped. If there are too many layers, a label with their number replaces those in the middle.
 """
 
 from __future__ import annotations
@@ -42,23 +42,23 @@ _TALL, _LOW = 96.0, 20.0
 """Heights of the widest vector and of a single number."""
 _BAR = 8.0
 _MOST = (36, 12, 6, 4)
-"""Parts drawn in one line, by depth; of more the middle is left out."""
+"""Largest number of parts in a row, by depth. If there are more, the middle is omitted."""
 _FRAME_LEFT, _FRAME_RIGHT, _FRAME_TOP, _FRAME_GAP = 16.0, 46.0, 34.0, 24.0
-"""Room inside a frame beside its parts and above them, and from a frame to the bars on either side."""
+"""Space in a frame to the left, to the right and above its parts, and between a frame and the bars next to it."""
 _SHAPES = 14.0
 """Height of the line with shapes above the blocks."""
 
 
 @dataclass(frozen=True)
-class _Left:
-    """Stands for parts that are left out: how many, their parameters, and the width behind them."""
+class _Omitted:
+    """A placeholder for omitted parts: their number, their parameters, and the width after them."""
 
     count: int
     parameters: int
     d_out: int
 
 
-_Item = Part | _Left
+_Item = Part | _Omitted
 
 
 def figure(whole: Outline) -> Figure:
@@ -77,8 +77,8 @@ class _Drawing:
         return _LOW + (_TALL - _LOW) * math.log(width) / math.log(self.widest)
 
     def width(self, item: _Item, depth: int) -> float:
-        """Of an item with the bar that follows it, if one does."""
-        if isinstance(item, _Left):
+        """Return the width of an item, including the bar after it."""
+        if isinstance(item, _Omitted):
             return max(text_width(f"{item.parameters:,}", SMALL) + 12, 70.0) + _BAR
         if _framed(item, depth):
             inside = sum(self.width(inner, depth + 1) for inner in _elided(item.parts, depth + 1))
@@ -87,7 +87,7 @@ class _Drawing:
             return max(_FRAME_LEFT + inside + right, title + 20) + 2 * _FRAME_GAP + _BAR
         if item.mixes:
             return max(64.0 if item.times == 1 else 92.0, caption_width(item) + 12 - _BAR) + _BAR
-        outputs = 24.0 if item is self.items[-1] else 0.0  # their bar stands behind it
+        outputs = 24.0 if item is self.items[-1] else 0.0  # the bar of the outputs is after it
         return caption_width(item) + 12 + outputs
 
     def about(self, part: Part) -> str:
@@ -151,8 +151,8 @@ class _Drawing:
     def _items(self, canvas: Canvas, items: Iterable[_Item], x: float, middle: float, depth: int) -> None:
         for item in items:
             width = self.width(item, depth)
-            if isinstance(item, _Left):
-                self._left_out(canvas, x + (width - _BAR) / 2, middle, item)
+            if isinstance(item, _Omitted):
+                self._draw_omitted(canvas, x + (width - _BAR) / 2, middle, item)
                 self._bar(canvas, x + width - _BAR / 2, middle, item.d_out)
             elif _framed(item, depth):
                 self._frame(canvas, item, x, middle, width - 2 * _FRAME_GAP - _BAR, depth)
@@ -238,12 +238,12 @@ class _Drawing:
         canvas.box(x - _BAR / 2, middle - tall / 2, _BAR, tall, fill="#36506b", radius=3)
         canvas.text(x, middle - _TALL / 2 - _SHAPES / 2 - 1, label or _shape(width), size=SMALL, colour=MUTED)
 
-    def _left_out(self, canvas: Canvas, x: float, middle: float, left: _Left) -> None:
+    def _draw_omitted(self, canvas: Canvas, x: float, middle: float, omitted: _Omitted) -> None:
         for k in (-1, 0, 1):
             canvas.circle(x + 8 * k, middle, 2, fill=MUTED)
         y = self._caption_y(middle)
-        canvas.text(x, y, f"{left.count:,} more", size=SMALL, bold=True)
-        canvas.text(x, y + 2 * LINE, f"{left.parameters:,}", size=SMALL, colour=INK)
+        canvas.text(x, y, f"{omitted.count:,} more", size=SMALL, bold=True)
+        canvas.text(x, y + 2 * LINE, f"{omitted.parameters:,}", size=SMALL, colour=INK)
 
     def _caption_y(self, middle: float) -> float:
         return middle + _TALL / 2 + 14
@@ -261,7 +261,7 @@ def _framed(part: Part, depth: int) -> bool:
 
 
 def _ends_in_bar(item: _Item) -> bool:
-    return isinstance(item, _Left) or item.mixes or _framed(item, 0)
+    return isinstance(item, _Omitted) or item.mixes or _framed(item, 0)
 
 
 def _title(part: Part) -> str:
@@ -276,19 +276,19 @@ def _elided(parts: Sequence[Part], depth: int) -> list[_Item]:
     head = most // 2
     tail = most - head - 1
     middle = parts[head : len(parts) - tail]
-    left = _Left(len(middle), sum(part.parameters for part in middle), middle[-1].d_out)
-    return [*parts[:head], left, *parts[len(parts) - tail :]]
+    omitted = _Omitted(len(middle), sum(part.parameters for part in middle), middle[-1].d_out)
+    return [*parts[:head], omitted, *parts[len(parts) - tail :]]
 
 
 def _level(item: _Item, depth: int) -> int:
-    """How many frames stand inside one another here."""
-    if isinstance(item, _Left) or not _framed(item, depth):
+    """Return the number of nested frames of an item."""
+    if isinstance(item, _Omitted) or not _framed(item, depth):
         return 0
     return 1 + max(_level(inner, depth + 1) for inner in _elided(item.parts, depth + 1))
 
 
 def _above(level: int) -> float:
-    """Room above the blocks for shapes and for the frames' titles and skip lines."""
+    """Return the space above the blocks for shapes, titles of frames and skip connections."""
     return _SHAPES + 4 + max(_FRAME_TOP * level, LINE)
 
 

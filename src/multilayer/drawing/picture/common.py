@@ -1,4 +1,4 @@
-"""What both kinds of picture share: the heading, captions, shares, and the little curve of an activation."""
+"""Parts of both kinds of pictures: the heading, captions, shares, and the curve of an activation."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from ..plots.canvas import Canvas
 from ..plots.style import COLOURS, FAINT, GRID, INK, MUTED, SMALL, TITLE, shorten, text_width
 
 EDGE = 18.0
-"""Empty border of a picture."""
+"""Width of the empty border of a picture."""
 HEADING = 56.0
 """Height of the heading."""
 LINE = 11.5
-"""From one line of a caption to the next."""
+"""Distance between two lines of a caption."""
 SHARE_WIDTH = 30.0
 
 _KEY = "under each layer: activation and options, parameters, share of the step's FLOPs"
@@ -32,17 +32,17 @@ def heading(canvas: Canvas, whole: Outline) -> None:
 
 def subtitle(whole: Outline) -> str:
     parameters = whole.cost.parameters
-    return f"{count(parameters, 'parameter')}  ·  {flops(whole.cost.step)} a training step of {whole.cost.batch} rows"
+    return f"{count(parameters, 'parameter')}  ·  {flops(whole.cost.step)} per training step of {whole.cost.batch} rows"
 
 
 def heading_width(whole: Outline) -> float:
-    """What the heading would like to have, within reason."""
+    """Return the width of the heading. A long name of a network is shortened."""
     title = min(text_width(str(whole.spec), TITLE, bold=True), 420.0)
     return 2 * EDGE + max(title, text_width(subtitle(whole), SMALL + 0.5), text_width(_KEY, SMALL - 1))
 
 
 def caption(part: Part) -> list[str]:
-    """Its lines: name, what was chosen, parameters. The share stands below them."""
+    """Return the lines of a caption: name, options and activation, parameters. The share is drawn below them."""
     chosen = ", ".join(word for word in (part.detail, part.function if part.mixes else "") if word)
     return [part.heading, shorten(chosen, 110, SMALL), f"{part.parameters:,}" if part.parameters else "–"]
 
@@ -62,7 +62,7 @@ def draw_caption(canvas: Canvas, x: float, y: float, part: Part, share: float) -
 
 
 def draw_share(canvas: Canvas, x: float, y: float, share: float) -> None:
-    """A small bar and its percentage, centred on x together."""
+    """Draw a small bar with its percentage, centered at x."""
     words = percent(share)
     left = x - (SHARE_WIDTH + 4 + text_width(words, SMALL - 0.5)) / 2
     canvas.box(left, y - 2, SHARE_WIDTH, 4, fill=GRID, radius=2)
@@ -72,12 +72,12 @@ def draw_share(canvas: Canvas, x: float, y: float, share: float) -> None:
 
 
 def key(canvas: Canvas, y: float) -> None:
-    """What the lines of a caption are."""
+    """Draw a line that explains the captions."""
     canvas.text(EDGE, y, _KEY, size=SMALL - 1, colour=MUTED, align="left")
 
 
 def glyph(canvas: Canvas, x: float, y: float, size: float, fn: Function, *, colour: str = ACCENT) -> None:
-    """The curve of an activation over [−3, 3] in a square of this size around (x, y)."""
+    """Draw the curve of an activation over [−3, 3] in a square around (x, y)."""
     z = np.linspace(-3, 3, 49)
     a = curve(fn, z)
     known = np.isfinite(a)

@@ -1,7 +1,7 @@
-"""A small network as what it is: a circle for every neuron, a line for every connection, columns from left to right.
+"""A small network as neurons: a circle for every neuron, a line for every connection, columns from left to right.
 
-Neurons hold the curve of their activation. Layers that stand alone (norms, dropout) are named under the column whose
-outputs they change.
+Each neuron contains the curve of its activation. Norms and dropout are listed below the column whose outputs they
+change.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ if TYPE_CHECKING:
 MOST_UNITS = 12
 MOST_LAYERS = 7
 MOST_ENTRIES = 5 * MOST_LAYERS
-"""Of the spec: more cannot fit."""
+"""Largest number of layers in a spec that may fit, including activations and norms."""
 _RADIUS, _GAP, _APART = 11.0, 29.0, 112.0
 
 
 @dataclass
 class _Column:
-    """Neurons of one layer; `part` made them, and `after` is what follows before the next ones."""
+    """The neurons of one layer. `part` is their linear map, `after` are the layers between it and the next map."""
 
     units: int
     part: Part | None
@@ -55,7 +55,7 @@ class _Column:
 
 
 def fits(whole: Outline) -> bool:
-    """Whether every neuron can be drawn: no blocks, no typed columns, and few enough of everything."""
+    """Return whether every neuron can be drawn: no blocks, no categorical inputs, and few neurons and layers."""
     if whole.spec.inputs.categories or any(p.parts or p.times > 1 or p.kind == "columns" for p in whole.parts):
         return False
     widths = [whole.spec.inputs.numeric, *(p.d_out for p in whole.parts)]

@@ -1,4 +1,4 @@
-"""Plots in one house style. matplotlib is needed (the extra `plot`) and imported only when something is drawn."""
+"""Plots with a common style. They need matplotlib (the extra `plot`), which is imported only when a plot is drawn."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Activations as curves: f and f′, where they have kinks and where they saturate.
+"""Plots of activations: f and f′, their kinks, and where they saturate.
 
-Up to four share two panels, f on the left and f′ on the right, so that they can be compared. More become a gallery with
-a panel each, f in blue and f′ in vermilion. A kink has a ring; where f saturates (the definition of `facts`) the panel
-of one function is shaded, and in a shared panel a bar in the function's colour runs along the bottom.
+Up to four functions share two panels, f on the left and f′ on the right. More functions have one panel each, with f in
+blue and f′ in vermilion. A ring marks a kink. Where f saturates (as `facts` defines it), the panel of a single function
+is shaded, and a shared panel has a bar in the color of the function at the bottom.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ...nn.activations import Function
 from ...nn.activations.facts import saturates
 from ...nn.activations.function import Array
 from .lines import Line, name_ends
-from .style import CARD, COLOURS, FAINT, MUTED, SHADE, SMALL, TEXT, heading, house, new_figure, place, text_width
+from .style import CARD, COLOURS, FAINT, MUTED, SHADE, SMALL, TEXT, heading, new_figure, place, plot_style, text_width
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -29,15 +29,15 @@ _COLUMNS = 4
 
 
 def activation_figure(functions: Sequence[Function]) -> Figure:
-    """f and f′ of one activation or several."""
+    """Plot f and f′ of one or more activations."""
     if not functions:
-        raise OptionError("a figure of activations needs at least one, got none")
-    with house("a plot of activations"):
+        raise OptionError("a plot of activations needs at least one, got none")
+    with plot_style("a plot of activations"):
         return _together(functions) if len(functions) <= _MOST_TOGETHER else _gallery(functions)
 
 
 def caption(fn: Function) -> str:
-    """The name with the constants it is bound to, as it is written in a network.
+    """Return the name with the constants that differ from the defaults, as in the text of a network.
 
     >>> from multilayer.nn.activations import get
     >>> caption(get("leaky_relu", alpha=0.2)), caption(get("relu"))
@@ -55,7 +55,7 @@ def caption(fn: Function) -> str:
 
 
 def curve(fn: Function, z: Array, *, slope: bool = False) -> Array:
-    """f or f′ on a line; softmax as a function of one of its inputs among two, as its facts are."""
+    """Return f or f′ at the points z. For softmax, the other of two inputs is 0."""
     function = fn.df if slope else fn.f
     if fn.elementwise:
         return function(z)
@@ -86,7 +86,9 @@ def _together(functions: Sequence[Function]) -> Figure:
         ends: list[tuple[Line, str, float, float]] = []
         for k, (fn, name, y) in enumerate(zip(functions, names, curves, strict=True)):
             colour = COLOURS[k % len(COLOURS)]
-            ax.plot(z, y, color=colour, zorder=4 - 0.1 * k, linewidth=1.7 + 0.8 * k)  # all seen where equal
+            ax.plot(
+                z, y, color=colour, zorder=4 - 0.1 * k, linewidth=1.7 + 0.8 * k
+            )  # so that equal curves are all visible
             _kinks(ax, fn, colour, slope=slope)
             if one:
                 _shade(ax, fn, reach)
@@ -133,7 +135,7 @@ def _legend(figure: Figure, left: float, width: float, height: float) -> None:
         ("f(z)", COLOURS[0]),
         ("f′(z)", COLOURS[1]),
         ("○ kink", MUTED),
-        ("shaded: saturates, slope within 1 % of its largest", MUTED),
+        ("shaded: saturates, slope at most 1 % of the largest", MUTED),
     ):
         figure.text(x / width, 1 - 37 / height, words, fontsize=TEXT, color=colour)
         x += text_width(words, TEXT) + 16
@@ -145,7 +147,7 @@ def _subtitle(functions: Sequence[Function]) -> str:
         parts.append("○ kink")
     if any(_flat_sides(fn) for fn in functions):
         flat = "shaded" if len(functions) == 1 else "bar"
-        parts.append(f"{flat}: saturates, slope within 1 % of its largest")
+        parts.append(f"{flat}: saturates, slope at most 1 % of the largest")
     return "   ·   ".join(parts)
 
 
@@ -156,14 +158,14 @@ def _flat_sides(fn: Function) -> list[tuple[float, float]]:
 
 
 def _reach(fn: Function) -> float:
-    """Half the width of the axis: 4, or up to 8 where kinks or saturation lie further out."""
+    """Return half the width of the axis: 4, or up to 8 to include kinks and the start of saturation."""
     marks = [abs(end) for side in _flat_sides(fn) for end in side if math.isfinite(end)]
     marks += [abs(kink) for kink in fn.kinks]
     return min(8.0, max([4.0, *(math.ceil(1.3 * mark) for mark in marks)]))
 
 
 def _points(functions: Sequence[Function], reach: float) -> Array:
-    """Even points, and both sides of every kink so that corners are sharp and jumps upright."""
+    """Return evenly spaced points, and points on both sides of every kink for sharp corners and vertical jumps."""
     kinks = np.array([kink for fn in functions for kink in fn.kinks])
     edges = np.concatenate([kinks, np.nextafter(kinks, np.inf), np.nextafter(kinks, -np.inf)])
     z = np.unique(np.concatenate([np.linspace(-reach, reach, 401), edges]))
@@ -171,7 +173,7 @@ def _points(functions: Sequence[Function], reach: float) -> Array:
 
 
 def _cut(fn: Function, z: Array, y: Array, *, slope: bool) -> Array:
-    """The curve with a gap at each jump, so that no line is drawn where there is no value."""
+    """Return the curve with a gap at each jump, so that no line connects the two sides."""
     y = np.where(np.isfinite(y), y, np.nan)
     for kink in fn.kinks:
         sides = curve(fn, np.array([np.nextafter(kink, -np.inf), np.nextafter(kink, np.inf)]), slope=slope)
@@ -181,7 +183,7 @@ def _cut(fn: Function, z: Array, y: Array, *, slope: bool) -> Array:
 
 
 def _limits(ax: Axes, reach: float, curves: Sequence[Array]) -> None:
-    """What lies within ±reach/2 fits whole; beyond it at most as much again as the axis is wide."""
+    """Set the limits of the axes: all values, but at most 1.1·reach in both directions."""
     known = np.concatenate([y[np.isfinite(y)] for y in curves])
     low, high = float(np.clip(known.min(), -1.1 * reach, 0)), float(np.clip(known.max(), 0.2, 1.1 * reach))
     pad = 0.1 * (high - low)
@@ -195,7 +197,7 @@ def _zero_lines(ax: Axes) -> None:
 
 
 def _kinks(ax: Axes, fn: Function, colour: str, *, slope: bool) -> None:
-    """A ring at the value there; for a jump, dots at both ends: filled where the value is taken, open where not."""
+    """Draw a ring at each kink. A jump has a dot at both ends, filled at the end that is the value of the function."""
     low, high = ax.get_xlim()
     for kink in fn.kinks:
         at = np.array([np.nextafter(kink, -np.inf), kink, np.nextafter(kink, np.inf)])

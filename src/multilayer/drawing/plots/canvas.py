@@ -1,4 +1,4 @@
-"""A sheet to draw diagrams on: shapes and text at places in points, y downwards from the top left corner."""
+"""A canvas for diagrams: shapes and text at positions in points, with the origin at the top left."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Point = tuple[float, float]
 
 
 class Canvas:
-    """Draws onto `figure`; what is drawn later lies on top."""
+    """Draw onto `figure`. Later shapes cover earlier ones."""
 
     figure: Figure
 
@@ -38,7 +38,7 @@ class Canvas:
         bold: bool = False,
         align: Literal["left", "center", "right"] = "center",
     ) -> None:
-        """One line whose middle, from baseline to capitals, is at y."""
+        """Draw one line of text. The middle of its capital letters is at y."""
         weight = "bold" if bold else "normal"
         self._axes.text(
             x, y + 0.36 * size, text, fontsize=size, color=colour, fontweight=weight, ha=align, va="baseline",
@@ -86,7 +86,7 @@ class Canvas:
             self.polygon([(x1, y1), *back], fill=colour)
 
     def lines(self, pairs: Sequence[tuple[Point, Point]], *, colour: str, width: float) -> None:
-        """Many straight lines at once."""
+        """Draw many straight lines at once."""
         from matplotlib.collections import LineCollection
 
         self._axes.add_collection(
@@ -99,7 +99,7 @@ class Canvas:
 
 
 def tint(colour: str, share: float) -> str:
-    """A colour thinned with white: all of it at 1, none at 0.
+    """Mix a color with white. The share 1 gives the color, 0 gives white.
 
     >>> tint("#000000", 0.5)
     '#808080'

@@ -1,4 +1,4 @@
-"""Lines against one quantity, in panels side by side, each line named at its right end instead of in a legend."""
+"""Line plots in panels next to each other. Each line has its name at its right end instead of a legend."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...core.formatting import tick_size
-from .style import COLOURS, MUTED, SMALL, heading, house, new_figure, place, spread, text_width
+from .style import COLOURS, MUTED, SMALL, heading, new_figure, place, plot_style, spread, text_width
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -18,25 +18,25 @@ if TYPE_CHECKING:
 
 _LABEL_GAP = 11.0
 _FAR = 200.0
-"""Powers of ten that an axis ends at: matplotlib looks for ticks well beyond its ends, and must not overflow."""
+"""Largest exponent of ten of a limit of an axis. With more, the tick locator of matplotlib overflows."""
 _TOP, _BOTTOM, _EDGE = 62.0, 46.0, 16.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Line:
-    """Values y at x. What is not finite, or cannot stand on a logarithmic axis, leaves a gap."""
+    """Values y at x. A value that is not finite, or not positive on a logarithmic axis, leaves a gap."""
 
     name: str
     x: Sequence[float]
     y: Sequence[float]
     dashed: bool = False
     points: bool = False
-    """Whether each value has a mark: for measurements."""
+    """Whether each value has a marker, as measurements do."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Panel:
-    """One pair of axes and its lines. `unit` stands behind the prefix of large numbers: 10 MFLOP, and 16 MiB for B."""
+    """A pair of axes with lines. `unit` follows the prefix of a number, as in 10 MFLOP or 16 MiB (for B)."""
 
     title: str
     lines: Sequence[Line]
@@ -45,14 +45,14 @@ class Panel:
     log_x: bool = False
     log_y: bool = False
     ticks: Sequence[str] = ()
-    """Names of x = 1, 2, …, where x counts things."""
+    """Names of x = 1, 2, …"""
 
 
 def lines_figure(
     panels: Sequence[Panel], *, title: str, subtitle: str = "", width: float = 720.0, height: float = 300.0
 ) -> Figure:
-    """Panels side by side; sizes in points."""
-    with house("a plot of lines"):
+    """Plot panels next to each other. Sizes are in points."""
+    with plot_style("a plot of lines"):
         figure = new_figure(width, height)
         heading(figure, 16, title, subtitle)
         room = [max((text_width(line.name, SMALL) for line in p.lines if line.name), default=0.0) + 14 for p in panels]
@@ -108,7 +108,7 @@ def _draw(ax: Axes, panel: Panel) -> None:
         ax.text(
             0.5,
             0.5,
-            "no value above 0 to draw" if panel.log_y else "no value to draw",
+            "no value above 0" if panel.log_y else "no value",
             transform=ax.transAxes,
             ha="center",
             va="center",
@@ -118,7 +118,7 @@ def _draw(ax: Axes, panel: Panel) -> None:
 
 
 def power(value: float) -> str:
-    """A power of ten as people write it.
+    """Format a power of ten.
 
     >>> power(100.0), power(0.01), power(1e-12)
     ('100', '0.01', '10⁻¹²')
@@ -129,7 +129,7 @@ def power(value: float) -> str:
 
 
 def _name_ticks(ax: Axes, names: Sequence[str]) -> None:
-    """Every name where there is room, otherwise every second, fifth, tenth … by number."""
+    """Label every tick with its name if there is space, otherwise some ticks with their number."""
     from matplotlib.ticker import FixedLocator, MaxNLocator
 
     width = ax.get_position().width * ax.get_figure(root=True).get_figwidth() * 72  # pyright: ignore[reportOptionalMemberAccess]
@@ -142,7 +142,7 @@ def _name_ticks(ax: Axes, names: Sequence[str]) -> None:
 
 
 def _log_limits(ax: Axes, values: Sequence[float]) -> None:
-    """A margin of a twentieth, and at least two decades in all, so that what hardly changes looks so."""
+    """Set the limits with a margin of 5 %, and to at least two decades, so that small changes look small."""
     low, high = math.log10(min(values)), math.log10(max(values))
     reach = max(0.55 * (high - low), 1.0)
     middle = (low + high) / 2
@@ -150,7 +150,7 @@ def _log_limits(ax: Axes, values: Sequence[float]) -> None:
 
 
 def name_ends(ax: Axes, ends: Sequence[tuple[Line, str, float, float]]) -> None:
-    """Each line's name right of the axes at the height its line ends, moved apart where they would overlap."""
+    """Write the name of each line to the right of its end, and move names apart if they overlap."""
     figure = ax.get_figure(root=True)
     if figure is None or not ends:
         return

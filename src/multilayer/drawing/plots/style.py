@@ -1,13 +1,12 @@
-"""The house style of every plot, and how a figure becomes a file.
+"""The common style of all plots, and saving figures to files.
 
-    colours     told apart by people who see fewer of them (after Okabe and Ito 2008), dark enough to write with
-    background  a solid light card, so that a picture reads the same on a light page and on a dark one
-    text        stays text in SVG; sizes are points, and a figure's coordinates are points too
-    bytes       equal plots are equal files: no dates, fixed identifiers, and nothing of the user's own settings
+    colors      distinguishable for color-blind people (Okabe and Ito 2008), and dark enough for text
+    background  white, so that a picture looks the same on a light page and on a dark page
+    text        remains text in SVG; sizes and coordinates are in points
+    bytes       equal plots give equal files: no dates, fixed identifiers, and no settings of the user
 
-matplotlib is an optional extra, reached only inside functions. Figures are made directly, never through pyplot, so no
-backend is chosen and no global state changes: its settings are ours for the length of a `with house():` and then as
-they were.
+matplotlib is an optional dependency, which is imported in functions only. Figures are created without pyplot, so no
+backend is selected. The settings of matplotlib change only within `with plot_style():`.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 COLOURS = ("#0b66a8", "#c24a00", "#0a7f5e", "#9b4488", "#8a6100", "#3f5bd6")
-"""Lines in the order they are drawn; blue and vermilion first."""
+"""Colors of lines, in this order."""
 INK = "#1f2933"
 MUTED = "#5b6672"
 FAINT = "#c9d0d7"
@@ -43,14 +42,14 @@ _FORMATS: dict[str, dict[str, Any]] = {
 }
 _MOST_PIXELS = 20_000
 SUFFIXES = tuple(_FORMATS)
-"""The kinds of file that `save` writes."""
+"""Suffixes of the files that `save` can write."""
 
 _SETTINGS: dict[str, Any] = {
     "font.family": "sans-serif",
     "font.sans-serif": ["DejaVu Sans", "Helvetica", "Arial", "sans-serif"],
     "font.size": TEXT,
     "text.color": INK,
-    "text.hinting": "none",  # so that text takes the same room at every resolution
+    "text.hinting": "none",  # so that the width of text does not depend on the resolution
     "axes.facecolor": CARD,
     "axes.edgecolor": FAINT,
     "axes.labelcolor": MUTED,
@@ -84,8 +83,8 @@ _SETTINGS: dict[str, Any] = {
 
 
 @contextmanager
-def house(purpose: str = "a plot") -> Generator[None]:
-    """matplotlib with our settings and none of the user's, put back afterwards."""
+def plot_style(purpose: str = "a plot") -> Generator[None]:
+    """Use the settings of this package in matplotlib, and restore those of the user afterwards."""
     with needed_by(purpose):
         import matplotlib as mpl
     with mpl.rc_context():
@@ -95,7 +94,7 @@ def house(purpose: str = "a plot") -> Generator[None]:
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """An empty figure, its size in points."""
+    """Return an empty figure. The size is in points."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -105,24 +104,24 @@ def new_figure(width: float, height: float) -> Figure:
 
 
 def place(figure: Figure, x: float, y: float, width: float, height: float) -> Axes:
-    """Axes at a place in points, measured from the top left corner."""
+    """Add axes at a position in points from the top left corner."""
     w, h = figure.get_figwidth() * 72, figure.get_figheight() * 72
     return figure.add_axes((x / w, 1 - (y + height) / h, width / w, height / h))
 
 
 def heading(figure: Figure, x: float, title: str, subtitle: str = "") -> None:
-    """A title at the top of a figure, and a quieter line below it."""
+    """Write the title of a figure, and a subtitle below it."""
     w, h = figure.get_figwidth() * 72, figure.get_figheight() * 72
     figure.text(x / w, 1 - 22 / h, title, fontsize=TITLE, fontweight="bold")
     figure.text(x / w, 1 - 37 / h, subtitle, fontsize=TEXT, color=MUTED)
 
 
 def text_width(text: str, size: float = TEXT, *, bold: bool = False) -> float:
-    """Points that a line of text takes; call it in our house."""
+    """Return the width of a line of text in points. Call it within `plot_style`."""
     from matplotlib.font_manager import FontProperties, findfont, get_font
     from matplotlib.ft2font import LoadFlags
 
-    # Measured large, where rounding to the pixel does not matter.
+    # Measure at size 100, where rounding to pixels has little effect.
     font = get_font(findfont(FontProperties(family="sans-serif", weight="bold" if bold else "normal")))
     font.set_size(100, 72)
     font.set_text(text, 0.0, flags=LoadFlags.NO_HINTING)
@@ -130,7 +129,7 @@ def text_width(text: str, size: float = TEXT, *, bold: bool = False) -> float:
 
 
 def shorten(text: str, width: float, size: float = TEXT, *, bold: bool = False) -> str:
-    """The text, its middle left out if it would take more than `width` points."""
+    """Return the text. Omit its middle if it is wider than `width` points."""
     keep = len(text)
     shown = text
     while keep > 8 and text_width(shown, size, bold=bold) > width:
@@ -140,13 +139,13 @@ def shorten(text: str, width: float, size: float = TEXT, *, bold: bool = False) 
 
 
 def spread(targets: Sequence[float], gap: float, low: float, high: float) -> list[float]:
-    """Places at least `gap` apart and within low..high, in the order of the targets and as near to them as that allows.
+    """Return positions near the targets that are at least `gap` apart, within low … high, in the same order.
 
     >>> spread([10, 11, 50], 6, 0, 100)
     [7.5, 13.5, 50.0]
     """
     order = sorted(range(len(targets)), key=lambda i: targets[i])
-    groups: list[tuple[float, list[int]]] = []  # where the middle of each group wants to be, and who is in it
+    groups: list[tuple[float, list[int]]] = []  # the target of the middle of each group, and its members
 
     def top(group: tuple[float, list[int]]) -> float:
         half = gap * (len(group[1]) - 1) / 2
@@ -166,7 +165,7 @@ def spread(targets: Sequence[float], gap: float, low: float, high: float) -> lis
 
 
 def save(figure: Figure, path: str | Path, *, title: str = "") -> None:
-    """Writes a figure as .svg, .png or .pdf, all of it or nothing; equal figures are equal bytes."""
+    """Save a figure as .svg, .png or .pdf, completely or not at all. Equal figures give equal bytes."""
     target = Path(path)
     suffix = check_path(target)
     options = {**_FORMATS[suffix]}
@@ -176,21 +175,19 @@ def save(figure: Figure, path: str | Path, *, title: str = "") -> None:
         longest = max(figure.get_figwidth(), figure.get_figheight())
         options["dpi"] = min(options["dpi"], _MOST_PIXELS / longest)
     data = io.BytesIO()
-    with house():
+    with plot_style():
         figure.savefig(data, format=suffix[1:], **options)
     atomic_files.write(target, data.getvalue())
 
 
 def check_path(path: str | Path) -> str:
-    """The suffix of a picture's file in lower case; refused before any work is done if `save` could not write it."""
+    """Return the suffix of the file in lower case. Raise an error if `save` cannot write the file."""
     target = Path(path)
     suffix = target.suffix.lower()
     if suffix not in _FORMATS:
-        raise OptionError(f"a picture's file must end in {', '.join(SUFFIXES)}, got {str(path)!r}")
+        raise OptionError(f"the file of a picture must end in {', '.join(SUFFIXES)}, got {str(path)!r}")
     if not target.parent.is_dir():
-        raise OptionError(
-            f"the folder {str(target.parent)!r} does not exist, so {target.name!r} cannot be written there"
-        )
+        raise OptionError(f"cannot write {target.name!r}: the folder {str(target.parent)!r} does not exist")
     if target.is_dir():
         raise OptionError(f"{str(path)!r} is a folder, not a file")
     return suffix

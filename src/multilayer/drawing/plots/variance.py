@@ -1,7 +1,7 @@
-"""The size of activations and gradients by depth at initialisation, predicted and measured, on a logarithmic scale.
+"""Mean squares of activations and gradients by depth at initialization, predicted and measured, on a log scale.
 
-Left out, because they would only make the lines zigzag: a layer whose outputs go straight into an activation, and what
-is inside a residual block. Points are what the next layer or block is given.
+A point is the output of a layer or block. Linear layers before an activation, and layers in a residual block, are not
+shown, because their values would make the lines zigzag.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 
 def variance_figure(variance: Variance) -> Figure:
-    """Two panels: E[a²] going forward and E[δ²] going back, a point for each layer or block."""
+    """Plot two panels: E[a²] of the forward pass and E[δ²] of the backward pass, with a point per layer or block."""
     outer = [layer for layer in variance.layers if "." not in layer.name]
     layers = [layer for layer, after in zip_longest(outer, outer[1:]) if not _feeds_activation(after)]
     if not layers:
-        raise OptionError("a figure of variance needs at least one layer, got none")
+        raise OptionError("a plot of variances needs at least one layer, got none")
     depth = [float(i) for i in range(1, len(layers) + 1)]
     nan = float("nan")
     names = [layer.name for layer in layers]
@@ -40,7 +40,7 @@ def variance_figure(variance: Variance) -> Figure:
         panel("activations, E[a²]", [v.measured_forward for v in layers], [v.predicted_forward for v in layers]),
         panel("gradients, E[δ²]", [v.measured_backward for v in layers], [v.predicted_backward for v in layers]),
     )
-    title = f"Initialisation by {variance.scheme}: size by depth"
+    title = f"Initialization by {variance.scheme}: mean squares by depth"
     return lines_figure(panels, title=title, subtitle=variance.verdict)
 
 
