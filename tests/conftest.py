@@ -1,4 +1,4 @@
-"""What tests ask for by name, how random tests draw, and at the end how many cases the reliability tests tried."""
+"""Shared fixtures, the settings of hypothesis, `--no-skips`, and a summary of the cases that reliability tests try."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from hypothesis import HealthCheck, settings
 
 from support.soak import FULL, memory_folder
 
-# The same draws in every run, so that a red run is the change's own; `make soak` draws anew and looks further.
-# No test depends on time: a busy machine is slow to draw examples and to run them.
+# Every run draws the same examples, so that a failure comes from a change. `make soak` draws new and more examples.
+# There are no time limits, because a busy machine draws and runs examples slowly.
 UNTIMED: dict[str, Any] = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
 settings.register_profile("short", derandomize=True, **UNTIMED)
 settings.register_profile("full", print_blob=True, **UNTIMED)
@@ -59,13 +59,13 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
 
 @pytest.fixture
 def tried(record_property: Any) -> Any:
-    """tried("R2: errors of the system", 120) has the number of cases printed at the end."""
+    """Return a function; tried("R2: errors of the system", 120) adds 120 cases to the summary of the test run."""
     return lambda name, count: record_property(f"cases {name}", count)
 
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """A folder in memory; what hooks into storage is taken out of it afterwards."""
+    """A folder in memory. Hooks into storage are removed after the test."""
     from multilayer.core import atomic_files
 
     with memory_folder() as path:
@@ -82,7 +82,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 @pytest.fixture(scope="module")
 def one_thread() -> Iterator[None]:
-    """Torch on one thread: its sums then have one order."""
+    """Run torch on one thread, so that its sums have a fixed order."""
     import torch
 
     before = torch.get_num_threads()
@@ -93,7 +93,7 @@ def one_thread() -> Iterator[None]:
 
 @pytest.fixture
 def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Searches look at networks of at most 32 units, so that a trial takes a fraction of a second."""
+    """Limit searches to networks of at most 32 units, so that a trial takes a fraction of a second."""
     from multilayer.estimators.tuning import SPACE, Dimension
 
     monkeypatch.setitem(SPACE, "width", Dimension(low=8, high=32, log=True, whole=True, default=16))
@@ -101,7 +101,7 @@ def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def looks(monkeypatch: pytest.MonkeyPatch) -> dict[int, tuple[float, float]]:
-    """Validation loss and accuracy of each trial of a search, by its number; of later ones those of 2."""
+    """Set the validation loss and accuracy of each trial of a search. Trials after number 2 get those of number 2."""
     from multilayer.estimators import tuning
     from multilayer.runs.events import EpochEnd
 

@@ -39,7 +39,7 @@ def part_of(path: Path) -> str:
 
 
 def complaints(path: Path, text: str) -> Iterator[str]:
-    """Return the includes of a core file that are not allowed."""
+    """Yield a message for each include of a core file that is not allowed."""
     part = part_of(path)
     for mark, header in re.findall(r'^\s*#\s*include\s*(["<])([^">]+)[">]', text, re.MULTILINE):
         if part != "bind" and re.match(r"Python\.h|nanobind/|pybind11/|numpy/", header):
@@ -56,7 +56,7 @@ def complaints(path: Path, text: str) -> Iterator[str]:
         if other not in MAY_INCLUDE[part]:
             yield f"{part} includes {other}"
         elif other in ONE_HEADER and header != f"{other}/{other}.h":
-            yield f"{header} is of {other} alone: include {other}/{other}.h"
+            yield f"{header} is private to {other}: include {other}/{other}.h"
 
 
 def test_every_part_has_its_place() -> None:
@@ -82,7 +82,7 @@ def test_a_file_includes_what_its_part_may(path: Path) -> None:
         ("runtime/machine.cpp", '#include "kernels/kernels.h"', "runtime includes kernels"),
         ("predict/predict.cpp", '#include "fused/memory_plan.h"', "predict includes fused"),
         ("reference/core.cpp", '#include "kernels/kernels.h"', "reference includes kernels"),
-        ("bind/engine.cpp", '#include "fused/core.h"', "fused/core.h is of fused alone: include fused/fused.h"),
+        ("bind/engine.cpp", '#include "fused/core.h"', "fused/core.h is private to fused: include fused/fused.h"),
         ("fused/core.cpp", '#include "bind/common.h"', "fused includes bind"),
         ("fused/core.cpp", '#include "nowhere.h"', "nowhere.h is not a file below csrc"),
     ],

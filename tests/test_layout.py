@@ -1,4 +1,4 @@
-"""The shape of the package: who may import whom, what is public, and what an import must not do."""
+"""The structure of the package: allowed imports, public names, and the side effects that imports must not have."""
 
 from __future__ import annotations
 
@@ -83,12 +83,12 @@ MODULES = sorted(path for path in SOURCE.rglob("*.py"))
 
 
 def part_of(path: Path) -> str:
-    """The module or package directly below `multilayer` that a file belongs to."""
+    """Return the module or package directly below `multilayer` that contains a file."""
     return path.relative_to(SOURCE).parts[0].removesuffix(".py")
 
 
 def imports(path: Path) -> Iterator[tuple[str, int]]:
-    """Every module of ours that a file imports, at its top or inside functions, by the part it belongs to."""
+    """Yield every module of ours that a file imports, at its top or inside functions, by its top-level package."""
     package = ["multilayer", *path.relative_to(SOURCE).parts[:-1]]
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom):
@@ -186,8 +186,8 @@ PACKAGES = sorted(path.parent.name for path in SOURCE.glob("*/__init__.py"))
 
 @pytest.mark.parametrize("package", PACKAGES)
 def test_packages_say_what_belongs_there_and_what_does_not(package: str) -> None:
-    said = ast.get_docstring(ast.parse((SOURCE / package / "__init__.py").read_text())) or ""
-    first, _, rest = said.partition("\n\n")
+    docstring = ast.get_docstring(ast.parse((SOURCE / package / "__init__.py").read_text())) or ""
+    first, _, rest = docstring.partition("\n\n")
     assert len(first) > 40, f"{package} does not say what belongs there"
     elsewhere = [name for name in [*PACKAGES, "csrc/"] if name != package and f"`{name}`" in rest]
     assert re.search(r"\bbelongs?\b", rest), f"{package} does not say what does not belong there"
@@ -204,20 +204,20 @@ def test_public_names() -> None:
 
 
 def test_public_names_are_what_they_say_whatever_was_imported() -> None:
-    """A submodule of the same name would take a function's place once it is imported."""
+    """A submodule with the name of a function would replace the function when it is imported."""
     parts = {part_of(path) for path in MODULES}
     assert not parts & set(PUBLIC)
 
 
 def modules_after(code: str) -> set[str]:
-    """The modules in memory after running some code in a fresh interpreter."""
+    """Return the modules in memory after code has run in a new interpreter."""
     script = f"import sys\n{code}\nprint(chr(10).join(sys.modules))"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     return set(done.stdout.split())
 
 
 def loaded(code: str) -> set[str]:
-    """The packages of these modules."""
+    """Return the top-level packages of these modules."""
     return {name.split(".")[0] for name in modules_after(code)}
 
 

@@ -1,4 +1,4 @@
-"""Tables that are wrong or odd, as bytes of a file, each with what must be said of it."""
+"""A list of invalid and unusual tables as bytes of files, each with the expected error or note."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ GOOD = [[i % 7, i * 0.5 + 0.25, "uvw"[i % 3], "ab"[i % 2]] for i in range(24)]
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """`fault` is what the refusal must say, `note` what an accepted table must; one of the two."""
+    """One table. `fault` is the expected error; without it, the table is accepted, and `note` is the expected note."""
 
     name: str
     data: bytes
@@ -39,7 +39,7 @@ def csv(rows: list[list[Any]] | None = None, header: list[str] | None = None, de
 
 
 def changed(row: int, column: int, value: Any) -> list[list[Any]]:
-    """The good rows with one value changed; the row counts from 1."""
+    """Return the good rows with one changed value. Rows are counted from 1."""
     rows = [list(line) for line in GOOD]
     rows[row - 1][column] = value
     return rows
@@ -135,9 +135,9 @@ def text_cases() -> Iterator[Case]:
             short[row - 1] = short[row - 1][:-1]
             long = [list(line) for line in GOOD]
             long[row - 1] = [*long[row - 1], 9]
-            said = f"row {row} has {{}} values where the header has 4"
-            yield Case(name=f"short row {row} {delimiter}", data=csv(short, delimiter=delimiter), fault=said.format(3))
-            yield Case(name=f"long row {row} {delimiter}", data=csv(long, delimiter=delimiter), fault=said.format(5))
+            fault = f"row {row} has {{}} values where the header has 4"
+            yield Case(name=f"short row {row} {delimiter}", data=csv(short, delimiter=delimiter), fault=fault.format(3))
+            yield Case(name=f"long row {row} {delimiter}", data=csv(long, delimiter=delimiter), fault=fault.format(5))
     yield Case(name="open quote", data=csv(changed(3, 2, '"u')), fault="a quote never ends|has .* values where")
     yield Case(name="open quote at the end", data=good + b'1,2,u,"a\n', fault="row 25.*a quote .*never ends")
     yield Case(name="quote inside", data=csv(changed(3, 2, 'u"v')), rows=24)
@@ -280,7 +280,7 @@ def binary_cases() -> Iterator[Case]:
         yield Case(name=f"good {suffix}", data=data, suffix=suffix, rows=24)
         for cut in (0, 3, 4, 8, 13, len(data) // 3, len(data) // 2, len(data) - 9, len(data) - 4, len(data) - 1):
             if suffix == ".arrow" and cut > len(data) // 2:
-                continue  # a stream may end without its last mark
+                continue  # a stream is valid without its end marker
             yield Case(
                 name=f"{suffix} cut at {cut}", data=data[:cut], suffix=suffix, fault="cannot be read|whole|empty"
             )

@@ -1,9 +1,10 @@
-"""A run that is killed at every point of a save, in processes of their own: `python crash.py FOLDER [--full]`.
+"""Kill a run at every point of a save, in separate processes: `python tests/support/crash_saves.py FOLDER [--full]`.
 
-A scenario is a run's past and what is done next. What is done next runs once to list the points it passes, then once
-for each of them in a fork that dies there by SIGKILL; and once for each write to a file in a fork that dies half way
-through it. The fork tells by a pipe how many of the things it had done. Afterwards the run must be readable, stand
-where it stood after that many things or one more, to the bit, and go on. Prints what was tried, as JSON.
+A scenario has the past actions of a run and its next actions. The next actions run once to list the points that they
+pass. Then they run in one fork per point, which is killed by SIGKILL at that point, and in one fork per write to a
+file, which is killed halfway through that write. The fork reports by a pipe how many actions it completed. Afterwards,
+the run must be readable. Its state must be bit-identical to the state after that number of actions, or after one more.
+It must also be possible to continue the run. The script prints the number of cases and the failures as JSON.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ def state_of(do: Do) -> State:
 
 
 def perform(path: Path, todo: list[Do], done: Callable[[], None] = lambda: None) -> None:
-    """Does things to a run; `done` is called after each."""
+    """Perform actions on a run. Call `done` after each of them."""
     run: RunFolder | None = None
     try:
         for do in todo:
@@ -108,17 +109,17 @@ MODEL = {"spec": {}, "encoding": {}, "loss": "mse"}
 
 
 class Stand(NamedTuple):
-    """Where a run stands after some things were done."""
+    """The state of a run after some actions."""
 
     created: bool
     last: Do | None
     best: Do | None
-    told: int
+    events: int
     model: int
 
 
 def stand_after(todo: list[Do]) -> Stand:
-    """What the contract says, without files."""
+    """Return the expected state after these actions, computed without files."""
     saved: dict[tuple[int, str], Do] = {}
     for do in todo:
         if do.what in ("last", "best"):
@@ -132,7 +133,7 @@ def stand_after(todo: list[Do]) -> Stand:
         created=any(do.what == "create" for do in todo),
         last=last,
         best=bests[-1] if bests else None,
-        told=sum(do.what == "event" for do in todo),
+        events=sum(do.what == "event" for do in todo),
         model=max((do.step for do in todo if do.what == "model"), default=0),
     )
 
@@ -141,18 +142,18 @@ def stand_on_disk(path: Path) -> Stand:
     try:
         run = RunFolder.open(path)
     except RunError:
-        return Stand(created=False, last=None, best=None, told=0, model=0)
+        return Stand(created=False, last=None, best=None, events=0, model=0)
     last = run.latest()
     best = run.best(at=None if last is None else last.step)
     model = len(tensor_file.load(run.model)[0]["network/w"]) if run.model.exists() else 0
-    return Stand(created=True, last=_as_do(last), best=_as_do(best), told=len(run.events()), model=model)
+    return Stand(created=True, last=_as_do(last), best=_as_do(best), events=len(run.events()), model=model)
 
 
 def _as_do(loaded: Loaded | None) -> Do | None:
     if loaded is None:
         return None
     do = Do(loaded.event.kind, loaded.step, loaded.extra["salt"])
-    assert loaded.state.equals(state_of(do)), "the state is not the one that was saved"
+    assert loaded.state.equals(state_of(do)), "the loaded state differs from the saved one"
     assert not any("passed over" in note for note in loaded.notes), loaded.notes
     return do
 
@@ -162,22 +163,24 @@ def tree(path: Path) -> dict[str, bytes]:
 
 
 def check(path: Path, past: list[Do], todo: list[Do], done: int) -> None:
-    """After the death of a process that had done so many of the things."""
+    """Check a run after a process was killed that had completed `done` actions."""
     before = tree(path)
     found = stand_on_disk(path)
-    assert tree(path) == before, "reading wrote"
+    assert tree(path) == before, "reading the run changed its files"
     allowed = [stand_after(past + todo[:i]) for i in (done, done + 1)]
     for field, value in found._asdict().items():
-        assert value in [getattr(stand, field) for stand in allowed], f"{field}: {value}, not of {allowed}"
-    # The run goes on: whatever was left behind is no obstacle and is swept away.
+        assert value in [getattr(stand, field) for stand in allowed], (
+            f"{field} must be as in one of {allowed}, got {value}"
+        )
+    # The run can continue, and incomplete files are removed.
     ahead = max((do.step for do in past + todo), default=0) + 1
     perform(path, [Do("reopen") if found.created else Do("create"), Do("last", ahead), Do("event", ahead)])
     again = stand_on_disk(path)
-    assert (again.last, again.told) == (Do("last", ahead), found.told + 1), again
-    left = [str(file.relative_to(path)) for file in path.rglob("*")]
-    assert not [name for name in left if name.endswith(atomic_files.TEMPORARY)], left
-    data, notes = ([name for name in left if name.startswith("checkpoints") and name.endswith(end)] for end in ENDS)
-    assert len(data) == len(notes), left
+    assert (again.last, again.events) == (Do("last", ahead), found.events + 1), again
+    names = [str(file.relative_to(path)) for file in path.rglob("*")]
+    assert not [name for name in names if name.endswith(atomic_files.TEMPORARY)], names
+    data, notes = ([name for name in names if name.startswith("checkpoints") and name.endswith(end)] for end in ENDS)
+    assert len(data) == len(notes), names
 
 
 def die() -> None:
@@ -185,7 +188,7 @@ def die() -> None:
 
 
 def in_fork(path: Path, todo: list[Do], arm: Callable[[], None], delay: float | None = None) -> int:
-    """Runs things in a process that dies; how many it had done."""
+    """Perform actions in a process that is killed. Return the number of completed actions."""
     get, put = os.pipe()
     write = os.write
     child = os.fork()
@@ -200,7 +203,7 @@ def in_fork(path: Path, todo: list[Do], arm: Callable[[], None], delay: float | 
         os.kill(child, signal.SIGKILL)
     _, status = os.waitpid(child, 0)
     killed = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
-    assert killed or delay is not None, f"the process did not die as it should: {status}"
+    assert killed or delay is not None, f"the process must be killed by SIGKILL, got status {status}"
     done = 0
     while part := os.read(get, 65536):
         done += len(part)
@@ -209,16 +212,16 @@ def in_fork(path: Path, todo: list[Do], arm: Callable[[], None], delay: float | 
 
 
 def at_point(k: int) -> None:
-    left = iter(range(k, -1, -1))
-    atomic_files.hook = lambda name: die() if next(left) == 0 else None
+    remaining = iter(range(k, -1, -1))
+    atomic_files.hook = lambda name: die() if next(remaining) == 0 else None
 
 
 def at_write(k: int) -> None:
-    """Dies when half of the bytes of the k-th write to a file are out."""
-    left, write = iter(range(k, -1, -1)), os.write
+    """Kill the process after half of the bytes of the k-th write to a file."""
+    remaining, write = iter(range(k, -1, -1)), os.write
 
     def half(file: int, data: Any) -> int:
-        if next(left) == 0:
+        if next(remaining) == 0:
             write(file, data[: len(data) // 2])
             die()
         return write(file, data)
@@ -227,7 +230,7 @@ def at_write(k: int) -> None:
 
 
 def listed(path: Path, todo: list[Do]) -> tuple[list[str], int]:
-    """The points that things pass, and how often they write to a file."""
+    """Return the points that the actions pass, and the number of writes to files."""
     names: list[str] = []
     writes, write = [0], os.write
 
@@ -266,7 +269,7 @@ def matrix(folder: Path) -> dict[str, Any]:
 
 
 def at_random(folder: Path, count: int) -> dict[str, Any]:
-    """Kills a process that saves without pause, after a random time."""
+    """Kill a process that saves continuously, after a random time."""
     generator = random.Random(0)
     todo = [Do("create")]
     for step in range(1, 400):

@@ -1,4 +1,4 @@
-"""What the tests of displays share: events, consoles, a clock, and what a terminal shows in the end."""
+"""Shared by the tests of displays: events, consoles, a fake clock, and the final content of a terminal."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ START = Start(
 
 
 class Clock:
-    """Time that passes when told."""
+    """A clock that tests set. It replaces the monotonic clock of the training modules."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 100.0
@@ -62,12 +62,12 @@ def terminal(width: int = 80) -> tuple[Console, io.StringIO]:
 
 
 def shown(text: str) -> str:
-    """Everything that was ever shown, without what steers the terminal."""
+    """Return all output without the control sequences of the terminal."""
     return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text).replace("\r", "")
 
 
 def screen(text: str) -> list[str]:
-    """What a terminal without an end shows at last: it knows newline, return, up, and clearing a line."""
+    """Return the final lines of an endless terminal that knows newline, carriage return, cursor up and clear line."""
     lines, row, column = [""], 0, 0
     for steer, plain_text in re.findall(r"(\x1b\[[0-9;?]*[A-Za-z]|\r|\n)|([^\x1b\r\n]+)", text):
         if plain_text:

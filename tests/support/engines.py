@@ -1,4 +1,4 @@
-"""What the tests of engines share: losses, optimisers and cores to run over, tables, orders of rows, and steps."""
+"""Shared by the tests of engines: lists of losses, optimizers and cores, tables, orders of rows, and steps."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CORES = {
     "plain loops": {"dtype": "float32", "core": "reference"},
     "kernels": {"dtype": "float32"},
 }
-"""Those of the fused engine."""
+"""Options of the fused engine that select its cores."""
 every_core = pytest.mark.parametrize("core", CORES)
 
 
@@ -63,7 +63,7 @@ def fused_engine(
 
 
 def on_all_threads(engine: FusedEngine, threads: int, kernels: str = "") -> FusedEngine:
-    """The engine with a core that uses so many threads always, not only where a step is worth them."""
+    """Return the engine with a core that always uses all threads, also for small steps."""
     state = engine.state()
     engine._core = _core.fused(program_of(engine.spec, engine.settings), threads, kernels, all_threads=True)
     engine.load(state)

@@ -1,4 +1,4 @@
-"""Trackers and loggers with the signatures of the real ones, which write down what they are told."""
+"""Fake trackers and loggers with the signatures of the real ones. They record their calls."""
 
 from __future__ import annotations
 

@@ -1,10 +1,11 @@
-"""Training runs that are killed, in processes of their own: `python kill.py FOLDER POINTS RANDOM ENGINE`.
+"""Kill training runs in separate processes: `python tests/support/kill_runs.py FOLDER POINTS RANDOM ENGINE`.
 
-ENGINE may be `recipe`: then it is the default recipe for tables, cut down to two small members.
+If ENGINE is `recipe`, the runs use the default recipe for tables, reduced to two small members.
 
-A run is trained once, whole. Then it is trained again and again in forks that die by SIGKILL: at points of its saves,
-in order, POINTS of them spread over the run; and at RANDOM random times. Each is resumed, some are killed once more on
-the way, and must end as the whole run did: model, log, checkpoints, to the bit. Prints what was tried, as JSON.
+First, a run is trained without interruption. Then it is trained again in forks that are killed by SIGKILL: at POINTS
+points of its saves, spread over the run, and at RANDOM random times. Each run is resumed; some are killed again before
+they end. The model, the log and the checkpoints must be bit-identical to those of the uninterrupted run. The script
+prints the number of cases as JSON.
 """
 
 from __future__ import annotations
@@ -52,10 +53,10 @@ def train(path: Path) -> None:
     fit(Recipe(hidden=(8,)) if recipe else "3-8:batchnorm:tanh:dropout(0.2)-1", data(), run=path, **options)
 
 
-def go_on(path: Path) -> None:
+def continue_run(path: Path) -> None:
     if (path / "config.json").exists():
         resume(path, data=data(), quiet=True, report=False)
-    else:  # killed before there was a run
+    else:  # killed before the run was created
         shutil.rmtree(path, ignore_errors=True)
         train(path)
 
@@ -89,14 +90,14 @@ def die_at(point: int, work: Callable[[Path], None], path: Path) -> Callable[[],
 
 
 def check(path: Path, whole: Path) -> bool:
-    """Whether a run ended as the whole one did; and whether it had been resumed."""
-    cut, unbroken = RunFolder.open(path), RunFolder.open(whole)
-    assert cut.model.read_bytes() == unbroken.model.read_bytes(), "the model differs"
-    told = cut.events()
-    assert same(told, unbroken.events()), "the log differs"
-    names = [sorted(p.name for p in folder.checkpoints.iterdir()) for folder in (cut, unbroken)]
+    """Assert that a run equals the uninterrupted one. Return whether it was resumed."""
+    resumed, uninterrupted = RunFolder.open(path), RunFolder.open(whole)
+    assert resumed.model.read_bytes() == uninterrupted.model.read_bytes(), "the model differs"
+    log = resumed.events()
+    assert same(log, uninterrupted.events()), "the log differs"
+    names = [sorted(p.name for p in folder.checkpoints.iterdir()) for folder in (resumed, uninterrupted)]
     assert names[0] == names[1], "the checkpoints differ"
-    return any(isinstance(event, Resume) for event in told)
+    return any(isinstance(event, Resume) for event in log)
 
 
 def main(root: Path, points: int, times: int) -> dict[str, int]:
@@ -118,12 +119,12 @@ def main(root: Path, points: int, times: int) -> dict[str, int]:
             os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
         if chance.random() < 0.3:
-            pid = fork(lambda: go_on(path))
+            pid = fork(lambda: continue_run(path))
             time.sleep(chance.random() * seconds)
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
             tried["twice"] += 1
-        _, status = os.waitpid(fork(lambda: go_on(path)), 0)
+        _, status = os.waitpid(fork(lambda: continue_run(path)), 0)
         assert status == 0, f"{name}: resuming failed"
         tried["resumed"] += check(path, whole)
         shutil.rmtree(path)

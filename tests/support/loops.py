@@ -85,7 +85,7 @@ def make_loop(
 
 
 def restore(loop: Loop, past: Recorder) -> int:
-    """Puts a new loop where the last checkpoint of another stands; its step."""
+    """Restore a new loop from the last checkpoint of another loop. Return its step."""
     state, extra, _ = next(saved for saved in reversed(past.saved) if saved[2] == "last")
     loop.engine.load(state)
     loop.position = position_of(extra)

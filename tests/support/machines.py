@@ -1,4 +1,4 @@
-"""A machine of round figures, so that what is predicted for it can be said exactly."""
+"""A machine description with round numbers, for which predictions can be computed exactly."""
 
 from __future__ import annotations
 
@@ -13,4 +13,4 @@ SLOW = Machine(
     bandwidths=tuple(Bandwidth(level=n, threads=1, working_set=1, read=1e6, triad=1e6) for n in ("L1", "DRAM")),
     quick=False,
 )
-"""1 GFLOP/s, and memory that is next to free."""
+"""A machine with 1 GFLOP/s, whose memory traffic takes almost no time."""

@@ -1,6 +1,7 @@
-"""Model files that are none (R7): a table of hostile, damaged and foreign bytes, each with the error it must give.
+"""Invalid model files (R7): a list of hostile, damaged and foreign bytes, each with the expected error.
 
-`python malformed.py` loads them all in a process whose memory is limited, and prints how it went.
+`python tests/support/malformed_files.py` loads all of them in a process with limited memory, and prints the number of
+files and the longest time.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ GOOD = tensor_file.encode(TENSORS, META)
 
 
 class Payload:
-    """What runs when it is unpickled: it makes a file."""
+    """An object that creates a file when it is unpickled."""
 
     def __init__(self, marker: str) -> None:
         self.marker = marker
@@ -45,7 +46,7 @@ class Payload:
 LAYOUT = (
     "can be read: .*(invalid shape, data type, or offset|invalid offset) for tensor|cut short: the|bytes left over: the"
 )
-"""Errors if the tensors of a header do not fit their bytes: from safetensors, or ours if the total size is wrong."""
+"""Errors for tensors of a header that do not match the bytes: from safetensors, or ours for a wrong total size."""
 
 
 def header_of(data: bytes = GOOD) -> dict[str, Any]:
@@ -71,7 +72,7 @@ def with_tensor(name: str = "network/linear1.weight", **fields: object) -> bytes
 
 
 def with_about(**changes: object) -> bytes:
-    """The file with other keys in its JSON text and a hash that fits them."""
+    """Return the file with changed keys in its metadata and a matching hash."""
     about = json.loads(header_of()["__metadata__"]["multilayer"]) | changes
     about = {key: value for key, value in about.items() if value is not ...}
     noted = about.pop("sha256", None)
@@ -341,7 +342,7 @@ def entries() -> Iterator[tuple[str, bytes, str]]:
 
 
 def archives(marker: str) -> Iterator[tuple[str, bytes]]:
-    """Pickles, and what holds pickles, that make a file when they are loaded by what they are made for."""
+    """Yield pickles, and archives of pickles, that create a file if their own loader reads them."""
     for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
         yield f"pickle {protocol}", pickle.dumps(Payload(marker), protocol)
         yield f"pickle {protocol} in a list", pickle.dumps({"state_dict": [Payload(marker)]}, protocol)
@@ -387,7 +388,7 @@ def foreign() -> Iterator[tuple[str, bytes, str]]:
 
 
 def flips(count: int = 400, seed: int = 0) -> Iterator[tuple[str, bytes, str]]:
-    """Single bits; every one is found, by the form or by the hash."""
+    """Yield files with a single changed bit. Each is detected by its structure or by the hash."""
     generator = random.Random(seed)
     for place in sorted(generator.sample(range(len(GOOD) * 8), min(count, len(GOOD) * 8))):
         changed = bytearray(GOOD)
@@ -537,7 +538,7 @@ def meanings() -> Iterator[tuple[str, bytes, str]]:
 
 
 def seconds_to_refuse(name: str, data: bytes) -> float:
-    """The processor time to refuse a file. Of a slow one, the best of three: other processes slow a single attempt."""
+    """Return the processor time to reject a file; for slow files the best of three, because of other processes."""
     best = math.inf
     for _ in range(3):
         start = time.process_time()
@@ -552,7 +553,7 @@ def seconds_to_refuse(name: str, data: bytes) -> float:
 
 
 def limited() -> dict[str, Any]:
-    """All of them with little memory: what is refused, and the longest time one took."""
+    """Load all files with limited memory. Return the number of rejected files and the longest time."""
     import resource
 
     with open("/proc/self/statm") as about:

@@ -1,4 +1,4 @@
-"""Texts that would run a script or make a request if a page ever took them for markup: window.hitN tells which did."""
+"""Strings that run a script or send a request if a page interprets them as markup. window.hitN shows which one ran."""
 
 from __future__ import annotations
 

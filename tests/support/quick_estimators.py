@@ -1,4 +1,4 @@
-"""What the tests of the estimators share: the recipe cut down to seconds, and small tables to run it on."""
+"""Shared by the tests of estimators: options that make the recipe fast, and small tables."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ QUICK: dict[str, Any] = {"ensemble": 2, "epochs": 8, "hidden": (16,), "batch_siz
 
 
 def numbers(rows: int = 120, columns: int = 4, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """A target that is a smooth function of numbers."""
+    """Return normal inputs and a target that is a smooth function of them."""
     x = np.random.default_rng(seed).normal(size=(rows, columns))
     return x, np.sin(2 * x[:, 0]) + x[:, 1 % columns]
 
@@ -22,7 +22,7 @@ def classes(rows: int = 120, count: int = 3, seed: int = 0) -> tuple[np.ndarray,
 
 
 def people(rows: int = 120, seed: int = 0) -> tuple[pd.DataFrame, pd.Series]:
-    """A table as it comes: missing values, texts, categories, a flag, a date, a column that never varies."""
+    """Return a raw table: missing values, text, categories, a flag, a date, and a constant column."""
     generator = np.random.default_rng(seed)
     frame = pd.DataFrame(
         {

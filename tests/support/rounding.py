@@ -1,18 +1,19 @@
-"""What rounding may do to a network's numbers: found by moving every one of them on its way, in double.
+"""Tolerances for computations in single precision, derived by perturbing every number of a computation in double.
 
-A sum of K products in float is the exact sum of products that are each some roundings off, and is itself off by about
-√K of them, since roundings are as good as random (Higham & Mary 2019); so are functions, norms, and their gradients. A
-network in float is then, to first order, the exact one with everything moved a little:
+A sum of K products in float is the exact sum of slightly perturbed products. Its error is about √K roundings, because
+roundings behave like random numbers (Higham & Mary 2019). The same holds for functions, norms and their gradients. To
+first order, a network in float is therefore the exact network with small perturbations:
 
-    x → x (1 ± δ),  δ = C · √K · EPS    inputs, parameters, what a layer gives, what it keeps, the gradient it hands on
-    μ → μ (1 ± δ)                       means that a norm takes away, there and back: off for all of its numbers alike
-    f(z) - z                            the slope of a blend: off by δ z, however little is left
-    p - y                               likewise the slope of a loss whose link is near 1, and the logarithm of its sum
+    x → x (1 ± δ),  δ = C · √K · EPS    inputs, parameters, outputs and caches of a layer, gradients of its inputs
+    μ → μ (1 ± δ)                       the mean that a norm subtracts, forward and backward: one sign for the group
+    f(z) - z                            the gradient of a blend: an error of δ z, even if the difference is small
+    p - y                               likewise the slope of a loss if p is near 1, and the logarithm of its sum
 
-K is the longest sum there is, over rows or over units; C is 4: between two moves a number meets about a dozen roundings
-besides those of its sum, and they add up like √12. What that does to a result is seen by doing it a few times with
-random signs. So it holds how steep norms are, how much of a sum cancels and how deep the network is, without a constant
-for any of them. Each draw of signs is taken both ways: where a number is so near a kink, one of the two lies beyond it.
+K is the length of the longest sum, over rows or over units. C is 4: between two perturbations, a number goes through
+about a dozen roundings besides those of its sum, which add up to about √12. The tolerance is the largest change of the
+result over a few draws of random signs. It therefore includes steep norms, cancellation in sums and the depth of the
+network, without a separate constant for each. Each draw is also used with opposite signs, because only one of the two
+may cross a kink that is close to a number.
 """
 
 from __future__ import annotations
@@ -37,14 +38,14 @@ EPS = 2.0**-24
 C = 4.0
 DRAWS = 4
 TINY = 1e-36
-"""Below it a product of two numbers may be none: denormals count as nothing."""
+"""Results below this value count as 0, because a product of two numbers may be denormal."""
 
 Shift = Callable[[np.ndarray], np.ndarray]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Results:
-    """What is compared: loss, gradients and buffers of a step, and the outputs."""
+    """The compared results: loss, gradients and buffers of a step, and the outputs."""
 
     step: Gradients
     outputs: np.ndarray
@@ -66,17 +67,17 @@ def longest_sum(spec: Spec, batch: int) -> int:
 def bounds(
     exact: Results, spec: Spec, data: Data, how: Settings, state: State, *, rows: np.ndarray, dropout: float
 ) -> Mapping[str, float]:
-    """How far from each of the exact results one in float may be, by its largest entry."""
+    """Return the tolerance of each result: the largest allowed difference of an entry from the exact result."""
     delta = C * math.sqrt(longest_sum(spec, len(rows))) * EPS
     found = {name: 0.0 for name in exact.named()}
     for draw in range(DRAWS):
         for side in (delta, -delta):
-            for name, value in _moved(draw, side, spec, data, how, state, rows, dropout).named().items():
+            for name, value in _perturbed(draw, side, spec, data, how, state, rows, dropout).named().items():
                 found[name] = max(found[name], largest(value - exact.named()[name]))
     return {name: found[name] + delta * largest(value) + TINY for name, value in exact.named().items()}
 
 
-def _moved(
+def _perturbed(
     draw: int, delta: float, spec: Spec, data: Data, how: Settings, state: State, rows: np.ndarray, dropout: float
 ) -> Results:
     generator = np.random.default_rng(draw)
@@ -87,7 +88,7 @@ def _moved(
     engine = NumpyEngine(spec, replace(data, x=shift(data.x.astype(np.float64))), how)
     engine.load(replace(state, parameters={name: shift(p.astype(np.float64)) for name, p in state.parameters.items()}))
     engine.loss = _loss(engine.loss, shift)
-    with _everything_moved(shift):
+    with _everything_perturbed(shift):
         return Results(step=engine.gradients(rows, epoch=2, dropout=dropout), outputs=engine.outputs(rows))
 
 
@@ -106,8 +107,8 @@ def _loss(loss: Loss, shift: Shift) -> Loss:
 
 
 @contextmanager
-def _everything_moved(shift: Shift) -> Iterator[None]:
-    """The layers' own definitions, with all that goes in or out of them moved."""
+def _everything_perturbed(shift: Shift) -> Iterator[None]:
+    """Patch the definitions of all layers so that their inputs and outputs are perturbed."""
     with ExitStack() as stack:
         for kind in KINDS.values():
             stack.enter_context(patch.object(kind, "forward", _forward(kind.forward, shift)))

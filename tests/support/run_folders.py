@@ -1,4 +1,4 @@
-"""What the tests of runs and of their folders share: a run of two steps, saves, what its folder has, a run cut off."""
+"""Shared by the tests of runs and their folders: a run with two steps, saves, its files, and an unfinished run."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def names(path: Path) -> list[str]:
 
 
 def parameters(run: Run) -> list[bytes]:
-    """Those of its model, to the bit."""
+    """Return the bytes of the parameters of a run's model."""
     assert run.model is not None
     return [run.model.tensors[name].tobytes() for name in sorted(run.model.tensors)]
 
 
 def unfinished(run: Path) -> None:
-    """As if the process had been killed before the end was told."""
+    """Remove the last event, as if the process had been killed before it was written."""
     log = run / "events.jsonl"
     log.write_text("".join(log.read_text().splitlines(keepends=True)[:-1]))
 

@@ -1,4 +1,4 @@
-"""The short and the full form of long tests: `SOAK=1 pytest` runs the full one."""
+"""Long tests have a short and a full form. `SOAK=1 pytest` runs the full form."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FULL = os.environ.get("SOAK") == "1"
 
 @contextmanager
 def memory_folder() -> Iterator[Path]:
-    """A folder in memory where there is one: thousands of saves wait for no disk."""
+    """Create a temporary folder, in memory if possible, so that thousands of saves are fast."""
     memory = Path("/dev/shm")
     with tempfile.TemporaryDirectory(dir=memory if os.access(memory, os.W_OK) else None) as name:
         yield Path(name)

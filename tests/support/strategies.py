@@ -26,7 +26,7 @@ from multilayer.nn.layers import (
 from multilayer.spec import Spec
 
 widths = st.integers(1, 12)
-# √z of a negative number is NaN, which is its point; it has cases of its own.
+# sqrt is NaN for negative numbers. It has separate tests.
 names = st.sampled_from([name for name in activations.catalogue if name not in ("sqrt", "softmax", "polynomial")])
 eps = st.sampled_from([1e-5, 1e-3, 0.1])
 
@@ -46,7 +46,7 @@ def plain_activations(draw: st.DrawFn) -> Activation:
 
 simple: st.SearchStrategy[Layer] = st.one_of(
     plain_activations(),
-    st.just(Activation("relu")),  # the one that text may leave out
+    st.just(Activation("relu")),  # the default activation, which the text form omits
     st.builds(LayerNorm, eps=eps),
     st.builds(RMSNorm, eps=eps),
     st.builds(BatchNorm, eps=eps, momentum=st.sampled_from([0.1, 1.0])),
@@ -80,7 +80,7 @@ columns = st.one_of(
 
 @st.composite
 def specs(draw: st.DrawFn, *, max_layers: int = 6) -> Spec:
-    """Any network at all."""
+    """Draw any valid network."""
     categories = tuple(draw(st.lists(st.integers(1, 12), max_size=3)))
     numeric = draw(st.integers(0 if categories else 1, 9))
     inputs = Inputs(numeric, categories)
@@ -96,7 +96,7 @@ def specs(draw: st.DrawFn, *, max_layers: int = 6) -> Spec:
 
 @st.composite
 def plain_specs(draw: st.DrawFn) -> Spec:
-    """Linear layers and dropout under activations that learn nothing, to 64 wide."""
+    """Draw a network of linear layers, dropout and activations without parameters, with at most 64 units per layer."""
     learn_nothing = [name for name in activations.catalogue if not activations.get(name).learned]
     functions = names.filter(lambda name: name in learn_nothing and name != "combination")
     layers: list[Layer] = []
