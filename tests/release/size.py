@@ -2,7 +2,7 @@
 
     python tests/release/size.py [FOLDER] [--limit MB]
 
-The total is what `du -sm` prints for site-packages: 1 MB is 2^20 bytes. Bytecode has a line of its own: pip compiles
+The total is what `du -sm` prints for site-packages: 1 MB is 2^20 bytes. Bytecode is listed separately: pip compiles
 all modules when it installs, uv and `pip install --no-compile` leave that to the first import. With `--limit`, the exit
 code is 1 if the total exceeds it.
 """
@@ -19,7 +19,7 @@ from pathlib import Path
 
 MB = 2**20
 LISTED = 8
-"""Packages that have a line of their own."""
+"""Number of packages in the table."""
 
 
 def on_disk(path: Path) -> int:
