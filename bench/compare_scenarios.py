@@ -400,9 +400,8 @@ def reload() -> None:
     mixed()
     for run in ("binary", "spent", "kind"):
         shutil.copytree(old / "tabular" / run, run)
-        mlp(f"evaluate {run} mixed.csv --json", expected=0)
-        mlp(f"runs {run}", expected=0)
-        mlp(f"report {run} --out {run}.html", expected=0)
+        for line in (f"evaluate {run} mixed.csv --json", f"runs {run}", f"report {run} --out {run}.html"):
+            mlp(line, expected=0)
         shutil.rmtree(run)
     for run in ("fused-killed", "torch-stopped", "numpy-killed"):
         shutil.copytree(old / "resume" / f"{run}-before", run)

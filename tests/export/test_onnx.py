@@ -1,20 +1,13 @@
-"""ONNX models compared with `TrainedModel`: every layer and activation, realistic tables, every task.
-
-Tolerance: both sides compute in float32 (eps 6e-8) and sum in different orders. The longest sums have 784 terms with a
-rounding error of about √784·eps ≈ 2e-6. After a few layers, the error is at most 1e-5 of the largest output.
-"""
+"""ONNX models compared with `TrainedModel`: every layer and activation, realistic tables, every task."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 import pandas as pd
 import pytest
 from typer.testing import CliRunner
@@ -22,132 +15,27 @@ from typer.testing import CliRunner
 import multilayer as ml
 from multilayer import MLPClassifier, MLPRegressor
 from multilayer.cli.main import app
-from multilayer.core import atomic_files
-from multilayer.data import Column, Encoding, Task
-from multilayer.data.table import from_texts
-from multilayer.errors import DataError, MissingExtra, OptionError, StorageError
+from multilayer.errors import DataError
 from multilayer.export.onnx import activations as onnx_activations
 from multilayer.export.onnx import layers
-from multilayer.export.onnx import model as exporting
-from multilayer.models.trained_model import Member, TrainedModel
 from multilayer.nn import activations
-from multilayer.nn.calibration import Calibration
 from multilayer.nn.layers import KINDS
 from multilayer.spec import Spec
-from multilayer.spec.initialization import initialise
-from support.cases import ALL, Case, rows_for
-from support.models import with_tensors
+from support.cases import ALL, Case
+from support.onnx_sessions import (
+    PARTS,
+    assert_close,
+    assert_same,
+    feed,
+    predictor_of,
+    session_of,
+    table_for,
+)
 from support.quick_estimators import QUICK, classes, numbers, people
 
 pytestmark = pytest.mark.filterwarnings("ignore:columns dropped")
 
-TOLERANCE = 1e-5
-"""Relative to the largest value, because an output near 0 has the rounding error of the terms of its sum."""
-
-
-def session_of(model: Any, path: Path) -> onnxruntime.InferenceSession:
-    """Export the model, validate the file with the checker of ONNX, and open it in the runtime."""
-    ml.to_onnx(model, path)
-    onnx.checker.check_model(str(path), full_check=True)
-    return opened(path)
-
-
-def opened(path: Path) -> onnxruntime.InferenceSession:
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1  # idle threads of the runtime use the CPU
-    return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-
-
-def feed(session: onnxruntime.InferenceSession, table: Any) -> dict[str, np.ndarray]:
-    """Return a table as inputs of the model, as docs/explanation/export.md describes."""
-    if not isinstance(table, pd.DataFrame):
-        return {"x": np.asarray(table, dtype=np.float64)}
-    given: dict[str, np.ndarray] = {}
-    for one in session.get_inputs():
-        column, values = table[one.name], None
-        if one.type == "tensor(string)":
-            values = column.astype(object).where(column.notna(), "").to_numpy()
-        elif column.dtype.kind in "Mm":
-            zero = pd.Timestamp(0, tz=column.dt.tz) if column.dtype.kind == "M" else pd.Timedelta(0)
-            values = (column - zero).dt.total_seconds().to_numpy()
-        elif column.dtype == object and hasattr(column.iloc[0], "hour"):  # times of day
-            values = np.array([t.hour * 3600 + t.minute * 60 + t.second for t in column], dtype=np.float64)
-        elif column.dtype == object and hasattr(column.iloc[0], "toordinal"):  # dates
-            values = pd.to_datetime(column).astype("datetime64[s]").astype(np.int64).to_numpy().astype(np.float64)
-        given[one.name] = column.to_numpy(dtype=np.float64, na_value=np.nan) if values is None else values
-    return given
-
-
-PARTS = (slice(None), slice(3, 4))
-"""Batches: all rows, and one row."""
-
-
-def assert_close(found: np.ndarray, expected: np.ndarray, *, largest: float | None = None) -> None:
-    assert found.shape == expected.shape
-    largest = np.abs(expected).max(initial=0) if largest is None else largest
-    np.testing.assert_allclose(found, expected, rtol=0, atol=TOLERANCE * largest)
-
-
-def assert_same(model: Any, table: Any, path: Path) -> onnxruntime.InferenceSession:
-    """Compare labels and probabilities, or predictions."""
-    session = session_of(model, path)
-    predictor: TrainedModel = getattr(model, "model_", getattr(model, "model", model))
-    inputs, names = feed(session, table), [one.name for one in session.get_outputs()]
-    expected = {"prediction": predictor.predict(table)}
-    if predictor.encoding.task.classifies:
-        expected = {"label": expected["prediction"], "probabilities": predictor.predict_proba(table)}
-    for rows in PARTS:
-        found = dict(zip(names, session.run(None, {k: v[rows] for k, v in inputs.items()}), strict=True))
-        assert found.keys() == expected.keys()
-        for name, values in expected.items():
-            if name == "label":
-                assert found[name].dtype.kind == values.dtype.kind.replace("U", "O")
-                assert found[name].tolist() == values[rows].tolist()
-            else:
-                assert_close(found[name], values[rows], largest=np.abs(values).max(initial=0))
-    return session
-
-
 # Layers and activations
-
-
-def predictor_of(spec: Spec, *, members: int = 1) -> TrainedModel:
-    """Return a model without scaling, whose predictions are the raw outputs of the network."""
-    F, sizes, T = spec.inputs.numeric, spec.inputs.categories, spec.d_out
-    values = {f"c{i}": from_texts(f"v{j:03}" for j in range(1, n + 1)) for i, n in enumerate(sizes)}
-    columns = [Column(name=f"n{i}", family="number", kind="numeric", parts=(0,)) for i in range(F)]
-    columns += [Column(name=name, family="text", kind="categorical") for name in values]
-    names = tuple(f"y{i}" for i in range(T))
-    encoding = Encoding(
-        columns=tuple(columns),
-        task=Task(kind="multioutput", names=names, mean=(0.0,) * T, std=(1.0,) * T),
-        loss="mse",
-        scaling="none",
-        center=np.zeros(F),
-        scale=np.ones(F),
-        fill=np.zeros(F),
-        vocabularies=values,
-        positional=not sizes,
-    )
-    made: list[Member] = []
-    for i in range(members):
-        generator = np.random.default_rng(i)
-        tensors: dict[str, np.ndarray] = {}
-        for name, value in initialise(spec, seed=3 + i).items():
-            moved = value + 0.1 * np.abs(generator.normal(size=value.shape)) * (name not in spec.buffers)
-            tensors[name] = moved.astype(np.float32)
-        made.append(Member(spec=spec, tensors=tensors, encoding=encoding))
-    return TrainedModel(members=tuple(made))
-
-
-def table_for(spec: Spec, rows: int) -> Any:
-    x, codes = rows_for(spec, rows)
-    if codes is None:
-        return x
-    frame = pd.DataFrame({f"n{i}": x[:, i] for i in range(x.shape[1])})
-    for i in range(codes.shape[1]):
-        frame[f"c{i}"] = [None if code == 0 else f"v{code:03}" for code in codes[:, i]]
-    return frame
 
 
 @pytest.mark.parametrize("case", ALL, ids=lambda case: case.name)
@@ -401,110 +289,3 @@ def test_columns_may_have_the_names_of_operators(tmp_path: Path) -> None:
     model = MLPRegressor(**QUICK).fit(table, y)
     with pytest.raises(DataError, match=r"column 'prediction' has the name of an output .* rename the column"):
         model.to_onnx(tmp_path / "model.onnx")
-
-
-# Files
-
-
-def test_equal_models_give_equal_bytes(tmp_path: Path) -> None:
-    model = predictor_of(Spec.parse("3+cat(2, 9)-columns(pbld)-4:tanh-2"), members=2)
-    model.save(tmp_path / "model.safetensors")
-    again = ml.load(tmp_path / "model.safetensors")
-    for name, one in (("a", model), ("b", again)):
-        one.to_onnx(tmp_path / f"{name}.onnx")
-    assert (tmp_path / "a.onnx").read_bytes() == (tmp_path / "b.onnx").read_bytes()
-    made = onnx.load(tmp_path / "a.onnx")
-    constants = {one.name: onnx.numpy_helper.to_array(one) for one in made.graph.initializer}
-    for name, value in model.tensors.items():
-        np.testing.assert_array_equal(constants[f"network/{name}"], value)
-    assert made.graph.input[0].doc_string == "numbers, NaN for missing values"
-
-
-def test_members_are_averaged_as_probabilities(tmp_path: Path) -> None:
-    """The probabilities are extreme, and the temperature is far from 1."""
-    x, y = classes()
-    model = MLPClassifier(**QUICK).fit(x, y).model_
-    sure = with_tensors(model, lambda name, value: 20 * value if "linear2" in name else value)
-    cold = replace(sure, calibration=Calibration(temperature=0.5))
-    assert_same(cold, x, tmp_path / "model.onnx")
-
-
-def test_a_run_a_model_and_an_estimator_are_exported_with_all_members(tmp_path: Path) -> None:
-    frame, y = people()
-    run = ml.fit(None, frame.assign(outcome=y), target="outcome", ensemble=3, epochs=2, quiet=True)
-    assert run.model is not None
-    estimator = MLPClassifier(**QUICK).fit(frame, y)
-    path = tmp_path / "model.onnx"
-    for given, model, members in ((run, run.model, 3), (run.model, run.model, 3), (estimator, estimator, 2)):
-        session = session_of(given, path)
-        label, probabilities = session.run(None, feed(session, frame))
-        assert (label == model.predict(frame)).all()
-        assert_close(probabilities, model.predict_proba(frame))
-        assert onnx.load(path).graph.doc_string.split(";")[0].endswith(f"average of {members} members")
-
-
-def test_a_failed_write_keeps_the_existing_file(folder: Path) -> None:
-    path = folder / "model.onnx"
-    path.write_bytes(b"before")
-
-    def full(name: str) -> None:
-        if name == "write.rename":
-            raise OSError(28, "No space left on device")
-
-    atomic_files.hook = full
-    with pytest.raises(StorageError, match="the disk is full"):
-        predictor_of(Spec.parse("2-1")).to_onnx(path)
-    assert path.read_bytes() == b"before"
-    assert [one.name for one in folder.iterdir()] == ["model.onnx"]
-
-
-def test_models_that_cannot_be_exported_are_errors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "model.onnx"
-    with pytest.raises(OptionError, match=r"a trained model is needed .* got Spec\('2-1'\)"):
-        ml.to_onnx(Spec.parse("2-1"), path)
-    alone = MLPClassifier().fit(np.zeros((5, 1)), ["a"] * 5)
-    with pytest.raises(OptionError, match="there is no network"):
-        alone.to_onnx(path)
-    monkeypatch.setattr(exporting, "LARGEST", 10)
-    with pytest.raises(OptionError, match="must hold at most 10 bytes of numbers, got"):
-        predictor_of(Spec.parse("2-1")).to_onnx(path)
-    monkeypatch.undo()
-    monkeypatch.setitem(sys.modules, "onnx", None)
-    with pytest.raises(MissingExtra, match=r"export to ONNX needs onnx.*pip install 'multilayer\[onnx\]'"):
-        predictor_of(Spec.parse("2-1")).to_onnx(path)
-    assert not path.exists()
-
-
-def test_the_command(tmp_path: Path) -> None:
-    model = predictor_of(Spec.parse("3-2"))
-    model.save(tmp_path / "model.safetensors")
-
-    def run(*args: str) -> Any:
-        return CliRunner().invoke(app, ["export", *args], env={"COLUMNS": "300"})
-
-    done = run(str(tmp_path / "model.safetensors"))
-    assert done.exit_code == 0, done.output
-    assert "written: " in done.stdout
-    assert ": one network, with its preprocessing" in done.stdout
-    x = np.ones((2, 3))
-    assert_close(opened(tmp_path / "model.onnx").run(None, {"x": x})[0], model.outputs(x))
-    assert (
-        run(str(tmp_path), "--to", "onnx", "--out", str(tmp_path / "b.onnx")).exit_code == 0
-    )  # a folder, such as that of a run
-    assert (tmp_path / "b.onnx").read_bytes() == (tmp_path / "model.onnx").read_bytes()
-    failed = run(str(tmp_path), "--to", "onx")
-    assert failed.exit_code == 2
-    assert "unknown format 'onx': did you mean 'onnx'?" in failed.stderr
-    assert run(str(tmp_path / "none.safetensors")).exit_code == 2
-
-
-def test_export_needs_no_torch(tmp_path: Path) -> None:
-    predictor_of(Spec.parse("3-2")).save(tmp_path / "model.safetensors")
-    code = (
-        "import sys, multilayer as ml\n"
-        "ml.to_onnx(ml.load('model.safetensors'), 'model.onnx')\n"
-        "assert not {'torch', 'sklearn', 'onnxruntime'} & set(sys.modules)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert (tmp_path / "model.onnx").exists()
