@@ -60,9 +60,7 @@ class Partial:
         if "learning_rate" not in asked:
             config = replace(config, learning_rate=CALM * cast(float, config.learning_rate))
         setup = Setup.make(spec, prepared, config)
-        state = setup.engine.state()
-        model = TrainedModel.of(setup.spec, prepared.encoding, state, averaged=False, members=setup.members)
-        return Partial(model=model, state=state, config=config)._pass(setup)
+        return Partial(model=setup.model(), state=setup.engine.state(), config=config)._pass(setup)
 
     @staticmethod
     def after(model: TrainedModel, config: Mapping[str, Any]) -> Partial:
@@ -130,15 +128,12 @@ class Partial:
             order, rate=steps * cast(float, config.learning_rate), decay=steps * config.weight_decay, dropout=steps
         )
         finite = chunk.bad is None and chunk.finite and _has_loss(setup, setup.prepared.train[-order.batch :])
-        state = setup.engine.state()
+        state, model = setup.engine.state(), setup.model()
         setup.engine.close()
         if not finite:
             said = "partial_fit: loss, gradient or parameters were not finite, and the model is that before these rows"
             warn(f"{said}; try a lower learning_rate", ConvergenceWarning)
             return replace(self, config=config)
-        model = TrainedModel.of(
-            setup.spec, setup.prepared.encoding, state, averaged=setup.averaged, members=setup.members
-        )
         losses = (*self.losses, float(chunk.loss.mean()))
         return replace(self, model=model, state=state, config=config, passes=self.passes + 1, losses=losses)
 

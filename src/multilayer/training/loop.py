@@ -20,12 +20,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from operator import add
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..engines import Chunk, Engine, Order, State, StepStatistics
+from ..runs.checkpoints import Kind
 from ..runs.events import Checkpoint, EpochEnd, Event, Measured, NonFinite, Notice, Progress, RolledBack, Spike
 from .failure_inspection import bad_parameter, blame, first_bad
 from .plan import Plan
@@ -112,12 +113,6 @@ class Mark:
     best: State | None
 
 
-class Saver(Protocol):
-    """Where checkpoints go; nowhere, for a run without a folder."""
-
-    def __call__(self, state: State, extra: dict[str, Any], kind: str) -> Checkpoint | None: ...
-
-
 class Outcome(NamedTuple):
     """How a run came to its end."""
 
@@ -135,7 +130,8 @@ class Loop:
     observers: Sequence[Observer]
     evaluate: Callable[[Engine], tuple[float | None, dict[str, float]]]
     """Validation loss and metrics, now."""
-    save: Saver
+    save: Callable[[State, dict[str, Any], Kind], Checkpoint | None]
+    """Save a checkpoint. None is returned if no event tells of it."""
     asked: Sequence[Callable[[Event], Action]] = ()
     """Who decides after an epoch beside the policies, and is not part of what is saved."""
     interrupted: Callable[[], int | None] = lambda: None
@@ -312,7 +308,8 @@ class Loop:
             return action
         if isinstance(action, Rollback):
             surviving = [policy.survives() for policy in self.policies]
-            self._restore(self.good)
+            self._load(self.good.state)
+            self._set(self.good)
             for policy, kept in zip(self.policies, surviving, strict=True):
                 policy.load({**policy.state(), **kept})
             factor = self.good.state.rate_factor * action.rate_factor
@@ -369,10 +366,6 @@ class Loop:
             state=self._state(), policies=states(self.policies), position=_copy(self.position), best=self.best
         )
 
-    def _restore(self, place: Snapshot) -> None:
-        self._load(place.state)
-        self._set(place)
-
     def _mark(self) -> Mark:
         again = self.plan.repeats and self._behind < max(CHUNK_SECONDS, self._copying / COPIES)
         return Mark(
@@ -417,7 +410,7 @@ class Loop:
             self.position.unsaved_best = False
             self._save(self.best, {}, "best")
 
-    def _save(self, state: State, extra: dict[str, Any], kind: str) -> None:
+    def _save(self, state: State, extra: dict[str, Any], kind: Kind) -> None:
         event = self.save(state, extra, kind)
         if event is not None:
             self.emit(event)

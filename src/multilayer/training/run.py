@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
-from typing import Any, cast
+from typing import Any
 
 from ..core import atomic_files
 from ..core.formatting import count
@@ -28,10 +28,10 @@ from ..engines import State
 from ..errors import MultilayerError, RunError, is_command_line, warn
 from ..models.metrics import shown
 from ..models.trained_model import TrainedModel
-from ..nn.calibration import Calibration
 from ..runs import RESTORE, RunFolder
+from ..runs.checkpoints import Kind
 from ..runs.events import NO_MISTAKES, Checkpoint, End, EpochEnd, Event, NonFinite, Notice, Resume, Spike, Start
-from .loop import Loop, Outcome, Saver, position_of
+from .loop import Loop, Outcome, position_of
 from .policies import Action, Continue, Observer, Stop
 from .setup import Setup, versions
 
@@ -75,9 +75,6 @@ class Run:
         """Those of the model, on the rows held out."""
         return self.end.metrics
 
-    def notice(self, event: Event) -> None:
-        self.log.append(event)
-
     def _repr_html_(self) -> str | None:
         """The report that the run left, for a notebook, apart from everything else on its page."""
         report = None if self.path is None else self.path / "report.html"
@@ -107,15 +104,14 @@ def run_training(
     """Runs the loop and keeps what comes of it."""
     asked = [] if each_epoch is None else [_Asked(setup, each_epoch)]
     run = Run(path=None if folder is None else folder.path, notes=setup.prepared.notes)
-    watchers: list[Observer] = [run, *([] if folder is None else [_Log(folder)]), *observers]
     loop = Loop(
         plan=setup.plan(),
         engine=setup.engine,
         policies=setup.policies(),
         asked=[one.decide for one in asked],
-        observers=[_Stamped(watchers)],
+        observers=[_Recorder(run, folder, observers)],
         evaluate=setup.evaluate,
-        save=_saver(folder),
+        save=_keep_in_memory if folder is None else folder.checkpoint,
     )
     started = time.perf_counter()
     if resumed and folder is not None and _over(setup, loop, folder, run):
@@ -150,7 +146,7 @@ def _over(setup: Setup, loop: Loop, folder: RunFolder, run: Run) -> bool:
             raise RunError(f"{folder.model} must contain the network {setup.spec}, got {run.model.spec}: {RESTORE}")
     else:
         _load_final(setup, loop, folder, emitted, end)
-        run.model = _model_of(setup, setup.calibration(setup.engine))
+        run.model = setup.model(setup.calibration(setup.engine))
         run.model.save(folder.model)
     run.log.extend(emitted)
     return True
@@ -188,7 +184,7 @@ def _finish(setup: Setup, loop: Loop, outcome: Outcome, run: Run, folder: RunFol
         setup.engine.load(loop.good.state)
     calibration = setup.calibration(setup.engine)
     _, metrics = setup.evaluate(setup.engine, calibration)
-    run.model = _model_of(setup, calibration)
+    run.model = setup.model(calibration)
     if folder is not None and outcome.status != "interrupted":
         run.model.save(folder.model)
     loop.emit(
@@ -200,18 +196,6 @@ def _finish(setup: Setup, loop: Loop, outcome: Outcome, run: Run, folder: RunFol
             seconds=time.perf_counter() - started,
             metrics=metrics,
         )
-    )
-
-
-def _model_of(setup: Setup, calibration: Calibration | None) -> TrainedModel:
-    """What the engine holds, as a model."""
-    return TrainedModel.of(
-        setup.spec,
-        setup.prepared.encoding,
-        setup.engine.state(),
-        averaged=setup.averaged,
-        members=setup.members,
-        calibration=calibration,
     )
 
 
@@ -230,8 +214,8 @@ class _Asked:
         return Stop(reason="a callback asked for it") if stops else Continue()
 
     def _stops(self, epoch: int) -> bool:
-        engine = self.setup.engine
-        made = lambda: _model_of(self.setup, self.setup.calibration(engine))  # noqa: E731
+        setup = self.setup
+        made = lambda: setup.model(setup.calibration(setup.engine))  # noqa: E731
         return bool(self.each_epoch(Now(epoch=epoch, epochs=self.epochs, model=made)))
 
 
@@ -285,34 +269,27 @@ def _go_back(loop: Loop, folder: RunFolder, run: Run) -> None:
         loop.emit(found.event)
 
 
-def _saver(folder: RunFolder | None) -> Saver:
-    def save(state: State, extra: dict[str, Any], kind: str) -> Checkpoint:
-        if folder is None:  # the loop itself keeps the state
-            return Checkpoint(step=state.step, kind=cast(Any, kind), path="", sha256="")
-        return folder.checkpoint(state, extra, cast(Any, kind))
-
-    return save
+def _keep_in_memory(state: State, extra: dict[str, Any], kind: Kind) -> Checkpoint:
+    """Save nothing: the loop itself keeps the state."""
+    return Checkpoint(step=state.step, kind=kind, path="", sha256="")
 
 
-class _Stamped:
-    """Tells several observers of an event with the time of day, the same for all; the loop itself reads no clock."""
+class _Recorder:
+    """Keep every event in the run and in the log of its folder, then show it to the observers.
 
-    def __init__(self, observers: Sequence[Observer]) -> None:
-        self.observers = observers
+    All of them see the same time of day; the loop itself reads no clock.
+    """
+
+    def __init__(self, run: Run, folder: RunFolder | None, observers: Sequence[Observer]) -> None:
+        self.run, self.folder, self.observers = run, folder, observers
+        self.measures = any(getattr(observer, "measures", False) for observer in observers)
 
     def notice(self, event: Event) -> list[Event]:
         event = event if event.time is not None else replace(event, time=time.time())
+        self.run.log.append(event)
+        if self.folder is not None:
+            self.folder.append(event)
         return [answer for observer in self.observers for answer in observer.notice(event) or ()]
-
-
-class _Log:
-    """Writes every event to the run's log."""
-
-    def __init__(self, folder: RunFolder) -> None:
-        self.folder = folder
-
-    def notice(self, event: Event) -> None:
-        self.folder.append(event)
 
 
 # Signals

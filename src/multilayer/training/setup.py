@@ -117,6 +117,17 @@ class Setup:
         averages = {name: value.copy() for name, value in parts[0].items()} if state.averages else {}
         self.engine.load(replace(state, parameters=parts[0], buffers=parts[1], averages=averages))
 
+    def model(self, calibration: Calibration | None = None) -> TrainedModel:
+        """Return what the engine holds, as a model."""
+        return TrainedModel.of(
+            self.spec,
+            self.prepared.encoding,
+            self.engine.state(),
+            averaged=self.averaged,
+            members=self.members,
+            calibration=calibration,
+        )
+
     def effective(self) -> dict[str, Any]:
         """What was chosen where the configuration says auto or nothing; for people, since nothing reads it back."""
         prepared = self.prepared
@@ -145,10 +156,6 @@ class Setup:
     def averaged(self) -> bool:
         return self.config.average is not None
 
-    @property
-    def larger(self) -> bool:
-        return metrics.larger(self.metric)
-
     def plan(self) -> Plan:
         config = self.config
         batch = chosen_batch(self.prepared, config)
@@ -170,7 +177,7 @@ class Setup:
             checkpoint_every=every,
             checkpoints_thin_out=config.checkpoint_every is None,
             metric=self.metric,
-            larger=self.larger,
+            larger=metrics.larger(self.metric),
             seen=config.epoch_rows,
             shuffled=self.prepared.loader_batch is None and places is None,
             repeats=self.prepared.loader_batch is None,
@@ -190,7 +197,7 @@ class Setup:
         if self.loss.name == "perceptron":
             found.append(NoMistakes())
         if config.patience is not None:
-            found.append(EarlyStopping(self.metric, larger=self.larger, patience=config.patience))
+            found.append(EarlyStopping(self.metric, larger=plan.larger, patience=config.patience))
         if config.time_limit is not None:
             found.append(TimeLimit(config.time_limit, began=self.began))
         return found
