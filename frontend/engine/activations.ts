@@ -70,7 +70,7 @@ const ENTRIES: Record<string, Entry> = {
   },
 }
 
-/** Every name that `activation` knows. */
+/** The names of all activations. */
 export const ACTIVATIONS: readonly string[] = Object.keys(ENTRIES)
 
 /** The activations that the playground offers, with their display names. */
@@ -90,7 +90,7 @@ export const OFFERED: Readonly<Record<string, string>> = {
 
 const made = new Map<string, Activation>()
 
-/** The activation of that name with its constants bound. */
+/** Returns the activation with its constants. */
 export function activation(name: string, constants: Constants = {}): Activation {
   const entry = ENTRIES[name]
   if (!entry) throw new Error(`unknown activation ${name}`)

@@ -1,4 +1,4 @@
-// How the size of signals and of gradients changes with depth: predicted by the mean-field recursion, and measured.
+// The size of signals and of gradients by depth: predicted by the mean-field recursion, and measured.
 //
 //   forward    q₁ = n σ_w² E[x²],  q_{l+1} = n σ_w² E[f(√q_l u)²]          u standard normal
 //   backward   g_l = n σ_w² E[f′(√q_l u)²] g_{l+1}                         g at the last layer is 1

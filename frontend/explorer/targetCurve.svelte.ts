@@ -51,7 +51,7 @@ export class TargetCurve {
     if (this.curve !== this.history.current) this.history.push(this.curve)
   }
 
-  /** A line from point `from`, where the curve stays, to point `to` at `height`. */
+  /** Draws a line from point `from`, whose height does not change, to point `to` at `height`. */
   line(from: number, to: number, height: number): void {
     const next = Array.from(this.y)
     const [start, count] = [next[from], Math.abs(to - from)]

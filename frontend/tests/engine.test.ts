@@ -55,12 +55,12 @@ const golden = JSON.parse(readFileSync(join(inject('folder'), 'golden.json'), 'u
 }
 
 /** Asserts agreement to 1e-10, relative for numbers larger than 1. */
-function same(mine: ArrayLike<number>, theirs: Nested, what: string): void {
-  const wanted = flat(theirs)
-  expect(mine.length, what).toBe(wanted.length)
-  for (let k = 0; k < wanted.length; k++) {
-    const gap = Math.abs(mine[k] - wanted[k]) / Math.max(1, Math.abs(wanted[k]))
-    if (!(gap <= 1e-10)) expect.fail(`${what}[${k}] is ${mine[k]}, Python has ${wanted[k]}`)
+function same(values: ArrayLike<number>, reference: Nested, what: string): void {
+  const expected = flat(reference)
+  expect(values.length, what).toBe(expected.length)
+  for (let k = 0; k < expected.length; k++) {
+    const gap = Math.abs(values[k] - expected[k]) / Math.max(1, Math.abs(expected[k]))
+    if (!(gap <= 1e-10)) expect.fail(`${what}[${k}] must be ${expected[k]} as in Python, got ${values[k]}`)
   }
 }
 
@@ -145,7 +145,7 @@ describe('other kinds of layer', () => {
       inference.nudge(values, B, l, op.nOut - 1, 0, 0.21)
       if (op.linear.b) inference.nudge(values, B, l, 0, -1, -0.4)
       const whole = inference.run(x, B)
-      whole.forEach((wanted, k) => same(values[k], Array.from(wanted), `${op.name} dragged, values ${k}`))
+      whole.forEach((expected, k) => same(values[k], Array.from(expected), `${op.name} dragged, values ${k}`))
     }
   })
 })

@@ -76,7 +76,7 @@ describe.skipIf(!hasChromium)('explorer', () => {
     await page.mouse.up()
     expect(await score(page)).toBe('4 of 4 correct')
     expect(await page.getAttribute(edge('1.0.1'), 'aria-valuenow')).toBe('-0.7')
-    expect(await page.textContent('#said')).toContain('Confetti is now skip. 4 of 4 correct.')
+    expect(await page.textContent('#announcement')).toContain('Confetti is now skip. 4 of 4 correct.')
     await page.click('[aria-label=undo]')
     expect(await score(page)).toBe('3 of 4 correct')
     expect(await page.getAttribute(edge('1.0.1'), 'aria-valuenow')).toBe('-0.2')
@@ -345,7 +345,7 @@ describe.skipIf(!hasChromium)('explorer', () => {
     }
     await page.selectOption('#activation', 'relu')
     expect(await page.textContent('[role=alert]')).toMatch(/not finite: \S+ of layer \d/)
-    expect(await page.textContent('#said')).toContain('Not finite')
+    expect(await page.textContent('#announcement')).toContain('Not finite')
     await page.selectOption('#depth', 'deep')
     await page.click('#tab-steps')
     for (let k = 0; k < 12; k++) await page.keyboard.press('Tab')

@@ -1,11 +1,12 @@
-"""Writes the numbers that the page's engine must reproduce, from PyTorch in float64 and from `ml.trace`.
+"""Writes the reference numbers for the engine of the pages, computed by PyTorch in float64 and by `ml.trace`.
 
     python golden.py OUT.json
 
-Networks of dense layers with every activation the page has, three losses, and 20 steps of each optimiser; and every
-row of tests/support/cases.py that has page maths, by `ml.trace`, which tests/interpretation/test_trace.py holds against
-autograd. Where both sources give a number they must agree here before it is written. The file also has the
-initialisation schemes of the page: standard deviation of the weights and predicted mean squares, by `ml.variance`.
+The file has networks of dense layers with every activation of the pages, three losses, and 20 steps of each optimiser.
+It also has every row of tests/support/cases.py that the pages compute, by `ml.trace`, which
+tests/interpretation/test_trace.py compares with autograd. If both sources compute a number, the script checks that they
+agree. For the initialisation schemes of the pages, the file has the standard deviation of the weights and the predicted
+mean squares, by `ml.variance`.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from support.cases import ACTIVATION_ROWS, ALL
 ACTIVATIONS = [
     name
     for name, row in ACTIVATION_ROWS.items()
-    if row.page == "yes" and get(name).elementwise and not get(name).learned and name != "sqrt"  # which random z leave
+    if row.page == "yes" and get(name).elementwise and not get(name).learned and name != "sqrt"  # NaN for negative z
 ]
 LOSSES: dict[str, Any] = {
     "mse": nn.functional.mse_loss,
@@ -69,7 +70,7 @@ def depth(scheme: str, activation: str) -> dict[str, Any]:
 
 
 def dense(draw: np.random.Generator, activation: str, i: int) -> dict[str, Any]:
-    """One network, one batch: the trace, and the weights after 20 steps of one optimiser."""
+    """Return the trace of a network on one batch, and its weights after 20 steps of an optimiser."""
     loss = list(LOSSES)[i % 3]
     optimizer = list(OPTIMIZERS)[(i // 3) % 3]
     inputs, outputs = int(draw.integers(1, 6)), int(draw.integers(2 if loss == "cross_entropy" else 1, 4))
@@ -83,7 +84,7 @@ def dense(draw: np.random.Generator, activation: str, i: int) -> dict[str, Any]:
     B = int(draw.integers(1, 6))
     x = draw.normal(size=(B, inputs))
     if i % 5 == 0:
-        x[0] = 0  # kinks: with biases of 0 the first z is 0 exactly
+        x[0] = 0  # tests kinks: if the biases are 0, the first z is exactly 0
         with torch.no_grad():
             model.get_parameter("linear1.bias").zero_()
     y = draw.integers(0, outputs, B) if loss == "cross_entropy" else draw.normal(size=(B, outputs))
@@ -119,17 +120,17 @@ def trained(model: Any, x: Any, y: Any, loss: str, optimizer: str, found: Trace)
             np.testing.assert_allclose(found.loss, total.item(), rtol=1e-12, atol=1e-14)
             for name, p in model.named_parameters():
                 layer, _, tensor = name.rpartition(".")
-                # A step function hands nothing back, which torch says as None.
+                # The gradient of a step function is None in torch.
                 g = torch.zeros_like(p) if p.grad is None else p.grad
                 np.testing.assert_allclose(found[layer].gradients[tensor], g.numpy(), rtol=1e-10, atol=1e-12)
         moves.step()
-    # A square of a square may leave all bounds in 20 steps, and then rounding decides: not a number to compare.
+    # The square of a square may diverge within 20 steps. The result then depends on rounding and cannot be compared.
     wild = any(not torch.isfinite(p).all() or p.abs().max() > 1e3 for p in model.parameters())
     return None if wild else weights(model)
 
 
 def program(draw: np.random.Generator, name: str, spec: ml.Spec) -> dict[str, Any]:
-    """A network with other layers: outputs of every layer, and ∂L/∂x."""
+    """Return the outputs of every layer and ∂L/∂x for a network with other kinds of layer."""
     model = ml.build(spec, seed=11, dtype=torch.float64).eval()
     with torch.no_grad():
         for tensor, p in (*model.named_parameters(), *model.named_buffers()):

@@ -71,13 +71,13 @@ def main(folder: Path) -> None:
 
 
 def _outputs(page: Any) -> dict[str, Any]:
-    """What the page must show for its rows: raw outputs in float64, and predictions."""
+    """Return the expected numbers of a page: raw outputs in float64, and predictions."""
     state = page.state["model"]
     return {"outputs": state["predictions"][0], "places": state["places"], "targets": state["targets"]}
 
 
 def ensemble(folder: Path, name: str, target: str) -> dict[str, Any]:
-    """The default recipe: members that are calibrated together."""
+    """Write the page of a model of the default recipe, an ensemble with a joint calibration."""
     frame = table()
     inputs = frame.drop(columns=target)
     chosen = ml.MLPClassifier if target == "place" else ml.MLPRegressor
@@ -128,7 +128,7 @@ def table() -> pd.DataFrame:
 
 
 def hostile(folder: Path) -> None:
-    """Every string a user can bring is an attack: columns, categories, classes, the target's name."""
+    """Write a page in which all strings of the user are attacks: columns, categories, classes, the target's name."""
     draw = np.random.default_rng(1)
     n = 8 * len(PAYLOADS)
     columns = {text: draw.normal(size=n) for text in PAYLOADS}
