@@ -174,11 +174,13 @@ std::vector<Network> networks() {
         add(b.glu(21, gate).linear(3));
         found.back().smooth = found.back().smooth && gate != Function::relu;
     }
-    for (const LossKind loss : {LossKind::binary_cross_entropy, LossKind::quantile, LossKind::poisson, LossKind::perceptron}) {
+    for (std::size_t i = 0; i < NAMES<LossKind>.size(); ++i) {
+        const auto loss = static_cast<LossKind>(i);
         add(Builder("loss", 6, loss).linear(12).activation(Function::tanh).linear(4));
-        found.back().smooth = loss == LossKind::binary_cross_entropy || loss == LossKind::poisson;
+        found.back().smooth = loss != LossKind::quantile && loss != LossKind::perceptron && loss != LossKind::mae;
     }
-    for (const OptimizerKind kind : {OptimizerKind::sgd, OptimizerKind::momentum, OptimizerKind::nesterov, OptimizerKind::adam}) {
+    for (std::size_t i = 0; i < NAMES<OptimizerKind>.size(); ++i) {
+        const auto kind = static_cast<OptimizerKind>(i);
         Builder b("optimiser", 20, LossKind::mse);
         add(b.linear(40).activation(Function::tanh).linear(3).optimizer(kind, 0.9).clip(0.5, 0.2, 1e-3));
     }
