@@ -397,7 +397,7 @@ def test_a_file_of_brackets(tmp_path: Path, size: int, message: str) -> None:
         (b'{"format": \xff}', "not UTF-8 text, byte 11 is 0xff"),
         (b'{"format": ' + b"9" * 5000 + b"}", "digits"),
         (b"[]", "the spec must be an object"),
-        (b'{"format": "multilayer.spec", "format": 1}', "'format' stands twice"),
+        (b'{"format": "multilayer.spec", "format": 1}', "'format' occurs twice"),
     ],
 )
 def test_a_broken_file(tmp_path: Path, content: bytes, message: str) -> None:

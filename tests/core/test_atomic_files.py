@@ -1,4 +1,4 @@
-"""A file is whole or not there, and what the system refuses is told: R2 at the level of single files."""
+"""Writes are complete or have no effect, and errors of the system are reported: R2 for single files."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ def _no_hook() -> Iterator[None]:
 
 
 def fail_at(k: int, code: int) -> Callable[[str], None]:
-    """A hook that raises an error of the system at the k-th point."""
-    left = iter(range(k, -1, -1))
+    """Return a hook that raises an error of the system at the k-th point."""
+    countdown = iter(range(k, -1, -1))
 
     def hook(name: str) -> None:
-        if next(left, -1) == 0:
+        if next(countdown, -1) == 0:
             raise OSError(code, os.strerror(code))
 
     return hook
@@ -53,7 +53,7 @@ def passed(action: Callable[[], Any]) -> list[str]:
 @pytest.mark.parametrize(
     "chunks", [b"", b"abc", [b"a", b"", b"bc"], iter([b"abc"])], ids=["none", "one", "some", "iterator"]
 )
-def test_write_puts_every_byte_in_place(tmp_path: Path, chunks: Any) -> None:
+def test_write_writes_every_byte(tmp_path: Path, chunks: Any) -> None:
     path = tmp_path / "f"
     path.write_bytes(b"a longer text that was there before")
     atomic_files.write(path, chunks)
@@ -61,7 +61,7 @@ def test_write_puts_every_byte_in_place(tmp_path: Path, chunks: Any) -> None:
     assert os.listdir(tmp_path) == ["f"]
 
 
-def test_a_large_file_goes_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_file_is_written_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(atomic_files, "_PIECE", 10)
     data = bytes(range(256))
     names = passed(lambda: atomic_files.write(tmp_path / "f", data))
@@ -69,8 +69,8 @@ def test_a_large_file_goes_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert (tmp_path / "f").read_bytes() == data
 
 
-def test_the_order_of_the_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a power cut leaves follows from it: the bytes are on the disk before the name, then the name is."""
+def test_the_order_of_the_system_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The order makes a write safe against power failures: the bytes are on the disk before the name."""
     calls: list[str] = []
     for name in ("open", "write", "fsync", "close", "replace", "stat"):
         real = getattr(os, name)
@@ -86,14 +86,14 @@ def test_the_order_of_the_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert calls == [*folder, *temporary, "fsync", "stat", "close"]
 
 
-def test_a_new_file_has_the_mode_that_the_umask_leaves(tmp_path: Path) -> None:
+def test_a_new_file_has_the_mode_of_the_umask(tmp_path: Path) -> None:
     atomic_files.write(tmp_path / "f", b"abc")
     umask = os.umask(0)
     os.umask(umask)
     assert (tmp_path / "f").stat().st_mode & 0o777 == 0o666 & ~umask
 
 
-def test_writing_to_a_link_or_a_pipe_is_refused(tmp_path: Path) -> None:
+def test_writing_to_a_link_or_a_pipe_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "f").write_bytes(b"old")
     (tmp_path / "link").symlink_to(tmp_path / "f")
     (tmp_path / "dangling").symlink_to(tmp_path / "new")
@@ -160,7 +160,7 @@ def test_a_log_is_not_written_through_links_or_pipes(tmp_path: Path) -> None:
     assert (tmp_path / "target").read_bytes() == b"old\n"
 
 
-def test_writers_at_once_leave_one_whole_file(tmp_path: Path) -> None:
+def test_concurrent_writers_leave_one_complete_file(tmp_path: Path) -> None:
     texts = [bytes([i]) * 100_000 for i in range(8)]
     threads = [threading.Thread(target=atomic_files.write, args=(tmp_path / "f", text)) for text in texts]
     for thread in threads:
@@ -197,7 +197,7 @@ def test_an_error_at_every_point_of_a_write(tmp_path: Path, old: bytes | None, t
 
 @pytest.mark.parametrize("taken", [0, 1, 3])
 def test_short_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, taken: int) -> None:
-    """The system takes a part: the rest is handed over again; where it takes nothing, that is an error."""
+    """If the system writes a part, the rest is written next. If it writes nothing, that is an error."""
     real = os.write
     monkeypatch.setattr(atomic_files.os, "write", lambda file, data: real(file, data[:taken]) if taken else 0)
     if taken:
@@ -209,15 +209,15 @@ def test_short_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, taken: in
         assert not os.listdir(tmp_path)
 
 
-def test_a_file_that_is_not_what_was_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A system that says yes and writes less."""
+def test_a_file_with_missing_bytes_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The system reports success, but writes less."""
     real = os.write
     monkeypatch.setattr(atomic_files.os, "write", lambda file, data: real(file, data[:-1]) + 1)
-    with pytest.raises(StorageError, match="10 bytes were written, 9 are there"):
+    with pytest.raises(StorageError, match="10 bytes were written, but the file has 9"):
         atomic_files.write(tmp_path / "f", b"0123456789")
 
 
-def test_what_makes_the_chunks_may_fail(tmp_path: Path) -> None:
+def test_an_exception_in_the_iterator_of_chunks(tmp_path: Path) -> None:
     def chunks() -> Iterator[bytes]:
         yield b"abc"
         raise KeyboardInterrupt
@@ -229,7 +229,7 @@ def test_what_makes_the_chunks_may_fail(tmp_path: Path) -> None:
     assert (tmp_path / "f").read_bytes() == b"old"
 
 
-def test_paths_that_cannot_be_written(tmp_path: Path) -> None:
+def test_invalid_paths_are_errors(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "file").write_bytes(b"")
     for path, message in (
@@ -245,7 +245,7 @@ def test_paths_that_cannot_be_written(tmp_path: Path) -> None:
     assert sorted(os.listdir(tmp_path)) == ["file", "folder"]
 
 
-def test_a_file_that_is_there_keeps_its_permissions(tmp_path: Path) -> None:
+def test_an_existing_file_keeps_its_permissions(tmp_path: Path) -> None:
     path = tmp_path / "f"
     atomic_files.write(path, b"old")
     path.chmod(0o640)
@@ -262,8 +262,8 @@ def in_process(code: str) -> str:
 
 
 def test_a_real_limit_on_size(tmp_path: Path) -> None:
-    """The system takes the first 1,000 bytes, then refuses: a real short write."""
-    said = in_process(f"""
+    """The system writes the first 1,000 bytes, then raises an error."""
+    output = in_process(f"""
 import resource
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
 log = atomic_files.Log(Path({str(tmp_path)!r}, "log"))
@@ -275,8 +275,8 @@ for action in (lambda: atomic_files.write({str(tmp_path / "f")!r}, b"x" * 5000),
         print(error)
 log.append("z" * 50)
 """)
-    assert said.count("EFBIG") == 2
-    assert "ulimit -f" in said
+    assert output.count("EFBIG") == 2
+    assert "ulimit -f" in output
     assert os.listdir(tmp_path) == ["log"]
     assert (tmp_path / "log").read_text() == "x" * 900 + "\n" + "z" * 50 + "\n"
 
@@ -284,7 +284,7 @@ log.append("z" * 50)
 def test_a_real_lack_of_permission(tmp_path: Path) -> None:
     (tmp_path / "f").write_bytes(b"old")
     tmp_path.chmod(0o555)
-    said = in_process(f"""
+    output = in_process(f"""
 if os.getuid() == 0:
     os.setuid(65534)
 try:
@@ -293,7 +293,7 @@ except StorageError as error:
     print(error)
 """)
     tmp_path.chmod(0o755)
-    assert re.search(r"cannot write .*f \(EACCES\): permission is missing", said)
+    assert re.search(r"cannot write .*f \(EACCES\): permission is missing", output)
     assert (tmp_path / "f").read_bytes() == b"old"
     assert os.listdir(tmp_path) == ["f"]
 
@@ -301,7 +301,7 @@ except StorageError as error:
 # read
 
 
-def test_read_takes_regular_files_of_a_size(tmp_path: Path) -> None:
+def test_read_accepts_regular_files_up_to_a_size(tmp_path: Path) -> None:
     (tmp_path / "f").write_bytes(b"abc")
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "loop").symlink_to("loop")
@@ -320,7 +320,7 @@ def test_read_takes_regular_files_of_a_size(tmp_path: Path) -> None:
             atomic_files.read(tmp_path / path, limit=2)
 
 
-def test_a_file_that_grows_while_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_grows_during_reading_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "f"
     path.write_bytes(b"abc")
     real = os.fstat
@@ -354,7 +354,7 @@ def test_folders(tmp_path: Path) -> None:
     assert sorted(os.listdir(tmp_path)) == ["a", "x.tmp"]
 
 
-def test_a_disk_without_fsync_of_folders_is_taken_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_without_fsync_of_folders_is_supported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = os.fsync
 
     def fsync(file: int) -> None:
@@ -386,7 +386,7 @@ def test_a_log_grows_by_lines(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("left", "kept"),
+    ("content", "kept"),
     [
         (b"", b""),
         (b"torn", b""),
@@ -400,8 +400,8 @@ def test_a_log_grows_by_lines(tmp_path: Path) -> None:
     ],
     ids=range(9),
 )
-def test_a_torn_line_is_cut_off(tmp_path: Path, left: bytes, kept: bytes) -> None:
-    (tmp_path / "log").write_bytes(left)
+def test_an_incomplete_line_is_removed(tmp_path: Path, content: bytes, kept: bytes) -> None:
+    (tmp_path / "log").write_bytes(content)
     log = atomic_files.Log(tmp_path / "log")
     log.append("next")
     log.close()
@@ -435,7 +435,7 @@ def test_an_error_at_every_point_of_a_log(tmp_path: Path, tried: Tried) -> None:
     assert count == len(ERRNOS) * 6
 
 
-def test_a_line_taken_in_part_is_taken_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_that_is_written_in_part_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = atomic_files.Log(tmp_path / "log")
     log.append("one")
     real = os.write
@@ -445,7 +445,7 @@ def test_a_line_taken_in_part_is_taken_back(tmp_path: Path, monkeypatch: pytest.
             raise OSError(errno.ENOSPC, "full")
         return real(file, data[:-2])
 
-    for broken in (False, True):  # in the second round the system also refuses to take the line back
+    for broken in (False, True):  # in the second round, removing the line fails too
         with monkeypatch.context() as patch:
             patch.setattr(atomic_files.os, "write", full)
             if broken:

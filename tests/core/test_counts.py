@@ -1,4 +1,4 @@
-"""Numbers that remember their formula: only where the formula stays true."""
+"""Integers with formulas: operations that keep the formula, and those that return a plain number."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from multilayer.core.counts import Count, count, named
 
 
-def test_whole_numbers_keep_the_formula() -> None:
+def test_operations_with_integers_keep_the_formula() -> None:
     B, I, O = named(B=2, I=3, O=5)  # noqa: E741
     found = 2 * B * (I + O) - B * 1 + 0
     assert (found, found.formula, found.numbers) == (30, "2·B·(I + O) − B", "2·2·(3 + 5) − 2")
@@ -19,7 +19,7 @@ def test_whole_numbers_keep_the_formula() -> None:
     assert json.dumps(found) == "30"
 
 
-def test_fractions_are_not_cut_to_whole_numbers() -> None:
+def test_operations_with_fractions_return_plain_numbers() -> None:
     (B,) = named(B=3)
     for found, value in (
         (B * 0.5, 1.5),

@@ -1,4 +1,4 @@
-"""What is detected against what the system says, what is timed against numpy, and the cache of the figures."""
+"""Detection of the machine, microbenchmarks compared with numpy, and the cache of the measurements."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ EPS = float(np.finfo(np.float32).eps)
 BLOCK = 256
 
 
-# ---- detection ----
+# Detection
 
 
-def test_what_memory_cannot_hold_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_little_memory_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "physical_memory", lambda: 8 << 30)
     machine.require_memory(8 << 30, "it")
     with pytest.raises(OptionError, match=r"^it needs 1,024\.0 GiB of memory, and this machine has 8\.0 GiB$"):
@@ -33,7 +33,7 @@ def test_what_memory_cannot_hold_is_refused(monkeypatch: pytest.MonkeyPatch) -> 
 
 if Path("/proc/cpuinfo").exists() and "neon" not in machine.instruction_sets():  # Linux on x86
 
-    def test_instruction_sets_are_those_the_kernel_lists() -> None:
+    def test_instruction_sets_equal_those_of_the_kernel() -> None:
         sets = machine.instruction_sets()
         flags = set(Path("/proc/cpuinfo").read_text().split("flags", 1)[1].splitlines()[0].split())
         assert set(sets) <= flags | {"sse3"}  # the kernel calls sse3 "pni"
@@ -57,7 +57,7 @@ if hasattr(os, "sched_getaffinity"):
         assert found.stdout.strip() == "1"
 
 
-def test_the_environment_decides_the_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_sets_the_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MULTILAYER_THREADS", "7")
     assert machine.threads() == 7
     monkeypatch.setenv("MULTILAYER_THREADS", "")
@@ -65,7 +65,7 @@ def test_the_environment_decides_the_threads(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "two", "2.5", "1025", "99999999999999999999", "2 "])
-def test_threads_refuse_a_bad_environment(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+def test_an_invalid_environment_is_an_error(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     monkeypatch.setenv("MULTILAYER_THREADS", text)
     with pytest.raises(OptionError, match=f"MULTILAYER_THREADS must be an integer from 1 to 1024, got '{text}'"):
         machine.threads()
@@ -106,7 +106,7 @@ def test_threads_refuse_a_bad_environment(monkeypatch: pytest.MonkeyPatch, text:
         ({"proc/self/cgroup": "nonsense\n:\n", "sys/fs/cgroup/cpu.max": "1 1"}, math.inf),
     ],
 )
-def test_quota_is_the_tightest_of_the_control_groups(tmp_path: Path, files: dict[str, str], quota: float) -> None:
+def test_the_quota_is_the_smallest_of_the_control_groups(tmp_path: Path, files: dict[str, str], quota: float) -> None:
     for name, content in files.items():
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -114,13 +114,13 @@ def test_quota_is_the_tightest_of_the_control_groups(tmp_path: Path, files: dict
     assert _core.cpu_quota(str(tmp_path)) == quota
 
 
-def test_caches_grow_outwards() -> None:
+def test_outer_caches_are_larger() -> None:
     sizes = [cache.size for cache in machine.caches()]
     assert sizes == sorted(sizes)
     assert all(cache.shared_by >= 1 for cache in machine.caches())
 
 
-def test_importing_measures_nothing() -> None:
+def test_an_import_does_not_measure() -> None:
     code = (
         "import multilayer.core._core as core\n"
         "core.matrix_peak = core.read_bandwidth = core.triad_bandwidth = None\n"
@@ -129,7 +129,7 @@ def test_importing_measures_nothing() -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-# ---- what is timed ----
+# Microbenchmarks
 
 
 @pytest.mark.parametrize("name", _core.microbenchmarks())
@@ -160,7 +160,7 @@ def test_triad_writes_every_number(name: str, n: int) -> None:
     np.testing.assert_array_equal(_core.microbenchmark_triad(name, x, z, 0.5), x + np.float32(0.5) * z)
 
 
-def test_rates_are_positive_on_one_thread_and_on_more_than_there_are() -> None:
+def test_rates_are_positive_with_one_thread_and_with_too_many() -> None:
     for n in (1, machine.threads() + 1):
         assert _core.matrix_peak(n, 0.0) > 0
         assert _core.read_bandwidth(1 << 16, n, 0.0) > 0
@@ -189,12 +189,12 @@ def test_rates_are_positive_on_one_thread_and_on_more_than_there_are() -> None:
         ("microbenchmark_sum", ("baseline", np.zeros(3, np.float32)), "the length must be a multiple of 256, got 3"),
     ],
 )
-def test_the_core_refuses_what_it_cannot_measure(rate: str, arguments: tuple[Any, ...], message: str) -> None:
+def test_invalid_arguments_of_the_core_are_errors(rate: str, arguments: tuple[Any, ...], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         getattr(_core, rate)(*arguments)
 
 
-# ---- the figures and their cache ----
+# Measurements and their cache
 
 FIGURES = machine.Machine(
     processor="a processor",
@@ -214,21 +214,21 @@ FIGURES = machine.Machine(
 )
 
 
-def test_peak_is_linear_between_what_was_measured() -> None:
+def test_peak_is_interpolated_between_measurements() -> None:
     assert [FIGURES.peak(n) for n in (1, 2, 3, 4, 9)] == [100.0, 200.0, 250.0, 300.0, 300.0]
 
 
-def test_bandwidth_is_that_of_the_innermost_level_that_holds_the_bytes() -> None:
+def test_bandwidth_is_that_of_the_innermost_level_with_enough_capacity() -> None:
     assert FIGURES.bandwidth(1000, threads=1) == 80.0
     assert FIGURES.bandwidth(1001, threads=1) == 20.0
     assert FIGURES.bandwidth(4000, threads=4) == 320.0  # four caches of the first level
-    assert FIGURES.bandwidth(50_001, threads=4) == 20.0  # one of the last: DRAM on four threads
+    assert FIGURES.bandwidth(50_001, threads=4) == 20.0  # one cache of the last level: DRAM with four threads
     assert replace(FIGURES, caches=()).bandwidth(1 << 40, threads=1) == 5.0
 
 
 @pytest.fixture
 def figures(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[bool]:
-    """An empty cache, and a measurement that takes no time; the list grows with each call of it."""
+    """Set an empty cache and a fast measurement. The list contains an entry per measurement."""
     calls: list[bool] = []
 
     def pretend(*, quick: bool) -> machine.Machine:
@@ -241,7 +241,7 @@ def figures(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[bool]:
     return calls
 
 
-def test_a_quick_measurement_is_whole(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_quick_measurement_is_complete(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     found = machine.measure(quick=True)
     assert found.processor
@@ -252,25 +252,25 @@ def test_a_quick_measurement_is_whole(monkeypatch: pytest.MonkeyPatch, tmp_path:
     assert {(b.level, b.threads) for b in found.bandwidths} == {(x, n) for x in levels for n in {1, found.threads}}
     assert all(math.isfinite(rate) and rate > 0 for _, rate in found.matrix_peak)
     assert all(b.read > 0 and b.triad > 0 for b in found.bandwidths)
-    assert machine.measure(quick=True) == found  # from the file, to the last bit
+    assert machine.measure(quick=True) == found  # from the file, bit-identical
 
 
 def test_measured_once(figures: list[bool]) -> None:
     first = machine.measure()
     assert machine.measure() == first
-    assert machine.measure(quick=True) == first  # the longer measurement serves both
+    assert machine.measure(quick=True) == first  # the longer measurement is used for both
     assert figures == [False]
     machine.measure(fresh=True)
     assert figures == [False, False]
 
 
-def test_a_quick_measurement_does_not_serve_a_longer_one(figures: list[bool]) -> None:
+def test_a_quick_measurement_is_not_used_for_a_longer_one(figures: list[bool]) -> None:
     machine.measure(quick=True)
     assert not machine.measure().quick
     assert figures == [True, False]
 
 
-def test_another_machine_is_measured_anew(figures: list[bool], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_machine_is_measured_again(figures: list[bool], monkeypatch: pytest.MonkeyPatch) -> None:
     machine.measure()
     monkeypatch.setattr(machine, "processor", lambda: "another")
     assert machine.measure().processor == "another"
@@ -286,7 +286,7 @@ def test_another_machine_is_measured_anew(figures: list[bool], monkeypatch: pyte
     ["", "{", "[]", "null", '{"format": 1}', "[" * 100_000, "\udc80", '{"format": 1, "core": "CORE", "machine": {}}'],
     ids=["empty", "torn", "list", "null", "short", "deep", "not text", "no figures"],
 )
-def test_a_corrupt_cache_is_measured_anew(figures: list[bool], tmp_path: Path, content: str) -> None:
+def test_a_corrupt_cache_is_ignored(figures: list[bool], tmp_path: Path, content: str) -> None:
     path = tmp_path / "multilayer" / "machine.json"
     path.parent.mkdir()
     path.write_bytes(content.replace("CORE", _core.__version__).encode("utf-8", "surrogateescape"))
@@ -296,7 +296,7 @@ def test_a_corrupt_cache_is_measured_anew(figures: list[bool], tmp_path: Path, c
 
 
 @pytest.mark.parametrize("rate", [0.0, -1.0, math.nan, math.inf, "fast", None])
-def test_impossible_rates_are_measured_anew(figures: list[bool], tmp_path: Path, rate: Any) -> None:
+def test_impossible_rates_in_the_cache_are_ignored(figures: list[bool], tmp_path: Path, rate: Any) -> None:
     machine.measure()
     path = tmp_path / "multilayer" / "machine.json"
     content = json.loads(path.read_text())
@@ -306,15 +306,13 @@ def test_impossible_rates_are_measured_anew(figures: list[bool], tmp_path: Path,
     assert figures == [False, False]
 
 
-def test_a_cache_that_cannot_be_written_is_no_error(figures: list[bool], tmp_path: Path) -> None:
+def test_a_cache_that_cannot_be_written_is_ignored(figures: list[bool], tmp_path: Path) -> None:
     (tmp_path / "multilayer").write_text("a file where the folder should be")
     assert machine.measure() == machine.measure()
     assert figures == [False, False]
 
 
-def test_a_failed_write_leaves_nothing_behind(
-    figures: list[bool], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_write_leaves_no_file(figures: list[bool], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object, **__: object) -> None:
         raise OSError("disk full")
 

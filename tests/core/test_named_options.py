@@ -1,4 +1,4 @@
-"""Choices by name with constants: losses and optimisers as texts."""
+"""Options by name with constants: losses and optimizers as strings."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from multilayer.nn import losses, optimizers
         ("sgd()", {}),
     ],
 )
-def test_optimisers(text: str, constants: dict[str, float]) -> None:
+def test_optimizers(text: str, constants: dict[str, float]) -> None:
     assert dict(optimizers.get(text).constants) == constants
 
 
@@ -53,6 +53,6 @@ def test_losses() -> None:
         (losses.get, "crossentropy", "did you mean 'cross_entropy'"),
     ],
 )
-def test_errors(get, text: str, message: str) -> None:
+def test_invalid_text_is_an_error(get, text: str, message: str) -> None:
     with pytest.raises(OptionError, match=message):
         get(text)

@@ -1,6 +1,6 @@
-"""The stream against its published vectors, against a second implementation in numpy, and against frozen values.
+"""Random numbers compared with published vectors, with a second implementation in numpy, and with frozen values.
 
-The frozen values are the promise: they may never change. If one of these tests fails, the code is wrong.
+The frozen values must never change. If one of their tests fails, the code is wrong.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ DRAWS: dict[str, Draw] = {
 }
 
 
-# ---- a second implementation, from the paper ----
+# A second implementation, from the paper
 
 
 def philox(counter: np.ndarray[Any, Any], seed: int) -> np.ndarray[Any, Any]:
@@ -68,7 +68,7 @@ def oracle_permutation(n: int, *, seed: int, epoch: int) -> list[int]:
     return order
 
 
-# ---- the generator ----
+# The generator
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def oracle_permutation(n: int, *, seed: int, epoch: int) -> list[int]:
     ],
     ids=["zeros", "ones", "pi"],
 )
-def test_philox_gives_the_vectors_of_random123(
+def test_philox_equals_the_vectors_of_random123(
     counter: tuple[int, ...], key: tuple[int, int], expected: tuple[int, ...]
 ) -> None:
     seed = key[0] + (key[1] << 32)
@@ -92,7 +92,7 @@ def test_philox_gives_the_vectors_of_random123(
     assert tuple(philox(np.array(counter, np.uint64), seed).tolist()) == expected
 
 
-def test_purposes_are_all_of_the_core_and_never_change() -> None:
+def test_purposes_equal_those_of_the_core_and_never_change() -> None:
     assert {purpose.name.lower(): int(purpose) for purpose in Purpose} == _core.PURPOSES
     assert {purpose.name: int(purpose) for purpose in Purpose} == {
         "INIT": 1,
@@ -122,7 +122,7 @@ def test_purposes_are_all_of_the_core_and_never_change() -> None:
     ],
     ids=str,
 )
-def test_bits_agree_with_numpy_over_odd_windows(rows: Any, units: range) -> None:
+def test_bits_equal_numpy_for_unaligned_ranges(rows: Any, units: range) -> None:
     seed, window = 0x0123456789ABCDEF, {"units": units, "epoch": 77, "part": (1 << 24) - 1}
     rows = np.array(rows, np.int64)
     expected = oracle_bits(seed, Purpose.AUGMENT, rows=rows, **window)
@@ -142,18 +142,18 @@ def test_bits_agree_with_numpy_over_odd_windows(rows: Any, units: range) -> None
     first=st.integers(0, (1 << 34) - 300),
     n=st.integers(0, 300),
 )
-def test_bits_agree_with_numpy_on_any_key(
+def test_bits_equal_numpy_for_any_key(
     seed: int, purpose: Purpose, epoch: int, part: int, rows: list[int], first: int, n: int
 ) -> None:
     window = {"rows": np.array(rows, np.int64), "units": range(first, first + n), "epoch": epoch, "part": part}
     np.testing.assert_array_equal(random.bits(seed, purpose, **window), oracle_bits(seed, purpose, **window))
 
 
-# ---- what a number depends on ----
+# Dependence on the key only
 
 
 @pytest.mark.parametrize("draw", DRAWS.values(), ids=DRAWS)
-def test_numbers_do_not_depend_on_how_the_work_is_cut(draw: Draw) -> None:
+def test_numbers_do_not_depend_on_how_the_work_is_split(draw: Draw) -> None:
     key = (11, Purpose.DROPOUT)
     whole = draw(*key, rows=50, units=301, epoch=2, part=3)
     order = np.random.default_rng(0).permutation(50)
@@ -182,7 +182,7 @@ def test_rows_may_be_any_integer_array() -> None:
         np.testing.assert_array_equal(random.bits(1, Purpose.DATA, rows=rows, units=5), expected)
 
 
-# ---- distributions ----
+# Distributions
 
 
 def test_uniform_is_exact() -> None:
@@ -195,22 +195,22 @@ def test_normal_agrees_with_the_standard_library() -> None:
     u = random.uniform(6, Purpose.DATA, rows=1, units=200_000)[0]
     z = random.normal(6, Purpose.DATA, rows=1, units=200_000)[0]
     expected = np.array([NormalDist().inv_cdf(p) for p in u.tolist()])
-    # The same approximation with the library's logarithm, which may round the last bit otherwise; r = √−log u halves
-    # that, and the tail's two polynomials turn it into a few units in the last place.
+    # The same approximation with the logarithm of a library, which can differ in the last bit. r = √−log u halves this
+    # error, and the two polynomials of the tail increase it to a few units in the last place.
     np.testing.assert_allclose(z, expected, rtol=8 * EPS, atol=0)
 
 
 def test_normal_inverts_the_distribution_function() -> None:
     u = random.uniform(8, Purpose.DATA, rows=1, units=50_000)[0]
     z = random.normal(8, Purpose.DATA, rows=1, units=50_000)[0]
-    lower = u < 0.5  # Φ loses digits above; there −z and 1 − u (exact) say the same
+    lower = u < 0.5  # Φ loses digits for u > 0.5; use −z and 1 − u (exact) there
     p, x = np.where(lower, u, 1 - u), np.where(lower, z, -z)
     phi = np.array([0.5 * math.erfc(-v / math.sqrt(2)) for v in x.tolist()])
-    # dΦ/Φ ≤ (z² + 1) dz/z: within |z| < 5 an error of 2 eps in z and in z/√2 gives 26 · 4 eps, and erfc adds its own.
+    # dΦ/Φ ≤ (z² + 1) dz/z: for |z| < 5, errors of 2 eps in z and in z/√2 give 26 · 4 eps, plus the error of erfc.
     np.testing.assert_allclose(phi, p, rtol=128 * EPS, atol=0)
 
 
-def test_normal_has_the_moments_and_the_shape_of_a_normal() -> None:
+def test_normal_has_the_moments_and_the_distribution_of_a_normal() -> None:
     n = 1_000_000
     z = random.normal(9, Purpose.DATA, rows=1000, units=1000).ravel()
     # Five standard errors of each: √(1/n), √(2/n), √(6/n), √(24/n).
@@ -242,14 +242,14 @@ def test_keep_compares_bits_with_the_threshold(p: float) -> None:
     np.testing.assert_array_equal(mask, random.bits(*key, **window) >= np.uint64(threshold))
 
 
-def test_keep_keeps_all_at_zero_and_drops_more_as_p_grows() -> None:
+def test_keep_with_p_0_is_1_and_a_larger_p_drops_more() -> None:
     masks = [random.keep(3, Purpose.DROPOUT, rows=20, units=50, p=p) for p in (0.0, 0.2, 0.5, 0.8)]
     assert masks[0].all()
     assert all((larger <= smaller).all() for smaller, larger in pairwise(masks))
 
 
 @pytest.mark.parametrize("n", [0, 1, 2, 3, 63, 64, 65, 1000])
-def test_permutation_agrees_with_python(n: int) -> None:
+def test_permutation_equals_python(n: int) -> None:
     order = random.permutation(n, seed=12, epoch=5)
     assert order.dtype == np.int64
     assert sorted(order.tolist()) == list(range(n))
@@ -266,7 +266,7 @@ def test_permutations_of_all_epochs_are_equally_likely() -> None:
     assert chi2 < 58  # 23 degrees of freedom: once in 10,000
 
 
-def test_derived_seeds_differ_and_nest() -> None:
+def test_derived_seeds_are_different() -> None:
     seeds = [random.derive(1, member) for member in range(1000)]
     assert len({1, *seeds}) == 1001
     assert random.derive(seeds[0], 1) != random.derive(seeds[1], 0)
@@ -274,7 +274,7 @@ def test_derived_seeds_differ_and_nest() -> None:
     assert (first != second).all()
 
 
-# ---- frozen ----
+# Frozen values
 
 WINDOW: dict[str, Any] = {"rows": np.array([0, 1, 60_000, LARGEST]), "units": range(2, 4), "part": 5}
 
@@ -316,8 +316,8 @@ def test_frozen_normal() -> None:
     ]
 
 
-def test_frozen_normal_in_the_large() -> None:
-    # The exclusive or of a million numbers: any change of rounding, in the centre or in a tail, moves it.
+def test_frozen_normal_of_a_million_numbers() -> None:
+    # The exclusive or of a million numbers changes with any rounding, in the center or in a tail.
     words = random.normal(2024, Purpose.INIT, rows=1000, units=1000).view(np.uint64)
     assert int(np.bitwise_xor.reduce(words, axis=None)) == 0x01DA22A08FBE0D4D
 
@@ -345,7 +345,7 @@ def test_frozen_derive() -> None:
     assert random.derive((1 << 64) - 1, 7) == 0xAA344C79C5EA1D9B
 
 
-# ---- errors ----
+# Errors
 
 
 @pytest.mark.parametrize(
@@ -377,7 +377,7 @@ def test_errors_state_the_requirement_and_the_value(draw: Draw, change: dict[str
 
 
 @pytest.mark.parametrize("p", [-0.1, 1.0, math.nan])
-def test_keep_refuses_what_is_not_a_probability_below_one(p: float) -> None:
+def test_keep_with_an_invalid_probability_is_an_error(p: float) -> None:
     with pytest.raises(OptionError, match=f"p must be at least 0 and less than 1, got {p}"):
         random.keep(1, Purpose.DROPOUT, rows=1, units=1, p=p)
 

@@ -1,4 +1,4 @@
-"""Sparse matrices stay so: the bits of the same numbers given whole, on every engine, in a fraction of their memory."""
+"""Sparse matrices: results are bit-identical to dense ones on every engine, and need less memory."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ def with_base(seed: int = 0) -> Sparse:
     return Sparse(base=base, starts=found.starts, columns=found.columns, values=found.values)
 
 
-# The rows themselves
+# The matrix
 
 
 @pytest.mark.parametrize("form", ["csr_matrix", "csc_matrix", "coo_matrix", "lil_matrix", "csr_array", "dok_array"])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int32, np.uint8, np.bool_])
-def test_every_form_and_type_gives_scipys_numbers(form: str, dtype: type) -> None:
+def test_every_format_and_type_gives_the_numbers_of_scipy(form: str, dtype: type) -> None:
     given = getattr(sparse, form)((10 * matrix()).astype(dtype))
     found, whole = Sparse.of_scipy(given), given.toarray()
     assert found.shape == whole.shape
@@ -60,7 +60,7 @@ def test_every_form_and_type_gives_scipys_numbers(form: str, dtype: type) -> Non
     assert found[np.zeros(0, dtype=np.int64)].shape == (0, 40)
 
 
-def test_entries_that_stand_twice_are_added_up_and_the_given_matrix_is_left_alone() -> None:
+def test_duplicate_entries_are_summed_and_the_matrix_is_not_changed() -> None:
     given = sparse.coo_matrix((np.array([1.0, 2.0, 4.0]), ([0, 0, 1], [2, 2, 0])), shape=(2, 3)).tocsr(copy=True)
     twice = sparse.csr_matrix((np.array([1.0, 2.0]), np.array([2, 2]), np.array([0, 2])), shape=(1, 3))
     np.testing.assert_array_equal(Sparse.of_scipy(given)[:], [[0, 0, 3], [4, 0, 0]])
@@ -68,7 +68,7 @@ def test_entries_that_stand_twice_are_added_up_and_the_given_matrix_is_left_alon
     assert twice.nnz == 2
 
 
-def test_rows_and_joins_stay_sparse() -> None:
+def test_selected_and_concatenated_rows_are_sparse() -> None:
     one, other = with_base(), with_base(seed=1)
     places = np.array([4, 4, 90, 0])
     picked = rows_of(one, places)
@@ -96,14 +96,14 @@ def run(engine: Engine, rows: int) -> Any:
 
 @pytest.mark.parametrize("make", ENGINES)
 @pytest.mark.parametrize("numbers", [1 << 24, 64])
-def test_engines_give_the_bits_of_plain_rows(make: Any, numbers: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("multilayer.core.sparse.NUMBERS", numbers)  # pieces of one batch, or of all
+def test_engines_give_the_bits_of_dense_rows(make: Any, numbers: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("multilayer.core.sparse.NUMBERS", numbers)  # blocks of one batch, or of all rows
     x = with_base()
     y = np.arange(len(x)) % 3
     spec, settings = Spec.parse("40-8:tanh:dropout(0.2)-3"), Settings(loss="cross_entropy")
     sparse_one, plain = (make(spec, Data(x=rows, y=y), settings) for rows in (x, x[:]))
-    told, expected = run(sparse_one, len(x)), run(plain, len(x))
-    np.testing.assert_array_equal(told.loss, expected.loss)
+    found, expected = run(sparse_one, len(x)), run(plain, len(x))
+    np.testing.assert_array_equal(found.loss, expected.loss)
     assert sparse_one.state().equals(plain.state())
     rows = np.array([5, 3, 119, 5])
     np.testing.assert_array_equal(sparse_one.outputs(rows), plain.outputs(rows))
@@ -116,7 +116,7 @@ def test_engines_give_the_bits_of_plain_rows(make: Any, numbers: int, monkeypatc
 
 
 @pytest.mark.parametrize("scaling", ["standard", "robust", "none"])
-def test_scaled_numbers_are_those_of_plain_rows(scaling: str) -> None:
+def test_scaled_numbers_equal_those_of_dense_rows(scaling: str) -> None:
     given, y = matrix(density=0.3), np.arange(120) % 2
     found, plain = (prepare((x, y), scaling=scaling, seed=3) for x in (given, given.toarray()))
     assert isinstance(found.data.x, Sparse)
@@ -126,7 +126,7 @@ def test_scaled_numbers_are_those_of_plain_rows(scaling: str) -> None:
     np.testing.assert_array_equal(found.train, plain.train)
 
 
-def test_columns_that_are_constant_are_left_out() -> None:
+def test_constant_columns_are_dropped() -> None:
     given = sparse.hstack([matrix(columns=3), sparse.csr_matrix((120, 2)), matrix(columns=2, seed=5)]).tocsr()
     found, plain = (prepare((x, np.arange(120) % 2), seed=0) for x in (given, given.toarray()))
     assert found.data.x.shape == (120, 5)
@@ -134,7 +134,7 @@ def test_columns_that_are_constant_are_left_out() -> None:
     assert any("'x3', 'x4' (constant: " in note for note in found.notes)
 
 
-def test_a_fit_and_its_validation_and_weights_are_those_of_plain_rows() -> None:
+def test_a_fit_with_validation_data_and_weights_equals_that_of_dense_rows() -> None:
     x, more = matrix(rows=200, density=0.2), matrix(rows=50, density=0.2, seed=9)
     y, also = np.asarray(x.sum(1)).ravel(), np.asarray(more.sum(1)).ravel()
     weight = np.linspace(1, 2, 200)
@@ -155,14 +155,14 @@ class Killed(Exception):
 
 
 class Killer:
-    """Ends a run after its third epoch, as a crash would."""
+    """End a run after its third epoch, like a crash."""
 
     def notice(self, event: Any) -> None:
         if isinstance(event, EpochEnd) and event.epoch == 3:
             raise Killed
 
 
-def test_a_run_on_disk_resumes_reports_and_predicts(tmp_path: Path) -> None:
+def test_a_run_folder_is_resumed_reported_and_predicts(tmp_path: Path) -> None:
     x = matrix(rows=300, density=0.2)
     y = (np.asarray(x[:, :5].sum(1)).ravel() > 0.5).astype(int)
     whole = ml.fit("40-8-1", (x, y), epochs=6, run=tmp_path / "whole", quiet=True)
@@ -181,14 +181,14 @@ def test_a_run_on_disk_resumes_reports_and_predicts(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("value", [np.inf, -np.inf, 1e300])
-def test_what_no_network_can_take_is_refused_with_its_place(value: float) -> None:
+def test_invalid_values_are_errors_with_row_and_column(value: float) -> None:
     x = matrix(density=0.3).tolil()
     x[6, 2] = value
     with pytest.raises(DataError, match="row 7, column 'x2'"):
         ml.fit("40-4-1", (x.tocsr(), np.arange(120) % 2), epochs=1, quiet=True)
 
 
-def test_missing_values_make_it_plain_if_memory_holds_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_values_make_the_matrix_dense_if_there_is_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     x = matrix(density=0.3)
     x.data[3] = np.nan
     assert isinstance(prepare((x, np.arange(120) % 2)).data.x, np.ndarray)
@@ -197,7 +197,7 @@ def test_missing_values_make_it_plain_if_memory_holds_it(monkeypatch: pytest.Mon
         prepare((x, np.arange(120) % 2))
 
 
-def test_what_is_stored_does_not_matter_only_what_it_is() -> None:
+def test_stored_zeros_make_no_difference() -> None:
     x, y = matrix(), np.arange(120) % 2
     zeros = x.copy()
     zeros.data[:5] = 0
@@ -208,7 +208,7 @@ def test_what_is_stored_does_not_matter_only_what_it_is() -> None:
 
 
 @pytest.mark.parametrize("form", ["csr", "csc", "coo", "bsr"])
-def test_a_file_of_scipy_is_read(form: str, tmp_path: Path) -> None:
+def test_a_sparse_npz_file_is_read(form: str, tmp_path: Path) -> None:
     given = matrix().asformat(form)
     sparse.save_npz(tmp_path / "x.npz", given)
     table = read(tmp_path / "x.npz")
@@ -216,20 +216,20 @@ def test_a_file_of_scipy_is_read(form: str, tmp_path: Path) -> None:
     np.testing.assert_array_equal(table.matrix[:], given.toarray())
 
 
-def test_a_file_that_only_looks_like_one_of_scipy_is_refused(tmp_path: Path) -> None:
+def test_an_invalid_sparse_npz_file_is_an_error(tmp_path: Path) -> None:
     np.savez(tmp_path / "x.npz", format=np.array(b"csr"), shape=np.array([2, 2]), data=np.ones(2))
     with pytest.raises(DataError, match="cannot be read as a sparse matrix"):
         read(tmp_path / "x.npz")
 
 
 @pytest.mark.parametrize("shape", [(0, 3), (3, 0)])
-def test_an_empty_matrix_is_refused(shape: tuple[int, int]) -> None:
+def test_an_empty_matrix_is_an_error(shape: tuple[int, int]) -> None:
     with pytest.raises(DataError, match="at least one row and one column"):
         prepare((sparse.csr_matrix(shape), np.zeros(shape[0])))
 
 
-def test_a_wide_matrix_takes_a_fraction_of_its_plain_memory(tmp_path: Path) -> None:
-    """4,000 rows of 20,000 columns would be 320 MB in float32 alone; its report is made too."""
+def test_a_wide_matrix_needs_a_fraction_of_the_dense_memory(tmp_path: Path) -> None:
+    """4,000 rows of 20,000 columns would need 320 MB in float32. This includes the report."""
     x = sparse.random(4_000, 20_000, density=0.001, random_state=0, format="csr")
     y = np.asarray(x[:, :50].sum(1)).ravel() > 0.02
     tracemalloc.start()
@@ -246,7 +246,7 @@ def test_a_wide_matrix_takes_a_fraction_of_its_plain_memory(tmp_path: Path) -> N
     assert 100 <= len(found["columns"]) < width
 
 
-def test_missing_values_reach_the_estimators_too() -> None:
+def test_estimators_accept_missing_values() -> None:
     x = matrix(density=0.3)
     x.data[3] = np.nan
     y = np.arange(120) % 2

@@ -1,4 +1,4 @@
-"""The model file: what is saved comes back, equal content is equal bytes, and nothing else is read (R7, R8, R15)."""
+"""Model files: saved content is read back, equal content gives equal bytes, other files are errors (R7, R8, R15)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ import multilayer as ml
 from multilayer.core import canonical_json, tensor_file
 from multilayer.errors import FileError, MultilayerError, StorageError
 from multilayer.runs import RunFolder
-from support import malformed_files
+from support import malformed_files, malformed_models
 from support.malformed_files import GOOD, META, TENSORS, data_of, header_of, raw
 from support.models import with_tensors
 from support.soak import FULL
@@ -46,10 +46,10 @@ def same(a: tensor_file.Tensors, b: tensor_file.Tensors) -> bool:
     )
 
 
-# What is saved comes back
+# Saving and loading
 
 
-def test_a_file_survives(tmp_path: Path) -> None:
+def test_a_file_is_read_back(tmp_path: Path) -> None:
     sha256 = tensor_file.save(tmp_path / "m.safetensors", TENSORS, META)
     data = (tmp_path / "m.safetensors").read_bytes()
     assert data == GOOD
@@ -88,7 +88,7 @@ def test_any_content_survives_and_its_order_does_not_matter(
 
 
 def test_the_memory_layout_does_not_matter() -> None:
-    """Transposed, strided, reversed and big-endian arrays are the same numbers, so the same bytes."""
+    """Transposed, strided, reversed and big-endian arrays with equal numbers give equal bytes."""
     wide = np.arange(24.0).reshape(4, 6)
     for array in (wide.T, wide[::2, ::3], wide[::-1], wide.astype(">f8"), np.asfortranarray(wide)):
         plain = np.array(array, dtype="<f8", order="C")
@@ -107,10 +107,10 @@ def test_the_safetensors_library_reads_it(tmp_path: Path) -> None:
     ("tensors", "meta", "message"),
     [
         ({"w": np.zeros(1)}, META, "unknown group 'w'"),
-        ({"network/../w": np.zeros(1)}, META, "a tensor's name has letters"),
+        ({"network/../w": np.zeros(1)}, META, "the name of a tensor must have letters"),
         ({"__metadata__": np.zeros(1)}, META, "unknown group '__metadata__'"),
-        ({"network/w": np.array(["a"])}, META, "must hold numbers of a type among"),
-        ({"network/w": np.array([object()])}, META, "must hold numbers of a type among"),
+        ({"network/w": np.array(["a"])}, META, "must hold numbers of one of the types"),
+        ({"network/w": np.array([object()])}, META, "must hold numbers of one of the types"),
         ({"network/w": np.zeros(1, complex)}, META, "got complex128"),
         ({"network/w": np.zeros(1, np.longdouble)}, META, "must hold numbers"),
         ({"network/w": np.zeros(1, "M8[s]")}, META, "must hold numbers"),
@@ -122,17 +122,17 @@ def test_the_safetensors_library_reads_it(tmp_path: Path) -> None:
         ({}, META | {"kind": "checkpoint"}, "a model is needed, got the kind 'checkpoint'"),
         ({}, META | {"version": 2}, "version must be at most 1, got 2"),
         ({}, META | {"loss": float("nan")}, "saved as JSON"),
-        ({}, META | {"loss": {1: 2}}, "keys of JSON to be saved must be texts, got 1"),
+        ({}, META | {"loss": {1: 2}}, "keys of JSON to be saved must be strings, got 1"),
         ({}, META | {"loss": "x" * (1 << 22)}, "at most 4,194,304 bytes of header"),
     ],
 )
-def test_what_cannot_be_saved(tmp_path: Path, tensors: Any, meta: Any, message: str) -> None:
+def test_content_that_cannot_be_saved_is_an_error(tmp_path: Path, tensors: Any, meta: Any, message: str) -> None:
     with pytest.raises(FileError, match=message):
         tensor_file.save(tmp_path / "m", tensors, meta)
     assert not os.listdir(tmp_path)
 
 
-def test_kinds_are_not_mixed_up(tmp_path: Path) -> None:
+def test_a_file_of_another_kind_is_an_error(tmp_path: Path) -> None:
     tensor_file.save(
         tmp_path / "c", {"counters": np.zeros(2)}, {"extra": {}, "purpose": "last", "step": 1}, kind="checkpoint"
     )
@@ -143,18 +143,18 @@ def test_kinds_are_not_mixed_up(tmp_path: Path) -> None:
         tensor_file.load(tmp_path / "m", kind="checkpoint")
 
 
-def test_what_is_no_file(tmp_path: Path) -> None:
+def test_paths_that_are_not_files_are_errors(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for name in ("none", ".", "pipe", "/dev/zero", "\0"):
         with pytest.raises(StorageError, match="cannot read"):
             tensor_file.load(tmp_path / name)
     tensor_file.save(tmp_path / "m", TENSORS, META)
-    with pytest.raises(FileError, match=r"m: damaged: its SHA-256 is not the one that was recorded"):
+    with pytest.raises(FileError, match=r"m: damaged: its SHA-256 differs from the one recorded"):
         tensor_file.load(tmp_path / "m", sha256="0" * 64)
 
 
-def test_a_file_larger_than_memory_is_refused_at_once(tmp_path: Path) -> None:
-    """Sparse: a terabyte that takes no space, and whose header is in order."""
+def test_a_file_larger_than_memory_is_an_error_at_once(tmp_path: Path) -> None:
+    """The file is sparse: it has a terabyte, takes no space on the disk, and its header is valid."""
     path = tmp_path / "m"
     size = 1 << 40
     path.write_bytes(raw({"network/w": {"dtype": "U8", "shape": [size], "data_offsets": [0, size]}}, b""))
@@ -185,9 +185,9 @@ def test_malformed_files(category: str, tried: Tried) -> None:
 
 
 def test_loading_a_model_with_invalid_content_is_an_error(tmp_path: Path, tried: Tried) -> None:
-    """Its hash is correct. NaN weights would predict the first class for every row."""
+    """The hash is correct. NaN weights would predict the first class for every row."""
     count = 0
-    for name, data, message in malformed_files.meanings():
+    for name, data, message in malformed_models.meanings():
         (tmp_path / "model.safetensors").write_bytes(data)
         with pytest.raises(FileError) as caught:
             ml.load(tmp_path / "model.safetensors")
@@ -220,7 +220,7 @@ def test_malformed_files_with_little_memory(tried: Tried) -> None:
 
 
 def test_every_single_bit(tried: Tried) -> None:
-    """The full form: no bit of a file can change without being noticed."""
+    """Every changed bit of a file is detected."""
     count = 0
     for name, data, _ in malformed_files.flips(len(GOOD) * 8 if FULL else 1000, seed=1):
         with pytest.raises(FileError):
@@ -236,7 +236,7 @@ HOSTILE: list[Any] = [
 
 
 def mutated(generator: random.Random) -> bytes:
-    """A file changed a little: bytes, pieces, or values of its header, the lengths put right or not."""
+    """Return a file with small changes of bytes, pieces, header values or lengths."""
     data = bytearray(GOOD)
     for _ in range(generator.choice((1, 1, 2, 5))):
         way = generator.randrange(6)
@@ -279,7 +279,7 @@ def test_fuzz(tried: Tried) -> None:
             tensors, about = tensor_file.decode(data)
         except FileError:
             continue
-        # What is accepted says what the file said.
+        # An accepted file has the original content.
         accepted += 1
         assert same(tensors, good)
         assert about == META | {"kind": "model", "version": 1}
@@ -315,8 +315,8 @@ EXTENSIONS = (
 )
 
 
-def test_the_payloads_would_run(tmp_path: Path) -> None:
-    """The test below tests something: numpy and pickle, told to, do run them."""
+def test_pickle_runs_the_payloads(tmp_path: Path) -> None:
+    """Check that the payloads of the next test work with pickle."""
     import pickle
 
     marker = tmp_path / "ran"
@@ -367,8 +367,8 @@ def test_no_payload_runs_in_a_run_folder(tmp_path: Path, tried: Tried) -> None:
     tried("R8: pickle payloads in a run folder", count)
 
 
-def test_a_payload_as_numbers_stays_numbers(tmp_path: Path) -> None:
-    """A polyglot: a whole model file whose tensor is a pickle. It loads, as bytes."""
+def test_a_payload_in_a_tensor_does_not_run(tmp_path: Path) -> None:
+    """The tensor of a valid model file is a pickle. It is loaded as numbers."""
     marker = tmp_path / "ran"
     for _, data in malformed_files.archives(str(marker)):
         tensors, _ = tensor_file.decode(
@@ -378,8 +378,8 @@ def test_a_payload_as_numbers_stays_numbers(tmp_path: Path) -> None:
         assert not marker.exists()
 
 
-def test_the_package_asks_for_no_code_from_data() -> None:
-    """Imports of pickle and the like are banned in test_layout; these are the ways in by an argument."""
+def test_the_package_never_loads_code_from_data() -> None:
+    """test_layout forbids imports of pickle. This test forbids arguments that allow it."""
     for path in Path(ml.__file__).parent.rglob("*.py"):
         text = path.read_text()
         for way in (r"weights_only\s*=\s*False", r"allow_pickle\s*=\s*True", r"trust_remote_code", r"torch\.load\("):
@@ -398,7 +398,7 @@ def load_script(path: Path) -> Any:
     return module
 
 
-def test_golden_model_files_load_for_ever() -> None:
+def test_golden_model_files_load() -> None:
     written = load_script(GOLDEN / "write.py")
     found = sorted(GOLDEN.glob("model-v*.safetensors"))
     assert [path.name for path in found] == [
@@ -411,11 +411,11 @@ def test_golden_model_files_load_for_ever() -> None:
         assert about["spec"] == meta["spec"]
         assert about["encoding"] == meta["encoding"]
         assert ml.Spec.from_dict(about["spec"]) == ml.Spec.parse("2-3:tanh-1")
-    # The newest is what is written today: equal content is equal bytes, also between versions of libraries.
+    # The newest equals a file written now: equal content gives equal bytes, also with other versions of libraries.
     assert tensor_file.encode(tensors, meta) == found[-1].read_bytes()
 
 
-def test_golden_runs_load_for_ever(tmp_path: Path) -> None:
+def test_golden_runs_load(tmp_path: Path) -> None:
     written = load_script(GOLDEN / "write.py")
     found = sorted(GOLDEN.glob("run-v*"))
     assert len(found) == tensor_file.FORMS["checkpoint"].version

@@ -272,7 +272,7 @@ def test_what_is_no_network_has_no_cost() -> None:
         ml.cost(784)  # type: ignore[arg-type]
     with pytest.raises(SpecError, match=r"of this package, got a dict$"):
         ml.cost({"0.weight": np.zeros((30, 30))})  # type: ignore[arg-type]
-    with pytest.raises(OptionError, match="loss must be chosen by a text such as 'cross_entropy', got 5"):
+    with pytest.raises(OptionError, match="loss must be a string such as 'cross_entropy', got 5"):
         ml.cost("4-1", loss=5)  # type: ignore[arg-type]
 
 
@@ -285,7 +285,7 @@ def test_verify_refuses_what_does_not_fit_together_or_into_memory() -> None:
 
 
 def test_building_refuses_what_memory_cannot_hold() -> None:
-    with pytest.raises(OptionError, match=r"a network of 1,000,000,000,000 parameters with their initial values needs "):
+    with pytest.raises(OptionError, match=r"a network of 1,000,000,000,000 parameters with their initial values "):
         ml.build("1000000-linear(1000000, bias=no)")
     with pytest.raises(OptionError, match=r"a network of 1,000,000,000,000 parameters in float64 needs 7,450\.6 GiB"):
         ml.initialise(Spec.parse("1000000-linear(1000000, bias=no)"))

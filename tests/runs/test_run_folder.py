@@ -289,7 +289,7 @@ def test_what_cannot_be_saved_leaves_nothing(folder: Path) -> None:
         for state, extra, message in (
             (state_of(Do("last", 3)), {"a": float("inf")}, "saved as JSON"),
             (State(parameters={"w": np.array(["a"])}, step=3), {}, "must hold numbers"),  # pyright: ignore
-            (State(parameters={"../w": np.zeros(1)}, step=3), {}, "a tensor's name"),
+            (State(parameters={"../w": np.zeros(1)}, step=3), {}, "the name of a tensor"),
         ):
             with pytest.raises(FileError, match=message):
                 run.checkpoint(state, extra, "last")

@@ -89,7 +89,7 @@ def test_he_and_torch_at_512() -> None:
 def test_a_scheme_is_chosen_by_text() -> None:
     for refused in (ml.build, ml.variance):
         with pytest.raises(
-            OptionError, match="an initialisation scheme must be chosen by a text such as 'he', got None"
+            OptionError, match="an initialisation scheme must be a string such as 'he', got None"
         ):
             refused("4-3", init=None)
 

@@ -214,7 +214,7 @@ def changed(**changes: object) -> str:
         ("", "not JSON: Expecting value at line 1, column 1"),
         ("[1, 2]", r"the spec must be an object, got \[1, 2\]"),
         ("[" * 100_000, "nested too deeply"),
-        ('{"format": "multilayer.spec", "format": "x"}', "the key 'format' stands twice"),
+        ('{"format": "multilayer.spec", "format": "x"}', "the key 'format' occurs twice"),
         (changed(version=2), "version must be 1, got 2: update multilayer to read it"),
         (changed(version="1"), "version must be 1, got '1': no such version exists"),
         (changed(version=True), "version must be 1, got True"),

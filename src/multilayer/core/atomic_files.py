@@ -1,22 +1,23 @@
-"""Files that are whole or not there: every write of a run or a model goes through here.
+"""Atomic files: every write of a run or a model is complete, or has no effect.
 
-    write     temporary file next to the target → every byte → fsync → rename → fsync of the folder → look
-    Log       lines added at the end; a line that could not be written whole is taken back
+    write     temporary file next to the target → all bytes → fsync → rename → fsync of the folder → check of the size
+    Log       append lines; an incomplete line is removed
     read      a regular file of at most `limit` bytes
     remove    files, then fsync of their folders
 
-A process may die between any two of these steps and a disk may refuse any of them. Each step passes a named point just
-before it: a test sets `hook` to die or to raise an error of the system there. What the system refuses becomes a
-StorageError that names the file and what to do; there is no success without the bytes on the disk.
+A process can be killed between any two of these steps, and any of them can fail. Each step calls `point` first, so that
+a test can set `hook` to end the process or raise an error there. An error of the system becomes a StorageError that
+names the file and what to do. A function returns only after the bytes are on the disk.
 
-The temporary file is never in another folder (which may be on another disk, or full), and its name begins with a dot.
+The temporary file is in the same folder as the target, because another folder can be on another disk. Its name begins
+with a dot.
 
-A run folder may come from someone else, so nothing in it may redirect a read or a write. Writing never follows a
-symbolic link. If `root`, the folder of a run, is given, no link below it is followed: each folder on the path is opened
-with O_NOFOLLOW, and the file is opened relative to the descriptor of its folder. A link that replaces a folder in the
-meantime is therefore refused. `root` itself is a path that the user gave and may be a link.
+A run folder may come from another person, so nothing in it may redirect a read or a write. Writing never follows a
+symbolic link. If `root`, the folder of a run, is passed, no link below it is followed: each folder on the path is
+opened with O_NOFOLLOW, and the file is opened relative to the descriptor of its folder. A link that replaces a folder
+in the meantime is therefore an error. `root` itself can be a link, because the user chose it.
 
-Left out on purpose: retries, and locks (see runs).
+Not included: retries, and locks (see `runs`).
 """
 
 from __future__ import annotations
@@ -56,10 +57,10 @@ POINTS = (
     "checkpoint.committed",
     "checkpoint.pruned",
 )
-"""Every point, in no order that matters: a save passes some of them many times."""
+"""Names of all points, in any order. A save can pass a point several times."""
 
 hook: Callable[[str], None] | None = None
-"""Called with the name of each point; None but in tests."""
+"""Function that is called with the name of each point. None, except in tests."""
 
 TEMPORARY = ".tmp"
 _PIECE = 1 << 24
@@ -75,7 +76,7 @@ _REMEDIES = {
     errno.ENOTDIR: "a part of the path is a file, not a folder: check the path",
     errno.EISDIR: "it is a folder: give the path of a file",
     errno.ELOOP: "it is a symbolic link, which is not followed here: delete it, or replace it with the file itself",
-    errno.EEXIST: "it is there already: choose another path",
+    errno.EEXIST: "it exists already: choose another path",
     errno.EFBIG: "a file of this size is not allowed: raise the limit (ulimit -f) or save to another disk",
     errno.ENAMETOOLONG: "the name is too long: choose a shorter one",
     errno.EMFILE: "too many files are open: raise the limit (ulimit -n)",
@@ -83,14 +84,14 @@ _REMEDIES = {
 
 
 def point(name: str) -> None:
-    """Just before a step. In production this does nothing."""
+    """Call the hook of a test before a step."""
     if hook is not None:
         hook(name)
 
 
 @contextlib.contextmanager
 def reported(action: str, path: Path) -> Generator[None]:
-    """Turns what the system refuses into the error that users meet."""
+    """Turn errors of the system into a StorageError."""
     try:
         yield
     except OSError as error:
@@ -106,7 +107,7 @@ def reported(action: str, path: Path) -> Generator[None]:
     except ValueError as error:
         if isinstance(error, StorageError) or "null byte" not in str(error):
             raise
-        raise StorageError(f"cannot {action} {str(path)!r}: a path must not hold a null character") from None
+        raise StorageError(f"cannot {action} {str(path)!r}: a path must not contain a null character") from None
 
 
 class _Folder:
@@ -211,7 +212,9 @@ def write(path: str | os.PathLike[str], chunks: bytes | Iterable[bytes], *, root
         point("write.look")
         found = folder.stat(target.name).st_size
         if found != size:
-            raise StorageError(f"cannot write {target}: {size} bytes were written, {found} are there: check the disk")
+            raise StorageError(
+                f"cannot write {target}: {size} bytes were written, but the file has {found}: check the disk"
+            )
         point("write.done")
 
 
@@ -223,14 +226,14 @@ def _check_target(folder: _Folder, target: Path) -> int | None:
         return None
     if stat.S_ISLNK(mode):
         raise OSError(errno.ELOOP, "a symbolic link")
-    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):  # the rename refuses a folder
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):  # for a folder, the rename raises an error
         raise StorageError(f"cannot write {target}: it is not a regular file: choose another path")
     return stat.S_IMODE(mode)
 
 
 @contextlib.contextmanager
 def opened(path: str | os.PathLike[str]) -> Generator[BinaryIO]:
-    """Open a regular file for reading. Folders, pipes, sockets and devices are refused: reading might never end."""
+    """Open a regular file for reading. Raise an error for folders, pipes, sockets and devices."""
     with os.fdopen(_open_regular(Path(path), None), "rb") as stream:
         yield stream
 
@@ -249,7 +252,7 @@ def read(path: str | os.PathLike[str], *, limit: int, root: Path | None = None) 
 
 
 def read_from(path: Path, start: int, *, root: Path | None = None) -> bytes:
-    """Return the bytes from `start` to the present end of a file that another process may be appending to."""
+    """Return the bytes from `start` to the current end of a file. Another process may append to it."""
     with reported("read", path), os.fdopen(_open_regular(path, root), "rb") as stream:
         stream.seek(start)
         return stream.read()
@@ -282,7 +285,7 @@ def _check_regular(about: os.stat_result, source: Path) -> None:
 def open_in_place(path: Path, flags: int = 0) -> int:
     """Open a file to read and change it in place. Create it if it does not exist.
 
-    Symbolic links, hard links and devices are refused, because a write would change another file.
+    Symbolic links, hard links and devices are errors, because a write would change another file.
     """
     with _Folder(path.parent) as folder:
         file = folder.open(path.name, os.O_RDWR | os.O_CREAT | flags)
@@ -292,7 +295,7 @@ def open_in_place(path: Path, flags: int = 0) -> int:
             raise StorageError(f"cannot open {path}: it is not a regular file: delete it")
         if about.st_nlink > 1:
             raise StorageError(
-                f"cannot open {path}: it is a hard link, so another file would change with it: replace it by a copy"
+                f"cannot open {path}: it is a hard link, so a write would change another file: replace it by a copy"
             )
     except BaseException:
         os.close(file)
@@ -315,12 +318,12 @@ def remove(paths: Iterable[Path], *, root: Path | None = None) -> None:
 
 
 def make_folder(path: Path) -> bool:
-    """Makes a folder, and those above it; whether it is new. Of several processes one gets True."""
+    """Create a folder and its parents, and return whether it is new. Only one of several processes gets True."""
     with reported("make the folder", path):
         point("folder.make")
         for folder in (path.parent, path):
             if folder.exists() and not folder.is_dir():
-                raise NotADirectoryError(errno.ENOTDIR, "a file is in the way")
+                raise NotADirectoryError(errno.ENOTDIR, "a file has this name")
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
             path.mkdir()
@@ -356,9 +359,9 @@ def remove_temporaries(folder: Path, *, root: Path | None = None) -> None:
 class Log:
     """A file of lines that only grows.
 
-    A line is handed to the system at once: a killed process loses nothing. `sync` waits for the disk: a machine that
-    loses power loses what came after the last one. A line is there as a whole or not at all: the torn last line of a
-    writer that was killed is cut off before the next, and a line that the disk took in part is taken back.
+    `append` passes a line to the system at once, so a killed process loses no line. `sync` waits for the disk, so a
+    power failure loses only lines after the last `sync`. Lines are complete: the incomplete last line of a killed
+    process is removed before the next line is written, and so is a line that was written in part.
     """
 
     def __init__(self, path: Path) -> None:
@@ -375,10 +378,10 @@ class Log:
                 raise
 
     def append(self, line: str) -> None:
-        """Adds one line, given without its end."""
+        """Append one line. `line` has no line break."""
         data = f"{line}\n".encode()
         if data.count(b"\n") != 1:
-            raise ValueError(f"a line must not hold a line break, got {line!r}")
+            raise ValueError(f"a line must not contain a line break, got {line!r}")
         with reported("append to", self.path):
             self._repair()
             try:
@@ -393,7 +396,7 @@ class Log:
             point("log.written")
 
     def sync(self) -> None:
-        """Waits until every line is on the disk."""
+        """Wait until every line is on the disk."""
         with reported("save", self.path):
             point("log.sync")
             os.fsync(self._file)
@@ -403,13 +406,13 @@ class Log:
             os.close(self._file)
 
     def _repair(self) -> None:
-        """Cuts off what stands after the last whole line: a killed writer's, or ours that could not be taken back."""
+        """Remove an incomplete line at the end, of this process or of one that was killed."""
         if os.fstat(self._file).st_size > self._size:
             point("log.repair")
             os.ftruncate(self._file, self._size)
 
     def _whole_lines(self) -> int:
-        """Where the last line that has an end ends."""
+        """Return the size of the file up to the end of its last complete line."""
         end = os.fstat(self._file).st_size
         while end > 0:
             start = max(0, end - 65536)
@@ -434,9 +437,9 @@ def _pieces(chunk: bytes) -> Iterator[memoryview]:
 
 
 def _write_all(file: int, data: memoryview) -> None:
-    """The system may take a part of what it is given; it says how much."""
+    """Write all bytes. os.write may write a part of them, and returns their number."""
     while data:
         taken = os.write(file, data)
         if taken <= 0:
-            raise OSError(errno.EIO, "the disk took none of the bytes")
+            raise OSError(errno.EIO, "the disk accepted no bytes")
         data = data[taken:]

@@ -1,8 +1,11 @@
-"""JSON in one form: equal values are equal text, and text that could mean two things is refused.
+"""Canonical JSON: equal values give equal text, and ambiguous text is an error.
 
-Written: keys sorted, no spaces, no NaN or Infinity, characters as they are. Read: UTF-8 without a mark, no key twice,
-finite numbers, a bounded depth and number of lists and objects; the caller bounds the length. Reading takes time and
-memory in proportion to the text, whatever the text says.
+| direction | form |
+|---|---|
+| write | sorted keys, no spaces, no NaN or Infinity, characters without escapes |
+| read | UTF-8 without a byte order mark, no duplicate keys, finite numbers, limited depth and number of containers |
+
+The caller limits the length of a text. Time and memory to read it are proportional to its length.
 """
 
 from __future__ import annotations
@@ -18,17 +21,17 @@ import numpy as np
 from ..errors import FileError
 
 MAX_DEPTH = 64
-"""Levels of lists and objects. A network of residual blocks inside each other has a few."""
+"""Largest depth of lists and objects. Nested residual blocks have a depth of a few."""
 
 MAX_CONTAINERS = 300_000
-"""Lists and objects, which cost far more memory and time than the two bytes they take."""
+"""Largest number of lists and objects. Each needs much more memory than its two bytes of text."""
 
-# A string, or one without an end up to the end of the text: every quote is looked at once.
+# A string, or an unterminated string to the end of the text. Every quote is matched once, so the time is linear.
 _STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
 
 
 def dumps(value: object) -> str:
-    """The one text of a value.
+    """Return the text of a value.
 
     >>> dumps({"b": [1, 2.5, None], "a": "σ"})
     '{"a":"σ","b":[1,2.5,null]}'
@@ -37,7 +40,7 @@ def dumps(value: object) -> str:
         text = json.dumps(value, allow_nan=False, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
         text.encode()
     except (TypeError, ValueError, RecursionError) as error:
-        raise FileError(f"only finite numbers, texts, lists and objects can be saved as JSON: {error}") from None
+        raise FileError(f"only finite numbers, strings, lists and objects can be saved as JSON: {error}") from None
     _check_keys(value)
     if _depth(text) > MAX_DEPTH:
         raise FileError(f"JSON to be saved must be at most {MAX_DEPTH} levels deep")
@@ -45,7 +48,7 @@ def dumps(value: object) -> str:
 
 
 def loads(data: bytes | str, where: str) -> Any:
-    """The value of a text; `where` begins every error."""
+    """Return the value of a text. `where` is the start of every error message."""
     try:
         text = data if isinstance(data, str) else data.decode("utf-8")
         if text.count("[") + text.count("{") > MAX_CONTAINERS:
@@ -55,21 +58,21 @@ def loads(data: bytes | str, where: str) -> Any:
         value = json.loads(
             text, object_pairs_hook=_no_duplicates, parse_constant=_no_constant, parse_float=_finite_float
         )
-        if "\\u" in text:  # half of a surrogate pair is text that cannot be written again
+        if "\\u" in text:  # half of a surrogate pair cannot be written again
             json.dumps(value, ensure_ascii=False).encode()
     except json.JSONDecodeError as error:
         raise FileError(f"{where}: not JSON: {error.msg} at line {error.lineno}, column {error.colno}") from None
     except UnicodeError as error:
         raise FileError(f"{where}: not UTF-8: {error}"[:300]) from None
     except RecursionError:
-        raise FileError(f"{where}: JSON is nested too deeply for where it is read") from None
-    except ValueError as error:  # ours, or a whole number of thousands of digits
+        raise FileError(f"{where}: JSON is nested too deeply") from None
+    except ValueError as error:  # also raised for an integer with thousands of digits
         raise FileError(str(error) if isinstance(error, FileError) else f"{where}: {error}") from None
     return value
 
 
 def _depth(text: str) -> int:
-    """How deep brackets nest, outside of strings; or how many there are, where that is few enough."""
+    """Return an upper bound of the depth of brackets. It is exact if there are more than `MAX_DEPTH` brackets."""
     few = text.count("[") + text.count("{")
     if few <= MAX_DEPTH:
         return few
@@ -84,11 +87,11 @@ def _depth(text: str) -> int:
 
 
 def _check_keys(value: object) -> None:
-    """json.dumps turns numbers into keys of text: {1: …} would come back as {"1": …}."""
+    """Raise an error for a key that is not a string. json.dumps would save {1: …} as {"1": …}."""
     if isinstance(value, dict):
         for key, inner in cast("dict[object, object]", value).items():
             if not isinstance(key, str):
-                raise FileError(f"keys of JSON to be saved must be texts, got {key!r}")
+                raise FileError(f"keys of JSON to be saved must be strings, got {key!r}")
             _check_keys(inner)
     elif isinstance(value, list | tuple):
         for inner in cast("list[object]", value):
@@ -99,7 +102,7 @@ def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
         counts = Counter(key for key, _ in pairs)
-        raise ValueError(f"the key {counts.most_common(1)[0][0][:80]!r} stands twice in one object")
+        raise ValueError(f"the key {counts.most_common(1)[0][0][:80]!r} occurs twice in one object")
     return found
 
 

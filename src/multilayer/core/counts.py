@@ -1,14 +1,14 @@
-"""Whole numbers that remember the formula they came from.
+"""Integers with the formula that they were computed from.
 
-A cost is written once, as arithmetic on named sizes, and read twice: as an integer and as the formula beside it.
+A cost is written once, as arithmetic on named sizes. The result is an integer and its formula.
 
     >>> B, I, O = named(B=32, I=784, O=256)
     >>> matmul = 2 * B * I * O
     >>> matmul, matmul.formula, matmul.numbers
     (12845056, '2·B·I·O', '2·32·784·256')
 
-`Count` is an int, so it goes wherever an int goes (JSON included). Only + − and × with whole numbers keep the formula;
-anything else gives a plain number.
+`Count` is an int and can be used like one, also in JSON. Only +, − and × with integers keep the formula. Other
+operations return a plain number.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import SupportsIndex
 
 
 class Count(int):
-    """An int with `formula` (its letters) and `numbers` (its figures)."""
+    """An int with a `formula` in symbols, and the same formula in `numbers`."""
 
     formula: str
     numbers: str
@@ -57,7 +57,7 @@ def count(value: SupportsIndex) -> Count:
 
 
 def named(**sizes: int) -> tuple[Count, ...]:
-    """One `Count` for each size, under its letter."""
+    """Return one `Count` for each size, with its name as the formula."""
     return tuple(Count(int(size), letter, str(int(size))) for letter, size in sizes.items())
 
 

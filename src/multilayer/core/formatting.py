@@ -24,7 +24,7 @@ def count(n: int, thing: str) -> str:
 
 
 def short(value: object, longest: int = 60) -> str:
-    """The start of a value as Python writes it, for an error message.
+    """Return the start of repr(value), for an error message.
 
     >>> short("a" * 100, 20)
     "'aaaaaaaaaaaaaaaa..."
@@ -34,7 +34,7 @@ def short(value: object, longest: int = 60) -> str:
 
 
 def cut(value: object, longest: int) -> str:
-    """The start of a text, with … for the rest.
+    """Shorten a text and end it with ….
 
     >>> cut("a long text", 7)
     'a long…'
@@ -47,12 +47,12 @@ def cut(value: object, longest: int) -> str:
 
 
 def number(value: float) -> str:
-    """Four digits, which is what a person compares."""
+    """Format a number with four significant digits."""
     return f"{value:.4g}"
 
 
 def signed(value: int) -> str:
-    """A difference, exact.
+    """Format a difference with its sign and all digits.
 
     >>> signed(12288), signed(-12288)
     ('+12,288', '−12,288')
@@ -61,7 +61,7 @@ def signed(value: int) -> str:
 
 
 def compact(value: int) -> str:
-    """A count with a letter: a number for a narrow column.
+    """Format a count with a prefix, for a narrow column.
 
     >>> compact(12845056), compact(999), compact(999_950), compact(1000)
     ('12.8M', '999', '1.00M', '1.00k')
@@ -70,7 +70,7 @@ def compact(value: int) -> str:
 
 
 def flops(value: int) -> str:
-    """Floating-point operations.
+    """Format a number of floating-point operations.
 
     >>> flops(45124416), flops(640)
     ('45.1 MFLOP', '640 FLOP')
@@ -79,7 +79,7 @@ def flops(value: int) -> str:
 
 
 def size(value: int) -> str:
-    """Bytes.
+    """Format a number of bytes.
 
     >>> size(3913120), size(0)
     ('3.73 MiB', '0 B')
@@ -88,7 +88,7 @@ def size(value: int) -> str:
 
 
 def tick_size(value: float) -> str:
-    """Bytes at a tick.
+    """Format a number of bytes for the tick of an axis.
 
     >>> tick_size(512.0), tick_size(16 * 2.0**20), tick_size(1.5 * 2.0**40)
     ('512 B', '16 MiB', '1.5 TiB')
@@ -98,7 +98,7 @@ def tick_size(value: float) -> str:
 
 
 def percent(share: float) -> str:
-    """A share that never claims 0 or 100 where it is not.
+    """Format a share. Only a share of exactly 0 or 1 is printed as 0 % or 100 %.
 
     >>> percent(0.824), percent(0.0004), percent(0.9999), percent(0.041)
     ('82 %', '< 0.1 %', '> 99.9 %', '4.1 %')
@@ -114,15 +114,15 @@ def percent(share: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Seconds in a unit that suits them.
+    """Format a duration with a suitable unit.
 
     >>> duration(0.0000124), duration(75.0), duration(7384.0)
     ('12.4 µs', '1 min 15 s', '2 h 3 min')
     """
     if seconds >= 60:
         minutes, rest = divmod(round(seconds), 60)
-        hours, left = divmod(minutes, 60)
-        return f"{hours:,} h {left} min" if hours else f"{minutes} min {rest} s"
+        hours, minutes_left = divmod(minutes, 60)
+        return f"{hours:,} h {minutes_left} min" if hours else f"{minutes} min {rest} s"
     for factor, unit in ((1, "s"), (1e3, "ms"), (1e6, "µs")):
         if seconds * factor >= 1:
             return f"{_three(seconds * factor)} {unit}"
@@ -130,7 +130,7 @@ def duration(seconds: float) -> str:
 
 
 def clock(seconds: float) -> str:
-    """Time on a clock.
+    """Format a duration as hours, minutes and seconds.
 
     >>> clock(64), clock(3725)
     ('1:04', '1:02:05')
@@ -149,7 +149,7 @@ def _scaled(value: int, base: int, prefixes: tuple[str, ...], unit: str) -> str:
     scaled, index = value / base, 1
     while _rounds_to_base(scaled, base) and index < len(prefixes) - 1:
         scaled, index = scaled / base, index + 1
-    figure = f"{scaled:.3g}" if abs(scaled) >= 1e9 else _three(scaled)  # beyond the prefixes no digit is true
+    figure = f"{scaled:.3g}" if abs(scaled) >= 1e9 else _three(scaled)  # larger than the largest prefix
     return f"{figure} {prefixes[index]}{unit}"
 
 
@@ -158,7 +158,7 @@ def _rounds_to_base(scaled: float, base: int) -> bool:
 
 
 def _three(value: float) -> str:
-    """Three significant digits, all of the whole part.
+    """Format with three significant digits, or all digits of the integer part.
 
     >>> _three(3.731), _three(45.12), _three(999.4), _three(1023.0)
     ('3.73', '45.1', '999', '1,023')

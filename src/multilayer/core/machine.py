@@ -1,17 +1,17 @@
-"""This machine, measured: the float32 matrix peak, the bandwidth of each level of memory, and what it can run.
+"""Measurements of this machine: peak of float32 matrix products, bandwidth of each memory level, instruction sets.
 
-These are the two roofs of the roofline model: work of F FLOPs over Q bytes takes at least
+In the roofline model, F FLOPs over Q bytes take at least
 
     t ≥ max(F / peak, Q / bandwidth)
 
-`peak` is what a register-tiled product reaches out of cache, so a real product stays somewhat below it. `bandwidth` is
-measured at working sets of half a cache (four times the last one for DRAM), by a sum (read) and by y = x + s·z (triad,
-counted as two reads and one write). Rates are the best of many short rounds: what the hardware does when it is left
-alone, which is what a measurement on a busy machine converges to from below.
+`peak` is the rate of a register-tiled product with operands in cache. Real products are somewhat slower. `bandwidth` is
+measured with working sets of half a cache (for DRAM, four times the last cache), by a sum (read) and by y = x + s·z
+(triad, counted as two reads and one write). Each rate is the best of many short rounds, because other processes can
+only reduce it.
 
-Measuring takes a second or two, so the result is kept in the user's cache folder, and taken anew when the processor,
-its instruction sets, the number of threads or the core changes. A cache that cannot be read or written is no error.
-Left out on purpose: accelerators, which the torch engine asks of torch, and frequencies, which the rates contain.
+A measurement takes one or two seconds. The result is saved in the cache folder of the user, and measured again if the
+processor, its instruction sets, the number of threads or the compiled core changes. A cache that cannot be read or
+written is ignored. Not included: accelerators, which torch describes, and clock frequencies.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ import numpy as np
 from ..errors import OptionError, StorageError
 from . import _core, atomic_files
 
-_FORMAT = 1  # of the cached file; a change of what is measured counts as one
+_FORMAT = 1  # of the cached file; increase it if the measurements change
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cache:
-    """One level of cache: bytes of one instance, and how many CPUs share it."""
+    """One level of cache: its size in bytes, and the number of CPUs that share it."""
 
     level: str
     size: int
     shared_by: int
 
 
-# Where the system does not tell its caches: the smallest of recent processors.
+# Used if the system does not report its caches: the smallest sizes of recent processors.
 _ASSUMED = (
     Cache(level="L1", size=32 << 10, shared_by=1),
     Cache(level="L2", size=256 << 10, shared_by=1),
@@ -53,7 +53,7 @@ _ASSUMED = (
 
 @dataclass(frozen=True, kw_only=True)
 class Bandwidth:
-    """GB/s (10⁹ bytes) of all threads together, over a working set of so many bytes split among them."""
+    """Bandwidth in GB/s (10⁹ bytes), summed over all threads, which share the working set."""
 
     level: str
     threads: int
@@ -64,7 +64,7 @@ class Bandwidth:
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """What `measure` found. `matrix_peak` holds (threads, GFLOP/s); `quick` says how long each figure was given."""
+    """The results of `measure`. `matrix_peak` contains pairs (threads, GFLOP/s)."""
 
     processor: str
     instruction_sets: tuple[str, ...]
@@ -75,21 +75,21 @@ class Machine:
     quick: bool
 
     def peak(self, threads: int) -> float:
-        """GFLOP/s of float32 matrix products on so many threads; linear between the counts that were measured."""
+        """Return the GFLOP/s of float32 matrix products. Between measured numbers of threads, interpolate linearly."""
         return _between(self.matrix_peak, threads)
 
     def bandwidth(self, working_set: int, *, threads: int) -> float:
-        """GB/s (triad) of the innermost level that holds `working_set` bytes of so many threads."""
+        """Return the GB/s (triad) of the innermost memory level that can contain the working set of all threads."""
         levels = self.caches or _ASSUMED
         level = next((c.level for c in levels if working_set <= _capacity(c, threads)), "DRAM")
         return _between([(b.threads, b.triad) for b in self.bandwidths if b.level == level], threads)
 
 
 def measure(*, quick: bool = False, fresh: bool = False) -> Machine:
-    """This machine's figures, from the cache if they are there.
+    """Measure this machine, or return the cached measurements.
 
-    `quick` gives each figure a fifth of the time, on one thread and on all, and accepts more noise; `fresh` measures
-    even if the cache has them.
+    `quick` takes a fifth of the time per rate, with one thread and with all, and has more noise. `fresh` ignores the
+    cache.
     """
     known = None if fresh else load_measured()
     if known is not None and known.quick <= quick:
@@ -100,12 +100,12 @@ def measure(*, quick: bool = False, fresh: bool = False) -> Machine:
 
 
 def instruction_sets() -> tuple[str, ...]:
-    """The instruction sets in use: those of this processor that the operating system supports, oldest first."""
+    """Return the instruction sets that the processor and the operating system support, the oldest first."""
     return tuple(_core.instruction_sets())
 
 
 def threads() -> int:
-    """Threads worth starting: MULTILAYER_THREADS if set, else this process's CPUs (affinity) within its quota."""
+    """Return the number of threads to start: MULTILAYER_THREADS, or else the CPUs that this process may use."""
     try:
         return _core.usable_threads()
     except ValueError as error:
@@ -113,7 +113,7 @@ def threads() -> int:
 
 
 def processor() -> str:
-    """The processor's name as its maker gives it, or the architecture's where the system does not tell."""
+    """Return the name of the processor, or of its architecture if the system does not report the name."""
     with contextlib.suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
             key, _, value = line.partition(":")
@@ -123,7 +123,7 @@ def processor() -> str:
 
 
 def caches() -> tuple[Cache, ...]:
-    """Data caches from the innermost out, as Linux tells them of its first CPU; empty where it does not."""
+    """Return the data caches of the first CPU, the innermost first. Empty if the system does not report them."""
     folder = Path("/sys/devices/system/cpu/cpu0/cache")
     found: dict[str, Cache] = {}
     with contextlib.suppress(OSError, ValueError):
@@ -138,13 +138,13 @@ def caches() -> tuple[Cache, ...]:
 
 
 def _count_cpus(ranges: str) -> int:
-    """CPUs in a list such as 0-3,8-11."""
+    """Return the number of CPUs in a list such as 0-3,8-11."""
     ends = [tuple(map(int, part.split("-"))) for part in ranges.split(",")]
     return sum(pair[-1] - pair[0] + 1 for pair in ends)
 
 
 def _capacity(cache: Cache, n_threads: int) -> int:
-    """Bytes of this level that so many threads have together, when each core has one of them."""
+    """Return the total size of a cache level for threads on different cores."""
     return cache.size * math.ceil(n_threads / cache.shared_by)
 
 
@@ -152,7 +152,7 @@ def _between(points: Sequence[tuple[int, float]], n_threads: int) -> float:
     return float(np.interp(n_threads, [n for n, _ in points], [rate for _, rate in points]))
 
 
-# ---- measuring ----
+# Measurements
 
 
 def _measure(*, quick: bool) -> Machine:
@@ -182,7 +182,7 @@ def _measure(*, quick: bool) -> Machine:
 
 
 def _thread_counts(most: int) -> list[int]:
-    """1, 2, 4, … and the most there are.
+    """Return 1, 2, 4, … and the largest number of threads.
 
     >>> _thread_counts(6)
     [1, 2, 4, 6]
@@ -193,9 +193,9 @@ def _thread_counts(most: int) -> list[int]:
 def _working_sets(levels: tuple[Cache, ...], n_threads: int) -> Iterator[tuple[str, int]]:
     for cache in levels:
         yield cache.level, _capacity(cache, n_threads) // 2
-    # DRAM: far beyond the last cache, though never a large part of the memory.
-    wanted = max(64 << 20, 4 * _capacity(levels[-1], n_threads))
-    yield "DRAM", min(wanted, physical_memory() // 8)
+    # DRAM: much larger than the last cache, but a small part of the memory.
+    size = max(64 << 20, 4 * _capacity(levels[-1], n_threads))
+    yield "DRAM", min(size, physical_memory() // 8)
 
 
 def physical_memory() -> int:
@@ -227,26 +227,26 @@ def available_memory() -> int:
 
 
 def require_memory(needed: int, what: str) -> None:
-    """Refuses what this machine cannot hold, before anything of it is allocated."""
-    there = physical_memory()
-    if needed > there:
+    """Raise an error if this machine has less memory than needed. Call it before the allocation."""
+    available = physical_memory()
+    if needed > available:
         raise OptionError(
-            f"{what} needs {needed / 2**30:,.1f} GiB of memory, and this machine has {there / 2**30:,.1f} GiB"
+            f"{what} needs {needed / 2**30:,.1f} GiB of memory, and this machine has {available / 2**30:,.1f} GiB"
         )
 
 
-# ---- the cache ----
+# The cache
 
 
 def _cache_file() -> Path:
     base = os.environ.get("XDG_CACHE_HOME", "")
-    # A relative folder is to be ignored, says the XDG base directory specification.
+    # The XDG base directory specification says that a relative folder must be ignored.
     root = Path(base) if os.path.isabs(base) else Path.home() / ".cache"
     return root / "multilayer" / "machine.json"
 
 
 def load_measured() -> Machine | None:
-    """The cached figures if they are whole and of this machine."""
+    """Return the cached measurements if they are valid and of this machine."""
     try:
         found = json.loads(_cache_file().read_text(encoding="utf-8"))
         if (found["format"], found["core"]) != (_FORMAT, _core.__version__):
@@ -279,7 +279,7 @@ def _save(machine: Machine) -> None:
 
 
 def remembered(name: str) -> dict[str, Any] | None:
-    """What `remember` kept in the cache folder under a name, if it is there and whole."""
+    """Return the data that `remember` saved in the cache folder, or None if it does not exist or is invalid."""
     try:
         found = json.loads(_cache_file().with_name(name).read_text(encoding="utf-8"))
     except (OSError, RuntimeError, ValueError, RecursionError):
@@ -288,9 +288,11 @@ def remembered(name: str) -> dict[str, Any] | None:
 
 
 def remember(name: str, data: dict[str, Any]) -> None:
-    """Keeps plain data in the cache folder; where that cannot be written, nothing happens."""
+    """Save data in the cache folder. If the folder cannot be written, do nothing."""
     content = json.dumps(data, indent=1).encode()
-    with contextlib.suppress(OSError, RuntimeError, StorageError):  # no home or no writable folder: measured again
+    with contextlib.suppress(
+        OSError, RuntimeError, StorageError
+    ):  # no home or no writable folder: measure again next time
         target = _cache_file().with_name(name)
         target.parent.mkdir(parents=True, exist_ok=True)
         atomic_files.write(target, content)

@@ -1,8 +1,8 @@
-"""A choice by name with constants: `huber(delta=2)`, `adam(beta2=0.95)`, `normal(0.01)`.
+"""Options by name with constants: `huber(delta=2)`, `adam(beta2=0.95)`, `normal(0.01)`.
 
-A closed set is a dict from names to plain functions that make the thing chosen; their keyword parameters, with
-defaults, are the constants. Numbers given without a name fill the parameters in order; a maker of `*q` takes any number
-of them, with its name or without. Losses, optimisers, initialisation schemes and schedules are chosen this way.
+A dict maps the valid names to functions that create the option. The keyword parameters of a function, with defaults,
+are the constants. Numbers without a name are assigned to the parameters in order. A function with `*q` takes any number
+of constants, with or without that name. This is used for losses, optimizers, initialization schemes and schedules.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from ..errors import MultilayerError, OptionError, unknown_name
 T = TypeVar("T")
 
 MAX_THREADS = 1024
-"""As csrc/runtime/machine.h has it."""
+"""Largest number of threads, as in csrc/runtime/machine.h."""
 
 _CALL = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]*)\s*(?:\((.*)\))?\s*")
 
 
 def choose(what: str, text: str, makers: Mapping[str, Callable[..., T]], *, also: tuple[str, ...] = ()) -> T:
-    """The thing that `text` names, made with its constants. `also` are names that are valid elsewhere.
+    """Create the option that `text` names, with its constants. `also` are further valid names, for error messages.
 
     >>> choose("shape", "box(2, depth=3)", {"box": lambda width=1.0, depth=1.0: (width, depth)})
     (2.0, 3.0)
     """
     if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise OptionError(f"{what} must be chosen by a text such as {next(iter(makers))!r}, got {text!r}")
+        raise OptionError(f"{what} must be a string such as {next(iter(makers))!r}, got {text!r}")
     match = _CALL.fullmatch(text)
     if match is None or match[1] not in makers:
         raise OptionError(unknown_name(what, text if match is None else match[1], (*makers, *also)))
@@ -79,7 +79,7 @@ def _number(value: str, part: str, name: str) -> float:
 
 
 def require(name: str, value: float, condition: bool, requirement: str) -> float:
-    """A constant that meets its requirement, or the error that states it."""
+    """Return the constant `value`, or raise an error with the requirement."""
     if not condition:
         raise OptionError(f"{name} must be {requirement}, got {value:g}")
     return value
@@ -88,7 +88,7 @@ def require(name: str, value: float, condition: bool, requirement: str) -> float
 def whole(
     name: str, value: SupportsIndex, *, least: int = 1, most: int = 2**63, error: type[MultilayerError] = OptionError
 ) -> int:
-    """The value as a plain int, numpy's whole numbers included; what is none, or outside its bounds, is refused.
+    """Return an integer, such as one of numpy, as an int. Raise an error for other values and outside of the limits.
 
     >>> whole("batch", 32)
     32
@@ -107,7 +107,7 @@ def whole(
 
 
 def threads(value: SupportsIndex) -> int:
-    """A number of threads that may be started; the bound is that of MULTILAYER_THREADS.
+    """Return a number of threads, or raise an error if it is not from 1 to `MAX_THREADS`.
 
     >>> threads(8)
     8

@@ -1,21 +1,22 @@
-"""The one random stream, seen from numpy: a function of what a number is for, with no state in between.
+"""Counter-based random numbers: each number is a function of its key, and there is no state.
 
     word = philox4x32-10(key = seed, counter = (unit >> 2, row, epoch, purpose << 24 | part))[unit & 3]
 
-    seed     64 bits   the run's seed, or one that `derive` made of it
-    purpose   8 bits   what the number is for (`Purpose`): a new use of randomness never shifts an old one
-    part     24 bits   which of several: the layer, the parameter, the column
-    epoch    32 bits   0 where there are no epochs
-    row      32 bits   the row's own number in its table, not its place in a batch
-    unit     34 bits   which number of the row
+    seed     64 bits   seed of the run, or one derived from it (`derive`)
+    purpose   8 bits   use of the number (`Purpose`), so that a new use does not change the numbers of another
+    part     24 bits   index of the layer, parameter or column
+    epoch    32 bits   epoch, or 0
+    row      32 bits   index of the row in its table, not in a batch
+    unit     34 bits   index of the number in the row
 
-The promise: a number depends on these six and on nothing else (not on the batch, the number of threads or processes,
-or which other numbers were drawn), and it is the same bits on every platform, in every version of the package. That
-holds for the doubles as well: they are made of + − × ÷ and √ in a fixed order, without contraction and without a
-library's logarithm.
+A number depends only on these six values. It does not depend on the batch, on the number of threads or processes, or on
+other random numbers. It has the same bits on every platform and in every version of the package. This includes the
+doubles: they are computed with + − × ÷ and √ in a fixed order, without fused operations and without the logarithm of a
+library.
 
-The numbers have 32 random bits: `uniform` moves in steps of 2⁻³², `normal` reaches |z| = 6.33. Left out on purpose:
-a generator object, a global seed, and distributions that one caller needs, which are made of `uniform` there.
+The numbers have 32 random bits: `uniform` has steps of 2⁻³², `normal` has |z| ≤ 6.33. Not included: a generator object,
+a global seed, and distributions with a single user, which computes them from `uniform`.
+
 Philox: Salmon et al., Parallel random numbers: as easy as 1, 2, 3, 2011. Normal: Wichura, algorithm AS 241, 1988.
 """
 
@@ -35,7 +36,7 @@ Rows = SupportsIndex | NDArray[np.integer[Any]]
 
 
 class Purpose(IntEnum):
-    """What a number is for. The core holds the values; they are part of the stream and never change."""
+    """The use of a random number. The values are those of the compiled core and never change."""
 
     INIT = _core.PURPOSES["init"]
     SHUFFLE = _core.PURPOSES["shuffle"]
@@ -50,9 +51,10 @@ class Purpose(IntEnum):
 def bits(
     seed: int, purpose: Purpose, *, rows: Rows, units: int | range, epoch: int = 0, part: int = 0
 ) -> NDArray[np.uint32]:
-    """32 random bits for each row and unit. → (rows, units) uint32.
+    """Return 32 random bits for each row and unit. → (rows, units) uint32.
 
-    `rows` is how many, from row 0 on, or an array of row numbers; `units` is how many, from unit 0 on, or a range.
+    `rows` is a number of rows, starting at row 0, or an array of indices. `units` is a number of units, starting at 0,
+    or a range.
 
     >>> bits(7, Purpose.DATA, rows=2, units=3)
     array([[1136628613, 4270377385,  907252024],
@@ -66,23 +68,23 @@ def bits(
 def uniform(
     seed: int, purpose: Purpose, *, rows: Rows, units: int | range, epoch: int = 0, part: int = 0
 ) -> NDArray[np.float64]:
-    """(bits + ½) / 2³², strictly between 0 and 1. → (rows, units) float64."""
+    """Return uniform numbers (bits + ½) / 2³², between 0 and 1 exclusive. → (rows, units) float64."""
     return _core.uniform(*_window(seed, purpose, epoch, part, rows, units))
 
 
 def normal(
     seed: int, purpose: Purpose, *, rows: Rows, units: int | range, epoch: int = 0, part: int = 0
 ) -> NDArray[np.float64]:
-    """Φ⁻¹ of `uniform`: mean 0, variance 1. → (rows, units) float64."""
+    """Return normal numbers with mean 0 and variance 1: Φ⁻¹ of `uniform`. → (rows, units) float64."""
     return _core.normal(*_window(seed, purpose, epoch, part, rows, units))
 
 
 def keep(
     seed: int, purpose: Purpose, *, rows: Rows, units: int | range, p: float, epoch: int = 0, part: int = 0
 ) -> NDArray[np.uint8]:
-    """0 with probability p, else 1: bits ≥ round(p·2³²). → (rows, units) uint8.
+    """Return 0 with probability p, else 1: bits ≥ round(p·2³²). → (rows, units) uint8.
 
-    The same unit is dropped at every larger p as well, since the bits do not depend on p.
+    A unit that is 0 for p is also 0 for every larger p, because the bits do not depend on p.
     """
     if not 0.0 <= p < 1.0:
         raise OptionError(f"p must be at least 0 and less than 1, got {p!r}")
@@ -90,9 +92,9 @@ def keep(
 
 
 def permutation(n: int, *, seed: int, epoch: int) -> NDArray[np.int64]:
-    """The numbers 0 … n−1 in the order in which `epoch` visits them. → (n,) int64.
+    """Return the numbers 0 … n−1 in the random order of an epoch. → (n,) int64.
 
-    Fisher–Yates with one 64-bit draw each, whose bias is below n/2⁶⁴.
+    This is a Fisher–Yates shuffle with 64 random bits per step. The bias is below n/2⁶⁴.
 
     >>> permutation(5, seed=7, epoch=0), permutation(5, seed=7, epoch=1)
     (array([0, 1, 4, 2, 3]), array([4, 3, 0, 1, 2]))
@@ -101,16 +103,18 @@ def permutation(n: int, *, seed: int, epoch: int) -> NDArray[np.int64]:
     order = _core.permutation(
         _integer("seed", seed, 64), _integer("epoch", epoch, 32), _integer("n", n, 33, inclusive=True)
     )
-    return order.view(np.int64)  # numpy's own int64: the core's is the other 64-bit C type, equal but printed apart
+    return order.view(
+        np.int64
+    )  # the same values: numpy has two types of 64-bit integers in C, and prints the other one with its name
 
 
 def derive(seed: int, member: int) -> int:
-    """The seed of one member of a family (an ensemble, a sweep, folds) whose streams must not share numbers."""
+    """Return the seed of a member, for example of an ensemble. Different members have different random numbers."""
     return _core.derive(_integer("seed", seed, 64), _integer("member", member, 32))
 
 
 class _Window(NamedTuple):
-    """The arguments that every function of rows and units passes to the core, in its order."""
+    """The arguments of the functions of the compiled core, in their order."""
 
     seed: int
     purpose: int
@@ -156,7 +160,7 @@ def _row_numbers(rows: Rows) -> NDArray[np.int64]:
 
 
 def _integer(name: str, value: SupportsIndex, power: int, *, inclusive: bool = False) -> int:
-    """`value` as an int in [0, 2^power), or up to 2^power where it counts things."""
+    """Return `value` as an int. It must be in [0, 2^power), or at most 2^power if `inclusive`."""
     try:
         number = operator.index(value)
     except TypeError:

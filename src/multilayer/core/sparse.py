@@ -1,9 +1,10 @@
-"""`Sparse`: rows that mostly hold one value in each column, as text counted by words does.
+"""`Sparse`: a matrix in which most values of a column are equal, such as word counts of texts.
 
     row r = base, but values[i] in column columns[i] for starts[r] ≤ i < starts[r + 1]
 
-Asking for rows or columns gives plain arrays of those alone, so what reads a block at a time needs no other code and
-no memory for the whole. A scipy matrix has a base of zeros; scaled numbers have another.
+Indexing returns dense arrays of the selected rows or columns. Code that reads the matrix in blocks therefore works
+without changes, and without memory for the dense matrix. The base of a scipy matrix is 0. Scaled numbers have another
+base.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ Array = NDArray[Any]
 Places = NDArray[np.int64]
 
 NUMBERS = 1 << 22
-"""As many are made plain at a time."""
+"""Number of values that are converted to dense arrays at a time."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -33,7 +34,7 @@ class Sparse:
 
     @staticmethod
     def of_scipy(matrix: Any) -> Sparse:
-        """A scipy matrix of real numbers in any form; entries that stand twice are added up, as scipy means them."""
+        """Convert a scipy matrix of real numbers in any format. Duplicate entries are summed, as in scipy."""
         found = matrix.tocsr(copy=True)
         found.sum_duplicates()
         found.eliminate_zeros()
@@ -58,22 +59,22 @@ class Sparse:
 
     @staticmethod
     def of_rows(x: Array, base: Array) -> Sparse:
-        """Plain rows, by where they differ from a base."""
+        """Convert dense rows. Values that differ from the base are stored."""
         differs = x != base
         rows, columns = np.nonzero(differs)
         starts = np.concatenate([[0], np.cumsum(differs.sum(1))])
         return Sparse(base=base, starts=starts, columns=columns, values=x[rows, columns])
 
     def __getitem__(self, key: Any) -> Array:
-        """Rows by slice or places; or columns, as [:, places], of all rows."""
+        """Return dense rows by slice or indices, or dense columns as [:, indices]."""
         if isinstance(key, tuple):
             _, places = key
-            wanted = np.atleast_1d(places)
-            found = np.empty((len(self), len(wanted)), dtype=self.dtype)
-            for i, column in enumerate(wanted.tolist()):
+            selected = np.atleast_1d(places)
+            found = np.empty((len(self), len(selected)), dtype=self.dtype)
+            for i, column in enumerate(selected.tolist()):
                 found[:, i] = self.base[column]
-                mine = self._by_column[self._ends[column] : self._ends[column + 1]]
-                found[self._rows[mine], i] = self.values[mine]
+                stored = self._by_column[self._ends[column] : self._ends[column + 1]]
+                found[self._rows[stored], i] = self.values[stored]
             return found if np.ndim(places) else found[:, 0]
         picked = self.rows(np.arange(len(self))[key])
         found = np.empty(picked.shape, dtype=self.dtype)
@@ -82,7 +83,7 @@ class Sparse:
         return found
 
     def rows(self, places: Places) -> Sparse:
-        """These rows, still sparse."""
+        """Return some rows as a sparse matrix."""
         counts = self.starts[places + 1] - self.starts[places]
         starts = np.concatenate([[0], np.cumsum(counts)])
         at = np.repeat(self.starts[places] - starts[:-1], counts) + np.arange(starts[-1])
@@ -90,7 +91,7 @@ class Sparse:
 
     @staticmethod
     def joined(above: Sparse, below: Sparse) -> Sparse:
-        """One after the other; both have the same base."""
+        """Concatenate the rows of two matrices with the same base."""
         return replace(
             above,
             starts=np.concatenate([above.starts, above.starts[-1] + below.starts[1:]]),
@@ -99,17 +100,17 @@ class Sparse:
         )
 
     def place(self, i: int) -> tuple[int, int]:
-        """Row and column of the i-th value."""
+        """Return the row and the column of the i-th stored value."""
         return int(np.searchsorted(self.starts, i, side="right")) - 1, int(self.columns[i])
 
     @cached_property
     def _rows(self) -> Places:
-        """The row of each value."""
+        """The row of each stored value."""
         return np.repeat(np.arange(len(self)), np.diff(self.starts))
 
     @cached_property
     def _by_column(self) -> Places:
-        """Places of values, column after column."""
+        """The indices of the stored values, sorted by column."""
         return np.argsort(self.columns, kind="stable")
 
     @cached_property
@@ -118,12 +119,12 @@ class Sparse:
 
 
 def rows_of(matrix: Any, places: Places) -> Any:
-    """Some rows of an array or of a sparse one, as what it is."""
+    """Return some rows of a dense or sparse matrix, as the same type."""
     return matrix.rows(places) if isinstance(matrix, Sparse) else matrix[places]
 
 
 def joined(above: Any, below: Any) -> Any:
-    """Rows one after the other; sparse where either is."""
+    """Concatenate rows. The result is sparse if one of the two is."""
     if not isinstance(above, Sparse) and not isinstance(below, Sparse):
         return np.concatenate([above, below])
     base = above.base if isinstance(above, Sparse) else below.base
@@ -131,7 +132,7 @@ def joined(above: Any, below: Any) -> Any:
 
 
 def pieces(rows: int, width: int, most: int | None = None) -> list[slice]:
-    """Cuts rows of so many numbers into parts that may be plain at a time; one empty part where there are none."""
+    """Split rows into blocks that are converted to dense arrays one at a time. For 0 rows, return one empty block."""
     size = max(1, NUMBERS // max(width, 1))
     size = size if most is None else min(size, most)
     return [slice(start, start + size) for start in range(0, max(rows, 1), size)]

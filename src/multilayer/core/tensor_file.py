@@ -1,15 +1,15 @@
-"""The model file: safetensors with one JSON text in its metadata. Reading one runs no code, whatever is in it.
+"""The format of model files and checkpoints: safetensors with JSON in its metadata. Reading a file runs no code.
 
     8 bytes     n, the length of the header
-    n bytes     header, JSON: tensor → {dtype, shape, data_offsets}, and __metadata__ → {"multilayer": JSON text}
-    the rest    the tensors' bytes, one after the other, none left over
+    n bytes     header, JSON: tensor → {dtype, shape, data_offsets}, and __metadata__ → {"multilayer": JSON string}
+    the rest    the bytes of the tensors, without gaps
 
-The JSON text is the caller's `meta`, with `kind` (model or checkpoint), `version`, and `sha256` over everything else.
-Nothing in it tells the time, keys and tensors are sorted: equal content is equal bytes.
+The JSON string is `meta` of the caller, with `kind` (model or checkpoint), `version`, and `sha256` of the rest.
+It contains no times, and keys and tensors are sorted, so equal content gives equal bytes.
 
-Files are not trusted. Lengths are checked before memory is allocated. Only known names, types and keys are accepted.
-The hash detects damage. The safetensors library, which makes the arrays, checks that the header describes every byte
-once. No other format is read.
+Files are not trusted. Lengths are checked before memory is allocated. Unknown names, types and keys are errors. The
+hash detects damage. The safetensors library, which creates the arrays, checks that the header describes every byte
+exactly once. No other format is read.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ MAX_NAME = 500
 
 @dataclass(frozen=True, kw_only=True)
 class Form:
-    """What a kind of file holds: its version, the keys of its JSON, and the first parts of its tensors' names."""
+    """The content of a kind of file: version, keys of the JSON, and the first parts of the names of tensors."""
 
     version: int
     required: frozenset[str]
@@ -79,16 +79,16 @@ _DTYPES = {
     "BOOL": "|b1",
 }
 _NAMES = {np.dtype(code): name for name, code in _DTYPES.items()}
-# Parts of letters, digits and the like, so that a name can be a path nowhere and shows as what it is.
+# Letters, digits and a few other characters, so that a name is never a path, and is safe to print.
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]*(?:/[A-Za-z0-9_][A-Za-z0-9_.\-]*)*")
 
 
 def save(
     path: str | os.PathLike[str], tensors: Mapping[str, NDArray[Any]], meta: Mapping[str, Any], *, kind: Kind = "model"
 ) -> str:
-    """Writes the file as a whole (see `atomic_files`) and gives the SHA-256 of its bytes.
+    """Write a file atomically and return the SHA-256 of its bytes.
 
-    `kind` and `version` are filled in; `load` gives them back with the rest of `meta`.
+    `kind` and `version` are added to `meta`, and `load` returns them.
     """
     data = encode(tensors, meta, kind=kind)
     atomic_files.write(path, data)
@@ -105,20 +105,22 @@ def load(
     where = os.fspath(path)
     data = atomic_files.read(path, limit=min(MAX_FILE, machine.physical_memory()), root=root)
     if sha256 is not None and hashlib.sha256(data).hexdigest() != sha256:
-        raise FileError(f"{where}: damaged: its SHA-256 is not the one that was recorded when it was written")
+        raise FileError(
+            f"{where}: damaged: its SHA-256 differs from the one recorded when it was written: use an undamaged copy"
+        )
     return decode(data, kind=kind, where=where)
 
 
 def encode(tensors: Mapping[str, NDArray[Any]], meta: Mapping[str, Any], *, kind: Kind = "model") -> bytes:
-    """The bytes of the file."""
+    """Return the bytes of the file."""
     from safetensors.numpy import save as to_bytes
 
     plain = {name: _plain(name, tensors[name]) for name in sorted(tensors)}
     where = f"a {kind} to be saved"
     _check_names(plain, kind, where)
-    about = {"kind": kind, "version": FORMS[kind].version, **meta}
-    _check_about(about, kind, where)
-    data = to_bytes(plain, metadata={KEY: canonical_json.dumps(about | {"sha256": _digest(about, plain)})})
+    metadata = {"kind": kind, "version": FORMS[kind].version, **meta}
+    _check_metadata(metadata, kind, where)
+    data = to_bytes(plain, metadata={KEY: canonical_json.dumps(metadata | {"sha256": _digest(metadata, plain)})})
     header = int.from_bytes(data[:8], "little")
     if header > MAX_HEADER or len(data) > MAX_FILE:
         raise FileError(
@@ -129,30 +131,29 @@ def encode(tensors: Mapping[str, NDArray[Any]], meta: Mapping[str, Any], *, kind
 
 
 def decode(data: bytes, *, kind: Kind = "model", where: str = "model file") -> tuple[Tensors, dict[str, Any]]:
-    """The other way; anything that `encode` could not have meant is one FileError that begins with `where`."""
+    """Return the tensors and the metadata. Invalid data raises a FileError that begins with `where`."""
     import safetensors
     from safetensors.numpy import load as from_bytes
 
     header = _header(data, where)
-    metadata = _object(header.pop("__metadata__", None), f"{where}: __metadata__", required={KEY})
-    if not isinstance(metadata[KEY], str):
-        raise FileError(f"{where}: __metadata__ must hold a text under {KEY!r}")
+    outer = _object(header.pop("__metadata__", None), f"{where}: __metadata__", required={KEY})
+    if not isinstance(outer[KEY], str):
+        raise FileError(f"{where}: __metadata__ must contain a string under {KEY!r}")
     _check_layout(header, len(data) - 8 - int.from_bytes(data[:8], "little"), where)
     _check_names(header, kind, where)
-    about = canonical_json.loads(metadata[KEY], f"{where}: metadata")
-    about = _object(about, f"{where}: metadata")
-    noted = about.pop("sha256", None)
-    _check_about(about, kind, f"{where}: metadata")
+    metadata = _object(canonical_json.loads(outer[KEY], f"{where}: metadata"), f"{where}: metadata")
+    recorded = metadata.pop("sha256", None)
+    _check_metadata(metadata, kind, f"{where}: metadata")
     try:
         found = from_bytes(data)
     except (safetensors.SafetensorError, ValueError, KeyError, OverflowError, MemoryError) as error:
         raise FileError(f"{where}: not a safetensors file that can be read: {error}") from None
     tensors = {name: found[name] for name in sorted(found)}
     if tensors.keys() != header.keys():
-        raise FileError(f"{where}: the header names other tensors than the file holds")
-    if _digest(about, tensors) != noted:
-        raise FileError(f"{where}: damaged: its content does not have the SHA-256 it states; use a copy that is whole")
-    return tensors, about
+        raise FileError(f"{where}: the header and the file contain different tensors")
+    if _digest(metadata, tensors) != recorded:
+        raise FileError(f"{where}: damaged: its content does not have the stored SHA-256: use an undamaged copy")
+    return tensors, metadata
 
 
 # Reading
@@ -166,7 +167,7 @@ def _header(data: bytes, where: str) -> dict[str, Any]:
         if _is_text(data):
             remedy = "pass a .safetensors file or the folder of a run"
             raise FileError(f"{where}: not a model file but text, such as a table: {remedy}")
-        hint = "it is a zip archive or a pickle, which may run code and is never read" if _foreign(data) else "damaged"
+        hint = "it is a zip archive or a pickle, which can run code and is never read" if _foreign(data) else "damaged"
         raise FileError(f"{where}: not a model file: a header has at most {MAX_HEADER:,} bytes, got {length:,}: {hint}")
     if length > len(data) - 8:
         raise FileError(f"{where}: cut short: a header of {length:,} bytes is stated, {len(data) - 8:,} are there")
@@ -177,20 +178,20 @@ def _header(data: bytes, where: str) -> dict[str, Any]:
 
 
 def _is_text(data: bytes) -> bool:
-    """Whether a file begins with printable lines, for the message alone."""
+    """Return whether a file begins with printable text. Only the error message depends on it."""
     start = data[:1000].decode("utf-8", "ignore")
     return len(start) > len(data[:1000]) // 2 and all(c.isprintable() or c in "\t\r\n\ufeff" for c in start)
 
 
 def _foreign(data: bytes) -> bool:
-    """Archives and pickles by their first bytes, for the message alone."""
+    """Return whether a file is an archive or a pickle. Only the error message depends on it."""
     return data.startswith((b"PK", b"\x80", b"\x93NUMPY", b"\x1f\x8b"))
 
 
 def _check_layout(header: dict[str, Any], size: int, where: str) -> None:
     """Check what safetensors does not check: types and sizes that numpy supports, and whether the file is truncated.
 
-    safetensors itself refuses tensors whose bytes overlap, leave a gap, or do not fit their type and shape.
+    safetensors raises an error for tensors whose bytes overlap, have a gap, or do not fit their type and shape.
     """
     reached = 0
     for name, entry in header.items():
@@ -203,7 +204,7 @@ def _check_layout(header: dict[str, Any], size: int, where: str) -> None:
             raise FileError(f"{here}: shape must be at most {MAX_RANK} whole numbers, got {short(shape, 80)}")
         if not _whole_numbers(offsets) or len(offsets) != 2:
             raise FileError(f"{here}: data_offsets must be two whole numbers, got {short(offsets, 80)}")
-        # An empty tensor may not have sides that only a zero makes possible.
+        # Sizes are limited for empty tensors too, where the product is 0.
         if math.prod(max(side, 1) for side in shape) * np.dtype(_DTYPES[dtype]).itemsize > MAX_FILE:
             raise FileError(f"{here}: too large: {dtype} of shape {short(shape, 80)}")
         reached = max(reached, offsets[1])
@@ -213,7 +214,7 @@ def _check_layout(header: dict[str, Any], size: int, where: str) -> None:
 
 
 def _object(value: object, where: str, *, required: Iterable[str] = ()) -> dict[str, Any]:
-    """A JSON object; where keys are required, with exactly those."""
+    """Return the value if it is a JSON object, with exactly the required keys, if any."""
     if not isinstance(value, dict):
         raise FileError(f"{where} must be a JSON object, got {short(value, 80)}")
     found = cast("dict[str, Any]", value)
@@ -225,17 +226,17 @@ def _object(value: object, where: str, *, required: Iterable[str] = ()) -> dict[
 # Both ways
 
 
-def _check_about(about: dict[str, Any], kind: Kind, where: str) -> None:
-    """Kind and version first: another kind, or a newer version, may have other keys."""
+def _check_metadata(metadata: dict[str, Any], kind: Kind, where: str) -> None:
+    """Check the kind and the version first, because another kind or a newer version can have other keys."""
     form = FORMS[kind]
-    if about.get("kind") != kind:
-        raise FileError(f"{where}: a {kind} is needed, got the kind {short(about.get('kind'), 80)}")
-    version = about.get("version")
+    if metadata.get("kind") != kind:
+        raise FileError(f"{where}: a {kind} is needed, got the kind {short(metadata.get('kind'), 80)}")
+    version = metadata.get("version")
     if type(version) is not int or version != form.version:
         newer = type(version) is int and version > form.version
         remedy = "update multilayer to read it" if newer else "no such version exists"
         raise FileError(f"{where}: version must be at most {form.version}, got {short(version, 80)}: {remedy}")
-    _check_keys(about, form.required | {"kind", "version"}, form.optional, where)
+    _check_keys(metadata, form.required | {"kind", "version"}, form.optional, where)
 
 
 def _check_keys(found: Mapping[str, Any], required: frozenset[str], optional: frozenset[str], where: str) -> None:
@@ -251,8 +252,8 @@ def _check_names(names: Iterable[str], kind: Kind, where: str) -> None:
     for name in names:
         if len(name) > MAX_NAME or not _NAME.fullmatch(name):
             raise FileError(
-                f"{where}: a tensor's name has letters, digits, _ . - and / between parts, "
-                f"at most {MAX_NAME} in all, got {short(name, 80)}"
+                f"{where}: the name of a tensor must have letters, digits, _ . - and / between parts, "
+                f"at most {MAX_NAME} characters, got {short(name, 80)}"
             )
         group = name.partition("/")[0]
         if group not in groups:
@@ -260,20 +261,20 @@ def _check_names(names: Iterable[str], kind: Kind, where: str) -> None:
 
 
 def _plain(name: str, value: NDArray[Any]) -> NDArray[Any]:
-    """The array in the one form that is stored: a type of the closed set, little-endian, rows first."""
+    """Return the array as it is stored: one of the known types, little-endian, in C order."""
     array = np.asarray(value)
     little = array.dtype.newbyteorder("<")
     if little not in _NAMES or array.ndim > MAX_RANK:
         raise FileError(
-            f"tensor {name!r} must hold numbers of a type among {', '.join(str(d) for d in _NAMES)} "
+            f"tensor {name!r} must hold numbers of one of the types {', '.join(str(d) for d in _NAMES)} "
             f"in at most {MAX_RANK} dimensions, got {array.dtype} of shape {array.shape}"
         )
     return np.array(array, dtype=little, order="C", copy=None)
 
 
-def _digest(about: Mapping[str, Any], tensors: Tensors) -> str:
-    """SHA-256 over what a file says: its JSON, then each tensor's name, type, shape and bytes."""
-    digest = hashlib.sha256(canonical_json.dumps(about).encode())
+def _digest(metadata: Mapping[str, Any], tensors: Tensors) -> str:
+    """Return the SHA-256 of the JSON, then of the name, type, shape and bytes of each tensor."""
+    digest = hashlib.sha256(canonical_json.dumps(metadata).encode())
     for name, array in tensors.items():
         line = canonical_json.dumps([name, _NAMES[array.dtype], list(array.shape)])
         digest.update(f"\n{line}\n".encode())
