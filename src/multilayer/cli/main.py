@@ -218,11 +218,10 @@ app = typer.Typer(
 
 def _print_version(requested: bool) -> None:
     if requested:
-        from importlib.metadata import version
-
         from ..core.machine import instruction_sets
+        from ..core.version import __version__
 
-        typer.echo(f"mlp {version('multilayer')} ({', '.join(instruction_sets()) or 'baseline instructions'})")
+        typer.echo(f"mlp {__version__} ({', '.join(instruction_sets()) or 'baseline instructions'})")
         raise typer.Exit
 
 
