@@ -40,7 +40,7 @@ def test_network_options() -> None:
 
 
 def test_the_docs_have_every_rate_of_the_recipe() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "tabular.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "explanation" / "tables.md").read_text(encoding="utf-8")
     line = next(line for line in page.splitlines() if line.startswith("| `learning_rate`"))
     assert " or ".join(map(str, RATE.values())) in line
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib.util
 import io
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -52,6 +52,7 @@ from .inputs import (
     column,
     holds_objects,
     is_frame,
+    length_of,
     named,
     refuse_infinity,
     target_names,
@@ -133,7 +134,7 @@ class Tabular(CallbackSupportMixin, BaseEstimator, ABC):
         with self._or_as_before():
             held_out = (X_val, y_val, sample_weight_val)
             self._fit_rows(X, y, sample_weight, held_out=held_out, groups=groups, times=times)
-            return self
+        return self
 
     @abstractmethod
     def _fit_rows(self, X: Any, y: Any, sample_weight: Any, *, held_out: HeldOut, groups: Any, times: Any) -> None:
@@ -228,11 +229,12 @@ class Tabular(CallbackSupportMixin, BaseEstimator, ABC):
         config = Config.from_dict({**self._asked(), "seed": self._seed()})
         if config.metric not in ("auto", "loss"):
             metrics.fitting(config.metric, task)
-        chosen = {"hidden": recipe.hidden, "activation": recipe.activation, "dropout": recipe.dropout}
         network(
             Inputs(numeric=1),
             1,
-            **cast(Any, {"hidden": (1,), "activation": "relu", "dropout": 0.0, **_given(chosen)}),
+            hidden=(1,) if recipe.hidden is None else recipe.hidden,
+            activation="relu" if recipe.activation is None else recipe.activation,
+            dropout=recipe.dropout or 0.0,
         )
 
     def _asked(self) -> dict[str, Any]:
@@ -247,21 +249,16 @@ class Tabular(CallbackSupportMixin, BaseEstimator, ABC):
     def _keep(self, model: TrainedModel, run: Run) -> None:
         """What a fitted estimator has."""
         epochs = [event for event in run.log if isinstance(event, EpochEnd)]
-        measured = epochs[0].metrics if epochs else run.metrics  # no epoch came to its end: the names, and no values
+        measured = epochs[0].metrics if epochs else run.metrics  # without an epoch: the names, and no values
         held_out = epochs[0].validation_loss is not None if epochs else bool(measured)
         names = ("loss", "validation_loss", "seconds") if held_out else ("loss", "seconds")
         history = {name: [getattr(event, name) for event in epochs] for name in names}
         for name in measured:
             history[name] = [event.metrics[name] for event in epochs]
-        if (
-            held_out
-            and model.calibration is not None
-            and losses.get(model.encoding.loss).link in ("softmax", "sigmoid")
-        ):
+        probabilities = losses.get(model.encoding.loss).link in ("softmax", "sigmoid")
+        if held_out and model.calibration is not None and probabilities:
             history["tempered_loss"], history["validation_loss"] = history["validation_loss"], history["log_loss"]
-        self.model_ = model
-        self._partial = None
-        self.history_ = history
+        self.model_, self._partial, self.history_ = model, None, history
         self.n_iter_ = max(run.end.epoch, 1)
         began = next(event for event in run.log if isinstance(event, Start))
         self.config_, self._split = plain(began.config), (began.rows, began.held_out)
@@ -358,18 +355,29 @@ class Tabular(CallbackSupportMixin, BaseEstimator, ABC):
         """Whether there is a network to go on with."""
         return getattr(self, "model_", None) is not None
 
-    def _continued(self, rows: int) -> Partial:
-        """Where training is between two pieces: after the last one, after `fit`, or after `load`."""
-        if getattr(self, "_partial", None) is not None:
-            past = cast(Partial, self._partial)
-        elif hasattr(self, "config_"):
-            past = Partial.after(self.model_, self.config_)
+    def _take_piece(
+        self,
+        X: Any,
+        y: Any,
+        weight: Any,
+        given: Any,
+        *,
+        task: str,
+        classes: Sequence[int] | None = None,
+        class_names: tuple[Any, ...] = (),
+    ) -> None:
+        """Train on the first piece, or on another one after a piece, `fit` or `load`. `given` is the y of the user."""
+        if not self._begun:
+            asked = {**self._asked(), "task": task, "seed": self._seed()}
+            rows = self._named(X, y, given, class_names)
+            past = Partial.begin(self._recipe(), rows, weight, asked, classes=classes)
         else:
-            past = Partial.of_model(self.model_, rows=rows, seed=self._seed())
-        return past.with_options(self._asked())
-
-    def _passed(self, past: Partial) -> None:
-        """What an estimator has after a piece."""
+            past = cast("Partial | None", getattr(self, "_partial", None))
+            if past is None and hasattr(self, "config_"):
+                past = Partial.after(self.model_, self.config_)
+            elif past is None:
+                past = Partial.of_model(self.model_, rows=length_of(X), seed=self._seed())
+            past = past.with_options(self._asked()).go_on((X, y), weight)
         if past.state is None:  # the first after `fit` or `load`, and it was taken back
             return
         self._partial, self._split = past, None
@@ -490,7 +498,3 @@ def _go_on_as_before(had: TrainedModel, asked: OtherNetwork) -> str:
         f"warm_start goes on with the network that is there, {len(had.members)} × {had.spec}, "
         f"got {asked.members} × {asked.spec}: {remedy}, or warm_start=False to begin anew"
     )
-
-
-def _given(options: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in options.items() if value is not None}

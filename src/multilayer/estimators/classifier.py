@@ -23,7 +23,6 @@ from ..errors import DataError, OptionError, warn
 from ..models.trained_model import TrainedModel
 from .base import HeldOut, Tabular, Validation
 from .inputs import check_numbers, length_of, unmasked
-from .partial_fit import Partial
 
 ANY_CLASSES = Task(kind="binary", names=("y",), classes=((0, 1),))
 """Stands for any classes where metrics that fit them are meant."""
@@ -130,25 +129,20 @@ class MLPClassifier(ClassifierMixin, Tabular):
             weight = self._weights(sample_weight, X)
             factor = self._class_factors(codes, weight)
             weight = weight if factor is None else sample_weights.weighed(weight, factor, codes)
-            if begun:
-                past = self._continued(length_of(table)).go_on((table, codes), weight)
-            else:
-                asked = {**self._asked(), "task": task, "seed": self._seed()}
-                rows = self._named(table, codes, y, self._class_names(task))
-                past = Partial.begin(self._recipe(), rows, weight, asked, classes=self._numbered(task))
-            self._passed(past)
+            names = self._class_names(task)
+            self._take_piece(table, codes, weight, y, task=task, classes=self._numbered(task), class_names=names)
             return self
 
     def predict(self, X: Any) -> NDArray[Any]:
         """The likeliest class of each row; for several labels, 0 or 1 for each."""
         p = self.predict_proba(X)
-        if self._multilabel:
+        if self.model_ is not None and self.model_.encoding.task.kind == "multilabel":
             return (p > 0.5).astype(np.int64)
         return self.classes_[p.argmax(1)]
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """The probability of each class (rows, classes); of each label, where there are several."""
-        model = self._fitted()
+        model = cast("TrainedModel | None", self._model())
         table = self._table(X, reset=False)
         if model is None:
             check_numbers(table)
@@ -158,13 +152,6 @@ class MLPClassifier(ClassifierMixin, Tabular):
     def predict_log_proba(self, X: Any) -> NDArray[np.float64]:
         with np.errstate(divide="ignore"):
             return np.log(self.predict_proba(X))
-
-    @property
-    def _multilabel(self) -> bool:
-        return self.model_ is not None and self.model_.encoding.task.kind == "multilabel"
-
-    def _fitted(self) -> TrainedModel | None:
-        return cast("TrainedModel | None", self._model())
 
     # Labels
 

@@ -18,7 +18,6 @@ from ..nn import losses
 from ..nn.calibration import Calibration
 from .base import HeldOut, Tabular, Validation
 from .inputs import length_of, unmasked
-from .partial_fit import Partial
 
 
 class MLPRegressor(RegressorMixin, MultiOutputMixin, Tabular):
@@ -79,16 +78,10 @@ class MLPRegressor(RegressorMixin, MultiOutputMixin, Tabular):
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """One pass over some rows. The first call, or `fit`, fixes columns and scales; the members then go on."""
         with self._or_as_before():
-            begun = self._begun
-            table = self._table(X, reset=not begun)
+            table = self._table(X, reset=not self._begun)
             numbers, weight = self._numbers(y, table), self._weights(sample_weight, X)
-            if begun:
-                past = self._continued(length_of(table)).go_on((table, numbers), weight)
-            else:
-                task = "regression" if numbers.ndim == 1 else "multioutput"
-                asked = {**self._asked(), "task": task, "seed": self._seed()}
-                past = Partial.begin(self._recipe(), self._named(table, numbers, y, ()), weight, asked)
-            self._passed(past)
+            task = "regression" if numbers.ndim == 1 else "multioutput"
+            self._take_piece(table, numbers, weight, y, task=task)
             return self
 
     def predict(self, X: Any) -> NDArray[np.float64]:
@@ -112,7 +105,7 @@ class MLPRegressor(RegressorMixin, MultiOutputMixin, Tabular):
             found = model.predict(table).reshape(length_of(table), -1, len(trained))
             chosen = found[..., [trained.index(q) for q in quantiles]]
         else:
-            middle, errors = self._apart(table), self._errors()
+            middle, errors = model.predict(table).reshape(length_of(table), -1), self._errors()
             moves = np.stack([errors.quantile(q) for q in quantiles], -1) * self._units()[:, None]  # (T, Q)
             needed = {q: rows for q in quantiles if (rows := errors.too_few_for(q)) is not None}
             if needed:
@@ -159,9 +152,6 @@ class MLPRegressor(RegressorMixin, MultiOutputMixin, Tabular):
 
     def _units(self) -> NDArray[np.float64]:
         return np.asarray(self._model().encoding.task.std)
-
-    def _apart(self, table: Any) -> NDArray[np.float64]:
-        return self._model().predict(table).reshape(length_of(table), -1)
 
     def _numbers(self, y: Any, table: Any, *, name: str = "y") -> NDArray[np.float64]:
         if y is None:
