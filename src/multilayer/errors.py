@@ -169,7 +169,7 @@ def unknown_name(what: str, name: str, valid: Iterable[str]) -> str:
     """
     names = sorted(valid)
     meant = nearest(str(name), names)
-    hint = f"unknown {what} {name!r}: " + ("" if meant is None else f"did you mean {meant!r}? ")
+    hint = f"unknown {what} {name!r}: " + (f"did you mean {meant!r}? " if meant else "")
     if len(names) <= LISTED:
         return f"{hint}valid: {', '.join(names)}"
     likeness = {one: difflib.SequenceMatcher(None, str(name).lower(), one.lower()).ratio() for one in names}

@@ -30,8 +30,8 @@ EXAMPLES = (
     'mlp activations gelu "leaky_relu(0.2)"',
     "mlp activations gelu relu --plot out.svg",
 )
-NOTE = """In JSON, an infinite bound is the string "inf" or "-inf". null stands for a value that does not exist, for
-example no saturation."""
+NOTE = """In JSON, an infinite bound is the string "inf" or "-inf". null marks a value that does not exist, for example
+no saturation."""
 
 _WIDE = 150
 _INDENT, _GAP = 2, 3

@@ -34,7 +34,9 @@ def read_network(arch: str, activation: str = "relu") -> Spec:
     if os.path.isfile(os.path.join(arch, MODEL)) or (arch.endswith(".safetensors") and os.path.isfile(arch)):
         from ..models.trained_model import load
 
-        return load(arch).spec
+        model = load(arch)
+        model.check_alike(f"{arch}: reading one network", encodings=False)
+        return model.spec
     # The text of a network has no slash and no file extension. Anything else is a path, even if the file is missing.
     if not _FILE_NAME.search(arch) and os.sep not in arch and not os.path.exists(arch):
         return Spec.parse(arch, activation=activation)

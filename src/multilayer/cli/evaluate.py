@@ -24,11 +24,11 @@ def evaluate(
 ) -> None:
     """Compute every metric of the task on a table with its target."""
     from ..models.metrics import shown
-    from ..models.trained_model import load
+    from ..models.trained_model import load, notes_of
 
     loaded = load(model)
-    rows = loaded.encoding.encode(data, targets=True)
-    print_notes(rows.notes)
+    rows = loaded.encode(data, targets=True)
+    print_notes(notes_of(rows))
     found = loaded.measured(rows)
     if as_json:
         print(strict_json(found))

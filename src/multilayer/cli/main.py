@@ -171,7 +171,7 @@ def usage_message(error: Any, args: Sequence[str]) -> str:
     if hasattr(error, "possibilities"):
         options = [name for one in error.ctx.command.get_params(error.ctx) for name in (*one.opts, *one.secondary_opts)]
         meant = nearest(error.option_name, options)
-        hint = "" if meant is None else f"did you mean {meant}? "
+        hint = f"did you mean {meant}? " if meant else ""
         return f"unknown option {error.option_name} of {command}: {hint}{listed}"
     if type(error).__name__ == "MissingParameter" and param is not None:
         meaning = f" ({param.help.rstrip('.')})" if getattr(param, "help", None) else ""

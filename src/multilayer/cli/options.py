@@ -38,6 +38,15 @@ def flag(*names: str, text: str, panel: str | None = OUTPUT) -> Any:
     return typer.Option(*names, help=text, rich_help_panel=panel, metavar="")
 
 
+def columns_in(text: str | None) -> str | list[str] | None:
+    """Split the value of --target into column names.
+
+    >>> columns_in("income"), columns_in("low, high")
+    ('income', ['low', 'high'])
+    """
+    return [part.strip() for part in text.split(",")] if text is not None and "," in text else text
+
+
 def starting_with(names: Iterable[str]) -> Callable[[str], list[str]]:
     """Return the completion function for an option whose values are `names`."""
     return lambda incomplete: [name for name in names if name.startswith(incomplete)]

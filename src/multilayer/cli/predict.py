@@ -46,7 +46,7 @@ def predict(
     ] = False,
 ) -> None:
     """Predict the target of each row of a table, in the order of the rows."""
-    from ..models.trained_model import load
+    from ..models.trained_model import load, notes_of
 
     if out is not None and out.suffix.lower() not in SUFFIXES:
         raise OptionError(f"--out must end in {' or '.join(SUFFIXES)}, got {out}")
@@ -55,8 +55,8 @@ def predict(
     loaded = load(model)
     if proba and not loaded.encoding.task.classifies:
         raise OptionError(f"--proba needs a classifier, got a model for {loaded.encoding.task.kind}")
-    rows = loaded.encoding.encode(data)
-    print_notes(rows.notes)
+    rows = loaded.encode(data)
+    print_notes(notes_of(rows))
     table = loaded.prediction_table(rows, probabilities=proba)
     if escape_formulas:
         table = _escaped(table)

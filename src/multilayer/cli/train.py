@@ -31,6 +31,7 @@ from .options import (
     TimeColumn,
     Track,
     Weight,
+    columns_in,
     flag,
     option,
 )
@@ -188,7 +189,6 @@ def train(
     chosen |= {name: _value(name, value) for name, value in options.items() if value is not None}
     categories = chosen.pop("categorical", ())
     Config.from_dict(chosen, where=str(config) if config is not None else "options")
-    targets: Any = target if target is None or "," not in target else [part.strip() for part in target.split(",")]
     name = Path(data).name.split(".")[0] or "run"
     with numbered(name) if run is None else nullcontext(run) as folder, watched(folder) if live else nullcontext():
         done = fit(
@@ -198,7 +198,7 @@ def train(
             hidden=None if hidden is None else _widths(hidden),
             activation=None if activation is None else _functions(activation),
             dropout=dropout,
-            target=targets,
+            target=columns_in(target),
             group=group,
             time_column=time_column,
             sample_weight=weight,

@@ -26,6 +26,7 @@ from .options import (
     Target,
     TimeColumn,
     Weight,
+    columns_in,
     flag,
     option,
 )
@@ -146,8 +147,12 @@ def tune(
     given = {"task": task, "loss": loss, "metric": metric, "class_weight": class_weight}
     given |= {"epochs": epochs, "ensemble": ensemble, "threads": threads}
     options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    targets: Any = target if target is None or "," not in target else [part.strip() for part in target.split(",")]
-    source = {"target": targets, "group": group, "time_column": time_column, "sample_weight": weight}
+    source: dict[str, Any] = {
+        "target": columns_in(target),
+        "group": group,
+        "time_column": time_column,
+        "sample_weight": weight,
+    }
     source["categorical"] = categorical or []
     table = read(data)
     name = f"{Path(data).name.split('.')[0] or 'run'}-tune"

@@ -52,7 +52,7 @@ class Graph:
         self._made: Counter[str] = Counter()
 
     def op(self, kind: str, *inputs: Value, domain: str = "", **attributes: Any) -> str:
-        """Add an operator and return the name of its output. An input "" stands for an omitted optional input."""
+        """Add an operator and return the name of its output. An input "" is an omitted optional input."""
         names = tuple(value if isinstance(value, str) else self.constant(value) for value in inputs)
         output = self._name(kind)
         self.nodes.append(Node(kind=kind, domain=domain, inputs=names, output=output, attributes=attributes))
