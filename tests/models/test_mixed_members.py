@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import warnings
 from dataclasses import replace
 from pathlib import Path
@@ -9,8 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 import multilayer as ml
+from multilayer.cli.main import app
 from multilayer.core import tensor_file
 from multilayer.data import Encoding
 from multilayer.errors import FileError, OptionError
@@ -124,6 +127,25 @@ def test_every_reading_is_the_average_of_the_members(link: str, tmp_path: Path) 
     columns = {"a": rows["a"].to_numpy(), "b": rows["b"].to_numpy(), "day": seconds, "city": rows["city"].to_numpy()}
     columns["city"] = columns["city"].astype(object)
     np.testing.assert_allclose(session.run(None, columns)[-1].reshape(expected.shape), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_commands_take_mixed_members(tmp_path: Path) -> None:
+    model, rows = mixed("none")
+    model.save(tmp_path / "model.safetensors")
+    rows.to_csv(tmp_path / "rows.csv", index=False)
+    file, table = str(tmp_path / "model.safetensors"), str(tmp_path / "rows.csv")
+    done = CliRunner().invoke(app, ["predict", file, table])
+    assert done.exit_code == 0, done.output
+    assert "'city'" in done.stderr
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = [float(line) for line in done.stdout.splitlines()[1:]]
+        np.testing.assert_allclose(found, model.predict(rows), rtol=1e-12)
+        measured = json.loads(CliRunner().invoke(app, ["evaluate", file, table, "--json"]).stdout)
+        assert measured == pytest.approx(model.evaluate(rows))
+    done = CliRunner().invoke(app, ["cost", file])
+    assert done.exit_code == 2
+    assert "needs members with the same network, but that of member 3 differs" in " ".join(done.stderr.split())
 
 
 def test_what_needs_members_alike_names_the_member_that_is_not() -> None:

@@ -156,11 +156,12 @@ class TrainedModel:
         """The networks of all members, such as "2 × 4-8-3"."""
         return self._of_all(str)
 
-    def check_alike(self, purpose: str, *, networks: bool = True) -> None:
-        """Raise an error if members have different encodings or, if `networks` is True, different networks."""
+    def check_alike(self, purpose: str, *, networks: bool = True, encodings: bool = True) -> None:
+        """Raise an error if members have different networks or encodings, as asked for."""
         for i, one in enumerate(self.members):
-            for what, same in (("network", not networks or one.spec == self.spec), ("encoding", self._shares(one))):
-                if not same:
+            other_encoding = encodings and one.encoding is not self.encoding
+            for what, differs in (("network", networks and one.spec != self.spec), ("encoding", other_encoding)):
+                if differs:
                     raise OptionError(
                         f"{purpose} needs members with the same {what}, but that of member {i + 1} differs from that "
                         "of member 1: pass a model of one member"
@@ -186,9 +187,6 @@ class TrainedModel:
             n = len(list(group))
             parts.append(f"{n} × {describe(spec)}" if n > 1 else describe(spec))
         return " + ".join(parts)
-
-    def _shares(self, member: Member) -> bool:
-        return member.encoding is self.encoding
 
     def _by_encoding(self, function: Callable[[Encoding], Any]) -> tuple[Any, ...]:
         """Return the function's value for each member's encoding. It is called once for a shared encoding."""
