@@ -148,7 +148,7 @@ def scheme(text: str) -> Scheme:
     0.01
     """
     if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise OptionError(f"an initialisation scheme must be chosen by a text such as 'he', got {text!r}")
+        raise OptionError(f"an initialisation scheme must be a string such as 'he', got {text!r}")
     called, bracket, given = text.replace(" ", "").partition("(")
     called = called.removesuffix("_normal")
     called = _ALIASES.get(called, called)

@@ -327,7 +327,7 @@ def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key, value in pairs:
         if key in found:
-            raise SpecError(f"the key {key!r} stands twice in one object")
+            raise SpecError(f"the key {key!r} occurs twice in one object")
         found[key] = value
     return found
 
