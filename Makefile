@@ -20,7 +20,7 @@ page_sources := $(wildcard frontend/*.* frontend/plugins/* frontend/engine/* fro
 	frontend/explorer/* frontend/explorer/*/* frontend/report/* frontend/report/*/*)
 
 .DEFAULT_GOAL := help
-.PHONY: run test soak check interop release mutants bench sanitize arm clean help pages
+.PHONY: run test soak check interop release docs mutants bench sanitize arm clean help pages
 
 run: .venv/.installed ## train on digits: a model, how good it is, what it costs
 	$(bin)/mlp train digits
@@ -44,6 +44,10 @@ check: .venv/.dev ## format, lint, types, import order and public names
 
 interop: .venv-interop/.installed ## tests with the real trackers (wandb, MLflow, Trackio, Lightning), in a separate environment
 	.venv-interop/bin/pytest -q --no-skips tests/interop
+
+# The variable only hides a note about other tools.
+docs: .venv/.dev ## the documentation site, in build/docs/site; a broken link, reference or example is an error
+	NO_MKDOCS_2_WARNING=1 $(bin)/mkdocs build --strict --quiet
 
 # The wheel is built from the sdist. --no-compile: bytecode of unused modules is not counted in the size.
 release: .venv/.installed ## sdist and wheel, each tested in an empty environment; PYTHONS="python3.11 python3.12" tests several
@@ -109,7 +113,7 @@ help: ## this list
 	@touch $@
 
 .venv/.dev: .venv/.installed
-	$(pip) --no-build-isolation -e '.[dev]'
+	$(pip) --no-build-isolation -e '.[dev,docs]'
 	@touch $@
 
 # The trackers need other versions of some packages than constraints.txt has.

@@ -1,4 +1,9 @@
-"""README and docs are correct: their Python examples run, their commands run, their links exist."""
+"""README and docs are correct: their Python examples run, their commands run, their links exist.
+
+The examples of a page in `docs` run in order, in one session per page, as in the build of the site
+(`docs/hooks/page_examples.py`). Each example of README, CONTRIBUTING and CHANGELOG runs in a process of its own.
+tests/docs/test_site.py builds the site.
+"""
 
 from __future__ import annotations
 
@@ -12,15 +17,18 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+from support.site import DOCS, ROOT, page_examples
+
+STANDALONE = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]
+SITE = sorted(DOCS.rglob("*.md"))
+PAGES = [*STANDALONE, *SITE]
 ONE_THREAD = {**os.environ, "OMP_NUM_THREADS": "1"}  # two test processes share two cores
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.M | re.S)
 
 
 def blocks(language: str) -> list[tuple[str, str]]:
     found = []
-    for page in PAGES:
+    for page in STANDALONE:
         for i, match in enumerate(m for m in BLOCK.finditer(page.read_text()) if m[1] == language):
             found.append((f"{page.name}:{i}", match[2]))
     return found
@@ -89,6 +97,16 @@ def test_commands_run(where: str, text: str, tmp_path: Path) -> None:
         assert done.stdout.strip()
 
 
+WITH_EXAMPLES = [page for page in SITE if page_examples.examples(page.read_text())]
+
+
+@pytest.mark.parametrize("page", WITH_EXAMPLES, ids=lambda page: str(page.relative_to(DOCS)))
+def test_examples_of_a_page_run(page: Path) -> None:
+    text = page.read_text()
+    outputs, _ = page_examples.run(str(page.relative_to(DOCS)), text)
+    assert len(outputs) == len(page_examples.examples(text))
+
+
 def test_an_example_that_does_not_name_its_extra_package_fails(tmp_path: Path) -> None:
     assert {"pandas", "onnx", "optuna", "tensorboard", "torch", "matplotlib"} <= optional_packages()
     assert not {"numpy", "scipy", "pyarrow"} & optional_packages()
@@ -106,7 +124,7 @@ def test_an_example_that_does_not_name_its_extra_package_fails(tmp_path: Path) -
         assert ("No module named 'pandas'" in done.stderr) is not found
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", STANDALONE, ids=lambda page: page.name)
 def test_links_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)]+)\)", page.read_text()):
         if not target.startswith("http"):
@@ -128,20 +146,10 @@ def test_make_targets_named_in_the_docs_exist() -> None:
             assert f"\n{target}:" in makefile, f"{page.name}: make {target}"
 
 
-def test_the_grammar_is_the_same_in_the_code_and_on_its_page() -> None:
-    from multilayer.spec import grammar as text
-
-    page = (ROOT / "docs" / "architecture.md").read_text().split("## Grammar")[1].split("```")[1]
-    assert page.strip().splitlines()
-    assert [line.strip() for line in page.strip().splitlines()] == [
-        line.strip() for line in (text.__doc__ or "").split("\n\n")[1].splitlines()
-    ]
-
-
 def test_every_network_of_the_page_can_be_read() -> None:
     import multilayer as ml
 
-    page = (ROOT / "docs" / "architecture.md").read_text()
+    page = (DOCS / "reference" / "network-grammar.md").read_text()
     networks = re.findall(r"`((?:[0-9]+|cat\()[^`]*-[^`]*)`", page)
     assert len(networks) > 12
     for network in networks:

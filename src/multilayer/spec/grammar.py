@@ -16,7 +16,8 @@ a group, * repeats. Plain arguments come before named ones; only blend takes an 
 
 Two things are implied. A linear map with no activation before the next layer with weights of its sequence gets a ReLU
 (or the activation that was asked for), behind the norms that directly follow it and before anything else; `none` keeps
-it away. Inputs with categories that no `columns` follows get a plain one. docs/architecture.md shows it by example.
+it away. Inputs with categories that no `columns` follows get a plain one. docs/reference/network-grammar.md has
+examples.
 
 `render` writes the shortest text that reads back as the same network.
 """

@@ -112,7 +112,8 @@ def linear(d_in: int | Inputs, d_out: int = 1) -> Spec:
 def neuron(d_in: int, *, activation: str = "step") -> Spec:
     """Describe a network with a single unit.
 
-    With the activation ``"step"`` it is the perceptron, which `ml.fit` trains by the perceptron rule: docs/training.md.
+    With the activation ``"step"`` it is the perceptron, which `ml.fit` trains by the perceptron rule:
+    docs/explanation/training.md.
     sigmoid(a·z) approaches a step as a grows.
 
     Parameters

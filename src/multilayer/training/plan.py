@@ -12,8 +12,8 @@ The default options of networks that the user describes train to convergence:
 Small tables need many epochs, because an epoch has few steps. Wide layers need a lower learning rate: one step of Adam
 changes each weight by about the learning rate, so the change of a unit grows with its number of inputs.
 
-The numbers were chosen on generated tables (bench/default_rule.py). docs/decisions.md has the results. The tabular
-recipe has its own defaults, in recipe.py.
+The numbers were chosen on generated tables (bench/default_rule.py). docs/decisions/0050-default-options.md has the
+results. The tabular recipe has its own defaults, in recipe.py.
 """
 
 from __future__ import annotations

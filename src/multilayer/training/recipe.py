@@ -1,7 +1,7 @@
 """The tabular recipe: it chooses the network and the options from the task and the size of the table.
 
 `ml.fit` and `mlp train` use it unless a network is given. The estimators always use it. Every choice is a constant in
-this file. docs/recipe.md describes the experiments, with the results and what did not work.
+this file. docs/explanation/recipe.md describes the experiments, with the results and what did not work.
 
     numbers      robust scaling with a smooth clip, then a periodic embedding with a linear part (PBLD)
     categories   one-hot up to eight values, else a learned embedding of eight numbers

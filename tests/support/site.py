@@ -1,0 +1,16 @@
+"""The modules of `docs/hooks`, which is not a package."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+
+sys.path.insert(0, str(DOCS / "hooks"))
+
+import page_examples  # noqa: E402
+import reference  # noqa: E402
+
+__all__ = ["DOCS", "ROOT", "page_examples", "reference"]
