@@ -109,9 +109,6 @@ class Activation(Layer):
     def passes_through(self) -> bool:
         return self.name == "identity" and not self.blend
 
-    def width(self, d: int) -> int:
-        return d
-
     def parameters(self, d: int) -> tuple[Parameter, ...]:
         found: list[Parameter] = []
         for name, initial in self.function.learned.items():
@@ -242,9 +239,6 @@ class Dropout(Layer):
             raise SpecError(f"dropout must be at least 0 and below 1, got {self.p!r}")
         object.__setattr__(self, "p", p)
 
-    def width(self, d: int) -> int:
-        return d
-
     def cost(self, d: int, batch: int, *, input_gradient: bool = True) -> Flops:
         if self.p == 0:
             return Flops()
@@ -299,9 +293,6 @@ class Scale(Layer):
     """y = x ⊙ s.   x (B, I), s (I,) → y (B, I); s starts at 1."""
 
     kind: ClassVar[str] = "scale"
-
-    def width(self, d: int) -> int:
-        return d
 
     def parameters(self, d: int) -> tuple[Parameter, ...]:
         return (Parameter(name="scale", shape=(d,), role="scale", value=1.0),)

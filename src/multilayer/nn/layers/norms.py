@@ -45,15 +45,6 @@ from .base import (
 )
 
 
-def store_epsilon(layer: Layer, eps: float) -> None:
-    object.__setattr__(layer, "eps", require_number("eps", eps, positive=True))
-
-
-def affine(d: int, *, shift: bool = True) -> tuple[Parameter, ...]:
-    weight = Parameter(name="weight", shape=(d,), role="norm", value=1.0)
-    return (weight, Parameter(name="bias", shape=(d,), role="norm", value=0.0)) if shift else (weight,)
-
-
 def norm_cost(numbers: Count, groups: Count, *, centred: bool = True, input_gradient: bool = True) -> Flops:
     """`numbers` normalised in `groups` groups; the module's text says where the factors come from."""
     if centred:
@@ -75,29 +66,65 @@ def normalise_backward(dxhat: Array, xhat: Array, inverse: Array, *, axis: int, 
     return inverse * (dxhat - mean - xhat * (dxhat * xhat).mean(axis, keepdims=True))
 
 
+class Norm(Layer):
+    """What the norms have in common. By default a norm is over each row; of `divisor` slices, each by itself."""
+
+    normalises: ClassVar[bool] = True
+    centred: ClassVar[bool] = True
+    """Whether the mean is subtracted, and a bias added."""
+    eps: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "eps", require_number("eps", self.eps, positive=True))
+
+    def parameters(self, d: int) -> tuple[Parameter, ...]:
+        weight = Parameter(name="weight", shape=(d,), role="norm", value=1.0)
+        return (weight, Parameter(name="bias", shape=(d,), role="norm", value=0.0)) if self.centred else (weight,)
+
+    @property
+    def torch_module(self) -> bool:
+        return True
+
+    def fused_widths(self, d: int, *, learning: bool) -> tuple[int, ...]:
+        return d, d, self.divisor
+
+    def looped_widths(self, d: int) -> tuple[int, ...]:
+        return d, d, self.divisor
+
+    def moments(self, d: int, x: Moments | None, V: float | None) -> Passed:
+        return normalised(x, taken=0.0 if x is None else x.m**2)  # the mean over units is subtracted
+
+    def slices(self, x: Array) -> Array:
+        return x
+
+    def forward(self, x: Array, p: Tensors, run: Pass) -> tuple[Array, Any]:
+        xhat, inverse = normalise(self.slices(x), axis=-1, eps=self.eps, centred=self.centred)
+        y = xhat.reshape(x.shape) * p["weight"]
+        return (y + p["bias"] if self.centred else y), (xhat, inverse)
+
+    def backward(self, dy: Array, cache: Any, p: Tensors) -> tuple[Array, dict[str, Array]]:
+        xhat, inverse = cache
+        dx = normalise_backward(self.slices(dy * p["weight"]), xhat, inverse, axis=-1, centred=self.centred)
+        grads = {"weight": (dy * xhat.reshape(dy.shape)).sum(0)}
+        return dx.reshape(dy.shape), grads | {"bias": dy.sum(0)} if self.centred else grads
+
+
 @dataclass(frozen=True)
-class BatchNorm(Layer):
+class BatchNorm(Norm):
     """y = γ (x − μ)/√(v + ε) + β, μ and v over the rows of the batch.   x (B, I) → y (B, I)."""
 
     kind: ClassVar[str] = "batchnorm"
-    normalises: ClassVar[bool] = True
     over_batch: ClassVar[bool] = True
     _: KW_ONLY
     eps: float = 1e-5
     momentum: float = 0.1
 
     def __post_init__(self) -> None:
-        store_epsilon(self, self.eps)
+        super().__post_init__()
         momentum = require_number("momentum", self.momentum, requirement="above 0 and at most 1")
         if not 0 < momentum <= 1:
             raise SpecError(f"momentum must be above 0 and at most 1, got {self.momentum!r}")
         object.__setattr__(self, "momentum", momentum)
-
-    def width(self, d: int) -> int:
-        return d
-
-    def parameters(self, d: int) -> tuple[Parameter, ...]:
-        return affine(d)
 
     def buffers(self, d: int) -> tuple[Parameter, ...]:
         return (
@@ -113,13 +140,6 @@ class BatchNorm(Layer):
 
     def kept(self, d: int, *, input_gradient: bool = True) -> Kept:
         return Kept(input=True, per_batch=2 * d)
-
-    @property
-    def torch_module(self) -> bool:
-        return True
-
-    def fused_widths(self, d: int, *, learning: bool) -> tuple[int, ...]:
-        return d, d, 1
 
     def looped_widths(self, d: int) -> tuple[int, ...]:
         return d, d
@@ -165,22 +185,12 @@ def normalised(x: Moments | None, *, taken: float, keeps_mean: bool = False, c: 
 
 
 @dataclass(frozen=True)
-class LayerNorm(Layer):
+class LayerNorm(Norm):
     """y = γ (x − μ)/√(v + ε) + β, μ and v over the row.   x (B, I) → y (B, I)."""
 
     kind: ClassVar[str] = "layernorm"
-    normalises: ClassVar[bool] = True
     _: KW_ONLY
     eps: float = 1e-5
-
-    def __post_init__(self) -> None:
-        store_epsilon(self, self.eps)
-
-    def width(self, d: int) -> int:
-        return d
-
-    def parameters(self, d: int) -> tuple[Parameter, ...]:
-        return affine(d)
 
     def cost(self, d: int, batch: int, *, input_gradient: bool = True) -> Flops:
         B, I = named(B=batch, I=d)  # noqa: E741
@@ -189,46 +199,15 @@ class LayerNorm(Layer):
     def kept(self, d: int, *, input_gradient: bool = True) -> Kept:
         return Kept(input=True, per_row=2)  # the mean and the inverse of the deviation
 
-    @property
-    def torch_module(self) -> bool:
-        return True
-
-    def fused_widths(self, d: int, *, learning: bool) -> tuple[int, ...]:
-        return d, d, 1
-
-    def looped_widths(self, d: int) -> tuple[int, ...]:
-        return d, d, 1
-
-    def moments(self, d: int, x: Moments | None, V: float | None) -> Passed:
-        return normalised(x, taken=0.0 if x is None else x.m**2)  # the mean over units is subtracted
-
-    def forward(self, x: Array, p: Tensors, run: Pass) -> tuple[Array, tuple[Array, Array]]:
-        xhat, inverse = normalise(x, axis=-1, eps=self.eps)
-        return xhat * p["weight"] + p["bias"], (xhat, inverse)
-
-    def backward(self, dy: Array, cache: tuple[Array, Array], p: Tensors) -> tuple[Array, dict[str, Array]]:
-        xhat, inverse = cache
-        grads = {"weight": (dy * xhat).sum(0), "bias": dy.sum(0)}
-        return normalise_backward(dy * p["weight"], xhat, inverse, axis=-1), grads
-
 
 @dataclass(frozen=True)
-class RMSNorm(Layer):
+class RMSNorm(Norm):
     """y = γ x / √(mean(x²) + ε), the mean over the row.   x (B, I) → y (B, I)."""
 
     kind: ClassVar[str] = "rmsnorm"
-    normalises: ClassVar[bool] = True
+    centred: ClassVar[bool] = False
     _: KW_ONLY
     eps: float = 1e-6
-
-    def __post_init__(self) -> None:
-        store_epsilon(self, self.eps)
-
-    def width(self, d: int) -> int:
-        return d
-
-    def parameters(self, d: int) -> tuple[Parameter, ...]:
-        return affine(d, shift=False)
 
     def cost(self, d: int, batch: int, *, input_gradient: bool = True) -> Flops:
         B, I = named(B=batch, I=d)  # noqa: E741
@@ -239,50 +218,27 @@ class RMSNorm(Layer):
             return Kept(per_row=d)  # x̂ alone, for dγ
         return Kept(input=True, per_row=1 + d)  # 1/σ and x̂
 
-    @property
-    def torch_module(self) -> bool:
-        return True
-
-    def fused_widths(self, d: int, *, learning: bool) -> tuple[int, ...]:
-        return d, d, 1
-
-    def looped_widths(self, d: int) -> tuple[int, ...]:
-        return d, d, 1
-
     def moments(self, d: int, x: Moments | None, V: float | None) -> Passed:
         return normalised(x, taken=0.0, keeps_mean=True)
 
-    def forward(self, x: Array, p: Tensors, run: Pass) -> tuple[Array, tuple[Array, Array]]:
-        xhat, inverse = normalise(x, axis=-1, eps=self.eps, centred=False)
-        return xhat * p["weight"], (xhat, inverse)
-
-    def backward(self, dy: Array, cache: tuple[Array, Array], p: Tensors) -> tuple[Array, dict[str, Array]]:
-        xhat, inverse = cache
-        dx = normalise_backward(dy * p["weight"], xhat, inverse, axis=-1, centred=False)
-        return dx, {"weight": (dy * xhat).sum(0)}
-
 
 @dataclass(frozen=True)
-class GroupNorm(Layer):
+class GroupNorm(Norm):
     """LayerNorm within each of `groups` equal slices of the row.   x (B, I) → y (B, I)."""
 
     kind: ClassVar[str] = "groupnorm"
-    normalises: ClassVar[bool] = True
     groups: int
     _: KW_ONLY
     eps: float = 1e-5
 
     def __post_init__(self) -> None:
         store_whole(self, groups="groups")
-        store_epsilon(self, self.eps)
+        super().__post_init__()
 
     def width(self, d: int) -> int:
         if d % self.groups:
             raise SpecError(f"groupnorm needs a width that its groups divide, got width {d} and groups={self.groups}")
         return d
-
-    def parameters(self, d: int) -> tuple[Parameter, ...]:
-        return affine(d)
 
     def cost(self, d: int, batch: int, *, input_gradient: bool = True) -> Flops:
         B, I, G = named(B=batch, I=d, G=self.groups)  # noqa: E741
@@ -295,30 +251,9 @@ class GroupNorm(Layer):
     def divisor(self) -> int:
         return self.groups
 
-    @property
-    def torch_module(self) -> bool:
-        return True
-
     def timed(self, d: int) -> tuple[Timed, ...]:
         width = self.groups * -(-WIDTH // self.groups)
         return (Timed(layer=self, d=width, standard=width, numbers=d),)
 
-    def fused_widths(self, d: int, *, learning: bool) -> tuple[int, ...]:
-        return d, d, self.groups
-
-    def looped_widths(self, d: int) -> tuple[int, ...]:
-        return d, d, self.groups
-
-    def moments(self, d: int, x: Moments | None, V: float | None) -> Passed:
-        return normalised(x, taken=0.0 if x is None else x.m**2)  # the mean over units is subtracted
-
-    def forward(self, x: Array, p: Tensors, run: Pass) -> tuple[Array, tuple[Array, Array]]:
-        grouped = x.reshape(len(x), self.groups, x.shape[1] // self.groups)  # (B, G, I/G)
-        xhat, inverse = normalise(grouped, axis=-1, eps=self.eps)
-        return xhat.reshape(x.shape) * p["weight"] + p["bias"], (xhat, inverse)
-
-    def backward(self, dy: Array, cache: tuple[Array, Array], p: Tensors) -> tuple[Array, dict[str, Array]]:
-        xhat, inverse = cache
-        grads = {"weight": (dy * xhat.reshape(dy.shape)).sum(0), "bias": dy.sum(0)}
-        dxhat = (dy * p["weight"]).reshape(xhat.shape)
-        return normalise_backward(dxhat, xhat, inverse, axis=-1).reshape(dy.shape), grads
+    def slices(self, x: Array) -> Array:
+        return x.reshape(len(x), self.groups, x.shape[1] // self.groups)  # (B, G, I/G)
