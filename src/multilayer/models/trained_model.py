@@ -279,7 +279,7 @@ class TrainedModel:
         return tensor_file.save(Path(path), *model_file.to_parts(self))
 
     def to_onnx(self, path: str | Path) -> None:
-        """Write an ONNX model with the encoding, all members and the calibration: docs/export.md.
+        """Write an ONNX model with the encoding, all members and the calibration: docs/explanation/export.md.
 
         Its inputs are the columns of the table. Its outputs are those of `predict`.
         """
