@@ -249,7 +249,7 @@ TWINS: dict[type[Layer], type[Twin[Any]]] = {
 
 
 def twins(sequence: tuple[Layer, ...], d: Any) -> Iterator[tuple[str, Twin[Any]]]:
-    """Each layer's twin under the layer's name."""
+    """Yield the name and the torch module of each layer."""
     for name, layer in named(sequence):
         yield name, TWINS[type(layer)](layer, d)
         d = layer.width(d)

@@ -155,9 +155,9 @@ def _not_a_spec(given: Any) -> str:
 
 
 def fill(model: nn.Module, values: Mapping[str, Any]) -> None:
-    """Copies numpy values into a model by name; nothing may be missing or left over.
+    """Copy numpy values into a model by name. The names of both must be equal.
 
-    The model takes float64 first: values are rounded once, when it is cast to its own type.
+    The model is cast to float64 first, so that values are rounded only once, when the caller casts it to another dtype.
     """
     model.double()
     tensors = model.state_dict()

@@ -9,8 +9,8 @@
 | text | string | an empty string, or a string that did not occur in training |
 
 Inputs are float64 and scaled as float64, as in the data package: float32 would round dates to multiples of 128 seconds.
-Each column is an input (rows,). A model of an array or of images has one input, `x`
-(rows, columns). Columns that training dropped are not inputs, but they are included in `x`.
+Each column is an input (rows,). A model of an array or of images has one input, `x` (rows, columns). Columns that
+training dropped are not inputs, but they are part of `x`.
 
 Each preprocessing step (`data.steps`) has a writer, in `COLUMN_WRITERS` or `NUMBER_WRITERS`.
 
