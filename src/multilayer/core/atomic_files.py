@@ -159,7 +159,7 @@ class _Folder:
         return sorted(os.listdir(self.path if self._file is None else self._file))
 
     def sync(self, name: str) -> None:
-        """Make changes of names in the folder durable. Windows has no such call, and some network disks do not support it."""
+        """Make changes of names in the folder durable. Windows and some network disks do not support it."""
         point(name)
         if self._file is None:
             return
