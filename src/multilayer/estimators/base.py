@@ -393,7 +393,7 @@ class Tabular(CallbackSupportMixin, BaseEstimator, ABC):
         self._network().save(path)
 
     def to_onnx(self, path: str | Path) -> None:
-        """Writes an ONNX model with the encoding inside, for other languages and servers: docs/explanation/export.md."""
+        """Write an ONNX model that contains the encoding, for other languages: docs/explanation/export.md."""
         self._network().to_onnx(path)
 
     def to_torch(self, *, member: int | None = None, preprocessing: bool = False) -> TrainedNetwork:
