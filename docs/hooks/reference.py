@@ -184,6 +184,8 @@ def _type(option: Any) -> str:
 
 
 def _default(param: Any) -> str:
+    if isinstance(param.show_default, str):
+        return _prose(param.show_default)
     value = param.default
     if value is None or value is False or value == () or value == [] or callable(value):
         return ""

@@ -51,9 +51,7 @@ EXAMPLES = (
     "mlp activations gelu relu --plot out.svg",
 )
 NOTE = """A network is written as its widths, such as 784-256-128-10. docs/reference/network-grammar.md describes the
-full grammar.
-
-mlp COMMAND --help lists the options of a command."""
+full grammar. mlp COMMAND --help lists the options of a command."""
 
 
 def epilog(examples: Sequence[str], note: str = "") -> str:

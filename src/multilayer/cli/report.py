@@ -17,7 +17,8 @@ EXAMPLES = (
     "mlp report runs/people --data test.csv --out test.html",
 )
 NOTE = (
-    """mlp train writes this report as RUN/report.html. Use mlp report to compare runs, or to evaluate on other rows."""
+    """Every run of mlp train has this report as RUN/report.html. Use mlp report to compare runs, or to evaluate on
+other rows."""
 )
 
 MOST = 12
