@@ -37,7 +37,6 @@ __all__ = ["DTYPES", "Cost", "Epoch", "LeftOut", "LossCost", "Memory", "Row", "c
 
 Parts = TypeVar("Parts", Forward, Backward)
 Convention = Literal["actual", "textbook"]
-EngineName = Literal["torch", "fused"]
 DTYPES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
 
 

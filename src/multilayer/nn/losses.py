@@ -220,14 +220,8 @@ def perceptron() -> Loss:
 
 
 LOSSES: dict[str, Callable[..., Loss]] = {
-    "cross_entropy": cross_entropy,
-    "binary_cross_entropy": binary_cross_entropy,
-    "mse": mse,
-    "mae": mae,
-    "huber": huber,
-    "quantile": quantile,
-    "poisson": poisson,
-    "perceptron": perceptron,
+    loss.__name__: loss
+    for loss in (cross_entropy, binary_cross_entropy, mse, mae, huber, quantile, poisson, perceptron)
 }
 
 

@@ -120,11 +120,7 @@ def _share(name: str, value: float) -> float:
 
 
 OPTIMIZERS: dict[str, Callable[..., Optimizer]] = {
-    "sgd": sgd,
-    "momentum": momentum,
-    "nesterov": nesterov,
-    "adam": adam,
-    "adamw": adamw,
+    optimizer.__name__: optimizer for optimizer in (sgd, momentum, nesterov, adam, adamw)
 }
 DECAY_FLOPS = 2
 """A parameter and step: decoupled decay, or L2."""

@@ -21,43 +21,29 @@ from collections.abc import Callable, Iterable, Mapping
 import numpy as np
 
 from ...errors import SpecError
-from .fixed import (
-    elu,
-    gelu,
-    gelu_tanh,
-    hard_tanh,
-    identity,
-    leaky_relu,
-    mish,
-    polynomial,
-    relu,
-    selu,
-    sigmoid,
-    silu,
-    sin,
-    softplus,
-    step,
-    tanh,
-)
+from . import fixed
 from .function import Array, Function, Kept, gated, initial, logistic, logistic_slope, number, one_of, whole
 
 building_blocks: dict[str, Callable[[], Function]] = {
-    "identity": identity,
-    "step": step,
-    "polynomial": polynomial,
-    "sigmoid": sigmoid,
-    "tanh": tanh,
-    "hard_tanh": hard_tanh,
-    "sin": sin,
-    "relu": relu,
-    "leaky_relu": leaky_relu,
-    "elu": elu,
-    "selu": selu,
-    "softplus": softplus,
-    "gelu": gelu,
-    "gelu_tanh": gelu_tanh,
-    "silu": silu,
-    "mish": mish,
+    make.__name__: make
+    for make in (
+        fixed.identity,
+        fixed.step,
+        fixed.polynomial,
+        fixed.sigmoid,
+        fixed.tanh,
+        fixed.hard_tanh,
+        fixed.sin,
+        fixed.relu,
+        fixed.leaky_relu,
+        fixed.elu,
+        fixed.selu,
+        fixed.softplus,
+        fixed.gelu,
+        fixed.gelu_tanh,
+        fixed.silu,
+        fixed.mish,
+    )
 }
 """What can be composed: elementwise, nothing learned, and finite for every finite z (which √z is not)."""
 
