@@ -112,7 +112,9 @@ help: ## this list
 	$(pip) --no-build-isolation -e .
 	@touch $@
 
+# setuptools: fvcore and iopath have no wheels, and from Python 3.12 on a new environment lacks it.
 .venv/.dev: .venv/.installed
+	$(pip) setuptools
 	$(pip) --no-build-isolation -e '.[dev,docs]'
 	@touch $@
 
