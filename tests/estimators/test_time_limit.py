@@ -187,11 +187,11 @@ def test_rows_of_an_epoch() -> None:
         done = fit("3-4-1", (X, Y), epochs=3, batch_size=32, epoch_rows=100, ensemble=ensemble, quiet=True)
         assert [event["step"] for event in done.events if event["event"] == "epoch"] == [4, 8, 12]
     ready = prepare((X, Y))
-    plan = Setup.make("3-4-1", ready, Config(epoch_rows=100, batch_size=32)).plan()
+    plan = Setup.make("3-4-1", ready, Config(epoch_rows=100, batch_size=32)).plan
     first, second = plan.order(0).rows, plan.order(1).rows
     assert len(first) == len(np.unique(first)) == 100
     assert set(first) != set(second)
-    many = Setup.make("3-4-1", ready, Config(epoch_rows=10_000, batch_size=32)).plan()
+    many = Setup.make("3-4-1", ready, Config(epoch_rows=10_000, batch_size=32)).plan
     assert len(many.order(0).rows) == len(ready.train)
 
 

@@ -69,7 +69,7 @@ def test_an_epoch_equals_the_perceptron_rule_computed_by_hand() -> None:
     assert first is not None
     assert second is not None
     w, b = first.tensors["linear1.weight"][0].copy(), first.tensors["linear1.bias"].copy()
-    plan = Setup.make("7-1", prepare((x, y), validation=None), Config(batch_size=1)).plan()
+    plan = Setup.make("7-1", prepare((x, y), validation=None), Config(batch_size=1)).plan
     for row in plan.order(1).rows:
         mistake = y[row] - (x[row] @ w + b[0] > 0)
         w, b = w + mistake * x[row], b + mistake

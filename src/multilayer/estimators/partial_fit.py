@@ -120,7 +120,7 @@ class Partial:
         return self._pass(setup)
 
     def _pass(self, setup: Setup) -> Partial:
-        plan, config = setup.plan(), replace(self.config, engine=setup.config.engine)
+        plan, config = setup.plan, replace(self.config, engine=setup.config.engine)
         rows = plan.order(self.passes).rows if setup.members == 1 else plan.rows
         order = Order(epoch=self.passes, rows=rows, batch=min(plan.batch, len(rows)))
         steps = np.ones(order.steps)

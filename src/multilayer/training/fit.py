@@ -310,7 +310,7 @@ def _watching(
     """Open the progress display and the trackers; at the end, close them, the folder and the engine."""
     from .progress import ProgressDisplay
 
-    plan = setup.plan()
+    plan = setup.plan
     display = ProgressDisplay(
         plan.steps,
         plan.epochs,
@@ -338,7 +338,7 @@ def _watching(
 
 def _warn_of_few_steps(setup: Setup, run: Run, *, planned: bool) -> None:
     """Warn of a model that a time limit left with hardly any training. `planned` means epochs were chosen to fit it."""
-    limit, plan = setup.config.time_limit, setup.plan()
+    limit, plan = setup.config.time_limit, setup.plan
     cut = TimeLimit.reason in run.end.reason or (planned and run.end.status == "finished")
     if limit is None or not cut or run.end.step >= max(FEW_STEPS, -(-len(plan.rows) // plan.batch)):
         return

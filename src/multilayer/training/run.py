@@ -105,7 +105,7 @@ def run_training(
     asked = [] if each_epoch is None else [_Asked(setup, each_epoch)]
     run = Run(path=None if folder is None else folder.path, notes=setup.prepared.notes)
     loop = Loop(
-        plan=setup.plan(),
+        plan=setup.plan,
         engine=setup.engine,
         policies=setup.policies(),
         asked=[one.decide for one in asked],
@@ -204,7 +204,7 @@ class _Asked:
 
     def __init__(self, setup: Setup, each_epoch: Callable[[Now], bool]) -> None:
         self.setup, self.each_epoch = setup, each_epoch
-        self.epochs = setup.plan().epochs
+        self.epochs = setup.plan.epochs
 
     def begin(self) -> None:
         self._stops(0)

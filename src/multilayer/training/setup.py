@@ -156,6 +156,7 @@ class Setup:
     def averaged(self) -> bool:
         return self.config.average is not None
 
+    @functools.cached_property
     def plan(self) -> Plan:
         config = self.config
         batch = chosen_batch(self.prepared, config)
@@ -184,7 +185,7 @@ class Setup:
         )
 
     def policies(self) -> list[Policy]:
-        config, plan = self.config, self.plan()
+        config, plan = self.config, self.plan
         ends = np.arange(1, plan.epochs + 1) * plan.steps_per_epoch - 1
         found: list[Policy] = [
             Spikes(on_spike=cast(OnSpike, config.on_spike), most=config.rollbacks),

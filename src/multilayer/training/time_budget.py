@@ -202,7 +202,7 @@ def measured(spec: Spec, prepared: TrainingData, config: Config, *, most: float,
     if side > 1:
         setup.engine.close()
         setup = Setup.make(spec, prepared, replace(config, ensemble=side, init="auto"))
-    order = setup.plan().order(0)
+    order = setup.plan.order(0)
     order = replace(order, rows=order.rows[: order.batch])
     try:
         once = {"rate": np.array([1e-6]), "decay": np.zeros(1), "dropout": np.ones(1)}
