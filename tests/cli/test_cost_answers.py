@@ -110,7 +110,7 @@ def test_widest_and_deepest_are_answered() -> None:
     assert found["deepest"]["copies"] == 47
     assert Spec.parse(found["deepest"]["network"]).n_parameters == found["deepest"]["parameters"] <= 10**6
     text = printed(NET, "--flops", "1e9")
-    assert "Widest within 1.00 GFLOP a step" in text
+    assert "Widest within 1.00 GFLOP per step" in text
     assert "linear2 occurs" in text
     none = data(NET, "--flops", "10")
     assert none["widest"] is none["deepest"] is None
@@ -135,7 +135,7 @@ def test_a_huge_limit_does_not_build_huge_networks(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(cost_questions, "cost", counting)
     for limit in ("--flops", "--parameters"):
         text = " ".join(printed("4-4-1", limit, "1e99").split())
-        assert "4-4*49999-1 999,985 parameters, 185,596,192 FLOPs a step" in text
+        assert "4-4*49999-1 999,985 parameters, 185,596,192 FLOPs per step" in text
         assert "same inputs and outputs; the search stops there" in text
     assert max(counted) < 10
 

@@ -107,11 +107,21 @@ def cost(
     ] = None,
     flops: Annotated[
         str | None,
-        option("--flops", text="Find the widest and the deepest network within 1e9 a step.", metavar="N", panel=_ASK),
+        option(
+            "--flops",
+            text="Find the widest and the deepest network within 1e9 FLOPs per step.",
+            metavar="N",
+            panel=_ASK,
+        ),
     ] = None,
     parameters: Annotated[
         str | None,
-        option("--parameters", text="Find the widest and the deepest network within 10M.", metavar="N", panel=_ASK),
+        option(
+            "--parameters",
+            text="Find the widest and the deepest network within 10M parameters.",
+            metavar="N",
+            panel=_ASK,
+        ),
     ] = None,
     epochs: Annotated[
         int | None, option("--epochs", text="Estimate the time for N epochs of --rows.", metavar="N", panel=_ASK)

@@ -87,7 +87,7 @@ def largest_batch(limit: int, batch: int, safe: int, account: Account, spec: Spe
 
 
 def _limits(flops_limit: int | None, parameters: int | None) -> str:
-    parts = [f"{flops(flops_limit)} a step"] if flops_limit is not None else []
+    parts = [f"{flops(flops_limit)} per step"] if flops_limit is not None else []
     return " and ".join([*parts, *([f"{parameters:,} parameters"] if parameters is not None else [])])
 
 
@@ -96,7 +96,7 @@ def _fit(
 ) -> Answer:
     """Return the answer with the network that fits, or with the cost of the smallest network tried if none fits."""
     parameters, step = costs
-    both = f"{parameters:,} parameters, {step:,} FLOPs a step ({flops(step)})"
+    both = f"{parameters:,} parameters, {step:,} FLOPs per step ({flops(step)})"
     if found is None:
         return Answer(key=key, data=None, shown=_titled(title, Text(f"none: {how} takes {both}")))
     network = str(found)

@@ -16,10 +16,8 @@ EXAMPLES = (
     "mlp report runs/digits-001 runs/digits-002 --out compare.html --open",
     "mlp report runs/people --data test.csv --out test.html",
 )
-NOTE = (
-    """Every run of mlp train has this report as RUN/report.html. Use mlp report to compare runs, or to evaluate on
+NOTE = """Every run of mlp train has this report as RUN/report.html. Use mlp report to compare runs, or to evaluate on
 other rows."""
-)
 
 MOST = 12
 """Largest number of runs in one report."""
