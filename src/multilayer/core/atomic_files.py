@@ -105,7 +105,7 @@ def reported(action: str, path: Path) -> Generator[None]:
             f"cannot {action} {str(path)!r}: a path must not contain half of a surrogate pair: rename it"
         ) from None
     except ValueError as error:
-        if isinstance(error, StorageError) or "null byte" not in str(error):
+        if isinstance(error, StorageError) or "\0" not in str(path):
             raise
         raise StorageError(f"cannot {action} {str(path)!r}: a path must not contain a null character") from None
 
