@@ -55,9 +55,10 @@ def activations(
     plot: Plot = None,
     as_json: AsJson = False,
 ) -> None:
-    """List activations: formula, cost, range, slope, gain, and where each saturates or dies.
+    """List activations with their formula, cost and properties.
 
-    With names, print every property of these activations, and plots of f and f′.
+    Properties are range, largest slope, gain, and where an activation saturates or dies. With names, print every
+    property of these activations, and plots of f and f′.
     """
     functions = [read_activation(name) for name in names or catalogue.catalogue]
     if plot is not None:

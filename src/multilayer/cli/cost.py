@@ -167,9 +167,10 @@ def cost(
         Path | None, option("--html", text="Save the tables as an HTML page.", metavar="FILE", panel=OUTPUT)
     ] = None,
 ) -> None:
-    """Compute the cost of a training step: parameters, FLOPs and bytes per layer.
+    """Compute the parameters, FLOPs and bytes of a training step.
 
-    The numbers are exact counts: forward and backward pass by part, loss, optimizer, memory, and with --rows an epoch.
+    The numbers are exact counts per layer: forward and backward pass by part, loss, optimizer and memory. With --rows,
+    the cost of an epoch is included.
     """
     if as_json + as_csv + (html is not None) > 1:
         raise OptionError("at most one of --json, --csv and --html may be given")

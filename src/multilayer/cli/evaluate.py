@@ -22,7 +22,7 @@ def evaluate(
     data: Annotated[str, typer.Argument(metavar="DATA", help="A table with the target column.", show_default=False)],
     as_json: AsJson = False,
 ) -> None:
-    """Compute every metric of the task on a table with its target."""
+    """Compute the metrics of a model on a table with its target."""
     from ..models.metrics import shown
     from ..models.trained_model import load, notes_of
 

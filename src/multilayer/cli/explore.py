@@ -39,9 +39,10 @@ def explore(
         ),
     ] = None,
 ) -> None:
-    """Open a page to change weights, step through a pass, and train small networks.
+    """Open an interactive page to look inside networks.
 
-    With MODEL, the page also shows the layers, weights and predictions of your own network.
+    On the page, you can change weights, step through a pass, and train small networks. With MODEL, it also shows the
+    layers, weights and predictions of your own network.
     """
     from ..pages.explorer import explore as made
 

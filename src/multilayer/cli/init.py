@@ -54,10 +54,10 @@ def init(
     plot: Plot = None,
     as_json: AsJson = False,
 ) -> None:
-    """Measure activations and gradients per layer at initialization, next to the prediction.
+    """Measure activations and gradients at initialization.
 
-    The table lists mean squares: E[a²] of the activations for inputs from N(0, 1), and E[δ²] of the gradients for
-    gradients from N(0, 1) at the outputs. With a suitable scheme, both stay near 1.
+    The table lists mean squares per layer, predicted and measured: E[a²] of the activations for inputs from N(0, 1),
+    and E[δ²] of the gradients for gradients from N(0, 1) at the outputs. With a suitable scheme, both stay near 1.
 
     "weight std" is the standard deviation of the initial weights. For normal(0.01) it is 0.1, because 0.01 is the
     variance.

@@ -45,7 +45,10 @@ def predict(
         ),
     ] = False,
 ) -> None:
-    """Predict the target of each row of a table, in the order of the rows."""
+    """Predict the target of each row of a table.
+
+    The output has one row per row of the table, in the same order.
+    """
     from ..models.trained_model import load, notes_of
 
     if out is not None and out.suffix.lower() not in SUFFIXES:

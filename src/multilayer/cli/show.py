@@ -38,9 +38,10 @@ def show(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Print a network as a tree: layers, shapes, parameters, and shares of a step's FLOPs.
+    """Print a network as a tree, or save a picture of it.
 
-    Equal consecutive layers share one line, marked ×n. The numbers of this line are sums over the n layers.
+    The tree shows layers, shapes, parameters, and the share of each layer in the FLOPs of a training step. Equal
+    consecutive layers share one line, marked ×n. The numbers of this line are sums over the n layers.
     """
     spec = networks.read_network(arch, activation)
     whole = outline(spec)

@@ -178,9 +178,10 @@ def train(
     as_json: EventsAsJson = False,
     **options: Any,
 ) -> None:
-    """Train a network on a table and save the model, report, log and checkpoints.
+    """Train a network on a table, and save the run.
 
-    The command infers column types and the task, and holds out rows to measure the quality of the model.
+    The command infers the column types and the task, and holds out rows to measure the quality of the model. The folder
+    of the run contains the model, a report, the log and checkpoints.
     """
     from ..runs import numbered
     from ..training.fit import fit

@@ -126,11 +126,11 @@ def tune(
     quiet: Annotated[bool, flag("--quiet", "-q", text="Print only the result.")] = False,
     as_json: Annotated[bool, flag("--json", text="Print one line of JSON per trial, and one for the result.")] = False,
 ) -> None:
-    """Search for good options of the tabular recipe, then train the best in full.
+    """Search for good options, then train with the best.
 
-    The search varies width, depth, dropout, learning rate, weight decay and the embedding of numbers. Each trial trains
-    one network on four fifths of the rows and measures the loss or --metric on the others. Trials that are worse than
-    the median stop early.
+    The search varies these options of the tabular recipe: width, depth, dropout, learning rate, weight decay and the
+    embedding of numbers. Each trial trains one network on four fifths of the rows and measures the loss or --metric on
+    the others. Trials that are worse than the median stop early.
 
     FOLDER contains the search, a plot of the trials, and the run of the best in FOLDER/best. With --time-limit, the
     numbers of epochs and members are reduced to fit.
