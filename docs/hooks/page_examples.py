@@ -121,7 +121,7 @@ def _run(name: str, blocks: list[list[str]], folder: Path) -> None:
         work = Path(made)
         (work / "files").mkdir()
         (work / "blocks.json").write_text(json.dumps(blocks))
-        settings = {"OMP_NUM_THREADS": "1", "MPLBACKEND": "agg", "COLUMNS": "110", "NO_COLOR": "1", "TERM": "dumb"}
+        settings = {"OMP_NUM_THREADS": "1", "MPLBACKEND": "agg", "COLUMNS": "82", "NO_COLOR": "1", "TERM": "dumb"}
         try:
             done = subprocess.run(
                 [sys.executable, "-W", "error", __file__, str(work)],
