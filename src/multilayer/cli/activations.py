@@ -236,7 +236,7 @@ def _details(fn: Function, out: Console) -> list[RenderableType]:
 
 
 def _precise(value: float | None) -> str:
-    return "none" if value is None else f"{value:.6g}"
+    return f"{value:.6g}" if value is not None else "none"
 
 
 def _values(value: Any) -> str:

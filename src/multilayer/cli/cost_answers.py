@@ -274,7 +274,7 @@ def peer(found: PeerReport) -> Answer:
     table = _headed(("", "l"), (found.tool, "r"), ("ours", "r"))
     whys: list[RenderableType] = []
     for line in found.lines:
-        figures = ("unknown" if n is None else f"{n:,}" for n in (line.figure, line.ours))
+        figures = (f"{n:,}" if n is not None else "unknown" for n in (line.figure, line.ours))
         table.add_row(line.what, *figures)
         if line.figure is None or line.figure != line.ours:
             whys += ["", Text(line.what, style="bold"), Text(line.why)]

@@ -136,7 +136,7 @@ def table(found: Variance, page: Console) -> RenderableType:
             (layer.predicted_forward, layer.measured_forward),
             (layer.predicted_backward, layer.measured_backward),
         ):
-            expected = Text("–" if predicted is None else _size(predicted), style="dim")
+            expected = Text(_size(predicted) if predicted is not None else "–", style="dim")
             cells += [expected, _size(measured), drawing.log_bar(measured, decades, width=width, limit=EXTREME)]
         sheet.add_row(*cells)
     return sheet

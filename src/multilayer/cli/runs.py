@@ -111,7 +111,7 @@ def summary(folder: Any) -> dict[str, Any]:
     end = next((event for event in reversed(events) if isinstance(event, End)), None)
     last = next((event for event in reversed(events) if isinstance(event, EpochEnd)), None)
     source = folder.config.get("data", {})
-    data = "data in memory" if source.get("path") is None else _relative(source["path"])
+    data = _relative(source["path"]) if source.get("path") is not None else "data in memory"
     target = source.get("target")
     metrics = end.metrics if end is not None else last.metrics if last is not None else {}
     return {

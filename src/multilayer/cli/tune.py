@@ -307,7 +307,7 @@ class _Progress:
         self.begun = True
 
     def _show(self, completed: int, best: Trial | None) -> None:
-        text = "" if best is None else f"best {best.metric} {best.value:.4g} (trial {best.number})"
+        text = f"best {best.metric} {best.value:.4g} (trial {best.number})" if best is not None else ""
         self.bar.update(self.task, completed=completed, total=self.total, best=text)
 
     def __enter__(self) -> _Progress:

@@ -1,4 +1,4 @@
-"""`Sparse`: a matrix in which most values of a column are equal, such as word counts of texts.
+"""`Sparse`: a matrix in which most values of a column are equal, such as word counts of documents.
 
     row r = base, but values[i] in column columns[i] for starts[r] ≤ i < starts[r + 1]
 

@@ -135,7 +135,7 @@ class TrainedNetwork(nn.Module):
         self.weights = model.weights if member is None else None
         self.preprocessing = Preprocessing(self.encoding) if preprocessing else None
         calibration = model.calibration if member is None else None
-        self.made_of = combination(n, calibration) if member is None else f"member {member} of {n}"
+        self.made_of = f"member {member} of {n}" if member is not None else combination(n, calibration)
         task, calibration = self.encoding.task, calibration or Calibration()
         values = {"low": calibration.low, "high": calibration.high, "mean": task.mean, "std": task.std}
         for name, value in {"temperature": calibration.temperature, **values}.items():
@@ -275,7 +275,7 @@ class TrainedNetwork(nn.Module):
             meaning = "logits" if losses.get(self.encoding.loss).link in ("softmax", "sigmoid") else "scores"
         else:
             meaning = f"{', '.join(task.names)}, standardized; predict() returns the original units"
-        rows = "scaled numbers" if self.preprocessing is None else "raw numbers"
+        rows = "raw numbers" if self.preprocessing is not None else "scaled numbers"
         return f"# {self.made_of}; {rows} in, {meaning} out"
 
 

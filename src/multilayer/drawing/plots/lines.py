@@ -150,7 +150,7 @@ def _log_limits(ax: Axes, values: Sequence[float]) -> None:
 
 
 def name_ends(ax: Axes, ends: Sequence[tuple[Line, str, float, float]]) -> None:
-    """Write the name of each line to the right of its end, and move names apart if they overlap."""
+    """Write the name of each line to the right of its end, and move names that overlap."""
     figure = ax.get_figure(root=True)
     if figure is None or not ends:
         return

@@ -139,7 +139,7 @@ def shorten(text: str, width: float, size: float = TEXT, *, bold: bool = False) 
 
 
 def spread(targets: Sequence[float], gap: float, low: float, high: float) -> list[float]:
-    """Return positions near the targets that are at least `gap` apart, within low … high, in the same order.
+    """Return positions near the targets with a distance of at least `gap`, within low … high, in the same order.
 
     >>> spread([10, 11, 50], 6, 0, 100)
     [7.5, 13.5, 50.0]

@@ -122,8 +122,8 @@ def _maxout(g: Graph, layer: Maxout, x: str, p: Tensors, d: int) -> str:
 
 
 def _kan(g: Graph, layer: KAN, x: str, p: Tensors, d: int) -> str:
-    apart = g.op("Sub", g.op("Unsqueeze", x, np.array([-1])), layer.centres.astype(np.float32))
-    u = g.op("Div", apart, number(layer.step))  # (B, I, K)
+    distance = g.op("Sub", g.op("Unsqueeze", x, np.array([-1])), layer.centres.astype(np.float32))
+    u = g.op("Div", distance, number(layer.step))  # (B, I, K)
     if layer.basis == "rbf":
         bases = g.op("Exp", g.op("Neg", g.op("Mul", u, u)))
     else:
