@@ -206,7 +206,7 @@ def read_page(text: str) -> _Reader:
 
 def test_html_is_one_self_contained_page(tmp_path: Path) -> None:
     path = tmp_path / "cost.html"
-    assert printed(NET, "--rows", "60000", "--html", str(path)) == f"wrote {path}\n"
+    assert printed(NET, "--rows", "60000", "--html", str(path)) == f"saved: {path}\n"
     assert [p.name for p in tmp_path.iterdir()] == ["cost.html"]
     text = path.read_text(encoding="utf-8")
     reader = read_page(text)

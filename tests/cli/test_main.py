@@ -285,7 +285,7 @@ def test_errors_escape_control_characters() -> None:
 
 def test_output_escapes_control_characters(tmp_path: Path) -> None:
     result = run("cost", "4-4", "--html", f"{tmp_path}/\x1b[31mx.html")
-    assert result.stdout == f"wrote {tmp_path}/\\x1b[31mx.html\n"
+    assert result.stdout == f"saved: {tmp_path}/\\x1b[31mx.html\n"
     assert "\x1b" not in run("cost", "4-4", "--optimizer", "adam\x1c").stdout
 
 

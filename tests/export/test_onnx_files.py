@@ -113,7 +113,7 @@ def test_the_command(tmp_path: Path) -> None:
 
     done = run(str(tmp_path / "model.safetensors"))
     assert done.exit_code == 0, done.output
-    assert "written: " in done.stdout
+    assert "saved: " in done.stdout
     assert ": one network, with its preprocessing" in done.stdout
     x = np.ones((2, 3))
     assert_close(opened(tmp_path / "model.onnx").run(None, {"x": x})[0], model.outputs(x))

@@ -217,7 +217,7 @@ def cost(
         from ..core import atomic_files
 
         atomic_files.write(html, page(found, lines).encode())
-        typer.echo(f"wrote {printable(str(html))}")
+        typer.echo(f"saved: {printable(str(html))}")
     else:
         _print(found, lines, answers, questions=questions.any)
     budgets.require(items)

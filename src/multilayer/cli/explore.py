@@ -59,4 +59,4 @@ def explore(
         return
     written = printable(str(page.save(out)))
     made_of = f", predictions: {page.state['model']['made_of']}" if model else ""
-    print_parts(console(), Text(f"written: {written}{made_of}", style="dim"))
+    print_parts(console(), Text(f"saved: {written}{made_of}", style="dim"))

@@ -51,4 +51,4 @@ def export(
     for one in caught:
         warn(str(one.message))
     whole = combination(len(loaded.members), loaded.calibration)
-    show(console(), f"written: {printable(str(out))}, {out.stat().st_size:,} bytes: {whole}, with its preprocessing")
+    show(console(), f"saved: {printable(str(out))}, {out.stat().st_size:,} bytes: {whole}, with its preprocessing")

@@ -70,7 +70,7 @@ def predict(
     from ..core.formatting import count
 
     atomic_files.write(out, _csv(table) if out.suffix.lower() == ".csv" else _parquet(table))
-    show(console(), f"written: {printable(str(out))}, {count(table.num_rows, 'row')}")
+    show(console(), f"saved: {printable(str(out))}, {count(table.num_rows, 'row')}")
 
 
 def _escaped(table: Any) -> Any:

@@ -60,7 +60,7 @@ def report(
         raise OptionError(f"--out must end in .html, got {out}")
     found = [made.report(run, data=data) for run in runs]
     atomic_files.write(out, made.html(found).encode())
-    typer.echo(f"wrote {printable(str(out))}")
+    typer.echo(f"saved: {printable(str(out))}")
     for run in runs:
         if not (run / "model.safetensors").exists():
             typer.echo(f"note: {printable(no_model(run))}", err=True)

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..core.formatting import count, flops
-from ..costs.summary import Outline, Part, outline
+from ..costs.summary import NetworkSummary, Part, summarize
 from ..errors import printable
 from ..nn.layers import Inputs
 from . import arch as networks
@@ -44,29 +44,29 @@ def show(
     consecutive layers share one line, marked ×n. The numbers of this line are sums over the n layers.
     """
     spec = networks.read_network(arch, activation)
-    whole = outline(spec)
+    summary = summarize(spec)
     if out is not None:
         from ..drawing.picture import draw
 
         draw(spec, out)
     if as_json:
-        print(strict_json(whole.to_dict()))
+        print(strict_json(summary.to_dict()))
         return
     page = console()
-    print_parts(page, heading(whole), "", tree(whole, page.width))
+    print_parts(page, heading(summary), "", tree(summary, page.width))
     if out is not None:
         print_parts(page, Text(f"saved: {printable(str(out))}", style="dim"))
 
 
-def heading(whole: Outline) -> Text:
-    name = str(whole.spec)
+def heading(summary: NetworkSummary) -> Text:
+    name = str(summary.spec)
     name = name if len(name) <= 400 else f"{name[:200]} … {name[-190:]}"
-    parameters, step = count(whole.cost.parameters, "parameter"), flops(whole.cost.step)
-    about = f"{parameters} · {step} per training step of {whole.cost.batch} rows"
+    parameters, step = count(summary.cost.parameters, "parameter"), flops(summary.cost.step)
+    about = f"{parameters} · {step} per training step of {summary.cost.batch} rows"
     return Text.assemble((name, "bold"), "\n", (about, "dim"), overflow="fold")
 
 
-def tree(whole: Outline, width: int = 80) -> RenderableType:
+def tree(summary: NetworkSummary, width: int = 80) -> RenderableType:
     length = 16 if width >= 90 else 8
     table = Table(box=None, header_style="dim", padding=(0, 2, 0, 0), pad_edge=False)
     table.add_column("layer", no_wrap=True)
@@ -74,8 +74,8 @@ def tree(whole: Outline, width: int = 80) -> RenderableType:
     table.add_column("shape", no_wrap=True)
     table.add_column("parameters", justify="right", no_wrap=True)
     table.add_column("share of the step", no_wrap=True)
-    table.add_row(Text("inputs", style="dim"), "", _inputs(whole.spec.inputs), "", "")
-    lines = list(_lines(whole.parts, ""))
+    table.add_row(Text("inputs", style="dim"), "", _inputs(summary.spec.inputs), "", "")
+    lines = list(_lines(summary.parts, ""))
     half = MOST_LINES // 2
     hidden = lines[half:-half] if len(lines) > MOST_LINES else []
     for i, (prefix, part) in enumerate(lines):
@@ -89,10 +89,10 @@ def tree(whole: Outline, width: int = 80) -> RenderableType:
             _chosen(part),
             f"(B, {part.d_out})",
             Text(f"{part.parameters:,}", style="" if part.parameters else "dim"),
-            share_bar(whole.share(part), width=length),
+            share_bar(summary.share(part), width=length),
         )
-    loss = whole.cost.loss
-    share = loss.forward / whole.cost.step
+    loss = summary.cost.loss
+    share = loss.forward / summary.cost.step
     table.add_row(Text("loss", style="dim"), Text(loss.name, style="dim"), "", "", share_bar(share, width=length))
     return table
 
