@@ -222,13 +222,13 @@ def _field(field: Any) -> str:
 
 def activations() -> str:
     from multilayer.nn import activations as module
-    from multilayer.nn.activations import facts
+    from multilayer.nn.activations import properties
 
     rows: list[list[str]] = []
     for name in module.catalogue:
         function = module.get(name)
-        low, high = facts.extent(function)
-        gain = facts.gain(function)
+        low, high = properties.extent(function)
+        gain = properties.gain(function)
         rows.append(
             [
                 f"`{name}`",
@@ -236,7 +236,7 @@ def activations() -> str:
                 ", ".join(f"`{key}={value}`" for key, value in function.constants),
                 f"{function.flops}, {function.flops_backward}",
                 f"{low:.4g} to {high:.4g}",
-                f"{facts.max_slope(function):.4g}",
+                f"{properties.max_slope(function):.4g}",
                 "" if gain is None else f"{gain:.4g}",
                 "yes" if function.vanishes else "",
             ]

@@ -213,13 +213,13 @@ _COMMAND_LINE_NAMES = {"spec": "arch", "time_column": "time", "sample_weight": "
 """Options with a different name on the command line."""
 
 
-def called(name: str) -> str:
+def option_name(name: str) -> str:
     """Return the name of an option for a message: as in Python, or as on the command line.
 
-    >>> called("batch_size")
+    >>> option_name("batch_size")
     'batch_size'
     >>> with on_command_line():
-    ...     called("batch_size")
+    ...     option_name("batch_size")
     '--batch-size'
     """
     return f"--{_COMMAND_LINE_NAMES.get(name, name).replace('_', '-')}" if _ON_COMMAND_LINE.get() else name

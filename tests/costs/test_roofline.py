@@ -22,7 +22,7 @@ from multilayer.costs.roofline import (
     update_key,
 )
 from multilayer.nn.layers import Activation
-from multilayer.nn.layers.base import WIDEST
+from multilayer.nn.layers.base import MAX_TIMED_WIDTH
 from multilayer.spec import Spec
 from support.cases import ALL, Case
 from support.machines import SLOW
@@ -109,7 +109,7 @@ def test_units_stand_for_every_layer(case: Case) -> None:
     for entry in case.spec.entries:
         for unit in found[entry.name]:
             assert unit.learning == learning
-            assert unit.widest <= WIDEST
+            assert unit.widest <= MAX_TIMED_WIDTH
             assert unit.numbers in (entry.width_in, entry.d_out, 1)
             assert type(unit.layer) is type(entry.layer)
             Spec(unit.d, [unit.layer])

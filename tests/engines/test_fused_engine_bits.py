@@ -263,8 +263,8 @@ def test_augmented_rows_in_pieces_are_the_same_bits(monkeypatch: pytest.MonkeyPa
     ready = prepare(columns, target="y", augment="noise+mixup")
     spec = Spec.parse("5-6:tanh:dropout(0.3)-4")
     states = []
-    for piece in (module.PIECE, 16, 1):
-        monkeypatch.setattr(module, "PIECE", piece)
+    for piece in (module.MAX_ROWS_PER_CALL, 16, 1):
+        monkeypatch.setattr(module, "MAX_ROWS_PER_CALL", piece)
         made = FusedEngine(spec, ready.data, Settings(loss="cross_entropy"))
         chunk = run(made, orders(40, 7, 1)[0])
         assert (len(chunk.loss), len(chunk.gradient_norm), chunk.bad) == (6, 6, None)

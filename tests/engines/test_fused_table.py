@@ -160,7 +160,7 @@ def test_rows_are_read_from_a_copy() -> None:
 
 @pytest.mark.parametrize("kind", ["sparse", "augmented"])
 def test_made_rows_outside_the_table_are_refused_before_any_step(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("multilayer.engines.fused_engine.PIECE", 2)
+    monkeypatch.setattr("multilayer.engines.fused_engine.MAX_ROWS_PER_CALL", 2)
     found = made(kind)
     for rows in (np.array([0, 1, 2, 30]), np.array([0, 1, 2, -1])):
         for call in (found.outputs, lambda rows: found.gradients(rows, epoch=0)):

@@ -61,7 +61,7 @@ def test_outputs_in_slabs(monkeypatch: pytest.MonkeyPatch) -> None:
     spec = Spec.parse("4-6:tanh-3")
     engine = double(spec, table(spec, 30), Settings(loss="mse"))
     whole = engine.outputs(np.arange(30))
-    monkeypatch.setattr(module, "SLAB", 7)
+    monkeypatch.setattr(module, "MAX_ROWS_PER_PASS", 7)
     np.testing.assert_allclose(engine.outputs(np.arange(30)), whole, atol=1e-15)
 
 

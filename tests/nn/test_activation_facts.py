@@ -11,7 +11,7 @@ import math
 import numpy as np
 import pytest
 
-from multilayer.nn.activations import Function, catalogue, facts, get
+from multilayer.nn.activations import ActivationFunction, catalogue, get, properties
 from multilayer.nn.activations.learned import building_blocks
 
 ELEMENTWISE = [
@@ -28,7 +28,7 @@ ELEMENTWISE = [
 ]
 
 
-def name_of(fn: Function) -> str:
+def name_of(fn: ActivationFunction) -> str:
     return "-".join([fn.name, *(f"{value}" for _, value in fn.constants)])
 
 
@@ -55,22 +55,22 @@ elementwise = pytest.mark.parametrize("fn", ELEMENTWISE, ids=name_of)
     ],
 )
 def test_max_slope(name: str, slope: float) -> None:
-    assert facts.max_slope(get(name)) == pytest.approx(slope, abs=1e-13 if slope in (0, 0.25, 1) else 5e-5)
+    assert properties.max_slope(get(name)) == pytest.approx(slope, abs=1e-13 if slope in (0, 0.25, 1) else 5e-5)
 
 
 @elementwise
-def test_no_slope_or_value_is_beyond_the_facts(fn: Function) -> None:
+def test_no_slope_or_value_is_beyond_the_facts(fn: ActivationFunction) -> None:
     z = np.linspace(0.01 if fn.name == "sqrt" else -12, 12, 10_001)
-    low, high = facts.extent(fn)
+    low, high = properties.extent(fn)
     slack = 1e-13 * max(1, abs(fn.f(z)).max())
     assert low - slack <= fn.f(z).min() <= fn.f(z).max() <= high + slack
-    assert np.abs(fn.df(z)).max() <= facts.max_slope(fn) + 1e-13
+    assert np.abs(fn.df(z)).max() <= properties.max_slope(fn) + 1e-13
 
 
 def test_max_slope_is_where_the_second_derivative_vanishes() -> None:
     # GELU″ = φ(z)(2 − z²) is 0 at √2.
     gelu = get("gelu")
-    assert facts.max_slope(gelu) == pytest.approx(gelu.df(np.array(math.sqrt(2))), rel=1e-13)
+    assert properties.max_slope(gelu) == pytest.approx(gelu.df(np.array(math.sqrt(2))), rel=1e-13)
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,10 @@ def test_max_slope_is_where_the_second_derivative_vanishes() -> None:
 )
 def test_extent(name: str, low: float, high: float) -> None:
     exact = low in (0, -1, -math.inf)
-    assert facts.extent(get(name)) == (pytest.approx(low, abs=1e-13 if exact else 5e-6), pytest.approx(high, abs=1e-13))
+    assert properties.extent(get(name)) == (
+        pytest.approx(low, abs=1e-13 if exact else 5e-6),
+        pytest.approx(high, abs=1e-13),
+    )
 
 
 @pytest.mark.parametrize("name", ["gelu", "silu"])
@@ -119,7 +122,7 @@ def test_slopes_cross_zero_at_the_minimum(name: str) -> None:
     ],
 )
 def test_gain(name: str, constants: dict[str, object], gain: float | None) -> None:
-    computed = facts.gain(get(name, **constants))
+    computed = properties.gain(get(name, **constants))
     assert computed is None if gain is None else computed == pytest.approx(gain, rel=1e-13)
 
 
@@ -127,30 +130,30 @@ def test_gain(name: str, constants: dict[str, object], gain: float | None) -> No
     ("name", "gain"), [("identity", 1), ("relu", math.sqrt(2)), ("polynomial", 0.5), ("step", None), ("sqrt", None)]
 )
 def test_gain_backward(name: str, gain: float | None) -> None:
-    computed = facts.gain_backward(get(name))
+    computed = properties.gain_backward(get(name))
     assert computed is None if gain is None else computed == pytest.approx(gain, rel=1e-13)
 
 
 @pytest.mark.parametrize("fn", [fn for fn in ELEMENTWISE if fn.name != "sqrt"], ids=name_of)
-def test_gains_agree_with_a_plain_sum(fn: Function) -> None:
+def test_gains_agree_with_a_plain_sum(fn: ActivationFunction) -> None:
     # The mid-point rule on 4·10⁵ points over ±40: exact for smooth f, h φ(0) at a jump.
     z = (np.arange(400_000) + 0.5) / 400_000 * 80 - 40
     h = 80 / 400_000
     weights = np.exp(-z * z / 2) / math.sqrt(2 * math.pi) * h
-    assert facts.second_moment(fn, 1.0) == pytest.approx((weights * fn.f(z) ** 2).sum(), rel=2 * h, abs=1e-15)
-    assert facts.slope_moment(fn, 1.0) == pytest.approx((weights * fn.df(z) ** 2).sum(), rel=2 * h, abs=1e-15)
+    assert properties.second_moment(fn, 1.0) == pytest.approx((weights * fn.f(z) ** 2).sum(), rel=2 * h, abs=1e-15)
+    assert properties.slope_moment(fn, 1.0) == pytest.approx((weights * fn.df(z) ** 2).sum(), rel=2 * h, abs=1e-15)
 
 
 @pytest.mark.parametrize("variance", [1e-12, 1e-6, 1e-3, 0.3, 1.0, 17.0, 1e3, 1e6, 1e12])
 def test_moments_at_every_variance(variance: float) -> None:
     s = math.sqrt(variance)
-    assert facts.second_moment(get("relu"), variance) == pytest.approx(variance / 2, rel=1e-13)
-    assert facts.slope_moment(get("relu"), variance) == pytest.approx(0.5, rel=1e-13)
-    assert facts.second_moment(get("polynomial", p=4), variance) == pytest.approx(105 * variance**4, rel=1e-12)
+    assert properties.second_moment(get("relu"), variance) == pytest.approx(variance / 2, rel=1e-13)
+    assert properties.slope_moment(get("relu"), variance) == pytest.approx(0.5, rel=1e-13)
+    assert properties.second_moment(get("polynomial", p=4), variance) == pytest.approx(105 * variance**4, rel=1e-12)
     inside = math.erf(1 / s / math.sqrt(2))  # P(|z| < 1)
-    assert facts.slope_moment(get("hard_tanh"), variance) == pytest.approx(inside, rel=1e-12)
+    assert properties.slope_moment(get("hard_tanh"), variance) == pytest.approx(inside, rel=1e-12)
     # E σ² = ½ − E σ(1 − σ), and E σ(1 − σ) is a density times an interval of length 1 where the density is flat.
-    sigmoid = facts.second_moment(get("sigmoid"), variance)
+    sigmoid = properties.second_moment(get("sigmoid"), variance)
     if variance >= 1e6:
         assert sigmoid == pytest.approx(0.5 - 1 / (s * math.sqrt(2 * math.pi)), rel=1e-8)
     if variance <= 1e-3:
@@ -158,15 +161,15 @@ def test_moments_at_every_variance(variance: float) -> None:
 
 
 def test_moments_at_variance_zero() -> None:
-    assert facts.second_moment(get("sigmoid"), 0.0) == pytest.approx(0.25, rel=1e-13)
-    assert facts.slope_moment(get("identity"), 0.0) == pytest.approx(1.0, rel=1e-13)
+    assert properties.second_moment(get("sigmoid"), 0.0) == pytest.approx(0.25, rel=1e-13)
+    assert properties.slope_moment(get("identity"), 0.0) == pytest.approx(1.0, rel=1e-13)
 
 
 def test_facts_of_given_learned_numbers() -> None:
-    assert facts.max_slope(get("prelu"), {"alpha": np.array(-3.0)}) == 3
-    assert facts.gain(get("prelu"), {"alpha": np.array(1.0)}) == pytest.approx(1, rel=1e-13)
-    assert facts.extent(get("learned_swish"), {"beta": np.array(2.0)})[0] == pytest.approx(-0.27846 / 2, abs=5e-6)
-    assert facts.saturates(get("prelu"), {"alpha": np.array(0.0)}) == (0, None)
+    assert properties.max_slope(get("prelu"), {"alpha": np.array(-3.0)}) == 3
+    assert properties.gain(get("prelu"), {"alpha": np.array(1.0)}) == pytest.approx(1, rel=1e-13)
+    assert properties.extent(get("learned_swish"), {"beta": np.array(2.0)})[0] == pytest.approx(-0.27846 / 2, abs=5e-6)
+    assert properties.saturates(get("prelu"), {"alpha": np.array(0.0)}) == (0, None)
 
 
 @pytest.mark.parametrize(
@@ -188,12 +191,12 @@ def test_facts_of_given_learned_numbers() -> None:
     ],
 )
 def test_saturates(name: str, below: float | None, above: float | None) -> None:
-    for got, expected in zip(facts.saturates(get(name)), (below, above), strict=True):
+    for got, expected in zip(properties.saturates(get(name)), (below, above), strict=True):
         assert got is None if expected is None else got == pytest.approx(expected, abs=5e-6)
 
 
 @elementwise
-def test_dies_and_vanishes_are_as_defined(fn: Function) -> None:
+def test_dies_and_vanishes_are_as_defined(fn: ActivationFunction) -> None:
     # At ±6, a function that dies is flat. The slope of a function that only vanishes may shrink slowly, like 1/z².
     far = np.array([-6.0, 6.0]) if fn.name != "kaf" else np.array([-30.0, 30.0])
     slopes = np.abs(fn.df(far))
@@ -204,29 +207,29 @@ def test_dies_and_vanishes_are_as_defined(fn: Function) -> None:
 
 def test_dead_units() -> None:
     z = np.array([[-1.0, -1.0, 0.0, 2.0], [-2.0, 3.0, -5.0, 1.0]])
-    np.testing.assert_array_equal(facts.dead(get("relu"), z), [True, False, True, False])
-    np.testing.assert_array_equal(facts.dead(get("hard_tanh"), z), [True, True, False, True])
-    np.testing.assert_array_equal(facts.dead(get("step"), z), [True] * 4)
+    np.testing.assert_array_equal(properties.dead(get("relu"), z), [True, False, True, False])
+    np.testing.assert_array_equal(properties.dead(get("hard_tanh"), z), [True, True, False, True])
+    np.testing.assert_array_equal(properties.dead(get("step"), z), [True] * 4)
     for name in ("leaky_relu", "gelu", "sigmoid", "identity", "apl"):
-        assert not facts.dead(get(name), 1e4 * z).any()
-    np.testing.assert_array_equal(facts.dead(get("relu"), z.reshape(2, 1, 4)), facts.dead(get("relu"), z))
-    assert not facts.dead(get("relu"), np.zeros((0, 4))).any()
+        assert not properties.dead(get(name), 1e4 * z).any()
+    np.testing.assert_array_equal(properties.dead(get("relu"), z.reshape(2, 1, 4)), properties.dead(get("relu"), z))
+    assert not properties.dead(get("relu"), np.zeros((0, 4))).any()
 
 
 def test_saturated_units() -> None:
     rows = np.zeros((100, 3))
     rows[:95, 0], rows[:94, 1], rows[:, 2] = 9.0, 9.0, -6.0
-    np.testing.assert_array_equal(facts.saturated(get("sigmoid"), rows), [True, False, True])
-    np.testing.assert_array_equal(facts.saturated(get("tanh"), rows), [True, False, True])
-    np.testing.assert_array_equal(facts.saturated(get("gelu"), rows), [False, False, True])
+    np.testing.assert_array_equal(properties.saturated(get("sigmoid"), rows), [True, False, True])
+    np.testing.assert_array_equal(properties.saturated(get("tanh"), rows), [True, False, True])
+    np.testing.assert_array_equal(properties.saturated(get("gelu"), rows), [False, False, True])
     for name in ("relu", "leaky_relu", "identity", "step", "softmax"):
-        assert not facts.saturated(get(name), -rows).any()
-    assert not facts.saturated(get("sigmoid"), np.zeros((0, 3))).any()
+        assert not properties.saturated(get(name), -rows).any()
+    assert not properties.saturated(get("sigmoid"), np.zeros((0, 3))).any()
     # Swish with β = 0 is a line; with β = 1 it is flat at −9; with β = −1 at +9.
     beta = {"beta": np.array([0.0, 1.0, -1.0])}
     z = np.tile([-9.0, -9.0, -9.0], (10, 1))
-    np.testing.assert_array_equal(facts.saturated(get("learned_swish"), z, beta), [False, True, False])
-    np.testing.assert_array_equal(facts.saturated(get("learned_swish"), -z, beta), [False, False, True])
+    np.testing.assert_array_equal(properties.saturated(get("learned_swish"), z, beta), [False, True, False])
+    np.testing.assert_array_equal(properties.saturated(get("learned_swish"), -z, beta), [False, False, True])
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from multilayer.errors import SpecError
-from multilayer.nn.activations import Function, aliases, catalogue, get
+from multilayer.nn.activations import ActivationFunction, aliases, catalogue, get
 from multilayer.nn.activations.function import initial
 from multilayer.nn.activations.learned import building_blocks
 from multilayer.pytorch.activations import forward
@@ -49,7 +49,7 @@ ELEMENTWISE = [fn for fn in ALL if fn.elementwise]
 LEARNED = [fn for fn in ALL if fn.learned]
 
 
-def name_of(fn: Function) -> str:
+def name_of(fn: ActivationFunction) -> str:
     return "-".join([fn.name, *(f"{value}" for _, value in fn.constants)])
 
 
@@ -58,7 +58,7 @@ elementwise = pytest.mark.parametrize("fn", ELEMENTWISE, ids=name_of)
 with_learned = pytest.mark.parametrize("fn", LEARNED, ids=name_of)
 
 
-def points(fn: Function, rows: int = 40, d: int = 5) -> np.ndarray:
+def points(fn: ActivationFunction, rows: int = 40, d: int = 5) -> np.ndarray:
     """z (rows, d), where fn is defined, at least 0.01 from each of its kinks and from 0, where ELU″ jumps."""
     z = np.random.default_rng(0).uniform(-6, 6, (rows, d))
     z = np.abs(z) + 0.5 if fn.name == "sqrt" else z
@@ -67,7 +67,7 @@ def points(fn: Function, rows: int = 40, d: int = 5) -> np.ndarray:
     return z
 
 
-def numbers(fn: Function, *, per_unit: int | None = None) -> dict[str, np.ndarray]:
+def numbers(fn: ActivationFunction, *, per_unit: int | None = None) -> dict[str, np.ndarray]:
     """Learned numbers away from their initial values: one per unit, or one for all. APL's places keep its kinks."""
     rng = np.random.default_rng(1)
     lead = () if per_unit is None else (per_unit,)
@@ -91,7 +91,7 @@ def differences(f, x: np.ndarray, h: float = 1e-3) -> np.ndarray:
 
 
 @elementwise
-def test_df_is_the_derivative(fn: Function) -> None:
+def test_df_is_the_derivative(fn: ActivationFunction) -> None:
     z, learned = points(fn), numbers(fn, per_unit=5)
     expected = differences(lambda x: fn.f(x, **learned), z)
     scale = max(1.0, np.abs(fn.f(z, **learned)).max())
@@ -99,7 +99,7 @@ def test_df_is_the_derivative(fn: Function) -> None:
 
 
 @with_learned
-def test_dp_is_the_derivative_in_each_learned_number(fn: Function) -> None:
+def test_dp_is_the_derivative_in_each_learned_number(fn: ActivationFunction) -> None:
     z, learned = points(fn), numbers(fn, per_unit=5)
     assert fn.dp is not None
     exact = fn.dp(z, **learned)
@@ -169,7 +169,7 @@ def test_apl_hinges_have_slope_zero_where_they_close(side: float) -> None:
 
 @every
 @pytest.mark.parametrize("per_unit", [None, 5], ids=["shared", "per_unit"])
-def test_torch_agrees_with_numpy(fn: Function, per_unit: int | None) -> None:
+def test_torch_agrees_with_numpy(fn: ActivationFunction, per_unit: int | None) -> None:
     z, learned = points(fn), numbers(fn, per_unit=per_unit)
     da = np.random.default_rng(2).standard_normal(z.shape)
     x, p = torch.tensor(z, requires_grad=True), as_torch(learned)
@@ -190,7 +190,7 @@ def test_torch_agrees_with_numpy(fn: Function, per_unit: int | None) -> None:
 
 
 @every
-def test_torch_gradients_pass_gradcheck_twice(fn: Function) -> None:
+def test_torch_gradients_pass_gradcheck_twice(fn: ActivationFunction) -> None:
     z = torch.tensor(points(fn, rows=3, d=2), requires_grad=True)
     p = as_torch(numbers(fn, per_unit=2))
 
@@ -203,7 +203,7 @@ def test_torch_gradients_pass_gradcheck_twice(fn: Function) -> None:
 
 @every
 @pytest.mark.parametrize("shape", [(5,), (1, 1), (2, 3, 5), (0, 5)])
-def test_any_rank(fn: Function, shape: tuple[int, ...]) -> None:
+def test_any_rank(fn: ActivationFunction, shape: tuple[int, ...]) -> None:
     z = np.random.default_rng(0).uniform(0.1, 2, shape)
     a = fn.f(z)
     assert a.shape == fn.df(z).shape == shape
@@ -212,7 +212,7 @@ def test_any_rank(fn: Function, shape: tuple[int, ...]) -> None:
 
 
 @every
-def test_torch_compiles_in_one_graph(fn: Function) -> None:
+def test_torch_compiles_in_one_graph(fn: ActivationFunction) -> None:
     torch.compiler.reset()
     z, p = torch.tensor(points(fn)), as_torch(numbers(fn))
     compiled = torch.compile(forward, backend="eager", fullgraph=True)
@@ -221,7 +221,7 @@ def test_torch_compiles_in_one_graph(fn: Function) -> None:
 
 @every
 @pytest.mark.parametrize("shape", [(4, 3), (1, 1)])
-def test_kept_is_what_autograd_keeps(fn: Function, shape: tuple[int, int]) -> None:
+def test_kept_is_what_autograd_keeps(fn: ActivationFunction, shape: tuple[int, int]) -> None:
     rows, d = shape
     leaf = torch.rand(shape, requires_grad=True)
     z = leaf + 1  # not a leaf, as in a network
@@ -247,7 +247,7 @@ def test_kept_is_what_autograd_keeps(fn: Function, shape: tuple[int, int]) -> No
 
 
 @elementwise
-def test_finite_and_silent_for_large_inputs(fn: Function) -> None:
+def test_finite_and_silent_for_large_inputs(fn: ActivationFunction) -> None:
     z = np.array([1e-300, 30.0, 39.9, 40.1, 100.0, 750.0, 1e4])
     z = z if fn.name == "sqrt" else np.concatenate([-z, [0.0], z])
     x = torch.tensor(z, requires_grad=True)
@@ -293,7 +293,7 @@ def test_infinite_inputs_give_the_limits(name: str, below: float, above: float) 
 
 
 @every
-def test_nan_is_not_hidden(fn: Function) -> None:
+def test_nan_is_not_hidden(fn: ActivationFunction) -> None:
     z = np.array([math.nan, 0.5])
     p = as_torch({k: v.copy() for k, v in fn.learned.items()})
     assert np.isnan(fn.f(z)[0])
@@ -314,7 +314,7 @@ def test_left_tails_keep_their_digits() -> None:
 
 
 @pytest.mark.parametrize("fn", [fn for fn in ALL if not fn.learned], ids=name_of)
-def test_float32_stays_float32(fn: Function) -> None:
+def test_float32_stays_float32(fn: ActivationFunction) -> None:
     z = np.array([0.25, 1.5], dtype=np.float32)
     assert fn.f(z).dtype == fn.df(z).dtype == np.float32
 
@@ -368,7 +368,7 @@ def test_combination_begins_as_the_mean() -> None:
 
 
 @every
-def test_formulas_are_plain_text(fn: Function) -> None:
+def test_formulas_are_plain_text(fn: ActivationFunction) -> None:
     assert fn.formula.isprintable()
     assert "z" in fn.formula
     assert fn.formula == unicodedata.normalize("NFC", fn.formula)
@@ -379,7 +379,7 @@ def test_formulas_are_plain_text(fn: Function) -> None:
 
 
 @every
-def test_equal_requests_are_equal(fn: Function) -> None:
+def test_equal_requests_are_equal(fn: ActivationFunction) -> None:
     again = get(fn.name, **dict(fn.constants))
     assert again == fn
     assert hash(again) == hash(fn)
@@ -388,7 +388,7 @@ def test_equal_requests_are_equal(fn: Function) -> None:
 
 
 @with_learned
-def test_initial_values_cannot_be_changed(fn: Function) -> None:
+def test_initial_values_cannot_be_changed(fn: ActivationFunction) -> None:
     for value in fn.learned.values():
         assert value.dtype == np.float64
         with pytest.raises(ValueError, match="read-only"):

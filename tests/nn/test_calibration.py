@@ -12,7 +12,15 @@ from scipy import optimize, special
 from multilayer.errors import FileError, OptionError
 from multilayer.models.trained_model import TrainedModel
 from multilayer.nn import losses
-from multilayer.nn.calibration import COLDEST, HOTTEST, MOST_ERRORS, Calibration, calibrated, combined, temperature
+from multilayer.nn.calibration import (
+    MAX_ERRORS,
+    MAX_TEMPERATURE,
+    MIN_TEMPERATURE,
+    Calibration,
+    calibrated,
+    combined,
+    temperature,
+)
 from multilayer.training.fit import fit
 from multilayer.training.recipe import Recipe
 
@@ -56,7 +64,7 @@ def test_temperature_is_the_likeliest(sure: float, weighted: bool) -> None:
     def loss(log_t: float) -> float:
         return float((-(special.log_softmax(z / np.exp(log_t), 1) * targets).sum(1) * w).sum() / w.sum())
 
-    best = optimize.minimize_scalar(loss, bounds=(np.log(COLDEST), np.log(HOTTEST)), method="bounded")
+    best = optimize.minimize_scalar(loss, bounds=(np.log(MIN_TEMPERATURE), np.log(MAX_TEMPERATURE)), method="bounded")
     assert found == pytest.approx(np.exp(best.x), rel=1e-3)
     assert loss(np.log(found)) <= best.fun + 1e-9
     assert found == pytest.approx(sure, rel=0.3)  # what the outputs were stretched by
@@ -75,8 +83,8 @@ def test_temperature_of_labels() -> None:
 
 def test_temperature_stays_within_bounds() -> None:
     z, y = np.tile([[0.1, -0.1], [-0.1, 0.1]], (500, 1)), np.arange(1000) % 2
-    assert temperature(CROSS, z, y, None) == COLDEST  # always right: nothing is too sure
-    assert temperature(CROSS, z, 1 - y, None) == HOTTEST  # always wrong
+    assert temperature(CROSS, z, y, None) == MIN_TEMPERATURE  # always right: nothing is too sure
+    assert temperature(CROSS, z, 1 - y, None) == MAX_TEMPERATURE  # always wrong
     assert temperature(CROSS, z[:0], np.zeros(0, np.int64), None) == 1.0
 
 
@@ -90,7 +98,7 @@ def test_outputs_that_are_not_finite_have_no_temperature(value: float) -> None:
 def test_far_out_outputs_are_taken_as_they_are() -> None:
     """Their squares have no place in a float64."""
     z = np.array([[1e160, -1e160], [-1e160, 1e160]])
-    assert temperature(BINARY, z, np.array([[0.0, 1.0], [1.0, 0.0]]), None) == HOTTEST
+    assert temperature(BINARY, z, np.array([[0.0, 1.0], [1.0, 0.0]]), None) == MAX_TEMPERATURE
 
 
 # Members
@@ -207,9 +215,9 @@ def test_calibrated_keeps_what_each_task_needs() -> None:
     assert scores.errors.ravel().tolist() == [-0.5, 0.5, 3.0]
     for bad in (1e4, np.nan):
         assert not len(calibrated(losses.get("poisson"), np.full((3, 1), bad), targets, None, targets).errors)
-    many = np.random.default_rng(0).normal(size=(3 * MOST_ERRORS, 1))
+    many = np.random.default_rng(0).normal(size=(3 * MAX_ERRORS, 1))
     kept = calibrated(MSE, np.zeros_like(many), many, None, many)
-    assert kept.errors.shape == (MOST_ERRORS, 1)
+    assert kept.errors.shape == (MAX_ERRORS, 1)
     np.testing.assert_allclose(kept.quantile(0.9), np.quantile(many, 0.9, axis=0), atol=1e-3)
 
 

@@ -11,7 +11,7 @@ from scipy import optimize
 
 import multilayer as ml
 from multilayer.nn import calibration, losses
-from multilayer.nn.calibration import MOST_ROWS, Calibration, Rows, combined, pooled, temperature
+from multilayer.nn.calibration import MAX_ROWS, Calibration, HeldOutRows, combined, ensemble_temperature, temperature
 from multilayer.nn.losses import Loss
 
 CROSS, BINARY = losses.get("cross_entropy"), losses.get("binary_cross_entropy")
@@ -60,7 +60,7 @@ def test_rows_held_out_by_one_member_tell_of_all_together(loss: Loss, noise: flo
     held_out = np.flatnonzero((~seen).sum(0) == 1)
     judged = z[(~seen[:, held_out]).argmax(0), held_out]
     alone = temperature(loss, judged, y[held_out], None)
-    found = pooled(loss, z[:, held_out], seen[:, held_out], y[held_out], None, alone)
+    found = ensemble_temperature(loss, z[:, held_out], seen[:, held_out], y[held_out], None, alone)
     fresh, _, targets = simulated(loss, 40_000, noise=noise, seed=1, learned=0)
     wanted = best(loss, fresh, targets)
     assert found == pytest.approx(wanted, rel=0.08)
@@ -75,17 +75,17 @@ def test_members_that_are_sure_and_contradict_each_other_are_not_made_surer(loss
     held_out = np.flatnonzero((~seen).sum(0) == 1)
     judged = z[(~seen[:, held_out]).argmax(0), held_out]
     alone = temperature(loss, judged, y[held_out], None)
-    found = pooled(loss, z[:, held_out], seen[:, held_out], y[held_out], None, alone)
+    found = ensemble_temperature(loss, z[:, held_out], seen[:, held_out], y[held_out], None, alone)
     fresh, _, targets = simulated(loss, 40_000, noise=3.0, seed=1, learned=0, apart=20)
     assert found == pytest.approx(best(loss, fresh, targets), rel=0.2)  # a tenth is allowed, and 0.08 as above
 
 
 def test_rows_that_all_members_judged_are_fitted_outright() -> None:
     z, seen, y = simulated(CROSS, 3000, noise=0.8, learned=0)
-    found = pooled(CROSS, z, np.zeros_like(seen), y, None, 1.0)
+    found = ensemble_temperature(CROSS, z, np.zeros_like(seen), y, None, 1.0)
     assert found == pytest.approx(best(CROSS, z, y), rel=1e-3)
     weights = np.where(np.arange(3000) < 1000, 1.0, 0.0)
-    assert pooled(CROSS, z, np.zeros_like(seen), y, weights, 1.0) == pytest.approx(
+    assert ensemble_temperature(CROSS, z, np.zeros_like(seen), y, weights, 1.0) == pytest.approx(
         best(CROSS, z[:, :1000], y[:1000]), rel=1e-3
     )
 
@@ -94,7 +94,7 @@ def test_two_members_have_no_noise_to_compare_and_are_only_made_as_sure_as_their
     z, seen, y = simulated(CROSS, 4000, noise=0.6, members=2)
     held_out = np.flatnonzero((~seen).sum(0) == 1)
     alone = 2.0
-    found = pooled(CROSS, z[:, held_out], seen[:, held_out], y[held_out], None, alone)
+    found = ensemble_temperature(CROSS, z[:, held_out], seen[:, held_out], y[held_out], None, alone)
     assert 0.8 * alone < found < alone
 
 
@@ -102,17 +102,24 @@ def test_members_that_agree_stay_as_they_are() -> None:
     z, seen, y = simulated(CROSS, 4000, noise=0.0, learned=0)
     held_out = np.flatnonzero((~seen).sum(0) == 1)
     alone = temperature(CROSS, z[0, held_out], y[held_out], None)
-    found = pooled(CROSS, z[:, held_out], seen[:, held_out], y[held_out], None, alone)
+    found = ensemble_temperature(CROSS, z[:, held_out], seen[:, held_out], y[held_out], None, alone)
     assert found == pytest.approx(alone, rel=1e-3)
 
 
 def test_many_rows_are_looked_at_evenly_and_none_leave_it_at_one_members() -> None:
-    rows = 4 * MOST_ROWS
+    rows = 4 * MAX_ROWS
     z, seen, y = simulated(BINARY, rows, noise=0.5)
     held_out = np.flatnonzero((~seen).sum(0) == 1)
     alone = temperature(BINARY, z[(~seen[:, held_out]).argmax(0), held_out], y[held_out], None)
-    assert 0.5 * alone < pooled(BINARY, z[:, held_out], seen[:, held_out], y[held_out], None, alone) < alone
-    assert pooled(CROSS, np.zeros((4, 3, 2)), np.ones((4, 3), dtype=np.bool_), np.zeros(3, dtype=int), None, 1.3) == 1.3
+    assert (
+        0.5 * alone < ensemble_temperature(BINARY, z[:, held_out], seen[:, held_out], y[held_out], None, alone) < alone
+    )
+    assert (
+        ensemble_temperature(
+            CROSS, np.zeros((4, 3, 2)), np.ones((4, 3), dtype=np.bool_), np.zeros(3, dtype=int), None, 1.3
+        )
+        == 1.3
+    )
 
 
 def test_weights_count_everywhere() -> None:
@@ -121,8 +128,8 @@ def test_weights_count_everywhere() -> None:
     wild[:, 1000:] *= 5
     weight = np.where(np.arange(2000) < 1000, 1.0, 0.0)
     alone = 1.5
-    found = pooled(CROSS, wild, seen, y, weight, alone)
-    without = pooled(CROSS, z[:, :1000], seen[:, :1000], y[:1000], None, alone)
+    found = ensemble_temperature(CROSS, wild, seen, y, weight, alone)
+    without = ensemble_temperature(CROSS, z[:, :1000], seen[:, :1000], y[:1000], None, alone)
     assert found == pytest.approx(without, rel=0.05)
 
 
@@ -130,13 +137,13 @@ def test_rows_with_several_judges_count_as_well() -> None:
     z, _, y = simulated(CROSS, 6000, noise=0.8, learned=0)
     pairs = np.arange(6000) % 2 == (np.arange(MEMBERS) // 2)[:, None]
     alone = temperature(CROSS, z[0], y, None)
-    assert pooled(CROSS, z, ~pairs, y, None, alone) == pytest.approx(best(CROSS, z, y), rel=0.08)
+    assert ensemble_temperature(CROSS, z, ~pairs, y, None, alone) == pytest.approx(best(CROSS, z, y), rel=0.08)
 
 
 def test_few_rows_move_it_little() -> None:
     z, seen, y = simulated(CROSS, 20, noise=1.0)
     alone = temperature(CROSS, z[0], y, None)
-    assert abs(np.log(pooled(CROSS, z, seen, y, None, alone) / alone)) < 0.25
+    assert abs(np.log(ensemble_temperature(CROSS, z, seen, y, None, alone) / alone)) < 0.25
 
 
 def test_rows_that_are_not_finite_are_left_out() -> None:
@@ -144,8 +151,8 @@ def test_rows_that_are_not_finite_are_left_out() -> None:
     broken = z.copy()
     broken[2, 7] = np.nan
     kept = np.delete(np.arange(1000), 7)
-    found = pooled(CROSS, broken, seen, y, None, 1.5)
-    assert found == pooled(CROSS, z[:, kept], seen[:, kept], y[kept], None, 1.5)
+    found = ensemble_temperature(CROSS, broken, seen, y, None, 1.5)
+    assert found == ensemble_temperature(CROSS, z[:, kept], seen[:, kept], y[kept], None, 1.5)
 
 
 @pytest.mark.parametrize("members", [1, 2, 3, 4])
@@ -157,33 +164,33 @@ def test_a_fitted_ensemble_keeps_both_temperatures(members: int, tmp_path: Path)
     model = ml.MLPClassifier(ensemble=members, epochs=12, hidden=(32,), random_state=0).fit(x, y)
     found = model.model_.calibration
     assert found is not None
-    assert (found.judges is None) == (members == 1)
+    assert (found.out_of_fold is None) == (members == 1)
     if members > 1:
-        assert found.of_judges.temperature == found.judges
-        assert found.temperature < found.judges
+        assert found.for_out_of_fold.temperature == found.out_of_fold
+        assert found.temperature < found.out_of_fold
     model.save(tmp_path / "model.safetensors")
     again = ml.load(tmp_path / "model.safetensors").calibration
     assert again is not None
-    assert (again.temperature, again.judges) == (found.temperature, found.judges)
+    assert (again.temperature, again.out_of_fold) == (found.temperature, found.out_of_fold)
     without = Calibration.from_parts({"temperature": 1.5}, found.to_parts()[1], "here")
-    assert without.of_judges is without
+    assert without.for_out_of_fold is without
 
 
 def test_many_rows_are_subsampled_evenly(monkeypatch: pytest.MonkeyPatch) -> None:
     z, seen, y = simulated(CROSS, 100, noise=0.5)
     z[:, 50:] *= 3  # the second half of the rows is far too sure
     none = np.zeros_like(seen)
-    half = pooled(CROSS, z[:, ::2], none[:, ::2], y[::2], None, 1.0)
-    monkeypatch.setattr(calibration, "MOST_ROWS", 50)
-    assert pooled(CROSS, z, none, y, None, 1.0) == half
+    half = ensemble_temperature(CROSS, z[:, ::2], none[:, ::2], y[::2], None, 1.0)
+    monkeypatch.setattr(calibration, "MAX_ROWS", 50)
+    assert ensemble_temperature(CROSS, z, none, y, None, 1.0) == half
 
 
 def test_few_rows_move_the_temperature_less(monkeypatch: pytest.MonkeyPatch) -> None:
     z, seen, y = simulated(CROSS, 150, noise=0.5)
     used = int(((seen.sum(0) > 1) & ~seen.all(0)).sum())
-    shrunk = pooled(CROSS, z, seen, y, None, 3.0)
-    monkeypatch.setattr(calibration, "FEW_ROWS", 0)
-    whole = pooled(CROSS, z, seen, y, None, 3.0)
+    shrunk = ensemble_temperature(CROSS, z, seen, y, None, 3.0)
+    monkeypatch.setattr(calibration, "PRIOR_ROWS", 0)
+    whole = ensemble_temperature(CROSS, z, seen, y, None, 3.0)
     assert shrunk == pytest.approx(3.0 * (whole / 3.0) ** (used / (used + 100)))
     assert shrunk != pytest.approx(whole, rel=1e-3)
 
@@ -192,6 +199,6 @@ def test_few_rows_move_the_temperature_less(monkeypatch: pytest.MonkeyPatch) -> 
 def test_rows_are_weighted_by_confidence(loss: Loss) -> None:
     z, seen, y = simulated(loss, 40, noise=0.5)
     weight = np.where(np.arange(40) < 10, 3.0, 0.0)
-    some = Rows(loss=loss, members=z[:, :10], seen=seen[:, :10], y=y[:10], weight=np.ones(10))
-    rows = Rows(loss=loss, members=z, seen=seen, y=y, weight=weight)
+    some = HeldOutRows(loss=loss, members=z[:, :10], seen=seen[:, :10], y=y[:10], weight=np.ones(10))
+    rows = HeldOutRows(loss=loss, members=z, seen=seen, y=y, weight=weight)
     assert rows.confidence(rows.members, 1.3) == pytest.approx(some.confidence(some.members, 1.3))

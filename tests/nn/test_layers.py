@@ -144,7 +144,7 @@ def test_gradcheck(case: Case) -> None:
     assert torch.autograd.gradcheck(run, (inputs, *parameters), eps=1e-6, atol=1e-6, rtol=1e-4)
 
 
-def functions_of(spec: Spec) -> list[activations.Function]:
+def functions_of(spec: Spec) -> list[activations.ActivationFunction]:
     found = [getattr(entry.layer, "function", None) for entry in spec.entries]
     return [part for fn in found if fn is not None for part in (fn, *fn.parts)]
 

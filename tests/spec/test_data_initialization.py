@@ -8,7 +8,7 @@ import pytest
 from multilayer import MLPRegressor
 from multilayer.nn.layers import Columns, Inputs, Linear, Pass, named
 from multilayer.spec import Spec
-from multilayer.spec.initialization import APART, from_rows, initialise
+from multilayer.spec.initialization import TURNS_BETWEEN_VALUES, from_rows, initialise
 from multilayer.training import recipe as recipe_file
 from multilayer.training.recipe import network
 
@@ -120,7 +120,7 @@ def test_frequencies_tell_few_values_apart() -> None:
     plain, found = (initialise(spec, "normal(1)", seed=3), from_rows(spec, x, None, seed=3))
     name = next(name for name in found if name.endswith("frequency"))
     ratio = found[name] / plain[name]
-    np.testing.assert_allclose(ratio[0, ::2], APART / (recipe_file.FREQUENCIES / 6))
+    np.testing.assert_allclose(ratio[0, ::2], TURNS_BETWEEN_VALUES / (recipe_file.FREQUENCIES / 6))
     assert (ratio[0, 1::2] == 1).all()
     assert (ratio[1:] == 1).all()
     few = from_rows(spec, x[:300], None, seed=3)  # 25 rows of each value

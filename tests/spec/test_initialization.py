@@ -11,7 +11,7 @@ import pytest
 
 import multilayer as ml
 from multilayer.errors import OptionError, SpecError
-from multilayer.nn.activations import catalogue, facts, get
+from multilayer.nn.activations import catalogue, get, properties
 from multilayer.spec import Spec
 from multilayer.spec.initialization import (
     SCHEMES,
@@ -88,9 +88,7 @@ def test_he_and_torch_at_512() -> None:
 
 def test_a_scheme_is_chosen_by_text() -> None:
     for refused in (ml.build, ml.variance):
-        with pytest.raises(
-            OptionError, match="an initialisation scheme must be a string such as 'he', got None"
-        ):
+        with pytest.raises(OptionError, match="an initialisation scheme must be a string such as 'he', got None"):
             refused("4-3", init=None)
 
 
@@ -116,7 +114,7 @@ def test_orthogonal() -> None:
 
 def test_auto_takes_the_gain_of_the_activation_that_feeds_the_layer() -> None:
     for name in catalogue:
-        gain = facts.gain(get(name)) or 1.0
+        gain = properties.gain(get(name)) or 1.0
         variances = weight_variances(Spec.parse(f"50-40:{name}-1"), "auto")
         assert variances["linear1.weight"] == pytest.approx(1 / 50)
         assert variances["linear2.weight"] == pytest.approx(gain**2 / 40)
@@ -126,7 +124,7 @@ def test_auto_takes_the_gain_of_the_activation_that_feeds_the_layer() -> None:
         "50-40:relu:dropout(0.5)-1": 1 / 40,
         "50-40:relu:scale-1": 2 / 40,
         "50-40:none-[40:relu]-1": 1 / 40,
-        "50-swiglu(40)-1": facts.gain(get("silu")) ** 2 / 40,  # type: ignore[operator]
+        "50-swiglu(40)-1": properties.gain(get("silu")) ** 2 / 40,  # type: ignore[operator]
     }.items():
         found = weight_variances(Spec.parse(text))
         assert list(found.values())[-2] == pytest.approx(variance), text
@@ -134,7 +132,7 @@ def test_auto_takes_the_gain_of_the_activation_that_feeds_the_layer() -> None:
 
 def test_gains_of_a_deep_network() -> None:
     """3,000 layers, of everything a gain looks through and everything it stops at; each group like the others."""
-    gelu, tanh, half = facts.gain(get("gelu")), facts.gain(get("tanh")), math.sqrt(0.5)
+    gelu, tanh, half = properties.gain(get("gelu")), properties.gain(get("tanh")), math.sqrt(0.5)
     assert gelu
     assert tanh
     group = {

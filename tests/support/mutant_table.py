@@ -151,10 +151,10 @@ TABLE: list[tuple[str, str, Bugs]] = [
         [
             ("less = 1 - 1 / len(self.members)", "less = 1 / len(self.members)"),
             ("self.members[order[j], rows]) / np.sqrt(2)", "self.members[order[j], rows])"),
-            ("(len(places) / (len(places) + FEW_ROWS))", "1.0"),
+            ("(len(places) / (len(places) + PRIOR_ROWS))", "1.0"),
             ("float((self.loss.rows(z, y) * self.weight).sum())", "float(self.loss.rows(z, y).sum())"),
             ("float((sure * self.weight).sum() / self.weight.sum())", "float(sure.mean())"),
-            ("places = places[:: -(-len(places) // MOST_ROWS)]", "places = places[:MOST_ROWS]"),
+            ("places = places[:: -(-len(places) // MAX_ROWS)]", "places = places[:MAX_ROWS]"),
         ],
     ),
     # Data

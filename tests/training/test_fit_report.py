@@ -55,7 +55,7 @@ def test_the_command_line_says_that_a_report_takes_long(
 
     written = module.of_run
     monkeypatch.setattr(module, "of_run", of_run)
-    monkeypatch.setattr(reporting, "SOON", 0.01)
+    monkeypatch.setattr(reporting, "REPORT_MESSAGE_SECONDS", 0.01)
     how = ["--quiet"] if quiet else []
     done = CliRunner().invoke(
         app, ["train", "iris", "--epochs", "1", "--arch", "4-8-3", "--run", str(tmp_path / "run"), *how]

@@ -18,7 +18,7 @@ from rich.text import Text
 from ..drawing.plots.activations import caption, curve
 from ..errors import OptionError, SpecError, printable
 from ..nn import activations as catalogue
-from ..nn.activations import Function, facts
+from ..nn.activations import ActivationFunction, properties
 from ..nn.layers import Activation
 from ..spec import Spec
 from . import drawing
@@ -37,7 +37,7 @@ _WIDE = 150
 _INDENT, _GAP = 2, 3
 _LEGEND = (
     "FLOPs: per element, forward and for f′. gain: 1/√E f(z)² for z ~ N(0, 1). saturates: slope at most "
-    f"{100 * facts.SATURATED_SLOPE:g} % of the largest slope. vanishes: f′ → 0 on both sides. dies: f′ = 0 over a "
+    f"{100 * properties.SATURATED_SLOPE:g} % of the largest slope. vanishes: f′ → 0 on both sides. dies: f′ = 0 over a "
     "half-line. learns: number of learned parameters. cached: kept for the backward pass, a = f(z)."
 )
 
@@ -78,7 +78,7 @@ def activations(
         show(out, Text(f"saved: {printable(str(plot))}", style="dim"))
 
 
-def read_activation(text: str) -> Function:
+def read_activation(text: str) -> ActivationFunction:
     """Return the activation for a text as in a network: `gelu`, `leaky_relu(0.2)`, `kaf(n=10, target=relu)`."""
     name, bracket, _ = text.strip().lower().partition("(")
     function = catalogue.get(name.strip())
@@ -94,10 +94,10 @@ def read_activation(text: str) -> Function:
     return layers[1].function
 
 
-def to_dict(fn: Function) -> dict[str, Any]:
+def to_dict(fn: ActivationFunction) -> dict[str, Any]:
     """Return every property as plain data."""
-    low, high = facts.extent(fn)
-    below, above = facts.saturates(fn)
+    low, high = properties.extent(fn)
+    below, above = properties.saturates(fn)
     return {
         "name": fn.name,
         "text": caption(fn),
@@ -110,9 +110,9 @@ def to_dict(fn: Function) -> dict[str, Any]:
         "cached": fn.cached,
         "cached_bits": fn.cached_bits,
         "range": [_plain(low), _plain(high)],
-        "max_slope": _plain(facts.max_slope(fn)),
-        "gain": facts.gain(fn),
-        "gain_backward": facts.gain_backward(fn),
+        "max_slope": _plain(properties.max_slope(fn)),
+        "gain": properties.gain(fn),
+        "gain_backward": properties.gain_backward(fn),
         "saturates": {"below": below, "above": above},
         "vanishes": fn.vanishes,
         "dies": fn.dies,
@@ -126,7 +126,7 @@ def _plain(number: float) -> float | str:
     return number if math.isfinite(number) else str(number)
 
 
-def _notes(fn: Function) -> str:
+def _notes(fn: ActivationFunction) -> str:
     text = inspect.getdoc(catalogue.catalogue[fn.name]) or ""
     return " ".join(text.replace("\n\n", "\n").split("\n"))
 
@@ -134,7 +134,7 @@ def _notes(fn: Function) -> str:
 # The table of all activations
 
 
-def _listing(functions: Sequence[Function], out: Console) -> list[RenderableType]:
+def _listing(functions: Sequence[ActivationFunction], out: Console) -> list[RenderableType]:
     """Return a table with one line per activation. In a narrow terminal, a second table has the formulas."""
     wide = out.width >= _WIDE
     table = Table(box=None, header_style="dim", padding=(0, 2 if wide else 1, 0, 0), pad_edge=False)
@@ -151,7 +151,7 @@ def _listing(functions: Sequence[Function], out: Console) -> list[RenderableType
     formulas.add_column("cached", no_wrap=True)
     formulas.add_column("formula", overflow="fold")
     for fn in functions:
-        slope, gain = _number(facts.max_slope(fn)), _number(facts.gain(fn))
+        slope, gain = _number(properties.max_slope(fn)), _number(properties.gain(fn))
         cells = (f"{fn.flops}/{fn.flops_backward}", _range(fn), slope, gain, _saturation(fn), _traits(fn))
         more = fn.cached, fn.formula
         table.add_row(caption(fn), *cells, *(more if wide else ()))
@@ -172,13 +172,13 @@ def _end(value: float) -> str:
     return f"{value:.3g}".replace("-", "−")
 
 
-def _range(fn: Function) -> str:
-    low, high = facts.extent(fn)
+def _range(fn: ActivationFunction) -> str:
+    low, high = properties.extent(fn)
     return f"{_end(low)} … {_end(high)}"
 
 
-def _saturation(fn: Function) -> str:
-    below, above = facts.saturates(fn)
+def _saturation(fn: ActivationFunction) -> str:
+    below, above = properties.saturates(fn)
     if below is None and above is None:
         return "–"
     if above is None or below is None:
@@ -188,7 +188,7 @@ def _saturation(fn: Function) -> str:
     return f"z < {_end(below)}, > {_end(above)}"
 
 
-def _traits(fn: Function) -> Text:
+def _traits(fn: ActivationFunction) -> Text:
     learned = sum(int(np.size(value)) for value in fn.learned.values())
     words = [("vanishes", "yellow")] if fn.vanishes else []
     words += [("dies", "red")] if fn.dies else []
@@ -199,16 +199,16 @@ def _traits(fn: Function) -> Text:
 # The details of one activation
 
 
-def _details(fn: Function, out: Console) -> list[RenderableType]:
+def _details(fn: ActivationFunction, out: Console) -> list[RenderableType]:
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column(overflow="fold")
-    below, above = facts.saturates(fn)
+    below, above = properties.saturates(fn)
     learned = [f"{name} = {_values(value)}" for name, value in fn.learned.items()]
     constants = [
         f"{key} = {value:g}" if isinstance(value, float) else f"{key} = {value}" for key, value in fn.constants
     ]
-    back, most = facts.gain_backward(fn), f"{100 * facts.SATURATED_SLOPE:g}"
+    back, most = properties.gain_backward(fn), f"{100 * properties.SATURATED_SLOPE:g}"
     for name, value in (
         ("f(z)", fn.formula),
         ("LaTeX", fn.latex),
@@ -217,8 +217,8 @@ def _details(fn: Function, out: Console) -> list[RenderableType]:
         ("FLOPs per element", f"{fn.flops} forward, {fn.flops_backward} for f′"),
         ("cached", f"{fn.cached} ({fn.cached_bits} bit)" if fn.cached_bits else fn.cached),
         ("range", _range(fn)),
-        ("max |f′|", f"{facts.max_slope(fn):.6g}".replace("inf", "∞")),
-        ("gain", f"{_precise(facts.gain(fn))} forward, {_precise(back)} backward"),
+        ("max |f′|", f"{properties.max_slope(fn):.6g}".replace("inf", "∞")),
+        ("gain", f"{_precise(properties.gain(fn))} forward, {_precise(back)} backward"),
         ("kinks", ", ".join(f"z = {_end(kink)}" for kink in fn.kinks)),
         (
             "saturates",
@@ -251,7 +251,7 @@ def _ends(y: NDArray[np.floating]) -> tuple[float, float]:
     return min(max(float(known.min()), -4.5), 0.0), max(min(float(known.max()), 4.5), 0.25)
 
 
-def _plots(fn: Function, out: Console) -> RenderableType:
+def _plots(fn: ActivationFunction, out: Console) -> RenderableType:
     """Return plots of f and f′ over −4 … 4 next to each other, in braille characters."""
     ends = [_ends(curve(fn, np.linspace(-4, 4, 400), slope=slope)) for slope in (False, True)]
     sides = [max(len(_end(end)) for end in pair) for pair in ends]

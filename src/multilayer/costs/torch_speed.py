@@ -26,7 +26,7 @@ from ..core.machine import measure as measure_machine
 from ..errors import SpecError
 from ..nn import losses
 from ..nn.layers import Linear, Residual
-from ..nn.layers.base import WIDTH
+from ..nn.layers.base import TIMED_WIDTH
 from ..nn.layers.norms import require_rows
 from ..pytorch.losses import forward as loss_forward
 from ..pytorch.model import Model, build
@@ -206,7 +206,7 @@ def _curve_of(unit: Unit, step: _Step) -> Curve:
 
 
 def _loss_curve(text: str, per_target: int, *, many: bool) -> Curve:
-    width = per_target * max(1, (WIDTH if many else FEW) // per_target)
+    width = per_target * max(1, (TIMED_WIDTH if many else FEW) // per_target)
     chosen = losses.of(text, width)
     spec = Spec(1, [Linear(width)])
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from ..core.formatting import count
 from ..core.sparse import joined
-from ..errors import DataError, OptionError, called, option, unknown_name
+from ..errors import DataError, OptionError, option, option_name, unknown_name
 from . import columns as C
 from . import splits
 from . import targets as tasks
@@ -114,7 +114,7 @@ class DataOptions:
             object.__setattr__(self, "categorical", names_of(self.categorical))
         if isinstance(self.validation, bool | int):
             raise OptionError(
-                f"{called('validation')} must be a share, None or data of its own, got {self.validation!r}"
+                f"{option_name('validation')} must be a share, None or data of its own, got {self.validation!r}"
             )
         if self.group is not None and self.time_column is not None:
             raise OptionError("a split is by group or by time, got both")
@@ -308,11 +308,12 @@ def _categories(table: Table, categorical: Iterable[str], targets: tuple[str, ..
         known = made_up if table.positional and name not in table.names and made_up in table.names else name
         if known in targets:
             raise OptionError(
-                f"{called('categorical')} must be another column than the target, got {name!r}: name another, or none"
+                f"{option_name('categorical')} must be another column than the target, got {name!r}: "
+                "name another, or none"
             )
         if known not in table.names:
             inputs = [one for one in table.names if one not in targets]
-            raise OptionError(f"{called('categorical')}: {table.name}: {unknown_name('column', name, inputs)}")
+            raise OptionError(f"{option_name('categorical')}: {table.name}: {unknown_name('column', name, inputs)}")
         found.append(known)
     return found
 

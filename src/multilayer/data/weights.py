@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.formatting import count, short
-from ..errors import DataError, OptionError, called
+from ..errors import DataError, OptionError, option_name
 from . import columns as C
 from . import targets as tasks
 from .encoding import Encoded
@@ -38,7 +38,7 @@ def factors(
     >>> factors({"yes": 3}, ("no", "yes"), np.array([0, 1]), None).tolist()
     [1.0, 3.0]
     """
-    what = called("class_weight")
+    what = option_name("class_weight")
     if isinstance(class_weight, str):
         if class_weight != "balanced":
             raise OptionError(f"{what} must be 'balanced' or a mapping, got {class_weight!r}")
@@ -138,7 +138,7 @@ def by_class(
 ) -> tuple[Table, Rows, Floats, Floats]:
     """The rows that count, what each counts by itself and its class, and the factors of the classes."""
     if task.kind not in ("binary", "multiclass"):
-        raise OptionError(f"{called('class_weight')} needs a task with classes, got {task.kind}")
+        raise OptionError(f"{option_name('class_weight')} needs a task with classes, got {task.kind}")
     classes = task.classes[0]
     place = tasks.class_numbers(table, task.names[0], classes)
     factor = factors(class_weight, classes, place, weights)

@@ -30,7 +30,7 @@ from .protocol import Chunk, Engine, Gradients, Order, State, StepStatistics
 
 T = TypeVar("T")
 
-AGAIN = 0.05
+STOP_RETRY_SECONDS = 0.05
 """Seconds until members are asked again to end."""
 
 
@@ -182,7 +182,7 @@ class Ensemble:
             for one, member in zip(asked, self.members, strict=True):
                 if not one.cancel() and not one.done():
                     member.engine.stop()
-            if not wait(asked, timeout=AGAIN).not_done:
+            if not wait(asked, timeout=STOP_RETRY_SECONDS).not_done:
                 return
 
     def _judges_of(self, rows: Rows) -> Judges:

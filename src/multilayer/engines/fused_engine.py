@@ -47,7 +47,7 @@ CORES = ("auto", "reference", *_core.fused_kernels())
 TABLES = {"float32": _core.TableFloat, "float64": _core.TableDouble}
 REFERENCES = {"float32": _core.reference_float, "float64": _core.reference_double}
 
-PIECE = 16_384
+MAX_ROWS_PER_CALL = 16_384
 """Rows put together for one call of the core, at most, to bound memory."""
 
 
@@ -149,7 +149,7 @@ class FusedEngine(SingleEngine):
         if self._table is not None:
             return self._core.outputs(self._table, rows, averaged)
         found = [np.empty((0, self.spec.d_out), dtype=self.dtype)]
-        for part in pieces(len(rows), self.spec.inputs.numeric, PIECE) if len(rows) else ():
+        for part in pieces(len(rows), self.spec.inputs.numeric, MAX_ROWS_PER_CALL) if len(rows) else ():
             table = self._held(self.data.take(rows[part]))
             found.append(self._core.outputs(table, np.arange(len(rows[part])), averaged))
         return np.concatenate(found)
@@ -202,7 +202,7 @@ class FusedEngine(SingleEngine):
             yield order
             return
         require_within(order.rows, len(self.data))  # before any step, as the core does
-        rows = pieces(len(order.rows), self.spec.inputs.numeric, PIECE)[0].stop
+        rows = pieces(len(order.rows), self.spec.inputs.numeric, MAX_ROWS_PER_CALL)[0].stop
         size = max(rows // order.batch, 1) * order.batch
         for start in range(0, len(order.rows), size):
             yield replace(order, rows=order.rows[start : start + size])

@@ -27,7 +27,7 @@ from ..data.batches import Batch
 from ..errors import DataError
 from ..nn import layers as L
 from ..nn import losses, optimizers
-from ..nn.activations.function import Function
+from ..nn.activations.function import ActivationFunction
 from ..nn.layers import Inputs, Layer, named
 from ..nn.layers.columns import code_refused
 from ..spec import Spec
@@ -162,7 +162,7 @@ class _Writer:
         return self.buffers.get(f"{self.path}.{name}", _core.NONE)
 
 
-def _function(function: Function) -> dict[str, Any]:
+def _function(function: ActivationFunction) -> dict[str, Any]:
     """The function of an activation or gate, and its constant."""
     return {"function": _core.Function[function.name], "constant": _constant(dict(function.constants))}
 

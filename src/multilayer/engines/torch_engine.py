@@ -29,7 +29,7 @@ from ..core import named_options, random
 from ..core.random import Purpose
 from ..core.sparse import Sparse, pieces
 from ..data.batches import Batch, Data, Rows
-from ..errors import OptionError, called, unknown_name
+from ..errors import OptionError, option_name, unknown_name
 from ..nn import losses
 from ..nn.layers.base import Array
 from ..nn.losses import Loss
@@ -44,7 +44,7 @@ from .torch_update import Updater, foreach
 Precision = Literal["float32", "float64", "bfloat16"]
 Inputs = tuple[Tensor, ...]
 
-SLAB = 16_384
+MAX_ROWS_PER_PASS = 16_384
 """Rows of one forward pass at prediction, to bound memory."""
 
 
@@ -177,7 +177,7 @@ class TorchEngine(SingleEngine):
         values = dict(zip(self._named, self._updater.averages, strict=False)) if averaged else {}
         found: list[Tensor] = []
         with torch.no_grad():
-            for part in pieces(len(rows), self.spec.inputs.numeric, SLAB):
+            for part in pieces(len(rows), self.spec.inputs.numeric, MAX_ROWS_PER_PASS):
                 inputs, _, _ = self._table.take(rows[part])
                 found.append(torch.func.functional_call(self.model, values, inputs))
         return torch.cat(found).cpu().numpy()
@@ -276,7 +276,7 @@ def choose_device(text: str) -> torch.device:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0]
-        wanted = f"{called('device')} must be auto, cpu or one that torch has"
+        wanted = f"{option_name('device')} must be auto, cpu or one that torch has"
         raise OptionError(f"{wanted}, got {text!r}: {reason}") from None
     return device
 

@@ -28,9 +28,9 @@ from ..training.plan import learning_rate
 from ..training.recipe import OPTIONS, RATE, Recipe, batch_size, complete, kind_of, options_for
 from ..training.setup import Setup
 
-CALM = 0.1
+FIRST_RATE_SHARE = 0.1
 """Of the recipe's highest rate: a rate that need not fall."""
-AFTER = 0.01
+RATE_SHARE_AFTER_FIT = 0.01
 """The same after `fit` and `load`: the rate had fallen to nothing, and an optimiser that begins anew takes steps of the
 full rate. At ten times as much one pass over the 120 rows of a fit took R² from 0.96 to 0.65."""
 
@@ -58,14 +58,14 @@ class Partial:
         warn_of_dropped(prepared.encoding, declarable=False)
         spec, config, _ = complete(recipe, prepared, config, asked.keys())
         if "learning_rate" not in asked:
-            config = replace(config, learning_rate=CALM * cast(float, config.learning_rate))
+            config = replace(config, learning_rate=FIRST_RATE_SHARE * cast(float, config.learning_rate))
         setup = Setup.make(spec, prepared, config)
         return Partial(model=setup.model(), state=setup.engine.state(), config=config)._pass(setup)
 
     @staticmethod
     def after(model: TrainedModel, config: Mapping[str, Any]) -> Partial:
         """Continue with a model that `fit` made, by its configuration."""
-        calm = {"validation": None, "calibrate": False, "learning_rate": AFTER * config["learning_rate"]}
+        calm = {"validation": None, "calibrate": False, "learning_rate": RATE_SHARE_AFTER_FIT * config["learning_rate"]}
         config = {**config, **calm}
         return Partial(model=model, state=None, config=Config.from_dict(config))
 
@@ -76,7 +76,7 @@ class Partial:
         image = encoding.image is not None
         recipe = {
             **({} if image else OPTIONS),
-            "learning_rate": AFTER * (learning_rate(model.spec) if image else RATE[kind_of(encoding)]),
+            "learning_rate": RATE_SHARE_AFTER_FIT * (learning_rate(model.spec) if image else RATE[kind_of(encoding)]),
         }
         held = {"ensemble": len(model.members), "loss": encoding.loss, "task": encoding.task.kind, "seed": seed}
         no_rows = {"validation": None, "calibrate": False}

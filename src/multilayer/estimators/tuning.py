@@ -24,7 +24,7 @@ from typing import Any, cast
 from ..core import atomic_files, random
 from ..data import DataOptions, make_training_data
 from ..data.table import Table
-from ..errors import DataError, OptionError, called, needed_by
+from ..errors import DataError, OptionError, needed_by, option_name
 from ..models import metrics
 from ..runs.config import Config
 from ..runs.events import EpochEnd, Event
@@ -274,7 +274,7 @@ def _settle(folder: Path, settings: Mapping[str, Any]) -> None:
     atomic_files.refuse_links([path, folder / STUDY])
     wanted = json.loads(json.dumps(settings))
     if folder.exists() and not folder.is_dir():
-        raise OptionError(f"{called('run')} must be a folder, got {folder}, which is a file: name another")
+        raise OptionError(f"{option_name('run')} must be a folder, got {folder}, which is a file: name another")
     if path.exists():
         try:
             there, here = _flat(json.loads(atomic_files.read(path, limit=1 << 24, root=folder))), _flat(wanted)

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from ..export.torch_module import TrainedNetwork
 
 
-SLAB = 4096
+MAX_ROWS_PER_PASS = 4096
 """Rows that go through the network in numpy at a time."""
 
 
@@ -75,8 +75,8 @@ class Member:
         tensors |= {name: self.tensors[name] for name in self.spec.buffers}
         dtype = next(iter(tensors.values())).dtype if tensors else np.dtype(np.float32)
         found: list[Array] = []
-        for start in range(0, len(x), SLAB):
-            part = slice(start, start + SLAB)
+        for start in range(0, len(x), MAX_ROWS_PER_PASS):
+            part = slice(start, start + MAX_ROWS_PER_PASS)
             numbers = x[part].astype(dtype, copy=False)
             inputs: Any = numbers if codes is None else (numbers, codes[part])
             run = Pass(categories=self.spec.inputs.categories)

@@ -23,8 +23,8 @@ that a new row stays below it with a chance of q on average, and infinite where 
 
 Rows of different weights w are kept as (Σw)²/Σw² rows that count alike (Kish 1965), at the weighted quantiles.
 
-`pooled` is the T of several members, of which each row was held out by few. A row that one member did not see tells
-how far to trust one member. The mean of several is right more often and less sure of it, so with one member's T it
+`ensemble_temperature` is the T of several members, of which each row was held out by few. A row that one member did not
+see tells how far to trust one member. The mean of several is right more often and less sure of it, so with one member's T it
 would be too modest. Where all members judged a row, the T that makes their mean likeliest is found outright. Otherwise
 a member's outputs are taken for those of endlessly many and noise of its own:
 
@@ -54,15 +54,15 @@ from .losses import Loss
 
 Floats = NDArray[np.float64]
 
-MOST_ERRORS = 10_000
+MAX_ERRORS = 10_000
 """Errors that are kept; of more, as many quantiles."""
-MOST_NEEDED = 1e300
+MAX_ROWS_NEEDED = 1e300
 """That are told to be needed: beyond, a number of rows has no float."""
-FARTHEST = 700.0
+MAX_LOG_OUTPUT = 700.0
 """From 0 that an output is kept whose link is exp: beyond it exp leaves float64."""
-COLDEST, HOTTEST = 0.1, 20.0
+MIN_TEMPERATURE, MAX_TEMPERATURE = 0.1, 20.0
 """Bounds of T. Networks that were trained on smoothed labels, and are right, want the coldest."""
-_LOWEST, _HIGHEST = COLDEST * (1 - 1e-6), HOTTEST * (1 + 1e-6)
+_LOWEST, _HIGHEST = MIN_TEMPERATURE * (1 - 1e-6), MAX_TEMPERATURE * (1 + 1e-6)
 """The bounds of T, with a tolerance for rounding."""
 
 
@@ -71,7 +71,7 @@ class Calibration:
     """Plain data. `low`, `high` and `errors` have a place for each output, and are empty for classes."""
 
     temperature: float = 1.0
-    judges: float | None = None
+    out_of_fold: float | None = None
     """The temperature of what held-out rows were told by the members that did not see them, where it is another."""
     low: Floats = field(default_factory=lambda: np.zeros(0))
     high: Floats = field(default_factory=lambda: np.zeros(0))
@@ -79,7 +79,7 @@ class Calibration:
     """Of held-out rows, sorted (rows, targets), standardised."""
 
     def to_parts(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        judges = {} if self.judges is None else {"judges": self.judges}
+        judges = {} if self.out_of_fold is None else {"judges": self.out_of_fold}
         arrays = {"low": self.low, "high": self.high, "errors": self.errors}
         return {"temperature": self.temperature, **judges}, arrays
 
@@ -90,7 +90,7 @@ class Calibration:
         """Read the calibration of a file. `outputs` are the expected number of outputs and number of targets."""
         known = isinstance(data, dict) and {"temperature"} <= set(data) <= {"temperature", "judges"}
         if not known or not all(isinstance(t, float) and _LOWEST <= t <= _HIGHEST for t in data.values()):
-            bounds = f"from {COLDEST:g} to {HOTTEST:g}"
+            bounds = f"from {MIN_TEMPERATURE:g} to {MAX_TEMPERATURE:g}"
             raise FileError(f"{where}: a calibration must have a temperature {bounds}, got {str(data)[:80]}")
         if set(arrays) != {"low", "high", "errors"} or not all(np.isfinite(a).all() for a in arrays.values()):
             raise FileError(f"{where}: a calibration must have low, high and errors, all finite, got {sorted(arrays)}")
@@ -105,12 +105,12 @@ class Calibration:
             )
         if (low > high).any() or (np.diff(errors, axis=0) < 0).any():
             raise FileError(f"{where}: in a calibration, low must not be above high, and errors must be sorted")
-        return Calibration(temperature=data["temperature"], judges=data.get("judges"), **kept)
+        return Calibration(temperature=data["temperature"], out_of_fold=data.get("judges"), **kept)
 
     @property
-    def of_judges(self) -> Calibration:
+    def for_out_of_fold(self) -> Calibration:
         """For outputs of held-out rows, made by the members that did not see them."""
-        return self if self.judges is None else replace(self, temperature=self.judges, judges=None)
+        return self if self.out_of_fold is None else replace(self, temperature=self.out_of_fold, out_of_fold=None)
 
     def interval(self, coverage: float, loss: Loss) -> tuple[Floats, Floats]:
         """What to add to the lowest and the highest output of each target so that the given share of new rows lies
@@ -150,7 +150,7 @@ class Calibration:
         """`rest` is 1 − share, which is above 0 where a float has no share below 1 for it."""
         if _place(len(self._known()), share) <= len(self.errors):
             return None
-        about = int(min(1 / float(rest), MOST_NEEDED))
+        about = int(min(1 / float(rest), MAX_ROWS_NEEDED))
         return next((n for n in range(about - 1, about + 2) if _place(n, share) <= n), about)
 
     def _known(self) -> Floats:
@@ -209,8 +209,8 @@ def calibrated(loss: Loss, z: NDArray[Any], y: NDArray[Any], weight: NDArray[Any
     elif loss.link == "exp":
         same = (targets == targets[0]).all(0)
         if same.any():
-            level = np.log(np.maximum(targets[0].astype(np.float64), np.exp(-FARTHEST)))
-            low, high = np.where(same, level, -FARTHEST), np.where(same, level, FARTHEST)
+            level = np.log(np.maximum(targets[0].astype(np.float64), np.exp(-MAX_LOG_OUTPUT)))
+            low, high = np.where(same, level, -MAX_LOG_OUTPUT), np.where(same, level, MAX_LOG_OUTPUT)
             z = np.clip(z, low, high)
         with np.errstate(over="ignore"):
             errors = y - np.exp(z)
@@ -219,9 +219,9 @@ def calibrated(loss: Loss, z: NDArray[Any], y: NDArray[Any], weight: NDArray[Any
         errors = y - np.clip(z, low, high)  # of what is predicted
     if not np.isfinite(errors).all():  # a network that has left its senses
         return Calibration(low=low, high=high)
-    errors = _alike(errors, weight)
-    if len(errors) > MOST_ERRORS:
-        errors = np.quantile(errors, np.linspace(0, 1, MOST_ERRORS), axis=0)
+    errors = _equally_weighted(errors, weight)
+    if len(errors) > MAX_ERRORS:
+        errors = np.quantile(errors, np.linspace(0, 1, MAX_ERRORS), axis=0)
     return Calibration(low=low, high=high, errors=errors)
 
 
@@ -245,7 +245,7 @@ def temperature(loss: Loss, z: NDArray[Any], y: NDArray[Any], weight: NDArray[An
         expected, bend = moments(cold)
         return float(expected @ weights) + fixed, float(bend @ weights)
 
-    low, high, cold = 1 / HOTTEST, 1 / COLDEST, 1.0
+    low, high, cold = 1 / MAX_TEMPERATURE, 1 / MIN_TEMPERATURE, 1.0
     ends = {low, high}  # that nothing is known of yet: the answer may lie beyond
     for _ in range(60):  # Newton's steps, and halves where one would leave what is known to hold the answer
         slope, bend = at(cold)
@@ -286,7 +286,7 @@ def _sigmoid_moments(z: Floats) -> Callable[[float], tuple[Floats, Floats]]:
     return moments
 
 
-def _alike(errors: Floats, weight: NDArray[Any] | None) -> Floats:
+def _equally_weighted(errors: Floats, weight: NDArray[Any] | None) -> Floats:
     """Sorted errors (rows, targets) that count alike; where weights differ, as many as these are worth."""
     ordered = np.sort(errors, axis=0)
     if weight is None or not len(weight) or (weight == weight[0]).all():
@@ -330,21 +330,21 @@ def _log_mean(z: Sequence[Floats], weights: Sequence[float] | None = None) -> Fl
     return top + np.log(_mean([np.exp(one - top) for one in z], weights))
 
 
-MOST_ROWS = 20_000
+MAX_ROWS = 20_000
 """Rows that are looked at; of more, as many evenly apart."""
-MOST_PAIRS = 3
+MAX_PAIRS = 3
 """Pairs of members whose difference is taken for noise."""
-STRONGEST = 2.0
+MAX_SHARPENING = 2.0
 """The most that 1/T grows by: what is extrapolated from few rows may be anything."""
-FEW_ROWS = 100
+PRIOR_ROWS = 100
 """As many held-out rows move T half of the way: what few rows say of it is mostly chance."""
-NEARLY = 0.9
+MIN_SHARE_OF_BEST = 0.9
 """Of the T at which members' mean and mean output agree best: the least that is taken."""
-CLOSE = 1e-4
+LOG_TOLERANCE = 1e-4
 """How near log T has to be."""
 
 
-def pooled(
+def ensemble_temperature(
     loss: Loss,
     members: NDArray[Any],
     seen: NDArray[np.bool_],
@@ -360,8 +360,8 @@ def pooled(
     places = np.flatnonzero(usable)
     if not len(places):
         return alone
-    places = places[:: -(-len(places) // MOST_ROWS)]
-    rows = Rows(
+    places = places[:: -(-len(places) // MAX_ROWS)]
+    rows = HeldOutRows(
         loss=loss,
         members=np.asarray(members[:, places], dtype=np.float64),
         seen=seen[:, places],
@@ -369,15 +369,18 @@ def pooled(
         weight=np.ones(len(places)) if weight is None else np.asarray(weight[places], dtype=np.float64),
     )
     if everyone:
-        return rows.likeliest(rows.y)
-    t = 1 / rows.with_less_noise() if len(members) > 2 else alone
+        return rows.best_temperature(rows.y)
+    t = 1 / rows.inverse_temperature_of_mean() if len(members) > 2 else alone
     mean = rows.members.mean(0)
-    found = max(rows.as_sure_as(rows.confidence([mean], t)), NEARLY * rows.likeliest(rows.probabilities(mean, t)))
-    return float(alone * (found / alone) ** (len(places) / (len(places) + FEW_ROWS)))
+    found = max(
+        rows.temperature_for(rows.confidence([mean], t)),
+        MIN_SHARE_OF_BEST * rows.best_temperature(rows.probabilities(mean, t)),
+    )
+    return float(alone * (found / alone) ** (len(places) / (len(places) + PRIOR_ROWS)))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Rows:
+class HeldOutRows:
     """Held-out rows that are looked at, each of weight above 0 for some."""
 
     loss: Loss
@@ -386,13 +389,13 @@ class Rows:
     y: NDArray[Any]
     weight: Floats
 
-    def with_less_noise(self) -> float:
+    def inverse_temperature_of_mean(self) -> float:
         """1/T of the mean output of all members."""
         rows = np.arange(self.members.shape[1])
         order = np.argsort(~self.seen, axis=0, kind="stable")  # those that saw a row, and a judge at the end
         judged = self.members[order[-1], rows]
         both = range(int(self.seen.sum(0).min()))
-        some = [(i, j) for j in both for i in range(j)][:MOST_PAIRS]
+        some = [(i, j) for j in both for i in range(j)][:MAX_PAIRS]
         noise = [(self.members[order[i], rows] - self.members[order[j], rows]) / np.sqrt(2) for i, j in some]
 
         def cold(times: float) -> float:
@@ -402,13 +405,13 @@ class Rows:
         none, once, twice = 1 / temperature(self.loss, judged, self.y, self.weight), cold(1), cold(2)
         less = 1 - 1 / len(self.members)
         found = none * (less + 1) * (less + 2) / 2 - once * less * (less + 2) + twice * less * (less + 1) / 2
-        return float(np.clip(found, none, STRONGEST * none))
+        return float(np.clip(found, none, MAX_SHARPENING * none))
 
     def probabilities(self, z: Floats, t: float) -> Floats:
         together = combined(self.loss, [z], Calibration(temperature=t))
         return np.exp(-np.logaddexp(0, -together)) if self.loss.link == "sigmoid" else np.exp(together)
 
-    def likeliest(self, y: NDArray[Any]) -> float:
+    def best_temperature(self, y: NDArray[Any]) -> float:
         """The T at which the members' mean makes these targets likeliest: classes, or probabilities."""
 
         def cost(log_t: float) -> float:
@@ -416,10 +419,10 @@ class Rows:
             return float((self.loss.rows(z, y) * self.weight).sum())
 
         ratio = (np.sqrt(5) - 1) / 2  # the golden section
-        low, high = np.log(COLDEST), np.log(HOTTEST)
+        low, high = np.log(MIN_TEMPERATURE), np.log(MAX_TEMPERATURE)
         left, right = high - ratio * (high - low), low + ratio * (high - low)
         at_left, at_right = cost(left), cost(right)
-        while high - low > CLOSE:
+        while high - low > LOG_TOLERANCE:
             if at_left <= at_right:
                 high, right, at_right = right, left, at_left
                 left = high - ratio * (high - low)
@@ -439,10 +442,10 @@ class Rows:
             sure = 1 / np.exp(z - z.max(1, keepdims=True)).sum(1)
         return float((sure * self.weight).sum() / self.weight.sum())
 
-    def as_sure_as(self, wanted: float) -> float:
+    def temperature_for(self, wanted: float) -> float:
         """The T at which the members' mean is."""
-        low, high = np.log(COLDEST), np.log(HOTTEST)
-        while high - low > CLOSE:
+        low, high = np.log(MIN_TEMPERATURE), np.log(MAX_TEMPERATURE)
+        while high - low > LOG_TOLERANCE:
             middle = (low + high) / 2
             if self.confidence(self.members, float(np.exp(middle))) > wanted:
                 low = middle

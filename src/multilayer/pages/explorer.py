@@ -16,7 +16,7 @@ from typing import Any
 
 from ..core import atomic_files
 from ..nn import activations
-from ..nn.activations import facts
+from ..nn.activations import properties
 from . import explorer_model
 from .html import fill
 
@@ -101,8 +101,8 @@ def catalogue() -> list[dict[str, Any]]:
         fn = activations.get(name)
         if fn.learned or not fn.elementwise:
             continue
-        slope = facts.max_slope(fn)
-        below, above = facts.saturates(fn)
+        slope = properties.max_slope(fn)
+        below, above = properties.saturates(fn)
         found.append(
             {
                 "name": name,
@@ -114,7 +114,7 @@ def catalogue() -> list[dict[str, Any]]:
                 "dies": fn.dies,
                 "kinks": list(fn.kinks),
                 "max_slope": slope if math.isfinite(slope) else None,
-                "gain": facts.gain(fn),
+                "gain": properties.gain(fn),
                 "flat_below": below,
                 "flat_above": above,
             }

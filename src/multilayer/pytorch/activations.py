@@ -2,8 +2,8 @@
 
 The formulas and the values at kinks are those of `multilayer.nn.activations`. z may have any rank (softmax is along the
 last axis), dtype and device. The functions are twice differentiable and work with torch.compile. Learned parameters
-have the shapes that `nn.activations.function` describes. `Function.kept` lists the tensors that autograd saves for the
-backward pass, and the tests compare the two. Change `kept` if you change operations here.
+have the shapes that `nn.activations.function` describes. `ActivationFunction.kept` lists the tensors that autograd
+saves for the backward pass, and the tests compare the two. Change `kept` if you change operations here.
 
 Not included: fused or in-place operations, which would change the saved tensors. For speed, use the fused engine.
 """
@@ -16,13 +16,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from ..nn.activations import Function
+from ..nn.activations import ActivationFunction
 from ..nn.activations.learned import kaf_gamma
 
 Learned = Mapping[str, Tensor]
 
 
-def forward(fn: Function, z: Tensor, learned: Learned) -> Tensor:
+def forward(fn: ActivationFunction, z: Tensor, learned: Learned) -> Tensor:
     """Compute a = f(z). z (..., d) → a (..., d)."""
     if fn.name in TWINS:
         return TWINS[fn.name](fn, z, learned)
@@ -52,20 +52,20 @@ def _apl(z: Tensor, learned: Learned) -> Tensor:
     return functional.relu(z) + (learned["a"] * hinges).sum(-1)
 
 
-def _kaf(fn: Function, z: Tensor, learned: Learned) -> Tensor:
+def _kaf(fn: ActivationFunction, z: Tensor, learned: Learned) -> Tensor:
     n, bound = fn.constant("n"), fn.constant("bound")
     places = torch.linspace(-bound, bound, n, dtype=z.dtype, device=z.device)
     bumps = torch.exp(-kaf_gamma(n, bound) * (z.unsqueeze(-1) - places) ** 2)  # (..., d, n)
     return (learned["alpha"] * bumps).sum(-1)
 
 
-def _combination(fn: Function, z: Tensor, learned: Learned) -> Tensor:
+def _combination(fn: ActivationFunction, z: Tensor, learned: Learned) -> Tensor:
     # One product per part: autograd would save a stacked tensor in addition to the values it copies.
     terms = [learned["alpha"][..., i] * forward(part, z, {}) for i, part in enumerate(fn.parts)]
     return sum(terms[1:], start=terms[0])
 
 
-TWINS: dict[str, Callable[[Function, Tensor, Learned], Tensor]] = {
+TWINS: dict[str, Callable[[ActivationFunction, Tensor, Learned], Tensor]] = {
     "identity": lambda fn, z, p: z,
     "step": lambda fn, z, p: _step(z),
     "polynomial": lambda fn, z, p: z ** fn.constant("p"),

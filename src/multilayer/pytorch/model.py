@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from ..core.machine import require_memory
 from ..errors import DataError, SpecError
 from ..nn import layers as L
-from ..nn.activations import Function, catalogue
+from ..nn.activations import ActivationFunction, catalogue
 from ..nn.activations import get as get_activation
 from ..nn.layers.columns import code_refused
 from ..spec import Spec
@@ -273,7 +273,7 @@ def _with_state(made: nn.Module, twin: nn.Module) -> nn.Module:
     return made
 
 
-_OPTIONS: dict[str, Callable[[Function], dict[str, Any]]] = {
+_OPTIONS: dict[str, Callable[[ActivationFunction], dict[str, Any]]] = {
     "leaky_relu": lambda fn: {"negative_slope": fn.constant("alpha")},
     "elu": lambda fn: {"alpha": fn.constant("alpha")},
     "softplus": lambda fn: {"threshold": SOFTPLUS_EXACT},

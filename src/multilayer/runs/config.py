@@ -19,7 +19,7 @@ from typing import Any, TypedDict, cast
 import numpy as np
 
 from ..core import atomic_files
-from ..errors import OptionError, called, unknown_name
+from ..errors import OptionError, option_name, unknown_name
 from ..nn import losses, optimizers, schedules
 from ..nn.layers import Parameter
 from ..spec.initialization import scheme
@@ -136,11 +136,11 @@ class Config:
             if not 0 <= getattr(self, name) < math.inf:
                 raise OptionError(f"{called(name)} must be at least 0, got {getattr(self, name)!r}")
         if self.learning_rate is not None and not math.isfinite(self.learning_rate):
-            raise OptionError(f"{called('learning_rate')} must be finite, got {self.learning_rate!r}")
+            raise OptionError(f"{option_name('learning_rate')} must be finite, got {self.learning_rate!r}")
         if self.average is not None and not 0 <= self.average < 1:
-            raise OptionError(f"{called('average')} must be at least 0 and below 1, got {self.average!r}")
+            raise OptionError(f"{option_name('average')} must be at least 0 and below 1, got {self.average!r}")
         if isinstance(self.validation, float) and not 0 < self.validation < 1:
-            raise OptionError(f"{called('validation')} must be a share between 0 and 1, got {self.validation!r}")
+            raise OptionError(f"{option_name('validation')} must be a share between 0 and 1, got {self.validation!r}")
         for name, get, elsewhere in (
             ("optimizer", optimizers.get, None),
             ("loss", losses.get, "auto"),
@@ -180,7 +180,7 @@ class Config:
                 equals = ""
             if not (name and equals and 0 <= given.get(name, -1) < math.inf):
                 such = "names with factors, such as 'bias=0.1, scale=6'"
-                raise OptionError(f"{called('rates')} must be {such}, got {part.strip()!r}")
+                raise OptionError(f"{option_name('rates')} must be {such}, got {part.strip()!r}")
         found: dict[str, float] = {}
         for name, parameter in parameters.items():
             layer, _, own = name.rpartition(".")

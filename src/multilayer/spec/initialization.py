@@ -50,7 +50,7 @@ from ..core.named_options import choose, require
 from ..core.random import Purpose
 from ..core.sparse import Sparse
 from ..errors import OptionError
-from ..nn.layers import Columns, Draw, Even, Linear, Parameter, Pass, named
+from ..nn.layers import Columns, Draw, EvenlySpaced, Linear, Parameter, Pass, named
 from ..nn.layers.base import Array
 from .spec import Entry, Spec
 
@@ -257,7 +257,7 @@ def _values(parameter: Parameter, chosen: Scheme, fan: tuple[Fan, float] | None,
 
 def _fixed(parameter: Parameter) -> Array:
     value = 0.0 if parameter.value is None or isinstance(parameter.value, Draw) else parameter.value
-    if isinstance(value, Even):
+    if isinstance(value, EvenlySpaced):
         value = np.linspace(-value.bound, value.bound, parameter.shape[-1])
     return np.array(np.broadcast_to(np.asarray(value, dtype=np.float64), parameter.shape))
 
@@ -286,19 +286,19 @@ def _orthogonal(normal: Array) -> Array:
 
 # From data
 
-ROWS, NUMBERS = 1024, 1 << 22
+MAX_ROWS, MAX_NUMBERS = 1024, 1 << 22
 """Training rows that are looked at, at most, and of wide tables so few that they hold no more numbers; 64 at least."""
-CORNERS = 5
-MOST_VALUES, ROWS_A_VALUE = 32, 32
+ROWS_PER_KINK = 5
+MAX_VALUES, MIN_ROWS_PER_VALUE = 32, 32
 """Few values are so many at the most, and many rows of each so many in the mean at the least."""
-APART = 0.25
+TURNS_BETWEEN_VALUES = 0.25
 """Turns between neighbouring values, at one deviation of the wide frequencies: a quarter makes them unlike."""
 
 
 def from_rows(spec: Spec, x: NDArray[Any] | Sparse, codes: NDArray[np.int64] | None, *, seed: int) -> dict[str, Array]:
     """Every parameter and buffer by name, float64, for training rows x (N, F) and codes (N, C)."""
     values = initialise(spec, "normal(1)", seed=seed)
-    rows = min(ROWS, max(64, NUMBERS // max(x.shape[1], 1)))
+    rows = min(MAX_ROWS, max(64, MAX_NUMBERS // max(x.shape[1], 1)))
     chosen = random.permutation(len(x), seed=seed, epoch=0)[:rows]
     a: Any = np.asarray(x[chosen], dtype=np.float64)
     if codes is not None and spec.inputs.categories:
@@ -312,19 +312,19 @@ def from_rows(spec: Spec, x: NDArray[Any] | Sparse, codes: NDArray[np.int64] | N
         if isinstance(layer, Linear):
             _linear(layer, a, tensors, seed=seed, part=i, bias=i != last)
         if isinstance(layer, Columns) and layer.sigma is not None:
-            tensors["frequency"] = _told_apart(tensors["frequency"], layer.sigma, a, rows=len(x))
+            tensors["frequency"] = _widened(tensors["frequency"], layer.sigma, a, rows=len(x))
         values |= {stored: tensors[short] for short, stored in own.items()}
         a, _ = layer.forward(a, tensors, run)
     return values
 
 
-def _told_apart(frequency: Array, sigma: float, a: Any, *, rows: int) -> Array:
+def _widened(frequency: Array, sigma: float, a: Any, *, rows: int) -> Array:
     x: Array = a[0] if isinstance(a, tuple) else a  # (N, F)
     found = frequency.copy()  # (F, n)
     for i in range(x.shape[1]):
         values = np.unique(x[:, i])
-        if 2 < len(values) <= min(MOST_VALUES, rows // ROWS_A_VALUE):
-            found[i, ::2] *= max(1.0, APART / (sigma * float(np.median(np.diff(values)))))
+        if 2 < len(values) <= min(MAX_VALUES, rows // MIN_ROWS_PER_VALUE):
+            found[i, ::2] *= max(1.0, TURNS_BETWEEN_VALUES / (sigma * float(np.median(np.diff(values)))))
     return found
 
 
@@ -335,9 +335,9 @@ def _linear(layer: Linear, x: Array, tensors: dict[str, Array], *, seed: int, pa
     tensors["weight"] = W / np.where(deviation > 1e-6, deviation, np.where(alone > 0, alone, 1.0))[:, None]
     if layer.bias and bias:
         units = layer.d_out
-        draw = random.uniform(seed, Purpose.INIT, rows=units, units=2 * CORNERS, epoch=1, part=part)
-        corners = (draw[:, :CORNERS] * len(x)).astype(np.int64)  # (O, 5)
-        shares = -np.log(draw[:, CORNERS:])
+        draw = random.uniform(seed, Purpose.INIT, rows=units, units=2 * ROWS_PER_KINK, epoch=1, part=part)
+        corners = (draw[:, :ROWS_PER_KINK] * len(x)).astype(np.int64)  # (O, 5)
+        shares = -np.log(draw[:, ROWS_PER_KINK:])
         shares /= shares.sum(1, keepdims=True)
         points = np.einsum("ok,oki->oi", shares, x[corners])  # (O, I)
         tensors["bias"] = -s * (points * tensors["weight"]).sum(1)

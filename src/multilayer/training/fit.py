@@ -19,7 +19,7 @@ from ..core.formatting import count
 from ..data import DataOptions, TrainingData
 from ..data.encoding_fit import DROPPED, warn_of_dropped
 from ..data.training_data import DataKeywords
-from ..errors import OptionError, RunError, called, is_command_line, option, warn
+from ..errors import OptionError, RunError, is_command_line, option, option_name, warn
 from ..models.trained_model import TrainedModel
 from ..runs import RunFolder
 from ..runs.config import Config, Options
@@ -154,7 +154,7 @@ def fit(
     setup = Setup.make(made.spec, made.prepared, made.config, began=began)
     warn_of_dropped(made.prepared.encoding, declarable=given.categorical is not None)
     if made.config.patience is not None and not len(made.prepared.validation):
-        warn(f"{called('patience')} has no effect: no rows are held out; set {option('validation', '0.2')}")
+        warn(f"{option_name('patience')} has no effect: no rows are held out; set {option('validation', '0.2')}")
     if start is not None:
         setup.begin(start)
     tracking = _trackers(trackers, None if run is None else Path(run))
@@ -343,6 +343,6 @@ def _warn_of_few_steps(setup: Setup, run: Run, *, planned: bool) -> None:
     if limit is None or not cut or run.end.step >= max(FEW_STEPS, -(-len(plan.rows) // plan.batch)):
         return
     warn(
-        f"{called('time_limit')} of {limit:g} s was enough for only {count(run.end.step, 'step')}, so the model has "
-        "hardly been trained: allow more time"
+        f"{option_name('time_limit')} of {limit:g} s was enough for only {count(run.end.step, 'step')}, so the model "
+        "has hardly been trained: allow more time"
     )

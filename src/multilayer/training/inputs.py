@@ -17,7 +17,7 @@ from .. import data as tables
 from ..core.formatting import short
 from ..data import DataOptions, TrainingData, bundled
 from ..data.readers import means_bundled
-from ..errors import DataError, OptionError, RunError, SpecError, called
+from ..errors import DataError, OptionError, RunError, SpecError, option_name
 from ..models.trained_model import TrainedModel
 from ..runs.config import Config
 from ..spec import Spec
@@ -68,7 +68,7 @@ def _is_network(text: Any) -> bool:
 
 def _call(network: Any, data: Any = None) -> str:
     """Return the correct call, for the error message."""
-    if called("spec") != "spec":
+    if option_name("spec") != "spec":
         return f"mlp train DATA --arch {network}"
     return f"ml.fit({str(network)!r}, {repr(data) if isinstance(data, str) else 'data'})"
 

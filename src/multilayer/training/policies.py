@@ -138,7 +138,7 @@ SHARE_OF_START = 0.5
 """And this share of what the loss was at first: below that, one hard batch of a network that has nearly learned its
 task looks like a spike and is none."""
 
-WILD = 10.0
+SPIKE_OVER_START = 10.0
 """So many times what the loss was at first is a spike at once."""
 
 SMALL_RATE = 0.1
@@ -259,7 +259,7 @@ class Spikes(Quiet):
             limit = self._limit() if leapt else None
             if limit is not None and loss > limit and norms[at] > 2 * float(np.median(self.norms)):
                 self.over += 1
-                if self.over >= IN_A_ROW or not loss < WILD * float(np.median(self.start)):
+                if self.over >= IN_A_ROW or not loss < SPIKE_OVER_START * float(np.median(self.start)):
                     self.over = 0
                     return Found(place=at, action=self.broken("the loss left its band"), limit=limit)
                 at += 1  # and the band stays as it was

@@ -27,9 +27,9 @@ import numpy as np
 
 from ..data import Encoding, TrainingData
 from ..data.table import Table
-from ..errors import OptionError, called, option, unknown_name, warn
+from ..errors import OptionError, option, option_name, unknown_name, warn
 from ..nn import losses
-from ..nn.activations.facts import extent
+from ..nn.activations.properties import extent
 from ..nn.layers import Activation, Columns, Dropout, Inputs, Layer, Linear, Scale
 from ..nn.layers.columns import Numeric
 from ..runs.config import Config, Options
@@ -111,7 +111,7 @@ class Recipe:
         names = cast("list[Any]", list(functions)) if isinstance(functions, Sequence) else [functions]
         if functions is not None and not all(isinstance(one, str) for one in names):
             raise OptionError(
-                f"{called('activation')} must be a name such as 'relu', or one for each layer, got {functions!r}"
+                f"{option_name('activation')} must be a name such as 'relu', or one for each layer, got {functions!r}"
             )
 
     @property
@@ -259,7 +259,7 @@ def choose(
         if any(is_step(entry.layer) for entry in spec.entries[: -1 if ruled else None]):
             warn(
                 "layers before a step activation cannot learn, because its derivative is zero: use tanh or sigmoid in "
-                f"hidden layers, and leave {called('loss')} at auto for a step output"
+                f"hidden layers, and leave {option_name('loss')} at auto for a step output"
             )
         if ruled:
             return Perceptron(Spec(spec.inputs, spec.layers[:-1]))
@@ -303,11 +303,12 @@ def network(
 ) -> Spec:
     """Return the network of the recipe for these inputs."""
     if not isinstance(hidden, Sequence):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise OptionError(f"{called('hidden')} must be widths such as (256, 256), got {hidden!r}")
+        raise OptionError(f"{option_name('hidden')} must be widths such as (256, 256), got {hidden!r}")
     functions = [activation] * len(hidden) if isinstance(activation, str) else list(activation)
     if len(functions) != len(hidden):
         raise OptionError(
-            f"{called('activation')} must be one name, or one for each of {len(hidden)} layers, got {len(functions)}"
+            f"{option_name('activation')} must be one name, or one for each of {len(hidden)} layers, "
+            f"got {len(functions)}"
         )
     if not 0 < inputs.numeric <= MOST_EMBEDDED:
         embedding = "none"

@@ -337,7 +337,7 @@ def obey(number: int | None) -> None:
 
 # Report
 
-SOON = 1.0
+REPORT_MESSAGE_SECONDS = 1.0
 """Seconds after which the command line says that the report is still being written."""
 AFTER_A_SIGNAL = 0.1
 """Seconds for column importance if a signal stopped the run."""
@@ -349,7 +349,9 @@ def write_report(
     """Write report.json and report.html into the run's folder, if it has one."""
     if folder is None or run.model is None:
         return
-    soon = threading.Timer(SOON, print, args=["writing the report …"], kwargs={"file": sys.stderr, "flush": True})
+    soon = threading.Timer(
+        REPORT_MESSAGE_SECONDS, print, args=["writing the report …"], kwargs={"file": sys.stderr, "flush": True}
+    )
     soon.daemon = True
     if is_command_line() and not quiet:
         soon.start()

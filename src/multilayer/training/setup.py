@@ -25,7 +25,7 @@ from ..errors import OptionError, SpecError, option
 from ..models import metrics
 from ..models.trained_model import TrainedModel
 from ..nn import losses, schedules
-from ..nn.calibration import Calibration, calibrated, combined, pooled, temperature
+from ..nn.calibration import Calibration, calibrated, combined, ensemble_temperature, temperature
 from ..nn.losses import Loss
 from ..runs.config import Config
 from ..spec import Spec, networks
@@ -214,8 +214,8 @@ class Setup:
         if engine.networks > 1 and loss.link in ("softmax", "sigmoid") and len(rows):
             members = engine.member_outputs(rows, averaged=self.averaged)
             seen = np.stack([np.isin(rows, own) for own in member_rows(self.prepared, engine.networks)])
-            together = pooled(loss, members, seen, y, weight, found.temperature)
-            return replace(found, temperature=together, judges=found.temperature)
+            together = ensemble_temperature(loss, members, seen, y, weight, found.temperature)
+            return replace(found, temperature=together, out_of_fold=found.temperature)
         return found
 
     def evaluate(self, engine: Engine, calibration: Calibration | None = None) -> tuple[float | None, dict[str, float]]:
@@ -235,7 +235,7 @@ class Setup:
                     self.loss, list(members), calibration
                 )  # no member trained on these rows, so this is the prediction of the model
             else:
-                judged = None if calibration is None else calibration.of_judges
+                judged = None if calibration is None else calibration.for_out_of_fold
                 z = combined(self.loss, [engine.outputs(rows, averaged=self.averaged)], judged)
             loss = self._loss(z, y, weight)
             found = metrics.measure(

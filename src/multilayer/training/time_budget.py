@@ -25,15 +25,15 @@ import numpy as np
 from ..core import machine
 from ..core.formatting import count
 from ..data import TrainingData
-from ..errors import called, warn
+from ..errors import option_name, warn
 from ..runs.config import Config
 from ..spec import Spec
 from .plan import chosen_batch
 from .setup import Setup
 
-STEPS, LOOKS = 32, 2
+MAX_TIMED_STEPS, MAX_TIMED_EVALUATIONS = 32, 2
 """Largest number of steps and of evaluations that are timed."""
-LOOKED = 4096
+MAX_TIMED_ROWS = 4096
 """Largest number of held-out rows in a timed evaluation."""
 MEASURING = 0.03
 """Fraction of the limit for timing steps, and for timing evaluations. At least one of each is timed."""
@@ -177,7 +177,7 @@ def within_limit(
 def _too_little(plan: Planned, seconds: float, elapsed: float) -> str:
     fewer = ", or ask for fewer members" if plan.members > 1 else ""
     return (
-        f"{called('time_limit')} must be enough to prepare, start and judge {count(plan.members, 'member')}, "
+        f"{option_name('time_limit')} must be enough to prepare, start and judge {count(plan.members, 'member')}, "
         f"got {seconds:g} s: {elapsed:.2g} s are over, and the least that can be done takes "
         f"{plan.least:.2g} s more: allow {elapsed + plan.enough / SHARE:.2g} s for an epoch{fewer}"
     )
@@ -193,7 +193,7 @@ def measured(spec: Spec, prepared: TrainingData, config: Config, *, most: float,
     side = max(1, min(threads, config.ensemble))
     folds = prepared.folds[:side] if side > 1 else ()
     held_out = np.concatenate(folds) if folds else prepared.validation
-    looked = np.sort(held_out)[:: max(1, -(-len(held_out) // LOOKED))]
+    looked = np.sort(held_out)[:: max(1, -(-len(held_out) // MAX_TIMED_ROWS))]
     share = len(looked) / max(1, len(prepared.validation))
     prepared = replace(prepared, validation=looked, folds=folds)
     began = time.perf_counter()
@@ -206,8 +206,8 @@ def measured(spec: Spec, prepared: TrainingData, config: Config, *, most: float,
     order = replace(order, rows=order.rows[: order.batch])
     try:
         once = {"rate": np.array([1e-6]), "decay": np.zeros(1), "dropout": np.ones(1)}
-        steps = _timed(lambda: setup.engine.run(order, **once), STEPS, most)
-        looks = _timed(lambda: setup.evaluate(setup.engine), LOOKS, most) if len(looked) else [0.0]
+        steps = _timed(lambda: setup.engine.run(order, **once), MAX_TIMED_STEPS, most)
+        looks = _timed(lambda: setup.evaluate(setup.engine), MAX_TIMED_EVALUATIONS, most) if len(looked) else [0.0]
     finally:
         setup.engine.close()
     return Costs(start=start, step=fmean(steps[1:] or steps), look=min(looks) / (share or 1.0))

@@ -6,7 +6,7 @@ import numpy as np
 
 from ...core.formatting import count, flops, percent
 from ...costs.summary import Outline, Part
-from ...nn.activations import Function
+from ...nn.activations import ActivationFunction
 from ..plots.activations import curve
 from ..plots.canvas import Canvas
 from ..plots.style import COLOURS, FAINT, GRID, INK, MUTED, SMALL, TITLE, shorten, text_width
@@ -76,7 +76,7 @@ def key(canvas: Canvas, y: float) -> None:
     canvas.text(EDGE, y, _KEY, size=SMALL - 1, colour=MUTED, align="left")
 
 
-def glyph(canvas: Canvas, x: float, y: float, size: float, fn: Function, *, colour: str = ACCENT) -> None:
+def glyph(canvas: Canvas, x: float, y: float, size: float, fn: ActivationFunction, *, colour: str = ACCENT) -> None:
     """Draw the curve of an activation over [−3, 3] in a square around (x, y)."""
     z = np.linspace(-3, 3, 49)
     a = curve(fn, z)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ...costs.summary import Outline, Part
-from ...nn.activations import Function
+from ...nn.activations import ActivationFunction
 from ...nn.layers import Activation
 from ..plots.canvas import Canvas, tint
 from ..plots.style import CARD, MUTED, SMALL, text_width
@@ -48,7 +48,7 @@ class _Column:
     after: list[Part] = field(default_factory=list[Part])
 
     @property
-    def function(self) -> Function | None:
+    def function(self) -> ActivationFunction | None:
         found = [self.part.activation] if self.part else []
         found += [part.activation for part in self.after]
         return next((layer.function for layer in found if isinstance(layer, Activation)), None)

@@ -1,8 +1,8 @@
 """Plots of activations: f and f′, their kinks, and where they saturate.
 
 Up to four functions share two panels, f on the left and f′ on the right. More functions have one panel each, with f in
-blue and f′ in vermilion. A ring marks a kink. Where f saturates (as `facts` defines it), the panel of a single function
-is shaded, and a shared panel has a bar in the color of the function at the bottom.
+blue and f′ in vermilion. A ring marks a kink. Where f saturates (as `properties` defines it), the panel of a single
+function is shaded, and a shared panel has a bar in the color of the function at the bottom.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...errors import OptionError
-from ...nn.activations import Function
-from ...nn.activations.facts import saturates
+from ...nn.activations import ActivationFunction
 from ...nn.activations.function import Array
+from ...nn.activations.properties import saturates
 from .lines import Line, name_ends
 from .style import CARD, COLOURS, FAINT, MUTED, SHADE, SMALL, TEXT, heading, new_figure, place, plot_style, text_width
 
@@ -28,7 +28,7 @@ _MOST_TOGETHER = 4
 _COLUMNS = 4
 
 
-def activation_figure(functions: Sequence[Function]) -> Figure:
+def activation_figure(functions: Sequence[ActivationFunction]) -> Figure:
     """Plot f and f′ of one or more activations."""
     if not functions:
         raise OptionError("a plot of activations needs at least one, got none")
@@ -36,7 +36,7 @@ def activation_figure(functions: Sequence[Function]) -> Figure:
         return _together(functions) if len(functions) <= _MOST_TOGETHER else _gallery(functions)
 
 
-def caption(fn: Function) -> str:
+def caption(fn: ActivationFunction) -> str:
     """Return the name with the constants that differ from the defaults, as in the text of a network.
 
     >>> from multilayer.nn.activations import get
@@ -54,7 +54,7 @@ def caption(fn: Function) -> str:
     return f"{fn.name}({', '.join(words)})"
 
 
-def curve(fn: Function, z: Array, *, slope: bool = False) -> Array:
+def curve(fn: ActivationFunction, z: Array, *, slope: bool = False) -> Array:
     """Return f or f′ at the points z. For softmax, the other of two inputs is 0."""
     function = fn.df if slope else fn.f
     if fn.elementwise:
@@ -66,7 +66,7 @@ def _word(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _together(functions: Sequence[Function]) -> Figure:
+def _together(functions: Sequence[ActivationFunction]) -> Figure:
     names = [caption(fn) for fn in functions]
     width, height, top, bottom, left, between = 720.0, 330.0, 62.0, 44.0, 36.0, 34.0
     room = max(text_width(name, SMALL) for name in names) + 14
@@ -102,7 +102,7 @@ def _together(functions: Sequence[Function]) -> Figure:
     return figure
 
 
-def _gallery(functions: Sequence[Function]) -> Figure:
+def _gallery(functions: Sequence[ActivationFunction]) -> Figure:
     rows = -(-len(functions) // _COLUMNS)
     cell_w, cell_h, left, top = 180.0, 150.0, 16.0, 58.0
     width, height = left + _COLUMNS * cell_w, top + rows * cell_h + 4
@@ -141,7 +141,7 @@ def _legend(figure: Figure, left: float, width: float, height: float) -> None:
         x += text_width(words, TEXT) + 16
 
 
-def _subtitle(functions: Sequence[Function]) -> str:
+def _subtitle(functions: Sequence[ActivationFunction]) -> str:
     parts = [functions[0].formula] if len(functions) == 1 else []
     if any(fn.kinks for fn in functions):
         parts.append("○ kink")
@@ -151,20 +151,20 @@ def _subtitle(functions: Sequence[Function]) -> str:
     return "   ·   ".join(parts)
 
 
-def _flat_sides(fn: Function) -> list[tuple[float, float]]:
+def _flat_sides(fn: ActivationFunction) -> list[tuple[float, float]]:
     below, above = saturates(fn)
     sides = [(-math.inf, below)] if below is not None else []
     return [*sides, (above, math.inf)] if above is not None else sides
 
 
-def _reach(fn: Function) -> float:
+def _reach(fn: ActivationFunction) -> float:
     """Return half the width of the axis: 4, or up to 8 to include kinks and the start of saturation."""
     marks = [abs(end) for side in _flat_sides(fn) for end in side if math.isfinite(end)]
     marks += [abs(kink) for kink in fn.kinks]
     return min(8.0, max([4.0, *(math.ceil(1.3 * mark) for mark in marks)]))
 
 
-def _points(functions: Sequence[Function], reach: float) -> Array:
+def _points(functions: Sequence[ActivationFunction], reach: float) -> Array:
     """Return evenly spaced points, and points on both sides of every kink for sharp corners and vertical jumps."""
     kinks = np.array([kink for fn in functions for kink in fn.kinks])
     edges = np.concatenate([kinks, np.nextafter(kinks, np.inf), np.nextafter(kinks, -np.inf)])
@@ -172,7 +172,7 @@ def _points(functions: Sequence[Function], reach: float) -> Array:
     return z[np.abs(z) <= reach]
 
 
-def _cut(fn: Function, z: Array, y: Array, *, slope: bool) -> Array:
+def _cut(fn: ActivationFunction, z: Array, y: Array, *, slope: bool) -> Array:
     """Return the curve with a gap at each jump, so that no line connects the two sides."""
     y = np.where(np.isfinite(y), y, np.nan)
     for kink in fn.kinks:
@@ -196,7 +196,7 @@ def _zero_lines(ax: Axes) -> None:
     ax.axvline(0, color=FAINT, linewidth=0.9, zorder=1)
 
 
-def _kinks(ax: Axes, fn: Function, colour: str, *, slope: bool) -> None:
+def _kinks(ax: Axes, fn: ActivationFunction, colour: str, *, slope: bool) -> None:
     """Draw a ring at each kink. A jump has a dot at both ends, filled at the end that is the value of the function."""
     low, high = ax.get_xlim()
     for kink in fn.kinks:
@@ -210,12 +210,12 @@ def _kinks(ax: Axes, fn: Function, colour: str, *, slope: bool) -> None:
                 ax.plot([kink], [y[k]], "o", color=colour, markerfacecolor=face, markersize=4.4, zorder=6)
 
 
-def _shade(ax: Axes, fn: Function, reach: float) -> None:
+def _shade(ax: Axes, fn: ActivationFunction, reach: float) -> None:
     for low, high in _flat_sides(fn):
         ax.axvspan(max(low, -reach), min(high, reach), color=SHADE, zorder=0, linewidth=0)
 
 
-def _bars(ax: Axes, fn: Function, reach: float, colour: str, k: int) -> None:
+def _bars(ax: Axes, fn: ActivationFunction, reach: float, colour: str, k: int) -> None:
     for low, high in _flat_sides(fn):
         ends = [max(low, -reach), min(high, reach)]
         if ends[0] < ends[1]:

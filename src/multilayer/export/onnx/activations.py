@@ -15,15 +15,15 @@ from typing import Any
 import numpy as np
 
 from ...nn.activations.fixed import SELU_ALPHA, SELU_SCALE
-from ...nn.activations.function import Function
+from ...nn.activations.function import ActivationFunction
 from ...nn.activations.learned import kaf_gamma
 from .graph import Graph, Value
 
 Learned = Mapping[str, str]
-Writer = Callable[[Graph, Function, str, Learned], str]
+Writer = Callable[[Graph, ActivationFunction, str, Learned], str]
 
 
-def write(g: Graph, fn: Function, z: str, p: Learned) -> str:
+def write(g: Graph, fn: ActivationFunction, z: str, p: Learned) -> str:
     """Return a = f(z)."""
     if fn.name in WRITERS:
         return WRITERS[fn.name](g, fn, z, p)
@@ -35,7 +35,7 @@ def number(value: float) -> np.float32:
     return np.float32(value)
 
 
-def _step(g: Graph, fn: Function, z: str, p: Learned) -> str:
+def _step(g: Graph, fn: ActivationFunction, z: str, p: Learned) -> str:
     return g.cast(g.op("GreaterOrEqual", z, number(0)), np.float32)
 
 
@@ -43,7 +43,7 @@ def _swish(g: Graph, z: str, beta: Value) -> str:
     return g.op("Mul", z, g.op("Sigmoid", g.op("Mul", z, beta)))
 
 
-def _trainable_swish(g: Graph, fn: Function, z: str, p: Learned) -> str:
+def _trainable_swish(g: Graph, fn: ActivationFunction, z: str, p: Learned) -> str:
     gate = g.op("Sigmoid", g.op("Add", g.op("Mul", p["a"], z), p["b"]))
     return g.op("Mul", gate, g.op("Add", g.op("Mul", p["c"], z), p["d"]))
 
@@ -56,19 +56,19 @@ def _total(g: Graph, values: str) -> str:
     return g.op("ReduceSum", values, np.array([-1]), keepdims=0)  # (B, d, n) → (B, d)
 
 
-def _apl(g: Graph, fn: Function, z: str, p: Learned) -> str:
+def _apl(g: Graph, fn: ActivationFunction, z: str, p: Learned) -> str:
     hinges = g.op("Relu", g.op("Sub", p["b"], _with_axis(g, z)))  # (B, d, n)
     return g.op("Add", g.op("Relu", z), _total(g, g.op("Mul", p["a"], hinges)))
 
 
-def _kaf(g: Graph, fn: Function, z: str, p: Learned) -> str:
+def _kaf(g: Graph, fn: ActivationFunction, z: str, p: Learned) -> str:
     n, bound = fn.constant("n"), fn.constant("bound")
     distance = g.op("Sub", _with_axis(g, z), np.linspace(-bound, bound, n).astype(np.float32))  # (B, d, n)
     bumps = g.op("Exp", g.op("Mul", g.op("Mul", distance, distance), number(-kaf_gamma(n, bound))))
     return _total(g, g.op("Mul", p["alpha"], bumps))
 
 
-def _combination(g: Graph, fn: Function, z: str, p: Learned) -> str:
+def _combination(g: Graph, fn: ActivationFunction, z: str, p: Learned) -> str:
     terms = [
         g.op("Mul", g.op("Gather", p["alpha"], np.int64(i), axis=-1), write(g, part, z, {}))
         for i, part in enumerate(fn.parts)

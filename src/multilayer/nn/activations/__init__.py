@@ -1,4 +1,4 @@
-"""The catalogue of activations: `get("leaky_relu", alpha=0.1)` gives a `Function`. numpy only."""
+"""The catalogue of activations: `get("leaky_relu", alpha=0.1)` gives an `ActivationFunction`. numpy only."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import cast
 
 from ...errors import SpecError, unknown_name
 from . import fixed, learned
-from .function import Array, Function, Kept
+from .function import ActivationFunction, Array, Kept
 
-__all__ = ["Array", "Function", "Kept", "aliases", "catalogue", "get"]
+__all__ = ["Array", "ActivationFunction", "Kept", "aliases", "catalogue", "get"]
 
-catalogue: dict[str, Callable[..., Function]] = {
+catalogue: dict[str, Callable[..., ActivationFunction]] = {
     "identity": fixed.identity,
     "step": fixed.step,
     "polynomial": fixed.polynomial,
@@ -54,10 +54,10 @@ aliases: dict[str, str] = {
     "leakyrelu": "leaky_relu",
     "generalized_relu": "generalised_relu",
 }
-"""Other names that are understood; a `Function` always carries the catalogue's."""
+"""Other names that are understood; an `ActivationFunction` always carries the catalogue's."""
 
 
-def get(name: str, **constants: object) -> Function:
+def get(name: str, **constants: object) -> ActivationFunction:
     """The activation of that name, its constants bound. Case does not matter; equal requests give the same object.
 
     >>> get("leaky", alpha=0.1).formula
@@ -81,14 +81,14 @@ def get(name: str, **constants: object) -> Function:
 
 
 @lru_cache(maxsize=1024, typed=True)  # typed: True is not 1, and must fail its check
-def _made(name: str, **constants: object) -> Function:
+def _made(name: str, **constants: object) -> ActivationFunction:
     return catalogue[name](**constants)
 
 
-def _restored(name: str, constants: tuple[tuple[str, object], ...]) -> Function:
+def _restored(name: str, constants: tuple[tuple[str, object], ...]) -> ActivationFunction:
     return get(name, **dict(constants))
 
 
 # Pickle a function as its name and constants, and copy it as the same object, so that modules with a function can be
 # pickled and copied.
-copyreg.pickle(Function, lambda function: (_restored, (function.name, function.constants)))
+copyreg.pickle(ActivationFunction, lambda function: (_restored, (function.name, function.constants)))

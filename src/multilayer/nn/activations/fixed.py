@@ -1,7 +1,7 @@
 """The activations without learned numbers: identity, step, powers, sigmoids, sine, softmax, and the family of ReLU.
 
-Each is a plain function that binds its constants and returns a `Function`; the maths is in its `formula`. All are
-exact to rounding in float64 and raise no floating-point warning for |z| ≤ 1e4; z = ±∞ gives the limit; float32 input
+Each is a plain function that binds its constants and returns an `ActivationFunction`; the maths is in its `formula`. All
+are exact to rounding in float64 and raise no floating-point warning for |z| ≤ 1e4; z = ±∞ gives the limit; float32 input
 gives float32 output. Where f or f′ jumps, the value is PyTorch's: step(0) = 1, hard tanh′(±1) = 0, ReLU′(0) = 0,
 LeakyReLU′(0) = ELU′(0) = α.
 
@@ -19,8 +19,8 @@ import math
 import numpy as np
 
 from .function import (
+    ActivationFunction,
     Array,
-    Function,
     Kept,
     gated,
     log_one_plus_exp,
@@ -33,9 +33,9 @@ from .function import (
 )
 
 
-def identity() -> Function:
+def identity() -> ActivationFunction:
     """No activation: layers joined by it collapse into one."""
-    return Function(
+    return ActivationFunction(
         name="identity",
         formula="z",
         latex="z",
@@ -49,9 +49,9 @@ def identity() -> Function:
     )
 
 
-def step() -> Function:
+def step() -> ActivationFunction:
     """Heaviside's step, of the perceptron. No gradient passes at all, so it both vanishes and dies."""
-    return Function(
+    return ActivationFunction(
         name="step",
         formula="1 if z ≥ 0 else 0",
         latex=r"\mathbf{1}[z \ge 0]",
@@ -68,7 +68,7 @@ def step() -> Function:
     )
 
 
-def polynomial(*, p: int = 2) -> Function:
+def polynomial(*, p: int = 2) -> ActivationFunction:
     """zᵖ: shows how values and slopes blow up. Overflow to ∞ is its lesson, so it is not warned of."""
     p = whole("polynomial", "p", p, low=1, high=16)
 
@@ -80,7 +80,7 @@ def polynomial(*, p: int = 2) -> Function:
         with np.errstate(over="ignore"):
             return p * z ** (p - 1)
 
-    return Function(
+    return ActivationFunction(
         name="polynomial",
         constants=(("p", p),),
         formula="z" + str(p).translate(str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")),
@@ -93,7 +93,7 @@ def polynomial(*, p: int = 2) -> Function:
     )
 
 
-def sqrt() -> Function:
+def sqrt() -> ActivationFunction:
     """√z: shows how a function without values below 0 fails. NaN there, and an infinite slope at 0."""
 
     def f(z: Array) -> Array:
@@ -104,7 +104,7 @@ def sqrt() -> Function:
         with np.errstate(invalid="ignore", divide="ignore"):
             return 0.5 / np.sqrt(z)
 
-    return Function(
+    return ActivationFunction(
         name="sqrt",
         formula="√z",
         latex=r"\sqrt{z}",
@@ -118,12 +118,12 @@ def sqrt() -> Function:
     )
 
 
-def sigmoid(*, a: float = 1.0) -> Function:
+def sigmoid(*, a: float = 1.0) -> ActivationFunction:
     """σ(az). A large slope a makes it the step function."""
     a = number("sigmoid", "a", a, positive=True)
     slope = "" if a == 1 else f"{a:g}"
 
-    return Function(
+    return ActivationFunction(
         name="sigmoid",
         constants=(("a", a),),
         formula=f"1 / (1 + exp(−{slope}z))",
@@ -139,9 +139,9 @@ def sigmoid(*, a: float = 1.0) -> Function:
     )
 
 
-def tanh() -> Function:
+def tanh() -> ActivationFunction:
     """tanh(z) = 2σ(2z) − 1."""
-    return Function(
+    return ActivationFunction(
         name="tanh",
         formula="tanh(z)",
         latex=r"\tanh(z)",
@@ -156,9 +156,9 @@ def tanh() -> Function:
     )
 
 
-def hard_tanh() -> Function:
+def hard_tanh() -> ActivationFunction:
     """z between −1 and 1, flat outside: tanh for one comparison at each end."""
-    return Function(
+    return ActivationFunction(
         name="hard_tanh",
         formula="min(1, max(−1, z))",
         latex=r"\min(1, \max(-1, z))",
@@ -174,9 +174,9 @@ def hard_tanh() -> Function:
     )
 
 
-def sin() -> Function:
+def sin() -> ActivationFunction:
     """sin z: periodic features and implicit representations."""
-    return Function(
+    return ActivationFunction(
         name="sin",
         formula="sin(z)",
         latex=r"\sin(z)",
@@ -187,7 +187,7 @@ def sin() -> Function:
     )
 
 
-def softmax() -> Function:
+def softmax() -> ActivationFunction:
     """eᶻⁱ / Σ eᶻʲ along the last axis, for the output; its gradient is a product with a full Jacobian."""
 
     def f(z: Array) -> Array:
@@ -202,7 +202,7 @@ def softmax() -> Function:
         a = f(z)
         return a * (da - (da * a).sum(axis=-1, keepdims=True))
 
-    return Function(
+    return ActivationFunction(
         name="softmax",
         formula="exp(zᵢ) / Σⱼ exp(zⱼ)",
         latex=r"\frac{e^{z_i}}{\sum_j e^{z_j}}",
@@ -218,9 +218,9 @@ def softmax() -> Function:
     )
 
 
-def relu() -> Function:
+def relu() -> ActivationFunction:
     """max(0, z)."""
-    return Function(
+    return ActivationFunction(
         name="relu",
         formula="max(0, z)",
         latex=r"\max(0, z)",
@@ -237,11 +237,11 @@ def relu() -> Function:
     )
 
 
-def leaky_relu(*, alpha: float = 0.01) -> Function:
+def leaky_relu(*, alpha: float = 0.01) -> ActivationFunction:
     """ReLU with a small slope α below 0, so that no unit dies."""
     alpha = number("leaky_relu", "alpha", alpha)
 
-    return Function(
+    return ActivationFunction(
         name="leaky_relu",
         constants=(("alpha", alpha),),
         formula=f"z if z > 0 else {alpha:g}·z",
@@ -265,12 +265,12 @@ def _exponential_linear_slope(z: Array, alpha: float, scale: float) -> Array:
     return scale * np.where(z > 0, np.ones_like(z), alpha * np.exp(np.minimum(z, 0)))
 
 
-def elu(*, alpha: float = 1.0) -> Function:
+def elu(*, alpha: float = 1.0) -> ActivationFunction:
     """z above 0, an exponential down to −α below."""
     alpha = number("elu", "alpha", alpha)
     factor = "" if alpha == 1 else f"{alpha:g}·"
 
-    return Function(
+    return ActivationFunction(
         name="elu",
         constants=(("alpha", alpha),),
         formula=f"z if z > 0 else {factor}(exp(z) − 1)",
@@ -290,10 +290,10 @@ SELU_SCALE = 1.0507009873554804934193349852946
 SELU_ALPHA = 1.6732632423543772848170429916717
 
 
-def selu() -> Function:
+def selu() -> ActivationFunction:
     """ELU scaled so that mean 0 and variance 1 reproduce themselves from layer to layer."""
     scale, alpha = f"{SELU_SCALE:.4f}", f"{SELU_ALPHA:.4f}"
-    return Function(
+    return ActivationFunction(
         name="selu",
         formula=f"{scale}·(z if z > 0 else {alpha}·(exp(z) − 1))",
         latex=rf"{scale} \begin{{cases}} z & z > 0 \\ {alpha} (e^z - 1) & z \le 0 \end{{cases}}",
@@ -306,9 +306,9 @@ def selu() -> Function:
     )
 
 
-def softplus() -> Function:
+def softplus() -> ActivationFunction:
     """log(1 + eᶻ), a smooth ReLU whose derivative is the sigmoid."""
-    return Function(
+    return ActivationFunction(
         name="softplus",
         formula="log(1 + exp(z))",
         latex=r"\log(1 + e^z)",
@@ -320,9 +320,9 @@ def softplus() -> Function:
     )
 
 
-def gelu() -> Function:
+def gelu() -> ActivationFunction:
     """z Φ(z), Φ the normal distribution function."""
-    return Function(
+    return ActivationFunction(
         name="gelu",
         formula="z·(1 + erf(z/√2))/2",
         latex=r"z\,\Phi(z) = \tfrac{z}{2}\left(1 + \operatorname{erf}\tfrac{z}{\sqrt{2}}\right)",
@@ -334,7 +334,7 @@ def gelu() -> Function:
     )
 
 
-def gelu_tanh() -> Function:
+def gelu_tanh() -> ActivationFunction:
     """GELU's tanh form. ½(1 + tanh u) is computed as σ(2u), which loses nothing in the left tail."""
     c, k = math.sqrt(2 / math.pi), 0.044715
 
@@ -342,7 +342,7 @@ def gelu_tanh() -> Function:
         u2 = 2 * c * (z + k * z**3)
         return logistic(u2) + gated(2 * c * (z + 3 * k * z**3), logistic_slope(u2))
 
-    return Function(
+    return ActivationFunction(
         name="gelu_tanh",
         formula="z·(1 + tanh(√(2/π)·(z + 0.044715·z³)))/2",
         latex=r"\tfrac{z}{2}\left(1 + \tanh\left(\sqrt{2/\pi}\,(z + 0.044715\,z^3)\right)\right)",
@@ -358,9 +358,9 @@ def _swish_slope(z: Array, beta: float) -> Array:
     return logistic(beta * z) + gated(beta * z, logistic_slope(beta * z))
 
 
-def silu() -> Function:
+def silu() -> ActivationFunction:
     """z σ(z)."""
-    return Function(
+    return ActivationFunction(
         name="silu",
         formula="z·σ(z)",
         latex=r"z\,\sigma(z)",
@@ -373,12 +373,12 @@ def silu() -> Function:
     )
 
 
-def swish(*, beta: float = 1.0) -> Function:
+def swish(*, beta: float = 1.0) -> ActivationFunction:
     """z σ(βz) with β fixed: z/2 at β = 0, SiLU at 1, ReLU as β grows."""
     beta = number("swish", "beta", beta)
     factor = "" if beta == 1 else f"{beta:g}"
 
-    return Function(
+    return ActivationFunction(
         name="swish",
         constants=(("beta", beta),),
         formula=f"z·σ({factor}z)",
@@ -392,14 +392,14 @@ def swish(*, beta: float = 1.0) -> Function:
     )
 
 
-def mish() -> Function:
+def mish() -> ActivationFunction:
     """z tanh(softplus(z))."""
 
     def df(z: Array) -> Array:
         s = log_one_plus_exp(z)
         return np.tanh(s) + gated(z, 4 * logistic_slope(2 * s) * logistic(z))
 
-    return Function(
+    return ActivationFunction(
         name="mish",
         formula="z·tanh(log(1 + exp(z)))",
         latex=r"z \tanh(\log(1 + e^z))",

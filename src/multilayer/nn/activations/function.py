@@ -2,9 +2,9 @@
 
     a = f(z),   δ_z = δ_a · f′(z),   ∂L/∂p = Σ δ_a · ∂f/∂p  for each learned number p
 
-A `Function` is made by one of the plain functions of the catalogue (`leaky_relu(alpha=0.01)`), so its constants are
-already bound. Learned numbers are passed by name: `fn.f(z, alpha=...)`; one left out has its initial value. A learned
-number is either a scalar per unit, arriving with a shape that broadcasts against z, or a vector of n per unit, arriving
+An `ActivationFunction` is made by one of the plain functions of the catalogue (`leaky_relu(alpha=0.01)`), so its
+constants are already bound. Learned numbers are passed by name: `fn.f(z, alpha=...)`; one left out has its initial value. A
+learned number is either a scalar per unit, arriving with a shape that broadcasts against z, or a vector of n per unit, arriving
 with shape (..., n) whose leading part broadcasts against z. z is an array, float64 or float32.
 
 FLOPs are nominal: each of + − × ÷, comparison, exp, log, erf, sqrt, sin and cos counts as one; tanh counts as the six
@@ -46,7 +46,7 @@ class Kept:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Function:
+class ActivationFunction:
     """An activation with its constants bound. Equality and hash follow `name` and `constants` alone."""
 
     name: str
@@ -62,7 +62,7 @@ class Function:
     """Initial value of each learned number, for one unit: shape () or (n,)."""
     vjp: Callable[[Array, Array], Array] | None = field(default=None, compare=False, repr=False)
     """Only where f is not elementwise: (z, δ_a) → δ_z along the last axis."""
-    parts: tuple[Function, ...] = field(default=(), compare=False, repr=False)
+    parts: tuple[ActivationFunction, ...] = field(default=(), compare=False, repr=False)
     """The functions it is made of, for those that are."""
     flops: int = field(compare=False)
     """Forward FLOPs per element."""

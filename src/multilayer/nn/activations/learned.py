@@ -22,9 +22,9 @@ import numpy as np
 
 from ...errors import SpecError
 from . import fixed
-from .function import Array, Function, Kept, gated, initial, logistic, logistic_slope, number, one_of, whole
+from .function import ActivationFunction, Array, Kept, gated, initial, logistic, logistic_slope, number, one_of, whole
 
-building_blocks: dict[str, Callable[[], Function]] = {
+building_blocks: dict[str, Callable[[], ActivationFunction]] = {
     make.__name__: make
     for make in (
         fixed.identity,
@@ -48,7 +48,7 @@ building_blocks: dict[str, Callable[[], Function]] = {
 """What can be composed: elementwise, nothing learned, and finite for every finite z (which √z is not)."""
 
 
-def generalised_relu(*, gate: str = "sigmoid") -> Function:
+def generalised_relu(*, gate: str = "sigmoid") -> ActivationFunction:
     """z β(z) for a gate β: SiLU from the sigmoid, ReLU from the step (but its slope at 0 is step(0) = 1)."""
     gate = one_of("generalised_relu", "gate", gate, building_blocks)
     beta = building_blocks[gate]()
@@ -56,7 +56,7 @@ def generalised_relu(*, gate: str = "sigmoid") -> Function:
     def f(z: Array) -> Array:
         return gated(z, beta.f(z))
 
-    return Function(
+    return ActivationFunction(
         name="generalised_relu",
         constants=(("gate", gate),),
         formula=f"z·({beta.formula})",
@@ -73,7 +73,7 @@ def generalised_relu(*, gate: str = "sigmoid") -> Function:
     )
 
 
-def combination(*, parts: str | Iterable[str] = "identity+tanh+relu") -> Function:
+def combination(*, parts: str | Iterable[str] = "identity+tanh+relu") -> ActivationFunction:
     """Σ αᵢ φᵢ(z) with α learned, from the mean of the parts: "relu+tanh", or the names one by one."""
     names = _part_names(parts)
     functions = tuple(building_blocks[name]() for name in names)
@@ -89,7 +89,7 @@ def combination(*, parts: str | Iterable[str] = "identity+tanh+relu") -> Functio
     def dp(z: Array, alpha: Array = alpha0) -> Mapping[str, Array]:
         return {"alpha": np.stack([phi.f(z) for phi in functions], axis=-1)}
 
-    return Function(
+    return ActivationFunction(
         name="combination",
         constants=(("parts", "+".join(names)),),
         formula=" + ".join(f"α{_subscript(i)}·({phi.formula})" for i, phi in enumerate(functions, 1)),
@@ -128,7 +128,7 @@ def _subscript(i: int) -> str:
     return str(i).translate(str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉"))
 
 
-def prelu(*, alpha: float = 0.25) -> Function:
+def prelu(*, alpha: float = 0.25) -> ActivationFunction:
     """LeakyReLU whose slope α is learned, from the value given. At 0 the slope is α, as LeakyReLU's."""
     alpha = number("prelu", "alpha", alpha)
     alpha0 = initial(alpha)
@@ -142,7 +142,7 @@ def prelu(*, alpha: float = 0.25) -> Function:
     def dp(z: Array, alpha: Array = alpha0) -> Mapping[str, Array]:
         return {"alpha": np.minimum(z, 0)}
 
-    return Function(
+    return ActivationFunction(
         name="prelu",
         constants=(("alpha", alpha),),
         formula="z if z > 0 else α·z",
@@ -158,7 +158,7 @@ def prelu(*, alpha: float = 0.25) -> Function:
     )
 
 
-def learned_swish(*, beta: float = 1.0) -> Function:
+def learned_swish(*, beta: float = 1.0) -> ActivationFunction:
     """Swish whose β is learned, from the value given: SiLU at first."""
     beta = number("learned_swish", "beta", beta)
     beta0 = initial(beta)
@@ -172,7 +172,7 @@ def learned_swish(*, beta: float = 1.0) -> Function:
     def dp(z: Array, beta: Array = beta0) -> Mapping[str, Array]:
         return {"beta": gated(z * z, logistic_slope(beta * z))}
 
-    return Function(
+    return ActivationFunction(
         name="learned_swish",
         constants=(("beta", beta),),
         formula="z·σ(β·z)",
@@ -188,7 +188,7 @@ def learned_swish(*, beta: float = 1.0) -> Function:
     )
 
 
-def trainable_swish() -> Function:
+def trainable_swish() -> ActivationFunction:
     """σ(az + b)(cz + d) with all four learned, from a = c = 1, b = d = 0: SiLU at first."""
     one, zero = initial(1.0), initial(0.0)
 
@@ -202,7 +202,7 @@ def trainable_swish() -> Function:
         gate, slope = logistic(a * z + b), logistic_slope(a * z + b)
         return {"a": gated(z * (c * z + d), slope), "b": gated(c * z + d, slope), "c": gated(z, gate), "d": gate}
 
-    return Function(
+    return ActivationFunction(
         name="trainable_swish",
         formula="σ(a·z + b)·(c·z + d)",
         latex=r"\sigma(az + b)\,(cz + d)",
@@ -218,7 +218,7 @@ def trainable_swish() -> Function:
     )
 
 
-def apl(*, n: int = 2) -> Function:
+def apl(*, n: int = 2) -> ActivationFunction:
     """ReLU plus n hinges that open to the left, slopes a and places b learned. a = 0 at first: exactly ReLU.
 
     The places start apart, evenly over [−1, 1], so that the hinges learn different things. A unit left of every
@@ -237,7 +237,7 @@ def apl(*, n: int = 2) -> Function:
     def dp(z: Array, a: Array = a0, b: Array = b0) -> Mapping[str, Array]:
         return {"a": np.maximum(b - z[..., None], 0), "b": a * (z[..., None] < b)}
 
-    return Function(
+    return ActivationFunction(
         name="apl",
         constants=(("n", n),),
         formula="max(0, z) + Σᵢ aᵢ·max(0, bᵢ − z)",
@@ -255,7 +255,7 @@ def apl(*, n: int = 2) -> Function:
     )
 
 
-def kaf(*, n: int = 20, bound: float = 3.0, target: str = "tanh") -> Function:
+def kaf(*, n: int = 20, bound: float = 3.0, target: str = "tanh") -> ActivationFunction:
     """n Gaussian bumps at fixed places over [−bound, bound], heights α learned, fitted to `target` at first.
 
     With Δ the distance between bumps, γ = 1/(6Δ²), and α solves (K + εI)α = t, where Kᵢⱼ = exp(−γ(dᵢ − dⱼ)²) and t is
@@ -284,7 +284,7 @@ def kaf(*, n: int = 20, bound: float = 3.0, target: str = "tanh") -> Function:
     def dp(z: Array, alpha: Array = alpha0) -> Mapping[str, Array]:
         return {"alpha": bumps(z)}
 
-    return Function(
+    return ActivationFunction(
         name="kaf",
         constants=(("n", n), ("bound", bound), ("target", target)),
         formula=f"Σᵢ αᵢ·exp(−{gamma:.4g}·(z − dᵢ)²)",

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from .base import MAX_LAYERS, Backward, Draw, Even, Flops, Forward, Layer, Parameter, Pass, named
+from .base import MAX_LAYERS, Backward, Draw, EvenlySpaced, Flops, Forward, Layer, Parameter, Pass, named
 from .columns import Columns, Inputs
 from .dense import GATES, GLU, KAN, Linear, Maxout
 from .elementwise import Activation, Dropout, Residual, Scale
@@ -42,7 +42,7 @@ __all__ = [
     "Columns",
     "Draw",
     "Dropout",
-    "Even",
+    "EvenlySpaced",
     "Flops",
     "Forward",
     "GroupNorm",

@@ -60,7 +60,7 @@ class Draw:
 
 
 @dataclass(frozen=True)
-class Even:
+class EvenlySpaced:
     """First values that stand evenly from −bound to bound along the last axis; said, not made: they may be many."""
 
     bound: float
@@ -75,7 +75,7 @@ class Parameter:
     role: Role
     fan_in: int = 0
     fan_out: int = 0
-    value: float | Array | Draw | Even | None = None
+    value: float | Array | Draw | EvenlySpaced | None = None
     shared: bool = False
     """One tensor for the whole network, whichever layers use it."""
 
@@ -158,16 +158,16 @@ class Passed:
     """The variance of log q that the finite width adds."""
 
 
-WIDTH = 128
+TIMED_WIDTH = 128
 """Width of the layers that are timed when an engine is calibrated."""
-WIDEST = 2**16
+MAX_TIMED_WIDTH = 2**16
 LINE = 16
 """Numbers in a line of the fused engine, and rows in a panel."""
 
 
-def fitting(width: int, each: int) -> int:
+def timed_width(width: int, each: int) -> int:
     """The width, or less where each number of it makes many inside."""
-    return max(1, min(width, WIDEST // each))
+    return max(1, min(width, MAX_TIMED_WIDTH // each))
 
 
 def lines(n: int) -> int:
@@ -251,7 +251,7 @@ class Layer(ABC):
 
     def timed(self, d: Any) -> tuple[Timed, ...]:
         """Return the benchmark layers that are timed when an engine is calibrated. By default the layer itself."""
-        return (Timed(layer=self, d=WIDTH, standard=WIDTH, numbers=d),)
+        return (Timed(layer=self, d=TIMED_WIDTH, standard=TIMED_WIDTH, numbers=d),)
 
     @property
     def weights_alone(self) -> bool:

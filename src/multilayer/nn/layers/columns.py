@@ -32,7 +32,7 @@ from .base import (
     Array,
     Backward,
     Draw,
-    Even,
+    EvenlySpaced,
     Flops,
     Forward,
     Layer,
@@ -40,9 +40,9 @@ from .base import (
     Pass,
     Tensors,
     Timed,
-    fitting,
     require_number,
     store_whole,
+    timed_width,
     whole,
 )
 
@@ -78,8 +78,8 @@ class Inputs:
         return self.numeric + len(self.categories)
 
 
-FEATURES = 16
-MOST_CODES = 64
+TIMED_FEATURES = 16
+MAX_TIMED_CATEGORIES = 64
 """Features and category values of the columns that are timed when an engine is calibrated."""
 
 Numeric = Literal["none", "plr", "pbld", "piecewise"]
@@ -180,7 +180,7 @@ class Columns(Layer):
         if self.numeric != "piecewise" or not inputs.numeric:
             return ()
         shape = (inputs.numeric, (self.n or 0) + 1)
-        return (Parameter(name="edges", shape=shape, role="statistic", value=Even(3.0)),)
+        return (Parameter(name="edges", shape=shape, role="statistic", value=EvenlySpaced(3.0)),)
 
     # What it costs
 
@@ -225,12 +225,14 @@ class Columns(Layer):
         """The features, products and all, and each column of codes."""
         inputs, found = Inputs.of(d), list[Timed]()
         if inputs.numeric and self.numeric != "none":
-            features = fitting(FEATURES, max(self.inner))
+            features = timed_width(TIMED_FEATURES, max(self.inner))
             plain = replace(self, categories="auto")
             found.append(Timed(layer=plain, d=features, standard=features, numbers=inputs.numeric))
         for n in inputs.categories:
             codes = Columns(categories="one-hot" if self.one_hot(n) else "embedding", d_category=self.d_category)
-            found.append(Timed(layer=codes, d=Inputs(categories=(min(n, MOST_CODES),)), standard=1, numbers=1))
+            found.append(
+                Timed(layer=codes, d=Inputs(categories=(min(n, MAX_TIMED_CATEGORIES),)), standard=1, numbers=1)
+            )
         return tuple(found)
 
     def fused_widths(self, d: int | Inputs, *, learning: bool) -> tuple[int, ...]:

@@ -27,10 +27,10 @@ import numpy as np
 from ...core.counts import named
 from ...errors import SpecError, unknown_name
 from .. import activations
-from ..activations.facts import gain as gain_of
-from ..activations.function import Function, Kept
+from ..activations.function import ActivationFunction, Kept
+from ..activations.properties import gain as gain_of
 from .base import (
-    WIDTH,
+    TIMED_WIDTH,
     Array,
     Backward,
     Draw,
@@ -43,10 +43,10 @@ from .base import (
     Passed,
     Tensors,
     Timed,
-    fitting,
     lines,
     require_number,
     store_whole,
+    timed_width,
 )
 from .elementwise import through
 
@@ -125,7 +125,7 @@ class Linear(Layer):
 
 def timed_by_outputs(layer: Any, d_out: int) -> tuple[Timed, ...]:
     """Return a layer with one input, timed per output. The time of the matrix product is added by its FLOPs."""
-    width = fitting(WIDTH, replace(layer, d_out=1).widest(1))
+    width = timed_width(TIMED_WIDTH, replace(layer, d_out=1).widest(1))
     return (Timed(layer=replace(layer, d_out=width), d=1, standard=width, numbers=d_out),)
 
 
@@ -178,7 +178,7 @@ class GLU(Layer):
         return self.variant
 
     @property
-    def gate(self) -> Function:
+    def gate(self) -> ActivationFunction:
         return activations.get(GATES[self.variant])
 
     def width(self, d: int) -> int:
@@ -303,7 +303,7 @@ class Maxout(Layer):
         return dz @ p["weight"], grads
 
 
-FEATURES = 16
+TIMED_FEATURES = 16
 """Inputs of the layer that is timed when an engine is calibrated."""
 
 
@@ -396,7 +396,7 @@ class KAN(Layer):
         return False
 
     def timed(self, d: int) -> tuple[Timed, ...]:
-        features = fitting(FEATURES, self.n_bases)
+        features = timed_width(TIMED_FEATURES, self.n_bases)
         return (Timed(layer=replace(self, d_out=1), d=features, standard=features, numbers=d),)
 
     def forward(self, x: Array, p: Tensors, run: Pass) -> tuple[Array, Any]:

@@ -25,9 +25,9 @@ import numpy as np
 from ...core.counts import named as sizes
 from ...errors import SpecError, unknown_name
 from .. import activations
-from ..activations import facts
-from ..activations.facts import gain as gain_of
-from ..activations.function import Function, Kept
+from ..activations import properties
+from ..activations.function import ActivationFunction, Kept
+from ..activations.properties import gain as gain_of
 from .base import (
     Array,
     Backward,
@@ -69,7 +69,7 @@ class Activation(Layer):
     _: KW_ONLY
     per: Per = "layer"
     blend: bool = False
-    function: Function = field(init=False, repr=False, compare=False)
+    function: ActivationFunction = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -388,14 +388,14 @@ class Residual(Layer):
         return dy + dh, grads
 
 
-def through(fn: Function, x: Moments) -> tuple[Moments | None, float | None]:
+def through(fn: ActivationFunction, x: Moments) -> tuple[Moments | None, float | None]:
     """Moments behind an activation of z ~ N(m, q − m²), whose values on two rows have covariance c − m²; and E f′²."""
     variance = x.q - x.m**2
     if not (math.isfinite(x.q) and variance > 0):
         return None, None
     t, w = _nodes()
     if x.m == 0:
-        q, slope = facts.second_moment(fn, x.q), facts.slope_moment(fn, x.q)
+        q, slope = properties.second_moment(fn, x.q), properties.slope_moment(fn, x.q)
     else:
         z = x.m + math.sqrt(variance) * t
         q, slope = float((w * fn.f(z) ** 2).sum()), float((w * fn.df(z) ** 2).sum())

@@ -28,7 +28,7 @@ from ...core.counts import Count, named
 from ...errors import BatchError, SpecError
 from ..activations.function import Kept
 from .base import (
-    WIDTH,
+    TIMED_WIDTH,
     Array,
     Backward,
     Flops,
@@ -252,7 +252,7 @@ class GroupNorm(Norm):
         return self.groups
 
     def timed(self, d: int) -> tuple[Timed, ...]:
-        width = self.groups * -(-WIDTH // self.groups)
+        width = self.groups * -(-TIMED_WIDTH // self.groups)
         return (Timed(layer=self, d=width, standard=width, numbers=d),)
 
     def slices(self, x: Array) -> Array:

@@ -178,7 +178,7 @@ def outputs(model: TrainedModel, x: Array | Sparse, codes: Codes, judges: Judges
         members = [model.members[i] for i in asked]
         weights = None if model.weights is None else [one.weight for one in members]
         together = combined(loss, [one.outputs(part) for one in members], weights=weights)
-        found[mine] = combined(loss, [together], model.calibration and model.calibration.of_judges)
+        found[mine] = combined(loss, [together], model.calibration and model.calibration.for_out_of_fold)
     return found
 
 

@@ -30,7 +30,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from .function import Array, Function
+from .function import ActivationFunction, Array
 
 SATURATED_SLOPE = 0.01
 """A slope of at most this share of the largest one counts as flat."""
@@ -43,39 +43,39 @@ Learned = Mapping[str, Array]
 _Line = Callable[[Array], Array]
 
 
-def max_slope(fn: Function, learned: Learned | None = None) -> float:
+def max_slope(fn: ActivationFunction, learned: Learned | None = None) -> float:
     """sup |f′|; infinite where it has no bound."""
     return _initial_max_slope(fn) if learned is None else _max_slope(fn, learned)
 
 
-def extent(fn: Function, learned: Learned | None = None) -> tuple[float, float]:
+def extent(fn: ActivationFunction, learned: Learned | None = None) -> tuple[float, float]:
     """(inf f, sup f), attained or not; infinite where there is no bound."""
     f = _line(fn, fn.f, learned)
     grid = _grid(fn)
     return 0.0 - _supremum(lambda z: -f(z), grid), _supremum(f, grid)  # 0 − x, since −0.0 is no way to write a bound
 
 
-def second_moment(fn: Function, variance: float, learned: Learned | None = None) -> float:
+def second_moment(fn: ActivationFunction, variance: float, learned: Learned | None = None) -> float:
     """E f(z)² for z ~ N(0, variance); NaN where f is not defined."""
     return _moment(fn, fn.f, variance, learned)
 
 
-def slope_moment(fn: Function, variance: float, learned: Learned | None = None) -> float:
+def slope_moment(fn: ActivationFunction, variance: float, learned: Learned | None = None) -> float:
     """E f′(z)² for z ~ N(0, variance); NaN where f is not defined."""
     return _moment(fn, fn.df, variance, learned)
 
 
-def gain(fn: Function, learned: Learned | None = None) -> float | None:
+def gain(fn: ActivationFunction, learned: Learned | None = None) -> float | None:
     """1/√E f(z)² for z ~ N(0, 1); None where that is no finite number."""
     return _initial_gain(fn) if learned is None else _gain(second_moment(fn, 1.0, learned))
 
 
-def gain_backward(fn: Function, learned: Learned | None = None) -> float | None:
+def gain_backward(fn: ActivationFunction, learned: Learned | None = None) -> float | None:
     """1/√E f′(z)² for z ~ N(0, 1); None where that is no finite number."""
     return _gain(slope_moment(fn, 1.0, learned))
 
 
-def saturates(fn: Function, learned: Learned | None = None) -> tuple[float | None, float | None]:
+def saturates(fn: ActivationFunction, learned: Learned | None = None) -> tuple[float | None, float | None]:
     """(below, above): beyond these |f′| stays within 1 % of its maximum and goes to 0; None on a side that does not."""
     slope = max_slope(fn, learned)
     if not 0 < slope < math.inf:
@@ -102,7 +102,7 @@ def saturates(fn: Function, learned: Learned | None = None) -> tuple[float | Non
     return end(-1.0), end(1.0)
 
 
-def dead(fn: Function, z: Array, learned: Learned | None = None) -> np.ndarray:
+def dead(fn: ActivationFunction, z: Array, learned: Learned | None = None) -> np.ndarray:
     """Which units are dead, from z (..., units). None is on no rows at all, or if f cannot die."""
     slopes = _slopes(fn, z, learned)  # (rows, units)
     if not fn.dies or not len(slopes):
@@ -110,7 +110,7 @@ def dead(fn: Function, z: Array, learned: Learned | None = None) -> np.ndarray:
     return (slopes == 0).all(axis=0)
 
 
-def saturated(fn: Function, z: Array, learned: Learned | None = None) -> np.ndarray:
+def saturated(fn: ActivationFunction, z: Array, learned: Learned | None = None) -> np.ndarray:
     """Which units are saturated, from z (..., units). None is on no rows at all, or if f does not saturate."""
     slopes = _slopes(fn, z, learned)  # (rows, units)
     units = slopes.shape[1]
@@ -119,7 +119,7 @@ def saturated(fn: Function, z: Array, learned: Learned | None = None) -> np.ndar
     return (slopes <= _flat_slopes(fn, units, learned)).mean(axis=0) >= SATURATED_ROWS
 
 
-def _flat_slopes(fn: Function, units: int, learned: Learned | None) -> Array:
+def _flat_slopes(fn: ActivationFunction, units: int, learned: Learned | None) -> Array:
     """The largest slope that counts as flat, per unit; −1 where f does not saturate."""
     if not learned:
         saturating = saturates(fn) != (None, None)
@@ -132,18 +132,18 @@ def _flat_slopes(fn: Function, units: int, learned: Learned | None) -> Array:
     return np.where((top > 0) & (tail <= _NO_SLOPE * top), SATURATED_SLOPE * top, -1.0)
 
 
-def _slopes(fn: Function, z: Array, learned: Learned | None) -> Array:
+def _slopes(fn: ActivationFunction, z: Array, learned: Learned | None) -> Array:
     return np.abs(fn.df(z, **(learned or {}))).reshape(-1, z.shape[-1])
 
 
-def _line(fn: Function, function: Callable[..., Array], learned: Learned | None) -> _Line:
+def _line(fn: ActivationFunction, function: Callable[..., Array], learned: Learned | None) -> _Line:
     """f or f′ as a function of one number."""
     if fn.elementwise:
         return lambda z: function(z, **(learned or {}))
     return lambda z: function(np.stack([z, np.zeros_like(z)], axis=-1))[..., 0]
 
 
-def _grid(fn: Function) -> Array:
+def _grid(fn: ActivationFunction) -> Array:
     """Sorted points that show every feature between 1e-9 and 1e9 of 0, the kinks, and either side of each."""
     far = np.geomspace(1e-9, _FAR, 3601)
     kinks = np.array(fn.kinks)
@@ -169,18 +169,18 @@ def _supremum(g: _Line, grid: Array) -> float:
     return float(f"{top:.14g}") + 0.0  # beyond are rounding errors; + 0.0 turns −0.0 into 0
 
 
-def _max_slope(fn: Function, learned: Learned | None) -> float:
+def _max_slope(fn: ActivationFunction, learned: Learned | None) -> float:
     df = _line(fn, fn.df, learned)
     return _supremum(lambda z: np.abs(df(z)), _grid(fn))
 
 
 @lru_cache(maxsize=1024)
-def _initial_max_slope(fn: Function) -> float:
+def _initial_max_slope(fn: ActivationFunction) -> float:
     return _max_slope(fn, None)
 
 
 @lru_cache(maxsize=1024)
-def _initial_gain(fn: Function) -> float | None:
+def _initial_gain(fn: ActivationFunction) -> float | None:
     """Asked for by every layer of a network."""
     return _gain(second_moment(fn, 1.0))
 
@@ -189,7 +189,7 @@ def _gain(moment: float) -> float | None:
     return 1 / math.sqrt(moment) if 0 < moment < math.inf else None
 
 
-def _moment(fn: Function, function: Callable[..., Array], variance: float, learned: Learned | None) -> float:
+def _moment(fn: ActivationFunction, function: Callable[..., Array], variance: float, learned: Learned | None) -> float:
     """∫ g(√v t)² φ(t) dt, the sum over panels between break points of t."""
     if not fn.elementwise:
         return math.nan
