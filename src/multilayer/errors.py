@@ -236,7 +236,9 @@ def option(name: str, value: str = "…") -> str:
     """
     if not _ON_COMMAND_LINE.get():
         return f"{name}={value}"
-    return called(name) if value == "True" else f"{called(name)} {value.lower() if value == 'None' else value}"
+    return (
+        option_name(name) if value == "True" else f"{option_name(name)} {value.lower() if value == 'None' else value}"
+    )
 
 
 def is_command_line() -> bool:

@@ -174,7 +174,7 @@ def make_training_data(source: Any, options: DataOptions | None = None) -> Train
     for what, name in (("group", group), ("time_column", time), ("sample_weight", weight)):
         if isinstance(name, str) and name in names:
             raise OptionError(
-                f"{called(what)} must be another column than the target, got {name!r}: name another, or none"
+                f"{option_name(what)} must be another column than the target, got {name!r}: name another, or none"
             )
     if options.categorical is not None:
         columns = {**(columns or {}), **dict.fromkeys(_categories(table, options.categorical, names), "categorical")}

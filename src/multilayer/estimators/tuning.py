@@ -284,7 +284,7 @@ def _settle(folder: Path, settings: Mapping[str, Any]) -> None:
             ) from None
         for name in {**there, **here}:
             if there.get(name) != here.get(name):
-                said = name if name in ("rows", "columns") else called(name)
+                said = name if name in ("rows", "columns") else option_name(name)
                 raise OptionError(
                     f"{folder} is a search with {said} {_words(there.get(name))}, got {_words(here.get(name))}: "
                     f"name another folder, or the same {said}"

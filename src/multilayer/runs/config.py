@@ -114,7 +114,7 @@ class Config:
                 value = None
             object.__setattr__(self, spec.name, value)
             if not _fits(value, hints()[spec.name]):
-                raise OptionError(f"{called(spec.name)} must be {_words(spec.name)}, got {value!r}")
+                raise OptionError(f"{option_name(spec.name)} must be {_words(spec.name)}, got {value!r}")
         for name in (
             "learning_rate",
             "batch_size",
@@ -131,10 +131,10 @@ class Config:
         ):
             value = getattr(self, name)
             if value is not None and not value > 0:
-                raise OptionError(f"{called(name)} must be positive, got {value!r}")
+                raise OptionError(f"{option_name(name)} must be positive, got {value!r}")
         for name in ("weight_decay", "l2", "rollbacks", "seed"):
             if not 0 <= getattr(self, name) < math.inf:
-                raise OptionError(f"{called(name)} must be at least 0, got {getattr(self, name)!r}")
+                raise OptionError(f"{option_name(name)} must be at least 0, got {getattr(self, name)!r}")
         if self.learning_rate is not None and not math.isfinite(self.learning_rate):
             raise OptionError(f"{option_name('learning_rate')} must be finite, got {self.learning_rate!r}")
         if self.average is not None and not 0 <= self.average < 1:
@@ -153,7 +153,7 @@ class Config:
                 if getattr(self, name) != elsewhere:
                     get(getattr(self, name))
             except OptionError as error:
-                raise OptionError(f"{called(name)}: {error}") from None
+                raise OptionError(f"{option_name(name)}: {error}") from None
         self.rate_factors({})
         for name, valid in (
             ("engine", ("auto", "fused", "torch", "numpy")),
@@ -162,7 +162,7 @@ class Config:
             ("scaling", ("auto", "standard", "robust", "none")),
         ):
             if getattr(self, name) not in valid:
-                raise OptionError(unknown_name(called(name), getattr(self, name), valid))
+                raise OptionError(unknown_name(option_name(name), getattr(self, name), valid))
 
     def rate_factors(self, parameters: Mapping[str, Parameter]) -> dict[str, float]:
         """The factor of each parameter that `rates` names: by its name, by its layer's kind, or by its role.

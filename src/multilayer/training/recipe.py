@@ -118,7 +118,7 @@ class Recipe:
     def given(self) -> str:
         """The names of the options that the user set."""
         shape = {"hidden": self.hidden, "activation": self.activation, "dropout": self.dropout}
-        return " and ".join(called(name) for name, value in shape.items() if value is not None)
+        return " and ".join(option_name(name) for name, value in shape.items() if value is not None)
 
 
 @dataclass(frozen=True)
