@@ -1,4 +1,4 @@
-"""The outline of a network has the correct sums, and no text in its picture is hidden."""
+"""The summary of a network has the correct sums, and no text in its picture is hidden."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from matplotlib.patches import Circle
 
 from multilayer.core.formatting import percent
 from multilayer.costs import cost
-from multilayer.costs.summary import Part, outline
+from multilayer.costs.summary import Part, summarize
 from multilayer.drawing.picture import draw, network_figure
 from multilayer.drawing.plots import save
 from multilayer.errors import OptionError
@@ -49,16 +49,16 @@ def leaves(parts: Sequence[Part]) -> list[Part]:
 
 
 @networks
-def test_the_sums_of_an_outline_are_those_of_the_cost(network: str) -> None:
-    whole, account = outline(network), cost(network)
-    assert sum(part.parameters for part in whole.parts) == account.parameters
-    assert sum(part.parameters for part in leaves(whole.parts)) == account.parameters
-    assert sum(part.flops for part in whole.parts) + account.loss.forward == account.step
-    assert [p.flops for p in outline(network, fold=False).parts if not p.parts]
+def test_the_sums_of_a_summary_are_those_of_the_cost(network: str) -> None:
+    summary, account = summarize(network), cost(network)
+    assert sum(part.parameters for part in summary.parts) == account.parameters
+    assert sum(part.parameters for part in leaves(summary.parts)) == account.parameters
+    assert sum(part.flops for part in summary.parts) + account.loss.forward == account.step
+    assert [p.flops for p in summarize(network, fold=False).parts if not p.parts]
 
 
 def test_repeats_fold_into_one_part() -> None:
-    found = outline(RESIDUAL).parts
+    found = summarize(RESIDUAL).parts
     assert [(p.heading, p.times, p.parameters) for p in found] == [
         ("linear1", 1, 8_064),
         ("residual1…6", 6, 7_094_016),
@@ -74,20 +74,22 @@ def test_repeats_fold_into_one_part() -> None:
 
 
 def test_a_pattern_of_several_layers_folds_into_a_group() -> None:
-    group, last = outline(NETWORKS["pattern"]).parts
+    group, last = summarize(NETWORKS["pattern"]).parts
     assert (group.kind, group.times, last.heading) == ("group", 10, "linear11")
     assert [p.heading for p in group.parts] == ["linear1…10", "layernorm1…10", "relu1…10", "dropout1…10"]
 
 
 def test_different_layers_do_not_fold() -> None:
-    assert [p.times for p in outline("8-8-8:tanh-8-8").parts] == [1, 1, 1, 1]
+    assert [p.times for p in summarize("8-8-8:tanh-8-8").parts] == [1, 1, 1, 1]
     # Shared parameters are counted once, so the first of the three layers differs from the others.
-    shared = outline("8-(8:prelu(per=network))*3-1")
+    shared = summarize("8-(8:prelu(per=network))*3-1")
     assert sum(p.parameters for p in shared.parts) == shared.cost.parameters
 
 
 def test_details_are_the_options_other_than_the_width() -> None:
-    found = {p.label: p.detail for p in outline("64-swiglu(8)-maxout(64, 3)-kan(32, grid=3)-linear(10, bias=no)").parts}
+    found = {
+        p.label: p.detail for p in summarize("64-swiglu(8)-maxout(64, 3)-kan(32, grid=3)-linear(10, bias=no)").parts
+    }
     assert found == {"swiglu": "", "maxout": "k=3", "kan": "grid=3", "linear": "bias=no"}
 
 
@@ -99,7 +101,7 @@ def test_no_text_overlaps_or_is_cut(network: str, tmp_path: Path) -> None:
     save(figure, tmp_path / "n.svg")
     found = texts_of_svg(tmp_path / "n.svg")
     spec = Spec.parse(network)
-    assert {"inputs", "outputs"} <= set(found) or not any(p.mixes for p in outline(spec).parts)
+    assert {"inputs", "outputs"} <= set(found) or not any(p.mixes for p in summarize(spec).parts)
     assert any(text.startswith(f"{spec.n_parameters:,} parameter") for text in found)
     assert f"(B, {spec.d_out})" in found
 

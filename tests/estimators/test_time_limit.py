@@ -24,16 +24,16 @@ from multilayer.training.fit import fit, resume
 from multilayer.training.plan import chosen_batch
 from multilayer.training.recipe import Recipe, complete, options_for
 from multilayer.training.setup import Setup, make_engine
-from multilayer.training.time_budget import SHARE, Costs, Job, measured, within_limit
+from multilayer.training.time_budget import SHARE, Costs, Workload, measured, within_limit
 from support.training_rows import prepare
 
 X = np.random.default_rng(0).normal(size=(640, 3))
 Y = X[:, 0]
 
 
-def job(*, start: float = 0.0, step: float = 0.01, look: float = 0.0, rows: int = 512) -> Job:
+def workload(*, start: float = 0.0, step: float = 0.01, look: float = 0.0, rows: int = 512) -> Workload:
     """Two steps an epoch of 10 ms, two threads."""
-    return Job(costs=Costs(start, step, look), rows=rows, batch=256, threads=2, parted=True)
+    return Workload(costs=Costs(start, step, look), rows=rows, batch=256, threads=2, parted=True)
 
 
 def planned(
@@ -60,29 +60,29 @@ def planned(
 
 
 def test_enough_time_changes_nothing() -> None:
-    plan = job().planned(1e6, members=4, epochs=256, fewer=True)
+    plan = workload().planned(1e6, members=4, epochs=256, fewer=True)
     assert (plan.members, plan.epochs, plan.epoch_rows) == (4, 256, None)
 
 
 def test_epochs_become_fewer_first() -> None:
     """Two steps an epoch of 10 ms, two threads: 3 s are 75 epochs for each of four."""
-    plan = job().planned(3.0, members=4, epochs=256, fewer=True)
+    plan = workload().planned(3.0, members=4, epochs=256, fewer=True)
     assert (plan.members, plan.epochs, plan.epoch_rows) == (4, 75, None)
 
 
 def test_then_members() -> None:
     """A fifth of that: 30 epochs of one member, not 15 for each of four."""
-    plan = job().planned(0.6, members=4, epochs=256, fewer=True)
+    plan = workload().planned(0.6, members=4, epochs=256, fewer=True)
     assert (plan.members, plan.epochs) == (1, 30)
-    kept = job().planned(0.6, members=4, epochs=256, fewer=False)
+    kept = workload().planned(0.6, members=4, epochs=256, fewer=False)
     assert (kept.members, kept.epochs) == (4, 15)  # what was asked for stands
-    two = job().planned(1.1, members=4, epochs=256, fewer=True)
+    two = workload().planned(1.1, members=4, epochs=256, fewer=True)
     assert (two.members, two.epochs) == (2, 55)  # three take as long as four
 
 
 def test_starting_members_and_judging_count() -> None:
     """Of 2.2 s, four starts of 100 ms, six looks of 100 ms at the end; then epochs of 40 ms, each with a look."""
-    plan = job(start=0.1, look=0.1).planned(2.2, members=4, epochs=256, fewer=False)
+    plan = workload(start=0.1, look=0.1).planned(2.2, members=4, epochs=256, fewer=False)
     assert plan.epochs == int((2.2 - 0.4 - 0.6) / (0.04 + 0.1)) == 8
     assert plan.least == pytest.approx(0.4 + 0.6 + 0.02 + 0.1)
     assert plan.enough == pytest.approx(0.4 + 0.6 + 0.04 + 0.1)
@@ -90,21 +90,21 @@ def test_starting_members_and_judging_count() -> None:
 
 def test_preparing_again_counts() -> None:
     """Fewer members hold out other rows, which have to be prepared: 0.19 s of the 0.6 s."""
-    plan = job().planned(0.6, members=4, epochs=256, fewer=True, again=0.19)
+    plan = workload().planned(0.6, members=4, epochs=256, fewer=True, again=0.19)
     assert (plan.members, plan.epochs) == (1, 20)
 
 
 @pytest.mark.parametrize(("seconds", "epochs", "rows"), [(19.0, 2, 190), (5.0, 1, 100), (0.01, 1, 1), (39.9, 4, 199)])
 def test_few_epochs_take_a_share_of_the_rows(seconds: float, epochs: int, rows: int) -> None:
     """An epoch of 200 steps takes 10 s; no time is left over, and the schedule comes to its end."""
-    plan = job(step=0.05, rows=200 * 256).planned(seconds, members=1, epochs=32, fewer=False)
+    plan = workload(step=0.05, rows=200 * 256).planned(seconds, members=1, epochs=32, fewer=False)
     assert (plan.members, plan.epochs) == (1, epochs)
     assert plan.epoch_rows == rows * 256
 
 
 def test_looks_count_in_shares_too() -> None:
     """Of 14 s, two looks of 1 s at the end; then two epochs of 1 s of looking and 5 s of training."""
-    plan = job(step=0.05, look=1.0, rows=200 * 256).planned(14.0, members=1, epochs=32, fewer=False)
+    plan = workload(step=0.05, look=1.0, rows=200 * 256).planned(14.0, members=1, epochs=32, fewer=False)
     assert (plan.epochs, plan.epoch_rows) == (2, 100 * 256)
 
 

@@ -14,7 +14,7 @@ import multilayer as ml
 from multilayer.cli.main import app
 from multilayer.errors import OptionError
 from multilayer.pages.report.report import report
-from multilayer.training.time_budget import Job, Planned
+from multilayer.training.time_budget import Planned, Workload
 from support.run_folders import contents
 
 CORNERS, AND, XOR = [[0, 0], [0, 1], [1, 0], [1, 1]], [0, 0, 0, 1], [0, 1, 1, 0]
@@ -57,10 +57,10 @@ def test_a_time_limit_is_planned_when_epochs_is_none() -> None:
 def test_epochs_that_a_time_limit_made_few_are_warned_about(monkeypatch: pytest.MonkeyPatch) -> None:
     """A plan of a single step ends in time, so the clock has nothing to stop."""
 
-    def one_step(self: Job, *_: Any, **__: Any) -> Planned:
+    def one_step(self: Workload, *_: Any, **__: Any) -> Planned:
         return Planned(members=1, epochs=1, epoch_rows=self.batch, least=0.0, enough=0.0)
 
-    monkeypatch.setattr(Job, "planned", one_step)
+    monkeypatch.setattr(Workload, "planned", one_step)
     with pytest.warns(UserWarning, match="time_limit of 60 s was enough for only 1 step, so the model has hardly"):
         run = ml.fit(None, "iris", hidden=(4,), ensemble=1, time_limit=60.0, quiet=True)
     assert (run.end.status, run.end.step) == ("finished", 1)

@@ -1,9 +1,14 @@
-"""A network as people read it: the rows of its cost account, nested in their blocks, repeats folded.
+"""Summary of a network: its layers with parameters and FLOPs, grouped in blocks, and repeated layers merged.
 
-A part is a linear map (or another layer that mixes its inputs) with the activation behind it, or a layer that stands
-alone, or a block of parts. What stands several times in a row becomes one part with `times`; its numbers are then those
-of all of them together, so that the parameters of an outline add up to the network's, and its FLOPs with those of the
-loss to the step's. The text tree and the picture of `mlp show` are two readings of it.
+A part of the summary is one of these:
+
+- a linear map, or another layer that mixes its inputs, with the activation after it
+- a layer that stands alone
+- a residual block, with the parts inside it
+
+Equal parts in a row are merged into one part with `times`. Its parameters and FLOPs are the sums over all of them, so
+the parameters of a summary add up to those of the network. The FLOPs add up to those of the training step without the
+loss. `mlp show` prints a summary as a tree, and `ml.draw` draws it.
 """
 
 from __future__ import annotations
@@ -22,21 +27,21 @@ _FOLD_ALONE = 3
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
-    """One part of a network, or `times` equal ones: `name` is the first one's, `last` the last one's."""
+    """A part of a network, or `times` equal parts. `name` and `last` are the names of the first and the last."""
 
     name: str
     last: str
     kind: str
-    """A kind of layer, or "group" for a pattern of several that repeats."""
+    """The kind of layer, or "group" for several layers that repeat as a pattern."""
     label: str
     detail: str = ""
-    """What was chosen beyond the width: `bias=no`, `0.1`, `k=3`."""
+    """The options of the layer except its width: `bias=no`, `0.1`, `k=3`."""
     activation: Activation | None = None
     d_in: int | Inputs
     d_out: int
     parameters: int
     flops: int
-    """Of a training step: forward and backward."""
+    """FLOPs of the forward and the backward pass."""
     times: int = 1
     parts: tuple[Part, ...] = ()
 
@@ -50,34 +55,36 @@ class Part:
 
     @property
     def heading(self) -> str:
-        """`linear2`, or `linear2…99` for those from the second to the 99th; without the block they are in."""
+        """The name without its block: `linear2`, or `linear2…99` for the layers `linear2` to `linear99`."""
         first, last = self.name.rpartition(".")[2], self.last.rpartition(".")[2]
         return first if first == last else f"{first}…{last[len(last.rstrip('0123456789')) :]}"
 
     @property
     def function(self) -> str:
-        """The activation as it is written in a network, or nothing."""
+        """The text form of the activation, or an empty string."""
         return "" if self.activation is None else written(self.activation, self.d_out)
 
     def key(self) -> tuple[Any, ...]:
-        """What must agree for two parts to be the same; FLOPs may differ, since no gradient goes below the first."""
+        """Return a key that equal parts share. FLOPs are not in it: the first layer needs no gradient of its input."""
         activation = () if self.activation is None else (self.activation,)
         inner = tuple(part.key() for part in self.parts)
         return self.kind, self.label, self.detail, activation, self.d_in, self.d_out, self.parameters, self.times, inner
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outline:
+class NetworkSummary:
+    """The parts of a network, with its cost at the default batch size. `summarize` creates it."""
+
     spec: Spec
     cost: Cost
     parts: tuple[Part, ...]
 
     def share(self, part: Part) -> float:
-        """Of the step's FLOPs; what the parts leave is the loss."""
+        """Return the share of a part in the FLOPs of the step. The rest of the step is the loss."""
         return part.flops / self.cost.step
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data; numbers of a part that stands several times are those of all of them."""
+        """Return plain data. The numbers of a part that occurs several times are sums over all of them."""
         return {
             "network": str(self.spec),
             "parameters": self.cost.parameters,
@@ -104,21 +111,21 @@ class Outline:
         return found | ({"layers": [self._part_to_dict(inner) for inner in part.parts]} if part.parts else {})
 
 
-def outline(spec: Spec | str, *, fold: bool = True) -> Outline:
-    """The outline of a network. A single layer folds from three equal ones in a row on, a block or a pattern from two.
+def summarize(spec: Spec | str, *, fold: bool = True) -> NetworkSummary:
+    """Summarize a network. With `fold`, repeated layers are merged: three equal layers, two equal blocks or patterns.
 
-    >>> [(part.heading, part.times) for part in outline("8-[8]*3-4-(16)*5-2").parts]
+    >>> [(part.heading, part.times) for part in summarize("8-[8]*3-4-(16)*5-2").parts]
     [('residual1…3', 3), ('linear1', 1), ('linear2', 1), ('linear3…6', 4), ('linear7', 1)]
     """
     spec = Spec.of(spec)
     account = cost(spec)
     rows = {row.name: row for row in account.layers}
     inputs = spec.inputs if spec.inputs.categories else spec.inputs.numeric
-    return Outline(spec=spec, cost=account, parts=_parts(spec.layers, inputs, "", rows, fold))
+    return NetworkSummary(spec=spec, cost=account, parts=_parts(spec.layers, inputs, "", rows, fold))
 
 
 def written(layer: Layer, d: int | Inputs) -> str:
-    """A layer as it is written in a network: `256`, `dropout(0.1)`, `blend(selu)`."""
+    """Return the text form of a layer: `256`, `dropout(0.1)`, `blend(selu)`."""
     return str(Spec(d, (layer,))).partition("-")[2]
 
 
@@ -128,7 +135,7 @@ def _parts(layers: Sequence[Layer], d: int | Inputs, prefix: str, rows: dict[str
         path = prefix + name
         width = layer.width(d)  # pyright: ignore[reportArgumentType]
         row = rows.get(path)
-        if row is None and isinstance(layer, Activation):  # its cost stands in the row before
+        if row is None and isinstance(layer, Activation):  # its cost is in the row of the layer before it
             found[-1] = replace(found[-1], activation=layer)
             continue
         assert row is not None
@@ -154,7 +161,7 @@ def _parts(layers: Sequence[Layer], d: int | Inputs, prefix: str, rows: dict[str
 
 
 def _detail(layer: Layer, d: int | Inputs) -> str:
-    """What stands between the brackets of its text form, without the width."""
+    """Return the text between the brackets of a layer's text form, without the width."""
     if isinstance(layer, Residual | Activation):
         return ""
     text = written(layer, d)
@@ -171,7 +178,7 @@ def _detail(layer: Layer, d: int | Inputs) -> str:
 
 
 def _folded(parts: list[Part]) -> list[Part]:
-    """Equal neighbours as one part, and a pattern of several layers that comes again as one group."""
+    """Merge equal neighbours into one part, and a repeated pattern of several layers into one group."""
     keys = [part.key() for part in parts]
     found: list[Part] = []
     i = 0
@@ -190,7 +197,10 @@ def _folded(parts: list[Part]) -> list[Part]:
 
 
 def _pattern(keys: list[tuple[Any, ...]], i: int) -> tuple[int, int]:
-    """Length and repeats of the shortest pattern from `i` on that covers the most."""
+    """Return the length and the repeats of the pattern that starts at `i` and covers most parts.
+
+    Of several such patterns, the shortest is returned.
+    """
     best = (1, 1)
     for length in range(1, _LONGEST_PATTERN + 1):
         pattern = keys[i : i + length]
@@ -203,7 +213,7 @@ def _pattern(keys: list[tuple[Any, ...]], i: int) -> tuple[int, int]:
 
 
 def _merged(same: Sequence[Part]) -> Part:
-    """Equal parts as one, its numbers their sums."""
+    """Merge equal parts into one. Its numbers are their sums."""
     inner = tuple(_merged(parts) for parts in zip(*(part.parts for part in same), strict=True))
     return replace(
         same[0],

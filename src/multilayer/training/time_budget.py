@@ -67,7 +67,7 @@ class Planned(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Job:
+class Workload:
     """The work to plan, and what it costs."""
 
     costs: Costs
@@ -153,7 +153,7 @@ def within_limit(
     costs = measured(spec, prepared, config, most=MEASURING * seconds, start=start)
     elapsed = time.monotonic() - began
     rows = len(prepared.train) - min(map(len, prepared.folds), default=0)
-    job = Job(
+    workload = Workload(
         costs=costs,
         rows=min(rows, config.epoch_rows or rows),
         batch=chosen_batch(prepared, config),
@@ -161,7 +161,7 @@ def within_limit(
         parted=bool(prepared.folds),
     )
     members, left = config.ensemble, SHARE * (seconds - elapsed)
-    plan = job.planned(
+    plan = workload.planned(
         left, members=members, epochs=cast(int, config.epochs), fewer=fewer and members > 1, again=preparing
     )
     if plan.members == members and elapsed + plan.least > seconds:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...costs.summary import outline
+from ...costs.summary import summarize
 from ...spec import Spec
 from ..plots.style import check_path, plot_style, save
 from . import blocks, neurons
@@ -53,8 +53,8 @@ def draw(spec: Spec | str, path: str | Path) -> None:
 def network_figure(spec: Spec | str) -> Figure:
     """Return the picture as a matplotlib figure."""
     spec = Spec.of(spec)
-    plain = outline(spec, fold=False) if len(spec.entries) <= neurons.MOST_ENTRIES else None
+    plain = summarize(spec, fold=False) if len(spec.entries) <= neurons.MOST_ENTRIES else None
     with plot_style("a picture of a network"):
         if plain is not None and neurons.fits(plain):
             return neurons.figure(plain)
-        return blocks.figure(outline(spec))
+        return blocks.figure(summarize(spec))

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ...costs.summary import Outline, Part
+from ...costs.summary import NetworkSummary, Part
 from ...nn.layers import Inputs
 from ..plots.canvas import Canvas, tint
 from ..plots.style import CARD, FAINT, GRID, INK, MUTED, SMALL, text_width
@@ -61,15 +61,15 @@ class _Omitted:
 _Item = Part | _Omitted
 
 
-def figure(whole: Outline) -> Figure:
-    return _Drawing(whole).draw()
+def figure(summary: NetworkSummary) -> Figure:
+    return _Drawing(summary).draw()
 
 
 class _Drawing:
-    def __init__(self, whole: Outline) -> None:
-        self.whole = whole
-        self.widest = max(max(_widths(whole.parts)), _count(whole.spec.inputs), 16)
-        self.items = _elided(whole.parts, 0)
+    def __init__(self, summary: NetworkSummary) -> None:
+        self.summary = summary
+        self.widest = max(max(_widths(summary.parts)), _count(summary.spec.inputs), 16)
+        self.items = _elided(summary.parts, 0)
 
     # Sizes
 
@@ -91,7 +91,7 @@ class _Drawing:
         return caption_width(item) + 12 + outputs
 
     def about(self, part: Part) -> str:
-        share = percent(self.whole.share(part))
+        share = percent(self.summary.share(part))
         if part.times == 1:
             return f"{part.parameters:,} parameters  ·  {share}"
         each, rest = divmod(part.parameters, part.times)
@@ -103,19 +103,19 @@ class _Drawing:
     def draw(self) -> Figure:
         inputs = self._inputs_label()
         first = max(text_width(inputs, SMALL), text_width("inputs", SMALL, bold=True)) / 2 + _BAR / 2
-        last = max(text_width("outputs", SMALL, bold=True), text_width(_shape(self.whole.spec.d_out), SMALL)) / 2
+        last = max(text_width("outputs", SMALL, bold=True), text_width(_shape(self.summary.spec.d_out), SMALL)) / 2
         rows = self._rows(first, last)
         levels = [max(_level(item, 0) for item in row) for row in rows]
         used = [first + sum(self.width(item, 0) for item in row) + last for row in rows]
-        width = max(*used, heading_width(self.whole) - 2 * EDGE, 300.0) + 2 * EDGE
+        width = max(*used, heading_width(self.summary) - 2 * EDGE, 300.0) + 2 * EDGE
         heights = [_above(level) + _TALL + 14 + 4 * LINE + 8 * level + 10 for level in levels]
         canvas = Canvas(width, HEADING + sum(heights) + 14)
-        heading(canvas, self.whole)
+        heading(canvas, self.summary)
         y = HEADING
         for i, (row, level, height) in enumerate(zip(rows, levels, heights, strict=True)):
             x = EDGE + first if len(rows) > 1 else (width - used[i]) / 2 + first
             middle = y + _above(level) + _TALL / 2
-            before = self.whole.spec.inputs if i == 0 else rows[i - 1][-1].d_out
+            before = self.summary.spec.inputs if i == 0 else rows[i - 1][-1].d_out
             end = x + sum(self.width(item, 0) for item in row)
             canvas.line([(x, middle), (end, middle)], colour=FAINT, width=1.2)
             self._bar(canvas, x, middle, _count(before), label=inputs if i == 0 else _shape(_count(before)))
@@ -127,7 +127,7 @@ class _Drawing:
             self._items(canvas, row, x + _BAR / 2, middle, 0)
             if i == len(rows) - 1:
                 if not _ends_in_bar(row[-1]):
-                    self._bar(canvas, end, middle, self.whole.spec.d_out)
+                    self._bar(canvas, end, middle, self.summary.spec.d_out)
                 canvas.text(end, names, "outputs", size=SMALL, bold=True)
             else:
                 canvas.line([(end + 7, middle), (end + 22, middle)], colour=MUTED, width=1.2, arrow=True)
@@ -166,7 +166,7 @@ class _Drawing:
 
     def _map(self, canvas: Canvas, part: Part, x: float, middle: float, width: float) -> None:
         a, b = self.height(part.width_in) / 2, self.height(part.d_out) / 2
-        share = self.whole.share(part)
+        share = self.summary.share(part)
         fill = tint(BLUE, 0.12 + 0.5 * math.sqrt(share))
         x0, x1 = x + 2, x + width - 2
         for shift in (6.0, 3.0) if part.times > 1 else ():
@@ -201,7 +201,7 @@ class _Drawing:
                     canvas.circle(x, middle + k * tall / 6.5, 1.8, fill=CARD, edge=FAINT, line=0.8)
         if part.times > 1:
             canvas.text(x, middle - _TALL / 2 - _SHAPES / 2 - 1, f"×{part.times}", colour=ACCENT, bold=True)
-        draw_caption(canvas, x, self._caption_y(middle), part, self.whole.share(part))
+        draw_caption(canvas, x, self._caption_y(middle), part, self.summary.share(part))
 
     def _frame(self, canvas: Canvas, part: Part, x: float, middle: float, width: float, depth: int) -> None:
         level = _level(part, depth)
@@ -249,7 +249,7 @@ class _Drawing:
         return middle + _TALL / 2 + 14
 
     def _inputs_label(self) -> str:
-        inputs = self.whole.spec.inputs
+        inputs = self.summary.spec.inputs
         if not inputs.categories:
             return _shape(inputs.numeric)
         codes = f"(B, {len(inputs.categories)}) codes"

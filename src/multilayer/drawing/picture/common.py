@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ...core.formatting import count, flops, percent
-from ...costs.summary import Outline, Part
+from ...costs.summary import NetworkSummary, Part
 from ...nn.activations import ActivationFunction
 from ..plots.activations import curve
 from ..plots.canvas import Canvas
@@ -24,21 +24,21 @@ _KEY = "under each layer: activation and options, parameters, share of the step'
 BLUE, ACCENT = COLOURS[0], COLOURS[1]
 
 
-def heading(canvas: Canvas, whole: Outline) -> None:
+def heading(canvas: Canvas, summary: NetworkSummary) -> None:
     room = canvas.width - 2 * EDGE
-    canvas.text(EDGE, 22, shorten(str(whole.spec), room, TITLE, bold=True), size=TITLE, bold=True, align="left")
-    canvas.text(EDGE, 38, subtitle(whole), colour=MUTED, size=SMALL + 0.5, align="left")
+    canvas.text(EDGE, 22, shorten(str(summary.spec), room, TITLE, bold=True), size=TITLE, bold=True, align="left")
+    canvas.text(EDGE, 38, subtitle(summary), colour=MUTED, size=SMALL + 0.5, align="left")
 
 
-def subtitle(whole: Outline) -> str:
-    parameters = whole.cost.parameters
-    return f"{count(parameters, 'parameter')}  ·  {flops(whole.cost.step)} per training step of {whole.cost.batch} rows"
+def subtitle(summary: NetworkSummary) -> str:
+    cost = summary.cost
+    return f"{count(cost.parameters, 'parameter')}  ·  {flops(cost.step)} per training step of {cost.batch} rows"
 
 
-def heading_width(whole: Outline) -> float:
+def heading_width(summary: NetworkSummary) -> float:
     """Return the width of the heading. A long name of a network is shortened."""
-    title = min(text_width(str(whole.spec), TITLE, bold=True), 420.0)
-    return 2 * EDGE + max(title, text_width(subtitle(whole), SMALL + 0.5), text_width(_KEY, SMALL - 1))
+    title = min(text_width(str(summary.spec), TITLE, bold=True), 420.0)
+    return 2 * EDGE + max(title, text_width(subtitle(summary), SMALL + 0.5), text_width(_KEY, SMALL - 1))
 
 
 def caption(part: Part) -> list[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ...costs.summary import Outline, Part
+from ...costs.summary import NetworkSummary, Part
 from ...nn.activations import ActivationFunction
 from ...nn.layers import Activation
 from ..plots.canvas import Canvas, tint
@@ -54,17 +54,17 @@ class _Column:
         return next((layer.function for layer in found if isinstance(layer, Activation)), None)
 
 
-def fits(whole: Outline) -> bool:
+def fits(summary: NetworkSummary) -> bool:
     """Return whether every neuron can be drawn: no blocks, no categorical inputs, and few neurons and layers."""
-    if whole.spec.inputs.categories or any(p.parts or p.times > 1 or p.kind == "columns" for p in whole.parts):
+    if summary.spec.inputs.categories or any(p.parts or p.times > 1 or p.kind == "columns" for p in summary.parts):
         return False
-    widths = [whole.spec.inputs.numeric, *(p.d_out for p in whole.parts)]
-    return max(widths) <= MOST_UNITS and 1 <= sum(part.mixes for part in whole.parts) <= MOST_LAYERS
+    widths = [summary.spec.inputs.numeric, *(p.d_out for p in summary.parts)]
+    return max(widths) <= MOST_UNITS and 1 <= sum(part.mixes for part in summary.parts) <= MOST_LAYERS
 
 
-def figure(whole: Outline) -> Figure:
-    columns = [_Column(whole.spec.inputs.numeric, None)]
-    for part in whole.parts:
+def figure(summary: NetworkSummary) -> Figure:
+    columns = [_Column(summary.spec.inputs.numeric, None)]
+    for part in summary.parts:
         if part.mixes:
             columns.append(_Column(part.d_out, part))
         else:
@@ -74,12 +74,12 @@ def figure(whole: Outline) -> Figure:
     drawn = needs[0] / 2 + apart * (len(columns) - 1) + needs[-1] / 2
     tallest = max(column.units for column in columns)
     extra = max(len(column.after) for column in columns)
-    width = max(drawn + 2 * EDGE, heading_width(whole))
+    width = max(drawn + 2 * EDGE, heading_width(summary))
     middle = HEADING + 32 + _GAP * tallest / 2
     below = middle + _GAP * tallest / 2 + 14
     bottom = below + (4 + 2 * extra) * LINE
     canvas = Canvas(width, bottom + 20)
-    heading(canvas, whole)
+    heading(canvas, summary)
 
     xs = [(width - drawn) / 2 + needs[0] / 2 + apart * i for i in range(len(columns))]
     for left, right, x0, x1 in zip(columns, columns[1:], xs, xs[1:], strict=False):
@@ -96,11 +96,11 @@ def figure(whole: Outline) -> Figure:
         canvas.text(x, middle - _GAP * tallest / 2 - 12, f"(B, {column.units})", size=SMALL, colour=MUTED)
         y = below
         if column.part is not None:
-            draw_caption(canvas, x, y, column.part, whole.share(column.part))
+            draw_caption(canvas, x, y, column.part, summary.share(column.part))
             y += 4 * LINE
         for part in column.after:
             canvas.text(x, y, _after(part), size=SMALL, colour=MUTED)
-            draw_share(canvas, x, y + LINE, whole.share(part))
+            draw_share(canvas, x, y + LINE, summary.share(part))
             y += 2 * LINE
         if i in (0, len(columns) - 1):
             word = "outputs" if i else "inputs"

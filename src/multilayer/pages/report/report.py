@@ -17,7 +17,7 @@ from typing import Any, cast
 
 from ...core import atomic_files, canonical_json, machine
 from ...costs import cost
-from ...costs.summary import outline
+from ...costs.summary import summarize
 from ...data import Table, TrainingData
 from ...errors import FileError, MultilayerError, RunError
 from ...models import metrics
@@ -87,7 +87,7 @@ def assemble(
         "run": run,
         "curves": history(log),
         "evaluation": found,
-        "network": {**outline(spec).to_dict(), "outputs": spec.d_out},
+        "network": {**summarize(spec).to_dict(), "outputs": spec.d_out},
         "members": members,
         "cost": account(spec, config, effective, run["engine"], members),
         "predicted": None if found is None else found.get("predicted"),
