@@ -60,6 +60,11 @@ class Data(Batch):
         """Whether rows of training have to be made, and are not there to be read."""
         return self.augment is not None or isinstance(self.x, Sparse)
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Messages of the augmentation for the user: which promises do not hold. Plain functions have none."""
+        return getattr(self.augment, "notes", ())
+
     def take(self, rows: Rows, *, epoch: int | None = None) -> Batch:
         """The given rows; augmented for training where an epoch is given, and there are any."""
         rows = row_numbers(rows)

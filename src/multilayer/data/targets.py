@@ -270,7 +270,7 @@ def encode(task: Task, table: Table, loss: str, dtype: Any) -> NDArray[Any]:
         if task.kind == "multiclass":
             return np.eye(len(task.classes[0]), dtype=dtype)[place[0]]  # (N, C)
         return np.stack(place, 1).astype(dtype)  # (N, T)
-    if chosen.name == "perceptron":
+    if chosen.link == "step":
         raise OptionError(
             f"a step output and the loss perceptron need two classes, and the task is {task.kind}: remove the step "
             "from the network, or use the loss mse"

@@ -247,7 +247,7 @@ class SingleEngine(ABC):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        return getattr(self.data.augment, "notes", ())
+        return self.data.notes
 
     @abstractmethod
     def outputs(self, rows: Rows, *, averaged: bool = False) -> Array: ...

@@ -115,7 +115,7 @@ class TorchEngine(SingleEngine):
             found.append("forward and backward in bfloat16; parameters and predictions in float32")
         if self._call is not self.model:
             found.append("compiled: numbers agree with the uncompiled engine to rounding")
-        return (*found, *self._table.notes)
+        return (*found, *self.data.notes)
 
     # The protocol
 
@@ -324,10 +324,6 @@ class TensorTable:
         self.data, self.loss, self.dtype, self.device = data, loss, dtype, device
         check_data(spec, data, loss)
         self._whole = None if isinstance(data.x, Sparse) else self._tensors(data)
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        return getattr(self.data.augment, "notes", ())
 
     def take(self, rows: Rows, *, epoch: int | None = None) -> tuple[Inputs, Tensor, Tensor | None]:
         if self._whole is None or (self.data.augment is not None and epoch is not None):

@@ -255,7 +255,7 @@ class Tabular(CallbackSupportMixin, BaseEstimator, ABC):
         history = {name: [getattr(event, name) for event in epochs] for name in names}
         for name in measured:
             history[name] = [event.metrics[name] for event in epochs]
-        probabilities = losses.get(model.encoding.loss).link in ("softmax", "sigmoid")
+        probabilities = losses.get(model.encoding.loss).gives_probabilities
         if held_out and model.calibration is not None and probabilities:
             history["tempered_loss"], history["validation_loss"] = history["validation_loss"], history["log_loss"]
         self.model_, self._partial, self.history_ = model, None, history

@@ -97,7 +97,7 @@ class MLPRegressor(RegressorMixin, MultiOutputMixin, Tabular):
         table = self._table(X, reset=False)
         if np.ndim(cast(Any, quantiles)) != 1 or not len(quantiles) or np.asarray(quantiles).dtype.kind not in "iuf":
             raise OptionError(f"quantiles must be one number or more, such as [0.1, 0.9], got {quantiles!r}")
-        if losses.get(model.encoding.loss).name == "quantile":
+        if losses.get(model.encoding.loss).quantiles:
             trained = list(targets.levels(model.encoding.loss))
             absent = [q for q in quantiles if q not in trained]
             if absent:

@@ -233,8 +233,9 @@ class TrainedNetwork(nn.Module):
         return y[:, 0] if len(task.names) == 1 else y
 
     def _average(self, z: list[Tensor]) -> Tensor:
-        link = losses.get(self.encoding.loss).link
-        if link in ("softmax", "sigmoid"):
+        loss = losses.get(self.encoding.loss)
+        link = loss.link
+        if loss.gives_probabilities:
             z = [one / self.temperature.to(one.dtype) for one in z]
         if len(z) == 1:
             together = z[0]
@@ -272,7 +273,7 @@ class TrainedNetwork(nn.Module):
     def extra_repr(self) -> str:
         task = self.encoding.task
         if task.classifies:
-            meaning = "logits" if losses.get(self.encoding.loss).link in ("softmax", "sigmoid") else "scores"
+            meaning = "logits" if losses.get(self.encoding.loss).gives_probabilities else "scores"
         else:
             meaning = f"{', '.join(task.names)}, standardized; predict() returns the original units"
         rows = "raw numbers" if self.preprocessing is not None else "scaled numbers"

@@ -120,7 +120,7 @@ class Calibration:
         errors = self._known()
         if loss.per_target > 1:
             half = _rank(errors, coverage)
-        elif loss.name == "quantile":
+        elif loss.quantiles:
             side = (1 + coverage) / 2
             return -_rank(-errors[::-1], side), _rank(errors, side)
         else:
@@ -129,7 +129,7 @@ class Calibration:
 
     def too_few(self, coverage: float, loss: Loss) -> int | None:
         """How many held-out rows an interval of such coverage needs, where there are fewer."""
-        one_level = loss.name == "quantile" and loss.per_target == 1
+        one_level = len(loss.quantiles) == 1
         share, rest = ((1 + coverage) / 2, (1 - coverage) / 2) if one_level else (coverage, 1 - coverage)
         return self._lacking(share, rest)
 
@@ -179,7 +179,7 @@ def combined(
     """Return the outputs (N, C) of an ensemble from those of its members. The default weights are equal."""
     temperature = 1.0 if calibration is None else calibration.temperature
     z = [np.asarray(one, dtype=np.float64) for one in members]
-    if loss.link in ("softmax", "sigmoid"):
+    if loss.gives_probabilities:
         z = [one / temperature for one in z]
     if len(z) == 1:
         together = z[0]
@@ -197,7 +197,7 @@ def combined(
 
 def calibrated(loss: Loss, z: NDArray[Any], y: NDArray[Any], weight: NDArray[Any] | None, targets: Any) -> Calibration:
     """From the outputs of held-out rows; `targets` (N, outputs) are those of training, for their range."""
-    if loss.link in ("softmax", "sigmoid"):
+    if loss.gives_probabilities:
         return Calibration(temperature=temperature(loss, z, y, weight))
     if loss.link not in (None, "exp") or not len(targets):
         return Calibration()

@@ -56,7 +56,19 @@ class Loss:
     per_target: int = 1
     """Outputs for each target."""
     targets: Literal["classes", "numbers", "both"]
-    """The targets that it accepts: classes (yes or no counts as two classes), numbers, or both."""
+    """The targets that the loss accepts: classes (yes or no counts as two classes), numbers, or both."""
+    zero_when_separated: bool = False
+    """Whether the loss is 0 once every row is on its correct side. Training then stops."""
+
+    @property
+    def gives_probabilities(self) -> bool:
+        """Whether the link turns outputs into class probabilities, which a temperature can calibrate."""
+        return self.link in ("softmax", "sigmoid")
+
+    @property
+    def quantiles(self) -> tuple[float, ...]:
+        """The quantile levels of the target that the outputs predict; empty for other losses."""
+        return dict(self.constants).get("q", ())
 
     def constant(self, name: str) -> Any:
         return dict(self.constants)[name]
@@ -216,6 +228,7 @@ def perceptron() -> Loss:
         flops_backward=2,
         kept=lambda C: Kept(per_row=C),  # the signs t
         targets="classes",
+        zero_when_separated=True,
     )
 
 

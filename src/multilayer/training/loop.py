@@ -39,6 +39,7 @@ from .policies import (
     Rollback,
     Steps,
     Stop,
+    any_measures,
     better,
     states,
     strongest,
@@ -206,7 +207,7 @@ class Loop:
         plan, step = self.plan, self.position.step
         marks = [plan.steps_per_epoch]
         # Whoever measures must find the engine at that step.
-        if not plan.repeats or any(getattr(observer, "measures", False) for observer in self.observers):
+        if not plan.repeats or any_measures(self.observers):
             marks.append(plan.log_every)
         due = min(plan.next_checkpoint(step) - step, *(every - step % every for every in marks))
         return max(1, min(due, int(CHUNK_SECONDS / self.per_step) if self.per_step else 1))

@@ -56,7 +56,7 @@ def with_defaults(config: Config, spec: Spec, prepared: TrainingData) -> Config:
         if config.average is None:
             chosen["average"] = AVERAGE
     if config.calibrate is None:
-        probabilities = losses.get(prepared.encoding.loss).link in ("softmax", "sigmoid")
+        probabilities = losses.get(prepared.encoding.loss).gives_probabilities
         chosen["calibrate"] = probabilities and len(prepared.validation) > 0
     return replace(config, **chosen)
 

@@ -128,6 +128,11 @@ class Observer(Protocol):
         ...
 
 
+def any_measures(observers: Iterable[Observer]) -> bool:
+    """Return whether an observer reads the engine. Observers of users may leave `measures` out."""
+    return any(getattr(observer, "measures", False) for observer in observers)
+
+
 OnSpike = Literal["rollback", "stop", "ignore"]
 
 

@@ -32,7 +32,7 @@ from ..runs import RESTORE, RunFolder
 from ..runs.checkpoints import Kind
 from ..runs.events import NO_MISTAKES, Checkpoint, End, EpochEnd, Event, NonFinite, Notice, Resume, Spike, Start
 from .loop import Loop, Outcome, position_of
-from .policies import Action, Continue, Observer, Stop
+from .policies import Action, Continue, Observer, Stop, any_measures
 from .setup import Setup, versions
 
 _LARGEST_PAGE = 1 << 28
@@ -282,7 +282,7 @@ class _Recorder:
 
     def __init__(self, run: Run, folder: RunFolder | None, observers: Sequence[Observer]) -> None:
         self.run, self.folder, self.observers = run, folder, observers
-        self.measures = any(getattr(observer, "measures", False) for observer in observers)
+        self.measures = any_measures(observers)
 
     def notice(self, event: Event) -> list[Event]:
         event = event if event.time is not None else replace(event, time=time.time())

@@ -192,10 +192,10 @@ class Setup:
             Plateau(
                 plan.rate_schedule(ends, plan.steps).tolist(),
                 epochs=max(10, plan.epochs // PLATEAU_PART),
-                remedy=NO_PLANE if self.loss.name == "perceptron" and len(self.spec.layers) == 1 else None,
+                remedy=NO_PLANE if self.loss.zero_when_separated and len(self.spec.layers) == 1 else None,
             ),
         ]
-        if self.loss.name == "perceptron":
+        if self.loss.zero_when_separated:
             found.append(NoMistakes())
         if config.patience is not None:
             found.append(EarlyStopping(self.metric, larger=plan.larger, patience=config.patience))
@@ -211,7 +211,7 @@ class Setup:
         targets = np.zeros((0, 0)) if loss.classes else data.y[self.prepared.train]
         y, weight = data.y[rows], None if data.weight is None else data.weight[rows]
         found = calibrated(loss, engine.outputs(rows, averaged=self.averaged), y, weight, targets)
-        if engine.networks > 1 and loss.link in ("softmax", "sigmoid") and len(rows):
+        if engine.networks > 1 and loss.gives_probabilities and len(rows):
             members = engine.member_outputs(rows, averaged=self.averaged)
             seen = np.stack([np.isin(rows, own) for own in member_rows(self.prepared, engine.networks)])
             together = ensemble_temperature(loss, members, seen, y, weight, found.temperature)
@@ -252,7 +252,7 @@ class Setup:
         """The mean over rows. Where a temperature will be found in the end, it is that at the best temperature, by the
         targets as they are: how sure a network is can be mended, what it confuses cannot (Berta et al. 2025)."""
         loss = self.loss
-        if self.config.calibrate and loss.link in ("softmax", "sigmoid"):
+        if self.config.calibrate and loss.gives_probabilities:
             loss = losses.unsmoothed(loss)
             z = z / temperature(loss, z, y, weight)
         return float((loss.rows(z, y) * weight).sum() / weight.sum())

@@ -71,7 +71,7 @@ def _average(
 ) -> str:
     """Return the weighted mean m (B, O) over the members."""
     z = [g.cast(one, np.float64) for one in members]
-    if calibration is not None and loss.link in ("softmax", "sigmoid"):
+    if calibration is not None and loss.gives_probabilities:
         z = [g.op("Div", one, np.float64(calibration.temperature)) for one in z]
     link = {"softmax": "Softmax", "sigmoid": "Sigmoid", "exp": "Exp"}.get(loss.link or "")
     if link is not None:

@@ -243,7 +243,7 @@ def _thinned(x: Floats, y: Floats) -> list[list[float]]:
 def calibration(sample: Sample) -> dict[str, Any] | None:
     """Return the calibration of the probabilities. None if there are none, or if one is NaN."""
     task = sample.task
-    if not task.classifies or losses.get(sample.loss).link not in ("softmax", "sigmoid"):
+    if not task.classifies or not losses.get(sample.loss).gives_probabilities:
         return None
     truth, p = sample.sides
     if np.isnan(p).any():
@@ -316,7 +316,7 @@ def histogram(values: Floats, *, bins: int | Floats) -> dict[str, Any] | None:
 def coverage(sample: Sample) -> list[dict[str, Any]] | None:
     """Return for each predicted quantile the share of rows below it, and the exact interval of that share."""
     loss = losses.get(sample.loss)
-    if loss.name != "quantile":
+    if not loss.quantiles:
         return None
     levels = loss.constant("q")
     truth, _ = sample.sides
