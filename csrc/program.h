@@ -1,30 +1,32 @@
-// A network, its loss and its optimiser as plain data, and what a core that runs them does.
+// A network, its loss and its optimizer as plain data, and the interface of the cores that run them.
 //
-// Python writes a Program from a Spec once; cores only read it. Two kinds of core meet the same interface: plain loops
-// in float or double (reference/reference.h), which are oracle and fallback, and vectorised panels in float (fused/fused.h).
+// Python writes a Program from a Spec, and cores only read it. Two kinds of core implement the same interface: plain loops
+// in float or double (reference/reference.h), used as the reference in tests and as a fallback, and vectorised kernels on
+// panels in float (fused/fused.h).
 //
-// A network is a flat list of operations. What goes in is the row's numbers and codes; each operation turns the d_in
-// numbers of a row into d_out. A residual block is `enter`, its operations, `leave`: leave adds what enter was given.
+// A network is a flat list of operations. Its input is the numbers and category codes of a row. Each operation turns d_in
+// values of a row into d_out values. A residual block is `enter`, its operations, and `leave`, which adds the input of
+// `enter`.
 //
-//     kind         reads                                     gives
+//     kind         reads                                     computes
 //     linear       weight (O, I), bias (O)                   y = factor · W x + b
 //     glu          weight (2·O, I), bias (2·O)               y = f(W₁x + b₁) ⊙ (W₂x + b₂)
 //     activation   learned () or (I), blend (I)              a = f(x), or x + α (f(x) − x)
 //     scale        weight (I)                                y = x ⊙ s
 //     dropout      p, part                                   y = x ⊙ keep / (1 − p · factor of the step)
-//     batch_norm   weight, bias (I), mean, var (buffers)     over the rows of the batch
-//     layer_norm   weight, bias (I)                          over each row
-//     rms_norm     weight (I)                                over each row, without a mean
-//     group_norm   weight, bias (I), groups                  over each of `groups` slices of a row
-//     columns      see Columns                               numbers and codes to one vector; always first
-//     enter, leave                                           y = x; y = x + what its enter was given
+//     batch_norm   weight, bias (I), mean, var (buffers)     normalises over the rows of the batch
+//     layer_norm   weight, bias (I)                          normalises each row
+//     rms_norm     weight (I)                                normalises each row, without a mean
+//     group_norm   weight, bias (I), groups                  normalises each of `groups` slices of a row
+//     columns      see Columns                               one vector from numbers and codes; always first
+//     enter, leave                                           y = x; y = x + input of `enter`
 //
-// A kind of MULTILAYER_UNITWISE needs nothing but its name and its formulas in formulas/unitwise.h. One of
-// MULTILAYER_ROWWISE needs its name here and its formulas in kernels/norms.h and reference/layers.h. The cores, the binding
-// and engines/fused_program.py find them by these lists.
+// A kind of MULTILAYER_UNITWISE needs only its name and its formulas in formulas/unitwise.h. A kind of MULTILAYER_ROWWISE
+// needs its name here, and its formulas in kernels/norms.h and reference/layers.h. The cores, the binding and
+// engines/fused_program.py use these lists.
 //
-// Formulas are those of src/multilayer/nn/layers; masks are keyed as runtime/random.h says, by purpose dropout, the
-// operation's part, the row's own number (`ids`) and the unit.
+// The formulas are those of src/multilayer/nn/layers. Dropout masks come from the random stream (runtime/random.h) with
+// purpose dropout, the part of the operation, the number of the row (`ids`) and the unit.
 #pragma once
 
 #include <cstddef>
@@ -44,7 +46,7 @@ namespace multilayer {
 
 constexpr int NONE = -1;
 
-// Each row by itself, y = weight ⊙ x̂ + bias (kernels/norms.h).
+// Normalise each row: y = weight ⊙ x̂ + bias (kernels/norms.h).
 #define MULTILAYER_ROWWISE(X) X(layer_norm) X(rms_norm) X(group_norm)
 #define MULTILAYER_KINDS(X)                                                                             \
     X(linear) X(glu) X(activation) X(dropout) X(batch_norm) X(columns) X(enter) X(leave)                 \
@@ -54,15 +56,15 @@ MULTILAYER_ENUM(Kind, MULTILAYER_KINDS)
 #define MULTILAYER_NUMERICS(X) X(none) X(plr) X(pbld) X(piecewise)
 MULTILAYER_ENUM(Numeric, MULTILAYER_NUMERICS)
 
-// One category column of `values` known values: a table (values + 1, width), or one-hot where table is NONE.
+// A category column with `values` known values: a table (values + 1, width), or one-hot if `table` is NONE.
 struct Category {
     std::int64_t values = 0;
     int table = NONE;
     std::size_t width = 0;
 };
 
-// F numbers, each with weights of its own: K values inside, D out of the product. Tensors as in nn/layers/columns.py:
-// frequency, phase (F, n), weight (F, K, D), bias (F, D), edges (F, n + 1).
+// Embeddings of F numbers, each with its own weights, K hidden values and D outputs. Tensors as in
+// nn/layers/columns.py: frequency, phase (F, n), weight (F, K, D), bias (F, D), edges (F, n + 1).
 struct Columns {
     Numeric numeric = Numeric::none;
     std::size_t n = 0;  // frequencies or bins
@@ -75,26 +77,26 @@ struct Columns {
 struct Op {
     Kind kind = Kind::linear;
     std::size_t d_in = 0, d_out = 0;
-    int weight = NONE, bias = NONE;  // parameters, by their place in Program::parameters
+    int weight = NONE, bias = NONE;  // indices in Program::parameters
     double factor = 1.0;             // linear
 
     Function function = Function::identity;  // activation, and the gate of glu
     double constant = 0.0;
-    int learned = NONE;  // of one number, shared by all units, or of one for each
+    int learned = NONE;  // one value shared by all units, or one per unit
     int blend = NONE;
 
     double p = 0.0;           // dropout
-    std::uint32_t part = 0;   // its ordinal among those with p > 0
+    std::uint32_t part = 0;   // its index among the dropout operations with p > 0
 
     double eps = 0.0;         // norms
     std::size_t groups = 1;
     double momentum = 0.0;    // batch_norm
-    int mean = NONE, var = NONE;  // buffers, by their place in Program::buffers
+    int mean = NONE, var = NONE;  // indices in Program::buffers
 
     Columns columns;
 };
 
-// Labels of a `switch` for a list of kinds.
+// Case labels for a list of kinds.
 #define MULTILAYER_CASE(name) case Kind::name:
 
 // Whether a kind is one of MULTILAYER_UNITWISE.
@@ -105,24 +107,25 @@ constexpr bool is_unitwise(Kind kind) {
     }
 }
 
-// Multiply-adds of a row on its way through an operation, those that count; `numeric` as in Program.
+// Multiply-adds of a row in the forward pass of an operation. Only matrix products and embeddings count. `numeric` is
+// as in Program.
 inline std::size_t multiply_adds(const Op& op, std::size_t numeric) {
     switch (op.kind) {
         case Kind::linear: return op.d_in * op.d_out;
         case Kind::glu: return 2 * op.d_in * op.d_out;
-        case Kind::columns: return numeric * op.columns.K * (op.columns.D + 8);  // a wave is worth about eight
+        case Kind::columns: return numeric * op.columns.K * (op.columns.D + 8);  // a sine or cosine costs about 8
         default: return 0;
     }
 }
 
 struct Parameter {
     std::size_t size = 0;
-    double rate_factor = 1.0;   // what the learning rate is multiplied by
-    double decay_factor = 0.0;  // what decay and L2 are multiplied by
+    double rate_factor = 1.0;   // factor of the learning rate
+    double decay_factor = 0.0;  // factor of weight decay and L2
 };
 
 struct Program {
-    std::size_t numeric = 0;  // numbers a row
+    std::size_t numeric = 0;  // numbers per row
     std::size_t d_out = 0;
     std::vector<Op> ops;
     std::vector<Parameter> parameters;
@@ -133,14 +136,14 @@ struct Program {
     double l2 = 0.0;
     double clip_norm = std::numeric_limits<double>::infinity();
     double clip_value = std::numeric_limits<double>::infinity();
-    double average = NONE;  // β of the running average of the parameters; negative for none
-    std::uint64_t statistics_every = 0;  // steps between two statistics of every parameter; 0 for none
+    double average = NONE;  // β of the running average of the parameters; negative if there is none
+    std::uint64_t statistics_every = 0;  // steps between two statistics of every parameter; 0 if there are none
 
     bool records_statistics(std::uint64_t step) const { return statistics_every > 0 && step % statistics_every == 0; }
 };
 
-// Rows that a core reads and never changes. Class numbers, or `targets` numbers a row, which are probabilities of
-// classes where an augmentation mixed them under cross-entropy.
+// The rows of a data set, which a core only reads. Targets are class numbers, or `targets` values per row. With
+// cross-entropy, these values are class probabilities mixed by an augmentation.
 template <class T>
 struct Table {
     std::size_t rows = 0;
@@ -150,11 +153,11 @@ struct Table {
     const std::int64_t* classes = nullptr;  // (rows), or
     const T* y = nullptr;                   // (rows, targets)
     std::size_t targets = 0;
-    const T* weight = nullptr;  // (rows), or null: all the same
+    const T* weight = nullptr;  // (rows), or null for equal weights
 };
 
-// Where the rows of some steps are and who they are: row i of a step is table row `rows[i]`, and its masks are those of
-// `ids[i]`. The two are the same array unless the table was made for the call (augmented rows).
+// The rows of some steps: row i of a step is row `rows[i]` of the table, and its dropout masks are those of row number
+// `ids[i]`. The arrays are equal unless the table holds augmented rows that were computed for the call.
 struct Order {
     std::span<const std::int64_t> rows, ids;
     std::size_t batch = 1;
@@ -162,18 +165,19 @@ struct Order {
     std::size_t steps() const { return (rows.size() + batch - 1) / batch; }
 };
 
-// Of each step: learning rate (times the state's own factor), decay, factor on dropout.
+// For each step: learning rate (multiplied by the rate factor of the state), weight decay, and factor of the dropout
+// rate.
 struct Schedule {
     const double *rate, *decay, *dropout;
 };
 
-// Tensors of the state, by group and place.
+// Groups of tensors of the state.
 #define MULTILAYER_GROUPS(X) X(parameters) X(buffers) X(slot0) X(slot1) X(averages)
 MULTILAYER_ENUM(Group, MULTILAYER_GROUPS)
 
 constexpr std::size_t FINISHED = static_cast<std::size_t>(-1);
 
-// Whether n numbers are.
+// Whether n values are finite.
 template <class T>
 bool all_finite(const T* x, std::size_t n) {
     bool finite = true;
@@ -181,44 +185,45 @@ bool all_finite(const T* x, std::size_t n) {
     return finite;
 }
 
-// A call that is asked to end leaves the state as it was after the last whole step.
+// A training core. After a stop request, the state is that after the last complete step.
 template <class T>
 class Core {
 public:
     virtual ~Core() = default;
 
-    // Takes the steps of the order. Writes each step's loss (before its update) and gradient norm (before clipping).
-    // Gives the first step whose loss or norm is not finite, or FINISHED: what was computed from there on means nothing.
-    // `step` tells how many it made: fewer where it was asked to end.
+    // Makes the steps of the order. Writes the loss of each step before its update, and the gradient norm before
+    // clipping. Returns the first step whose loss or norm is not finite, or FINISHED. Later results are undefined.
+    // `step` counts the completed steps; a stop request may end a call early.
     virtual std::size_t run(const Table<T>& table, const Order& order, const Schedule& schedule, double* loss,
                             double* norm, const StopRequested& stop) = 0;
 
-    // The loss of a step over all the rows of the order; each parameter's gradient and each buffer's new value. They mean
-    // nothing where the call was asked to end.
+    // Computes a step over all rows of the order: returns the loss, and writes the gradient of each parameter and the
+    // new value of each buffer. After a stop request, the results are undefined.
     virtual double gradients(const Table<T>& table, const Order& order, double dropout, std::span<T* const> gradients,
                              std::span<T* const> buffers, const StopRequested& stop) = 0;
 
-    // One update with given gradients (clipping included) and new values of buffers. Gives the norm before clipping.
+    // Makes one update with given gradients, including clipping, and new values of buffers. Returns the norm before
+    // clipping.
     virtual double apply(std::span<const T* const> gradients, std::span<const T* const> buffers, double rate,
                          double decay) = 0;
 
-    // Raw outputs (rows, d_out) at prediction: no dropout, running statistics.
+    // Writes raw outputs (rows, d_out) for prediction: without dropout, and with running statistics.
     virtual void outputs(const Table<T>& table, std::span<const std::int64_t> rows, bool averaged, T* out,
                          const StopRequested& stop) = 0;
 
-    // Whether every parameter is.
+    // Whether every parameter is finite.
     virtual bool finite() const = 0;
 
     virtual void read(Group group, std::size_t place, T* out) const = 0;
     virtual void write(Group group, std::size_t place, const T* values) = 0;
 
-    // What its arrays take by now.
+    // The current size of its arrays.
     virtual std::size_t bytes() const = 0;
 
-    std::uint64_t step = 0;  // updates made so far
+    std::uint64_t step = 0;  // completed updates
 
-    // Filled by run at steps that are multiples of the program's `statistics_every`: for each parameter the norm of its
-    // gradient before clipping, then of its values after the step.
+    // Filled by `run` at steps that are multiples of `statistics_every`: the norm of the gradient of each parameter
+    // before clipping, then the norm of each parameter after the step.
     std::vector<double> statistics;
 };
 

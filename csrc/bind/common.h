@@ -1,8 +1,8 @@
-// What the files of the binding share. Each converts arguments, releases the GIL and calls the core.
+// Helpers for the files of the binding. Each binding converts its arguments, releases the GIL and calls the core.
 //
-// Ctrl-C: every 20 ms a long call of the main thread takes the GIL to let Python's handlers run. One that raises ends the
-// call, as runtime/cancellation.h says. Other threads run no handlers, and must not want the GIL of an interpreter that
-// ends meanwhile.
+// Ctrl-C: a long call on the main thread acquires the GIL every 20 ms and runs Python's signal handlers. If a handler
+// raises an exception, the call ends (see runtime/cancellation.h). Other threads run no handlers and do not acquire the
+// GIL, because the interpreter may be shutting down.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -36,14 +36,14 @@ inline void require(bool holds, const char* what) {
     if (!holds) throw std::invalid_argument(what);
 }
 
-// Memory as an array that numpy owns.
+// Returns an array that takes ownership of `data`.
 template <class Array>
 Array owned(std::unique_ptr<typename Array::Scalar[]> data, std::initializer_list<std::size_t> shape) {
     nb::capsule owner(data.get(), [](void* p) noexcept { delete[] static_cast<typename Array::Scalar*>(p); });
     return Array(data.release(), shape, owner);
 }
 
-// An uninitialised array for numpy to own, filled by fill(T*) without the GIL.
+// Returns an array owned by numpy. fill(T*) writes its values without the GIL.
 template <class Array, class Fill>
 Array filled(std::initializer_list<std::size_t> shape, Fill fill) {
     std::size_t size = 1;
@@ -56,10 +56,10 @@ Array filled(std::initializer_list<std::size_t> shape, Fill fill) {
     return owned<Array>(std::move(data), shape);
 }
 
-// Python's main thread, set as the module is loaded and in forked children.
+// The identifier of Python's main thread, set when the module is loaded and in forked children.
 inline std::atomic<unsigned long> main_thread = 0;
 
-// go(stop) without the GIL; throws what a handler of Python's raised meanwhile, or KeyboardInterrupt where `asked` was set.
+// Calls go(stop) without the GIL. Throws the exception of a signal handler, or KeyboardInterrupt if `asked` was set.
 template <class Go>
 void unlocked(Go go, const std::atomic<bool>* asked = nullptr) {
     const bool handles = PyThread_get_thread_ident() == main_thread;
@@ -78,7 +78,7 @@ void unlocked(Go go, const std::atomic<bool>* asked = nullptr) {
     if (PyErr_Occurred() || PyErr_CheckSignals() != 0) throw nb::python_error();
 }
 
-// The engine's and the predictor's parts of the module (engine.cpp, predict.cpp).
+// Bind the engine (engine.cpp) and the prediction core (predict.cpp).
 void bind_engine(nb::module_& m);
 void bind_predict(nb::module_& m);
 

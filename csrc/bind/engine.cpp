@@ -1,7 +1,8 @@
-// The cores in Python: a Program is built there, field by field, and a core made of it runs over arrays held as they are.
+// Python bindings of the training cores. Python builds a Program field by field. A core then reads its arrays in place.
 //
-// Only engines/fused_engine.py and fused_program.py use this. They check codes and class numbers; what is cheap to check
-// and would read outside an array is checked here, and arrives in Python as ValueError or IndexError.
+// Only engines/fused_engine.py and fused_program.py use these bindings, and they validate category codes and class
+// numbers. The bindings validate shapes and row numbers, so that a core never reads outside an array. Errors arrive in
+// Python as ValueError or IndexError.
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
@@ -99,7 +100,7 @@ void bind_program(nb::module_& m) {
         .def_rw("statistics_every", &Program::statistics_every);
 }
 
-// A Table and the arrays it points into.
+// A Table and the arrays that it points to.
 template <class T>
 struct HeldTable {
     Strided<T> x;
@@ -132,14 +133,14 @@ struct HeldTable {
     }
 };
 
-// A core with the sizes that calls are checked against.
+// A core with the sizes that its arguments are checked against.
 template <class T>
 class BoundCore {
 public:
     BoundCore(const Program& program, std::unique_ptr<Core<T>> core) : program_(program), core_(std::move(core)) {}
 
-    // (loss, norm, first bad step or None, whether parameters are finite, statistics): each step's numbers, up to the bad one;
-    // what Core::statistics has, one recorded step after the other.
+    // Returns (loss, norm, first bad step or None, whether all parameters are finite, statistics). `loss` and `norm`
+    // have one value per step, up to the bad step. `statistics` is Core::statistics with one row per recorded step.
     nb::tuple run(const HeldTable<T>& held, const Rows& rows, const Rows& ids, std::size_t batch, std::uint32_t epoch,
                   const Doubles& rate, const Doubles& decay, const Doubles& dropout) {
         check(held, rows, true);
@@ -163,7 +164,7 @@ public:
                               owned<Vector<double>>(std::move(norm), {count}), where, core_->finite(), statistics());
     }
 
-    // (loss, gradients, buffers): a flat array for each parameter and buffer.
+    // Returns (loss, gradients, buffers) with a flat array for each parameter and buffer.
     nb::tuple gradients(const HeldTable<T>& held, const Rows& rows, const Rows& ids, std::uint32_t epoch, double dropout) {
         check(held, rows, true);
         require(rows.size() == ids.size(), "each row needs its own number");
@@ -205,7 +206,7 @@ public:
         return core_->apply(from, values, rate, decay);
     }
 
-    // Raw outputs (rows, d_out).
+    // Returns the raw outputs (rows, d_out).
     Matrix<T> outputs(const HeldTable<T>& held, const Rows& rows, bool averaged) {
         check(held, rows, false);
         const Table<T> table = held.table();
@@ -217,7 +218,7 @@ public:
         return owned<Matrix<T>>(std::move(out), {rows.size(), C});
     }
 
-    // All tensors of a group, one after the other.
+    // Returns all tensors of a group, concatenated.
     Vector<T> read(Group group) {
         const ExclusiveCall call(*this);
         const std::size_t n = group == Group::buffers ? program_.buffers.size() : program_.parameters.size();
@@ -247,11 +248,12 @@ public:
         return core_->bytes();
     }
 
-    // Ends the call that another thread is in.
+    // Ends a call that runs in another thread.
     void stop() { asked_ = true; }
 
 private:
-    // A call's turn: one at a time, also where a handler of a signal calls what it interrupted.
+    // Guards a call: only one call may run at a time, including calls by a signal handler that interrupted another
+    // call.
     struct ExclusiveCall {
         explicit ExclusiveCall(BoundCore& core) : core_(core) {
             if (core_.busy_.exchange(true)) throw std::runtime_error("the engine is in another call: wait for its end");
@@ -278,7 +280,7 @@ private:
         return group == Group::buffers ? program_.buffers.at(place) : program_.parameters.at(place).size;
     }
 
-    // That nothing outside the table is read.
+    // Throws if a call would read outside the table.
     void check(const HeldTable<T>& held, const Rows& rows, bool training) const {
         const std::size_t categories = program_.ops.empty() ? 0 : program_.ops[0].columns.categories.size();
         require(held.x.shape(1) == program_.numeric, "x must have the network's numbers");

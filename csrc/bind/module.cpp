@@ -1,6 +1,8 @@
-// The Python module multilayer.core._core: converts arguments, releases the GIL, calls the core. Nothing is computed here.
+// The Python module multilayer.core._core. It converts arguments, releases the GIL and calls the core. It computes
+// nothing.
 //
-// The callers (random.py, machine.py) validate; the core's own std::invalid_argument arrives in Python as ValueError.
+// The callers (random.py, machine.py) validate their arguments. A std::invalid_argument of the core arrives in Python
+// as ValueError.
 #include <nanobind/stl/array.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
@@ -19,7 +21,8 @@ using multilayer::Rows;
 using multilayer::Vector;
 using multilayer::filled;
 
-// f(stream, window, out, extra...) as a Python function of (seed, purpose, epoch, part, rows, unit, units, extra...).
+// Wraps f(stream, window, out, extra...) as a Python function of (seed, purpose, epoch, part, rows, unit, units,
+// extra...).
 template <class T, class... Extra>
 auto windowed(void (*f)(const multilayer::Stream&, const multilayer::Window&, T*, Extra...)) {
     return [f](std::uint64_t seed, std::uint32_t purpose, std::uint32_t epoch, std::uint32_t part, const Rows& rows,
@@ -80,7 +83,7 @@ void bind_machine(nb::module_& m) {
     m.def("read_bandwidth", multilayer::read_bandwidth, "bytes"_a, "threads"_a, "seconds"_a, Unlocked());
     m.def("triad_bandwidth", multilayer::triad_bandwidth, "bytes"_a, "threads"_a, "seconds"_a, Unlocked());
 
-    // The microbenchmarks one by one, so that tests can hold what is timed against numpy.
+    // The single microbenchmarks, so that tests can compare their results with numpy.
     m.def("microbenchmarks", [] {
         nb::dict sizes;
         for (const multilayer::Microbenchmark* loops : multilayer::microbenchmarks()) {
@@ -110,7 +113,7 @@ void bind_machine(nb::module_& m) {
     }, "name"_a, "x"_a, "z"_a, "s"_a);
 }
 
-// In a forked child the thread that forked is the main one.
+// Sets `main_thread`. In a forked child, the main thread is the thread that forked.
 void know_main_thread() {
     using multilayer::main_thread;
     main_thread = nb::cast<unsigned long>(nb::module_::import_("threading").attr("main_thread")().attr("ident"));
@@ -122,7 +125,8 @@ void know_main_thread() {
 }  // namespace
 
 NB_MODULE(_core, m) {
-    nb::set_leak_warnings(false);  // a daemon thread that is within a call when Python ends keeps all it holds
+    // If Python exits while a daemon thread is in a call, the objects of the call are never released.
+    nb::set_leak_warnings(false);
     know_main_thread();
     m.attr("__version__") = MULTILAYER_VERSION;
     bind_random(m);

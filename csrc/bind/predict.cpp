@@ -1,4 +1,4 @@
-// Prediction in Python. Only engines/fused_engine.py uses this; codes are checked here, row by row as they come.
+// Python binding of prediction, used only by engines/fused_engine.py. Category codes are validated here for every row.
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
@@ -69,7 +69,7 @@ private:
     }
 
     std::size_t numeric_, d_out_;
-    std::vector<std::int64_t> values_;  // of each category column
+    std::vector<std::int64_t> values_;  // known values of each category column
     std::unique_ptr<PredictionCore> core_;
 };
 

@@ -1,7 +1,7 @@
-// The activations: their list, and the formulas of each in plain code and as vector code: f(z), f′(z), ∂f/∂c where c is learned.
+// The activations: their list, and for each f(z), f′(z) and ∂f/∂c for a learned c, as plain code and as vector code.
 //
-// Formulas of src/multilayer/nn/activations, accurate in both tails: exponentials are taken of −|z|, and Φ comes from erfc.
-// NaN in gives NaN out; where f′ jumps it has PyTorch's value.
+// The formulas are those of src/multilayer/nn/activations. They are accurate in both tails: exponentials are computed
+// for −|z|, and Φ with erfc. NaN gives NaN. Where f′ is discontinuous, it has the value of PyTorch.
 #ifndef MULTILAYER_ACTIVATION_FORMULAS
 #define MULTILAYER_ACTIVATION_FORMULAS
 
@@ -13,8 +13,9 @@
 
 namespace multilayer {
 
-// Activations by name, as in the catalogue; `constant` is the one number that some have: polynomial (the power p), sigmoid
-// (the slope a), leaky_relu and elu (alpha), swish (beta). prelu learns alpha, learned_swish beta.
+// Activations, named as in the catalogue. `constant` is the single constant of some of them: the power p of polynomial,
+// the slope a of sigmoid, alpha of leaky_relu and elu, beta of swish. prelu learns alpha, and learned_swish learns
+// beta.
 #define MULTILAYER_FUNCTIONS(X)                                                                                \
     X(identity) X(step) X(polynomial) X(sqrt) X(sigmoid) X(tanh) X(hard_tanh) X(sin) X(relu) X(leaky_relu)      \
     X(prelu) X(elu) X(selu) X(softplus) X(gelu) X(gelu_tanh) X(silu) X(swish) X(learned_swish) X(mish)
@@ -44,7 +45,7 @@ T softplus(T z) {
     return (z <= 0 ? T(0) : z) + std::log1p(std::exp(-std::abs(z)));
 }
 
-// z · gate, and 0 where the gate is 0 even for an infinite z: all gates here fall faster than z grows.
+// z · gate, and 0 if the gate is 0, also for an infinite z: every gate here decreases faster than z grows.
 template <class T>
 T gated(T z, T gate) {
     return gate == 0 ? T(0) : z * gate;
@@ -60,7 +61,7 @@ T normal_pdf(T z) {
     return std::exp(-z * z / 2) / std::sqrt(2 * std::numbers::pi_v<T>);
 }
 
-// zᵖ for a whole p of at least 0.
+// zᵖ for an integer p ≥ 0.
 template <class T>
 T power(T z, T p) {
     T product = 1;
@@ -68,15 +69,15 @@ T power(T z, T p) {
     return product;
 }
 
-// The two numbers for which mean 0 and variance 1 are kept by a layer of independent units (Klambauer et al. 2017).
+// The constants for which a layer of independent units keeps mean 0 and variance 1 (Klambauer et al. 2017).
 constexpr double SELU_SCALE = 1.0507009873554804934193349852946;
 constexpr double SELU_ALPHA = 1.6732632423543772848170429916717;
 
-// GELU's tanh form is z σ(u), u = 2 √(2/π) (z + 0.044715 z³).
+// The tanh approximation of GELU is z σ(u), u = 2 √(2/π) (z + 0.044715 z³).
 constexpr double GELU_OUTER = 1.5957691216057307117597842397375;
 constexpr double GELU_INNER = 0.044715;
 
-// f(z); c is the function's constant or learned number.
+// f(z), where c is the constant or the learned parameter of the function.
 template <class T>
 T value(Function f, T z, T c) {
     switch (f) {
@@ -139,7 +140,7 @@ T slope(Function f, T z, T c) {
     return std::numeric_limits<T>::quiet_NaN();
 }
 
-// ∂f/∂c for the functions that learn c.
+// ∂f/∂c for functions with a learned c.
 template <class T>
 T slope_by_learned(Function f, T z, T c) {
     if (f == Function::prelu) return z > 0 ? T(0) : z;
@@ -159,7 +160,7 @@ struct Value {
     float f, slope;
 };
 
-// a = f(z) and f′(z); polynomial and sin are computed by the line, below.
+// a = f(z) and f′(z). polynomial and sin are computed for a whole line by values_of.
 template <Function function>
 inline Value value_of(float z, float c) {
     if constexpr (function == Function::identity) {
@@ -178,7 +179,7 @@ inline Value value_of(float z, float c) {
     } else if constexpr (function == Function::hard_tanh) {
         return {z > 1.0f ? 1.0f : z < -1.0f ? -1.0f : z, z > -1.0f && z < 1.0f ? 1.0f : 0.0f};
     } else if constexpr (function == Function::relu) {
-        return {z < 0.0f ? 0.0f : z, z > 0.0f ? 1.0f : 0.0f};  // NaN goes on
+        return {z < 0.0f ? 0.0f : z, z > 0.0f ? 1.0f : 0.0f};  // NaN stays NaN
     } else if constexpr (function == Function::leaky_relu || function == Function::prelu) {
         return {z > 0.0f ? z : c * z, z > 0.0f ? 1.0f : c};
     } else if constexpr (function == Function::elu) {
@@ -212,14 +213,14 @@ inline Value value_of(float z, float c) {
     }
 }
 
-// z to a whole power, and its slope.
+// zᵖ and its derivative.
 inline Value power_of(float z, int p) {
     float below = 1.0f;
     for (int i = 1; i < p; ++i) below *= z;
     return {below * z, static_cast<float>(p) * below};
 }
 
-// n numbers and their slopes, f and slope apart from z.
+// f and f′ of n values. `f` and `slope` must not overlap z.
 template <Function function>
 [[gnu::always_inline]] inline void values_of(const float* z, std::size_t n, float c, float* f, float* slope) {
     if constexpr (function == Function::sin) {
@@ -233,7 +234,7 @@ template <Function function>
     }
 }
 
-// df/dp of the one learned number.
+// ∂f/∂c for functions with a learned c.
 template <Function function>
 inline float learned_slope(float z, float c) {
     if constexpr (function == Function::prelu) return z > 0.0f ? 0.0f : z;

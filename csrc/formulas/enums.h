@@ -1,11 +1,11 @@
-// Enums whose members are a list, with their names, by which Python looks members up.
+// Enums defined by a list of members, with the names by which Python finds the members.
 #pragma once
 
 #include <array>
 
 namespace multilayer {
 
-// Names of the members of each enum, in order.
+// Names of the members of an enum, in order.
 template <class E>
 inline constexpr std::array<const char*, 0> NAMES{};
 

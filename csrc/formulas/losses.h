@@ -1,5 +1,5 @@
-// The losses: their list, and the formulas of each in plain code and as vector code: the loss of one row, and its derivative
-// by the row's outputs. Those of src/multilayer/nn/losses.py.
+// The losses: their list, and for each the loss of a row and its derivative with respect to the outputs, as plain code
+// and as vector code. The formulas are those of src/multilayer/nn/losses.py.
 #ifndef MULTILAYER_LOSS_FORMULAS
 #define MULTILAYER_LOSS_FORMULAS
 
@@ -17,22 +17,22 @@ MULTILAYER_ENUM(LossKind, MULTILAYER_LOSSES)
 
 struct Loss {
     LossKind kind = LossKind::mse;
-    double constant = 0.0;          // label smoothing, or huber's delta
-    std::vector<double> quantiles;  // outputs go quantile by quantile for each target
+    double constant = 0.0;          // label smoothing, or the delta of huber
+    std::vector<double> quantiles;  // each target has one output per quantile
 };
 
 }  // namespace multilayer
 
 namespace multilayer::reference {
 
-// The targets of one row: a class number where it is one, else numbers.
+// The target of a row: a class number if `label` is set, otherwise the values y.
 template <class T>
 struct Target {
     const std::int64_t* label;
     const T* y;
 };
 
-// −Σ_c t_c log softmax(z)_c,  dz = softmax(z) − t,  t the class or its probabilities, smoothed.
+// −Σ_c t_c log softmax(z)_c and dz = softmax(z) − t, where t are the smoothed probabilities of the target.
 template <class T>
 T cross_entropy(const Loss& loss, std::size_t C, const T* z, Target<T> target, T* dz) {
     const T share = T(1 - loss.constant), rest = T(loss.constant / static_cast<double>(C));
@@ -49,7 +49,7 @@ T cross_entropy(const Loss& loss, std::size_t C, const T* z, Target<T> target, T
     return -total;
 }
 
-// One output of the losses that are a mean over outputs: the value, and its slope through d. `q` is for quantile.
+// The loss of one output, for losses that are a mean over outputs. Its slope is written to d. Only quantile uses q.
 template <class T>
 T one_output(const Loss& loss, T z, T y, T q, T& d) {
     const T e = z - y, constant = T(loss.constant);
@@ -64,7 +64,7 @@ T one_output(const Loss& loss, T z, T y, T q, T& d) {
         case LossKind::huber:
             d = e < -constant ? -constant : e > constant ? constant : e;
             return std::abs(e) <= constant ? T(0.5) * (e * e) : constant * (std::abs(e) - T(0.5) * constant);
-        case LossKind::quantile:  // at e = 0 the mean of both sides, as torch has it
+        case LossKind::quantile:  // at e = 0 the mean of both slopes, as in torch
             d = (e > 0 ? T(1) : e < 0 ? T(0) : T(0.5)) - q;
             return e > 0 ? (q - 1) * -e : q * -e;
         case LossKind::poisson: d = std::exp(z) - y; return std::exp(z) - y * z;
@@ -78,7 +78,7 @@ T one_output(const Loss& loss, T z, T y, T q, T& d) {
     return std::numeric_limits<T>::quiet_NaN();
 }
 
-// The loss of a row of outputs z (C), and its derivative dz (C).
+// Returns the loss of a row of outputs z (C), and writes its derivative dz (C).
 template <class T>
 T row_loss(const Loss& loss, std::size_t C, const T* z, Target<T> target, T* dz) {
     if (loss.kind == LossKind::cross_entropy) return cross_entropy(loss, C, z, target, dz);
@@ -105,12 +105,12 @@ struct Slope {
     float loss, slope;
 };
 
-// each(f), f(z, y, c) the loss of output c and its slope, for the losses that are a mean over outputs.
+// Calls each(f) for losses that are a mean over outputs. f(z, y, c) returns the loss of output c and its slope.
 template <class F>
 inline void with_output_loss(const LossTable& w, F each) {
     const auto c = static_cast<float>(w.loss->constant);
     switch (w.loss->kind) {
-        case LossKind::cross_entropy: break;  // of all outputs together: kernels/losses.h
+        case LossKind::cross_entropy: break;  // needs all outputs: kernels/losses.h
         case LossKind::binary_cross_entropy:
             each([c](float x, float y, std::size_t) {
                 const float t = fma(1.0f - c, y, 0.5f * c);
@@ -123,7 +123,7 @@ inline void with_output_loss(const LossTable& w, F each) {
         case LossKind::mae:
             each([](float x, float y, std::size_t) {
                 const float e = x - y;
-                return Slope{magnitude(e), e > 0.0f ? 1.0f : e < 0.0f ? -1.0f : e};  // NaN goes on
+                return Slope{magnitude(e), e > 0.0f ? 1.0f : e < 0.0f ? -1.0f : e};  // NaN stays NaN
             });
             break;
         case LossKind::huber:

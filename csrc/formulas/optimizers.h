@@ -1,7 +1,8 @@
-// The optimizers: their list, and the formulas of each in plain code and as vector code. Those of
+// The optimizers: their list, and the formulas of each as plain code and as vector code. The formulas are those of
 // src/multilayer/nn/optimizers.py.
 //
-// Clipping, L2 and decay come before, the running average after. They are the same for all optimizers.
+// Clipping, L2 and weight decay come before the formula, and the running average after it. They are the same for all
+// optimizers.
 #ifndef MULTILAYER_OPTIMIZER_FORMULAS
 #define MULTILAYER_OPTIMIZER_FORMULAS
 
@@ -16,7 +17,7 @@ namespace multilayer {
 #define MULTILAYER_OPTIMIZERS(X) X(sgd) X(momentum) X(nesterov) X(adam)  // adamw is adam with decay
 MULTILAYER_ENUM(OptimizerKind, MULTILAYER_OPTIMIZERS)
 
-// Slots kept for each parameter: velocity; or mean, square.
+// The number of slots per parameter: none, the velocity, or the mean and the mean square.
 constexpr std::size_t slots_of(OptimizerKind kind) {
     return kind == OptimizerKind::sgd ? 0 : kind == OptimizerKind::adam ? 2 : 1;
 }
@@ -27,17 +28,18 @@ struct Optimizer {
     std::size_t slots() const { return slots_of(kind); }
 };
 
-// The numbers of an optimizer in step t = 1, 2, … as vector code reads them.
+// The constants of an optimizer at step t = 1, 2, …, as used by vector code.
 struct StepConstants {
-    double rate;      // what the learning rate is multiplied by
+    double rate;      // factor of the learning rate
     double momentum;  // μ, or β₁
     double eps;
 };
 
 inline StepConstants step_constants(const Optimizer& o, double t) {
-    constexpr double LEAST_EPS = 1e-37;  // of which there is an inverse
+    constexpr double LEAST_EPS = 1e-37;  // its inverse is finite in float
     if (o.kind != OptimizerKind::adam) return {1.0, o.momentum, std::max(o.eps, LEAST_EPS)};
-    // η m̂ / (√v̂ + ε) as (η √c₂ / c₁) m / (√v + ε √c₂), c = 1 − βᵗ: the sum needs no product.
+    // η m̂ / (√v̂ + ε) is computed as (η √c₂ / c₁) m / (√v + ε √c₂) with c = 1 − βᵗ, which needs no product in the
+    // denominator.
     const double root = std::sqrt(1.0 - std::pow(o.beta2, t));
     return {root / (1.0 - std::pow(o.beta1, t)), o.beta1, std::max(o.eps * root, LEAST_EPS)};
 }
@@ -46,7 +48,8 @@ inline StepConstants step_constants(const Optimizer& o, double t) {
 
 namespace multilayer::reference {
 
-// Step t of n numbers p with gradients g, at learning rate `rate`. Slots that are not kept are null.
+// Makes step t for n values p with gradients g and learning rate `rate`. Slots that the optimizer does not use are
+// null.
 template <class T>
 void descend(const Optimizer& o, double rate, double t, std::size_t n, const T* g, T* p, T* slot0, T* slot1) {
     switch (o.kind) {
@@ -86,11 +89,12 @@ void descend(const Optimizer& o, double rate, double t, std::size_t n, const T* 
 
 namespace {
 
-// One step over n numbers, in the order of operations of the reference core: clipping, L2, decay, the step, the average.
-// Roots are exact; the compiler makes the loop vector code.
+// Updates n values. The order of operations is that of the reference core: clipping, L2, decay, step, average. Square
+// roots are correctly rounded. The compiler vectorises the loop.
 //
-// Registers: it streams. Gradient, parameter and up to three numbers kept with it, a few of Newton's, and the constants of the
-// rule, one a register: 1 of SGD, 6 of Adam, 13 with clipping, decay and an average, some of them read from memory beside 16.
+// Registers: gradient, parameter, up to three arrays of state, some temporaries of Newton's method, and one register
+// per constant of the rule: 1 for SGD, 6 for Adam, 13 with clipping, decay and average. With 16 registers, some
+// constants are read from memory.
 template <OptimizerKind kind, bool extras, bool averaged>
 [[gnu::always_inline]] inline void update_as(const Update& u, std::size_t n, const float* __restrict g, float* __restrict value,
                       float* __restrict slot0, float* __restrict slot1, float* __restrict average) {

@@ -1,7 +1,7 @@
-// Operations on each unit by itself, y = f(x; w, b) with a weight and a bias of the unit: their list, and the formulas of each
-// in plain code and as vector code.
+// Unit-wise operations y = f(x; w, b), where each unit has a weight and a bias: their list, and the formulas of each as
+// plain code and as vector code.
 //
-// f is linear in w and b: the gradient of w is Σ g ⊙ x and that of b is Σ g, which the cores sum.
+// f is linear in w and b. The gradient of w is Σ g ⊙ x and that of b is Σ g. The cores compute these sums.
 #ifndef MULTILAYER_UNITWISE_FORMULAS
 #define MULTILAYER_UNITWISE_FORMULAS
 
@@ -9,7 +9,8 @@
 
 namespace multilayer::reference {
 
-// NAME(x, w, b) gives y, and NAME_slope(g, w) gives dx of g = dL/dy. A weight or bias that the layer does not have is 0.
+// NAME(x, w, b) returns y, and NAME_slope(g, w) returns dx for g = dL/dy. A weight or bias that the layer does not have
+// is 0.
 template <class T>
 T scale(T x, T w, T) {
     return x * w;
@@ -29,13 +30,14 @@ T scale_slope(T g, T w) {
 
 namespace {
 
-// y of x. `weight` and `bias` are functions that give the unit's own, so that only what a formula reads has to exist.
+// Returns y. `weight` and `bias` are functions that return the value of the unit, so only those that a formula uses
+// must exist.
 template <Kind kind>
 inline auto unit_value(auto x, auto weight, [[maybe_unused]] auto bias) {
     if constexpr (kind == Kind::scale) return x * weight();
 }
 
-// dx of g = dL/dy.
+// Returns dx for g = dL/dy.
 template <Kind kind>
 inline auto unit_slope(auto g, [[maybe_unused]] auto weight) {
     if constexpr (kind == Kind::scale) return g * weight();

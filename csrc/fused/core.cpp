@@ -9,13 +9,13 @@
 namespace multilayer {
 namespace {
 
-constexpr std::size_t LEAST_ROWS = 128;         // that there is memory for: outputs take so many at once
-constexpr std::size_t STREAMED = 32;            // that a number which is only read, bent and written takes the time of
-constexpr std::size_t WORTH = 50'000;           // multiply-adds of a way forward that a thread is worth at the least
-constexpr std::size_t TELLING = 8;              // steps whose time says something
-constexpr std::size_t TRIAL = 2 * TELLING;      // steps that another number of threads is tried on
-constexpr std::size_t STORED = 500'000'000;     // of learning, from which gradients are stored
-constexpr std::size_t MANY_ROWS = 1024, SOME_ROWS = 256;  // where that costs little; and where it pays from five times as much
+constexpr std::size_t LEAST_ROWS = 128;         // minimum capacity in rows: outputs processes this many rows at once
+constexpr std::size_t STREAMED = 32;  // cost in multiply-adds of a value that is read, transformed and written once
+constexpr std::size_t WORTH = 50'000;           // forward multiply-adds for which another thread pays off
+constexpr std::size_t TELLING = 8;              // minimum number of steps for a timing
+constexpr std::size_t TRIAL = 2 * TELLING;      // steps for which another number of threads is tried
+constexpr std::size_t STORED = 500'000'000;     // multiply-adds of gradients above which gradients are stored
+constexpr std::size_t MANY_ROWS = 1024, SOME_ROWS = 256;  // storing is cheap for MANY_ROWS; for SOME_ROWS it needs 5 × STORED
 
 }  // namespace
 
@@ -53,17 +53,18 @@ std::size_t Fused::run(const Table<float>& table, const Order& order, const Sche
     const bool stored = stores(batch);
     if (stored && gradients_.size() == 0) gradients_ = Floats(total_);
     reserve_halves(batch);
-    if (program_.statistics_every > 0) {  // threads that meet must not run out of memory
+    if (program_.statistics_every > 0) {  // threads at a barrier must not run out of memory
         const std::size_t recorded = (step + steps) / program_.statistics_every - step / program_.statistics_every;
         statistics.reserve(statistics.size() + recorded * 2 * tensors_.size());
     }
     std::size_t bad = FINISHED;
     StopPoll poll(stop);
     stopping_ = false;
-    // Each is written by the calling thread before a meeting and read by all after it, and not written again before all
-    // have read it: `halt` is compared with a step's number, `undone` followed by another meeting.
-    std::atomic<std::size_t> halt{steps};  // the step before whose update all threads leave
-    std::atomic<bool> undone = false;      // its gradients were given up
+    // The calling thread writes both values before a barrier, and all threads read them after it. They are not written
+    // again before all threads have read them: `halt` is compared with the number of a step, and after `undone` there
+    // is another barrier.
+    std::atomic<std::size_t> halt{steps};  // the first step whose update is not made
+    std::atomic<bool> undone = false;      // whether the gradients of the step were discarded
     const bool tuned = !all_threads_ && products() * batch <= TUNED_PRODUCTS;
     const auto some_steps = [&](std::size_t from, std::size_t to, std::size_t thread, std::size_t threads) {
         const FlushDenormals flushed;
@@ -128,7 +129,7 @@ std::size_t Fused::run(const Table<float>& table, const Order& order, const Sche
 
 double Fused::gradients(const Table<float>& table, const Order& order, double dropout, std::span<float* const> out,
                         std::span<float* const> buffers, const StopRequested& stop) {
-    const FlushDenormals here;  // running statistics too: they have the bits of a step
+    const FlushDenormals here;  // also for running statistics: they must have the bits of a step
     const std::size_t n = order.rows.size();
     reserve(n, table);
     const GradientMemory stored(*this);
@@ -152,7 +153,7 @@ double Fused::gradients(const Table<float>& table, const Order& order, double dr
     for (const Node& node : plan_.nodes) {
         if (node.kind == Kind::batch_norm) fresh_statistics(node, buffers[at(node.op->mean)], buffers[at(node.op->var)]);
     }
-    return n ? total_loss(batch_rows_[0], n) : std::nan("");  // a mean of nothing
+    return n ? total_loss(batch_rows_[0], n) : std::nan("");  // the mean over no rows
 }
 
 double Fused::apply(std::span<const float* const> given, std::span<const float* const> buffers, double rate,
@@ -186,7 +187,7 @@ void Fused::outputs(const Table<float>& table, std::span<const std::int64_t> row
             node.scale[u] = 1.0f / std::sqrt(var.data()[u] + static_cast<float>(node.op->eps));
         }
     }
-    // Each thread takes its rows through panels of its own, and waits for nobody.
+    // Each thread processes its rows in its own panels, without barriers.
     const std::size_t worth = std::min({threads_for(rows.size()), capacity_, (rows.size() + PANEL - 1) / PANEL});
     const std::size_t threads = std::max<std::size_t>(1, worth);
     StopPoll poll(stop);
@@ -244,7 +245,7 @@ void Fused::reserve(std::size_t rows, const Table<float>& table) {
 void Fused::reserve_panels(std::size_t rows) {
     const std::size_t panels = (std::max(rows, LEAST_ROWS) + PANEL - 1) / PANEL;
     if (panels <= capacity_) return;
-    capacity_ = 0;  // until all is there: memory may run out on the way
+    capacity_ = 0;  // until all allocations succeed
     memory_ = Floats();
     memory_ = Floats(plan_.place(panels, program_, kernels_, nullptr));
     plan_.place(panels, program_, kernels_, memory_.data());
@@ -257,7 +258,7 @@ void Fused::reserve_panels(std::size_t rows) {
 }
 
 void Fused::reserve_halves(std::size_t batch) {
-    if (!few_linear_weights_ || batch < HALVED) return;  // of larger batches the last one may have so many rows
+    if (!few_linear_weights_ || batch < HALVED) return;  // the last batch may be smaller than the others
     for (Floats& half : halves_) {
         if (half.size() == 0) half = Floats(total_);
     }
@@ -271,21 +272,21 @@ std::size_t Fused::products() const {
 
 std::size_t Fused::threads_for(std::size_t batch) {
     if (all_threads_) return pool_.ready(pool_.threads());
-    std::size_t pieces = (batch + PANEL - 1) / PANEL;  // that work can be cut into, by rows or by units
+    std::size_t pieces = (batch + PANEL - 1) / PANEL;  // parts into which the work can be split, by rows or by units
     for (const Op& op : program_.ops) pieces = std::max(pieces, op.d_out / PANEL);
     const std::size_t worth = std::min(pieces, products() * batch / WORTH);
     return pool_.ready(std::min(pool_.threads(), std::max<std::size_t>(1, worth)));
 }
 
 StopPoll* Fused::poll_within(std::size_t batch, StopPoll& poll) const {
-    std::size_t row = products() + STREAMED * program_.d_out;  // the loss
+    std::size_t row = products() + STREAMED * program_.d_out;  // plus the loss
     for (const Op& op : program_.ops) row += STREAMED * op.d_out;
     return row * batch > POLLED_PRODUCTS ? &poll : nullptr;
 }
 
 bool Fused::stores(std::size_t batch) const {
     if (std::isfinite(program_.clip_norm)) return true;
-    std::size_t weights = 0;  // as Python's costs/memory.py counts them
+    std::size_t weights = 0;  // counted as in costs/memory.py
     for (const Op& op : program_.ops) {
         if (op.kind == Kind::columns) weights += multiply_adds(op, program_.numeric);
         for (const int place : {op.weight, op.bias, op.learned, op.blend}) {
@@ -312,8 +313,8 @@ void Fused::begin_step(StepThread& w, std::size_t batch, BatchRows& batch_rows) 
     w.batch_rows = &batch_rows;
     w.n_panels = (batch + PANEL - 1) / PANEL;
     w.panels = panels_of(w.n_panels, w.thread, w.threads);
-    // Rows are shared out where each thread has enough of them for its tiles, or weights are so few that meetings count more;
-    // otherwise units are.
+    // Rows are split among threads if each thread gets enough rows for its tiles, or if weights are so few that
+    // barriers cost more. Otherwise units are split.
     w.by_rows = w.n_panels >= (few_weights_ ? w.threads : TILE_PANELS * w.threads) || w.threads == 1;
 }
 

@@ -1,7 +1,7 @@
-// The fused core's inside: what a step works on, and how threads share it. Written in three files:
+// The internals of the fused core: the data of a step, and how threads share the work. The implementation has three files:
 //
 //     core.cpp                runs of steps, outputs, state
-//     forward_backward.cpp    a step's rows in, forward through the nodes, and back
+//     forward_backward.cpp    gather rows, forward pass, backward pass
 //     parameter_updates.cpp   gradients of parameters, and their updates
 #pragma once
 
@@ -44,30 +44,30 @@ public:
     std::size_t bytes() const override;
 
 private:
-    static constexpr std::size_t PIECE = 64;          // panels
-    static constexpr std::size_t LIGHT = 16'000;      // weights that every thread may read whole
-    static constexpr std::size_t HALVED = 128, WHOLE = 1024;  // rows of batches whose gradients are sums of two halves
+    static constexpr std::size_t PIECE = 64;          // panels that are processed at once
+    static constexpr std::size_t LIGHT = 16'000;      // with at most this many weights, every thread may read all of them
+    static constexpr std::size_t HALVED = 128, WHOLE = 1024;  // batch sizes [HALVED, WHOLE) use sums of two half gradients
 
-    // What a step knows of its rows.
+    // The data of the rows of a step.
     struct BatchRows {
         std::vector<std::uint32_t> ids;
         std::vector<float> share, y, loss;
         std::vector<std::int64_t> classes, codes;
     };
 
-    // A thread's way through a step.
+    // The state of a thread in a step.
     struct StepThread {
         std::size_t thread, threads;
         std::size_t batch = 0, n_panels = 0;
         bool training;
-        StopPoll* poll = nullptr;  // within a long step, on the calling thread
-        bool by_rows = true;     // whether rows are shared out, or units are
-        Range panels = {0, 0};   // its own rows, where they are
-        std::size_t first_row = 0;  // where the first row of the batch stands
+        StopPoll* poll = nullptr;  // only for long steps, and only on the calling thread
+        bool by_rows = true;     // whether rows or units are split among threads
+        Range panels = {0, 0};   // the panels of this thread if rows are split
+        std::size_t first_row = 0;  // position of the first row of the batch
         BatchRows* batch_rows = nullptr;
     };
 
-    // Memory for the gradients of matrices while it lives, where steps have none of their own: as large as the parameters.
+    // Allocates memory for the gradients of matrices during its lifetime, if steps store no gradients.
     struct GradientMemory {
         explicit GradientMemory(Fused& core) : gradients(core.gradients_), own(gradients.size() > 0) {
             if (!own) gradients = Floats(core.total_);
@@ -82,7 +82,8 @@ private:
 
     static std::size_t at(int place) { return static_cast<std::size_t>(place); }
 
-    // (rows, columns) from strips, and to them, whose lines zeros fill up: a step that was not finite leaves others there.
+    // Conversion between (rows, columns) and strips. `pack` sets the padding to zero, because a non-finite step may
+    // leave other values there.
     static void unpack(const Strips& shape, const float* from, float* to) {
         each_piece(shape, [&](std::size_t strip, std::size_t plain, std::size_t n) { std::copy_n(from + strip, n, to + plain); });
     }
@@ -115,30 +116,30 @@ private:
         if (w.threads > 1) pool_.barrier(w.threads);
     }
 
-    // Memory for so many rows of a table.
+    // Allocates memory for a number of rows of a table.
     void reserve(std::size_t rows, const Table<float>& table);
 
     void reserve_panels(std::size_t rows);
 
-    // Memory for the halves of a gradient, where steps of up to so many rows have them.
+    // Allocates memory for the halves of a gradient, if a batch of this size or the last, smaller batch is halved.
     void reserve_halves(std::size_t batch);
 
     std::size_t categories() const { return program_.ops.empty() ? 0 : program_.ops[0].columns.categories.size(); }
 
-    // Multiply-adds of a row on its way forward.
+    // Multiply-adds of a row in the forward pass.
     std::size_t products() const;
 
-    // Threads that a step of so many rows may be worth, and that there are; all of them where `all_threads` says so.
+    // The number of available threads that pay off for a batch, or all threads if `all_threads` is set.
     std::size_t threads_for(std::size_t batch);
 
-    // What a call looks at within a step: nothing, where steps are short.
+    // Returns the poll for stop requests within a step, or null if steps are short.
     StopPoll* poll_within(std::size_t batch, StopPoll& poll) const;
 
-    // Whether gradients are kept until all are there: to be clipped by norm, or since learning takes so long that somebody
-    // may want to end it, and a parameter that was updated cannot be taken back.
+    // Whether all gradients are stored before any parameter is updated. This is needed to clip by norm, and to discard
+    // a long step, because an updated parameter cannot be restored.
     bool stores(std::size_t batch) const;
 
-    // Whether this step was given up: its work is left out then, but threads meet as ever.
+    // Whether the step is discarded. Threads then skip their work but still meet at all barriers.
     bool stopped(const StepThread& w) {
         if (w.poll && w.poll->requested()) stopping_.store(true, std::memory_order_relaxed);
         return stopping_.load(std::memory_order_relaxed);
@@ -146,24 +147,24 @@ private:
 
     void begin_step(StepThread& w, std::size_t batch, BatchRows& batch_rows);
 
-    // Panels of one of so many parts of the rows: whole groups where there are enough of them.
+    // The panels of one of `parts` parts of the rows, in multiples of a tile if there are enough panels.
     static Range panels_of(std::size_t n_panels, std::size_t part, std::size_t parts) {
         return share_of(n_panels, n_panels >= 2 * TILE_PANELS * parts ? TILE_PANELS : 1, part, parts);
     }
 
-    // A thread's part of a node: all units of its rows, or its units of all rows.
+    // The part of a node for a thread: all units of its rows, or its units of all rows.
     Region region_of(const StepThread& w, std::size_t d, std::size_t grain) const {
         if (w.by_rows) return {0, d, w.panels.first, w.panels.end};
         const Range units = share_of(d, grain, w.thread, w.threads);
         return {units.first, units.end, 0, w.n_panels};
     }
 
-    // Its rows, for work that takes all units of a row.
+    // The panels of a thread, for work on all units of a row.
     Range rows_of(const StepThread& w) const {
         return w.by_rows ? w.panels : share_of(w.n_panels, 1, w.thread, w.threads);
     }
 
-    // Work on units must be whole before another node reads all of them.
+    // Waits until all units are complete, before another node reads them.
     void barrier_after_units(const StepThread& w) {
         if (!w.by_rows) barrier(w);
     }
@@ -180,7 +181,7 @@ private:
 
     Norm norm_of(const Node& node) const;
 
-    // f(part) for some panels at a time.
+    // Calls f(part) for up to PIECE panels at a time.
     template <class F>
     void pieces(const StepThread& w, Region part, F f) {
         for (std::size_t p = part.p0; p < part.p1 && !stopped(w); p += PIECE) {
@@ -188,13 +189,13 @@ private:
         }
     }
 
-    // f(first, end) for some units at a time, for work that takes all rows of a unit.
+    // Calls f(first, end) for up to STRIP units at a time, for work on all rows of a unit.
     template <class F>
     void some_units(const StepThread& w, Range units, F f) {
         for (std::size_t u = units.first; u < units.end && !stopped(w); u += STRIP) f(u, std::min(u + STRIP, units.end));
     }
 
-    // f(block) for blocks of units and panels that stay in the first caches.
+    // Calls f(block) for blocks of units and panels that fit into the first-level cache.
     template <class F>
     void blocks(const StepThread& w, Region part, F f) {
         for (std::size_t p = part.p0; p < part.p1 && !stopped(w); p += TILE_PANELS) {
@@ -210,14 +211,14 @@ private:
 
     Embedding embedding_at(const Node& node) const;
 
-    // Running statistics as a step leaves them: the mean, and the variance without bias.
+    // Computes running statistics after a step: the mean, and the unbiased variance.
     void fresh_statistics(const Node& node, float* mean, float* var) const;
 
     void backward(StepThread& w);
 
     Pointwise slopes_of(const Node& node) const;
 
-    // ---- what parameters learn ----
+    // ---- gradients of parameters, and updates ----
 
     ParameterArrays arrays_of(std::size_t parameter, std::size_t offset = 0);
 
@@ -225,39 +226,40 @@ private:
 
     double clip_scale(double norm) const { return norm > program_.clip_norm ? program_.clip_norm / norm : 1.0; }
 
-    // Steps walk through the parameters up and down in turn.
+    // Every other step visits the parameters in reverse order, to use what is still in the cache.
     bool upwards() const { return step % 2 == 1; }
 
-    // Every gradient of this thread's units; applied at once, or kept where `stored` is given.
+    // Computes all gradients of the units of this thread. Updates parameters at once, or writes gradients to `stored`.
     void gradients_and_updates(const StepThread& w, float* stored);
 
-    // Whether a gradient is the sum of one over the first half of the rows and one over the second, whatever the threads:
-    // a thread that learns from the rows it has worked on reads nothing that another wrote but sums. Not where a step may be
-    // given up while it learns.
+    // Whether a gradient is the sum of one over the first and one over the second half of the rows, for any number of
+    // threads. A thread then uses the rows it has just processed, and reads only sums of other threads. False if a step
+    // may be discarded while it computes gradients.
     bool in_halves(std::size_t batch) const;
 
-    // What gradients_and_updates does, with threads that have the first half of the rows and threads that have the second.
+    // Like gradients_and_updates, where each thread has either the first or the second half of the rows.
     void gradients_in_halves(const StepThread& w, float* stored);
 
     WeightGradient gradient_at(const StepThread& w, const Node& node, float* stored);
 
-    // Σ δ over a half of the rows, of some units.
+    // Σ δ over half of the rows, for some units.
     void sum_half(const StepThread& w, const Node& node, std::size_t half, Range units);
 
-    // A bias's gradient from both, and its update.
+    // Adds the two halves of the gradient of a bias, and updates the bias.
     void join_bias(int parameter, Range units, bool stored);
 
     float* gradient_of(int parameter) { return vectors_.data() + vector_at_[at(parameter)]; }
 
     void sum(const StepThread& w, int parameter, const float* x, const float* y, std::size_t d, Range units, bool stored);
 
-    // Σ over rows, some units at a time where the step can still be given up.
+    // Sums over rows, for some units at a time if the step can still be discarded.
     void sum_units(const StepThread& w, const float* x, const float* y, std::size_t d, Range units, float* to, bool stored);
 
     void update_vector(int parameter, Range units);
 
-    // Whether what an activation learns is one number for several units, of one layer or of several: its gradient is the sum
-    // of theirs, in their order, made by thread 0. Others have a number for each unit, whose gradient is its thread's.
+    // Whether a learned parameter of an activation is shared by several units, of one or several layers. Thread 0 then
+    // adds the gradients of these units in order. Otherwise each unit has its own parameter, updated by the thread of
+    // the unit.
     bool adds_up(const Op& op) const;
 
     void clear_shared();
@@ -268,7 +270,7 @@ private:
 
     void apply_stored(const StepThread& w, const float* stored);
 
-    // Σ g² of a parameter, as its last gradient left it.
+    // Σ g² of the last gradient of a parameter.
     double gradient_squares(std::size_t i) const;
 
     double gradient_norm() const;
@@ -285,26 +287,26 @@ private:
     MemoryPlan plan_;
     std::vector<Tensor> tensors_;
     std::size_t total_ = 0;
-    Floats store_[5];  // by Group: parameters, (buffers), slot0, slot1, averages
+    Floats store_[5];  // by Group: parameters, (unused), slot0, slot1, averages
     std::vector<Floats> buffers_;
     std::vector<float> quantiles_;
     const float* parameters_now_ = nullptr;
     std::atomic<bool> stopping_ = false;
 
-    Floats memory_;             // what a step writes
-    std::size_t capacity_ = 0;  // panels
-    BatchRows batch_rows_[2];        // of this step and the one before, whose loss is still read
+    Floats memory_;             // values and temporaries of a step
+    std::size_t capacity_ = 0;  // in panels
+    BatchRows batch_rows_[2];        // of this step and of the previous one, whose loss is still read
     bool has_classes_ = false;
     std::size_t targets_ = 0;
 
     std::vector<std::size_t> vector_at_, squares_at_;
-    Floats vectors_;    // gradients of all but matrices
-    Floats gradients_;  // of matrices, where steps store them
-    Floats halves_[2];  // of all parameters, over each half of the rows
-    Floats squares_;    // Σ g² of each row of each matrix, a line apart
+    Floats vectors_;    // gradients of all parameters except matrices
+    Floats gradients_;  // of matrices, if steps store them
+    Floats halves_[2];  // gradients of all parameters over each half of the rows
+    Floats squares_;    // Σ g² of each row of each matrix, one per cache line
     std::vector<Update> updates_;
     std::vector<float> units_;
-    bool few_weights_ = false, few_linear_weights_ = false;  // few weights; and only linear layers learn
+    bool few_weights_ = false, few_linear_weights_ = false;  // few weights; few weights, and only linear layers learn
     std::vector<int> left_ = std::vector<int>(program_.parameters.size());
 };
 

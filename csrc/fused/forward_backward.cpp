@@ -1,4 +1,4 @@
-// The fused core: the rows of a step, forward through the nodes, and backward.
+// The fused core: gathers the rows of a step, and computes the forward and the backward pass.
 #include <algorithm>
 #include <cstring>
 
@@ -8,15 +8,15 @@
 namespace multilayer {
 namespace {
 
-// Line by line: for one copy of a length known at run time compilers choose an instruction that takes long to begin.
+// Copies line by line. For a single copy of unknown length, compilers use an instruction with a long start-up time.
 void copy_lines(const float* from, std::size_t n, float* to) {
     std::size_t i = 0;
     for (; i + PANEL <= n; i += PANEL) std::memcpy(to + i, from + i, PANEL * sizeof(float));
     for (; i < n; ++i) to[i] = from[i];
 }
 
-constexpr std::size_t AHEAD = 16;      // rows that are fetched before they are copied
-constexpr std::size_t FETCHED = 128;   // numbers of a row; longer ones the processor fetches by itself once it sees them read
+constexpr std::size_t AHEAD = 16;      // rows that are prefetched before they are copied
+constexpr std::size_t FETCHED = 128;   // maximum prefetched values per row; the processor prefetches longer rows itself
 
 void fetch(const Table<float>& table, std::size_t row, std::size_t F) {
     const float* x = table.x + row * table.stride;
@@ -42,7 +42,8 @@ void Fused::gather(const StepThread& w, const Table<float>& table, std::span<con
     Node* first = plan_.raw ? &plan_.nodes.front() : nullptr;
     for (std::size_t p = panels.first; p < panels.end && !stopped(w); ++p) {
         for (std::size_t l = 0; l < PANEL; ++l) {
-            // Past the last row stands the first again, with no share: every number is as finite as a real one.
+            // After the last row, panels are filled with copies of the first row with share 0, so that all values are
+            // finite.
             const std::size_t b = p * PANEL + l, i = b - w.first_row < n ? b - w.first_row : 0;
             const auto row = static_cast<std::size_t>(rows[i]);
             const float* x = table.x + row * table.stride;
@@ -248,7 +249,7 @@ void Fused::backward(StepThread& w) {
             barrier_after_units(w);
             continue;
         }
-        if (!node.passes && !node.learns) break;  // nothing from here down learns
+        if (!node.passes && !node.learns) break;  // no node before this one has parameters
         const Pointwise here = node.kind == Kind::activation ? slopes_of(node) : Pointwise{};
         switch (node.kind) {
             case Kind::glu:

@@ -1,5 +1,5 @@
-// The fused core: whole steps on panels of rows (kernels/kernels.h), over threads that meet only where numbers must be
-// shared.
+// The fused core: complete training steps on panels of rows (kernels/kernels.h). Threads synchronise only where they
+// share data.
 #pragma once
 
 #include <memory>
@@ -9,8 +9,8 @@
 
 namespace multilayer {
 
-// A core on up to `threads` threads with the widest kernels that this processor runs, or those of the name given.
-// Bits do not depend on the number of threads: tests have `all_threads` used, not only where a step is worth it.
+// Makes a core with up to `threads` threads, and with the named kernels or the widest that this processor supports. The
+// number of threads does not change the bits. `all_threads` uses all threads even if they do not pay off, for tests.
 std::unique_ptr<Core<float>> make_fused(const Program& program, std::size_t threads, const std::string& isa = "",
                                         bool all_threads = false);
 

@@ -1,4 +1,4 @@
-// The nodes of a program, and the memory that each needs for a batch.
+// The nodes of a program, and the memory of each node for a batch.
 #include "fused/memory_plan.h"
 
 #include <algorithm>
@@ -33,8 +33,8 @@ bool has_parameters(const Op& op) {
 MemoryPlan::MemoryPlan(const Program& program) {
     values.push_back({program.numeric, nullptr, nullptr});
     std::size_t now = 0;
-    std::vector<std::size_t> around;  // values that go around the blocks we are in
-    bool below = false;               // whether anything so far learns
+    std::vector<std::size_t> around;  // values that skip the enclosing residual blocks
+    bool below = false;               // whether any earlier node has parameters
     std::vector<bool> below_block;
 
     const auto make = [&](std::size_t d) { return values.push_back({d, nullptr, nullptr}), values.size() - 1; };
@@ -64,7 +64,7 @@ MemoryPlan::MemoryPlan(const Program& program) {
             case Kind::leave:
                 node.other = around.back();
                 node.out = now;
-                node.learns = below_block.back();  // whether the way around needs the gradient
+                node.learns = below_block.back();  // whether the skip connection needs the gradient
                 around.pop_back(), below_block.pop_back();
                 break;
             default: node.out = make(op.d_out);
@@ -89,8 +89,9 @@ std::size_t MemoryPlan::place(std::size_t panels, const Program& program, const 
         return at;
     };
     const std::size_t rows = panels * PANEL;
-    // A gradient takes the place of the numbers it belongs to: what the way back needs of them stands in rows, slopes and
-    // hats by then. Unitwise operations and embeddings still read what went in; and the table's own numbers mostly have no gradient.
+    // A gradient is stored in place of its value, because the backward pass uses `rows`, slopes and x̂ instead of the
+    // value. Exceptions are inputs of unit-wise operations and embeddings, which are still read, and the inputs of the
+    // network, which mostly have no gradient.
     for (Value& v : values) v.g = v.x = take(rows * v.d);
     for (Node& n : nodes) {
         Value& in = values[n.in];

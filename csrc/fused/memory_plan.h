@@ -1,8 +1,8 @@
-// What a fused core works on: the program's operations as nodes over values, and where each keeps its numbers.
+// The data of a fused core: the operations of a program as nodes over values, and the memory of each.
 //
-// A value is a batch of rows in panels (panels, d, 16); its gradient mostly takes its place on the way back. Operations
-// on single numbers (activations, dropout, a sum at the end of a residual block) change a value in place; others make a
-// new one.
+// A value is a batch of rows in panels (panels, d, 16). In the backward pass, its gradient mostly replaces it.
+// Element-wise operations (activations, dropout, the sum at the end of a residual block) change a value in place. Other
+// operations create a new value.
 #pragma once
 
 #include <cstddef>
@@ -14,14 +14,14 @@
 
 namespace multilayer {
 
-// Where a parameter lies in each array of parameters: matrices in strips, others as one row.
+// The position of a parameter in the arrays of all parameters. Matrices are stored in strips, others as one row.
 struct Tensor {
     Strips shape{1, 0};
     std::size_t offset = 0;
     bool matrix = false;
 };
 
-// Tensors of all parameters in the program's order, and the length of the whole array.
+// Returns the tensors of all parameters in program order, and sets `total` to the length of the array.
 std::vector<Tensor> lay_out(const Program& program, std::size_t& total);
 
 struct Value {
@@ -33,32 +33,32 @@ struct Value {
 struct Node {
     Kind kind = Kind::linear;
     const Op* op = nullptr;
-    const Op* dropout = nullptr;      // with an activation, or alone
-    std::size_t in = 0, out = 0;      // values; the same where the work is in place
-    std::size_t other = 0;            // enter, leave: the value that goes around the block
-    bool passes = false;              // whether something below needs the gradient of `in`
+    const Op* dropout = nullptr;      // dropout after an activation, or alone
+    std::size_t in = 0, out = 0;      // values; equal for in-place operations
+    std::size_t other = 0;            // enter, leave: the value that skips the block
+    bool passes = false;              // whether the gradient of `in` is needed
     bool learns = false;              // whether the node has parameters
-    bool with_next = false;           // pointwise: done block by block with the linear map before it, and on the way
-    bool with_later = false;          // back with the linear map after it
-    // Kept from forward to backward, each (panels, ..., 16).
+    bool with_next = false;           // pointwise: computed block by block with the previous linear layer in forward,
+    bool with_later = false;          // and with the next linear layer in backward
+    // Kept from the forward to the backward pass, each (panels, ..., 16).
     float *slope = nullptr, *d_learned = nullptr, *d_blend = nullptr;  // pointwise
     float *hat = nullptr, *inverse = nullptr;                          // norms
     float* z = nullptr;                                                // glu: both halves, then their slopes, then δ
     float *inside = nullptr, *slopes = nullptr;                        // columns
-    float* rows = nullptr;                                             // linear, glu: the input, rows in strips
-    std::vector<float> mean, scale, variance;                          // batch_norm, over this batch
+    float* rows = nullptr;                                             // linear, glu: the inputs as rows in strips
+    std::vector<float> mean, scale, variance;                          // batch_norm: of this batch
 };
 
-// The nodes of a program, without memory.
+// The nodes of a program. It owns no memory.
 struct MemoryPlan {
     explicit MemoryPlan(const Program& program);
 
     std::vector<Value> values;
     std::vector<Node> nodes;
     std::size_t last = 0;  // the value of the outputs
-    bool raw = false;      // the first linear map reads the rows as they were gathered
+    bool raw = false;      // whether the first linear layer reads the gathered rows directly
 
-    // Floats for `panels` panels; given memory, says where everything is.
+    // Returns the number of floats for `panels` panels. If `memory` is given, sets the pointers of all nodes into it.
     std::size_t place(std::size_t panels, const Program& program, const Kernels& kernels, float* memory);
 };
 

@@ -7,8 +7,8 @@
 namespace multilayer {
 namespace {
 
-constexpr std::size_t GRAIN = 6;  // rows of a matrix that a thread learns are a multiple of: whole tiles of every height
-constexpr std::size_t PART = 200'000'000;  // multiply-adds that are done between two looks at whether to go on
+constexpr std::size_t GRAIN = 6;  // rows of a weight gradient per thread are a multiple of this, so all tiles are complete
+constexpr std::size_t PART = 200'000'000;  // multiply-adds between two checks for a stop request
 
 }  // namespace
 
@@ -63,7 +63,7 @@ WeightGradient Fused::gradient_at(const StepThread& w, const Node& node, float* 
 bool Fused::in_halves(std::size_t batch) const { return few_linear_weights_ && batch >= HALVED && batch < WHOLE; }
 
 void Fused::gradients_in_halves(const StepThread& w, float* stored) {
-    // Threads 0 .. ⌈n/2⌉ - 1 have the first half, and share out its units.
+    // Threads 0 .. ⌈n/2⌉ - 1 process the first half, and split its units.
     const std::size_t half = 2 * w.thread / w.threads, middle = (w.threads + 1) / 2;
     const std::size_t place_in = half == 0 ? w.thread : w.thread - middle;
     const std::size_t together = half == 0 ? middle : w.threads - middle;
@@ -106,7 +106,7 @@ void Fused::join_bias(int parameter, Range units, bool stored) {
 
 void Fused::gradients_and_updates(const StepThread& w, float* stored) {
     if (w.threads > 1 && in_halves(w.batch)) return gradients_in_halves(w, stored);
-    if (w.thread == 0) clear_shared();  // which only this thread adds to
+    if (w.thread == 0) clear_shared();  // only thread 0 adds to shared gradients
     for (std::size_t i = 0; i < plan_.nodes.size(); ++i) {
         Node& node = plan_.nodes[upwards() ? plan_.nodes.size() - 1 - i : i];
         if (!node.learns || node.kind == Kind::leave) continue;
@@ -118,7 +118,7 @@ void Fused::gradients_and_updates(const StepThread& w, float* stored) {
                 const WeightGradient gradient = gradient_at(w, node, stored);
                 const std::size_t rows = gradient.d_out;
                 const Range units = share_of(rows, GRAIN, w.thread, w.threads);
-                // Some rows at a time where the step can still be given up.
+                // Process some rows at a time if the step can still be discarded.
                 const std::size_t row = std::max<std::size_t>(1, op.d_in * w.batch);
                 const std::size_t at_once = stored ? (PART / row / GRAIN + 1) * GRAIN : rows;
                 for (std::size_t u = units.first; u < units.end && !(stored && stopped(w)); u += at_once) {
@@ -145,7 +145,7 @@ void Fused::gradients_and_updates(const StepThread& w, float* stored) {
                 break;
             }
             case Kind::columns: columns_gradients(w, node, stored); break;
-            default: {  // unitwise, with x, and norms, with x̂
+            default: {  // unit-wise operations use x, norms use x̂
                 const Range units = share_of(op.d_in, PANEL, w.thread, w.threads);
                 const float* factor = is_unitwise(node.kind) ? in.x : node.hat;
                 if (op.weight != NONE) sum(w, op.weight, out.g, factor, op.d_in, units, stored);
@@ -217,7 +217,7 @@ void Fused::columns_gradients(const StepThread& w, Node& node, bool stored) {
             update_vector(c.bias, {f.first * e.D, f.end * e.D});
         }
     }
-    // A table for each thread in turn; rows are added in the order of the batch.
+    // Category tables are assigned to threads in turn. Rows are added in the order of the batch.
     std::size_t unit = e.F * e.width, turn = 0;
     for (std::size_t i = 0; i < c.categories.size(); unit += c.categories[i++].width) {
         const Category& category = c.categories[i];
@@ -267,7 +267,7 @@ double Fused::gradient_norm() const {
 void Fused::record_statistics() {
     for (std::size_t i = 0; i < tensors_.size(); ++i) statistics.push_back(std::sqrt(gradient_squares(i)));
     for (const Tensor& t : tensors_) {
-        const float* p = store_[0].data() + t.offset;  // zeros fill up its lines
+        const float* p = store_[0].data() + t.offset;  // padding is zero
         double sum = 0.0;
         for (std::size_t j = 0; j < t.shape.size(); ++j) sum += static_cast<double>(p[j]) * static_cast<double>(p[j]);
         statistics.push_back(std::sqrt(sum));

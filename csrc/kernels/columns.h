@@ -1,11 +1,11 @@
-// Embeddings of numbers: each feature has weights of its own and K values inside. Formulas: nn/layers/columns.py.
+// Embeddings of numbers. Each feature has its own weights and K hidden values. Formulas: nn/layers/columns.py.
 //
-//     plr         inside = cos v, sin v   (K = 2n)   v = 2π c x       slopes = −sin v, cos v, 1 where relu is open (D)
+//     plr         inside = cos v, sin v   (K = 2n)   v = 2π c x       slopes = −sin v, cos v, and 1 where relu is active (D)
 //     pbld        inside = cos v          (K = n)    v = 2π w x + b′  slopes = −sin v
-//     piecewise   inside = where x lies in each bin  (K = n)          none
+//     piecewise   inside = position of x in each bin (K = n)          none
 //
-// Registers: forward keeps one line of sums, one loaded and one spread weight; waves are found line by line with what maths.h
-// takes; gradients are vector16.h's eight sums, a dv of two lines inside.
+// Registers: `embed` uses one line of sums, one loaded line and one broadcast weight. Sine and cosine are computed line by
+// line, with the registers of maths.h. Gradients use the eight sums of vector16.h, and two lines for dv.
 #pragma once
 
 namespace {
@@ -84,7 +84,7 @@ void embed(const Embedding& w, const float* x, float* y, std::size_t d_y, float*
     }
 }
 
-// Gradients of features f0 .. f1 - 1 over all panels.
+// Computes the gradients of features f0 .. f1 - 1 over all panels.
 void embed_gradient(const Embedding& w, const float* x, const float* g, std::size_t d_y, const float* inside,
                     const float* slopes, std::size_t panels, float* d_frequency, float* d_phase, float* d_weight,
                     float* d_bias, std::size_t f0, std::size_t f1) {
@@ -92,7 +92,7 @@ void embed_gradient(const Embedding& w, const float* x, const float* g, std::siz
     const std::size_t skip = w.numeric == Numeric::pbld ? 1 : 0;
     const std::size_t halves = w.numeric == Numeric::plr ? 2 : 1;
     for (std::size_t f = f0; f < f1; ++f) {
-        // δ of output d of this feature, on panel p.
+        // δ of output d of this feature, in panel p.
         const auto delta = [&](std::size_t p, std::size_t d) {
             const Vector16 here = load16(g + (p * d_y + f * w.width + skip + d) * PANEL);
             if (w.numeric != Numeric::plr) return here;
@@ -104,7 +104,7 @@ void embed_gradient(const Embedding& w, const float* x, const float* g, std::siz
             return fma(delta(p, i % w.D), load16(inside + ((p * w.F + f) * w.K + i / w.D) * PANEL), sum);
         }, [&](std::size_t i, float sum) { d_weight[f * w.K * w.D + i] = sum; });
         if (w.numeric == Numeric::piecewise) continue;
-        // dv of angle k, on panel p.
+        // dv of angle k, in panel p.
         const auto angle = [&](std::size_t p, std::size_t k) {
             const float* slope = slopes + ((p * w.F + f) * per_slope + k) * PANEL;
             Vector16 dv = splat16(0.0f);

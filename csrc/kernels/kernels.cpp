@@ -1,5 +1,5 @@
-// One source, compiled once per instruction set; see kernels.h. Nothing here is shared between the copies, once small
-// functions of shared headers are inlined: the linker must never give a caller the copy of a wider instruction set.
+// The kernels (see kernels.h). This file is compiled once per instruction set. The copies share no functions except
+// small inlined ones of shared headers: otherwise the linker could give a caller the copy of a wider instruction set.
 #include "kernels/kernels.h"
 
 #include <iterator>

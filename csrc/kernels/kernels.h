@@ -1,19 +1,20 @@
-// The inner loops of the fused core, one table of functions for each instruction set.
+// The inner loops of the fused core, with one table of functions per instruction set.
 //
-// Numbers of a batch live in panels: 16 rows side by side, feature by feature, (panels, d, 16). A vector then holds one
-// feature of several rows, so that products, activations, norms and losses all run down the features with no sums
-// across a vector. Matrices (rows, columns) are cut into strips of 64 columns, each row by row; the last strip is as wide
-// as whole lines need, filled up with zeros. A gradient then walks down a strip: parameters, slots and inputs are read
-// in the order they lie. The three products of a layer are one tile, Σ_t scalar[i, t] · vector[t]:
+// The values of a batch are stored in panels (panels, d, 16): 16 rows next to each other, feature by feature. A vector then
+// holds one feature of several rows. Products, activations, norms and losses loop over features, without sums across a
+// vector. Matrices (rows, columns) are stored in strips of 64 columns, each strip row by row. The last strip has the width
+// of whole lines, padded with zeros. A gradient loops down a strip, so it reads parameters, slots and inputs in the order
+// of memory. All three products of a linear layer use the same tile, Σ_t scalar[i, t] · vector[t]:
 //
 //     forward    z[o]     = Σ_k W[o, k] · x[k]      vectors over rows of the batch, scalars from W
-//     backward   dx[k]    = Σ_o W[o, k] · δ[o]      the same, W read down its columns
+//     backward   dx[k]    = Σ_o W[o, k] · δ[o]      the same, with W read down its columns
 //     gradient   dW[o, k] = Σ_b δ[o, b] · x[b, k]   vectors over inputs, scalars from δ; needs x row by row
 //
-// Every number of these is one chain of multiply-adds in the order of its index; where a gradient is that of two halves of the
-// batch (`split`), two chains and their sum. Sums over the rows of a batch, and squares along a row of a matrix, are sixteen
-// such chains, one a lane, added up in one order (sum16). So the bits are the same whatever the tile, the number of
-// threads and, where multiply-add rounds once, the instruction set.
+// Each result of a product is a single chain of multiply-adds, in the order of the index. If a gradient is the sum over two
+// halves of the batch (`split`), it is the sum of two chains. Sums over the rows of a batch, and sums of squares along a
+// row of a matrix, are sixteen such chains, one per lane, which sum16 adds in a fixed order. The bits therefore do not
+// depend on the tile or on the number of threads. They do not depend on the instruction set either, if its multiply-add
+// rounds once.
 #pragma once
 
 #include <cstddef>
@@ -26,13 +27,13 @@
 namespace multilayer {
 
 constexpr std::size_t PANEL = 16;       // rows of a panel; floats of a cache line
-constexpr std::size_t STRIP = 64;       // columns of a strip, and units worked on while they are in the first cache
-constexpr std::size_t TILE_PANELS = 4;  // panels that a tile takes at once, at most
+constexpr std::size_t STRIP = 64;       // columns of a strip; also units per block, which fit into the first-level cache
+constexpr std::size_t TILE_PANELS = 4;  // maximum panels of a tile
 
-// n rounded up to whole lines of the cache.
+// n rounded up to whole cache lines.
 constexpr std::size_t padded(std::size_t n) { return (n + PANEL - 1) / PANEL * PANEL; }
 
-// Strips of a matrix: (rows, width) each, one after the other.
+// The layout of a matrix in strips: (rows, width) each, one after the other.
 struct Strips {
     std::size_t rows, columns;
     std::size_t size() const { return rows * padded(columns); }
@@ -59,66 +60,70 @@ struct Affine {
     std::size_t d_in, d_out;
 };
 
-// What a step does to a parameter, the same for all of its numbers.
+// The constants of an update, which are the same for all values of a parameter.
 struct Update {
     OptimizerKind kind;
-    float rate, shrink;       // η, Adam's corrected; 1 − η λ
-    float l2, clip, scale;    // scale: what clipping by norm multiplies the gradient by
-    float momentum, rest1;    // μ, or β₁; 1 − β₁, which float's β₁ no longer tells to its last bits, as the other two
+    float rate, shrink;       // η, with the correction of Adam; 1 − η λ
+    float l2, clip, scale;    // scale: factor of the gradient due to clipping by norm
+    // μ or β₁. rest1 = 1 − β₁ is computed in double, because 1 − β₁ in float is inaccurate. The same holds for the
+    // other two.
+    float momentum, rest1;
     float beta2, rest2;
-    float eps;                // corrected as the rate is
+    float eps;                // with the correction of Adam
     float average, rest_average;  // β of the running average; negative for none
 };
 
-// Rows of a parameter: the same place in each array; those that are not kept are null.
+// Part of a parameter: the same position in each array. Arrays that are not used are null.
 struct ParameterArrays {
     float *value, *slot0, *slot1, *average;
 };
 
-// dW of rows o0 .. o1 - 1: applied at once where `update` is given, written to `gradient` otherwise.
+// Gradient dW of rows o0 .. o1 - 1. It is applied at once if `update` is given, and otherwise written to `gradient`.
 struct WeightGradient {
     const float* delta;  // (panels, O, 16)
     const float* rows;   // (capacity, I) in strips
     std::size_t capacity, batch;
-    std::size_t first_row;  // of the batch that `delta` begins with
-    std::size_t split;      // rows of delta after which a second sum begins, to be added to the first; 0 for one sum
+    std::size_t first_row;  // first row of the batch in `delta`
+    std::size_t split;      // row of delta at which a second sum starts, which is added to the first; 0 for a single sum
     float factor;
     std::size_t d_in, d_out;
-    ParameterArrays arrays;           // the matrix, its slots and average, all (O, I) in strips
-    float* gradient;       // the same, or null
+    ParameterArrays arrays;           // the matrix, its slots and its average, all (O, I) in strips
+    float* gradient;       // (O, I) in strips, or null
     const Update* update;  // or null
-    // (O, 16), or null: Σ dW² of each row, in its first place; ∞ where one is above 10¹⁹, 0 for those below 10⁻¹⁹.
+    // (O, 16), or null. The first value of each line is Σ dW² of a row. It is ∞ if a value is above 10¹⁹. Values below
+    // 10⁻¹⁹ count as 0.
     float* squares;
-    bool upwards;          // last strip first: every other step, so that what is still in the cache comes first
+    bool upwards;          // every other step visits strips in reverse order, to use what is still in the cache
 };
 
 struct Pointwise {
     Function function;
     float constant;
-    const float* learned;  // one number, or one for each unit
+    const float* learned;  // one value, or one per unit
     bool per_unit;
     const float* blend;    // (d), or null
     std::size_t d;
-    float* slope;          // (panels, d, 16): da/dz, the mask in it; null at prediction
+    float* slope;          // (panels, d, 16): da/dz including the dropout mask; null for prediction
     float* d_learned;      // da/dp, or null
     float* d_blend;        // f(z) − z, or null
-    // Dropout, where p > 0: numbers are kept where a word of the stream is at least `threshold`, and then × `kept`.
+    // Dropout for p > 0: a value is kept, and multiplied by `kept`, if its word of the random stream is at least
+    // `threshold`.
     bool drops;
     std::uint64_t threshold;
     float kept;
     std::uint64_t seed;
     std::uint32_t epoch, part;
-    const std::uint32_t* ids;  // (panels · 16): the rows' own numbers
+    const std::uint32_t* ids;  // (panels · 16): the row numbers
 };
 
 struct Unitwise {
     Kind kind;  // of MULTILAYER_UNITWISE
     std::size_t d;
-    const float *weight, *bias;  // (d), those that the kind has
+    const float *weight, *bias;  // (d), or null if the kind has none
 };
 
 struct Norm {
-    Kind kind;  // layer_norm, rms_norm, group_norm; batch_norm with mean and inverse given
+    Kind kind;  // layer_norm, rms_norm, group_norm; batch_norm with given mean and inverse
     std::size_t d, groups;
     float eps;
     const float *weight, *bias;  // (d)
@@ -128,27 +133,27 @@ struct Norm {
 struct LossTable {
     const Loss* loss;
     const float* quantiles;
-    std::size_t d;              // outputs
+    std::size_t d;              // number of outputs
     std::size_t targets;
-    const float* share;         // (panels · 16): the row's weight / Σ weights; 0 where there is no row
+    const float* share;         // (panels · 16): weight of the row / Σ weights; 0 for padding
     const std::int64_t* classes;  // (panels · 16), or
     const float* y;             // (panels · 16, targets)
 };
 
 struct Embedding {
     Numeric numeric;
-    std::size_t F, n, K, D, width;  // width: numbers a feature gives
+    std::size_t F, n, K, D, width;  // width: outputs per feature
     const float *frequency, *phase, *weight, *bias, *edges;
 };
 
-// Sizes of an embedding; where its tensors are is the caller's to say.
+// Returns the sizes of an embedding. The caller sets the pointers.
 inline Embedding embedding_of(const Program& program, const Op& op) {
     const Columns& c = op.columns;
     const std::size_t width = c.numeric == Numeric::none ? 1 : c.D + (c.numeric == Numeric::pbld ? 1 : 0);
     return {c.numeric, program.numeric, c.n, c.K, c.D, width, nullptr, nullptr, nullptr, nullptr, nullptr};
 }
 
-// The numbers of one category, `apart` from each other: its row of the table, or one-hot (a sign for two values).
+// Writes the values of a category with distance `apart`: its row of the table, or one-hot (−1 or +1 for two values).
 inline void write_category(const Category& c, const float* table, std::int64_t code, float* to, std::size_t apart) {
     for (std::size_t j = 0; j < c.width; ++j) {
         if (table) {
@@ -166,57 +171,59 @@ struct Kernels {
     const char* const* needs;
     std::size_t n_needs;
 
-    // z = factor · W x + b of the part's units.
+    // z = factor · W x + b for the units of the region.
     void (*forward)(const Affine&, const float* x, float* z, Region);
-    // dx = factor · Wᵀ δ of the part's units, which are inputs.
+    // dx = factor · Wᵀ δ for the units of the region, which are inputs.
     void (*backward)(const Affine&, const float* delta, float* dx, Region);
     void (*weight_gradient)(const WeightGradient&, std::size_t o0, std::size_t o1);
-    // The same from two sums that were made apart, with a factor of 1: bit for bit what one call makes of both.
+    // Adds the gradients of two halves, computed with factor 1. The result has the bits of weight_gradient with
+    // `split`.
     void (*join_gradient)(const WeightGradient&, const float* first, const float* second, std::size_t o0, std::size_t o1);
-    // One update of n numbers with the gradient g.
+    // Updates n values with the gradient g.
     void (*update)(const Update&, std::size_t n, const float* g, ParameterArrays);
 
-    // Σ g² of each row of a gradient that is stored, bit for bit as weight_gradient finds it.
+    // Σ g² of each row of a stored gradient, with the bits of weight_gradient.
     void (*square_sums)(const float* g, Strips matrix, bool upwards, float* squares);
 
-    // x (panels, d, 16) to rows (capacity, d) in strips and back; u0 is a multiple of 16, and rows are filled with zeros.
+    // Converts x (panels, d, 16) to rows (capacity, d) in strips, and back. u0 is a multiple of 16. Rows are padded
+    // with zeros.
     void (*to_rows)(const float* x, Strips rows, float* to, Region);
     void (*to_panels)(const float* from, Strips rows, float* x, Region);
 
-    // In place: x becomes a.   u0 is a multiple of 4.
+    // In place: x becomes a. u0 is a multiple of 4.
     void (*pointwise)(const Pointwise&, float* x, Region);
-    // In place: g becomes dL/dz; d_learned and d_blend become g times themselves.
+    // In place: g becomes dL/dz. d_learned and d_blend are multiplied by g.
     void (*pointwise_backward)(const Pointwise&, float* g, Region);
 
-    // z (panels, 2·O, 16) → y (panels, O, 16); z becomes dy/dz₁, dy/dz₂ where `train`.
+    // z (panels, 2·O, 16) → y (panels, O, 16). If `train` is set, z becomes dy/dz₁ and dy/dz₂.
     void (*gate)(Function, std::size_t d_out, float* z, float* y, Region, bool train);
     void (*gate_backward)(std::size_t d_out, const float* slopes, const float* g, float* dz, Region);
 
-    // y = f(x; w, b) per unit, and dx of g.
+    // y = f(x; w, b) for each unit, and dx for g.
     void (*unitwise)(const Unitwise&, const float* x, float* y, Region);
     void (*unitwise_backward)(const Unitwise&, const float* g, float* dx, Region);
     void (*add)(std::size_t d, const float* x, float* y, Region);
     void (*copy)(std::size_t d, const float* x, float* y, Region);
 
-    // All units of panels p0 .. p1 - 1. `hat` and `inverse` (panels, groups, 16) are kept for the way back.
+    // All units of panels p0 .. p1 - 1. `hat` and `inverse` (panels, groups, 16) are kept for the backward pass.
     void (*norm)(const Norm&, const float* x, float* y, float* hat, float* inverse, std::size_t p0, std::size_t p1);
     void (*norm_backward)(const Norm&, const float* g, const float* hat, const float* inverse, float* dx,
                           std::size_t p0, std::size_t p1);
-    // batch_norm: statistics of units u0 .. u1 - 1 over `batch` rows; and dx, whose sums are over the batch too.
+    // batch_norm: statistics of units u0 .. u1 - 1 over `batch` rows, and dx, which also needs sums over the batch.
     void (*batch_statistics)(const float* x, std::size_t d, std::size_t batch, float eps, float* mean, float* inverse,
                              float* variance, std::size_t u0, std::size_t u1);
     void (*batch_backward)(const Norm&, const float* g, const float* hat, std::size_t batch, float* dx, std::size_t u0,
                            std::size_t u1);
 
-    // Loss of each row (panels · 16) and δ = ∂L/∂z in place of z.
+    // Writes the loss of each row (panels · 16), and replaces z by δ = ∂L/∂z.
     void (*loss)(const LossTable&, float* z, float* rows, std::size_t p0, std::size_t p1);
 
-    // Σ over rows of x ⊙ y (or of x where y is null), for units u0 .. u1 - 1.
+    // Σ over rows of x ⊙ y, or of x if y is null, for units u0 .. u1 - 1.
     void (*sum_rows)(const float* x, const float* y, std::size_t d, std::size_t panels, float* out, std::size_t u0,
                      std::size_t u1);
 
-    // Features f0 .. f1 - 1: x (panels, F, 16) → y's first F · width units; `inside` (panels, F · K, 16) and `slopes`
-    // (panels, F · slopes_of, 16) are kept for the way back.
+    // Features f0 .. f1 - 1: writes x (panels, F, 16) to the first F · width units of y. `inside` (panels, F · K, 16)
+    // and `slopes` (panels, F · slopes_of, 16) are kept for the backward pass.
     std::size_t (*slopes_of)(const Embedding&);
     void (*embed)(const Embedding&, const float* x, float* y, std::size_t d_y, float* inside, float* slopes,
                   std::size_t f0, std::size_t f1, std::size_t p0, std::size_t p1);
@@ -224,8 +231,9 @@ struct Kernels {
                            const float* inside, const float* slopes, std::size_t panels, float* d_frequency,
                            float* d_phase, float* d_weight, float* d_bias, std::size_t f0, std::size_t f1);
 
-    // Prediction, n rows side by side, `stride` apart: as their namesakes, bit for bit. The weight of an Affine lies (I, O)
-    // in strips here, and bias is whole lines and never null; z has room for whole lines.
+    // Prediction on n rows with distance `stride`. The results have the bits of the functions on panels. Here the
+    // weight of an Affine is (I, O) in strips, `bias` has whole lines and is never null, and z has room for whole
+    // lines.
     void (*forward_rows)(const Affine&, const float* x, std::size_t stride, float* z, std::size_t stride_z, std::size_t n);
     void (*pointwise_rows)(const Pointwise&, float* x, std::size_t stride, std::size_t n);
     void (*gate_rows)(Function, std::size_t d_out, const float* z, std::size_t stride, float* y, std::size_t stride_y,
@@ -234,10 +242,10 @@ struct Kernels {
     void (*embed_row)(const Embedding&, const float* x, float* y);
 };
 
-// The widest that this processor runs, or those of the name given (dispatch.cpp).
+// Returns the kernels with this name, or by default the widest that this processor supports (dispatch.cpp).
 const Kernels& kernels_named(const std::string& name);
 
-// Names of the kernels that this processor runs, narrowest first.
+// Names of the kernels that this processor supports, narrowest first.
 std::vector<std::string> fused_kernels();
 
 #define ISA(name) namespace name { extern const Kernels kernels; }

@@ -1,15 +1,17 @@
-// The loss of each row and its slope by the outputs, in place of them. Formulas: losses.py. A row is a lane: softmax
-// runs down the classes. Slopes are times the row's share of the weights, which is 0 where there is no row.
+// Computes the loss of each row, and replaces the outputs by its slope. Formulas: formulas/losses.h. Each lane is a
+// row, so softmax loops over the classes. Slopes are multiplied by the share of the row in the weights, which is 0 for
+// padding.
 //
-// Registers: they stream, class by class. Four lines run down with cross-entropy (top, Σ exp, Σ t z, Σ t), one with the others,
-// and stay in registers or in the first cache as the compiler finds room beside what maths.h takes. Sums over many classes
-// are sums of sums over TERMS of them: rounding then grows with their root, where thousands of equal terms would all be
-// rounded the same way.
+// Registers: the loops stream over the classes. cross_entropy has four lines of sums (top, Σ exp, Σ t z, Σ t), the
+// other losses have one. They stay in registers or in the first-level cache, next to the registers of maths.h. Sums
+// over many classes are sums of partial sums of TERMS terms. The rounding error then grows with the square root,
+// whereas a single sum of thousands of equal terms would round all of them the same way.
 #pragma once
 
 namespace {
 
-// The targets of a panel's rows, class by class: where they come from is settled before the loops, which are then vector code.
+// The targets of the rows of a panel, class by class. The kind of target is chosen before the loops, so that they can
+// be vectorised.
 struct Targets {
     Targets(const LossTable& w, std::size_t p)
     : w_(w), first_(p * PANEL), rest_(1.0f - static_cast<float>(w.loss->constant)),
@@ -46,7 +48,7 @@ constexpr std::size_t TERMS = 64;
     for (std::size_t c = 1; c < C; ++c) {
         for (std::size_t l = 0; l < PANEL; ++l) top[l] = larger(panel[c * PANEL + l], top[l]);
     }
-    // Σ t (z − top): where a target is 0 the product may not be (−∞ times 0).
+    // Σ t (z − top). If a target is 0, its product is skipped, because it could be −∞ times 0.
     for (std::size_t first = 0; first < C; first += TERMS) {
         alignas(64) float some[PANEL] = {}, some_dot[PANEL] = {}, some_mass[PANEL] = {};
         for (std::size_t c = first; c < C && c < first + TERMS; ++c) {
@@ -66,7 +68,7 @@ constexpr std::size_t TERMS = 64;
     for (std::size_t c = 0; c < C; ++c) {
         targets.of(c, t);
         float* __restrict line = panel + c * PANEL;
-        // In two loops: one alone is unrolled before it can become vector code.
+        // Two loops, because the compiler would unroll a single one before it could vectorise it.
         for (std::size_t l = 0; l < PANEL; ++l) t[l] = (line[l] / sum[l] - t[l]) * share[l];
         for (std::size_t l = 0; l < PANEL; ++l) line[l] = t[l];
     }

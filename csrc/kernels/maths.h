@@ -1,8 +1,8 @@
-// Functions of one float, written without branches so that a loop over them becomes vector code. Each states its error
-// against the exact value; all propagate NaN and are exact where they saturate.
+// Functions of one float without branches, so that loops over them can be vectorised. The comment of each states its
+// error against the exact value. All functions propagate NaN and are exact where they saturate.
 //
-// Registers: the argument, what is left of it after reduction, a polynomial's sum, the power of two, and a choice: five or
-// six; coefficients are read from memory where none is left for them.
+// Registers: the argument, the rest after range reduction, the sum of a polynomial, the power of two, and a selection,
+// which are five or six. Coefficients are read from memory if no registers are free.
 #pragma once
 
 namespace {
@@ -19,19 +19,20 @@ inline float bits_to_float(std::int32_t bits) {
     return x;
 }
 
-// z · gate, and 0 where the gate is 0 even for an infinite z: all gates fall faster than z grows.
+// z · gate, and 0 if the gate is 0, also for an infinite z: every gate decreases faster than z grows.
 inline float gated(float z, float gate) { return gate == 0.0f ? 0.0f : z * gate; }
 
 inline float larger(float a, float b) { return a > b ? a : b; }
 inline float smaller(float a, float b) { return a < b ? a : b; }
 inline float magnitude(float x) { return __builtin_fabsf(x); }
 
-// 1.5 · 2²³: adding it rounds to a whole number, which then stands in the low bits.
+// 1.5 · 2²³: adding it rounds to an integer, which is then in the low bits.
 constexpr float ROUNDER = 12582912.0f;
 constexpr std::int32_t ROUNDER_BITS = 0x4B400000;
 
-// 1/x to 2 ulp, x from 10⁻³⁷ to 10³⁷: three steps of Newton's from a guess by the bits. Beside products it costs less than
-// a division, whose unit takes one vector at a time and roots as well.
+// 1/x to 2 ulp for x from 10⁻³⁷ to 10³⁷, with three Newton steps from an initial value based on the bits. In loops with
+// products this is faster than a division, because the divider processes one vector at a time and also computes the
+// square roots.
 [[gnu::always_inline]] inline float inverse(float x) {
     std::int32_t bits;
     __builtin_memcpy(&bits, &x, sizeof bits);
@@ -46,7 +47,7 @@ struct Power {
     float power;  // 2ⁿ
 };
 
-// exp(x) = 2ⁿ (1 + q), x = n log 2 + r, |r| ≤ ½ log 2; x from −87.3 to 88.3.
+// exp(x) = 2ⁿ (1 + q) with x = n log 2 + r, |r| ≤ ½ log 2, for x from −87.3 to 88.3.
 inline Power split_exp(float x) {
     const float shifted = fma(x, 1.44269504f, ROUNDER);
     const float n = shifted - ROUNDER;
@@ -65,7 +66,7 @@ inline Power split_exp(float x) {
 
 constexpr float EXP_LOW = -87.3f, EXP_HIGH = 88.3762f;
 
-// 1 ulp; ∞ above 88.37, 0 below −87.3.
+// exp(x) to 1 ulp. ∞ above 88.37, and 0 below −87.3.
 inline float exponential(float x) {
     const float inside = smaller(larger(x, EXP_LOW), EXP_HIGH);
     const Power e = split_exp(inside);
@@ -74,30 +75,30 @@ inline float exponential(float x) {
     return x == x ? bounded : x;
 }
 
-// The same for x ≤ EXP_HIGH alone. Here and below comparisons are such that NaN goes on by itself.
+// exp(x) for x ≤ EXP_HIGH only. The comparisons here and below are written so that NaN propagates.
 inline float exponential_below(float x) {
     const Power e = split_exp(EXP_LOW > x ? EXP_LOW : x);
     return x < EXP_LOW ? 0.0f : fma(e.power, e.q, e.power);
 }
 
-// exp(x) − 1 to 1 ulp for x ≤ 0, and 0 above.
+// exp(x) − 1 to 1 ulp for x ≤ 0, and 0 for x > 0.
 inline float exponential_minus_one_below(float x) {
     const float most = 0.0f < x ? 0.0f : x;
     const Power e = split_exp(EXP_LOW > most ? EXP_LOW : most);
     return fma(e.power, e.q, e.power - 1.0f);
 }
 
-// 2 ulp.
+// σ(x) to 2 ulp.
 inline float logistic(float x) { return 1.0f / (1.0f + exponential(-x)); }
 
-// 2 ulp.
+// tanh(x) to 2 ulp.
 inline float hyperbolic_tangent(float x) {
     const float t = exponential_minus_one_below(-2.0f * magnitude(x));  // in (−1, 0]
     const float y = -t / (t + 2.0f);
     return __builtin_copysignf(y, x);
 }
 
-// log(1 + t) for t from 0 to 1, 2 ulp: 2 artanh(t / (2 + t)), whose argument is at most 1/3.
+// log(1 + t) to 2 ulp for t from 0 to 1, as 2 artanh(t / (2 + t)), whose argument is at most 1/3.
 inline float log_one_plus(float t) {
     const float s = t / (2.0f + t);
     const float s2 = s * s;
@@ -111,7 +112,7 @@ inline float log_one_plus(float t) {
     return fma(2.0f * s * s2, p, 2.0f * s);
 }
 
-// log x for x ≥ 1, 3 ulp: x = 2ⁿ (1 + t).
+// log x to 3 ulp for x ≥ 1, with x = 2ⁿ (1 + t).
 inline float logarithm(float x) {
     std::int32_t bits;
     __builtin_memcpy(&bits, &x, sizeof bits);
@@ -121,12 +122,13 @@ inline float logarithm(float x) {
     return x <= 3.4e38f ? y : x;
 }
 
-// log(1 + exp x), 3 ulp.
+// log(1 + exp x) to 3 ulp.
 inline float softplus_of(float x) { return larger(x, 0.0f) + log_one_plus(exponential_below(-magnitude(x))); }
 
-// Φ and φ of the normal distribution together: absolute error 2e-7.
+// Φ and φ of the normal distribution, with an absolute error of 2e-7.
 //
-// With x = |z|/√2, erfc(x) = exp(−x²) t P(t), t = 1/(1 + 0.4 x): P of degree 10 fits within 7e-9 of the value.
+// With x = |z|/√2, erfc(x) = exp(−x²) t P(t) and t = 1/(1 + 0.4 x). P has degree 10, and its error is at most 7e-9 of
+// the value.
 struct Normal {
     float below, density;
 };
@@ -150,17 +152,17 @@ inline Normal normal_of(float z) {
     return {z > 0.0f ? 1.0f - tail : tail, e * 0.39894228f};
 }
 
-// Sine and cosine: absolute error 1e-7 up to |x| = NEAR, 5e-7 where a multiply-add rounds twice. `circles` has all.
+// Sine and cosine for |x| ≤ NEAR, with an absolute error of 1e-7, or 5e-7 if a multiply-add rounds twice.
 struct Circle {
     float sine, cosine;
 };
 
-constexpr float NEAR = 1e5f;  // where the spacing of floats is 8e-3
+constexpr float NEAR = 1e5f;  // the spacing of floats is 8e-3 here
 
 inline Circle circle_of(float x) {
     const float shifted = fma(x, 0.636619772f, ROUNDER);
     const float n = shifted - ROUNDER;
-    // π/2 in three parts; the first two have few bits, so that their products with n are exact.
+    // π/2 in three parts. The first two have few bits, so their products with n are exact.
     float r = fma(n, -1.5703125f, x);
     r = fma(n, -4.837512969970703125e-4f, r);
     r = fma(n, -7.549789948768648e-8f, r);
@@ -181,7 +183,7 @@ inline Circle circle_of(float x) {
     return {(quarter & 2) != 0 ? -a : a, ((quarter + 1) & 2) != 0 ? -b : b};
 }
 
-// Sine and cosine of n numbers as exact as that, whatever they are; NaN for ∞.
+// Sine and cosine of n values of any size, with the same accuracy. NaN for ∞.
 [[gnu::always_inline]] inline void circles(const float* __restrict x, std::size_t n, float* __restrict sine,
                                            float* __restrict cosine) {
     std::int32_t far = 0;
@@ -191,7 +193,7 @@ inline Circle circle_of(float x) {
         sine[i] = at.sine, cosine[i] = at.cosine;
     }
     if (far == 0) return;
-    for (std::size_t i = 0; i < n; ++i) {  // rare: the library knows π to hundreds of places
+    for (std::size_t i = 0; i < n; ++i) {  // rare: the library functions are accurate for any x
         if (!(magnitude(x[i]) <= NEAR)) sine[i] = __builtin_sinf(x[i]), cosine[i] = __builtin_cosf(x[i]);
     }
 }

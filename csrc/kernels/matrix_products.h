@@ -1,13 +1,13 @@
-// The tile of products that forward, backward and gradient share, and the loops over tiles.
+// The matrix tile of forward, backward and gradient, and the loops over tiles.
 //
-//     sum[i][j] += scalar[i] · vector[j]      for each t in turn, i < R, j < N · (16 / LANES)
+//     sum[i][j] += scalar[i] · vector[j]      for each t, in order; i < R, j < N · (16 / LANES)
 //
-// Registers: the sums, one row of vectors, one scalar spread over a vector.
+// Registers: the sums, one row of vectors, and one broadcast scalar. The last column is the number of registers.
 //
 //     LANES   N = 4 panels    N = 2            N = 1            of
 //     16      R = 6: 24+4+1   R = 12: 24+2+1   R = 12: 12+1+1   32
 //     8       –               –                R = 6: 12+2+1    16
-//     4       –               –                R = 2: 8+4+1     16, and a product, which is not added in one (SSE)
+//     4       –               –                R = 2: 8+4+1     16, plus the product, because SSE has no multiply-add
 //     4       –               –                R = 3: 12+4+1    32 (NEON)
 #pragma once
 
@@ -19,7 +19,7 @@ using simd::Vector;
 constexpr std::size_t PER_PANEL = PANEL / LANES;                  // vectors
 constexpr std::size_t WIDEST = simd::REGISTERS >= 32 && LANES == 16 ? TILE_PANELS : 1;  // panels at once
 
-// Scalars: s[i · row + t · step]. Vectors: v[t · along + j · across] for panel (or line) j.
+// Scalars are s[i · row + t · step]. Vectors are v[t · along + j · across] for panel (or line) j.
 struct TileOperands {
     const float* s;
     std::size_t row, step;
@@ -55,7 +55,7 @@ struct Tile {
         }
     }
 
-    // take(i, j, vector): j counts vectors within the tile.
+    // Calls take(i, j, vector), where j counts the vectors of the tile.
     template <class Take>
     [[gnu::always_inline]] inline void for_each(Take take) {
         UNROLL for (std::size_t i = 0; i < R; ++i) {
@@ -64,14 +64,14 @@ struct Tile {
     }
 };
 
-// Rows of a tile over N panels.
+// The number of rows of a tile over N panels.
 template <std::size_t N>
 constexpr std::size_t TALLEST = simd::REGISTERS >= 32 && LANES == 16 ? (N == 4 ? 6 : 12)
                                 : LANES == 8                           ? 6
                                 : simd::REGISTERS >= 32                ? 3
                                                                        : 2;
 
-// Cuts units u0 .. u1 into tiles of N panels: f<R>(first unit).
+// Splits units u0 .. u1 into tiles of N panels, and calls f<R>(first unit).
 template <std::size_t N, class F>
 inline void over_units(std::size_t u0, std::size_t u1, F f) {
     constexpr std::size_t MOST = TALLEST<N>;
@@ -82,7 +82,7 @@ inline void over_units(std::size_t u0, std::size_t u1, F f) {
     }
 }
 
-// Cuts panels into groups of 4, 2 and 1: f<N>(first panel).
+// Splits panels into groups of 4, 2 and 1, and calls f<N>(first panel).
 template <class F>
 inline void over_panels(std::size_t p0, std::size_t p1, F f) {
     std::size_t p = p0;
@@ -118,7 +118,7 @@ void forward(const Affine& a, const float* x, float* z, Region part) {
     });
 }
 
-// The part lies within one strip.
+// The region must lie within one strip.
 void backward(const Affine& a, const float* delta, float* dx, Region part) {
     const std::size_t size_d = a.d_out * PANEL, size_x = a.d_in * PANEL;
     const Strips strips{a.d_out, a.d_in};
@@ -159,14 +159,14 @@ void square_sums(const float* g, Strips matrix, bool upwards, float* squares) {
     }
 }
 
-// A tile of gradients that waits to be applied, line after line.
+// A tile of gradients that is not applied yet. It is applied line by line.
 struct Pending {
     const float* g = nullptr;
-    std::size_t at = 0, left = 0;  // place of the next line in the matrix; lines
+    std::size_t at = 0, left = 0;  // position of the next line in the matrix; remaining lines
 };
 
-// The next line of what waits. Inlined into the loop over the batch: its divisions and roots, and its waits for memory,
-// run beside the next tile's products.
+// Applies the next line of a pending tile. It is inlined into the loop over the batch, so that its divisions, roots and
+// memory accesses overlap with the products of the next tile.
 template <bool extras>
 [[gnu::always_inline]] inline void apply_line(const WeightGradient& w, Pending& p) {
     update_as<OptimizerKind::adam, extras, false>(*w.update, PANEL, p.g, w.arrays.value + p.at, w.arrays.slot0 + p.at,
@@ -177,7 +177,7 @@ template <bool extras>
 // Rows of the batch between two lines of the update.
 constexpr std::size_t BETWEEN = 8;
 
-// Sums R rows of N lines over the batch into g (R, N · 16); meanwhile applies what waits.
+// Sums R rows of N lines over the batch into g (R, N · 16), and applies the pending tile meanwhile.
 template <std::size_t R, std::size_t N, int interleaved>
 inline void gradient_tile(const WeightGradient& w, std::size_t o, const float* x, std::size_t width, float* g,
                           Pending& waiting) {
@@ -185,7 +185,7 @@ inline void gradient_tile(const WeightGradient& w, std::size_t o, const float* x
     tile.initialise(nullptr);
     const std::size_t rounds = (w.batch + BETWEEN - 1) / BETWEEN;
     const std::size_t each = rounds ? (waiting.left + rounds - 1) / rounds : 0;
-    // Panel by panel: within one, δ of a unit is a line, and b walks along it.
+    // Within a panel, δ of a unit is a line, and b is the position in the line.
     for (std::size_t b = 0; b < w.batch; b += BETWEEN) {
         if (b == w.split && b > 0) {
             tile.for_each([&](std::size_t i, std::size_t j, Vector sum) __attribute__((always_inline)) {
@@ -208,8 +208,8 @@ inline void gradient_tile(const WeightGradient& w, std::size_t o, const float* x
     });
 }
 
-// What becomes of n numbers of the gradient of row o, which lie `at` in the matrix: their squares, their place, and the update
-// where it does not wait for the next tile.
+// Processes n values of the gradient of row o at position `at` of the matrix: adds their squares, and stores or applies
+// them. If `now` is false, they are applied during the next tile.
 inline void take_row(const WeightGradient& w, std::size_t o, std::size_t at, const float* g, std::size_t n, bool now) {
     if (w.squares) store16(w.squares + o * PANEL, add_squares(g, n, load16(w.squares + o * PANEL)));
     if (w.gradient) {
@@ -223,7 +223,7 @@ inline void take_row(const WeightGradient& w, std::size_t o, std::size_t at, con
     }
 }
 
-// f(strip) for all of them, in the order in which this step walks.
+// Calls f(strip) for all strips, in the order of this step.
 template <class F>
 inline void over_strips(const WeightGradient& w, std::size_t o0, std::size_t o1, F f) {
     const std::size_t count = Strips{w.d_out, w.d_in}.count();
@@ -232,7 +232,7 @@ inline void over_strips(const WeightGradient& w, std::size_t o0, std::size_t o1,
     for (std::size_t o = o0; w.squares && o < o1; ++o) w.squares[o * PANEL] = sum16(load16(w.squares + o * PANEL));
 }
 
-// Lines of a tile: a whole strip where registers allow, else a part of it.
+// Lines of a tile: a whole strip if there are enough registers, otherwise a part of it.
 constexpr std::size_t LINES = WIDEST;
 constexpr std::size_t DELTAS = TALLEST<LINES>;
 
@@ -242,7 +242,7 @@ void strip_gradient(const WeightGradient& w, std::size_t line, std::size_t o0, s
     const std::size_t strip = line * PANEL / STRIP, inside = line * PANEL % STRIP, width = matrix.width(strip);
     const float* x = w.rows + rows.first(strip) + w.first_row * width + inside;
     const bool adam = w.update && w.update->kind == OptimizerKind::adam && w.update->average < 0.0f;
-    // A tile that is not as wide as its strip is not one run of lines.
+    // The lines of a tile are contiguous only if the tile is as wide as its strip.
     const int interleaved = !adam || width != N * PANEL ? 0 : has_extras(*w.update) ? 2 : 1;
     alignas(64) float tiles[2][DELTAS * N * PANEL];
     Pending waiting;
@@ -298,7 +298,7 @@ void join_gradient(const WeightGradient& w, const float* first, const float* sec
     });
 }
 
-// A square of 16 rows and 16 units from one order to the other.
+// Transposes a square of 16 rows and 16 units.
 void to_rows(const float* x, Strips rows, float* to, Region part) {
     const std::size_t d = rows.columns;
     for (std::size_t p = part.p0; p < part.p1; ++p) {

@@ -1,7 +1,8 @@
-// Normalisation on panels: a row is a lane, so sums over its features run down the panel. Formulas: nn/layers/norms.py.
+// Normalisation on panels. Each lane is a row, so sums over features loop down the panel. Formulas: nn/layers/norms.py.
 //
-// Registers: two lines of sums on the way down, then mean, dot and scale, and two that were loaded: five lines, 5 of 32 and 10
-// of 16; with LANES = 4 it is 20, and some are spilled. sum_rows is vector16.h's.
+// Registers: two lines of sums in the first loop; mean, dot and scale and two loaded lines in the second. These five
+// lines take 5 of 32 or 10 of 16 registers. With LANES = 4 they take 20, and some are spilled. See vector16.h for
+// sum_rows.
 #pragma once
 
 namespace {
@@ -76,7 +77,8 @@ void norm_backward(const Norm& w, const float* g, const float* hat, const float*
     }
 }
 
-// Lanes past the last row are copies of a row and must not count: the last panel is summed up to `rows` lanes.
+// Returns the number of lanes of a panel that hold rows. The other lanes of the last panel are copies of a row and must
+// not count.
 inline std::size_t rows_of(std::size_t batch, std::size_t p) {
     return batch - p * PANEL < PANEL ? batch - p * PANEL : PANEL;
 }
@@ -105,7 +107,7 @@ void batch_statistics(const float* x, std::size_t d, std::size_t batch, float ep
     }
 }
 
-// δ is 0 in lanes past the last row, and `hat` is finite there: sums need no care.
+// Sums need no special case for padding: δ is 0 there, and `hat` is finite.
 void batch_backward(const Norm& w, const float* g, const float* hat, std::size_t batch, float* dx, std::size_t u0,
                     std::size_t u1) {
     const std::size_t panels = (batch + PANEL - 1) / PANEL;

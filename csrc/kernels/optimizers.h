@@ -1,4 +1,5 @@
-// Selects the update of an optimizer (formulas/optimizers.h): its kind, whether it clips or decays, and whether it averages.
+// Selects the update of formulas/optimizers.h by the kind of optimizer, and by whether it clips or decays, and
+// averages.
 #pragma once
 
 namespace {

@@ -1,15 +1,16 @@
-// Activations and dropout, in place on panels; the slope is kept at once, so that the way back is one product whatever
-// the function. Masks: lanes are rows, so a block of the stream gives four units of sixteen rows.
+// Activations and dropout, in place on panels. Slopes are computed in the forward pass, so the backward pass is one
+// product for every function. For dropout masks, each lane is a row, so a block of the random stream gives four units
+// of sixteen rows.
 //
-// Loops over a function are flattened: with a call left in it, none becomes vector code.
+// Loops over a function are flattened, because a loop with a function call is not vectorised.
 //
-// Registers: activations stream, with what maths.h takes. A block of the stream is 4 words of 2 × 2 vectors, 2 multipliers,
-// 2 keys and 2 products: 22 of 32; where there are 16 some of the words are spilled.
+// Registers: activations stream, with the registers of maths.h. A block of the random stream needs 4 words of 2 × 2
+// vectors, 2 multipliers, 2 keys and 2 products: 22 of 32. With 16 registers, some words are spilled.
 #pragma once
 
 namespace {
 
-// f.template operator()<function>() for the function that is asked for.
+// Calls f.template operator()<function>() for the given function.
 template <class F>
 inline void with_function(Function function, F f) {
     switch (function) {
@@ -20,7 +21,7 @@ inline void with_function(Function function, F f) {
     }
 }
 
-// f(value) with what gives the value of a gate that is asked for.
+// Calls f(value), where `value` computes the given gate.
 template <class F>
 inline void with_gate(Function function, F f) {
     switch (function) {
@@ -31,15 +32,15 @@ inline void with_gate(Function function, F f) {
     }
 }
 
-constexpr std::size_t AT_ONCE = 2;  // blocks of the stream: one alone would wait for its own last round
+constexpr std::size_t AT_ONCE = 2;  // blocks of the stream; a single one would wait for the result of its last round
 
-// words (8, 16) of eight units of sixteen rows: blocks `block` and `block` + 1 of the stream. philox_round
-// (runtime/random.h), whose products are of low halves, on vectors of several rows.
+// Writes words (8, 16) for eight units of sixteen rows: blocks `block` and `block` + 1 of the random stream. It is
+// philox_round (runtime/random.h) on vectors of several rows, where products use the low halves.
 inline void philox_lines(std::uint32_t block, const std::uint32_t* ids, std::uint32_t epoch, std::uint32_t last,
                          std::uint64_t seed, std::uint32_t* words) {
     using simd::Words, simd::WORDS;
     const Words m0 = simd::splat_words(0xD2511F53), m1 = simd::splat_words(0xCD9E8D57);
-    constexpr std::size_t PARTS = 2;  // vectors of rows at once
+    constexpr std::size_t PARTS = 2;  // vectors of rows at a time
     for (std::size_t l = 0; l < PANEL; l += PARTS * WORDS) {
         Words x[AT_ONCE * PARTS][4];
         UNROLL for (std::size_t i = 0; i < AT_ONCE * PARTS; ++i) {
@@ -68,7 +69,7 @@ inline void philox_lines(std::uint32_t block, const std::uint32_t* ids, std::uin
 inline void drop(const Pointwise& w, float* x, std::size_t p, std::size_t u0, std::size_t u1) {
     const std::uint32_t last = static_cast<std::uint32_t>(Purpose::dropout) << 24 | w.part;
     float* const kept[4] = {x, w.slope, w.d_learned, w.d_blend};
-    // Words are below 2³²; a threshold of 2³² drops all.
+    // Words are below 2³², so a threshold of 2³² drops all values.
     const auto threshold = static_cast<std::uint32_t>(w.threshold);
     const float worth = w.threshold > 0xFFFFFFFFu ? 0.0f : w.kept;
     for (std::size_t u = u0; u < u1; u += 4 * AT_ONCE) {
@@ -85,8 +86,8 @@ inline void drop(const Pointwise& w, float* x, std::size_t p, std::size_t u0, st
     }
 }
 
-// A line of a unit that has numbers of its own, c or α or both; `slope` is null at prediction. Nothing but registers between
-// a load and a store: with arrays in between, blending alone took longer than the function.
+// Processes a line of a unit that has its own c, α or both. `slope` is null for prediction. There are only registers
+// between load and store: with arrays in between, the blend alone took longer than the function.
 template <Function function, bool blends>
 [[gnu::always_inline]] inline void own_line(float c, float alpha, float* __restrict z, float* __restrict slope,
                                             float* __restrict d_learned, float* __restrict d_blend) {
@@ -115,7 +116,7 @@ template <Function function, bool blends>
 template <Function function>
 [[gnu::flatten]] void pointwise_as(const Pointwise& w, float* x, Region part) {
     for (std::size_t p = part.p0; p < part.p1; ++p) {
-        if (!w.learned && !w.blend) {  // one loop over all lines
+        if (!w.learned && !w.blend) {  // a single loop over all lines
             const std::size_t first = (p * w.d + part.u0) * PANEL, n = (part.u1 - part.u0) * PANEL;
             float* __restrict z = x + first;
             const float c = w.constant;
@@ -210,7 +211,7 @@ void pointwise_backward(const Pointwise& w, float* g, Region part) {
     });
 }
 
-// dz₁ = g ⊙ dy/dz₁, dz₂ = g ⊙ dy/dz₂; dz may be where the slopes are.
+// dz₁ = g ⊙ dy/dz₁ and dz₂ = g ⊙ dy/dz₂. dz may be the same memory as `slopes`.
 void gate_backward(std::size_t d, const float* slopes, const float* g, float* dz, Region part) {
     for (std::size_t p = part.p0; p < part.p1; ++p) {
         for (std::size_t half = 0; half < 2; ++half) {

@@ -1,6 +1,7 @@
-// Prediction: values are rows side by side (n, whole lines), matrices lie turned round, (I, O) in strips. A vector holds
-// units of one row, so that one row fills vectors as well as a thousand do; no row is turned into panels and back. Sums
-// are the same chains as those of forward (matrix_products.h), so the bits are those of a training core.
+// Kernels for prediction. Values are rows (n, whole lines), and matrices are transposed, (I, O) in strips. A vector holds
+// units of one row, so that a single row fills vectors as well as many rows do, and no row is converted to panels and back.
+// Sums are the same chains as in forward (matrix_products.h), so the bits are those of a training core. The last column is
+// the number of registers.
 //
 //     LANES   N = 4 lines     N = 3           N ≤ 2            one row            of
 //     16      R = 6: 24+4+1   R = 6: 18+3+1   R = 12: 24+2+1   4 strips: 16+1+1   32
@@ -10,7 +11,7 @@
 
 namespace {
 
-// Rows of a tile over N lines of outputs.
+// The number of rows of a tile over N lines of outputs.
 template <std::size_t N>
 constexpr std::size_t TALL = simd::REGISTERS >= 32 && LANES == 16 ? (N > 2 ? 6 : 12) : TALLEST<1>;
 
@@ -43,7 +44,8 @@ void rows_strip(const Affine& a, const float* w, std::size_t width, std::size_t 
     }
 }
 
-// One row: S strips at once, a chain for each vector of outputs, so that each waits for its own last sum alone.
+// Computes one row, for S strips at a time. Each vector of outputs is a separate chain, so several chains run in
+// parallel.
 template <std::size_t S>
 inline void row_strips(const Affine& a, const Strips& strips, std::size_t strip, const float* x, float* z) {
     constexpr std::size_t V = STRIP / LANES;
@@ -143,7 +145,7 @@ void pointwise_rows(const Pointwise& w, float* x, std::size_t stride, std::size_
     with_function(w.function, [&]<Function function>() { rows_as<function>(w, x, stride, n); });
 }
 
-// z (n, 2·O) → y (n, O), the second half O numbers after the first.
+// z (n, 2·O) → y (n, O). The second half of z starts after O values.
 [[gnu::flatten]] void gate_rows(Function function, std::size_t d, const float* z, std::size_t stride, float* y,
                                 std::size_t stride_y, std::size_t n) {
     with_gate(function, [&](auto value) {
@@ -155,9 +157,9 @@ void pointwise_rows(const Pointwise& w, float* x, std::size_t stride, std::size_
     });
 }
 
-// Features of one row, as embed of columns.h has them for sixteen.
+// Embeds the features of one row, like `embed` of columns.h for sixteen rows.
 void embed_row(const Embedding& w, const float* x, float* y) {
-    constexpr std::size_t MOST = 64;  // values inside that are worked on at once
+    constexpr std::size_t MOST = 64;  // hidden values that are computed at a time
     for (std::size_t f = 0; f < w.F; ++f, y += w.width) {
         float* to = y;
         if (w.numeric == Numeric::none) {
@@ -168,7 +170,7 @@ void embed_row(const Embedding& w, const float* x, float* y) {
         for (std::size_t d = 0; d < w.D; ++d) to[d] = w.bias[f * w.D + d];
         const bool both = w.numeric == Numeric::plr;
         const float* weight = w.weight + f * w.K * w.D;  // (K, D)
-        // plr: all cosines, then all sines, as they are added up there.
+        // plr: first all cosines, then all sines, which is the order of `embed`.
         for (std::size_t first = 0; first < w.K; first += MOST) {
             alignas(64) float inside[MOST], angle[MOST], sine[MOST];
             const std::size_t count = w.K - first < MOST ? w.K - first : MOST;

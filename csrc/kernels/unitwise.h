@@ -1,11 +1,11 @@
-// Operations on each unit by itself (formulas/unitwise.h): over panels, and over rows in prediction.
+// Unit-wise operations (formulas/unitwise.h) on panels, and on rows for prediction.
 //
-// Registers: they stream; one line is loaded, and a weight or a bias.
+// Registers: the loops stream, with one loaded line, and a weight or a bias.
 #pragma once
 
 namespace {
 
-// f.template operator()<kind>() for the kind that is asked for.
+// Calls f.template operator()<kind>() for the given kind.
 template <class F>
 inline void with_unitwise(Kind kind, F f) {
     switch (kind) {
@@ -17,7 +17,7 @@ inline void with_unitwise(Kind kind, F f) {
     }
 }
 
-// to = f(from, weight, bias) of each line of the part.
+// Computes to = f(from, weight, bias) for each line of the region.
 template <class F>
 [[gnu::always_inline]] inline void each_unit(const Unitwise& w, const float* from, float* to, Region part, F f) {
     for (std::size_t p = part.p0; p < part.p1; ++p) {
@@ -40,7 +40,7 @@ template <class F>
     });
 }
 
-// Prediction, in place.
+// For prediction, in place.
 [[gnu::flatten]] void unitwise_rows(const Unitwise& w, float* x, std::size_t stride, std::size_t n) {
     with_unitwise(w.kind, [&]<Kind kind>() {
         for (std::size_t b = 0; b < n; ++b) {

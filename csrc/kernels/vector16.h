@@ -1,9 +1,9 @@
-// Vector16, or a line: one number of each of the sixteen rows of a panel, in registers. For sums that run down a panel;
-// loops over single numbers are left to the compiler.
+// Vector16, or a line: one value of each of the sixteen rows of a panel, in registers. It is for sums down a panel.
+// Loops over single values are vectorised by the compiler.
 //
-// Registers: a line takes 16 / LANES, so 1, 2 or 4. sum_panels keeps eight registers of sums at every width and loads two
-// more lines: 10 of 32 registers, 12 of 16, and with LANES = 4 all 16. sums16 holds eight lines, which spill if a line
-// takes four registers.
+// Registers: a line takes 16 / LANES registers, which is 1, 2 or 4. sum_panels keeps eight registers of sums for every
+// width and loads two more lines: 10 of 32 registers, 12 of 16, and all 16 with LANES = 4. sums16 holds eight lines,
+// which spill if a line takes four registers.
 #pragma once
 
 namespace {
@@ -43,13 +43,13 @@ inline Vector16 operator*(Vector16 a, const Vector16& b) {
     return a;
 }
 
-// a b + c, as fma of maths.h.
+// a b + c, like `fma` of maths.h.
 inline Vector16 fma(Vector16 a, const Vector16& b, const Vector16& c) {
     UNROLL for (std::size_t i = 0; i < PANEL / simd::LANES; ++i) a.v[i] = simd::multiply_add(a.v[i], b.v[i], c.v[i]);
     return a;
 }
 
-// The sum of a line, halves upon halves: the same order for every instruction set.
+// The sum of a line by repeated halving, in the same order for every instruction set.
 inline float sum16(const Vector16& line) {
     alignas(64) float x[PANEL], a[8];
     store16(x, line);
@@ -57,7 +57,7 @@ inline float sum16(const Vector16& line) {
     return ((a[0] + a[4]) + (a[2] + a[6])) + ((a[1] + a[5]) + (a[3] + a[7]));
 }
 
-// Sums of sixteen lines that lie one after the other, each bit for bit a sum16.
+// The sums of sixteen consecutive lines, each with the bits of sum16.
 inline Vector16 sums16(const float* lines) {
     alignas(64) float x[PANEL * PANEL];
     simd::transpose16(lines, PANEL, x, PANEL);
@@ -66,7 +66,7 @@ inline Vector16 sums16(const float* lines) {
     return ((a[0] + a[4]) + (a[2] + a[6])) + ((a[1] + a[5]) + (a[3] + a[7]));
 }
 
-// f.template operator()<R>() for the R that is asked for, at most `Most`.
+// Calls f.template operator()<R>() for the given R, which is at most `Most`.
 template <std::size_t Most, class F>
 inline void with_rows(std::size_t rows, F f) {
     if constexpr (Most == 1) {
@@ -77,8 +77,8 @@ inline void with_rows(std::size_t rows, F f) {
     }
 }
 
-// put(i, Σ over lanes and panels) for i < n, where add(i, p, sum) gives the sum with panel p's line of i in it. Several at a
-// time: one alone would wait for its own last addition.
+// Calls put(i, Σ over lanes and panels) for i < n. add(i, p, sum) adds the line of i in panel p to the sum. Several i
+// are processed at a time, because a single chain would wait for each addition.
 template <class Add, class Put>
 inline void sum_panels(std::size_t n, std::size_t panels, Add add, Put put) {
     constexpr std::size_t MOST = simd::LANES == 16 ? 8 : simd::LANES == 8 ? 4 : 2;

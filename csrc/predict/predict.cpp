@@ -1,4 +1,4 @@
-// Packed weights, blocks of rows, and how threads share them.
+// The prediction core: packed weights, blocks of rows, and how threads share them.
 #include "predict/predict.h"
 
 #include <algorithm>
@@ -20,14 +20,14 @@
 namespace multilayer {
 namespace {
 
-constexpr std::size_t BLOCK = 48;                // rows at once, at most: whole tiles of 6 and 12, whole panels
-constexpr std::size_t TILE = 6;                  // rows that a thread has at the least
-constexpr std::size_t ROW_BY_ROW = 4;            // fewer rows than these are embedded one by one
-constexpr std::size_t WORTH = 400'000;           // multiply-adds that a thread with rows of its own is worth
-constexpr std::size_t WORTH_UNITS = 60'000;      // those of a block whose units are shared out
-constexpr std::chrono::microseconds CLOSE{100};  // between two calls: the other threads still wait actively
+constexpr std::size_t BLOCK = 48;                // maximum rows of a block: whole tiles of 6 and 12 rows, whole panels
+constexpr std::size_t TILE = 6;                  // minimum rows per thread
+constexpr std::size_t ROW_BY_ROW = 4;            // with fewer rows than this, rows are embedded one by one
+constexpr std::size_t WORTH = 400'000;           // multiply-adds for which a thread with its own rows pays off
+constexpr std::size_t WORTH_UNITS = 60'000;      // multiply-adds of a block for which splitting its units pays off
+constexpr std::chrono::microseconds CLOSE{100};  // time between two calls for which other threads still spin
 
-// An operation with where its numbers are.
+// An operation with pointers to its parameters.
 struct Step {
     Kind kind = Kind::linear;
     std::size_t d_in = 0, d_out = 0;
@@ -37,7 +37,7 @@ struct Step {
     Norm norm{};
     Embedding embedding{};
     const Columns* columns = nullptr;
-    std::vector<const float*> tables;  // of categories, or null: one-hot
+    std::vector<const float*> tables;  // of categories; null for one-hot
 };
 
 class PackedCore final : public PredictionCore {
@@ -46,7 +46,7 @@ public:
            std::size_t threads, const Kernels& kernels, bool all_threads)
     : program_(program), kernels_(kernels), all_threads_(all_threads), pool_(threads) {
         for (const Op& op : program_.ops) products_ += multiply_adds(op, program_.numeric);
-        for (std::size_t pass = 0; pass < 2; ++pass) {  // first what it takes, then where everything is
+        for (std::size_t pass = 0; pass < 2; ++pass) {  // the first pass computes sizes, the second sets pointers
             if (pass == 1) store_ = Floats(used_), used_ = 0;
             steps_.clear(), widest_ = padded(program_.numeric), panel_ = 0, depth_ = 0;
             std::size_t depth = 0;
@@ -57,7 +57,7 @@ public:
                 if (op.kind == Kind::leave) --depth;
             }
         }
-        // An odd number of lines: rows a power of two apart would share the same places of the cache.
+        // The number of lines is odd, because rows with a distance of a power of two would use the same cache sets.
         widest_ = (widest_ / PANEL | 1) * PANEL;
     }
 
@@ -68,7 +68,7 @@ public:
         if (n <= BLOCK && pool_.threads() > 1 && worth_units) return one_block(table, first, n, out, poll);
         const std::size_t worth = std::max<std::size_t>(1, products_ * n / WORTH);
         const std::size_t threads = std::max<std::size_t>(1, std::min({pool_.threads(), (n + TILE - 1) / TILE, worth}));
-        // As many blocks for each thread, of as many rows each, as large as they may be.
+        // Each thread gets the same number of blocks of the same size, and blocks are as large as possible.
         const std::size_t parts = (n + BLOCK * threads - 1) / (BLOCK * threads) * threads;
         const std::size_t rows = n ? (n + parts - 1) / parts : BLOCK;
         std::atomic<std::size_t> next{0};
@@ -83,7 +83,7 @@ public:
                 if (stopped(share)) next = n;
             }
         };
-        // Whoever finds the other threads taken goes alone.
+        // If another call uses the other threads, this call runs on its own thread only.
         if (threads == 1 || busy_.test_and_set()) return work(0, 1);
         const ReleaseBusy release{busy_};
         on_threads(threads, !all_threads_ && products_ * n <= TUNED_PRODUCTS, n, work);
@@ -101,8 +101,8 @@ private:
 
     static std::size_t at(int place) { return static_cast<std::size_t>(place); }
 
-    // Memory of this thread, which keeps the largest for its next call. Whoever is asked whether to go on may predict as well:
-    // that call finds none, and takes its own.
+    // Temporary memory of this thread, kept for its next call. A stop request may run a signal handler that predicts as
+    // well. That nested call finds the memory in use, and allocates its own.
     class Scratch {
     public:
         explicit Scratch(std::size_t n) : memory_(std::exchange(kept(), Floats())) {
@@ -125,7 +125,7 @@ private:
 
     std::size_t scratch_size() const { return (2 + depth_) * BLOCK * widest_ + panel_; }
 
-    // n numbers of the store, whole lines; null in the first pass.
+    // Returns n floats of the store in whole lines, or null in the first pass.
     float* take(std::size_t n) {
         float* p = store_.size() ? store_.data() + used_ : nullptr;
         used_ += padded(n);
@@ -206,9 +206,9 @@ private:
         panel_ = std::max(panel_, PANEL * (e.F * (1 + e.K + kernels_.slopes_of(e)) + padded(e.F * e.width)));
     }
 
-    // A block that is all there is: its units are shared out, since one core reads all the weights for longer than two read
-    // half of them each. Only between calls that follow one another at once, while the other threads wait actively: waking
-    // one takes longer than a row. Whether it pays is seen by doing.
+    // Predicts a single block with its units split among threads. This pays off because one core takes longer to read
+    // all weights than two cores take to read half of them each. It is done only for calls in quick succession, while
+    // the other threads still spin: waking a thread takes longer than a row. The tuner measures whether it pays off.
     void one_block(const Table<float>& table, std::size_t first, std::size_t n, float* out, StopPoll& poll) const {
         Scratch scratch(scratch_size());
         std::atomic<bool> stopping = false;
@@ -223,8 +223,8 @@ private:
         on_threads(all_threads_ ? pool_.threads() : worth, !all_threads_ && close, n, work);
     }
 
-    // work(thread, threads) on at most so many threads, and where that is to be found on as many as go fastest. Of whoever has
-    // the flag.
+    // Calls work(thread, threads) on at most `most` threads. If `tuned` is set, the tuner chooses the number of
+    // threads. The caller must hold the flag.
     template <class Work>
     void on_threads(std::size_t most, bool tuned, std::size_t n, const Work& work) const {
         const Clock::time_point start = Clock::now();
@@ -237,20 +237,20 @@ private:
         if (tuned && threads == chosen) tuner.record(seconds.count() / static_cast<double>(n));
     }
 
-    // A thread's part of a block, and who asks whether to go on.
+    // The part of a block for a thread, and the poll for stop requests.
     struct Share {
         std::size_t thread, threads;
         StopPoll* poll;
         std::atomic<bool>& stopping;
     };
 
-    // Whether the call is to end: its work is left out then, but threads meet as ever.
+    // Whether the call must end. Threads then skip their work but still meet at all barriers.
     static bool stopped(const Share& share) {
         if (share.poll && share.poll->requested()) share.stopping.store(true, std::memory_order_relaxed);
         return share.stopping.load(std::memory_order_relaxed);
     }
 
-    // Whole strips, so that their weights lie together.
+    // Splits at whole strips, so that the weights of a thread are contiguous.
     static Affine some_units(const Affine& a, Range units) {
         const std::size_t weights = Strips{a.d_in, a.d_out}.first(units.first / STRIP);
         return {a.weight + weights, a.bias + units.first, a.factor, a.d_in, units.end - units.first};
@@ -263,23 +263,24 @@ private:
         return p;
     }
 
-    // Rows first .. first + n - 1, n at most BLOCK, through every step. Threads that share it have the memory in common: a
-    // linear step and the activation after it are each thread's for its units, everything else is the first thread's.
+    // Computes rows first .. first + n - 1 through all steps, where n is at most BLOCK. Threads that share a block use
+    // the same memory: each computes its units of linear steps and of the activations after them. The first thread
+    // computes all other steps.
     void block(const Table<float>& table, std::size_t first, std::size_t n, float* memory, float* out, Share share) const {
         float *here = memory, *other = memory + BLOCK * widest_, *saved = memory + 2 * BLOCK * widest_;
         float* panels = saved + depth_ * BLOCK * widest_;
-        const float* x = table.x + first * table.stride;  // what the next step reads
+        const float* x = table.x + first * table.stride;  // the input of the next step
         std::size_t stride = table.stride;
         std::size_t d = program_.numeric;
-        bool leads = share.thread == 0;  // and there is work to do
+        bool leads = share.thread == 0;  // the first thread, unless the call was stopped
         const bool polled = products_ * n > POLLED_PRODUCTS;
-        // Steps that change numbers in place need them in memory of ours.
+        // Copies the values to memory of this block, for steps that work in place.
         const auto own = [&] {
             if (x == here) return;
             for (std::size_t b = 0; leads && b < n; ++b) std::copy_n(x + b * stride, d, here + b * widest_);
             x = here, stride = widest_;
         };
-        enum { nobody, first_thread, all } wrote = nobody;  // what not every thread has seen yet
+        enum { nobody, first_thread, all } wrote = nobody;  // which threads wrote values that the others have not seen yet
         const auto barrier = [&] {
             if (share.threads > 1) pool_.barrier(share.threads);
         };
@@ -348,7 +349,7 @@ private:
         for (std::size_t b = 0; b < n; ++b) std::copy_n(x + b * stride, program_.d_out, out + b * program_.d_out);
     }
 
-    // In place, sixteen rows at a time as panels: sums over a row are then those of a training core.
+    // In place, in panels of sixteen rows, so that sums over a row have the bits of a training core.
     void normalise(const Norm& norm, std::size_t n, float* x, float* panels) const {
         const std::size_t d = norm.d, size = PANEL * padded(d);
         float *from = panels, *to = panels + size, *hat = to + size, *inverse = hat + size;
@@ -401,14 +402,14 @@ private:
     const bool all_threads_;
     mutable ThreadPool pool_;
     mutable std::atomic_flag busy_;
-    // Changed by whoever has the flag: of calls of several blocks and of one, by powers of two of their rows; and when the
-    // last of them ended.
+    // Modified only while the flag is held: tuners for calls with several blocks and with one block, by powers of two
+    // of their rows, and the end of the last call.
     mutable std::array<std::array<ThreadTuner, std::numeric_limits<std::size_t>::digits + 1>, 2> tuners_;
     mutable Clock::time_point last_{};
     Floats store_;
     std::size_t used_ = 0;
     std::vector<Step> steps_;
-    std::size_t products_ = 0;  // multiply-adds a row
+    std::size_t products_ = 0;  // multiply-adds per row
     std::size_t widest_ = 0, panel_ = 0, depth_ = 0;
 };
 

@@ -1,22 +1,22 @@
-// The first operation of a network with typed inputs: numbers embedded or as they are, then categories, in one vector.
+// The first operation of a network with typed inputs: numbers, embedded or unchanged, and then categories, in one vector.
 //
-// F numbers, each with weights of its own: K values inside, D out of the product (nn/layers/columns.py has the formulas).
+// Each of the F numbers has its own weights, K hidden values and D outputs (formulas: nn/layers/columns.py).
 //     plr         relu(W [cos v, sin v] + b),  v = 2π c x
 //     pbld        [x, W cos(2π w x + b′) + b]
 //     piecewise   W e(x) + b,  e_t = clip((x − edge_t)/(edge_{t+1} − edge_t), 0, 1), open at both ends
-// Nothing stands below, so no dx is formed. Keeps inside (B, F, K) and, for the periodic ones, v (B, F, n).
+// There is no dx, because this is the first operation. Keeps the hidden values (B, F, K) and, for plr and pbld, v (B, F, n).
 #pragma once
 
 #include "reference/layers.h"
 
 namespace multilayer::reference {
 
-// Numbers of the output that one feature takes.
+// The number of outputs of a feature.
 inline std::size_t numeric_width(const Columns& c) {
     return c.numeric == Numeric::none ? 1 : c.D + (c.numeric == Numeric::pbld ? 1 : 0);
 }
 
-// inside (K) of the number x of feature f, and v (n).
+// Computes the hidden values (K) of the number x of feature f, and v (n).
 template <class T>
 void encode(const Context<T>& at, const Tensors<T>& buffers, std::size_t f, T x, T* inside, T* v) {
     const Columns& c = at.op.columns;
@@ -36,7 +36,8 @@ void encode(const Context<T>& at, const Tensors<T>& buffers, std::size_t f, T x,
     }
 }
 
-// One code 0 … n as numbers: a row of its table; or n columns, or one of −1 and +1 where n is 2, all 0 for 0.
+// Writes the values of a code 0 … n: a row of its table, n one-hot columns, or −1 or +1 for two values. Code 0 gives
+// zeros if there is no table.
 template <class T>
 void category(const Context<T>& at, const Category& c, std::int64_t code, T* out) {
     if (c.table != NONE) {
@@ -80,7 +81,8 @@ void columns(const Context<T>& at, const Tensors<T>& buffers, std::size_t F, con
     }
 }
 
-// dz (D) of feature f of row b: dW = inside dzᵀ,  db = dz,  and through cos and sin, by dinside (K), to frequency and phase.
+// Backward pass for dz (D) of feature f of row b: dW = inside dzᵀ, db = dz, and the gradients of frequency and phase
+// through dinside (K).
 template <class T>
 void encode_back(const Context<T>& at, std::size_t F, std::size_t b, std::size_t f, const T* dz, T* dinside,
                  Tensors<T>& gradients) {

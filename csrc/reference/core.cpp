@@ -1,4 +1,4 @@
-// The reference core: forward, backward and updates, one operation after another.
+// The reference core: forward pass, backward pass and updates, one operation after another.
 #include "reference/reference.h"
 
 #include <cmath>
@@ -13,9 +13,9 @@ namespace {
 using reference::Context;
 using reference::Tensors;
 
-constexpr std::size_t SLAB = 256;  // rows of one forward pass at prediction, to bound memory
+constexpr std::size_t SLAB = 256;  // rows of a forward pass in prediction, to limit memory
 
-// Which parameters an operation reads.
+// Returns the parameters of an operation.
 std::vector<int> parameters_of(const Op& op) {
     std::vector<int> found{op.weight, op.bias, op.learned, op.blend};
     const Columns& c = op.columns;
@@ -25,7 +25,7 @@ std::vector<int> parameters_of(const Op& op) {
     return found;
 }
 
-// How a walk in training differs from one at prediction.
+// The additional data of a forward pass in training.
 struct Training {
     std::span<const std::int64_t> ids;
     std::uint32_t epoch;
@@ -145,7 +145,7 @@ private:
         return averages_[place];
     }
 
-    // The rows' numbers and codes, one after another.
+    // Copies the numbers and codes of the rows.
     void gather(const Table<T>& table, std::span<const std::int64_t> rows) {
         B_ = rows.size();
         const std::size_t F = program_.numeric, C = categories();
@@ -160,12 +160,12 @@ private:
 
     std::size_t categories() const { return program_.ops.empty() ? 0 : program_.ops[0].columns.categories.size(); }
 
-    // Operation i over the gathered rows.
+    // Returns operation i over the gathered rows.
     Context<T> place(std::size_t i, const Tensors<T>& parameters, StopPoll& poll) {
         return {program_.ops[i], B_, parameters, (i ? y_[i - 1] : x_).data(), y_[i], kept_[i], also_[i], poll};
     }
 
-    // The outputs (B, d_out) of the gathered rows; `training` is null at prediction.
+    // Returns the outputs (B, d_out) of the gathered rows. `training` is null for prediction.
     const std::vector<T>& forward(const Tensors<T>& parameters, const Training* training, StopPoll& poll) {
         std::vector<std::size_t> entered;
         for (std::size_t i = 0; i < program_.ops.size(); ++i) {
@@ -214,8 +214,8 @@ private:
         return y_.empty() ? x_ : y_.back();
     }
 
-    // Adds the gradient of every parameter, given that of the outputs. Stops at the first operation that learns, whose
-    // own dx nobody wants.
+    // Adds the gradient of every parameter, given that of the outputs. Stops at the first operation with parameters,
+    // whose dx is not needed.
     void backward(std::vector<T> dy, StopPoll& poll) {
         std::vector<std::vector<T>> left;
         std::vector<T> next;
@@ -250,7 +250,8 @@ private:
         }
     }
 
-    // The loss over the rows; leaves gradients_ and fresh_, changes nothing else. Row r counts as w_r / Σ w.
+    // Computes the loss over the rows, gradients_ and fresh_, and changes nothing else. The weight of row r is w_r / Σ
+    // w.
     double find(const Table<T>& table, const Order& order, double dropout, StopPoll& poll) {
         gather(table, order.rows);
         fresh_ = buffers_;
@@ -272,10 +273,10 @@ private:
         }
         for (std::vector<T>& g : gradients_) std::ranges::fill(g, T(0));
         backward(std::move(dz), poll);
-        return B_ ? loss : std::nan("");  // a mean of nothing
+        return B_ ? loss : std::nan("");  // the mean over no rows
     }
 
-    // In double: squares of floats do not overflow it.
+    // In double, so that squares of large floats do not overflow.
     static double squares_of(const std::vector<T>& values) {
         double sum = 0;
         for (const T x : values) sum += double(x) * double(x);
@@ -284,14 +285,14 @@ private:
 
     static double norm_of(const std::vector<T>& values) { return std::sqrt(squares_of(values)); }
 
-    // Over all gradients together.
+    // The norm of all gradients together.
     static double norm_of(const Tensors<T>& gradients) {
         double total = 0;
         for (const std::vector<T>& g : gradients) total += squares_of(g);
         return std::sqrt(total);
     }
 
-    // Clip by norm, then by value; L2; decoupled decay; the optimiser; the average.
+    // Clips by norm, then by value; applies L2 and weight decay; makes the step of the optimizer; updates the average.
     void update(double norm, double rate, double decay) {
         ++this->step;
         for (std::size_t place = 0; place < parameters_.size(); ++place) {
@@ -320,12 +321,12 @@ private:
     Tensors<T> parameters_, buffers_, slots_[2], averages_;
     std::size_t learning_from_;  // the first operation with parameters
 
-    // Of one walk.
+    // Data of one forward and backward pass.
     std::size_t B_ = 0;
     std::vector<T> x_;                 // (B, numeric)
     std::vector<std::int64_t> codes_;  // (B, categories)
-    Tensors<T> y_, kept_, also_;       // of each operation
-    Tensors<T> gradients_, fresh_;     // fresh: the buffers' new values
+    Tensors<T> y_, kept_, also_;       // per operation
+    Tensors<T> gradients_, fresh_;     // fresh: new values of the buffers
 };
 
 }  // namespace

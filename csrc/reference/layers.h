@@ -1,8 +1,8 @@
-// Each kind of operation as a pair of plain loops, forward and back.
+// The forward and backward pass of each kind of operation, as plain loops.
 //
-// Letters: B rows, I numbers in, O out. Matrices are row-major; x (B, I) goes in, y (B, O) comes out, dy is ∂loss/∂y.
-// Gradients are added to what is there, since several places may use one parameter. Where dx is null nobody wants it.
-// Loops that take long look at every row whether to go on; copies and the like do not.
+// Letters: B rows, I inputs, O outputs. Matrices are row-major. The input is x (B, I), the output y (B, O), and dy is
+// ∂loss/∂y. Gradients are added to existing values, because several operations may share a parameter. dx is null if it
+// is not needed. Long loops check for a stop request at every row. Short ones, such as copies, do not.
 #pragma once
 
 #include <algorithm>
@@ -19,7 +19,7 @@ namespace multilayer::reference {
 template <class T>
 using Tensors = std::vector<std::vector<T>>;
 
-// One operation in one walk through the network: what it reads, and what it leaves for the way back.
+// One operation in a forward and backward pass: its inputs, and the values that it keeps for the backward pass.
 template <class T>
 struct Context {
     const Op& op;
@@ -27,7 +27,7 @@ struct Context {
     const Tensors<T>& parameters;
     const T* x;            // (B, I)
     std::vector<T>& y;     // (B, O)
-    std::vector<T>& kept;  // each forward says what it keeps, if anything
+    std::vector<T>& kept;  // values kept for the backward pass, as each forward function states
     std::vector<T>& also;
     StopPoll& poll;
 
@@ -36,13 +36,13 @@ struct Context {
     }
 };
 
-// Where the gradient of a parameter is gathered.
+// Returns the array to which the gradient of a parameter is added, or null.
 template <class T>
 T* gradient(Tensors<T>& gradients, int place) {
     return place == NONE ? nullptr : gradients[static_cast<std::size_t>(place)].data();
 }
 
-// c (m, n) = a (m, k) · b (k, n), each sum in the order of k.
+// c (m, n) = a (m, k) · b (k, n). Each sum is in the order of k.
 template <class T>
 void multiply(std::size_t m, std::size_t k, std::size_t n, const T* a, const T* b, T* c, StopPoll& poll) {
     for (std::size_t i = 0; i < m; ++i) {
@@ -142,12 +142,12 @@ void glu_back(const Context<T>& at, const T* dy, T* dx, Tensors<T>& gradients) {
     affine_back(at, 2 * O, dz.data(), dx, gradients);
 }
 
-// The number that f has at a unit: its constant, the layer's learned one, or the unit's own.
+// Returns c of f for each unit: its constant, the learned value of the layer, or that of the unit.
 template <class T>
 struct Constant {
     T fixed;
     const T* learned;
-    std::size_t step;  // 0 where all units share one
+    std::size_t step;  // 0 if all units share one value
 
     explicit Constant(const Context<T>& at) : fixed(T(at.op.constant)), learned(at.parameter(at.op.learned)), step(0) {
         if (learned) step = at.parameters[static_cast<std::size_t>(at.op.learned)].size() == 1 ? 0 : 1;
@@ -198,7 +198,7 @@ void activation_back(const Context<T>& at, const T* dy, T* dx, Tensors<T>& gradi
     }
 }
 
-// An operation on each unit by itself, y = value(x, w, b), and dx = slope(dy, w) (formulas/unitwise.h).
+// A unit-wise operation: y = value(x, w, b), and dx = slope(dy, w) (formulas/unitwise.h).
 template <class T, class F>
 void unitwise(const Context<T>& at, F value) {
     const std::size_t I = at.op.d_in;
@@ -224,7 +224,7 @@ void unitwise_back(const Context<T>& at, const T* dy, T* dx, Tensors<T>& gradien
     }
 }
 
-// y = x ⊙ m, m being 0 or 1/(1 − p). Keeps m (B, I).
+// y = x ⊙ m, where m is 0 or 1/(1 − p). Keeps m (B, I).
 template <class T>
 void dropout(const Context<T>& at, const Stream& stream, std::span<const std::int64_t> ids, double p) {
     const std::size_t n = at.B * at.op.d_in;
@@ -266,8 +266,8 @@ void shifted_back(const Context<T>& at, const T* dy, const T* xhat, Tensors<T>& 
     if (T* dbias = gradient(gradients, at.op.bias)) add_rows(at.B, I, dy, dbias);
 }
 
-// layer_norm, rms_norm, group_norm: each row's `groups` slices by themselves, x̂ = (x − μ)/√(v + ε), no μ for rms_norm.
-// Keeps x̂ (B, I) and 1/√(v + ε) (B, groups).
+// layer_norm, rms_norm and group_norm normalise each of the `groups` slices of a row: x̂ = (x − μ)/√(v + ε), without μ
+// for rms_norm. Keeps x̂ (B, I) and 1/√(v + ε) (B, groups).
 template <class T>
 void row_norm(const Context<T>& at) {
     const std::size_t G = at.op.groups, n = at.op.d_in / G;
@@ -288,7 +288,7 @@ void row_norm(const Context<T>& at) {
     shifted(at, at.kept.data());
 }
 
-// dx̂ = dy γ,  dx = (dx̂ − mean(dx̂) − x̂ mean(dx̂ x̂)) / √(v + ε); no mean(dx̂) for rms_norm.
+// dx̂ = dy γ and dx = (dx̂ − mean(dx̂) − x̂ mean(dx̂ x̂)) / √(v + ε), without mean(dx̂) for rms_norm.
 template <class T>
 void row_norm_back(const Context<T>& at, const T* dy, T* dx, Tensors<T>& gradients) {
     const std::size_t G = at.op.groups, n = at.op.d_in / G;
@@ -309,7 +309,8 @@ void row_norm_back(const Context<T>& at, const T* dy, T* dx, Tensors<T>& gradien
     }
 }
 
-// Training: each column over the rows, and the running statistics' new values. Keeps x̂ (B, I) and 1/√(v + ε) (I).
+// Batch norm in training: normalises each column over the rows, and computes new running statistics. Keeps x̂ (B, I)
+// and 1/√(v + ε) (I).
 template <class T>
 void batch_norm(const Context<T>& at, T* running_mean, T* running_var) {
     const std::size_t B = at.B, I = at.op.d_in;
@@ -337,7 +338,7 @@ void batch_norm(const Context<T>& at, T* running_mean, T* running_var) {
     shifted(at, at.kept.data());
 }
 
-// Prediction: by the running statistics.
+// Batch norm in prediction, with running statistics.
 template <class T>
 void batch_norm_running(const Context<T>& at, const T* mean, const T* var) {
     const std::size_t I = at.op.d_in;

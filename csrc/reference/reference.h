@@ -1,7 +1,8 @@
-// The reference core: every operation, loss and optimiser of program.h as plain loops, one thread, in float or double.
+// The reference core: every operation, loss and optimizer of program.h as plain loops on one thread, in float or
+// double.
 //
-// The oracle that the vectorised core is measured against, and what runs where that one cannot. Formulas and order of
-// operations are those of the numpy engine, with one rounding for each operation as written.
+// Tests compare the vectorised core with it, and it runs where the vectorised core cannot. Formulas and their order of
+// operations are those of the numpy engine. Each operation is rounded separately.
 #pragma once
 
 #include <memory>
@@ -10,7 +11,8 @@
 
 namespace multilayer {
 
-// T is float or double. Parameters, buffers, slots and averages begin at 0. A step over batch_norm needs two rows.
+// Makes a core with T = float or double. Parameters, buffers, slots and averages start at 0. A training step with
+// batch_norm needs at least two rows.
 template <class T>
 std::unique_ptr<Core<T>> make_reference(const Program& program);
 

@@ -1,4 +1,4 @@
-// Memory for vector code.
+// Aligned memory for vector code.
 #pragma once
 
 #include <cstddef>
@@ -7,7 +7,7 @@
 
 namespace multilayer {
 
-// Floats on a cache line's boundary, zero at first.
+// An array of floats, aligned to a cache line and initialised to zero.
 class Floats {
 public:
     Floats() = default;

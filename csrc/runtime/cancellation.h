@@ -1,4 +1,5 @@
-// How a long call is asked to end: by a function that it calls now and then on its own thread, also within a step.
+// Cancellation of long calls: a call regularly asks a function whether to stop, on its own thread and also within a
+// step.
 #pragma once
 
 #include <chrono>
@@ -7,21 +8,22 @@
 
 namespace multilayer {
 
-// Whether the call should end. An answer may need a lock that others hold.
+// Returns whether the call should end. It may have to wait for a lock that other threads hold.
 using StopRequested = std::function<bool()>;
 
-// Multiply-adds of a way forward that takes some milliseconds on one thread: it is asked within it.
+// Forward multiply-adds that take some milliseconds on one thread. Longer steps check for stop requests within the
+// step.
 constexpr std::size_t POLLED_PRODUCTS = 100'000'000;
 
-// Thrown out of plain loops that were asked to end.
+// Thrown by plain loops after a stop request.
 struct Stopped {};
 
-// Asks every 20 ms. Of one thread.
+// Checks for a stop request at most every 20 ms. Use it on one thread only.
 class StopPoll {
 public:
     explicit StopPoll(const StopRequested& stop) : stop_(stop) {}
 
-    // Once true, always true.
+    // Returns whether to stop. Once true, it stays true.
     bool requested() {
         if (requested_ || Clock::now() - last_ < EVERY) return requested_;
         requested_ = stop_();

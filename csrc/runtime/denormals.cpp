@@ -1,4 +1,4 @@
-// The processor's control word for floating point.
+// Access to the floating-point control word of the processor.
 #include "runtime/denormals.h"
 
 #if defined(__x86_64__) || defined(_M_X64)
@@ -8,13 +8,14 @@
 namespace multilayer {
 namespace {
 
-// The floating-point control word of the thread, and its bits that flush denormals. On other processors nothing changes.
+// The floating-point control word of the thread, and its bits that flush denormals. On other processors, these
+// functions do nothing.
 #if defined(__x86_64__) || defined(_M_X64)
-constexpr std::uint64_t FLUSHES = 0x8040;  // results, and operands
+constexpr std::uint64_t FLUSHES = 0x8040;  // FTZ (results) and DAZ (operands)
 std::uint64_t control() { return _mm_getcsr(); }
 void set_control(std::uint64_t word) { _mm_setcsr(static_cast<unsigned>(word)); }
 #elif defined(__aarch64__) && defined(__GNUC__)
-constexpr std::uint64_t FLUSHES = 1 << 24;  // FZ: both
+constexpr std::uint64_t FLUSHES = 1 << 24;  // FZ (results and operands)
 std::uint64_t control() {
     std::uint64_t word;
     __asm__ volatile("mrs %0, fpcr" : "=r"(word));

@@ -5,8 +5,8 @@
 
 namespace multilayer {
 
-// Flushes denormals to zero on this thread during its lifetime (x86 and AArch64). Computing with them would be a hundred
-// times slower, and they have no effect on results here.
+// Flushes denormals to zero on this thread during its lifetime (x86 and AArch64). Computing with denormals would be a
+// hundred times slower, and they have no effect on results here.
 class FlushDenormals {
 public:
     FlushDenormals();
@@ -16,7 +16,7 @@ private:
     std::uint64_t before_;
 };
 
-// Keeps denormals again during its lifetime, for code of other libraries.
+// Enables denormals during its lifetime, for code of other libraries.
 class AllowDenormals {
 public:
     AllowDenormals();

@@ -32,7 +32,7 @@ namespace {
 
 enum Register { eax, ebx, ecx, edx };
 
-// Where x86 says that it has an instruction set, and which parts of the vector state the system must save for it.
+// The CPUID bit of an instruction set on x86, and the vector state that the system must save for it.
 struct Feature {
     const char* name;
     std::uint32_t leaf, subleaf;
@@ -88,14 +88,14 @@ namespace {
 namespace fs = std::filesystem;
 constexpr double UNLIMITED = std::numeric_limits<double>::infinity();
 
-// quota / period; a quota that is "max", negative or absent is no limit.
+// Returns quota / period. A quota that is "max", negative or missing means no limit.
 double ratio(std::istream&& quota_in, std::istream&& period_in) {
     double quota = 0, period = 0;
     return quota_in >> quota && period_in >> period && quota > 0 && period > 0 ? quota / period : UNLIMITED;
 }
 
 double limit_of_group(const fs::path& group) {
-    std::ifstream both(group / "cpu.max");  // version 2
+    std::ifstream both(group / "cpu.max");  // cgroup version 2
     if (both) {
         std::string quota, period;
         both >> quota >> period;
@@ -104,7 +104,7 @@ double limit_of_group(const fs::path& group) {
     return ratio(std::ifstream(group / "cpu.cfs_quota_us"), std::ifstream(group / "cpu.cfs_period_us"));
 }
 
-// The tightest limit from a group up to its hierarchy's mount: a child may not exceed its parents.
+// The lowest limit from a group up to the mount of its hierarchy. A group may not exceed its parents.
 double limit_along(const fs::path& mount, const fs::path& group) {
     double limit = limit_of_group(mount);
     fs::path here = mount;
@@ -117,7 +117,7 @@ double limit_along(const fs::path& mount, const fs::path& group) {
 
 std::size_t cpus_of_affinity() {
 #if defined(__linux__)
-    // The set grows until it holds the kernel's mask; sizes beyond CPU_SETSIZE need the allocated form.
+    // The set grows until it holds the mask of the kernel. Sizes above CPU_SETSIZE need a dynamically allocated set.
     for (std::size_t cpus = 1024; cpus <= 1 << 20; cpus *= 2) {
         const std::size_t bytes = CPU_ALLOC_SIZE(cpus);
         const std::unique_ptr<cpu_set_t, void (*)(cpu_set_t*)> set(CPU_ALLOC(cpus), [](cpu_set_t* p) { CPU_FREE(p); });
@@ -139,7 +139,7 @@ double cpu_quota(const std::string& root) {
         if (first == std::string::npos || second == std::string::npos) continue;
         const std::string controllers = line.substr(first + 1, second - first - 1);
         const fs::path group = line.substr(second + 1);
-        if (controllers.empty()) {  // version 2
+        if (controllers.empty()) {  // cgroup version 2
             limit = std::min(limit, limit_along(mount, group));
         } else if (("," + controllers + ",").find(",cpu,") != std::string::npos) {
             limit = std::min(limit, limit_along(mount / "cpu", group));
@@ -160,7 +160,7 @@ std::size_t usable_threads() {
         return threads;
     }
     const auto cpus = static_cast<double>(cpus_of_affinity());
-    // A fraction of a CPU still deserves a thread: two threads use a quota of 1.5 better than one does.
+    // Round up: two threads use a quota of 1.5 CPUs better than one thread does.
     return static_cast<std::size_t>(std::clamp(std::ceil(cpu_quota("/")), 1.0, cpus));
 }
 
@@ -174,7 +174,7 @@ double seconds_between(Clock::time_point start, Clock::time_point end) {
     return std::chrono::duration<double>(end - start).count();
 }
 
-// Lets `threads` threads through together, again and again. They spin: waking a sleeper would take longer than a round.
+// A reusable barrier for `threads` threads. They spin, because waking a sleeping thread would take longer than a round.
 class Gate {
 public:
     explicit Gate(std::size_t threads) : threads_(threads) {}
@@ -194,8 +194,8 @@ private:
     std::atomic<std::size_t> waiting_{0}, turn_{0};
 };
 
-// Seconds of one work(thread) on all threads at once, after prepare(thread) on each: the shortest of the rounds that
-// fit in `seconds`, where a round repeats the work until it lasts long enough to time.
+// Measures the seconds of one work(thread) on all threads at the same time, after prepare(thread) on each thread.
+// Returns the shortest of the rounds that fit in `seconds`. A round repeats the work until it is long enough to time.
 template <class Prepare, class Work>
 double shortest(std::size_t threads, double seconds, Prepare prepare, Work work) {
     constexpr double ROUND = 2e-3;
@@ -214,7 +214,7 @@ double shortest(std::size_t threads, double seconds, Prepare prepare, Work work)
             for (std::size_t i = 0; i < repeats; ++i) work(thread);
             ends[thread] = Clock::now();
             gate.pass();
-            if (thread == 0) {  // the others wait at the next gate
+            if (thread == 0) {  // the other threads wait at the next gate
                 const double elapsed = seconds_between(start, *std::max_element(ends.begin(), ends.end()));
                 if (elapsed < ROUND) {
                     repeats *= 2;
@@ -227,7 +227,7 @@ double shortest(std::size_t threads, double seconds, Prepare prepare, Work work)
         }
     };
 
-    // Threads wait for all to exist, so that one that cannot be started leaves none of them at the gate for ever.
+    // Threads wait until all have started. If one cannot be started, the others leave instead of waiting at the gate.
     std::atomic<int> order{0};  // 0 wait, 1 run, 2 leave
     std::vector<std::jthread> others;
     const auto give = [&order](int value) { order.store(value), order.notify_all(); };
@@ -247,7 +247,7 @@ double shortest(std::size_t threads, double seconds, Prepare prepare, Work work)
     return best;
 }
 
-// Floats on a cache line's boundary, untouched: the thread that writes them first decides where they live.
+// Uninitialised floats, aligned to a cache line. The thread that first writes them decides in which memory they are.
 struct Free {
     void operator()(float* p) const { ::operator delete[](p, std::align_val_t{64}); }
 };
@@ -267,7 +267,8 @@ void check(std::size_t threads, double seconds) {
     }
 }
 
-// GB/s of pass(n, data) over `arrays` arrays of n floats in one buffer per thread, `bytes` over all threads.
+// Measures the GB/s of pass(n, data) over `arrays` arrays of n floats in one buffer per thread, with `bytes` over all
+// threads.
 template <class Pass>
 double bandwidth(std::size_t bytes, std::size_t threads, double seconds, std::size_t arrays, Pass pass) {
     check(threads, seconds);
@@ -290,7 +291,8 @@ double bandwidth(std::size_t bytes, std::size_t threads, double seconds, std::si
 double matrix_peak(std::size_t threads, double seconds) {
     check(threads, seconds);
     const Microbenchmark& loops = *microbenchmarks().back();
-    // As in a blocked product: one panel of b stays in the first cache, 16 panels of a stream from the second.
+    // As in a blocked matrix product: one panel of b stays in the first-level cache, and 16 panels of a come from the
+    // second-level cache.
     constexpr std::size_t PANEL = 4096, PANELS = 16;
     const std::size_t depth = PANEL / loops.columns;
     const std::size_t size_a = depth * loops.rows, size_b = depth * loops.columns, size_c = loops.rows * loops.columns;

@@ -1,4 +1,4 @@
-// The microbenchmarks of one instruction set: core.cmake compiles this file once for each.
+// The microbenchmarks of one instruction set. core.cmake compiles this file once per instruction set.
 #include "runtime/microbenchmarks.h"
 
 #include <iterator>
@@ -15,7 +15,8 @@ namespace {
 using simd::LANES;
 using simd::Vector;
 
-// Registers: ROWS x VECTORS sums, VECTORS of b and one of a: 27 of 32, or 15 of 16 (one left for a separate product).
+// Registers: ROWS × VECTORS sums, VECTORS of b and one of a. These are 27 of 32, or 15 of 16 with one left for a
+// product.
 constexpr std::size_t VECTORS = 2;
 constexpr std::size_t ROWS = simd::REGISTERS == 32 ? 12 : 6;
 constexpr std::size_t COLUMNS = VECTORS * LANES;
@@ -40,7 +41,8 @@ void tile(std::size_t depth, const float* a, const float* b, float* c) {
     }
 }
 
-// Chains at once: more than the eight additions that two a cycle, four cycles long each, keep in flight.
+// Parallel chains: more than eight, because the processor has up to eight additions in flight (two per cycle, four
+// cycles each).
 constexpr std::size_t CHAINS = simd::REGISTERS / 2;
 constexpr std::size_t SUMS = CHAINS * LANES;
 static_assert(MICROBENCHMARK_BLOCK % SUMS == 0);

@@ -1,4 +1,4 @@
-// Philox in lanes, and the distributions made of its words.
+// Philox in lanes, and the distributions that are computed from its words.
 #include "runtime/random.h"
 
 #include <algorithm>
@@ -10,10 +10,11 @@
 namespace multilayer {
 namespace {
 
-// Blocks made at once. Rounds outside, lanes inside: plain loops that the compiler vectorises.
+// Blocks that are computed at a time. Loops over lanes are inside loops over rounds, so that the compiler can vectorise
+// them.
 constexpr std::size_t LANES = 32;
 
-// words (LANES, 4): `philox` of the counters (c0[i], c1[i], c2, c3).
+// Computes words (LANES, 4): `philox` of the counters (c0[i], c1[i], c2, c3).
 void philox_lanes(const std::uint32_t* c0, const std::uint32_t* c1, std::uint32_t c2, std::uint32_t c3,
                   std::uint64_t seed, std::uint32_t* words) noexcept {
     std::uint32_t x0[LANES], x1[LANES], x2[LANES], x3[LANES];
@@ -31,16 +32,16 @@ constexpr std::uint32_t last_counter(const Stream& stream) noexcept {
     return static_cast<std::uint32_t>(stream.purpose) << 24 | stream.part;
 }
 
-// Calls take(words, count) with the window's words in row-major order, at most 4 * LANES at a time.
-// Lanes run over (row, block) pairs, so many narrow rows fill them as well as one wide row does.
+// Calls take(words, count) with the words of the window in row-major order, with at most 4 * LANES words at a time.
+// Lanes are (row, block) pairs, so that many narrow rows fill them as well as one wide row does.
 template <class Take>
 void each_word(const Stream& stream, const Window& window, Take take) {
     if (window.n == 0) return;
     const std::uint64_t end = window.first + window.n;
     const std::uint64_t first_block = window.first / 4;
     const std::uint64_t end_block = (end + 3) / 4;
-    const std::size_t head = window.first % 4;                    // words of a row's first block that come before it
-    const std::size_t tail = static_cast<std::size_t>(end_block * 4 - end);  // and of its last block, after it
+    const std::size_t head = window.first % 4;                    // words in the first block of a row before the window
+    const std::size_t tail = static_cast<std::size_t>(end_block * 4 - end);  // words in its last block after the window
 
     std::uint32_t c0[LANES], c1[LANES], words[4 * LANES], wanted[4 * LANES];
     std::size_t row = 0;
@@ -61,7 +62,7 @@ void each_word(const Stream& stream, const Window& window, Take take) {
         std::size_t count = 0;
         for (std::size_t i = 0; i < lanes; ++i) {
             const std::size_t length = 4 - skip[i] - drop[i];
-            // Four words are always written; those past `length` are overwritten by the next lane.
+            // Four words are always written. Those past `length` are overwritten by the next lane.
             std::uint32_t padded[8] = {};
             std::memcpy(padded, words + 4 * i, sizeof(std::uint32_t) * 4);
             std::memcpy(wanted + count, padded + skip[i], sizeof(std::uint32_t) * 4);
@@ -73,9 +74,11 @@ void each_word(const Stream& stream, const Window& window, Take take) {
 
 constexpr double from_bits(std::uint32_t word) noexcept { return (static_cast<double>(word) + 0.5) * 0x1p-32; }
 
-// Natural logarithm of a positive normal number, within 1 ulp or so.
-// x = m 2^e with m in [sqrt(1/2), sqrt(2)); log m = 2 artanh s, s = (m - 1) / (m + 1), |s| < 0.172: the series to s^21
-// leaves less than 1e-18. The library's log differs between platforms in the last bit; this one cannot.
+// Natural logarithm of a positive normal number, to about 1 ulp.
+//
+// x = m 2^e with m in [sqrt(1/2), sqrt(2)), and log m = 2 artanh s with s = (m - 1) / (m + 1), |s| < 0.172. The error
+// of the series to s^21 is below 1e-18. Library logarithms differ between platforms in the last bit, and this function
+// does not.
 double portable_log(double x) noexcept {
     constexpr double LN2_HIGH = 0x1.62e42fee00000p-1;  // 33 bits, so that e * LN2_HIGH is exact
     constexpr double LN2_LOW = 0x1.a39ef35793c76p-33;
@@ -98,8 +101,8 @@ constexpr double polynomial(const double (&c)[N], double x) noexcept {
 }
 
 // Wichura: Algorithm AS 241: the percentage points of the normal distribution. Applied Statistics 37 (1988), PPND16:
-// rational approximations of the inverse distribution function, relative error about 1e-16. Its third, for r > 5, would
-// serve u < 1e-11, which 32 bits do not reach: r <= sqrt(33 log 2) = 4.79.
+// rational approximations of the inverse distribution function, with a relative error of about 1e-16. The third
+// approximation, for r > 5, is not needed: it is for u < 1e-11, and with 32 bits r <= sqrt(33 log 2) = 4.79.
 namespace as241 {
 
 constexpr double A[] = {3.3871328727963666080e0, 1.3314166789178437745e+2, 1.9715909503065514427e+3,
@@ -115,15 +118,15 @@ constexpr double D[] = {1.0, 2.05319162663775882187e0, 1.67638483018380384940e0,
                         1.48103976427480074590e-1, 1.51986665636164571966e-2, 5.47593808499534494600e-4,
                         1.05075007164441684324e-9};
 
-constexpr double CENTRAL = 0.425;  // |u - 1/2| up to here needs no logarithm: 85 % of all
+constexpr double CENTRAL = 0.425;  // for |u - 1/2| up to this value, 85 % of all, no logarithm is needed
 
-// The central approximation; q = u - 1/2.
+// The approximation of the centre. q = u - 1/2.
 constexpr double central(double q) noexcept {
     const double r = CENTRAL * CENTRAL - q * q;
     return q * polynomial(A, r) / polynomial(B, r);
 }
 
-// The two tails, |q| > CENTRAL; r = sqrt(-log min(u, 1 - u)).
+// The approximation of the tails, |q| > CENTRAL. r = sqrt(-log min(u, 1 - u)).
 double tail(double q) noexcept {
     const double r = std::sqrt(-portable_log(q < 0.0 ? 0.5 + q : 0.5 - q));
     const double z = polynomial(C, r - 1.6) / polynomial(D, r - 1.6);
@@ -132,7 +135,7 @@ double tail(double q) noexcept {
 
 }  // namespace as241
 
-// High 64 bits of a * b; written out because the 128-bit type and the intrinsic are each known to some compilers only.
+// High 64 bits of a * b. Compilers differ in whether they have a 128-bit type or an intrinsic for this.
 constexpr std::uint64_t multiply_high(std::uint64_t a, std::uint64_t b) noexcept {
     constexpr std::uint64_t LOW = 0xFFFFFFFF;
     const std::uint64_t a0 = a & LOW, a1 = a >> 32, b0 = b & LOW, b1 = b >> 32;
@@ -156,7 +159,8 @@ void uniform(const Stream& stream, const Window& window, double* out) {
 
 void normal(const Stream& stream, const Window& window, double* out) {
     each_word(stream, window, [&out](const std::uint32_t* words, std::size_t count) {
-        // Every number takes the branchless centre, which vectorises; then one in seven is replaced.
+        // The approximation of the centre has no branches and is vectorised, so it is computed for every value. One in
+        // seven values is then replaced.
         double q[4 * LANES];
         for (std::size_t i = 0; i < count; ++i) q[i] = from_bits(words[i]) - 0.5;
         for (std::size_t i = 0; i < count; ++i) out[i] = as241::central(q[i]);
@@ -168,7 +172,8 @@ void normal(const Stream& stream, const Window& window, double* out) {
 }
 
 void keep(const Stream& stream, const Window& window, std::uint8_t* out, double p) {
-    // At p just below 1 the threshold rounds to 2^32, which no word reaches: a comparison in 64 bits drops them all.
+    // For p just below 1, the threshold rounds to 2^32, which no word reaches. The comparison in 64 bits then drops all
+    // values.
     const auto threshold = static_cast<std::uint64_t>(p * 0x1p32 + 0.5);
     each_word(stream, window, [&out, threshold](const std::uint32_t* words, std::size_t count) {
         for (std::size_t i = 0; i < count; ++i) out[i] = words[i] >= threshold;
@@ -178,7 +183,7 @@ void keep(const Stream& stream, const Window& window, std::uint8_t* out, double 
 
 void permutation(const Stream& stream, std::span<std::int64_t> out) {
     std::iota(out.begin(), out.end(), std::int64_t{0});
-    // Draw i is the pair of words 2i and 2i + 1; place i is swapped with a place in [0, i], for i = 1, 2, ...
+    // Draw i uses words 2i and 2i + 1. Position i is swapped with a position in [0, i], for i = 1, 2, ...
     constexpr std::int64_t row = 0;
     std::size_t i = 0;
     each_word(stream, {.rows = {&row, 1}, .first = 0, .n = 2 * out.size()},

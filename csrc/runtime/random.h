@@ -1,16 +1,16 @@
-// The one random stream: Philox4x32-10, a function of a key and a counter with no state in between.
+// The random stream: Philox4x32-10, a function of a key and a counter. It has no state.
 //
 //     (w0, w1, w2, w3) = philox(counter = (c0, c1, c2, c3), key = seed)
 //
 //     key   64 bits   seed: low word first
-//     c0    32 bits   unit >> 2; the unit's word within the block is unit & 3
-//     c1    32 bits   row: the row's own number in its table, never its place in a batch
+//     c0    32 bits   unit >> 2; the word of the unit within the block is unit & 3
+//     c1    32 bits   row: its number in the table, not its position in a batch
 //     c2    32 bits   epoch
-//     c3    32 bits   purpose << 24 | part; part says which of several (layers, parameters, ...)
+//     c3    32 bits   purpose << 24 | part; part distinguishes layers, parameters, ...
 //
-// So a number depends on what it is for and on nothing else: not on batch size, threads, processes, nor on which other
-// numbers were drawn. Integers are exact everywhere; the doubles made of them use + - * / and sqrt in a fixed order,
-// compiled without contraction, so they are the same bits on every platform with IEEE arithmetic.
+// A random number therefore depends only on these values. It does not depend on batch size, threads, processes or other
+// draws. Integers are exact on every platform. Doubles are computed from them with + - * / and sqrt in a fixed order and
+// without contraction, so they have the same bits on every platform with IEEE arithmetic.
 //
 // Salmon, Moraes, Dror, Shaw: Parallel random numbers: as easy as 1, 2, 3. SC 2011.
 #pragma once
@@ -23,26 +23,26 @@
 
 namespace multilayer {
 
-// What a number is for. The values are part of the stream: they never change, and new ones are added at the end.
+// The purpose of a random number. Values are part of the stream: they never change, and new ones are added at the end.
 enum class Purpose : std::uint32_t {
     init = 1,      // initial weights
     shuffle = 2,   // order of rows within an epoch
-    dropout = 3,   // masks
+    dropout = 3,   // dropout masks
     augment = 4,   // noise and mixing of inputs
     split = 5,     // training, validation and test rows
-    data = 6,      // made-up data sets
-    derive = 7,    // seeds from seeds
-    measure = 8,   // probes: random directions, samples for diagnostics
+    data = 6,      // generated data sets
+    derive = 7,    // seeds derived from seeds
+    measure = 8,   // diagnostics: random directions, samples
 };
 
-// Every purpose by name, for Python, which keeps no second list.
+// Every purpose by name. Python reads this list.
 inline constexpr std::pair<const char*, Purpose> PURPOSES[] = {
     {"init", Purpose::init},       {"shuffle", Purpose::shuffle}, {"dropout", Purpose::dropout},
     {"augment", Purpose::augment}, {"split", Purpose::split},     {"data", Purpose::data},
     {"derive", Purpose::derive},   {"measure", Purpose::measure},
 };
 
-// The part of the key and counter that a whole call shares.
+// The part of the key and counter that is the same for a whole call.
 struct Stream {
     std::uint64_t seed;
     Purpose purpose;
@@ -50,7 +50,7 @@ struct Stream {
     std::uint32_t part;  // < 2^24
 };
 
-// Rows by units: which numbers of a stream a call wants. They come out row-major, (rows.size(), n).
+// The random numbers of a call: rows by units. The result is row-major, (rows.size(), n).
 struct Window {
     std::span<const std::int64_t> rows;  // each in [0, 2^32)
     std::uint64_t first;                 // first unit
@@ -61,7 +61,7 @@ using Block = std::array<std::uint32_t, 4>;
 
 constexpr int PHILOX_ROUNDS = 10;
 
-// One round of the bijection, in place, under the round's own key.
+// One round of the bijection, in place, with the key of the round.
 constexpr void philox_round(std::uint32_t& c0, std::uint32_t& c1, std::uint32_t& c2, std::uint32_t& c3,
                             std::uint32_t k0, std::uint32_t k1) noexcept {
     const std::uint64_t p0 = std::uint64_t{0xD2511F53} * c0;
@@ -72,7 +72,7 @@ constexpr void philox_round(std::uint32_t& c0, std::uint32_t& c1, std::uint32_t&
     c3 = static_cast<std::uint32_t>(p0);
 }
 
-// The key of each round: the seed's two words, advanced by the golden ratio and by sqrt(3) - 1.
+// The key of each round: the two words of the seed, advanced by the golden ratio and by sqrt(3) - 1.
 struct RoundKey {
     std::uint32_t k0, k1;
     constexpr explicit RoundKey(std::uint64_t seed) noexcept
@@ -80,7 +80,7 @@ struct RoundKey {
     constexpr void advance() noexcept { k0 += 0x9E3779B9, k1 += 0xBB67AE85; }
 };
 
-// One block. The naive twin of the loops in random.cpp.
+// One block, as plain code. random.cpp computes the same in loops over lanes.
 constexpr Block philox(Block c, std::uint64_t seed) noexcept {
     RoundKey key(seed);
     for (int round = 0; round < PHILOX_ROUNDS; ++round, key.advance()) {
@@ -104,7 +104,7 @@ void keep(const Stream& stream, const Window& window, std::uint8_t* out, double 
 // out (n): the numbers 0 ... n-1 in random order (Fisher-Yates), from row 0 of the stream. n <= 2^33.
 void permutation(const Stream& stream, std::span<std::int64_t> out);
 
-// The seed of a member of a family, e.g. of an ensemble: two words of the stream at row `member`.
+// The seed of a member, for example of an ensemble: two words of the stream at row `member`.
 std::uint64_t derive(std::uint64_t seed, std::uint32_t member) noexcept;
 
 }  // namespace multilayer

@@ -1,7 +1,7 @@
-// Instruction sets: the only file that knows their intrinsics and the compilers' names for them.
+// Instruction sets. This is the only file with their intrinsics and with the names that compilers give them.
 //
-// A source that includes this is compiled once per instruction set (core.cmake lists them and passes the namespace
-// of each, MULTILAYER_ISA) and sees one Vector of floats with the same operations everywhere:
+// A source that includes this file is compiled once per instruction set. core.cmake lists the instruction sets and passes
+// the namespace of each, MULTILAYER_ISA. Vector, a vector of floats, has the same operations for each:
 //
 //     isa        LANES   REGISTERS   multiply_add
 //     baseline   4       16          two roundings (SSE2, part of x86-64)
@@ -10,10 +10,10 @@
 //     baseline   4       32          one (NEON, part of AArch64)
 //     baseline   1       16          two (any other processor)
 //
-// Words are 32 random bits each in the low half of 64, the high half being anything: multiply_words reads low halves alone
-// and gives whole products, so that a round of the generator needs no shuffles.
+// Words holds 32 random bits in the low half of each 64 bits. The high half may have any value: multiply_words reads only
+// low halves and returns full products, so that a round of the generator needs no shuffles.
 //
-// Everything here has internal linkage: the linker must never give a caller the copy of a wider instruction set.
+// Everything here has internal linkage: otherwise the linker could give a caller the copy of a wider instruction set.
 #pragma once
 
 #include <array>
@@ -31,7 +31,7 @@
 #include <arm_neon.h>
 #endif
 
-// Before a loop of constant length over an array of vectors: unrolled early, the array lives in registers.
+// For a loop of constant length over an array of vectors. Early unrolling keeps the array in registers.
 #if defined(__clang__)
 #define MULTILAYER_UNROLL _Pragma("unroll")
 #elif defined(__GNUC__)
@@ -155,7 +155,7 @@ inline Words xor_words(Words a, Words b, Words c) { return a ^ b ^ c; }
 
 #endif
 
-// Brings a line of memory near, to be read soon.
+// Prefetches a cache line that is read soon.
 #if defined(__x86_64__) || defined(_M_X64)
 inline void fetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
 #elif defined(__GNUC__)
@@ -164,13 +164,13 @@ inline void fetch(const void* p) { __builtin_prefetch(p); }
 inline void fetch(const void*) {}
 #endif
 
-// to[j][i] = from[i][j] for a square of 16 by 16 floats, rows `step` and `stride` apart.
+// to[j][i] = from[i][j] for 16 by 16 floats, with rows `step` and `stride` apart.
 #if defined(__AVX512F__)
 
 inline void transpose16(const float* from, std::size_t step, float* to, std::size_t stride) {
     __m512 a[16], b[16];
     MULTILAYER_UNROLL for (int i = 0; i < 16; ++i) a[i] = _mm512_loadu_ps(from + static_cast<std::size_t>(i) * step);
-    // Pairs, then fours, within each quarter of a vector; then quarters among the rows.
+    // Interleave pairs, then fours, within each quarter of a vector. Then exchange quarters between the rows.
     MULTILAYER_UNROLL for (int i = 0; i < 16; i += 2) {
         b[i] = _mm512_unpacklo_ps(a[i], a[i + 1]), b[i + 1] = _mm512_unpackhi_ps(a[i], a[i + 1]);
     }
@@ -227,8 +227,8 @@ inline void transpose16(const float* from, std::size_t step, float* to, std::siz
 
 #endif
 
-// What the running processor is: cpuid(leaf, subleaf) → eax, ebx, ecx, edx, zeros past the last leaf; and xgetbv, which
-// tells the vector state that the operating system saves. Zeros on other processors.
+// Identification of the processor: cpuid(leaf, subleaf) → eax, ebx, ecx, edx, or zeros past the last leaf, and xgetbv,
+// the vector state that the operating system saves. Zeros on other processors.
 #if defined(__x86_64__) || defined(_M_X64)
 
 constexpr bool X86 = true, NEON = false;

@@ -1,4 +1,4 @@
-// Worker threads that spin, yield and then sleep; and the barrier.
+// Worker threads, which spin, then yield and then sleep, and the barrier.
 #include "runtime/thread_pool.h"
 
 #include <algorithm>
@@ -27,14 +27,14 @@ inline void pause() {
 #endif
 }
 
-// Spins about 20 µs, offers the core to others for about a millisecond more, then sleeps until the value is another.
+// Waits until the value changes: spins for about 20 µs, yields for about another millisecond, and then sleeps.
 void wait_while(const std::atomic<std::uint32_t>& value, std::uint32_t old) {
     for (int i = 0; i < 500; ++i) {
         if (value.load(std::memory_order_acquire) != old) return;
         pause();
     }
-    // Whoever is waited for may have lost its core to this thread: a yield is cheap where nobody else wants to run,
-    // and where somebody does it lets them; being woken from sleep costs more than most phases of a step take.
+    // The awaited thread may have lost its core to this thread. A yield is cheap if no other thread is ready to run,
+    // and otherwise lets it run. Waking from sleep takes longer than most phases of a step.
     for (int i = 0; i < 1000; ++i) {
         if (value.load(std::memory_order_acquire) != old) return;
         std::this_thread::yield();
@@ -53,7 +53,8 @@ std::int64_t process() {
 }  // namespace
 
 struct ThreadPool::Workers {
-    // Each is called by a number of its own: those that a call does not need sleep on, and nobody waits for them.
+    // Each worker waits for its own call counter: workers that a call does not need keep sleeping, and no thread waits
+    // for them.
     struct Worker {
         alignas(64) std::atomic<std::uint32_t> call{0};
         std::thread thread;
@@ -96,7 +97,7 @@ ThreadPool::ThreadPool(std::size_t threads) : threads_(std::max<std::size_t>(1, 
 ThreadPool::~ThreadPool() {
     if (!workers_) return;
     if (workers_->owner != process()) {
-        (void)workers_.release();  // a forked child: the threads are the parent's, and cannot be joined
+        (void)workers_.release();  // in a forked child: the threads belong to the parent and cannot be joined
         return;
     }
     workers_->leave = true;

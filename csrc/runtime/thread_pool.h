@@ -1,9 +1,9 @@
-// Threads that stay: a call is given to all of them at once, and they meet at barriers within it.
+// A pool of persistent threads. A call runs on several of them at the same time, and they synchronise at barriers.
 //
-// Workers spin for a moment after a call, since the next chunk usually follows, and then sleep; a barrier does the same.
-// Each core has a pool of its own, so that cores run side by side in several Python threads. A pool starts workers when
-// they are first wanted, and again in a forked child, where they do not exist. Where the system refuses another thread,
-// those that there are do the work: results do not depend on their number.
+// Workers spin for a short time after a call, because the next call usually follows soon, and then sleep. Threads at a
+// barrier do the same. Each core has its own pool, so that several Python threads can use different cores at the same
+// time. A pool starts workers when they are first needed, and again in a forked child, where they do not exist. If the
+// system refuses a thread, the existing threads do the work: results do not depend on their number.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,7 @@
 
 namespace multilayer {
 
-// The part of n things that is a thread's, cut at multiples of `grain`.
+// Returns the part of n items for a thread, split at multiples of `grain`.
 struct Range {
     std::size_t first, end;
 };
@@ -35,14 +35,16 @@ public:
 
     std::size_t threads() const { return threads_; }
 
-    // How many of n threads there are, started by now: n, or as many as the system allows. n <= threads().
+    // Returns how many of n threads are available, and starts them: n, or fewer if the system refuses. n <= threads().
     std::size_t ready(std::size_t n);
 
-    // work(thread) on threads 0 .. n - 1, the caller's own being 0; returns when all have, and throws what one of them
-    // threw. n is what `ready` gave. Work that meets must not throw: others would wait for ever.
+    // Calls work(thread) on threads 0 .. n - 1, where 0 is the calling thread. Returns when all have finished, and
+    // throws an exception that one of them threw. n is a result of `ready`. Work that uses barriers must not throw,
+    // because the other threads would wait indefinitely.
     void run(std::size_t n, const std::function<void(std::size_t)>& work);
 
-    // Within a run on n > 1 threads: every thread waits for all others. What each wrote before is seen by all after.
+    // Within a run on n > 1 threads: waits for all threads. Writes before the barrier are visible to all threads after
+    // it.
     void barrier(std::size_t n);
 
 private:

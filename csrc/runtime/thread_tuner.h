@@ -1,9 +1,10 @@
-// How many threads steps go fastest on, found while they run. A meeting of threads costs a twentieth of a microsecond on
-// idle cores and a turn of the scheduler where others want them too, so no rule made beforehand holds on both; and
-// results do not depend on the number.
+// Finds the fastest number of threads while steps run. A barrier takes 50 ns on idle cores, and a time slice of the
+// scheduler if other processes use them. No fixed rule is right in both cases. Results do not depend on the number of
+// threads.
 //
-// Numbers tried are 1, 2, 4, … and the most. The best so far is used, and its neighbours are tried again now and then: soon
-// after they won or the best has become slower, more and more rarely while they lose, and the more so the more clearly.
+// The candidates are 1, 2, 4, … and the maximum. The best candidate so far is used, and its neighbours are tried again
+// from time to time: soon after they won or after the best became slower, and more and more rarely while they lose. The
+// more clearly they lose, the more rarely they are tried.
 #pragma once
 
 #include <algorithm>
@@ -13,13 +14,13 @@
 
 namespace multilayer {
 
-// Multiply-adds of a way forward that is soon done: threads may wait longer than they work.
+// Forward multiply-adds of a short step, in which threads may wait longer than they work.
 constexpr std::size_t TUNED_PRODUCTS = 20'000'000;
 
 class ThreadTuner {
 public:
-    // Threads for the next call, at most so many; `batch` is that of whole steps. What was found for another does not count;
-    // a call of one smaller step changes nothing.
+    // Returns the number of threads for the next call, at most `most`. `batch` is the number of rows of a full step.
+    // Measurements for another batch size are discarded, but a call with a smaller step changes nothing.
     std::size_t next(std::size_t most, std::size_t batch) {
         if (most > most_ || batch != batch_) *this = ThreadTuner(most, batch);
         now_ = best_;
@@ -31,7 +32,7 @@ public:
         return std::min({std::size_t{1} << now_, most_, most});
     }
 
-    // What each step of that call took. Not told of calls too short to tell.
+    // Records the seconds per step of that call. Calls that are too short to time are not recorded.
     void record(double seconds) {
         const bool slower = seconds_[now_] > 0.0 && seconds > CLEARLY * seconds_[now_];
         seconds_[now_] = seconds;
@@ -51,14 +52,14 @@ public:
         }
     }
 
-    // Whether the call that `next` was asked for tries another number than the best so far: it need not be long.
+    // Whether the last result of `next` is a trial of another number of threads. A trial may be short.
     bool trying() const { return now_ != best_; }
 
     ThreadTuner() : ThreadTuner(1, 0) {}
 
 private:
     static constexpr std::size_t SOON = 4, LATE = 64;  // calls
-    static constexpr double CLEARLY = 1.25;            // as long: more than chance
+    static constexpr double CLEARLY = 1.25;            // a time ratio above chance
 
     ThreadTuner(std::size_t most, std::size_t batch)
     : most_(most), batch_(batch), seconds_(std::bit_width(most - 1) + 1), best_(seconds_.size() - 1) {}
@@ -68,9 +69,9 @@ private:
     }
 
     std::size_t most_, batch_;
-    std::vector<double> seconds_;  // by exponent of two; 0 where never tried
+    std::vector<double> seconds_;  // by exponent of two; 0 if never tried
     std::size_t best_, now_ = 0;
-    std::size_t lost_ = 0;         // trials since the best was found
+    std::size_t lost_ = 0;         // trials since the best number was found
     std::size_t between_ = SOON, left_ = 1;
     bool up_ = true;
 };

@@ -1,13 +1,13 @@
-// What the core promises, over every network of networks.h:
+// Tests of the core, for every network of networks.h:
 //
-//     bits      any number of threads, all of them used; gradients and apply are a step; prediction is a training core's
-//               outputs, one row or many, from several threads at once; instruction sets whose multiply-add rounds once agree
-//     numbers   float kernels are the double loops to rounding: loss, outputs, every gradient
-//     state     written anew it is whole again, whatever a step that was not finite left
-//     threads   several cores side by side; stopping in between, and within a long step; a pool that sleeps and
-//               wakes; as many as go fastest
+//     bits      any number of threads; gradients and apply equal a step; prediction equals the outputs of a training core,
+//               for one row or many and for concurrent calls; instruction sets whose multiply-add rounds once agree
+//     numbers   float kernels agree with double loops up to rounding: loss, outputs, every gradient
+//     state     after a non-finite step, writing the state restores the core
+//     threads   several cores at the same time; stopping between and within steps; a pool that sleeps and wakes; tuning of
+//               the number of threads
 //
-// Ends with 1 and a line for each promise that was not kept.
+// The exit code is 1 if a check fails, with a line for each failed check.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -30,7 +30,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t ROWS = 400, STEPS = 8;
-constexpr std::size_t LONG = 600'000'000;    // multiply-adds of a step whose gradients are stored, to be given up
+constexpr std::size_t LONG = 600'000'000;    // multiply-adds of a step that stores its gradients and can be discarded
 const StopRequested NEVER = [] { return false; };
 int failures = 0;
 
@@ -65,7 +65,7 @@ std::size_t weights_of(const Program& program) {
     return sum;
 }
 
-// Parameters and buffers, one after the other.
+// Parameters and buffers, concatenated.
 template <class T>
 std::vector<T> state(const Core<T>& core, const Program& program) {
     std::vector<T> found;
@@ -78,7 +78,7 @@ std::vector<T> state(const Core<T>& core, const Program& program) {
     return found;
 }
 
-// Everything a core holds after STEPS steps, or as many as there are rows for, and what it told of them.
+// Everything that a core holds after STEPS steps, or as many as there are rows for, and the results of the steps.
 template <class T>
 std::vector<T> trained(Core<T>& core, const Program& program, const Table<T>& table, std::size_t batch) {
     const std::vector<std::int64_t> rows = order(ROWS);
@@ -101,7 +101,7 @@ bool same(const std::vector<float>& a, const std::vector<float>& b) {
     return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }
 
-// Loss, then outputs, then every gradient of one step.
+// Loss, outputs and every gradient of one step.
 template <class T>
 std::vector<T> slopes(Core<T>& core, const Program& program, const Table<T>& table, std::size_t batch) {
     const std::vector<std::int64_t> rows = order(batch);
@@ -144,7 +144,8 @@ void bits(const Network& network) {
     }
 }
 
-// Cores and programs that find their number of threads by doing: calls of many steps, cut where another number is tried.
+// Tests cores and programs that tune their number of threads: calls with many steps, split where another number is
+// tried.
 void tuned(const Network& network) {
     const Program& program = network.program;
     const Rows<float> rows = rows_for<float>(program, ROWS);
@@ -197,7 +198,8 @@ void prediction(const Network& network) {
         std::vector<float> expected(ROWS * program.d_out);
         core->outputs(rows.table, everything, false, expected.data(), NEVER);
         const auto packed = make_prediction_core(program, values, kept, 3, isa, true);
-        const auto pair = make_prediction_core(program, values, kept, 2, isa, true);  // more of their layers are wide enough
+        // With two threads, more layers are wide enough to be split.
+        const auto pair = make_prediction_core(program, values, kept, 2, isa, true);
         const auto from = [&](std::size_t first, std::size_t n, const PredictionCore* by = nullptr) {
             std::vector<float> z(n * program.d_out);
             (by ? by : packed.get())->outputs(rows.table, first, n, z.data(), NEVER);
@@ -233,7 +235,7 @@ void numbers(const Network& network) {
         const std::vector<float> found = slopes(*core, program, rows_for<float>(program, ROWS).table, 70);
         double worst = 0.0;
         for (std::size_t i = 0; i < found.size(); ++i) worst = std::max(worst, std::abs(static_cast<double>(found[i]) - expected[i]));
-        // A few dozen roundings deep, sums of a hundred terms, and norms that divide by 0.03 at the least.
+        // A path has a few dozen roundings, sums have a hundred terms, and norms divide by at least 0.03.
         check(worst <= 1e-4 * largest, network.name, kind + " is " + std::to_string(worst) + " from double");
     }
 }
@@ -263,7 +265,7 @@ void steps(const Network& network) {
           "gradients and apply are not a step");
 }
 
-// Several cores in several threads, as several fits of one process are.
+// Tests several cores in several threads, as with several fits in one process.
 void side_by_side(const Network& network) {
     const Rows<float> rows = rows_for<float>(network.program, ROWS);
     std::vector<std::vector<float>> found(3);
@@ -279,7 +281,7 @@ void side_by_side(const Network& network) {
     check(same(found[0], found[1]) && same(found[0], found[2]), network.name, "cores disturb each other");
 }
 
-// A run that is asked to end, between steps or within one, leaves what whole steps leave, and goes on as if nothing were.
+// Tests that a run stopped between or within steps has the state after its complete steps, and can continue.
 void stopping(const Network& network, std::size_t batch, std::size_t steps) {
     const Program& program = network.program;
     const Rows<float> rows = rows_for<float>(program, ROWS);
@@ -307,8 +309,8 @@ void stopping(const Network& network, std::size_t batch, std::size_t steps) {
     }
 }
 
-// What a step that was not finite left behind is gone once the state is written anew, where nobody reads it too. No rows have no
-// mean, and harm nothing.
+// Tests that writing the state removes all effects of a non-finite step, including in padding. An empty batch has a
+// mean of NaN and changes nothing.
 void recovery(const Network& network) {
     const Program& program = network.program;
     const Rows<float> rows = rows_for<float>(program, ROWS);
@@ -332,7 +334,7 @@ void recovery(const Network& network) {
     if (!has_batch_norm(program)) check(std::isnan(slopes(*fresh, program, rows.table, 0)[0]), network.name, "no rows have a loss");
 }
 
-// A step that takes long hears, also where it has hardly any products: asked to end, it is undone.
+// Tests that a long step can be stopped, also if it has hardly any matrix products, and that it is undone.
 void long_step_stops() {
     const Network network = streamed();
     const Rows<float> rows = rows_for<float>(network.program, ROWS);
@@ -345,7 +347,7 @@ void long_step_stops() {
     check(core->step == 0, network.name, "a long step does not hear");
 }
 
-// The number of threads follows the machine: all of them while it is calm, one while it is busy, and all again.
+// Tests that the tuner uses all threads on an idle machine, one on a busy machine, and then all again.
 void tuning() {
     ThreadTuner tuner;
     const auto most_used = [&tuner](std::size_t calls, auto seconds) {
@@ -367,7 +369,7 @@ void tuning() {
     check(ThreadTuner().next(1, 32) == 1, "tuner", "one thread is not enough");
 }
 
-// Denormals are none while they are flushed, live again while they are allowed, and are as they were afterwards.
+// Tests that denormals are 0 while they are flushed, nonzero while they are allowed, and that the mode is restored.
 void denormals() {
     volatile float tenth = 0.1f, least = 1.2e-38f;
     const auto lives = [&] { return tenth * least > 0.0f; };

@@ -42,7 +42,7 @@ public:
         return add(op);
     }
 
-    // One that learns the number which the one before learns.
+    // Adds an activation that shares the learned value of the previous activation.
     Builder& shared(Function function) {
         Op op = start(Kind::activation, d_);
         op.function = function, op.learned = static_cast<int>(made_.program.parameters.size()) - 1;
@@ -143,7 +143,7 @@ private:
     std::uint32_t masks_ = 0;
 };
 
-// Number i of a stream, normal.
+// Returns n normal random numbers of a part of the random stream.
 std::vector<double> normals(std::uint32_t part, std::size_t n) {
     std::vector<double> out(n);
     const std::int64_t row = 0;
@@ -162,7 +162,7 @@ std::vector<Network> networks() {
     add(Builder("without bias, scaled", 17, LossKind::mse).linear(33, false, 0.3).activation(Function::gelu).linear(16, true, 0.5));
     for (std::size_t f = 0; f < NAMES<Function>.size(); ++f) {
         const auto function = static_cast<Function>(f);
-        if (function == Function::sqrt) continue;  // of negative numbers it is NaN
+        if (function == Function::sqrt) continue;  // sqrt of negative numbers is NaN
         const bool learns = function == Function::prelu || function == Function::learned_swish;
         const double constant = function == Function::polynomial ? 3.0 : 0.4;
         Builder b("function " + std::to_string(f), 9, LossKind::mse);
@@ -196,14 +196,14 @@ std::vector<Network> networks() {
         for (int i = 0; i < 3; ++i) b.linear(48, true, 0.15).activation(Function::selu, 0.0, true).dropout(0.15);
         add(b.linear(2, true, 0.15).optimizer(OptimizerKind::adam, 0.9));
     }
-    // What layers learn one number of, beside what units learn their own of; a layer of one unit is both.
+    // Learned values of layers and of units. A layer of one unit has both.
     add(Builder("learned, one unit", 20, LossKind::mse).linear(48).linear(1).activation(Function::prelu, 0.0, false, 1).linear(3));
     add(Builder("learned, both", 16, LossKind::cross_entropy).linear(64).activation(Function::prelu, 0.0, false, 1).linear(16)
             .activation(Function::learned_swish, 0.0, false, 16).linear(2).optimizer(OptimizerKind::sgd));
     add(Builder("learned, of the network", 16, LossKind::mse).linear(33).activation(Function::learned_swish, 0.0, false, 33)
             .linear(40).norm(Kind::layer_norm).activation(Function::learned_swish, 0.0, false, 1).shared(Function::learned_swish)
             .linear(2));
-    // So large that every thread has a part of everything.
+    // Large enough that every thread has a part of everything.
     add(Builder("shared norms", 64, LossKind::mse).linear(192).norm(Kind::batch_norm).activation(Function::prelu, 0.0, false, 1)
             .linear(192).norm(Kind::layer_norm).dropout(0.1).enter().norm(Kind::rms_norm).linear(192)
             .norm(Kind::group_norm, 3).leave().linear(10).clip(0.5, 0.2, 1e-3));
@@ -260,7 +260,7 @@ std::vector<std::vector<float>> parameters_for(const Program& program) {
     std::vector<std::vector<float>> found;
     for (const Parameter& p : program.parameters) {
         const std::vector<double> drawn = normals(static_cast<std::uint32_t>(found.size()), p.size);
-        // About 1/√d for matrices of any of these networks, and of order 1 for short vectors.
+        // About 1/√d for the matrices of these networks, and of order 1 for short vectors.
         const double scale = p.size > 100 ? 0.2 : 0.5;
         std::vector<float> values;
         for (const double v : drawn) values.push_back(static_cast<float>(scale * v + (p.size > 100 ? 0.0 : 0.5)));

@@ -1,4 +1,5 @@
-// Programs for the core's tests, written as Python would: every kind of operation, function, loss and optimiser.
+// Programs for the tests of the core, as Python would write them: every kind of operation, function, loss and
+// optimizer.
 #pragma once
 
 #include <string>
@@ -11,15 +12,15 @@ namespace multilayer::tests {
 struct Network {
     std::string name;
     Program program;
-    bool smooth = true;  // no kinks: float and double agree to rounding wherever the rows lie
+    bool smooth = true;  // no kinks: float and double agree up to rounding for any rows
 };
 
 std::vector<Network> networks();
 
-// One whose steps are norms and activations, and hardly any products.
+// A network that consists of norms and activations, with hardly any matrix products.
 Network streamed();
 
-// Rows with targets for any of them: normal numbers, codes with every value, classes or numbers.
+// Rows with targets for any of the networks: normal numbers, codes with every value, classes or numbers.
 template <class T>
 struct Rows {
     std::vector<T> x, y, weight;
@@ -30,7 +31,7 @@ struct Rows {
 template <class T>
 Rows<T> rows_for(const Program& program, std::size_t n);
 
-// Parameters and buffers to start from.
+// Initial parameters and buffers.
 std::vector<std::vector<float>> parameters_for(const Program& program);
 std::vector<std::vector<float>> buffers_for(const Program& program);
 
