@@ -86,7 +86,7 @@ TABLE: list[tuple[str, str, Bugs]] = [
             ('            chosen["patience"] = max(', '            chosen["patience"] = min('),
             ("if config.patience is None and len(prepared.validation):", "if len(prepared.validation):"),
             ("if config.learning_rate is None:", "if config.epochs is None:"),
-            ('in ("softmax", "sigmoid")', 'in ("softmax",)'),
+            (".gives_probabilities", ".classes"),
             ("min(len(prepared.train), config.epoch_rows or len(prepared.train))", "len(prepared.train)"),
         ],
     ),
