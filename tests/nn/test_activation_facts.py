@@ -1,7 +1,7 @@
-"""The facts told of every activation: slopes, ranges, gains, moments, saturation, dead units, FLOPs.
+"""The documented properties of every activation: slopes, ranges, gains, moments, saturation, dead units and FLOPs.
 
-Figures come from closed forms, from the requirements, or from a plain sum; quadrature is good to 1e-13 where f is
-smooth between its kinks, and suprema are rounded to 14 digits.
+Expected values come from closed forms, from the requirements, or from a sum over a fine grid. Quadrature is accurate to
+1e-13 if f is smooth between its kinks. Suprema are rounded to 14 digits.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def test_max_slope(name: str, slope: float) -> None:
 
 
 @elementwise
-def test_no_slope_or_value_is_beyond_the_facts(fn: ActivationFunction) -> None:
+def test_slopes_and_values_stay_within_the_stated_bounds(fn: ActivationFunction) -> None:
     z = np.linspace(0.01 if fn.name == "sqrt" else -12, 12, 10_001)
     low, high = properties.extent(fn)
     slack = 1e-13 * max(1, abs(fn.f(z)).max())
@@ -102,7 +102,7 @@ def test_extent(name: str, low: float, high: float) -> None:
 
 
 @pytest.mark.parametrize("name", ["gelu", "silu"])
-def test_slopes_cross_zero_at_the_minimum(name: str) -> None:
+def test_the_slope_changes_sign_at_the_minimum(name: str) -> None:
     fn, place = get(name), {"gelu": -0.752, "silu": -1.278}[name]
     assert fn.df(np.array(place - 0.001)) < 0 < fn.df(np.array(place + 0.001))
 
@@ -135,7 +135,7 @@ def test_gain_backward(name: str, gain: float | None) -> None:
 
 
 @pytest.mark.parametrize("fn", [fn for fn in ELEMENTWISE if fn.name != "sqrt"], ids=name_of)
-def test_gains_agree_with_a_plain_sum(fn: ActivationFunction) -> None:
+def test_moments_agree_with_numerical_integration(fn: ActivationFunction) -> None:
     # The mid-point rule on 4·10⁵ points over ±40: exact for smooth f, h φ(0) at a jump.
     z = (np.arange(400_000) + 0.5) / 400_000 * 80 - 40
     h = 80 / 400_000
@@ -165,7 +165,7 @@ def test_moments_at_variance_zero() -> None:
     assert properties.slope_moment(get("identity"), 0.0) == pytest.approx(1.0, rel=1e-13)
 
 
-def test_facts_of_given_learned_numbers() -> None:
+def test_facts_for_given_values_of_learned_parameters() -> None:
     assert properties.max_slope(get("prelu"), {"alpha": np.array(-3.0)}) == 3
     assert properties.gain(get("prelu"), {"alpha": np.array(1.0)}) == pytest.approx(1, rel=1e-13)
     assert properties.extent(get("learned_swish"), {"beta": np.array(2.0)})[0] == pytest.approx(-0.27846 / 2, abs=5e-6)
@@ -176,7 +176,7 @@ def test_facts_of_given_learned_numbers() -> None:
     ("name", "below", "above"),
     [
         ("identity", None, None),
-        ("step", None, None),  # no slope at all to compare with
+        ("step", None, None),  # its slope is 0 everywhere
         ("polynomial", None, None),
         ("sqrt", None, None),
         ("sin", None, None),
@@ -184,7 +184,7 @@ def test_facts_of_given_learned_numbers() -> None:
         ("tanh", -2.99322, 2.99322),
         ("hard_tanh", -1, 1),
         ("relu", 0, None),
-        ("leaky_relu", None, None),  # its slope is 1 % of the maximum, but does not go to 0
+        ("leaky_relu", None, None),  # its smallest slope is 1 % of the largest, and not 0
         ("elu", math.log(0.01), None),
         ("gelu", -3.02166, None),
         ("softplus", -math.log(99), None),
@@ -196,11 +196,11 @@ def test_saturates(name: str, below: float | None, above: float | None) -> None:
 
 
 @elementwise
-def test_dies_and_vanishes_are_as_defined(fn: ActivationFunction) -> None:
-    # At ±6, a function that dies is flat. The slope of a function that only vanishes may shrink slowly, like 1/z².
+def test_dies_and_vanishes_match_the_slopes(fn: ActivationFunction) -> None:
+    # At ±6, the slope of a function that dies is 0. The slope of one that only vanishes may decrease slowly, like 1/z².
     far = np.array([-6.0, 6.0]) if fn.name != "kaf" else np.array([-30.0, 30.0])
     slopes = np.abs(fn.df(far))
-    if fn.name not in ("sqrt", "kaf", "apl"):  # an APL unit learns on through its own numbers
+    if fn.name not in ("sqrt", "kaf", "apl"):  # the parameters of a dead APL unit still get a gradient
         assert fn.dies == bool((slopes == 0).any())
     assert fn.vanishes == bool((np.abs(fn.df(1000 * far)) < 1e-5).all())
 
@@ -225,7 +225,7 @@ def test_saturated_units() -> None:
     for name in ("relu", "leaky_relu", "identity", "step", "softmax"):
         assert not properties.saturated(get(name), -rows).any()
     assert not properties.saturated(get("sigmoid"), np.zeros((0, 3))).any()
-    # Swish with β = 0 is a line; with β = 1 it is flat at −9; with β = −1 at +9.
+    # Swish with β = 0 is linear. With β = 1 it is flat at −9, with β = −1 at +9.
     beta = {"beta": np.array([0.0, 1.0, -1.0])}
     z = np.tile([-9.0, -9.0, -9.0], (10, 1))
     np.testing.assert_array_equal(properties.saturated(get("learned_swish"), z, beta), [False, True, False])
@@ -272,5 +272,5 @@ def test_flops_follow_the_convention(
         ("step", True, True),
     ],
 )
-def test_the_table_of_vanishing_and_dying(name: str, vanishes: bool, dies: bool) -> None:
+def test_which_activations_vanish_and_die(name: str, vanishes: bool, dies: bool) -> None:
     assert (get(name).vanishes, get(name).dies) == (vanishes, dies)

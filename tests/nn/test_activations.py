@@ -1,8 +1,8 @@
 """Every activation of the catalogue: derivatives against finite differences, numpy against torch, and their names.
 
-Tolerances: both sides are float64 (eps 2.2e-16) and evaluate the same formula in a few tens of operations on numbers of
-size up to some hundreds, so they agree to 1e-12 of the largest. Five-point differences with h = 1e-3 err by
-h⁴ f⁽⁵⁾/30 + eps |f|/h; f⁽⁵⁾ is below 1e4 for all cases, which gives 3e-10 and is rounded up to 1e-9.
+Tolerances: numpy and torch both use float64 (eps 2.2e-16) and evaluate the same formula, with fewer than 100 operations
+on values below 1,000. They therefore agree to 1e-12 of the largest value. The error of five-point differences with
+h = 1e-3 is h⁴ f⁽⁵⁾/30 + eps |f|/h. In all cases f⁽⁵⁾ is below 1e4, which gives 3e-10, rounded up to 1e-9.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ with_learned = pytest.mark.parametrize("fn", LEARNED, ids=name_of)
 
 
 def points(fn: ActivationFunction, rows: int = 40, d: int = 5) -> np.ndarray:
-    """z (rows, d), where fn is defined, at least 0.01 from each of its kinks and from 0, where ELU″ jumps."""
+    """Return z (rows, d) in the domain of fn, at least 0.01 from its kinks and from 0, where ELU″ is discontinuous."""
     z = np.random.default_rng(0).uniform(-6, 6, (rows, d))
     z = np.abs(z) + 0.5 if fn.name == "sqrt" else z
     for kink in (0.0, *fn.kinks):
@@ -67,8 +67,8 @@ def points(fn: ActivationFunction, rows: int = 40, d: int = 5) -> np.ndarray:
     return z
 
 
-def numbers(fn: ActivationFunction, *, per_unit: int | None = None) -> dict[str, np.ndarray]:
-    """Learned numbers away from their initial values: one per unit, or one for all. APL's places keep its kinks."""
+def learned_values(fn: ActivationFunction, *, per_unit: int | None = None) -> dict[str, np.ndarray]:
+    """Return learned parameters that differ from their initial values. The kinks of APL stay where they are."""
     rng = np.random.default_rng(1)
     lead = () if per_unit is None else (per_unit,)
     return {
@@ -92,15 +92,15 @@ def differences(f, x: np.ndarray, h: float = 1e-3) -> np.ndarray:
 
 @elementwise
 def test_df_is_the_derivative(fn: ActivationFunction) -> None:
-    z, learned = points(fn), numbers(fn, per_unit=5)
+    z, learned = points(fn), learned_values(fn, per_unit=5)
     expected = differences(lambda x: fn.f(x, **learned), z)
     scale = max(1.0, np.abs(fn.f(z, **learned)).max())
     np.testing.assert_allclose(fn.df(z, **learned), expected, rtol=0, atol=1e-9 * scale)
 
 
 @with_learned
-def test_dp_is_the_derivative_in_each_learned_number(fn: ActivationFunction) -> None:
-    z, learned = points(fn), numbers(fn, per_unit=5)
+def test_dp_is_the_derivative_with_respect_to_each_learned_parameter(fn: ActivationFunction) -> None:
+    z, learned = points(fn), learned_values(fn, per_unit=5)
     assert fn.dp is not None
     exact = fn.dp(z, **learned)
     assert exact.keys() == learned.keys()
@@ -117,7 +117,7 @@ def test_softmax_vjp_is_its_jacobian() -> None:
     fn = get("softmax")
     assert fn.vjp is not None
     z = np.random.default_rng(0).standard_normal(6)
-    # Row j of z + s I moves input j alone, so the difference in s of f there is column j of the Jacobian.
+    # Row j of z + s I changes only input j, so its derivative with respect to s is column j of the Jacobian.
     jacobian = differences(lambda s: fn.f(z + s * np.eye(6)), np.float64(0)).T
     np.testing.assert_allclose(np.diag(jacobian), fn.df(z), atol=1e-12)
     np.testing.assert_allclose(np.stack([fn.vjp(z, e) for e in np.eye(6)]), jacobian, atol=1e-12)
@@ -141,7 +141,7 @@ def test_softmax_vjp_is_its_jacobian() -> None:
         ("apl", {}, 1.0, 1.0, 1.0),
     ],
 )
-def test_kinks_have_their_stated_values(
+def test_values_and_slopes_at_kinks(
     name: str, constants: dict[str, object], z: float, value: float, slope: float
 ) -> None:
     fn = get(name, **constants)
@@ -156,7 +156,7 @@ def test_kinks_have_their_stated_values(
 
 
 @pytest.mark.parametrize("side", [-1.0, 1.0])
-def test_apl_hinges_have_slope_zero_where_they_close(side: float) -> None:
+def test_apl_hinges_have_slope_zero_at_their_kink(side: float) -> None:
     fn, learned = get("apl"), {"a": np.array([0.5, 0.5]), "b": np.array([-1.0, 1.0])}
     z = torch.tensor([side], dtype=torch.float64, requires_grad=True)
     forward(fn, z, as_torch(learned)).backward()
@@ -170,7 +170,7 @@ def test_apl_hinges_have_slope_zero_where_they_close(side: float) -> None:
 @every
 @pytest.mark.parametrize("per_unit", [None, 5], ids=["shared", "per_unit"])
 def test_torch_agrees_with_numpy(fn: ActivationFunction, per_unit: int | None) -> None:
-    z, learned = points(fn), numbers(fn, per_unit=per_unit)
+    z, learned = points(fn), learned_values(fn, per_unit=per_unit)
     da = np.random.default_rng(2).standard_normal(z.shape)
     x, p = torch.tensor(z, requires_grad=True), as_torch(learned)
     a = forward(fn, x, p)
@@ -192,7 +192,7 @@ def test_torch_agrees_with_numpy(fn: ActivationFunction, per_unit: int | None) -
 @every
 def test_torch_gradients_pass_gradcheck_twice(fn: ActivationFunction) -> None:
     z = torch.tensor(points(fn, rows=3, d=2), requires_grad=True)
-    p = as_torch(numbers(fn, per_unit=2))
+    p = as_torch(learned_values(fn, per_unit=2))
 
     def run(z: torch.Tensor, *values: torch.Tensor) -> torch.Tensor:
         return forward(fn, z, dict(zip(p, values, strict=True)))
@@ -203,7 +203,7 @@ def test_torch_gradients_pass_gradcheck_twice(fn: ActivationFunction) -> None:
 
 @every
 @pytest.mark.parametrize("shape", [(5,), (1, 1), (2, 3, 5), (0, 5)])
-def test_any_rank(fn: ActivationFunction, shape: tuple[int, ...]) -> None:
+def test_inputs_may_have_any_rank(fn: ActivationFunction, shape: tuple[int, ...]) -> None:
     z = np.random.default_rng(0).uniform(0.1, 2, shape)
     a = fn.f(z)
     assert a.shape == fn.df(z).shape == shape
@@ -214,17 +214,17 @@ def test_any_rank(fn: ActivationFunction, shape: tuple[int, ...]) -> None:
 @every
 def test_torch_compiles_in_one_graph(fn: ActivationFunction) -> None:
     torch.compiler.reset()
-    z, p = torch.tensor(points(fn)), as_torch(numbers(fn))
+    z, p = torch.tensor(points(fn)), as_torch(learned_values(fn))
     compiled = torch.compile(forward, backend="eager", fullgraph=True)
     torch.testing.assert_close(compiled(fn, z, p), forward(fn, z, p))
 
 
 @every
 @pytest.mark.parametrize("shape", [(4, 3), (1, 1)])
-def test_kept_is_what_autograd_keeps(fn: ActivationFunction, shape: tuple[int, int]) -> None:
+def test_kept_matches_the_tensors_that_autograd_saves(fn: ActivationFunction, shape: tuple[int, int]) -> None:
     rows, d = shape
     leaf = torch.rand(shape, requires_grad=True)
-    z = leaf + 1  # not a leaf, as in a network
+    z = leaf + 1  # an intermediate tensor, as in a network
     p = {name: torch.tensor(value, dtype=torch.float32, requires_grad=True) for name, value in fn.learned.items()}
     saved: list[torch.Tensor] = []
 
@@ -247,7 +247,7 @@ def test_kept_is_what_autograd_keeps(fn: ActivationFunction, shape: tuple[int, i
 
 
 @elementwise
-def test_finite_and_silent_for_large_inputs(fn: ActivationFunction) -> None:
+def test_large_inputs_give_finite_values_without_warnings(fn: ActivationFunction) -> None:
     z = np.array([1e-300, 30.0, 39.9, 40.1, 100.0, 750.0, 1e4])
     z = z if fn.name == "sqrt" else np.concatenate([-z, [0.0], z])
     x = torch.tensor(z, requires_grad=True)
@@ -293,7 +293,7 @@ def test_infinite_inputs_give_the_limits(name: str, below: float, above: float) 
 
 
 @every
-def test_nan_is_not_hidden(fn: ActivationFunction) -> None:
+def test_nan_stays_nan(fn: ActivationFunction) -> None:
     z = np.array([math.nan, 0.5])
     p = as_torch({k: v.copy() for k, v in fn.learned.items()})
     assert np.isnan(fn.f(z)[0])
@@ -306,8 +306,8 @@ def test_sqrt_is_nan_below_zero() -> None:
     assert np.isnan(fn.df(np.array([-1.0]))).all()
 
 
-def test_left_tails_keep_their_digits() -> None:
-    # z Φ(z) with Φ(−10) from tables of the normal distribution; 1 + erf would give 0 there.
+def test_left_tails_are_accurate() -> None:
+    # z Φ(z) with Φ(−10) from tables of the normal distribution. The formula 1 + erf would give 0.
     np.testing.assert_allclose(get("gelu").f(np.array([-10.0])), [-7.619853024160527e-23], rtol=1e-13)
     np.testing.assert_allclose(get("silu").f(np.array([-50.0])), [-50 * math.exp(-50)], rtol=1e-14)
     np.testing.assert_allclose(get("tanh").df(np.array([30.0])), [4 * math.exp(-60)], rtol=1e-14)
@@ -323,28 +323,28 @@ def test_float32_stays_float32(fn: ActivationFunction) -> None:
 
 
 @given(st.floats(-700, 700))
-def test_tanh_is_a_sigmoid(s: float) -> None:
+def test_tanh_is_a_scaled_sigmoid(s: float) -> None:
     z = np.array([s])
     np.testing.assert_allclose(get("tanh").f(z), 2 * get("sigmoid").f(2 * z) - 1, rtol=0, atol=4e-16)
     np.testing.assert_allclose(get("tanh").f(z), 2 * get("sigmoid", a=2).f(z) - 1, rtol=0, atol=4e-16)
 
 
 @pytest.mark.parametrize("other", ["swish", "generalised_relu", "learned_swish", "trainable_swish"])
-def test_silu_has_many_names(other: str) -> None:
+def test_silu_is_a_special_case_of_other_activations(other: str) -> None:
     z = np.linspace(-20, 20, 401)
     np.testing.assert_array_equal(get(other).f(z), get("silu").f(z))
     np.testing.assert_allclose(get(other).df(z), get("silu").df(z), rtol=0, atol=4e-16)
 
 
-def test_gate_of_the_step_is_relu_and_apl_begins_as_relu() -> None:
-    z = np.linspace(-3, 3, 400)  # 0 is not among them
+def test_activations_that_equal_relu() -> None:
+    z = np.linspace(-3, 3, 400)  # does not contain 0
     for fn in (get("generalised_relu", gate="step"), get("apl"), get("elu", alpha=0), get("leaky_relu", alpha=0)):
         np.testing.assert_array_equal(fn.f(z), np.maximum(z, 0))
         np.testing.assert_array_equal(fn.df(z), (z > 0).astype(float))
 
 
 @pytest.mark.parametrize(("target", "tolerance"), [("tanh", 0.01), ("elu", 0.02), ("sigmoid", 0.02)])
-def test_kaf_begins_close_to_its_target(target: str, tolerance: float) -> None:
+def test_initial_kaf_approximates_its_target(target: str, tolerance: float) -> None:
     z = np.linspace(-2.5, 2.5, 201)
     assert np.abs(get("kaf", target=target).f(z) - get(target).f(z)).max() < tolerance
 
@@ -355,7 +355,7 @@ def test_kaf_follows_the_spacing_rule() -> None:
     np.testing.assert_allclose(fn.f(np.array([0.0, 1.0, -2.0]), alpha=alpha), np.exp(-np.array([0, 1, 4]) / 6))
 
 
-def test_combination_begins_as_the_mean() -> None:
+def test_initial_combination_is_the_mean_of_its_parts() -> None:
     z = np.linspace(-3, 3, 50)
     mean = (z + np.tanh(z) + np.maximum(z, 0)) / 3
     np.testing.assert_allclose(get("combination").f(z), mean, atol=1e-15)
@@ -379,7 +379,7 @@ def test_formulas_are_plain_text(fn: ActivationFunction) -> None:
 
 
 @every
-def test_equal_requests_are_equal(fn: ActivationFunction) -> None:
+def test_equal_arguments_give_the_same_object(fn: ActivationFunction) -> None:
     again = get(fn.name, **dict(fn.constants))
     assert again == fn
     assert hash(again) == hash(fn)
@@ -439,7 +439,7 @@ def test_names_and_constants() -> None:
         ("combination", {"parts": 3}, "combination needs parts to be names"),
     ],
 )
-def test_errors_say_what_is_needed_and_what_came(name: str, constants: dict[str, object], message: str) -> None:
-    get("leaky_relu", alpha=1.0)  # equal to True, and cached: must not hide the error
+def test_errors_report_what_was_expected_and_received(name: str, constants: dict[str, object], message: str) -> None:
+    get("leaky_relu", alpha=1.0)  # a cached activation whose alpha equals True: the error must still be raised
     with pytest.raises(SpecError, match=message):
         get(name, **constants)

@@ -1,4 +1,4 @@
-"""Members as one, temperatures against an optimiser, intervals against simulation, and the file form."""
+"""Combined members; temperatures against an optimiser; intervals against simulation; saved calibrations."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ from multilayer.training.recipe import Recipe
 CROSS, BINARY, MSE = losses.get("cross_entropy"), losses.get("binary_cross_entropy"), losses.get("mse")
 
 
-def draws(seed: int, *, rows: int = 400, classes: int = 4, sure: float = 2.0) -> tuple[np.ndarray, np.ndarray]:
-    """Outputs `sure` times as far apart as the probabilities that the classes were drawn from."""
+def draws(seed: int, *, rows: int = 400, classes: int = 4, stretch: float = 2.0) -> tuple[np.ndarray, np.ndarray]:
+    """Return class labels drawn from random logits, and these logits multiplied by `stretch`."""
     generator = np.random.default_rng(seed)
     z = generator.normal(size=(rows, classes))
     y = (special.softmax(z, 1).cumsum(1) < generator.random((rows, 1))).sum(1)
-    return z * sure, y
+    return z * stretch, y
 
 
 # Temperature
 
 
-def test_few_rows_that_are_all_right_prove_no_certainty() -> None:
-    """Of two classes and one label alike: with n rows right the mean confidence is at most (n + 1.5)/(n + 2)."""
+def test_a_few_correct_predictions_do_not_give_full_confidence() -> None:
+    """If all n predictions are correct, the mean confidence is at most (n + 1.5)/(n + 2), for both binary losses."""
     for n in (3, 30, 300):
         y = np.arange(n) % 2
         z = np.where(np.arange(2) == y[:, None], 5.0, -5.0)
@@ -50,10 +50,10 @@ def test_few_rows_that_are_all_right_prove_no_certainty() -> None:
             assert 1 / (1 + np.exp(-gap)) >= n / (n + 2)
 
 
-@pytest.mark.parametrize("sure", [0.7, 1.0, 3.0, 9.0])
+@pytest.mark.parametrize("stretch", [0.7, 1.0, 3.0, 9.0])
 @pytest.mark.parametrize("weighted", [False, True])
-def test_temperature_is_the_likeliest(sure: float, weighted: bool) -> None:
-    z, y = draws(1, sure=sure)
+def test_the_temperature_minimises_the_loss(stretch: float, weighted: bool) -> None:
+    z, y = draws(1, stretch=stretch)
     weight = np.random.default_rng(2).uniform(0.1, 3, len(y)) if weighted else None
     found = temperature(CROSS, z, y, weight)
     w = np.ones(len(y)) if weight is None else weight
@@ -67,10 +67,10 @@ def test_temperature_is_the_likeliest(sure: float, weighted: bool) -> None:
     best = optimize.minimize_scalar(loss, bounds=(np.log(MIN_TEMPERATURE), np.log(MAX_TEMPERATURE)), method="bounded")
     assert found == pytest.approx(np.exp(best.x), rel=1e-3)
     assert loss(np.log(found)) <= best.fun + 1e-9
-    assert found == pytest.approx(sure, rel=0.3)  # what the outputs were stretched by
+    assert found == pytest.approx(stretch, rel=0.3)  # the factor of the outputs
 
 
-def test_temperature_of_labels() -> None:
+def test_the_temperature_of_binary_labels_minimises_the_loss() -> None:
     generator = np.random.default_rng(3)
     z = generator.normal(size=(500, 3)) * 2
     y = (generator.random((500, 3)) < special.expit(z)).astype(float)
@@ -83,20 +83,20 @@ def test_temperature_of_labels() -> None:
 
 def test_temperature_stays_within_bounds() -> None:
     z, y = np.tile([[0.1, -0.1], [-0.1, 0.1]], (500, 1)), np.arange(1000) % 2
-    assert temperature(CROSS, z, y, None) == MIN_TEMPERATURE  # always right: nothing is too sure
-    assert temperature(CROSS, z, 1 - y, None) == MAX_TEMPERATURE  # always wrong
+    assert temperature(CROSS, z, y, None) == MIN_TEMPERATURE  # all predictions are correct
+    assert temperature(CROSS, z, 1 - y, None) == MAX_TEMPERATURE  # all predictions are wrong
     assert temperature(CROSS, z[:0], np.zeros(0, np.int64), None) == 1.0
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_outputs_that_are_not_finite_have_no_temperature(value: float) -> None:
+def test_non_finite_outputs_give_temperature_1(value: float) -> None:
     z = np.array([[value, 0.0], [1.0, 2.0]])
     assert temperature(CROSS, z, np.array([0, 1]), None) == 1.0
     assert temperature(BINARY, z, np.array([[0.0, 1.0], [1.0, 0.0]]), None) == 1.0
 
 
-def test_far_out_outputs_are_taken_as_they_are() -> None:
-    """Their squares have no place in a float64."""
+def test_very_large_outputs_give_the_highest_temperature() -> None:
+    """The squares of these outputs overflow in float64."""
     z = np.array([[1e160, -1e160], [-1e160, 1e160]])
     assert temperature(BINARY, z, np.array([[0.0, 1.0], [1.0, 0.0]]), None) == MAX_TEMPERATURE
 
@@ -104,7 +104,7 @@ def test_far_out_outputs_are_taken_as_they_are() -> None:
 # Members
 
 
-def test_combined_outputs_have_the_mean_prediction_as_their_link() -> None:
+def test_combined_outputs_give_the_mean_prediction() -> None:
     z = [np.random.default_rng(i).normal(size=(50, 4)) * 6 for i in range(5)]
     for t in (None, 0.5, 3.0):
         calibration = None if t is None else Calibration(temperature=t)
@@ -119,7 +119,7 @@ def test_combined_outputs_have_the_mean_prediction_as_their_link() -> None:
     np.testing.assert_allclose(combined(MSE, z), np.mean(z, axis=0), rtol=1e-12)
 
 
-def test_combined_holds_far_out_and_within_the_range() -> None:
+def test_combined_outputs_are_stable_and_clipped_to_the_range() -> None:
     z = [np.array([[1e4, 0.0]]), np.array([[0.0, 1e4]])]
     np.testing.assert_allclose(special.softmax(combined(CROSS, z), 1), [[0.5, 0.5]])
     range_ = Calibration(low=np.array([-1.0]), high=np.array([2.0]))
@@ -132,9 +132,12 @@ def test_combined_holds_far_out_and_within_the_range() -> None:
 # Intervals
 
 
-def test_intervals_cover_what_they_promise(tried: Any) -> None:
-    """Split conformal: the mean over draws of the coverage is between nominal and nominal + 1/(n + 1). With 400 draws
-    of 99 errors, whose coverage is Beta(90, 10), the mean's standard error is 0.03/√400 = 0.0015; four are allowed."""
+def test_intervals_have_the_stated_coverage(tried: Any) -> None:
+    """Split conformal intervals: the expected coverage is between c and c + 1/(n + 1).
+
+    The coverage of 99 errors is Beta(90, 10). The standard error of its mean over 400 draws is 0.03/√400 = 0.0015. Four
+    standard errors are allowed.
+    """
     generator = np.random.default_rng(0)
     covered: list[float] = []
     for _ in range(400):
@@ -145,17 +148,17 @@ def test_intervals_cover_what_they_promise(tried: Any) -> None:
     tried("intervals: simulated data sets", len(covered))
 
 
-def test_intervals_of_few_rows_are_honest() -> None:
+def test_intervals_from_too_few_rows_are_infinite() -> None:
     four = Calibration(errors=np.array([[-2.0], [-1.0], [0.5], [3.0]]))
-    assert [ends[0] for ends in four.interval(0.79, MSE)] == [-3.0, 3.0]  # the 4th of 4: ⌈5 · 0.79⌉
+    assert [ends[0] for ends in four.interval(0.79, MSE)] == [-3.0, 3.0]  # the 4th of 4 errors: ⌈5 · 0.79⌉ = 4
     assert four.too_few(0.79, MSE) is None
-    assert four.interval(0.81, MSE)[1][0] == np.inf  # the 5th of 4: nothing that was seen is wide enough
+    assert four.interval(0.81, MSE)[1][0] == np.inf  # ⌈5 · 0.81⌉ = 5, and there are only 4 errors
     for coverage, needed in ((0.81, 5), (0.9, 9), (0.95, 19), (0.99, 99)):
         assert four.too_few(coverage, MSE) == needed
         assert Calibration(errors=np.zeros((needed, 1))).too_few(coverage, MSE) is None
         assert Calibration(errors=np.zeros((needed - 1, 1))).too_few(coverage, MSE) == needed
-    assert four.too_few(0.9, losses.get("quantile(0.9)")) == 19  # each side has a half of what may lie outside
-    for q in (5e-324, 1e-300, 1e-17, 1 - 2**-53):  # 1 − q or q has no float of its own
+    assert four.too_few(0.9, losses.get("quantile(0.9)")) == 19  # half of the rest on each side
+    for q in (5e-324, 1e-300, 1e-17, 1 - 2**-53):  # 1 − q or q is rounded
         needed = four.too_few_for(q)
         assert needed is not None
         assert needed == pytest.approx(min(1 / min(q, 1 - q), 1e300), rel=1e-15)
@@ -167,9 +170,11 @@ def test_intervals_of_few_rows_are_honest() -> None:
 
 
 @pytest.mark.parametrize("rows", [19, 59])
-def test_quantiles_of_few_rows_cover_what_they_promise(rows: int, tried: Any) -> None:
-    """A new error lies between the quantiles 0.05 and 0.95 of n with a chance of 0.9, whatever n, where (n + 1)/20 is
-    whole: four standard errors of the mean of 4,000 draws."""
+def test_quantiles_of_few_rows_have_the_stated_coverage(rows: int, tried: Any) -> None:
+    """A new error is between the quantiles 0.05 and 0.95 of n errors with probability 0.9 if (n + 1)/20 is an integer.
+
+    The tolerance is four standard errors of the mean of 4,000 draws.
+    """
     generator = np.random.default_rng(0)
     covered: list[float] = []
     for _ in range(4000):
@@ -181,7 +186,7 @@ def test_quantiles_of_few_rows_cover_what_they_promise(rows: int, tried: Any) ->
 
 
 @pytest.mark.parametrize("bad", [0.0, 1.0, -0.1, 1.5, float("nan")])
-def test_shares_are_shares(bad: float) -> None:
+def test_coverage_and_quantiles_must_be_between_0_and_1(bad: float) -> None:
     known = Calibration(errors=np.zeros((3, 1)))
     with pytest.raises(OptionError, match="coverage must be above 0 and below 1, got"):
         known.interval(bad, MSE)
@@ -189,28 +194,28 @@ def test_shares_are_shares(bad: float) -> None:
         known.quantile(bad)
 
 
-def test_no_errors_no_interval() -> None:
+def test_intervals_need_held_out_errors() -> None:
     with pytest.raises(OptionError, match="intervals need errors on held-out rows, and the model has none"):
         Calibration().interval(0.9, MSE)
 
 
-def test_calibrated_keeps_what_each_task_needs() -> None:
-    z, y = draws(5, sure=4.0)
+def test_calibrated_stores_the_values_of_each_task() -> None:
+    z, y = draws(5, stretch=4.0)
     assert calibrated(CROSS, z, y, None, np.zeros((0, 0))).temperature == pytest.approx(4, rel=0.3)
     targets = np.array([[-1.0], [0.0], [4.0]])
     found = calibrated(MSE, np.zeros((3, 1)), targets, None, targets)
     assert (found.low[0], found.high[0], found.temperature) == (-1.0, 4.0, 1.0)
     assert found.errors.ravel().tolist() == [-1.0, 0.0, 4.0]
     counts = calibrated(losses.get("poisson"), np.zeros((3, 1)), targets, None, targets)
-    assert counts.errors.ravel().tolist() == [-2.0, -1.0, 3.0]  # of exp(0)
+    assert counts.errors.ravel().tolist() == [-2.0, -1.0, 3.0]  # the prediction is exp(0) = 1
     assert not len(counts.low)
-    two = np.array([[0.0, 1.0, 2.0], [0.0, 1.0, 5.0]])  # the first two never vary
+    two = np.array([[0.0, 1.0, 2.0], [0.0, 1.0, 5.0]])  # the first two targets are constant
     alike = calibrated(losses.get("poisson"), np.full((2, 3), 0.5), two, None, two)
     assert np.exp(combined(losses.get("poisson"), [np.full((1, 3), 0.5)], alike)).tolist() == [
         [pytest.approx(0, abs=1e-300), 1.0, np.exp(0.5)]
     ]
     np.testing.assert_allclose(alike.errors[:, :2], 0, atol=1e-300)
-    levels = np.array([[1.0, -0.5], [-0.5, 1.0], [-0.5, 1.0]])  # crossed, as decoding allows
+    levels = np.array([[1.0, -0.5], [-0.5, 1.0], [-0.5, 1.0]])  # crossed levels, which decoding sorts
     scores = calibrated(losses.get("quantile(0.1, 0.9)"), levels, targets, None, targets)
     assert scores.errors.ravel().tolist() == [-0.5, 0.5, 3.0]
     for bad in (1e4, np.nan):
@@ -222,9 +227,12 @@ def test_calibrated_keeps_what_each_task_needs() -> None:
 
 
 @pytest.mark.parametrize("loss", ["poisson", "quantile(0.9)", "quantile(0.25, 0.75)"])
-def test_intervals_of_every_loss_cover_what_they_promise(loss: str) -> None:
-    """99 held-out rows, 400 draws: as for mse, four standard errors of 0.0015 around 0.9 to 0.91; two ends apart
-    promise 1/(n + 1) each. A Poisson count has ties, which can only cover more."""
+def test_intervals_of_every_loss_have_the_stated_coverage(loss: str) -> None:
+    """The coverage is 0.9 to 0.91, with the tolerance of mse: four standard errors of 0.0015.
+
+    The two ends of a quantile interval are separate, and each adds up to 1/(n + 1). Poisson counts have ties, which can
+    only increase the coverage.
+    """
     generator, chosen = np.random.default_rng(0), losses.get(loss)
     covered: list[float] = []
     for _ in range(400):
@@ -242,8 +250,8 @@ def test_intervals_of_every_loss_cover_what_they_promise(loss: str) -> None:
     assert 0.9 - 4 * 0.0015 < np.mean(covered) < (0.94 if loss == "poisson" else 0.92 + 4 * 0.0015)
 
 
-def test_the_ends_around_one_quantile_are_its_own() -> None:
-    """z is the 0.9-quantile of an exponential: nearly all rows lie below it."""
+def test_interval_ends_around_a_single_quantile_are_quantiles() -> None:
+    """z is the 0.9 quantile of an exponential distribution, so 90 % of the rows lie below it."""
     y = np.random.default_rng(0).exponential(size=(1999, 1))
     z = np.full_like(y, np.log(10))
     chosen = losses.get("quantile(0.9)")
@@ -254,7 +262,7 @@ def test_the_ends_around_one_quantile_are_its_own() -> None:
 # Weights
 
 
-def test_rows_of_weight_0_are_not_there_for_intervals() -> None:
+def test_intervals_ignore_rows_of_weight_0() -> None:
     generator = np.random.default_rng(0)
     y = generator.normal(size=(60, 2))
     strange = np.concatenate([y, y + 1000])
@@ -266,9 +274,11 @@ def test_rows_of_weight_0_are_not_there_for_intervals() -> None:
     )
 
 
-def test_errors_count_by_their_weights() -> None:
-    """Half of the rows have errors ten times as large; with a ninth of the weight they are a tenth of new rows, and the
-    interval of 0.8 is that of such a mixture. 4,000 rows are worth 2,439."""
+def test_errors_are_weighted() -> None:
+    """Half of the rows have errors ten times as large and a ninth of the weight, so they count as a tenth of the rows.
+
+    The interval is compared with such a mixture. The effective sample size of the 4,000 rows is 2,439.
+    """
     generator = np.random.default_rng(0)
     y = generator.normal(size=(4000, 1)) * np.repeat([1.0, 10.0], 2000)[:, None]
     weight = np.repeat([9.0, 1.0], 2000)
@@ -279,7 +289,7 @@ def test_errors_count_by_their_weights() -> None:
     assert (fresh <= half).mean() == pytest.approx(0.8, abs=4 * np.sqrt(0.16 / 2439))
 
 
-# As a file
+# Saved calibrations
 
 
 @pytest.fixture(scope="module")
@@ -292,7 +302,7 @@ def model() -> TrainedModel:
 
 def test_a_saved_model_keeps_its_calibration(model: TrainedModel, tmp_path: Path) -> None:
     assert model.calibration is not None
-    assert len(model.calibration.errors) == 32  # two members, a fifth of 80 rows each
+    assert len(model.calibration.errors) == 32  # each of the two members holds out a fifth of 80 rows
     model.save(tmp_path / "m.safetensors")
     again = TrainedModel.load(tmp_path / "m.safetensors")
     assert again.calibration is not None
@@ -322,7 +332,7 @@ def test_a_damaged_calibration_is_refused(data: Any, arrays: Any, fault: str) ->
         Calibration.from_parts(data, arrays, "model.safetensors")
 
 
-def test_errors_are_those_of_predictions_within_the_training_targets() -> None:
+def test_errors_use_predictions_clipped_to_the_training_targets() -> None:
     targets = np.array([[0.0], [1.0], [2.0]])
     z, y = np.array([[-5.0], [1.0], [9.0]]), np.array([[0.0], [1.5], [2.0]])
     found = calibrated(losses.get("mse"), z, y, None, targets)

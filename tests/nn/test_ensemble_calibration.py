@@ -1,4 +1,4 @@
-"""How sure several members may be together: against simulations in which the truth is known."""
+"""Temperature scaling for the averaged ensemble, compared with simulations whose true probabilities are known."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from multilayer.nn.calibration import MAX_ROWS, Calibration, HeldOutRows, combin
 from multilayer.nn.losses import Loss
 
 CROSS, BINARY = losses.get("cross_entropy"), losses.get("binary_cross_entropy")
-MEMBERS, CLASSES, SURE = 4, 5, 1.7
+MEMBERS, CLASSES, OVERCONFIDENCE = 4, 5, 1.7
 
 
 def simulated(
@@ -28,8 +28,11 @@ def simulated(
     learned: float = 0.5,
     apart: float = 2,
 ) -> tuple[NDArray[np.float64], NDArray[np.bool_], NDArray[np.float64]]:
-    """Outputs of members, SURE times too sure and each with noise of its own; which rows each saw, by a fifth; and
-    targets drawn from the truth. Members that saw a row lean towards its target, by what they learned of it."""
+    """Return simulated member outputs, the training rows of each member, and targets drawn from the true probabilities.
+
+    The outputs are the true logits plus independent noise, times OVERCONFIDENCE. Each member holds out a fifth of the
+    rows. On its training rows, its outputs are shifted towards the target by `learned`.
+    """
     generator = np.random.default_rng(seed)
     truth = apart * generator.normal(size=(rows, CLASSES if loss.classes else 1))
     if loss.classes:
@@ -39,13 +42,13 @@ def simulated(
     else:
         y = (generator.random((rows, 1)) < 1 / (1 + np.exp(-truth))).astype(np.float64)
         lean = 2 * y - 1
-    z = SURE * (truth + noise * generator.normal(size=(members, *truth.shape)))
+    z = OVERCONFIDENCE * (truth + noise * generator.normal(size=(members, *truth.shape)))
     seen = np.arange(rows) % 5 != np.arange(members)[:, None]
     return z + learned * seen[..., None] * lean, seen, y
 
 
 def best(loss: Loss, z: NDArray[np.float64], y: NDArray[np.float64]) -> float:
-    """The T that makes the members' mean likeliest on these rows."""
+    """Return the temperature that minimises the loss of the averaged ensemble on these rows."""
 
     def cost(t: float) -> float:
         return float(loss.rows(combined(loss, list(z), Calibration(temperature=float(np.exp(t)))), y).sum())
@@ -55,32 +58,32 @@ def best(loss: Loss, z: NDArray[np.float64], y: NDArray[np.float64]) -> float:
 
 @pytest.mark.parametrize("loss", [CROSS, BINARY], ids=["classes", "labels"])
 @pytest.mark.parametrize("noise", [0.2, 0.6, 1.0])
-def test_rows_held_out_by_one_member_tell_of_all_together(loss: Loss, noise: float) -> None:
+def test_rows_held_out_by_one_member_give_the_temperature_of_the_ensemble(loss: Loss, noise: float) -> None:
     z, seen, y = simulated(loss, 8000, noise=noise)
     held_out = np.flatnonzero((~seen).sum(0) == 1)
-    judged = z[(~seen[:, held_out]).argmax(0), held_out]
-    alone = temperature(loss, judged, y[held_out], None)
+    held_out_outputs = z[(~seen[:, held_out]).argmax(0), held_out]
+    alone = temperature(loss, held_out_outputs, y[held_out], None)
     found = ensemble_temperature(loss, z[:, held_out], seen[:, held_out], y[held_out], None, alone)
     fresh, _, targets = simulated(loss, 40_000, noise=noise, seed=1, learned=0)
-    wanted = best(loss, fresh, targets)
-    assert found == pytest.approx(wanted, rel=0.08)
-    if noise > 0.5:  # below, what chance does to one member's temperature is more than what the others change
-        assert abs(found - wanted) < abs(alone - wanted)
+    optimum = best(loss, fresh, targets)
+    assert found == pytest.approx(optimum, rel=0.08)
+    if noise > 0.5:  # with less noise, the effect is below the standard error of one temperature
+        assert abs(found - optimum) < abs(alone - optimum)
 
 
 @pytest.mark.parametrize("loss", [CROSS, BINARY], ids=["classes", "labels"])
-def test_members_that_are_sure_and_contradict_each_other_are_not_made_surer(loss: Loss) -> None:
-    """No T makes their mean as sure as their mean output: a bound was what the search ended at."""
+def test_confident_members_that_disagree_are_not_sharpened(loss: Loss) -> None:
+    """No temperature makes the mean prediction as confident as the mean output, so the search has no optimum."""
     z, seen, y = simulated(loss, 8000, noise=3.0, apart=20)
     held_out = np.flatnonzero((~seen).sum(0) == 1)
-    judged = z[(~seen[:, held_out]).argmax(0), held_out]
-    alone = temperature(loss, judged, y[held_out], None)
+    held_out_outputs = z[(~seen[:, held_out]).argmax(0), held_out]
+    alone = temperature(loss, held_out_outputs, y[held_out], None)
     found = ensemble_temperature(loss, z[:, held_out], seen[:, held_out], y[held_out], None, alone)
     fresh, _, targets = simulated(loss, 40_000, noise=3.0, seed=1, learned=0, apart=20)
-    assert found == pytest.approx(best(loss, fresh, targets), rel=0.2)  # a tenth is allowed, and 0.08 as above
+    assert found == pytest.approx(best(loss, fresh, targets), rel=0.2)  # a tenth for the fit, plus 0.08 as above
 
 
-def test_rows_that_all_members_judged_are_fitted_outright() -> None:
+def test_rows_held_out_by_all_members_are_fitted_directly() -> None:
     z, seen, y = simulated(CROSS, 3000, noise=0.8, learned=0)
     found = ensemble_temperature(CROSS, z, np.zeros_like(seen), y, None, 1.0)
     assert found == pytest.approx(best(CROSS, z, y), rel=1e-3)
@@ -90,7 +93,7 @@ def test_rows_that_all_members_judged_are_fitted_outright() -> None:
     )
 
 
-def test_two_members_have_no_noise_to_compare_and_are_only_made_as_sure_as_their_mean() -> None:
+def test_two_members_get_the_confidence_of_their_mean_output() -> None:
     z, seen, y = simulated(CROSS, 4000, noise=0.6, members=2)
     held_out = np.flatnonzero((~seen).sum(0) == 1)
     alone = 2.0
@@ -98,7 +101,7 @@ def test_two_members_have_no_noise_to_compare_and_are_only_made_as_sure_as_their
     assert 0.8 * alone < found < alone
 
 
-def test_members_that_agree_stay_as_they_are() -> None:
+def test_members_that_agree_keep_their_temperature() -> None:
     z, seen, y = simulated(CROSS, 4000, noise=0.0, learned=0)
     held_out = np.flatnonzero((~seen).sum(0) == 1)
     alone = temperature(CROSS, z[0, held_out], y[held_out], None)
@@ -106,7 +109,7 @@ def test_members_that_agree_stay_as_they_are() -> None:
     assert found == pytest.approx(alone, rel=1e-3)
 
 
-def test_many_rows_are_looked_at_evenly_and_none_leave_it_at_one_members() -> None:
+def test_many_rows_give_a_plausible_temperature_and_no_rows_keep_that_of_one_member() -> None:
     rows = 4 * MAX_ROWS
     z, seen, y = simulated(BINARY, rows, noise=0.5)
     held_out = np.flatnonzero((~seen).sum(0) == 1)
@@ -122,31 +125,31 @@ def test_many_rows_are_looked_at_evenly_and_none_leave_it_at_one_members() -> No
     )
 
 
-def test_weights_count_everywhere() -> None:
+def test_sample_weights_are_respected() -> None:
     z, seen, y = simulated(CROSS, 2000, noise=0.8)
-    wild = z.copy()
-    wild[:, 1000:] *= 5
+    noisy = z.copy()
+    noisy[:, 1000:] *= 5
     weight = np.where(np.arange(2000) < 1000, 1.0, 0.0)
     alone = 1.5
-    found = ensemble_temperature(CROSS, wild, seen, y, weight, alone)
+    found = ensemble_temperature(CROSS, noisy, seen, y, weight, alone)
     without = ensemble_temperature(CROSS, z[:, :1000], seen[:, :1000], y[:1000], None, alone)
     assert found == pytest.approx(without, rel=0.05)
 
 
-def test_rows_with_several_judges_count_as_well() -> None:
+def test_rows_held_out_by_several_members_are_used() -> None:
     z, _, y = simulated(CROSS, 6000, noise=0.8, learned=0)
     pairs = np.arange(6000) % 2 == (np.arange(MEMBERS) // 2)[:, None]
     alone = temperature(CROSS, z[0], y, None)
     assert ensemble_temperature(CROSS, z, ~pairs, y, None, alone) == pytest.approx(best(CROSS, z, y), rel=0.08)
 
 
-def test_few_rows_move_it_little() -> None:
+def test_few_rows_change_the_temperature_little() -> None:
     z, seen, y = simulated(CROSS, 20, noise=1.0)
     alone = temperature(CROSS, z[0], y, None)
     assert abs(np.log(ensemble_temperature(CROSS, z, seen, y, None, alone) / alone)) < 0.25
 
 
-def test_rows_that_are_not_finite_are_left_out() -> None:
+def test_non_finite_rows_are_dropped() -> None:
     z, seen, y = simulated(CROSS, 1000, noise=0.5)
     broken = z.copy()
     broken[2, 7] = np.nan
@@ -156,8 +159,8 @@ def test_rows_that_are_not_finite_are_left_out() -> None:
 
 
 @pytest.mark.parametrize("members", [1, 2, 3, 4])
-def test_a_fitted_ensemble_keeps_both_temperatures(members: int, tmp_path: Path) -> None:
-    """Held-out rows are told by their judges' temperature, new rows by that of all; both are in the file."""
+def test_a_fitted_ensemble_saves_both_temperatures(members: int, tmp_path: Path) -> None:
+    """Held-out rows use the temperature of the members that hold them out, new rows that of the ensemble."""
     generator = np.random.default_rng(0)
     x = generator.normal(size=(300, 4))
     y = (x[:, 0] + generator.normal(size=300) > 0).astype(int)
@@ -178,14 +181,14 @@ def test_a_fitted_ensemble_keeps_both_temperatures(members: int, tmp_path: Path)
 
 def test_many_rows_are_subsampled_evenly(monkeypatch: pytest.MonkeyPatch) -> None:
     z, seen, y = simulated(CROSS, 100, noise=0.5)
-    z[:, 50:] *= 3  # the second half of the rows is far too sure
+    z[:, 50:] *= 3  # the second half of the rows is far too confident
     none = np.zeros_like(seen)
     half = ensemble_temperature(CROSS, z[:, ::2], none[:, ::2], y[::2], None, 1.0)
     monkeypatch.setattr(calibration, "MAX_ROWS", 50)
     assert ensemble_temperature(CROSS, z, none, y, None, 1.0) == half
 
 
-def test_few_rows_move_the_temperature_less(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_temperature_is_shrunk_by_the_number_of_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     z, seen, y = simulated(CROSS, 150, noise=0.5)
     used = int(((seen.sum(0) > 1) & ~seen.all(0)).sum())
     shrunk = ensemble_temperature(CROSS, z, seen, y, None, 3.0)

@@ -1,7 +1,7 @@
-"""Every layer and activation, by the one table: the numpy reference against torch float64, and torch against itself.
+"""Every case of the table: the numpy layers against torch in float64, and the gradients of torch by gradcheck.
 
-Tolerance: float64 has eps = 2.2e-16 and the longest sums here have under 200 terms of size about 1, so rounding stays
-below 200·eps·√layers ≈ 1e-13; 1e-11 leaves room for the ill-conditioned steps of a norm.
+Tolerance: float64 has eps = 2.2e-16. The longest sums here have fewer than 200 terms of size about 1, so rounding stays
+below 200·eps·√layers ≈ 1e-13. The tolerance is 1e-11 because norms are ill-conditioned.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ by_name = pytest.mark.parametrize("case", ALL, ids=lambda case: case.name)
 
 
 def values_for(spec: Spec, seed: int = 3) -> dict[str, np.ndarray]:
-    """First values moved off their special points: norms off 1, biases off 0, hinges off each other."""
+    """Return perturbed initial values, so that no norm scale is 1, no bias is 0, and no two hinges coincide."""
     generator = np.random.default_rng(seed)
     values = initialise(spec, seed=seed)
     return values | {name: values[name] + 0.1 * generator.normal(size=values[name].shape) for name in spec.parameters}
@@ -44,7 +44,7 @@ def model_with(spec: Spec, values: dict[str, np.ndarray]) -> Model:
 
 
 def reference(spec: Spec, values: dict[str, np.ndarray], x: np.ndarray, codes: np.ndarray | None):
-    """The numpy layers forward and back from a random gradient, and the masks they used."""
+    """Run the numpy layers forward and backward from a random gradient. The dropout masks are returned as well."""
     generator = np.random.default_rng(1)
     masks: list[np.ndarray] = []
 
@@ -64,22 +64,25 @@ def reference(spec: Spec, values: dict[str, np.ndarray], x: np.ndarray, codes: n
     return y, dy, dx, gradients, masks, run.updates
 
 
-def watch_norms(model: Model) -> list[float]:
-    """What each norm divides by, as it runs: a norm of numbers that hardly differ divides rounding by as little as √ε,
-    also where the true gradient is 0, so errors grow by the product of all of them."""
-    steepness: list[float] = []
+def record_norms(model: Model) -> list[float]:
+    """Record the factor by which each norm amplifies rounding, 1/√(variance + ε), while the model runs.
 
-    def note(module: torch.nn.Module, args: tuple[torch.Tensor, ...]) -> None:
+    For nearly equal inputs the factor is up to 1/√ε, even if the true gradient is 0. Errors grow by the product of all
+    factors.
+    """
+    amplification: list[float] = []
+
+    def record(module: torch.nn.Module, args: tuple[torch.Tensor, ...]) -> None:
         layer = cast(Any, module).layer
         x = args[0].detach().unflatten(-1, (getattr(layer, "groups", 1), -1))  # (B, G, I/G)
         axis = 0 if layer.kind == "batchnorm" else -1
         spread = (x**2).mean(axis) if layer.kind == "rmsnorm" else x.var(axis, correction=0)
-        steepness.append(max(1.0, float(spread.min() + layer.eps) ** -0.5))
+        amplification.append(max(1.0, float(spread.min() + layer.eps) ** -0.5))
 
     for module in model.modules():
         if hasattr(getattr(module, "layer", None), "eps"):
-            module.register_forward_pre_hook(note)
-    return steepness
+            module.register_forward_pre_hook(record)
+    return amplification
 
 
 def check_against_torch(spec: Spec, batch: int) -> None:
@@ -91,13 +94,13 @@ def check_against_torch(spec: Spec, batch: int) -> None:
     for module in model.modules():
         if isinstance(module, Dropout):
             module.keep = lambda d, p: torch.from_numpy(next(queue))
-    steepness = watch_norms(model)
+    amplification = record_norms(model)
     inputs = torch.from_numpy(x).requires_grad_()
     out = model(inputs) if codes is None else model(inputs, torch.from_numpy(codes))
     out.backward(torch.from_numpy(dy))
 
     def close(ours: np.ndarray, theirs: np.ndarray, what: str) -> None:
-        scale = max(math.prod(steepness), float(np.abs(theirs).max(initial=0)))
+        scale = max(math.prod(amplification), float(np.abs(theirs).max(initial=0)))
         np.testing.assert_allclose(ours, theirs, rtol=0, atol=TOLERANCE * scale, err_msg=what)
 
     close(y, out.detach().numpy(), "outputs")
@@ -120,10 +123,10 @@ def test_numpy_agrees_with_torch_on_random_networks(spec: Spec) -> None:
     check_against_torch(spec, 5)
 
 
-# The worked example has 235,146 parameters, too many for finite differences; its layers are checked one by one.
+# The worked example has 235,146 parameters, too many for finite differences. Other cases check its layers.
 @pytest.mark.parametrize("case", [case for case in ALL if case.name != "worked example"], ids=lambda case: case.name)
 def test_gradcheck(case: Case) -> None:
-    """Finite differences in float64, for inputs and parameters; a case with kinks gets inputs well away from them."""
+    """Compare with finite differences in float64, for inputs and parameters. Inputs are far from kinks."""
     spec = case.spec
     model = model_with(spec, values_for(spec)).eval()
     x, codes = rows_for(spec, 3, seed=5)
@@ -138,7 +141,7 @@ def test_gradcheck(case: Case) -> None:
     parameters = [p.detach().clone().requires_grad_() for p in model.parameters()]
     if any(fn.name == "step" for fn in functions_of(spec)) or not spec.inputs.numeric:
         out = run(inputs, *parameters)
-        assert torch.isfinite(out).all()  # a step has no slope to check; its value at 0 is checked elsewhere
+        assert torch.isfinite(out).all()  # the derivative of a step is 0; other tests check its value at 0
         if any(fn.name == "step" for fn in functions_of(spec)):
             return
     assert torch.autograd.gradcheck(run, (inputs, *parameters), eps=1e-6, atol=1e-6, rtol=1e-4)
@@ -150,7 +153,7 @@ def functions_of(spec: Spec) -> list[activations.ActivationFunction]:
 
 
 @by_name
-def test_rank_three_applies_along_the_last_axis(case: Case) -> None:
+def test_rank_three_inputs_use_the_last_axis(case: Case) -> None:
     spec = case.spec
     model = model_with(spec, values_for(spec)).eval()
     x, codes = rows_for(spec, 6)
@@ -160,7 +163,7 @@ def test_rank_three_applies_along_the_last_axis(case: Case) -> None:
 
 
 @by_name
-def test_no_rows_give_no_rows(case: Case) -> None:
+def test_empty_input_gives_empty_output(case: Case) -> None:
     spec = case.spec
     values = values_for(spec)
     x, codes = rows_for(spec, 0)
@@ -203,7 +206,7 @@ def test_codes_outside_their_values_are_refused(text: str, column: int, code: in
         (lambda: ml.mlp(np.int64(3), np.array([4]), np.int64(1)), ml.mlp(3, [4], 1)),
     ],
 )
-def test_whole_numbers_of_numpy_are_stored_as_plain_ones(numpys, plain) -> None:
+def test_numpy_integers_are_stored_as_python_integers(numpys, plain) -> None:
     made = numpys()
     assert made == plain
     assert repr(made) == repr(plain)
@@ -221,7 +224,7 @@ def test_whole_numbers_of_numpy_are_stored_as_plain_ones(numpys, plain) -> None:
         ("blend(elu(0.5))", ml.Activation("elu", {"alpha": 0.5}, blend=True)),
     ],
 )
-def test_an_activation_may_be_written_as_in_a_networks_text(text: str, expected: ml.Activation) -> None:
+def test_an_activation_may_be_given_as_a_string(text: str, expected: ml.Activation) -> None:
     assert ml.Activation(text) == expected
     assert ml.mlp(3, [4], 1, activation=text) == Spec.parse(f"3-4:{text}-1")
 
@@ -238,7 +241,7 @@ def test_batch_norm_refuses_one_row_in_training(text: str) -> None:
         forward_through(spec.layers, np.zeros((1, 3)), values, Pass(training=True))
 
 
-def test_batch_norm_of_one_is_a_property_of_the_network() -> None:
+def test_networks_with_batch_norm_are_detected() -> None:
     assert has_batch_norm(Spec.parse("3-[batchnorm-3]-2").layers)
 
 
@@ -270,12 +273,12 @@ def test_batch_norm_of_one_is_a_property_of_the_network() -> None:
         (lambda: ml.Inputs(3, (0,)), "categories must be a whole number of at least 1, got 0"),
     ],
 )
-def test_bad_layers_say_what_was_required(make, message: str) -> None:
+def test_invalid_layers_report_what_is_required(make, message: str) -> None:
     with pytest.raises(SpecError, match=message.replace("(", r"\(").replace(")", r"\)")):
         make()
 
 
-def test_codes_are_asked_for_by_name() -> None:
+def test_missing_or_unexpected_codes_are_reported() -> None:
     model = ml.build("3+cat(2, 5)-4-1")
     with pytest.raises(SpecError, match=r"takes 2 categorical columns: call model\(x, codes\)"):
         model(torch.zeros(1, 3))

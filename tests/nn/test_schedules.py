@@ -1,4 +1,4 @@
-"""Schedules: known answers, torch's own schedulers where it has them, and what holds for every one."""
+"""Schedules: known values, comparison with the schedulers of torch, and properties of every schedule."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from multilayer.errors import OptionError
 from multilayer.nn import schedules
 from multilayer.nn.schedules import SCHEDULES
 
-TEXTS = [*SCHEDULES, "constant(warmup=0.1)", "linear(0.2, floor=0.1)", "cosine(0, 0.01)", "step(0.1, 0.5)"]
+EXAMPLES = [*SCHEDULES, "constant(warmup=0.1)", "linear(0.2, floor=0.1)", "cosine(0, 0.01)", "step(0.1, 0.5)"]
 
 
-def torch_says(make, steps: int) -> list[float]:
-    """The factors that one of torch's schedulers goes through, from a rate of 1."""
+def factors_of_torch(make, steps: int) -> list[float]:
+    """Return the learning rates of a scheduler of torch that starts from the learning rate 1."""
     optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
     scheduler = make(optimizer)
     found = []
@@ -45,11 +45,11 @@ def torch_says(make, steps: int) -> list[float]:
     ],
 )
 @pytest.mark.parametrize("steps", [20, 100, 1000])
-def test_torch_has_the_same(text: str, make, steps: int) -> None:
-    # OneCycleLR refuses a step after its last, so it is told of one more, and so are we.
+def test_schedules_agree_with_torch(text: str, make, steps: int) -> None:
+    # OneCycleLR raises an error after its last step, so both schedules get one more step.
     length = steps + 1 if "one_cycle" in text else steps
     found = schedules.get(text)(np.arange(steps), length)
-    np.testing.assert_allclose(found, torch_says(lambda o: make(o, steps), steps), rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(found, factors_of_torch(lambda o: make(o, steps), steps), rtol=1e-9, atol=1e-12)
 
 
 def test_known_answers() -> None:
@@ -69,7 +69,7 @@ def test_known_answers() -> None:
 
 
 def test_coslog_ends_its_cycles_at_powers_of_two() -> None:
-    """1 + 15 t = 1, 2, 4, 8 are where the four cycles begin, at 0; half-way in the logarithm each peaks at 1."""
+    """The four cycles begin with 0 at 1 + 15 t = 1, 2, 4, 8. Each reaches 1 in the middle on the logarithmic scale."""
     schedule = schedules.get("coslog(4)")
     for start in (0, 1, 3, 7):
         assert schedule(start, 15) == pytest.approx(0, abs=1e-15)
@@ -83,16 +83,16 @@ def test_coslog_ends_its_cycles_at_powers_of_two() -> None:
     )
 
 
-def test_warm_up_rises_in_equal_steps_and_then_the_rest_follows() -> None:
+def test_warm_up_is_linear_and_precedes_the_schedule() -> None:
     found = schedules.get("cosine(warmup=0.1)")(np.arange(40), 40)
     np.testing.assert_allclose(found[:5], [0.2, 0.4, 0.6, 0.8, 1.0])
     np.testing.assert_array_equal(found[4:], schedules.get("cosine(warmup=0)")(np.arange(36), 36))
     assert schedules.get("constant(warmup=0.29)")(28, 100) < 1 == schedules.get("constant(warmup=0.29)")(29, 100)
 
 
-@pytest.mark.parametrize("text", TEXTS)
+@pytest.mark.parametrize("text", EXAMPLES)
 @pytest.mark.parametrize("steps", [1, 2, 3, 10, 257])
-def test_every_factor_is_from_0_to_1_and_does_not_depend_on_how_many_are_asked_for(text: str, steps: int) -> None:
+def test_factors_are_from_0_to_1_and_the_same_for_scalars_and_arrays(text: str, steps: int) -> None:
     schedule = schedules.get(text)
     whole = schedule(np.arange(steps), steps)
     assert whole.dtype == np.float64
@@ -103,9 +103,9 @@ def test_every_factor_is_from_0_to_1_and_does_not_depend_on_how_many_are_asked_f
     np.testing.assert_array_equal(whole[steps // 2 :], schedule(np.arange(steps // 2, steps), steps))
 
 
-@pytest.mark.parametrize("text", TEXTS)
-def test_the_shape_does_not_depend_on_the_length_of_the_run(text: str) -> None:
-    """At the same shares of the run, up to the steps that a warm-up or a peak is rounded to."""
+@pytest.mark.parametrize("text", EXAMPLES)
+def test_the_shape_is_the_same_for_short_and_long_runs(text: str) -> None:
+    """Factors at the same share of the run are equal, except where a warm-up or a peak is rounded to a step."""
     schedule = schedules.get(text)
     short, long = schedule(np.arange(1000), 1000), schedule(np.arange(0, 10_000, 10), 10_000)
     assert np.abs(short - long).mean() < 2e-2
@@ -124,12 +124,12 @@ def test_the_shape_does_not_depend_on_the_length_of_the_run(text: str) -> None:
         ("coslog(1.5)", "cycles must be a whole number from 1 to 50, got 1.5"),
     ],
 )
-def test_bad_constants(text: str, message: str) -> None:
+def test_invalid_constants_are_refused(text: str, message: str) -> None:
     with pytest.raises(OptionError, match=message):
         schedules.get(text)
 
 
 @pytest.mark.parametrize("step", [-1, 10])
-def test_a_step_outside_the_run(step: int) -> None:
+def test_a_step_outside_the_run_is_refused(step: int) -> None:
     with pytest.raises(OptionError, match=f"step must be from 0 to 9 in a run of 10 steps, got {step}"):
         schedules.get("cosine")(step, 10)

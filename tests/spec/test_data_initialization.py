@@ -1,4 +1,5 @@
-"""First values that look at the data: every unit varies by 1, its kink lies among the rows, nothing is divided by 0."""
+"""Data-dependent initialisation: unit outputs have standard deviation 1, kinks lie among the rows, values are
+finite."""
 
 from __future__ import annotations
 
@@ -26,20 +27,20 @@ def rows(spec: Spec, n: int = 300) -> tuple[np.ndarray, np.ndarray | None]:
 
 
 def outputs_of_linear_layers(spec: Spec, values: dict, x: np.ndarray, codes: np.ndarray | None) -> list:
-    """(layer, its input, its output) for each linear layer, in order."""
+    """Return (layer, input, output, parameters) of each linear layer, in order."""
     a = x if codes is None else (x, codes)
     found, run = [], Pass(categories=spec.inputs.categories)
     for name, layer in named(spec.layers):
-        own = {key.removeprefix(f"{name}."): v for key, v in values.items() if key.startswith(f"{name}.")}
-        z, _ = layer.forward(a, own, run)
+        values_of_layer = {key.removeprefix(f"{name}."): v for key, v in values.items() if key.startswith(f"{name}.")}
+        z, _ = layer.forward(a, values_of_layer, run)
         if isinstance(layer, Linear):
-            found.append((layer, a, z, own))
+            found.append((layer, a, z, values_of_layer))
         a = z
     return found
 
 
 @pytest.mark.parametrize("n", [40, 300, 1024])
-def test_every_unit_varies_by_one_over_training_rows(n: int) -> None:
+def test_every_unit_has_standard_deviation_1_over_the_training_rows(n: int) -> None:
     spec = recipe()
     x, codes = rows(spec, n)
     values = from_rows(spec, x, codes, seed=3)
@@ -49,9 +50,12 @@ def test_every_unit_varies_by_one_over_training_rows(n: int) -> None:
         np.testing.assert_allclose(z.std(0), 1.0, rtol=1e-9)
 
 
-def test_more_rows_than_are_looked_at() -> None:
-    """1,024 of 5,000 rows: a deviation estimated from n rows is off by about 1/√(2n) = 2 %; five of these are allowed,
-    and the tails of the inputs' own squares double it."""
+def test_initialisation_from_a_subsample_of_the_rows() -> None:
+    """The initialisation uses 1,024 of the 5,000 rows.
+
+    The relative error of a standard deviation estimated from n rows is about 1/√(2n) = 2 %. Five times this is allowed,
+    doubled for the heavy tails of the squared inputs.
+    """
     spec = recipe(categories=())
     x, _ = rows(spec, 5000)
     values = from_rows(spec, x, None, seed=3)
@@ -60,7 +64,7 @@ def test_more_rows_than_are_looked_at() -> None:
 
 
 def test_kinks_go_through_the_data() -> None:
-    """b = −s·x̃ Wᵀ with x̃ among the rows: some rows lie on each side of every unit's kink, save for the last layer."""
+    """The bias is b = −s·x̃ Wᵀ for a row x̃, so the rows lie on both sides of each kink. The last layer has bias 0."""
     spec = recipe()
     x, codes = rows(spec)
     *hidden, (_, _, _, last) = outputs_of_linear_layers(spec, from_rows(spec, x, codes, seed=0), x, codes)
@@ -70,24 +74,24 @@ def test_kinks_go_through_the_data() -> None:
     np.testing.assert_array_equal(last["bias"], 0)
 
 
-@pytest.mark.parametrize("case", ["all rows alike", "one row", "some columns alike"])
-def test_units_that_see_nothing_vary_keep_their_weights(case: str) -> None:
+@pytest.mark.parametrize("case", ["equal rows", "one row", "constant columns"])
+def test_units_with_constant_inputs_keep_their_weights(case: str) -> None:
     spec = recipe(categories=())
     x, _ = rows(spec, 1 if case == "one row" else 50)
-    if case == "all rows alike":
+    if case == "equal rows":
         x[:] = x[0]
-    if case == "some columns alike":
+    if case == "constant columns":
         x[:, :3] = 0
     values = from_rows(spec, x, None, seed=0)
     for name, value in values.items():
         assert np.isfinite(value).all(), name
         assert np.abs(value).max() < 1e3, name
-    if case != "some columns alike":
+    if case != "constant columns":
         drawn = from_rows(spec, x + 1, None, seed=0)["linear1.weight"]
-        np.testing.assert_array_equal(values["linear1.weight"], drawn)  # N(0, 1), whatever the row
+        np.testing.assert_array_equal(values["linear1.weight"], drawn)  # N(0, 1), independent of the row
 
 
-def test_a_seed_fixes_it_and_another_changes_it() -> None:
+def test_the_values_depend_on_the_seed() -> None:
     spec = recipe()
     x, codes = rows(spec)
     one, again, other = (from_rows(spec, x, codes, seed=seed) for seed in (1, 1, 2))
@@ -98,13 +102,16 @@ def test_a_seed_fixes_it_and_another_changes_it() -> None:
 def test_a_network_without_hidden_layers() -> None:
     spec = Spec(3, [Columns("pbld"), Linear(2, scale="tangent")])
     x, _ = rows(spec, 60)
-    ((_, _, z, own),) = outputs_of_linear_layers(spec, from_rows(spec, x, None, seed=0), x, None)
+    ((_, _, z, values_of_layer),) = outputs_of_linear_layers(spec, from_rows(spec, x, None, seed=0), x, None)
     np.testing.assert_allclose(z.std(0), 1.0, rtol=1e-9)
-    np.testing.assert_array_equal(own["bias"], 0)
+    np.testing.assert_array_equal(values_of_layer["bias"], 0)
 
 
-def test_frequencies_tell_few_values_apart() -> None:
-    """Twelve codes with 25 rows each or more are told apart; a continuous number, two values, and rare ones are not."""
+def test_frequencies_separate_columns_with_few_values() -> None:
+    """The frequencies are raised for a column of 12 values with at least 25 rows each.
+
+    They are not raised for a continuous column, for a column of two values, or if the values are rare.
+    """
     spec = recipe(numeric=4, categories=())
     generator = np.random.default_rng(0)
     n = 500
@@ -123,12 +130,12 @@ def test_frequencies_tell_few_values_apart() -> None:
     np.testing.assert_allclose(ratio[0, ::2], TURNS_BETWEEN_VALUES / (recipe_file.FREQUENCIES / 6))
     assert (ratio[0, 1::2] == 1).all()
     assert (ratio[1:] == 1).all()
-    few = from_rows(spec, x[:300], None, seed=3)  # 25 rows of each value
+    few = from_rows(spec, x[:300], None, seed=3)  # only 25 rows of each value
     assert (few[name] == plain[name]).all()
 
 
-def test_codes_are_learned_as_numbers() -> None:
-    """Effects of their own for each of twelve values of four columns: as good as categories."""
+def test_numeric_codes_are_learned_as_well_as_categories() -> None:
+    """Each of the 12 values of the 4 columns has an independent effect, and R² is as high as with categories."""
     generator = np.random.default_rng(1)
     codes, effects = generator.integers(0, 12, (1500, 4)), generator.normal(size=(4, 12))
     y = effects[np.arange(4), codes].sum(1) + 0.3 * generator.normal(size=1500)

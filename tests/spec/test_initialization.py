@@ -1,4 +1,4 @@
-"""Initialisation: the figures, the laws, the same numbers everywhere, and the variance they predict."""
+"""Initialisation: variances of the schemes, reproducible values, and predicted variance through depth."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ by_name = pytest.mark.parametrize("case", ALL, ids=lambda case: case.name)
     ],
 )
 def test_standard_deviations(text: str, name: str, std: float) -> None:
-    """Predicted to the figures given, and drawn to within five standard errors of a sample's deviation."""
+    """The tolerance for drawn weights is five standard errors of a sample standard deviation."""
     spec = ml.mlp(784, [256, 128], 10)
     predicted = math.sqrt(weight_variances(spec, text)[f"{name}.weight"])
     assert predicted == pytest.approx(std, abs=1e-4)
@@ -57,8 +57,8 @@ def test_standard_deviations(text: str, name: str, std: float) -> None:
     json.loads((Path(__file__).parents[1] / "golden" / "init_schemes.json").read_text()),
     ids=lambda row: f"{row['scheme']} {row['n_in']}-{row['n_out']}",
 )
-def test_python_and_the_explorer_draw_the_same_variance(row: dict[str, object]) -> None:
-    """The tests of the page check the schemes of the page against the same table."""
+def test_python_and_the_explorer_use_the_same_variance(row: dict[str, object]) -> None:
+    """The tests of the explorer page use the same table."""
     spec = Spec.parse(f"{row['n_in']}-{row['n_out']}")
     text, variance = str(row["scheme"]), float(str(row["variance"]))
     assert weight_variances(spec, text)["linear1.weight"] == pytest.approx(variance, rel=1e-14)
@@ -69,7 +69,7 @@ def test_python_and_the_explorer_draw_the_same_variance(row: dict[str, object]) 
     "text",
     ["he", "normal(0.01)", "uniform(0.01)", "xavier_uniform", "torch", "orthogonal", "width", "constant(2)", "zeros"],
 )
-def test_the_weight_std_is_that_of_the_weights_drawn(text: str) -> None:
+def test_the_stated_standard_deviation_is_that_of_the_weights(text: str) -> None:
     """The tolerance is five standard errors of a sample standard deviation, for every kind of layer with weights."""
     spec = Spec.parse("64-256-swiglu(32)-maxout(40)-kan(30)-linear(50,scale=3)-20")
     values = initialise(spec, text, seed=1)
@@ -80,13 +80,13 @@ def test_the_weight_std_is_that_of_the_weights_drawn(text: str) -> None:
         assert weight.std() == pytest.approx(std, rel=5 / math.sqrt(2 * weight.size)), name
 
 
-def test_he_and_torch_at_512() -> None:
+def test_he_and_torch_standard_deviations_for_512_inputs() -> None:
     spec = ml.linear(512, 512)
     assert math.sqrt(weight_variances(spec, "he")["linear1.weight"]) == pytest.approx(0.0625, abs=1e-4)
     assert math.sqrt(weight_variances(spec, "torch")["linear1.weight"]) == pytest.approx(0.0255, abs=1e-4)
 
 
-def test_a_scheme_is_chosen_by_text() -> None:
+def test_a_scheme_must_be_a_string() -> None:
     for refused in (ml.build, ml.variance):
         with pytest.raises(OptionError, match="an initialisation scheme must be a string such as 'he', got None"):
             refused("4-3", init=None)
@@ -99,7 +99,7 @@ def test_xavier_uniform_bound() -> None:
     assert np.abs(weight).max() > 0.98 * bound
 
 
-def test_torch_scheme_draws_biases_and_the_others_do_not() -> None:
+def test_only_the_torch_scheme_draws_biases() -> None:
     spec = ml.mlp(16, [64], 1)
     assert np.abs(initialise(spec, "torch")["linear1.bias"]).max() == pytest.approx(0.25, rel=0.1)
     assert not initialise(spec, "he")["linear1.bias"].any()
@@ -112,7 +112,7 @@ def test_orthogonal() -> None:
         np.testing.assert_allclose(small, np.eye(len(small)), atol=1e-14)
 
 
-def test_auto_takes_the_gain_of_the_activation_that_feeds_the_layer() -> None:
+def test_auto_uses_the_gain_of_the_preceding_activation() -> None:
     for name in catalogue:
         gain = properties.gain(get(name)) or 1.0
         variances = weight_variances(Spec.parse(f"50-40:{name}-1"), "auto")
@@ -131,18 +131,18 @@ def test_auto_takes_the_gain_of_the_activation_that_feeds_the_layer() -> None:
 
 
 def test_gains_of_a_deep_network() -> None:
-    """3,000 layers, of everything a gain looks through and everything it stops at; each group like the others."""
+    """Check 3,000 layers in equal groups, with layers that change the gain and layers that do not."""
     gelu, tanh, half = properties.gain(get("gelu")), properties.gain(get("tanh")), math.sqrt(0.5)
     assert gelu
     assert tanh
     group = {
-        "scale": tanh,  # of the group before
+        "scale": tanh,  # of the previous group
         "dropout(0.5)": tanh,
         "40": tanh * half,
         "gelu": 1,
         "scale:dropout(0.5):scale:40": [gelu, gelu, gelu * half, gelu * half],
         "none:layernorm:dropout(0.5):40": [1, 1, half],
-        "relu:[40:relu]:40": [1, 1, 1, 1, 1],  # the block's linear, ReLU and sum, and what follows them
+        "relu:[40:relu]:40": [1, 1, 1, 1, 1],  # linear, ReLU and sum of the block, and the next layer
         "tanh": 1,
     }
     expected = np.hstack(list(group.values()))
@@ -154,7 +154,7 @@ def test_gains_of_a_deep_network() -> None:
     assert found[-1] == pytest.approx(tanh)
 
 
-def test_a_deep_network_is_built_and_followed() -> None:
+def test_deep_networks_can_be_built_and_analysed() -> None:
     spec = Spec.parse("8-(8:tanh:dropout(0.1))*1000-1")
     assert len(spec.entries) > 3000
     weights = [p for name, p in ml.build(spec).named_parameters() if name.endswith("weight")]
@@ -171,7 +171,7 @@ def test_auto_keeps_the_variance_at_any_depth(name: str) -> None:
     assert linear == pytest.approx([1.0] * 51, rel=1e-6)
 
 
-def test_a_fixed_scale_is_divided_out() -> None:
+def test_weights_compensate_a_fixed_scale() -> None:
     spec = Spec.parse("400-linear(300, scale=tangent):relu-1")
     weight = initialise(spec, "he")["linear1.weight"]
     assert weight.std() == pytest.approx(math.sqrt(2), rel=0.02)
@@ -183,7 +183,7 @@ def test_depth_divides_by_the_number_of_layers() -> None:
 
 
 @by_name
-def test_every_tensor_has_its_first_value(case: Case) -> None:
+def test_every_tensor_has_an_initial_value(case: Case) -> None:
     spec = case.spec
     for text in ("auto", "zeros", "torch", "orthogonal"):
         values = initialise(spec, text, seed=1)
@@ -195,7 +195,7 @@ def test_every_tensor_has_its_first_value(case: Case) -> None:
 
 
 def test_known_answers() -> None:
-    """The same seed gives the same float64 on any platform; these were checked against the stream itself."""
+    """A seed gives the same float64 values on any platform. The expected values come from the random stream."""
     values = initialise(ml.mlp(3, [2], 1), "normal(1)", seed=7)
     from multilayer.core import random
 
@@ -211,7 +211,7 @@ def test_known_answers() -> None:
 KNOWN = ["-0x1.5803a5591b7f1p-1", "-0x1.b132442c4ac96p-1", "-0x1.68a6a7d3b651cp-4"]
 
 
-def test_seeds_differ_and_repeat() -> None:
+def test_equal_seeds_give_equal_values() -> None:
     spec = ml.mlp(5, [4], 3)
     a, b, c = (initialise(spec, seed=seed)["linear1.weight"] for seed in (0, 0, 1))
     np.testing.assert_array_equal(a, b)
@@ -233,12 +233,12 @@ def test_seeds_differ_and_repeat() -> None:
         ("nrmal(3)", "unknown initialisation scheme 'nrmal': did you mean 'normal'"),
     ],
 )
-def test_bad_schemes(text: str, message: str) -> None:
+def test_invalid_schemes_are_refused(text: str, message: str) -> None:
     with pytest.raises(OptionError, match=message):
         scheme(text)
 
 
-def test_other_names_are_understood() -> None:
+def test_aliases_of_schemes() -> None:
     fan = Fan(n_in=8, n_out=4, gain=1.0, depth=1)
     for other, name in (
         ("kaiming", "he"),
@@ -251,7 +251,7 @@ def test_other_names_are_understood() -> None:
     assert len(SCHEMES) > 10
 
 
-def test_a_constant_may_be_as_large_as_a_float() -> None:
+def test_a_constant_may_be_close_to_the_largest_float() -> None:
     assert weight_variances(Spec.parse("4-4-1"), "constant(1e308)")["linear1.weight"] == math.inf
     assert ml.variance("4-4-1", "constant(1e308)").verdict.startswith("activations explode, gradients explode")
 
@@ -259,7 +259,7 @@ def test_a_constant_may_be_as_large_as_a_float() -> None:
 # Variance through depth
 
 
-def test_width_64_variance_one_explodes_and_a_hundredth_vanishes() -> None:
+def test_activations_of_width_64_explode_with_variance_1_and_vanish_with_variance_0_01() -> None:
     spec = ml.mlp(64, [64] * 20, 64)
     assert "activations explode" in ml.variance(spec, "normal(1)").verdict
     vanishing = ml.variance(spec, "normal(0.01)")
@@ -269,7 +269,7 @@ def test_width_64_variance_one_explodes_and_a_hundredth_vanishes() -> None:
     assert steady.verdict.startswith("activations stay steady, gradients stay steady")
 
 
-def test_orthogonal_weights_are_predicted_where_layers_widen() -> None:
+def test_predictions_for_orthogonal_weights_of_widening_layers() -> None:
     for layer in ml.variance("64-256:none-100:none-200", "orthogonal").layers:
         assert layer.predicted_forward == pytest.approx(layer.measured_forward, rel=0.15), layer.name
         assert layer.predicted_backward == pytest.approx(layer.measured_backward, rel=0.15), layer.name
@@ -292,12 +292,12 @@ def test_orthogonal_weights_are_predicted_where_layers_widen() -> None:
         ("8-8*60-8", "he", "use wider layers"),
     ],
 )
-def test_the_remedy_follows_from_the_cause(network: str, init: str, remedy: str) -> None:
+def test_the_remedy_matches_the_cause(network: str, init: str, remedy: str) -> None:
     assert remedy in ml.variance(network, init, rows=64).verdict
 
 
 @pytest.mark.parametrize("block", ["16:sigmoid", "16:relu:layernorm", "16:batchnorm", "[16-16]", "[rmsnorm-16-16]"])
-def test_no_scheme_recommends_itself_and_no_norm_is_added_twice(block: str) -> None:
+def test_remedies_suggest_nothing_that_the_network_already_has(block: str) -> None:
     for init in ("auto", "depth", "he", "xavier", "lecun", "normal(1)", "zeros", "torch"):
         for depth in (2, 40):
             verdict = ml.variance(f"16-({block})*{depth}-4", init, rows=16).verdict
@@ -306,13 +306,13 @@ def test_no_scheme_recommends_itself_and_no_norm_is_added_twice(block: str) -> N
             assert not ("use residual blocks" in verdict and "[" in block)
 
 
-def test_a_change_by_22_is_not_steady() -> None:
+def test_growth_by_a_factor_of_22_is_not_steady() -> None:
     verdict = ml.variance("64-64*3-64", "normal(0.08)", rows=256).verdict
     assert verdict.startswith("activations grow")
     assert "steady, " not in verdict
 
 
-def test_what_a_hundredth_does_depends_on_the_width() -> None:
+def test_activations_of_width_512_explode_with_variance_0_01() -> None:
     wide = ml.mlp(512, [512] * 12, 512)
     assert "explode" in ml.variance(wide, "normal(0.01)", rows=64).verdict
 
@@ -329,7 +329,7 @@ def test_relu_halves_the_mean_square() -> None:
 )
 @pytest.mark.parametrize("init", ["auto", "xavier", "normal(0.01)"])
 def test_theory_agrees_with_measurement(activation: str, init: str) -> None:
-    """Width 400: the prediction treats units as independent, so it errs by about 1/√width a layer."""
+    """The prediction treats units as independent, so its error is about 1/√width per layer. The width is 400."""
     spec = ml.mlp(400, [400] * 3, 400, activation=activation)
     for layer in ml.variance(spec, init, rows=256, seed=2).layers:
         assert layer.predicted_forward == pytest.approx(layer.measured_forward, rel=0.25), layer.name
@@ -354,13 +354,13 @@ def test_theory_for_norms_residuals_gates_and_dropout() -> None:
         "300-[300:gelu]*4-300",
     ],
 )
-def test_theory_behind_activations_whose_mean_is_not_zero(text: str) -> None:
+def test_theory_for_activations_with_a_nonzero_mean(text: str) -> None:
     for layer in ml.variance(text, "he", rows=512, seed=1).layers:
         assert layer.predicted_forward == pytest.approx(layer.measured_forward, rel=0.35), layer.name
         assert layer.predicted_backward == pytest.approx(layer.measured_backward, rel=0.35), layer.name
 
 
-def test_a_deep_narrow_network_scatters_and_it_is_said() -> None:
+def test_the_note_reports_the_scatter_of_a_deep_narrow_network() -> None:
     narrow, wide = (ml.variance(f"{n}-{n}*40-{n}", "he", rows=16) for n in (64, 1024))
     assert narrow.scatter > 3 > wide.scatter > 1
     assert "factor of about" in narrow.note
@@ -372,7 +372,7 @@ def test_sigmoid_gradients_vanish_with_depth() -> None:
     assert layers[0].predicted_backward < 1e-9
 
 
-def test_where_no_rule_is_known_the_prediction_says_so() -> None:
+def test_layers_without_a_rule_have_no_prediction() -> None:
     layers = ml.variance("8-maxout(8)-8:layernorm-8").layers
     by_name = {layer.name: layer for layer in layers}
     assert by_name["maxout1"].predicted_forward is None

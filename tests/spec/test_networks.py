@@ -1,4 +1,4 @@
-"""Ready-made networks and the figures that must come out of them; XOR, collapse, symmetry."""
+"""Ready-made networks and their parameter counts; XOR, collapse of linear layers, symmetry, and the perceptron."""
 
 from __future__ import annotations
 
@@ -34,20 +34,20 @@ XOR_TARGET = np.array([0.0, 1, 1, 0])
         (ml.mlp(784), 784 * 256 + 256 + 256 * 128 + 128 + 128 + 1),
     ],
 )
-def test_parameters(spec: ml.Spec, parameters: int) -> None:
+def test_the_number_of_parameters(spec: ml.Spec, parameters: int) -> None:
     assert spec.n_parameters == parameters
 
 
-def test_layers_of_the_worked_example() -> None:
+def test_parameters_per_layer_of_the_worked_example() -> None:
     assert [row.parameters for row in ml.cost("784-256-128-10").layers] == [200_960, 32_896, 1_290]
 
 
-def test_one_residual_block() -> None:
+def test_the_parameters_of_a_residual_block() -> None:
     two, one = ml.residual_mlp(20, 10, blocks=2), ml.residual_mlp(20, 10, blocks=1)
     assert two.n_parameters - one.n_parameters == 1_182_336
 
 
-def test_no_blocks_is_embed_and_head() -> None:
+def test_a_residual_network_without_blocks_has_two_layers() -> None:
     assert str(ml.residual_mlp(20, 10, blocks=0, hidden=4)) == "20-4:none-10"
 
 
@@ -57,7 +57,7 @@ def test_one_activation_per_layer() -> None:
         ml.mlp(3, [4, 5], 1, activation=["tanh"])
 
 
-def test_width_errors_name_the_place() -> None:
+def test_an_invalid_width_is_reported_with_its_position() -> None:
     with pytest.raises(SpecError, match=r"at least 1, got hidden\[1\]=0"):
         ml.mlp(3, [4, 0], 1)
 
@@ -89,7 +89,7 @@ def test_width_errors_name_the_place() -> None:
         (lambda: ml.LayerNorm(eps="x"), "eps must be a positive number, got 'x'"),
     ],
 )
-def test_what_is_no_network_is_refused_in_words(make, message: str) -> None:
+def test_invalid_networks_are_refused_with_an_explanation(make, message: str) -> None:
     with pytest.raises(SpecError, match=message):
         make()
 
@@ -115,8 +115,8 @@ def test_xor_with_given_weights_is_exact() -> None:
     np.testing.assert_array_equal(outputs(spec, values, XOR)[:, 0], XOR_TARGET)
 
 
-def test_no_linear_model_gets_more_than_three_of_four() -> None:
-    """Every way a line can cut the four corners: by its sign pattern, over a grid that holds each of them."""
+def test_linear_models_solve_at_most_three_of_four_xor_rows() -> None:
+    """The grid of weights contains every way in which a line can separate the four points."""
     grid = np.linspace(-2, 2, 41)
     best = 0
     for w1, w2, b in itertools.product(grid, grid, grid):
@@ -126,7 +126,7 @@ def test_no_linear_model_gets_more_than_three_of_four() -> None:
 
 
 @pytest.mark.parametrize("depth", [0, 1, 5, 100])
-def test_linear_layers_collapse_to_one(depth: int) -> None:
+def test_linear_layers_collapse_to_one_linear_map(depth: int) -> None:
     spec = ml.mlp(6, [8] * depth, 3, activation="none")
     values = initialise(spec, "lecun", seed=1)
     W, b = ml.collapse(spec, values)
@@ -137,7 +137,7 @@ def test_linear_layers_collapse_to_one(depth: int) -> None:
     assert W.shape == (3, 6)
 
 
-def test_collapse_reads_scales_residuals_and_a_model() -> None:
+def test_collapse_supports_scales_residual_blocks_and_models() -> None:
     spec = ml.Spec.parse("4-scale-[linear(6, scale=tangent):none-4]-dropout(0.5)-linear(3, bias=no)")
     model = ml.build(spec, seed=2, dtype=torch.float64).eval()
     W, b = ml.collapse(spec, model.state_dict())
@@ -146,14 +146,14 @@ def test_collapse_reads_scales_residuals_and_a_model() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_collapse_reads_text_live_parameters_and_any_float(dtype: torch.dtype) -> None:
+def test_collapse_accepts_strings_parameters_and_any_float_type(dtype: torch.dtype) -> None:
     model = ml.build("4-3:none-2", dtype=dtype)
     W, _ = ml.collapse("4-3:none-2", dict(model.named_parameters()))
     expected = model.get_parameter("linear2.weight").double() @ model.get_parameter("linear1.weight").double()
     np.testing.assert_allclose(W, expected.detach().numpy(), atol=1e-15)
 
 
-def test_collapse_names_what_is_missing_or_of_another_shape() -> None:
+def test_collapse_reports_missing_tensors_and_wrong_shapes() -> None:
     values = initialise(ml.linear(4, 2))
     with pytest.raises(SpecError, match=r"weights must hold linear1.bias for 4-2, got linear1.weight"):
         ml.collapse("4-2", {"linear1.weight": values["linear1.weight"]})
@@ -161,7 +161,7 @@ def test_collapse_names_what_is_missing_or_of_another_shape() -> None:
         ml.collapse("5-2", values)
 
 
-def test_an_activation_does_not_collapse() -> None:
+def test_networks_with_activations_do_not_collapse() -> None:
     spec = ml.mlp(4, [5], 3)
     with pytest.raises(SpecError, match=r"only layers without an activation collapse .* got relu1"):
         ml.collapse(spec, initialise(spec))
@@ -176,7 +176,7 @@ def train(spec: ml.Spec, x: np.ndarray, y: np.ndarray, *, init: str, steps: int,
 
 
 @pytest.mark.parametrize("init", ["zeros", "constant(0.5)"])
-def test_equal_units_stay_equal_under_training(init: str) -> None:
+def test_units_with_equal_weights_stay_equal_during_training(init: str) -> None:
     spec = ml.mlp(2, [5, 4], 1, activation="tanh")
     values = train(spec, XOR, XOR_TARGET[:, None], init=init, steps=20).state().parameters
     for name in ("linear1.weight", "linear2.weight"):
@@ -184,7 +184,7 @@ def test_equal_units_stay_equal_under_training(init: str) -> None:
         np.testing.assert_array_equal(weight, np.broadcast_to(weight[0], weight.shape), err_msg=name)
 
 
-def test_a_linear_model_trained_on_xor_answers_the_same_everywhere() -> None:
+def test_a_linear_model_trained_on_xor_predicts_a_constant() -> None:
     engine = train(ml.linear(2), XOR, XOR_TARGET[:, None], init="he", steps=3000, rate=0.02)
     np.testing.assert_allclose(engine.outputs(np.arange(4))[:, 0], 0.5, atol=1e-6)
 
@@ -195,7 +195,7 @@ def test_a_hidden_layer_learns_xor() -> None:
 
 
 def test_the_perceptron_rule() -> None:
-    """A batch of one, rate 1: w ← w + t x for a row on the wrong side, nothing otherwise; separable data is learned."""
+    """With batch size 1 and rate 1, w ← w + t x for misclassified rows only. Separable data is learned."""
     generator = np.random.default_rng(3)
     x = generator.normal(size=(40, 2))
     y = (x @ np.array([1.0, -2.0]) + 0.3 > 0).astype(float)[:, None]
@@ -234,7 +234,7 @@ def test_hyperplane() -> None:
         ml.hyperplane([0.0, 0.0], 1.0)
 
 
-def test_n_bit_parity_is_out_of_reach_of_a_linear_model() -> None:
+def test_a_linear_model_cannot_learn_n_bit_parity() -> None:
     bits = np.array(list(itertools.product([0.0, 1.0], repeat=4)))
     parity = bits.sum(1, keepdims=True) % 2
     linear = train(ml.linear(4), bits, parity, init="he", steps=1500, rate=0.02)
@@ -243,8 +243,8 @@ def test_n_bit_parity_is_out_of_reach_of_a_linear_model() -> None:
     assert ((hidden.outputs(np.arange(16)) > 0.5) == (parity > 0.5)).all()
 
 
-def test_an_interaction_no_linear_model_expresses() -> None:
-    """Low income is good news only below thirty: a logical 'unless'."""
+def test_a_linear_model_cannot_learn_an_interaction() -> None:
+    """The sign of the effect of income depends on age."""
     young, low = XOR[:, 0], XOR[:, 1]
     bought = np.where(low == 1, young, 1 - young)[:, None]
     linear = train(ml.linear(2), XOR, bought, init="he", steps=3000, rate=0.02).outputs(np.arange(4))

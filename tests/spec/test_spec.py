@@ -1,4 +1,4 @@
-"""Spec: round trips through text and JSON, derived facts, and errors that point at the place."""
+"""Spec: round trips through text and JSON, derived properties, and the position in error messages."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ by_name = pytest.mark.parametrize("case", ALL, ids=lambda case: case.name)
 
 
 @by_name
-def test_text_and_json_read_back_the_same(case: Case) -> None:
+def test_text_and_json_round_trip(case: Case) -> None:
     spec = case.spec
     assert Spec.parse(str(spec)) == spec
     assert Spec.from_json(spec.to_json()) == spec
@@ -90,16 +90,16 @@ def test_random_networks_round_trip(spec: Spec) -> None:
         ),
     ],
 )
-def test_text_means(text: str, spec: Spec) -> None:
+def test_the_layers_of_a_text(text: str, spec: Spec) -> None:
     assert Spec.parse(text) == spec
 
 
-def test_the_implied_activation_can_be_chosen() -> None:
+def test_the_default_activation_can_be_chosen() -> None:
     assert Spec.parse("4-8-8-1", activation="gelu") == ml.mlp(4, [8, 8], 1, activation="gelu")
     assert Spec.parse("4-8:tanh-8-1", activation="none") == ml.mlp(4, [8, 8], 1, activation=["tanh", "none"])
 
 
-def test_shortest_text() -> None:
+def test_str_returns_the_shortest_text() -> None:
     assert str(ml.mlp(784, [256, 128], 10)) == "784-256-128-10"
     assert str(ml.residual_mlp(20, 10)) == "20-384:none-[layernorm-1536:gelu:dropout(0.1)-384]*6-10"
     assert repr(ml.linear(3)) == "Spec('3-1')"
@@ -170,7 +170,7 @@ def test_shortest_text() -> None:
         ("3-99999999999", "width must be at most 2\\^31, got 99999999999", 2),
     ],
 )
-def test_errors_point_at_the_place(text: str, message: str, column: int | None) -> None:
+def test_errors_point_at_their_position(text: str, message: str, column: int | None) -> None:
     with pytest.raises(SpecError, match=message) as raised:
         Spec.parse(text)
     lines = str(raised.value).split("\n")
@@ -193,12 +193,12 @@ def test_errors_point_at_the_place(text: str, message: str, column: int | None) 
         ("7-[columns-7]-1", r"layers\[0\].layers\[0\]: columns must be the first layer"),
     ],
 )
-def test_what_does_not_fit_together_names_the_layer(text: str, message: str) -> None:
+def test_mismatched_layers_are_reported_with_their_position(text: str, message: str) -> None:
     with pytest.raises(SpecError, match=message):
         Spec.parse(text)
 
 
-def test_a_text_may_not_be_endless() -> None:
+def test_the_length_of_a_text_is_limited() -> None:
     with pytest.raises(SpecError, match="at most 100,000 characters, got 300,001"):
         Spec.parse("1-" * 150_000 + "1")
 
@@ -263,12 +263,12 @@ def changed(**changes: object) -> str:
         ),
     ],
 )
-def test_bad_json_names_the_key(text: str, message: str) -> None:
+def test_invalid_json_is_reported_with_the_key(text: str, message: str) -> None:
     with pytest.raises(SpecError, match=message):
         Spec.from_json(text)
 
 
-def test_json_may_not_be_endless() -> None:
+def test_the_length_of_json_is_limited() -> None:
     with pytest.raises(SpecError, match="at most 4,000,000 characters"):
         Spec.from_json(" " * (MAX_JSON + 1))
 
@@ -287,14 +287,14 @@ def test_json_may_not_be_endless() -> None:
     ],
     ids=lambda layer: "-".join(map(str, layer.values())),
 )
-def test_whole_numbers_in_place_of_floats_round_trip(layer: dict[str, object]) -> None:
+def test_integers_for_float_options_round_trip(layer: dict[str, object]) -> None:
     spec = Spec.from_json(changed(layers=[layer]))
     assert Spec.parse(str(spec)) == spec
     assert Spec.parse(str(spec)).to_json() == spec.to_json()
     assert Spec.from_json(spec.to_json()).to_json() == spec.to_json()
 
 
-def test_a_spec_is_plain_immutable_data() -> None:
+def test_a_spec_is_immutable_and_hashable() -> None:
     spec = ml.mlp(4, [8], 2)
     assert spec in {spec}
     with pytest.raises(AttributeError):
@@ -303,7 +303,7 @@ def test_a_spec_is_plain_immutable_data() -> None:
         Spec(4, [3])  # type: ignore[list-item]
 
 
-def test_names_of_tensors_are_stable_and_readable() -> None:
+def test_tensor_names() -> None:
     spec = Spec(4, [Linear(6), LayerNorm(), Residual((Linear(6), Activation("prelu"))), Dropout(0.1), Linear(2)])
     assert list(spec.parameters) == [
         "linear1.weight",
@@ -318,7 +318,7 @@ def test_names_of_tensors_are_stable_and_readable() -> None:
     ]
 
 
-def test_shared_numbers_are_counted_once() -> None:
+def test_shared_parameters_are_counted_once() -> None:
     apart, shared = Spec.parse("4-8:prelu-8:prelu-1"), Spec.parse("4-8:prelu(per=network)-8:prelu(per=network)-1")
     assert shared.n_parameters == apart.n_parameters - 1
     assert "shared.prelu1.alpha" in shared.parameters
