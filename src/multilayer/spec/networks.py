@@ -1,6 +1,8 @@
-"""Ready-made networks, and what can be said of the plainest ones.
+"""Ready-made networks, and the exact effect of the simplest ones.
 
-Each function gives a `Spec`; nothing here holds weights except what `collapse` and `hyperplane` are handed.
+mlp, linear, neuron, residual_mlp, feed_forward_block    return a `Spec`
+collapse       the single linear map of a network without activations
+hyperplane     the plane on which the pre-activation of a neuron is 0
 """
 
 from __future__ import annotations
@@ -50,14 +52,45 @@ def mlp(
     norm: str | None = None,
     bias: bool = True,
 ) -> Spec:
-    """A multilayer perceptron: linear maps with an activation between them, and raw outputs unless `output` is given.
+    """Describe a multilayer perceptron.
 
-    `activation` is one for all hidden layers or one for each. Each hidden layer is linear, norm, activation, dropout.
+    Each hidden layer is a linear map, followed by the norm, the activation and dropout.
 
+    Parameters
+    ----------
+    d_in : int or Inputs
+        Number of inputs. Categorical inputs get a `Columns` layer.
+    hidden : sequence of int
+        Widths of the hidden layers. Empty for a linear model.
+    d_out : int
+        Number of outputs.
+    activation : str, Activation or sequence of these
+        Activation of all hidden layers, or one for each.
+    output : str, Activation or None
+        Activation of the outputs. By default outputs are raw, as the losses expect them.
+    dropout : float
+        Fraction of the units of each hidden layer that dropout sets to zero.
+    norm : str or None
+        Norm of each hidden layer: ``"batchnorm"``, ``"layernorm"`` or ``"rmsnorm"``.
+    bias : bool
+        Whether linear layers have a bias.
+
+    Returns
+    -------
+    Spec
+        The network.
+
+    Raises
+    ------
+    SpecError
+        If an option is invalid.
+
+    Examples
+    --------
     >>> mlp(784, [256, 128], 10).n_parameters
     235146
-    >>> mlp(2, [], 1)
-    Spec('2-1')
+    >>> mlp(2, [8], 1, activation="tanh", dropout=0.1)
+    Spec('2-8:tanh:dropout(0.1)-1')
     """
     example = f"write [{hidden}]" if isinstance(hidden, int) else "write [256, 128]"
     hidden = _several("hidden", hidden, "a sequence of widths", example)
@@ -105,16 +138,36 @@ def _require_norm(norm: str) -> None:
 
 
 def linear(d_in: int | Inputs, d_out: int = 1) -> Spec:
-    """No hidden layer: linear regression, or logistic and softmax regression with the loss that goes with them."""
+    """Describe a network without hidden layers.
+
+    The loss decides what it is: linear regression with ``"mse"``, logistic regression with ``"binary_cross_entropy"``,
+    softmax regression with ``"cross_entropy"``.
+
+    Parameters
+    ----------
+    d_in : int or Inputs
+        Number of inputs.
+    d_out : int
+        Number of outputs.
+
+    Returns
+    -------
+    Spec
+        The network.
+
+    Examples
+    --------
+    >>> linear(4, 3)
+    Spec('4-3')
+    """
     return mlp(d_in, (), d_out)
 
 
 def neuron(d_in: int, *, activation: str = "step") -> Spec:
     """Describe a network with a single unit.
 
-    With the activation ``"step"`` it is the perceptron, which `ml.fit` trains by the perceptron rule:
-    docs/explanation/training.md.
-    sigmoid(a·z) approaches a step as a grows.
+    With the activation ``"step"`` it is the perceptron, which `ml.fit` trains by the perceptron rule
+    (docs/explanation/training.md).
 
     Parameters
     ----------
@@ -147,8 +200,42 @@ def residual_mlp(
     dropout: float = 0.1,
     norm: str = "layernorm",
 ) -> Spec:
-    """Pre-norm residual network: embed, then blocks of x + FC(norm(x)), then a head.
+    """Describe a residual network with pre-normalization.
 
+    A linear map to the hidden width, blocks of x + f(norm(x)), and a linear output layer. f is
+    `feed_forward_block`.
+
+    Parameters
+    ----------
+    d_in : int or Inputs
+        Number of inputs.
+    d_out : int
+        Number of outputs.
+    hidden : int
+        Width between the blocks.
+    blocks : int
+        Number of residual blocks.
+    expansion : int
+        Width inside a block, as a multiple of `hidden`.
+    activation : str
+        Activation inside the blocks.
+    dropout : float
+        Dropout inside the blocks.
+    norm : str
+        Norm at the start of each block: ``"batchnorm"``, ``"layernorm"`` or ``"rmsnorm"``.
+
+    Returns
+    -------
+    Spec
+        The network.
+
+    Raises
+    ------
+    SpecError
+        If an option is invalid.
+
+    Examples
+    --------
     >>> residual_mlp(20, 10).n_parameters
     7105930
     """
@@ -163,10 +250,37 @@ def residual_mlp(
 def feed_forward_block(
     d: int, *, expansion: int = 4, activation: str = "gelu", dropout: float = 0.0, gate: str | None = None
 ) -> Spec:
-    """The feed-forward block of a transformer: d → expansion·d → d; with `gate` ("swiglu") the first map is gated.
+    """Describe the feed-forward block of a transformer: d → expansion·d → d.
 
+    Parameters
+    ----------
+    d : int
+        Number of inputs and outputs.
+    expansion : int
+        Inner width, as a multiple of `d`.
+    activation : str
+        Activation of the inner layer. Not used with `gate`.
+    dropout : float
+        Dropout after the inner layer.
+    gate : str or None
+        Gated inner layer instead of the activation: ``"glu"``, ``"reglu"``, ``"geglu"`` or ``"swiglu"``.
+
+    Returns
+    -------
+    Spec
+        The network.
+
+    Raises
+    ------
+    SpecError
+        If an option is invalid.
+
+    Examples
+    --------
     >>> feed_forward_block(768).n_parameters
     4722432
+    >>> feed_forward_block(8, gate="swiglu", expansion=2)
+    Spec('8-swiglu(16)-8')
     """
     d = whole("d", d)
     wide = whole("expansion", expansion) * d
@@ -175,10 +289,35 @@ def feed_forward_block(
 
 
 def collapse(spec: Spec | str, weights: Mapping[str, Any]) -> tuple[Array, Array]:
-    """W_eff and b_eff of a network without activations: x W_effᵀ + b_eff gives the same outputs, to rounding.
+    """Combine the layers of a network without activations into one linear map.
 
-    `weights` holds the network's tensors by name, as arrays or torch tensors (a state_dict will do). Dropout is taken
-    as at prediction.
+    The outputs of the network equal x Wᵀ + b up to rounding. Dropout has no effect, as at prediction.
+
+    Parameters
+    ----------
+    spec : Spec or str
+        A network of linear, scale, dropout and residual layers.
+    weights : mapping of str to array or torch.Tensor
+        Tensors by name, such as a state_dict.
+
+    Returns
+    -------
+    W : ndarray of shape (d_out, d_in)
+        Weights of the linear map.
+    b : ndarray of shape (d_out,)
+        Bias of the linear map.
+
+    Raises
+    ------
+    SpecError
+        If a layer is not linear, or a tensor is missing or has the wrong shape.
+
+    Examples
+    --------
+    >>> from multilayer.spec.initialization import initialise
+    >>> W, b = collapse("3-8:none-2", initialise(Spec.parse("3-8:none-2")))
+    >>> W.shape, b.shape
+    ((2, 3), (2,))
     """
     spec = Spec.of(spec)
     if spec.inputs.categories or isinstance(spec.layers[0], Columns):
@@ -191,7 +330,7 @@ def _weight(weights: Mapping[str, Any], name: str, spec: Spec) -> Array:
     if name not in weights:
         raise SpecError(f"weights must hold {name} for {spec}, got {', '.join(weights) or 'none'}")
     value = weights[name]
-    if hasattr(value, "detach"):  # a torch tensor, which may be one that numpy cannot read as it is
+    if hasattr(value, "detach"):  # a torch tensor, perhaps on another device or in bfloat16
         value = value.detach().cpu().double()
     found = np.asarray(value, dtype=np.float64)
     wanted = spec.parameters[name].shape
@@ -222,16 +361,36 @@ def _collapse(layers: Sequence[Layer], d: int, values: Mapping[str, Array], pref
 
 @dataclass(frozen=True)
 class Hyperplane:
-    """w·x + b = 0: where a neuron's pre-activation changes sign."""
+    """The plane w·x + b = 0, where the pre-activation of a neuron changes sign."""
 
     normal: Array
+    """Unit vector at right angles to the plane: w/‖w‖."""
     offset: float
     """Signed distance of the plane from the origin along the normal: −b/‖w‖."""
 
 
 def hyperplane(w: ArrayLike, b: float) -> Hyperplane:
-    """The plane a neuron cuts its inputs along.
+    """Return the plane on which the pre-activation w·x + b of a neuron is 0.
 
+    Parameters
+    ----------
+    w : array-like of shape (d_in,)
+        Weights of the neuron.
+    b : float
+        Bias of the neuron.
+
+    Returns
+    -------
+    Hyperplane
+        The unit normal and the distance from the origin.
+
+    Raises
+    ------
+    SpecError
+        If all weights are 0.
+
+    Examples
+    --------
     >>> hyperplane([3.0, 4.0], -10.0).offset
     2.0
     """

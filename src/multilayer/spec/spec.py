@@ -1,13 +1,13 @@
-"""`Spec`: a network as plain immutable data, typed inputs and a tuple of layers.
+"""`Spec`: the inputs and the layers of a network, as immutable data.
 
-Everything else is a reading of it. What can be derived is derived here and never stored: widths, names of tensors,
-parameters, and the flat list of operations (`entries`) that cost, PyTorch and the engines walk.
+A spec stores only what the user chose. Everything else is derived: widths, tensor names, parameters, and the flat list
+of operations (`entries`) that the cost model, PyTorch and the engines use.
 
-    Spec ⇄ text   multilayer.spec.grammar     "784-256-128-10"
-    Spec ⇄ JSON   here                {"format": "multilayer.spec", "version": 1, ...}
+    Spec ⇄ string   multilayer.spec.grammar   "784-256-128-10"
+    Spec ⇄ JSON     this module               {"format": "multilayer.spec", "version": 1, ...}
 
-A tensor is named after its layer and what it is: `linear2.weight`, `residual1.layernorm1.bias`; one that the whole
-network shares lives under `shared`.
+The name of a tensor is the name of its layer and its own: `linear2.weight`, `residual1.layernorm1.bias`. Tensors that
+several layers share are named `shared.…`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,10 @@ MAX_JSON = 4_000_000
 
 @dataclass(frozen=True)
 class Entry:
-    """One operation of a network, in the order they run; a residual block comes last, as the sum it ends with."""
+    """One operation of a network.
+
+    Entries are in the order in which they run. The entry of a residual block is its final sum, after its layers.
+    """
 
     name: str
     layer: Layer
@@ -40,18 +43,18 @@ class Entry:
     d_out: int
     depth: int
     own: tuple[Parameter, ...] = field(compare=False, repr=False)
-    """Its parameters. Those of a residual block belong to the layers inside."""
+    """Parameters of the layer. A residual block has none: its layers have entries with theirs."""
     learning: bool = field(compare=False, repr=False)
-    """Whether an operation before it has parameters, so that training needs the gradient of its input."""
+    """Whether an earlier operation has parameters, so that training needs the gradient of this one's input."""
 
     @property
     def width_in(self) -> int:
-        """Numbers a row it reads, category codes left out."""
+        """Number of numeric inputs per row, without category codes."""
         return self.d_in.numeric if isinstance(self.d_in, Inputs) else self.d_in
 
 
 class HasSpec(Protocol):
-    """What `build` makes, named without importing it."""
+    """An object with a spec, such as a model of `ml.build`."""
 
     @property
     def spec(self) -> Spec: ...
@@ -59,11 +62,31 @@ class HasSpec(Protocol):
 
 @dataclass(frozen=True)
 class Spec:
-    """A feed-forward network.
+    """Describe a feed-forward network.
 
-    >>> from multilayer.nn.layers import Activation, Linear
-    >>> Spec(784, (Linear(256), Activation("relu"), Linear(10))).n_parameters
-    203530
+    A spec is immutable data without weights. Equal specs compare equal and have the same hash. `str(spec)` is the
+    shortest string for the same network.
+
+    Parameters
+    ----------
+    inputs : int or Inputs
+        Number of numeric inputs, or `Inputs` for inputs with categories.
+    layers : iterable of Layer
+        Layers in order, at least one.
+
+    Raises
+    ------
+    SpecError
+        If there are no layers, or the widths of two layers do not fit.
+
+    Examples
+    --------
+    >>> import multilayer as ml
+    >>> spec = ml.Spec(784, [ml.Linear(256), ml.Activation("relu"), ml.Linear(10)])
+    >>> spec
+    Spec('784-256-10')
+    >>> spec == ml.Spec.parse("784-256-10"), spec.n_parameters
+    (True, 203530)
     """
 
     inputs: Inputs
@@ -76,12 +99,29 @@ class Spec:
         object.__setattr__(self, "layers", tuple(layers))
         if not self.layers:
             raise SpecError("a network needs at least one layer after its inputs, got none: try '784-10'")
-        self.entries  # noqa: B018  # widths are checked as they are derived
+        self.entries  # noqa: B018  # deriving the widths checks them
 
     @staticmethod
     def of(network: Spec | str | HasSpec) -> Spec:
-        """Return the spec of a network: a spec, its string, or a model or fitted estimator that has one.
+        """Return the spec of a network.
 
+        Parameters
+        ----------
+        network : Spec, str, model or fitted estimator
+            A spec, a string such as ``"784-256-10"``, or an object with a spec.
+
+        Returns
+        -------
+        Spec
+            The spec of the network.
+
+        Raises
+        ------
+        SpecError
+            If the string is invalid or the object has no spec.
+
+        Examples
+        --------
         >>> Spec.of("2-1")
         Spec('2-1')
         """
@@ -106,8 +146,9 @@ class Spec:
 
     @cached_property
     def entries(self) -> tuple[Entry, ...]:
+        """Operations in the order in which they run, with the layers inside residual blocks."""
         found: list[Entry] = []
-        known: dict[tuple[Layer, object], tuple[Parameter, ...]] = {}  # deep networks repeat their layers
+        known: dict[tuple[Layer, object], tuple[Parameter, ...]] = {}  # deep networks repeat the same layers
         learning = False
         for name, layer, d_in, d_out, depth in _flatten(self.layers, self._first_input(), "", "layers", 0):
             if len(found) == MAX_LAYERS:
@@ -133,11 +174,12 @@ class Spec:
 
     @property
     def d_out(self) -> int:
+        """Number of outputs."""
         return self.entries[-1].d_out
 
     @cached_property
     def tensor_names(self) -> dict[str, str]:
-        """Each tensor by the place that uses it → the name it is stored under; the two differ only where shared."""
+        """Stored name of each tensor, by the name of the layer that uses it. They differ for shared tensors only."""
         names: dict[str, str] = {}
         shared: dict[Layer, str] = {}
         for entry in self.entries:
@@ -151,7 +193,7 @@ class Spec:
 
     @cached_property
     def parameters(self) -> dict[str, Parameter]:
-        """What training changes, by stored name; shared tensors once."""
+        """Parameters by stored name, as training changes them. A shared tensor occurs once."""
         found: dict[str, Parameter] = {}
         own = (parameter for entry in self.entries for parameter in entry.own)
         for name, parameter in zip(self.tensor_names.values(), own, strict=True):
@@ -160,36 +202,39 @@ class Spec:
 
     @cached_property
     def buffers(self) -> dict[str, Parameter]:
-        """What belongs to the state and is not trained: running statistics, bin edges."""
+        """Tensors of the state that are not trained: running statistics and bin edges."""
         return {
             f"{entry.name}.{buffer.name}": buffer
             for entry in self.entries
-            if not isinstance(entry.layer, Residual)  # its layers have entries of their own
+            if not isinstance(entry.layer, Residual)  # the layers inside it have entries
             for buffer in entry.layer.buffers(cast(int, entry.d_in))
         }
 
     @property
     def n_parameters(self) -> int:
+        """Number of trainable parameters."""
         return sum(p.size for p in self.parameters.values())
 
     @property
     def n_stored(self) -> int:
-        """Numbers it is stored in: parameters and buffers."""
+        """Number of stored values: parameters and buffers."""
         return self.n_parameters + sum(b.size for b in self.buffers.values())
 
     # JSON
 
     def to_dict(self) -> dict[str, Any]:
+        """Return the spec as a dictionary that JSON can hold."""
         inputs = {"numeric": self.inputs.numeric, "categories": list(self.inputs.categories)}
         layers = [_layer_to_dict(layer) for layer in self.layers]
         return {"format": FORMAT, "version": VERSION, "inputs": inputs, "layers": layers}
 
     def to_json(self) -> str:
+        """Return the spec as indented JSON."""
         return json.dumps(self.to_dict(), indent=2, ensure_ascii=False) + "\n"
 
     @staticmethod
     def from_dict(data: object) -> Spec:
-        """The other way; unknown keys and newer versions are errors that name them."""
+        """Return the spec of a dictionary from `to_dict`. Unknown keys and unknown versions raise SpecError."""
         top = _object(data, "the spec", required=("format", "version", "inputs", "layers"))
         if top["format"] != FORMAT:
             raise SpecError(f"format must be {FORMAT!r}, got {top['format']!r}")
@@ -204,28 +249,48 @@ class Spec:
 
     @staticmethod
     def from_json(data: str) -> Spec:
+        """Return the spec of a string from `to_json`. Invalid JSON raises SpecError."""
         if len(data) > MAX_JSON:
             raise SpecError(f"a spec in JSON must have at most {MAX_JSON:,} characters, got {len(data):,}")
         try:
             return Spec.from_dict(json.loads(data, object_pairs_hook=_no_duplicates))
         except json.JSONDecodeError as error:
             raise SpecError(f"not JSON: {error.msg} at line {error.lineno}, column {error.colno}") from None
-        except ValueError as error:  # a whole number of thousands of digits
+        except ValueError as error:  # an integer with thousands of digits
             raise error if isinstance(error, SpecError) else SpecError(f"not a spec: {error}") from None
         except RecursionError:
             raise SpecError("not a spec: its JSON is nested too deeply") from None
 
-    # Text
+    # Strings
 
     @staticmethod
     def parse(words: str, *, activation: str = "relu") -> Spec:
-        """The network of a text; `activation` is the one implied between plain widths.
+        """Read a network from a string.
 
+        Parameters
+        ----------
+        words : str
+            The network, such as ``"784-256-128-10"``. The grammar is in docs/reference/network-grammar.md.
+        activation : str
+            Activation between plain widths.
+
+        Returns
+        -------
+        Spec
+            The network.
+
+        Raises
+        ------
+        SpecError
+            If the string is invalid. The message points to the position of the error.
+
+        Examples
+        --------
         >>> Spec.parse("2-8:tanh-1").n_parameters
         33
         """
         if not isinstance(words, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise SpecError(f"Spec.parse reads a text such as '784-256-10', got {words!r}")
+            raise SpecError(f"Spec.parse needs a string such as '784-256-10', got {words!r}")
         inputs, layers = grammar.parse(words, activation=activation)
         try:
             return Spec(inputs, layers)
@@ -242,7 +307,7 @@ class Spec:
 def _flatten(
     layers: Sequence[Layer], d: int | Inputs, prefix: str, place: str, depth: int
 ) -> Iterator[tuple[str, Layer, int | Inputs, int, int]]:
-    """Name, layer, width in, width out and depth of each operation, in the order they run."""
+    """Yield name, layer, input width, output width and nesting depth of each operation in order."""
     for i, layer in enumerate(layers):
         if not isinstance(layer, Layer):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise SpecError(f"{place}[{i}] must be a layer, got {layer!r}")
