@@ -19,6 +19,7 @@ from ..costs.formulas import explain as explain_
 from ..costs.html import page
 from ..costs.inverse import parse_sweep
 from ..costs.peers import TOOLS
+from ..costs.transformer import parse_context
 from ..errors import OptionError, printable, unknown_name
 from ..nn.losses import LOSSES
 from ..nn.optimizers import OPTIMIZERS
@@ -39,6 +40,7 @@ EXAMPLES = (
     "mlp cost 784-256-128-10 --convention textbook --explain",
     'mlp cost "13+cat(3,12)-256:gelu-1" --memory 2GB --json',
     "mlp cost 784-256-10 --sweep batch=1..4096 --plot sweep.svg",
+    "mlp cost 768-3072:gelu-768 --batch 1 --context 512,heads=12",
     "mlp cost net.json --budget flops=1e9,memory=100MB",
 )
 
@@ -134,6 +136,15 @@ def cost(
         Path | None,
         option("--plot", text="Save a plot of the sweep as .svg, .png or .pdf.", metavar="FILE", panel=_ASK),
     ] = None,
+    context: Annotated[
+        str | None,
+        option(
+            "--context",
+            text="Count the attention next to a block d → f → d in a transformer: 512 tokens, or 512,heads=12.",
+            metavar="LENGTH",
+            panel=_ASK,
+        ),
+    ] = None,
     tool: Annotated[
         str | None,
         option(
@@ -183,6 +194,7 @@ def cost(
         epochs=epochs,
         sweep=None if sweep is None else parse_sweep(sweep),
         plot=plot,
+        context=None if context is None else parse_context(context),
         tool=tool,
         verify=verify,
         measure=measure,

@@ -10,12 +10,14 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from ..core.formatting import duration, flops, size
+from ..core.formatting import duration, flops, percent, size
 from ..costs import inverse
 from ..costs.budget import Item
 from ..costs.count import Cost
 from ..costs.inverse import Sweep
+from ..costs.transformer import LETTERS, TransformerContext
 from ..spec import Spec
+from .cost_table import explanation
 from .output import uncut
 
 if TYPE_CHECKING:
@@ -213,6 +215,35 @@ def sweep_figure(sweep: Sweep) -> Figure:
     chosen = f"{first.optimizer} · {first.dtype} · {first.engine} engine · {first.convention} convention"
     panels = (panel("FLOPs of a step", work, "FLOP"), panel("Memory", memory, "B"))
     return lines_figure(panels, title=network if len(network) <= 90 else f"{network[:87]}…", subtitle=chosen)
+
+
+# In a transformer
+
+
+def context(found: TransformerContext) -> Answer:
+    """Return the answer with a block, the attention next to it, and two other layers for comparison."""
+    table = _headed(("", "l"), ("parameters", "r"), ("forward FLOPs", "r"), ("share", "r"), ("per parameter", "r"))
+    shares = {"block": found.block_share, "attention": 1 - found.block_share}
+    parts = {
+        "block": found.block,
+        "attention": found.attention,
+        "convolution": found.convolution,
+        "embedding": found.embedding,
+    }
+    for name, part in parts.items():
+        share = percent(shares[name]) if name in shares else ""
+        table.add_row(name, f"{part.parameters:,}", f"{part.flops:,}", share, f"{found.per_parameter(part):,.0f}")
+    note = Text(
+        f"share of the block in the matrix products: {percent(found.matmul_share)}, also in a training step\n"
+        f"convolution: {found.convolution.what}; embedding: {found.embedding.what}",
+        style="dim",
+    )
+    sequences = f"{found.batch:,} sequences" if found.batch > 1 else "1 sequence"
+    title = f"In a transformer: {sequences} of {found.sequence_length:,} tokens, {found.heads:,} heads"
+    lines = found.lines()
+    data = {**found.to_dict(), "formulas": [asdict(line) for line in lines]}
+    shown = Group(uncut(table), note, "", *explanation(lines, LETTERS))
+    return Answer(key="context", data=data, shown=_titled(title, shown))
 
 
 # Checks

@@ -6,6 +6,7 @@
 | `--flops`, `--parameters` | the widest and the deepest network within a limit | `costs.inverse` |
 | `--epochs` | the time for some epochs | `costs.inverse` |
 | `--sweep` | the cost over a range of batch sizes or widths | `costs.inverse` |
+| `--context` | the cost next to the attention of a transformer | `costs.transformer` |
 | `--as` | what another tool reports | `costs.peers` |
 | `--verify` | whether PyTorch runs the same operations | `costs.verification` |
 | `--measure` | the measured time of a step | `costs.torch_speed` |
@@ -23,6 +24,7 @@ from typing import TYPE_CHECKING
 from ..core.named_options import whole
 from ..costs import Cost, cost, inverse
 from ..costs.inverse import Over
+from ..costs.transformer import transformer_context
 from ..errors import OptionError, needed_by
 from ..spec import Spec
 from . import cost_answers as answers
@@ -73,6 +75,7 @@ class Questions:
     epochs: int | None
     sweep: tuple[Over, tuple[int, ...]] | None
     plot: Path | None
+    context: tuple[int, int | None] | None
     tool: str | None
     verify: bool
     measure: bool
@@ -85,16 +88,20 @@ class Questions:
 
     @property
     def any(self) -> bool:
-        options = (self.memory, self.flops, self.parameters, self.epochs, self.sweep, self.tool)
+        options = (self.memory, self.flops, self.parameters, self.epochs, self.sweep, self.context, self.tool)
         return self.verify or self.measure or any(item is not None for item in options)
 
     @property
     def only_sweep(self) -> bool:
-        others = (self.memory, self.flops, self.parameters, self.epochs, self.tool)
+        others = (self.memory, self.flops, self.parameters, self.epochs, self.context, self.tool)
         return self.sweep is not None and all(o is None for o in others) and not self.verify and not self.measure
 
 
 _FIXED_STEP = {
+    "--context": (
+        "counts a layer of a transformer",
+        ("loss", "engine", "convention", "l2", "clip", "average"),
+    ),
     "--as": ("shows what a tool reports, in float32", ("loss", "dtype", "engine", "convention")),
     "--verify": ("compares with PyTorch", ("engine", "convention")),
     "--measure": (
@@ -111,7 +118,12 @@ def require_fitting(step: Step, questions: Questions) -> None:
     """Raise an error if an answer would ignore an option, or if a question needs another option."""
     if questions.epochs is not None and step.rows is None:
         raise OptionError("--epochs needs --rows, the number of training rows: add it, for example --rows 60000")
-    used = {"--as": questions.tool is not None, "--verify": questions.verify, "--measure": questions.measure}
+    used = {
+        "--context": questions.context is not None,
+        "--as": questions.tool is not None,
+        "--verify": questions.verify,
+        "--measure": questions.measure,
+    }
     for question, (does, options) in _FIXED_STEP.items():
         for option in options if used[question] else ():
             value = getattr(step, option)
@@ -131,6 +143,11 @@ def answer(spec: Spec, step: Step, questions: Questions) -> Iterator[Answer]:
         yield _time(spec, step, questions.epochs, measured)
     if questions.sweep is not None:
         yield _sweep(spec, step, *questions.sweep, questions.plot)
+    if questions.context is not None:
+        length, heads = questions.context
+        yield answers.context(
+            transformer_context(spec, sequence_length=length, heads=heads, batch=step.batch, dtype=step.dtype)
+        )
     if questions.tool is not None:
         from ..costs.peers import report
 

@@ -7,7 +7,7 @@ with more than `MOST_ROWS` layers shows the first and the last, and one line wit
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -18,7 +18,7 @@ from rich.text import Text
 
 from ..core.formatting import compact, flops, signed, size
 from ..costs.count import Cost
-from ..costs.formulas import Line, legend
+from ..costs.formulas import LETTERS, Line, legend
 from ..errors import printable
 from ..nn.layers import Backward, Forward
 from .drawing import share_bar
@@ -253,7 +253,7 @@ def left_out(cost: Cost) -> list[RenderableType]:
     return ["", Group(title, uncut(grid), closing)]
 
 
-def explanation(lines: Sequence[Line]) -> list[RenderableType]:
+def explanation(lines: Sequence[Line], letters: Mapping[str, str] = LETTERS) -> list[RenderableType]:
     """Return each number with its formula, then the meaning of the symbols."""
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(no_wrap=True)
@@ -268,10 +268,10 @@ def explanation(lines: Sequence[Line]) -> list[RenderableType]:
             where = line.where
         figures = f" = {grouped(line.numbers)}" if line.numbers and line.numbers != line.formula else ""
         grid.add_row(f"  {line.what}", exact(line.value), Text.assemble(line.formula, (figures, "dim")))
-    letters = Table.grid(padding=(0, 2, 0, 0))
-    for letter, meaning in legend(lines).items():
-        letters.add_row(Text(letter, style="bold"), Text(meaning, style="dim"))
-    return [uncut(grid), "", letters]
+    symbols = Table.grid(padding=(0, 2, 0, 0))
+    for letter, meaning in legend(lines, letters).items():
+        symbols.add_row(Text(letter, style="bold"), Text(meaning, style="dim"))
+    return [uncut(grid), "", symbols]
 
 
 def grouped(numbers: str) -> str:

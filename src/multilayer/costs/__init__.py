@@ -1,10 +1,25 @@
-"""Exact cost of a network: what a step takes (`count`), what fits (`inverse`), how long it lasts (`roofline`).
+"""Exact cost of a network, without running it.
 
-Printed tables belong in `cli`, HTML pages in `pages`, and measurements of the machine in `core`.
+| module | content |
+|---|---|
+| `count` | FLOPs and bytes of a training step |
+| `memory` | the bytes in detail |
+| `formulas` | the formula of each number |
+| `inverse` | the largest batch, network or time within a limit |
+| `roofline` | predicted time of a step |
+| `transformer` | a feed-forward block and the attention next to it |
+| `summary` | layers with parameters and FLOPs, repeated layers merged |
+| `budget` | limits for continuous integration |
+| `peers` | what other tools report |
+| `html` | a cost as an HTML page |
+| `verification`, `torch_speed` | comparison with PyTorch: counts and times |
+
+Printed tables belong in `cli`, and measurements of the machine in `core`.
 """
 
 from __future__ import annotations
 
 from .count import DTYPES, Cost, Row, cost
+from .transformer import TransformerContext, transformer_context
 
-__all__ = ["DTYPES", "Cost", "Row", "cost"]
+__all__ = ["DTYPES", "Cost", "Row", "TransformerContext", "cost", "transformer_context"]

@@ -6,7 +6,7 @@ A number that was computed from sizes carries its formula (`counting.Count`); a 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -57,7 +57,7 @@ def explain(cost: Cost) -> tuple[Line, ...]:
     found: list[Line] = []
     for row in cost.layers:
         found += _row(row, actual=cost.convention == "actual")
-    found += [_line("loss", "forward", cost.loss.forward), _line("loss", "backward", cost.loss.backward)]
+    found += [line("loss", "forward", cost.loss.forward), line("loss", "backward", cost.loss.backward)]
     forward = [row.forward.total for row in cost.layers]
     backward = [row.backward.total for row in cost.layers]
     found += [
@@ -65,28 +65,28 @@ def explain(cost: Cost) -> tuple[Line, ...]:
         _sum("step", "forward", cost.forward, "Σ layers + loss.forward", [*forward, cost.loss.forward]),
         _sum("step", "backward", cost.backward, "Σ layers", backward),
         _sum("step", "step", cost.step, "forward + backward", [cost.forward, cost.backward]),
-        _line("step", "optimizer", cost.optimizer_flops),
+        line("step", "optimizer", cost.optimizer_flops),
     ]
     kept = {field.name: int(getattr(cost.memory, field.name)) for field in fields(cost.memory)}
-    found += [_line("memory", name, getattr(cost.memory, name)) for name, value in kept.items() if value]
+    found += [line("memory", name, getattr(cost.memory, name)) for name, value in kept.items() if value]
     parts = [name for name, value in kept.items() if value and name != "temporary"]
     found.append(_sum("memory", "total", cost.memory.total, " + ".join(parts), [kept[name] for name in parts]))
     if cost.epoch is not None:
-        found.append(_line("epoch", "flops", cost.epoch.flops))
+        found.append(line("epoch", "flops", cost.epoch.flops))
     return tuple(found)
 
 
-def legend(lines: Iterable[Line]) -> dict[str, str]:
-    """The letters that the formulas use, and what they stand for."""
+def legend(lines: Iterable[Line], letters: Mapping[str, str] = LETTERS) -> dict[str, str]:
+    """Return the symbols that the formulas use, with their meaning."""
     used = {letter for line in lines for letter in re.findall(r"Σn|[A-Za-z]+′?", line.formula)}
-    return {letter: meaning for letter, meaning in LETTERS.items() if letter in used}
+    return {letter: meaning for letter, meaning in letters.items() if letter in used}
 
 
 def _row(row: Row, *, actual: bool) -> list[Line]:
-    found = [_line(row.name, "parameters", row.parameters)] if row.parameters else []
+    found = [line(row.name, "parameters", row.parameters)] if row.parameters else []
     for side, flops in (("forward", row.forward), ("backward", row.backward)):
         parts: dict[str, Any] = {f.name: getattr(flops, f.name) for f in fields(flops) if int(getattr(flops, f.name))}
-        found += [_line(row.name, f"{side}.{name}", value) for name, value in parts.items()]
+        found += [line(row.name, f"{side}.{name}", value) for name, value in parts.items()]
         if side == "backward" and actual and "dW" in parts and "dA" not in parts:
             why = "not computed: nothing below it learns"
             found.append(Line(where=row.name, what="backward.dA", value=0, formula=why, numbers=""))
@@ -95,7 +95,7 @@ def _row(row: Row, *, actual: bool) -> list[Line]:
     return found
 
 
-def _line(where: str, what: str, value: int) -> Line:
+def line(where: str, what: str, value: int) -> Line:
     exact = isinstance(value, Count)
     formula, numbers = (value.formula, value.numbers) if exact else (str(value), "")
     return Line(where=where, what=what, value=int(value), formula=formula, numbers=numbers)

@@ -133,8 +133,11 @@ def memory(
     )
 
 
-def kept_floats(spec: Spec, batch: int, loss: Loss) -> int:
-    """Floats that PyTorch keeps for the backward pass: each tensor once, however many operations need it."""
+def kept_floats(spec: Spec, batch: int, loss: Loss | None) -> int:
+    """Return the number of floats that PyTorch keeps for the backward pass, each tensor once.
+
+    Without a loss, the network is a part of a larger one.
+    """
     widths = [spec.inputs.numeric]  # of every tensor, each the input of the next layer
     needed = [False]  # whether it is kept
     known: dict[tuple[Layer, object, bool], Any] = {}  # deep networks repeat their layers
@@ -151,7 +154,7 @@ def kept_floats(spec: Spec, batch: int, loss: Loss) -> int:
             kept = known[key]
             needed[-2:] = needed[-2] or kept.input, kept.output
             extra, once = extra + kept.per_row, once + kept.per_batch
-    if spec.parameters:
+    if loss is not None and spec.parameters:
         kept = loss.kept(spec.d_out)
         needed[-1] = needed[-1] or kept.input or kept.output
         extra, once = extra + kept.per_row, once + kept.per_batch
