@@ -54,7 +54,7 @@ GROUPS: dict[str, Group] = {
     "cost": (
         "Cost",
         "Count what a training step takes. [Cost](../../explanation/cost.md) has the formulas and conventions.",
-        ("cost", "costs.count.Cost", "costs.memory.Memory"),
+        ("cost", "costs.count.Cost", "costs.memory.Memory", "costs.transformer.transformer_context"),
     ),
     "inspection": (
         "Inspection",
