@@ -78,7 +78,7 @@ def test_an_invalid_width_is_reported_with_its_position() -> None:
         (lambda: ml.feed_forward_block(4, expansion=1.5), "expansion must be a whole number of at least 1, got 1.5"),
         (lambda: ml.Spec(4, ml.Linear(3)), r"layers must be a sequence of layers, got Linear\(d_out=3.*: write \["),
         (lambda: ml.Spec(4, 3), "layers must be a sequence of layers, got 3"),
-        (lambda: ml.Spec.parse(784), "Spec.parse reads a text such as '784-256-10', got 784"),
+        (lambda: ml.Spec.parse(784), "Spec.parse needs a string such as '784-256-10', got 784"),
         (lambda: ml.Inputs(categories=3), r"categories must be one number for each column, got 3: write \(3, 12\)"),
         (lambda: ml.build(784), "ml.build needs a Spec or a string such as '784-256-10', got 784"),
         (lambda: ml.Activation("elu(1, 2)"), r"elu takes at most 1 plain options, got 'elu\(1, 2\)'"),

@@ -148,7 +148,7 @@ def kept_floats(spec: Spec, batch: int, loss: Loss | None) -> int:
             continue
         widths.append(entry.d_out)
         needed.append(False)
-        if not isinstance(layer, Residual) and (entry.learning or entry.own):
+        if not isinstance(layer, Residual) and (entry.learning or entry.parameters):
             if key not in known:
                 known[key] = layer.kept(cast(int, entry.d_in), input_gradient=entry.learning)
             kept = known[key]

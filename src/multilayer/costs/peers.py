@@ -82,7 +82,7 @@ class _Network:
     def own(self, *kinds: type[Layer]) -> int:
         """Learned numbers of the modules of some kinds, or of all; torch's modules share none."""
         wanted = kinds or (Layer,)
-        return sum(size(entry.own) for entry in self.modules if isinstance(entry.layer, wanted))
+        return sum(size(entry.parameters) for entry in self.modules if isinstance(entry.layer, wanted))
 
     def numbers(self, *kinds: type[Layer]) -> int:
         """Numbers that come out of the modules of some kinds."""
@@ -116,7 +116,7 @@ def _torchinfo(network: _Network) -> Iterable[PeerLine]:
     bias = B * sum(e.d_out for e in network.modules if isinstance(e.layer, Linear) and e.layer.bias)
     inputs = _FLOAT * B * network.spec.inputs.numeric
     seen = inputs + STORAGE_OBJECT
-    outputs = 2 * _FLOAT * B * sum(entry.d_out for entry in network.modules if size(entry.own))
+    outputs = 2 * _FLOAT * B * sum(entry.d_out for entry in network.modules if size(entry.parameters))
     parameters = _FLOAT * network.own()
     total = seen + outputs + parameters
     yield network.line("total params", network.own(), network.spec.n_parameters, "")

@@ -223,9 +223,9 @@ def feeding_gains(entries: Iterable[Entry]) -> Iterator[float]:
 def _fans(spec: Spec) -> Iterator[tuple[str, tuple[Fan, float]]]:
     """Each weight matrix and bias with what its scheme looks at, and the fixed scale of its layer."""
     entries = spec.entries
-    depth = sum(any(p.role == "weight" for p in entry.own) for entry in entries)
+    depth = sum(any(p.role == "weight" for p in entry.parameters) for entry in entries)
     for entry, gain in zip(entries, feeding_gains(entries), strict=True):
-        own = [p for p in entry.own if p.role in ("weight", "bias") and p.fan_in]
+        own = [p for p in entry.parameters if p.role in ("weight", "bias") and p.fan_in]
         if not own:
             continue
         scale = entry.layer.factor(entry.width_in) if isinstance(entry.layer, Linear) else 1.0

@@ -42,7 +42,7 @@ class Entry:
     d_in: int | Inputs
     d_out: int
     depth: int
-    own: tuple[Parameter, ...] = field(compare=False, repr=False)
+    parameters: tuple[Parameter, ...] = field(compare=False, repr=False)
     """Parameters of the layer. A residual block has none: its layers have entries with theirs."""
     learning: bool = field(compare=False, repr=False)
     """Whether an earlier operation has parameters, so that training needs the gradient of this one's input."""
@@ -183,7 +183,7 @@ class Spec:
         names: dict[str, str] = {}
         shared: dict[Layer, str] = {}
         for entry in self.entries:
-            for parameter in entry.own:
+            for parameter in entry.parameters:
                 home = entry.name
                 if parameter.shared:
                     same = sum(1 for other in shared if other.label == entry.layer.label)
@@ -195,7 +195,7 @@ class Spec:
     def parameters(self) -> dict[str, Parameter]:
         """Parameters by stored name, as training changes them. A shared tensor occurs once."""
         found: dict[str, Parameter] = {}
-        own = (parameter for entry in self.entries for parameter in entry.own)
+        own = (parameter for entry in self.entries for parameter in entry.parameters)
         for name, parameter in zip(self.tensor_names.values(), own, strict=True):
             found.setdefault(name, parameter)
         return found
