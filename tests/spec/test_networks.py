@@ -84,7 +84,7 @@ def test_an_invalid_width_is_reported_with_its_position() -> None:
         (lambda: ml.Activation("elu(1, 2)"), r"elu takes at most 1 plain options, got 'elu\(1, 2\)'"),
         (lambda: ml.Activation("elu(1, alpha=2)"), "alpha of elu is given twice"),
         (lambda: ml.Activation("elu(x)"), "elu needs alpha to be a finite number, got alpha='x'"),
-        (lambda: ml.Activation("elu(1)", {"alpha": 2}), "options stand in the name or beside it, not both"),
+        (lambda: ml.Activation("elu(1)", {"alpha": 2}), "options of an activation must be in its name or separate"),
         (lambda: ml.BatchNorm(momentum="x"), "momentum must be above 0 and at most 1, got 'x'"),
         (lambda: ml.LayerNorm(eps="x"), "eps must be a positive number, got 'x'"),
     ],
