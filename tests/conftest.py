@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from support.soak import FULL, memory_folder
+from support.long_tests import FULL, memory_folder
 
 # Every run draws the same examples, so that a failure comes from a change. `make soak` draws new and more examples.
 # There are no time limits, because a busy machine draws and runs examples slowly.
@@ -75,7 +75,7 @@ def folder() -> Iterator[Path]:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Any:
-    from support.displays import Clock
+    from support.terminals import Clock
 
     return Clock(monkeypatch)
 

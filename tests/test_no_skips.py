@@ -30,7 +30,7 @@ def last_line(folder: Path, *options: str) -> str:
 
 def test_a_skipped_test_fails_under_no_skips(tmp_path: Path) -> None:
     (tmp_path / "support").mkdir()
-    for name in ("conftest.py", "support/soak.py"):
+    for name in ("conftest.py", "support/long_tests.py"):
         (tmp_path / name).write_text((ROOT / "tests" / name).read_text())
     for name, text in SKIPS.items():
         (tmp_path / name).write_text(text)

@@ -29,9 +29,9 @@ from multilayer.core import canonical_json, tensor_file
 from multilayer.errors import FileError, MultilayerError, StorageError
 from multilayer.runs import RunFolder
 from support import malformed_files, malformed_models
+from support.long_tests import FULL
 from support.malformed_files import GOOD, META, TENSORS, data_of, header_of, raw
 from support.models import with_tensors
-from support.soak import FULL
 
 Tried = Callable[[str, int], None]
 

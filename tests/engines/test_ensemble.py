@@ -1,4 +1,4 @@
-"""Several members as one engine: their states, their rows, and bits that depend on no thread, chunk or interruption."""
+"""Ensembles as one engine: states, rows, and bits that depend on neither threads nor chunks nor interruptions."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from multilayer.training.recipe import Recipe
 from multilayer.training.setup import make_engine
 from support import kill_runs
 from support.engines import run
-from support.soak import FULL, memory_folder
+from support.long_tests import FULL, memory_folder
 from support.training_rows import prepare
 
 ROWS = 90
@@ -56,7 +56,7 @@ def order(made: Ensemble, epoch: int = 0) -> Order:
 
 
 @pytest.mark.parametrize("average", [None, 0.9])
-def test_states_are_joined_and_parted(average: float | None) -> None:
+def test_joined_states_can_be_separated_again(average: float | None) -> None:
     made = ensemble(average=average)
     run(made, order(made))
     whole = made.state()
@@ -65,11 +65,11 @@ def test_states_are_joined_and_parted(average: float | None) -> None:
         assert one.equals(member.engine.state())
     assert joined(parted(whole, 3)).equals(whole)
     first, second = (part.parameters["linear1.weight"] for part in parted(whole, 3)[:2])
-    assert not np.array_equal(first, second)  # members have seeds of their own
+    assert not np.array_equal(first, second)  # each member has its own seed
     assert whole.step == made.members[0].engine.state().step == order(made).steps
 
 
-def test_a_state_of_other_members_is_refused_by_name() -> None:
+def test_a_state_with_another_number_of_members_is_refused() -> None:
     with pytest.raises(StateError, match=r"unknown tensor parameters/member3/linear1\.bias"):
         ensemble(members=2).load(ensemble(members=3).state())
     with pytest.raises(StateError, match="misses tensor"):
@@ -88,16 +88,16 @@ def test_each_member_trains_on_rows_it_does_not_hold_out() -> None:
     assert sorted(np.concatenate(ready.folds)) == list(range(ROWS))
 
 
-def test_outputs_are_those_of_members_that_did_not_see_a_row() -> None:
+def test_outputs_for_training_rows_are_out_of_fold() -> None:
     made = ensemble(members=5)
     run(made, order(made))
     rows = np.random.default_rng(1).permutation(ROWS)[:40]
     found = made.outputs(rows)
     for row, z in zip(rows, found, strict=True):
-        judges = [m.engine.outputs(np.array([row])) for m in made.members if row not in m.rows]
-        assert len(judges) == 1
-        np.testing.assert_array_equal(z, judges[0][0])
-    # With nothing held out, all of them together.
+        z_held_out = [m.engine.outputs(np.array([row])) for m in made.members if row not in m.rows]
+        assert len(z_held_out) == 1
+        np.testing.assert_array_equal(z, z_held_out[0][0])
+    # Without held-out rows, the outputs are the mean of all members.
     everything = prepare(data(), validation=None)
     both = make_engine(SPEC, everything, Config(ensemble=2, engine="fused", threads=1))
     z = [member.engine.outputs(rows) for member in both.members]  # type: ignore[attr-defined]
@@ -105,20 +105,20 @@ def test_outputs_are_those_of_members_that_did_not_see_a_row() -> None:
     assert both.outputs(rows[:0]).shape == (0, 1)
 
 
-def test_more_members_than_parts_share_them() -> None:
-    """Ten members over five parts: each row has two judges, whose predictions are averaged."""
+def test_members_share_folds_if_there_are_more_members_than_folds() -> None:
+    """With ten members and five folds, two members hold out each row. Their predictions are averaged."""
     ready = prepare(data(), ensemble=5)
     made = make_engine(SPEC, ready, Config(ensemble=10, engine="fused", threads=1))
     assert isinstance(made, Ensemble)
     rows = np.arange(ROWS)
-    judges = np.array([[row not in member.rows for row in rows] for member in made.members])
-    assert (judges.sum(0) == 2).all()
+    held_out_by = np.array([[row not in member.rows for row in rows] for member in made.members])
+    assert (held_out_by.sum(0) == 2).all()
     z = np.stack([member.engine.outputs(rows) for member in made.members]).astype(np.float64)
-    expected = np.stack([z[judges[:, row], row].mean(0) for row in rows])
+    expected = np.stack([z[held_out_by[:, row], row].mean(0) for row in rows])
     np.testing.assert_allclose(made.outputs(rows), expected, rtol=1e-12)
 
 
-def test_an_epoch_shows_each_member_its_own_rows_in_its_own_order() -> None:
+def test_each_member_shuffles_its_training_rows_with_its_seed() -> None:
     made = ensemble()
     for epoch in (0, 1):
         seen = made.own_rows(np.arange(made.places), epoch)
@@ -133,7 +133,7 @@ def test_an_epoch_shows_each_member_its_own_rows_in_its_own_order() -> None:
 
 
 @pytest.mark.parametrize("engine", ["fused", "numpy"])
-def test_same_bits_for_any_threads_and_chunks(engine: str, tried: Any) -> None:
+def test_threads_and_chunk_length_do_not_change_the_bits(engine: str, tried: Any) -> None:
     whole = ensemble(engine=engine)
     for epoch in range(2):
         taken = run(whole, order(whole, epoch))
@@ -153,7 +153,7 @@ def test_same_bits_for_any_threads_and_chunks(engine: str, tried: Any) -> None:
     tried("ensemble: threads and chunk lengths", len(cuts))
 
 
-def test_gradients_and_apply_are_a_step() -> None:
+def test_gradients_and_apply_equal_run() -> None:
     rows = np.arange(16)
     stepped, applied = ensemble(), ensemble()
     for member in stepped.members:
@@ -168,7 +168,7 @@ def test_gradients_and_apply_are_a_step() -> None:
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
-def test_whole_runs_have_the_same_bits(threads: int) -> None:
+def test_runs_have_the_same_bits_on_any_number_of_threads(threads: int) -> None:
     made = fit(Recipe(hidden=(8,)), data(), threads=threads, calibrate=True, **SMALL)
     again = fit(Recipe(hidden=(8,)), data(), threads=1, calibrate=True, **SMALL)
     assert made.model is not None
@@ -176,8 +176,8 @@ def test_whole_runs_have_the_same_bits(threads: int) -> None:
     assert made.model.to_bytes() == again.model.to_bytes()
 
 
-def test_resume_at_any_step_gives_equal_bits(folder: Path, tried: Any) -> None:
-    """The run is stopped after each of its checkpoints in turn, by what is left of its folder."""
+def test_runs_resumed_at_any_step_have_the_same_bits(folder: Path, tried: Any) -> None:
+    """Stop runs after each of their checkpoints, resume them, and compare them with an uninterrupted run."""
     whole = folder / "whole"
     fit(Recipe(hidden=(8,)), data(), run=whole, checkpoint_every=1, **SMALL)
     steps = RunFolder.open(whole).events()[-1].step
@@ -193,7 +193,7 @@ def test_resume_at_any_step_gives_equal_bits(folder: Path, tried: Any) -> None:
 
 
 class _Stop:
-    """Presses Ctrl-C once, after a step's checkpoint."""
+    """Send SIGINT once, after the checkpoint of a step."""
 
     def __init__(self, step: int) -> None:
         self.step: int | None = step
@@ -203,37 +203,38 @@ class _Stop:
         import signal
 
         if event.to_dict()["event"] == "checkpoint" and event.step == self.step:
-            self.step = None  # twice would stop it at once; the best and the last may be of one step
+            self.step = None  # a second signal would stop at once, and a step may write two checkpoints
             os.kill(os.getpid(), signal.SIGINT)
 
 
-def test_members_are_asked_to_end_until_they_have() -> None:
-    """The first request may come before a member is within its call, and is lost then."""
+def test_stop_requests_are_repeated_until_every_member_has_ended() -> None:
+    """A stop request has no effect if it comes before a member has started its call."""
     made = ensemble(threads=3)
     engines: list[Any] = [member.engine for member in made.members]
-    begun, heard, asked = threading.Event(), threading.Event(), []
+    waiting, stopped, requests = threading.Event(), threading.Event(), []
 
     def stop() -> None:
-        asked.append(1)
-        if len(asked) == 2:
-            heard.set()
+        requests.append(1)
+        if len(requests) == 2:
+            stopped.set()
 
-    def late(rows: np.ndarray, averaged: bool) -> None:
-        begun.set()
-        heard.wait(20)
+    def waits(rows: np.ndarray, averaged: bool) -> None:
+        waiting.set()
+        stopped.wait(20)
 
     def fails(rows: np.ndarray, averaged: bool) -> None:
-        begun.wait(20)
+        waiting.wait(20)
         raise RuntimeError("one member fails")
 
-    engines[0].outputs, engines[1].outputs, engines[1].stop = fails, late, stop
+    engines[0].outputs, engines[1].outputs, engines[1].stop = fails, waits, stop
     with pytest.raises(RuntimeError, match="one member fails"):
         made.outputs(np.arange(9))
-    assert heard.is_set()
+    assert stopped.is_set()
 
 
-def test_a_killed_ensemble_ends_as_if_it_had_not_been(tried: Any) -> None:
-    """The harness of test_kill, with the recipe's members, folds, joint best epoch and calibration."""
+def test_a_killed_ensemble_resumes_to_the_same_result(tried: Any) -> None:
+    """Run the kill test of single networks with the ensemble, folds, common best epoch and calibration of the
+    recipe."""
     points, times = (200, 100) if FULL else (12, 6)
     with memory_folder() as folder:
         script = Path(kill_runs.__file__)
@@ -244,13 +245,13 @@ def test_a_killed_ensemble_ends_as_if_it_had_not_been(tried: Any) -> None:
     assert found["at points of saves"] >= 10
     assert found["resumed"] >= 5
     for name, count in found.items():
-        tried(f"R1: ensembles killed {name}" if name != "resumed" else "R1: of ensembles resumed", count)
+        tried(f"R1: ensembles killed {name}" if name != "resumed" else "R1: ensembles resumed", count)
 
 
-# What cannot be
+# Refused options
 
 
-def test_what_an_ensemble_refuses() -> None:
+def test_options_that_an_ensemble_refuses() -> None:
     with pytest.raises(OptionError, match="mixup would mix in rows that a member holds out"):
         fit("3-4-1", data(), augment="mixup(0.2)", **SMALL)
     import torch
@@ -263,7 +264,7 @@ def test_what_an_ensemble_refuses() -> None:
         Config(ensemble=0)
 
 
-def test_a_member_that_leaves_its_senses_is_found() -> None:
+def test_a_diverged_member_is_detected() -> None:
     made = ml.fit(SPEC, data(), **{**SMALL, "learning_rate": 1e30, "optimizer": "sgd", "on_spike": "ignore"})
     assert made.end.status != "completed"
     assert made.model is not None

@@ -207,14 +207,14 @@ TABLE: list[tuple[str, str, Bugs]] = [
     ),
     (
         "data/training_data.py",
-        "data/test_text_values.py",
+        "data/test_type_inference.py",
         [
             ("if len(C.vocabulary(text)) == len(classes):", "if len(classes):"),
             ("        table, found = _labels_as_written(table, found, options.task)\n", "        pass\n"),
         ],
     ),
     (
-        "data/steps.py",
+        "data/preprocessing.py",
         "data/test_encoding.py",
         [
             ("np.where(np.isnan(values), self.fill, values)", "np.where(np.isnan(values), 0.0, values)"),
@@ -249,7 +249,7 @@ TABLE: list[tuple[str, str, Bugs]] = [
     # Runs
     (
         "runs/checkpoints.py",
-        "runs/test_run_folder.py runs/test_damage.py",
+        "runs/test_run_folder.py runs/test_damaged_checkpoints.py",
         [
             ("[-KEEP:]", "[-1:]"),
             ("place for place in places if place.step <= step)", "place for place in places)"),
@@ -260,7 +260,7 @@ TABLE: list[tuple[str, str, Bugs]] = [
     ),
     (
         "runs/folder.py",
-        "runs/test_run_folder.py runs/test_failures.py",
+        "runs/test_run_folder.py runs/test_crash_safety.py",
         [
             ("        log.sync()\n", ""),
             ("return max(taken, default=0) + 1", "return len(taken) + 1"),
@@ -270,7 +270,7 @@ TABLE: list[tuple[str, str, Bugs]] = [
     ),
     (
         "runs/checkpoints.py",
-        "runs/test_links.py::test_resuming_a_run_with_the_checkpoints_of_another",
+        "runs/test_symlinks.py::test_resuming_a_run_with_the_checkpoints_of_another",
         [('pop("run", self.run) != self.run and self.run:', 'pop("run", self.run) is None:')],
     ),
     ("runs/folder.py", "runs/test_run_folder.py", [("fcntl.LOCK_EX | fcntl.LOCK_NB", "fcntl.LOCK_SH | fcntl.LOCK_NB")]),
@@ -285,7 +285,7 @@ TABLE: list[tuple[str, str, Bugs]] = [
     ),
     (
         "core/atomic_files.py",
-        "core/test_atomic_files.py runs/test_links.py",
+        "core/test_atomic_files.py runs/test_symlinks.py",
         [
             ("flags | _NO_FOLLOW | _FLAGS", "flags | _FLAGS"),
             ("_FOLDER | os.O_NOFOLLOW, dir_fd=outer", "_FOLDER, dir_fd=outer"),
@@ -293,7 +293,7 @@ TABLE: list[tuple[str, str, Bugs]] = [
         ],
     ),
     (
-        "data/stored_tables.py",
+        "data/arrow_files.py",
         "data/test_hostile_files.py",
         [
             ("lengths.take(column.indices)", "lengths"),
@@ -340,11 +340,11 @@ TABLE: list[tuple[str, str, Bugs]] = [
         ],
     ),
     (
-        "pages/report/column_importance.py",
+        "models/importance.py",
         "pages/test_report_parts.py pages/test_report.py",
         [
             ("base - value if higher else value - base", "value - base if higher else base - value"),
-            ("x[rows, numbers] = own[order][:, numbers]", "x[rows, numbers[:1]] = own[order][:, numbers[:1]]"),
+            ("x[block, numbers] = given[order][:, numbers]", "x[block, numbers[:1]] = given[order][:, numbers[:1]]"),
         ],
     ),
     (

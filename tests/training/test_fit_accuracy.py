@@ -11,7 +11,7 @@ from sklearn.model_selection import train_test_split
 
 import multilayer as ml
 from multilayer.data import Table, read
-from support.soak import FULL
+from support.long_tests import FULL
 
 
 def split(name: str, seed: int, share: float = 0.2) -> tuple[Table, Table]:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from support import kill_runs
-from support.soak import FULL, memory_folder
+from support.long_tests import FULL, memory_folder
 
 
 @pytest.mark.parametrize("engine", ["fused", "numpy"] if FULL else ["fused"])

@@ -15,7 +15,7 @@ from multilayer.training import progress as progress_module
 from multilayer.training.progress import JsonLines, block
 from multilayer.training.progress import ProgressDisplay as Bar
 from multilayer.training.run_state import RunState
-from support.displays import START, Clock, end, epoch, plain, screen, shown, step, terminal
+from support.terminals import START, Clock, end, epoch, plain, screen, shown, step, terminal
 
 # Plain lines
 
@@ -64,7 +64,7 @@ def test_what_a_person_should_hear_of_is_told_at_once_and_in_one_line() -> None:
     bar = Bar(50, 5, 10, console=console)
     for event in (
         Spike(step=1234, loss=9.0, limit=2.0, gradient_norm=50.0, layer="linear1", rows=[3, 4]),
-        RolledBack(step=10, to_step=10, rate_factor=0.1, reason="the loss left its band"),
+        RolledBack(step=10, to_step=10, rate_factor=0.1, reason="the loss exceeded its limit"),
         NonFinite(step=11, where="loss", layer="linear2", unit=None, rows=[1]),
         Notice(step=12, message="the loss is flat", remedy="raise the rate"),
         end("failed", "no space left"),
@@ -72,7 +72,7 @@ def test_what_a_person_should_hear_of_is_told_at_once_and_in_one_line() -> None:
         bar.notice(event)
     assert stream.getvalue().splitlines() == [
         "step 1,234 spike: the loss 9 is over its limit 2; gradient norm 50, largest in linear1; rows 3, 4",
-        "step 10 rollback: back to step 10, rate × 0.1: the loss left its band",
+        "step 10 rollback: back to step 10, rate × 0.1: the loss exceeded its limit",
         "step 11 not finite: first in the loss of linear2; rows 1",
         "step 12 notice: the loss is flat: raise the rate",
         "step 50 failed: no space left",

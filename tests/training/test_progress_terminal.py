@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from support.displays import screen, shown
+from support.terminals import screen, shown
 
 SCRIPT = """
 import math, signal, sys, time

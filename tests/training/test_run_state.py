@@ -10,7 +10,7 @@ from multilayer.core.formatting import clock
 from multilayer.runs.events import Checkpoint, Resume, RolledBack
 from multilayer.training.progress import ProgressDisplay as Bar
 from multilayer.training.run_state import BLOCKS, MOST_POINTS, RunState, columns, limits, sparkline, thinned
-from support.displays import START, Clock, epoch, plain, step
+from support.terminals import START, Clock, epoch, plain, step
 
 
 def test_columns_are_means_and_take_what_follows() -> None:

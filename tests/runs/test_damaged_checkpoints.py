@@ -1,4 +1,4 @@
-"""R3: damage to checkpoints is found and told, and the run goes on from an older one."""
+"""R3: damaged checkpoints are detected and reported, and the run resumes from an older checkpoint."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from multilayer.errors import RunError
 from multilayer.runs import RunFolder
 from support import crash_saves
 from support.crash_saves import Do, stand_after, stand_on_disk, state_of, tree
+from support.long_tests import FULL
 from support.run_folders import TWO, Tried, made, names, save
-from support.soak import FULL
 
 
 def damages(path: Path, *, flips: int) -> Iterator[tuple[str, Callable[[], None]]]:

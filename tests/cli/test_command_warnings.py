@@ -1,4 +1,4 @@
-"""Notes about rows that differ from the training rows, and metrics that are not finite."""
+"""Warnings about rows that differ from the training rows, and about metrics that are not finite."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shared by the tests of displays: events, consoles, a fake clock, and the final content of a terminal."""
+"""Helpers for tests of terminal output: events, consoles, a fake clock, and the final content of a terminal."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def shown(text: str) -> str:
 
 
 def screen(text: str) -> list[str]:
-    """Return the final lines of an endless terminal that knows newline, carriage return, cursor up and clear line."""
+    """Return the final lines of a terminal that supports newline, carriage return, cursor up and clear line."""
     lines, row, column = [""], 0, 0
     for steer, plain_text in re.findall(r"(\x1b\[[0-9;?]*[A-Za-z]|\r|\n)|([^\x1b\r\n]+)", text):
         if plain_text:

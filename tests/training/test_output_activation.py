@@ -1,4 +1,4 @@
-"""An output activation that the loss applies itself is not applied twice."""
+"""An output activation that the loss already applies is not applied twice."""
 
 from __future__ import annotations
 

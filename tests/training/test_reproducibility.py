@@ -1,6 +1,6 @@
-"""R4, R5, R6 and R14 as tables: runs cut in every phase, signals, bad values, reruns, and how the work is cut.
+"""R4, R5, R6 and R14 as tables: runs stopped in every phase, signals, invalid values, reruns, and chunk lengths.
 
-The short form takes a part of each table that holds every engine, optimiser, network and phase; `SOAK=1` takes it all.
+The short form tests a part of each table with every engine, optimizer, network and phase. `SOAK=1` tests all of it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from multilayer.spec import Spec
 from multilayer.training import Loop, Plan, setup
 from multilayer.training.fit import fit, resume
 from support.cases import OPTIMIZER_ROWS
-from support.soak import FULL, memory_folder
+from support.long_tests import FULL, memory_folder
 
 Tried = Callable[[str, int], None]
 

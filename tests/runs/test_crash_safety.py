@@ -1,4 +1,4 @@
-"""R1 and R2: a run that is killed at every point, and errors of the system at every point."""
+"""R1 and R2: runs that are killed at every point, and system errors at every point."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from multilayer.errors import StorageError
 from multilayer.runs import RunFolder, events
 from support import crash_saves
 from support.crash_saves import perform, tree
+from support.long_tests import FULL, memory_folder
 from support.run_folders import Tried, made, save
-from support.soak import FULL, memory_folder
 
 # R1
 

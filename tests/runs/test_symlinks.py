@@ -1,4 +1,4 @@
-"""A run folder from someone else: no link, pipe or device in it redirects a read or a write."""
+"""Symbolic links, pipes and devices in an untrusted run folder do not redirect reads or writes."""
 
 from __future__ import annotations
 
