@@ -1,9 +1,9 @@
-# The library `multilayer` of csrc/ without its binding: the extension module and csrc/tests are made of it.
+# The library `multilayer` of csrc/ without its binding. The extension module and csrc/tests are linked with it.
 #
-# Floating point is as written: no contraction of a·b + c into one rounding, no reassociation, and no -march=native, so
-# a wheel runs on any processor of its architecture and the random stream gives the same bits everywhere. Code that
-# wants wider registers (runtime/microbenchmarks.cpp, kernels/kernels.cpp) is compiled once per instruction set and
-# chosen at run time.
+# Floating-point code is compiled as written: a·b + c is not contracted, sums are not reordered, and -march=native is not
+# used. A wheel therefore runs on any processor of its architecture, and the random stream has the same bits everywhere.
+# Code that benefits from wider registers (runtime/microbenchmarks.cpp, kernels/kernels.cpp) is compiled once per
+# instruction set and selected at run time.
 find_package(Threads REQUIRED)
 
 set(CMAKE_CXX_STANDARD 20)
@@ -13,12 +13,12 @@ set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 set(CMAKE_CXX_VISIBILITY_PRESET hidden)
 
 if(MSVC)
-  message(FATAL_ERROR "the kernels are written for GCC and Clang: on Windows take clang (CXX=clang++)")
+  message(FATAL_ERROR "the kernels need GCC or Clang: on Windows, use clang (CXX=clang++)")
 endif()
-set(OPTIMIZE -O3 CACHE STRING "How hard the compiler works; results do not depend on it")
+set(OPTIMIZE -O3 CACHE STRING "Optimisation level of the compiler; results do not depend on it")
 add_compile_options(${OPTIMIZE} -Wall -Wextra -ffp-contract=off)
 
-# The instruction sets of this architecture, narrowest first, and the flags each adds to the portable baseline.
+# The instruction sets of this architecture, narrowest first, and their additional compiler flags.
 set(isas baseline)
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$" AND NOT CMAKE_OSX_ARCHITECTURES MATCHES "arm64")
   list(APPEND isas avx2 avx512)
@@ -48,10 +48,10 @@ foreach(isa IN LISTS isas)
     target_sources(multilayer PRIVATE $<TARGET_OBJECTS:${target}>)
     list(APPEND core ${target})
   endforeach()
-  # Neither changes a result: they let the compiler turn choices and roots into vector code.
+  # These flags let the compiler vectorise selections and square roots. They do not change results.
   target_compile_options(kernels_${isa} PRIVATE -fno-math-errno -fno-trapping-math)
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-    # GCC's own intrinsics header trips it (GCC bug 105593).
+    # The intrinsics header of GCC causes these warnings (GCC bug 105593).
     target_compile_options(kernels_${isa} PRIVATE -Wno-uninitialized -Wno-maybe-uninitialized)
   endif()
 endforeach()

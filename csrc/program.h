@@ -136,8 +136,8 @@ struct Program {
     double l2 = 0.0;
     double clip_norm = std::numeric_limits<double>::infinity();
     double clip_value = std::numeric_limits<double>::infinity();
-    double average = NONE;  // β of the running average of the parameters; negative if there is none
-    std::uint64_t statistics_every = 0;  // steps between two statistics of every parameter; 0 if there are none
+    double average = NONE;  // β of the running average of the parameters; negative for no average
+    std::uint64_t statistics_every = 0;  // steps between two statistics of every parameter; 0 for no statistics
 
     bool records_statistics(std::uint64_t step) const { return statistics_every > 0 && step % statistics_every == 0; }
 };
@@ -147,7 +147,7 @@ struct Program {
 template <class T>
 struct Table {
     std::size_t rows = 0;
-    const T* x = nullptr;             // (rows, numeric), `stride` apart
+    const T* x = nullptr;             // (rows, numeric), with row stride `stride`
     std::size_t stride = 0;
     const std::int64_t* codes = nullptr;    // (rows, categories); checked by the caller
     const std::int64_t* classes = nullptr;  // (rows), or

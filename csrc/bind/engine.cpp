@@ -113,12 +113,12 @@ struct HeldTable {
               std::optional<Array<T, 2>> y_, std::optional<Array<T, 1>> weight_)
         : x(x_), codes(codes_), classes(classes_), y(y_), weight(weight_) {
         const auto rows = x.shape(0);
-        require(x.shape(1) < 2 || x.stride(1) == 1, "the numbers of a row must stand side by side");
-        require(rows < 2 || x.stride(0) >= 0, "rows must stand in order");
-        require(!codes || codes->shape(0) == rows, "codes must have a row for each of x");
-        require(!classes || classes->shape(0) == rows, "classes must have a row for each of x");
-        require(!y || y->shape(0) == rows, "y must have a row for each of x");
-        require(!weight || weight->shape(0) == rows, "weight must have a number for each row of x");
+        require(x.shape(1) < 2 || x.stride(1) == 1, "the values of a row of x must be contiguous");
+        require(rows < 2 || x.stride(0) >= 0, "x must not have a negative row stride");
+        require(!codes || codes->shape(0) == rows, "codes must have as many rows as x");
+        require(!classes || classes->shape(0) == rows, "classes must have as many rows as x");
+        require(!y || y->shape(0) == rows, "y must have as many rows as x");
+        require(!weight || weight->shape(0) == rows, "weight must have as many rows as x");
     }
 
     Table<T> table() const {
@@ -144,11 +144,12 @@ public:
     nb::tuple run(const HeldTable<T>& held, const Rows& rows, const Rows& ids, std::size_t batch, std::uint32_t epoch,
                   const Doubles& rate, const Doubles& decay, const Doubles& dropout) {
         check(held, rows, true);
-        require(batch > 0 && rows.size() == ids.size(), "a batch needs rows, and each row its own number");
+        require(batch > 0 && rows.size() == ids.size(),
+                "batch must be at least 1, and rows and ids must have the same length");
         const Order order{{rows.data(), rows.size()}, {ids.data(), ids.size()}, batch, epoch};
         const std::size_t steps = order.steps();
         require(rate.size() == steps && decay.size() == steps && dropout.size() == steps,
-                "rate, decay and dropout must have one number a step");
+                "rate, decay and dropout must have one value per step");
         const Table<T> table = held.table();
         auto loss = std::make_unique<double[]>(steps), norm = std::make_unique<double[]>(steps);
         std::size_t bad = FINISHED;
@@ -167,7 +168,7 @@ public:
     // Returns (loss, gradients, buffers) with a flat array for each parameter and buffer.
     nb::tuple gradients(const HeldTable<T>& held, const Rows& rows, const Rows& ids, std::uint32_t epoch, double dropout) {
         check(held, rows, true);
-        require(rows.size() == ids.size(), "each row needs its own number");
+        require(rows.size() == ids.size(), "rows and ids must have the same length");
         std::vector<std::unique_ptr<T[]>> found;
         std::vector<T*> into, buffers;
         for (const Parameter& p : program_.parameters) into.push_back(fresh(found, p.size));
@@ -191,14 +192,14 @@ public:
     double apply(const std::vector<Array<T, 1>>& gradients, const std::vector<Array<T, 1>>& buffers, double rate,
                  double decay) {
         require(gradients.size() == program_.parameters.size() && buffers.size() == program_.buffers.size(),
-                "an update needs every gradient and every buffer");
+                "there must be one array for each gradient and each buffer");
         std::vector<const T*> from, values;
         for (std::size_t i = 0; i < gradients.size(); ++i) {
-            require(gradients[i].size() == program_.parameters[i].size, "a gradient must have its parameter's size");
+            require(gradients[i].size() == program_.parameters[i].size, "a gradient must have the size of its parameter");
             from.push_back(gradients[i].data());
         }
         for (std::size_t i = 0; i < buffers.size(); ++i) {
-            require(buffers[i].size() == program_.buffers[i], "a buffer must have its size");
+            require(buffers[i].size() == program_.buffers[i], "a buffer must have the size given by the program");
             values.push_back(buffers[i].data());
         }
         const ExclusiveCall call(*this);
@@ -230,7 +231,7 @@ public:
     }
 
     void write(Group group, std::size_t place, const Array<T, 1>& values) {
-        require(values.size() == size_of(group, place), "a tensor must have its size");
+        require(values.size() == size_of(group, place), "a tensor must have the size given by the program");
         const ExclusiveCall call(*this);
         core_->write(group, place, values.data());
     }
@@ -256,7 +257,7 @@ private:
     // call.
     struct ExclusiveCall {
         explicit ExclusiveCall(BoundCore& core) : core_(core) {
-            if (core_.busy_.exchange(true)) throw std::runtime_error("the engine is in another call: wait for its end");
+            if (core_.busy_.exchange(true)) throw std::runtime_error("the engine is already running: wait until it ends");
             core_.asked_ = false;
         }
         ~ExclusiveCall() { core_.busy_ = false; }
@@ -276,21 +277,23 @@ private:
         const std::size_t slots = program_.optimizer.slots();
         require((group != Group::slot0 || slots > 0) && (group != Group::slot1 || slots > 1) &&
                     (group != Group::averages || program_.average >= 0),
-                "this program keeps no such tensors");
+                "the program has no tensors of this group");
         return group == Group::buffers ? program_.buffers.at(place) : program_.parameters.at(place).size;
     }
 
     // Throws if a call would read outside the table.
     void check(const HeldTable<T>& held, const Rows& rows, bool training) const {
         const std::size_t categories = program_.ops.empty() ? 0 : program_.ops[0].columns.categories.size();
-        require(held.x.shape(1) == program_.numeric, "x must have the network's numbers");
-        require((held.codes ? held.codes->shape(1) : 0) == categories, "codes must have the network's category columns");
+        require(held.x.shape(1) == program_.numeric, "x must have one column for each numeric input of the network");
+        require((held.codes ? held.codes->shape(1) : 0) == categories,
+                "codes must have one column for each categorical input of the network");
         if (training) {
             const bool classes = program_.loss.kind == LossKind::cross_entropy;
             const std::size_t Q = program_.loss.kind == LossKind::quantile ? program_.loss.quantiles.size() : 1;
             require(classes ? held.classes.has_value() != held.y.has_value() : held.y && !held.classes,
-                    "the loss needs class numbers or targets");
-            require(!held.y || held.y->shape(1) * Q == program_.d_out, "y must have the network's targets");
+                    "cross_entropy needs either classes or y, and other losses need y");
+            require(!held.y || held.y->shape(1) * Q == program_.d_out,
+                    "y must have one column for each target of the network");
         }
         const auto end = static_cast<std::int64_t>(held.x.shape(0));
         for (std::size_t i = 0; i < rows.size(); ++i) {

@@ -107,7 +107,7 @@ void bind_machine(nb::module_& m) {
     m.def("microbenchmark_triad", [](const std::string& name, const Floats<1>& x, const Floats<1>& z, float s) {
         const multilayer::Microbenchmark& loops = microbenchmark_named(name);
         check_length(x.size());
-        if (z.size() != x.size()) throw std::invalid_argument("x and z must have one length");
+        if (z.size() != x.size()) throw std::invalid_argument("x and z must have the same length");
         return filled<Vector<float>>({x.size()},
                                      [&](float* y) { loops.triad(x.size(), y, x.data(), z.data(), s); });
     }, "name"_a, "x"_a, "z"_a, "s"_a);

@@ -23,14 +23,14 @@ public:
                     bool all_threads)
     : numeric_(program.numeric), d_out_(program.d_out) {
         require(parameters.size() == program.parameters.size() && buffers.size() == program.buffers.size(),
-                "a prediction needs every parameter and every buffer");
+                "there must be one array for each parameter and each buffer");
         std::vector<const float*> values, kept;
         for (std::size_t i = 0; i < parameters.size(); ++i) {
-            require(parameters[i].size() == program.parameters[i].size, "a tensor must have its size");
+            require(parameters[i].size() == program.parameters[i].size, "a tensor must have the size given by the program");
             values.push_back(parameters[i].data());
         }
         for (std::size_t i = 0; i < buffers.size(); ++i) {
-            require(buffers[i].size() == program.buffers[i], "a tensor must have its size");
+            require(buffers[i].size() == program.buffers[i], "a tensor must have the size given by the program");
             kept.push_back(buffers[i].data());
         }
         if (!program.ops.empty()) {
@@ -41,11 +41,12 @@ public:
 
     Matrix<float> outputs(const Strided<float>& x, const std::optional<Array<std::int64_t, 2>>& codes) const {
         const std::size_t rows = x.shape(0), C = values_.size();
-        require(x.shape(1) == numeric_, "x must have the network's numbers");
-        require(x.shape(1) < 2 || x.stride(1) == 1, "the numbers of a row must stand side by side");
-        require(rows < 2 || x.stride(0) >= 0, "rows must stand in order");
-        require((codes ? codes->shape(1) : 0) == C, "codes must have the network's category columns");
-        require(!codes || codes->shape(0) == rows, "codes must have a row for each of x");
+        require(x.shape(1) == numeric_, "x must have one column for each numeric input of the network");
+        require(x.shape(1) < 2 || x.stride(1) == 1, "the values of a row of x must be contiguous");
+        require(rows < 2 || x.stride(0) >= 0, "x must not have a negative row stride");
+        require((codes ? codes->shape(1) : 0) == C,
+                "codes must have one column for each categorical input of the network");
+        require(!codes || codes->shape(0) == rows, "codes must have as many rows as x");
         if (codes) check(codes->data(), rows);
         Table<float> table;
         table.rows = rows, table.x = x.data(), table.codes = codes ? codes->data() : nullptr;

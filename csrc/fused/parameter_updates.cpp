@@ -217,7 +217,7 @@ void Fused::columns_gradients(const StepThread& w, Node& node, bool stored) {
             update_vector(c.bias, {f.first * e.D, f.end * e.D});
         }
     }
-    // Category tables are assigned to threads in turn. Rows are added in the order of the batch.
+    // Category tables are assigned to threads cyclically. Rows are added in the order of the batch.
     std::size_t unit = e.F * e.width, turn = 0;
     for (std::size_t i = 0; i < c.categories.size(); unit += c.categories[i++].width) {
         const Category& category = c.categories[i];

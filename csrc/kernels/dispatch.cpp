@@ -30,7 +30,7 @@ const Kernels& kernels_named(const std::string& name) {
     for (const Kernels* k : found) {
         if (k->name == name) return *k;
     }
-    throw std::invalid_argument("this processor does not run the kernels '" + name + "'");
+    throw std::invalid_argument("this processor does not support the kernels '" + name + "'");
 }
 
 std::vector<std::string> fused_kernels() {

@@ -164,7 +164,7 @@ inline void fetch(const void* p) { __builtin_prefetch(p); }
 inline void fetch(const void*) {}
 #endif
 
-// to[j][i] = from[i][j] for 16 by 16 floats, with rows `step` and `stride` apart.
+// to[j][i] = from[i][j] for 16 by 16 floats, with row strides `step` and `stride`.
 #if defined(__AVX512F__)
 
 inline void transpose16(const float* from, std::size_t step, float* to, std::size_t stride) {

@@ -136,7 +136,7 @@ void bits(const Network& network) {
                 return trained(*core, program, rows.table, batch);
             };
             const std::vector<float> one = run(1);
-            for (const std::size_t threads : {2, 3, 8}) check(same(one, run(threads)), network.name, isa + ": threads change bits");
+            for (const std::size_t threads : {2, 3, 8}) check(same(one, run(threads)), network.name, isa + ": the number of threads changes bits");
             if (batch != 64) continue;
             if (isa == "avx2") widest = one;
             if (isa == "avx512") check(same(one, widest), network.name, "avx512 and avx2 differ");
@@ -166,7 +166,7 @@ void tuned(const Network& network) {
         found.insert(found.end(), values.begin(), values.end());
         return found;
     };
-    check(same(run(1), run(3)), network.name, "a call in pieces has other bits");
+    check(same(run(1), run(3)), network.name, "a call that is split into pieces has other bits");
 
     const auto parameters = parameters_for(program), buffers = buffers_for(program);
     std::vector<const float*> values, kept;
@@ -179,7 +179,7 @@ void tuned(const Network& network) {
         const std::size_t n = 1 + call % 9;
         several->outputs(rows.table, call, n, z.data(), NEVER);
         const float* there = expected.data() + call * program.d_out;
-        check(std::equal(there, there + n * program.d_out, z.data()), network.name, "calls that follow one another differ");
+        check(std::equal(there, there + n * program.d_out, z.data()), network.name, "repeated calls differ");
     }
 }
 
@@ -215,7 +215,7 @@ void prediction(const Network& network) {
         for (const PredictionCore* by : {packed.get(), pair.get()}) {
             for (const std::size_t n : {1, 7, 48}) good.push_back(from(0, n, by));
         }
-        for (const char g : good) check(g, network.name, isa + ": prediction differs from training's outputs");
+        for (const char g : good) check(g, network.name, isa + ": prediction differs from the outputs of a training core");
     }
 }
 
@@ -236,7 +236,7 @@ void numbers(const Network& network) {
         double worst = 0.0;
         for (std::size_t i = 0; i < found.size(); ++i) worst = std::max(worst, std::abs(static_cast<double>(found[i]) - expected[i]));
         // A path has a few dozen roundings, sums have a hundred terms, and norms divide by at least 0.03.
-        check(worst <= 1e-4 * largest, network.name, kind + " is " + std::to_string(worst) + " from double");
+        check(worst <= 1e-4 * largest, network.name, kind + " is " + std::to_string(worst) + " away from double");
     }
 }
 
@@ -262,7 +262,7 @@ void steps(const Network& network) {
     std::vector<float> z(ROWS * program.d_out);
     other->outputs(rows.table, all, program.average >= 0.0, z.data(), NEVER);
     check(std::memcmp(z.data(), &expected[expected.size() - z.size()], z.size() * sizeof(float)) == 0, network.name,
-          "gradients and apply are not a step");
+          "gradients and apply do not equal a step");
 }
 
 // Tests several cores in several threads, as with several fits in one process.
@@ -278,7 +278,7 @@ void side_by_side(const Network& network) {
         });
     }
     for (std::thread& fit : fits) fit.join();
-    check(same(found[0], found[1]) && same(found[0], found[2]), network.name, "cores disturb each other");
+    check(same(found[0], found[1]) && same(found[0], found[2]), network.name, "cores affect each other");
 }
 
 // Tests that a run stopped between or within steps has the state after its complete steps, and can continue.
@@ -303,9 +303,9 @@ void stopping(const Network& network, std::size_t batch, std::size_t steps) {
         const auto from = Clock::now();
         run(*halted, steps, [&] { return Clock::now() - from >= lasts * share; });
         run(*plain, halted->step, NEVER);
-        check(same(state(*halted, program), state(*plain, program)), network.name, "a halted run left half a step");
+        check(same(state(*halted, program), state(*plain, program)), network.name, "a stopped run has an incomplete step");
         run(*halted, 1, NEVER), run(*plain, 1, NEVER);
-        check(same(state(*halted, program), state(*plain, program)), network.name, "a halted core does not go on");
+        check(same(state(*halted, program), state(*plain, program)), network.name, "a stopped core cannot continue");
     }
 }
 
@@ -319,7 +319,7 @@ void recovery(const Network& network) {
     const std::vector<std::int64_t> some = order(24);
     double loss = 0, norm = 0, rate = std::nan("");
     mended->run(rows.table, {some, some, some.size(), 0}, {&rate, &rate, &rate}, &loss, &norm, NEVER);
-    check(!mended->finite(), network.name, "a rate that is no number leaves numbers");
+    check(!mended->finite(), network.name, "a learning rate of NaN leaves finite parameters");
     start(*mended, program);
     for (const Group slot : {Group::slot0, Group::slot1}) {
         if (static_cast<std::size_t>(slot) - static_cast<std::size_t>(Group::slot0) >= program.optimizer.slots()) continue;
@@ -328,10 +328,10 @@ void recovery(const Network& network) {
         }
     }
     mended->step = 0, mended->statistics.clear();
-    check(mended->finite(), network.name, "a state written anew is not finite");
+    check(mended->finite(), network.name, "the core is not finite after its state was written");
     check(same(trained(*fresh, program, rows.table, 24), trained(*mended, program, rows.table, 24)), network.name,
-          "a core does not recover");
-    if (!has_batch_norm(program)) check(std::isnan(slopes(*fresh, program, rows.table, 0)[0]), network.name, "no rows have a loss");
+          "a core does not recover from a non-finite step");
+    if (!has_batch_norm(program)) check(std::isnan(slopes(*fresh, program, rows.table, 0)[0]), network.name, "the loss of an empty batch is not NaN");
 }
 
 // Tests that a long step can be stopped, also if it has hardly any matrix products, and that it is undone.
@@ -344,7 +344,7 @@ void long_step_stops() {
     start(*core, network.program);
     double loss = 0, norm = 0, rate = 1e-3;
     core->run(rows.table, {many, many, many.size(), 0}, {&rate, &rate, &rate}, &loss, &norm, [] { return true; });
-    check(core->step == 0, network.name, "a long step does not hear");
+    check(core->step == 0, network.name, "a long step was not stopped");
 }
 
 // Tests that the tuner uses all threads on an idle machine, one on a busy machine, and then all again.
@@ -361,12 +361,12 @@ void tuning() {
     };
     const auto calm = [](double threads) { return 1.0 / threads; };
     const auto busy = [](double threads) { return threads; };
-    check(most_used(40, calm) == 6, "tuner", "a calm machine's threads are not used");
-    check(most_used(40, busy) == 1, "tuner", "threads wait on a busy machine");
-    check(most_used(400, calm) == 6, "tuner", "threads are not taken up again");
-    check(most_used(40, busy) == 1 && tuner.next(1, 32) == 1 && tuner.next(6, 32) <= 2, "tuner", "a short step is not passed over");
-    check(tuner.next(6, 64) == 6, "tuner", "what was found for one batch is used for another");
-    check(ThreadTuner().next(1, 32) == 1, "tuner", "one thread is not enough");
+    check(most_used(40, calm) == 6, "tuner", "the threads of an idle machine are not used");
+    check(most_used(40, busy) == 1, "tuner", "several threads are used on a busy machine");
+    check(most_used(400, calm) == 6, "tuner", "threads are not used again");
+    check(most_used(40, busy) == 1 && tuner.next(1, 32) == 1 && tuner.next(6, 32) <= 2, "tuner", "a short step is not ignored");
+    check(tuner.next(6, 64) == 6, "tuner", "a result for one batch size is used for another");
+    check(ThreadTuner().next(1, 32) == 1, "tuner", "a limit of one thread is not respected");
 }
 
 // Tests that denormals are 0 while they are flushed, nonzero while they are allowed, and that the mode is restored.
@@ -376,14 +376,14 @@ void denormals() {
     const bool before = lives();
     {
         const FlushDenormals flushed;
-        check(!lives(), "denormals", "they are not flushed");
+        check(!lives(), "denormals", "denormals are not flushed");
         {
             const AllowDenormals allowed;
-            check(lives(), "denormals", "they are not allowed");
+            check(lives(), "denormals", "denormals are not allowed");
         }
-        check(!lives(), "denormals", "they are not flushed again");
+        check(!lives(), "denormals", "denormals are not flushed again");
     }
-    check(lives() == before, "denormals", "they are not as they were");
+    check(lives() == before, "denormals", "the mode is not restored");
 }
 
 }  // namespace
@@ -411,6 +411,6 @@ int main() {
             stopping(network, LONG / weights_of(network.program), 1);
         }
     }
-    std::printf("%zu networks, %d promises broken\n", all.size(), failures);
+    std::printf("%zu networks, %d checks failed\n", all.size(), failures);
     return failures ? 1 : 0;
 }

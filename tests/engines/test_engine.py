@@ -1,4 +1,4 @@
-"""The engine's contract, shown on the numpy oracle: it learns, agrees with PyTorch, and depends on no accident."""
+"""The contract of an engine, tested on the numpy engine: it learns, agrees with PyTorch, and is reproducible."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ from support.cases import ALL, Case
 from support.engines import LOSSES, orders, run, table
 
 
-def by_hand(
+def train_with_pytorch(
     spec: Spec, data: Data, settings: Settings, work: list[Order], *, rate: float, decay: float = 0.0
 ) -> tuple[Model, list[float]]:
-    """The same steps written against PyTorch alone: its autograd, its optimisers, our masks."""
+    """Train with the autograd and the optimisers of PyTorch, and with the dropout masks of the engine."""
     model = Model(spec)
     fill(model, initialise(spec, seed=settings.seed))
     model.train()
@@ -81,15 +81,18 @@ def agree(engine: NumpyEngine, model: Model, *, atol: float = 1e-9) -> None:
 
 @pytest.mark.parametrize("case", [c for c in ALL if c.name != "worked example"], ids=lambda case: case.name)
 def test_steps_equal_torch(case: Case) -> None:
-    """12 steps over two epochs with a last partial batch. SGD: the update is linear in the gradient, so agreement is
-    agreement of gradients; Adam's would turn a gradient of 1e-17 into a full step."""
+    """Compare 12 steps over two epochs with a partial last batch.
+
+    The optimizer is SGD, because its update is linear in the gradient. Adam would make a full step of a gradient of
+    1e-17.
+    """
     spec = case.spec
     data = table(spec, 17)
     settings = Settings(loss="mse", optimizer="sgd", seed=3)
     engine = NumpyEngine(spec, data, settings)
     work = orders(17, 3, 2)
     taken = np.concatenate([run(engine, order, rate=1e-4).loss for order in work])
-    model, expected = by_hand(spec, data, settings, work, rate=1e-4)
+    model, expected = train_with_pytorch(spec, data, settings, work, rate=1e-4)
     np.testing.assert_allclose(taken, expected, rtol=1e-9, atol=1e-12)
     agree(engine, model)
 
@@ -106,10 +109,10 @@ def test_50_steps_equal_torch_for_every_loss_and_optimiser(loss: str, optimizer:
     for order in work:
         run(engine, order, rate=1e-2, decay=decay)
     assert engine.state().step == 50
-    agree(engine, by_hand(spec, data, settings, work, rate=1e-2, decay=decay)[0])
+    agree(engine, train_with_pytorch(spec, data, settings, work, rate=1e-2, decay=decay)[0])
 
 
-def test_it_learns_through_the_protocol() -> None:
+def test_training_through_the_engine_protocol_learns() -> None:
     spec = ml.mlp(2, [16], 3, activation="tanh")
     angle = np.linspace(0.5, 4, 150)
     turn = np.arange(150) % 3
@@ -122,8 +125,8 @@ def test_it_learns_through_the_protocol() -> None:
 
 
 @pytest.mark.parametrize("cut", [1, 2, 7])
-def test_how_the_work_is_cut_changes_nothing(cut: int) -> None:
-    """Chunks of 1, 2 and 7 steps against one chunk an epoch: the same bits."""
+def test_the_chunk_length_does_not_change_the_result(cut: int) -> None:
+    """Chunks of 1, 2 and 7 steps give the same bits as one chunk per epoch."""
     spec = Spec.parse("4-6:batchnorm:relu:dropout(0.3)-3")
     data = table(spec, 50)
     settings = Settings(loss="mse", optimizer="adam", average=0.9, clip_norm=0.5, l2=1e-3)
@@ -138,7 +141,7 @@ def test_how_the_work_is_cut_changes_nothing(cut: int) -> None:
     assert whole.state().equals(pieces.state())
 
 
-def test_a_saved_state_goes_on_bit_for_bit() -> None:
+def test_training_continues_from_a_saved_state_bit_for_bit() -> None:
     spec = Spec.parse("4-6:batchnorm:prelu:dropout(0.3)-3")
     data = table(spec, 30)
     settings = Settings(loss="mse", average=0.95)
@@ -152,7 +155,7 @@ def test_a_saved_state_goes_on_bit_for_bit() -> None:
     assert not engine.state().equals(NumpyEngine(spec, data, settings).state())
 
 
-def test_a_state_handed_out_is_a_copy() -> None:
+def test_state_returns_a_copy() -> None:
     spec = ml.linear(3)
     engine = NumpyEngine(spec, table(spec, 8), Settings(loss="mse"))
     before = engine.state()
@@ -162,8 +165,8 @@ def test_a_state_handed_out_is_a_copy() -> None:
         np.testing.assert_array_equal(value, kept[name])
 
 
-def test_masks_are_keyed_by_the_row_alone() -> None:
-    """A row's gradient is the same in whatever company, so the mean over a batch is the mean of single rows."""
+def test_dropout_masks_depend_on_the_row_and_the_epoch_only() -> None:
+    """The gradient of a row does not depend on its batch, so a batch gradient is the mean of those of its rows."""
     spec = Spec.parse("4-8:tanh:dropout(0.5)-3:dropout(0.25)")
     engine = NumpyEngine(spec, table(spec, 20), Settings(loss="mse", seed=9))
     rows = np.array([3, 11, 7, 19])
@@ -180,8 +183,8 @@ def test_masks_are_keyed_by_the_row_alone() -> None:
 
 
 @pytest.mark.parametrize("case", [c for c in ALL if c.name != "worked example"], ids=lambda case: case.name)
-def test_gradients_and_apply_are_a_step_bit_for_bit(case: Case) -> None:
-    """Running statistics are part of the step."""
+def test_gradients_and_apply_equal_run_bit_for_bit(case: Case) -> None:
+    """The comparison includes running statistics."""
     spec = case.spec
     settings = Settings(loss="mse", clip_norm=0.1, l2=0.01, average=0.9)
     one, two = (NumpyEngine(spec, table(spec, 12), settings) for _ in range(2))
@@ -199,7 +202,7 @@ both = pytest.mark.parametrize("make", [NumpyEngine, TorchEngine], ids=["numpy",
 
 
 @both
-def test_a_state_with_and_without_averages_are_not_exchanged(make: type) -> None:
+def test_states_with_and_without_averages_are_not_interchangeable(make: type) -> None:
     spec = ml.linear(3)
     plain, averaged = (make(spec, table(spec, 4), Settings(loss="mse", average=a)) for a in (None, 0.9))
     with pytest.raises(StateError, match="an engine with `average` needs a state with averages, got none: go on with"):
@@ -210,7 +213,7 @@ def test_a_state_with_and_without_averages_are_not_exchanged(make: type) -> None
 
 @both
 @pytest.mark.parametrize("which", ["rate_factors", "decay_factors"])
-def test_a_factor_for_a_parameter_that_is_not_there(make: type, which: str) -> None:
+def test_a_factor_for_an_unknown_parameter_is_refused(make: type, which: str) -> None:
     spec = ml.linear(3)
     settings = Settings(loss="mse", **{which: {"linear1.wieght": 0.1}})
     with pytest.raises(OptionError, match=f"in {which} 'linear1.wieght': did you mean 'linear1.weight'"):
@@ -229,14 +232,14 @@ def test_a_factor_for_a_parameter_that_is_not_there(make: type, which: str) -> N
         (["a", "b"], r"\['a', 'b'\]"),
     ],
 )
-def test_counters_that_are_none(counters: object, got: str) -> None:
+def test_invalid_counters_are_refused(counters: object, got: str) -> None:
     with pytest.raises(
         StateError, match=f"counters must be the step, a whole number .* rate factor above 0, got {got}"
     ):
         State.from_tensors({"counters": np.array(counters)})
 
 
-def test_replicas_average_to_the_whole_batch() -> None:
+def test_gradients_of_two_halves_average_to_those_of_the_batch() -> None:
     spec = Spec.parse("4-8:relu:dropout(0.5)-3")
     data = table(spec, 24, "cross_entropy")
     settings = Settings(loss="cross_entropy")
@@ -252,7 +255,7 @@ def test_replicas_average_to_the_whole_batch() -> None:
         np.testing.assert_allclose(value, two.state().parameters[name], atol=1e-12)
 
 
-def test_sample_weights_are_repetitions() -> None:
+def test_a_sample_weight_equals_repeated_rows() -> None:
     spec = ml.mlp(3, [5], 2, activation="tanh")
     data = table(spec, 4)
     weight = np.array([1.0, 2.0, 3.0, 1.0])
@@ -287,7 +290,7 @@ def test_clipping() -> None:
         np.testing.assert_allclose(limited[name], np.clip(g, -0.05, 0.05), atol=1e-14)
 
 
-def test_averages_and_the_rate_factor() -> None:
+def test_parameter_averages_and_the_rate_factor() -> None:
     spec = ml.linear(2)
     data = table(spec, 6)
     engine = NumpyEngine(spec, data, Settings(loss="mse", optimizer="sgd", average=0.5))
@@ -305,7 +308,7 @@ def test_averages_and_the_rate_factor() -> None:
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_a_value_that_is_not_finite_is_flagged_before_the_update(value: float) -> None:
+def test_a_non_finite_value_is_reported_before_the_update(value: float) -> None:
     spec = ml.linear(3)
     data = table(spec, 8)
     data.x[5, 1] = value
@@ -343,7 +346,7 @@ def test_dropout_layers_are_numbered_in_order() -> None:
         ),
     ],
 )
-def test_a_state_that_does_not_fit_is_refused(change, message: str) -> None:
+def test_a_state_of_another_network_is_refused(change, message: str) -> None:
     spec = ml.linear(3)
     engine = NumpyEngine(spec, table(spec, 4), Settings(loss="mse"))
     tensors = engine.state().tensors()
@@ -367,48 +370,48 @@ def test_a_state_that_does_not_fit_is_refused(change, message: str) -> None:
         ({"decay_factors": {"a": -1.0}}, "decay_factors of 'a' must be finite and at least 0, got -1.0"),
     ],
 )
-def test_bad_settings(options: dict[str, Any], message: str) -> None:
+def test_invalid_settings_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(OptionError, match=message):
         Settings(loss="mse", **options)
 
 
-def test_orders_cut_a_last_partial_batch() -> None:
+def test_an_order_has_a_partial_last_batch() -> None:
     order = Order(epoch=0, rows=np.arange(10), batch=4)
     assert order.steps == 3
     assert [len(rows) for rows in order.batches()] == [4, 4, 2]
 
 
 @pytest.mark.parametrize("options", [{"epoch": -1, "batch": 4}, {"epoch": 0, "batch": 0}])
-def test_bad_orders(options: dict[str, int]) -> None:
+def test_invalid_orders_are_refused(options: dict[str, int]) -> None:
     with pytest.raises(OptionError, match="an order needs batch ≥ 1 and epoch ≥ 0, got"):
         Order(rows=np.arange(10), **options)
 
 
-def never(batch: Batch, data: Data, rows: Any, epoch: int) -> Batch:
-    pytest.fail("there was nothing to augment")
+def unexpected_augmentation(batch: Batch, data: Data, rows: Any, epoch: int) -> Batch:
+    pytest.fail("an empty batch must not be augmented")
 
 
-def as_made(kind: str, data: Data) -> Data:
-    """The same rows, as a table that has them, or one whose rows of training have to be made."""
+def in_form(kind: str, data: Data) -> Data:
+    """Return the same rows as a dense table, as a sparse table, or with an augmentation."""
     if kind == "sparse":
         return replace(data, x=Sparse.of_rows(data.x, np.zeros(data.x.shape[1])))
-    return replace(data, augment=never) if kind == "augmented" else data
+    return replace(data, augment=unexpected_augmentation) if kind == "augmented" else data
 
 
 @pytest.mark.parametrize("make", [NumpyEngine, TorchEngine, FusedEngine])
 @pytest.mark.parametrize("kind", ["plain", "sparse", "augmented"])
-def test_the_loss_of_no_rows_is_no_number(kind: str, make: type) -> None:
+def test_the_loss_of_an_empty_batch_is_nan(kind: str, make: type) -> None:
     spec = Spec.parse("3-2-1")
-    found = make(spec, as_made(kind, table(spec, 4)), Settings(loss="mse")).gradients(np.arange(0), epoch=0)
+    found = make(spec, in_form(kind, table(spec, 4)), Settings(loss="mse")).gradients(np.arange(0), epoch=0)
     assert math.isnan(found.loss)
     assert not any(value.any() for value in found.gradients.values())
 
 
 @pytest.mark.parametrize("make", [NumpyEngine, TorchEngine, FusedEngine])
 @pytest.mark.parametrize("kind", ["plain", "sparse", "augmented"])
-def test_rows_before_the_first_and_after_the_last_are_refused(kind: str, make: type) -> None:
+def test_rows_outside_the_table_are_refused(kind: str, make: type) -> None:
     spec = Spec.parse("3-2-1")
-    found = make(spec, as_made(kind, table(spec, 4)), Settings(loss="mse"))
+    found = make(spec, in_form(kind, table(spec, 4)), Settings(loss="mse"))
     for rows in ([-1, -2], [0, 4]):
         with pytest.raises(IndexError):
             found.gradients(np.array(rows), epoch=0)
@@ -416,13 +419,13 @@ def test_rows_before_the_first_and_after_the_last_are_refused(kind: str, make: t
 
 @pytest.mark.parametrize("make", [TorchEngine, FusedEngine])
 @pytest.mark.parametrize(("threads", "message"), [(0, "at least 1, got 0"), (10**6, "at most 1,024, got 1000000")])
-def test_threads_outside_what_the_machine_may_be_told(threads: int, message: str, make: type) -> None:
+def test_the_number_of_threads_is_validated(threads: int, message: str, make: type) -> None:
     spec = Spec.parse("3-1")
     with pytest.raises(OptionError, match=f"threads must be .*{message}"):
         make(spec, table(spec, 4), Settings(loss="mse"), threads=threads)
 
 
-def test_the_most_threads_are_the_compiled_cores() -> None:
+def test_the_maximum_number_of_threads_is_that_of_the_core() -> None:
     spec = Spec.parse("3-1")
     with pytest.raises(ValueError, match=f"threads must be from 1 to {named_options.MAX_THREADS}, got"):
         _core.matrix_peak(named_options.MAX_THREADS + 1, 0.0)
@@ -433,7 +436,7 @@ def test_the_most_threads_are_the_compiled_cores() -> None:
         Ensemble([member], losses.get("mse"), threads=named_options.MAX_THREADS + 1)
 
 
-def test_the_strongest_action_wins_and_the_first_of_equals() -> None:
+def test_the_strongest_action_wins_and_ties_go_to_the_first() -> None:
     assert strongest([]) == Continue()
     assert strongest([Continue(), Rollback(reason="a"), Rollback(reason="b")]) == Rollback(reason="a")
     assert strongest([Rollback(reason="a"), Stop(reason="b")]) == Stop(reason="b")

@@ -18,17 +18,17 @@ SCHEDULES = ("constant", "cosine(warmup=0.1)", "one_cycle", "coslog", "flat_cosi
 STEPS = 50
 
 
-def test_the_tables_of_these_tests_leave_nothing_out() -> None:
+def test_the_tables_of_these_tests_are_complete() -> None:
     assert {losses.get(text).name for text in LOSSES} == set(losses.LOSSES)
     assert {optimizers.get(text).name for text in OPTIMIZERS} == set(optimizers.OPTIMIZERS)
     assert {text.partition("(")[0] for text in SCHEDULES} == set(schedules.SCHEDULES)
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-def test_they_agree_to_1e_9_over_50_steps(loss: str, tried: Any) -> None:
-    """Adam divides by roots of squares near 0, which magnifies rounding: 1e-9 of the largest number of each tensor."""
+def test_engines_agree_to_1e_9_over_50_steps(loss: str, tried: Any) -> None:
+    """The tolerance is 1e-9 of the largest value of each tensor, because Adam amplifies rounding in tiny gradients."""
     spec = Spec.parse("5-6:tanh:dropout(0.2)-3")
-    data, work = table(spec, 58, loss), orders(58, 6, 5)  # 10 steps an epoch, the last of 4 rows
+    data, work = table(spec, 58, loss), orders(58, 6, 5)  # 10 steps per epoch, the last with 4 rows
     for i, optimizer in enumerate(OPTIMIZERS):
         factors = schedules.get(SCHEDULES[i % len(SCHEDULES)])(np.arange(STEPS), STEPS)
         settings = Settings(loss=loss, optimizer=optimizer, seed=3, average=0.9, clip_norm=1.0, l2=1e-3)
@@ -42,4 +42,4 @@ def test_they_agree_to_1e_9_over_50_steps(loss: str, tried: Any) -> None:
         for name, ours in oracle.state().tensors().items():
             scale = max(1.0, float(np.abs(ours).max(initial=0)))
             np.testing.assert_allclose(theirs[name], ours, rtol=0, atol=1e-9 * scale, err_msg=f"{optimizer}: {name}")
-    tried("numpy and torch over 50 steps (loss × optimiser, schedules in turn)", len(OPTIMIZERS))
+    tried("numpy and torch over 50 steps (loss × optimiser, alternating schedules)", len(OPTIMIZERS))

@@ -1,6 +1,7 @@
-"""The fused engine's numbers: in double its plain loops equal the torch engine over 50 steps, and the numpy engine in
-single steps over random networks. What must not matter is in test_fused_engine_bits.py,
-what is refused in test_fused_engine_refusals.py."""
+"""The reference loops of the fused engine in double: 50 steps against the torch engine, single steps against numpy.
+
+Reproducibility is tested in test_fused_engine_bits.py, and invalid input in test_fused_engine_refusals.py.
+"""
 
 from __future__ import annotations
 
@@ -41,17 +42,17 @@ def fused(spec: Spec, data: Data, settings: Settings, **how: Any) -> FusedEngine
 
 
 def agree(spec: Spec, data: Data, ours: Engine, theirs: Engine, *, rate: float, decay: float = 0.0) -> None:
-    """50 steps of both, the last of each epoch smaller: states to 1e-9 of each tensor's largest number."""
+    """Compare 50 steps with a partial last batch. The tolerance is 1e-9 of the largest value of each tensor."""
     rows = len(data)
     for order in [*orders(rows, 3, 8), Order(epoch=8, rows=np.arange(6), batch=3)]:
         found, expected = (run(e, order, rate=rate, decay=decay) for e in (ours, theirs))
         np.testing.assert_allclose(found.loss, expected.loss, rtol=1e-9, atol=1e-12)
         np.testing.assert_allclose(found.gradient_norm, expected.gradient_norm, rtol=1e-9, atol=1e-12)
     assert ours.state().step == 50
-    mine = ours.state().tensors()
+    tensors = ours.state().tensors()
     for name, value in theirs.state().tensors().items():
         scale = max(1, np.abs(value).max(initial=0))
-        np.testing.assert_allclose(mine[name], value, rtol=0, atol=1e-9 * scale, err_msg=name)
+        np.testing.assert_allclose(tensors[name], value, rtol=0, atol=1e-9 * scale, err_msg=name)
     everything = np.arange(rows)
     for averaged in (False, True):
         z, expected = (e.outputs(everything, averaged=averaged) for e in (ours, theirs))
@@ -60,7 +61,7 @@ def agree(spec: Spec, data: Data, ours: Engine, theirs: Engine, *, rate: float, 
 
 @pytest.mark.parametrize("case", KERNELS, ids=lambda case: case.name)
 def test_50_steps_equal_torch(case: Case) -> None:
-    """SGD, with everything else on. Its update is linear in the gradient, so agreement is that of gradients."""
+    """Compare with SGD and all other options. The update of SGD is linear in the gradient."""
     how = Settings(loss="mse", optimizer="sgd", seed=3, l2=1e-3, clip_norm=2.0, clip_value=1.0, average=0.9)
     data = table(case.spec, 17)
     agree(case.spec, data, fused(case.spec, data, how), double(case.spec, data, how), rate=1e-3, decay=0.1)
@@ -69,7 +70,7 @@ def test_50_steps_equal_torch(case: Case) -> None:
 @pytest.mark.parametrize("optimizer", [o for o in FUSED_OPTIMIZERS if o != "sgd"])
 @pytest.mark.parametrize("case", SOME, ids=lambda case: case.name)
 def test_50_steps_equal_torch_for_every_optimiser(case: Case, optimizer: str) -> None:
-    """Networks without parameters whose true gradient is 0, of which Adam makes full steps out of rounding."""
+    """No parameter of these networks has a true gradient of 0, which Adam would turn into full steps of rounding."""
     how = Settings(loss="mse", optimizer=optimizer, seed=3, average=0.9)
     data = table(case.spec, 17)
     agree(case.spec, data, fused(case.spec, data, how), double(case.spec, data, how), rate=1e-3, decay=0.01)
@@ -105,7 +106,7 @@ def test_weights_and_mixed_targets_equal_torch(loss: str) -> None:
 
 
 def close(found: Gradients, expected: Gradients, scale: float) -> None:
-    """Tolerance as in test_layers.py: under 200 terms a sum, and room for what norms of flat numbers amplify."""
+    """Compare with the tolerance of test_layers.py, multiplied by the amplification of rounding in norms."""
     tolerance = 1e-11
     np.testing.assert_allclose(found.loss, expected.loss, rtol=tolerance * scale, atol=tolerance * scale)
     for ours, theirs in ((found.gradients, expected.gradients), (found.buffers, expected.buffers)):
@@ -115,30 +116,31 @@ def close(found: Gradients, expected: Gradients, scale: float) -> None:
             np.testing.assert_allclose(ours[name], value, rtol=0, atol=atol, err_msg=name)
 
 
-def steepness(caches: list[Any]) -> float:
-    """The product of what each norm of a walk divides by: rounding grows by as much, also where the gradient is 0."""
+def norm_amplification(caches: list[Any]) -> float:
+    """Return the factor by which the norms amplify rounding: the product of 1/σ, which matters even if a gradient is
+    0."""
     product = 1.0
     for cache in caches:
         if isinstance(cache, list):
-            product *= steepness(cache)
-        elif isinstance(cache, tuple) and len(cache) < 4:  # a norm's x̂ and 1/σ; a gated unit keeps four
+            product *= norm_amplification(cache)
+        elif isinstance(cache, tuple) and len(cache) < 4:  # x̂ and 1/σ of a norm; a gated unit has four
             product *= max(1.0, float(np.max(cache[1])))
     return product
 
 
 def gradients_and_scale(oracle: NumpyEngine, rows: np.ndarray, dropout: float) -> tuple[Gradients, float]:
-    """What the oracle finds, and how much larger than 1 the numbers were that its rounding comes from."""
+    """Return the gradients of the numpy engine and the scale of its intermediate values, at least 1."""
     walks: list[tuple[np.ndarray, list[Any]]] = []
     real = numpy_engine.forward_through
 
-    def watched(*args: Any) -> Any:
+    def recorded_forward(*args: Any) -> Any:
         walks.append(real(*args))
         return walks[-1]
 
-    with patch.object(numpy_engine, "forward_through", watched):
+    with patch.object(numpy_engine, "forward_through", recorded_forward):
         found = oracle.gradients(rows, epoch=2, dropout=dropout)
     z, caches = walks[0]
-    return found, steepness(caches) * max(1.0, float(np.abs(z).max(initial=0)))
+    return found, norm_amplification(caches) * max(1.0, float(np.abs(z).max(initial=0)))
 
 
 @settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
@@ -153,7 +155,7 @@ def gradients_and_scale(oracle: NumpyEngine, rows: np.ndarray, dropout: float) -
 def test_single_steps_of_random_networks_equal_numpy(
     spec: Spec, loss: str, optimizer: str, batch: int, dropout: float, weighted: bool
 ) -> None:
-    """From equal states off their special points: loss, every gradient, statistics, the update, predictions."""
+    """Compare loss, gradients, statistics, update and predictions from the same perturbed state."""
     assume(batch > 1 or not has_batch_norm(spec.layers))
     assume(spec.d_out % losses.get(loss).per_target == 0)
     generator = np.random.default_rng(4)
@@ -207,7 +209,7 @@ def test_clipping_l2_decay_factors_averages_and_the_rate_factor(optimizer: str) 
 
 
 @pytest.mark.parametrize("clip", ["clip_norm", "clip_value"])
-def test_clipping_bites_where_the_gradient_is_larger_alone(clip: str) -> None:
+def test_clipping_changes_only_gradients_above_the_norm(clip: str) -> None:
     spec = Spec.parse("3-2")
     data, order = table(spec, 8), Order(epoch=0, rows=np.arange(8), batch=8)
     plain, loose, tight = (
@@ -221,7 +223,7 @@ def test_clipping_bites_where_the_gradient_is_larger_alone(clip: str) -> None:
     assert 0 < moved.max() <= 1e-3 * (1 + 1e-9)
 
 
-def test_schedules_of_rate_decay_and_dropout_go_step_by_step() -> None:
+def test_rate_decay_and_dropout_can_change_at_every_step() -> None:
     spec = Spec.parse("4-6:tanh:dropout(0.5)-2")
     data, order = table(spec, 30), orders(30, 4, 1)[0]
     steps = np.arange(order.steps)
@@ -232,8 +234,8 @@ def test_schedules_of_rate_decay_and_dropout_go_step_by_step() -> None:
     np.testing.assert_allclose(found.gradient_norm, expected.gradient_norm, rtol=1e-12)
 
 
-def test_masks_are_the_numpy_engines() -> None:
-    """Keyed by the row alone and by the layer's ordinal: a batch is the mean of its rows."""
+def test_dropout_masks_equal_those_of_the_numpy_engine() -> None:
+    """Masks depend on the row and the number of the layer, so a batch gradient is the mean of those of its rows."""
     spec = Spec.parse("4-8:tanh:dropout(0.5)-3:dropout(0)-[3:dropout(0.25)-3]-2:dropout(0.1)")
     data, how = table(spec, 20), Settings(loss="mse", seed=9)
     engine, oracle = fused(spec, data, how), NumpyEngine(spec, data, how)
@@ -257,13 +259,13 @@ def test_batch_norm_keeps_running_statistics_over_a_smaller_last_batch() -> None
     for name, value in oracle.state().buffers.items():
         np.testing.assert_allclose(engine.state().buffers[name], value, rtol=1e-12, err_msg=name)
         assert not np.array_equal(value, np.ones_like(value))
-    for averaged in (False, True):  # averaged parameters, the statistics of the steps
+    for averaged in (False, True):  # averaged parameters with the running statistics of the steps
         z, expected = (e.outputs(np.arange(23), averaged=averaged) for e in (engine, oracle))
         np.testing.assert_allclose(z, expected, atol=1e-12)
 
 
 @pytest.mark.parametrize("text", ["noise(0.1)", "mask(0.3)", "mixup(0.4)", "noise+mask+mixup"])
-def test_augmented_rows_are_the_numpy_engines(text: str) -> None:
+def test_augmented_rows_equal_those_of_the_numpy_engine(text: str) -> None:
     generator = np.random.default_rng(0)
     columns = {f"x{i}": generator.normal(size=40) for i in range(5)}
     columns |= {"c": ["uvw"[i % 3] for i in range(40)], "y": np.arange(40) % 4}
@@ -285,9 +287,12 @@ def test_augmented_rows_are_the_numpy_engines(text: str) -> None:
 
 
 @pytest.mark.parametrize("case", KERNELS, ids=lambda case: case.name)
-def test_float_loops_are_the_double_ones_to_rounding(case: Case) -> None:
-    """Forward, loss and gradients of one step: sums of under 200 terms and a dozen operations deep, so 1e-4 of the
-    largest number (√200 · 12 · 6e-8 ≈ 1e-5, and room for what norms and powers amplify)."""
+def test_float_loops_agree_with_double_loops_up_to_rounding(case: Case) -> None:
+    """Compare loss and gradients of one step. The tolerance is 1e-4 of the largest value.
+
+    Sums have fewer than 200 terms, and a path has about 12 operations, which gives √200 · 12 · 6e-8 ≈ 1e-5. Norms and
+    powers amplify it.
+    """
     how = Settings(loss="mse", optimizer="sgd", seed=3)
     data = table(case.spec, 12)
     exact = fused(case.spec, data, how)
@@ -305,8 +310,8 @@ def test_float_loops_are_the_double_ones_to_rounding(case: Case) -> None:
 
 @pytest.mark.parametrize("classes", [10, 100, 1000, 4000])
 @pytest.mark.parametrize("smoothing", [0, 0.1])
-def test_the_loss_of_many_classes_keeps_its_digits(classes: int, smoothing: float) -> None:
-    """Smoothed targets are as many equal terms, which one sum after the other would all round the same way."""
+def test_the_loss_of_many_classes_is_accurate(classes: int, smoothing: float) -> None:
+    """Smoothed targets are many equal terms. In a single running sum, all of them would be rounded the same way."""
     rng = np.random.default_rng(0)
     data = Data(x=rng.normal(size=(40, 6)), y=rng.integers(0, classes, 40))
     chosen = Settings(loss=f"cross_entropy(label_smoothing={smoothing})")
@@ -316,7 +321,7 @@ def test_the_loss_of_many_classes_keeps_its_digits(classes: int, smoothing: floa
         .loss
         for dtype, core in ((np.float64, "auto"), *((np.float32, core) for core in _core.fused_kernels()))
     )
-    terms = 64  # of a sum, and then that many sums: each addition is off by half a unit at the most
+    terms = 64  # terms of a sum, and the number of such sums: the error of an addition is at most half a unit
     bound = (min(classes, terms) + classes / terms + 10) / 2 * np.finfo(np.float32).eps
     np.testing.assert_allclose(found, exact, rtol=bound)
 

@@ -1,4 +1,4 @@
-"""The fused engine: what must not change a bit, nor how much is copied."""
+"""Bit-for-bit reproducibility of the fused engine, and which data it copies."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ RECIPE = "14+cat(3, 12, 2)-columns(pbld)-scale-(linear(16, scale=tangent):blend(
 
 @every_core
 @pytest.mark.parametrize("case", [c for c in ALL if c.kernel == "yes"], ids=lambda case: case.name)
-def test_gradients_and_apply_are_a_step_bit_for_bit(case: Case, core: str) -> None:
-    """Running statistics are part of the step."""
+def test_gradients_and_apply_equal_run_bit_for_bit(case: Case, core: str) -> None:
+    """The comparison includes running statistics."""
     how = {"rows": 12, "clip_norm": 0.1, "l2": 0.01, "average": 0.9, **CORES[core]}
     one, two = fused_engine(case.text, **how), fused_engine(case.text, **how)
     for epoch in (3, 4):
@@ -37,7 +37,7 @@ def test_gradients_and_apply_are_a_step_bit_for_bit(case: Case, core: str) -> No
 
 @every_core
 @pytest.mark.parametrize("optimizer", ["momentum", "adamw"])
-def test_chunks_of_1_7_and_1000_steps_are_the_same_bits(core: str, optimizer: str) -> None:
+def test_chunks_of_1_7_and_1000_steps_have_the_same_bits(core: str, optimizer: str) -> None:
     states, seen = [], []
     for cut in (1, 7, 1000):
         made = fused_engine(rows=200, optimizer=optimizer, average=0.9, clip_norm=0.5, l2=1e-3, **CORES[core])
@@ -55,8 +55,9 @@ def test_chunks_of_1_7_and_1000_steps_are_the_same_bits(core: str, optimizer: st
 
 @every_core
 @pytest.mark.parametrize("optimizer", FUSED_OPTIMIZERS)
-def test_a_saved_state_goes_on_bit_for_bit(optimizer: str, core: str) -> None:
-    """From before the first step, from the middle, after rows were looked at, and into an engine that has gone on."""
+def test_training_continues_from_a_saved_state_bit_for_bit(optimizer: str, core: str) -> None:
+    """Load states from before the first step, from the middle, after predictions, and into an engine that was
+    trained."""
     how = {"optimizer": optimizer, "average": 0.95, "rate_factors": {"linear1.bias": 0.1}, **CORES[core]}
     first, second = orders(30, 7, 2)
     made = fused_engine(**how)
@@ -78,7 +79,7 @@ def test_a_saved_state_goes_on_bit_for_bit(optimizer: str, core: str) -> None:
     assert other.state().equals(end)
 
 
-def test_reruns_and_engines_in_several_threads_are_the_same_bits() -> None:
+def test_reruns_and_engines_in_several_threads_have_the_same_bits() -> None:
     def trained(_: int) -> State:
         made = fused_engine(RECIPE, rows=60, loss="cross_entropy")
         for order in orders(60, 16, 4):
@@ -102,7 +103,7 @@ SHARED = {
 }
 
 
-@pytest.mark.parametrize("batch", [32, 45, 512])  # units are shared out, then with a tail, then rows
+@pytest.mark.parametrize("batch", [32, 45, 512])  # units split among threads, with a remainder, and rows
 @pytest.mark.parametrize("name", SHARED)
 def test_any_number_of_threads_gives_the_same_bits(name: str, batch: int) -> None:
     text, how = SHARED[name]
@@ -124,7 +125,7 @@ def test_any_number_of_threads_gives_the_same_bits(name: str, batch: int) -> Non
 @pytest.mark.parametrize("text", ["20-64:tanh-64:relu:dropout(0.2)-2", "70-(linear(65, scale=tangent):gelu)-3", "3-2"])
 @pytest.mark.parametrize("batch", [127, 128, 130, 249, 300, 1023, 1024, 1500])
 def test_gradients_of_two_halves_have_the_same_bits_on_any_number_of_threads(text: str, batch: int) -> None:
-    """Networks of few weights learn from each half of the rows apart. The last batch of an epoch is a smaller one."""
+    """Small networks compute the gradients of each half of a batch separately. The last batch is smaller."""
     found = []
     for threads in (1, 2, 3, 4, 8):
         made = on_all_threads(
@@ -166,8 +167,8 @@ def test_every_layer_has_the_same_bits_on_any_number_of_threads(case: Case) -> N
         assert all(map(np.array_equal, gradients, found[0][2]))
 
 
-def test_numbers_too_small_for_float_are_zero_in_a_step_and_in_its_halves() -> None:
-    """A running variance halves at each step: flushed by one path alone, it would not have the other's bits."""
+def test_denormals_are_flushed_in_whole_and_in_halved_batches() -> None:
+    """A running variance halves at each step and becomes denormal. Both code paths must flush it to 0."""
     one, two = (fused_engine("4-6:batchnorm(momentum=0.5):relu-3", rows=12, optimizer="sgd") for _ in range(2))
     start = one.state()
     for name in ("linear1.weight", "linear1.bias"):
@@ -182,7 +183,7 @@ def test_numbers_too_small_for_float_are_zero_in_a_step_and_in_its_halves() -> N
     assert one.state().equals(two.state())
 
 
-def test_a_state_handed_out_is_a_copy() -> None:
+def test_state_returns_a_copy() -> None:
     made = fused_engine(average=0.5)
     before = made.state()
     kept = {name: value.copy() for name, value in before.tensors().items()}
@@ -193,7 +194,7 @@ def test_a_state_handed_out_is_a_copy() -> None:
         np.testing.assert_array_equal(value, kept[name])
 
 
-def test_looking_at_gradients_changes_nothing() -> None:
+def test_computing_gradients_does_not_change_the_engine() -> None:
     made = fused_engine()
     run(made, orders(30, 5, 1)[0])
     before = made.state()
@@ -229,7 +230,7 @@ LAYOUTS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 
 @every_core
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_how_the_data_lies_in_memory_does_not_matter(layout: str, core: str) -> None:
+def test_the_memory_layout_of_the_data_does_not_matter(layout: str, core: str) -> None:
     spec = Spec.parse("4+cat(3, 9)-columns-5:tanh-2")
     data = table(spec, 30)
     dtype = CORES[core]["dtype"]
@@ -258,7 +259,7 @@ def test_data_of_the_right_type_is_not_copied(core: str) -> None:
     assert changed.any(axis=1).tolist() == [i == 3 for i in range(8)]
 
 
-def test_augmented_rows_in_pieces_are_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_augmented_rows_have_the_same_bits_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     columns = {f"x{i}": np.random.default_rng(i).normal(size=40) for i in range(5)} | {"y": np.arange(40) % 4}
     ready = prepare(columns, target="y", augment="noise+mixup")
     spec = Spec.parse("5-6:tanh:dropout(0.3)-4")
@@ -285,8 +286,8 @@ def test_the_smallest_networks(text: str, core: str) -> None:
 
 
 @pytest.mark.parametrize("bad", [None, 1, 15, 16, 17, 39])
-def test_calls_in_which_threads_are_tried_have_the_bits_of_one(bad: int | None) -> None:
-    """Another number of threads is tried on the first steps of a call, which is then taken in two pieces."""
+def test_calls_that_tune_threads_have_the_bits_of_one_thread(bad: int | None) -> None:
+    """A call that tries another number of threads on its first steps is split into two pieces."""
     spec = Spec.parse("20-64:relu:dropout(0.2)-64:relu-2")
     data = table(spec, 32 * 40)
     ones = np.ones(40)

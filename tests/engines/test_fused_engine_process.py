@@ -1,4 +1,4 @@
-"""The fused engine in a process of its own: Ctrl-C, and what is imported."""
+"""The fused engine in a separate process: Ctrl-C, forks, memory and thread limits, and imports."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import textwrap
 import pytest
 
 HEARS = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-"""Also where the tests were started in the background of a script, which ignores Ctrl-C and so would its children."""
+"""Background processes of a script ignore SIGINT, and their children inherit this. So the default is restored."""
 
 
 def python(code: str) -> str:
@@ -22,7 +22,7 @@ def python(code: str) -> str:
 
 @pytest.mark.parametrize("call", ["run", "outputs"])
 @pytest.mark.parametrize("core", ["auto", "reference"])
-def test_ctrl_c_is_heard_within_100_ms_after_a_whole_step(call: str, core: str) -> None:
+def test_ctrl_c_ends_training_within_100_ms_after_a_complete_step(call: str, core: str) -> None:
     out = python(f"""
         import os, signal, threading, time
         import numpy as np
@@ -67,8 +67,8 @@ def test_ctrl_c_is_heard_within_100_ms_after_a_whole_step(call: str, core: str) 
 
 
 @pytest.mark.parametrize("call", ["run", "gradients", "outputs", "predict"])
-def test_ctrl_c_is_heard_within_a_step_that_takes_long(call: str) -> None:
-    """Of 0.2 TFLOP: seconds. What was begun is undone, and the engine goes on."""
+def test_ctrl_c_interrupts_a_long_step(call: str) -> None:
+    """A step of 0.2 TFLOP takes seconds. The interrupted step is undone, and the engine can continue."""
     out = python(f"""
         import os, signal, threading, time
         import numpy as np
@@ -97,7 +97,7 @@ def test_ctrl_c_is_heard_within_a_step_that_takes_long(call: str) -> None:
         step(64)
         before, late = engine.state(), []
         started = time.perf_counter()
-        calls[{call!r}]()  # whole, once: so long would it take, and its memory is there
+        calls[{call!r}]()  # a complete call, to measure its time and to allocate its memory
         whole, done = time.perf_counter() - started, engine.state()
         engine.load(before)
         for share in (0.2, 0.4, 0.6, 0.8):
@@ -115,7 +115,7 @@ def test_ctrl_c_is_heard_within_a_step_that_takes_long(call: str) -> None:
                 timer.join()
             except KeyboardInterrupt:
                 late.append(time.perf_counter() - sent[0])
-            # Not begun, or done: a step may end before the signal comes.
+            # The step did not start, or it completed before the signal arrived.
             assert engine.state().equals(before) or engine.state().equals(done)
             engine.load(before)
         after = step(64)
@@ -125,13 +125,13 @@ def test_ctrl_c_is_heard_within_a_step_that_takes_long(call: str) -> None:
         assert (step(64).loss == after.loss).all()
         print(len(late), min(late), whole)
     """)
-    heard, soonest, whole = out.split()
-    assert int(heard) >= 1
-    assert float(soonest) < float(whole) / 5  # bench/interrupts.py has the milliseconds
+    interrupted, soonest, whole = out.split()
+    assert int(interrupted) >= 1
+    assert float(soonest) < float(whole) / 5  # bench/interrupts.py measures milliseconds
 
 
 def test_a_second_ctrl_c_ends_an_ensemble_at_once() -> None:
-    """Signals reach the main thread alone, which tells the members' threads."""
+    """Only the main thread receives signals. It stops the threads of the members."""
     out = python("""
         import os, signal, threading, time
         import numpy as np
@@ -159,12 +159,12 @@ def test_a_second_ctrl_c_ends_an_ensemble_at_once() -> None:
         except KeyboardInterrupt:
             print((time.perf_counter() - sent[1]) / (began[1] - began[0]))
     """)
-    assert float(out) < 0.5  # of a step
+    assert float(out) < 0.5  # as a share of a step
 
 
 @pytest.mark.parametrize("call", ["run", "predict"])
 @pytest.mark.parametrize("threads", [1, 2])
-def test_python_ends_while_a_daemon_thread_is_within_a_call(call: str, threads: int) -> None:
+def test_python_can_exit_while_a_daemon_thread_trains(call: str, threads: int) -> None:
     out = python(f"""
         import threading, time
         import numpy as np
@@ -226,8 +226,8 @@ def test_an_ensemble_runs_in_a_forked_child() -> None:
     assert out.split() == ["True", "0"]
 
 
-def test_ctrl_c_is_heard_in_a_child_that_another_thread_forked() -> None:
-    """Its main thread is the one that forked."""
+def test_ctrl_c_works_in_a_child_forked_by_another_thread() -> None:
+    """The main thread of the child is the thread that forked."""
     out = python("""
         import os, signal, threading
         import numpy as np
@@ -260,7 +260,7 @@ def test_ctrl_c_is_heard_in_a_child_that_another_thread_forked() -> None:
     assert out.split() == ["3"]
 
 
-def test_a_call_while_another_runs_is_refused_and_changes_nothing() -> None:
+def test_concurrent_calls_are_refused_and_change_nothing() -> None:
     out = python("""
         import threading
         import numpy as np
@@ -299,14 +299,15 @@ def test_a_call_while_another_runs_is_refused_and_changes_nothing() -> None:
                 call()
             except RuntimeError as error:
                 refused.append(str(error))
-        print(thread.is_alive(), len(refused), set(refused) == {"the engine is in another call: wait for its end"})
+        print(thread.is_alive(), len(refused))
+        print(set(refused) == {"the engine is already running: wait until it ends"})
         thread.join()
         print([one.place for one in found[1].statistics] == list(range(2000)), engine.state().equals(alone.state()))
     """)
     assert out.split() == ["True", "4", "True", "True", "True"]
 
 
-def test_a_handler_that_calls_what_it_interrupted_is_refused_or_answered() -> None:
+def test_signal_handlers_may_predict_but_not_train_with_the_interrupted_engine() -> None:
     out = python("""
         import os, signal, threading
         import numpy as np
@@ -322,29 +323,30 @@ def test_a_handler_that_calls_what_it_interrupted_is_refused_or_answered() -> No
         small = PredictProgram(spec, engine.state().parameters, threads=2)
         wide = Spec.parse("64-2048-2048-2")
         large = PredictProgram(wide, FusedEngine(wide, engine.data, Settings(loss="mse")).state().parameters, threads=1)
-        expected, heard = small.outputs(x), []
+        expected, answers = small.outputs(x), []
 
         def handler(*_):
             try:
                 engine.outputs(np.arange(10))
             except RuntimeError as error:
-                heard.append(str(error))
-            heard.append(large.outputs(x[:50]).shape)
-            heard.append((small.outputs(x[:200]) == expected[:200]).all())
+                answers.append(str(error))
+            answers.append(large.outputs(x[:50]).shape)
+            answers.append((small.outputs(x[:200]) == expected[:200]).all())
 
         signal.signal(signal.SIGALRM, handler)
         signal.setitimer(signal.ITIMER_REAL, 0.05, 0.1)
         found = [small.outputs(x) for _ in range(6)]
         engine.run(Order(epoch=0, rows=np.arange(100_000), batch=1000), rate=0.001 * ones, decay=0 * ones, dropout=ones)
         signal.setitimer(signal.ITIMER_REAL, 0)
-        print(all((one == expected).all() for one in found), "the engine is in another call: wait for its end" in heard)
-        print(len(heard) > 4, all(one is not False for one in heard))
+        print(all((one == expected).all() for one in found))
+        print("the engine is already running: wait until it ends" in answers)
+        print(len(answers) > 4, all(one is not False for one in answers))
     """)
     assert out.split() == ["True"] * 4
 
 
-def test_an_engine_that_ran_out_of_memory_goes_on() -> None:
-    """A batch that memory does not suffice for is refused; the next that does is as if nothing had been."""
+def test_an_engine_works_after_running_out_of_memory() -> None:
+    """A batch that is too large for the memory is refused. A later, smaller batch has the usual result."""
     out = python("""
         import resource
         import numpy as np
@@ -377,7 +379,7 @@ def test_an_engine_that_ran_out_of_memory_goes_on() -> None:
     assert out.split("\n")[:4] == ["refused", "refused", "(40, 2)", "True"]
 
 
-def test_threads_that_the_system_refuses_are_done_without() -> None:
+def test_training_works_if_the_system_refuses_threads() -> None:
     out = python("""
         import resource, threading
         import numpy as np
@@ -397,7 +399,7 @@ def test_threads_that_the_system_refuses_are_done_without() -> None:
             return engine.state(), program.outputs(many)
 
         expected = trained(1)
-        # A thread's stack would not fit any more: no thread starts, whoever asks.
+        # There is no memory for the stack of another thread, so no thread can start.
         taken = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (taken + 7_000_000, resource.RLIM_INFINITY))
         try:
@@ -410,7 +412,7 @@ def test_threads_that_the_system_refuses_are_done_without() -> None:
     assert out.split() == ["True", "True"]
 
 
-def test_a_handler_that_does_not_raise_lets_the_steps_go_on() -> None:
+def test_training_continues_after_a_signal_handler_that_does_not_raise() -> None:
     out = python("""
         import os, signal, threading
         import numpy as np
@@ -419,24 +421,24 @@ def test_a_handler_that_does_not_raise_lets_the_steps_go_on() -> None:
         from multilayer.engines.fused_engine import FusedEngine
         from multilayer.spec.spec import Spec
 
-        heard = []
-        signal.signal(signal.SIGINT, lambda *_: heard.append(1))
+        received = []
+        signal.signal(signal.SIGINT, lambda *_: received.append(1))
         n = 20_000
         engine = FusedEngine(Spec.parse("20-64-2"), Data(x=np.zeros((n, 20)), y=np.zeros((n, 2))), Settings(loss="mse"))
         threading.Timer(0.05, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
         steps = np.ones(n // 4)
         for epoch in range(100):
             engine.run(Order(epoch=epoch, rows=np.arange(n), batch=4), rate=0 * steps, decay=0 * steps, dropout=steps)
-            if heard:
+            if received:
                 break
-        print(heard, engine.state().step % len(steps))
+        print(received, engine.state().step % len(steps))
     """)
     assert out.split() == ["[1]", "0"]
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_a_handler_may_predict_while_a_block_is_predicted(threads: int) -> None:
-    """It is called within a long block, on the same thread, whose memory is in use."""
+def test_a_signal_handler_may_predict_during_a_prediction(threads: int) -> None:
+    """The handler runs on the same thread in the middle of a block, while the memory of the block is in use."""
     out = python(f"""
         import os, signal, threading
         import numpy as np
@@ -479,7 +481,7 @@ def test_training_and_predicting_import_no_torch() -> None:
     assert out.strip() == "[]"
 
 
-def test_fit_trains_with_it_by_name_without_torch() -> None:
+def test_fit_with_the_fused_engine_imports_no_torch() -> None:
     out = python("""
         import sys
         import numpy as np

@@ -1,4 +1,4 @@
-"""The fused engine: values that are not finite, and what it refuses."""
+"""Non-finite values and invalid input of the fused engine."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from multilayer.spec import Spec
 from support.cases import ALL, Case
 from support.engines import CORES, every_core, fused_engine, run, table
 
-# Values that are not finite
+# Non-finite values
 
 
 @every_core
 @pytest.mark.parametrize("where", ["x", "y", "weight"])
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 @pytest.mark.parametrize("cut", [1, 2, 4])
-def test_a_value_that_is_not_finite_is_flagged_before_the_update(value: float, where: str, cut: int, core: str) -> None:
+def test_a_non_finite_value_is_reported_before_the_update(value: float, where: str, cut: int, core: str) -> None:
     spec = Spec.parse("3-4:batchnorm:tanh-1")
     data = replace(table(spec, 8), weight=np.ones(8))
     untouched = replace(data, **{where: getattr(data, where).copy()})
@@ -43,16 +43,16 @@ def test_a_value_that_is_not_finite_is_flagged_before_the_update(value: float, w
             break
     else:
         pytest.fail("the bad step was not flagged")
-    if core != "kernels":  # which update as they go: the loop loads the state from before
+    if core != "kernels":  # these loops update during the backward pass, so the training loop restores the state
         assert made.state().equals(clean.state())
 
 
 @every_core
 @pytest.mark.parametrize("case", [c for c in ALL if c.kernel == "yes"], ids=lambda case: case.name)
-def test_nan_in_any_number_is_flagged_by_every_layer(case: Case, core: str) -> None:
+def test_nan_in_any_parameter_is_detected_in_every_layer(case: Case, core: str) -> None:
     spec = case.spec
     if not spec.inputs.numeric or "step" in case.text or "hard_tanh" in case.text:
-        return  # no number to spoil; or flat wherever it goes, so that PyTorch has no NaN to pass on either
+        return  # no parameter to set to NaN, or its gradient is 0 everywhere, so PyTorch propagates no NaN either
     data = table(spec, 6)
     data.x[4, 0] = np.nan
     made = FusedEngine(spec, data, Settings(loss="mse"), **CORES[core])
@@ -60,8 +60,8 @@ def test_nan_in_any_number_is_flagged_by_every_layer(case: Case, core: str) -> N
 
 
 @every_core
-def test_a_finite_gradient_whose_squares_overflow(core: str) -> None:
-    """Flagged by the kernels alone, which add squares in float: beyond a norm of 1.8e19 they have no number for it."""
+def test_gradients_whose_squares_overflow_count_as_non_finite(core: str) -> None:
+    """Only the kernels report it: they add squares in float, which overflows for norms above 1.8e19."""
     data = Data(x=np.full((2, 1), 1e10), y=np.full((2, 1), -1e14))
     how = Settings(loss="mse", optimizer="sgd")
     made = FusedEngine(Spec.parse("1-1"), data, how, init="zeros", **CORES[core])
@@ -73,7 +73,7 @@ def test_a_finite_gradient_whose_squares_overflow(core: str) -> None:
     assert chunk.gradient_norm[0] == pytest.approx(2e24, rel=1e-6)
 
 
-# What is refused
+# Invalid input
 
 
 @pytest.mark.parametrize("text", ["2-kan(3)-1", "2-maxout(3)-1", "2-4:apl-1", "2-3:softmax"])
@@ -111,7 +111,7 @@ def test_class_numbers_without_an_output_are_refused(label: float) -> None:
         ({"weight": np.ones((8, 1))}, r"weight must have the shape \(8,\)"),
     ],
 )
-def test_shapes_that_do_not_fit_are_refused(change: dict[str, Any], message: str) -> None:
+def test_wrong_shapes_are_refused(change: dict[str, Any], message: str) -> None:
     spec = Spec.parse("2+cat(3)-columns-1")
     with pytest.raises(OptionError, match=message):
         FusedEngine(spec, replace(table(spec, 8), **change), Settings(loss="mse"))
@@ -127,7 +127,7 @@ def test_shapes_that_do_not_fit_are_refused(change: dict[str, Any], message: str
         ({"rate_factors": {"linear9.bias": 1.0}}, "unknown parameter in rate_factors 'linear9.bias'"),
     ],
 )
-def test_options_outside_what_they_take_are_refused(how: dict[str, Any], message: str) -> None:
+def test_invalid_options_are_refused(how: dict[str, Any], message: str) -> None:
     with pytest.raises(OptionError, match=message):
         fused_engine(**how)
 
@@ -148,7 +148,7 @@ def test_batch_norm_refuses_one_row_before_any_step() -> None:
     assert made.state().equals(before)
 
 
-def test_dropout_of_everything_is_refused() -> None:
+def test_a_dropout_rate_of_1_or_more_is_refused() -> None:
     with pytest.raises(OptionError, match=r"dropout times its factor must be at least 0 and below 1, got 1\.2"):
         run(fused_engine(), Order(epoch=0, rows=np.arange(4), batch=2), dropout=4.0)
     with pytest.raises(OptionError, match="dropout times its factor"):
@@ -158,7 +158,7 @@ def test_dropout_of_everything_is_refused() -> None:
 @pytest.mark.parametrize("make", [FusedEngine, NumpyEngine, TorchEngine])
 @pytest.mark.parametrize("name", ["rate", "decay", "dropout"])
 @pytest.mark.parametrize("steps", [4, 6])
-def test_schedules_of_another_length_are_refused(make: Any, name: str, steps: int) -> None:
+def test_schedules_of_the_wrong_length_are_refused(make: Any, name: str, steps: int) -> None:
     spec = Spec.parse("4-3")
     made = make(spec, table(spec, 30), Settings(loss="mse"))
     how = {"rate": np.ones(5), "decay": np.zeros(5), "dropout": np.ones(5), name: np.ones(steps)}
@@ -177,34 +177,37 @@ def test_rows_outside_the_table_are_refused() -> None:
             run(made, Order(epoch=0, rows=rows, batch=2))
 
 
-def test_the_core_does_not_read_past_an_array() -> None:
-    """What the engine always passes right: the binding's own checks."""
+def test_the_core_checks_the_size_of_every_array() -> None:
+    """Test the checks of the binding, which the engine itself never triggers."""
     program = program_of(Spec.parse("2-3"), Settings(loss="mse", optimizer="sgd"))
     core = _core.reference_double(program)
     x, y = np.zeros((4, 2)), np.zeros((4, 3))
     whole = _core.TableDouble(x, None, None, y, None)
     rows, one = np.arange(4), np.ones(1)
-    with pytest.raises(ValueError, match="y must have a row for each of x"):
+    with pytest.raises(ValueError, match="y must have as many rows as x"):
         _core.TableDouble(x, None, None, y[:3], None)
-    with pytest.raises(ValueError, match="the numbers of a row must stand side by side"):
+    with pytest.raises(ValueError, match="the values of a row of x must be contiguous"):
         _core.TableDouble(np.asfortranarray(x), None, None, y, None)
     for other, message in (
-        (_core.TableDouble(np.zeros((4, 1)), None, None, y, None), "x must have the network's numbers"),
-        (_core.TableDouble(x, np.zeros((4, 1), np.int64), None, y, None), "the network's category columns"),
-        (_core.TableDouble(x, None, np.zeros(4, np.int64), None, None), "the loss needs class numbers or targets"),
-        (_core.TableDouble(x, None, None, y[:, :2].copy(), None), "y must have the network's targets"),
+        (_core.TableDouble(np.zeros((4, 1)), None, None, y, None), "x must have one column for each numeric input"),
+        (
+            _core.TableDouble(x, np.zeros((4, 1), np.int64), None, y, None),
+            "one column for each categorical input",
+        ),
+        (_core.TableDouble(x, None, np.zeros(4, np.int64), None, None), "cross_entropy needs either classes or y"),
+        (_core.TableDouble(x, None, None, y[:, :2].copy(), None), "y must have one column for each target"),
     ):
         with pytest.raises(ValueError, match=message):
             core.run(other, rows, rows, 4, 0, one, one, one)
-    with pytest.raises(ValueError, match="must have one number a step"):
+    with pytest.raises(ValueError, match="must have one value per step"):
         core.run(whole, rows, rows, 2, 0, one, one, one)
-    with pytest.raises(ValueError, match="this program keeps no such tensors"):
+    with pytest.raises(ValueError, match="the program has no tensors of this group"):
         core.read(_core.Group["slot0"])
     with pytest.raises(IndexError):
         core.write(_core.Group["parameters"], 2, np.zeros(5))
-    with pytest.raises(ValueError, match="a tensor must have its size"):
+    with pytest.raises(ValueError, match="a tensor must have the size given by the program"):
         core.write(_core.Group["parameters"], 0, np.zeros(5))
-    with pytest.raises(ValueError, match="every gradient and every buffer"):
+    with pytest.raises(ValueError, match="one array for each gradient and each buffer"):
         core.apply([np.zeros(6)], [], 0.1, 0.0)
     with pytest.raises(TypeError):
         _core.TableDouble(x.astype(np.float32), None, None, y, None)

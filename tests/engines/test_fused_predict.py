@@ -1,4 +1,4 @@
-"""Prediction in compiled code: the training engine's bits for every case, one row or many, on any thread."""
+"""Prediction in compiled code has the bits of the training engine, for any number of rows and threads."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ WIDE = (
 
 
 def trained(spec: Spec, rows: int, core: str = "auto") -> FusedEngine:
-    """Off every special point: parameters as two steps leave them, running statistics too."""
+    """Train two steps, so that parameters and running statistics differ from their initial values."""
     data = table(spec, rows)
     engine = FusedEngine(spec, data, Settings(loss="mse", seed=3), threads=2, core=core)
     run(engine, Order(epoch=0, rows=np.arange(rows), batch=rows // 2), rate=0.01)
@@ -50,7 +50,7 @@ def inputs(engine: FusedEngine) -> tuple[np.ndarray, np.ndarray | None]:
 
 @pytest.mark.parametrize("kernels", _core.fused_kernels())
 @pytest.mark.parametrize("spec", [c.spec for c in KERNELS] + [Spec.parse(text) for text in WIDE], ids=str)
-def test_outputs_are_the_training_engines_bits(spec: Spec, kernels: str) -> None:
+def test_outputs_have_the_bits_of_the_training_engine(spec: Spec, kernels: str) -> None:
     engine = trained(spec, 100, core=kernels)
     program = program_of(engine, kernels=kernels)
     x, codes = inputs(engine)
@@ -60,7 +60,7 @@ def test_outputs_are_the_training_engines_bits(spec: Spec, kernels: str) -> None
         np.testing.assert_array_equal(program.outputs(x[rows], None if codes is None else codes[rows]), expected[rows])
 
 
-def test_threads_do_not_change_bits_and_many_may_call() -> None:
+def test_threads_and_concurrent_calls_do_not_change_the_bits() -> None:
     engine = trained(Spec.parse(WIDE[1]), 2000)
     x, codes = inputs(engine)
     assert codes is not None
@@ -84,7 +84,7 @@ def test_threads_do_not_change_bits_and_many_may_call() -> None:
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
-def test_rows_are_cut_into_blocks_of_any_size(threads: int) -> None:
+def test_the_block_size_does_not_change_the_bits(threads: int) -> None:
     engine = trained(Spec.parse("70-200:gelu-130:tanh-3"), 400)
     program = program_of(engine, threads=threads)
     x, _ = inputs(engine)
@@ -94,7 +94,7 @@ def test_rows_are_cut_into_blocks_of_any_size(threads: int) -> None:
 
 
 @pytest.mark.parametrize("layout", ["columns first", "every other row", "unaligned", "float64", "reversed"])
-def test_how_rows_lie_in_memory_does_not_matter(layout: str) -> None:
+def test_the_memory_layout_of_rows_does_not_matter(layout: str) -> None:
     engine = trained(Spec.parse("9-20:relu-4"), 60)
     x, _ = inputs(engine)
     given = {
@@ -107,7 +107,7 @@ def test_how_rows_lie_in_memory_does_not_matter(layout: str) -> None:
     np.testing.assert_array_equal(program_of(engine).outputs(given), engine.outputs(np.arange(60)))
 
 
-def test_values_that_are_not_finite_go_through() -> None:
+def test_non_finite_inputs_are_accepted() -> None:
     engine = trained(Spec.parse("5-8:tanh-3"), 20)
     x, _ = inputs(engine)
     x[3, 2], x[4, 1], x[5] = np.nan, np.inf, 1e-42
@@ -116,13 +116,13 @@ def test_values_that_are_not_finite_go_through() -> None:
     assert np.isfinite(np.delete(z, [3, 4], axis=0)).all()
 
 
-def test_memory_is_that_of_the_weights() -> None:
+def test_memory_is_about_the_size_of_the_weights() -> None:
     spec = Spec.parse("784-256-128-10")
     program = program_of(trained(spec, 20))
     assert 4 * spec.n_parameters <= program.bytes < 4 * spec.n_parameters + 500_000
 
 
-def test_what_does_not_fit_is_refused() -> None:
+def test_invalid_input_is_refused() -> None:
     engine = trained(Spec.parse("3+cat(2, 4)-columns-4:tanh-2"), 20)
     program = program_of(engine)
     x, codes = inputs(engine)
@@ -131,11 +131,11 @@ def test_what_does_not_fit_is_refused() -> None:
     wrong[7, 1] = 5
     with pytest.raises(DataError, match=r"category column 1 must hold whole numbers from 0 .* to 4, got 5 in row 7"):
         program.outputs(x, wrong)
-    with pytest.raises(ValueError, match="x must have the network's numbers"):
+    with pytest.raises(ValueError, match="x must have one column for each numeric input"):
         program.outputs(x[:, :2], codes)
-    with pytest.raises(ValueError, match="codes must have the network's category columns"):
+    with pytest.raises(ValueError, match="codes must have one column for each categorical input"):
         program.outputs(x)
-    with pytest.raises(ValueError, match="codes must have a row for each of x"):
+    with pytest.raises(ValueError, match="codes must have as many rows as x"):
         program.outputs(x, codes[:5])
     with pytest.raises(OptionError, match="kernels"):
         program_of(engine, kernels="mmx")
@@ -143,8 +143,8 @@ def test_what_does_not_fit_is_refused() -> None:
         PredictProgram(Spec.parse("3-kan(2)-1"), {})
 
 
-def test_a_fitted_model_predicts_with_it_and_travels() -> None:
-    """To rounding what numpy finds; the bits stay through a file and a pickle."""
+def test_saved_and_pickled_models_predict_the_same_bits() -> None:
+    """Predictions agree with numpy up to rounding. Saving and pickling keep their bits."""
     x = np.random.default_rng(0).normal(size=(300, 6)).astype(np.float32)
     model = ml.fit("6-32:gelu-16:silu-1", (x, (x[:, 0] > 0).astype(int)), epochs=2, quiet=True).model
     assert model is not None
@@ -157,7 +157,7 @@ def test_a_fitted_model_predicts_with_it_and_travels() -> None:
 
 
 @pytest.mark.parametrize("text", ["6-kan(4)-1", "6-maxout(8, 4)-1"])
-def test_networks_without_kernels_predict_in_numpy(text: str) -> None:
+def test_networks_without_kernels_predict_with_numpy(text: str) -> None:
     x = np.random.default_rng(0).normal(size=(60, 6)).astype(np.float32)
     model = ml.fit(text, (x, (x[:, 0] > 0).astype(int)), epochs=1, quiet=True).model
     assert model is not None
@@ -165,17 +165,17 @@ def test_networks_without_kernels_predict_in_numpy(text: str) -> None:
     assert model.outputs(x).shape == (60, 1)
 
 
-@pytest.mark.parametrize(("how", "asked"), [({"device": "cuda"}, "device=cuda"), ({"compile": True}, "compile=True")])
-def test_the_fused_engine_refuses_what_only_torch_has(how: dict[str, Any], asked: str) -> None:
+@pytest.mark.parametrize(("how", "option"), [({"device": "cuda"}, "device=cuda"), ({"compile": True}, "compile=True")])
+def test_the_fused_engine_refuses_options_of_torch(how: dict[str, Any], option: str) -> None:
     x = np.random.default_rng(0).normal(size=(60, 3)).astype(np.float32)
-    with pytest.raises(OptionError, match=rf"runs on the processor alone, got {asked}: use engine=torch"):
+    with pytest.raises(OptionError, match=rf"runs on the processor alone, got {option}: use engine=torch"):
         ml.fit("3-4-1", (x, x[:, 0]), engine="fused", quiet=True, **how)
 
 
 @pytest.mark.parametrize("kernels", _core.fused_kernels())
 @pytest.mark.parametrize("threads", [2, 3, 5])
 @pytest.mark.parametrize("text", [*WIDE, "40-320:prelu(per=unit)-192:blend(selu)-330:relu-65", "3-300"])
-def test_units_of_a_block_shared_out_have_the_same_bits(text: str, threads: int, kernels: str) -> None:
+def test_units_split_among_threads_have_the_same_bits(text: str, threads: int, kernels: str) -> None:
     engine = trained(Spec.parse(text), 60, core=kernels)
     state = engine.state()
     tensors = [[a.reshape(-1) for a in part.values()] for part in (state.parameters, state.buffers)]
@@ -186,8 +186,8 @@ def test_units_of_a_block_shared_out_have_the_same_bits(text: str, threads: int,
         np.testing.assert_array_equal(program.outputs(x[rows], None if codes is None else codes[rows]), expected[rows])
 
 
-def test_calls_that_follow_one_another_have_the_same_bits() -> None:
-    """Where threads join in after some calls, as they find it faster."""
+def test_repeated_calls_have_the_same_bits() -> None:
+    """More threads may be used after some calls, if that is faster."""
     engine = trained(Spec.parse("300-256:relu-256:relu-3"), 40)
     program = program_of(engine, threads=2)
     x, _ = inputs(engine)

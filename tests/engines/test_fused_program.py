@@ -1,4 +1,4 @@
-"""Specs as the compiled core reads them: what is written, what is left out, what is refused and why."""
+"""Conversion of a spec to the program of the compiled core, and reasons why a network has no kernel."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def kinds(text: str) -> str:
 
 
 @pytest.mark.parametrize("case", ALL, ids=lambda case: case.name)
-def test_what_has_a_kernel_is_what_the_table_says(case: Case) -> None:
+def test_layers_with_a_kernel_match_the_table(case: Case) -> None:
     assert (why_not(case.spec) is None) == (case.kernel == "yes")
 
 
@@ -62,7 +62,7 @@ def test_the_first_layer_without_a_kernel_is_named(text: str, name: str) -> None
 def test_a_loss_or_optimizer_without_a_kernel_is_named(
     monkeypatch: pytest.MonkeyPatch, registry: dict[str, Any], how: Settings, what: str
 ) -> None:
-    """And the torch engine is chosen for it."""
+    """Automatic selection then chooses the torch engine."""
     make = losses.mse if "loss" in what else optimizers.sgd
     monkeypatch.setitem(registry, "hinge", lambda: replace(make(), name="hinge"))
     losses.get.cache_clear()
@@ -77,7 +77,7 @@ def test_a_loss_or_optimizer_without_a_kernel_is_named(
     losses.get.cache_clear()
 
 
-def test_functions_of_the_core_are_in_the_catalogue_with_their_names() -> None:
+def test_names_in_the_core_match_those_in_python() -> None:
     assert set(_core.Function.__members__) <= set(activations.catalogue)
     assert set(_core.LossKind.__members__) == {name for name, row in LOSS_ROWS.items() if row.kernel == "yes"}
     assert {*_core.OptimizerKind.__members__, "adamw"} == {
@@ -87,10 +87,10 @@ def test_functions_of_the_core_are_in_the_catalogue_with_their_names() -> None:
     kinds = {op.kind.name for case in ALL if case.kernel == "yes" for op in program_of(case.spec, PLAIN).ops}
     assert kinds == set(_core.Kind.__members__)
     known = sum(row.kernel == "yes" for row in LAYER_ROWS.values())
-    assert known == len(kinds) - 1  # a residual block is two operations
+    assert known == len(kinds) - 1  # a residual block has two operations
 
 
-def test_a_residual_block_is_entered_and_left() -> None:
+def test_a_residual_block_has_enter_and_leave_operations() -> None:
     assert kinds("3-[[3:tanh]:silu-5:tanh-3]-2") == (
         "enter enter linear activation leave activation linear activation linear leave linear"
     )
@@ -105,19 +105,19 @@ def test_a_residual_block_is_entered_and_left() -> None:
     ]
 
 
-def test_what_changes_nothing_is_left_out() -> None:
+def test_layers_without_effect_are_omitted() -> None:
     assert kinds("4-4:none:dropout(0)-[identity]-2") == "linear enter leave linear"
     assert kinds("4-4:blend(identity)-2") == "linear activation linear"
 
 
-def test_dropout_has_the_ordinals_that_key_its_masks() -> None:
+def test_dropout_layers_have_the_numbers_that_their_masks_depend_on() -> None:
     text = "4-8:tanh:dropout(0.5)-3:dropout(0)-[3:dropout(0.25)-3]-2:dropout(0.1)"
     found = [(op.part, op.p) for op in ops_of(text) if op.kind.name == "dropout"]
     assert found == [(0, 0.5), (1, 0.25), (2, 0.1)]
     assert len(dropout_layers(Spec.parse(text))) == 3
 
 
-def test_shared_numbers_have_one_place() -> None:
+def test_shared_parameters_have_one_index() -> None:
     spec = Spec.parse("5-4:prelu(per=network)-4:prelu(per=unit)-[4:prelu(per=network)]-3")
     program = program_of(spec, PLAIN)
     names = list(spec.parameters)
@@ -126,7 +126,7 @@ def test_shared_numbers_have_one_place() -> None:
     assert [p.size for p in program.parameters] == [p.size for p in spec.parameters.values()]
 
 
-def test_constants_reach_the_core() -> None:
+def test_constants_are_passed_to_the_core() -> None:
     names = ["leaky_relu(0.3)", "elu(0.5)", "sigmoid(2)", "polynomial(3)", "swish(0.5)", "relu"]
     ops = ops_of("-".join(["5", *(f"4:{name}" for name in names), "2"]))
     found = [op.constant for op in ops if op.kind.name == "activation"]
@@ -149,7 +149,7 @@ def test_batch_norm_names_its_buffers() -> None:
     assert program.buffers == [4, 4, 4, 4]
 
 
-def test_columns_are_written_whole() -> None:
+def test_columns_are_passed_completely() -> None:
     spec = Spec.parse("3+cat(2, 12, 5)-columns(piecewise, n=6, d_numeric=4, d_category=3)-1")
     program = program_of(spec, PLAIN)
     columns = program.ops[0].columns
@@ -173,12 +173,12 @@ def test_columns_are_written_whole() -> None:
         ("poisson", "poisson", 0.0, []),
     ],
 )
-def test_losses(text: str, kind: str, constant: float, quantiles: list[float]) -> None:
+def test_losses_and_their_constants(text: str, kind: str, constant: float, quantiles: list[float]) -> None:
     loss = program_of(Spec.parse("3-2"), Settings(loss=text)).loss
     assert (loss.kind.name, loss.constant, loss.quantiles) == (kind, constant, quantiles)
 
 
-def test_optimisers_and_settings() -> None:
+def test_optimizers_and_settings_are_passed() -> None:
     spec = Spec.parse("3-2")
     plain = program_of(spec, Settings(loss="mse", optimizer="adamw(beta2=0.95)"))
     found = plain.optimizer
@@ -207,7 +207,7 @@ def test_optimisers_and_settings() -> None:
 
 @settings(max_examples=200, deadline=None)
 @given(spec=specs())
-def test_widths_fit_from_the_first_operation_to_the_last(spec: Spec) -> None:
+def test_the_widths_of_consecutive_operations_match(spec: Spec) -> None:
     if why_not(spec) is not None:
         return
     program = program_of(spec, PLAIN)

@@ -1,4 +1,4 @@
-"""After a step that was not finite, the fused engine goes on from a loaded state as if the step had never been."""
+"""After a non-finite step, the fused engine trains from a loaded state as if the step had not happened."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CLEAN, BAD = np.arange(32), np.arange(32, 64)
 
 
 def engine(core: str, **settings: Any) -> FusedEngine:
-    """Of 64 rows, of which one among the last 32 has an infinite target. Five inputs do not fill a line of sixteen."""
+    """Make an engine with 64 rows, one of which has an infinite target. Five inputs do not fill a vector of 16."""
     draw = np.random.default_rng(0)
     x, y = draw.normal(size=(64, 5)).astype(np.float32), draw.normal(size=(64, 1)).astype(np.float32)
     y[40, 0] = np.inf
@@ -38,7 +38,7 @@ def run(engine: FusedEngine, rows: Any) -> Chunk:
 
 @pytest.mark.parametrize("core", ["auto", "reference"])
 @pytest.mark.parametrize("settings", [{}, {"clip_norm": 1.0}, {"average": 0.9}], ids=["plain", "clipped", "averaged"])
-def test_a_loaded_state_is_whole_again(core: str, settings: dict[str, Any]) -> None:
+def test_training_after_loading_a_state_is_not_affected_by_a_bad_step(core: str, settings: dict[str, Any]) -> None:
     fresh, mended = engine(core, **settings), engine(core, **settings)
     state = mended.state()
     assert run(mended, BAD).bad is not None
@@ -46,12 +46,12 @@ def test_a_loaded_state_is_whole_again(core: str, settings: dict[str, Any]) -> N
     expected, found = run(fresh, CLEAN), run(mended, CLEAN)
     assert (found.bad, found.finite) == (None, True)
     assert found.loss.tobytes() == expected.loss.tobytes()
-    assert [vars(one) for one in found.statistics] == [vars(one) for one in expected.statistics]  # NaN equals nothing
+    assert [vars(one) for one in found.statistics] == [vars(one) for one in expected.statistics]  # NaN ≠ NaN
     for name, value in fresh.state().tensors().items():
         assert mended.state().tensors()[name].tobytes() == value.tobytes(), name
 
 
-def test_clipping_by_norm_does_not_see_what_was_not_finite() -> None:
+def test_clipping_ignores_an_earlier_non_finite_gradient() -> None:
     fresh, mended = engine("auto", clip_norm=1.0), engine("auto", clip_norm=1.0)
     mended.gradients(BAD, epoch=0)
     found = mended.gradients(CLEAN, epoch=0)
@@ -61,7 +61,7 @@ def test_clipping_by_norm_does_not_see_what_was_not_finite() -> None:
 
 
 @pytest.mark.parametrize("engine", ["numpy", "fused"])
-def test_a_run_that_diverges_rolls_back_and_ends_well(engine: str) -> None:
+def test_a_run_that_diverges_rolls_back_and_completes(engine: str) -> None:
     draw = np.random.default_rng(0)
     x = draw.normal(size=(400, 5))
     y = x @ draw.normal(size=5) + 0.1 * draw.normal(size=400)

@@ -1,4 +1,4 @@
-"""What the compiled core reads of a table and of its rows: copies where it looks something up by them, checked."""
+"""Category codes and row numbers: the compiled core uses them as indices, so it gets checked copies."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def unchanged(batch: Batch, data: Data, rows: Any, epoch: int) -> Batch:
     return batch
 
 
-def made(kind: str) -> FusedEngine:
-    """An engine whose rows of training have to be made."""
+def engine_with_made_rows(kind: str) -> FusedEngine:
+    """Return an engine whose training rows are computed for each batch: from a sparse table or by augmentation."""
     x = np.random.default_rng(0).normal(size=(30, 4))
     if kind == "sparse":
         data = Data(x=Sparse.of_rows(x, np.zeros(4)), y=np.ones((30, 1)))
@@ -54,19 +54,19 @@ def made(kind: str) -> FusedEngine:
 
 
 @every_core
-def test_codes_that_change_later_do_not_reach_an_engine(core: str) -> None:
+def test_later_changes_to_codes_do_not_affect_an_engine(core: str) -> None:
     data = typed()
     assert data.codes is not None
     found, rows = engine(data, core), np.arange(40)
     before = found.outputs(rows)
     gradients = found.gradients(rows, epoch=0).gradients
-    data.codes[:] = 51 - data.codes  # those of other rows of the table, or none: 51
+    data.codes[:] = 51 - data.codes  # valid for other rows, or out of range: 51
     np.testing.assert_array_equal(found.outputs(rows), before)
     for name, g in found.gradients(rows, epoch=0).gradients.items():
         np.testing.assert_array_equal(g, gradients[name])
 
 
-def test_a_table_whose_codes_changed_is_copied_anew() -> None:
+def test_changed_codes_are_copied_and_checked_again() -> None:
     data = typed()
     assert data.codes is not None
     engine(data)
@@ -79,7 +79,7 @@ def test_a_table_whose_codes_changed_is_copied_anew() -> None:
 
 
 @pytest.mark.parametrize("dtype", [np.int64, np.int32, np.float64])
-def test_engines_over_one_table_share_one_copy_of_its_codes(dtype: type) -> None:
+def test_engines_on_the_same_table_share_a_copy_of_its_codes(dtype: type) -> None:
     spec = Spec.parse("1+cat(2, 3, 4, 5, 6, 7, 8, 9)-columns-1")
     x, codes = rows_for(spec, 50_000)
     assert codes is not None
@@ -92,7 +92,7 @@ def test_engines_over_one_table_share_one_copy_of_its_codes(dtype: type) -> None
         engines.append(FusedEngine(spec, data, Settings(loss="mse"), threads=1))
         most.append(tracemalloc.get_traced_memory()[1] - before)
     tracemalloc.stop()
-    assert codes.nbytes < most[0] < 1.5 * codes.nbytes  # masks of a column come on top
+    assert codes.nbytes < most[0] < 1.5 * codes.nbytes  # plus the masks of one column
     assert most[1] < 0.5 * codes.nbytes
 
 
@@ -105,7 +105,7 @@ def test_prediction_reads_a_copy_of_its_codes() -> None:
 
 
 @pytest.mark.parametrize("code", [1.9, np.nan, -0.5, 1e300, 5, -1])
-def test_prediction_refuses_codes_that_no_value_has(code: float) -> None:
+def test_prediction_refuses_invalid_codes(code: float) -> None:
     codes = np.ones((3, 2), dtype=np.int64 if isinstance(code, int) else np.float64)
     predicting, x = program(), np.zeros((3, 3), np.float32)
     expected = predicting.outputs(x, codes.astype(np.int64))
@@ -121,8 +121,8 @@ def test_prediction_of_no_rows() -> None:
 
 
 @pytest.mark.parametrize("codes", [np.ones((2, 1)), np.full((2, 3), 0.5), np.ones((3, 2))])
-def test_prediction_refuses_codes_of_another_shape_by_their_shape(codes: np.ndarray) -> None:
-    with pytest.raises(ValueError, match=r"codes must have (the network's category columns|a row for each of x)"):
+def test_prediction_refuses_codes_of_the_wrong_shape(codes: np.ndarray) -> None:
+    with pytest.raises(ValueError, match=r"codes must have (one column for each categorical input|as many rows as x)"):
         program().outputs(np.zeros((2, 3), np.float32), codes)
 
 
@@ -130,8 +130,8 @@ def test_prediction_refuses_codes_of_another_shape_by_their_shape(codes: np.ndar
 
 
 @pytest.mark.parametrize("rows", [np.array([0.9]), np.array([np.nan]), np.ones(30, np.bool_), np.array(["1"])])
-def test_rows_that_are_no_whole_numbers_are_refused(rows: Any) -> None:
-    for found in (fused_engine("4-3"), made("sparse"), made("augmented")):
+def test_rows_that_are_not_integers_are_refused(rows: Any) -> None:
+    for found in (fused_engine("4-3"), engine_with_made_rows("sparse"), engine_with_made_rows("augmented")):
         for call in (
             found.outputs,
             lambda rows, found=found: found.gradients(rows, epoch=0),
@@ -141,8 +141,8 @@ def test_rows_that_are_no_whole_numbers_are_refused(rows: Any) -> None:
                 call(rows)
 
 
-def test_rows_of_any_whole_type_and_an_empty_list_are_taken() -> None:
-    for found in (fused_engine("4-3"), made("sparse")):
+def test_rows_of_any_integer_type_and_empty_lists_are_accepted() -> None:
+    for found in (fused_engine("4-3"), engine_with_made_rows("sparse")):
         expected = found.outputs(np.arange(4))
         for dtype in (np.uint8, np.int32, np.uint64, ">i8"):
             np.testing.assert_array_equal(found.outputs(np.arange(4).astype(dtype)), expected)
@@ -150,7 +150,7 @@ def test_rows_of_any_whole_type_and_an_empty_list_are_taken() -> None:
 
 
 def test_rows_are_read_from_a_copy() -> None:
-    """Which the caller's own thread, or another, cannot change once they were checked."""
+    """No thread can change the row numbers after they were checked."""
     given, read = np.arange(4), list[np.ndarray]()
     found = fused_engine("4-3")
     found._core = SimpleNamespace(outputs=lambda table, rows, averaged: read.append(rows))  # type: ignore[assignment]
@@ -159,9 +159,9 @@ def test_rows_are_read_from_a_copy() -> None:
 
 
 @pytest.mark.parametrize("kind", ["sparse", "augmented"])
-def test_made_rows_outside_the_table_are_refused_before_any_step(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_outside_the_table_are_refused_before_any_step(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("multilayer.engines.fused_engine.MAX_ROWS_PER_CALL", 2)
-    found = made(kind)
+    found = engine_with_made_rows(kind)
     for rows in (np.array([0, 1, 2, 30]), np.array([0, 1, 2, -1])):
         for call in (found.outputs, lambda rows: found.gradients(rows, epoch=0)):
             with pytest.raises(IndexError, match=r"row (30|-1) is not in a table of 30"):
@@ -172,6 +172,6 @@ def test_made_rows_outside_the_table_are_refused_before_any_step(kind: str, monk
 
 
 @pytest.mark.parametrize("kind", ["sparse", "augmented"])
-def test_a_run_over_no_made_rows_takes_no_step(kind: str) -> None:
-    chunk = run(made(kind), Order(epoch=0, rows=np.arange(0), batch=4))
+def test_an_order_without_rows_takes_no_step(kind: str) -> None:
+    chunk = run(engine_with_made_rows(kind), Order(epoch=0, rows=np.arange(0), batch=4))
     assert (len(chunk.loss), chunk.bad, chunk.finite) == (0, None, True)

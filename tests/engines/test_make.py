@@ -1,4 +1,4 @@
-"""Engines by name, each with every method of the protocol."""
+"""Engines made by name, and the protocol that each implements."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ def made(name: str, *, members: int = 1, threads: int | None = None) -> Engine:
 
 @every_engine
 @pytest.mark.parametrize("members", [1, 2])
-def test_an_engine_has_the_whole_protocol(name: str, members: int) -> None:
+def test_engines_implement_the_protocol(name: str, members: int) -> None:
     engine = made(name, members=members, threads=1)
-    for member, wanted in inspect.getmembers(Engine):
+    for member, expected in inspect.getmembers(Engine):
         if not member.startswith("_"):
-            assert callable(getattr(engine, member)) == inspect.isfunction(wanted), member
+            assert callable(getattr(engine, member)) == inspect.isfunction(expected), member
     assert (engine.name, engine.networks, engine.notes) == (name, members, ())
     assert engine.places == (None if members == 1 else 30)
     assert sorted(engine.own_rows(ROWS, epoch=1)) == ROWS.tolist()
@@ -51,7 +51,7 @@ def test_member_outputs_have_the_outputs_of_each_network(name: str, members: int
     engine.close()
 
 
-def test_a_closed_ensemble_gives_back_the_threads_of_torch() -> None:
+def test_closing_an_ensemble_restores_the_threads_of_torch() -> None:
     before = torch.get_num_threads()
     engine = made("torch", members=2, threads=2 * (before + 1))
     assert torch.get_num_threads() != before
@@ -69,12 +69,12 @@ def test_a_closed_ensemble_gives_back_the_threads_of_torch() -> None:
         ({"name": "numpy"}, "numpy"),
     ],
 )
-def test_auto_is_the_fused_engine_if_it_can(options: dict[str, str], chosen: str) -> None:
-    asked = EngineOptions(**{"name": "auto", **options})  # type: ignore[arg-type]
-    assert choose_engine(SPEC, asked, **LEARNED) == chosen
+def test_auto_chooses_the_fused_engine_if_possible(options: dict[str, str], chosen: str) -> None:
+    options_of_engine = EngineOptions(**{"name": "auto", **options})  # type: ignore[arg-type]
+    assert choose_engine(SPEC, options_of_engine, **LEARNED) == chosen
 
 
-def test_auto_is_torch_for_layers_without_a_kernel() -> None:
+def test_auto_chooses_torch_for_layers_without_a_kernel() -> None:
     assert choose_engine(Spec.parse("4-kan(8)-1"), EngineOptions(name="auto"), **LEARNED) == "torch"
 
 

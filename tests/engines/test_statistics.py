@@ -1,4 +1,4 @@
-"""Statistics of every tensor at a stated interval: the same on every engine, however the loop cuts its work."""
+"""Statistics of every tensor at a given interval are the same on every engine and for any chunk length."""
 
 from __future__ import annotations
 
@@ -45,15 +45,15 @@ def steps(of: Any, rows: slice) -> Chunk:
 
 
 @pytest.mark.parametrize("name", ENGINES)
-def test_statistics_are_the_norms_of_those_steps(name: str) -> None:
-    told = steps(engine(**ENGINES[name]), slice(None)).statistics
-    assert [one.place for one in told] == [2, 5, 8]
+def test_statistics_are_the_norms_at_their_step(name: str) -> None:
+    reported = steps(engine(**ENGINES[name]), slice(None)).statistics
+    assert [one.place for one in reported] == [2, 5, 8]
     single = engine(**{**ENGINES[name], "statistics_every": None})
     for place in range(9):
         rows = np.arange(6 * place, 6 * place + 6)
         found = single.gradients(rows, epoch=0).gradients
         single.run(Order(epoch=0, rows=rows, batch=6), rate=np.full(1, 0.01), decay=np.full(1, 0.1), dropout=np.ones(1))
-        one = next((one for one in told if one.place == place), None)
+        one = next((one for one in reported if one.place == place), None)
         if one is None:
             continue
         values = single.state().parameters
@@ -64,7 +64,7 @@ def test_statistics_are_the_norms_of_those_steps(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ENGINES)
-def test_cuts_change_no_tap(name: str) -> None:
+def test_the_chunk_length_does_not_change_the_statistics(name: str) -> None:
     whole = steps(engine(**ENGINES[name]), slice(None)).statistics
     cut = engine(**ENGINES[name])
     again = [
@@ -75,34 +75,34 @@ def test_cuts_change_no_tap(name: str) -> None:
     assert again == [(one.place, one.gradients, one.parameters) for one in whole]
 
 
-def test_their_norms_together_are_the_step_s() -> None:
+def test_the_norms_of_all_tensors_combine_to_that_of_the_step() -> None:
     chunk = steps(engine(FusedEngine), slice(None))
     for one in chunk.statistics:
         assert np.hypot.reduce(list(one.gradients.values())) == pytest.approx(chunk.gradient_norm[one.place], rel=1e-12)
 
 
-def test_a_run_tells_them_for_every_member() -> None:
+def test_events_contain_the_statistics_of_every_member() -> None:
     x = np.random.default_rng(0).normal(size=(120, 3))
     run = ml.fit("3-5-1", (x, x[:, 0]), epochs=4, batch_size=16, ensemble=2, statistics_every=5, quiet=True)
-    told = [event for event in run.events if event["event"] == "measured"]
-    assert [event["name"] for event in told] == ["gradient_norm", "parameter_norm"] * (len(told) // 2)
-    assert [event["step"] for event in told[::2]] == list(range(5, 5 * (len(told) // 2) + 1, 5))
+    reported = [event for event in run.events if event["event"] == "measured"]
+    assert [event["name"] for event in reported] == ["gradient_norm", "parameter_norm"] * (len(reported) // 2)
+    assert [event["step"] for event in reported[::2]] == list(range(5, 5 * (len(reported) // 2) + 1, 5))
     names = [f"member{i}/linear{j}.{part}" for i in (1, 2) for j in (1, 2) for part in ("weight", "bias")]
-    assert all(sorted(event["values"]) == sorted(names) for event in told)
+    assert all(sorted(event["values"]) == sorted(names) for event in reported)
     assert [event["step"] for event in run.events if event["event"] != "start"] == sorted(
         event["step"] for event in run.events if event["event"] != "start"
     )
 
 
-def test_the_command_line_writes_them(tmp_path: Path) -> None:
+def test_the_command_line_writes_statistics(tmp_path: Path) -> None:
     run = tmp_path / "run"
-    asked = ["train", "iris", "--arch", "4-8-3", "--epochs", "3", "--statistics-every", "4", "--quiet", "--run"]
-    assert CliRunner().invoke(app, [*asked, str(run)]).exit_code == 0
-    told = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
-    assert {event["step"] for event in told if event["event"] == "measured"} >= {4, 8}
+    arguments = ["train", "iris", "--arch", "4-8-3", "--epochs", "3", "--statistics-every", "4", "--quiet", "--run"]
+    assert CliRunner().invoke(app, [*arguments, str(run)]).exit_code == 0
+    reported = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
+    assert {event["step"] for event in reported if event["event"] == "measured"} >= {4, 8}
 
 
-def test_an_interval_is_at_least_one_step() -> None:
+def test_the_interval_must_be_at_least_1() -> None:
     with pytest.raises(OptionError, match="statistics_every must be at least 1, got 0"):
         engine(NumpyEngine, statistics_every=0)
     with pytest.raises(OptionError, match="statistics_every must be positive"):

@@ -1,4 +1,4 @@
-"""The torch engine: bit for bit what PyTorch written by hand does, to rounding what the numpy engine does."""
+"""The torch engine equals a plain PyTorch loop bit for bit, and the numpy engine up to rounding."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 SCHEDULES = ["constant", "cosine(warmup=0.1)", "one_cycle", "coslog", "flat_cosine", "step(0.25, 0.5)", "linear"]
 
 
-# Against PyTorch written by hand
+# Comparison with a plain PyTorch loop
 
 
 LOSS_BY_HAND = {text: make for row in LOSS_ROWS.values() for text, make in row.by_hand.items()}
 OPTIMIZER_BY_HAND = {text: make for row in OPTIMIZER_ROWS.values() for text, make in row.by_hand.items()}
 
 
-def optimizer_by_hand(text: str, weights: list[torch.Tensor], biases: list[torch.Tensor]) -> torch.optim.Optimizer:
+def pytorch_optimizer(text: str, weights: list[torch.Tensor], biases: list[torch.Tensor]) -> torch.optim.Optimizer:
     return OPTIMIZER_BY_HAND[text]([{"params": weights}, {"params": biases, "weight_decay": 0.0}])
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 @pytest.mark.parametrize("loss", LOSSES)
-def test_the_trajectory_is_bit_equal_to_torch_by_hand(loss: str, optimizer: str) -> None:
-    """For every schedule: 20 steps over 2 epochs with a smaller last batch, dropout, a validation pass in between."""
+def test_training_is_bit_equal_to_a_plain_pytorch_loop(loss: str, optimizer: str) -> None:
+    """Train 20 steps over 2 epochs, with a smaller last batch, dropout, and a validation pass in between."""
     spec, seed, rate = Spec.parse("5-6:tanh:dropout(0.2)-3"), 4, 0.02
     data, work = table(spec, 58, loss), orders(58, 6, 2)
     x, y = torch.from_numpy(data.x), torch.from_numpy(data.y)
@@ -47,7 +47,7 @@ def test_the_trajectory_is_bit_equal_to_torch_by_hand(loss: str, optimizer: str)
         factors = schedules.get(text)(np.arange(20), 20)
 
         W1, b1, W2, b2 = (torch.tensor(v, requires_grad=True) for v in initialise(spec, seed=seed).values())
-        by_hand = optimizer_by_hand(optimizer, [W1, W2], [b1, b2])
+        by_hand = pytorch_optimizer(optimizer, [W1, W2], [b1, b2])
         expected: list[float] = []
         for order in work:
             for rows in order.batches():
@@ -74,7 +74,7 @@ def test_the_trajectory_is_bit_equal_to_torch_by_hand(loss: str, optimizer: str)
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "momentum", "adam"])
-def test_decay_clipping_l2_averages_and_factors_are_bit_equal_to_torch_by_hand(optimizer: str) -> None:
+def test_decay_clipping_l2_averages_and_factors_are_bit_equal_to_a_plain_pytorch_loop(optimizer: str) -> None:
     spec, rate, decay, l2 = Spec.parse("4-5:relu-2"), 0.05, 0.3, 0.01
     data, order = table(spec, 40), orders(40, 8, 1)[0]
     settings = Settings(
@@ -89,7 +89,7 @@ def test_decay_clipping_l2_averages_and_factors_are_bit_equal_to_torch_by_hand(o
     )
     engine = double(spec, data, settings)
     W1, b1, W2, b2 = parameters = [torch.tensor(v, requires_grad=True) for v in initialise(spec).values()]
-    by_hand = optimizer_by_hand(optimizer, [W1], [b1, W2, b2])
+    by_hand = pytorch_optimizer(optimizer, [W1], [b1, W2, b2])
     averages = [p.detach().clone() for p in parameters]
     for rows in order.batches():
         by_hand.zero_grad()
@@ -113,11 +113,11 @@ def test_decay_clipping_l2_averages_and_factors_are_bit_equal_to_torch_by_hand(o
         np.testing.assert_array_equal(state.averages[name], averages[i].numpy(), err_msg=name)
 
 
-# Against the numpy engine
+# Comparison with the numpy engine
 
 
 def agree(case: Case, settings: Settings, *, rate: float, decay: float = 0.0) -> None:
-    """50 steps in float64: states to 1e-9 of each tensor's largest number, losses and norms too."""
+    """Compare states, losses and norms over 50 steps in float64. The tolerance is 1e-9 of the largest value."""
     data = table(case.spec, 17)
     oracle, engine = NumpyEngine(case.spec, data, settings), double(case.spec, data, settings)
     for order in [*orders(17, 3, 8), Order(epoch=8, rows=np.arange(6), batch=3)]:
@@ -141,7 +141,7 @@ SMALL = [case for case in ALL if case.name != "worked example"]
 
 @pytest.mark.parametrize("case", SMALL, ids=lambda case: case.name)
 def test_the_numpy_engine_agrees(case: Case) -> None:
-    """SGD, with everything else on. Its update is linear in the gradient, so agreement is that of gradients."""
+    """Compare with SGD and all other options. The update of SGD is linear in the gradient."""
     settings = Settings(loss="mse", optimizer="sgd", seed=3, l2=1e-3, clip_norm=2.0, clip_value=1.0, average=0.9)
     agree(case, settings, rate=1e-3, decay=0.1)
 

@@ -1,4 +1,4 @@
-"""What must not change a bit of the torch engine, masks, and values that are not finite."""
+"""Bit-for-bit reproducibility of the torch engine, dropout masks, and non-finite values."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from support.engines import OPTIMIZERS, double, orders, run, table
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-# What must not matter
+# Reproducibility
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
 @pytest.mark.parametrize("optimizer", ["momentum", "adamw"])
-def test_chunks_of_1_7_and_1000_steps_are_the_same_bits(dtype: str, optimizer: str) -> None:
+def test_chunks_of_1_7_and_1000_steps_have_the_same_bits(dtype: str, optimizer: str) -> None:
     spec = Spec.parse("4-6:batchnorm:relu:dropout(0.3)-3")
     data = table(spec, 200)
     settings = Settings(loss="mse", optimizer=optimizer, average=0.9, clip_norm=0.5, l2=1e-3)
@@ -50,8 +50,9 @@ def test_chunks_of_1_7_and_1000_steps_are_the_same_bits(dtype: str, optimizer: s
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
-def test_a_saved_state_goes_on_bit_for_bit(optimizer: str, dtype: str) -> None:
-    """From before the first step, from the middle, after rows were looked at, and into an engine that has gone on."""
+def test_training_continues_from_a_saved_state_bit_for_bit(optimizer: str, dtype: str) -> None:
+    """Load states from before the first step, from the middle, after predictions, and into an engine that was
+    trained."""
     spec = Spec.parse("4-6:batchnorm:prelu:dropout(0.3)-3")
     data = table(spec, 30)
     settings = Settings(loss="mse", optimizer=optimizer, average=0.95, rate_factors={"linear1.bias": 0.1})
@@ -75,7 +76,7 @@ def test_a_saved_state_goes_on_bit_for_bit(optimizer: str, dtype: str) -> None:
     assert other.state().equals(end)
 
 
-def test_a_rerun_is_the_same_bits() -> None:
+def test_a_rerun_has_the_same_bits() -> None:
     spec = Spec.parse("14+cat(3, 12, 2)-columns(pbld)-scale-(linear(16, scale=tangent):blend(selu):dropout(0.15))*3-2")
     data = table(spec, 60, "cross_entropy")
     states = []
@@ -87,7 +88,7 @@ def test_a_rerun_is_the_same_bits() -> None:
     assert all(state.equals(states[0]) for state in states)
 
 
-def test_a_state_handed_out_is_a_copy() -> None:
+def test_state_returns_a_copy() -> None:
     spec = Spec.parse("3-4:batchnorm-1")
     engine = double(spec, table(spec, 8), Settings(loss="mse", average=0.5))
     before = engine.state()
@@ -100,7 +101,7 @@ def test_a_state_handed_out_is_a_copy() -> None:
     np.testing.assert_array_equal(before.parameters["linear1.weight"], kept["parameters/linear1.weight"])
 
 
-def test_looking_at_gradients_changes_nothing() -> None:
+def test_computing_gradients_does_not_change_the_engine() -> None:
     spec = Spec.parse("4-6:batchnorm:tanh:dropout(0.2)-3")
     engine = double(spec, table(spec, 20), Settings(loss="mse"))
     run(engine, orders(20, 5, 1)[0])
@@ -114,8 +115,8 @@ def test_looking_at_gradients_changes_nothing() -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("case", [c for c in ALL if c.name != "worked example"], ids=lambda case: case.name)
-def test_gradients_and_apply_are_a_step_bit_for_bit(case: Case, dtype: str) -> None:
-    """Running statistics are part of the step."""
+def test_gradients_and_apply_equal_run_bit_for_bit(case: Case, dtype: str) -> None:
+    """The comparison includes running statistics."""
     spec = case.spec
     settings = Settings(loss="mse", clip_norm=0.1, l2=0.01, average=0.9)
     data = table(spec, 12)
@@ -131,7 +132,7 @@ def test_gradients_and_apply_are_a_step_bit_for_bit(case: Case, dtype: str) -> N
 # Dropout
 
 
-def test_masks_are_keyed_by_the_row_alone_and_by_the_ordinal_of_the_layer() -> None:
+def test_dropout_masks_depend_on_the_row_and_the_number_of_the_layer_only() -> None:
     spec = Spec.parse("4-8:tanh:dropout(0.5)-3:dropout(0)-[3:dropout(0.25)-3]-2:dropout(0.1)")
     data = table(spec, 20)
     settings = Settings(loss="mse", seed=9)
@@ -146,8 +147,8 @@ def test_masks_are_keyed_by_the_row_alone_and_by_the_ordinal_of_the_layer() -> N
             np.testing.assert_allclose(g, expected[name], atol=1e-13)
 
 
-def test_a_device_draws_masks_that_depend_on_seed_epoch_and_batch_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No accelerator here: its way of drawing masks, on the CPU's own generator."""
+def test_masks_drawn_on_a_device_depend_on_seed_epoch_and_batch_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Test how masks are drawn on an accelerator, with the generator of the CPU."""
     monkeypatch.setattr(TorchEngine, "_mask", TorchEngine._device_mask)
     spec = Spec.parse("4-400:relu:dropout(0.25)-2")
     data = table(spec, 40)
@@ -165,13 +166,13 @@ def test_a_device_draws_masks_that_depend_on_seed_epoch_and_batch_alone(monkeypa
     assert not torch.equal(mask, engine._mask(400, 0.25, 1))
 
 
-# Values that are not finite
+# Non-finite values
 
 
 @pytest.mark.parametrize("where", ["x", "y", "weight"])
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 @pytest.mark.parametrize("cut", [1, 2, 4])
-def test_a_value_that_is_not_finite_is_flagged_before_the_update(value: float, where: str, cut: int) -> None:
+def test_a_non_finite_value_is_reported_before_the_update(value: float, where: str, cut: int) -> None:
     spec = Spec.parse("3-4:batchnorm:tanh-1")
     data = replace(table(spec, 8), weight=np.ones(8))
     getattr(data, where)[5] = value
@@ -192,7 +193,7 @@ def test_a_value_that_is_not_finite_is_flagged_before_the_update(value: float, w
         np.testing.assert_allclose(state.buffers[name], b, rtol=1e-6)
 
 
-def test_a_finite_gradient_whose_squares_overflow_is_not_flagged() -> None:
+def test_a_finite_gradient_whose_squares_overflow_is_not_reported() -> None:
     spec = ml.linear(1)
     data = Data(x=np.full((2, 1), 1e10), y=np.full((2, 1), -1e14))
     engine = TorchEngine(spec, data, Settings(loss="mse", optimizer="sgd"), init="zeros")

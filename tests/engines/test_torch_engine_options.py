@@ -1,4 +1,4 @@
-"""The torch engine in narrow types, compiled, fed by loaders; and what it refuses."""
+"""The torch engine in low precision, compiled, with data loaders, and with invalid input."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("text", ["4-6:gelu:layernorm-[6:tanh]-3", "2+cat(3, 12)-columns(pbld)-6:batchnorm:mish-3"])
-def test_narrow_types_keep_float32_and_learn_the_same(text: str, dtype: str) -> None:
+def test_low_precision_keeps_float32_states_and_similar_losses(text: str, dtype: str) -> None:
     spec = Spec.parse(text)
     data = table(spec, 64, "cross_entropy")
     settings = Settings(loss="cross_entropy", average=0.9)
@@ -39,13 +39,13 @@ def test_narrow_types_keep_float32_and_learn_the_same(text: str, dtype: str) -> 
         found, expected = run(engine, order), run(exact, order)
     for name, value in engine.state().tensors().items():
         assert value.dtype == (np.float64 if name == "counters" else np.float32), name
-    # 40 steps: rounding of 2⁻⁸ a number in bfloat16, and far less in float32.
+    # Over 40 steps, the relative rounding error is 2⁻⁸ per operation in bfloat16, and far less in float32.
     np.testing.assert_allclose(found.loss, expected.loss, rtol=0.05 if dtype == "bfloat16" else 1e-4)
     assert engine.outputs(np.arange(64)).dtype == np.float32
     assert bool([n for n in engine.notes if "bfloat16" in n]) == (dtype == "bfloat16")
 
 
-def test_it_learns_through_the_protocol() -> None:
+def test_training_through_the_engine_protocol_learns() -> None:
     spec = ml.mlp(2, [16], 3, activation="tanh")
     angle = np.linspace(0.5, 4, 150)
     turn = np.arange(150) % 3
@@ -57,7 +57,7 @@ def test_it_learns_through_the_protocol() -> None:
     assert engine.outputs(np.arange(0)).shape == (0, 3)
 
 
-def test_outputs_in_slabs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_outputs_are_computed_in_slabs(monkeypatch: pytest.MonkeyPatch) -> None:
     spec = Spec.parse("4-6:tanh-3")
     engine = double(spec, table(spec, 30), Settings(loss="mse"))
     whole = engine.outputs(np.arange(30))
@@ -65,9 +65,10 @@ def test_outputs_in_slabs(monkeypatch: pytest.MonkeyPatch) -> None:
     np.testing.assert_allclose(engine.outputs(np.arange(30)), whole, atol=1e-15)
 
 
-@pytest.mark.filterwarnings("ignore")  # of torch's own, while it loads its compiler and traces
-def test_compiled() -> None:
-    """The backend that needs no compiler: what is compiled and how masks reach it is the same for all."""
+@pytest.mark.filterwarnings("ignore")  # torch warns while it loads its compiler and traces
+def test_a_compiled_model_gives_the_same_results() -> None:
+    """Test with a backend that needs no C++ compiler. The compiled function and its masks are the same for all
+    backends."""
     spec = Spec.parse("4-6:tanh:dropout(0.3)-3")
     data = table(spec, 40)
     engine = double(spec, data, Settings(loss="mse"), compile=True)
@@ -81,7 +82,7 @@ def test_compiled() -> None:
     np.testing.assert_allclose(engine.outputs(np.arange(40)), plain.outputs(np.arange(40)), atol=1e-9)
 
 
-def test_augmented_batches_are_those_of_the_table() -> None:
+def test_augmented_batches_equal_those_of_the_numpy_engine() -> None:
     def noise(batch: Batch, data: Data, rows: np.ndarray, epoch: int) -> Batch:
         shift = random.normal(1, Purpose.AUGMENT, rows=rows, units=batch.x.shape[1], epoch=epoch)
         return replace(batch, x=batch.x + shift, y=np.eye(3)[batch.y] * 0.8 + 0.2 / 3)
@@ -98,8 +99,8 @@ def test_augmented_batches_are_those_of_the_table() -> None:
     np.testing.assert_array_equal(engine.outputs(np.arange(20)), plain.outputs(np.arange(20)))
 
 
-def test_a_loader_of_ones_own() -> None:
-    """Without shuffling it is the same run as the table's; what it cannot promise is said."""
+def test_training_with_a_data_loader_equals_training_with_a_table() -> None:
+    """The loader does not shuffle. Notes report what a loader cannot guarantee."""
     spec = Spec.parse("4-6:tanh-3")
     data = table(spec, 22, "cross_entropy")
     settings = Settings(loss="cross_entropy")
@@ -131,12 +132,12 @@ def test_a_loader_of_ones_own() -> None:
         ([(1, 2, 3, 4)], "got 4 parts"),
     ],
 )
-def test_loaders_that_give_no_batches(loader: list, message: str) -> None:
+def test_loaders_without_valid_batches_are_refused(loader: list, message: str) -> None:
     with pytest.raises(OptionError, match=message):
         from_loader(loader)
 
 
-def test_loaders_of_categories_and_numbers() -> None:
+def test_loaders_with_categories() -> None:
     spec = Spec.parse("2+cat(3)-columns-1")
     x, codes = rows_for(spec, 6)
     read = from_loader([(x[:4], codes[:4], np.zeros(4)), (x[4:], codes[4:], np.ones(2))])
@@ -146,7 +147,7 @@ def test_loaders_of_categories_and_numbers() -> None:
     assert np.isfinite(chunk.loss).all()
 
 
-def test_first_values_by_name_and_tables_that_may_not_be_written_to() -> None:
+def test_given_initial_values_and_read_only_tables() -> None:
     spec = Spec.parse("3-columns(piecewise, d_numeric=2, n=4)-1")
     data = table(spec, 8)
     data.x.flags.writeable = False
@@ -157,7 +158,7 @@ def test_first_values_by_name_and_tables_that_may_not_be_written_to() -> None:
     np.testing.assert_array_equal(engine.state().parameters["linear1.weight"], rest)
 
 
-def test_the_device_is_said() -> None:
+def test_notes_name_the_device() -> None:
     spec = ml.linear(3)
     engine = TorchEngine(spec, table(spec, 4), Settings(loss="mse"))
     assert engine.name == "torch"
@@ -174,7 +175,7 @@ def test_the_device_is_said() -> None:
         ({"values": {"linear1.bias": np.zeros(7)}}, r"linear1.bias must have the shape \(1,\), got \(7,\)"),
     ],
 )
-def test_bad_options(options: dict, message: str) -> None:
+def test_invalid_options_are_refused(options: dict, message: str) -> None:
     spec = ml.linear(3)
     with pytest.raises(OptionError, match=message):
         TorchEngine(spec, table(spec, 4), Settings(loss="mse"), **options)
@@ -189,13 +190,13 @@ def test_bad_options(options: dict, message: str) -> None:
         ({"codes": np.zeros((4, 1), dtype=np.int64)}, r"codes must have the shape \(4, 0\)"),
     ],
 )
-def test_tables_that_do_not_fit(change: dict, message: str) -> None:
+def test_tables_of_the_wrong_shape_are_refused(change: dict, message: str) -> None:
     spec = ml.linear(3)
     with pytest.raises(OptionError, match=message):
         TorchEngine(spec, replace(table(spec, 4), **change), Settings(loss="mse"))
 
 
-def test_a_state_that_does_not_fit_is_refused() -> None:
+def test_a_state_of_another_optimizer_is_refused() -> None:
     spec = ml.linear(3)
     engine = double(spec, table(spec, 4), Settings(loss="mse", optimizer="sgd"))
     other = double(spec, table(spec, 4), Settings(loss="mse", optimizer="adam"))
