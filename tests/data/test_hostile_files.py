@@ -24,7 +24,7 @@ from typer.testing import CliRunner
 import multilayer as ml
 from multilayer import MLPClassifier
 from multilayer.cli.main import app
-from multilayer.data import arrays, read, readers, stored_tables, text_files
+from multilayer.data import arrays, arrow_files, read, readers, text_files
 from multilayer.errors import DataError, MultilayerError, StorageError
 from support.quick_estimators import QUICK
 
@@ -95,7 +95,7 @@ def test_an_option_file_with_a_number_of_thousands_of_digits_is_refused(tmp_path
 
 @pytest.fixture
 def little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (readers, arrays, stored_tables):
+    for module in (readers, arrays, arrow_files):
         monkeypatch.setattr(module, "available_memory", lambda: 1 << 20)
 
 
@@ -185,7 +185,7 @@ def test_categories_of_long_texts_that_memory_cannot_hold_are_refused(tmp_path: 
 def test_compressed_tables_that_fit_in_memory_are_read(
     compression: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stored_tables, "available_memory", lambda: 16 << 20)
+    monkeypatch.setattr(arrow_files, "available_memory", lambda: 16 << 20)
     words = ["a", None, "long " * 20] * 10_000
     table = pa.table(
         {

@@ -38,10 +38,10 @@ def table_of_array(array: Any, *, name: str) -> Table:
         masked: Any = array
         array = masked.astype(np.float64).filled(np.nan) if masked.dtype.kind in "iuf" else masked.filled()
     values = np.asarray(array)
-    _refuse_complex(values, name)
+    _check_real(values, name)
     if values.dtype.names:
         columns = {field: arrow_of(values[field], f"{name}: column {field!r}") for field in values.dtype.names}
-        return _sized(Table(name=name, columns=columns))
+        return _require_rows(Table(name=name, columns=columns))
     if values.ndim not in (2, 3, 4):
         hint = "reshape(-1, 1) where it is one column, reshape(1, -1) where it is one row"
         raise DataError(f"{name}: an array must have 2 dimensions, or 3 or 4 for pictures, got {values.ndim}: {hint}")
@@ -65,7 +65,7 @@ def table_of_array(array: Any, *, name: str) -> Table:
 
 def arrow_of(values: Any, what: str) -> Any:
     """One column of numpy, pandas or Python values as an Arrow array; periods are the moments they start at."""
-    _refuse_complex(values, what)
+    _check_real(values, what)
     if type(getattr(values, "dtype", None)).__name__ == "PeriodDtype":
         values = np.asarray(getattr(values, "dt", values).to_timestamp())
     try:
@@ -74,16 +74,16 @@ def arrow_of(values: Any, what: str) -> Any:
         items: Any = values.tolist() if isinstance(values, np.ndarray) and values.dtype.kind != "M" else values
         return pa.chunked_array([pa.array(items, from_pandas=True)])
     except UnicodeEncodeError:
-        raise half_a_pair(values, what) from None
+        raise surrogate_error(values, what) from None
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError, TypeError) as error:
         if all(is_missing(value) or isinstance(value, int | float | Decimal) for value in values):  # beyond what it has
             return pa.chunked_array([pa.array([None if is_missing(one) else _float(one) for one in values])])
         if all(is_missing(value) or type(value).__name__ == "Period" for value in values):
             return arrow_of([None if is_missing(one) else one.to_timestamp() for one in values], what)
-        raise DataError(f"{what}: must hold values of one type: {_first_odd(values, error)}") from None
+        raise DataError(f"{what}: must hold values of one type: {_first_other_type(values, error)}") from None
 
 
-def half_a_pair(values: Iterable[Any], what: str) -> DataError:
+def surrogate_error(values: Iterable[Any], what: str) -> DataError:
     """Return the error for the first string that cannot be written as UTF-8."""
     bad = ((row, one) for row, one in enumerate(values) if isinstance(one, str) and not is_unicode(one))
     row, text = next(bad, (0, ""))
@@ -119,13 +119,13 @@ def _float(value: float | Decimal) -> float:
         return np.inf if value > 0 else -np.inf
 
 
-def _refuse_complex(values: Any, what: str) -> None:
+def _check_real(values: Any, what: str) -> None:
     if getattr(values, "dtype", None) is not None and getattr(values.dtype, "kind", "") == "c":
         remedy = "give its real and its imaginary part as columns of their own"
         raise DataError(f"{what}: numbers must be real, got {values.dtype}: {remedy}")
 
 
-def _first_odd(values: Any, error: Exception) -> str:
+def _first_other_type(values: Any, error: Exception) -> str:
     """Names the first value that is of another type than those before it."""
     kinds: dict[type, int] = {}
     for row, value in enumerate(values):
@@ -150,10 +150,10 @@ def target_columns(y: Any, *, n: int, name: str) -> dict[str, Any]:
     many = [values] if values.ndim == 1 else list(values.T)
     names = [label] if values.ndim == 1 else [f"{label}{i}" for i in range(len(many))]
     found = {one: arrow_of(column, f"{name}: the target {one!r}") for one, column in zip(names, many, strict=True)}
-    return as_long(found, n=n, name=name)
+    return check_length(found, n=n, name=name)
 
 
-def as_long(found: dict[str, Any], *, n: int, name: str) -> dict[str, Any]:
+def check_length(found: dict[str, Any], *, n: int, name: str) -> dict[str, Any]:
     """Return the columns of the target. They must have as many rows as X."""
     for column in found.values():
         if len(column) != n:
@@ -176,7 +176,7 @@ def table_of_tensor(tensor: Any, *, name: str) -> Table:
 
 def table_of_sparse(matrix: Any, *, name: str) -> Table:
     """A scipy sparse matrix: it stays so, unless values are missing, which have to be told from zeros."""
-    _refuse_complex(matrix, name)
+    _check_real(matrix, name)
     if len(matrix.shape) != 2 or 0 in matrix.shape:
         raise DataError(f"{name}: a table needs at least one row and one column, got a matrix of shape {matrix.shape}")
     found = Sparse.of_scipy(matrix)
@@ -218,7 +218,7 @@ def table_of_dataset(dataset: Any, *, name: str) -> Table:
 # Files
 
 
-FAULTS = (
+READ_ERRORS = (
     *(ValueError, TypeError, KeyError, OSError, EOFError, MemoryError, OverflowError, RecursionError, SyntaxError),
     *(NotImplementedError, tokenize.TokenError, zipfile.BadZipFile, zlib.error, struct.error),
 )
@@ -228,8 +228,8 @@ FAULTS = (
 def read_npy(path: Path) -> Table:
     try:
         values = np.load(path, mmap_mode="r", allow_pickle=False)
-    except FAULTS as error:
-        raise DataError(f"{path}: cannot be read as .npy: {_plain(error)}") from None
+    except READ_ERRORS as error:
+        raise DataError(f"{path}: cannot be read as .npy: {_describe_error(error)}") from None
     return table_of_array(np.asarray(values), name=str(path))
 
 
@@ -239,8 +239,8 @@ def _read_sparse(path: Path) -> Table:
 
     try:
         found = load_npz(path)
-    except FAULTS as error:
-        raise DataError(f"{path}: cannot be read as a sparse matrix: {_plain(error)}") from None
+    except READ_ERRORS as error:
+        raise DataError(f"{path}: cannot be read as a sparse matrix: {_describe_error(error)}") from None
     return table_of_sparse(found, name=str(path))
 
 
@@ -255,8 +255,8 @@ def read_npz(path: Path) -> Table:
             arrays = {key: stored[key] for key in stored.files}
     except DataError:
         raise
-    except FAULTS as error:
-        raise DataError(f"{path}: cannot be read as .npz: {_plain(error)}") from None
+    except READ_ERRORS as error:
+        raise DataError(f"{path}: cannot be read as .npz: {_describe_error(error)}") from None
     if {"format", "shape", "data"} <= arrays.keys():
         return _read_sparse(path)
     lower = {key.lower(): key for key in arrays}
@@ -266,7 +266,7 @@ def read_npz(path: Path) -> Table:
         if not columns or len(columns) < len(arrays) or len({len(value) for value in columns.values()}) > 1:
             raise DataError(f"{path}: must hold arrays X and y, or columns of equal length, got {', '.join(arrays)}")
         made = {key: arrow_of(value, f"{path}: column {key!r}") for key, value in columns.items()}
-        return _sized(Table(name=str(path), columns=made))
+        return _require_rows(Table(name=str(path), columns=made))
     table = table_of_array(arrays[x], name=str(path))
     y = next((lower[key] for key in Y_NAMES if key in lower), None)
     rest = [key for key in arrays if key not in (x, y)]
@@ -305,13 +305,13 @@ def idx_table(images: Matrix, labels: Matrix | None, *, name: str) -> Table:
     return table.with_columns({"label": columns["y"]}, targets=("label",))
 
 
-def _sized(table: Table) -> Table:
+def _require_rows(table: Table) -> Table:
     if not len(table):
         raise DataError(f"{table.name}: a table needs at least one row, got none")
     return table
 
 
-def _plain(error: BaseException) -> str:
+def _describe_error(error: BaseException) -> str:
     words = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
     return (
         "it holds Python objects, which could run code: save plain numbers"

@@ -178,10 +178,10 @@ class LoaderBatches:
 
 def from_loader(loader: Iterable[Any], encode: Encode = lambda batch: batch) -> Data:
     """A table of one pass over the loader, whose training batches are the loader's own."""
-    return whole([encode(batch) for batch in one_pass(loader)], LoaderBatches(loader, encode))
+    return concatenate_batches([encode(batch) for batch in read_batches(loader)], LoaderBatches(loader, encode))
 
 
-def one_pass(loader: Iterable[Any]) -> list[Batch]:
+def read_batches(loader: Iterable[Any]) -> list[Batch]:
     """Every batch that a loader gives."""
     read = [as_batch(item) for item in loader]
     if not read:
@@ -192,7 +192,7 @@ def one_pass(loader: Iterable[Any]) -> list[Batch]:
     return read
 
 
-def whole(batches: list[Batch], augment: LoaderBatches | None = None) -> Data:
+def concatenate_batches(batches: list[Batch], augment: LoaderBatches | None = None) -> Data:
     """Batches as one table."""
     codes = [b.codes for b in batches if b.codes is not None]
     weight = [b.weight for b in batches if b.weight is not None]

@@ -13,7 +13,7 @@ Circles: (sin, cos) of 2π times the part of the year, week or day that has pass
 differ, or at most half as many as there are training rows and at most 10,000; of what a frame says is a category the
 10,000 most frequent are learned. At prediction a column must be of the family it had in training, or of one that loses
 nothing: `check_family` is the list. One without a single value is of every family, whatever type its reader gave it.
-`text_values` finds the type of text columns.
+`type_inference` finds the type of text columns.
 Moments with a time zone and those without are never read as each other; those with one may come in any zone.
 """
 
@@ -28,9 +28,9 @@ from numpy.typing import NDArray
 
 from ..core.formatting import short
 from ..errors import DataError, unknown_name
-from .steps import DateParts
+from .preprocessing import DateParts
 from .table import Table, from_numpy, pc, to_numpy, where
-from .text_values import NUMBER, first_not
+from .type_inference import NUMBER, first_invalid
 
 Floats = NDArray[np.float64]
 Family = Literal["number", "boolean", "text", "date", "datetime", "time", "empty"]
@@ -46,7 +46,7 @@ DEFAULT_KIND: dict[Family, Kind] = {
     "time": "time",
     "empty": "drop",
 }
-SAID: dict[Family, str] = {
+FAMILY_NAMES: dict[Family, str] = {
     "number": "numbers",
     "boolean": "true or false",
     "text": "text",
@@ -66,11 +66,11 @@ PARTS: dict[Kind, tuple[str, ...]] = {
 }
 """What each kind adds to its column's name, one for each number it gives."""
 
-FEW, MANY = 20, 10_000
+FEW_VALUES, MAX_CATEGORIES = 20, 10_000
 FREE_TEXT = "text with many different values"
 OTHER_DATES = "dates in another format than 2024-12-31"
 DATES = r"^\s*(\d{1,4}[./-]\d{1,2}[./-]\d{1,4}|\d{1,2}[ -][A-Za-z]{3,9}\.?[ -]\d{2,4})([ T,]|$)"
-MOSTLY = 0.9
+MOSTLY_NUMBERS = 0.9
 """Text of which so many values are numbers was meant to be numbers."""
 LARGEST = float(np.finfo(np.float32).max)
 SCALINGS = ("auto", "standard", "robust", "none")
@@ -203,14 +203,18 @@ def _parsed(column: Any, kind: Kind, table: Table, name: str) -> Any:
     try:
         return pc.cast(column, wanted[kind])
     except pa.ArrowInvalid:
-        row = first_not(column, wanted[kind]) or 0
+        row = first_invalid(column, wanted[kind]) or 0
         value = short(column[row].as_py())
         remedy = "correct it, or give the column another kind in columns"
-        raise DataError(f"{where(table, name, row)}: must be {_SAID[kind]}, got {value}: {remedy}") from None
+        raise DataError(f"{where(table, name, row)}: must be {_KIND_NAMES[kind]}, got {value}: {remedy}") from None
 
 
-_SAID = {"numeric": "a number", "date": "a date such as 2024-12-31", "datetime": "a moment such as 2024-12-31 23:59"}
-_SAID["time"] = "a time such as 23:59"
+_KIND_NAMES = {
+    "numeric": "a number",
+    "date": "a date such as 2024-12-31",
+    "datetime": "a moment such as 2024-12-31 23:59",
+}
+_KIND_NAMES["time"] = "a time such as 23:59"
 
 
 def _seconds(column: Any, kind: Kind, table: Table, name: str) -> Floats:
@@ -219,7 +223,7 @@ def _seconds(column: Any, kind: Kind, table: Table, name: str) -> Floats:
         return np.full(len(column), np.nan)
     if pa.types.is_time(column.type) != (kind == "time"):
         raise DataError(
-            f"{where(table, name)}: must be {_SAID[kind]}, got {column.type}: give it another kind in columns"
+            f"{where(table, name)}: must be {_KIND_NAMES[kind]}, got {column.type}: give it another kind in columns"
         )
     nothing = missing(column)
     if kind == "time":
@@ -274,7 +278,7 @@ def most_frequent(keys: Any, n: int) -> Any:
     return values.take(from_numpy(chosen[np.argsort(rank[chosen])]))
 
 
-def differ(column: Any) -> bool:
+def has_distinct_integers(column: Any) -> bool:
     """Whether a column of whole numbers has several, of any size."""
     column = plain(column)
     if not pa.types.is_integer(column.type):
@@ -283,9 +287,9 @@ def differ(column: Any) -> bool:
     return ends["min"].as_py() != ends["max"].as_py()
 
 
-def few(n_values: int, n_rows: int) -> bool:
+def reads_as_categories(n_values: int, n_rows: int) -> bool:
     """Whether text with so many different values over so many rows reads as categories."""
-    return n_values <= FEW or (n_values <= MANY and 2 * n_values <= n_rows)
+    return n_values <= FEW_VALUES or (n_values <= MAX_CATEGORIES and 2 * n_values <= n_rows)
 
 
 def check_not_numbers(table: Table, name: str, values: Any, keys: Any, *, otherwise: str = "") -> None:
@@ -296,7 +300,7 @@ def check_not_numbers(table: Table, name: str, values: Any, keys: Any, *, otherw
     if name in table.targets or is_category(table.column(name)) or not len(values):
         return
     number = to_numpy(pc.match_substring_regex(values, NUMBER))
-    if MOSTLY <= number.mean() < 1 and len(values) >= 5:
+    if MOSTLY_NUMBERS <= number.mean() < 1 and len(values) >= 5:
         odd = values[int(np.flatnonzero(~number)[0])].as_py()
         row = cast(int, pc.index(keys, odd).as_py())
         raise DataError(
@@ -340,15 +344,15 @@ def check_family(table: Table, name: str, trained: Family, *, zone: bool | None 
         row = int(np.flatnonzero(odd)[0])
         raise DataError(f"{where(table, name, row)}: was true or false in training, got {values[row]:g}: convert it")
     if {trained, given} == {"date", "datetime"}:
-        return f"{name!r} was {SAID[trained]} in training, now it is {SAID[given]}"
+        return f"{name!r} was {FAMILY_NAMES[trained]} in training, now it is {FAMILY_NAMES[given]}"
     values = plain(column)
     if given == "text" and trained == "number":
-        row = first_not(values, pa.float64()) or int(np.flatnonzero(~missing(values))[0])
+        row = first_invalid(values, pa.float64()) or int(np.flatnonzero(~missing(values))[0])
     else:
         row = int(np.flatnonzero(~missing(values))[0])
     value = short(values[row].as_py())
     raise DataError(
-        f"{where(table, name, row)}: was {SAID[trained]} in training, got {SAID[given]}, {value}: "
+        f"{where(table, name, row)}: was {FAMILY_NAMES[trained]} in training, got {FAMILY_NAMES[given]}, {value}: "
         "convert the column (nothing is converted silently)"
     )
 

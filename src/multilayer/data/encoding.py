@@ -3,7 +3,7 @@
     x      (N, F)   the numbers of numeric and date columns, scaled; then 0 or 1 for each that had missing values
     codes  (N, C)   one whole number for each category column: 0 missing or unknown, else 1 … n in sorted order
 
-`Encoding.steps_of` lists the preprocessing steps of a column (`steps`). Scaling of each number, by training rows:
+`Encoding.steps_of` lists the preprocessing steps of a column (`preprocessing`). Scaling of each number, by training rows:
     standard   (x − mean)/std
     robust     r = (x − median)/(q75 − q25), or 2(x − median)/(max − min) where the quartiles meet; then r/√(1 + (r/3)²)
                Holzmüller et al. 2024
@@ -33,10 +33,8 @@ from ..errors import DataError, warn
 from ..nn.layers import Inputs
 from . import columns as C
 from . import encoding_storage
-from . import targets as tasks
 from .columns import Column
-from .readers import read_raw
-from .steps import (
+from .preprocessing import (
     Codes,
     DateParts,
     FillMissing,
@@ -46,11 +44,14 @@ from .steps import (
     Step,
     Unlearned,
     ValueStep,
-    through,
+    apply_steps,
 )
+from .readers import read_raw
 from .table import Rows, Shape, Table, from_numpy, where
-from .targets import Task
-from .text_values import interpreted_as
+from .targets import Task, probabilities
+from .targets import decode as decode_outputs
+from .targets import encode as encode_targets
+from .type_inference import convert_text_as_trained
 
 Floats = NDArray[np.float64]
 CodeRows = NDArray[np.int64]
@@ -190,7 +191,7 @@ class Encoding:
                 note = C.check_family(table, column.name, column.family, zone=column.zone)
                 notes += [] if note is None else [Note(note, "family")]
         x, codes, more = self.transform(table, dtype)
-        y = tasks.encode(self.task, table, self.loss, dtype) if targets else None
+        y = encode_targets(self.task, table, self.loss, dtype) if targets else None
         return Encoded(x=x, codes=codes, y=y, rows=rows, notes=(*notes, *more))
 
     def read(self, source: Any, *, targets: bool = False) -> Table:
@@ -198,7 +199,7 @@ class Encoding:
         hints = self._hints(targets)
         table = self._aligned(read_raw(source, hints=hints), targets)
         names = [*self._used, *(self.task.names if targets else ())]
-        return interpreted_as(table, names, hints, self.vocabularies)
+        return convert_text_as_trained(table, names, hints, self.vocabularies)
 
     def transform(self, table: Table, dtype: Any) -> tuple[NDArray[Any] | Sparse, CodeRows | None, list[Note]]:
         """The numbers of a table whose columns have the names and families of training. Sparse ones stay so."""
@@ -222,7 +223,7 @@ class Encoding:
                 elif nothing.any():
                     notes.append(_unforeseen(column.name, int(nothing.sum())))
                 values = values[:, None] if column.kind == "numeric" else values
-                x[:, self._places[column.name]] = through(self.value_steps(column), values, dtype)
+                x[:, self._places[column.name]] = apply_steps(self.value_steps(column), values, dtype)
         self._check_range(x, table)
         known = self.categorical
         codes = np.empty((len(table), len(known)), dtype=np.int64) if known else None
@@ -249,10 +250,10 @@ class Encoding:
         for i in np.flatnonzero(~(np.abs(values) <= C.LARGEST))[:1]:
             C.numbers(table, self.numeric[columns[i]].name, "numeric")  # says which row
         base = np.zeros(len(self.numeric_names), dtype=dtype)  # nothing is missing
-        base[: len(order)] = through(self.number_steps, matrix.base[order].astype(np.float64), dtype)
+        base[: len(order)] = apply_steps(self.number_steps, matrix.base[order].astype(np.float64), dtype)
         starts = np.concatenate([[0], np.cumsum(kept)])[matrix.starts]
         here = tuple(step.at(columns) for step in self.number_steps)
-        return Sparse(base=base, starts=starts, columns=columns, values=through(here, values, dtype))
+        return Sparse(base=base, starts=starts, columns=columns, values=apply_steps(here, values, dtype))
 
     def _transform_matrix(self, table: Table, x: NDArray[Any], notes: list[Note]) -> None:
         assert table.matrix is not None
@@ -271,7 +272,7 @@ class Encoding:
             nothing = np.isnan(values)
             lost += nothing.sum(0)
             x[start : start + BLOCK, V:] = nothing[:, with_indicator]
-            x[start : start + BLOCK, :V] = through(self.number_steps, values, x.dtype)
+            x[start : start + BLOCK, :V] = apply_steps(self.number_steps, values, x.dtype)
         for i in np.flatnonzero((lost > 0) & ~with_indicator):
             notes.append(_unforeseen(self.numeric[i].name, int(lost[i])))
 
@@ -362,10 +363,10 @@ class Encoding:
 
     def decode(self, z: Any, loss: str | None = None) -> NDArray[Any]:
         """Predictions from raw outputs."""
-        return tasks.decode(self.task, z, loss or self.loss)
+        return decode_outputs(self.task, z, loss or self.loss)
 
     def probabilities(self, z: Any, loss: str | None = None) -> NDArray[np.float64]:
-        return tasks.probabilities(self.task, z, loss or self.loss)
+        return probabilities(self.task, z, loss or self.loss)
 
     # As data
 

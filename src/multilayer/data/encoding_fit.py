@@ -14,28 +14,28 @@ from ..errors import DataError, OptionError, is_command_line, option, unknown_na
 from . import columns as C
 from .columns import SCALINGS, Column, Kind
 from .encoding import BLOCK, Encoding
-from .steps import Codes
+from .preprocessing import Codes
 from .table import Rows, Table, from_numpy, pc, where
 from .targets import Task
 from .text_files import counts_rows
 
 Floats = NDArray[np.float64]
-COUNTERS = {"id", "index", "row", "rownames", "rowid", "row_id", "unnamed: 0"}
+ROW_NUMBER_NAMES = {"id", "index", "row", "rownames", "rowid", "row_id", "unnamed: 0"}
 """Names under which a column that counts the rows is their number and nothing else."""
 
 ROUNDED = "whole numbers too large to differ as floats: subtract the smallest, or make them a category"
-FLAT = ("constant", "empty", ROUNDED)
+NO_VARIATION = ("constant", "empty", ROUNDED)
 """Reasons for dropping a column. If no other column is left, a column dropped for one of them is kept first."""
-COUNTS = "counts the rows"
+ROW_NUMBERS = "counts the rows"
 DROPPED = "columns dropped: "
-ASKED_FOR = "asked for"
+DROPPED_BY_USER = "asked for"
 """Reason for a column that the user dropped. It is never kept."""
 
 SMALL = 1e-140
 """Differences below this lose digits in float64 when squared, or become 0."""
 NO_UNIT = float(np.finfo(np.float64).max)
 """Scale of a constant column: every value becomes 0 in float32."""
-AT_ONCE = 1 << 18
+BLOCK_SIZE = 1 << 18
 """Numbers of a matrix that are looked at together: they stay in the cache."""
 
 
@@ -87,7 +87,7 @@ def fit(
         parts: tuple[int, ...] = ()
         indicator, why = False, ""
         if kind == "drop":
-            why = ASKED_FOR if name in declared else "empty"
+            why = DROPPED_BY_USER if name in declared else "empty"
         elif kind == "categorical":
             vocabulary, why, said = _categories(
                 table, name, train, declared=name in declared, declarable=kinds is not None
@@ -95,7 +95,7 @@ def fit(
             vocabularies[name] = vocabulary
             notes += said
         elif name not in declared and _is_counter(table, name):
-            why = COUNTS
+            why = ROW_NUMBERS
         else:
             values = C.numbers(table, name, kind)[train]  # (N, parts)
             nothing = np.isnan(values[:, 0])
@@ -104,7 +104,7 @@ def fit(
             parts = tuple(i for i in range(values.shape[1]) if len(values) and values[:, i].min() < values[:, i].max())
             numbers += _scales(np.ascontiguousarray(values[:, list(parts)].T), scaling) if parts else []
             why = "" if parts else "constant" if len(values) and not indicator else "empty"
-            if why == "constant" and C.differ(table.column(name).take(from_numpy(train))):
+            if why == "constant" and C.has_distinct_integers(table.column(name).take(from_numpy(train))):
                 why = ROUNDED
             if not parts and len(values) and indicator:
                 parts, why = (0,), ""  # only its missing-value indicator is informative: every value becomes 0
@@ -177,7 +177,7 @@ def dropped_note(encoding: Encoding, *, declarable: bool = True) -> str | None:
     """
     found: dict[str, list[str]] = {}
     for column in encoding.columns:
-        if column.why not in ("", ASKED_FOR):
+        if column.why not in ("", DROPPED_BY_USER):
             found.setdefault(column.why, []).append(column.name)
     return f"{DROPPED}{_said(found, declarable=declarable)}" if found else None
 
@@ -191,8 +191,8 @@ def warn_of_dropped(encoding: Encoding, *, declarable: bool = True) -> None:
 
 def _first_to_keep(columns: list[Column]) -> int | None:
     """Return the position of the first constant or empty column, else of the first that the user did not drop."""
-    flat = [i for i, column in enumerate(columns) if column.why in FLAT]
-    others = [i for i, column in enumerate(columns) if column.why != ASKED_FOR]
+    flat = [i for i, column in enumerate(columns) if column.why in NO_VARIATION]
+    others = [i for i, column in enumerate(columns) if column.why != DROPPED_BY_USER]
     return next(iter([*flat, *others]), None)
 
 
@@ -203,7 +203,7 @@ def _kind(table: Table, name: str, family: C.Family) -> Kind:
 
 
 def _is_counter(table: Table, name: str) -> bool:
-    return name.strip().lower() in COUNTERS and counts_rows(table.column(name))
+    return name.strip().lower() in ROW_NUMBER_NAMES and counts_rows(table.column(name))
 
 
 def _categories(
@@ -223,14 +223,16 @@ def _categories(
     given = f"have all of it as categories: {option('categorical', repr(name))}"
     meant = given if declarable else "give it a categorical dtype in a data frame"
     C.check_not_numbers(table, name, C.vocabulary(keys), keys, otherwise=meant)
-    if C.few(len(values), len(train)):
+    if C.reads_as_categories(len(values), len(train)):
         return values, "", []
     if not C.is_category(column) or 2 * len(values) > len(train):
         if pc.all(pc.match_substring_regex(values, C.DATES)).as_py():
             return values, C.OTHER_DATES, []
-        return values, f"{C.FREE_TEXT} (more than {C.FEW} and half the rows, or {C.MANY:,})", []
-    said = f"{name!r}: the {C.MANY:,} most frequent of {len(values):,} values are learned, the rest is unknown"
-    return C.most_frequent(seen, C.MANY), "", [said]
+        return values, f"{C.FREE_TEXT} (more than {C.FEW_VALUES} and half the rows, or {C.MAX_CATEGORIES:,})", []
+    said = (
+        f"{name!r}: the {C.MAX_CATEGORIES:,} most frequent of {len(values):,} values are learned, the rest is unknown"
+    )
+    return C.most_frequent(seen, C.MAX_CATEGORIES), "", [said]
 
 
 def _plain_scales(table: Table, train: Rows, names: list[str], scaling: str) -> dict[str, tuple[float, float, float]]:
@@ -239,7 +241,7 @@ def _plain_scales(table: Table, train: Rows, names: list[str], scaling: str) -> 
     if table.matrix is None or not len(train):
         return found
     names = [name for name in names if name in table.places]
-    at_once = max(1, AT_ONCE // len(table.matrix))
+    at_once = max(1, BLOCK_SIZE // len(table.matrix))
     for start in range(0, len(names), at_once):
         part = names[start : start + at_once]
         values = table.matrix[:, [table.places[name] for name in part]].T.astype(np.float64, order="C")  # (columns, N)
@@ -329,9 +331,9 @@ def _said(dropped: Mapping[str, list[str]], *, declarable: bool) -> str:
 
 def _remedy(why: str, name: str, *, declarable: bool) -> str:
     """Return what to do about a dropped column."""
-    if why in (ASKED_FOR, ROUNDED):
+    if why in (DROPPED_BY_USER, ROUNDED):
         return ""
-    if why == COUNTS:
+    if why == ROW_NUMBERS:
         return ": rename the column to use it as a feature"
     if why == C.OTHER_DATES:
         return ": write dates as 2024-12-31, or convert the column with pandas.to_datetime"

@@ -16,7 +16,7 @@ from ..core.formatting import count, short
 from ..core.sparse import joined
 from ..errors import DataError, OptionError, option
 from . import targets
-from .batches import Batch, LoaderBatches, is_loader, one_pass, whole
+from .batches import Batch, LoaderBatches, concatenate_batches, is_loader, read_batches
 from .encoding import Column, Encoding
 from .readers import target_columns
 from .table import Table
@@ -36,13 +36,13 @@ def read_loader(loader: Any, options: DataOptions) -> TrainingData:
         raise OptionError(
             f"with a loader, validation must be a second loader, (X, y) or None, {got}: split the dataset"
         )
-    batches = one_pass(loader)
+    batches = read_batches(loader)
     batch = _batch_size(batches)
     x, columns = _columns(batches)
     table = Table(name=NAME, columns=columns, matrix=x, matrix_names=tuple(f"x{i}" for i in range(x.shape[1])))
     found = targets.infer(table, tuple(columns), options.task)
     if options.task == "auto" and options.loss is not None:
-        targets.check_meant(table, found, options.loss)
+        targets.check_loss(table, found, options.loss)
     loss = options.loss or found.usual_loss(options.outputs)
     every = np.arange(len(table), dtype=np.int64)
     found, notes = targets.standardise(found, table, every, loss)
@@ -52,13 +52,13 @@ def read_loader(loader: Any, options: DataOptions) -> TrainingData:
         made = Table(name=NAME, columns=target_columns(given.y, n=len(given.x), name=NAME))
         return replace(given, x=given.x.astype(dtype, copy=False), y=targets.encode(found, made, loss, dtype))
 
-    data = whole([encode(given) for given in batches], LoaderBatches(loader, encode, size=batch))
+    data = concatenate_batches([encode(given) for given in batches], LoaderBatches(loader, encode, size=batch))
     notes = [
         f"{count(len(x), 'row')} of {x.shape[1]:,} numbers in batches of {batch}, as the loader gives them",
         *notes,
     ]
     if options.task == "auto":
-        notes.append(f"{found.said()} (inferred; {option('task')} overrides)")
+        notes.append(f"{found.describe()} (inferred; {option('task')} overrides)")
     largest = float(np.abs(data.x[:]).max())
     if largest > LARGE:
         notes.append(f"numbers up to {largest:,.0f} are not scaled: a network learns better from a loader that does")
@@ -131,7 +131,7 @@ def _held_out(source: Any, encoding: Encoding, encode: Any, dtype: Any) -> Any:
     """x and y of the validation rows."""
     if not is_loader(source):
         return encoding.encode(source, targets=True, dtype=dtype)
-    read = whole([encode(batch) for batch in one_pass(source)])
+    read = concatenate_batches([encode(batch) for batch in read_batches(source)])
     if read.x.shape[1] != len(encoding.columns):
         wanted = f"{len(encoding.columns)} numbers a row as in training"
         raise DataError(f"the validation loader must give {wanted}, got {read.x.shape[1]}")

@@ -35,11 +35,11 @@ from ..core import atomic_files
 from ..core.machine import available_memory
 from ..errors import DataError, option, unknown_name
 from . import arrays, bundled
-from .columns import SAID, family_of
-from .stored_tables import COPIES, read_arrow, read_arrow_stream, read_parquet
+from .arrow_files import COPIES, read_arrow, read_arrow_stream, read_parquet
+from .columns import FAMILY_NAMES, family_of
 from .table import Table, check_names, check_size, from_texts
 from .text_files import SNIFFED, first_line, read_csv, read_json_lines
-from .text_values import Hints, interpreted, is_text
+from .type_inference import Hints, convert_text, is_text
 
 WIDE = 64
 """Columns from which a frame of numbers of one type is read as a block: that copies, where one at a time takes long."""
@@ -51,16 +51,16 @@ SUFFIXES = (".csv", ".tsv", ".tab", ".txt", ".jsonl", ".ndjson", ".parquet", ".a
 
 def read(source: Any) -> Table:
     """Read the table of a source for training. Text columns get the type of their values, in every source
-    (`text_values`). The labels in `y` of `(X, y)` are not converted."""
+    (`type_inference`). The labels in `y` of `(X, y)` are not converted."""
     return source if isinstance(source, Table) else with_meaning(read_raw(source))
 
 
 def with_meaning(table: Table) -> Table:
     """Convert text columns to the type of their values, and add a note that names the converted columns."""
-    found, changed = interpreted(table)
+    found, changed = convert_text(table)
     if not changed:
         return found
-    words = [f"{name!r} ({SAID[family_of(column, name)]})" for name, column in list(changed.items())[:NAMED]]
+    words = [f"{name!r} ({FAMILY_NAMES[family_of(column, name)]})" for name, column in list(changed.items())[:NAMED]]
     more = f" and {len(changed) - NAMED:,} more" if len(changed) > NAMED else ""
     written = {name: table.columns[name] for name in changed}
     return replace(found, written=written, notes=(*table.notes, f"read from text: {', '.join(words)}{more}"))
@@ -362,7 +362,7 @@ def _of_series(series: Series, what: str, hint: Any) -> Any:
         odd = pa.types.is_dictionary(found.type) and pa.types.is_nested(_value_type(found))
         as_text = odd or isinstance(_value_type(found), pa.BaseExtensionType)
     except UnicodeEncodeError:
-        raise arrays.half_a_pair(to_list(), what) from None
+        raise arrays.surrogate_error(to_list(), what) from None
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError, TypeError):
         found, as_text = None, arrays.reads_as_text(to_list())
     wanted = loose and hint == pa.large_string() and not (found is not None and is_text(found))
@@ -387,17 +387,17 @@ def target_columns(y: Any, *, n: int, name: str) -> dict[str, Any]:
     found = {column: table.column(column) for column in table.names}
     if len(found) == 1 and not hasattr(y, "columns") and getattr(y, "name", None) is None:
         found = {"y": next(iter(found.values()))}
-    return arrays.as_long(found, n=n, name=name)
+    return arrays.check_length(found, n=n, name=name)
 
 
 def _with_target(table: Table, y: Any) -> Table:
     columns = target_columns(y, n=len(table), name=table.name)
     table = replace(table, targets=())
-    columns = {_free(name, table): column for name, column in columns.items()}
+    columns = {_unique_name(name, table): column for name, column in columns.items()}
     return table.with_columns(columns, targets=tuple(columns))
 
 
-def _free(name: str, table: Table) -> str:
+def _unique_name(name: str, table: Table) -> str:
     """A target's name that no column of X has."""
     while name in table.names:
         name = f"{name} (target)"

@@ -26,7 +26,7 @@ from ..errors import DataError, OptionError, option
 from . import columns as C
 from .arrays import arrow_of, is_missing
 from .table import Rows, Table, pc, to_numpy
-from .text_values import first_not
+from .type_inference import first_invalid
 
 TINY = 10
 """Below so many rows, "auto" holds none out, unless they are to be split by group or by time."""
@@ -146,8 +146,8 @@ def _pair(held_out: NDArray[np.integer], n: int) -> Pair:
 
 def group_numbers(groups: Any, table: Table) -> NDArray[np.int64]:
     """Groups that came as a value for each row, by their numbers in rising order."""
-    values = _one_each(groups, table, "group")
-    _refuse_none(np.array([is_missing(value) for value in values.tolist()]), table, "group")
+    values = _check_one_per_row(groups, table, "group")
+    _check_present(np.array([is_missing(value) for value in values.tolist()]), table, "group")
     try:
         return np.unique(values, return_inverse=True)[1].reshape(-1).astype(np.int64)
     except TypeError:
@@ -158,9 +158,9 @@ def group_numbers(groups: Any, table: Table) -> NDArray[np.int64]:
 
 def moments(times: Any, table: Table) -> NDArray[np.float64]:
     """Times that came as a value for each row, by their places in time: moments of every unit stay apart."""
-    _one_each(times, table, "time")
+    _check_one_per_row(times, table, "time")
     column = C.plain(times.to_arrow() if hasattr(times, "to_arrow") else arrow_of(times, f"{table.name}: the times"))
-    _refuse_none(C.missing(column), table, "time")
+    _check_present(C.missing(column), table, "time")
     family = C.family_of(column, f"{table.name}: the times")
     if family == "text":
         column, family = _read_moments(column, table), "datetime"
@@ -170,7 +170,9 @@ def moments(times: Any, table: Table) -> NDArray[np.float64]:
         unit = "ns" if pa.types.is_timestamp(column.type) and column.type.unit == "ns" else "us"
         values = to_numpy(column.cast(pa.timestamp(unit, tz=getattr(column.type, "tz", None))).cast(pa.int64()))
     else:
-        raise DataError(f"{table.name}: times must be numbers, dates or moments, got {C.SAID[family]}: convert them")
+        raise DataError(
+            f"{table.name}: times must be numbers, dates or moments, got {C.FAMILY_NAMES[family]}: convert them"
+        )
     return np.unique(values, return_inverse=True)[1].reshape(-1).astype(np.float64)
 
 
@@ -180,14 +182,14 @@ def _read_moments(texts: Any, table: Table) -> Any:
             return pc.cast(texts, kind)
         except pa.ArrowInvalid:
             continue
-    row = first_not(texts, pa.timestamp("us")) or 0
+    row = first_invalid(texts, pa.timestamp("us")) or 0
     raise DataError(
         f"{table.name}: times must be numbers, dates or texts such as 2024-12-31 23:59, got "
         f"{short(texts[row].as_py())} in row {row + 1:,}"
     )
 
 
-def _one_each(values: Any, table: Table, what: str) -> NDArray[Any]:
+def _check_one_per_row(values: Any, table: Table, what: str) -> NDArray[Any]:
     found = np.asarray(values)
     if found.shape != (len(table),):
         got = f"got {found.item()!r}" if found.ndim == 0 else f"got {'×'.join(f'{n:,}' for n in found.shape)} values"
@@ -195,7 +197,7 @@ def _one_each(values: Any, table: Table, what: str) -> NDArray[Any]:
     return found
 
 
-def _refuse_none(nothing: NDArray[np.bool_], table: Table, what: str) -> None:
+def _check_present(nothing: NDArray[np.bool_], table: Table, what: str) -> None:
     if nothing.any():
         row = int(np.flatnonzero(nothing)[0])
         raise DataError(f"{table.name}: every row needs a {what}, got none in row {row + 1:,}: leave the row out")

@@ -30,7 +30,7 @@ from ..errors import DataError, OptionError, option, unknown_name
 from ..nn import losses
 from ..nn.activations.function import logistic
 from . import columns
-from .steps import Codes, Standardise
+from .preprocessing import Codes, Standardise
 from .table import NOT_UNICODE, Rows, Table, from_numpy, from_texts, is_unicode, where
 
 TaskKind = Literal["binary", "multiclass", "multilabel", "regression", "multioutput"]
@@ -78,8 +78,8 @@ class Task:
             return len(self.classes[0])
         return len(self.names) * chosen.per_target
 
-    def said(self) -> str:
-        """One line for the user."""
+    def describe(self) -> str:
+        """Describe the task in one line."""
         words = ", ".join(repr(name) for name in self.names[:5]) + (", …" if len(self.names) > 5 else "")
         if self.kind == "binary":
             return f"task: binary classification of {words}: {self.classes[0][0]!r} or {self.classes[0][1]!r}"
@@ -141,7 +141,7 @@ def _one_of_two(found: tuple[Class, ...]) -> bool:
     return len(found) == 1 and not isinstance(found[0], str) and found[0] in (0, 1)
 
 
-def check_meant(table: Table, task: Task, loss: str) -> None:
+def check_loss(table: Table, task: Task, loss: str) -> None:
     """Refuses to guess where numbers read as classes, and the loss that was asked for is one of numbers."""
     if not task.classifies or losses.get(loss).link not in (None, "exp"):
         return
@@ -174,7 +174,7 @@ def classes_of(table: Table, name: str) -> tuple[Class, ...]:
     found = columns.vocabulary(keys)
     if pa.types.is_large_string(found.type):
         columns.check_not_numbers(table, name, found, keys)
-        if not columns.few(len(found), len(table)):
+        if not columns.reads_as_categories(len(found), len(table)):
             raise DataError(
                 f"{where(table, name)}: {len(found):,} different texts in {len(table):,} rows cannot be a target: "
                 "name another column"
@@ -182,9 +182,9 @@ def classes_of(table: Table, name: str) -> tuple[Class, ...]:
     values: list[Class] = found.to_pylist()
     if pa.types.is_floating(found.type) and all(float(value).is_integer() for value in values):
         values = [int(value) for value in values]
-    if len(values) > columns.MANY:
+    if len(values) > columns.MAX_CATEGORIES:
         raise DataError(
-            f"{where(table, name)}: a classification has at most {columns.MANY:,} classes, got {len(values):,}"
+            f"{where(table, name)}: a classification has at most {columns.MAX_CATEGORIES:,} classes, got {len(values):,}"
         )
     return tuple(values)
 
@@ -217,7 +217,7 @@ def target_numbers(table: Table, name: str) -> NDArray[np.float64]:
     if family not in ("number", "boolean"):
         row = 0
         if family == "text":
-            row = columns.first_not(column, pa.float64()) or 0
+            row = columns.first_invalid(column, pa.float64()) or 0
         value = short(column[row].as_py())
         raise DataError(f"{where(table, name, row)}: the target of a regression must be numbers, got {value}")
     return columns.check_finite(columns.floats(column), table, name)
@@ -228,7 +228,7 @@ def standardise(task: Task, table: Table, train: Rows, loss: str) -> tuple[Task,
     if task.classifies:
         return task, []
     for name in task.names:
-        _refuse_tiny(table, name, target_numbers(table, name)[train])
+        _check_range(table, name, target_numbers(table, name)[train])
     if losses.get(loss).link == "exp":
         means = [float(target_numbers(table, name)[train].mean()) for name in task.names]
         return replace(task, mean=(0.0,) * len(means), std=tuple(mean if mean > 0 else 1.0 for mean in means)), []
@@ -246,7 +246,7 @@ def standardise(task: Task, table: Table, train: Rows, loss: str) -> tuple[Task,
     return replace(task, mean=tuple(means), std=tuple(stds)), notes
 
 
-def _refuse_tiny(table: Table, name: str, y: NDArray[np.float64]) -> None:
+def _check_range(table: Table, name: str, y: NDArray[np.float64]) -> None:
     """Raise an error for a target whose squared differences underflow in float64: its standard deviation would be 0."""
     spread = float(y.max() - y.min())
     if 0 < spread < TINIEST:

@@ -4,7 +4,7 @@
     header          the first record; names must be there and differ; a nameless first column that only counts the rows
                     is the index that pandas writes, and is left out
     decimal comma   where ; or tab delimits and columns hold 1,5 and none holds 1.5
-    types           as in `text_values`, over the whole file; at prediction, columns of text in training stay text
+    types           as in `type_inference`, over the whole file; at prediction, columns of text in training stay text
 
 A file must be UTF-8 without NUL bytes; a byte order mark is skipped.
 """
@@ -26,7 +26,7 @@ from ..core.formatting import short
 from ..core.machine import available_memory
 from ..errors import DataError
 from .table import Table, check_names, check_size, pc, to_numpy
-from .text_values import NUMBER, PADDED, Hints, convert_options, first_not, said
+from .type_inference import NUMBER, PADDED, Hints, convert_options, describe_type, first_invalid
 
 DELIMITERS = (",", ";", "\t", "|")
 BOM = b"\xef\xbb\xbf"
@@ -56,15 +56,15 @@ def read_csv(data: bytes, *, name: str, delimiter: str | None = None, hints: Hin
     if found.num_rows == 0:
         raise DataError(f"{name}: a table needs at least one row after its header, got none")
     if data.count(b'"') % 2:
-        _refuse_open_quote(found, name)
-    found, codes = _codes(found, data, name, delimiter, header, dict(hints or {}))
-    found, names, more = _nameless(found, [cell.strip() for cell in header])
+        _check_quotes(found, name)
+    found, codes = _padded_codes(found, data, name, delimiter, header, dict(hints or {}))
+    found, names, more = _drop_nameless(found, [cell.strip() for cell in header])
     check_names(names, name)
     _check_not_data(names, name)
     found = found.rename_columns(names)
     for column in names:
         if pa.types.is_binary(found[column].type):
-            _refuse_bytes(found[column], column, name)
+            _raise_not_utf8(found[column], column, name)
     return Table.of_arrow(found, name=name, notes=(*notes, *codes, *more))
 
 
@@ -199,10 +199,10 @@ def _explain(
         )
     for cell, column in zip(header, found.columns, strict=False):
         kind = hints.get(cell.strip())
-        bad = None if kind is None else first_not(column, kind)
+        bad = None if kind is None else first_invalid(column, kind)
         if bad is not None:
             return DataError(
-                f"{name}: row {bad + 1:,}, column {cell.strip()!r}: must be {said(kind)} as in training, "
+                f"{name}: row {bad + 1:,}, column {cell.strip()!r}: must be {describe_type(kind)} as in training, "
                 f"got {short(column[bad].as_py())}"
             )
     return DataError(f"{name}: cannot be read as CSV: {first_line(error)}")
@@ -220,7 +220,7 @@ def _decimal_commas(found: Any) -> bool:
     return commas
 
 
-def _codes(
+def _padded_codes(
     found: Any, data: bytes, name: str, delimiter: str, header: list[str], hints: dict[str, Any]
 ) -> tuple[Any, list[str]]:
     """With columns of whole numbers that have leading zeros as text, and what to say of them."""
@@ -239,7 +239,7 @@ def _codes(
     return found, notes
 
 
-def _nameless(found: Any, names: list[str]) -> tuple[Any, list[str], list[str]]:
+def _drop_nameless(found: Any, names: list[str]) -> tuple[Any, list[str], list[str]]:
     """Without a nameless first column that counts the rows, and without nameless columns that hold nothing."""
     notes: list[str] = []
     left_out: set[int] = set()
@@ -271,7 +271,7 @@ def _check_not_data(names: list[str], source: str) -> None:
         raise DataError(f"{source}: the first record must hold the names of the columns, got {short(', '.join(names))}")
 
 
-def _refuse_open_quote(found: Any, source: str) -> None:
+def _check_quotes(found: Any, source: str) -> None:
     """A quote that never ends swallows the rest of the file into its last value."""
     last = found.num_rows - 1
     for place, column in enumerate(found.columns, 1):
@@ -282,8 +282,8 @@ def _refuse_open_quote(found: Any, source: str) -> None:
             )
 
 
-def _refuse_bytes(column: Any, name: str, source: str) -> None:
-    row = first_not(column, pa.large_string()) or 0
+def _raise_not_utf8(column: Any, name: str, source: str) -> None:
+    row = first_invalid(column, pa.large_string()) or 0
     raise DataError(
         f"{source}: row {row + 1:,}, column {name!r}: a text file must be UTF-8, got {short(column[row].as_py())}: "
         "save it as UTF-8"

@@ -19,16 +19,15 @@ from ..core.formatting import count
 from ..core.sparse import joined
 from ..errors import DataError, OptionError, option, option_name, unknown_name
 from . import columns as C
-from . import splits
-from . import targets as tasks
+from . import splits, targets
 from . import weights as sample_weights
 from .batches import Augment, Data
 from .encoding import Encoding, usable
 from .encoding_fit import fit
+from .preprocessing import Codes
 from .readers import read
-from .steps import Codes
 from .table import Rows, Table, where
-from .text_values import without_missing
+from .type_inference import without_missing
 
 FEWEST_PARTS = 5
 """Into which rows are cut for members to hold out."""
@@ -183,14 +182,14 @@ def make_training_data(source: Any, options: DataOptions | None = None) -> Train
     if time is not None and not isinstance(time, str):
         time = splits.moments(time, table)
     table, origin, weights = _usable_rows(table, names, weight, notes)
-    found = tasks.infer(table, names, options.task, options.classes)
+    found = targets.infer(table, names, options.task, options.classes)
     if options.task == "auto" and options.classes is None and options.loss is not None:
-        tasks.check_meant(table, found, options.loss)
+        targets.check_loss(table, found, options.loss)
     if options.classes is None:
         table, found = _labels_as_written(table, found, options.task)
     loss = options.loss or found.usual_loss(options.outputs)
     if options.task == "auto":
-        notes.append(f"{found.said()} (inferred; {option('task')} overrides)")
+        notes.append(f"{found.describe()} (inferred; {option('task')} overrides)")
     factor = None
     if options.class_weight is not None:
         table, origin, weights, factor = sample_weights.by_class(
@@ -203,7 +202,7 @@ def make_training_data(source: Any, options: DataOptions | None = None) -> Train
         train, held_out = np.arange(len(table), dtype=np.int64), np.sort(np.concatenate(parts))
     else:
         train, held_out = _split(table, found, options, group, time, notes)
-    found, more = tasks.standardise(found, table, train, loss)
+    found, more = targets.standardise(found, table, train, loss)
     reserved = {*names, *(name for name in (group, time, weight) if isinstance(name, str))} - set(columns or {})
     inputs = tuple(name for name in table.names if name not in reserved and name not in names)
     encoding, said = fit(
@@ -218,7 +217,7 @@ def make_training_data(source: Any, options: DataOptions | None = None) -> Train
     )
     notes += [*more, *said]
     x, codes, _ = encoding.transform(table, dtype)
-    y = tasks.encode(found, table, loss, dtype)
+    y = targets.encode(found, table, loss, dtype)
     if weights is not None:
         weights = sample_weights.weights_within(weights, dtype)
     if is_separate(validation):
@@ -300,25 +299,25 @@ def target_names(table: Table, target: str | int | Sequence[str] | None, notes: 
     return names
 
 
-def _categories(table: Table, categorical: Iterable[str], targets: tuple[str, ...]) -> list[str]:
+def _categories(table: Table, categorical: Iterable[str], excluded: tuple[str, ...]) -> list[str]:
     """The names of columns that are categories, whatever they hold."""
     found: list[str] = []
     for name in categorical:
         made_up = f"x{name}"
         known = made_up if table.positional and name not in table.names and made_up in table.names else name
-        if known in targets:
+        if known in excluded:
             raise OptionError(
                 f"{option_name('categorical')} must be another column than the target, got {name!r}: "
                 "name another, or none"
             )
         if known not in table.names:
-            inputs = [one for one in table.names if one not in targets]
+            inputs = [one for one in table.names if one not in excluded]
             raise OptionError(f"{option_name('categorical')}: {table.name}: {unknown_name('column', name, inputs)}")
         found.append(known)
     return found
 
 
-def _labels_as_written(table: Table, found: tasks.Task, task: str) -> tuple[Table, tasks.Task]:
+def _labels_as_written(table: Table, found: targets.Task, task: str) -> tuple[Table, targets.Task]:
     """Class labels that a frame has as text, such as "1" and "2", stay text, so that predictions can be compared with
     them. Spellings of one number, such as "1" and "1.0", are one class."""
     for name, classes in zip(found.names, found.classes, strict=False):
@@ -327,7 +326,7 @@ def _labels_as_written(table: Table, found: tasks.Task, task: str) -> tuple[Tabl
         text = without_missing(table.written[name])
         if len(C.vocabulary(text)) == len(classes):
             table = replace(table, columns={**table.columns, name: text})
-            found = tasks.infer(table, found.names, task)
+            found = targets.infer(table, found.names, task)
     return table, found
 
 
@@ -354,7 +353,7 @@ def _usable_rows(
 
 
 def _folds(
-    table: Table, task: tasks.Task, options: DataOptions, group: Any, time: Any, notes: list[str]
+    table: Table, task: targets.Task, options: DataOptions, group: Any, time: Any, notes: list[str]
 ) -> tuple[Rows, ...]:
     """The parts that members hold out in turn; none where rows are few, one split is asked for, or the latest rows must
     be it. Few members hold out no more of the rows each than one split would: of unequal groups the smallest parts."""
@@ -364,13 +363,13 @@ def _folds(
         return ()
     if group is not None:
         if isinstance(group, str):
-            _refuse_missing(table, group)
+            _check_no_missing(table, group)
         part, how = splits.grouped_folds(_groups(table, group), k, seed=seed), _whole_groups(group)
     elif task.kind in ("binary", "multiclass"):
-        classes = tasks.class_numbers(table, task.names[0], task.classes[0])
+        classes = targets.class_numbers(table, task.names[0], task.classes[0])
         part, how = splits.folds(n, k, seed=seed, strata=classes), "stratified by class"
     elif task.kind == "regression":
-        numbers = tasks.target_numbers(table, task.names[0])
+        numbers = targets.target_numbers(table, task.names[0])
         part, how = splits.folds(n, k, seed=seed, strata=numbers), "alike in the target"
     else:
         part, how = splits.folds(n, k, seed=seed), "at random"
@@ -407,13 +406,13 @@ def _groups(table: Table, group: Any) -> NDArray[np.int64]:
 
 
 def _split(
-    table: Table, task: tasks.Task, options: DataOptions, group: Any, time: Any, notes: list[str]
+    table: Table, task: targets.Task, options: DataOptions, group: Any, time: Any, notes: list[str]
 ) -> splits.Pair:
     n, every, none = len(table), np.arange(len(table), dtype=np.int64), np.zeros(0, dtype=np.int64)
     seed, validation = options.seed, options.validation
     for name in (group, time):
         if isinstance(name, str):
-            _refuse_missing(table, name)
+            _check_no_missing(table, name)
     if validation is None or is_separate(validation):
         return every, none
     if validation == "auto":
@@ -436,7 +435,7 @@ def _split(
         pair = splits.by_time(C.numbers(table, time, kind)[:, 0], share)
         how = f"the last by {time!r}"
     elif task.kind in ("binary", "multiclass"):
-        classes = tasks.class_numbers(table, task.names[0], task.classes[0])
+        classes = targets.class_numbers(table, task.names[0], task.classes[0])
         pair = splits.stratified(classes, share, seed=seed)
         how = "stratified by class"
     else:
@@ -444,13 +443,13 @@ def _split(
         how = "at random"
     notes.append(f"{len(pair[1]):,} of {n:,} rows held out for validation, {how}")
     if task.kind in ("binary", "multiclass"):
-        place = tasks.class_numbers(table, task.names[0], task.classes[0])
+        place = targets.class_numbers(table, task.names[0], task.classes[0])
         absent = sorted(set(range(len(task.classes[0]))) - set(np.unique(place[pair[0]]).tolist()))
-        notes += [tasks.untrained(task.classes[0][i]) for i in absent]
+        notes += [targets.untrained(task.classes[0][i]) for i in absent]
     return pair
 
 
-def _refuse_missing(table: Table, name: str) -> None:
+def _check_no_missing(table: Table, name: str) -> None:
     nothing = C.missing(table.column(name))
     if nothing.any():
         row = int(np.flatnonzero(nothing)[0])

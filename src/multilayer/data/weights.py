@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from ..core.formatting import count, short
 from ..errors import DataError, OptionError, option_name
 from . import columns as C
-from . import targets as tasks
+from . import targets
 from .encoding import Encoded
 from .table import Rows, Table, where
 from .targets import Class
@@ -122,7 +122,7 @@ def validation_weights(weights: Floats | None, factor: Floats | None, own: Encod
     """What the usable rows of a validation source count, by themselves and by their classes."""
     if factor is None:
         return weights
-    weights = weighed(weights, factor, tasks.classes_in(cast("NDArray[Any]", own.y)))
+    weights = weighed(weights, factor, targets.classes_in(cast("NDArray[Any]", own.y)))
     if not weights.any():
         raise DataError("validation weights must not all be 0, got rows of classes of weight 0: give some weight")
     return weights
@@ -130,7 +130,7 @@ def validation_weights(weights: Floats | None, factor: Floats | None, own: Encod
 
 def by_class(
     class_weight: str | Mapping[Any, float],
-    task: tasks.Task,
+    task: targets.Task,
     table: Table,
     origin: Rows,
     weights: Floats | None,
@@ -140,7 +140,7 @@ def by_class(
     if task.kind not in ("binary", "multiclass"):
         raise OptionError(f"{option_name('class_weight')} needs a task with classes, got {task.kind}")
     classes = task.classes[0]
-    place = tasks.class_numbers(table, task.names[0], classes)
+    place = targets.class_numbers(table, task.names[0], classes)
     factor = factors(class_weight, classes, place, weights)
     weights = weighed(weights, factor, place)
     words = ", ".join(f"{name!r} {value:.3g}" for name, value in zip(classes[:5], factor, strict=False))

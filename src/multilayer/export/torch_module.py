@@ -28,7 +28,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..data import Encoding
-from ..data.steps import Codes, DateParts, FillMissing, SmoothClip, Standardise, Step, Unlearned
+from ..data.preprocessing import Codes, DateParts, FillMissing, SmoothClip, Standardise, Step, Unlearned
 from ..errors import DataError, OptionError, SpecError
 from ..nn import losses
 from ..nn.calibration import Calibration, combination

@@ -9,7 +9,7 @@
     r2                  numbers            1 − squared error/variance; several: mean over them
 
 All take sample weights, and are plain numpy: importing scikit-learn would take longer than many an epoch. What has no
-value (one class alone, no rows) is NaN. Of several quantiles the median is judged (`tasks.middle`).
+value (one class alone, no rows) is NaN. Of several quantiles the median is judged (`targets.middle`).
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ..data import Task
-from ..data import targets as tasks
+from ..data import Task, targets
 from ..errors import OptionError, unknown_name
 
 Array = NDArray[Any]
@@ -201,9 +200,9 @@ def measure(
 def truth_and_given(task: Task, y: Array, z: Array, loss: str) -> tuple[Array, Array]:
     if not task.classifies:
         truth = task.units.invert(np.asarray(y, dtype=np.float64))  # (N, T)
-        given = tasks.middle(tasks.decode(task, z, loss), loss)
+        given = targets.middle(targets.decode(task, z, loss), loss)
         return truth, given.reshape(truth.shape)
-    p = tasks.probabilities(task, z, loss)
+    p = targets.probabilities(task, z, loss)
     if task.kind == "multilabel":
         return y, p
     if y.ndim == 2:

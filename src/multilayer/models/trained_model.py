@@ -175,7 +175,7 @@ class TrainedModel:
         )
 
     def __repr__(self) -> str:
-        said = self.encoding.task.said().removeprefix("task: ")
+        said = self.encoding.task.describe().removeprefix("task: ")
         return (
             f"TrainedModel({self.networks}, {self._of_all(lambda spec: f'{spec.n_parameters:,}')} parameters: {said})"
         )

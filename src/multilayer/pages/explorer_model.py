@@ -24,7 +24,7 @@ import numpy as np
 
 from ..costs import cost
 from ..data import Encoded, Encoding
-from ..data.steps import through
+from ..data.preprocessing import apply_steps
 from ..data.targets import classes_in
 from ..errors import DataError, OptionError
 from ..interpretation.float64_model import Float64Model, answered, encoded, to_float64
@@ -150,7 +150,7 @@ def _table_rows(predictor: TrainedModel, X: Any, y: Any) -> dict[str, Any]:
         # A row of medians, with every category unknown: something to change from.
         x = np.zeros((1, len(encoding.numeric_names)))
         missing = np.full(len(encoding.center), np.nan)
-        x[0, : len(missing)] = through(encoding.number_steps, missing, np.float64)
+        x[0, : len(missing)] = apply_steps(encoding.number_steps, missing, np.float64)
         codes = np.zeros((1, len(encoding.categorical)), dtype=np.int64) if encoding.categorical else None
         return {"x": x, "codes": codes, "names": [], "places": [], "targets": None, "score": None}
     rows = encoded(predictor, X, y, targets=False)

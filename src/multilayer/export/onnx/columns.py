@@ -12,7 +12,7 @@ Inputs are float64 and scaled as float64, as in the data package: float32 would 
 Each column is an input (rows,). A model of an array or of images has one input, `x` (rows, columns). Columns that
 training dropped are not inputs, but they are part of `x`.
 
-Each preprocessing step (`data.steps`) has a writer, in `COLUMN_WRITERS` or `NUMBER_WRITERS`.
+Each preprocessing step (`data.preprocessing`) has a writer, in `COLUMN_WRITERS` or `NUMBER_WRITERS`.
 
 Not included: an error for numbers that are not finite or beyond float32, which a graph cannot express.
 """
@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from ...data import Encoding
 from ...data.columns import Column
-from ...data.steps import (
+from ...data.preprocessing import (
     DAY,
     FAR,
     HOUR,

@@ -89,7 +89,7 @@ def encode(model: Trained) -> bytes:
             f"an ONNX file must hold at most {LARGEST:,} bytes of numbers, got {size:,}: use the model file"
         )
     networks = " + ".join(dict.fromkeys(str(one.spec) for one in model.members))
-    description = f"{combination(n, model.calibration)}; {networks}; {model.encoding.task.said()}"
+    description = f"{combination(n, model.calibration)}; {networks}; {model.encoding.task.describe()}"
     return _file(graph, inputs, outputs, description=description)
 
 

@@ -45,7 +45,7 @@ def ports(encoding: Encoding) -> list[Port]:
     description = f"of {', '.join(task.names)}" if several else f"of {', '.join(map(str, task.classes[0]))}"
     width = T if several else len(task.classes[0])
     return [
-        Port(name=LABEL, dtype=classes.dtype, shape=(ROWS, T) if several else (ROWS,), description=task.said()),
+        Port(name=LABEL, dtype=classes.dtype, shape=(ROWS, T) if several else (ROWS,), description=task.describe()),
         Port(name=PROBABILITIES, dtype=np.float64, shape=(ROWS, width), description=description),
     ]
 

@@ -18,9 +18,8 @@ import numpy as np
 import pyarrow as pa
 
 from ...core.formatting import cut
-from ...data import Table
+from ...data import Table, targets
 from ...data import columns as C
-from ...data import targets as tasks
 from ...data.encoding import Encoding
 from ...data.table import pc, to_numpy, where
 from .quality import histogram, labels_of, number
@@ -46,12 +45,12 @@ def summary(table: Table, encoding: Encoding, first: Sequence[str]) -> dict[str,
         inputs = [*known, *(name for name in inputs if name not in known)][:MOST_COLUMNS]
     if encoding.image is not None:
         inputs = []
-    targets = [name for name in encoding.task.names if name in table.names]
+    target_columns = [name for name in encoding.task.names if name in table.names]
     return {
         "rows": len(table),
         "columns": len(kinds),
         "shown": [_column(table, name, kinds[name].kind) for name in inputs],
-        "targets": [_column(table, name, "target") for name in targets],
+        "targets": [_column(table, name, "target") for name in target_columns],
         "image": None if encoding.image is None else list(encoding.image),
         "mean_image": None if encoding.image is None or table.matrix is None else _mean_image(table, encoding),
     }
@@ -63,7 +62,7 @@ def _column(table: Table, name: str, kind: str) -> dict[str, Any]:
     nothing = C.missing(column)
     found: dict[str, Any] = {
         "name": name,
-        "family": C.SAID[family],
+        "family": C.FAMILY_NAMES[family],
         "kind": kind,
         "missing": int(nothing.sum()),
         "distinct": len(pc.unique(column.drop_null())),
@@ -77,7 +76,7 @@ def _column(table: Table, name: str, kind: str) -> dict[str, Any]:
     if family in ("date", "datetime", "time") and len(column) > int(nothing.sum()):
         ends = pc.min_max(column).as_py()
         found["range"] = [cell(ends["min"]), None, cell(ends["max"])]
-    if family in ("text", "boolean") or (kind in ("target", "categorical") and found["distinct"] <= C.FEW):
+    if family in ("text", "boolean") or (kind in ("target", "categorical") and found["distinct"] <= C.FEW_VALUES):
         found["frequent"] = _frequent(column)
     return found
 
@@ -166,7 +165,7 @@ def _answer(sample: Sample, place: int) -> dict[str, Any]:
         labels, best = labels_of(task), int(given[place].argmax())
         shares = {"sure": number(float(given[place, best])), "of_truth": number(float(given[place, truth[place]]))}
         return {"truth": labels[int(truth[place])], "predicted": labels[best], **shares}
-    decoded = np.asarray(tasks.decode(task, sample.z[place : place + 1], sample.loss)).reshape(-1)
+    decoded = np.asarray(targets.decode(task, sample.z[place : place + 1], sample.loss)).reshape(-1)
     answer = given[place] if decoded.size == given.shape[1] else decoded
     return {
         "truth": "; ".join(f"{v:.6g}" for v in truth[place]),

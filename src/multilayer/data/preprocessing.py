@@ -143,7 +143,7 @@ Step = ValueStep | Codes
 STEPS: tuple[type[Step], ...] = (DateParts, Unlearned, FillMissing, Standardise, SmoothClip, Codes)
 
 
-def through(steps: tuple[ValueStep, ...], values: Floats, dtype: Any) -> NDArray[Any]:
+def apply_steps(steps: tuple[ValueStep, ...], values: Floats, dtype: Any) -> NDArray[Any]:
     """Apply the steps in order. Numbers that are too large for `dtype` become infinite."""
     with np.errstate(over="ignore"):
         for step in steps:

@@ -8,7 +8,16 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from multilayer.data.steps import STEPS, Codes, DateParts, FillMissing, SmoothClip, Standardise, Unlearned, through
+from multilayer.data.preprocessing import (
+    STEPS,
+    Codes,
+    DateParts,
+    FillMissing,
+    SmoothClip,
+    Standardise,
+    Unlearned,
+    apply_steps,
+)
 from multilayer.export.onnx import columns as onnx_columns
 from support.training_rows import prepare
 
@@ -49,7 +58,7 @@ def test_encoding_applies_the_steps_of_each_column_in_order(scaling: str) -> Non
     assert [type(step) for step in steps["city"]] == [Codes]
     seconds = frame["since"].astype("datetime64[us]").astype("int64").to_numpy() / 1e6
     values: dict[str, Any] = {"size": frame[["size"]].to_numpy(), "price": frame[["price"]].to_numpy()}
-    made = [through(steps[name], given, np.float32) for name, given in {**values, "since": seconds}.items()]
+    made = [apply_steps(steps[name], given, np.float32) for name, given in {**values, "since": seconds}.items()]
     indicators = frame[["price"]].isna().to_numpy(np.float32)
     np.testing.assert_array_equal(x, np.concatenate([*made, indicators], axis=1))
     assert codes is not None

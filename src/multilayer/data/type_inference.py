@@ -48,10 +48,10 @@ def is_text(column: Any) -> bool:
     return pa.types.is_large_string(kind) or pa.types.is_string(kind) or pa.types.is_string_view(kind)
 
 
-def inferred(column: Any) -> Any:
+def infer_type(column: Any) -> Any:
     """Convert a text column to the type of its values. Otherwise, return text with nulls for missing values.
 
-    >>> inferred(pa.chunked_array([["2024-12-31", "NA", "2025-01-01"]])).type
+    >>> infer_type(pa.chunked_array([["2024-12-31", "NA", "2025-01-01"]])).type
     DataType(date32[day])
     """
     text = column.cast(pa.large_string())
@@ -91,18 +91,18 @@ def _parsed(values: Any, kind: Any = None) -> Any:
     return found.column(0)
 
 
-def interpreted(table: Table) -> tuple[Table, dict[str, Any]]:
+def convert_text(table: Table) -> tuple[Table, dict[str, Any]]:
     """Convert the text columns of a training table. Return the table, and the columns that are no longer text.
 
     Labels of `(X, y)` are not converted, so that predictions can be compared with them.
     """
     texts = {name: column for name, column in table.columns.items() if is_text(column) and name not in table.targets}
-    columns = {name: inferred(column) for name, column in texts.items()}
+    columns = {name: infer_type(column) for name, column in texts.items()}
     found = {name: column for name, column in columns.items() if not is_text(column)}
     return (replace(table, columns={**table.columns, **columns}) if columns else table), found
 
 
-def interpreted_as(table: Table, names: Iterable[str], hints: Hints, known: Mapping[str, Any]) -> Table:
+def convert_text_as_trained(table: Table, names: Iterable[str], hints: Hints, known: Mapping[str, Any]) -> Table:
     """Convert the text columns `names` of new rows to the types of training in `hints`; without a hint, to the type of
     their values. `known` are the categories of training."""
     columns: dict[str, Any] = {}
@@ -112,7 +112,7 @@ def interpreted_as(table: Table, names: Iterable[str], hints: Hints, known: Mapp
             continue
         kind = hints.get(name)
         columns[name] = (
-            inferred(column)
+            infer_type(column)
             if kind is None
             else without_missing(column, known.get(name))
             if pa.types.is_large_string(kind)
@@ -129,12 +129,12 @@ def _as_type(column: Any, kind: Any, table: Table, name: str) -> Any:
     try:
         return _parsed(values, kind).take(pc.index_in(text, value_set=values))
     except pa.ArrowInvalid:
-        row = first_not(text, kind) or 0
+        row = first_invalid(text, kind) or 0
         got = short(text[row].as_py())
-        raise DataError(f"{where(table, name, row)}: must be {said(kind)} as in training, got {got}") from None
+        raise DataError(f"{where(table, name, row)}: must be {describe_type(kind)} as in training, got {got}") from None
 
 
-def first_not(column: Any, kind: Any) -> int | None:
+def first_invalid(column: Any, kind: Any) -> int | None:
     """Return the first row, counted from 0, whose text cannot be cast to a type. None if every row can."""
     low, high = 0, len(column)
     if _casts(column, kind):
@@ -156,6 +156,6 @@ def _casts(column: Any, kind: Any) -> bool:
     return True
 
 
-def said(kind: Any) -> str:
+def describe_type(kind: Any) -> str:
     """Describe an Arrow type for a message."""
     return {"bool": "true or false", "date32[day]": "a date"}.get(str(kind), str(kind))
