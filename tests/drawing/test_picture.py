@@ -144,3 +144,11 @@ def test_the_file_name_is_checked_first(tmp_path: Path) -> None:
 )
 def test_shares_are_not_rounded_up_to_100_percent(share: float, text: str) -> None:
     assert percent(share) == text
+
+
+def test_a_notebook_shows_a_network_that_is_drawn_without_a_path() -> None:
+    picture = draw("2-3:tanh-1")
+    assert picture._repr_svg_().startswith("<svg")
+    assert "parameters" in picture._repr_svg_()
+    assert repr(picture) == "Picture(2-3:tanh-1)"
+    assert draw(picture.spec) == picture

@@ -6,29 +6,61 @@ of the width of a layer. This needs matplotlib, the extra `plot`.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, overload
 
 from ...costs.summary import summarize
 from ...spec import Spec
-from ..plots.style import check_path, plot_style, save
+from ..plots.style import check_path, encoded, plot_style, save
 from . import blocks, neurons
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["draw", "network_figure"]
+__all__ = ["Picture", "draw", "network_figure"]
 
 
-def draw(spec: Spec | str, path: str | Path) -> None:
-    """Save a picture of a network.
+@dataclass(frozen=True, kw_only=True)
+class Picture:
+    """A picture of a network, as `draw` returns it. A notebook shows it.
+
+    Attributes
+    ----------
+    spec : Spec
+        The network.
+    svg : str
+        The picture as an SVG element.
+    """
+
+    spec: Spec
+    svg: str
+
+    def __repr__(self) -> str:
+        return f"Picture({self.spec})"
+
+    def _repr_svg_(self) -> str:
+        return self.svg
+
+
+@overload
+def draw(spec: Spec | str, path: None = None) -> Picture: ...
+@overload
+def draw(spec: Spec | str, path: str | Path) -> None: ...
+def draw(spec: Spec | str, path: str | Path | None = None) -> Picture | None:
+    """Draw a network: show it in a notebook, or save it to a file.
 
     Parameters
     ----------
     spec : Spec or str
         The network, such as ``"784-256-128-10"``.
-    path : str or Path
+    path : str or Path, optional
         The file to write: .svg, .png or .pdf. An existing file is replaced only when the new one is complete.
+
+    Returns
+    -------
+    Picture or None
+        Without `path`, the picture. A notebook shows it if it is the last expression of a cell.
 
     Raises
     ------
@@ -43,11 +75,20 @@ def draw(spec: Spec | str, path: str | Path) -> None:
     --------
     >>> import tempfile
     >>> import multilayer as ml
+    >>> ml.draw("2-3:tanh-1")
+    Picture(2-3:tanh-1)
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     ml.draw("2-3:tanh-1", f"{folder}/network.svg")
     """
-    check_path(path)
-    save(network_figure(spec), path, title=str(spec)[:400])
+    if path is not None:
+        check_path(path)
+    figure = network_figure(spec)
+    title = str(spec)[:400]
+    if path is not None:
+        save(figure, path, title=title)
+        return None
+    svg = encoded(figure, ".svg", title=title).decode()
+    return Picture(spec=Spec.of(spec), svg=svg[svg.index("<svg") :])
 
 
 def network_figure(spec: Spec | str) -> Figure:

@@ -166,8 +166,12 @@ def spread(targets: Sequence[float], gap: float, low: float, high: float) -> lis
 
 def save(figure: Figure, path: str | Path, *, title: str = "") -> None:
     """Save a figure as .svg, .png or .pdf, completely or not at all. Equal figures give equal bytes."""
-    target = Path(path)
-    suffix = check_path(target)
+    suffix = check_path(path)
+    atomic_files.write(Path(path), encoded(figure, suffix, title=title))
+
+
+def encoded(figure: Figure, suffix: str, *, title: str = "") -> bytes:
+    """Return the content of a file with this suffix."""
     options = {**_FORMATS[suffix]}
     if title:
         options["metadata"] = {**options["metadata"], "Title": title}
@@ -177,7 +181,7 @@ def save(figure: Figure, path: str | Path, *, title: str = "") -> None:
     data = io.BytesIO()
     with plot_style():
         figure.savefig(data, format=suffix[1:], **options)
-    atomic_files.write(target, data.getvalue())
+    return data.getvalue()
 
 
 def check_path(path: str | Path) -> str:
