@@ -16,7 +16,8 @@ import multilayer as ml
 from multilayer.cli.main import app
 from multilayer.data import TrainingData
 from multilayer.errors import MultilayerError
-from multilayer.pages.report import column_importance, quality
+from multilayer.models.importance import places
+from multilayer.pages.report import quality
 from multilayer.pages.report.report import history, report
 from multilayer.runs import RunFolder, events
 from multilayer.training.run import Run, write_report
@@ -251,12 +252,12 @@ def test_a_column_moves_with_all_its_numbers() -> None:
     from support.training_rows import prepare
 
     ready = prepare(numbers(), target="y")
-    places = {name: (numeric, code) for name, numeric, code in column_importance.places(ready.encoding)}
+    found = {name: (numeric, code) for name, numeric, code in places(ready.encoding)}
     names = ready.encoding.numeric_names
-    assert [names[i] for i in places["a"][0]] == ["a", "a (missing)"]
-    assert len(places["day"][0]) == 5
-    assert places["kind"] == ([], 0)
-    assert "same" not in places
+    assert [names[i] for i in found["a"][0]] == ["a", "a (missing)"]
+    assert len(found["day"][0]) == 5
+    assert found["kind"] == ([], 0)
+    assert "same" not in found
 
 
 # The run

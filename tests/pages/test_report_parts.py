@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from multilayer.data import Task
-from multilayer.pages.report import column_importance, quality
+from multilayer.models import importance
+from multilayer.pages.report import quality
 
 
 def test_a_bootstrap_draws_weighted_rows() -> None:
@@ -49,11 +50,11 @@ def test_a_shuffled_column_moves_all_its_numbers_and_no_others(monkeypatch: pyte
         def __len__(self) -> int:
             return 4
 
-    monkeypatch.setattr(column_importance, "outputs", outputs)
-    monkeypatch.setattr(column_importance, "_judged", lambda sample, z, function: 0.0)
+    monkeypatch.setattr(importance, "outputs", outputs)
+    monkeypatch.setattr(importance, "_metric", lambda sample, z, function: 0.0)
     sample: Any = Four(x=x, codes=None, judges=None, model=None)
-    columns: list[column_importance.Place] = [("day", [0, 1], None), ("size", [2], None)]
-    assert len(list(column_importance._values(sample, columns, order, None))) == 2
+    columns: list[importance.Place] = [("day", [0, 1], None), ("size", [2], None)]
+    assert len(list(importance._values(sample, columns, order, None))) == 2
     (block,) = seen
     np.testing.assert_array_equal(block[:4], np.column_stack([x[order][:, :2], x[:, 2]]))
     np.testing.assert_array_equal(block[4:], np.column_stack([x[:, :2], x[order][:, 2]]))

@@ -27,9 +27,10 @@ from ...core.random import Purpose
 from ...data import targets
 from ...data.targets import Task
 from ...models import metrics
+from ...models.evaluation_rows import Floats
 from ...models.metrics import area_under_curve
 from ...nn import losses
-from .sample import Floats, Sample
+from .sample import Sample
 
 TAIL = 0.025
 """Probability on each side. Intervals cover 95 %."""
