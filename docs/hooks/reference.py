@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
+NO_BREAK = "\u2011"
+"""A hyphen at which a line is not broken."""
 PACKAGE = ROOT / "src" / "multilayer"
 
 # Python
@@ -409,7 +411,13 @@ def decisions() -> str:
     for path in sorted((ROOT / "docs" / "decisions").glob("[0-9]*.md"), reverse=True):
         text = path.read_text()
         title, date = re.search(r"^# (.+)$", text, re.M), re.search(r"^Date: (.+)$", text, re.M)
-        rows.append([path.name[:4], f"[{title[1] if title else path.stem}]({path.name})", date[1] if date else ""])
+        rows.append(
+            [
+                path.name[:4],
+                f"[{title[1] if title else path.stem}]({path.name})",
+                date[1].replace("-", NO_BREAK) if date else "",
+            ]
+        )
     return "\n".join(table(["number", "decision", "date"], rows))
 
 
