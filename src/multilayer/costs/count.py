@@ -131,6 +131,11 @@ class Cost:
     def to_json(self) -> str:
         return json.dumps(self.to_dict(), indent=2, ensure_ascii=False) + "\n"
 
+    def _repr_html_(self) -> str:
+        from .html import cost_table
+
+        return cost_table(self)
+
 
 def cost(
     spec: Spec | str | HasSpec,

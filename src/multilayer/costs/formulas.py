@@ -8,10 +8,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..core.counts import Count
-from .count import Cost, Row
+
+if TYPE_CHECKING:
+    from .count import Cost, Row
 
 _TERMS = 8  # layers written out in a sum; beyond, only how many there are
 

@@ -1,21 +1,27 @@
-"""An account of cost as one HTML page: no scripts, no requests, light or dark as the reader's system is.
+"""A cost as HTML: a page of its own, and a table for notebooks.
 
-What the user wrote is escaped. The one style sheet is allowed by its hash and everything else forbidden, so that a page
-passed on can do nothing but be read; bars are SVG, because a style attribute would not be allowed.
+The page has no scripts and makes no requests. It follows the light or dark mode of the system. All text is escaped. A
+content security policy allows only the style sheet of the page, by its hash. It forbids style attributes, so bars are
+SVG.
 """
 
 from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import fields
 from html import escape
+from typing import TYPE_CHECKING
 
 from ..core.formatting import flops, signed, size
+from ..core.html_tables import bar, cut_rows, head, notebook, number, row, table, word
 from ..nn.layers import Backward, Forward
-from .count import Cost
 from .formulas import Line, legend
+
+if TYPE_CHECKING:
+    from .count import Cost
+    from .summary import NetworkSummary, Part
 
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1f2933; --muted: #5b6672; --line: #dde3e8; --card: #fff; --page: #f5f7f9;
@@ -31,7 +37,7 @@ h2 { font-size: 15px; margin: 0 0 12px; } .gap { margin-top: 24px; }
 p { margin: 0 0 20px; color: var(--muted); }
 section { background: var(--card); border: 1px solid var(--line); border-radius: 10px; padding: 16px 18px;
   margin: 0 0 16px; }
-.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(150px, 1fr)); gap: 12px; margin: 0 0 16px; }
+.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(180px, 1fr)); gap: 12px; margin: 0 0 16px; }
 .tile { background: var(--card); border: 1px solid var(--line); border-radius: 10px; padding: 12px 16px; }
 .tile b { display: block; font-size: 22px; line-height: 1.25; white-space: nowrap; }
 .tile span { display: block; color: var(--muted); font-size: 13px; font-variant-numeric: tabular-nums; }
@@ -53,21 +59,17 @@ code { font-family: ui-monospace, Menlo, Consolas, monospace; font-size: 13px; }
 
 
 def page(cost: Cost, lines: Sequence[Line] = ()) -> str:
-    """The page; with `lines` of `explain` the formula stands beside each number."""
+    """Return the page of a cost. With the lines of `formulas.explain`, it also has the formula of each number."""
     digest = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
     name = escape(str(cost.spec))
-    chosen = (
-        f"batch {cost.batch:,} · {cost.optimizer} · {cost.loss.name} · {cost.dtype} · {cost.engine} engine · "
-        f"{cost.convention} convention"
-    )
     body = "\n".join(
         [
-            f"<h1>{name}</h1>\n<p>{escape(chosen)}</p>",
+            f"<h1>{name}</h1>\n<p>{escape(_options(cost))}</p>",
             _tiles(cost),
             _section("Forward, FLOPs", _forward(cost)),
             _section("Backward, FLOPs", _backward(cost)),
             _section("Totals", _totals(cost)),
-            _section("Beside it, the textbook charges", _left_out(cost)) if cost.left_out else "",
+            _section("The textbook convention also counts", _left_out(cost)) if cost.left_out else "",
             _section("Formulas", _formulas(lines)) if lines else "",
         ]
     )
@@ -89,8 +91,66 @@ def page(cost: Cost, lines: Sequence[Line] = ()) -> str:
 """
 
 
-def _section(title: str, table: str) -> str:
-    return f'<section>\n<h2>{escape(title)}</h2>\n<div class="wide">{table}</div>\n</section>'
+def cost_table(cost: Cost) -> str:
+    """Return a table of a cost for notebooks: the layers, then the totals."""
+    rows = [
+        row(
+            [
+                *(word(layer.name), word(layer.what), number(layer.parameters)),
+                *(number(layer.forward.total), number(layer.backward.total)),
+                *_share((layer.forward.total + layer.backward.total) / cost.step),
+            ]
+        )
+        for layer in cost.layers
+    ]
+    headings = head("layer", "what", "parameters", "forward", "backward", "of the step", "", left=("what",))
+    loss = row([word("loss"), word(cost.loss.name), "<td></td>", number(cost.loss.forward), "<td></td>" * 3])
+    sums = map(number, (cost.parameters, cost.forward, cost.backward))
+    total = row([word("total"), word(""), *sums, "<td></td><td></td>"], "total")
+    layers = table([headings, *cut_rows(rows, 7), loss, total])
+    return notebook(str(cost.spec), _options(cost), layers, _totals(cost))
+
+
+def summary_table(summary: NetworkSummary) -> str:
+    """Return a table of a network summary for notebooks. The parts of a block are indented."""
+    rows = [
+        row(
+            [
+                word("\u2003" * depth + _heading(part)),
+                word(" ".join(filter(None, (part.detail, "" if part.kind == "activation" else part.function)))),
+                *(f"<td>{part.width_in:,} → {part.d_out:,}</td>", number(part.parameters), number(part.flops)),
+                *_share(summary.share(part)),
+            ]
+        )
+        for part, depth in _nested(summary.parts, 0)
+    ]
+    cost = summary.cost
+    headings = head("layer", "options", "width", "parameters", "FLOPs", "of the step", "", left=("options",))
+    loss = row([word("loss"), word(cost.loss.name), "<td></td>" * 2, number(cost.loss.forward), "<td></td>" * 2])
+    sums = [number(cost.parameters), number(cost.step)]
+    total = row([word("total"), "<td></td>" * 2, *sums, "<td></td>" * 2], "total")
+    return notebook(str(summary.spec), _options(cost), table([headings, *cut_rows(rows, 7), loss, total]))
+
+
+def _heading(part: Part) -> str:
+    name = "repeat" if part.kind == "group" else part.heading
+    return f"{name} ×{part.times}" if part.times > 1 else name
+
+
+def _nested(parts: Sequence[Part], depth: int) -> list[tuple[Part, int]]:
+    """Return all parts with their depth, each block before the parts inside it."""
+    return [pair for part in parts for pair in [(part, depth), *_nested(part.parts, depth + 1)]]
+
+
+def _options(cost: Cost) -> str:
+    return (
+        f"batch {cost.batch:,} · {cost.optimizer} · {cost.loss.name} · {cost.dtype} · {cost.engine} engine · "
+        f"{cost.convention} convention"
+    )
+
+
+def _section(title: str, content: str) -> str:
+    return f'<section>\n<h2>{escape(title)}</h2>\n<div class="wide">{content}</div>\n</section>'
 
 
 def _tiles(cost: Cost) -> str:
@@ -107,99 +167,77 @@ def _tiles(cost: Cost) -> str:
     return f'<div class="tiles">{"".join(tiles)}</div>'
 
 
-def _row(cells: Iterable[str], kind: str = "") -> str:
-    return f'<tr class="{kind}">{"".join(cells)}</tr>' if kind else f"<tr>{''.join(cells)}</tr>"
-
-
-def _number(value: int) -> str:
-    return f"<td>{value:,}</td>" if value else '<td class="zero">0</td>'
-
-
-def _word(text: str, kind: str = "left") -> str:
-    return f'<td class="{kind}">{escape(text)}</td>'
-
-
-def _head(*names: str, left: tuple[str, ...] = ()) -> str:
-    return _row(f'<th class="left">{name}</th>' if name in left else f"<th>{name}</th>" for name in names)
-
-
 def _parts(cost: Cost, side: str) -> list[str]:
     names = [f.name for f in fields(Forward if side == "forward" else Backward)]
-    return [n for n in names if n != "other" or any(int(getattr(row, side).other) for row in cost.layers)]
+    return [n for n in names if n != "other" or any(int(getattr(layer, side).other) for layer in cost.layers)]
 
 
 def _forward(cost: Cost) -> str:
     parts = _parts(cost, "forward")
-    rows = [_head("layer", "what", "parameters", *parts, "total", left=("what",))]
-    for row in cost.layers:
-        numbers = [row.parameters, *(getattr(row.forward, part) for part in parts), row.forward.total]
-        rows.append(_row([_word(row.name), _word(row.what), *map(_number, numbers)]))
+    rows = [head("layer", "what", "parameters", *parts, "total", left=("what",))]
+    for layer in cost.layers:
+        numbers = [layer.parameters, *(getattr(layer.forward, part) for part in parts), layer.forward.total]
+        rows.append(row([word(layer.name), word(layer.what), *map(number, numbers)]))
     blank = "<td></td>" * (len(parts) + 1)
-    rows.append(_row([_word("loss"), _word(cost.loss.name), blank, _number(cost.loss.forward)]))
-    sums = [sum(int(getattr(row.forward, part)) for row in cost.layers) for part in parts]
-    numbers = [cost.parameters, *sums, cost.forward]
-    rows.append(_row([_word("total"), _word(""), *map(_number, numbers)], "total"))
-    return f"<table>{''.join(rows)}</table>"
+    rows.append(row([word("loss"), word(cost.loss.name), blank, number(cost.loss.forward)]))
+    sums = [sum(int(getattr(layer.forward, part)) for layer in cost.layers) for part in parts]
+    rows.append(row([word("total"), word(""), *map(number, [cost.parameters, *sums, cost.forward])], "total"))
+    return table(rows)
 
 
 def _backward(cost: Cost) -> str:
     parts = _parts(cost, "backward")
     headings = ["σ′" if part == "activation" else part for part in parts]
-    rows = [_head("layer", *headings, "total", "of the step", "")]
-    for row in cost.layers:
-        numbers = [*(getattr(row.backward, part) for part in parts), row.backward.total]
-        share = 100 * (row.forward.total + row.backward.total) / cost.step
-        shown = f'<td>{share:.1f} %</td><td class="left">{_bar(share)}</td>'
-        rows.append(_row([_word(row.name), *map(_number, numbers), shown]))
-    sums = [sum(int(getattr(row.backward, part)) for row in cost.layers) for part in parts]
-    rows.append(_row([_word("total"), *map(_number, [*sums, cost.backward]), "<td></td><td></td>"], "total"))
-    return f"<table>{''.join(rows)}</table>"
+    rows = [head("layer", *headings, "total", "of the step", "")]
+    for layer in cost.layers:
+        numbers = [*(getattr(layer.backward, part) for part in parts), layer.backward.total]
+        share = (layer.forward.total + layer.backward.total) / cost.step
+        rows.append(row([word(layer.name), *map(number, numbers), *_share(share)]))
+    sums = [sum(int(getattr(layer.backward, part)) for layer in cost.layers) for part in parts]
+    rows.append(row([word("total"), *map(number, [*sums, cost.backward]), "<td></td><td></td>"], "total"))
+    return table(rows)
 
 
-def _bar(share: float) -> str:
-    return (
-        '<svg viewBox="0 0 100 8" preserveAspectRatio="none" aria-hidden="true">'
-        f'<rect class="track" width="100" height="8"/><rect class="fill" width="{share:.2f}" height="8"/></svg>'
-    )
+def _share(share: float) -> tuple[str, str]:
+    return f"<td>{100 * share:.1f} %</td>", bar(share)
 
 
 def _totals(cost: Cost) -> str:
     memory = cost.memory
-    rows = [_head("", "", "exactly")]
+    rows = [head("", "", "exact")]
     work = {
-        "forward, with the loss": cost.forward,
+        "forward, including the loss": cost.forward,
         "backward, layers only": cost.backward,
         "step = forward + backward": cost.step,
-        "loss gradient, beside the step": cost.loss.backward,
+        "loss gradient, not part of the step": cost.loss.backward,
         f"{cost.optimizer}, after each step": cost.optimizer_flops,
     }
     if cost.epoch is not None:
         work[f"epoch of {cost.epoch.rows:,} rows, {cost.epoch.steps:,} steps"] = cost.epoch.flops
     for name, value in work.items():
-        rows.append(_row([_word(name, "left text"), f"<td>{flops(value)}</td>", _number(value)]))
-    held = {f.name: getattr(memory, f.name) for f in fields(memory) if f.name != "temporary"}
-    held |= {"in total": memory.total, "temporary, on top for a moment": memory.temporary}
-    for name, value in held.items():
-        if value:
+        rows.append(row([word(name, "left text"), f"<td>{flops(value)}</td>", number(value)]))
+    parts = {f.name: getattr(memory, f.name) for f in fields(memory) if f.name != "temporary"}
+    parts |= {"total": memory.total, "temporary, not part of the total": memory.temporary}
+    for name, value in parts.items():
+        if value or name == "total":
             numbers = f"<td>{size(value)}</td><td>{value:,} B</td>"
-            rows.append(_row([_word(f"memory: {name}", "left text"), numbers]))
-    return f"<table>{''.join(rows)}</table>"
+            rows.append(row([word(f"memory: {name}", "left text"), numbers]))
+    return table(rows)
 
 
 def _left_out(cost: Cost) -> str:
-    rows = [
+    return table(
         f'<tr><td class="left text"><b>{escape(item.what)}</b><br>{escape(item.why)}</td>'
         f"<td>{signed(item.flops)}</td></tr>"
         for item in cost.left_out
-    ]
-    return f"<table>{''.join(rows)}</table>"
+    )
 
 
 def _formulas(lines: Sequence[Line]) -> str:
-    rows = [_head("layer", "number", "value", "formula", left=("number", "formula"))]
+    rows = [head("layer", "number", "value", "formula", left=("number", "formula"))]
     for line in lines:
         figures = f' <span class="muted">= {escape(line.numbers)}</span>' if line.numbers else ""
         formula = f'<td class="left text"><code>{escape(line.formula)}{figures}</code></td>'
-        rows.append(_row([_word(line.where), _word(line.what), f"<td>{line.value:,}</td>", formula]))
-    letters = "".join(_row([_word(letter), _word(text, "left text")]) for letter, text in legend(lines).items())
-    return f'<table>{"".join(rows)}</table>\n<h2 class="gap">Letters</h2>\n<table>{letters}</table>'
+        rows.append(row([word(line.where), word(line.what), f"<td>{line.value:,}</td>", formula]))
+    symbols = table(row([word(symbol), word(meaning, "left text")]) for symbol, meaning in legend(lines).items())
+    return f'{table(rows)}\n<h2 class="gap">Symbols</h2>\n{symbols}'

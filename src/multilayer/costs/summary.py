@@ -20,6 +20,7 @@ from typing import Any
 from ..nn.layers import KINDS, Activation, Columns, Inputs, Layer, Linear, Maxout, Residual, named
 from ..spec import Spec
 from . import Cost, Row, cost
+from .html import summary_table
 
 _LONGEST_PATTERN = 8
 _FOLD_ALONE = 3
@@ -93,6 +94,9 @@ class NetworkSummary:
             "inputs": {"numeric": self.spec.inputs.numeric, "categories": list(self.spec.inputs.categories)},
             "layers": [self._part_to_dict(part) for part in self.parts],
         }
+
+    def _repr_html_(self) -> str:
+        return summary_table(self)
 
     def _part_to_dict(self, part: Part) -> dict[str, Any]:
         found: dict[str, Any] = {

@@ -24,6 +24,7 @@ from ..errors import SpecError, unknown_name
 from ..nn.layers import KINDS, MAX_LAYERS, Columns, Inputs, Layer, Parameter, Residual, named
 from ..nn.layers.base import check_fields, stored_fields, whole
 from . import grammar
+from .html import network_table
 
 FORMAT = "multilayer.spec"
 VERSION = 1
@@ -302,6 +303,9 @@ class Spec:
 
     def __repr__(self) -> str:
         return f"Spec({str(self)!r})"
+
+    def _repr_html_(self) -> str:
+        return network_table(self)
 
 
 def _flatten(
