@@ -92,7 +92,7 @@ def test_a_search_saves_its_task(tmp_path: Path) -> None:
     assert found["config"]["metric"] == "mae"
     again = command(tmp_path, *options, "--task", "multiclass")
     assert again.exit_code == 2
-    assert "is a search with --task regression, got multiclass: name another folder" in again.stderr
+    assert "contains a search with --task regression, got multiclass: name another folder" in again.stderr
 
 
 def test_a_search_saves_its_categorical_columns(tmp_path: Path) -> None:
@@ -112,7 +112,7 @@ def test_a_search_saves_its_categorical_columns(tmp_path: Path) -> None:
     assert RunFolder.open(path / "best").config["data"]["categorical"] == ["code"]
     again = command(tmp_path, *options, "--categorical", "a", "--categorical", "code")
     assert again.exit_code == 2
-    assert "is a search with --categorical code, got a, code: name another folder" in again.stderr
+    assert "contains a search with --categorical code, got a, code: name another folder" in again.stderr
 
 
 def test_a_search_can_balance_classes(tmp_path: Path) -> None:
@@ -170,7 +170,7 @@ def test_no_time_for_a_trial(tmp_path: Path) -> None:
     done = command(tmp_path, "--run", str(path), "--time-limit", "1e-6", "--quiet")
     assert done.exit_code == 0, done.output
     assert "the time limit was reached before the first trial ended: trained the defaults of the recipe" in done.stdout
-    assert "warning: --time-limit must be enough to prepare, start and judge 1 member" in done.stderr
+    assert "warning: --time-limit must be enough to prepare, start and evaluate 1 member" in done.stderr
     assert RunFolder.open(path / "best").model.exists()
 
 

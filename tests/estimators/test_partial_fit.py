@@ -90,7 +90,7 @@ def test_pieces_with_other_classes_are_refused() -> None:
         model.partial_fit(x, y, classes=[0, 1])
         with pytest.raises(OptionError, match=r"classes must be those of the first call, \[0, 1\], got \[0, 1, 2\]"):
             model.partial_fit(x, y, classes=[0, 1, 2])
-        with pytest.raises(OptionError, match=r"y: classes are \[0, 1\], got 7 in row 3: all classes are those of"):
+        with pytest.raises(OptionError, match=r"y: the classes are \[0, 1\], got 7 in row 3: pass all classes"):
             model.partial_fit(x[:3], [0, 1, 7])
     with pytest.raises(ValueError, match="Unknown label type: continuous"):
         MLPClassifier(**QUICK).partial_fit(x, x[:, 0])
@@ -154,7 +154,7 @@ def test_a_piece_without_a_row_that_counts_is_refused() -> None:
     x, y = classes(60, count=2)
     model = MLPClassifier(**QUICK, class_weight={0: 0.0}).partial_fit(x, y, classes=[0, 1])
     before = model.model_.to_bytes()
-    nothing = "the array: no row has a target and a weight above 0: nothing can be learned"
+    nothing = "the array: at least one row must have a target and a weight above 0, got none"
     for one in (model, MLPClassifier(**QUICK, class_weight={0: 0.0})):
         with pytest.raises(DataError, match=nothing):
             one.partial_fit(x[y == 0], y[y == 0], classes=[0, 1])
@@ -164,7 +164,7 @@ def test_a_piece_without_a_row_that_counts_is_refused() -> None:
 @pytest.mark.parametrize("ensemble", [1, 2])
 def test_a_piece_that_diverges_is_taken_back(ensemble: int) -> None:
     x, y = numbers(60)
-    told = "partial_fit: loss, gradient or parameters were not finite, and the model is that before .*; try a lower"
+    told = "partial_fit: loss, gradient or parameters were not finite, so the model was not changed; try a lower"
     far = {**QUICK, "ensemble": ensemble, "learning_rate": 1e30}
     first = MLPRegressor(**far)
     for _ in range(4):
@@ -189,7 +189,7 @@ def test_a_piece_that_diverges_leaves_a_fit_as_it_was() -> None:
     x, y = numbers(60)
     model = MLPRegressor(**QUICK).fit(x, y)
     before = pickle.dumps(model.set_params(learning_rate=1e30))
-    with pytest.warns(ConvergenceWarning, match="the model is that before"):
+    with pytest.warns(ConvergenceWarning, match="so the model was not changed"):
         model.partial_fit(x, y)
     assert pickle.dumps(model) == before  # its calibration and history too
 
@@ -233,7 +233,7 @@ def test_options_that_a_model_cannot_change(way: str) -> None:
     for name, value, had in (("ensemble", 3, "2"), ("loss", "mae", "'mse'")):
         model = getattr(MLPRegressor(**QUICK), way)(x, y)
         with pytest.raises(
-            OptionError, match=f"goes on with the model that is there, {name}={had}, got {name}={value!r}: leave it out"
+            OptionError, match=f"continues with the current model, {name}={had}, got {name}={value!r}: omit {name}"
         ):
             model.set_params(**{name: value}).partial_fit(x, y)
     with pytest.raises(OptionError, match="learning_rate must be positive, got -1"):
@@ -319,7 +319,7 @@ def test_options_that_a_loaded_model_cannot_have(tmp_path: Path) -> None:
     for name, value, had in (("ensemble", 3, "2"), ("loss", "mae", "'mse'")):
         model = MLPRegressor.load(tmp_path / "m.safetensors").set_params(**{name: value})
         with pytest.raises(
-            OptionError, match=f"goes on with the model that is there, {name}={had}, got {name}={value!r}"
+            OptionError, match=f"continues with the current model, {name}={had}, got {name}={value!r}"
         ):
             model.partial_fit(x, y)
 
@@ -330,7 +330,7 @@ def test_options_that_a_loaded_model_cannot_have(tmp_path: Path) -> None:
 def test_a_warm_start_needs_the_same_classes() -> None:
     x, y = classes(120, count=2)
     model = MLPClassifier(**QUICK, warm_start=True).fit(x, y)
-    with pytest.raises(OptionError, match=r"warm_start goes on with the classes \[0, 1\], got \['u', 'v'\]: fit with"):
+    with pytest.raises(OptionError, match=r"warm_start continues with the classes \[0, 1\], got \['u', 'v'\]: set warm"):
         model.fit(x, np.array(["u", "v"])[y])
     assert list(model.classes_) == [0, 1]
     assert set(model.predict(x)) <= {0, 1}
@@ -340,7 +340,7 @@ def test_a_warm_start_on_one_class_keeps_the_network() -> None:
     x, y = classes(120, count=2)
     model = MLPClassifier(**QUICK, warm_start=True).fit(x, y)
     before = model.predict_proba(x)
-    with pytest.raises(OptionError, match=r"warm_start goes on with the classes \[0, 1\], got \[0\]: fit with"):
+    with pytest.raises(OptionError, match=r"warm_start continues with the classes \[0, 1\], got \[0\]: set warm"):
         model.fit(x, np.zeros(120, dtype=int))
     np.testing.assert_array_equal(model.predict_proba(x), before)
     alone = MLPClassifier(**QUICK, warm_start=True).fit(x, np.zeros(120)).fit(x, np.zeros(120))
@@ -355,10 +355,13 @@ def test_a_warm_start_needs_the_same_columns_and_values() -> None:
     losses = first.history_["loss"]
     assert first.fit(frame, y).history_["loss"][0] < losses[0]
     for other, fault in (
-        (frame[["b", "a", "c", "d", "z"]], r"the columns 'a', 'b', 'c', 'd', 'z', got 'b', 'a', 'c', 'd', 'z'"),
-        (frame.assign(z=["r", "s"] * 60), r"the values \['p', 'q'\] of 'z', got \['r', 's'\]"),
+        (
+            frame[["b", "a", "c", "d", "z"]],
+            r"the columns 'a', 'b', 'c', 'd', 'z', but the data has 'b', 'a', 'c', 'd', 'z'",
+        ),
+        (frame.assign(z=["r", "s"] * 60), r"the values \['p', 'q'\] of 'z', but the data has \['r', 's'\]"),
     ):
-        with pytest.raises(OptionError, match=f"begin with a model of {fault}: begin anew, without it"):
+        with pytest.raises(OptionError, match=f"the start model has {fault}: train without it"):
             MLPRegressor(**QUICK, warm_start=True).fit(frame, y).fit(other, y)
 
 
@@ -366,7 +369,7 @@ def test_a_warm_start_needs_the_same_columns_and_values() -> None:
 def test_a_warm_start_after_pieces(count: int) -> None:
     x, y = classes(120, count=count)
     model = MLPClassifier(**QUICK, warm_start=True).partial_fit(x, y)
-    with pytest.warns(UserWarning, match="rows held out are not known to be those of the fit before"):
+    with pytest.warns(UserWarning, match="members may have trained on rows that are now held out"):
         model.fit(x, y)
     assert model.predict_proba(x).shape == (120, count)
 
@@ -389,7 +392,7 @@ def test_a_warm_start_holds_out_the_same_rows(monkeypatch: pytest.MonkeyPatch) -
     assert len(parts) == 3
     assert len(parts[0]) == 2
     assert parts[0] == parts[1] == parts[2]
-    with pytest.warns(UserWarning, match="give X_val and y_val"):
+    with pytest.warns(UserWarning, match="pass X_val and y_val"):
         model.fit(x[:90], y[:90])
     model.fit(x, y, X_val=x[:20], y_val=y[:20])  # rows of one's own: whether they are new is for their owner to know
     assert model.config_["seed"] == seed

@@ -80,9 +80,9 @@ def test_then_members() -> None:
     assert (two.members, two.epochs) == (2, 55)  # three take as long as four
 
 
-def test_starting_members_and_judging_count() -> None:
+def test_starting_members_and_evaluations_count() -> None:
     """Of 2.2 s, four starts of 100 ms, six looks of 100 ms at the end; then epochs of 40 ms, each with a look."""
-    plan = workload(start=0.1, look=0.1).planned(2.2, members=4, epochs=256, fewer=False)
+    plan = workload(start=0.1, evaluation=0.1).planned(2.2, members=4, epochs=256, fewer=False)
     assert plan.epochs == int((2.2 - 0.4 - 0.6) / (0.04 + 0.1)) == 8
     assert plan.least == pytest.approx(0.4 + 0.6 + 0.02 + 0.1)
     assert plan.enough == pytest.approx(0.4 + 0.6 + 0.04 + 0.1)
@@ -104,7 +104,7 @@ def test_few_epochs_take_a_share_of_the_rows(seconds: float, epochs: int, rows: 
 
 def test_looks_count_in_shares_too() -> None:
     """Of 14 s, two looks of 1 s at the end; then two epochs of 1 s of looking and 5 s of training."""
-    plan = workload(step=0.05, look=1.0, rows=200 * 256).planned(14.0, members=1, epochs=32, fewer=False)
+    plan = workload(step=0.05, evaluation=1.0, rows=200 * 256).planned(14.0, members=1, epochs=32, fewer=False)
     assert (plan.epochs, plan.epoch_rows) == (2, 100 * 256)
 
 
@@ -116,7 +116,7 @@ def test_what_is_over_is_not_planned(elapsed: float, epochs: int, monkeypatch: p
 
 
 def test_a_limit_that_cannot_be_met_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    text = "^time_limit must be enough to prepare, start and judge 50 members, got 0.5 s: "
+    text = "^time_limit must be enough to prepare, start and evaluate 50 members, got 0.5 s: "
     with pytest.warns(UserWarning, match=text + ".*for an epoch, or ask for fewer members$"):
         plan = planned(0.5, Costs(0.25, 0.01, 0.05), monkeypatch, elapsed=0.3, ensemble=50)
     assert (plan.ensemble, plan.epochs, plan.epoch_rows) == (50, 1, 256)
@@ -125,7 +125,7 @@ def test_a_limit_that_cannot_be_met_is_told(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_the_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time_budget, "measured", lambda *_, **__: Costs(5.0, 0.1, 0.1))
-    told = r"prepare, start and judge 1 member, got 2 s: .* more: allow \d\.\d s for an epoch$"
+    told = r"prepare, start and evaluate 1 member, got 2 s: .* more: allow \d\.\d s for an epoch$"
     with pytest.warns(UserWarning, match=told), pytest.warns(UserWarning, match="was enough for only 1 step"):
         ml.MLPRegressor(time_limit=2.0, hidden=(4,), ensemble=1, random_state=0).fit(X[:60], Y[:60])
 
@@ -237,7 +237,7 @@ def test_a_warm_start_goes_on_with_the_members_there_are() -> None:
     model = ml.MLPRegressor(**options).fit(X, Y)
     assert len(model.model_.members) == 4
     with (
-        pytest.warns(UserWarning, match="time_limit must be enough to prepare, start and judge 4 members"),
+        pytest.warns(UserWarning, match="time_limit must be enough to prepare, start and evaluate 4 members"),
         pytest.warns(UserWarning, match="time_limit of 0.001 s was enough for only 1 step"),
     ):
         model.set_params(time_limit=1e-3).fit(X, Y)

@@ -154,7 +154,7 @@ def test_what_needs_members_alike_names_the_member_that_is_not() -> None:
         ml.explore(model)
     with pytest.raises(OptionError, match="preprocessing=True needs members with one encoding, but that of member 2"):
         model.to_torch(preprocessing=True)
-    with pytest.raises(OptionError, match="a run that starts from a model needs members with the same network"):
+    with pytest.raises(OptionError, match="a run with a start model needs members with the same network"):
         ml.fit(model.spec, rows, target="y", start=model, ensemble=3, quiet=True)
     with pytest.raises(OptionError, match="rows with one encoding needs members with the same encoding, but that of"):
         model.forward(model.encoding.encode(rows))

@@ -51,7 +51,7 @@ RUN: list[Event] = [
     epoch(0),
     Checkpoint(step=10, kind="best", path="checkpoints/10.safetensors", sha256="00"),
     Spike(step=12, loss=9.0, limit=2.0, gradient_norm=50.0, layer="linear1", rows=[3, 4]),
-    RolledBack(step=10, to_step=10, rate_factor=0.1, reason="the loss left its band"),
+    RolledBack(step=10, to_step=10, rate_factor=0.1, reason="the loss exceeded its limit"),
     Notice(step=10, message="the loss is flat", remedy="raise the rate"),
     epoch(1, validation=math.nan),
     end(),

@@ -182,14 +182,16 @@ def test_resuming_a_finished_run_changes_nothing(table: Path, tmp_path: Path) ->
     assert again.model is not None
 
 
-def test_a_log_that_is_missing_or_cut_short_is_refused(table: Path, tmp_path: Path) -> None:
+def test_an_incomplete_log_is_an_error(table: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     fit(None, table, target="rich", run=run, checkpoint_every=2, **FAST)
     (run / "events.jsonl").write_text("")
-    with pytest.raises(RunError, match=r"events.jsonl is cut short: it tells 0 events, but .* after \d+: restore it"):
+    with pytest.raises(
+        RunError, match=r"events.jsonl is incomplete: it has 0 events, but .* after \d+ events: restore"
+    ):
         resume(run, quiet=True)
     (run / "events.jsonl").unlink()
-    for _ in range(2):  # refusing makes none
+    for _ in range(2):  # the error does not create the file
         with pytest.raises(RunError, match=r"events.jsonl is missing, but there are checkpoints: restore it from a"):
             resume(run, quiet=True)
     shutil.rmtree(run / "checkpoints")
@@ -198,15 +200,15 @@ def test_a_log_that_is_missing_or_cut_short_is_refused(table: Path, tmp_path: Pa
     assert [event.notes for event in again.log if isinstance(event, Resume)] == [[]]
 
 
-def test_checkpoints_that_are_gone_are_told(table: Path, tmp_path: Path) -> None:
+def test_missing_checkpoints_are_reported(table: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     first = fit(None, table, target="rich", run=run, checkpoint_every=2, **FAST)
     unfinished(run)
     shutil.rmtree(run / "checkpoints")
     again = resume(run, quiet=True)
-    told = next(event for event in again.log if isinstance(event, Resume))
-    assert (told.step, told.kept) == (0, 0)
-    assert told.notes == [f"the log tells of checkpoints, but {run / 'checkpoints'} has none: starting anew"]
+    event = next(event for event in again.log if isinstance(event, Resume))
+    assert (event.step, event.kept) == (0, 0)
+    assert event.notes == [f"the log lists checkpoints, but {run / 'checkpoints'} has none: training starts again"]
     assert again.metrics == first.metrics
 
 

@@ -98,7 +98,7 @@ def test_without_shuffling_it_is_pytorch_by_hand() -> None:
 def test_what_lapses_is_said_once_and_recorded(tmp_path: Path) -> None:
     run = ml.fit("4-3", loader(shuffle=True), run=tmp_path / "run", validation=None, **FAST)
     assert len(notices(run)) == 1
-    assert "their order is its own, a resumed run or a rollback goes on with other batches" in notices(run)[0]
+    assert "a resumed run or a rollback continues with other batches" in notices(run)[0]
     kept = RunFolder.open(tmp_path / "run").events()
     assert isinstance(kept[1], Notice)
     assert not notices(ml.fit("4-3", numbers(), validation=None, **FAST))
@@ -293,7 +293,7 @@ def pair(x: Any, y: Any) -> Any:
         ),
         (loader(), {"validation": pair(torch.zeros(4, 4), [0, 1, 2, 7])}, DataError, "must be one of .* got 7"),
         (loader(), {"spec": "5-3"}, SpecError, "the data has 4 numbers"),
-        (loader(collate_fn=lambda items: {"x": items}), {}, OptionError, "got dict: its collate_fn can"),
+        (loader(collate_fn=lambda items: {"x": items}), {}, OptionError, "got dict: change its collate_fn"),
         (loader(collate_fn=lambda items: ["a", "b"]), {}, OptionError, "must give numbers, got <U1"),
         (loader(batch_size=None), {}, OptionError, r"the same number of rows, got shapes \(4,\) and \(\)"),
         (pair(torch.full((4, 2), torch.nan), [0, 1, 0, 1]), {}, DataError, "row 1, column 0: must be finite, got nan"),
@@ -327,7 +327,7 @@ def test_a_loader_that_changes_its_batches_is_told() -> None:
             self.passes += 1
             return iter(loader(batch_size=16 if self.passes == 1 else 5))
 
-    with pytest.raises(BatchError, match="gave a batch of 5 rows where 16 were due"):
+    with pytest.raises(BatchError, match="gave a batch of 5 rows, expected 16"):
         ml.fit("4-3", Shrinking(), validation=None, **FAST)
 
 

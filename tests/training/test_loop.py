@@ -78,7 +78,7 @@ def test_a_spike_is_told_rolled_back_and_then_ends_the_run(make: type) -> None:
     assert all(event.layer.startswith("linear") for event in found)
     assert [event.rate_factor for event in backs] == pytest.approx([0.1, 0.01])
     assert [event.to_step for event in backs] == [27, 27]
-    assert outcome == Outcome("stopped", "the loss left its band after 2 rollbacks")
+    assert outcome == Outcome("stopped", "the loss exceeded its limit after 2 rollbacks")
 
 
 @both
@@ -114,7 +114,7 @@ def test_stopping_at_a_spike_stops_at_its_step(make: type, monkeypatch: pytest.M
         return loop, told, loop.run()
 
     whole, told, outcome = trained()
-    assert outcome == Outcome("stopped", "the loss left its band")
+    assert outcome == Outcome("stopped", "the loss exceeded its limit")
     cut_to(monkeypatch, 1)
     other, retold, _ = trained()
     assert whole.engine.state().equals(other.engine.state())
@@ -368,7 +368,9 @@ def test_progress_reports_the_rate_and_the_gradient_norm_of_its_steps() -> None:
     loop, recorder = make_loop(NumpyEngine, table(), epochs=2, log_every=1)
     loop.run()
     steps = [event for event in recorder.events if isinstance(event, Progress)]
-    assert [event.learning_rate for event in steps] == pytest.approx(loop.plan.schedules(0, loop.plan.steps)["rate"].tolist())
+    assert [event.learning_rate for event in steps] == pytest.approx(
+        loop.plan.schedules(0, loop.plan.steps)["rate"].tolist()
+    )
     first = next(event for event in recorder.events if isinstance(event, EpochEnd))
     assert first.gradient_norm == pytest.approx(np.mean([event.gradient_norm for event in steps[:9]]))
 

@@ -177,10 +177,10 @@ def test_spikes_must_follow_each_other() -> None:
 
 def test_a_resumed_run_keeps_its_count_of_rollbacks() -> None:
     first = Spikes(most=2)
-    assert [type(first.broken("x")) for _ in range(3)] == [Rollback, Rollback, Stop]
+    assert [type(first.on_non_finite("x")) for _ in range(3)] == [Rollback, Rollback, Stop]
     resumed = Spikes(most=2)
     resumed.load(json.loads(json.dumps(first.state())))
-    assert isinstance(resumed.broken("x"), Stop)
+    assert isinstance(resumed.on_non_finite("x"), Stop)
 
 
 def test_a_resumed_run_does_not_repeat_its_plateau_notice() -> None:

@@ -43,7 +43,11 @@ def test_names_and_steps() -> None:
         None,
     )
     first, second, *_ = tracker.of("log")
-    assert first == ({"train/running_loss": 0.6, "train/gradient_norm": math.inf, "train/learning_rate": 1e-3}, 5, 999.5)
+    assert first == (
+        {"train/running_loss": 0.6, "train/gradient_norm": math.inf, "train/learning_rate": 1e-3},
+        5,
+        999.5,
+    )
     assert second == (
         {
             "train/loss": 0.4,
@@ -90,7 +94,7 @@ def test_values_that_are_not_finite_are_logged_and_alerted_once_in_a_row() -> No
     ("event", "level", "text"),
     [
         (RUN[4], "warn", "the loss 9 is over its limit 2; gradient norm 50, largest in linear1; rows 3, 4"),
-        (RUN[5], "warn", "back to step 10, rate × 0.1: the loss left its band"),
+        (RUN[5], "warn", "back to step 10, rate × 0.1: the loss exceeded its limit"),
         (
             NonFinite(step=1, where="gradient", layer="linear1", unit=3, rows=list(range(7))),
             "error",

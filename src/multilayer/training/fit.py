@@ -1,8 +1,8 @@
-"""`fit` and `resume`: train a model on data, and continue a run that was stopped.
+"""`fit` and `resume`: train a model on data, and resume a run that was stopped.
 
     prepare the data → choose network, engine, plan → loop → best parameters → model file
 
-A run without a folder keeps its events and checkpoints in memory; everything else is the same.
+A run without a folder keeps its events and its best state in memory. Everything else is the same.
 """
 
 from __future__ import annotations
@@ -28,18 +28,21 @@ from ..spec import Spec
 from .inputs import check_order, check_storable, encode, from_stored, in_memory, read_once, stored, with_config
 from .policies import Observer, TimeLimit
 from .recipe import Network, Recipe, choose, complete, options_for
-from .run import Now, Run, run_training, write_report
+from .run import Run, TrainingProgress, run_training, write_report
 from .setup import Setup
 
 if TYPE_CHECKING:
     from .trackers import Tracker
 
 AUTO = tuple(field.name for field in fields(Config) if field.metadata["auto"])
-"""Options of which None is the same as none given."""
+"""Options for which None means that the program chooses the value, as if the option was not given."""
 DATA = frozenset(DataKeywords.__annotations__)
 """Options of `fit` that describe the data."""
 FEW_STEPS = 20
-"""Steps below which a model has hardly been trained; no choice of epochs is as low without a time limit."""
+"""Number of steps below which a model has hardly been trained. Only a time limit leads to so few steps by default."""
+
+
+Now = TrainingProgress
 
 
 class FitOptions(DataKeywords, Options, total=False):
@@ -60,7 +63,7 @@ def fit(
     trackers: Sequence[Any] = (),
     quiet: bool = False,
     report: bool = True,
-    each_epoch: Callable[[Now], bool] | None = None,
+    each_epoch: Callable[[TrainingProgress], bool] | None = None,
     **options: Unpack[FitOptions],
 ) -> Run:
     """Train a network on a table.
@@ -86,13 +89,15 @@ def fit(
     observers : sequence of Observer
         Objects that receive every event.
     trackers : sequence
-        Names (``"tensorboard"``, ``"wandb"``, ``"trackio"``, ``"mlflow"``), or runs, writers or loggers of them.
+        Names of trackers (``"tensorboard"``, ``"wandb"``, ``"trackio"``, ``"mlflow"``), or a run, writer or logger
+        that you created with one of these libraries.
     quiet : bool
         Whether to print nothing.
     report : bool
         Whether to write the report into the folder `run`.
     each_epoch : callable, optional
-        Function called before the first epoch and after each epoch. Training stops if it returns True.
+        Function called before the first epoch and after each epoch. Its argument has the number of finished epochs as
+        ``epoch`` and the current model as ``model()``. Training stops if it returns True.
     target : str or sequence of str, optional
         Target column or columns of the table.
     group, time_column : str or array, optional
@@ -100,7 +105,7 @@ def fit(
         held out.
     categorical : str or iterable of str, optional
         Columns to treat as categories, whatever their values are: ``["zip"]``, or ``["0"]`` for the first column of an
-        array. If None, messages do not recommend this option.
+        array. None is the same as no columns, but messages do not recommend this option.
     sample_weight, validation_weight : str or array, optional
         Sample weights: the name of a column (`sample_weight` only), or one number per row. A weight column is not used
         as an input.
@@ -141,16 +146,16 @@ def fit(
     check_order(spec, data)
     keywords = dict(options)
     given = DataOptions(**cast(Any, {name: keywords.pop(name) for name in DATA if name in keywords}))
-    asked = {name: value for name, value in keywords.items() if value is not None or name not in AUTO}
+    set_options = {name: value for name, value in keywords.items() if value is not None or name not in AUTO}
     if run is not None:
         check_storable(given, start=start)
     spec = Spec.parse(spec) if isinstance(spec, str) else spec
     outputs = spec.d_out if isinstance(spec, Spec) else None
     shape = Recipe(hidden=hidden, activation=activation, dropout=dropout)
-    network = choose(spec, recipe, shape, loss=str(asked.get("loss", "auto")), loader=tables.is_loader(data))
+    network = choose(spec, recipe, shape, loss=str(set_options.get("loss", "auto")), loader=tables.is_loader(data))
 
     table = read_once(data)
-    made = _choose(network, table, replace(given, outputs=outputs), asked, began)
+    made = _choose(network, table, replace(given, outputs=outputs), set_options, began)
     setup = Setup.make(made.spec, made.prepared, made.config, began=began)
     warn_of_dropped(made.prepared.encoding, declarable=given.categorical is not None)
     if made.config.patience is not None and not len(made.prepared.validation):
@@ -177,7 +182,7 @@ def resume(
     trackers: Sequence[Any] = (),
     quiet: bool = False,
     report: bool = True,
-    each_epoch: Callable[[Now], bool] | None = None,
+    each_epoch: Callable[[TrainingProgress], bool] | None = None,
 ) -> Run:
     """Resume a stopped or killed run. The result is bit-identical to that of an uninterrupted run.
 
@@ -209,7 +214,7 @@ def resume(
     >>> import multilayer as ml
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     run = ml.fit("4-8-3", "iris", epochs=2, run=f"{folder}/iris", quiet=True)
-    ...     resumed = ml.resume(f"{folder}/iris", quiet=True)      # it has ended, so nothing is left to train
+    ...     resumed = ml.resume(f"{folder}/iris", quiet=True)      # returned as it is, because it has ended
     >>> resumed.metrics == run.metrics
     True
     """
@@ -238,8 +243,10 @@ def resume(
 
 
 class _Choice(NamedTuple):
-    """The training data, the network and the options of a run. `shortened` means that epochs were chosen to fit into a
-    time limit."""
+    """The training data, the network and the options of a run.
+
+    `shortened` is True if the number of epochs was reduced to fit into a time limit.
+    """
 
     prepared: TrainingData
     spec: Spec
@@ -248,25 +255,27 @@ class _Choice(NamedTuple):
     shortened: bool
 
 
-def _choose(network: Network, table: Any, options: DataOptions, asked: Mapping[str, Any], began: float) -> _Choice:
-    """Encode the data, and choose the network and all options; with fewer members if a time limit asks for it."""
-    settings: dict[str, Any] = {**options_for(network, table), **asked}
+def _choose(
+    network: Network, table: Any, options: DataOptions, set_options: Mapping[str, Any], began: float
+) -> _Choice:
+    """Encode the data, and choose the network and all options, with fewer members if the time limit is short."""
+    settings: dict[str, Any] = {**options_for(network, table), **set_options}
     if in_memory(settings.get("validation")):
         options, settings["validation"] = replace(options, validation=settings["validation"]), None
     elif options.validation_weight is not None:
         raise OptionError("validation_weight needs separate validation data: pass validation=(X, y)")
     config, shortened, reading = Config.from_dict(settings, where="fit"), False, time.monotonic()
     prepared = encode(table, options, config)
-    spec, chosen, note = complete(network, prepared, config, asked.keys())
+    spec, chosen, note = complete(network, prepared, config, set_options.keys())
     if isinstance(network, Recipe) and not network.trial and config.time_limit is not None:
         from .time_budget import within_limit
 
-        preparing, fewer = time.monotonic() - reading, "ensemble" not in asked
+        preparing, fewer = time.monotonic() - reading, "ensemble" not in set_options
         found = within_limit(spec, prepared, chosen, began=began, preparing=preparing, fewer=fewer)
-        if found.config.ensemble != config.ensemble:  # the members hold out other rows
+        if found.config.ensemble != config.ensemble:  # each member then holds out other rows
             config = replace(config, ensemble=found.config.ensemble)
             prepared = encode(table, options, config)
-            spec, chosen, note = complete(network, prepared, config, asked.keys())
+            spec, chosen, note = complete(network, prepared, config, set_options.keys())
             found = within_limit(
                 spec, prepared, chosen, began=began, preparing=preparing, fewer=False, start=found.start
             )
@@ -307,7 +316,7 @@ def _watching(
     quiet: bool,
     past: Iterable[Event] = (),
 ) -> Generator[list[Observer]]:
-    """Open the progress display and the trackers; at the end, close them, the folder and the engine."""
+    """Open the progress display and the trackers. At the end, close them, the folder and the engine."""
     from .progress import ProgressDisplay
 
     plan = setup.plan
@@ -337,7 +346,7 @@ def _watching(
 
 
 def _warn_of_few_steps(setup: Setup, run: Run, *, planned: bool) -> None:
-    """Warn of a model that a time limit left with hardly any training. `planned` means epochs were chosen to fit it."""
+    """Warn if a time limit left too few steps. `planned` is True if the number of epochs was reduced to fit into it."""
     limit, plan = setup.config.time_limit, setup.plan
     cut = TimeLimit.reason in run.end.reason or (planned and run.end.status == "finished")
     if limit is None or not cut or run.end.step >= max(FEW_STEPS, -(-len(plan.rows) // plan.batch)):

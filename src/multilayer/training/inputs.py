@@ -131,7 +131,7 @@ def stored(options: DataOptions, data: Any) -> dict[str, Any]:
         "keep_constant": options.keep_constant,
         "categorical": options.categorical or None,
         "sample_weight": weight if named else None,
-        "path": _place(data),
+        "path": _location(data),
         "loader": tables.is_loader(data),
         "in_memory": [
             *([] if named else ["sample_weight"]),
@@ -144,13 +144,13 @@ def from_stored(
     saved: Mapping[str, Any], path: Any, *, data: Any, validation: Any, sample_weight: Any
 ) -> tuple[Any, DataOptions]:
     """Return the data and data options of the run in folder `path`. Data that was in memory must be passed again."""
-    loader, own = saved.get("loader", False), "validation" in saved["in_memory"]
+    loader, validated = saved.get("loader", False), "validation" in saved["in_memory"]
     weighted = "sample_weight" in saved["in_memory"]
     if loader and data is None:
-        raise RunError(f"{path} was trained from a loader of your own: pass it again, ml.resume(path, data=loader)")
+        raise RunError(f"{path} was trained from your own loader: pass it again, ml.resume(path, data=loader)")
     if data is None and saved["path"] is None:
         raise RunError(f"{path} was trained on data in memory: pass it again, ml.resume(path, data=…)")
-    if own and validation is None:
+    if validated and validation is None:
         raise RunError(f"{path} was validated on data in memory: pass it again, ml.resume(path, validation=…)")
     if weighted and sample_weight is None:
         raise RunError(f"{path} was trained with weights in memory: pass them again, ml.resume(path, sample_weight=…)")
@@ -167,18 +167,18 @@ def from_stored(
         keep_constant=saved.get("keep_constant", False),
         categorical=saved.get("categorical") or (),
         sample_weight=saved.get("sample_weight") if sample_weight is None else sample_weight,
-        validation=validation if own else "auto",
+        validation=validation if validated else "auto",
     )
-    return _at(saved["path"]) if data is None else data, options
+    return _data_at(saved["path"]) if data is None else data, options
 
 
-def _place(data: Any) -> str | None:
+def _location(data: Any) -> str | None:
     """Return the full path of a file or the name of a bundled data set; None for data in memory."""
     if not isinstance(data, str | Path):
         return None
     return str(data) if means_bundled(data) else str(Path(data).resolve())
 
 
-def _at(place: str) -> Any:
-    """Return the data for a result of `_place`. Files in the working directory do not hide a bundled data set."""
-    return bundled.load(place) if bundled.known(place) else place
+def _data_at(location: str) -> Any:
+    """Return the data for a result of `_location`. Files in the working directory do not hide a bundled data set."""
+    return bundled.load(location) if bundled.known(location) else location

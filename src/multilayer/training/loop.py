@@ -1,16 +1,20 @@
-"""The loop: cut the work, run it, ask the policies, emit events to the observers.
+"""The training loop: run the steps in chunks, call the policies, and emit events to the observers.
 
-Work is cut at whatever comes next: the end of the epoch, a due checkpoint, or about 50 ms of steps, so that signals are
-answered. How it is cut never changes a result: whatever must happen at a step happens at that step, by running the
-chunk again up to it where necessary.
+A chunk ends at the end of the epoch, at a checkpoint, or after about 50 ms, so that the loop can react to signals. The
+chunks do not change the result. If a policy acts on a step inside a chunk, the loop goes back to the start of the chunk
+and runs it again up to this step.
 
 The best state is kept in memory. Its checkpoint is written just before the next checkpoint of kind `last`. A killed run
 resumes from a `last` checkpoint, so it always finds the best state up to that step. The last best state is written at
 the end of the run.
 
-Two places are kept: where the chunk began (so that a step can be cut exactly, or looked at closely when a value was not
-finite) and the last checkpoint (what a rollback returns to, and what a killed run resumes from). The state of the first
-is not copied for every chunk: an earlier one, and the work done since, make it again bit for bit.
+The loop can return to two positions:
+
+    start of the chunk   to end at an exact step, or to run the steps one by one after a value that is not finite
+    last checkpoint      for a rollback; a killed run resumes here
+
+Copying the state for every chunk would take too long. The loop keeps an older copy and the orders since then, and
+computes the start of the chunk from them, bit for bit.
 """
 
 from __future__ import annotations
@@ -28,7 +32,7 @@ from numpy.typing import NDArray
 from ..engines import Chunk, Engine, Order, State, StepStatistics
 from ..runs.checkpoints import Kind
 from ..runs.events import Checkpoint, EpochEnd, Event, Measured, NonFinite, Notice, Progress, RolledBack, Spike
-from .failure_inspection import bad_parameter, blame, first_bad
+from .failure_inspection import bad_parameter, first_bad, largest_gradient_layer
 from .plan import Plan
 from .policies import (
     Action,
@@ -47,14 +51,15 @@ from .policies import (
 )
 
 CHUNK_SECONDS = 0.05
+"""Duration of a chunk, at least one step. A signal is noticed after a chunk."""
 
-COPIES = 0.01
-"""The share of its time that a run may spend on copies of its state."""
+MAX_COPY_SHARE = 0.01
+"""Largest fraction of the time of a run for copies of its state."""
 
 
 @dataclass
 class Sums:
-    """Running sums between two lines of progress, or over an epoch."""
+    """Running sums since the last `Progress` event, or over an epoch."""
 
     loss: float = 0.0
     norm: float = 0.0
@@ -63,7 +68,7 @@ class Sums:
     weighted: float = 0.0
 
     def take(self, losses: list[float], norms: list[float], rows: list[int]) -> None:
-        """Adds up in the steps' order: the same bits however the steps were cut."""
+        """Add steps in their order, so that the result does not depend on the chunks."""
         self.loss, self.norm = reduce(add, losses, self.loss), reduce(add, norms, self.norm)
         self.steps, self.rows = self.steps + len(losses), self.rows + sum(rows)
         self.weighted = reduce(add, (loss * n for loss, n in zip(losses, rows, strict=True)), self.weighted)
@@ -71,13 +76,13 @@ class Sums:
 
 @dataclass
 class Position:
-    """Where the run is; with the engine's and the policies' state, all that a checkpoint holds."""
+    """The position of the run. A checkpoint contains it, the state of the engine and the states of the policies."""
 
     step: int = 0
     epoch: int = 0
     best: float | None = None
     best_loss: float | None = None
-    """The validation loss of that epoch, where the metric is another."""
+    """Validation loss of the best epoch. It decides between epochs with the same metric."""
     best_step: int | None = None
     unsaved_best: bool = False
     """Whether the best epoch has no checkpoint in the log yet."""
@@ -87,7 +92,7 @@ class Position:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Snapshot:
-    """A whole place in time to return to."""
+    """A complete copy of the run at one step."""
 
     state: State
     policies: list[dict[str, Any]]
@@ -95,8 +100,8 @@ class Snapshot:
     best: State | None
 
 
-class Piece(NamedTuple):
-    """Work that the engine did, so that it can do it again."""
+class EngineCall(NamedTuple):
+    """The arguments of a call of `Engine.run`, to repeat it."""
 
     order: Order
     schedules: dict[str, NDArray[np.float64]]
@@ -104,18 +109,18 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Mark:
-    """A place in time to return to by doing the first `pieces` since `anchor` again."""
+    """The start of a chunk, stored as an older state `anchor`, and the number of the calls `since` then to repeat."""
 
     anchor: State
-    since: list[Piece]
-    pieces: int
+    since: list[EngineCall]
+    calls: int
     policies: list[dict[str, Any]]
     position: Position
     best: State | None
 
 
 class Outcome(NamedTuple):
-    """How a run came to its end."""
+    """The reason why a run ended."""
 
     status: Literal["finished", "stopped", "interrupted"]
     reason: str
@@ -123,43 +128,44 @@ class Outcome(NamedTuple):
 
 @dataclass(kw_only=True)
 class Loop:
-    """One run of a plan on an engine."""
+    """Train by a plan on an engine, as a loop over chunks."""
 
     plan: Plan
     engine: Engine
     policies: Sequence[Policy]
     observers: Sequence[Observer]
     evaluate: Callable[[Engine], tuple[float | None, dict[str, float]]]
-    """Validation loss and metrics, now."""
+    """Return the validation loss and metrics of the current parameters."""
     save: Callable[[State, dict[str, Any], Kind], Checkpoint | None]
-    """Save a checkpoint. None is returned if no event tells of it."""
-    asked: Sequence[Callable[[Event], Action]] = ()
-    """Who decides after an epoch beside the policies, and is not part of what is saved."""
+    """Save a checkpoint. Return the event to emit, if any."""
+    callbacks: Sequence[Callable[[Event], Action]] = ()
+    """Functions that return an action after an epoch, like policies. They have no state in checkpoints."""
     interrupted: Callable[[], int | None] = lambda: None
-    """The signal that asked for the end, if one did."""
+    """Return the number of the signal that was received, if any."""
     position: Position = field(default_factory=Position)
     best: State | None = None
     seconds: float = 0.0
     per_step: float = 0.0
     emitted: int = 0
-    """Events emitted so far, those that a resume took back not counted."""
+    """Number of events emitted so far, without those that a resume superseded."""
     saved: int | None = None
     """The step of the last checkpoint."""
     _anchor: State | None = None
-    """A state of the engine's, and what it did since."""
-    _since: list[Piece] = field(default_factory=list[Piece])
+    """The last copy of the state of the engine."""
+    _since: list[EngineCall] = field(default_factory=list[EngineCall])
+    """The calls of the engine since then."""
     _behind: float = 0.0
-    """Seconds of work since."""
+    """Seconds of these calls."""
     _copying: float = 0.0
-    """Seconds that a copy of the state took."""
+    """Seconds of the last copy of the state."""
     good: Snapshot = field(init=False)
-    """At the last checkpoint, or at the start."""
+    """The run at the last checkpoint, or at the start."""
     failed: bool = False
-    """Whether it ended because loss, gradient or parameters left their senses."""
+    """Whether training diverged."""
     _order: Order | None = None
 
     def run(self) -> Outcome:
-        """Trains to the end of the plan, or until something stops it."""
+        """Train until the plan ends, a policy stops the run, or a signal is received."""
         self.good = self._snapshot()
         ended: Stop | None = None
         while ended is None and self.position.step < self.plan.steps:
@@ -167,7 +173,7 @@ class Loop:
             if ended is None and self.interrupted() is not None:
                 if self.saved != self.position.step:
                     self._checkpoint(scheduled=False)
-                return Outcome("interrupted", "a signal asked for it")
+                return Outcome("interrupted", "a signal stopped training")
         self._checkpoint_best()
         return Outcome("finished", "all epochs are done") if ended is None else Outcome("stopped", ended.reason)
 
@@ -203,34 +209,34 @@ class Loop:
         return self._order
 
     def _until_due(self) -> int:
-        """Steps to the next thing that is due, or as many as 50 ms hold."""
+        """Return the number of steps of the next chunk."""
         plan, step = self.plan, self.position.step
-        marks = [plan.steps_per_epoch]
-        # Whoever measures must find the engine at that step.
+        intervals = [plan.steps_per_epoch]
+        # An observer that reads the engine needs its state at the step of the event.
         if not plan.repeats or any_measures(self.observers):
-            marks.append(plan.log_every)
-        due = min(plan.next_checkpoint(step) - step, *(every - step % every for every in marks))
+            intervals.append(plan.log_every)
+        due = min(plan.next_checkpoint(step) - step, *(every - step % every for every in intervals))
         return max(1, min(due, int(CHUNK_SECONDS / self.per_step) if self.per_step else 1))
 
     def _take(self, order: Order, within: int, count: int) -> Chunk:
         rows = order.rows[within * order.batch : (within + count) * order.batch]
-        piece = Piece(replace(order, rows=rows), self.plan.schedules(self.position.step, count))
+        call = EngineCall(replace(order, rows=rows), self.plan.schedules(self.position.step, count))
         started = time.perf_counter()
-        chunk = self.engine.run(piece.order, **piece.schedules)
+        chunk = self.engine.run(call.order, **call.schedules)
         taken = time.perf_counter() - started
-        self._since.append(piece)
+        self._since.append(call)
         self._behind += taken
         self.seconds += taken
         self.per_step = taken / count
         return chunk
 
     def _rows(self, order: Order, step: int) -> NDArray[np.int64]:
-        """The rows of the table that a step of the epoch is made of; an ensemble's members have rows of their own."""
+        """Return the rows of the table in a step of the epoch. Ensemble members have different rows."""
         rows = order.rows[step * order.batch : (step + 1) * order.batch]
         return self.engine.own_rows(rows, order.epoch)
 
     def _watch(self, steps: Steps) -> Found | None:
-        """The earliest step that any policy would act on; the strongest of those at the same step."""
+        """Return the earliest step at which a policy acts, with the strongest action for this step."""
         found = [answer for policy in self.policies if (answer := policy.watch(steps)) is not None]
         if not found:
             return None
@@ -240,7 +246,7 @@ class Loop:
         return next(answer for answer in first if answer.action == action)
 
     def _advance(self, order: Order, within: int, chunk: Chunk) -> None:
-        """Counts the steps taken, and emits progress where it is due."""
+        """Add finished steps to the position and the sums, and emit the `Progress` and `Measured` events among them."""
         position, every = self.position, self.plan.log_every
         losses, norms = chunk.loss.tolist(), chunk.gradient_norm.tolist()
         left = len(order.rows) - within * order.batch
@@ -257,7 +263,7 @@ class Loop:
             if position.step % every == 0:
                 self._emit_progress()
 
-    # What may follow
+    # Spikes, values that are not finite, and the end of an epoch
 
     def _spiked(self, found: Found, order: Order, within: int, steps: Steps) -> Stop | None:
         if found.limit is None:
@@ -269,7 +275,7 @@ class Loop:
                 loss=float(steps.loss[found.place]),
                 limit=found.limit,
                 gradient_norm=float(steps.gradient_norm[found.place]),
-                layer=blame(self.engine, rows, epoch=order.epoch),
+                layer=largest_gradient_layer(self.engine, rows, epoch=order.epoch),
                 rows=rows.tolist(),
             )
         )
@@ -277,9 +283,9 @@ class Loop:
         return self._act(found.action)
 
     def _not_finite(self, before: Mark, order: Order, within: int, bad: int) -> Stop | None:
-        """Back to before the chunk, forward to just before the bad step, and a close look at it.
+        """Return to the start of the chunk, run up to the bad step, and emit an event about its cause.
 
-        A step is bad if its loss or gradient is not finite, or if its update makes a parameter so.
+        A step is bad if its loss, its gradient or an updated parameter is not finite.
         """
         self._return(before)
         found: NonFinite | None = None
@@ -300,7 +306,7 @@ class Loop:
             found = replace(found, step=step, rows=rows.tolist())
         self.emit(found)
         what = f"a {found.where} that is not finite in {found.layer} at step {step}"
-        action = strongest(policy.broken(what) for policy in self.policies)
+        action = strongest(policy.on_non_finite(what) for policy in self.policies)
         self.failed = not isinstance(action, Rollback)
         return self._act(Stop(reason=what) if isinstance(action, Continue) else action)
 
@@ -308,10 +314,10 @@ class Loop:
         if isinstance(action, Stop):
             return action
         if isinstance(action, Rollback):
-            surviving = [policy.survives() for policy in self.policies]
+            kept_states = [policy.kept_on_rollback() for policy in self.policies]
             self._load(self.good.state)
             self._set(self.good)
-            for policy, kept in zip(self.policies, surviving, strict=True):
+            for policy, kept in zip(self.policies, kept_states, strict=True):
                 policy.load({**policy.state(), **kept})
             factor = self.good.state.rate_factor * action.rate_factor
             self._load(replace(self.good.state, rate_factor=factor))
@@ -342,16 +348,16 @@ class Loop:
         if value is not None and better(value, position.best, larger=self.plan.larger, losses=losses):
             position.best, position.best_loss, position.best_step = value, event.validation_loss, position.step
             self.best, position.unsaved_best = self._state(), True
-        actions = [decide(event) for decide in (*(policy.decide for policy in self.policies), *self.asked)]
+        actions = [decide(event) for decide in (*(policy.decide for policy in self.policies), *self.callbacks)]
         for action in actions:
             if isinstance(action, Continue) and action.notice is not None:
                 self.emit(Notice(step=position.step, message=action.notice[0], remedy=action.notice[1]))
         return self._act(strongest(actions))
 
-    # Places in time
+    # Copies of the run, and checkpoints
 
     def _state(self) -> State:
-        """The engine's, now: copied where it has moved since the last copy."""
+        """Return a copy of the state of the engine. The last copy is used again if no step was run since."""
         if self._anchor is None or self._since:
             started = time.perf_counter()
             self._anchor, self._since, self._behind = self.engine.state(), [], 0.0
@@ -368,11 +374,11 @@ class Loop:
         )
 
     def _mark(self) -> Mark:
-        again = self.plan.repeats and self._behind < max(CHUNK_SECONDS, self._copying / COPIES)
+        again = self.plan.repeats and self._behind < max(CHUNK_SECONDS, self._copying / MAX_COPY_SHARE)
         return Mark(
             anchor=self._anchor if self._anchor is not None and again else self._state(),
             since=self._since,
-            pieces=len(self._since),
+            calls=len(self._since),
             policies=states(self.policies),
             position=_copy(self.position),
             best=self.best,
@@ -380,9 +386,9 @@ class Loop:
 
     def _return(self, place: Mark) -> None:
         self._load(place.anchor)
-        for piece in place.since[: place.pieces]:
-            self.engine.run(piece.order, **piece.schedules)
-        self._since = place.since[: place.pieces]
+        for call in place.since[: place.calls]:
+            self.engine.run(call.order, **call.schedules)
+        self._since = place.since[: place.calls]
         self._set(place)
 
     def _set(self, place: Snapshot | Mark) -> None:
@@ -419,9 +425,10 @@ class Loop:
     # Events
 
     def emit(self, event: Event, *, counted: bool = True) -> None:
-        """Every observer gets it, then what any of them answered, one round of that; answers to answers are dropped.
+        """Pass an event to every observer, then the events that they returned.
 
-        A resume does not count, since it is not part of what happened, nor does it get answers.
+        Events that are returned for returned events are dropped. With `counted=False`, as for a resume, the event is
+        not part of the numbering of the log, and returned events are dropped as well.
         """
         answers = [answer for observer in self.observers for answer in observer.notice(event) or ()]
         self.emitted += counted
@@ -456,7 +463,7 @@ def _copy(position: Position) -> Position:
 
 
 def extra_of(place: Snapshot) -> dict[str, Any]:
-    """What a checkpoint holds beside the engine's state, as JSON."""
+    """Return the content of a checkpoint besides the state of the engine, as JSON."""
     position = place.position
     return {
         "policies": place.policies,
@@ -465,7 +472,7 @@ def extra_of(place: Snapshot) -> dict[str, Any]:
 
 
 def position_of(extra: dict[str, Any]) -> Position:
-    """The other way."""
+    """Return the position of a checkpoint. The inverse of `extra_of`."""
     values = dict(extra["position"])
     progress, in_epoch = Sums(**values.pop("progress")), Sums(**values.pop("in_epoch"))
     return Position(**values, progress=progress, in_epoch=in_epoch)

@@ -40,7 +40,7 @@ WIDE = 64
 """Largest number of inputs of a layer that does not lower the learning rate."""
 PATIENCE, LEAST_PATIENCE = 0.3, 10
 AVERAGE = 0.99
-"""An average over about 100 steps. A run of few steps, as `epochs` may ask for, would average its initial weights."""
+"""An average over about 100 steps. With few steps, which `epochs` can set, it would contain the initial weights."""
 
 
 def with_defaults(config: Config, spec: Spec, prepared: TrainingData) -> Config:
@@ -101,7 +101,7 @@ CHECKPOINTS = 25
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What is to be done, fixed for the whole run."""
+    """The plan of a run. It does not change during the run."""
 
     rows: NDArray[np.int64]
     batch: int
@@ -114,17 +114,16 @@ class Plan:
     dropout_schedule: Schedule
     log_every: int
     checkpoint_every: int
-    """Steps between two checkpoints, at first."""
+    """Initial number of steps between two checkpoints."""
     metric: str
     larger: bool
     shuffled: bool = True
     """Whether the rows of an epoch are permuted. False for a user's data loader, whose rows are numbered as they are
     loaded, and for an ensemble, in which each member has its own order."""
     seen: int | None = None
-    """Rows that an epoch takes of those, the first of its permutation; all of them unless said."""
+    """Number of rows in an epoch: the first ones of its permutation. None for all rows."""
     repeats: bool = True
-    """Whether steps can be taken again from long ago; a user's own loader keeps few of its batches."""
-
+    """Whether any earlier step can be repeated. False for a user's data loader, of which few batches are kept."""
     checkpoints_thin_out: bool = False
     """Whether the interval between checkpoints doubles whenever the number of steps has doubled."""
 
@@ -144,13 +143,14 @@ class Plan:
         return (step // every + 1) * every
 
     def order(self, epoch: int) -> Order:
+        """Return the rows of an epoch in the order of training."""
         rows = self.rows
         if self.shuffled:
             rows = rows[random.permutation(len(rows), seed=self.seed, epoch=epoch)]
         return Order(epoch=epoch, rows=rows[: self.seen], batch=self.batch)
 
     def schedules(self, first: int, count: int) -> dict[str, NDArray[np.float64]]:
-        """Rate, decay and dropout of the steps from `first` (from 0) on."""
+        """Return learning rate, weight decay and dropout factor of `count` steps from `first`, counted from 0."""
         at = np.arange(first, first + count)
         return {
             "rate": self.rate * self.rate_schedule(at, self.steps),

@@ -1,19 +1,19 @@
-"""Policies decide about the run: when to stop, when to roll back, when to report something. Observers only look.
+"""Policies control a run: when to stop, when to roll back, and when to report a problem. Observers only read events.
 
-The loop calls both without knowing their names. A policy sees every step once (`watch`), in order, and every event
-(`decide`). Of several actions, the loop takes the strongest: stop, then rollback, then continue. Observers receive
-every event and may answer with further events. The state of a policy is part of a checkpoint, so a resumed run decides
-like an uninterrupted one. A rollback restores the state too, except what `survives` returns.
+The loop calls both through their interfaces. A policy receives every step once and in order (`watch`), and every event
+(`decide`). If several policies return an action, the loop takes the strongest: stop, then rollback, then continue.
+Observers receive every event and may return further events. The state of a policy is part of a checkpoint, so a resumed
+run decides like an uninterrupted one. A rollback restores the state too, except what `kept_on_rollback` returns.
 
-    EarlyStopping   no better value of a metric for `patience` epochs
-    Spikes          a loss above its running band: median + k · 1.4826 · MAD of the last losses, at least three times
-                    the largest of them, and a gradient that grew with it
-    Plateau         a training loss that has stopped falling: reported once, with its remedy, and not while the
-                    schedule is about to raise the rate itself
-    TimeLimit       seconds of this process
+    EarlyStopping   stops if a metric has not improved for `patience` epochs
+    Spikes          reacts to a loss above a limit: median + k · 1.4826 · MAD of the last losses, and at least three
+                    times the largest of them. The gradient norm must have grown as well.
+    Plateau         reports once that the training loss has stopped falling, and what to do. It reports nothing before
+                    the learning rate has reached its peak, or after the schedule has lowered it.
+    TimeLimit       stops after a number of seconds
 
-A band of median and absolute deviations (Hampel 1974) is not moved by the spikes it looks for. Everything that must
-survive a checkpoint is in `state`, as JSON; the clock is not, so a resumed run has its full time again.
+The median and the median absolute deviation (MAD) are robust: spikes hardly change the limit (Hampel 1974). The state
+is JSON. It does not contain the elapsed time, so a resumed run has its full time limit again.
 """
 
 from __future__ import annotations
@@ -36,14 +36,17 @@ from ..runs.events import NO_MISTAKES, EpochEnd, Event
 
 @dataclass(frozen=True, kw_only=True)
 class Continue:
-    """Go on; `notice` is something a person should know, and its remedy."""
+    """Continue training. `notice` is a message for the user, with a remedy."""
 
     notice: tuple[str, str] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rollback:
-    """Return to the last good checkpoint, with averages, best and patience, and multiply the rate from there on."""
+    """Restore the last checkpoint, and multiply the learning rate by `rate_factor` from there on.
+
+    The averaged weights, the best epoch and the state of the policies are restored as well.
+    """
 
     reason: str
     rate_factor: float = 0.1
@@ -61,7 +64,7 @@ _STRENGTH: dict[type[Any], int] = {Continue: 0, Rollback: 1, Stop: 2}
 
 
 def strongest(actions: Iterable[Action]) -> Action:
-    """What the loop does when several policies answer.
+    """Return the action that the loop takes if several policies return one.
 
     >>> strongest([Continue(), Rollback(reason="spike"), Stop(reason="time")])
     Stop(reason='time')
@@ -75,7 +78,7 @@ def strongest(actions: Iterable[Action]) -> Action:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Steps:
-    """Steps just taken: the number of the first (from 1), and each one's loss and gradient norm."""
+    """Steps that were just taken: the number of the first, counted from 1, and the loss and gradient norm of each."""
 
     first: int
     loss: NDArray[np.float64]
@@ -84,7 +87,10 @@ class Steps:
 
 @dataclass(frozen=True, kw_only=True)
 class Found:
-    """A step among those watched after which to act: its place, what to do, and the limit that its loss went over."""
+    """An action to take after one of the watched steps.
+
+    `place` is the index of the step among them. `limit` is the limit that its loss exceeded, if any.
+    """
 
     place: int
     action: Action
@@ -92,38 +98,39 @@ class Found:
 
 
 class Policy(Protocol):
-    """Decides. Early stopping, spikes, plateaus and time limits are policies."""
+    """The interface of a policy, such as early stopping or a time limit."""
 
     def watch(self, steps: Steps) -> Found | None:
-        """The first step that calls for action; what it has seen up to there, and not beyond, is remembered."""
+        """Return the first step that needs an action. The policy must not update its state for later steps."""
         ...
 
     def decide(self, event: Event) -> Action: ...
 
-    def broken(self, what: str) -> Action:
-        """What to do about a value that is not finite; where no policy has an answer, the run stops."""
+    def on_non_finite(self, what: str) -> Action:
+        """Return the action for a value that is not finite. The run stops if every policy continues."""
         ...
 
     def state(self) -> dict[str, Any]:
-        """What must be saved, as JSON."""
+        """Return the state to save in a checkpoint, as JSON."""
         ...
 
     def load(self, state: dict[str, Any]) -> None: ...
 
-    def survives(self) -> dict[str, Any]:
-        """The part of the state that a rollback does not take back."""
+    def kept_on_rollback(self) -> dict[str, Any]:
+        """Return the part of the state that a rollback does not restore."""
         ...
 
 
 class Observer(Protocol):
-    """Looks and changes nothing: logs, progress bars, trackers, diagnostics."""
+    """The interface of an observer, such as a log, a progress bar or a tracker. It does not change the run."""
 
     def notice(self, event: Event) -> Iterable[Event] | None:
-        """Hears of an event, and may answer with others (`Measured`, `Notice`), which every observer then hears of.
+        """Receive an event. Return further events (`Measured`, `Notice`) to emit them to every observer.
 
-        Answers are part of the log, so they must follow from the event and the engine's state alone: a resumed run
-        emits the same ones. What is answered to an answer, or to a resume, is ignored. One that looks at the engine
-        has `measures = True`: only then does the engine stand at the step of a line of progress.
+        Returned events become part of the log. They must depend only on the event and the state of the engine, so that
+        a resumed run emits the same ones. They are ignored if `event` was itself returned by an observer, or is a
+        `Resume`. An observer that reads the engine needs the attribute `measures = True`. The loop then interrupts the
+        engine at the step of every `Progress` event.
         """
         ...
 
@@ -136,15 +143,15 @@ def any_measures(observers: Iterable[Observer]) -> bool:
 OnSpike = Literal["rollback", "stop", "ignore"]
 
 
-MULTIPLE = 3.0
-"""A spike is so many times the largest loss of the band, at least."""
+MIN_SPIKE_RATIO = 3.0
+"""Smallest ratio of the loss of a spike to the largest of the last losses."""
 
-SHARE_OF_START = 0.5
-"""And this share of what the loss was at first: below that, one hard batch of a network that has nearly learned its
-task looks like a spike and is none."""
+MIN_SPIKE_TO_INITIAL = 0.5
+"""Smallest ratio of the loss of a spike to the initial loss. A single hard batch of a network that has nearly learned
+its task stays below it."""
 
-SPIKE_OVER_START = 10.0
-"""So many times what the loss was at first is a spike at once."""
+IMMEDIATE_SPIKE_TO_INITIAL = 10.0
+"""Ratio to the initial loss from which a single step is a spike."""
 
 SMALL_RATE = 0.1
 """Fraction of the peak learning rate below which the schedule explains a flat loss."""
@@ -152,12 +159,13 @@ SMALL_RATE = 0.1
 UNSTEADY = 0.4
 """Fraction of epochs with a rising loss from which the loss of a plateau counts as unsteady."""
 
-IN_A_ROW = 3
-"""Otherwise so many steps in a row are: one batch with rows far out looks like a spike and is none."""
+MIN_SPIKE_STEPS = 3
+"""Number of consecutive steps above the limit that are a spike if the ratio to the initial loss is lower. A single
+batch with outliers is not a spike."""
 
 
-class Quiet:
-    """A policy that does nothing; the others say only where they differ."""
+class BasePolicy:
+    """A policy that always continues. The policies below override its methods."""
 
     def watch(self, steps: Steps) -> Found | None:
         return None
@@ -165,22 +173,25 @@ class Quiet:
     def decide(self, event: Event) -> Action:
         return Continue()
 
-    def broken(self, what: str) -> Action:
+    def on_non_finite(self, what: str) -> Action:
         return Continue()
 
     def state(self) -> dict[str, Any]:
         return {}
 
     def load(self, state: dict[str, Any]) -> None:
-        """Nothing to take back."""
+        """Do nothing, because there is no state."""
 
-    def survives(self) -> dict[str, Any]:
+    def kept_on_rollback(self) -> dict[str, Any]:
         return {}
 
 
 def better(value: float, than: float | None, *, larger: bool, losses: tuple[Any, Any] = (None, None)) -> bool:
-    """Whether a metric improved; what is not a number never does. Where it is the same, a lower of the two losses
-    decides: on few rows many epochs have the same accuracy, and the first of them is seldom the best."""
+    """Return whether a metric improved. NaN is never an improvement.
+
+    If the metric is equal, the lower of the two `losses` is better: with few rows, many epochs have the same accuracy,
+    and the first of them is rarely the best.
+    """
     if np.isnan(value):
         return False
     if value == than and None not in losses:
@@ -188,8 +199,8 @@ def better(value: float, than: float | None, *, larger: bool, losses: tuple[Any,
     return than is None or (value > than if larger else value < than)
 
 
-class EarlyStopping(Quiet):
-    """Stops when `metric` ("loss" for the validation loss) has not improved for `patience` epochs."""
+class EarlyStopping(BasePolicy):
+    """Stop when `metric` ("loss" for the validation loss) has not improved for `patience` epochs."""
 
     def __init__(self, metric: str, *, larger: bool, patience: int) -> None:
         if patience < 1:
@@ -217,7 +228,7 @@ class EarlyStopping(Quiet):
         self.best, self.waited = state["best"], state["waited"]
 
 
-class NoMistakes(Quiet):
+class NoMistakes(BasePolicy):
     """Stop the perceptron rule after an epoch without a mistake, when every gradient is zero.
 
     The model is then that of the last epoch, even if another epoch was better on the held-out rows.
@@ -230,14 +241,14 @@ class NoMistakes(Quiet):
 
 
 def value_of(event: Event, metric: str) -> float | None:
-    """A metric's value at the end of an epoch, or None."""
+    """Return the value of a metric if the event is the end of an epoch, else None."""
     if not isinstance(event, EpochEnd):
         return None
     return event.validation_loss if metric == "loss" else event.metrics.get(metric)
 
 
-class Spikes(Quiet):
-    """Notices a loss far above the band of the last `window` losses; rolls back at most `most` times, then stops."""
+class Spikes(BasePolicy):
+    """Detect a loss far above the last `window` losses. Roll back at most `most` times, then stop."""
 
     def __init__(self, *, on_spike: OnSpike = "rollback", most: int = 3, window: int = 64, width: float = 10.0) -> None:
         choices = ("rollback", "stop", "ignore")
@@ -254,22 +265,24 @@ class Spikes(Quiet):
         if self.on_spike == "ignore":
             return None
         losses, norms = steps.loss.tolist(), steps.gradient_norm.tolist()
-        # Steps that are no leap from the one before are taken together: looking at each would cost more than a small
-        # network's step.
-        leaps = [*(np.flatnonzero(steps.loss[1:] / MULTIPLE > steps.loss[:-1]) + 1).tolist(), len(losses)]
+        # Steps without a jump of the loss are added together. Checking each step would take longer than the step of a
+        # small network.
+        jumps = [*(np.flatnonzero(steps.loss[1:] / MIN_SPIKE_RATIO > steps.loss[:-1]) + 1).tolist(), len(losses)]
         at = 0
         while at < len(losses):
             loss = losses[at]
-            leapt = self.losses and loss > MULTIPLE * self.losses[-1] and loss > MULTIPLE * max(self.losses)
-            limit = self._limit() if leapt else None
+            last, factor = self.losses[-1] if self.losses else np.inf, MIN_SPIKE_RATIO
+            jumped = loss > factor * last and loss > factor * max(self.losses)  # the first test is cheap
+            limit = self._limit() if jumped else None
             if limit is not None and loss > limit and norms[at] > 2 * float(np.median(self.norms)):
                 self.over += 1
-                if self.over >= IN_A_ROW or not loss < SPIKE_OVER_START * float(np.median(self.start)):
+                immediate = not loss < IMMEDIATE_SPIKE_TO_INITIAL * float(np.median(self.start))
+                if self.over >= MIN_SPIKE_STEPS or immediate:
                     self.over = 0
-                    return Found(place=at, action=self.broken("the loss left its band"), limit=limit)
-                at += 1  # and the band stays as it was
+                    return Found(place=at, action=self.on_non_finite("the loss exceeded its limit"), limit=limit)
+                at += 1  # without adding the loss, so that the limit does not change
                 continue
-            end = leaps[bisect_right(leaps, at)]
+            end = jumps[bisect_right(jumps, at)]
             self._add(losses[at:end], norms[at:end])
             at = end
         return None
@@ -280,8 +293,8 @@ class Spikes(Quiet):
         self.norms.extend(norms)
         self.start.extend(losses[: (self.losses.maxlen or 0) // 2 - len(self.start)])
 
-    def broken(self, what: str) -> Action:
-        """Back to the last checkpoint while that is allowed, otherwise the end."""
+    def on_non_finite(self, what: str) -> Action:
+        """Roll back while the number of rollbacks allows it, then stop. A spike gets the same action."""
         if self.on_spike == "rollback" and self.rollbacks < self.most:
             self.rollbacks += 1
             return Rollback(reason=what)
@@ -289,18 +302,21 @@ class Spikes(Quiet):
         return Stop(reason=f"{what}{again}")
 
     def _limit(self) -> float | None:
-        """Top of the band, once enough is seen to know one: never below three times the largest loss that was seen,
-        because single batches of a network that has nearly learned its task differ that much without harm."""
+        """Return the limit of the loss, or None while there are too few losses.
+
+        It is at least three times the largest of the last losses, because the losses of single batches differ that
+        much when a network has nearly learned its task.
+        """
         if len(self.losses) < (self.losses.maxlen or 0) // 2:
             return None
         middle = float(np.median(self.losses))
         spread = 1.4826 * float(np.median(np.abs(np.asarray(self.losses) - middle)))
-        floor = SHARE_OF_START * float(np.median(self.start))
-        return max(middle + self.width * spread, MULTIPLE * max(self.losses), floor)
+        floor = MIN_SPIKE_TO_INITIAL * float(np.median(self.start))
+        return max(middle + self.width * spread, MIN_SPIKE_RATIO * max(self.losses), floor)
 
     def state(self) -> dict[str, Any]:
         bands = {"losses": list(self.losses), "norms": list(self.norms), "start": list(self.start)}
-        return {**bands, "over": self.over, **self.survives()}
+        return {**bands, "over": self.over, **self.kept_on_rollback()}
 
     def load(self, state: dict[str, Any]) -> None:
         self.losses.clear()
@@ -310,11 +326,11 @@ class Spikes(Quiet):
         self.start, self.over = list(state["start"]), state["over"]
         self.rollbacks = state["rollbacks"]
 
-    def survives(self) -> dict[str, Any]:
+    def kept_on_rollback(self) -> dict[str, Any]:
         return {"rollbacks": self.rollbacks}
 
 
-class Plateau(Quiet):
+class Plateau(BasePolicy):
     """Report once that the training loss decreased by less than `share` over `epochs` epochs.
 
     `rates` are the learning rates at the end of each epoch. If they come in cycles, the loss rises and falls with them,
@@ -326,7 +342,7 @@ class Plateau(Quiet):
         self, rates: Sequence[float] = (), *, epochs: int = 10, share: float = 0.01, remedy: str | None = None
     ) -> None:
         self.epochs, self.share, self.remedy = epochs, share, remedy
-        self.wave_ends = wave_ends(rates)
+        self.cycle_ends = cycle_ends(rates)
         self.rates = rates
         self.peak = int(np.argmax(rates)) + 1 if len(rates) else 1
         self.losses: list[float] = []
@@ -336,21 +352,21 @@ class Plateau(Quiet):
         if not isinstance(event, EpochEnd):
             return Continue()
         self.losses.append(event.loss)
-        if not self.wave_ends:
+        if not self.cycle_ends:
             self.losses = self.losses[-(self.epochs + 1) :]
-        due = event.epoch in self.wave_ends if self.wave_ends else event.epoch - self.epochs >= self.peak
+        due = event.epoch in self.cycle_ends if self.cycle_ends else event.epoch - self.epochs >= self.peak
         if self.reported or not due or len(self.losses) <= self.epochs:
             return Continue()
         seen = self.losses
         (first, *_, last), past = seen, len(seen) - 1
-        if self.wave_ends:
+        if self.cycle_ends:
             self.losses = [last]
-        if not self.wave_ends:  # halves, because single epochs are noisy; their middles are half the epochs apart
+        if not self.cycle_ends:  # compare halves, because single epochs are noisy; their means are half as far apart
             half = len(seen) // 2
             first, last = fmean(seen[:half]), fmean(seen[-half:])
-        if first - last >= self.share * abs(first) * (1.0 if self.wave_ends else 0.5):
+        if first - last >= self.share * abs(first) * (1.0 if self.cycle_ends else 0.5):
             return Continue()
-        planned = not self.wave_ends and event.epoch <= len(self.rates)
+        planned = not self.cycle_ends and event.epoch <= len(self.rates)
         if planned and self.rates[event.epoch - 1] < SMALL_RATE * max(self.rates):
             return Continue()  # the loss is flat because the schedule has lowered the learning rate
         self.reported = True
@@ -361,7 +377,7 @@ class Plateau(Quiet):
         """Recommend smaller steps if the loss goes up and down or rises; otherwise report convergence."""
         least = self.share / 10  # relative; smaller changes are rounding errors
         rises = sum(after - before > least * abs(before) for before, after in itertools.pairwise(losses))
-        if not self.wave_ends and rises >= UNSTEADY * (len(losses) - 1):
+        if not self.cycle_ends and rises >= UNSTEADY * (len(losses) - 1):
             return "it goes up and down, so lower the learning rate or use a larger batch"
         if losses[-1] - losses[0] > self.share * abs(losses[0]):
             return "it has risen, so lower the learning rate"
@@ -374,11 +390,13 @@ class Plateau(Quiet):
         self.losses, self.reported = list(state["losses"]), state["told"]
 
 
-def wave_ends(rates: Sequence[float]) -> set[int]:
-    """Epochs, from 1, that a wave ends with: where a rate is lowest before it rises again, and the last. None where the
-    rate never rises again.
+def cycle_ends(rates: Sequence[float]) -> set[int]:
+    """Return the last epoch of each cycle of the learning rate, counted from 1.
 
-    >>> sorted(wave_ends([0.5, 1.0, 0.1, 0.9, 1.0, 0.2, 0.0])), wave_ends([0.5, 1.0, 0.1])
+    A cycle ends where the rate is lowest before it rises again, or with the last epoch. The result is empty if the rate
+    never rises again.
+
+    >>> sorted(cycle_ends([0.5, 1.0, 0.1, 0.9, 1.0, 0.2, 0.0])), cycle_ends([0.5, 1.0, 0.1])
     ([3, 7], set())
     """
     found: set[int] = set()
@@ -390,8 +408,11 @@ def wave_ends(rates: Sequence[float]) -> set[int]:
     return found | {len(rates)} if found else found
 
 
-class TimeLimit(Quiet):
-    """Stops so many seconds after `began`, or from now on; the step it stops at is the clock's choice."""
+class TimeLimit(BasePolicy):
+    """Stop a number of seconds after `began`, by default after the policy is made.
+
+    The step at which the run stops depends on the speed of the machine, so the result is not reproducible.
+    """
 
     reason: ClassVar[str] = "the time limit of"
 

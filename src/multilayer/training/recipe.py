@@ -157,21 +157,23 @@ def options_for(network: Network, table: Table) -> Options:
 
 
 def complete(
-    network: Network, prepared: TrainingData, config: Config, asked: AbstractSet[str]
+    network: Network, prepared: TrainingData, config: Config, set_options: AbstractSet[str]
 ) -> tuple[Spec, Config, str]:
     """Return the network for the encoded data, the configuration with its options, and a note or an empty string.
 
-    Options in `asked` were set by the user and are not changed.
+    Options in `set_options` were set by the user and are not changed.
     """
     if isinstance(network, Recipe):
-        return *_of_recipe(network, prepared, config, asked), ""
+        return *_of_recipe(network, prepared, config, set_options), ""
     if isinstance(network, Spec):
         spec, note = raw_outputs(network, prepared.encoding)
         return spec, config, note
     return choose_network(None if network is None else network.spec, prepared.encoding), config, ""
 
 
-def _of_recipe(recipe: Recipe, prepared: TrainingData, config: Config, asked: AbstractSet[str]) -> tuple[Spec, Config]:
+def _of_recipe(
+    recipe: Recipe, prepared: TrainingData, config: Config, set_options: AbstractSet[str]
+) -> tuple[Spec, Config]:
     encoding, rows = prepared.encoding, len(prepared.train)
     if encoding.image is not None:
         spec = choose_network(None, encoding)
@@ -190,7 +192,7 @@ def _of_recipe(recipe: Recipe, prepared: TrainingData, config: Config, asked: Ab
         "epochs": epochs(rows),
         "batch_size": batch_size(rows),
     }
-    config = replace(config, **{name: value for name, value in made.items() if name not in asked})
+    config = replace(config, **{name: value for name, value in made.items() if name not in set_options})
     if recipe.trial:
         config = replace(config, epochs=max(FEWEST_TRIAL_EPOCHS, int(TRIAL_EPOCHS * cast(int, config.epochs))))
     return spec, config

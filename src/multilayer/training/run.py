@@ -41,42 +41,73 @@ _LARGEST_PAGE = 1 << 28
 
 @dataclass(kw_only=True, eq=False)
 class Run:
-    """A run as it ended: its events, its model, its folder."""
+    """The result of `ml.fit` and `ml.resume`: a trained model, its metrics, and the events of training.
+
+    In a notebook, a run with a folder is shown as its report.
+
+    Attributes
+    ----------
+    model : TrainedModel
+        The trained model: the parameters of the best epoch.
+    metrics : dict
+        Metrics of the model on the held-out rows. Empty if no rows are held out.
+    events : list of dict
+        All events of the run in order, as in ``events.jsonl``.
+    path : Path or None
+        Folder of the run. None for a run in memory.
+    notes : tuple of str
+        Decisions about the data, such as dropped columns.
+    end : End
+        The last event, with the status, the reason and the number of epochs.
+    failed : bool
+        Whether training diverged.
+    signal : int or None
+        Number of the signal that stopped the run, if any.
+
+    Examples
+    --------
+    >>> import multilayer as ml
+    >>> run = ml.fit("4-8-3", "iris", epochs=2, quiet=True)
+    >>> run.end.status, run.end.epoch
+    ('finished', 2)
+    >>> [event["event"] for event in run.events if event["event"] != "progress"]
+    ['start', 'epoch', 'epoch', 'checkpoint', 'end']
+    """
 
     log: list[Event] = field(default_factory=list[Event])
+    """The events as objects."""
     path: Path | None = None
     model: TrainedModel | None = None
     notes: tuple[str, ...] = ()
-    """What was decided about the data."""
     signal: int | None = None
-    """The signal that ended it early, if one did."""
     failed: bool = False
-    """Whether it diverged: it ended because loss, gradient or parameters were not finite, or far out of their band."""
 
     def __repr__(self) -> str:
         where = "in memory" if self.path is None else str(self.path)
         end = next((event for event in reversed(self.log) if isinstance(event, End)), None)
         if end is None:
             return f"Run({where}: not ended)"
-        said = [f"{end.status} after {count(end.epoch, 'epoch')}"]
-        said += [f"{name} {value:.4g}" for name, value in shown(end.metrics).items()]
-        return f"Run({where}: {', '.join(said)})"
+        parts = [f"{end.status} after {count(end.epoch, 'epoch')}"]
+        parts += [f"{name} {value:.4g}" for name, value in shown(end.metrics).items()]
+        return f"Run({where}: {', '.join(parts)})"
 
     @property
     def events(self) -> list[dict[str, Any]]:
+        """All events of the run in order, as dictionaries."""
         return [event.to_dict() for event in self.log]
 
     @property
     def end(self) -> End:
+        """The last event of the run."""
         return next(event for event in reversed(self.log) if isinstance(event, End))
 
     @property
     def metrics(self) -> dict[str, float]:
-        """Those of the model, on the rows held out."""
+        """Metrics of the model on the held-out rows."""
         return self.end.metrics
 
     def _repr_html_(self) -> str | None:
-        """The report that the run left, for a notebook, apart from everything else on its page."""
+        """Return the report for a notebook, in a sandboxed frame. None if the run has no report."""
         report = None if self.path is None else self.path / "report.html"
         if report is None or report.is_symlink() or not report.is_file():
             return None
@@ -85,8 +116,11 @@ class Run:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Now:
-    """Progress of training: `epoch` of `epochs` are done. `model()` returns the model as if training ended here."""
+class TrainingProgress:
+    """Argument of the callback `each_epoch`.
+
+    `epoch` of `epochs` are done. `model()` returns the model with the current parameters.
+    """
 
     epoch: int
     epochs: int
@@ -99,40 +133,40 @@ def run_training(
     *,
     observers: Sequence[Observer],
     resumed: bool = False,
-    each_epoch: Callable[[Now], bool] | None = None,
+    each_epoch: Callable[[TrainingProgress], bool] | None = None,
 ) -> Run:
-    """Runs the loop and keeps what comes of it."""
-    asked = [] if each_epoch is None else [_Asked(setup, each_epoch)]
+    """Run the loop, and return the run with its model and events."""
+    callbacks = [] if each_epoch is None else [_EpochCallback(setup, each_epoch)]
     run = Run(path=None if folder is None else folder.path, notes=setup.prepared.notes)
     loop = Loop(
         plan=setup.plan,
         engine=setup.engine,
         policies=setup.policies(),
-        asked=[one.decide for one in asked],
+        callbacks=[one.decide for one in callbacks],
         observers=[_Recorder(run, folder, observers)],
         evaluate=setup.evaluate,
         save=_keep_in_memory if folder is None else folder.checkpoint,
     )
     started = time.perf_counter()
-    if resumed and folder is not None and _over(setup, loop, folder, run):
+    if resumed and folder is not None and _load_if_ended(setup, loop, folder, run):
         return run
-    for one in asked:
+    for one in callbacks:
         one.begin()
-    with listening() as heard:
-        loop.interrupted = heard
+    with catch_signals() as caught:
+        loop.interrupted = caught
         if resumed and folder is not None:
-            _go_back(loop, folder, run)
+            _restore_checkpoint(loop, folder, run)
         if loop.emitted == 0:
             loop.emit(_start(setup, folder))
-            for note in setup.engine.notes:  # promises that do not hold
+            for note in setup.engine.notes:  # guarantees that this engine cannot give
                 loop.emit(Notice(step=0, message=note, remedy=""))
         outcome = loop.run()
-    run.signal = heard.signal
+    run.signal = caught.signal
     _finish(setup, loop, outcome, run, folder, started)
     return run
 
 
-def _over(setup: Setup, loop: Loop, folder: RunFolder, run: Run) -> bool:
+def _load_if_ended(setup: Setup, loop: Loop, folder: RunFolder, run: Run) -> bool:
     """Return whether the run has ended. If so, load its events and its model; rebuild a model file that was deleted."""
     emitted = folder.events(effective=True)
     end = emitted[-1] if emitted else None
@@ -170,17 +204,17 @@ def _load_final(setup: Setup, loop: Loop, folder: RunFolder, emitted: list[Event
         return
     if loop.position.step < end.step:
         plan = replace(loop.plan, checkpoint_every=end.step)  # training stops exactly at this step
-        again = replace(loop, plan=plan, policies=(), asked=(), observers=(), save=lambda *_: None)
+        again = replace(loop, plan=plan, policies=(), callbacks=(), observers=(), save=lambda *_: None)
         again.interrupted = lambda: signal.SIGTERM if again.position.step >= end.step else None
         again.run()
 
 
 def _finish(setup: Setup, loop: Loop, outcome: Outcome, run: Run, folder: RunFolder | None, started: float) -> None:
-    """The best parameters become the model, and the last event tells how good it is."""
+    """Make the model from the best parameters, evaluate and save it, and emit the last event."""
     run.failed = loop.failed
     if loop.best is not None and outcome.reason != NO_MISTAKES:
         setup.engine.load(loop.best)
-    elif loop.failed:  # finite, but on its way out of its senses: rather the last that was saved
+    elif loop.failed:  # the current parameters are finite, but training has diverged; the last checkpoint is better
         setup.engine.load(loop.good.state)
     calibration = setup.calibration(setup.engine)
     _, metrics = setup.evaluate(setup.engine, calibration)
@@ -199,10 +233,10 @@ def _finish(setup: Setup, loop: Loop, outcome: Outcome, run: Run, folder: RunFol
     )
 
 
-class _Asked:
-    """Asks somebody after each epoch whether to go on."""
+class _EpochCallback:
+    """Call a function of the user after each epoch. It can stop training."""
 
-    def __init__(self, setup: Setup, each_epoch: Callable[[Now], bool]) -> None:
+    def __init__(self, setup: Setup, each_epoch: Callable[[TrainingProgress], bool]) -> None:
         self.setup, self.each_epoch = setup, each_epoch
         self.epochs = setup.plan.epochs
 
@@ -211,12 +245,12 @@ class _Asked:
 
     def decide(self, event: Event) -> Action:
         stops = isinstance(event, EpochEnd) and self._stops(event.epoch)
-        return Stop(reason="a callback asked for it") if stops else Continue()
+        return Stop(reason="a callback stopped training") if stops else Continue()
 
     def _stops(self, epoch: int) -> bool:
         setup = self.setup
-        made = lambda: setup.model(setup.calibration(setup.engine))  # noqa: E731
-        return bool(self.each_epoch(Now(epoch=epoch, epochs=self.epochs, model=made)))
+        model = lambda: setup.model(setup.calibration(setup.engine))  # noqa: E731
+        return bool(self.each_epoch(TrainingProgress(epoch=epoch, epochs=self.epochs, model=model)))
 
 
 def _start(setup: Setup, folder: RunFolder | None) -> Start:
@@ -238,21 +272,21 @@ def _start(setup: Setup, folder: RunFolder | None) -> Start:
     )
 
 
-def _go_back(loop: Loop, folder: RunFolder, run: Run) -> None:
-    """Puts the loop where the last good checkpoint was; what was emitted after it did not happen."""
+def _restore_checkpoint(loop: Loop, folder: RunFolder, run: Run) -> None:
+    """Set the loop to the last valid checkpoint, and emit a `Resume` event that supersedes later events."""
     found = folder.latest()
     folder.rewind(0 if found is None else found.step)
     if found is None:
         lost = any(isinstance(event, Checkpoint) and event.kind == "last" for event in folder.events())
-        notes = [f"the log tells of checkpoints, but {folder.checkpoints} has none: starting anew"] if lost else []
+        notes = [f"the log lists checkpoints, but {folder.checkpoints} has none: training starts again"] if lost else []
         loop.emit(Resume(step=0, checkpoint="", kept=0, notes=notes), counted=False)
         return
     extra = found.extra
     emitted = folder.events(effective=True)
     if len(emitted) < extra["told"]:
         raise RunError(
-            f"{folder.log} is cut short: it tells {len(emitted)} events, but the checkpoint of step {found.step} "
-            f"was saved after {extra['told']}: {RESTORE}"
+            f"{folder.log} is incomplete: it has {len(emitted)} events, but the checkpoint of step {found.step} "
+            f"was saved after {extra['told']} events: {RESTORE}"
         )
     loop.engine.load(found.state)
     loop.position = position_of(extra)
@@ -262,7 +296,7 @@ def _go_back(loop: Loop, folder: RunFolder, run: Run) -> None:
     loop.best = None if best is None else best.state
     run.log.extend(emitted[: extra["told"]])
     loop.emitted = extra["told"]
-    notes = [*found.notes, *(["the loader goes on with other batches"] if not loop.plan.repeats else [])]
+    notes = [*found.notes, *(["the data loader returns other batches than before"] if not loop.plan.repeats else [])]
     resumed = Resume(step=found.step, checkpoint=found.path, kept=loop.emitted, notes=notes)
     loop.emit(resumed, counted=False)
     if extra["scheduled"]:
@@ -275,9 +309,9 @@ def _keep_in_memory(state: State, extra: dict[str, Any], kind: Kind) -> Checkpoi
 
 
 class _Recorder:
-    """Keep every event in the run and in the log of its folder, then show it to the observers.
+    """Add every event to the run and to the log of its folder, then pass it to the observers.
 
-    All of them see the same time of day; the loop itself reads no clock.
+    The event gets its time here, so that all of them receive the same time.
     """
 
     def __init__(self, run: Run, folder: RunFolder | None, observers: Sequence[Observer]) -> None:
@@ -294,11 +328,11 @@ class _Recorder:
 
 # Signals
 
-ASKS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
+STOP_SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 
 
 class Interrupts:
-    """Remembers the first signal that came; call it to ask which."""
+    """Record the first signal that was received. Calling the object returns its number, or None."""
 
     def __init__(self) -> None:
         self.signal: int | None = None
@@ -306,40 +340,43 @@ class Interrupts:
     def __call__(self) -> int | None:
         return self.signal
 
-    def _hear(self, number: int, frame: FrameType | None) -> None:
+    def handle(self, number: int, frame: FrameType | None) -> None:
         if self.signal is not None and number == signal.SIGINT:
             raise KeyboardInterrupt
         self.signal = self.signal or number
 
 
 @contextmanager
-def listening() -> Generator[Interrupts]:
-    """Signals are heard inside, and as before outside."""
-    heard = Interrupts()
+def catch_signals() -> Generator[Interrupts]:
+    """Record signals inside the `with` block, and restore the previous handlers at its end."""
+    caught = Interrupts()
     if threading.current_thread() is not threading.main_thread():
-        yield heard
+        yield caught
         return
-    before = {number: signal.signal(number, heard._hear) for number in ASKS}
+    before = {number: signal.signal(number, caught.handle) for number in STOP_SIGNALS}
     try:
-        yield heard
+        yield caught
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
 
 
-def obey(number: int | None) -> None:
-    """Does what a signal that was heard would have done: for callers who give back no run to tell of it."""
+def reraise_signal(number: int | None) -> None:
+    """Raise a recorded signal again, for callers that do not return a `Run` with it."""
     if number == signal.SIGINT:
         raise KeyboardInterrupt
     if number is not None:
         signal.raise_signal(number)
 
 
+obey = reraise_signal
+
+
 # Report
 
 REPORT_MESSAGE_SECONDS = 1.0
 """Seconds after which the command line says that the report is still being written."""
-AFTER_A_SIGNAL = 0.1
+IMPORTANCE_SECONDS_AFTER_SIGNAL = 0.1
 """Seconds for column importance if a signal stopped the run."""
 
 
@@ -349,12 +386,12 @@ def write_report(
     """Write report.json and report.html into the run's folder, if it has one."""
     if folder is None or run.model is None:
         return
-    soon = threading.Timer(
+    message = threading.Timer(
         REPORT_MESSAGE_SECONDS, print, args=["writing the report …"], kwargs={"file": sys.stderr, "flush": True}
     )
-    soon.daemon = True
+    message.daemon = True
     if is_command_line() and not quiet:
-        soon.start()
+        message.start()
     try:
         from ..pages.report import report
 
@@ -364,7 +401,7 @@ def write_report(
             source,
             validation,
             metric=setup.metric,
-            seconds=report.SECONDS if run.signal is None else AFTER_A_SIGNAL,
+            seconds=report.SECONDS if run.signal is None else IMPORTANCE_SECONDS_AFTER_SIGNAL,
         )
         found["predicted"] = report.predicted_seconds(
             setup.spec, setup.config.to_dict(), setup.effective(), setup.engine.name, setup.members
@@ -375,4 +412,4 @@ def write_report(
     except (KeyboardInterrupt, MemoryError) as error:
         warn(f"the run is complete, but has no report: {type(error).__name__}; mlp report {run.path} makes it")
     finally:
-        soon.cancel()
+        message.cancel()

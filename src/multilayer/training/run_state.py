@@ -1,7 +1,7 @@
-"""How a run is going, from its events: what a display shows, without the display.
+"""The state of a run, computed from its events, and its curves as text. `progress.py` displays them.
 
-Curves are drawn over the steps of the whole plan, as wide as the bar above them, so that they grow as the bar does.
-A column is the mean of the points in it; one without a point takes the next that follows.
+The horizontal axis of a curve is the whole plan, so a curve grows with the progress bar above it. A column shows the
+mean of its points. A column without points shows the value of the next one.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Point = tuple[int, float]
 
 @dataclass
 class RunState:
-    """Everything a person may want to know while waiting."""
+    """Progress, speed, remaining time, best epoch and curves of a run."""
 
     steps: int
     epochs: int
@@ -34,28 +34,28 @@ class RunState:
     larger: bool = False
     step: int = 0
     origin: int = 0
-    """The step that this process began at."""
+    """Step at which this process started."""
     learning_rate: float | None = None
     epoch_rows: int | None = None
     rows_per_second: float | None = None
     last: EpochEnd | None = None
     bests: list[EpochEnd] = field(default_factory=list[EpochEnd])
-    """Every epoch that was better than all before."""
+    """Every epoch that was better than all earlier epochs."""
     train: list[Point] = field(default_factory=list[Point])
     validation: list[Point] = field(default_factory=list[Point])
     metrics: dict[str, list[Point]] = field(default_factory=dict[str, list[Point]])
     taken: int = 0
-    """Steps of this process, those that were rolled back included."""
+    """Steps of this process, including those that were rolled back."""
     began: float = field(default_factory=lambda: time.monotonic())
 
     @property
     def epoch(self) -> int:
-        """The epoch at work, from 1."""
+        """The current epoch, counted from 1."""
         return min(self.step // max(self.steps_per_epoch, 1) + 1, self.epochs)
 
     @property
     def best(self) -> tuple[float, int] | None:
-        """The best value of the metric, and its epoch from 1."""
+        """The best value of the metric, and its epoch, counted from 1."""
         value = self.value(self.bests[-1]) if self.bests else None
         return None if value is None else (value, self.bests[-1].epoch)
 
@@ -69,21 +69,21 @@ class RunState:
 
     @property
     def left(self) -> float | None:
-        """Seconds to the end of the plan at the speed so far, evaluations included."""
+        """Remaining seconds at the speed so far, including evaluations."""
         return self.elapsed / self.taken * max(self.steps - self.step, 0) if self.taken else None
 
     @property
     def speed(self) -> float | None:
-        """Rows a second: of training alone in the last epoch, or of everything while there is none."""
+        """Rows per second: training only in the last epoch. In the first epoch, an estimate from all elapsed time."""
         if self.rows_per_second is not None or self.epoch_rows is None or not self.taken:
             return self.rows_per_second
         return self.epoch_rows / max(self.steps_per_epoch, 1) * self.taken / max(self.elapsed, 1e-9)
 
     def take(self, event: Event) -> None:
-        """Goes on by an event."""
+        """Update the state with an event."""
         if isinstance(event, Resume | RolledBack):
             self.step = event.step
-        else:  # the checkpoint of the best epoch is written later, but has the step of that epoch
+        else:  # a `best` checkpoint is emitted later, but has the step of its epoch
             self.taken += max(event.step - self.step, 0)
             self.step = max(event.step, self.step)
         match event:
@@ -120,19 +120,19 @@ class RunState:
             self.bests.append(event)
 
     def value(self, event: EpochEnd) -> float | None:
-        """What decides which epoch is best; the training loss where nothing is held out."""
+        """Return the value that selects the best epoch: the metric, or the training loss without held-out rows."""
         value = value_of(event, self.metric)
         return event.loss if value is None and self.metric == "loss" else value
 
     def _forget(self, after: int) -> None:
-        """Curves go on from where the run went back to; so does the best."""
+        """Remove the points and best epochs after step `after`, for a rollback or a resume."""
         self.bests = [event for event in self.bests if event.step <= after]
         for points in (self.train, self.validation, *self.metrics.values()):
             points[:] = [point for point in points if point[0] <= after]
 
 
 def thinned(points: Sequence[Point]) -> list[Point]:
-    """Half as many: each the mean of two, at the later step; the last stays as it is.
+    """Return half as many points: the mean of each two, at the later step. The last point is kept.
 
     >>> thinned([(1, 2.0), (2, 4.0), (3, 5.0), (4, 6.0)])
     [(2, 3.0), (3, 5.0), (4, 6.0)]
@@ -144,7 +144,7 @@ def thinned(points: Sequence[Point]) -> list[Point]:
 
 
 def columns(points: Sequence[Point], *, steps: int, width: int, origin: int = 0) -> list[float | None]:
-    """The points over `width` columns for `steps` steps, up to the last of them; None before `origin`.
+    """Return a value for each of `width` columns, up to the last point. It is None for columns before `origin`.
 
     >>> columns([(2, 4.0), (6, 1.0)], steps=8, width=4)
     [4.0, 1.0, 1.0]
@@ -168,7 +168,7 @@ def _column(step: int, steps: int, width: int) -> int:
 
 
 def limits(*rows: Sequence[float | None]) -> tuple[float, float] | None:
-    """The least and greatest finite value of all, so that several curves can share a scale."""
+    """Return the smallest and largest finite value of several curves, for a common scale."""
     finite = [value for row in rows for value in row if value is not None and math.isfinite(value)]
     return (min(finite), max(finite)) if finite else None
 
@@ -176,7 +176,9 @@ def limits(*rows: Sequence[float | None]) -> tuple[float, float] | None:
 def sparkline(
     row: Sequence[float | None], *, within: tuple[float, float] | None, log: bool = False, blocks: str = BLOCKS
 ) -> str:
-    """A curve in one line; × where a value is not finite. `log` takes effect where everything is positive.
+    """Return a curve as one line of text, with × for values that are not finite.
+
+    `log` uses a logarithmic scale if all values are positive.
 
     >>> sparkline([8.0, 4.0, None, 2.0, 1.0], within=(1.0, 8.0), log=True)
     '█▆ ▃▁'

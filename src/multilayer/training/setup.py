@@ -1,4 +1,7 @@
-"""A run put together: data prepared, network chosen, engine made, plan drawn up. What `fit` and `resume` share."""
+"""The setup of a run, for `fit` and `resume`: encoded data, network, engine, plan, policies, and how to evaluate.
+
+`Setup.make` checks the network against the data, fills in default options, checks the memory, and makes the engine.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,7 @@ from numpy.typing import NDArray
 from ..core import machine
 from ..core.formatting import count, short
 from ..core.sparse import pieces
+from ..core.version import __version__
 from ..data import Encoding, TrainingData
 from ..engines import Engine, Settings
 from ..engines import make as engines
@@ -33,18 +37,21 @@ from .plan import Plan, chosen_batch, with_defaults
 from .policies import EarlyStopping, NoMistakes, OnSpike, Plateau, Policy, Spikes, TimeLimit
 
 LOG_EVERY = 50
+"""Steps between two `Progress` events."""
 BYTES_PER_PARAMETER = 16
 """Bytes for the value, its gradient and two moments, in float32."""
 BYTES_PER_MEMBER = 1 << 16
 """Least memory of an ensemble member in addition to its parameters and row indices."""
 CHECKPOINT_STEPS = 500
 """Minimum number of steps between two checkpoints, unless the user sets the interval."""
-NO_PLANE = "a single neuron learns only classes that a line or plane separates: add a hidden layer, such as 2-8:tanh-1"
-PLATEAU_PART = 8
-"""An eighth of the epochs without progress is a plateau: an epoch of a small table is too short to judge by."""
-SMALL_STEP = 5e7
-"""Operations of a step that one core does in about a millisecond: a second thread waits more than it works, and on a
-machine that others use it waits for its turn as well."""
+NOT_SEPARABLE = (
+    "a single neuron learns only classes that a line or plane separates: add a hidden layer, such as 2-8:tanh-1"
+)
+PLATEAU_FRACTION = 8
+"""A plateau is 1 / PLATEAU_FRACTION of the epochs without progress, and at least ten epochs."""
+SINGLE_THREAD_FLOPS = 5e7
+"""Largest number of FLOPs of a step that PyTorch runs with one thread. One core needs about a millisecond for them, and
+synchronising a second thread would take longer than it saves."""
 
 
 class OtherNetwork(OptionError):
@@ -53,14 +60,14 @@ class OtherNetwork(OptionError):
     def __init__(self, members: int, spec: Spec, model: TrainedModel) -> None:
         self.members, self.spec = members, spec
         super().__init__(
-            f"a run can begin with a model of its own network, {members} × {spec}, got "
-            f"{len(model.members)} × {model.spec}: give a model of that network, or begin without one"
+            f"the start model must have the network of the run, {members} × {spec}, got "
+            f"{len(model.members)} × {model.spec}: pass a model of that network, or train without start"
         )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Setup:
-    """Everything a run needs but where it is kept and who looks on."""
+    """Everything that a run needs except its folder and its observers."""
 
     config: Config
     prepared: TrainingData
@@ -69,10 +76,11 @@ class Setup:
     metric: str
     engine: Engine
     began: float | None = None
-    """When the clock of a time limit began, by `time.monotonic`; when training does unless said."""
+    """Start of the time limit, by `time.monotonic`. None for the start of training."""
 
     @staticmethod
     def make(spec: Spec | str | None, prepared: TrainingData, config: Config, *, began: float | None = None) -> Setup:
+        """Choose everything that `config` leaves open, check it, and make the engine."""
         encoding = prepared.encoding
         if prepared.loader_batch is not None:
             config = with_loader(config, prepared.loader_batch)
@@ -103,22 +111,22 @@ class Setup:
         )
 
     def begin(self, model: TrainedModel) -> None:
-        """Takes the parameters of a model of the same network to begin with."""
+        """Load the initial parameters from a model with the same network, members and columns."""
         state = self.engine.state()
-        model.check_alike("a run that starts from a model")
+        model.check_alike("a run with a start model")
         if model.spec != self.spec or len(model.members) != self.members:
             raise OtherNetwork(self.members, self.spec, model)
-        found = model.tensors
+        tensors = model.tensors
         check_alike(self.prepared.encoding, model.encoding)
         parts = [
-            {name: np.asarray(found[name]).astype(value.dtype) for name, value in group.items()}
+            {name: np.asarray(tensors[name]).astype(value.dtype) for name, value in group.items()}
             for group in (state.parameters, state.buffers)
         ]
         averages = {name: value.copy() for name, value in parts[0].items()} if state.averages else {}
         self.engine.load(replace(state, parameters=parts[0], buffers=parts[1], averages=averages))
 
     def model(self, calibration: Calibration | None = None) -> TrainedModel:
-        """Return what the engine holds, as a model."""
+        """Return the model with the current parameters of the engine."""
         return TrainedModel.of(
             self.spec,
             self.prepared.encoding,
@@ -129,7 +137,7 @@ class Setup:
         )
 
     def effective(self) -> dict[str, Any]:
-        """What was chosen where the configuration says auto or nothing; for people, since nothing reads it back."""
+        """Return the values that were chosen for automatic options, for the reader of a run folder."""
         prepared = self.prepared
         return {
             "task": prepared.encoding.task.kind,
@@ -144,7 +152,7 @@ class Setup:
 
     @property
     def why_torch(self) -> str | None:
-        """What the fused engine does not run of the network, loss and optimizer, where PyTorch does."""
+        """The reason why PyTorch trains the network instead of the fused engine. None for other engines."""
         chosen = self.prepared.encoding.loss, self.config.optimizer
         return why_not(self.spec, *chosen) if self.engine.name == "torch" else None
 
@@ -185,14 +193,15 @@ class Setup:
         )
 
     def policies(self) -> list[Policy]:
+        """Return the policies that the configuration and the loss need."""
         config, plan = self.config, self.plan
         ends = np.arange(1, plan.epochs + 1) * plan.steps_per_epoch - 1
         found: list[Policy] = [
             Spikes(on_spike=cast(OnSpike, config.on_spike), most=config.rollbacks),
             Plateau(
                 plan.rate_schedule(ends, plan.steps).tolist(),
-                epochs=max(10, plan.epochs // PLATEAU_PART),
-                remedy=NO_PLANE if self.loss.zero_when_separated and len(self.spec.layers) == 1 else None,
+                epochs=max(10, plan.epochs // PLATEAU_FRACTION),
+                remedy=NOT_SEPARABLE if self.loss.zero_when_separated and len(self.spec.layers) == 1 else None,
             ),
         ]
         if self.loss.zero_when_separated:
@@ -204,7 +213,10 @@ class Setup:
         return found
 
     def calibration(self, engine: Engine) -> Calibration | None:
-        """What the rows held out tell of how far to trust the model, where that is asked for."""
+        """Calibrate the model on the held-out rows. None if the configuration has no calibration.
+
+        The temperature of an ensemble is fitted on predictions for rows on which a member did not train.
+        """
         if not self.config.calibrate:
             return None
         data, rows, loss = self.prepared.data, self.prepared.validation, losses.unsmoothed(self.loss)
@@ -213,13 +225,14 @@ class Setup:
         found = calibrated(loss, engine.outputs(rows, averaged=self.averaged), y, weight, targets)
         if engine.networks > 1 and loss.gives_probabilities and len(rows):
             members = engine.member_outputs(rows, averaged=self.averaged)
-            seen = np.stack([np.isin(rows, own) for own in member_rows(self.prepared, engine.networks)])
-            together = ensemble_temperature(loss, members, seen, y, weight, found.temperature)
-            return replace(found, temperature=together, out_of_fold=found.temperature)
+            trained = member_rows(self.prepared, engine.networks)
+            seen = np.stack([np.isin(rows, member) for member in trained])
+            joint = ensemble_temperature(loss, members, seen, y, weight, found.temperature)
+            return replace(found, temperature=joint, out_of_fold=found.temperature)
         return found
 
     def evaluate(self, engine: Engine, calibration: Calibration | None = None) -> tuple[float | None, dict[str, float]]:
-        """Loss and metrics on the validation rows; none where there are none."""
+        """Return the loss and the metrics on the validation rows, or None and an empty dictionary without such rows."""
         rows = self.prepared.validation
         if not len(rows):
             return None, {}
@@ -231,12 +244,11 @@ class Setup:
         with np.errstate(over="ignore", invalid="ignore"):
             if calibration is not None and engine.networks > 1 and not self.prepared.folds:
                 members = engine.member_outputs(rows, averaged=self.averaged)
-                z = combined(
-                    self.loss, list(members), calibration
-                )  # no member trained on these rows, so this is the prediction of the model
+                # No member trained on these rows, so this is the prediction of the model.
+                z = combined(self.loss, list(members), calibration)
             else:
-                judged = None if calibration is None else calibration.for_out_of_fold
-                z = combined(self.loss, [engine.outputs(rows, averaged=self.averaged)], judged)
+                out_of_fold = None if calibration is None else calibration.for_out_of_fold
+                z = combined(self.loss, [engine.outputs(rows, averaged=self.averaged)], out_of_fold)
             loss = self._loss(z, y, weight)
             found = metrics.measure(
                 encoding.task,
@@ -249,8 +261,11 @@ class Setup:
         return loss, found
 
     def _loss(self, z: NDArray[np.float64], y: NDArray[Any], weight: NDArray[Any]) -> float:
-        """The mean over rows. Where a temperature will be found in the end, it is that at the best temperature, by the
-        targets as they are: how sure a network is can be mended, what it confuses cannot (Berta et al. 2025)."""
+        """Return the mean loss over rows.
+
+        With calibration, this is the loss at the best temperature and without label smoothing: calibration at the end
+        corrects the confidence of a network, so only its wrong classes should select the epoch (Berta et al. 2025).
+        """
         loss = self.loss
         if self.config.calibrate and loss.gives_probabilities:
             loss = losses.unsmoothed(loss)
@@ -258,15 +273,15 @@ class Setup:
         return float((loss.rows(z, y) * weight).sum() / weight.sum())
 
     def fingerprint(self) -> str:
-        """A hash of the encoded rows and how they are split, so that a resume notices other data.
+        """Return a hash of the encoded rows and their split. `resume` uses it to detect changed data.
 
-        A loader may give other rows each time: there it is the hash of what they are.
+        A loader may return other rows each time, so its hash covers only shapes, batch size and classes.
         """
         digest = hashlib.sha256()
         data = self.prepared.data
         if self.prepared.loader_batch is not None:
-            about = (data.x.shape, data.y.shape, self.prepared.loader_batch, self.prepared.encoding.task.classes)
-            return hashlib.sha256(repr(about).encode()).hexdigest()
+            facts = (data.x.shape, data.y.shape, self.prepared.loader_batch, self.prepared.encoding.task.classes)
+            return hashlib.sha256(repr(facts).encode()).hexdigest()
         split = (self.prepared.train, self.prepared.validation, *self.prepared.folds)
         for part in pieces(*data.x.shape):
             digest.update(np.ascontiguousarray(data.x[part]).tobytes())
@@ -277,36 +292,36 @@ class Setup:
 
 
 def check_alike(encoding: Encoding, other: Encoding) -> None:
-    """Refuses to go on with parameters that were trained for other columns, or other values of them."""
-    mine, theirs = ([c for c in one.columns if c.kind != "drop"] for one in (encoding, other))
-    if [(c.name, c.kind, c.parts, c.indicator) for c in mine] != [
+    """Raise an error if a start model was trained on other columns, or on other categories of a column."""
+    ours, theirs = ([c for c in one.columns if c.kind != "drop"] for one in (encoding, other))
+    if [(c.name, c.kind, c.parts, c.indicator) for c in ours] != [
         (c.name, c.kind, c.parts, c.indicator) for c in theirs
     ]:
-        had, got = (", ".join(repr(c.name) for c in one[:20]) for one in (theirs, mine))
-        raise OptionError(f"a run can begin with a model of the columns {had}, got {got}: begin anew, without it")
+        had, got = (", ".join(repr(c.name) for c in one[:20]) for one in (theirs, ours))
+        raise OptionError(f"the start model has the columns {had}, but the data has {got}: train without it")
     for name, values in encoding.vocabularies.items():
         if not values.equals(other.vocabularies[name]):
             had, got = (short(one.to_pylist()) for one in (other.vocabularies[name], values))
             raise OptionError(
-                f"a run can begin with a model of the values {had} of {name!r}, got {got}: begin anew, without it"
+                f"the start model has the values {had} of {name!r}, but the data has {got}: train without it"
             )
 
 
 def check_loader(config: Config) -> None:
-    """Refuses what only a table can have, before a user's own loader is read."""
+    """Raise an error for options that need a table. It is called before the loader is read."""
     if config.engine not in ("auto", "torch"):
         got = f"got engine={config.engine!r}"
-        raise OptionError(f"a loader needs the torch engine, {got}: leave engine out, or give its dataset")
+        raise OptionError(f"a loader needs the torch engine, {got}: omit engine, or pass the dataset of the loader")
     for name in ("augment", "class_weight", "epoch_rows"):
         if getattr(config, name) is not None:
             got = f"got {name}={getattr(config, name)!r}"
-            raise OptionError(f"{name} is for tables, {got}: with a loader that is the loader's own work")
+            raise OptionError(f"{name} is for tables, {got}: let the loader do it")
 
 
 def with_loader(config: Config, batch: int) -> Config:
-    """The configuration as a loader with batches of so many rows has it."""
+    """Return the configuration for a loader with `batch` rows per batch."""
     if config.batch_size not in (None, batch):
-        raise OptionError(f"the loader makes batches of {batch} rows, got batch_size={config.batch_size}: leave it out")
+        raise OptionError(f"the loader makes batches of {batch} rows, got batch_size={config.batch_size}: omit it")
     return replace(config, engine="torch", batch_size=batch)
 
 
@@ -316,18 +331,18 @@ def choose_network(spec: Spec | str | None, encoding: Encoding) -> Spec:
     if spec is None:
         return networks.mlp(encoding.inputs, (256, 128), outputs, activation="gelu", dropout=0.1)
     spec = Spec.parse(spec) if isinstance(spec, str) else spec
-    wanted = encoding.inputs
-    if spec.inputs != wanted:
+    inputs = encoding.inputs
+    if spec.inputs != inputs:
         raise SpecError(
-            f"the data has {describe(wanted)} after encoding, but the network takes {describe(spec.inputs)}: "
-            f"begin it with {wanted.numeric}"
-            + (f"+cat({', '.join(map(str, wanted.categories))})" if wanted.categories else "")
+            f"the data has {describe(inputs)} after encoding, but the network takes {describe(spec.inputs)}: "
+            f"begin it with {inputs.numeric}"
+            + (f"+cat({', '.join(map(str, inputs.categories))})" if inputs.categories else "")
         )
     if spec.d_out != outputs:
-        wanted = count(outputs, "output")
+        needed = count(outputs, "output")
         if encoding.task.kind == "binary" and encoding.loss == "binary_cross_entropy":
-            wanted = "1 output, or 2 with cross_entropy"
-        raise SpecError(f"the data and {encoding.loss} need {wanted}, but the network has {spec.d_out}")
+            needed = "1 output, or 2 with cross_entropy"
+        raise SpecError(f"the data and {encoding.loss} need {needed}, but the network has {spec.d_out}")
     return spec
 
 
@@ -352,8 +367,8 @@ def make_engine(spec: Spec, prepared: TrainingData, config: Config) -> Engine:
     )
     options = engine_options(config)
     if config.ensemble == 1:
-        # Forward and backward are about six operations for each row and parameter.
-        small = 6 * chosen_batch(prepared, config) * spec.n_parameters < SMALL_STEP
+        # Forward and backward pass need about six FLOPs per row and parameter.
+        small = 6 * chosen_batch(prepared, config) * spec.n_parameters < SINGLE_THREAD_FLOPS
         if config.engine == "torch" and config.threads is None and small:
             options = replace(options, threads=1)
         return engines.make_engine(spec, prepared.data, settings, options, prepared.train)
@@ -361,7 +376,7 @@ def make_engine(spec: Spec, prepared: TrainingData, config: Config) -> Engine:
         raise OptionError(f"a loader trains one network, got ensemble={config.ensemble}: give its dataset")
     if prepared.folds and config.augment is not None and "mixup" in config.augment:
         share = option("validation", "0.2")
-        raise OptionError(f"mixup would mix in rows that a member holds out: name a share of rows, {share}")
+        raise OptionError(f"mixup would use rows that a member holds out: hold out the same rows for all, {share}")
     return engines.make_ensemble(spec, prepared.data, settings, options, member_rows(prepared, config.ensemble))
 
 
@@ -384,11 +399,10 @@ def member_rows(prepared: TrainingData, members: int) -> list[NDArray[np.int64]]
 
 @functools.cache
 def versions() -> Mapping[str, str]:
-    """What the run was made with, for its log; looking them up takes longer than many a step."""
+    """Return the versions of Python and the packages, for the log. Cached, because the lookup of torch is slow."""
     from importlib.metadata import PackageNotFoundError, version
 
-    found = {"python": platform.python_version()}
-    for name in ("multilayer", "numpy", "torch"):
-        with contextlib.suppress(PackageNotFoundError):
-            found[name] = version(name)
+    found = {"python": platform.python_version(), "multilayer": __version__, "numpy": np.__version__}
+    with contextlib.suppress(PackageNotFoundError):  # without importing torch
+        found["torch"] = version("torch")
     return found

@@ -1,14 +1,14 @@
 """Plan training within a time limit: measure one member, then choose the number of epochs and members.
 
     elapsed    time since `fit` was called: reading and preparing the data
-    start      initialisation of each member from the data, one member after the other
+    start      initialization of each member from the data, one member after the other
     epochs     training steps, with one member per thread in parallel, and an evaluation of the held-out rows
     end        loading the best epoch, calibration, metrics
 
 A schedule that stops in the middle of a cycle gives a worse network than a shorter schedule that runs to its end. If
 even a few epochs take too long, each epoch uses only a part of the rows, so that the schedule still ends in time. If
-the machine becomes slower after the measurement, training still stops at the limit. If one step of every member takes
-longer than the limit, a warning is given and only that step is planned.
+the machine becomes slower after the measurement, training still stops at the limit. If the time is too short for one
+step of every member, the plan has only this step, and a warning is raised.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ MAX_TIMED_STEPS, MAX_TIMED_EVALUATIONS = 32, 2
 """Largest number of steps and of evaluations that are timed."""
 MAX_TIMED_ROWS = 4096
 """Largest number of held-out rows in a timed evaluation."""
-MEASURING = 0.03
+MEASURING_SHARE = 0.03
 """Fraction of the limit for timing steps, and for timing evaluations. At least one of each is timed."""
 SHARE = 0.85
 """Fraction of the remaining time that the plan may use. The rest is a reserve for a busy machine."""
@@ -43,7 +43,7 @@ FEWEST_EPOCHS = 32
 """Number of epochs below which the plan uses fewer members instead."""
 WHOLE_EPOCHS = 4
 """Number of epochs below which each epoch uses a part of the rows, so that all the time is used."""
-ENDS = 2
+FINAL_EVALUATIONS = 2
 """Evaluations of the held-out rows after the last epoch: one for calibration, one for metrics."""
 
 
@@ -52,12 +52,15 @@ class Costs(NamedTuple):
 
     start: float
     step: float
-    look: float
+    evaluation: float
 
 
 class Planned(NamedTuple):
-    """What fits into the limit. `epoch_rows` is set if an epoch uses only a part of the rows. `least` and `enough` are
-    the seconds for one step and for one epoch, with start and end."""
+    """The plan for the limit.
+
+    `epoch_rows` is set if an epoch uses only a part of the rows. `least` and `enough` are the seconds for one step and
+    for one epoch, with start and end.
+    """
 
     members: int
     epochs: int
@@ -68,7 +71,7 @@ class Planned(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Workload:
-    """The work to plan, and what it costs."""
+    """The work to plan, and its costs."""
 
     costs: Costs
     rows: int
@@ -84,22 +87,25 @@ class Workload:
 
     def fixed(self, members: int) -> float:
         """Return the seconds for starting the members and for the evaluations at the end."""
-        every = members * self.costs.look if self.parted else self.judging(members)
-        return members * self.costs.start + ENDS * self.judging(members) + (every if members > 1 else 0.0)
+        every = members * self.costs.evaluation if self.parted else self.evaluating(members)
+        return (
+            members * self.costs.start + FINAL_EVALUATIONS * self.evaluating(members) + (every if members > 1 else 0.0)
+        )
 
     def rounds(self, members: int) -> int:
         """Return the number of rounds that the threads need for one step of every member."""
         return -(-members // max(1, min(self.threads, members)))
 
-    def judging(self, members: int) -> float:
-        return self.costs.look * (1 if self.parted else self.rounds(members))
+    def evaluating(self, members: int) -> float:
+        """Return the seconds for one evaluation of the held-out rows."""
+        return self.costs.evaluation * (1 if self.parted else self.rounds(members))
 
     def training(self, members: int) -> float:
         """Return the seconds for one step of every member."""
         return self.costs.step * self.rounds(members)
 
     def epoch(self, members: int) -> float:
-        return self.steps * self.training(members) + self.judging(members)
+        return self.steps * self.training(members) + self.evaluating(members)
 
     def affordable(self, members: int, seconds: float) -> float:
         """Return the number of epochs that fit, as a fraction."""
@@ -111,22 +117,24 @@ class Workload:
         if fewer and self.affordable(members, seconds) < enough:
             most, seconds = members - 1, seconds - again
             members = next((m for m in range(most, 1, -1) if self.affordable(m, seconds) >= enough), 1)
-        around = self.fixed(members) + self.judging(members)
-        needed = (around + self.training(members), around + self.steps * self.training(members))
-        found = self.affordable(members, seconds)
-        if found >= epochs:
+        overhead = self.fixed(members) + self.evaluating(members)
+        needed = (overhead + self.training(members), overhead + self.steps * self.training(members))
+        affordable = self.affordable(members, seconds)
+        if affordable >= epochs:
             return Planned(members, epochs, None, *needed)
-        if found >= WHOLE_EPOCHS:
-            return Planned(members, int(found), None, *needed)
-        epochs = max(1, math.ceil(found))
-        share = found * self.epoch(members) / epochs - self.epoch(members) + self.steps * self.training(members)
+        if affordable >= WHOLE_EPOCHS:
+            return Planned(members, int(affordable), None, *needed)
+        epochs = max(1, math.ceil(affordable))
+        share = affordable * self.epoch(members) / epochs - self.epoch(members) + self.steps * self.training(members)
         steps = max(1, int(share / self.training(members)))
         return Planned(members, epochs, None if steps >= self.steps else steps * self.batch, *needed)
 
 
 class Limited(NamedTuple):
-    """The configuration that fits into the time limit, whether training was shortened, and the startup time of a
-    member in seconds."""
+    """The configuration that fits into the time limit, and whether it shortens training.
+
+    `start` is the startup time of a member in seconds.
+    """
 
     config: Config
     shortened: bool
@@ -150,7 +158,7 @@ def within_limit(
     known. A warning is raised if the limit is too short.
     """
     seconds = cast(float, config.time_limit)
-    costs = measured(spec, prepared, config, most=MEASURING * seconds, start=start)
+    costs = measured(spec, prepared, config, most=MEASURING_SHARE * seconds, start=start)
     elapsed = time.monotonic() - began
     rows = len(prepared.train) - min(map(len, prepared.folds), default=0)
     workload = Workload(
@@ -177,44 +185,45 @@ def within_limit(
 def _too_little(plan: Planned, seconds: float, elapsed: float) -> str:
     fewer = ", or ask for fewer members" if plan.members > 1 else ""
     return (
-        f"{option_name('time_limit')} must be enough to prepare, start and judge {count(plan.members, 'member')}, "
-        f"got {seconds:g} s: {elapsed:.2g} s are over, and the least that can be done takes "
+        f"{option_name('time_limit')} must be enough to prepare, start and evaluate {count(plan.members, 'member')}, "
+        f"got {seconds:g} s: {elapsed:.2g} s have passed, and one step takes "
         f"{plan.least:.2g} s more: allow {elapsed + plan.enough / SHARE:.2g} s for an epoch{fewer}"
     )
 
 
 def measured(spec: Spec, prepared: TrainingData, config: Config, *, most: float, start: float | None = None) -> Costs:
-    """What members take on the engine that will train them: the mean of some steps after a first, as many members side
-    by side as will be.
+    """Measure the costs on the engine that will train, with as many members in parallel as there will be.
 
-    Timing ends after `most` seconds. `start` is that of a member where it is known already.
+    The time of a step is the mean over some steps after a first one. Timing ends after `most` seconds. `start` is the
+    startup time of a member in seconds, if known.
     """
     threads = machine.threads() if config.threads is None else config.threads
-    side = max(1, min(threads, config.ensemble))
-    folds = prepared.folds[:side] if side > 1 else ()
+    parallel = max(1, min(threads, config.ensemble))
+    folds = prepared.folds[:parallel] if parallel > 1 else ()
     held_out = np.concatenate(folds) if folds else prepared.validation
-    looked = np.sort(held_out)[:: max(1, -(-len(held_out) // MAX_TIMED_ROWS))]
-    share = len(looked) / max(1, len(prepared.validation))
-    prepared = replace(prepared, validation=looked, folds=folds)
+    timed_rows = np.sort(held_out)[:: max(1, -(-len(held_out) // MAX_TIMED_ROWS))]
+    share = len(timed_rows) / max(1, len(prepared.validation))
+    prepared = replace(prepared, validation=timed_rows, folds=folds)
     began = time.perf_counter()
     setup = Setup.make(spec, prepared, replace(config, ensemble=1, init=config.init if start is None else "auto"))
     start = time.perf_counter() - began if start is None else start
-    if side > 1:
+    if parallel > 1:
         setup.engine.close()
-        setup = Setup.make(spec, prepared, replace(config, ensemble=side, init="auto"))
+        setup = Setup.make(spec, prepared, replace(config, ensemble=parallel, init="auto"))
     order = setup.plan.order(0)
     order = replace(order, rows=order.rows[: order.batch])
     try:
         once = {"rate": np.array([1e-6]), "decay": np.zeros(1), "dropout": np.ones(1)}
         steps = _timed(lambda: setup.engine.run(order, **once), MAX_TIMED_STEPS, most)
-        looks = _timed(lambda: setup.evaluate(setup.engine), MAX_TIMED_EVALUATIONS, most) if len(looked) else [0.0]
+        evaluate = lambda: setup.evaluate(setup.engine)  # noqa: E731
+        evaluations = _timed(evaluate, MAX_TIMED_EVALUATIONS, most) if len(timed_rows) else [0.0]
     finally:
         setup.engine.close()
-    return Costs(start=start, step=fmean(steps[1:] or steps), look=min(looks) / (share or 1.0))
+    return Costs(start=start, step=fmean(steps[1:] or steps), evaluation=min(evaluations) / (share or 1.0))
 
 
 def _timed(work: Callable[[], object], times: int, most: float) -> list[float]:
-    """Seconds of doing it, a first time and so many more, two at least; fewer where that takes more than `most`."""
+    """Return the seconds of each call of `work`: `times` + 1 calls, or fewer after `most` seconds, but at least two."""
     taken: list[float] = []
     while len(taken) < 2 or (len(taken) <= times and sum(taken) < most):
         began = time.perf_counter()
