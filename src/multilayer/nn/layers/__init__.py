@@ -1,6 +1,12 @@
-"""The kinds of layer: what each is, its shapes, its parameters, its exact cost and its numpy reference.
+"""Layers: options, shapes, parameters, exact cost and numpy reference of each kind.
 
-`KINDS` is the closed set that text, JSON and the other implementations go by.
+    base           the interface `Layer`, and what layers share
+    dense          Linear, GLU, Maxout, KAN
+    elementwise    Activation, Dropout, Scale, Residual
+    norms          BatchNorm, LayerNorm, RMSNorm, GroupNorm
+    columns        Columns, and the description of the inputs: Inputs
+
+`KINDS` lists every kind by its name in strings and JSON.
 """
 
 from __future__ import annotations

@@ -1,26 +1,25 @@
-"""What every kind of layer answers, without PyTorch.
+"""The interface of all layers: `Layer`. numpy only.
 
-A layer is plain data: what the user chose and nothing that follows from its neighbours. The width that reaches it is an
-argument of everything it answers.
+A layer stores only the options that the user chose. Its methods take the width d of its input.
 
-    width(d)                  d numbers a row in → how many out
-    parameters(d), buffers(d) names, shapes, roles and first values of its tensors
-    cost(d, batch)            FLOPs of its forward and backward pass, by part
-    kept(d)                   what PyTorch keeps of it for the backward pass
-    forward(x, p, run)        numpy: x (B, d) → y (B, width), and what backward needs
-    backward(dy, cache, p)    numpy: ∂L/∂y → ∂L/∂x and ∂L/∂p for every parameter
+    width(d)                  width of the output
+    parameters(d), buffers(d) names, shapes, roles and initial values of its tensors
+    cost(d, batch)            FLOPs of the forward and backward pass, by part
+    kept(d)                   memory that PyTorch keeps for the backward pass
+    forward(x, p, run)        x (B, d) → y (B, width), and a cache for `backward`
+    backward(dy, cache, p)    ∂L/∂y → ∂L/∂x, and ∂L/∂p for every parameter
 
-and the facts that other packages use, each with a default that is correct for most kinds:
+Other packages use these properties and methods. Their defaults are correct for most kinds.
 
     normalises, over_batch, divisor, torch_module, on_page
-    moments(d, x, V)          mean squares of its outputs and gradients at initialization
+    moments(d, x, V)          mean squares of outputs and gradients at initialization
     reaching(gain, square)    the same, for the initialization scheme of the next layer's weights
-    timed(d)                  the benchmark layers that are timed when an engine is calibrated
+    timed(d)                  benchmark layers that are timed when an engine is calibrated
     fused_widths(d, …), looped_widths(d), weights_alone
-                              numbers per row that the fused engine stores for it
+                              values per row that the fused engine stores
 
-Letters: B batch, I numbers in, O numbers out; `dy` is ∂loss/∂y. The numpy pair is the slow reference that every other
-twin is measured against, in float64.
+Letters: B batch, I inputs, O outputs; `dy` is ∂loss/∂y. `forward` and `backward` in float64 are the slow reference: the
+tests compare all other implementations with it.
 """
 
 from __future__ import annotations
@@ -46,14 +45,14 @@ Array = NDArray[np.floating[Any]]
 Tensors = Mapping[str, Array]
 
 MAX_LAYERS = 100_000
-"""A network with more is a mistake or an attack."""
+"""Largest number of layers of a network. More are a mistake or an attack."""
 
 Role = Literal["weight", "bias", "norm", "scale", "embedding", "activation", "frequency", "statistic"]
 
 
 @dataclass(frozen=True)
 class Draw:
-    """First values that a layer fixes itself: N(0, scale²), or uniform on ±scale."""
+    """Random initial values: N(0, scale²), or uniform on ±scale."""
 
     law: Literal["normal", "uniform"]
     scale: float
@@ -61,14 +60,14 @@ class Draw:
 
 @dataclass(frozen=True)
 class EvenlySpaced:
-    """First values that stand evenly from −bound to bound along the last axis; said, not made: they may be many."""
+    """Initial values with equal steps from −bound to bound along the last axis. They are computed only when needed."""
 
     bound: float
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Parameter:
-    """One tensor of a layer. `value` None means: by the network's initialisation scheme."""
+    """One tensor of a layer. If `value` is None, the initialization scheme of the network sets its values."""
 
     name: str
     shape: tuple[int, ...]
@@ -77,7 +76,7 @@ class Parameter:
     fan_out: int = 0
     value: float | Array | Draw | EvenlySpaced | None = None
     shared: bool = False
-    """One tensor for the whole network, whichever layers use it."""
+    """Whether all layers of the network that use the tensor share it."""
 
     @property
     def size(self) -> int:
@@ -85,13 +84,13 @@ class Parameter:
 
     @property
     def decays(self) -> bool:
-        """Weight decay shrinks matrices alone: not biases, norms, scales or the numbers of an activation."""
+        """Whether weight decay applies: to weight matrices only, not to biases, norms, scales or activations."""
         return self.role == "weight"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Forward:
-    """FLOPs of a forward pass by part."""
+    """FLOPs of a forward pass, by part."""
 
     matmul: int = 0
     bias: int = 0
@@ -105,7 +104,7 @@ class Forward:
 
 @dataclass(frozen=True, kw_only=True)
 class Backward:
-    """FLOPs of a backward pass by part: dW and dA are the matrix products alone."""
+    """FLOPs of a backward pass, by part. dW and dA count the matrix products only."""
 
     dW: int = 0
     db: int = 0
@@ -126,22 +125,22 @@ class Flops:
 
 @dataclass(kw_only=True)
 class Pass:
-    """One walk through a network: whether it trains, and where dropout's masks come from.
+    """Options and results of one forward pass through a network.
 
-    `keep(d, p)` gives the (B, d) mask of the next dropout layer in order: 0, or 1/(1 − p) where a number is kept.
+    `keep(d, p)` returns the (B, d) mask of the next dropout layer: 0, or 1/(1 − p) for the values that are kept.
     """
 
     training: bool = False
     categories: tuple[int, ...] = ()
-    """Known values of each category column of the rows that come in."""
+    """Number of known values of each category column of the inputs."""
     keep: Callable[[int, float], Array] | None = None
     updates: dict[str, Array] = dataclass_field(default_factory=dict[str, Array])
-    """New values of buffers, by name; a container puts its own name in front."""
+    """New values of buffers by name. A container adds its name as a prefix."""
 
 
 @dataclass(frozen=True)
 class Moments:
-    """Moments of one unit: mean square, mean product on two rows, mean."""
+    """Moments of one unit: mean square q, mean product c of two rows, mean m."""
 
     q: float
     c: float
@@ -155,29 +154,30 @@ class Passed:
     moments: Moments | None = None
     backward: float | None = None
     scatter: float = 0.0
-    """The variance of log q that the finite width adds."""
+    """Variance of log q that the finite width adds."""
 
 
 TIMED_WIDTH = 128
 """Width of the layers that are timed when an engine is calibrated."""
 MAX_TIMED_WIDTH = 2**16
+"""Largest number of values per row inside a timed layer."""
 LINE = 16
-"""Numbers in a line of the fused engine, and rows in a panel."""
+"""Values per line of the fused engine, and rows per panel."""
 
 
 def timed_width(width: int, each: int) -> int:
-    """The width, or less where each number of it makes many inside."""
+    """Return the width, reduced if each unit has so many values inside that the layer would be too large."""
     return max(1, min(width, MAX_TIMED_WIDTH // each))
 
 
 def lines(n: int) -> int:
-    """n rounded up to whole lines."""
+    """Return n rounded up to a multiple of LINE."""
     return -(-n // LINE) * LINE
 
 
 @dataclass(frozen=True, kw_only=True)
 class Timed:
-    """A benchmark layer for calibration, its numbers per row (`standard`), and those of the layer itself."""
+    """A benchmark layer, its values per row (`standard`), and the values per row of the layer it stands for."""
 
     layer: Layer
     d: Any
@@ -186,44 +186,48 @@ class Timed:
 
 
 class Layer(ABC):
-    """Base of every kind of layer; see the module's text for what its methods mean."""
+    """Base class of all layers. The module's docstring describes the methods."""
 
     kind: ClassVar[str]
     mixes: ClassVar[bool] = False
-    """Whether each output depends on many inputs through weights: what an activation is worth standing between."""
+    """Whether each output depends on many inputs through weights. An activation belongs between two such layers."""
     normalises: ClassVar[bool] = False
-    """Whether it is a norm: its outputs have a mean square of 1, whatever its inputs are."""
+    """Whether it is a norm: the mean square of its outputs is 1 for any inputs."""
     over_batch: ClassVar[bool] = False
     """Whether it uses statistics of the training batch, which must then have at least two rows."""
 
     @property
     def label(self) -> str:
-        """The name its tensors go by, before the ordinal: `linear` of `linear2.weight`."""
+        """Name of its tensors without the ordinal: `linear` for `linear2.weight`."""
         return self.kind
 
     def width(self, d: int) -> int:
+        """Return the width of the output for an input of width d."""
         return d
 
     def widest(self, d: int) -> int:
-        """Numbers a row of the widest tensor that it makes on its way."""
+        """Return the values per row of the widest tensor that the layer computes."""
         return self.width(d)
 
     def parameters(self, d: int) -> tuple[Parameter, ...]:
+        """Return the tensors that training changes."""
         return ()
 
     def buffers(self, d: int) -> tuple[Parameter, ...]:
+        """Return the tensors that belong to the state but are not trained."""
         return ()
 
     @abstractmethod
-    def cost(self, d: int, batch: int, *, input_gradient: bool = True) -> Flops: ...
+    def cost(self, d: int, batch: int, *, input_gradient: bool = True) -> Flops:
+        """Return the FLOPs for a batch. `input_gradient` is whether the backward pass computes ∂L/∂x."""
 
     def kept(self, d: int, *, input_gradient: bool = True) -> Kept:
-        """`Kept.extra` is not used by layers: extras are counted per row."""
+        """Return what PyTorch keeps for the backward pass. Layers count per row and leave `Kept.extra` at 0."""
         return Kept()
 
     @property
     def passes_through(self) -> bool:
-        """True where the output is the very input, so that no new tensor is made."""
+        """Whether the output is the input itself, without a new tensor."""
         return False
 
     @property
@@ -270,14 +274,16 @@ class Layer(ABC):
         return self.width(d), self.kept(d).per_row
 
     @abstractmethod
-    def forward(self, x: Array, p: Tensors, run: Pass) -> tuple[Array, Any]: ...
+    def forward(self, x: Array, p: Tensors, run: Pass) -> tuple[Array, Any]:
+        """Return the outputs, and what `backward` needs. `p` are the tensors by name."""
 
     @abstractmethod
-    def backward(self, dy: Array, cache: Any, p: Tensors) -> tuple[Array, dict[str, Array]]: ...
+    def backward(self, dy: Array, cache: Any, p: Tensors) -> tuple[Array, dict[str, Array]]:
+        """Return ∂L/∂x, and ∂L/∂p by name."""
 
 
 def named(layers: Iterable[Layer]) -> Iterator[tuple[str, Layer]]:
-    """Each layer with the name its tensors go by: its label and which of that label it is, from 1.
+    """Yield each layer with its name: its label, and its number from 1 among the layers of that label.
 
     >>> from multilayer.nn.layers import Activation, Linear
     >>> [name for name, _ in named([Linear(8), Activation("relu"), Linear(1)])]
@@ -290,7 +296,7 @@ def named(layers: Iterable[Layer]) -> Iterator[tuple[str, Layer]]:
 
 
 def forward_through(layers: Iterable[Layer], x: Array, p: Tensors, run: Pass) -> tuple[Array, list[Any]]:
-    """The layers one after another; `p` holds their tensors under `name.tensor`."""
+    """Return the outputs of a sequence of layers, and their caches. `p` holds tensors by `layer.tensor`."""
     caches: list[Any] = []
     for name, layer in named(layers):
         outer, run.updates = run.updates, {}
@@ -303,7 +309,7 @@ def forward_through(layers: Iterable[Layer], x: Array, p: Tensors, run: Pass) ->
 def backward_through(
     layers: Iterable[Layer], dy: Array, caches: list[Any], p: Tensors
 ) -> tuple[Array, dict[str, Array]]:
-    """The way back: ∂L/∂x, and ∂L/∂p under the names of `p`."""
+    """Return ∂L/∂x of a sequence of layers, and ∂L/∂p by the names of `p`."""
     grads: dict[str, Array] = {}
     for (name, layer), cache in zip(reversed(list(named(layers))), reversed(caches), strict=True):
         dy, inner = layer.backward(dy, cache, part_of(p, name))
@@ -312,11 +318,13 @@ def backward_through(
 
 
 def part_of(p: Tensors, name: str) -> dict[str, Array]:
+    """Return the tensors of one layer, without the prefix."""
     prefix = f"{name}."
     return {key.removeprefix(prefix): value for key, value in p.items() if key.startswith(prefix)}
 
 
 def size(parameters: Iterable[Parameter]) -> int:
+    """Return the number of values in all parameters."""
     return sum(p.size for p in parameters)
 
 
@@ -325,13 +333,13 @@ def whole(name: str, value: SupportsIndex, *, least: int = 1, most: int = 2**31)
 
 
 def store_whole(thing: object, **called: str) -> None:
-    """Makes fields of a frozen dataclass plain ints of at least 1; each is given with what messages call it."""
+    """Convert fields of a frozen dataclass to ints of at least 1. The values are their names in error messages."""
     for field, name in called.items():
         object.__setattr__(thing, field, whole(name, getattr(thing, field)))
 
 
 def require_number(name: str, value: float, *, positive: bool = False, requirement: str = "") -> float:
-    """The value as a float, so that equal networks read back equal from text and JSON."""
+    """Return the value as a float, so that a network read from a string or JSON equals the original."""
     try:
         number = math.nan if isinstance(value, bool | str) else float(value)
     except (TypeError, ValueError):
@@ -345,12 +353,12 @@ def require_number(name: str, value: float, *, positive: bool = False, requireme
 
 
 def stored_fields(cls: type[Layer]) -> list[Any]:
-    """The dataclass fields that make a layer what it is; what it derives is left out."""
+    """Return the dataclass fields that a user sets, without derived ones."""
     return [field for field in fields(cast(Any, cls)) if field.init]
 
 
 def check_fields(cls: type[Layer], values: Mapping[str, Any]) -> None:
-    """Refuses a value that is not of its field's type; what the values mean is the layer's own check."""
+    """Raise SpecError for a value of the wrong type. The layers check the values themselves."""
     hints = typing.get_type_hints(cls)
     for name, value in values.items():
         if name not in ("layers", "constants") and not _fits(value, hints[name]):
@@ -358,10 +366,10 @@ def check_fields(cls: type[Layer], values: Mapping[str, Any]) -> None:
 
 
 def _fits(value: object, hint: Any) -> bool:
-    """Whether a value is of a field's type; a whole number fits where a float is asked for, true and false do not."""
+    """Return whether a value has the type of a field. An int fits a float field; a bool does not."""
     origin = typing.get_origin(hint)
     if origin is Literal:
-        return isinstance(value, str)  # which names are valid is the layer's own check, with its suggestion
+        return isinstance(value, str)  # the layer checks the name and suggests the nearest valid one
     if origin is not None:
         return any(_fits(value, option) for option in typing.get_args(hint))
     if hint is float:

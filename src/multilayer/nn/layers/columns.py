@@ -1,19 +1,16 @@
-"""Typed inputs, and the layer that turns them into one vector.
+"""Numeric and categorical inputs: their description `Inputs`, and the layer `Columns` that encodes them as one vector.
 
-`Inputs` says what a row of data is made of. `Columns` embeds its numbers or leaves them as they are, and turns its
-categories into one-hot columns or learned vectors.
-
-Numbers, each feature f with weights of its own (F features, K values inside, D out):
+Numeric features, with different weights for each feature f (F features, K values inside, D outputs):
     none        x
     plr         relu(W_f [cos v, sin v] + b_f),  v = 2π c_f x          Gorishniy et al. 2022
     pbld        [x, W_f cos(2π w_f x + b′_f) + b_f]                    Holzmüller et al. 2024
     piecewise   W_f e_f(x) + b_f,  e_t = clip((x − edge_t)/(edge_{t+1} − edge_t), 0, 1), open at both ends
-Categories of n known values, 0 meaning missing or unknown:
-    one-hot     n columns (two values: one column of −1 and +1), all 0 for 0
+Categories with n known values. Code 0 means missing or unknown:
+    one-hot     n columns (for n = 2 one column of −1 and +1); all are 0 for code 0
     embedding   row `code` of a table (n + 1, d_category)
     auto        one-hot up to `max_one_hot` values, otherwise embedding
 
-Edges are data, not description: they live in the state and are set from training rows.
+The bin edges are a buffer, computed from the training rows. They are not part of the spec.
 """
 
 from __future__ import annotations
@@ -49,10 +46,26 @@ from .base import (
 
 @dataclass(frozen=True)
 class Inputs:
-    """`numeric` numbers, then one whole number per category column: 0 for missing or unknown, 1..n for its n values.
+    """Describe the inputs of a network: numeric features, then categorical columns.
 
-    >>> Inputs(numeric=13, categories=(3, 12))
-    Inputs(numeric=13, categories=(3, 12))
+    Parameters
+    ----------
+    numeric : int
+        Number of numeric features.
+    categories : tuple of int
+        Number of known values of each categorical column. A row has the code 1 to n for a known value, and 0 for a
+        missing or unknown one.
+
+    Raises
+    ------
+    SpecError
+        If there are no inputs, or a number is invalid.
+
+    Examples
+    --------
+    >>> inputs = Inputs(numeric=13, categories=(3, 12))
+    >>> inputs.count
+    15
     """
 
     numeric: int = 0
@@ -68,19 +81,21 @@ class Inputs:
 
     @staticmethod
     def of(inputs: int | Inputs) -> Inputs:
+        """Return `Inputs` for a number of numeric features."""
         if isinstance(inputs, Inputs):
             return inputs
         return Inputs(numeric=whole("inputs", inputs))
 
     @property
     def count(self) -> int:
-        """Values in a row."""
+        """Number of features per row."""
         return self.numeric + len(self.categories)
 
 
 TIMED_FEATURES = 16
+"""Number of features of the layer that is timed when an engine is calibrated."""
 MAX_TIMED_CATEGORIES = 64
-"""Features and category values of the columns that are timed when an engine is calibrated."""
+"""Largest number of category values of that layer."""
 
 Numeric = Literal["none", "plr", "pbld", "piecewise"]
 Categories = Literal["auto", "one-hot", "embedding"]
@@ -95,7 +110,38 @@ DEFAULTS: dict[str, tuple[int, int, float | None]] = {
 
 @dataclass(frozen=True)
 class Columns(Layer):
-    """numbers (B, F) and codes (B, C) → one vector (B, O). Always the first layer."""
+    """Encode numeric features and categorical codes as one vector: (B, F) and (B, C) → (B, O).
+
+    It must be the first layer. Networks with categorical inputs need one. The formulas are in the module's docstring.
+
+    Parameters
+    ----------
+    numeric : {"none", "plr", "pbld", "piecewise"}
+        Embedding of numeric features. ``"none"`` uses the values themselves.
+    d_numeric : int or None
+        Outputs per numeric feature. The default depends on `numeric`.
+    n : int or None
+        Number of frequencies or bins per feature. The default depends on `numeric`.
+    sigma : float or None
+        Standard deviation of the initial frequencies. The default depends on `numeric`.
+    categories : {"auto", "one-hot", "embedding"}
+        Encoding of categories. ``"auto"`` uses one-hot for up to `max_one_hot` values.
+    d_category : int
+        Width of a category embedding.
+    max_one_hot : int
+        Largest number of values that ``"auto"`` encodes as one-hot.
+
+    Raises
+    ------
+    SpecError
+        If an option is invalid, or has no meaning with `numeric`.
+
+    Examples
+    --------
+    >>> from multilayer.nn.layers import Inputs
+    >>> Columns().width(Inputs(numeric=2, categories=(3, 40)))
+    13
+    """
 
     kind: ClassVar[str] = "columns"
     mixes: ClassVar[bool] = True
@@ -123,27 +169,29 @@ class Columns(Layer):
         if self.numeric != "none":
             store_whole(self, d_numeric="d_numeric", n="n")
         if self.numeric == "pbld" and self.d_numeric == 1:
-            raise SpecError("d_numeric must be at least 2 with pbld (one of them is the number itself), got 1")
+            raise SpecError("d_numeric must be at least 2 with pbld (one output is the value itself), got 1")
         if self.sigma is not None:
             object.__setattr__(self, "sigma", require_number("sigma", self.sigma, positive=True))
         store_whole(self, d_category="d_category")
         object.__setattr__(self, "max_one_hot", whole("max_one_hot", self.max_one_hot, least=0))
 
-    # What it is made of
+    # Shapes
 
     def one_hot(self, n: int) -> bool:
+        """Return whether a column with n known values is encoded as one-hot."""
         return self.categories == "one-hot" or (self.categories == "auto" and n <= self.max_one_hot)
 
     def category_widths(self, inputs: Inputs) -> tuple[int, ...]:
+        """Return the number of outputs of each categorical column."""
         return tuple((1 if n == 2 else n) if self.one_hot(n) else self.d_category for n in inputs.categories)
 
     def embedded(self, inputs: Inputs) -> Iterator[tuple[int, int]]:
-        """Position and number of known values of each category column that has a table."""
+        """Yield position and number of known values of each categorical column with an embedding."""
         return ((i, n) for i, n in enumerate(inputs.categories) if not self.one_hot(n))
 
     @property
     def inner(self) -> tuple[int, int]:
-        """K, D: values that the product of each feature takes, and gives."""
+        """K and D: inputs and outputs of the matrix product of each feature."""
         n, d = self.n or 0, self.d_numeric or 0
         return {"plr": (2 * n, d), "pbld": (n, d - 1), "piecewise": (n, d)}.get(self.numeric, (0, 0))
 
@@ -182,19 +230,19 @@ class Columns(Layer):
         shape = (inputs.numeric, (self.n or 0) + 1)
         return (Parameter(name="edges", shape=shape, role="statistic", value=EvenlySpaced(3.0)),)
 
-    # What it costs
+    # Cost
 
     def cost(self, d: int | Inputs, batch: int, *, input_gradient: bool = True) -> Flops:
         inputs = Inputs.of(d)
         tables = sum(1 for _ in self.embedded(inputs))
         B, F, n, E = named(B=batch, F=inputs.numeric, n=self.n or 0, E=tables * self.d_category)
         K, D = named(K=self.inner[0], D=self.inner[1])
-        scatter = B * E if tables else 0  # a look-up costs nothing; its gradient is one sum per number
+        scatter = B * E if tables else 0  # a lookup costs nothing; its gradient is one sum per value
         if self.numeric == "none" or not inputs.numeric:
             return Flops(backward=Backward(other=scatter))
         product = 2 * B * F * K * D
         # Per frequency: 2π, × c, cos, sin; back: slopes of both 4, their sum, × x, Σ, × 2π. pbld: × 2πw, + b, cos;
-        # back: sin, sign, × δ, × x, Σ dw, Σ db. Per bin: −, ×, min, max; nothing goes back through an encoding.
+        # back: sin, sign, × δ, × x, Σ dw, Σ db. Per bin: −, ×, min, max; no gradient goes through an encoding.
         here, back = {"plr": (4 * B * F * n, 8 * B * F * n), "pbld": (4 * B * F * n, 6 * B * F * n)}.get(
             self.numeric, (4 * B * F * n, 0)
         )
@@ -216,13 +264,13 @@ class Columns(Layer):
             return Kept()
         return {
             "none": Kept(),
-            "plr": Kept(input=True, per_row=F * (n + K + D)),  # v, its cos and sin, what relu let through
+            "plr": Kept(input=True, per_row=F * (n + K + D)),  # v, cos v and sin v, output of relu
             "pbld": Kept(input=True, per_row=F * (n + K)),
             "piecewise": Kept(per_row=F * K),
         }[self.numeric]
 
     def timed(self, d: int | Inputs) -> tuple[Timed, ...]:
-        """The features, products and all, and each column of codes."""
+        """Return a layer for the numeric features, and one for each categorical column."""
         inputs, found = Inputs.of(d), list[Timed]()
         if inputs.numeric and self.numeric != "none":
             features = timed_width(TIMED_FEATURES, max(self.inner))
@@ -281,7 +329,7 @@ class Columns(Layer):
         return z.reshape(len(x), z.shape[1] * z.shape[2])
 
     def backward(self, dy: Array, cache: Any, p: Tensors) -> tuple[Array, dict[str, Array]]:
-        """∂L/∂x is not formed: nothing stands below; zeros keep the shape."""
+        """Return the gradients of the parameters. ∂L/∂x is zeros: no layer comes before."""
         x, codes = cache["x"], cache["codes"]
         grads: dict[str, Array] = {}
         cuts = np.cumsum(cache["widths"])[:-1]
@@ -318,21 +366,21 @@ class Columns(Layer):
 
 
 def code_refused(column: int, n: int, code: float, row: int) -> str:
-    """The message for a code that no value has; -1 is how pandas says missing."""
+    """Return the error message for an invalid code, such as −1, which pandas uses for missing values."""
     return (
         f"category column {column} must hold whole numbers from 0 (missing or unknown) to {n}, "
-        f"got {code} in row {row} of the batch: number the values from 1, and what is missing or new 0"
+        f"got {code} in row {row} of the batch: use codes from 1 for values, and 0 for missing or new ones"
     )
 
 
 def one_hot(codes: Any, n: int) -> Array:
-    """Codes 0..n to n columns, or to one of −1 and +1 where n is 2; a code of 0 gives zeros.   (B,) → (B, n)."""
+    """Encode codes 0 to n as n columns, or as one column of ±1 for n = 2. Code 0 gives zeros. (B,) → (B, n)."""
     table = np.array([[0.0], [-1.0], [1.0]]) if n == 2 else np.eye(n + 1)[:, 1:]
     return table[codes]
 
 
 def piecewise(x: Array, edges: Array) -> Array:
-    """Where x lies in each bin: 0 below it, 1 above; the first is open below, the last above.   (B, F) → (B, F, n)."""
+    """Return the position of x in each bin: 0 below, 1 above. The outer bins are unbounded. (B, F) → (B, F, n)."""
     low, high = edges[:, :-1], edges[:, 1:]
     t = (x[..., None] - low) / (high - low)
     lower, upper = np.zeros(t.shape[-1]), np.ones(t.shape[-1])

@@ -1,19 +1,19 @@
 """Layers in which every output depends on every input: Linear, GLU, Maxout and KAN.
 
     Linear   z = s · x Wᵀ + b,  dW = s · dzᵀ x,  db = Σ_rows dz,  dx = s · dz W
-             `scale` s is a fixed number, 1 unless given; "tangent" means s = 1/√I, the parametrisation with W ~ N(0, 1)
+             `scale` s is fixed and 1 by default; "tangent" is s = 1/√I, the parametrization with W ~ N(0, 1)
     GLU      y = f(W₁x + b₁) ⊙ (W₂x + b₂)                                      Dauphin et al. 2017, Shazeer 2020
              f = sigmoid (glu), ReLU (reglu), GELU (geglu), SiLU (swiglu)
     Maxout   y_o = max_j (x · W_oj + b_oj)                                     Goodfellow et al. 2013
-             the gradient flows to the largest (the first of equals)
+             the gradient goes to the largest, and to the first of equal ones
     KAN      h_o = Σ_i φ_oi(x_i),  φ_oi(x) = w_oi · silu(x) + Σ_k c_oik · β_k(x)             Liu et al. 2024
 
-The bases β_k of a KAN are on a fixed even grid over ±bound, u is the distance to the base's centre in grid steps:
+The bases β_k of a KAN have centres on a fixed grid with equal steps over ±bound. u is the distance in steps:
 
     spline   cubic B-splines, `grid` intervals → grid + 3 bases; β(u) = (max(0, 2−|u|)³ − 4·max(0, 1−|u|)³)/6
     rbf      Gaussians, `grid` centres; β(u) = exp(−u²)                                      FastKAN, Li 2024
 
-The grid does not move during training, and inputs beyond it are left to the silu branch.
+Not included: grids that move during training. Inputs outside the grid use the silu branch only.
 """
 
 from __future__ import annotations
@@ -53,7 +53,27 @@ from .elementwise import through
 
 @dataclass(frozen=True)
 class Linear(Layer):
-    """z = s · x Wᵀ + b.   x (B, I), W (O, I), b (O,) → z (B, O)."""
+    """Linear map: z = s · x Wᵀ + b. x (B, I), W (O, I), b (O,) → z (B, O).
+
+    Parameters
+    ----------
+    d_out : int
+        Number of outputs.
+    bias : bool
+        Whether there is a bias b.
+    scale : float, "tangent" or None
+        Fixed factor s. ``"tangent"`` is 1/√I. None is 1.
+
+    Raises
+    ------
+    SpecError
+        If an option is invalid.
+
+    Examples
+    --------
+    >>> sum(p.size for p in Linear(10).parameters(784))
+    7850
+    """
 
     kind: ClassVar[str] = "linear"
     mixes: ClassVar[bool] = True
@@ -72,6 +92,7 @@ class Linear(Layer):
             object.__setattr__(self, "scale", require_number("scale", self.scale, requirement=requirement))
 
     def factor(self, d: int) -> float:
+        """Return the fixed factor s for d inputs."""
         if self.scale is None:
             return 1.0
         return 1 / math.sqrt(d) if self.scale == "tangent" else self.scale
@@ -130,12 +151,13 @@ def timed_by_outputs(layer: Any, d_out: int) -> tuple[Timed, ...]:
 
 
 def affine_parameters(d: int, d_out: int, *, bias: bool) -> tuple[Parameter, ...]:
+    """Return weight and bias of a linear map."""
     weight = Parameter(name="weight", shape=(d_out, d), role="weight", fan_in=d, fan_out=d_out)
     return (weight, Parameter(name="bias", shape=(d_out,), role="bias", fan_in=d, fan_out=d_out))[: 1 + bias]
 
 
 def affine_cost(d: int, d_out: int, batch: int, *, bias: bool, scaled: bool = False, dA: bool = True) -> Flops:
-    """FLOPs of z = s · x Wᵀ + b; a fixed scale costs one product per output, forward and backward."""
+    """Return the FLOPs of z = s · x Wᵀ + b. A fixed scale costs one product per output in each pass."""
     B, I, O = named(B=batch, I=d, O=d_out)  # noqa: E741
     return Flops(
         forward=Forward(matmul=2 * B * I * O, bias=B * O if bias else 0, other=B * O if scaled else 0),
@@ -149,17 +171,38 @@ def affine_cost(d: int, d_out: int, batch: int, *, bias: bool, scaled: bool = Fa
 
 
 GATES = {"glu": "sigmoid", "reglu": "relu", "geglu": "gelu", "swiglu": "silu"}
+"""Activation f of each gated linear unit."""
 
 
 def kurtosis(x: Moments) -> float:
-    """E a⁴/(E a²)² − 1 of a unit, by its share of zero-mean Gaussian: 2 for one, 5 behind a ReLU."""
-    lopsided = min(1.0, x.m**2 / x.q * math.pi)  # 1 behind a ReLU, whose mean is √(q/π); 0 where the mean is 0
-    return 2 + 3 * lopsided
+    """Return E a⁴/(E a²)² − 1 of a unit. It is 2 for a Gaussian and 5 after a ReLU; others are interpolated."""
+    share_of_relu = min(1.0, x.m**2 / x.q * math.pi)  # 1 after a ReLU, whose mean is √(q/π); 0 if the mean is 0
+    return 2 + 3 * share_of_relu
 
 
 @dataclass(frozen=True)
 class GLU(Layer):
-    """y = f(W₁x + b₁) ⊙ (W₂x + b₂).   x (B, I), weight (2·O, I) = [W₁; W₂], bias (2·O,) → y (B, O)."""
+    """Gated linear unit: y = f(W₁x + b₁) ⊙ (W₂x + b₂). x (B, I), weight (2·O, I) = [W₁; W₂], bias (2·O,) → y (B, O).
+
+    Parameters
+    ----------
+    d_out : int
+        Number of outputs.
+    variant : {"glu", "reglu", "geglu", "swiglu"}
+        The function f: sigmoid, ReLU, GELU or SiLU.
+    bias : bool
+        Whether there are biases.
+
+    Raises
+    ------
+    SpecError
+        If an option is invalid.
+
+    Examples
+    --------
+    >>> sum(p.size for p in GLU(64, "swiglu").parameters(32))
+    4224
+    """
 
     kind: ClassVar[str] = "glu"
     mixes: ClassVar[bool] = True
@@ -179,6 +222,7 @@ class GLU(Layer):
 
     @property
     def gate(self) -> ActivationFunction:
+        """The function f."""
         return activations.get(GATES[self.variant])
 
     def width(self, d: int) -> int:
@@ -189,9 +233,7 @@ class GLU(Layer):
 
     def parameters(self, d: int) -> tuple[Parameter, ...]:
         both = affine_parameters(d, 2 * self.d_out, bias=self.bias)
-        return tuple(
-            replace(p, fan_out=self.d_out) for p in both
-        )  # each output has two projections, not one twice as wide
+        return tuple(replace(p, fan_out=self.d_out) for p in both)  # each output has two projections
 
     def cost(self, d: int, batch: int, *, input_gradient: bool = True) -> Flops:
         gate = self.gate
@@ -206,7 +248,7 @@ class GLU(Layer):
         )
 
     def kept(self, d: int, *, input_gradient: bool = True) -> Kept:
-        return Kept(input=True, per_row=3 * self.d_out)  # both projections, and the open gate
+        return Kept(input=True, per_row=3 * self.d_out)  # both projections, and f of the first
 
     def moments(self, d: int, x: Moments | None, V: float | None) -> Passed:
         if x is None or V is None:
@@ -248,7 +290,27 @@ class GLU(Layer):
 
 @dataclass(frozen=True)
 class Maxout(Layer):
-    """y = max over k of x Wᵀ + b.   x (B, I), weight (O·k, I), bias (O·k,) → y (B, O)."""
+    """Maxout: each output is the largest of k linear maps. x (B, I), weight (O·k, I), bias (O·k,) → y (B, O).
+
+    Parameters
+    ----------
+    d_out : int
+        Number of outputs.
+    k : int
+        Number of linear maps per output.
+    bias : bool
+        Whether the linear maps have biases.
+
+    Raises
+    ------
+    SpecError
+        If an option is invalid.
+
+    Examples
+    --------
+    >>> sum(p.size for p in Maxout(16, k=3).parameters(8))
+    432
+    """
 
     kind: ClassVar[str] = "maxout"
     mixes: ClassVar[bool] = True
@@ -279,7 +341,7 @@ class Maxout(Layer):
         )
 
     def kept(self, d: int, *, input_gradient: bool = True) -> Kept:
-        return Kept(input=True)  # and which was largest, as whole numbers
+        return Kept(input=True)  # the positions of the largest are integers, which are not counted
 
     def timed(self, d: int) -> tuple[Timed, ...]:
         return timed_by_outputs(self, self.d_out)
@@ -304,12 +366,34 @@ class Maxout(Layer):
 
 
 TIMED_FEATURES = 16
-"""Inputs of the layer that is timed when an engine is calibrated."""
+"""Number of inputs of the layer that is timed when an engine is calibrated."""
 
 
 @dataclass(frozen=True)
 class KAN(Layer):
-    """h_o = Σ_i φ_oi(x_i).   x (B, I), weight (O, I·K), base (O, I) → h (B, O)."""
+    """Kolmogorov–Arnold layer: h_o = Σ_i φ_oi(x_i). x (B, I), weight (O, I·K), base (O, I) → h (B, O).
+
+    Parameters
+    ----------
+    d_out : int
+        Number of outputs.
+    basis : {"spline", "rbf"}
+        Cubic B-splines or Gaussians.
+    grid : int
+        Number of grid intervals for splines, of centres for Gaussians.
+    bound : float
+        The grid covers −bound to bound.
+
+    Raises
+    ------
+    SpecError
+        If an option is invalid.
+
+    Examples
+    --------
+    >>> KAN(8, grid=5).n_bases
+    8
+    """
 
     kind: ClassVar[str] = "kan"
     mixes: ClassVar[bool] = True
@@ -329,19 +413,22 @@ class KAN(Layer):
 
     @property
     def n_bases(self) -> int:
+        """Number of bases K per input."""
         return self.grid + 3 if self.basis == "spline" else self.grid
 
     @property
     def step(self) -> float:
+        """Distance between two centres."""
         return 2 * self.bound / (self.grid if self.basis == "spline" else self.grid - 1)
 
     @property
     def centres(self) -> Array:
-        """Where each base is centred, (K,)."""
+        """Centres of the bases, (K,)."""
         return self.first + self.step * np.arange(self.n_bases)
 
     @property
     def first(self) -> float:
+        """Smallest centre."""
         return -self.bound - self.step if self.basis == "spline" else -self.bound
 
     def width(self, d: int) -> int:
@@ -352,7 +439,7 @@ class KAN(Layer):
 
     def parameters(self, d: int) -> tuple[Parameter, ...]:
         K = self.n_bases
-        small = Draw("normal", 0.1 / math.sqrt(d * K))  # the edges start near their silu branch
+        small = Draw("normal", 0.1 / math.sqrt(d * K))  # the functions φ start close to their silu branch
         return (
             Parameter(
                 name="weight", shape=(self.d_out, d * K), role="weight", fan_in=d * K, fan_out=self.d_out, value=small
@@ -362,8 +449,8 @@ class KAN(Layer):
 
     def cost(self, d: int, batch: int, *, input_gradient: bool = True) -> Flops:
         B, I, O, K = named(B=batch, I=d, O=self.d_out, K=self.n_bases)  # noqa: E741
-        # A spline base: u 2, |u| 1, two cut cubes 4 + 4, their difference 3; its slope 10, times δ and summed 2.
-        # A Gaussian: u 2, square, sign, exp 3; its slope 3, times δ and summed 2.
+        # A spline base: u 2, |u| 1, two clipped cubes 4 + 4, their difference 3; its slope 10, × δ and sum 2.
+        # A Gaussian: u 2, square, sign, exp 3; its slope 3, × δ and sum 2.
         per_base, per_slope = (14, 12) if self.basis == "spline" else (5, 5)
         silu = activations.get("silu")
         c, c2 = named(c=silu.flops, **{"c′": silu.flops_backward})
@@ -377,12 +464,12 @@ class KAN(Layer):
     def kept(self, d: int, *, input_gradient: bool = True) -> Kept:
         bases = d * self.n_bases
         if not input_gradient:
-            return Kept(per_row=bases + d)  # what the two products multiply
-        # u and the two cut lines of a spline, or u of a Gaussian, beside the bases themselves; silu keeps x.
+            return Kept(per_row=bases + d)  # the inputs of both matrix products
+        # The bases; u and two clipped lines of each spline, or u of each Gaussian; and x for silu.
         return Kept(input=True, per_row=(4 if self.basis == "spline" else 2) * bases + d)
 
     def bases(self, x: Array) -> tuple[Array, Array]:
-        """β and dβ/dx at x (B, I): two arrays (B, I, K)."""
+        """Return β and dβ/dx at x (B, I), each (B, I, K)."""
         u = (x[..., None] - self.centres) / self.step
         if self.basis == "rbf":
             value = np.exp(-(u**2))

@@ -1,14 +1,14 @@
-"""Layers that treat each number on its own: Activation, Dropout, Scale, and the sum of Residual.
+"""Layers that work on each value separately: Activation, Dropout, Scale; and residual blocks.
 
-    Activation   a = f(z), f any of the catalogue
-                 a = z + α (f(z) − z) if blended, α learned per unit, starting at 1   RealMLP, Holzmüller et al. 2024
-    Dropout      y = x ⊙ m / (1 − p) in training, y = x otherwise                     Srivastava et al. 2014
+    Activation   a = f(z), f from the catalogue of activations
+                 a = z + α (f(z) − z) with `blend`, α learned per unit, initially 1    RealMLP, Holzmüller et al. 2024
+    Dropout      y = x ⊙ m / (1 − p) in training, y = x otherwise                      Srivastava et al. 2014
     Scale        y = x ⊙ s, s learned
-    Residual     y = x + g(x), g any layers that return the width they were given     He et al. 2016
+    Residual     y = x + g(x), g any layers whose output has the width of their input  He et al. 2016
 
-Learned numbers of an activation belong to each unit (`per="unit"`), to the layer, or to the network, where every such
-layer of the same function uses one set. The masks of dropout are an argument of the walk (`Pass.keep`), not drawn here,
-so that every engine can use the same ones. A residual block may hold any layer, residual blocks too.
+The learned parameters of an activation belong to each unit (`per="unit"`), to the layer, or to the network; then all
+such layers with the same function share them. `Pass.keep` provides the dropout masks, so that all engines can use the
+same ones. A residual block may contain any layer, including residual blocks.
 """
 
 from __future__ import annotations
@@ -54,11 +54,26 @@ _CALL = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]*)\s*\((.*)\)\s*", re.DOTALL)
 
 @dataclass(frozen=True)
 class Activation(Layer):
-    """a = f(z), elementwise (softmax: along the last axis).
+    """Apply an activation to each value: a = f(z). Softmax works along the last axis.
 
-    `constants` are those of the catalogue's function, given as a mapping or as pairs; what equals its default is left
-    out, so that equal networks compare equal. The name may be written with them, as in a network's text.
+    Parameters
+    ----------
+    name : str
+        Name of the activation, optionally with its options: ``"leaky_relu(0.2)"``. `mlp activations` lists all.
+    constants : mapping or sequence of pairs
+        Constants of the function by name. Values equal to the defaults are dropped, so that equal layers compare equal.
+    per : {"unit", "layer", "network"}
+        Which units share the learned parameters of the function.
+    blend : bool
+        Whether a learned share α of each unit mixes f(z) with z.
 
+    Raises
+    ------
+    SpecError
+        If the activation does not exist, or an option does not fit it.
+
+    Examples
+    --------
     >>> Activation("leaky_relu(0.2)") == Activation("leaky_relu", {"alpha": 0.2})
     True
     """
@@ -89,10 +104,12 @@ class Activation(Layer):
             raise SpecError(f"blend needs an elementwise activation, got {self.name!r}")
 
     def _read(self) -> None:
-        """Takes `leaky_relu(0.2)`, `prelu(per=unit)` or `blend(selu)` apart."""
+        """Set the fields from a name with options, such as `leaky_relu(0.2)`, `prelu(per=unit)` or `blend(selu)`."""
         text = self.name
         if dict(self.constants) or self.blend or self.per != "layer":
-            raise SpecError(f"options stand in the name or beside it, not both, got {text!r}")
+            raise SpecError(
+                f"options of an activation must be in its name or separate arguments, not both, got {text!r}"
+            )
         blended = _CALL.fullmatch(text)
         if blended is not None and blended[1] == "blend":
             text = blended[2]
@@ -123,7 +140,7 @@ class Activation(Layer):
     def cost(self, d: int, batch: int, *, input_gradient: bool = True) -> Flops:
         B, n, c, c2 = sizes(B=batch, n=d, c=self.function.flops, **{"c′": self.function.flops_backward})
         forward, backward = c * B * n, B * n * (1 + c2)
-        # Each learned number takes the product with δ and the sum over rows.
+        # Each learned parameter needs a product with δ and a sum over rows.
         learned = sum(int(np.size(v)) for v in self.function.learned.values())
         extra = 2 * learned * B * n if learned else 0
         if self.blend:
@@ -137,11 +154,11 @@ class Activation(Layer):
     def kept(self, d: int, *, input_gradient: bool = True) -> Kept:
         fn = self.function
         kept = fn.kept
-        if not input_gradient:  # then only what is learned needs anything
+        if not input_gradient:  # then only learned parameters need a gradient
             kept = (fn.kept if fn.kept_on_data is None else fn.kept_on_data) if fn.learned else Kept()
         if not self.blend:
             return Kept(input=kept.input, output=kept.output, per_row=kept.extra * d, per_batch=kept.per_batch)
-        # The blend keeps f(z) − z; f(z) itself only where f keeps its own result.
+        # The blend keeps f(z) − z, and f(z) only if f keeps its result.
         return Kept(input=kept.input, per_row=(kept.extra + kept.output + 1) * d, per_batch=kept.per_batch)
 
     @property
@@ -200,14 +217,14 @@ class Activation(Layer):
 
 
 def _call(text: str) -> tuple[str, dict[str, object]]:
-    """`elu(0.5)` as its name and options; plain ones fill the constants in order."""
+    """Return name and options of a call such as `elu(0.5)`. Positional options are the constants in order."""
     match = _CALL.fullmatch(text)
     if match is None:
         return text.strip(), {}
     name, inside = match[1], match[2]
     keys = [key for key, _ in activations.get(name).constants]
     arguments = [argument.strip() for argument in inside.split(",") if argument.strip()]
-    if activations.get(name).name == "combination":  # its parts may stand one by one
+    if activations.get(name).name == "combination":  # its parts may be separate arguments
         parts = [argument for argument in arguments if "=" not in argument]
         arguments = ["+".join(parts)] * bool(parts) + [argument for argument in arguments if "=" in argument]
     found: dict[str, object] = {}
@@ -228,7 +245,23 @@ def _call(text: str) -> tuple[str, dict[str, object]]:
 
 @dataclass(frozen=True)
 class Dropout(Layer):
-    """y = x ⊙ m / (1 − p) in training, y = x otherwise."""
+    """Set a random fraction p of the values to zero in training: y = x ⊙ m / (1 − p). At prediction y = x.
+
+    Parameters
+    ----------
+    p : float
+        Probability of setting a value to zero, at least 0 and below 1.
+
+    Raises
+    ------
+    SpecError
+        If `p` is out of range.
+
+    Examples
+    --------
+    >>> Dropout(0.5).p
+    0.5
+    """
 
     kind: ClassVar[str] = "dropout"
     p: float
@@ -280,7 +313,7 @@ class Dropout(Layer):
         if not run.training or self.p == 0:
             return x, None
         if run.keep is None:
-            raise AssertionError("a training pass over dropout was given no masks")
+            raise AssertionError("a training pass with dropout needs masks")
         mask = run.keep(x.shape[-1], self.p)  # (B, I), already divided by 1 − p
         return x * mask, mask
 
@@ -290,7 +323,13 @@ class Dropout(Layer):
 
 @dataclass(frozen=True)
 class Scale(Layer):
-    """y = x ⊙ s.   x (B, I), s (I,) → y (B, I); s starts at 1."""
+    """Multiply each unit by a learned factor, initially 1: y = x ⊙ s. x (B, I), s (I,) → y (B, I).
+
+    Examples
+    --------
+    >>> sum(p.size for p in Scale().parameters(16))
+    16
+    """
 
     kind: ClassVar[str] = "scale"
 
@@ -325,7 +364,24 @@ class Scale(Layer):
 
 @dataclass(frozen=True)
 class Residual(Layer):
-    """y = x + g(x)."""
+    """Residual block: y = x + g(x).
+
+    Parameters
+    ----------
+    layers : iterable of Layer
+        The layers g. The width of their output must equal the width of their input.
+
+    Raises
+    ------
+    SpecError
+        If there are no layers, or the widths differ.
+
+    Examples
+    --------
+    >>> from multilayer.nn.layers import Activation, Linear
+    >>> Residual([Linear(16), Activation("relu"), Linear(8)]).width(8)
+    8
+    """
 
     kind: ClassVar[str] = "residual"
     layers: tuple[Layer, ...]
@@ -369,7 +425,7 @@ class Residual(Layer):
         return self._tensors(d, "buffers")
 
     def cost(self, d: int, batch: int, *, input_gradient: bool = True) -> Flops:
-        """The sum that closes the block, and the sum of two gradients; the layers inside are counted one by one."""
+        """Return the FLOPs of the final sum and of the sum of two gradients. The layers inside are separate."""
         B, I = sizes(B=batch, I=d)  # noqa: E741
         return Flops(forward=Forward(other=B * I), backward=Backward(other=B * I if input_gradient else 0))
 
@@ -389,7 +445,10 @@ class Residual(Layer):
 
 
 def through(fn: ActivationFunction, x: Moments) -> tuple[Moments | None, float | None]:
-    """Moments behind an activation of z ~ N(m, q − m²), whose values on two rows have covariance c − m²; and E f′²."""
+    """Return the moments after an activation, and E f′².
+
+    The input is z ~ N(m, q − m²), and its values on two rows have covariance c − m².
+    """
     variance = x.q - x.m**2
     if not (math.isfinite(x.q) and variance > 0):
         return None, None
@@ -400,7 +459,7 @@ def through(fn: ActivationFunction, x: Moments) -> tuple[Moments | None, float |
         z = x.m + math.sqrt(variance) * t
         q, slope = float((w * fn.f(z) ** 2).sum()), float((w * fn.df(z) ** 2).sum())
     r = min(1.0, max(0.0, (x.c - x.m**2) / variance))
-    # z on two rows: √r · shared + √(1 − r) · own, so E f f is the mean over what is shared of (E f given it)².
+    # z on two rows is √r · shared + √(1 − r) · independent, so E f f is the mean of (E[f | shared])².
     shared = x.m + math.sqrt(variance * r) * t
     given = (fn.f(shared[:, None] + math.sqrt(variance * (1 - r)) * t) * w).sum(1)
     m, c = float((w * given).sum()), float((w * given**2).sum())
@@ -411,9 +470,9 @@ def through(fn: ActivationFunction, x: Moments) -> tuple[Moments | None, float |
 
 @functools.cache
 def _nodes() -> tuple[Array, Array]:
-    """Return nodes and weights for the mean over N(0, 1), made at first use: importing numpy.polynomial takes long.
+    """Return nodes and weights for the mean over N(0, 1). They are computed at first use, since the import is slow.
 
-    The nodes are closer than any kink matters for a prediction that is asymptotic anyway.
+    Kinks cause a small error, which does not matter: the prediction holds only for large widths.
     """
     t, w = np.polynomial.legendre.leggauss(120)
     return 8 * t, 8 * w * np.exp(-0.5 * (8 * t) ** 2) / math.sqrt(2 * math.pi)

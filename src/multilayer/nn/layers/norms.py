@@ -1,4 +1,4 @@
-"""The four normalisations: x̂ = (x − μ)/√(v + ε) over a group of numbers, then γ x̂ + β.
+"""The four norms: x̂ = (x − μ)/√(v + ε) over a group of values, then γ x̂ + β.
 
     BatchNorm   each column over the rows of a training batch                  Ioffe & Szegedy 2015
     LayerNorm   each row                                                       Ba et al. 2016
@@ -7,13 +7,15 @@
 
     dx̂ = dy γ,   dx = (dx̂ − mean(dx̂) − x̂ · mean(dx̂ x̂)) / √(v + ε)   (means over the same group; no mean(dx̂) without μ)
 
-BatchNorm uses running statistics outside training. A training batch of one row has no variance and is refused.
+BatchNorm uses running statistics outside training. A training batch of one row has no variance and raises BatchError.
 
-    running ← (1 − momentum) · running + momentum · batch's   (the variance with n − 1, as PyTorch does)
+    running ← (1 − momentum) · running + momentum · batch statistic   (the variance with n − 1, as in PyTorch)
 
-FLOPs, per number and pass. Forward, centred: sum, − μ, square, sum, × 1/σ, × γ, + β = 7, and 5 per group for the two
-divisions, + ε, square root and inverse. Uncentred (RMSNorm): square, sum, × 1/σ, × γ = 4, and 4 per group. Backward,
-centred: dβ 1, dγ 2, dx̂ 1, two means 3, dx 4 = 11; uncentred: dγ 2, dx̂ 1, one mean 2, dx 3 = 8.
+FLOPs per value and pass:
+    forward    centred      sum, − μ, square, sum, × 1/σ, × γ, + β = 7; and 5 per group: two ÷, + ε, √, inverse
+               uncentred    square, sum, × 1/σ, × γ = 4; and 4 per group (RMSNorm)
+    backward   centred      dβ 1, dγ 2, dx̂ 1, two means 3, dx 4 = 11
+               uncentred    dγ 2, dx̂ 1, one mean 2, dx 3 = 8
 """
 
 from __future__ import annotations
@@ -46,7 +48,7 @@ from .base import (
 
 
 def norm_cost(numbers: Count, groups: Count, *, centred: bool = True, input_gradient: bool = True) -> Flops:
-    """`numbers` normalised in `groups` groups; the module's text says where the factors come from."""
+    """Return the FLOPs to normalize `numbers` values in `groups` groups. The module's docstring derives the factors."""
     if centred:
         forward, backward, own = 7 * numbers + 5 * groups, 11 * numbers, 3 * numbers
     else:
@@ -55,23 +57,24 @@ def norm_cost(numbers: Count, groups: Count, *, centred: bool = True, input_grad
 
 
 def normalise(x: Array, *, axis: int, eps: float, centred: bool = True) -> tuple[Array, Array]:
-    """x̂ and 1/σ, the statistics taken along `axis`."""
+    """Return x̂ and 1/σ, with statistics along `axis`."""
     centre = x - x.mean(axis, keepdims=True) if centred else x
     inverse = 1 / np.sqrt((centre**2).mean(axis, keepdims=True) + eps)
     return centre * inverse, inverse
 
 
 def normalise_backward(dxhat: Array, xhat: Array, inverse: Array, *, axis: int, centred: bool = True) -> Array:
+    """Return ∂L/∂x for ∂L/∂x̂."""
     mean = dxhat.mean(axis, keepdims=True) if centred else 0.0
     return inverse * (dxhat - mean - xhat * (dxhat * xhat).mean(axis, keepdims=True))
 
 
 class Norm(Layer):
-    """What the norms have in common. By default a norm is over each row; of `divisor` slices, each by itself."""
+    """Base class of the norms. By default each row is one group, or `divisor` groups."""
 
     normalises: ClassVar[bool] = True
     centred: ClassVar[bool] = True
-    """Whether the mean is subtracted, and a bias added."""
+    """Whether the norm subtracts the mean and adds a bias."""
     eps: float
 
     def __post_init__(self) -> None:
@@ -92,9 +95,10 @@ class Norm(Layer):
         return d, d, self.divisor
 
     def moments(self, d: int, x: Moments | None, V: float | None) -> Passed:
-        return normalised(x, taken=0.0 if x is None else x.m**2)  # the mean over units is subtracted
+        return normalised(x, taken=0.0 if x is None else x.m**2)  # the norm subtracts the mean over units
 
     def slices(self, x: Array) -> Array:
+        """Return x with the values of a group along the last axis."""
         return x
 
     def forward(self, x: Array, p: Tensors, run: Pass) -> tuple[Array, Any]:
@@ -111,7 +115,27 @@ class Norm(Layer):
 
 @dataclass(frozen=True)
 class BatchNorm(Norm):
-    """y = γ (x − μ)/√(v + ε) + β, μ and v over the rows of the batch.   x (B, I) → y (B, I)."""
+    """Batch normalization: γ (x − μ)/√(v + ε) + β, with μ and v over the rows of the batch. (B, I) → (B, I).
+
+    Prediction uses running averages of μ and v.
+
+    Parameters
+    ----------
+    eps : float
+        ε, added to the variance.
+    momentum : float
+        Weight of the current batch in the running averages.
+
+    Raises
+    ------
+    SpecError
+        If `eps` is not positive or `momentum` is not above 0 and at most 1.
+
+    Examples
+    --------
+    >>> BatchNorm().eps
+    1e-05
+    """
 
     kind: ClassVar[str] = "batchnorm"
     over_batch: ClassVar[bool] = True
@@ -135,7 +159,7 @@ class BatchNorm(Norm):
     def cost(self, d: int, batch: int, *, input_gradient: bool = True) -> Flops:
         B, I = named(B=batch, I=d)  # noqa: E741
         flops = norm_cost(B * I, I, input_gradient=input_gradient)
-        # Two running statistics: a product, a product and a sum each.
+        # Two running statistics, each with two products and a sum.
         return Flops(forward=type(flops.forward)(other=flops.forward.other + 6 * I), backward=flops.backward)
 
     def kept(self, d: int, *, input_gradient: bool = True) -> Kept:
@@ -145,7 +169,7 @@ class BatchNorm(Norm):
         return d, d
 
     def moments(self, d: int, x: Moments | None, V: float | None) -> Passed:
-        return normalised(x, taken=0.0 if x is None else x.c, c=0.0)  # what all rows share is subtracted
+        return normalised(x, taken=0.0 if x is None else x.c, c=0.0)  # the norm subtracts what all rows share
 
     def forward(self, x: Array, p: Tensors, run: Pass) -> tuple[Array, Any]:
         if not run.training:
@@ -167,6 +191,7 @@ class BatchNorm(Norm):
 
 
 def require_rows(rows: int) -> None:
+    """Raise BatchError if a training batch is too small for its variance."""
     if rows < 2:
         raise BatchError(
             f"batchnorm needs at least 2 rows in a training batch, got {rows}: choose a batch size that leaves no "
@@ -186,7 +211,23 @@ def normalised(x: Moments | None, *, taken: float, keeps_mean: bool = False, c: 
 
 @dataclass(frozen=True)
 class LayerNorm(Norm):
-    """y = γ (x − μ)/√(v + ε) + β, μ and v over the row.   x (B, I) → y (B, I)."""
+    """Layer normalization: γ (x − μ)/√(v + ε) + β, with μ and v over the row. (B, I) → (B, I).
+
+    Parameters
+    ----------
+    eps : float
+        ε, added to the variance.
+
+    Raises
+    ------
+    SpecError
+        If `eps` is not positive.
+
+    Examples
+    --------
+    >>> LayerNorm().eps
+    1e-05
+    """
 
     kind: ClassVar[str] = "layernorm"
     _: KW_ONLY
@@ -197,12 +238,28 @@ class LayerNorm(Norm):
         return norm_cost(B * I, B, input_gradient=input_gradient)
 
     def kept(self, d: int, *, input_gradient: bool = True) -> Kept:
-        return Kept(input=True, per_row=2)  # the mean and the inverse of the deviation
+        return Kept(input=True, per_row=2)  # μ and 1/σ
 
 
 @dataclass(frozen=True)
 class RMSNorm(Norm):
-    """y = γ x / √(mean(x²) + ε), the mean over the row.   x (B, I) → y (B, I)."""
+    """Root mean square normalization: γ x / √(mean(x²) + ε), with the mean over the row. (B, I) → (B, I).
+
+    Parameters
+    ----------
+    eps : float
+        ε, added to the mean square.
+
+    Raises
+    ------
+    SpecError
+        If `eps` is not positive.
+
+    Examples
+    --------
+    >>> RMSNorm().eps
+    1e-06
+    """
 
     kind: ClassVar[str] = "rmsnorm"
     centred: ClassVar[bool] = False
@@ -215,7 +272,7 @@ class RMSNorm(Norm):
 
     def kept(self, d: int, *, input_gradient: bool = True) -> Kept:
         if not input_gradient:
-            return Kept(per_row=d)  # x̂ alone, for dγ
+            return Kept(per_row=d)  # only x̂, for dγ
         return Kept(input=True, per_row=1 + d)  # 1/σ and x̂
 
     def moments(self, d: int, x: Moments | None, V: float | None) -> Passed:
@@ -224,7 +281,25 @@ class RMSNorm(Norm):
 
 @dataclass(frozen=True)
 class GroupNorm(Norm):
-    """LayerNorm within each of `groups` equal slices of the row.   x (B, I) → y (B, I)."""
+    """Group normalization: `LayerNorm` within each of `groups` equal slices of the row. (B, I) → (B, I).
+
+    Parameters
+    ----------
+    groups : int
+        Number of slices. It must divide the width.
+    eps : float
+        ε, added to the variance.
+
+    Raises
+    ------
+    SpecError
+        If `groups` does not divide the width, or `eps` is not positive.
+
+    Examples
+    --------
+    >>> GroupNorm(4).groups
+    4
+    """
 
     kind: ClassVar[str] = "groupnorm"
     groups: int
