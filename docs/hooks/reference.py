@@ -104,7 +104,7 @@ def _error_page() -> str:
     names = [name for name, value in vars(errors).items() if _is_error(value)]
     title, introduction, _ = GROUPS["errors"]
     intro = f"{introduction} All of them are subclasses of `MultilayerError`, which is a `ValueError`."
-    return _python_page(title, intro, [f"errors.{name}" for name in names])
+    return _python_page(title, intro, [name if name in public_names() else f"errors.{name}" for name in names])
 
 
 def _is_error(value: Any) -> bool:
@@ -410,14 +410,9 @@ def decisions() -> str:
     rows: list[list[str]] = []
     for path in sorted((ROOT / "docs" / "decisions").glob("[0-9]*.md"), reverse=True):
         text = path.read_text()
-        title, date = re.search(r"^# (.+)$", text, re.M), re.search(r"^Date: (.+)$", text, re.M)
-        rows.append(
-            [
-                path.name[:4],
-                f"[{title[1] if title else path.stem}]({path.name})",
-                date[1].replace("-", NO_BREAK) if date else "",
-            ]
-        )
+        found = re.search(r"^# (.+)\n\nDate: (.+)$", text, re.M)
+        if found is not None:
+            rows.append([path.name[:4], f"[{found[1]}]({path.name})", found[2].replace("-", NO_BREAK)])
     return "\n".join(table(["number", "decision", "date"], rows))
 
 
