@@ -159,16 +159,70 @@ _LISTED_BY = {
 """Command or page that lists all names of a kind."""
 
 
+_FAMILIAR = {
+    "hidden_layer_sizes": ["hidden"],
+    "hidden_sizes": ["hidden"],
+    "layers": ["hidden"],
+    "units": ["hidden"],
+    "max_iter": ["epochs"],
+    "max_epochs": ["epochs"],
+    "n_epochs": ["epochs"],
+    "num_epochs": ["epochs"],
+    "early_stopping": ["patience"],
+    "early_stopping_rounds": ["patience"],
+    "n_iter_no_change": ["patience"],
+    "validation_fraction": ["validation"],
+    "validation_split": ["validation"],
+    "validation_data": ["validation"],
+    "eval_set": ["validation"],
+    "X_val": ["validation"],
+    "learning_rate_init": ["learning_rate"],
+    "lr": ["learning_rate"],
+    "eta": ["learning_rate"],
+    "alpha": ["weight_decay"],
+    "solver": ["optimizer"],
+    "criterion": ["loss"],
+    "objective": ["loss"],
+    "scoring": ["metric"],
+    "eval_metric": ["metric"],
+    "metrics": ["metric"],
+    "n_estimators": ["ensemble"],
+    "random_state": ["seed"],
+    "seed": ["random_state"],
+    "n_jobs": ["threads", "n_threads"],
+    "threads": ["n_threads"],
+    "verbose": ["quiet"],
+    "quiet": ["verbose"],
+    "callbacks": ["each_epoch"],
+    "cat_features": ["categorical"],
+    "categorical_features": ["categorical"],
+    "y": ["target"],
+    "label": ["target"],
+    "time": ["time_column", "times"],
+    "times": ["time_column"],
+    "groups": ["group"],
+    "weight": ["sample_weight"],
+    "weights": ["sample_weight"],
+    "max_time": ["time_limit"],
+}
+"""Names of options in scikit-learn, Keras, PyTorch and gradient boosting libraries, with ours for the same purpose."""
+
+
 def unknown_name(what: str, name: str, valid: Iterable[str]) -> str:
     """Return the message for an unknown name: the nearest name, then all valid names or the nearest five.
+
+    For options and arguments, names of other libraries count as well.
 
     >>> unknown_name("optimizer", "adm", ["sgd", "adam"])
     "unknown optimizer 'adm': did you mean 'adam'? valid: adam, sgd"
     >>> unknown_name("column", "ages", "age area city date height income job name rent street weight".split())
     "unknown column 'ages': did you mean 'age'? nearest of 11: age, area, date, name, rent"
+    >>> unknown_name("option", "max_iter", ["epochs", "patience"])
+    "unknown option 'max_iter': did you mean 'epochs'? valid: epochs, patience"
     """
     names = sorted(valid)
-    meant = nearest(str(name), names)
+    familiar = _FAMILIAR.get(str(name), []) if what in ("option", "argument") else []
+    meant = next((one for one in familiar if one in names), None) or nearest(str(name), names)
     hint = f"unknown {what} {name!r}: " + (f"did you mean {meant!r}? " if meant else "")
     if len(names) <= LISTED:
         return f"{hint}valid: {', '.join(names)}"

@@ -92,7 +92,7 @@ def test_a_search_saves_its_task(tmp_path: Path) -> None:
     assert found["config"]["metric"] == "mae"
     again = command(tmp_path, *options, "--task", "multiclass")
     assert again.exit_code == 2
-    assert "contains a search with --task regression, got multiclass: name another folder" in again.stderr
+    assert "contains a search with --task regression, got multiclass: use another folder" in again.stderr
 
 
 def test_a_search_saves_its_categorical_columns(tmp_path: Path) -> None:
@@ -112,7 +112,7 @@ def test_a_search_saves_its_categorical_columns(tmp_path: Path) -> None:
     assert RunFolder.open(path / "best").config["data"]["categorical"] == ["code"]
     again = command(tmp_path, *options, "--categorical", "a", "--categorical", "code")
     assert again.exit_code == 2
-    assert "contains a search with --categorical code, got a, code: name another folder" in again.stderr
+    assert "contains a search with --categorical code, got a, code: use another folder" in again.stderr
 
 
 def test_a_search_can_balance_classes(tmp_path: Path) -> None:
@@ -124,14 +124,14 @@ def test_a_search_can_balance_classes(tmp_path: Path) -> None:
 
 def test_a_better_trial_replaces_the_best(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each trial is better than the one before. The runs of earlier trials are kept."""
-    original = tuning._Watch.notice
+    original = tuning._Reporter.notice
 
     def better(watch: Any, event: Any) -> None:
         if isinstance(event, EpochEnd):
             event = replace(event, validation_loss=1.0 / (1 + watch.trial.number))
         original(watch, event)
 
-    monkeypatch.setattr(tuning._Watch, "notice", better)
+    monkeypatch.setattr(tuning._Reporter, "notice", better)
     path = tmp_path / "search"
     for trials, kept in (("1", set[str]()), ("2", {"best-001"}), ("2", {"best-001"}), ("3", {"best-001", "best-002"})):
         done = command(tmp_path, "--run", str(path), "--trials", trials, "--json")
@@ -185,7 +185,7 @@ def test_no_time_for_a_trial(tmp_path: Path) -> None:
         (("--metric", "rmse"), "rmse does not fit a binary task"),
         (("--class-weight", "even"), "--class-weight must be 'balanced' or a mapping, got 'even'"),
         (("--group", "nobody"), "nobody"),
-        (("--run", "t.csv"), "--run must be a folder, got t.csv, which is a file: name another"),
+        (("--run", "t.csv"), "--run must be a folder, got the file t.csv: use another name"),
     ],
 )
 def test_an_invalid_option_is_one_message(

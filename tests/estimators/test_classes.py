@@ -136,7 +136,7 @@ def test_one_class_alone_is_checked_like_others() -> None:
     for name in ("group", "time"):
         with pytest.raises(DataError, match=f"a {name} for each of 60 rows is needed, got 5 values"):
             MLPClassifier().fit(x, y, **{f"{name}s": np.arange(5)})
-        with pytest.raises(OptionError, match=rf"{name}s must be a value for each row, got 'c': give the column"):
+        with pytest.raises(OptionError, match=rf"{name}s must have one value per row, got 'c': pass the column"):
             MLPClassifier().fit(x, y, **{f"{name}s": "c"})
     fine = MLPClassifier(metric="auc").fit(x, y, groups=np.arange(60), times=np.arange(60))
     assert set(fine.predict(x)) == {1.0}
@@ -167,9 +167,13 @@ def test_a_model_of_the_other_kind_is_refused(tmp_path: Path) -> None:
     x, y = numbers(60)
     MLPRegressor(**QUICK).fit(x, y).save(tmp_path / "r.safetensors")
     MLPClassifier(**QUICK).fit(x, y > 0).save(tmp_path / "c.safetensors")
-    with pytest.raises(OptionError, match=r"MLPRegressor.load needs.*got a classifier, .*MLPClassifier.load reads it"):
+    with pytest.raises(
+        OptionError, match=r"MLPRegressor.load cannot read .*, which contains a classifier: use MLPClassifier.load"
+    ):
         MLPRegressor.load(tmp_path / "c.safetensors")
-    with pytest.raises(OptionError, match=r"MLPClassifier.load needs.*got a regressor, .*MLPRegressor.load reads it"):
+    with pytest.raises(
+        OptionError, match=r"MLPClassifier.load cannot read .*, which contains a regressor: use MLPRegressor.load"
+    ):
         MLPClassifier.load(tmp_path / "r.safetensors")
 
 
@@ -178,7 +182,7 @@ def test_classes_of_texts_and_numbers_are_refused() -> None:
     for odd in (7, 1.5, True):
         mixed = np.array(["a", "b"] * 30, dtype=object)
         mixed[4] = odd
-        fault = f"must be all texts, or all numbers or booleans, got 'a' in row 1 and {odd} in row 5: give all as texts"
+        fault = f"must be all strings, or all numbers or booleans, got 'a' in row 1 and {odd} in row 5: use strings"
         for y in (mixed, pd.Series(mixed)):
             with pytest.raises(DataError, match=f"y {fault}"):
                 MLPClassifier().fit(x, y)
@@ -196,27 +200,30 @@ def test_labels_of_another_kind_are_other_classes(texts: Any) -> None:
     x, _ = numbers(60)
     y = np.arange(60) % 2
     for first, second, fault in (
-        (texts, y, r"classes are \['a', 'b'\], got 0 in row 1"),
-        (y, texts, r"classes are \[0, 1\], got 'a' in row 1"),
-        (y == 1, texts, r"classes are \[False, True\], got 'a' in row 1"),
+        (texts, y, r"the classes are \['a', 'b'\], got 0 in row 1"),
+        (y, texts, r"the classes are \[0, 1\], got 'a' in row 1"),
+        (y == 1, texts, r"the classes are \[False, True\], got 'a' in row 1"),
     ):
         with pytest.raises(OptionError, match=f"y_val: {fault}"):
             MLPClassifier(**QUICK).fit(x, first, X_val=x, y_val=second)
         for way in ("fit", "partial_fit"):
             model = getattr(MLPClassifier(**QUICK), way)(x, first)
-            with pytest.raises(OptionError, match=f"y: {fault}: all classes are those of the first rows"):
+            with pytest.raises(OptionError, match=f"y: {fault}: pass all classes in the first call"):
                 model.partial_fit(x, second)
 
 
 NAMED: list[tuple[Any, str]] = [
-    (["a", "b", None], "classes: every place must have a class, got none in place 3: leave the place out"),
+    (["a", "b", None], "classes: every place must have a class, got none in place 3: drop the place"),
     (["a", "b", np.nan], "classes: every place must have a class, got none in place 3"),
     ([0.0, 1.0, np.nan], "classes: every place must have a class, got none in place 3"),
     (pd.Series(["a", None]), "classes: every place must have a class, got none in place 2"),
     (np.array([0.0, 1.0, np.nan]), "Input classes contains NaN"),
     ([0.0, 1.0, np.inf], "Input classes contains infinity"),
-    (["a", "b", 1], "classes must be all texts, or all numbers or booleans, got 'a' in place 1 and 1 in place 3: give"),
-    (pd.to_datetime(["2020", "2021"]), "classes must be texts, numbers or booleans, got datetime64"),
+    (
+        ["a", "b", 1],
+        "classes must be all strings, or all numbers or booleans, got 'a' in place 1 and 1 in place 3: use",
+    ),
+    (pd.to_datetime(["2020", "2021"]), "classes must be strings, numbers or booleans, got datetime64"),
 ]
 
 
@@ -231,10 +238,10 @@ def test_classes_that_cannot_be_named(named: Any, fault: str) -> None:
 def test_a_list_of_labels_that_numpy_would_make_alike() -> None:
     """Of texts and NaN it makes texts, of which one is "nan"."""
     x, _ = numbers(60)
-    with pytest.raises(DataError, match="y: every row must have a class, got none in row 2: leave the row out"):
+    with pytest.raises(DataError, match="y: every row must have a class, got none in row 2: drop the row"):
         MLPClassifier(**QUICK).fit(x, ["a", np.nan] + ["b"] * 58)
     with pytest.raises(
-        DataError, match="y must be all texts, or all numbers or booleans, got 'a' in row 1 and 1 in row"
+        DataError, match="y must be all strings, or all numbers or booleans, got 'a' in row 1 and 1 in row"
     ):
         MLPClassifier(**QUICK).fit(x, ["a", 1] + ["b"] * 58)
 
@@ -242,7 +249,9 @@ def test_a_list_of_labels_that_numpy_would_make_alike() -> None:
 def test_moments_are_no_classes() -> None:
     x, y = classes(60, count=2)
     moments = pd.to_datetime(["2020", "2021"])[y]
-    with pytest.raises(DataError, match=r"y must be texts, numbers or booleans, got datetime64.*: give them as texts"):
+    with pytest.raises(
+        DataError, match=r"y must be strings, numbers or booleans, got datetime64.*: convert them to strings"
+    ):
         MLPClassifier(**QUICK).fit(x, moments)
     assert set(MLPClassifier(**QUICK).fit(x, moments.astype(str)).classes_) == {"2020-01-01", "2021-01-01"}
 
@@ -252,7 +261,7 @@ def test_a_row_without_a_class_is_refused(nothing: Any) -> None:
     x, _ = numbers(60)
     y = np.array(["a", "b"] * 30, dtype=object)
     y[7] = nothing
-    with pytest.raises(DataError, match="y: every row must have a class, got none in row 8: leave the row out"):
+    with pytest.raises(DataError, match="y: every row must have a class, got none in row 8: drop the row"):
         MLPClassifier(**QUICK).fit(x, y)
     with pytest.raises(DataError, match="y: every row must have a class, got none in row 8"):
         MLPClassifier(**QUICK).partial_fit(x, pd.Series(y), classes=["a", "b"])

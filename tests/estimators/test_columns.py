@@ -272,7 +272,7 @@ def test_a_plan_to_read_rows_is_refused() -> None:
     lazy = pl.LazyFrame({"a": np.arange(60.0)})
     fitted = MLPRegressor(**QUICK).fit(lazy.collect(), np.arange(60.0))
     for call in (lambda: MLPRegressor().fit(lazy, np.arange(60.0)), lambda: fitted.predict(lazy)):
-        with pytest.raises(DataError, match=r"X must hold its rows, got a LazyFrame.*: give X.collect\(\)"):
+        with pytest.raises(DataError, match=r"X must contain rows, got a LazyFrame.*: pass X.collect\(\)"):
             call()
 
 
@@ -346,7 +346,7 @@ def test_dates_are_no_target_of_a_regressor() -> None:
     x, y = numbers()
     days = pd.date_range("2020-01-01", periods=120)
     for given in (days, pd.Series(days), days.to_numpy(), days - days[0]):
-        with pytest.raises(DataError, match=r"y must be numbers, got (datetime|timedelta)64.*: give them as such"):
+        with pytest.raises(DataError, match=r"y must be numbers, got (datetime|timedelta)64.*: convert dates to days"):
             MLPRegressor(**QUICK).fit(x, given)
     with pytest.raises(DataError, match="y_val must be numbers, got datetime64"):
         MLPRegressor(**QUICK).fit(x, y, X_val=x, y_val=days)
@@ -354,7 +354,7 @@ def test_dates_are_no_target_of_a_regressor() -> None:
 
 def test_two_columns_of_one_name_are_refused() -> None:
     x, y = numbers()
-    with pytest.raises(DataError, match="columns must have names of their own, got 'a' twice: rename one"):
+    with pytest.raises(DataError, match="column names must be unique, got 'a' twice: rename one"):
         MLPRegressor(**QUICK).fit(pd.DataFrame(x, columns=list("abac")), y)
 
 

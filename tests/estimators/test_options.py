@@ -186,7 +186,7 @@ def test_validation_of_ones_own() -> None:
     assert model.history_["loss"] == worse.history_["loss"]  # validation rows do not train
     with pytest.raises(OptionError, match="need both X_val and y_val, got one"):
         MLPClassifier(**QUICK).fit(x, y, X_val=x)
-    with pytest.raises(OptionError, match=r"y_val: classes are \[0, 1, 2\], got 9 in row 2"):
+    with pytest.raises(OptionError, match=r"y_val: the classes are \[0, 1, 2\], got 9 in row 2"):
         MLPClassifier(**QUICK).fit(x, y, X_val=x[:2], y_val=[0, 9])
 
 
@@ -228,7 +228,9 @@ def test_validation_rows_without_a_target_are_refused() -> None:
     missing[97] = pd.NA
     with pytest.raises(ValueError, match="Input y contains NaN"):
         MLPRegressor(**QUICK).fit(x, missing)
-    with pytest.raises(OptionError, match="validation must be 'auto', a share of rows or None, got 'iris': rows of"):
+    with pytest.raises(
+        OptionError, match="validation must be 'auto', a fraction of the rows or None, got 'iris': pass"
+    ):
         MLPRegressor(**QUICK, validation="iris").fit(x[:80], y[:80])  # type: ignore[arg-type]
 
 
@@ -238,7 +240,7 @@ def test_validation_options(validation: Any) -> None:
     model = MLPRegressor(**QUICK, validation=validation).fit(x, y)
     assert ("validation_loss" in model.history_) == (validation is not None)
     if validation is None:
-        with pytest.raises(OptionError, match="intervals need rows that were held out"):
+        with pytest.raises(OptionError, match="intervals need the errors on held-out rows"):
             model.predict_interval(x)
 
 
@@ -269,7 +271,7 @@ def test_the_latest_rows_are_held_out(kind: Any) -> None:
 def test_a_class_of_the_latest_rows_alone_is_told() -> None:
     x, _ = numbers(100)
     y = np.where(np.arange(100) >= 90, "new", np.where(x[:, 0] > 0, "up", "down"))
-    with pytest.warns(UserWarning, match="no row to train on is of the class 'new': all are among the latest"):
+    with pytest.warns(UserWarning, match="no training row has the class 'new': all its rows are among the latest"):
         MLPClassifier(**QUICK).fit(x, y, times=np.arange(100))
 
 
@@ -303,13 +305,13 @@ BESIDE: list[tuple[str, Any, str]] = [
     ("times", np.arange(100) > 50, "times must be numbers, dates or moments, got true or false: convert them"),
     ("times", np.ones((100, 2)), "a time for each of 100 rows is needed, got 100×2 values"),
     ("times", 3, "a time for each of 100 rows is needed, got 3"),
-    ("times", "when", r"times must be a value for each row, got 'when': give the column, X\['when'\]"),
+    ("times", "when", r"times must have one value per row, got 'when': pass the column, X\['when'\]"),
     ("groups", np.ones((100, 2)), "a group for each of 100 rows is needed, got 100×2 values"),
     ("groups", [None, *range(99)], "every row needs a group, got none in row 1: leave the row out"),
     ("groups", np.r_[np.arange(99.0), np.nan], "every row needs a group, got none in row 100"),
     ("groups", np.arange(5), "a group for each of 100 rows is needed, got 5 values"),
     ("groups", 3, "a group for each of 100 rows is needed, got 3"),
-    ("groups", "who", r"groups must be a value for each row, got 'who': give the column, X\['who'\]"),
+    ("groups", "who", r"groups must have one value per row, got 'who': pass the column, X\['who'\]"),
     ("groups", np.array([1, "a"] * 50, dtype=object), "groups must be of one type, got int and str: give texts or"),
 ]
 

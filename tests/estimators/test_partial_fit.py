@@ -154,7 +154,7 @@ def test_a_piece_without_a_row_that_counts_is_refused() -> None:
     x, y = classes(60, count=2)
     model = MLPClassifier(**QUICK, class_weight={0: 0.0}).partial_fit(x, y, classes=[0, 1])
     before = model.model_.to_bytes()
-    nothing = "the array: at least one row must have a target and a weight above 0, got none"
+    nothing = "the array: no row has a target and a weight above 0: nothing can be learned"
     for one in (model, MLPClassifier(**QUICK, class_weight={0: 0.0})):
         with pytest.raises(DataError, match=nothing):
             one.partial_fit(x[y == 0], y[y == 0], classes=[0, 1])
@@ -318,9 +318,7 @@ def test_options_that_a_loaded_model_cannot_have(tmp_path: Path) -> None:
     MLPRegressor(**QUICK).fit(x, y).save(tmp_path / "m.safetensors")
     for name, value, had in (("ensemble", 3, "2"), ("loss", "mae", "'mse'")):
         model = MLPRegressor.load(tmp_path / "m.safetensors").set_params(**{name: value})
-        with pytest.raises(
-            OptionError, match=f"continues with the current model, {name}={had}, got {name}={value!r}"
-        ):
+        with pytest.raises(OptionError, match=f"continues with the current model, {name}={had}, got {name}={value!r}"):
             model.partial_fit(x, y)
 
 
@@ -330,7 +328,9 @@ def test_options_that_a_loaded_model_cannot_have(tmp_path: Path) -> None:
 def test_a_warm_start_needs_the_same_classes() -> None:
     x, y = classes(120, count=2)
     model = MLPClassifier(**QUICK, warm_start=True).fit(x, y)
-    with pytest.raises(OptionError, match=r"warm_start continues with the classes \[0, 1\], got \['u', 'v'\]: set warm"):
+    with pytest.raises(
+        OptionError, match=r"warm_start continues with the classes \[0, 1\], got \['u', 'v'\]: set warm"
+    ):
         model.fit(x, np.array(["u", "v"])[y])
     assert list(model.classes_) == [0, 1]
     assert set(model.predict(x)) <= {0, 1}

@@ -31,20 +31,23 @@ def test_warm_start_goes_on() -> None:
     assert again[0] < first[0]
     went_on = pickle.dumps(model)
     for other, remedy in (
-        ({"hidden": (9,)}, "set hidden, activation, dropout and loss as they were"),
+        ({"hidden": (9,)}, "set hidden, activation, dropout and loss to their earlier values"),
         ({"ensemble": 3}, f"set ensemble={len(model.model_.members)}"),
     ):
-        fault = rf"warm_start goes on with the network that is there, .*, got .*: {remedy}, or warm_start=False"
+        fault = rf"warm_start continues with the current network, .*, got .*: {remedy}, or set warm_start=False"
         with pytest.raises(OptionError, match=fault):
             pickle.loads(went_on).set_params(**other).fit(x, y)
-    with pytest.raises(OptionError, match="fit on columns that give the same inputs, or warm_start=False"):
+    with pytest.raises(OptionError, match="fit on columns that give the same inputs, or set warm_start=False"):
         model.fit(x[:, :2], y)
 
 
 def test_a_run_begins_with_a_model_of_its_network_alone() -> None:
     x, y = numbers(60)
     model = ml.fit("4-3-1", (x, y), epochs=1, quiet=True).model
-    with pytest.raises(OptionError, match="a model of its own network, 1 × 4-5-1, got 1 × 4-3-1: give a model of that"):
+    with pytest.raises(
+        OptionError,
+        match="the start model must have the network of the run, 1 × 4-5-1, got 1 × 4-3-1: pass a model of that",
+    ):
         ml.fit("4-5-1", (x, y), epochs=1, quiet=True, start=model)
 
 
@@ -75,7 +78,7 @@ def test_partial_fit_with_classes_that_are_yet_to_come() -> None:
     assert model.score(x, names) > 0.6
     with pytest.raises(OptionError, match=r"classes are \['a', 'b', 'c'\], got .*'d'"):
         model.partial_fit(x[:1], ["d"])
-    with pytest.raises(OptionError, match="needs all classes at its first call"):
+    with pytest.raises(OptionError, match="the first call of partial_fit needs all classes"):
         MLPClassifier(**QUICK).partial_fit(x[:5], ["a"] * 5)
 
 
@@ -103,7 +106,7 @@ def test_partial_fit_goes_on_after_fit(kind: Any) -> None:
 def test_one_class_alone_has_no_network(tmp_path: Path) -> None:
     model = MLPClassifier(**QUICK).fit(*numbers(60)[:1], np.zeros(60))
     for call in (lambda: model.save(tmp_path / "m"), lambda: model.cost_, lambda: model.spec_):
-        with pytest.raises(OptionError, match="there is no network: the classifier saw one class alone"):
+        with pytest.raises(OptionError, match="there is no network: all training rows had the same class"):
             call()
     assert set(pickle.loads(pickle.dumps(model)).predict(numbers(5)[0])) == {0.0}
 

@@ -38,7 +38,7 @@ def run(folder: Path, trials: int, **how: Any) -> Search:
 
 def test_trials_differ_and_the_first_is_the_recipe(folder: Path) -> None:
     told: list[tuple[Trial, Trial | None]] = []
-    found = run(folder, 7, told=lambda trial, best: told.append((trial, best)))
+    found = run(folder, 7, on_trial=lambda trial, best: told.append((trial, best)))
     assert [trial.number for trial in found.trials] == list(range(1, 8))
     assert found.trials[0].values == {**DEFAULT, "width": 16}
     assert len({json.dumps(trial.values) for trial in found.trials}) == 7
@@ -57,7 +57,7 @@ def test_a_search_goes_on_where_it_was(folder: Path) -> None:
     run(folder / "cut", 2)
     again = run(folder / "cut", 6)
     assert [(t.values, t.value) for t in again.trials] == [(t.values, t.value) for t in whole.trials]
-    with pytest.raises(OptionError, match="is a search with seed 0, got 1: name another folder, or the same seed"):
+    with pytest.raises(OptionError, match="contains a search with seed 0, got 1: use another folder, or the same seed"):
         run(folder / "cut", 6, seed=1)
 
 
@@ -66,12 +66,12 @@ def test_a_trial_that_was_cut_off_is_run_again(folder: Path) -> None:
 
     # Ctrl-C in the middle of the second trial: an observer of the run presses it.
     pressed = Press(at=2)
-    original = tuning._Watch.notice
+    original = tuning._Reporter.notice
     try:
-        tuning._Watch.notice = pressed.wrap(original)  # type: ignore[method-assign]
+        tuning._Reporter.notice = pressed.wrap(original)  # type: ignore[method-assign]
         cut = run(folder / "cut", 3)
     finally:
-        tuning._Watch.notice = original  # type: ignore[method-assign]
+        tuning._Reporter.notice = original  # type: ignore[method-assign]
     assert cut.signal == signal.SIGINT
     assert len(cut.trials) == 1
     again = run(folder / "cut", 3)
@@ -98,7 +98,7 @@ class Press:
 
 def test_bad_trials_are_cut_short(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """From the sixth on, trials whose loss is far above the others' end at the first epoch that may end them."""
-    original = tuning._Watch.notice
+    original = tuning._Reporter.notice
     seen: dict[int, int] = {}
 
     def worse(watch: Any, event: Any) -> None:
@@ -108,7 +108,7 @@ def test_bad_trials_are_cut_short(folder: Path, monkeypatch: pytest.MonkeyPatch)
             event = replace(event, validation_loss=1.0 if number < 5 else 50.0)
         original(watch, event)
 
-    monkeypatch.setattr(tuning._Watch, "notice", worse)
+    monkeypatch.setattr(tuning._Reporter, "notice", worse)
     found = run(folder, 7)
     assert [trial.pruned for trial in found.trials] == [False] * 5 + [True] * 2
     assert seen[0] == 6  # a quarter of 24 epochs
@@ -183,39 +183,43 @@ def test_all_is_checked_before_anything_is_written(
 ) -> None:
     begun: list[bool] = []
     with pytest.raises((DataError, OptionError), match=match):
-        search(table(), folder / "new", source=source, options=options, trials=1, begins=lambda _: begun.append(True))
+        search(table(), folder / "new", source=source, options=options, trials=1, on_begin=lambda _: begun.append(True))
     assert not (folder / "new").exists()
     assert begun == []
 
 
 def test_folders_that_are_no_searches(folder: Path) -> None:
     (folder / "file").write_text("a,b")
-    with pytest.raises(OptionError, match=r"run must be a folder, got .*file, which is a file: name another"):
+    with pytest.raises(OptionError, match=r"run must be a folder, got the file .*file: use another name"):
         run(folder / "file", 1)
-    with pytest.raises(OptionError, match=r"cannot write .*: name another folder"):
+    with pytest.raises(OptionError, match=r"cannot write .*: use another folder"):
         run(folder / "file" / "below", 1)
     (folder / "odd").mkdir()
     (folder / "odd" / tuning.SETTINGS).write_text("{}")
-    with pytest.raises(OptionError, match=r"tune\.json must hold the settings of a search, got something else"):
+    with pytest.raises(OptionError, match=r"tune\.json must contain the settings of a search, and does not"):
         run(folder / "odd", 1)
 
 
 def test_what_differs_is_said_in_words(folder: Path) -> None:
     run(folder, 1)
     source: dict[str, Any] = {}
-    with pytest.raises(OptionError, match="is a search with epochs 24, got none: name another folder, or the same ep"):
+    with pytest.raises(
+        OptionError, match="contains a search with epochs 24, got none: use another folder, or the same ep"
+    ):
         search(table(), folder, source=source, options={"threads": 1}, trials=1)
-    with pytest.raises(OptionError, match="is a search with rows 120, got 90: name another folder, or the same rows"):
+    with pytest.raises(
+        OptionError, match="contains a search with rows 120, got 90: use another folder, or the same rows"
+    ):
         search(table(90), folder, source=source, options=OPTIONS, trials=1)
     wide = read((np.random.default_rng(0).normal(size=(120, 9)), np.arange(120.0)))
-    with pytest.raises(OptionError, match=r"is a search with columns .*, got .*, … \(10\): name another"):
+    with pytest.raises(OptionError, match=r"contains a search with columns .*, got .*, … \(10\): use another"):
         search(wide, folder, source=source, options=OPTIONS, trials=1)
 
 
 def test_nothing_that_ended() -> None:
     bad = Trial(number=1, values=DEFAULT, value=None, pruned=False, seconds=1.0)
     assert best_of([bad]) is None
-    with pytest.raises(OptionError, match="a trial that came to its end is needed, got 1 that diverged: allow more"):
+    with pytest.raises(OptionError, match="at least one trial must be complete, got 1 that diverged: allow more"):
         _ = Search(trials=(bad,)).best
     late = Search(trials=(), out_of_time=True)
     assert late.best is None
@@ -232,7 +236,7 @@ def test_a_candidate_is_a_recipe(folder: Path) -> None:
     config = done.events[0]["config"]
     assert (config["weight_decay"], config["learning_rate"], config["ensemble"]) == (0.1, 0.1, 2)
     pictures = np.zeros((60, 4, 4), dtype=np.uint8)
-    with pytest.raises(DataError, match="recipes for tables, got pictures: use mlp train"):
+    with pytest.raises(DataError, match="recipes for tables, got images: use mlp train"):
         search(read((pictures, np.arange(60) % 2)), folder, source={}, options=OPTIONS, trials=1)
     assert not list(folder.iterdir())
 
@@ -271,7 +275,9 @@ def labels() -> Any:
 def test_a_search_by_another_metric_does_not_go_on(folder: Path) -> None:
     options = {**OPTIONS, "metric": "accuracy"}
     search(labels(), folder, source={}, options=OPTIONS, trials=1)
-    with pytest.raises(OptionError, match="is a search with metric loss, got accuracy: name another folder, or the s"):
+    with pytest.raises(
+        OptionError, match="contains a search with metric loss, got accuracy: use another folder, or the s"
+    ):
         search(labels(), folder, source={}, options=options, trials=1)
     assert len(search(labels(), folder, source={}, options={**OPTIONS, "metric": "loss"}, trials=1).trials) == 1
 
@@ -281,13 +287,13 @@ def test_a_search_by_another_metric_does_not_go_on(folder: Path) -> None:
     settings = json.loads(path.read_text())
     del settings["metric"]
     path.write_text(json.dumps(settings))
-    with pytest.raises(OptionError, match="is a search with metric loss, got accuracy"):
+    with pytest.raises(OptionError, match="contains a search with metric loss, got accuracy"):
         search(labels(), folder / "old", source={}, options=options, trials=1)
 
 
 def test_a_metric_that_the_rows_do_not_have() -> None:
     bad = Trial(number=1, values=DEFAULT, value=None, pruned=False, seconds=1.0, metric="auc")
-    with pytest.raises(OptionError, match="got 1 that diverged or have no auc on the rows held out: allow more"):
+    with pytest.raises(OptionError, match="got 1 that diverged or have no auc on the held-out rows: allow more"):
         _ = Search(trials=(bad,)).best
 
 

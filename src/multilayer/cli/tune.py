@@ -168,8 +168,8 @@ def tune(
             trials=trials,
             time_limit=None if limit is None else tuning.TRIALS_SHARE * limit,
             seed=seed,
-            begins=progress.begin,
-            told=progress.finish_trial,
+            on_begin=progress.begin,
+            on_trial=progress.finish_trial,
         )
     plotted = _save_plot(found, plot or folder / PLOT, name=Path(data).name)
     if found.signal is not None:

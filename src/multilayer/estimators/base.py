@@ -1,19 +1,15 @@
-"""What both estimators share: options, data in, training, keeping and showing.
+"""The common part of both estimators: options, checks of the data, and training.
 
-Options left at None are the recipe's. Fitting never changes an option; what was chosen is in `config_`. A pickle holds
-the model file's bytes, so it is small, has no training data in it and loads without running code of a model.
+The recipe chooses options that are None. Fitting does not change an option; the chosen values are in `config_`.
 """
 
 from __future__ import annotations
 
-import importlib.util
-import io
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast
+from typing import Any, Literal, Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,11 +18,9 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import (
     _check_sample_weight,  # pyright: ignore[reportPrivateUsage, reportUnknownVariableType]
-    check_is_fitted,
     validate_data,
 )
 
-from ..costs import Cost, cost
 from ..data import Task, read
 from ..data.readers import with_meaning
 from ..data.splits import group_numbers, moments
@@ -34,68 +28,64 @@ from ..data.table import Table
 from ..data.weights import weights_within
 from ..errors import OptionError, warn
 from ..models import metrics
-from ..models.trained_model import TrainedModel, load
+from ..models.trained_model import TrainedModel
 from ..nn import losses
 from ..nn.layers import Inputs
 from ..runs.config import Config
 from ..runs.events import EpochEnd, Start, plain
-from ..spec import Spec
 from ..training.fit import Run
 from ..training.fit import fit as train
 from ..training.recipe import Recipe, network
 from ..training.run import obey
 from ..training.setup import OtherNetwork
-from .callbacks import CallbackSupportMixin, Tasks, has_callbacks, with_callbacks
+from .callbacks import CallbackBridge, CallbackSupportMixin, has_callbacks, with_callbacks
+from .fitted import FittedMixin
 from .inputs import (
     as_rows,
-    check_no_names,
+    check_finite,
+    check_not_names,
+    check_unique_names,
     column,
-    holds_objects,
+    has_objects,
     is_frame,
     length_of,
-    named,
-    refuse_infinity,
     target_names,
-    texts_of_model,
-    texts_of_table,
-    with_finite_rest,
+    text_columns_of_model,
+    text_columns_of_table,
+    with_finite_dropped_columns,
 )
+from .names import explain_unknown, unknown_argument
 from .partial_fit import Partial
 
-if TYPE_CHECKING:
-    from ..export.torch_module import TrainedNetwork
-
+Hidden = int | Sequence[int] | None
 Validation = float | Literal["auto"] | None
+Verbose = bool | int | Literal["auto"]
 HeldOut = tuple[Any, Any, Any]
 """Validation rows from the user: X, y and weights."""
 
-ASKED = {
+TRAINING_OPTIONS = {
     "loss": "loss",
     "metric": "metric",
     "ensemble": "ensemble",
     "epochs": "epochs",
+    "patience": "patience",
     "batch_size": "batch_size",
     "learning_rate": "learning_rate",
     "weight_decay": "weight_decay",
     "n_threads": "threads",
     "device": "device",
 }
-"""Options of an estimator and of `ml.fit` that mean the same."""
-DESCRIBED = ("classes_", "n_features_in_", "feature_names_in_")
-"""What a fit finds out about its data before there is a model."""
+"""Options of an estimator, with the options of `ml.fit` that mean the same."""
+DATA_ATTRIBUTES = ("classes_", "n_features_in_", "feature_names_in_")
+"""Fitted attributes that are set before there is a model."""
 LARGEST_SEED = 2**64 - 1
 
 
-class NoNetwork(OptionError, AttributeError):
-    """What a classifier that saw one class alone does not have."""
-
-
-class Tabular(CallbackSupportMixin, BaseEstimator, ABC):
-    """A network for tables. Not used itself."""
+class BaseMLP(FittedMixin, CallbackSupportMixin, BaseEstimator, ABC):
+    """Base class of `MLPClassifier` and `MLPRegressor`."""
 
     _estimator_type: str
-    _classifies: ClassVar[bool]
-    hidden: Sequence[int] | None
+    hidden: Hidden
     activation: str | Sequence[str] | None
     loss: str | None
     metric: str | None
@@ -103,20 +93,47 @@ class Tabular(CallbackSupportMixin, BaseEstimator, ABC):
     validation: Any
     time_limit: float | None
     epochs: int | None
+    patience: int | None
     batch_size: int | None
     learning_rate: float | None
     dropout: float | None
     weight_decay: float | None
+    categorical: Any
     random_state: Any
     n_threads: int | None
     device: str | None
-    verbose: bool
+    verbose: Verbose
     warm_start: bool
 
     def _store(self, options: dict[str, Any]) -> None:
         """Store the constructor options unchanged, as attributes of the same names."""
         self.__dict__.update((name, value) for name, value in options.items() if name != "self")
 
+    def set_params(self, **params: Any) -> Self:
+        """Set options of the estimator.
+
+        Parameters
+        ----------
+        **params
+            Options of the constructor.
+
+        Returns
+        -------
+        self
+            The estimator.
+
+        Raises
+        ------
+        OptionError
+            If the constructor has no option with this name. The message names the nearest one.
+        """
+        valid = self._get_param_names()
+        for name in params:
+            if "__" not in name and name not in valid:
+                raise unknown_argument(type(self), name, valid, method="__init__")
+        return super().set_params(**params)
+
+    @explain_unknown
     @with_callbacks
     def fit(
         self,
@@ -130,8 +147,38 @@ class Tabular(CallbackSupportMixin, BaseEstimator, ABC):
         groups: Any = None,
         times: Any = None,
     ) -> Self:
-        """Trains on a table; rows of one group, and the latest by `times`, are held out together."""
-        with self._or_as_before():
+        """Train on a table.
+
+        Parameters
+        ----------
+        X : data frame, array, sparse matrix, list of rows or torch tensor
+            The rows to train on. Values may be missing. Columns may contain numbers, text, categories, dates or times.
+        y : array or Series
+            The target of each row, without missing values. Several columns are several targets or labels.
+        sample_weight : array of shape (rows,), optional
+            Weight of each row. Rows of weight 0 have no effect.
+        X_val, y_val : optional
+            Separate validation rows. By default, a part of X is held out, see the option `validation`.
+        sample_weight_val : array, optional
+            Weight of each row of `X_val`.
+        groups : array of shape (rows,), optional
+            Group of each row. Rows of one group are held out together.
+        times : array of shape (rows,), optional
+            Time of each row: numbers, dates, or dates with times. The latest rows are held out.
+
+        Returns
+        -------
+        self
+            The fitted estimator.
+
+        Raises
+        ------
+        OptionError
+            If an option or an argument is invalid.
+        DataError
+            If the rows or the targets cannot be used. The message names the row and the column.
+        """
+        with self._keeping_data_attributes():
             held_out = (X_val, y_val, sample_weight_val)
             self._fit_rows(X, y, sample_weight, held_out=held_out, groups=groups, times=times)
         return self
@@ -155,19 +202,20 @@ class Tabular(CallbackSupportMixin, BaseEstimator, ABC):
         classes: Sequence[int] | None = None,
         class_names: tuple[Any, ...] = (),
     ) -> Run:
-        check_no_names(groups=groups, times=times)
-        tasks = Tasks(self, given) if has_callbacks(self) else None
+        """Train with `ml.fit` and set the fitted attributes. `given` is X and y as the user passed them."""
+        check_not_names(groups=groups, times=times)
+        bridge = CallbackBridge(self, given) if has_callbacks(self) else None
         start = getattr(self, "model_", None) if self.warm_start else None
-        seed, split = self._seed(), getattr(self, "_split", None)
+        seed, earlier_split = self._seed(), getattr(self, "_split", None)
         if start is not None and hasattr(self, "config_"):
-            seed = self.config_["seed"]  # members hold out what they held out before, and never trained on
-        asked = self._asked()
+            seed = self.config_["seed"]  # with the seed of the first fit, members hold out the same rows again
+        options = self._training_options()
         if start is not None:
-            asked.setdefault("ensemble", len(start.members))
+            options.setdefault("ensemble", len(start.members))
         try:
             run = train(
                 None,
-                self._named(X, y, given[1], class_names),
+                self._table_with_names(X, y, given[1], class_names),
                 hidden=self.hidden,
                 activation=self.activation,
                 dropout=self.dropout,
@@ -175,36 +223,36 @@ class Tabular(CallbackSupportMixin, BaseEstimator, ABC):
                 validation_weight=sample_weight_val,
                 group=groups,
                 time_column=times,
-                categorical=None,
+                categorical=self.categorical,
                 start=start,
                 keep_constant=True,
                 classes=classes,
-                quiet=not self.verbose,
-                each_epoch=tasks,
-                **cast(Any, {**asked, "task": task, "validation": validation, "seed": seed}),
+                quiet=self.verbose if self.verbose == "auto" else not self.verbose,
+                each_epoch=bridge,
+                **cast(Any, {**options, "task": task, "validation": validation, "seed": seed}),
             )
         except OtherNetwork as error:
-            assert start is not None, "only then is there another"
-            raise OptionError(_go_on_as_before(start, error)) from None
+            assert start is not None, "the network can only differ from that of a start model"
+            raise OptionError(_other_network(start, error)) from None
         assert run.model is not None
-        self._keep(run.model, run)
-        if tasks is not None:
-            tasks.end()
+        self._set_fitted(run.model, run)
+        if bridge is not None:
+            bridge.end()
         if run.failed:
-            said = f"training ended at epoch {self.n_iter_}, and the model is the best before it: {run.end.reason}"
-            warn(f"{said}; try a lower learning_rate", ConvergenceWarning)
-        own = validation is None or isinstance(validation, tuple)
-        if start is not None and self._split != split and not own:
+            message = f"training ended at epoch {self.n_iter_}, and the model is the best before it: {run.end.reason}"
+            warn(f"{message}; try a lower learning_rate", ConvergenceWarning)
+        separate = validation is None or isinstance(validation, tuple)
+        if start is not None and self._split != earlier_split and not separate:
             warn(
-                "warm_start: the rows held out are not known to be those of the fit before, so that members may have "
-                "trained on them and be taken for too sure: fit on the same rows, or give X_val and y_val"
+                "warm_start: members may have trained on rows that are now held out, so probabilities and intervals "
+                "may be overconfident: fit on the same rows as before, or pass X_val and y_val"
             )
-        obey(run.signal)  # the estimator is fitted all the same
+        obey(run.signal)  # after a signal, the estimator is fitted nevertheless
         return run
 
-    def _named(self, X: Any, y: Any, given: Any, class_names: tuple[Any, ...]) -> Table:
-        """Return the table to train on, with the names that the model stores: of the targets, if `given` has any, of
-        the classes, and whether the column names were numbers."""
+    def _table_with_names(self, X: Any, y: Any, given: Any, class_names: tuple[Any, ...]) -> Table:
+        """Return the table to train on, with the names that the model stores: those of the targets, if `given` has
+        names, those of the classes, and whether the column names were numbers."""
         table = read((X, y))
         columns = set(table.names) - set(table.targets)
         return replace(
@@ -218,15 +266,15 @@ class Tabular(CallbackSupportMixin, BaseEstimator, ABC):
         return Recipe(hidden=self.hidden, activation=self.activation, dropout=self.dropout)
 
     def _check_options(self, table: Any, *, task: Task, groups: Any, times: Any) -> None:
-        """What `fit` would refuse, where nothing is trained."""
-        check_no_names(groups=groups, times=times)
+        """Raise the errors of `ml.fit` for invalid options when nothing is trained."""
+        check_not_names(groups=groups, times=times)
         rows = read(table)
         if groups is not None:
             group_numbers(groups, rows)
         if times is not None:
             moments(times, rows)
         recipe = self._recipe()
-        config = Config.from_dict({**self._asked(), "seed": self._seed()})
+        config = Config.from_dict({**self._training_options(), "seed": self._seed()})
         if config.metric not in ("auto", "loss"):
             metrics.fitting(config.metric, task)
         network(
@@ -237,19 +285,24 @@ class Tabular(CallbackSupportMixin, BaseEstimator, ABC):
             dropout=recipe.dropout or 0.0,
         )
 
-    def _asked(self) -> dict[str, Any]:
+    def _training_options(self) -> dict[str, Any]:
+        """Return the options that are set, by their names in `ml.fit`."""
         threads = getattr(self, "n_threads", None)
         if threads is not None and (not isinstance(threads, int | np.integer) or threads < 1):
             raise OptionError(f"n_threads must be a whole number of at least 1, or None for all, got {threads!r}")
-        found = {ours: getattr(self, name) for name, ours in ASKED.items() if getattr(self, name, None) is not None}
+        found = {
+            option: getattr(self, name)
+            for name, option in TRAINING_OPTIONS.items()
+            if getattr(self, name, None) is not None
+        }
         if self.time_limit is not None:
             found["time_limit"] = self.time_limit
         return found
 
-    def _keep(self, model: TrainedModel, run: Run) -> None:
-        """What a fitted estimator has."""
+    def _set_fitted(self, model: TrainedModel, run: Run) -> None:
+        """Set the fitted attributes after training."""
         epochs = [event for event in run.log if isinstance(event, EpochEnd)]
-        measured = epochs[0].metrics if epochs else run.metrics  # without an epoch: the names, and no values
+        measured = epochs[0].metrics if epochs else run.metrics  # if no epoch was completed, there are only the names
         held_out = epochs[0].validation_loss is not None if epochs else bool(measured)
         names = ("loss", "validation_loss", "seconds") if held_out else ("loss", "seconds")
         history = {name: [getattr(event, name) for event in epochs] for name in names}
@@ -259,12 +312,13 @@ class Tabular(CallbackSupportMixin, BaseEstimator, ABC):
         if held_out and model.calibration is not None and probabilities:
             history["tempered_loss"], history["validation_loss"] = history["validation_loss"], history["log_loss"]
         self.model_, self._partial, self.history_ = model, None, history
+        self._held_out_rows, self._importances = getattr(run, "held_out", None), None
         self.n_iter_ = max(run.end.epoch, 1)
-        began = next(event for event in run.log if isinstance(event, Start))
-        self.config_, self._split = plain(began.config), (began.rows, began.held_out)
+        start = next(event for event in run.log if isinstance(event, Start))
+        self.config_, self._split = plain(start.config), (start.rows, start.held_out)
 
     def _seed(self) -> int:
-        """The seed of a fit: the number itself, or one drawn from a generator, whose state moves on as it must."""
+        """Return the seed of a fit: `random_state` itself, or a number drawn from it if it is a generator or None."""
         if isinstance(self.random_state, int | np.integer):
             if not 0 <= self.random_state <= LARGEST_SEED:
                 raise OptionError(f"random_state must be at least 0 and below 2^64, got {self.random_state}")
@@ -274,42 +328,47 @@ class Tabular(CallbackSupportMixin, BaseEstimator, ABC):
     # Data
 
     def _table(self, X: Any, *, reset: bool, trained: Any = None) -> Any:
-        """X as the data layer reads it, after scikit-learn's own checks of names and numbers of columns. `trained` is
-        the table of a fit that has no model yet, whose rows to judge by X is."""
+        """Return X in a form that `data.read` accepts, after scikit-learn's checks of column names and numbers.
+
+        `trained` is the table to train on, if X are its validation rows and there is no model yet.
+        """
         X = as_rows(X)
         model = None if reset or trained is not None else cast("TrainedModel | None", getattr(self, "model_", None))
         if is_frame(X):
-            renamed = named(X)
+            renamed = check_unique_names(X)
             validate_data(self, X, reset=reset, skip_check_array=True)
             if not len(X):
                 raise ValueError(f"Found array with 0 sample(s) (shape={X.shape}) while a minimum of 1 is required.")
-            return with_finite_rest(renamed, model)
+            return with_finite_dropped_columns(renamed, model)
         sparse = hasattr(X, "tocsr")
-        texts = set[int]()
+        text_columns = set[int]()
         if getattr(getattr(X, "dtype", None), "kind", "O") == "O":
-            texts = texts_of_model(model) if trained is None else texts_of_table(trained)
-        if sparse or not (texts or holds_objects(X)):
+            text_columns = text_columns_of_model(model) if trained is None else text_columns_of_table(trained)
+        if sparse or not (text_columns or has_objects(X)):
             kind = [np.float64, np.float32] if sparse else "numeric"
             X = validate_data(self, X, accept_sparse="csr", dtype=kind, ensure_all_finite=False, reset=reset)
             X = X.astype(np.float64) if X.dtype == object else X  # whole numbers beyond 64 bits
-            refuse_infinity(X)
+            check_finite(X)
             return X
         if isinstance(X, list | tuple):
             X = np.asarray(X, dtype=object)
         X = check_array(X, dtype=cast(Any, None), ensure_all_finite=False)
         validate_data(self, X, reset=reset, skip_check_array=True)
-        columns = {f"x{i}": column(X[:, i], f"the array: column 'x{i}'", text=i in texts) for i in range(X.shape[1])}
+        columns = {
+            f"x{i}": column(X[:, i], f"the array: column 'x{i}'", text=i in text_columns) for i in range(X.shape[1])
+        }
         table = Table(name="the array", columns=columns, positional=True)
-        return with_meaning(table) if reset else with_finite_rest(table, model)
+        return with_meaning(table) if reset else with_finite_dropped_columns(table, model)
 
     def _weights(self, sample_weight: Any, X: Any) -> NDArray[np.float64] | None:
+        """Return the sample weights, checked."""
         if sample_weight is None:
             return None
         found = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
-        return weights_within(found, np.float64)  # class weights are products and sums of them
+        return weights_within(found, np.float64)  # they are multiplied by class weights and summed
 
-    def _held_out(self, table: Any, X_val: Any, y_val: Any, sample_weight_val: Any) -> tuple[Any, Any]:
-        """Rows of validation where they are given, else the option; and what they count. `table` is to train on."""
+    def _validation(self, table: Any, X_val: Any, y_val: Any, sample_weight_val: Any) -> tuple[Any, Any]:
+        """Return the validation rows if the user passed some, else the option `validation`; and their weights."""
         if (X_val is None) != (y_val is None):
             raise OptionError("validation rows need both X_val and y_val, got one of them")
         if X_val is not None:
@@ -318,44 +377,33 @@ class Tabular(CallbackSupportMixin, BaseEstimator, ABC):
             raise OptionError("sample_weight_val needs X_val and y_val, got neither")
         if isinstance(self.validation, str) and self.validation != "auto":
             raise OptionError(
-                f"validation must be 'auto', a share of rows or None, got {self.validation!r}: rows of your own are "
-                "X_val and y_val"
+                f"validation must be 'auto', a fraction of the rows or None, got {self.validation!r}: pass separate "
+                "rows to fit as X_val and y_val"
             )
         return self.validation, None
 
     @contextmanager
-    def _or_as_before(self) -> Generator[None]:
-        """What describes the data stays that of the model that is there, where a fit ends before it has another."""
-        had = {name: value for name, value in vars(self).items() if name in DESCRIBED}
+    def _keeping_data_attributes(self) -> Generator[None]:
+        """Restore the attributes that describe the data if an error ends a fit before there is a new model."""
+        before = {name: value for name, value in vars(self).items() if name in DATA_ATTRIBUTES}
         model = getattr(self, "model_", None)
         try:
             yield
         except BaseException:
             if getattr(self, "model_", None) is model:
-                for name in DESCRIBED:
+                for name in DATA_ATTRIBUTES:
                     self.__dict__.pop(name, None)
-                self.__dict__.update(had)
+                self.__dict__.update(before)
             raise
 
-    def _model(self) -> TrainedModel:
-        check_is_fitted(self)
-        return self.model_
-
-    def _network(self) -> TrainedModel:
-        """The model, where there is one: a classifier that saw one class alone has none."""
-        model = cast("TrainedModel | None", self._model())
-        if model is None:
-            raise NoNetwork("there is no network: the classifier saw one class alone, which it always answers")
-        return model
-
-    # A piece at a time
+    # Incremental training
 
     @property
-    def _begun(self) -> bool:
-        """Whether there is a network to go on with."""
+    def _has_network(self) -> bool:
+        """Whether there is a network that training can continue with."""
         return getattr(self, "model_", None) is not None
 
-    def _take_piece(
+    def _train_on_piece(
         self,
         X: Any,
         y: Any,
@@ -366,116 +414,27 @@ class Tabular(CallbackSupportMixin, BaseEstimator, ABC):
         classes: Sequence[int] | None = None,
         class_names: tuple[Any, ...] = (),
     ) -> None:
-        """Train on the first piece, or on another one after a piece, `fit` or `load`. `given` is the y of the user."""
-        if not self._begun:
-            asked = {**self._asked(), "task": task, "seed": self._seed()}
-            rows = self._named(X, y, given, class_names)
-            past = Partial.begin(self._recipe(), rows, weight, asked, classes=classes)
-        else:
-            past = cast("Partial | None", getattr(self, "_partial", None))
-            if past is None and hasattr(self, "config_"):
-                past = Partial.after(self.model_, self.config_)
-            elif past is None:
-                past = Partial.of_model(self.model_, rows=length_of(X), seed=self._seed())
-            past = past.with_options(self._asked()).go_on((X, y), weight)
-        if past.state is None:  # the first after `fit` or `load`, and it was taken back
-            return
-        self._partial, self._split = past, None
-        self.model_ = past.model
-        self.config_ = past.config.to_dict()
-        self.history_ = {"loss": list(past.losses)}
-        self.n_iter_ = max(past.passes, 1)
-
-    # Keeping
-
-    def save(self, path: str | Path) -> None:
-        """Writes the model file: network, encoding and calibration, nothing of the data. `load` or `ml.load` reads."""
-        self._network().save(path)
-
-    def to_onnx(self, path: str | Path) -> None:
-        """Write an ONNX model that contains the encoding, for other languages: docs/explanation/export.md."""
-        self._network().to_onnx(path)
-
-    def to_torch(self, *, member: int | None = None, preprocessing: bool = False) -> TrainedNetwork:
-        """Return the trained network as a torch module; see `ml.to_torch`."""
-        return self._network().to_torch(member=member, preprocessing=preprocessing)
-
-    @classmethod
-    def load(cls, path: str | Path) -> Self:
-        """A fitted estimator from a model file, or a run's folder. It has no options, and no history."""
-        model = load(path)
-        if model.encoding.task.classifies != cls._classifies:
-            holds, name = ("a regressor", "MLPRegressor") if cls._classifies else ("a classifier", "MLPClassifier")
-            raise OptionError(
-                f"{cls.__name__}.load needs a model of its own kind, got {holds}, {path}: {name}.load reads it"
+        """Make one pass over some rows. `given` is y as the user passed it."""
+        if not self._has_network:
+            options = {**self._training_options(), "task": task, "seed": self._seed()}
+            rows = self._table_with_names(X, y, given, class_names)
+            trained = Partial.begin(
+                self._recipe(), rows, weight, options, classes=classes, categorical=self.categorical
             )
-        made = cls()
-        made._take(model)
-        return made
-
-    def _take(self, model: TrainedModel) -> None:
-        """Becomes fitted with a model alone."""
-        names = [column.name for column in model.encoding.columns]
-        self.model_ = model
-        self.n_features_in_ = len(names)
-        if not model.encoding.positional and not any(column.numbered for column in model.encoding.columns):
-            self.feature_names_in_ = np.array(names, dtype=object)
-
-    def __getstate__(self) -> dict[str, Any]:
-        state = dict(cast("dict[str, Any]", super().__getstate__()))
-        for name in ("model_", "_partial"):
-            if state.get(name) is not None:
-                state[name] = state[name].to_bytes()
-        return state
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        state = dict(state)
-        for name, kind in (("model_", TrainedModel), ("_partial", Partial)):
-            if isinstance(state.get(name), bytes):
-                state[name] = kind.from_bytes(state[name])
-        super().__setstate__(state)
-
-    # Showing
-
-    @property
-    def spec_(self) -> Spec:
-        """The network of one member."""
-        return self._network().spec
-
-    @property
-    def cost_(self) -> Cost:
-        """What a training step of one member costs, as it was trained: `cost_.step`, `cost_.parameters`, …
-
-        The ensemble costs that times `len(model_.members)`. A loaded model tells no more than its loss: a step of one
-        row.
-        """
-        model, config = self._network(), getattr(self, "config_", dict[str, Any]())
-        return cost(
-            model.spec,
-            batch=config.get("batch_size") or 1,
-            optimizer=config.get("optimizer", "adam"),
-            loss=model.encoding.loss,
-            engine="fused" if config.get("engine") == "fused" else "torch",
-            dtype=config.get("dtype", "float32"),
-            l2=bool(config.get("l2")),
-            clip=config.get("clip_norm") is not None,
-            average=config.get("average") is not None,
-        )
-
-    def _repr_html_inner(self) -> str:
-        """Return scikit-learn's block and, if fitted and matplotlib is installed, a picture of the network."""
-        block = super()._repr_html_inner()
-        if not hasattr(self, "spec_") or importlib.util.find_spec("matplotlib") is None:
-            return block
-        from ..drawing.picture import network_figure
-
-        with io.StringIO() as text:
-            network_figure(self.spec_).savefig(text, format="svg", bbox_inches="tight")
-            picture = text.getvalue()
-        return f"{block}<div>{picture[picture.index('<svg') :]}</div>"
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "model_")
+        else:
+            earlier = cast("Partial | None", getattr(self, "_partial", None))
+            if earlier is None and hasattr(self, "config_"):
+                earlier = Partial.after_fit(self.model_, self.config_)
+            elif earlier is None:
+                earlier = Partial.after_load(self.model_, rows=length_of(X), seed=self._seed())
+            trained = earlier.with_options(self._training_options()).train((X, y), weight)
+        if trained.state is None:  # the first pass after `fit` or `load` was undone
+            return
+        self._partial, self._split, self._held_out_rows, self._importances = trained, None, None, None
+        self.model_ = trained.model
+        self.config_ = trained.config.to_dict()
+        self.history_ = {"loss": list(trained.losses)}
+        self.n_iter_ = max(trained.passes, 1)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -486,15 +445,15 @@ class Tabular(CallbackSupportMixin, BaseEstimator, ABC):
         return tags
 
 
-def _go_on_as_before(had: TrainedModel, asked: OtherNetwork) -> str:
-    """What to change back, where a warm start is asked for a network that is not there."""
-    if had.spec.inputs != asked.spec.inputs:
+def _other_network(before: TrainedModel, error: OtherNetwork) -> str:
+    """Return the error message of a warm start whose options ask for another network than the current one."""
+    if before.spec.inputs != error.spec.inputs:
         remedy = "fit on columns that give the same inputs"
-    elif had.spec != asked.spec:
-        remedy = "set hidden, activation, dropout and loss as they were"
+    elif before.spec != error.spec:
+        remedy = "set hidden, activation, dropout and loss to their earlier values"
     else:
-        remedy = f"set ensemble={len(had.members)}"
+        remedy = f"set ensemble={len(before.members)}"
     return (
-        f"warm_start goes on with the network that is there, {len(had.members)} × {had.spec}, "
-        f"got {asked.members} × {asked.spec}: {remedy}, or warm_start=False to begin anew"
+        f"warm_start continues with the current network, {len(before.members)} × {before.spec}, "
+        f"got {error.members} × {error.spec}: {remedy}, or set warm_start=False"
     )

@@ -1,8 +1,8 @@
-"""scikit-learn's callbacks, from its version 1.9 on: one task for a fit, and one under it for each epoch.
+"""Callbacks of scikit-learn 1.9 and later: each fit is a task, and each epoch is a subtask of it.
 
     MLPClassifier().set_callbacks(ProgressBar()).fit(X, y)
 
-A callback that answers an epoch with True ends the fit; `fitted_estimator` is the model as it is then.
+A fit ends if a callback returns True at the end of an epoch. `fitted_estimator` has the model of that moment.
 """
 
 from __future__ import annotations
@@ -12,57 +12,63 @@ import importlib.util
 from typing import Any
 
 from ..models.trained_model import TrainedModel
-from ..training.fit import Now
+from ..training.fit import TrainingProgress
 
 
-class _Without:
-    """What an estimator has before scikit-learn 1.9: nothing."""
+class _NoCallbacks:
+    """Replacement for scikit-learn's mixin before version 1.9."""
 
 
 def _unchanged(method: Any) -> Any:
     return method
 
 
-_theirs: Any = importlib.import_module("sklearn.callback") if importlib.util.find_spec("sklearn.callback") else None
-CallbackSupportMixin: Any = getattr(_theirs, "CallbackSupportMixin", _Without)
-with_callbacks: Any = getattr(_theirs, "with_callbacks", _unchanged)
+_sklearn: Any = importlib.import_module("sklearn.callback") if importlib.util.find_spec("sklearn.callback") else None
+CallbackSupportMixin: Any = getattr(_sklearn, "CallbackSupportMixin", _NoCallbacks)
+with_callbacks: Any = getattr(_sklearn, "with_callbacks", _unchanged)
 
 
-class Tasks:
-    """Tells an estimator's callbacks where its fit is; called with each epoch, and `end` once it is over."""
+class CallbackBridge:
+    """Call the callbacks of an estimator during a fit.
+
+    The bridge itself is called before the first epoch and after each epoch, and `end` after the fit. A call returns
+    whether a callback stops the fit.
+    """
 
     def __init__(self, estimator: Any, given: tuple[Any, Any]) -> None:
-        self.about = {"estimator": estimator, "X": given[0], "y": given[1]}
-        self.root: Any = None
-        self.epoch: Any = None
-        self.begun = 0
+        self.arguments = {"estimator": estimator, "X": given[0], "y": given[1]}
+        self.fit_task: Any = None
+        self.epoch_task: Any = None
+        self.started_epochs = 0
 
-    def __call__(self, now: Now) -> bool:
+    def __call__(self, now: TrainingProgress) -> bool:
         stop = False
         if now.epoch == 0:
-            self.root = self.about["estimator"]._init_callback_context(max_subtasks=now.epochs)
-            self.root.call_on_fit_task_begin(**self.about)
-        elif self.epoch is not None:
-            stop = self.epoch.call_on_fit_task_end(**self.about, reconstruction_attributes=lambda: fitted(now.model()))
-            self.epoch = None
-        if not stop and self.begun < now.epochs:
-            self.epoch = self.root.subcontext(task_name="epoch")
-            self.epoch.call_on_fit_task_begin(**self.about)
-            self.begun += 1
+            self.fit_task = self.arguments["estimator"]._init_callback_context(max_subtasks=now.epochs)
+            self.fit_task.call_on_fit_task_begin(**self.arguments)
+        elif self.epoch_task is not None:
+            stop = self.epoch_task.call_on_fit_task_end(
+                **self.arguments, reconstruction_attributes=lambda: fitted_attributes(now.model())
+            )
+            self.epoch_task = None
+        if not stop and self.started_epochs < now.epochs:
+            self.epoch_task = self.fit_task.subcontext(task_name="epoch")
+            self.epoch_task.call_on_fit_task_begin(**self.arguments)
+            self.started_epochs += 1
         return stop
 
     def end(self) -> None:
-        """An epoch that had begun when something else ended the run ends with it."""
-        if self.epoch is not None:
-            self.epoch.call_on_fit_task_end(**self.about, reconstruction_attributes=dict)
-        self.root.call_on_fit_task_end(**self.about, reconstruction_attributes=dict)
+        """End the tasks of the fit, also that of an epoch that was not completed."""
+        if self.epoch_task is not None:
+            self.epoch_task.call_on_fit_task_end(**self.arguments, reconstruction_attributes=dict)
+        self.fit_task.call_on_fit_task_end(**self.arguments, reconstruction_attributes=dict)
 
 
-def fitted(model: TrainedModel) -> dict[str, Any]:
-    """What an estimator needs to have to predict with a model."""
+def fitted_attributes(model: TrainedModel) -> dict[str, Any]:
+    """Return the attributes that an estimator needs in order to predict with a model."""
     return {"model_": model}
 
 
 def has_callbacks(estimator: Any) -> bool:
-    """Whether any were set, on it or on what it is a part of."""
+    """Return whether callbacks were set on the estimator, or on a pipeline or search that contains it."""
     return bool(getattr(estimator, "_skl_callbacks", None))

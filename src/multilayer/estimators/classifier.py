@@ -1,4 +1,4 @@
-"""`MLPClassifier`: the recipe behind scikit-learn's contract, for classes and labels."""
+"""`MLPClassifier`: classes and labels from tables, with the interface of scikit-learn."""
 
 from __future__ import annotations
 
@@ -21,31 +21,88 @@ from ..data.table import NOT_UNICODE, is_unicode
 from ..data.targets import untrained
 from ..errors import DataError, OptionError, warn
 from ..models.trained_model import TrainedModel
-from .base import HeldOut, Tabular, Validation
+from .base import BaseMLP, HeldOut, Hidden, Validation, Verbose
 from .inputs import check_numbers, length_of, unmasked
+from .names import explain_unknown
 
 ANY_CLASSES = Task(kind="binary", names=("y",), classes=((0, 1),))
-"""Stands for any classes where metrics that fit them are meant."""
+"""A task to check options against if all rows have the same class."""
 
 
-class MLPClassifier(ClassifierMixin, Tabular):
-    """A classifier for tables: networks trained by the recipe, their probabilities averaged and calibrated.
+class MLPClassifier(ClassifierMixin, BaseMLP):
+    """Classify the rows of a table with an ensemble of neural networks.
 
-    hidden, activation      widths of the hidden layers, and their function or one for each
-    loss, metric            what is minimised, and what decides which epoch is kept
-    ensemble                members; each holds out a part of the rows of its own
-    validation              "auto", a share of rows, or None; or give `X_val, y_val` to fit
-    time_limit              seconds; epochs and members are planned to fit
-    epochs, batch_size, learning_rate, dropout, weight_decay
-    class_weight            "balanced", or a number for each class
-    random_state            fixes everything that is random, whatever the number of threads
-    n_threads, device, verbose
-    warm_start              fit goes on from the parameters that are there
+    The probabilities of the members are averaged and calibrated. The recipe chooses options that are None, so no
+    option is needed.
 
-    None leaves the choice to the recipe. After fit: `classes_`, `history_`, `n_iter_`, `spec_`, `cost_`, `config_`. In
-    `history_`, validation_loss is the log loss on rows held out; tempered_loss, at its best temperature, decides.
+    Parameters
+    ----------
+    hidden : int or sequence of int, optional
+        Widths of the hidden layers. ``()`` is a linear model.
+    activation : str or sequence of str, optional
+        Activation of the hidden layers: one name, or one per layer.
+    loss : str, optional
+        Loss to minimise, such as ``"cross_entropy(label_smoothing=0.1)"``.
+    metric : str, optional
+        Validation metric that selects the best epoch: ``"accuracy"``, ``"auc"``, … By default, the log loss.
+    ensemble : int, optional
+        Number of networks to train. Each holds out a different part of the rows.
+    validation : float, "auto" or None
+        ``"auto"``: each member holds out a different part. A fraction: all members hold out the same rows. None: no
+        rows are held out. Pass separate rows to `fit` as `X_val` and `y_val`.
+    time_limit : float, optional
+        Seconds for the whole fit. The number of epochs and members is chosen to fit.
+    epochs : int, optional
+        Number of passes over the rows.
+    patience : int, optional
+        Stop after this many epochs without improvement on the held-out rows. By default, all epochs are trained. In
+        both cases, the model is that of the best epoch.
+    batch_size : int, optional
+        Rows per step.
+    learning_rate : float, optional
+        Peak learning rate.
+    dropout : float, optional
+        Dropout rate of the hidden layers.
+    weight_decay : float, optional
+        Decoupled weight decay.
+    categorical : str, int or sequence, optional
+        Columns to treat as categories, whatever their values are: names, or numbers for the columns of an array. Text
+        columns and columns with a categorical dtype are always categories.
+    class_weight : "balanced" or dict, optional
+        Factors on the weights of the rows, by class.
+    random_state : int, RandomState or None
+        With a number, the result is reproducible for any number of threads.
+    n_threads : int, optional
+        Number of threads. By default, all cores are used if it is faster.
+    device : str, optional
+        ``"cpu"`` or ``"cuda"``.
+    verbose : bool or "auto"
+        ``"auto"`` shows the progress of a fit that takes longer than five seconds, with the remaining time, and removes
+        it at the end; only in a terminal or a notebook. True shows it from the start. False shows nothing.
+    warm_start : bool
+        Whether `fit` continues with the parameters of the previous fit.
 
+    Attributes
+    ----------
+    classes_ : ndarray
+        The classes, in the order of the columns of `predict_proba`.
+    history_ : dict of list
+        Values per epoch: ``"loss"``, ``"seconds"`` and, if rows are held out, ``"validation_loss"`` and metrics. The
+        epoch with the lowest ``"tempered_loss"`` is the best, unless `metric` is set. It is the validation loss at the
+        best temperature, because calibration corrects overconfidence.
+    n_iter_ : int
+        Number of epochs of the last fit.
+    feature_importances_ : ndarray
+        Permutation importance of each column on held-out rows.
+    spec_, cost_, config_, model_
+        The network of a member, its cost, the chosen options, and the trained model.
+    n_features_in_, feature_names_in_
+        As in scikit-learn.
+
+    Examples
+    --------
     >>> from sklearn.datasets import load_iris
+    >>> from multilayer import MLPClassifier
     >>> X, y = load_iris(return_X_y=True)
     >>> MLPClassifier(ensemble=2, epochs=8, random_state=0).fit(X, y).score(X, y) > 0.9
     True
@@ -53,10 +110,11 @@ class MLPClassifier(ClassifierMixin, Tabular):
 
     _classifies = True
 
+    @explain_unknown
     def __init__(
         self,
         *,
-        hidden: Sequence[int] | None = None,
+        hidden: Hidden = None,
         activation: str | Sequence[str] | None = None,
         loss: str | None = None,
         metric: str | None = None,
@@ -64,27 +122,29 @@ class MLPClassifier(ClassifierMixin, Tabular):
         validation: Validation = "auto",
         time_limit: float | None = None,
         epochs: int | None = None,
+        patience: int | None = None,
         batch_size: int | None = None,
         learning_rate: float | None = None,
         dropout: float | None = None,
         weight_decay: float | None = None,
+        categorical: Any = None,
         class_weight: str | Mapping[Any, float] | None = None,
         random_state: Any = None,
         n_threads: int | None = None,
         device: str | None = None,
-        verbose: bool = False,
+        verbose: Verbose = "auto",
         warm_start: bool = False,
     ) -> None:
         self._store(locals())
 
     def _fit_rows(self, X: Any, y: Any, sample_weight: Any, *, held_out: HeldOut, groups: Any, times: Any) -> None:
         table = self._table(X, reset=True)
-        before = getattr(self, "classes_", None) if self.warm_start and self._begun else None
+        before = getattr(self, "classes_", None) if self.warm_start and self._has_network else None
         codes, task = self._labels(y, table)
-        self._check_warm(before)
-        validation, weight_val = self._held_out(table, *held_out)
+        self._check_same_classes(before)
+        validation, weight_val = self._validation(table, *held_out)
         if isinstance(validation, tuple):
-            labels = self._checked(validation[1], validation[0], name="y_val")
+            labels = self._checked_y(validation[1], validation[0], name="y_val")
             validation = (validation[0], self._codes(labels, several=task == "multilabel", name="y_val"))
         weight = self._weights(sample_weight, X)
         factor = self._class_factors(codes, weight)
@@ -92,10 +152,10 @@ class MLPClassifier(ClassifierMixin, Tabular):
             weight = sample_weights.weighed(weight, factor, codes)
             if isinstance(validation, tuple):
                 weight_val = sample_weights.weighed(weight_val, factor, validation[1])
-        if task == "one class":
+        if task == "single class":
             self._check_options(table, task=ANY_CLASSES, groups=groups, times=times)
             check_numbers(table)
-            return self._answer_always()
+            return self._predict_single_class()
         run = self._fit(
             table,
             codes,
@@ -106,22 +166,55 @@ class MLPClassifier(ClassifierMixin, Tabular):
             sample_weight_val=weight_val,
             groups=groups,
             times=times,
-            classes=self._numbered(task),
+            classes=self._class_numbers(task),
             class_names=self._class_names(task),
         )
         unseen = [sample_weights.plain(name) for i, name in enumerate(self.classes_) if untrained(i) in run.notes]
         if unseen and times is not None:
             some = ", ".join(repr(name) for name in unseen[:5])
-            warn(f"no row to train on is of the class {some}: all are among the latest, which are held out")
+            warn(f"no training row has the class {some}: all its rows are among the latest, which are held out")
 
+    @explain_unknown
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
-        """One pass over some rows. The first call, or `fit`, fixes columns, scales and classes; members then go on."""
-        with self._or_as_before():
-            begun = self._begun
+        """Make one pass over some rows, at a constant learning rate.
+
+        The first call, or an earlier `fit`, fixes the columns, scales and classes. No rows are held out, so there is no
+        calibration.
+
+        Parameters
+        ----------
+        X, y, sample_weight
+            As in `fit`.
+        classes : array, optional
+            All classes. Only needed in the first call, if its rows lack some of them.
+
+        Returns
+        -------
+        self
+            The fitted estimator.
+
+        Raises
+        ------
+        OptionError
+            If `classes` differ from those of the first call, or the options ask for another network or loss.
+        DataError
+            If the rows cannot be used.
+
+        Examples
+        --------
+        >>> from multilayer import MLPClassifier
+        >>> model = MLPClassifier(ensemble=2, hidden=8, random_state=0)
+        >>> for X, y in [([[0.0], [1.0]], ["no", "yes"]), ([[0.2], [0.9]], ["no", "yes"])]:
+        ...     model = model.partial_fit(X, y, classes=["no", "yes"])
+        >>> model.n_iter_
+        2
+        """
+        with self._keeping_data_attributes():
+            begun = self._has_network
             table = self._table(X, reset=not begun)
-            labels = self._checked(y, table)
+            labels = self._checked_y(y, table)
             if begun:
-                self._check_same(classes)
+                self._check_unchanged(classes)
                 task = self._network().encoding.task.kind
             else:
                 task = self._first_labels(labels, classes)
@@ -129,20 +222,63 @@ class MLPClassifier(ClassifierMixin, Tabular):
             weight = self._weights(sample_weight, X)
             factor = self._class_factors(codes, weight)
             weight = weight if factor is None else sample_weights.weighed(weight, factor, codes)
-            names = self._class_names(task)
-            self._take_piece(table, codes, weight, y, task=task, classes=self._numbered(task), class_names=names)
+            self._train_on_piece(
+                table,
+                codes,
+                weight,
+                y,
+                task=task,
+                classes=self._class_numbers(task),
+                class_names=self._class_names(task),
+            )
             return self
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """The likeliest class of each row; for several labels, 0 or 1 for each."""
+        """Predict the most probable class of each row.
+
+        Parameters
+        ----------
+        X : data frame, array, sparse matrix, list of rows or torch tensor
+            Rows with the columns of the training rows.
+
+        Returns
+        -------
+        ndarray of shape (rows,) or (rows, labels)
+            Classes, or 0 and 1 for each label if y had several labels.
+
+        Raises
+        ------
+        NotFittedError
+            If the estimator is not fitted.
+        DataError
+            If the rows do not fit the model.
+        """
         p = self.predict_proba(X)
         if self.model_ is not None and self.model_.encoding.task.kind == "multilabel":
             return (p > 0.5).astype(np.int64)
         return self.classes_[p.argmax(1)]
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
-        """The probability of each class (rows, classes); of each label, where there are several."""
-        model = cast("TrainedModel | None", self._model())
+        """Predict the calibrated probability of each class.
+
+        Parameters
+        ----------
+        X : data frame, array, sparse matrix, list of rows or torch tensor
+            Rows with the columns of the training rows.
+
+        Returns
+        -------
+        ndarray of shape (rows, classes)
+            Probabilities in the order of `classes_`; with several labels, the probability of each label.
+
+        Raises
+        ------
+        NotFittedError
+            If the estimator is not fitted.
+        DataError
+            If the rows do not fit the model.
+        """
+        model = cast("TrainedModel | None", self._fitted_model())
         table = self._table(X, reset=False)
         if model is None:
             check_numbers(table)
@@ -150,38 +286,39 @@ class MLPClassifier(ClassifierMixin, Tabular):
         return model.predict_proba(table).astype(np.float64, copy=False)
 
     def predict_log_proba(self, X: Any) -> NDArray[np.float64]:
+        """Predict the logarithm of the probability of each class. Parameters are those of `predict_proba`."""
         with np.errstate(divide="ignore"):
             return np.log(self.predict_proba(X))
 
     # Labels
 
     def _labels(self, y: Any, table: Any) -> tuple[NDArray[Any], str]:
-        """y as class numbers, or as labels of 0 and 1; and the task."""
-        y = self._checked(y, table)
+        """Return y as class numbers, or as labels 0 and 1; and the task."""
+        y = self._checked_y(y, table)
         if type_of_target(y, input_name="y") == "multilabel-indicator":
             self.classes_ = np.arange(y.shape[1])
             return self._codes(y, several=True), "multilabel"
         self.classes_, codes = np.unique(column_or_1d(y, warn=True), return_inverse=True)
         if len(self.classes_) == 1:
-            return codes, "one class"
+            return codes, "single class"
         return codes.astype(np.int64), "binary" if len(self.classes_) == 2 else "multiclass"
 
     def _first_labels(self, y: Any, classes: Any) -> str:
-        """The task of the first piece, whose rows may lack some of the classes."""
+        """Set `classes_` in the first call of `partial_fit`, whose rows may lack some classes, and return the task."""
         if type_of_target(y, input_name="y") == "multilabel-indicator":
             self.classes_ = np.arange(y.shape[1])
-            self._check_same(classes)
+            self._check_unchanged(classes)
             return "multilabel"
         self.classes_ = np.unique(column_or_1d(y)) if classes is None else _sorted(classes)
         if len(self.classes_) < 2:
             raise OptionError(
-                f"partial_fit needs all classes at its first call, two or more, got {self.classes_.tolist()}: "
-                "name them, classes=[…]"
+                f"the first call of partial_fit needs all classes, at least two, got {self.classes_.tolist()}: "
+                "pass classes=[…]"
             )
         return "binary" if len(self.classes_) == 2 else "multiclass"
 
-    def _checked(self, y: Any, table: Any, *, name: str = "y") -> Any:
-        """y as an array of labels, one for each row of the table and none missing."""
+    def _checked_y(self, y: Any, table: Any, *, name: str = "y") -> Any:
+        """Return y as an array with a label for each row of the table. Missing labels are an error."""
         if y is None:
             raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None")
         if hasattr(y, "toarray"):
@@ -190,13 +327,13 @@ class MLPClassifier(ClassifierMixin, Tabular):
         check_consistent_length(table, y)
         values = _checked_labels(y, name)
         with warnings.catch_warnings():
-            if name != "y" or self._begun:  # the classes are known
+            if name != "y" or self._has_network:  # the classes are known, so a warning about their number is useless
                 warnings.simplefilter("ignore", UserWarning)
             check_classification_targets(y)
         return values
 
     def _codes(self, y: Any, *, several: bool, name: str = "y") -> NDArray[np.int64]:
-        """The number of each row's class; or 0 and 1 for each label, where there are several."""
+        """Return the class number of each row; with several labels, 0 or 1 for each label."""
         if several:
             labels = np.asarray(y)
             odd = labels[~np.isin(labels, (0, 1))]
@@ -208,60 +345,63 @@ class MLPClassifier(ClassifierMixin, Tabular):
         if isinstance(y[0], str) == isinstance(self.classes_[0], str):
             places = np.searchsorted(self.classes_, y)
             known = self.classes_[np.minimum(places, len(self.classes_) - 1)] == y
-        else:  # texts and numbers have no order among each other
+        else:  # strings and numbers cannot be compared
             places = known = np.zeros(len(y), dtype=np.bool_)
         if not known.all():
             row = int((~known).argmax())
+            remedy = (
+                "pass all classes in the first call, partial_fit(…, classes=[…])" if name == "y" else "drop the row"
+            )
             raise OptionError(
-                f"{name}: classes are {self.classes_.tolist()[:20]}, got {sample_weights.plain(y[row])!r} in row "
-                f"{row + 1:,}: all classes are those of the first rows, or of classes=[…] in partial_fit"
+                f"{name}: the classes are {self.classes_.tolist()[:20]}, got {sample_weights.plain(y[row])!r} in row "
+                f"{row + 1:,}: {remedy}"
             )
         return places.astype(np.int64)
 
-    def _numbered(self, task: str) -> tuple[int, ...]:
-        """The classes as their numbers: those that a target may have."""
+    def _class_numbers(self, task: str) -> tuple[int, ...]:
+        """Return the numbers of the classes."""
         return (0, 1) if task == "multilabel" else tuple(range(len(self.classes_)))
 
     def _class_names(self, task: str) -> tuple[Any, ...]:
-        """The labels that the model stores for the class numbers. Several labels have no names."""
+        """Return the labels that the model stores for the class numbers. Several labels have no names."""
         return () if task == "multilabel" else tuple(self.classes_.tolist())
 
-    def _check_same(self, classes: Any) -> None:
-        """Classes cannot change between two pieces."""
+    def _check_unchanged(self, classes: Any) -> None:
+        """Check that later calls of `partial_fit` have the same classes as the first."""
         if classes is None:
             return
         given = _sorted(classes)
         if not np.array_equal(given, self.classes_):
             raise OptionError(
                 f"classes must be those of the first call, {self.classes_.tolist()[:20]}, "
-                f"got {given.tolist()[:20]}: leave them out, or begin a new classifier"
+                f"got {given.tolist()[:20]}: omit them, or use a new classifier"
             )
 
-    def _check_warm(self, before: NDArray[Any] | None) -> None:
-        """A warm start goes on with the classes it had."""
+    def _check_same_classes(self, before: NDArray[Any] | None) -> None:
+        """Check that a warm start has the classes of the previous fit."""
         if before is not None and not np.array_equal(before, self.classes_):
             raise OptionError(
-                f"warm_start goes on with the classes {before.tolist()[:20]}, got {self.classes_.tolist()[:20]}: "
-                "fit with warm_start=False, or a new classifier"
+                f"warm_start continues with the classes {before.tolist()[:20]}, got {self.classes_.tolist()[:20]}: "
+                "set warm_start=False, or use a new classifier"
             )
 
-    def _answer_always(self) -> None:
-        """Fitted with one class: what belonged to a network is gone."""
-        self.model_, self.n_iter_, self.history_ = None, 1, {}
+    def _predict_single_class(self) -> None:
+        """Set the fitted attributes of a classifier that always predicts the only class of its training rows."""
+        self.model_, self.n_iter_, self.history_, self._held_out_rows = None, 1, {}, None
         for name in ("config_", "_partial"):
             if hasattr(self, name):
                 delattr(self, name)
 
     def _class_factors(self, codes: NDArray[Any], weight: NDArray[np.float64] | None) -> NDArray[np.float64] | None:
-        """What rows count by their classes; None where that makes no difference."""
+        """Return the factors on the weights of the rows by their classes. None if `class_weight` is not set."""
         if self.class_weight is None:
             return None
         if codes.ndim > 1:
-            raise OptionError("class_weight needs one class a row, got several labels")
+            raise OptionError("class_weight needs one class per row, got several labels: use sample_weight")
         return sample_weights.factors(self.class_weight, self.classes_.tolist(), codes, weight)
 
-    def _take(self, model: TrainedModel) -> None:
-        super()._take(model)
+    def _become(self, model: TrainedModel) -> None:
+        super()._become(model)
         if not hasattr(self, "classes_"):
             found = model.encoding.task.classes
             self.classes_ = np.array(found[0]) if len(found) == 1 else np.arange(len(found))
@@ -273,34 +413,35 @@ class MLPClassifier(ClassifierMixin, Tabular):
 
 
 def _checked_labels(labels: Any, name: str, *, each: str = "row") -> NDArray[Any]:
-    """Labels as an array: none is missing, and all are texts, or numbers or booleans."""
+    """Return labels as an array. Missing labels, and strings next to numbers, are errors. `each` names a value."""
     values = np.asarray(labels)
-    given = np.asarray(labels, dtype=object) if isinstance(labels, list | tuple) else values  # as numpy found them
+    # numpy converts a list of strings and numbers to strings
+    given = np.asarray(labels, dtype=object) if isinstance(labels, list | tuple) else values
     if given.dtype == object:
-        nothing = [is_missing(value) for value in given.ravel().tolist()]
-        if any(nothing):
-            got = f"got none in {each} {_row(nothing, given, True) + 1:,}: leave the {each} out"
-            raise DataError(f"{name}: every {each} must have a class, {got}")
+        missing = [is_missing(value) for value in given.ravel().tolist()]
+        if any(missing):
+            row = _row(missing, given, True) + 1
+            raise DataError(f"{name}: every {each} must have a class, got none in {each} {row:,}: drop the {each}")
         text = [isinstance(value, str) for value in given.ravel().tolist()]
-        if any(text) and not all(text):  # texts have no order among other objects
+        if any(text) and not all(text):  # they cannot be sorted together
             rows = sorted(_row(text, given, kind) for kind in (True, False))
             got = " and ".join(f"{given[row]!r} in {each} {row + 1:,}" for row in rows)
-            raise DataError(f"{name} must be all texts, or all numbers or booleans, got {got}: give all as texts")
+            raise DataError(f"{name} must be all strings, or all numbers or booleans, got {got}: use strings")
         bad = [isinstance(value, str) and not is_unicode(value) for value in given.ravel().tolist()]
         if any(bad):
             row = _row(bad, given, True)
             raise DataError(f"{name}: {each} {row + 1:,}: {NOT_UNICODE}, got {short(given[row])}: correct it")
     assert_all_finite(values, input_name=name)
-    if values.dtype.kind in "mM":  # they would come back from a model file as texts
-        raise DataError(f"{name} must be texts, numbers or booleans, got {values.dtype}: give them as texts")
+    if values.dtype.kind in "mM":  # a model file would return them as strings
+        raise DataError(f"{name} must be strings, numbers or booleans, got {values.dtype}: convert them to strings")
     return values
 
 
 def _sorted(classes: Any) -> NDArray[Any]:
-    """Classes that were named."""
+    """Return the classes that the user listed, sorted."""
     return np.unique(_checked_labels(classes, "classes", each="place"))
 
 
-def _row(flags: Sequence[bool], values: NDArray[Any], wanted: bool) -> int:
-    """The row of the first value that is so."""
-    return flags.index(wanted) // max(values[:1].size, 1)
+def _row(flags: Sequence[bool], values: NDArray[Any], flag: bool) -> int:
+    """Return the row of the first value with this flag."""
+    return flags.index(flag) // max(values[:1].size, 1)

@@ -1,4 +1,4 @@
-"""X as it comes: frames, arrays of numbers, of texts, of anything, and what of it no network can be given."""
+"""Checks and conversions of X: data frames, and arrays of numbers, strings or Python objects."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def as_rows(X: Any) -> Any:
     if hasattr(X, "detach"):  # a torch tensor
         X = X.detach().cpu().numpy()
     if type(X).__name__ == "LazyFrame":
-        raise DataError("X must hold its rows, got a LazyFrame, which is a plan to read them: give X.collect()")
+        raise DataError("X must contain rows, got a LazyFrame, which is only a query: pass X.collect()")
     if isinstance(X, pa.RecordBatch):
         return pa.Table.from_batches([X])
     X = unmasked(X)
@@ -47,7 +47,7 @@ def _refuse_labels(X: NDArray[Any]) -> None:
 
 
 def unmasked(values: Any) -> Any:
-    """An array whose masked values are missing; anything else as it is."""
+    """Convert a masked array to an array with missing values. Return other values unchanged."""
     if not isinstance(values, np.ma.MaskedArray):
         return values
     masked: Any = values
@@ -60,45 +60,46 @@ def unmasked(values: Any) -> Any:
 
 
 def _decoded(value: Any, what: str) -> Any:
-    """Bytes as the text they are."""
+    """Decode bytes to a string."""
     if not isinstance(value, bytes):
         return value
     try:
         return value.decode()
     except UnicodeDecodeError:
-        raise DataError(f"{what}: bytes must be text in UTF-8, got {short(value)}: decode them") from None
+        raise DataError(f"{what}: bytes must be text in UTF-8, got {short(value)}: decode them to strings") from None
 
 
-def texts_of_model(model: TrainedModel | None) -> set[int]:
-    """The places of columns that training had as texts: objects that are all numbers are texts there too."""
+def text_columns_of_model(model: TrainedModel | None) -> set[int]:
+    """Return the positions of columns that were text in training. Numbers in them are converted to text."""
     encodings = [] if model is None else model.encodings
     return {i for e in encodings for i, one in enumerate(e.columns) if one.family == "text" and one.kind != "drop"}
 
 
-def texts_of_table(table: Any) -> set[int]:
-    """The same of a table to be trained on."""
+def text_columns_of_table(table: Any) -> set[int]:
+    """Return the positions of text columns in a table to train on."""
     found = read(table)
     names = [(i, name) for i, name in enumerate(found.names) if name not in found.places]
     return {i for i, name in names if C.family_of(found.column(name), where(found, name)) == "text"}
 
 
 def is_frame(X: Any) -> bool:
+    """Return whether X is a data frame or an Arrow table."""
     return hasattr(X, "columns") and hasattr(X, "shape")
 
 
-def named(X: Any) -> Any:
-    """Columns whose names are numbers become texts: a table's columns have names, each its own."""
-    names: list[Any] = list(getattr(X, "column_names", X.columns))  # pyarrow's columns are the values
+def check_unique_names(X: Any) -> Any:
+    """Return the frame with column names as strings. Two columns with the same name are an error."""
+    names: list[Any] = list(getattr(X, "column_names", X.columns))  # `columns` of an Arrow table are its values
     twice = [name for i, name in enumerate(names) if name in names[:i]] if len(set(names)) < len(names) else []
     if twice:
-        raise DataError(f"columns must have names of their own, got {twice[0]!r} twice: rename one")
+        raise DataError(f"column names must be unique, got {twice[0]!r} twice: rename one")
     if all(isinstance(name, str) for name in names):
         return X
     return X.rename(columns={name: str(name) for name in names})
 
 
-def holds_objects(X: Any) -> bool:
-    """Whether an array holds anything but numbers."""
+def has_objects(X: Any) -> bool:
+    """Return whether a two-dimensional array contains values that are not numbers."""
     array = X if isinstance(X, np.ndarray) else np.asarray(X, dtype=object) if isinstance(X, list | tuple) else X
     kind = getattr(getattr(array, "dtype", None), "kind", None)
     return kind == "O" and array.ndim == 2 and not _all_numbers(cast("NDArray[Any]", array))
@@ -112,8 +113,8 @@ def _all_numbers(array: NDArray[Any]) -> bool:
     return True
 
 
-def refuse_infinity(X: Any) -> None:
-    """Says where the first infinite number of an array or a sparse matrix stands."""
+def check_finite(X: Any) -> None:
+    """Raise an error that names the first infinite number of an array or a sparse matrix."""
     values = X.data if hasattr(X, "tocsr") else X
     if values.dtype.kind != "f" or not np.isinf(values).any():
         return
@@ -130,27 +131,27 @@ def refuse_infinity(X: Any) -> None:
     )
 
 
-def refuse_infinity_aside(table: Any, model: TrainedModel) -> None:
-    """The same of a frame's columns of numbers that training left aside: no network is given them."""
-    aside = {c.name for e in model.encodings for c in e.columns if c.kind == "drop" and c.family == "number"}
-    if not aside:
+def check_dropped_columns_finite(table: Any, model: TrainedModel) -> None:
+    """Raise the same error for numeric columns of a frame that training dropped."""
+    dropped = {c.name for e in model.encodings for c in e.columns if c.kind == "drop" and c.family == "number"}
+    if not dropped:
         return
     import narwhals as nw
 
     frame = table if isinstance(table, Table) else nw.from_native(table)
     given = frame.names if isinstance(frame, Table) else frame.columns
-    chosen = [name for name in given if name in aside]
+    chosen = [name for name in given if name in dropped]
     if not chosen:
         return
     found = frame if isinstance(frame, Table) else read(frame.select(chosen).to_native())
     for name in chosen:
         column = C.plain(found.column(name))
         if pa.types.is_floating(column.type) and np.isinf(to_numpy(column)).any():
-            C.numbers(found, name, "numeric")  # says which row
+            C.numbers(found, name, "numeric")  # its error names the row
 
 
 def check_numbers(table: Any) -> None:
-    """Refuses what no network could be given, where there is none."""
+    """Check the numeric columns of a table if there is no network that would check them."""
     found = read(table)
     for name in found.names:
         if name in found.places or C.family_of(found.column(name), where(found, name)) == "number":
@@ -170,6 +171,7 @@ def column(values: NDArray[Any], what: str, *, text: bool = False) -> Any:
 
 
 def length_of(table: Any) -> int:
+    """Return the number of rows."""
     return int(table.shape[0]) if hasattr(table, "shape") else len(table)
 
 
@@ -180,15 +182,15 @@ def target_names(y: Any, *, columns: AbstractSet[str], targets: int) -> tuple[st
     return tuple(names) if free and len(set(names)) == targets else ()
 
 
-def check_no_names(**beside: Any) -> None:
-    """Groups and times are values: an array has no names that could be meant."""
-    for name, values in beside.items():
+def check_not_names(**arguments: Any) -> None:
+    """Check that groups and times are values, not the name of a column."""
+    for name, values in arguments.items():
         if isinstance(values, str):
-            raise OptionError(f"{name} must be a value for each row, got {values!r}: give the column, X[{values!r}]")
+            raise OptionError(f"{name} must have one value per row, got {values!r}: pass the column, X[{values!r}]")
 
 
-def with_finite_rest(table: Any, model: TrainedModel | None) -> Any:
+def with_finite_dropped_columns(table: Any, model: TrainedModel | None) -> Any:
     """Check that the dropped columns are also finite, and return the table."""
     if model is not None:
-        refuse_infinity_aside(table, model)
+        check_dropped_columns_finite(table, model)
     return table

@@ -1,7 +1,9 @@
-"""Training a piece at a time: the encoding is that of the first piece, the members go on where they were.
+"""Incremental training for `partial_fit`: each call makes one pass over its rows.
 
-Each call is one pass over its rows at a constant rate. No rows are held out, so there is no best epoch and no
-calibration; that is what `fit` is for. A pass after which numbers are not finite is taken back.
+The first call fits the encoding. Later calls continue with the parameters and the optimizer state of the previous call.
+The learning rate is constant. If the loss or a parameter is not finite after a pass, the pass is undone.
+
+Not included: held-out rows, hence no best epoch and no calibration. Use `fit` for these.
 """
 
 from __future__ import annotations
@@ -28,20 +30,20 @@ from ..training.plan import learning_rate
 from ..training.recipe import OPTIONS, RATE, Recipe, batch_size, complete, kind_of, options_for
 from ..training.setup import Setup
 
-FIRST_RATE_SHARE = 0.1
-"""Of the recipe's highest rate: a rate that need not fall."""
-RATE_SHARE_AFTER_FIT = 0.01
-"""The same after `fit` and `load`: the rate had fallen to nothing, and an optimiser that begins anew takes steps of the
-full rate. At ten times as much one pass over the 120 rows of a fit took R² from 0.96 to 0.65."""
+CONSTANT_RATE = 0.1
+"""Constant learning rate, as a fraction of the peak learning rate of the recipe."""
+RATE_AFTER_FIT = 0.01
+"""The same after `fit` and `load`, which end at a learning rate of almost 0. The optimizer state is new, so the first
+steps are large: with 0.1, one pass over the 120 rows of a fit decreased R² from 0.96 to 0.65."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Partial:
-    """Where training is between two pieces."""
+    """The state of training between two calls."""
 
     model: TrainedModel
     state: State | None
-    """None after `fit` and `load`: the optimiser begins anew with the model's parameters."""
+    """None after `fit` and `load`: the next pass starts with the parameters of the model and a new optimizer state."""
     config: Config
     passes: int = 0
     losses: tuple[float, ...] = ()
@@ -49,65 +51,70 @@ class Partial:
 
     @staticmethod
     def begin(
-        recipe: Recipe, table: Table, weight: Any, asked: Mapping[str, Any], *, classes: Sequence[int] | None = None
+        recipe: Recipe,
+        table: Table,
+        weight: Any,
+        given: Mapping[str, Any],
+        *,
+        classes: Sequence[int] | None = None,
+        categorical: Any = None,
     ) -> Partial:
-        """With the first piece. Where there are `classes`, its targets are among them, and it may lack some."""
-        config = Config.from_dict({**options_for(recipe, table), **asked, "validation": None, "calibrate": False})
-        options = DataOptions(categorical=None, sample_weight=weight, keep_constant="all", classes=classes)
+        """Train on the first rows. `classes` are all classes of the target; these rows may lack some of them."""
+        config = Config.from_dict({**options_for(recipe, table), **given, "validation": None, "calibrate": False})
+        options = DataOptions(categorical=categorical, sample_weight=weight, keep_constant="all", classes=classes)
         prepared = make_training_data(table, with_config(options, config))
-        warn_of_dropped(prepared.encoding, declarable=False)
-        spec, config, _ = complete(recipe, prepared, config, asked.keys())
-        if "learning_rate" not in asked:
-            config = replace(config, learning_rate=FIRST_RATE_SHARE * cast(float, config.learning_rate))
+        warn_of_dropped(prepared.encoding, declarable=True)
+        spec, config, _ = complete(recipe, prepared, config, given.keys())
+        if "learning_rate" not in given:
+            config = replace(config, learning_rate=CONSTANT_RATE * cast(float, config.learning_rate))
         setup = Setup.make(spec, prepared, config)
         return Partial(model=setup.model(), state=setup.engine.state(), config=config)._pass(setup)
 
     @staticmethod
-    def after(model: TrainedModel, config: Mapping[str, Any]) -> Partial:
-        """Continue with a model that `fit` made, by its configuration."""
-        calm = {"validation": None, "calibrate": False, "learning_rate": RATE_SHARE_AFTER_FIT * config["learning_rate"]}
-        config = {**config, **calm}
-        return Partial(model=model, state=None, config=Config.from_dict(config))
+    def after_fit(model: TrainedModel, config: Mapping[str, Any]) -> Partial:
+        """Return the state after `fit`, with the configuration of the fit."""
+        changed = {"validation": None, "calibrate": False, "learning_rate": RATE_AFTER_FIT * config["learning_rate"]}
+        return Partial(model=model, state=None, config=Config.from_dict({**config, **changed}))
 
     @staticmethod
-    def of_model(model: TrainedModel, *, rows: int, seed: int) -> Partial:
-        """Continue with a model from a file: the options are those of the recipe for this number of rows."""
+    def after_load(model: TrainedModel, *, rows: int, seed: int) -> Partial:
+        """Return the state after `load`, with the options of the recipe for this number of rows."""
         encoding = model.encoding
         image = encoding.image is not None
         recipe = {
             **({} if image else OPTIONS),
-            "learning_rate": RATE_SHARE_AFTER_FIT * (learning_rate(model.spec) if image else RATE[kind_of(encoding)]),
+            "learning_rate": RATE_AFTER_FIT * (learning_rate(model.spec) if image else RATE[kind_of(encoding)]),
         }
-        held = {"ensemble": len(model.members), "loss": encoding.loss, "task": encoding.task.kind, "seed": seed}
+        of_model = {"ensemble": len(model.members), "loss": encoding.loss, "task": encoding.task.kind, "seed": seed}
         no_rows = {"validation": None, "calibrate": False}
-        config = Config.from_dict({**recipe, "batch_size": batch_size(rows), **held, **no_rows})
+        config = Config.from_dict({**recipe, "batch_size": batch_size(rows), **of_model, **no_rows})
         return Partial(model=model, state=None, config=config)
 
-    def with_options(self, asked: Mapping[str, Any]) -> Partial:
-        """The same by what is asked for since: all but what the network is made of."""
-        for name, had in (("ensemble", len(self.model.members)), ("loss", self.model.encoding.loss)):
-            if asked.get(name, had) not in (had, "auto"):
+    def with_options(self, given: Mapping[str, Any]) -> Partial:
+        """Return the state with changed training options. The network and the loss cannot change."""
+        for name, current in (("ensemble", len(self.model.members)), ("loss", self.model.encoding.loss)):
+            if given.get(name, current) not in (current, "auto"):
                 raise OptionError(
-                    f"partial_fit goes on with the model that is there, {name}={had!r}, got {name}={asked[name]!r}: "
-                    "leave it out, or fit anew"
+                    f"partial_fit continues with the current model, {name}={current!r}, got {name}={given[name]!r}: "
+                    f"omit {name}, or call fit"
                 )
-        moved = asked.get("device", self.config.device) != self.config.device
+        moved = given.get("device", self.config.device) != self.config.device
         engine = "auto" if moved else self.config.engine
-        return replace(self, config=replace(self.config, **{**asked, "engine": engine}))
+        return replace(self, config=replace(self.config, **{**given, "engine": engine}))
 
-    def go_on(self, piece: Any, weight: Any) -> Partial:
-        """One pass over another piece. Its targets are numbers, or numbers of classes."""
-        counted, task = _counting(piece, weight), self.model.encoding.task
+    def train(self, rows: Any, weight: Any) -> Partial:
+        """Make one pass over (X, y). Targets are numbers, or class numbers."""
+        weighted, task = _without_zero_weights(rows, weight), self.model.encoding.task
         numbers = replace(task, classes=tuple(tuple(range(len(names))) for names in task.classes))
-        encoding = with_variation(replace(self.model.encoding, task=numbers), counted)
-        found = encoding.encode(counted, targets=True)
+        encoding = with_variation(replace(self.model.encoding, task=numbers), weighted)
+        found = encoding.encode(weighted, targets=True)
         assert found.y is not None
         weights = None if weight is None else weights_within(np.asarray(weight, np.float64)[found.rows], np.float32)
-        rows = np.arange(len(found.x), dtype=np.int64)
+        order = np.arange(len(found.x), dtype=np.int64)
         prepared = TrainingData(
             data=Data(x=found.x, y=found.y, codes=found.codes, weight=weights),
-            train=rows,
-            validation=rows[:0],
+            train=order,
+            validation=order[:0],
             encoding=replace(encoding, task=task),
             notes=(),
             origin=found.rows,
@@ -131,16 +138,16 @@ class Partial:
         state, model = setup.engine.state(), setup.model()
         setup.engine.close()
         if not finite:
-            said = "partial_fit: loss, gradient or parameters were not finite, and the model is that before these rows"
-            warn(f"{said}; try a lower learning_rate", ConvergenceWarning)
+            message = "partial_fit: loss, gradient or parameters were not finite, so the model was not changed"
+            warn(f"{message}; try a lower learning_rate", ConvergenceWarning)
             return replace(self, config=config)
         losses = (*self.losses, float(chunk.loss.mean()))
         return replace(self, model=model, state=state, config=config, passes=self.passes + 1, losses=losses)
 
-    # As bytes
+    # Pickles
 
     def to_bytes(self) -> bytes:
-        assert self.state is not None, "an estimator keeps what has made a pass"
+        assert self.state is not None, "an estimator stores a state only after a pass"
         extra = {"config": self.config.to_dict(), "passes": self.passes, "losses": [repr(one) for one in self.losses]}
         meta = {"extra": extra, "purpose": "last", "step": self.state.step}
         model = self.model.to_bytes()
@@ -162,18 +169,18 @@ class Partial:
         )
 
 
-def _counting(piece: Any, weight: Any) -> Any:
-    """The rows, of which those of weight 0 have no target: such are left out."""
+def _without_zero_weights(rows: Any, weight: Any) -> Any:
+    """Return (X, y) without the targets of rows of weight 0. The encoding drops rows without a target."""
     if weight is None or np.all(weight):
-        return piece
+        return rows
     if not np.any(weight):
-        raise DataError(f"{read(piece).name}: no row has a target and a weight above 0: nothing can be learned")
-    x, y = piece
+        raise DataError(f"{read(rows).name}: no row has a target and a weight above 0: nothing can be learned")
+    x, y = rows
     return x, np.where(np.reshape(weight, (-1, *[1] * (y.ndim - 1))) > 0, y, np.nan)
 
 
 def _has_loss(setup: Setup, rows: Rows) -> bool:
-    """Whether the network's loss on some rows is finite: where parameters are so large, none may be."""
+    """Return whether the loss of the network on some rows is finite. With huge parameters, it may not be."""
     with np.errstate(over="ignore", invalid="ignore"):
         z = np.asarray(setup.engine.outputs(rows, averaged=setup.averaged), np.float64)
         return bool(np.isfinite(setup.loss.rows(z, setup.prepared.data.y[rows])).all())

@@ -1,4 +1,4 @@
-"""`MLPRegressor`: the recipe behind scikit-learn's contract, for numbers, their quantiles and intervals."""
+"""`MLPRegressor`: numbers, quantiles and prediction intervals from tables, with the interface of scikit-learn."""
 
 from __future__ import annotations
 
@@ -16,17 +16,80 @@ from ..data.arrays import is_missing
 from ..errors import DataError, OptionError, warn
 from ..nn import losses
 from ..nn.calibration import Calibration
-from .base import HeldOut, Tabular, Validation
+from .base import BaseMLP, HeldOut, Hidden, Validation, Verbose
 from .inputs import length_of, unmasked
+from .names import explain_unknown
 
 
-class MLPRegressor(RegressorMixin, MultiOutputMixin, Tabular):
-    """A regressor for tables: networks trained by the recipe, their predictions averaged.
+class MLPRegressor(RegressorMixin, MultiOutputMixin, BaseMLP):
+    """Predict numbers from the rows of a table with an ensemble of neural networks.
 
-    Options are those of `MLPClassifier`, without class_weight. `loss` is mse unless given: mae, huber(delta=1),
-    quantile(0.1, 0.5, 0.9), poisson. Intervals come from rows that the members did not see.
+    The predictions of the members are averaged. Prediction intervals come from the errors on rows that the members did
+    not train on. The recipe chooses options that are None, so no option is needed.
 
+    Parameters
+    ----------
+    hidden : int or sequence of int, optional
+        Widths of the hidden layers. ``()`` is a linear model.
+    activation : str or sequence of str, optional
+        Activation of the hidden layers: one name, or one per layer.
+    loss : str, optional
+        Loss to minimise. By default ``"mse"``. Others: ``"mae"``, ``"huber(delta=1)"``, ``"quantile(0.1, 0.5, 0.9)"``,
+        ``"poisson"``.
+    metric : str, optional
+        Validation metric that selects the best epoch: ``"r2"``, ``"mae"``, ``"rmse"``. By default, the loss.
+    ensemble : int, optional
+        Number of networks to train. Each holds out a different part of the rows.
+    validation : float, "auto" or None
+        ``"auto"``: each member holds out a different part. A fraction: all members hold out the same rows. None: no
+        rows are held out. Pass separate rows to `fit` as `X_val` and `y_val`.
+    time_limit : float, optional
+        Seconds for the whole fit. The number of epochs and members is chosen to fit.
+    epochs : int, optional
+        Number of passes over the rows.
+    patience : int, optional
+        Stop after this many epochs without improvement on the held-out rows. By default, all epochs are trained. In
+        both cases, the model is that of the best epoch.
+    batch_size : int, optional
+        Rows per step.
+    learning_rate : float, optional
+        Peak learning rate.
+    dropout : float, optional
+        Dropout rate of the hidden layers.
+    weight_decay : float, optional
+        Decoupled weight decay.
+    categorical : str, int or sequence, optional
+        Columns to treat as categories, whatever their values are: names, or numbers for the columns of an array. Text
+        columns and columns with a categorical dtype are always categories.
+    random_state : int, RandomState or None
+        With a number, the result is reproducible for any number of threads.
+    n_threads : int, optional
+        Number of threads. By default, all cores are used if it is faster.
+    device : str, optional
+        ``"cpu"`` or ``"cuda"``.
+    verbose : bool or "auto"
+        ``"auto"`` shows the progress of a fit that takes longer than five seconds, with the remaining time, and removes
+        it at the end; only in a terminal or a notebook. True shows it from the start. False shows nothing.
+    warm_start : bool
+        Whether `fit` continues with the parameters of the previous fit.
+
+    Attributes
+    ----------
+    history_ : dict of list
+        Values per epoch: ``"loss"``, ``"seconds"`` and, if rows are held out, ``"validation_loss"`` and metrics.
+    n_iter_ : int
+        Number of epochs of the last fit.
+    feature_importances_ : ndarray
+        Permutation importance of each column on held-out rows.
+    spec_, cost_, config_, model_
+        The network of a member, its cost, the chosen options, and the trained model.
+    n_features_in_, feature_names_in_
+        As in scikit-learn.
+
+    Examples
+    --------
     >>> from sklearn.datasets import load_diabetes
+    >>> from multilayer import MLPRegressor
     >>> X, y = load_diabetes(return_X_y=True)
     >>> MLPRegressor(ensemble=2, epochs=8, random_state=0).fit(X, y).predict(X[:3]).shape
     (3,)
@@ -34,10 +97,11 @@ class MLPRegressor(RegressorMixin, MultiOutputMixin, Tabular):
 
     _classifies = False
 
+    @explain_unknown
     def __init__(
         self,
         *,
-        hidden: Sequence[int] | None = None,
+        hidden: Hidden = None,
         activation: str | Sequence[str] | None = None,
         loss: str | None = None,
         metric: str | None = None,
@@ -45,14 +109,16 @@ class MLPRegressor(RegressorMixin, MultiOutputMixin, Tabular):
         validation: Validation = "auto",
         time_limit: float | None = None,
         epochs: int | None = None,
+        patience: int | None = None,
         batch_size: int | None = None,
         learning_rate: float | None = None,
         dropout: float | None = None,
         weight_decay: float | None = None,
+        categorical: Any = None,
         random_state: Any = None,
         n_threads: int | None = None,
         device: str | None = None,
-        verbose: bool = False,
+        verbose: Verbose = "auto",
         warm_start: bool = False,
     ) -> None:
         self._store(locals())
@@ -60,7 +126,7 @@ class MLPRegressor(RegressorMixin, MultiOutputMixin, Tabular):
     def _fit_rows(self, X: Any, y: Any, sample_weight: Any, *, held_out: HeldOut, groups: Any, times: Any) -> None:
         table = self._table(X, reset=True)
         numbers = self._numbers(y, table)
-        validation, weight_val = self._held_out(table, *held_out)
+        validation, weight_val = self._validation(table, *held_out)
         if isinstance(validation, tuple):
             validation = (validation[0], self._numbers(validation[1], validation[0], name="y_val"))
         self._fit(
@@ -75,28 +141,108 @@ class MLPRegressor(RegressorMixin, MultiOutputMixin, Tabular):
             times=times,
         )
 
+    @explain_unknown
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """One pass over some rows. The first call, or `fit`, fixes columns and scales; the members then go on."""
-        with self._or_as_before():
-            table = self._table(X, reset=not self._begun)
+        """Make one pass over some rows, at a constant learning rate.
+
+        The first call, or an earlier `fit`, fixes the columns and scales. No rows are held out, so there are no
+        prediction intervals.
+
+        Parameters
+        ----------
+        X, y, sample_weight
+            As in `fit`.
+
+        Returns
+        -------
+        self
+            The fitted estimator.
+
+        Raises
+        ------
+        OptionError
+            If the options ask for another network or loss than the first call.
+        DataError
+            If the rows cannot be used.
+
+        Examples
+        --------
+        >>> from multilayer import MLPRegressor
+        >>> model = MLPRegressor(ensemble=2, hidden=8, random_state=0)
+        >>> for X, y in [([[0.0], [1.0]], [0.0, 2.0]), ([[0.2], [0.9]], [0.4, 1.8])]:
+        ...     model = model.partial_fit(X, y)
+        >>> model.n_iter_
+        2
+        """
+        with self._keeping_data_attributes():
+            table = self._table(X, reset=not self._has_network)
             numbers, weight = self._numbers(y, table), self._weights(sample_weight, X)
             task = "regression" if numbers.ndim == 1 else "multioutput"
-            self._take_piece(table, numbers, weight, y, task=task)
+            self._train_on_piece(table, numbers, weight, y, task=task)
             return self
 
     def predict(self, X: Any) -> NDArray[np.float64]:
-        """The target of each row; with a quantile loss of several levels, the median: trained for, or on the line
-        between the levels around it, or the level nearest to it."""
-        model = self._model()
+        """Predict the target of each row.
+
+        With a quantile loss of several levels, this is the median: the trained one, else interpolated between the
+        nearest levels, else the nearest level.
+
+        Parameters
+        ----------
+        X : data frame, array, sparse matrix, list of rows or torch tensor
+            Rows with the columns of the training rows.
+
+        Returns
+        -------
+        ndarray of shape (rows,) or (rows, targets)
+            Predictions in the units of y.
+
+        Raises
+        ------
+        NotFittedError
+            If the estimator is not fitted.
+        DataError
+            If the rows do not fit the model.
+        """
+        model = self._fitted_model()
         return targets.middle(model.predict(self._table(X, reset=False)), model.encoding.loss)
 
     def predict_quantiles(self, X: Any, quantiles: Sequence[float] = (0.1, 0.5, 0.9)) -> NDArray[np.float64]:
-        """Quantiles of the target (rows, …, quantiles): those the network was trained for, or the prediction moved by
-        the quantiles of the errors on held-out rows, infinite where these are too few to tell."""
-        model = self._model()
+        """Predict quantiles of the target.
+
+        With a quantile loss, these must be trained levels. Otherwise, the prediction is shifted by the quantiles of the
+        errors on held-out rows.
+
+        Parameters
+        ----------
+        X : data frame, array, sparse matrix, list of rows or torch tensor
+            Rows with the columns of the training rows.
+        quantiles : sequence of float
+            Levels above 0 and below 1.
+
+        Returns
+        -------
+        ndarray of shape (rows, quantiles) or (rows, targets, quantiles)
+            Quantiles in the units of y. A quantile is infinite, with a warning, if there are too few held-out rows.
+
+        Raises
+        ------
+        OptionError
+            If a level is invalid or was not trained, or the model has no held-out rows.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from multilayer import MLPRegressor
+        >>> X = np.linspace(-1, 1, 100)[:, None]
+        >>> model = MLPRegressor(ensemble=2, epochs=8, hidden=8, random_state=0).fit(X, X[:, 0])
+        >>> model.predict_quantiles(X[:5], [0.1, 0.5, 0.9]).shape
+        (5, 3)
+        """
+        model = self._fitted_model()
         table = self._table(X, reset=False)
         if np.ndim(cast(Any, quantiles)) != 1 or not len(quantiles) or np.asarray(quantiles).dtype.kind not in "iuf":
-            raise OptionError(f"quantiles must be one number or more, such as [0.1, 0.9], got {quantiles!r}")
+            raise OptionError(f"quantiles must be a list of numbers, such as [0.1, 0.9], got {quantiles!r}")
         if losses.get(model.encoding.loss).quantiles:
             trained = list(targets.levels(model.encoding.loss))
             absent = [q for q in quantiles if q not in trained]
@@ -111,49 +257,82 @@ class MLPRegressor(RegressorMixin, MultiOutputMixin, Tabular):
             if needed:
                 q = max(needed, key=lambda q: needed[q])
                 warn(
-                    f"the quantile {float(q)} needs errors of {_many(needed[q])} held-out rows that count alike, got "
-                    f"{len(errors.errors):,}: it has no end; ask for one nearer to 0.5, or fit with more rows held out"
+                    f"the quantile {float(q)} needs {_many(needed[q])} held-out rows of equal weight, got "
+                    f"{len(errors.errors):,}, so it is infinite: use a level nearer to 0.5, or hold out more rows"
                 )
             chosen = self._possible(middle[:, :, None] + moves)
         return chosen[:, 0] if len(model.encoding.task.names) == 1 else chosen
 
     def predict_interval(self, X: Any, coverage: float = 0.9) -> NDArray[np.float64]:
-        """Low and high (rows, …, 2) between which the given share of new rows lies, by the errors on held-out rows;
-        with a quantile loss of several levels, around the lowest and the highest."""
+        """Predict an interval that contains the target of a new row with a given probability.
+
+        The intervals are conformal: they come from the errors on held-out rows. With a quantile loss of several levels,
+        they lie around the lowest and the highest level.
+
+        Parameters
+        ----------
+        X : data frame, array, sparse matrix, list of rows or torch tensor
+            Rows with the columns of the training rows.
+        coverage : float
+            Share of new rows whose target lies within the interval.
+
+        Returns
+        -------
+        ndarray of shape (rows, 2) or (rows, targets, 2)
+            Lower and upper ends in the units of y. They are infinite, with a warning, if there are too few held-out
+            rows for this coverage.
+
+        Raises
+        ------
+        OptionError
+            If the coverage is invalid, or the model has no held-out rows.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from multilayer import MLPRegressor
+        >>> X = np.linspace(-1, 1, 100)[:, None]
+        >>> model = MLPRegressor(ensemble=2, epochs=8, hidden=8, random_state=0).fit(X, X[:, 0])
+        >>> low, high = model.predict_interval(X, coverage=0.8).T
+        >>> bool((low < high).all())
+        True
+        """
         if not isinstance(coverage, int | float | np.number):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise OptionError(f"coverage must be a number above 0 and below 1, got {coverage!r}")
-        errors, loss = self._errors(), losses.get(self._model().encoding.loss)
+        errors, loss = self._errors(), losses.get(self._fitted_model().encoding.loss)
         moves = np.stack(errors.interval(coverage, loss), -1) * self._units()[:, None]  # (T, 2)
         needed = errors.too_few(coverage, loss)
         if needed is not None:
             warn(
-                f"coverage={float(coverage)} needs errors of {_many(needed)} held-out rows that count alike, got "
-                f"{len(errors.errors):,}: the interval has no ends; ask for less, or fit with more rows held out"
+                f"coverage={float(coverage)} needs {_many(needed)} held-out rows of equal weight, got "
+                f"{len(errors.errors):,}, so the interval is infinite: lower the coverage, or hold out more rows"
             )
         table = self._table(X, reset=False)
-        levels = self._model().predict(table).reshape(length_of(table), len(moves), -1)  # (N, T, Q)
+        levels = self._fitted_model().predict(table).reshape(length_of(table), len(moves), -1)  # (N, T, Q)
         around = levels[:, :, [0, -1]]
         both = around + moves
-        crossed = both[..., :1] > both[..., 1:]  # where much less is asked for than the levels cover
+        crossed = both[..., :1] > both[..., 1:]  # if the coverage is much lower than that of the levels
         both = self._possible(np.where(crossed, around.mean(-1, keepdims=True), both))
         return both[:, 0] if both.shape[1] == 1 else both
 
     def _errors(self) -> Calibration:
-        calibration = self._model().calibration
+        calibration = self._fitted_model().calibration
         if calibration is None or not len(calibration.errors):
             raise OptionError(
-                "intervals need rows that were held out, and the model has no errors of such: fit it with validation"
+                "intervals need the errors on held-out rows, and no rows were held out: fit with validation='auto'"
             )
         return calibration
 
     def _possible(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Counts are not below 0."""
-        return np.maximum(values, 0.0) if losses.get(self._model().encoding.loss).link == "exp" else values
+        """Raise negative values to 0 if the target is a count."""
+        return np.maximum(values, 0.0) if losses.get(self._fitted_model().encoding.loss).link == "exp" else values
 
     def _units(self) -> NDArray[np.float64]:
-        return np.asarray(self._model().encoding.task.std)
+        """Return the scale of each target."""
+        return np.asarray(self._fitted_model().encoding.task.std)
 
     def _numbers(self, y: Any, table: Any, *, name: str = "y") -> NDArray[np.float64]:
+        """Return y as float64, one row for each row of the table."""
         if y is None:
             raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None")
         y = unmasked(y)
@@ -162,7 +341,7 @@ class MLPRegressor(RegressorMixin, MultiOutputMixin, Tabular):
             y = np.array([np.nan if is_missing(value) else value for value in found.ravel()]).reshape(found.shape)
         kind = np.asarray(y).dtype
         if kind.kind in "mM":
-            raise DataError(f"{name} must be numbers, got {kind}: give them as such, days since a first one for dates")
+            raise DataError(f"{name} must be numbers, got {kind}: convert dates to days since a first date")
         texts = np.asarray(y).ravel().tolist() if kind.kind in "US" else []
         if words := [text for text in texts if not _is_number(text)]:
             raise DataError(f"{name} must be numbers, got {short(words[0])}: MLPClassifier predicts classes")

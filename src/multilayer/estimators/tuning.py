@@ -1,13 +1,13 @@
-"""A search over what matters most in the recipe, with Optuna: for those who want more than the defaults.
+"""Hyperparameter search with Optuna, for `mlp tune`.
 
     dimensions   width and depth of the network, dropout, learning rate, weight decay, embedding of numbers
-    a trial      one network, a quarter of the epochs, judged by its best loss, or metric, on a fifth of the rows
-    pruning      a trial whose best so far is worse than the median of the others' at that epoch is cut short
-    first        the recipe as it is, so that the search never ends worse than where it began, on those rows
+    trial        one network, a quarter of the epochs; its value is its best loss or metric on a fifth of the rows
+    pruning      a trial stops early if its best value is worse than the median of the other trials at that epoch
+    first trial  the recipe itself, so the result is at least as good as the recipe on the held-out rows
 
-Everything is checked before anything is written. The study is a journal in the folder: a search that is killed goes on
-where it was, and a trial that was cut off, by a signal or because the time was up, is run again. What is proposed next
-depends on the seed, the trial's number and the trials before it alone.
+All options and the data are checked before anything is written. Optuna's journal in the folder stores the study, so a
+killed search can be continued. A trial that a signal or the time limit cut off runs again. The next proposal depends
+only on the seed, the number of the trial and the earlier trials.
 """
 
 from __future__ import annotations
@@ -44,17 +44,17 @@ from ..training.recipe import (
 from ..training.setup import Setup
 
 STARTUP = 5
-"""Trials before any is pruned, and before proposals look at those that were made."""
+"""Number of trials before trials are pruned and before proposals depend on earlier trials."""
 STUDY, SETTINGS = "study.log", "tune.json"
 NAMED = 5
-"""Columns that a message names."""
+"""Largest number of columns that a message names."""
 TRIALS_SHARE = 0.5
-"""Of a time limit that trials may take where the best is to be trained within it too."""
+"""Fraction of a time limit for the trials. The best is trained in the rest."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Dimension:
-    """A range of numbers, or a choice among names. `default` is the recipe's own."""
+    """A range of numbers, or a choice among names. `default` is the value of the recipe."""
 
     low: float = 0.0
     high: float = 0.0
@@ -64,6 +64,7 @@ class Dimension:
     choices: tuple[str, ...] = ()
 
     def suggest(self, trial: Any, name: str) -> Any:
+        """Return the value that Optuna proposes for a trial."""
         if self.choices:
             return trial.suggest_categorical(name, self.choices)
         if self.whole:
@@ -83,7 +84,7 @@ SPACE: dict[str, Dimension] = {
 
 
 def recipe_of(values: Mapping[str, Any], *, trial: bool = False) -> Recipe:
-    """Return one point of the space as a recipe; `trial` makes it cheap enough to try many."""
+    """Return a point of the search space as a recipe. With `trial`, it has fewer epochs."""
     return Recipe(
         hidden=(values["width"],) * values["depth"],
         dropout=values["dropout"],
@@ -96,7 +97,7 @@ def recipe_of(values: Mapping[str, Any], *, trial: bool = False) -> Recipe:
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
-    """One that has ended. `value` is its best of `metric` on the rows held out; None where it failed."""
+    """A trial that has ended. `value` is its best `metric` on the held-out rows, or None if training diverged."""
 
     number: int
     values: dict[str, Any]
@@ -112,7 +113,7 @@ class Trial:
 
 @dataclass(frozen=True, kw_only=True)
 class Search:
-    """`signal` is what ended it early, if a signal did; `out_of_time` whether the time limit did."""
+    """The result of a search. `signal` and `out_of_time` tell what ended it early."""
 
     trials: tuple[Trial, ...]
     signal: int | None = None
@@ -120,19 +121,19 @@ class Search:
 
     @property
     def best(self) -> Trial | None:
-        """None where the time was up before any trial came to its end: the recipe as it is will have to do."""
+        """The best trial. None if the time limit ended the search before any trial was complete."""
         found = best_of(self.trials)
         if found is None and not self.out_of_time:
             lacks = {trial.metric for trial in self.trials if trial.metric in metrics.MAY_LACK}
-            said = "".join(f" or have no {metric} on the rows held out" for metric in lacks)
+            reasons = "".join(f" or have no {metric} on the held-out rows" for metric in lacks)
             raise OptionError(
-                f"a trial that came to its end is needed, got {len(self.trials)} that diverged{said}: allow more trials"
+                f"at least one trial must be complete, got {len(self.trials)} that diverged{reasons}: allow more trials"
             )
         return found
 
     @property
     def values(self) -> dict[str, Any]:
-        """The point to train in full."""
+        """The values to train in full: those of the best trial, or the defaults."""
         return defaults() if self.best is None else self.best.values
 
 
@@ -145,39 +146,44 @@ def search(
     trials: int,
     time_limit: float | None = None,
     seed: int = 0,
-    begins: Callable[[Sequence[Trial]], None] = lambda trials: None,
-    told: Callable[[Trial, Trial | None], None] = lambda trial, best: None,
+    on_begin: Callable[[Sequence[Trial]], None] = lambda trials: None,
+    on_trial: Callable[[Trial, Trial | None], None] = lambda trial, best: None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Search:
-    """Runs trials until there are so many or the time is up: each gets what is left of it. `begins` is called once all
-    is checked, with the trials that are there already; `told` hears of each trial, and of the best so far."""
+    """Run trials until their number or the time limit is reached.
+
+    `on_begin` is called with the trials of an earlier search after all checks, and `on_trial` after each trial with
+    this trial and the best one.
+    """
     began, signal, out_of_time = clock(), None, False
     optuna = _optuna()
     time_limit, metric = _check(table, source=source, options={**options, "seed": seed, "time_limit": time_limit})
     about = {"seed": seed, "rows": len(table), "columns": table.names, "metric": metric}
-    _settle(folder, {"source": source, "options": options, **about})
+    _save_settings(folder, {"source": source, "options": options, **about})
     study = _study(optuna, folder / STUDY, metric)
     states = optuna.trial.TrialState
     if not study.trials:
         study.enqueue_trial(defaults())
-    for cut in study.get_trials(states=(states.RUNNING,)):  # killed in the middle
+    for cut in study.get_trials(states=(states.RUNNING,)):  # the search was killed during this trial
         study.tell(cut.number, state=states.FAIL)
         study.enqueue_trial(cut.params)
     cheap = {name: value for name, value in options.items() if name != "ensemble"}
-    begins(ended(study, metric))
+    on_begin(ended(study, metric))
     while len(ended(study, metric)) < trials:
-        left = None if time_limit is None else time_limit - (clock() - began)
-        if left is not None and left <= 0:
+        remaining = None if time_limit is None else time_limit - (clock() - began)
+        if remaining is not None and remaining <= 0:
             out_of_time = True
             break
         number = len(ended(study, metric))
         study.sampler = optuna.samplers.TPESampler(seed=random.derive(seed, number) % 2**32, n_startup_trials=STARTUP)
         trial = study.ask()
         values = {name: dimension.suggest(trial, name) for name, dimension in SPACE.items()}
-        watch = _Watch(trial, metric)
+        reporter = _Reporter(trial, metric)
         try:
             recipe = recipe_of(values, trial=True)
-            run = fit(recipe, table, observers=[watch], quiet=True, seed=seed, time_limit=left, **source, **cheap)
+            run = fit(
+                recipe, table, observers=[reporter], quiet=True, seed=seed, time_limit=remaining, **source, **cheap
+            )
             signal, out_of_time = run.signal, run.end.status == "stopped" and not run.failed
         except _Pruned:
             study.tell(trial, state=states.PRUNED)
@@ -186,21 +192,21 @@ def search(
                 study.tell(trial, state=states.FAIL)
                 study.enqueue_trial(values)
                 break
-            finite = math.isfinite(watch.best)
-            trial.set_user_attr("ended", True)  # a trial that diverged has failed, and counts
-            study.tell(trial, watch.best if finite else None, state=states.COMPLETE if finite else states.FAIL)
+            finite = math.isfinite(reporter.best)
+            trial.set_user_attr("ended", True)  # a trial that diverged counts, but has no value
+            study.tell(trial, reporter.best if finite else None, state=states.COMPLETE if finite else states.FAIL)
         found = ended(study, metric)
-        told(found[-1], best_of(found))
+        on_trial(found[-1], best_of(found))
     return Search(trials=tuple(ended(study, metric)), signal=signal, out_of_time=out_of_time)
 
 
 def defaults() -> dict[str, Any]:
-    """The recipe as it is, as a point of the space."""
+    """Return the recipe as a point of the search space."""
     return {name: dimension.default for name, dimension in SPACE.items()}
 
 
 def ended(study: Any, metric: str) -> list[Trial]:
-    """The trials of a study that ran to an end of their own, by number from 1."""
+    """Return the complete and the pruned trials of a study, numbered from 1."""
     found: list[Trial] = []
     for trial in study.trials:
         state = trial.state.name
@@ -223,21 +229,26 @@ def ended(study: Any, metric: str) -> list[Trial]:
 
 
 def best_of(trials: Sequence[Trial]) -> Trial | None:
-    """The best by its metric among those that were not cut short; the first of equals."""
-    whole = [trial for trial in trials if trial.value is not None and not trial.pruned]
-    return _best(whole[0].metric)(whole, key=lambda trial: cast(float, trial.value)) if whole else None
+    """Return the best of the trials that were not pruned; of equal trials, the first."""
+    complete_trials = [trial for trial in trials if trial.value is not None and not trial.pruned]
+    return (
+        _best(complete_trials[0].metric)(complete_trials, key=lambda trial: cast(float, trial.value))
+        if complete_trials
+        else None
+    )
 
 
 def _best(metric: str) -> Any:
+    """Return `max` or `min`, whichever is better for a metric."""
     return max if metrics.larger(metric) else min
 
 
 class _Pruned(Exception):
-    """Ends a trial from inside its run."""
+    """Raised by an observer to end a trial early."""
 
 
-class _Watch:
-    """An observer that tells the study of the best so far after each epoch."""
+class _Reporter:
+    """An observer that reports the best value to the study after each epoch."""
 
     def __init__(self, trial: Any, metric: str) -> None:
         self.trial, self.metric, self.larger = trial, metric, metrics.larger(metric)
@@ -247,7 +258,7 @@ class _Watch:
         if not isinstance(event, EpochEnd):
             return
         value = value_of(event, self.metric)
-        assert value is not None, "a trial holds out a fifth of the rows"
+        assert value is not None, "every trial holds out a fifth of the rows"
         if math.isfinite(value) and better(value, self.best, larger=self.larger):
             self.best = value
         self.trial.report(self.best, event.epoch)
@@ -256,45 +267,45 @@ class _Watch:
 
 
 def _check(table: Table, *, source: Mapping[str, Any], options: Mapping[str, Any]) -> tuple[float | None, str]:
-    """Refuses what a trial or the training in full would refuse; gives the time limit, None where it is infinite, and
-    the metric to judge by."""
+    """Raise the errors that a trial or the final training would raise. Return the time limit (None if it is infinite)
+    and the metric that decides."""
     if table.image is not None:
-        raise DataError(f"{table.name}: the search is over recipes for tables, got pictures: use mlp train")
-    first, asked = recipe_of(defaults(), trial=True), Config.from_dict(options, where="tune")
+        raise DataError(f"{table.name}: mlp tune searches over recipes for tables, got images: use mlp train")
+    first, given = recipe_of(defaults(), trial=True), Config.from_dict(options, where="tune")
     config = replace(Config.from_dict({**options_for(first, table), **options}, where="tune"), ensemble=1, init="auto")
     prepared = make_training_data(table, with_config(DataOptions(**source), config))
     setup = Setup.make(complete(first, prepared, config, options.keys())[0], prepared, config)
     setup.engine.close()
-    return asked.time_limit, setup.metric
+    return given.time_limit, setup.metric
 
 
-def _settle(folder: Path, settings: Mapping[str, Any]) -> None:
-    """Keeps what the search is about, or refuses to go on with one that is about something else."""
+def _save_settings(folder: Path, settings: Mapping[str, Any]) -> None:
+    """Save the settings of a new search, or check that those of an earlier search are equal."""
     path = folder / SETTINGS
     atomic_files.refuse_links([path, folder / STUDY])
-    wanted = json.loads(json.dumps(settings))
+    settings = json.loads(json.dumps(settings))
     if folder.exists() and not folder.is_dir():
-        raise OptionError(f"{option_name('run')} must be a folder, got {folder}, which is a file: name another")
+        raise OptionError(f"{option_name('run')} must be a folder, got the file {folder}: use another name")
     if path.exists():
         try:
-            there, here = _flat(json.loads(atomic_files.read(path, limit=1 << 24, root=folder))), _flat(wanted)
+            earlier, current = _flat(json.loads(atomic_files.read(path, limit=1 << 24, root=folder))), _flat(settings)
         except (ValueError, LookupError, TypeError):
             raise OptionError(
-                f"{path} must hold the settings of a search, got something else: name another folder"
+                f"{path} must contain the settings of a search, and does not: use another folder"
             ) from None
-        for name in {**there, **here}:
-            if there.get(name) != here.get(name):
-                said = name if name in ("rows", "columns") else option_name(name)
+        for name in {**earlier, **current}:
+            if earlier.get(name) != current.get(name):
+                setting = name if name in ("rows", "columns") else option_name(name)
                 raise OptionError(
-                    f"{folder} is a search with {said} {_words(there.get(name))}, got {_words(here.get(name))}: "
-                    f"name another folder, or the same {said}"
+                    f"{folder} contains a search with {setting} {_words(earlier.get(name))}, "
+                    f"got {_words(current.get(name))}: use another folder, or the same {setting}"
                 )
         return
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        atomic_files.write(path, json.dumps(wanted, indent=1).encode())
+        atomic_files.write(path, json.dumps(settings, indent=1).encode())
     except OSError as error:
-        raise OptionError(f"cannot write {folder}: {error.strerror or error}: name another folder") from None
+        raise OptionError(f"cannot write {folder}: {error.strerror or error}: use another folder") from None
 
 
 def _study(optuna: Any, path: Path, metric: str) -> Any:
@@ -310,18 +321,18 @@ def _study(optuna: Any, path: Path, metric: str) -> Any:
             load_if_exists=True,
         )
     except (ValueError, LookupError, TypeError, AttributeError, AssertionError):
-        raise OptionError(f"{path} must hold the trials of a search, got something else: name another folder") from None
+        raise OptionError(f"{path} must contain the trials of a search, and does not: use another folder") from None
 
 
 def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """One name for each setting. Searches that do not say by what they judge are old ones, which did by the loss, and
-    had no word on categories."""
+    """Return the settings as one dictionary. Old searches have neither a metric (it was the loss) nor categories."""
     about = {name: settings[name] for name in ("seed", "rows", "columns")}
     source = {"categorical": [], **settings["source"]}
     return {**source, **settings["options"], **about, "metric": settings.get("metric", "loss")}
 
 
 def _words(value: Any) -> str:
+    """Describe the value of a setting in a message."""
     if isinstance(value, list):
         names = cast("list[Any]", value)
         return ", ".join(map(str, names[:NAMED])) + (f", … ({len(names):,})" if len(names) > NAMED else "")
@@ -329,6 +340,7 @@ def _words(value: Any) -> str:
 
 
 def _optuna() -> Any:
+    """Import Optuna, without its own messages."""
     with needed_by("mlp tune"):
         import optuna
     optuna.logging.set_verbosity(optuna.logging.ERROR)
