@@ -168,7 +168,7 @@ def test_networks_without_kernels_predict_with_numpy(text: str) -> None:
 @pytest.mark.parametrize(("how", "option"), [({"device": "cuda"}, "device=cuda"), ({"compile": True}, "compile=True")])
 def test_the_fused_engine_refuses_options_of_torch(how: dict[str, Any], option: str) -> None:
     x = np.random.default_rng(0).normal(size=(60, 3)).astype(np.float32)
-    with pytest.raises(OptionError, match=rf"runs on the processor alone, got {option}: use engine=torch"):
+    with pytest.raises(OptionError, match=rf"runs on the CPU only, got {option}: use engine=torch"):
         ml.fit("3-4-1", (x, x[:, 0]), engine="fused", quiet=True, **how)
 
 

@@ -79,5 +79,5 @@ def test_auto_chooses_torch_for_layers_without_a_kernel() -> None:
 
 
 def test_the_fused_engine_refuses_other_devices() -> None:
-    with pytest.raises(OptionError, match="runs on the processor alone, got device="):
+    with pytest.raises(OptionError, match="runs on the CPU only, got device="):
         choose_engine(SPEC, EngineOptions(name="fused", device="cuda"), **LEARNED)
