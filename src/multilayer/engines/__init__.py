@@ -1,4 +1,4 @@
-"""Engines: what runs the steps. `protocol` says what each must do; they differ in speed, never in result.
+"""Engines run training steps and predictions. `protocol` defines their interface; their results agree.
 
 The training loop belongs in `training`. The compiled core is in `csrc/`.
 """

@@ -1,13 +1,14 @@
-"""Several members of one spec, each on rows, order, masks and first values of its own, trained side by side.
+"""An ensemble of networks with the same spec, trained in parallel.
 
-An `Engine` like the others: the loop, its policies, checkpoints and resume need not know. Members are spread over
-threads without waiting for each other inside a chunk; each runs on one core unless there are more cores than members,
-and since an engine's bits do not depend on its threads, neither do the ensemble's.
+Each member has its own training rows, row order, dropout masks and initial parameters. The ensemble implements
+`Engine`, so the loop, its policies, checkpoints and resume treat it like one network. Within a chunk, members run in
+threads without waiting for each other. The result does not depend on the number of threads.
 
-The loop's order holds places, not rows: place i of an epoch is the i-th row of each member's own permutation of its own
-training rows. Members whose rows are fewer begin again with their first, so that all take the same steps.
+An `Order` holds positions instead of row numbers: position i of an epoch is the i-th row of each member's permutation
+of its training rows. A member with fewer rows starts again with its first row, so that all members take the same steps.
 
-`outputs` are what the members that did not train on a row make of it together; all of them, where all or none did.
+`outputs` averages the predictions of the members that did not train on a row (out-of-fold). If no such member exists,
+it averages all members.
 """
 
 from __future__ import annotations
@@ -31,12 +32,12 @@ from .protocol import Chunk, Engine, Gradients, Order, State, StepStatistics
 T = TypeVar("T")
 
 STOP_RETRY_SECONDS = 0.05
-"""Seconds until members are asked again to end."""
+"""Seconds between two requests to stop."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Member:
-    """`rows` are those it trains on, `seed` that of its order."""
+    """One network of an ensemble: its engine, its training rows and the seed of its row order."""
 
     engine: Engine
     rows: Rows
@@ -44,30 +45,31 @@ class Member:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Judges:
-    """Who judges each of `rows`: the members that did not train on it; all of them, where all did."""
+class OutOfFold:
+    """The members that predict each of `rows`: those that did not train on it, or all members if all did."""
 
     rows: Rows
-    asked: list[Rows]
-    """By member, the places of the rows that it judges."""
+    places: list[Rows]
+    """For each member, the positions of the rows that it predicts."""
     groups: list[tuple[Rows, list[tuple[int, Rows]]]]
-    """Places with the same judges: one group for each fold, and one for all. With each judge, where its answers are."""
+    """Positions with the same members, and for each of these members the positions in its outputs."""
 
     @staticmethod
-    def of(rows: Rows, seen: NDArray[np.bool_]) -> Judges:
-        asked = ~seen
-        asked[:, ~asked.any(0)] = True
-        answers = asked.cumsum(1) - 1
-        patterns, which = np.unique(asked, axis=1, return_inverse=True)
+    def of(rows: Rows, seen: NDArray[np.bool_]) -> OutOfFold:
+        """Group the rows by the members that predict them. `seen` (members, rows) are training rows."""
+        predicts = ~seen
+        predicts[:, ~predicts.any(0)] = True
+        in_outputs = predicts.cumsum(1) - 1
+        patterns, which = np.unique(predicts, axis=1, return_inverse=True)
         groups: list[tuple[Rows, list[tuple[int, Rows]]]] = []
         for i, pattern in enumerate(patterns.T):
             places = np.flatnonzero(which.reshape(-1) == i)
-            groups.append((places, [(int(j), answers[j, places]) for j in np.flatnonzero(pattern)]))
-        return Judges(rows=rows, asked=[np.flatnonzero(mine) for mine in asked], groups=groups)
+            groups.append((places, [(int(j), in_outputs[j, places]) for j in np.flatnonzero(pattern)]))
+        return OutOfFold(rows=rows, places=[np.flatnonzero(member) for member in predicts], groups=groups)
 
 
 class Ensemble:
-    """Meets the `Engine` protocol."""
+    """Implements `Engine` for several members."""
 
     def __init__(self, members: Sequence[Member], loss: Loss, *, threads: int) -> None:
         self.members, self.loss, self.threads = tuple(members), loss, named_options.threads(threads)
@@ -77,7 +79,7 @@ class Ensemble:
         self.places = max(len(member.rows) for member in self.members)
         self._start()
         self._epoch, self._orders = -1, list[Rows]()
-        self._judges: Judges | None = None
+        self._out_of_fold: OutOfFold | None = None
         self._seen = np.zeros((len(self.members), len(self.data)), dtype=np.bool_)
         for seen, member in zip(self._seen, self.members, strict=True):
             seen[member.rows] = True
@@ -89,7 +91,7 @@ class Ensemble:
     def close(self) -> None:
         if self._owner == os.getpid():
             self._pool.shutdown(wait=True)
-        for member in reversed(self.members):  # each restores the previous number of threads
+        for member in reversed(self.members):  # each one restores the number of threads that it found
             member.engine.close()
 
     def stop(self) -> None:
@@ -105,8 +107,8 @@ class Ensemble:
         orders = self._orders_of(order.epoch)
 
         def one(i: int) -> Chunk:
-            mine = replace(order, rows=orders[i][order.rows])
-            return self.members[i].engine.run(mine, rate=rate, decay=decay, dropout=dropout)
+            member_order = replace(order, rows=orders[i][order.rows])
+            return self.members[i].engine.run(member_order, rate=rate, decay=decay, dropout=dropout)
 
         chunks = self._each(one)
         taken = min(len(chunk.loss) for chunk in chunks)
@@ -146,11 +148,11 @@ class Ensemble:
     def outputs(self, rows: Rows, *, averaged: bool = False) -> Array:
         if not len(rows):
             return self.members[0].engine.outputs(rows, averaged=averaged)
-        bench = self._judges_of(rows)
-        z = self._each(lambda i: self.members[i].engine.outputs(rows[bench.asked[i]], averaged=averaged))
+        chosen = self._out_of_fold_of(rows)
+        z = self._each(lambda i: self.members[i].engine.outputs(rows[chosen.places[i]], averaged=averaged))
         found = np.empty((len(rows), z[0].shape[1]))
-        for places, judges in bench.groups:
-            found[places] = combined(self.loss, [z[i][at] for i, at in judges])
+        for places, members in chosen.groups:
+            found[places] = combined(self.loss, [z[i][at] for i, at in members])
         return found
 
     def member_outputs(self, rows: Rows, *, averaged: bool = False) -> Array:
@@ -166,30 +168,30 @@ class Ensemble:
     # Members
 
     def _each(self, call: Callable[[int], T]) -> list[T]:
-        """What each member answers. Signals reach the main thread alone: it asks the others to end."""
+        """Call a function for each member in parallel. After a signal, the main thread stops all members."""
         if self._owner != os.getpid():
-            self._start()  # a forked child has none of its parent's threads
-        asked = [self._pool.submit(call, i) for i in range(len(self.members))]
+            self._start()  # a forked process has no threads of its parent
+        futures = [self._pool.submit(call, i) for i in range(len(self.members))]
         try:
-            return [one.result() for one in asked]
+            return [future.result() for future in futures]
         except BaseException:
-            self._stop(asked)
+            self._stop(futures)
             raise
 
-    def _stop(self, asked: Sequence[Future[Any]]) -> None:
-        """Returns when all have ended. A member that is not yet within its call does not hear, and is asked again."""
+    def _stop(self, futures: Sequence[Future[Any]]) -> None:
+        """Stop all members and wait for them. A member that has not begun its call ignores a request, so repeat it."""
         while True:
-            for one, member in zip(asked, self.members, strict=True):
-                if not one.cancel() and not one.done():
+            for future, member in zip(futures, self.members, strict=True):
+                if not future.cancel() and not future.done():
                     member.engine.stop()
-            if not wait(asked, timeout=STOP_RETRY_SECONDS).not_done:
+            if not wait(futures, timeout=STOP_RETRY_SECONDS).not_done:
                 return
 
-    def _judges_of(self, rows: Rows) -> Judges:
-        """The same rows are asked for after every epoch."""
-        if self._judges is None or not np.array_equal(self._judges.rows, rows):
-            self._judges = Judges.of(rows, self._seen[:, rows])
-        return self._judges
+    def _out_of_fold_of(self, rows: Rows) -> OutOfFold:
+        """Return the members that predict each row. The same rows are evaluated after every epoch, so keep it."""
+        if self._out_of_fold is None or not np.array_equal(self._out_of_fold.rows, rows):
+            self._out_of_fold = OutOfFold.of(rows, self._seen[:, rows])
+        return self._out_of_fold
 
     def _orders_of(self, epoch: int) -> list[Rows]:
         if epoch != self._epoch:
@@ -202,7 +204,7 @@ class Ensemble:
 
 
 def joined(states: Sequence[State]) -> State:
-    """One state of several members: every tensor under `memberN/`."""
+    """Return one state for several members. The names of tensors start with `memberN/`."""
     first = states[0]
     return State(
         parameters=_joined([one.parameters for one in states]),
@@ -215,7 +217,7 @@ def joined(states: Sequence[State]) -> State:
 
 
 def parted(state: State, members: int) -> list[State]:
-    """The states that `joined` put together."""
+    """Return the states of the members, the inverse of `joined`."""
     slots = {slot: _parted(values, members) for slot, values in state.optimizer.items()}
     return [
         State(
@@ -243,7 +245,7 @@ def _parted(values: dict[str, Any], members: int) -> list[dict[str, Any]]:
         member, _, rest = name.partition("/")
         if member in places:
             found[places[member]][rest] = value
-        else:  # a tensor of another number of members: each refuses it by its name
+        else:  # from an ensemble with another number of members: loading fails with the name of the tensor
             found[0][name] = value
     return found
 

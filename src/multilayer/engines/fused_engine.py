@@ -1,14 +1,14 @@
-"""Training and prediction on the compiled core: whole runs of steps without returning to Python, and without torch.
+"""Training and prediction with the compiled core, without torch. A call runs many steps without returning to Python.
 
-    float32   vectorised kernels where there are some, else plain loops
-    float64   plain loops (csrc/reference/reference.h), as `core="reference"` has them in float32 too
+    float32   vectorized kernels if the processor supports them, otherwise simple loops
+    float64   simple loops (csrc/reference/reference.h); `core="reference"` uses them in float32 as well
 
-The core holds parameters, optimiser and averages, and reads the data's own arrays where they are of its type. Codes
-and row numbers, by which it looks things up, are copied: codes are checked once, row numbers in each call, and whoever
-changes the arrays that were given later does not lead the core outside its own (`fused_program`). Augmented and sparse
-rows are made by `Data.take` and put together for each call; their masks are still keyed by the rows' own numbers.
+The core holds parameters, optimizer state and averages. It reads arrays in place if they have its type. Codes and row
+numbers are copied and checked, since the core uses them as indices: a later change of the user's arrays cannot make it
+read outside its memory. `Data.take` computes augmented and sparse rows for each call; dropout masks still use the row
+numbers of the data.
 
-A network that has a layer without a kernel is refused; `fused_program.why_not` tells beforehand.
+A network with a layer without a kernel raises SpecError. `fused_program.why_not` checks this before.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ TABLES = {"float32": _core.TableFloat, "float64": _core.TableDouble}
 REFERENCES = {"float32": _core.reference_float, "float64": _core.reference_double}
 
 MAX_ROWS_PER_CALL = 16_384
-"""Rows put together for one call of the core, at most, to bound memory."""
+"""Largest number of computed rows in one call of the core. It limits memory."""
 
 
 class FusedEngine(SingleEngine):
-    """Meets the `Engine` protocol. One thread of Python at a time may call it."""
+    """Implements `Engine` with the compiled core. Only one Python thread may call it at a time."""
 
     name = "fused"
 
@@ -117,7 +117,7 @@ class FusedEngine(SingleEngine):
         return Chunk(loss=loss, gradient_norm=norm, bad=bad, finite=finite, statistics=statistics)
 
     def _statistics(self, recorded: NDArray[np.float64], step: int, first: int) -> list[StepStatistics]:
-        """What the core wrote of recorded steps, after `step` steps, for places from `first` on."""
+        """Return the statistics of recorded steps. `step` steps ran before; positions in the chunk start at `first`."""
         names, every = list(self.spec.parameters), self.settings.statistics_every or 1
         found = recorded.reshape(-1, 2, len(names)).tolist() if names else []
         return [
@@ -175,12 +175,12 @@ class FusedEngine(SingleEngine):
         self._core.step, self._rate_factor = state.step, state.rate_factor
 
     def stop(self) -> None:
-        """Ends the call that another thread is in, with KeyboardInterrupt there, as Ctrl-C would."""
+        """Interrupt a call in another thread, which then raises KeyboardInterrupt, as after Ctrl-C."""
         self._core.stop()
 
     @property
     def bytes(self) -> int:
-        """What its arrays take by now: `ml.cost(…, engine="fused")` knows beforehand."""
+        """Current memory of the core's arrays. `ml.cost(…, engine="fused")` predicts it."""
         return self._core.bytes
 
     # Tensors
@@ -197,27 +197,27 @@ class FusedEngine(SingleEngine):
     # Rows
 
     def _parts(self, order: Order) -> Iterator[Order]:
-        """The order whole; or cut between batches where its rows have to be made."""
+        """Yield the whole order, or consecutive batches of it if the rows must be computed."""
         if not self.data.made:
             yield order
             return
-        require_within(order.rows, len(self.data))  # before any step, as the core does
+        require_within(order.rows, len(self.data))  # before the first step, as the core does
         rows = pieces(len(order.rows), self.spec.inputs.numeric, MAX_ROWS_PER_CALL)[0].stop
         size = max(rows // order.batch, 1) * order.batch
         for start in range(0, len(order.rows), size):
             yield replace(order, rows=order.rows[start : start + size])
 
     def _training(self, order: Order) -> tuple[FusedTable, Rows, Rows]:
-        """A table, and for each row of the order its place in the table and its own number."""
+        """Return a table, and for each row of the order its position in the table and its row number."""
         rows = order.rows
         if self._table is not None and not self.data.made:
             return self._table, rows, rows
         made = [self.data.take(batch, epoch=order.epoch) for batch in order.batches() or [rows]]
         return self._held(made[0] if len(made) == 1 else _joined(made)), np.arange(len(rows)), rows
 
-    @np.errstate(over="ignore")  # what float32 cannot hold is infinite, and found by its value in the step
+    @np.errstate(over="ignore")  # values too large for float32 become infinite, and the step reports them
     def _held(self, batch: Batch) -> FusedTable:
-        """The rows as the core reads them, checked; numbers that are so already are not copied."""
+        """Return checked rows for the core. Arrays in the right form are not copied."""
         labels = self.loss.classes and batch.y.ndim == 1
         categories = self.spec.inputs.categories
         return TABLES[self.dtype.name](
@@ -229,7 +229,7 @@ class FusedEngine(SingleEngine):
         )
 
     def _check_step(self, smallest: int, dropout: NDArray[np.float64]) -> None:
-        """Refuses what no step can be made of."""
+        """Raise an error for batches that are too small and for invalid dropout factors."""
         if self._moving:
             require_rows(smallest)
         for factor in (dropout.min(initial=0.0), dropout.max(initial=0.0)):
@@ -239,7 +239,7 @@ class FusedEngine(SingleEngine):
 
 
 def _places(tensors: Mapping[str, Parameter]) -> list[tuple[str, slice, tuple[int, ...]]]:
-    """Of each tensor its name, its part of all of them one after the other, and its shape."""
+    """Return for each tensor its name, its slice of the concatenated values, and its shape."""
     ends = accumulate(p.size for p in tensors.values())
     return [(name, slice(end - p.size, end), p.shape) for (name, p), end in zip(tensors.items(), ends, strict=True)]
 
@@ -265,10 +265,10 @@ def _joined(batches: list[Batch]) -> Batch:
 
 
 class PredictProgram:
-    """Prediction alone: a network and its float32 tensors, packed once, for one row or many.
+    """A network with float32 parameters, packed for prediction only.
 
-    The outputs have the same bits as those of a `FusedEngine` with the same parameters, for one row alone or among
-    others. Several Python threads may call one program at once; the GIL is released.
+    The outputs have the same bits as those of a `FusedEngine` with the same parameters, for any number of rows. Several
+    Python threads may call one program at the same time; it releases the GIL.
     """
 
     def __init__(
@@ -289,22 +289,22 @@ class PredictProgram:
 
     @property
     def bytes(self) -> int:
-        """What the program holds, and what each thread that calls it takes."""
+        """Memory of the program, and of each thread that calls it."""
         return self.core.bytes
 
     def outputs(self, x: Array | Sparse, codes: NDArray[Any] | None = None) -> Array:
-        """Raw outputs z (rows, d_out) of numbers x (rows, F) and codes (rows, categories)."""
+        """Return raw outputs (rows, d_out) for features x (rows, F) and codes (rows, categories)."""
         if isinstance(x, Sparse):
             parts = pieces(*x.shape)
             return np.concatenate([self.outputs(x[part], None if codes is None else codes[part]) for part in parts])
-        own, categories = None, self.spec.inputs.categories
+        copy, categories = None, self.spec.inputs.categories
         if codes is not None:
-            own = copied(codes)
+            copy = copied(codes)
             if not are_integers(codes) and codes.shape[1:] == (len(categories),):
-                check_codes(own, codes, categories)
+                check_codes(copy, codes, categories)
         try:
-            return self.core.outputs(contiguous_rows(x, np.dtype(np.float32)), own)
+            return self.core.outputs(contiguous_rows(x, np.dtype(np.float32)), copy)
         except IndexError:
-            if codes is not None and own is not None:  # only codes are looked up
-                check_codes(own, codes, categories)
+            if codes is not None and copy is not None:  # only codes are used as indices
+                check_codes(copy, codes, categories)
             raise

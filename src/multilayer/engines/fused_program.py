@@ -4,12 +4,12 @@
                      left out.
     tensors          their positions in `spec.parameters` and `spec.buffers`
     x, y, weight     read in place if they have the core's type
-    codes            copied, and the copy is checked: the core looks weights up by code, and would read or write
-                     outside its arrays if the caller changed a code later
+    codes            copied, and the copy is checked: the core uses codes as indices, and would read or write outside
+                     its arrays if the caller changed a code later
     class numbers    checked once and read in place: the core only compares them
 
-A closed set: `why_not` names what is outside it. KAN, maxout, softmax and the activations that are sums of others or
-learn several numbers a unit have no kernel; the torch engine runs them.
+Not supported: KAN, maxout, softmax, and activations that are sums of others or have several learned parameters per
+unit. `why_not` names the first unsupported part of a network. The torch engine supports all.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def _loss(loss: losses.Loss) -> _core.Loss:
 
 
 def _constant(constants: Mapping[str, Any]) -> float:
-    """The one constant that a function or loss with a kernel may have, such as delta of huber."""
+    """Return the constant of a function or loss, such as delta of huber. Those with a kernel have at most one."""
     return float(next(iter(constants.values()), 0.0))
 
 
@@ -163,12 +163,12 @@ class _Writer:
 
 
 def _function(function: ActivationFunction) -> dict[str, Any]:
-    """The function of an activation or gate, and its constant."""
+    """Return the fields for the function of an activation or gate."""
     return {"function": _core.Function[function.name], "constant": _constant(dict(function.constants))}
 
 
 def _activation(writer: _Writer, layer: L.Activation, d: int) -> dict[str, Any]:
-    learned = "".join(layer.function.learned)  # functions with a kernel learn one number at most
+    learned = "".join(layer.function.learned)  # functions with a kernel have at most one learned parameter
     return {**_function(layer.function), "learned": writer.parameter(learned), "blend": writer.parameter("blend")}
 
 
@@ -219,7 +219,7 @@ _COPIES: WeakKeyDictionary[Batch, Codes] = WeakKeyDictionary()
 
 
 def contiguous_rows(x: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Return x in the core's type with the numbers of each row next to each other. Rows may be farther apart."""
+    """Return x in the core's type with contiguous rows. There may be gaps between rows."""
     if not x.size:  # numpy gives empty arrays no strides
         return np.empty((1 + len(x), x.shape[1]), dtype)[: len(x)]
     apart, within = x.strides

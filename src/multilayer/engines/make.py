@@ -1,4 +1,4 @@
-"""Make an engine by name, for one network or for an ensemble whose members are trained on different rows."""
+"""Create an engine by name, for one network or for an ensemble whose members train on different rows."""
 
 from __future__ import annotations
 
@@ -35,10 +35,8 @@ class EngineOptions:
 def choose_engine(spec: Spec, options: EngineOptions, *, loss: str, optimizer: str) -> str:
     """Return the name of the engine. "auto" means fused if it supports the network and options, otherwise torch."""
     if options.name == "fused" and (options.device == "cuda" or options.compile):
-        asked = option("device", "cuda") if options.device == "cuda" else option("compile", "True")
-        raise OptionError(
-            f"the fused engine runs on the processor alone, got {asked}: use {option('engine', 'torch')} for it"
-        )
+        given = option("device", "cuda") if options.device == "cuda" else option("compile", "True")
+        raise OptionError(f"the fused engine runs on the CPU only, got {given}: use {option('engine', 'torch')} for it")
     if options.name != "auto":
         return options.name
     plain = options.device in ("auto", "cpu") and options.dtype != "bfloat16" and not options.compile
@@ -47,7 +45,7 @@ def choose_engine(spec: Spec, options: EngineOptions, *, loss: str, optimizer: s
 
 def make_engine(spec: Spec, data: Data, settings: Settings, options: EngineOptions, rows: Rows) -> Engine:
     """Return an engine for one network. `rows` are the training rows."""
-    assert options.name in ENGINES, f"an engine is chosen before it is made, got {options.name!r}"
+    assert options.name in ENGINES, f"choose_engine must resolve the name before, got {options.name!r}"
     by_scheme = replace(options, init="auto") if options.init == "data" else options
     engine = ENGINES[options.name](spec, data, settings, by_scheme)
     if options.init == "data":
@@ -68,7 +66,7 @@ def make_ensemble(spec: Spec, data: Data, settings: Settings, options: EngineOpt
 
 
 def _fit_to_rows(engine: Engine, spec: Spec, settings: Settings, rows: Rows) -> None:
-    """Replace the initial parameters by ones that are fitted to the rows."""
+    """Replace the initial parameters by parameters that are fitted to the rows."""
     data, state = engine.data, engine.state()
     codes = None if data.codes is None else data.codes[rows]
     values = initialization.from_rows(spec, rows_of(data.x, rows), codes, seed=settings.seed)

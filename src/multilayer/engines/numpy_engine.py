@@ -1,6 +1,6 @@
-"""The oracle: every layer, loss and optimiser by its plain numpy definition, in the order the text books give.
+"""The reference engine: every layer, loss and optimizer by its definition in numpy.
 
-Slow, one thread, any dtype; what the loop's tests and the other engines are measured against.
+It is slow, uses one thread and supports any dtype. The tests compare the other engines with it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .protocol import Chunk, Gradients, Order, Settings, SingleEngine, State, St
 
 
 class NumpyEngine(SingleEngine):
-    """Meets the `Engine` protocol."""
+    """Implements `Engine` in numpy."""
 
     name = "numpy"
 
@@ -97,7 +97,7 @@ class NumpyEngine(SingleEngine):
         state.check(self.spec, self.optimizer, averaged=self.settings.average is not None)
         self._state = state.copy()
 
-    @np.errstate(over="ignore", invalid="ignore")  # what is not finite is looked for at the end, by its value
+    @np.errstate(over="ignore", invalid="ignore")  # `run` checks for values that are not finite
     def gradients(self, rows: Rows, *, epoch: int, dropout: float = 1.0) -> Gradients:
         tensors = self._tensors(self._state.parameters)
         parts = iter(range(1 << 24))
@@ -113,14 +113,14 @@ class NumpyEngine(SingleEngine):
         z, caches = forward_through(self.spec.layers, self._inputs(batch), tensors, run)  # (B, C)
         y = batch.y
         weight = np.ones(len(rows)) if batch.weight is None else batch.weight
-        share = (weight / weight.sum()).astype(self.dtype)  # 1/B each where all weigh the same
+        share = (weight / weight.sum()).astype(self.dtype)  # 1/B each for equal weights
         dz = self.loss.slope(z, y) * share[:, None]
         _, found = backward_through(self.spec.layers, dz.astype(self.dtype), caches, tensors)
-        # In the spec's order, not a loaded state's, so that the norm adds up the same way.
+        # In the order of the spec, not of a loaded state, so that the norm has the same bits.
         gradients = {name: np.zeros_like(self._state.parameters[name]) for name in self.spec.parameters}
         for place, g in found.items():
-            gradients[self.spec.tensor_names[place]] += g  # what the network shares is summed over its places
-        loss = float((self.loss.rows(z, y) * share).sum()) if len(share) else math.nan  # a mean of nothing
+            gradients[self.spec.tensor_names[place]] += g  # the gradient of a shared tensor is the sum over its layers
+        loss = float((self.loss.rows(z, y) * share).sum()) if len(share) else math.nan  # the mean of no rows
         return Gradients(loss=loss, gradients=gradients, buffers=run.updates)
 
     def _pass(self, **how: Any) -> Pass:

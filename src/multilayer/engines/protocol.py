@@ -1,20 +1,20 @@
-"""What an engine is: it owns parameters and optimiser, and runs steps over rows it is told.
+"""The interface of an engine: it holds the data, the parameters and the optimizer state, and runs training steps.
 
-The loop decides everything else (order, schedules, when to look) and cuts the work into chunks; how it cuts never
-changes a result. An engine holds the data and one member's state; an ensemble is several engines.
+The training loop decides the order of the rows, the schedules and when to evaluate. It divides the steps into chunks;
+the size of the chunks does not change the result.
 
-    run        many steps: for each, forward, loss, backward, clip, update
-    gradients  what a step over given rows would do, nothing changed (data parallel, diagnostics)
-    apply      that step, or one made of several: `apply(gradients(rows))` is `run` over those rows, bit for bit
-    outputs    raw outputs for given rows, dropout off, running statistics used
-    state, load
-    stop       interrupt a call in another thread
-    close      release threads
+    run          several steps, each with forward, loss, backward, clipping, update
+    gradients    loss and gradients over given rows, without an update (data parallelism, diagnostics)
+    apply        one update: `apply(gradients(rows))` equals a step of `run` over these rows bit for bit
+    outputs      raw outputs for given rows, without dropout and with running statistics
+    state, load  copy and set all values that training changes
+    stop         interrupt a call in another thread
+    close        release threads
 
-`SingleEngine` is the base class of the engines of one network.
+`SingleEngine` is the base class of the engines of one network. An ensemble has one engine per member.
 
-A step over rows r with sample weights w minimises Σ w_r loss_r / Σ w_r. Dropout masks are keyed by seed, epoch, the
-dropout layer's ordinal, the row's own number and the unit, so they do not depend on the batch, threads or processes.
+A step over rows r with sample weights w minimizes Σ w_r loss_r / Σ w_r. Dropout masks depend on the seed, the epoch,
+the number of the dropout layer, the row number and the unit, but not on batches, threads or processes.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Order:
-    """Rows of one epoch, cut into consecutive batches; the last may be smaller."""
+    """Rows of one epoch in the order of training, divided into consecutive batches. The last may be smaller."""
 
     epoch: int
     rows: Rows
@@ -55,21 +55,23 @@ class Order:
 
     @property
     def steps(self) -> int:
+        """Number of batches."""
         return -(-len(self.rows) // self.batch)
 
     def check(self, **schedules: Array) -> None:
-        """Refuses schedules that have not one number a step."""
+        """Raise OptionError for a schedule whose length is not the number of steps."""
         for name, values in schedules.items():
             if len(values) != self.steps:
                 raise OptionError(f"{name} must have one number for each of {self.steps} steps, got {len(values)}")
 
     def batches(self) -> list[Rows]:
+        """Return the rows of each batch."""
         return [self.rows[i : i + self.batch] for i in range(0, len(self.rows), self.batch)]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What stays the same for a whole run. Loss and optimiser are texts: `huber(delta=2)`, `adam(beta2=0.95)`."""
+    """Settings of a whole run. Loss and optimizer are strings such as `huber(delta=2)` and `adam(beta2=0.95)`."""
 
     loss: str
     optimizer: str = "adam"
@@ -78,13 +80,13 @@ class Settings:
     clip_norm: float | None = None
     clip_value: float | None = None
     statistics_every: int | None = None
-    """Steps between two statistics of every tensor; None for none."""
+    """Steps between two statistics of every tensor. None records no statistics."""
     average: float | None = None
-    """β of the running average of the parameters, ā ← β ā + (1 − β) p after each step; None for none."""
+    """β of the running average of the parameters, ā ← β ā + (1 − β) p after each step. None keeps no average."""
     rate_factors: Mapping[str, float] = field(default_factory=dict[str, float])
-    """What the learning rate is multiplied by, for parameters named here; 1 for the rest."""
+    """Factor on the learning rate by parameter name. The default is 1."""
     decay_factors: Mapping[str, float] = field(default_factory=dict[str, float])
-    """What decay and L2 are multiplied by; for the rest 1 on weight matrices, 0 on biases, norms and the like."""
+    """Factor on weight decay and L2 by parameter name. The default is 1 for weight matrices and 0 for the rest."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.seed < 2**64:
@@ -107,7 +109,7 @@ class Settings:
                 raise OptionError(f"{name} must be finite and at least 0, got {value!r}")
 
     def check(self, parameters: Iterable[str]) -> None:
-        """Refuses a factor for a parameter that the network does not have; engines ask when they are made."""
+        """Raise OptionError for a factor of a parameter that the network does not have."""
         names = list(parameters)
         for field_name in ("rate_factors", "decay_factors"):
             for name in getattr(self, field_name):
@@ -117,21 +119,21 @@ class Settings:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class StepStatistics:
-    """Statistics of a step: by parameter the norm of its gradient before clipping, and of its values after the step."""
+    """For each parameter, the norm of its gradient before clipping and the norm of its values after the step."""
 
     place: int
-    """In the chunk."""
+    """Position of the step in the chunk."""
     gradients: dict[str, float]
     parameters: dict[str, float]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Chunk:
-    """What a run of steps tells: each step's loss before its update and the norm of its gradient before clipping.
+    """Results of consecutive steps: the loss before each update, and the gradient norm before clipping.
 
-    `bad` is the place in the chunk of the first step whose loss or gradient was not finite, or None. Steps from there
-    on were not taken by their meaning: the loop loads the state it had before the chunk and looks closer. `finite`
-    tells whether every parameter is so after the last step; after a bad one it means nothing.
+    `bad` is the position of the first step whose loss or gradient is not finite, or None. The state after it is not
+    defined: the loop loads the state before the chunk and repeats the steps one by one. `finite` is whether all
+    parameters are finite after the last step. It has no meaning if `bad` is not None.
     """
 
     loss: NDArray[np.float64]
@@ -143,13 +145,13 @@ class Chunk:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Gradients:
-    """What a training step finds before it changes anything; replicas average all three."""
+    """Loss, gradients and new buffers of a training step before its update. Replicas average all three."""
 
     loss: float
     gradients: dict[str, Array]
-    """By parameter."""
+    """Gradients by parameter."""
     buffers: dict[str, Array] = field(default_factory=dict[str, Array])
-    """New values of those that a step moves: running statistics."""
+    """New values of the buffers that a training step changes: running statistics."""
 
 
 class Engine(Protocol):
@@ -185,20 +187,23 @@ class Engine(Protocol):
         ...
 
     def run(self, order: Order, *, rate: Array, decay: Array, dropout: Array) -> Chunk:
-        """Takes `order.steps` steps. Each step has its learning rate, its decoupled weight decay and a factor on the
-        spec's dropout; all three have one number a step."""
+        """Run `order.steps` steps.
+
+        `rate`, `decay` and `dropout` have one value per step: the learning rate, the decoupled weight decay and a
+        factor on the dropout of the spec.
+        """
         ...
 
     def gradients(self, rows: Rows, *, epoch: int, dropout: float = 1.0) -> Gradients:
-        """The loss over `rows`, its gradient and the buffers' new values, as a training step would see them."""
+        """Return loss, gradients and new buffers of a training step over `rows`, without an update."""
         ...
 
     def apply(self, gradients: Gradients, *, rate: float, decay: float) -> float:
-        """One update (clipping included) and the buffers' new values; gives the gradient's norm before clipping."""
+        """Clip the gradients, update the parameters and set the buffers. Return the gradient norm before clipping."""
         ...
 
     def outputs(self, rows: Rows, *, averaged: bool = False) -> Array:
-        """Raw outputs (rows, d_out) at prediction; with the averaged parameters where asked for and kept."""
+        """Return raw outputs (rows, d_out). `averaged` uses the averaged parameters if the engine keeps them."""
         ...
 
     def member_outputs(self, rows: Rows, *, averaged: bool = False) -> Array:
@@ -206,10 +211,12 @@ class Engine(Protocol):
         ...
 
     def state(self) -> State:
-        """A copy of all that must be saved to go on exactly."""
+        """Return a copy of all values that must be saved to continue with the same bits."""
         ...
 
-    def load(self, state: State) -> None: ...
+    def load(self, state: State) -> None:
+        """Set the state. StateError if it belongs to another network or optimizer."""
+        ...
 
     def stop(self) -> None:
         """Interrupt a call in another thread with KeyboardInterrupt. Engines that cannot do this finish the call."""
@@ -268,15 +275,12 @@ class SingleEngine(ABC):
 
 
 def dropout_layers(spec: Spec) -> list[str]:
-    """Names of the dropout layers in the order that keys their masks: each draws from the part of its ordinal, from 0.
-
-    One with p = 0 draws nothing and has no ordinal.
-    """
+    """Return the names of the dropout layers with p > 0. The position in this list is part of the key of the masks."""
     return [e.name for e in spec.entries if isinstance(e.layer, Dropout) and e.layer.p]
 
 
 def check_data(spec: Spec, data: Data, loss: Loss) -> None:
-    """Refuses shapes that do not fit, which an engine would broadcast or read past."""
+    """Raise OptionError for arrays whose shapes do not fit the network. Engines rely on this check."""
     n, targets = len(data), spec.d_out // loss.per_target
     wanted: dict[str, tuple[Any, tuple[tuple[int, ...], ...]]] = {
         "x": (data.x, ((n, spec.inputs.numeric),)),
@@ -303,7 +307,7 @@ class State:
     parameters: dict[str, Array]
     buffers: dict[str, Array] = field(default_factory=dict[str, Array])
     optimizer: dict[str, dict[str, Array]] = field(default_factory=dict[str, dict[str, Array]])
-    """By slot, then by parameter."""
+    """Optimizer state by slot, then by parameter."""
     averages: dict[str, Array] = field(default_factory=dict[str, Array])
     """Running averages of the parameters, or empty."""
     step: int = 0
@@ -312,20 +316,23 @@ class State:
     """Factor on the learning rate after rollbacks."""
 
     def copy(self) -> State:
+        """Return a state with copies of all arrays."""
         return State.from_tensors({name: value.copy() for name, value in self.tensors().items()})
 
     def tensors(self) -> dict[str, Array]:
+        """Return all values by name, as files hold them."""
         flat = {f"parameters/{name}": value for name, value in self.parameters.items()}
         flat |= {f"buffers/{name}": value for name, value in self.buffers.items()}
         for slot, values in self.optimizer.items():
             flat |= {f"optimizer/{slot}/{name}": value for name, value in values.items()}
         flat |= {f"averages/{name}": value for name, value in self.averages.items()}
-        # A float64 holds every whole number up to 2^53.
+        # float64 is exact for integers up to 2^53.
         flat["counters"] = np.array([self.step, self.rate_factor], dtype=np.float64)
         return flat
 
     @staticmethod
     def from_tensors(tensors: Mapping[str, Array]) -> State:
+        """Return the state of arrays from `tensors`."""
         groups: dict[str, dict[str, Array]] = {"parameters": {}, "buffers": {}, "averages": {}}
         slots: dict[str, dict[str, Array]] = {}
         for name, value in tensors.items():
@@ -343,12 +350,12 @@ class State:
         return State(**groups, optimizer=slots, step=step, rate_factor=rate_factor)
 
     def check(self, spec: Spec, optimizer: Optimizer, *, averaged: bool) -> None:
-        """Refuses a state of another network or optimiser, naming the first tensor that does not fit."""
+        """Raise StateError for a state of another network or optimizer. The message names the first wrong tensor."""
         if spec.parameters and averaged != bool(self.averages):
             wanted, got = ("averages", "none") if averaged else ("no averages", "some")
             raise StateError(
                 f"an engine {'with' if averaged else 'without'} `average` needs a state with {wanted}, got {got}: "
-                "go on with the settings that the state was made with"
+                "continue with the settings of the run that saved the state"
             )
         if set(self.optimizer) != set(optimizer.slots):
             raise StateError(
@@ -369,13 +376,13 @@ class State:
                     raise StateError(f"{group}/{name} must have the shape {shapes}")
 
     def equals(self, other: State) -> bool:
-        """Bit for bit: the same names, types, shapes and bytes."""
-        mine, theirs = self.tensors(), other.tensors()
-        return mine.keys() == theirs.keys() and all(
-            value.dtype == theirs[name].dtype
-            and value.shape == theirs[name].shape
-            and value.tobytes() == theirs[name].tobytes()
-            for name, value in mine.items()
+        """Return whether names, types, shapes and all bits are equal."""
+        first, second = self.tensors(), other.tensors()
+        return first.keys() == second.keys() and all(
+            value.dtype == second[name].dtype
+            and value.shape == second[name].shape
+            and value.tobytes() == second[name].tobytes()
+            for name, value in first.items()
         )
 
 

@@ -1,15 +1,15 @@
-"""The engine on PyTorch: the reference module, autograd and torch's own optimisers, on any device.
+"""The PyTorch engine: torch modules, autograd and optimizers, on any device.
 
-    float32, float64   the model, its gradient and its optimiser in that type
-    bfloat16           forward and backward by autocast; parameters, optimiser and predictions in float32
+    float32, float64   model, gradients and optimizer in this type
+    bfloat16           forward and backward with autocast; parameters, optimizer and predictions in float32
 
-A step does nothing that a loop written by hand would not, but for the norm of the gradient: take rows, forward, loss,
-backward, clip, decay, update. Weight decay is decoupled for every optimiser, p ← (1 − η λ) p before its step, as
-AdamW has it; L2 adds to the gradient after clipping.
+A step does the same as a usual training loop, and also computes the gradient norm: take rows, forward, loss, backward,
+clip, decay, update. Weight decay is decoupled for every optimizer, p ← (1 − η λ) p before its step, as in AdamW. L2 is
+added to the gradient after clipping.
 
-Same bits on rerun at a fixed number of threads and however the work is cut. On the CPU dropout masks are the ones that
-the numpy engine draws; an accelerator draws its own, seeded by seed, epoch and the batch's first row, so they too
-depend on nothing else, but they are other masks. `notes` says which promises do not hold.
+Repeated runs with the same number of threads give the same bits, for any size of the chunks. On the CPU, dropout masks
+equal those of the numpy engine. Other devices use their own generator, seeded by seed, epoch and first row of the
+batch. `notes` lists the guarantees that do not hold.
 """
 
 from __future__ import annotations
@@ -45,12 +45,15 @@ Precision = Literal["float32", "float64", "bfloat16"]
 Inputs = tuple[Tensor, ...]
 
 MAX_ROWS_PER_PASS = 16_384
-"""Rows of one forward pass at prediction, to bound memory."""
+"""Largest number of rows in one forward pass at prediction. It limits memory."""
 
 
 class TorchEngine(SingleEngine):
-    """Meets the `Engine` protocol. `values` replace first values of `init` by name; `threads` is for the process, until
-    `close` gives it back what it had."""
+    """Implements `Engine` with torch.
+
+    `values` replaces initial values of `init` by name. `threads` applies to the whole process, until `close` restores
+    the previous number.
+    """
 
     name = "torch"
 
@@ -91,12 +94,12 @@ class TorchEngine(SingleEngine):
         self._named = {name: named[name] for name in spec.parameters}
         self._parameters = list(self._named.values())
         self._buffers = {name: self.model.get_buffer(name) for name in spec.buffers}
-        # A training pass moves these, also one that must change nothing.
+        # Every training pass changes these, also `gradients`, which must restore them.
         self._statistics = {name: b for name, b in self._buffers.items() if spec.buffers[name].role == "statistic"}
         self._moving = list(self._statistics.values())
         self._before = [b.clone() for b in self._moving]
         self._updater = kept = Updater(spec, settings, self._named)
-        # Made once: on the CPU they share the tensors' memory, which every update and `load` write into.
+        # Created once: on the CPU they share memory with the tensors, which updates and `load` change in place.
         self._views = {
             "parameters": self._by_name(self._parameters),
             "buffers": {name: _view(b) for name, b in self._buffers.items()},
@@ -172,7 +175,7 @@ class TorchEngine(SingleEngine):
         return norm
 
     def outputs(self, rows: Rows, *, averaged: bool = False) -> Array:
-        """In the parameters' own type, also where training uses bfloat16: what the saved model will give."""
+        """Return raw outputs in the type of the parameters, as the saved model does, even if training uses bfloat16."""
         self.model.eval()
         values = dict(zip(self._named, self._updater.averages, strict=False)) if averaged else {}
         found: list[Tensor] = []
@@ -216,7 +219,7 @@ class TorchEngine(SingleEngine):
     # A step
 
     def _backward(self, rows: Rows, epoch: int, dropout: float) -> tuple[float, float]:
-        """Leaves the gradient in the parameters; gives the loss and the gradient's norm."""
+        """Compute the gradients and store them in the parameters. Return the loss and the gradient norm."""
         self._clear()
         if self._moving:
             foreach._foreach_copy_(self._before, self._moving)
@@ -227,7 +230,7 @@ class TorchEngine(SingleEngine):
         loss = loss_forward(self.loss, z.float() if self._autocast else z, y, weight)
         loss.backward()
         for p in self._parameters:
-            if p.grad is None:  # not used by this network's outputs
+            if p.grad is None:  # the outputs do not depend on it
                 p.grad = torch.zeros_like(p)
         return loss.item(), self._updater.norm()
 
@@ -253,7 +256,7 @@ class TorchEngine(SingleEngine):
             module.keep = lambda d, p, part=part: mask(d, p * self._dropout, part)
 
     def _mask(self, d: int, p: float, part: int) -> Tensor:
-        """(B, d): 0 or 1/(1 − p), keyed by the rows' own numbers."""
+        """Return the mask (B, d) of 0 and 1/(1 − p), keyed by the row numbers."""
         kept = random.keep(
             self.settings.seed, Purpose.DROPOUT, rows=self._rows, units=d, p=p, epoch=self._epoch, part=part
         )
@@ -268,7 +271,7 @@ class TorchEngine(SingleEngine):
 
 
 def choose_device(text: str) -> torch.device:
-    """`auto` is cuda where torch has it, else the CPU."""
+    """Return the torch device. "auto" is cuda if available, otherwise the CPU."""
     if text == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -276,8 +279,8 @@ def choose_device(text: str) -> torch.device:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0]
-        wanted = f"{option_name('device')} must be auto, cpu or one that torch has"
-        raise OptionError(f"{wanted}, got {text!r}: {reason}") from None
+        expected = f"{option_name('device')} must be auto, cpu or one that torch has"
+        raise OptionError(f"{expected}, got {text!r}: {reason}") from None
     return device
 
 
@@ -293,7 +296,7 @@ def _first_values(spec: Spec, init: str, seed: int, values: Mapping[str, Array] 
 
 
 def _view(tensor: Tensor) -> Array | Tensor:
-    """The tensor's own memory as numpy, or the tensor where another device has it."""
+    """Return a numpy array that shares the memory of the tensor. On other devices, return the tensor."""
     return tensor.detach().numpy() if tensor.device.type == "cpu" else tensor
 
 
@@ -315,9 +318,9 @@ def _copy(target: Tensor, value: Array) -> None:
 
 
 class TensorTable:
-    """The data as tensors on one device. `take(rows)` returns the model's inputs, the targets and the weights of rows.
+    """The data as tensors on one device. `take(rows)` returns inputs, targets and weights of rows.
 
-    Columns go to the device once; what an augmentation changes, and sparse rows, go batch by batch.
+    Dense tables are copied to the device once. Augmented and sparse rows are copied batch by batch.
     """
 
     def __init__(self, spec: Spec, data: Data, loss: Loss, *, dtype: torch.dtype, device: torch.device) -> None:
@@ -344,6 +347,6 @@ class TensorTable:
 
     def _tensor(self, array: NDArray[Any], dtype: torch.dtype) -> Tensor:
         with warnings.catch_warnings():
-            # An array that may not be written to (a file mapped into memory) is only read here.
+            # Read-only arrays, such as memory-mapped files, are safe here: they are only read.
             warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
             return torch.from_numpy(np.ascontiguousarray(array)).to(device=self.device, dtype=dtype)

@@ -1,10 +1,10 @@
-"""One update of tensors from their gradients: clip, L2, decay, torch's own optimiser, averages.
+"""One update of torch tensors from their gradients: clipping, L2, weight decay, optimizer, averages.
 
-The optimizers themselves are in `pytorch.optimizers`.
+The optimizers are in `pytorch.optimizers`.
 
     clip    by the norm over all tensors, then by value
     l2      g ← g + l2 · factor · p
-    decay   p ← (1 − η · decay · factor) p, for every optimiser, as AdamW has it
+    decay   p ← (1 − η · decay · factor) p, for every optimizer, as in AdamW
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from ..spec import Spec
 from .protocol import Settings
 
 foreach: Any = torch
-"""For its `_foreach_` functions, one call for a list of tensors: documented, but not typed."""
+"""torch with its `_foreach_` functions, which take a list of tensors. They are documented but not typed."""
 
 
 class Updater:
-    """Owns what an optimiser keeps between steps; the gradient is read from and changed in `parameter.grad`."""
+    """Holds the optimizer state and updates the parameters. It reads and changes `parameter.grad`."""
 
     def __init__(self, spec: Spec, settings: Settings, parameters: Mapping[str, Tensor]) -> None:
         self.settings, self.optimizer = settings, optimizers.get(settings.optimizer)
         self.parameters = list(parameters.values())
-        # Slots are made before the first step, so that a run that goes on from a state is like any other.
+        # Created before the first step, so that `load` can always set them.
         self.slots = {slot: [torch.zeros_like(p) for p in self.parameters] for slot in self.optimizer.slots}
         self.averages = [] if settings.average is None else [p.detach().clone() for p in self.parameters]
         self.rate_factor = 1.0
@@ -58,19 +58,21 @@ class Updater:
                 count.fill_(value)
 
     def gradients(self) -> list[Tensor]:
+        """Return the gradients in the order of the parameters."""
         return [cast(Tensor, p.grad) for p in self.parameters]
 
     def norm(self) -> float:
-        """Over all gradients together; the tensors' own norms are added in float64."""
+        """Return the norm over all gradients. The norms of the tensors are added in float64."""
         found = foreach._foreach_norm(self.gradients())
         norm = math.hypot(*[n.item() for n in found])
         if math.isfinite(norm):
             return norm
-        # Squares of numbers above 1e19 overflow in float32, although the norm does not.
+        # Squares of values above 1e19 overflow in float32, although the norm does not.
         return math.hypot(*[n.item() for n in foreach._foreach_norm([g.double() for g in self.gradients()])])
 
     @torch.no_grad()
     def update(self, norm: float, rate: float, decay: float) -> None:
+        """Take one step with gradients of the given norm."""
         settings = self.settings
         if settings.clip_norm is not None and norm > settings.clip_norm:
             foreach._foreach_mul_(self.gradients(), settings.clip_norm / norm)
