@@ -1,4 +1,4 @@
-"""Cost: the worked example digit for digit, closed forms against torch for every case and for random networks."""
+"""Cost: exact counts of the worked example, and closed forms against torch for every case and random networks."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_worked_example_memory_and_epoch() -> None:
     assert share == pytest.approx(0.85, abs=0.005)
 
 
-def test_actual_says_what_the_textbook_charges() -> None:
+def test_the_actual_convention_lists_its_differences_from_the_textbook() -> None:
     actual, textbook = (ml.cost(WORKED, batch=32, convention=c) for c in ("actual", "textbook"))
     assert actual.layers[0].backward.dA == 0
     assert actual.layers[1].backward.activation == 32 * 256 * 2
@@ -73,13 +73,13 @@ def test_actual_says_what_the_textbook_charges() -> None:
 
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(spec=specs(), batch=batches)
-def test_what_is_left_out_adds_up(spec: Spec, batch: int) -> None:
+def test_the_differences_between_the_conventions_add_up(spec: Spec, batch: int) -> None:
     actual, textbook = (ml.cost(spec, batch=batch, convention=c) for c in ("actual", "textbook"))
     assert actual.backward + sum(item.flops for item in actual.left_out) == textbook.backward
     assert actual.forward == textbook.forward
 
 
-def test_neuron() -> None:
+def test_the_cost_of_a_neuron() -> None:
     for n in (1, 7, 100):
         c = ml.cost(ml.neuron(n, activation="sigmoid"), batch=1, loss="mse")
         assert c.parameters == n + 1
@@ -91,13 +91,13 @@ def test_backward_is_not_twice_forward_for_a_small_net() -> None:
     assert c.backward / c.forward == pytest.approx(1.013, abs=0.01)
 
 
-def test_six_flops_a_parameter_and_sample() -> None:
+def test_training_takes_about_six_flops_per_parameter_and_row() -> None:
     c = ml.cost("1000-1000-1000-1000", batch=64, convention="textbook")
     assert c.step / (64 * c.parameters) == pytest.approx(6, rel=0.01)
 
 
 @by_name
-def test_closed_forms_are_what_torch_counts(case: Case) -> None:
+def test_closed_forms_equal_the_counts_of_torch(case: Case) -> None:
     for batch in (1, 2, 7):
         if batch == 1 and has_batch_norm(case.spec.layers):
             continue
@@ -123,13 +123,13 @@ def test_closed_forms_on_random_networks(spec: Spec, batch: int) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
-def test_bytes_follow_the_dtype(dtype: str) -> None:
+def test_bytes_depend_on_the_dtype(dtype: str) -> None:
     assert verify("5-4-3", dtype=dtype).ok
     size = {"float64": 8, "float32": 4}[dtype]
     assert ml.cost("5-4-3", dtype=dtype).memory.parameters == size * 39
 
 
-def test_optimisers() -> None:
+def test_the_cost_of_optimizers() -> None:
     slots = {"sgd": 0, "momentum": 1, "nesterov": 1, "adam": 2, "adamw": 2}
     for name, count in slots.items():
         c = ml.cost("5-4-3", optimizer=name)
@@ -145,7 +145,7 @@ def test_optimisers() -> None:
     assert averaged.memory.total - ml.cost("5-4-3").memory.total == 4 * parameters
 
 
-def test_a_last_partial_batch_counts_as_what_it_is() -> None:
+def test_a_partial_last_batch_is_counted_with_its_rows() -> None:
     c = ml.cost(WORKED, batch=32, rows=1_000)
     rest = ml.cost(WORKED, batch=1_000 % 32).step
     assert c.epoch is not None
@@ -156,31 +156,31 @@ def test_a_last_partial_batch_counts_as_what_it_is() -> None:
     assert (few.epoch.steps, few.epoch.flops) == (1, ml.cost(WORKED, batch=5).step)
 
 
-def test_1000_rows_batch_20_is_50_steps_an_epoch() -> None:
+def test_1000_rows_in_batches_of_20_are_50_steps_per_epoch() -> None:
     epoch = ml.cost("4-1", batch=20, rows=1_000).epoch
     assert epoch is not None
     assert 5 * epoch.steps == 250
 
 
-def test_the_link_is_charged_once() -> None:
+def test_the_output_activation_is_counted_once() -> None:
     raw, explicit = ml.cost("5-4-3"), ml.cost("5-4-3:softmax")
     assert raw.layers[-1].forward == explicit.layers[-1].forward
 
 
-def test_embeddings_cost_nothing_forward() -> None:
+def test_embeddings_have_no_forward_flops() -> None:
     c = ml.cost("cat(50, 60)-columns-1", batch=8)
     assert c.layers[0].forward.total == 0
     assert c.layers[0].backward.other == 8 * 16
     assert c.layers[0].parameters == (51 + 61) * 8
 
 
-def test_shared_numbers_count_once_and_reuse_by_call() -> None:
+def test_shared_parameters_count_once_and_their_flops_per_use() -> None:
     c = ml.cost("4-8:prelu(per=network)-8:prelu(per=network)-1")
     assert [row.parameters for row in c.layers] == [41, 72, 9]
     assert c.layers[0].forward.activation == c.layers[1].forward.activation > 0
 
 
-def test_activations_go_with_their_layer_and_others_stand_alone() -> None:
+def test_activations_belong_to_the_row_of_their_layer() -> None:
     rows = ml.cost("4-8:layernorm:gelu:dropout(0.1)-[8:tanh]-1").layers
     assert [row.name for row in rows] == [
         "linear1",
@@ -195,7 +195,7 @@ def test_activations_go_with_their_layer_and_others_stand_alone() -> None:
 
 
 @by_name
-def test_every_number_is_an_integer_and_adds_up(case: Case) -> None:
+def test_all_counts_are_integers_and_totals_are_sums(case: Case) -> None:
     c = ml.cost(case.spec, batch=3, rows=10)
     data = json.loads(c.to_json())
 
@@ -217,7 +217,7 @@ def test_every_number_is_an_integer_and_adds_up(case: Case) -> None:
     assert memory.pop("total") == sum(v for k, v in memory.items() if k != "temporary")
 
 
-def test_slopes_are_charged_to_the_next_linear_map() -> None:
+def test_activation_slopes_count_with_the_next_linear_layer() -> None:
     rows = {
         row.name: row.backward.activation for row in ml.cost("8-8:relu:dropout(0.1)-4:layernorm:gelu-2", batch=1).layers
     }
@@ -226,14 +226,14 @@ def test_slopes_are_charged_to_the_next_linear_map() -> None:
     assert ml.cost("8-4:relu:dropout(0.1)", batch=1).layers[0].backward.activation == 4 * 2
 
 
-def test_what_a_layer_makes_inside_is_in_the_temporary() -> None:
+def test_intermediate_tensors_of_a_layer_count_as_temporary_memory() -> None:
     assert ml.cost("4-kan(3)", batch=1).memory.temporary == 4 * (4 + 4 * 8)
     assert ml.cost("4-maxout(3, 5)", batch=1).memory.temporary == 4 * (4 + 15)
     assert ml.cost("4-swiglu(3)", batch=1).memory.temporary == 4 * (4 + 6)
     assert ml.cost("4-columns(plr, n=50, d_numeric=2)-1", batch=1).memory.temporary == 4 * (4 + 4 * 100)
 
 
-def test_formulas_stand_beside_the_numbers() -> None:
+def test_formulas_are_shown_next_to_the_counts() -> None:
     first = ml.cost(WORKED, batch=32).layers[0].forward.matmul
     assert (first.formula, first.numbers) == ("2·B·I·O", "2·32·784·256")  # type: ignore[attr-defined]
 
@@ -256,18 +256,18 @@ def test_formulas_stand_beside_the_numbers() -> None:
         ),
     ],
 )
-def test_bad_options(options: dict[str, object], message: str) -> None:
+def test_invalid_options_are_refused(options: dict[str, object], message: str) -> None:
     with pytest.raises(OptionError, match=message):
         ml.cost("4-2", **options)  # type: ignore[arg-type]
 
 
-def test_numpys_whole_numbers_and_models_are_taken() -> None:
+def test_numpy_integers_and_models_are_accepted() -> None:
     plain = ml.cost("4-3-1", batch=3, rows=10)
     assert ml.cost("4-3-1", batch=np.int64(3), rows=np.int64(10)).to_json() == plain.to_json()
     assert ml.cost(ml.build("4-3-1"), batch=3, rows=10) == plain
 
 
-def test_what_is_no_network_has_no_cost() -> None:
+def test_invalid_networks_are_refused() -> None:
     with pytest.raises(SpecError, match=r"a network must be a Spec, a string such as '784-256-10', .* got 784"):
         ml.cost(784)  # type: ignore[arg-type]
     with pytest.raises(SpecError, match=r"of this package, got a dict$"):
@@ -276,7 +276,7 @@ def test_what_is_no_network_has_no_cost() -> None:
         ml.cost("4-1", loss=5)  # type: ignore[arg-type]
 
 
-def test_verify_refuses_what_does_not_fit_together_or_into_memory() -> None:
+def test_verify_refuses_mismatched_losses_and_too_large_networks() -> None:
     with pytest.raises(OptionError, match="needs 2 outputs for each target, got a network of 3"):
         verify("4-3", loss="quantile(0.1, 0.9)")
     with pytest.raises(OptionError, match=r"needs 819,563\.9 GiB of memory, and this machine has"):
@@ -284,7 +284,7 @@ def test_verify_refuses_what_does_not_fit_together_or_into_memory() -> None:
     assert verify("4-4", loss="quantile(0.1, 0.9)", batch=3).ok
 
 
-def test_building_refuses_what_memory_cannot_hold() -> None:
+def test_networks_and_batches_too_large_for_memory_are_refused() -> None:
     with pytest.raises(OptionError, match=r"a network of 1,000,000,000,000 parameters with their initial values "):
         ml.build("1000000-linear(1000000, bias=no)")
     with pytest.raises(OptionError, match=r"a network of 1,000,000,000,000 parameters in float64 needs 7,450\.6 GiB"):
@@ -292,10 +292,10 @@ def test_building_refuses_what_memory_cannot_hold() -> None:
     with pytest.raises(OptionError, match=r"a pass of 512 rows through this network in float64 needs "):
         ml.variance("1000000-1000000")
     with pytest.raises(OptionError, match=r"a pass of 512 rows through this network in float64 needs "):
-        ml.variance("4-kan(1, grid=10000000)")  # what it makes inside is what does not fit
+        ml.variance("4-kan(1, grid=10000000)")  # its intermediate tensors are too large
 
 
-def test_bin_edges_are_refused_before_they_are_made() -> None:
+def test_bin_edges_too_large_for_memory_are_refused() -> None:
     spec = Spec.parse("1000-columns(piecewise, n=2147483648, d_numeric=1)-1")
     refusals = (ml.build, ml.initialise, ml.variance, verify)
     tracemalloc.start()
@@ -304,29 +304,29 @@ def test_bin_edges_are_refused_before_they_are_made() -> None:
         for refused in refusals:
             with pytest.raises(OptionError, match=r"needs [\d,.]+ GiB of memory, and this machine has"):
                 refused(spec)
-        assert tracemalloc.get_traced_memory()[1] < 10**7  # one feature's edges alone are 16 GiB
+        assert tracemalloc.get_traced_memory()[1] < 10**7  # the edges of one feature take 16 GiB
     finally:
         tracemalloc.stop()
 
 
-def test_bin_edges_start_evenly() -> None:
+def test_initial_bin_edges_are_evenly_spaced() -> None:
     values = ml.initialise(Spec.parse("2-columns(piecewise, n=3, d_numeric=1)-1"))
     assert values["columns1.edges"].tolist() == [[-3, -1, 1, 3]] * 2
 
 
 @pytest.mark.parametrize("text", ["8-(8:gelu)*500-1", "8-[layernorm-16-8]*200-1", "8-(8:prelu(per=network))*100-1"])
-def test_layers_that_repeat_are_priced_once(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cost_of_repeated_layers_is_computed_once(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     spec = Spec.parse(text)
-    asked: list[object] = []
+    calls: list[object] = []
     for kind in {type(entry.layer) for entry in spec.entries}:
 
         def counted(self, d, batch, *, input_gradient=True, real=kind.cost):  # type: ignore[no-untyped-def]
-            asked.append(self)
+            calls.append(self)
             return real(self, d, batch, input_gradient=input_gradient)
 
         monkeypatch.setattr(kind, "cost", counted)
     account = ml.cost(spec)
-    assert len(asked) < 40  # the distinct layers, with and without a gradient below, for both conventions
+    assert len(calls) < 40  # distinct layers, with and without an input gradient, for both conventions
     assert sum(row.parameters for row in account.layers) == account.parameters
 
 
@@ -335,6 +335,6 @@ def test_cost_of_a_wide_network_takes_no_memory() -> None:
     assert c.parameters == 2 * 10**6 * (10**6 + 1) + 10**6 * (2 * 10**6 + 1)
 
 
-def test_account_is_plain_data() -> None:
+def test_a_cost_is_immutable_and_can_be_pickled() -> None:
     c = ml.cost(WORKED)
     assert replace(c, batch=1).batch == 1

@@ -1,4 +1,4 @@
-"""The closed forms of the fused engine's memory, in kernels and in plain loops, against what an engine holds."""
+"""Closed forms of the memory of the fused engine, compared with engines that run the kernels or the reference loops."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def require_equal(
     clip: bool = False,
     dtype: str = "float32",
 ) -> None:
-    """What a cost says is what an engine holds that has taken a step and judged its rows."""
+    """Check that the stated memory equals that of an engine after a step and a prediction."""
     found = ml.cost(
         spec, batch=batch, loss="mse", engine="fused", dtype=dtype, optimizer=optimizer, average=average, clip=clip
     )
@@ -58,15 +58,15 @@ def require_equal(
     engine = FusedEngine(spec, rows_for(spec, batch), chosen, threads=1, dtype=dtype)
     rows = np.arange(batch)
     one_step(engine)
-    if dtype == "float32":  # plain loops have by now no more than the rows that were judged last
+    if dtype == "float32":  # after a prediction, the reference loops keep only the tensors of its rows
         engine.outputs(rows)
     assert found.memory.total == engine.bytes
     engine.apply(engine.gradients(rows, epoch=1), rate=1e-3, decay=0)
-    assert found.memory.total == engine.bytes  # what gradients took apart from a step is given back
+    assert found.memory.total == engine.bytes  # memory that only `gradients` needs is released
 
 
 @pytest.mark.parametrize("case", [case for case in ALL if case.kernel == "yes"], ids=lambda case: case.name)
-def test_every_case(case: Case) -> None:
+def test_every_case_in_float(case: Case) -> None:
     for batch in (2, 16, 129, 256):
         require_equal(case.spec, batch)
 
@@ -79,7 +79,7 @@ def test_every_case_in_double(case: Case) -> None:
 
 @pytest.mark.parametrize("text", ["20-64-64-2", "50-(layernorm-64:gelu:dropout(0.1))*4-2", RECIPE])
 @pytest.mark.parametrize("batch", [8, 256])
-def test_plain_loops_keep_what_each_operation_makes(text: str, batch: int) -> None:
+def test_reference_loops_keep_the_result_of_each_operation(text: str, batch: int) -> None:
     for how in ({}, {"optimizer": "sgd"}, {"optimizer": "momentum", "average": True}, {"clip": True}):
         require_equal(Spec.parse(text), batch, dtype="float64", **how)
 
@@ -93,7 +93,7 @@ def test_random_networks_in_double(spec: Spec, batch: int) -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("text", ["64-128-1000", "5-4-3"])
-def test_mixed_classes_are_kept_as_probabilities(text: str, dtype: str) -> None:
+def test_mixup_stores_classes_as_probabilities(text: str, dtype: str) -> None:
     spec, batch = Spec.parse(text), 256
     plain = rows_for(spec, batch)
     classes = np.arange(batch) % spec.d_out
@@ -111,7 +111,7 @@ def test_mixed_classes_are_kept_as_probabilities(text: str, dtype: str) -> None:
         assert found.memory.total == engine.bytes
 
 
-def test_mixed_numbers_take_no_more_room() -> None:
+def test_mixup_of_numeric_targets_needs_no_more_memory() -> None:
     for loss in ("mse", "binary_cross_entropy", "quantile(0.1, 0.5, 0.9)"):
         one, two = (ml.cost("5-4-3", loss=loss, engine="fused", mixup=mixup).memory for mixup in (False, True))
         assert one == two
@@ -123,7 +123,7 @@ def test_mixed_numbers_take_no_more_room() -> None:
     ids=["784-256-128-10", "recipe", "residual_mlp"],
 )
 @pytest.mark.parametrize("optimizer", ["sgd", "momentum", "adam"])
-def test_networks_that_are_measured(spec: Spec, optimizer: str) -> None:
+def test_benchmark_networks(spec: Spec, optimizer: str) -> None:
     for batch in (32, 250):
         require_equal(spec, batch, optimizer=optimizer)
         require_equal(spec, batch, optimizer=optimizer, average=True)
@@ -131,22 +131,22 @@ def test_networks_that_are_measured(spec: Spec, optimizer: str) -> None:
 
 @settings(max_examples=300, deadline=None)
 @given(spec=specs(), batch=st.integers(2, 300), average=st.booleans(), clip=st.booleans())
-def test_random_networks(spec: Spec, batch: int, average: bool, clip: bool) -> None:
+def test_random_networks_in_float(spec: Spec, batch: int, average: bool, clip: bool) -> None:
     if why_not(spec) is None:
         require_equal(spec, batch, average=average, clip=clip)
 
 
-def test_gradients_of_few_weights_are_sums_of_two() -> None:
+def test_small_networks_store_the_gradients_of_two_halves() -> None:
     spec = Spec.parse("5-4-3")
     one, two = (ml.cost(spec, batch=batch, engine="fused").memory for batch in (127, 128))
     assert two.gradients - one.gradients == 2 * 4 * stored(spec)
     for batch in (127, 128, 1023, 1024, 2000):
         require_equal(spec, batch)
-    for text in ("5-4:prelu-3", "5-4:layernorm-3", "200-100-3"):  # numbers of other kinds, or many
+    for text in ("5-4:prelu-3", "5-4:layernorm-3", "200-100-3"):  # other layers with parameters, or many parameters
         assert not halves_gradients(Spec.parse(text), 128)
 
 
-def test_gradients_are_kept_to_be_clipped_or_given_up() -> None:
+def test_gradients_are_kept_for_clipping_and_for_interruptible_steps() -> None:
     spec = Spec.parse("5-4-3")
     numbers, always = 4 * 16 + 16 + 3 * 16 + 16, 4 * 16 + 16 + 3 * 16 + 16
     plain, clipped = (ml.cost(spec, batch=1, engine="fused", clip=clip).memory for clip in (False, True))
@@ -157,35 +157,35 @@ def test_gradients_are_kept_to_be_clipped_or_given_up() -> None:
     assert short.gradients < short.parameters < long.gradients
 
 
-def test_a_step_so_long_that_it_may_be_given_up() -> None:
+def test_a_long_interruptible_step() -> None:
     require_equal(Spec.parse("64-512-512-2"), 2048)
 
 
-def test_sums_over_rows_take_long_too() -> None:
+def test_sums_over_rows_count_for_the_length_of_a_step() -> None:
     spec = Spec.parse("64-[layernorm:gelu]*4-3:prelu(per=unit)-1:prelu-1:layernorm-5:blend(prelu(per=unit))-2")
     vectors = 4 * 2 * 64 + 3 + 3 + 5 + 5 + 5 + 2
     weights = 64 * 3 + 3 + 1 + 5 + 5 * 2 + 32 * vectors
-    require_kept_from(spec, -(-KEPT // weights))
+    require_kept_gradients_from(spec, -(-KEPT // weights))
 
 
-def require_kept_from(spec: Spec, first: int) -> None:
+def require_kept_gradients_from(spec: Spec, first: int) -> None:
     assert [keeps_gradients(spec, batch, clip=False) for batch in (first - 1, first)] == [False, True]
     for batch in (first - 1, first):
         require_equal(spec, batch, optimizer="sgd")
 
 
-def test_what_columns_learn_takes_long_too() -> None:
+def test_columns_layers_count_for_the_length_of_a_step() -> None:
     weights = 4 * 256 * (256 + 8) + 4 * 256
-    require_kept_from(Spec.parse("4-columns(plr, d_numeric=256, n=128)-1"), -(-KEPT // weights))
+    require_kept_gradients_from(Spec.parse("4-columns(plr, d_numeric=256, n=128)-1"), -(-KEPT // weights))
 
 
-def test_steps_of_fewer_rows_are_longer_before_they_are_given_up() -> None:
+def test_steps_with_few_rows_become_interruptible_later() -> None:
     weights = 1565 * 1565 + 1565 + 32 * 1565
-    require_kept_from(Spec.parse("1565-1565-1"), -(-5 * KEPT // weights))
-    require_kept_from(Spec.parse("3200-3200-1"), 256)
+    require_kept_gradients_from(Spec.parse("1565-1565-1"), -(-5 * KEPT // weights))
+    require_kept_gradients_from(Spec.parse("3200-3200-1"), 256)
 
 
-def test_what_has_no_kernel_counts_as_pytorch_keeps_it() -> None:
+def test_layers_without_a_kernel_count_as_in_pytorch() -> None:
     def activations(text: str) -> int:
         return ml.cost(Spec.parse(text), batch=9, loss="mse", engine="fused").memory.activations
 

@@ -1,4 +1,4 @@
-"""Inverse questions: every answer fits, and the next larger one does not."""
+"""Inverse questions: each answer fits the limit, and the next larger network or batch does not."""
 
 from __future__ import annotations
 
@@ -39,47 +39,47 @@ NETWORKS = [
 @pytest.mark.parametrize("text", [*NETWORKS, "784-10"])
 @pytest.mark.parametrize(("engine", "dtype"), [("torch", "float32"), ("fused", "float16")])
 @pytest.mark.parametrize("temporary", [False, True])
-def test_largest_batch_fits_and_one_more_does_not(text: str, engine: str, dtype: str, temporary: bool) -> None:
+def test_the_largest_batch_fits_and_one_more_row_does_not(text: str, engine: str, dtype: str, temporary: bool) -> None:
     spec = Spec.parse(text)
     limit = 40_000_000
     batch = largest_batch(spec, limit, engine=engine, dtype=dtype, temporary=temporary)
 
-    def taken(rows: int) -> int:
+    def bytes_for(rows: int) -> int:
         memory = cost(spec, batch=rows, engine=engine, dtype=dtype).memory
         return memory.total + (memory.temporary if temporary else 0)
 
-    assert batch == 0 or taken(batch) <= limit
-    assert taken(batch + 1) > limit
+    assert batch == 0 or bytes_for(batch) <= limit
+    assert bytes_for(batch + 1) > limit
 
 
-def test_largest_batch_at_the_very_byte() -> None:
+def test_largest_batch_at_an_exact_limit() -> None:
     spec = Spec.parse("784-256-128-10")
     limit = cost(spec, batch=77).memory.total
     assert largest_batch(spec, limit) == 77
     assert largest_batch(spec, limit - 1) == 76
 
 
-def test_largest_batch_where_none_fits_and_where_all_do() -> None:
+def test_largest_batch_if_none_or_all_fit() -> None:
     assert largest_batch(Spec.parse("784-10"), 1000) == 0
-    assert largest_batch(Spec.parse("4-relu"), 10) == MAX_BATCH  # nothing learns, so nothing is kept
+    assert largest_batch(Spec.parse("4-relu"), 10) == MAX_BATCH  # there are no parameters, so no activations are stored
 
 
-def of_8_rows(spec: Spec, batch: int | None = None) -> Cost:
+def cost_of_8_rows(spec: Spec, batch: int | None = None) -> Cost:
     return cost(spec, batch=batch or 8)
 
 
-VALUES = {"flops": lambda spec: of_8_rows(spec).step, "parameters": lambda spec: spec.n_parameters}
+VALUES = {"flops": lambda spec: cost_of_8_rows(spec).step, "parameters": lambda spec: spec.n_parameters}
 
 
 @pytest.mark.parametrize("text", NETWORKS)
 @pytest.mark.parametrize("limit", VALUES)
-def test_widest_fits_and_one_wider_does_not(text: str, limit: str) -> None:
+def test_the_widest_network_fits_and_the_next_does_not(text: str, limit: str) -> None:
     spec, value = Spec.parse(text), VALUES[limit]
     target = 5 * value(spec)
-    found = widest(spec, account=of_8_rows, **{limit: target})
+    found = widest(spec, account=cost_of_8_rows, **{limit: target})
     assert found is not None
     assert value(found.spec) <= target
-    # A group norm's widths grow in steps, so the next wider network may be several units away.
+    # A group norm restricts widths to multiples, so the next wider network may have several more units.
     assert value(with_width(spec, found.width + 1)) > target
     assert found.width > found.base
     assert found.spec.inputs == spec.inputs
@@ -90,37 +90,37 @@ def test_widest_within_both_limits() -> None:
     spec = Spec.parse("784-256-128-10")
     both = widest(spec, flops=10**9, parameters=10**6)
     single = widest(spec, parameters=10**6)
-    assert both == single  # the parameters are the tighter limit
+    assert both == single  # the number of parameters is the tighter limit
     tight = widest(spec, flops=10**7, parameters=10**6)
     assert tight is not None
     assert cost(tight.spec).step <= 10**7
 
 
-def test_with_width_keeps_proportions_and_what_must_be_equal() -> None:
+def test_with_width_keeps_proportions_and_block_widths() -> None:
     assert str(with_width(Spec.parse("784-256-128-10"), 512)) == "784-512-256-10"
     assert str(with_width(Spec.parse("784-256-128-10"), 1)) == "784-1-1-10"
-    # The block on the inputs ends with their width, the one on the outputs with theirs.
+    # The first block keeps the input width, and the last block the output width.
     assert hidden_widths(Spec.parse("16-[64-16]-32-[8-32]")) == [64, 8]
     assert with_width(Spec.parse("16-[64-16]-32-[8-32]"), 128) == Spec.parse("16-[128-16]-32-[16-32]")
-    # A block between hidden layers follows the width it is given.
+    # A block between hidden layers gets the new width.
     assert with_width(Spec.parse("20-32-[64-32]-10"), 128) == Spec.parse("20-64-[128-64]-10")
     assert with_width(Spec.parse("8-12:groupnorm(4)-2"), 17) == Spec.parse("8-16:groupnorm(4)-2")
 
 
 @pytest.mark.parametrize("text", NETWORKS)
 @pytest.mark.parametrize("limit", VALUES)
-def test_deepest_fits_and_one_deeper_does_not(text: str, limit: str) -> None:
+def test_the_deepest_network_fits_and_the_next_does_not(text: str, limit: str) -> None:
     spec, value = Spec.parse(text), VALUES[limit]
     target = 3 * value(spec) + 17
-    found = deepest(spec, account=of_8_rows, **{limit: target})
+    found = deepest(spec, account=cost_of_8_rows, **{limit: target})
     assert found is not None
     assert found.copies >= 2
     assert value(found.spec) <= target
     assert found.spec.d_out == spec.d_out
     assert found.parameters == found.spec.n_parameters
-    assert found.step == of_8_rows(found.spec).step
-    # One more of the same is over the limit: ask for exactly what it would take, and get it.
-    deeper = deepest(spec, account=of_8_rows, **{limit: target + 10 * value(spec)})
+    assert found.step == cost_of_8_rows(found.spec).step
+    # One more copy exceeds the limit. The cost of a copy is computed from a deeper network.
+    deeper = deepest(spec, account=cost_of_8_rows, **{limit: target + 10 * value(spec)})
     assert deeper is not None
     assert deeper.copies > found.copies
     per_copy = (value(deeper.spec) - value(found.spec)) // (deeper.copies - found.copies)
@@ -136,14 +136,14 @@ def test_deepest_repeats_the_last_hidden_layer_or_block() -> None:
     assert (block.spec, block.repeated) == (Spec.parse("4-8-[8]*6-2"), "residual1")
 
 
-def test_deepest_ends_where_networks_end() -> None:
+def test_deepest_stops_at_the_largest_number_of_layers() -> None:
     found = deepest(Spec.parse("1-1:none-1"), parameters=10**9)
     assert found is not None
     assert found.at_limit
     assert len(found.spec.entries) == MAX_LAYERS
 
 
-def test_widest_ends_where_the_search_does() -> None:
+def test_widest_stops_at_the_largest_width() -> None:
     found = widest(Spec.parse("4-4-1"), parameters=10**99)
     assert found is not None
     assert found.at_limit
@@ -153,7 +153,7 @@ def test_widest_ends_where_the_search_does() -> None:
     assert not smaller.at_limit
 
 
-def test_none_fits() -> None:
+def test_no_network_fits() -> None:
     spec = Spec.parse("784-256-10")
     assert widest(spec, flops=1000) is None
     assert deepest(spec, flops=1000) is None
@@ -173,7 +173,7 @@ def test_a_limit_and_a_hidden_layer_are_needed(question) -> None:
     limit=st.integers(1, 200_000),
     batch=st.integers(1, 9),
 )
-def test_answers_are_exact_for_any_plain_network(hidden: list[int], limit: int, batch: int) -> None:
+def test_widest_and_deepest_are_exact_for_random_networks(hidden: list[int], limit: int, batch: int) -> None:
     spec = Spec.parse("-".join(map(str, [3, *hidden, 2])))
     wide = widest(spec, flops=limit, account=lambda network, _=None: cost(network, batch=batch))
     if wide is None:
@@ -188,14 +188,14 @@ def test_answers_are_exact_for_any_plain_network(hidden: list[int], limit: int, 
 # Time
 
 
-def test_time_counts_full_steps_and_the_last_partial_one() -> None:
+def test_training_time_includes_the_partial_last_step() -> None:
     spec = Spec.parse("64-128-10")
     full, rest = (time(spec, epochs=1, rows=n, batch=32, machine=SLOW).seconds for n in (32, 5))
     several = time(spec, epochs=3, rows=69, batch=32, machine=SLOW)
     assert several.seconds == pytest.approx(3 * (2 * full + rest))
     assert several.lower_bound
     assert time(spec, epochs=1, rows=5, batch=32, machine=SLOW).seconds == pytest.approx(rest)
-    # At 1 GFLOP/s and next to free memory a step takes at least its products.
+    # At 1 GFLOP/s with very fast memory, a step takes at least the time of its matrix products.
     assert full >= cost(spec, batch=32).layers[0].forward.matmul / 1e9
 
 
@@ -223,7 +223,7 @@ def test_training_time_uses_a_measured_step() -> None:
         ("10M", "count", 10**7),
         ("235_146", "count", 235_146),
         ("235,146", "count", 235_146),
-        ("9007199254740993", "count", 9007199254740993),  # exact beyond a float
+        ("9007199254740993", "count", 9007199254740993),  # exact for integers that a float cannot represent
         ("1.1e1", "count", 11),
         ("12.9", "count", 12),
     ],
@@ -235,17 +235,17 @@ def test_quantities_are_read_exactly(text: str, unit, value: int) -> None:
 @pytest.mark.parametrize(
     "text", ["", "GB", "2XB", "-1", "inf", "nan", "1e999", "2MiB", "1..2", "0x10", "1 2", "9" * 100]
 )
-def test_what_is_no_quantity(text: str) -> None:
+def test_invalid_quantities_are_refused(text: str) -> None:
     with pytest.raises(OptionError, match="flops must be a quantity such as 1e9"):
         parse(text, what="flops", unit="flops")
 
 
-def test_what_rounds_to_nothing() -> None:
+def test_quantities_that_round_to_0_are_refused() -> None:
     with pytest.raises(OptionError, match=r"memory must be at least 1, got '0\.3'"):
         parse("0.3", what="memory", unit="bytes")
 
 
-def test_figures_for_people() -> None:
+def test_formatting_of_bytes_counts_and_times() -> None:
     assert [flops(n) for n in (0, 999, 1000, 45_124_416, 84_608_280_000)] == [
         "0 FLOP", "999 FLOP", "1.00 kFLOP", "45.1 MFLOP", "84.6 GFLOP"
     ]  # fmt: skip

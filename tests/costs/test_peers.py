@@ -1,6 +1,6 @@
-"""What `peers` says of each tool, against the tool itself run on a real module: every figure equal, to the last unit.
+"""The figures that `peers` states for each tool equal those of the tool itself on a real module.
 
-Modules are fresh for each tool, because thop leaves buffers behind.
+Each tool gets a new module, because thop adds buffers to modules.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from support.cases import ALL, Case
 from support.strategies import specs
 
 with warnings.catch_warnings():
-    # fvcore compiles a loss of its own with torch.jit.script when imported, thop reads versions with distutils.
+    # On import, fvcore compiles a loss with torch.jit.script, and thop reads versions with distutils.
     warnings.filterwarnings("ignore", message="`torch.jit.script", category=DeprecationWarning)
     warnings.filterwarnings("ignore", message=".*distutils", category=DeprecationWarning)
     import thop
     import torchinfo
     from fvcore.nn import FlopCountAnalysis, parameter_count
 
-# thop warns of its own function wherever it counts a PReLU.
+# thop calls its deprecated function when it counts a PReLU.
 pytestmark = pytest.mark.filterwarnings("ignore:This API is being deprecated:UserWarning:thop.vision.calc_func")
 
 
@@ -70,7 +70,7 @@ def fresh(spec: Spec) -> nn.Sequential:
 
 def by_torchinfo(spec: Spec, batch: int) -> dict[str, int]:
     found = torchinfo.summary(fresh(spec), input_size=(batch, spec.inputs.numeric), verbose=0)
-    # The object around the numbers has another size in another Python; ours is that of the tested one.
+    # The size of the Python object depends on the Python version. The expected value is for the tested version.
     inputs = found.total_input - sys.getsizeof(torch.empty(0).untyped_storage()) + STORAGE_OBJECT
     return {
         "total params": found.total_params,
@@ -97,7 +97,7 @@ def by_thop(spec: Spec, batch: int) -> dict[str, int]:
 
 
 def by_flopcounter(spec: Spec, batch: int) -> dict[str, int]:
-    """The network of `build`; the forward pass alone in evaluation mode, where one row is enough for a batch norm."""
+    """Count the network of `build`. The forward pass is in evaluation mode, so that batch norm accepts one row."""
     loss = losses.auto(spec.d_out)
     inputs, target = example(spec, loss, batch, dtype=torch.float32)
     with torch.no_grad(), FlopCounterMode(display=False) as counter:
@@ -116,9 +116,9 @@ RUN = {"torchinfo": by_torchinfo, "fvcore": by_fvcore, "thop": by_thop, "flopcou
 
 
 def check(spec: Spec, tool: str, batch: int) -> None:
-    said = {line.what: line.figure for line in report(spec, tool, batch=batch).lines if line.figure is not None}
-    assert said == RUN[tool](spec, batch)
-    assert all(type(figure) is int for figure in said.values())
+    stated = {line.what: line.figure for line in report(spec, tool, batch=batch).lines if line.figure is not None}
+    assert stated == RUN[tool](spec, batch)
+    assert all(type(figure) is int for figure in stated.values())
 
 
 NETWORKS = (
@@ -148,7 +148,7 @@ NETWORKS = (
 @pytest.mark.parametrize("batch", [1, 7, 32])
 @pytest.mark.parametrize("tool", TOOLS)
 @pytest.mark.parametrize("text", NETWORKS)
-def test_every_figure_is_what_the_tool_says(text: str, tool: str, batch: int) -> None:
+def test_every_figure_equals_that_of_the_tool(text: str, tool: str, batch: int) -> None:
     check(Spec.parse(text), tool, batch)
 
 
@@ -177,12 +177,12 @@ def test_random_networks_of_torch_modules(tool: str, spec: Spec, batch: int) -> 
 
 @given(spec=specs(), batch=st.integers(2, 9))
 @settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-def test_flopcounter_knows_any_network(spec: Spec, batch: int) -> None:
+def test_flopcounter_supports_any_network(spec: Spec, batch: int) -> None:
     check(spec, "flopcounter", batch)
 
 
 @pytest.mark.parametrize("case", ALL, ids=lambda case: case.name)
-def test_unknown_exactly_where_torch_has_no_module(case: Case) -> None:
+def test_figures_are_unknown_only_for_layers_without_a_torch_module(case: Case) -> None:
     spec = case.spec
     try:
         module_of(spec.layers, spec.inputs.numeric)
@@ -200,10 +200,10 @@ def test_a_batch_that_torch_refuses_is_unknown() -> None:
     one_each = Spec.parse("4-4:groupnorm(4)-2")
     with pytest.raises(ValueError, match="more than 1 value per channel"):
         fresh(one_each).eval()(torch.randn(1, 4))
-    check(one_each, "flopcounter", 1)  # our own module takes it
+    check(one_each, "flopcounter", 1)  # the module of this package accepts it
     for tool in ("torchinfo", "fvcore", "thop"):
         for line in report(one_each, tool).lines:
-            if line.what == "parameter_count()":  # it runs nothing
+            if line.what == "parameter_count()":  # this tool does not run the module
                 assert line.figure == parameter_count(fresh(one_each))[""]
             else:
                 assert line.figure is None
@@ -215,7 +215,7 @@ def test_a_batch_that_torch_refuses_is_unknown() -> None:
     assert "torch refuses to train batchnorm1 with a batch of one row" in step.why
 
 
-def test_totals_stand_in_what_torchinfo_prints() -> None:
+def test_totals_equal_those_that_torchinfo_prints() -> None:
     figures = {line.what: line.figure for line in report("784-256-128-10", "torchinfo", batch=32).lines}
     printed = str(torchinfo.summary(fresh(Spec.parse("784-256-128-10")), input_size=(32, 784), verbose=0))
     total = figures["estimated total size (bytes)"]
@@ -223,7 +223,7 @@ def test_totals_stand_in_what_torchinfo_prints() -> None:
     assert f"Estimated Total Size (MB): {total / 1e6:0.2f}" in printed
 
 
-def test_fvcore_charges_batch_norm_more_in_training() -> None:
+def test_fvcore_counts_more_for_batch_norm_in_training() -> None:
     analysis = FlopCountAnalysis(nn.Sequential(nn.BatchNorm1d(3)).train(), torch.randn(4, 3))
     assert analysis.total() == 5 * 4 * 3
     assert (
@@ -231,7 +231,7 @@ def test_fvcore_charges_batch_norm_more_in_training() -> None:
     )
 
 
-def test_thop_forgets_the_parameters_of_a_module_handed_over_alone() -> None:
+def test_thop_reports_no_parameters_for_a_single_module() -> None:
     assert thop.profile(nn.Linear(10, 11), inputs=(torch.randn(1, 10),), verbose=False) == (110.0, 0)
     assert report("10-11", "thop").lines[1].why.endswith("0 for the same module handed over alone")
 
@@ -239,8 +239,8 @@ def test_thop_forgets_the_parameters_of_a_module_handed_over_alone() -> None:
 @pytest.mark.parametrize(
     "text", ["784-256-128-10", "6-4:layernorm:gelu-4:batchnorm:prelu-3:softmax", "4-3-1", "9-[9:tanh]-1"]
 )
-def test_the_reasons_add_up(text: str) -> None:
-    """From a tool's figure to ours with the amounts that the reason names, and nothing else."""
+def test_the_reasons_explain_the_whole_difference(text: str) -> None:
+    """The figure of a tool plus the amounts in the reason equals the figure of this package."""
 
     def amounts(part: str) -> list[int]:
         return [int(amount.replace(",", "")) for amount in re.findall(r"\(([\d,]+)\)", part)]
@@ -274,7 +274,7 @@ def test_known_answers() -> None:
     assert (forward.figure, step.figure) == (406_528, 406_528 + 401_408 + 10_240)
 
 
-def test_equal_figures_say_so() -> None:
+def test_equal_figures_are_explained() -> None:
     assert report("784-10", "fvcore").lines[1].why == "the same"
     chance = report("10-11", "torchinfo").lines[4]
     assert chance.figure == chance.ours
@@ -285,12 +285,12 @@ def test_equal_figures_say_so() -> None:
 
 
 @pytest.mark.parametrize("tool", TOOLS)
-def test_tested_version(tool: str) -> None:
+def test_the_installed_version_is_the_tested_one(tool: str) -> None:
     installed = importlib.metadata.version("torch" if tool == "flopcounter" else tool)
     assert report("4-2", tool).version == Version(installed).public
 
 
-def test_bad_options() -> None:
+def test_invalid_options_are_refused() -> None:
     with pytest.raises(
         OptionError, match=r"unknown tool 'torchinf': did you mean 'torchinfo'\? valid: flopcounter, fvcore"
     ):
@@ -299,7 +299,7 @@ def test_bad_options() -> None:
         report("4-2", "thop", batch=0)
 
 
-def test_imports_no_tool() -> None:
+def test_a_report_imports_none_of_the_tools() -> None:
     code = """
 import sys
 from multilayer.costs.peers import TOOLS, report
