@@ -2,8 +2,9 @@
 
 | module | content |
 |---|---|
-| `count` | FLOPs and bytes of a training step |
-| `memory` | the bytes in detail |
+| `count` | the cost of a training step |
+| `flops` | FLOPs per layer |
+| `memory` | bytes of a step |
 | `formulas` | the formula of each number |
 | `inverse` | the largest batch, network or time within a limit |
 | `roofline` | predicted time of a step |

@@ -1,67 +1,40 @@
-"""Exact cost of a training step: FLOPs and bytes, by layer and in total.
+"""Exact cost of a training step: FLOPs and bytes, per layer and in total.
 
-A row of the account is a linear map with the activation right behind it; whatever stands alone has a row of its own.
+There are two conventions:
 
-    forward   matmul, bias, activation, other (norms, dropout, gates, sums); the loss's link counts with the last row
-    backward  dW, db, dA: the products and sums of the row itself
-              activation: through σ′ of the linear map below, because it is this row's dA that it multiplies
-              (an output activation has no row above it and keeps its own, as does one that stands alone)
-              other: norms, gates, gradients of learned activations
+- `actual` (default) counts the operations of a training step. `left_out` lists the differences from the textbook.
+- `textbook` also counts dA of the first layer, which no step computes, and one FLOP for each σ′.
 
-Two conventions. `textbook` charges dA for the first layer, which no real step computes, and one FLOP for σ′.
-`actual` counts what a step does, σ′ at its own price, and lists what the textbook charges beside it. `backward` holds
-no loss gradient and `step` no optimiser; both stand beside them.
-
-Numbers that come from a formula are `Count`s and carry it.
+`step` is the sum of `forward` and `backward`. The gradient of the loss and the optimizer are not part of it: they are
+in `loss.backward` and `optimizer_flops`. Numbers that are computed from sizes are `Count`s, which have their formula.
+`flops` counts the layers, and `memory` the bytes.
 """
 
 from __future__ import annotations
 
-import itertools
 import json
-from dataclasses import asdict, dataclass, replace
-from functools import cached_property
-from typing import Any, Literal, TypeVar, cast
+from dataclasses import asdict, dataclass
+from typing import Any, cast
 
 from ..core.counts import Count, count, named
 from ..core.named_options import whole
 from ..errors import OptionError, unknown_name
 from ..nn import losses, optimizers
-from ..nn.layers import Activation, Backward, Forward, Layer, Parameter, Residual
 from ..nn.losses import Loss
 from ..nn.optimizers import AVERAGE_FLOPS, CLIP_FLOPS, DECAY_FLOPS, Optimizer
-from ..spec import Entry, HasSpec, Spec
+from ..spec import HasSpec, Spec
+from .flops import Account, Convention, LossCost, Row, account
 from .memory import Memory, kept_floats, memory
 
 __all__ = ["DTYPES", "Cost", "Epoch", "LeftOut", "LossCost", "Memory", "Row", "cost", "kept_floats"]
 
-Parts = TypeVar("Parts", Forward, Backward)
-Convention = Literal["actual", "textbook"]
 DTYPES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
-    """One line of the account."""
-
-    name: str
-    what: str
-    d_in: int
-    d_out: int
-    parameters: int
-    forward: Forward
-    backward: Backward
-
-
-@dataclass(frozen=True, kw_only=True)
-class LossCost:
-    name: str
-    forward: int
-    backward: int
-
-
-@dataclass(frozen=True, kw_only=True)
 class Epoch:
+    """Steps and FLOPs of an epoch, including its last partial batch."""
+
     rows: int
     steps: int
     flops: int
@@ -69,7 +42,7 @@ class Epoch:
 
 @dataclass(frozen=True, kw_only=True)
 class LeftOut:
-    """What the textbook charges and a real step does not, or charges otherwise."""
+    """A difference from the textbook convention: FLOPs to add to the actual count, and the reason."""
 
     what: str
     flops: int
@@ -78,7 +51,51 @@ class LeftOut:
 
 @dataclass(frozen=True, kw_only=True)
 class Cost:
-    """The account of one training step of `spec`; every number an int."""
+    """Exact cost of one training step. `ml.cost` creates it.
+
+    All numbers are ints. Most of them also have their formula, as ``formula`` and ``numbers``.
+
+    Attributes
+    ----------
+    spec : Spec
+        The network.
+    batch : int
+        Rows per step.
+    optimizer, engine, dtype, convention : str
+        The options of ``ml.cost``.
+    parameters : int
+        Number of learned parameters. Shared ones are counted once.
+    layers : tuple of Row
+        ``name``, ``what``, ``d_in``, ``d_out``, ``parameters``, ``forward`` and ``backward`` of each row. A row is a
+        layer, with the activation after it. ``forward`` has the FLOPs of ``matmul``, ``bias``, ``activation``,
+        ``other`` and their ``total``. ``backward`` has those of ``dW``, ``db``, ``dA``, ``activation``, ``other`` and
+        their ``total``.
+    loss : LossCost
+        ``name``, and the FLOPs of the loss: ``forward`` and ``backward``.
+    forward : int
+        FLOPs of the forward pass, including the loss.
+    backward : int
+        FLOPs of the backward pass through the layers, without the gradient of the loss.
+    step : int
+        ``forward + backward``.
+    optimizer_flops : int
+        FLOPs of the optimizer after each step, including L2 regularisation, clipping and averaging if chosen.
+    memory : Memory
+        Bytes of a step.
+    epoch : Epoch or None
+        ``rows``, ``steps`` and ``flops`` of an epoch, if the number of rows was given.
+    left_out : tuple of LeftOut
+        ``what``, ``flops`` and ``why`` of each difference from the textbook convention.
+
+    Examples
+    --------
+    >>> c = cost("784-256-128-10", batch=32)
+    >>> c.parameters, c.step, c.memory.total
+    (235146, 32291648, 3913124)
+    >>> matmul = c.layers[0].forward.matmul
+    >>> matmul, matmul.formula, matmul.numbers
+    (12845056, '2·B·I·O', '2·32·784·256')
+    """
 
     spec: Spec
     batch: int
@@ -98,7 +115,13 @@ class Cost:
     left_out: tuple[LeftOut, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data with the keys that others read."""
+        """Return the cost as plain data: dicts, lists, strings and ints.
+
+        Examples
+        --------
+        >>> cost("2-1", batch=1).to_dict()["layers"][0]["forward"]
+        {'matmul': 4, 'bias': 1, 'activation': 0, 'other': 0, 'total': 5}
+        """
         rows = [
             {
                 "name": row.name,
@@ -129,6 +152,14 @@ class Cost:
         }
 
     def to_json(self) -> str:
+        """Return `to_dict` as JSON.
+
+        Examples
+        --------
+        >>> print(cost("2-1", batch=1).to_json()[:24])
+        {
+          "network": "2-1",
+        """
         return json.dumps(self.to_dict(), indent=2, ensure_ascii=False) + "\n"
 
     def _repr_html_(self) -> str:
@@ -157,7 +188,7 @@ def cost(
     Parameters
     ----------
     spec : Spec, str or object with a `spec`
-        The network, such as ``"784-256-128-10"``.
+        The network, such as ``"784-256-128-10"``, or a model.
     batch : int
         Rows per step.
     optimizer, loss : str
@@ -194,6 +225,8 @@ def cost(
     >>> c = cost("784-256-128-10", batch=32, convention="textbook")
     >>> c.forward, c.backward, c.memory.total
     (15051264, 30073152, 3913120)
+    >>> cost("784-256-128-10", batch=32, rows=60_000).epoch
+    Epoch(rows=60000, steps=1875, flops=60546840000)
     """
     spec, batch = Spec.of(spec), whole("batch", batch)
     rows = None if rows is None else whole("rows", rows)
@@ -207,12 +240,12 @@ def cost(
     chosen_loss = losses.of(loss, spec.d_out)
     chosen_optimizer = optimizers.get(optimizer)
 
-    account = _account(spec, batch, chosen_loss, cast(Convention, convention))
+    counted = account(spec, batch, chosen_loss, cast(Convention, convention))
     extras = (l2, clip, average)
     epoch = None
     if rows is not None:
-        rest = _account(spec, rows % batch, chosen_loss, cast(Convention, convention)).step if rows % batch else 0
-        epoch = _epoch(rows, batch, account.step, rest)
+        rest = account(spec, rows % batch, chosen_loss, cast(Convention, convention)).step if rows % batch else 0
+        epoch = _epoch(rows, batch, counted.step, rest)
     return Cost(
         spec=spec,
         batch=batch,
@@ -221,11 +254,11 @@ def cost(
         dtype=dtype,
         convention=convention,
         parameters=spec.n_parameters,
-        layers=account.rows,
-        loss=account.loss,
-        forward=account.forward,
-        backward=account.backward,
-        step=account.step,
+        layers=counted.rows,
+        loss=counted.loss,
+        forward=counted.forward,
+        backward=counted.backward,
+        step=counted.step,
         optimizer_flops=_optimizer_flops(spec, chosen_optimizer, *extras),
         memory=memory(
             spec,
@@ -240,170 +273,15 @@ def cost(
             mixup=mixup,
         ),
         epoch=epoch,
-        left_out=_left_out(spec, batch, chosen_loss, account) if convention == "actual" else (),
+        left_out=_left_out(spec, batch, chosen_loss, counted) if convention == "actual" else (),
     )
 
 
-# FLOPs
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Account:
-    rows: tuple[Row, ...]
-    loss: LossCost
-
-    @cached_property
-    def forward(self) -> int:
-        return sum(row.forward.total for row in self.rows) + int(self.loss.forward)
-
-    @cached_property
-    def backward(self) -> int:
-        return sum(row.backward.total for row in self.rows)
-
-    @property
-    def step(self) -> int:
-        return self.forward + self.backward
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Price:
-    """What one layer adds to the account, wherever it stands: `slope` is its σ′ if it is an activation."""
-
-    own: tuple[Parameter, ...]
-    parameters: int
-    forward: Forward
-    backward: Backward
-    slope: int
-
-
-class _Prices:
-    """Prices of layers, each computed once: a deep network repeats its layers, and a formula takes its time."""
-
-    def __init__(self, batch: int, *, textbook: bool) -> None:
-        self.batch, self.textbook = batch, textbook
-        self.learning = False  # whether anything so far has parameters: otherwise no gradient is needed below
-        self.known: dict[tuple[Layer, object, bool], _Price] = {}
-        self.sums: dict[tuple[int, str, int], Any] = {}
-        self.held: list[object] = []  # what `sums` knows by its id must stay
-
-    def of(self, entry: Entry) -> _Price:
-        """The price of the next layer."""
-        key = (entry.layer, entry.d_in, self.learning or self.textbook)
-        price = self.known.get(key)
-        if price is None:
-            price = self.known[key] = self._price(*key)
-        self.learning = self.learning or bool(price.own)
-        return price
-
-    def _price(self, layer: Layer, d: Any, needed: bool) -> _Price:
-        own = () if isinstance(layer, Residual) else layer.parameters(d)
-        flops = layer.cost(d, self.batch, input_gradient=needed)
-        back, slope = flops.backward if needed or own else Backward(), 0
-        if isinstance(layer, Activation):
-            if needed:
-                slope = Count(self.batch, "B") * Count(d, "n") if self.textbook else back.activation
-            back = replace(back, activation=0)
-        elements = sum(_elements(p) for p in own)
-        return _Price(own=own, parameters=elements, forward=flops.forward, backward=back, slope=slope)
-
-    def add(self, parts: Parts, name: str, more: int, *, first: bool = False) -> Parts:
-        """`parts` with `more` added to one of them, in front of it if `first`."""
-        if not more and not isinstance(more, Count):
-            return parts
-        key = (id(parts), name, id(more))
-        if key not in self.sums:
-            there = getattr(parts, name)
-            self.sums[key] = replace(parts, **{name: more + there if first else there + more})
-            self.held += [parts, more]
-        return self.sums[key]
-
-
-def _account(spec: Spec, batch: int, loss: Loss, convention: Convention) -> _Account:
-    rows: list[Row] = []
-    B, C = named(B=batch, C=spec.d_out)
-    prices = _Prices(batch, textbook=convention == "textbook")
-    waiting: int = 0  # σ′ of the mixing row below, for the next one, whose dA it multiplies
-    owner = 0  # the row that σ′ belongs to, where no other follows
-    counted: set[str] = set()
-    entries = iter(itertools.pairwise((*spec.entries, None)))
-    for entry, following in entries:
-        entry = cast(Entry, entry)
-        layer, price = entry.layer, prices.of(entry)
-        what, parameters, forward = _what(entry), _fresh(spec, entry, price, counted), price.forward
-        # What mixes its inputs takes the σ′ that waits; an activation that stands alone keeps its own.
-        taken, waiting = (waiting, 0) if layer.mixes else (price.slope, waiting)
-        back = prices.add(price.backward, "activation", taken, first=True)
-        if layer.mixes and following and isinstance(following.layer, Activation) and _same_block(entry, following):
-            next(entries)
-            bent = prices.of(following)
-            what = f"{what} {_word(following.layer)}"
-            parameters += _fresh(spec, following, bent, counted)
-            forward = prices.add(forward, "activation", bent.forward.activation)
-            back = prices.add(back, "other", bent.backward.other)
-            waiting, owner = bent.slope, len(rows)
-        rows.append(
-            Row(
-                name=entry.name,
-                what=what,
-                d_in=entry.width_in,
-                d_out=entry.d_out,
-                parameters=parameters,
-                forward=forward,
-                backward=back,
-            )
-        )
-    if waiting:
-        held = rows[owner]
-        rows[owner] = replace(held, backward=replace(held.backward, activation=held.backward.activation + waiting))
-    last = rows[-1]
-    linked = isinstance(spec.layers[-1], Activation) and spec.layers[-1].name == loss.link
-    link = 0 if linked else loss.link_flops * B * C
-    rows[-1] = replace(
-        last,
-        what=f"{last.what} {loss.link}" if link else last.what,
-        forward=replace(last.forward, activation=last.forward.activation + link),
-    )
-    costs = LossCost(name=loss.name, forward=loss.flops * B * C, backward=loss.flops_backward * B * C)
-    return _Account(rows=tuple(rows), loss=costs)
-
-
-def _fresh(spec: Spec, entry: Entry, price: _Price, counted: set[str]) -> int:
-    """Its parameters without those that are shared and `counted` already."""
-    if not any(p.shared for p in price.own):
-        return price.parameters
-    names = [spec.tensor_names[f"{entry.name}.{p.name}"] for p in price.own]
-    fresh = sum(_elements(p) for p, name in zip(price.own, names, strict=True) if name not in counted)
-    counted.update(names)
-    return fresh
-
-
-def _same_block(a: Entry, b: Entry) -> bool:
-    return a.name.rpartition(".")[0] == b.name.rpartition(".")[0]
-
-
-def _elements(parameter: Parameter) -> Count:
-    return Count(parameter.size, parameter.name, "·".join(map(str, parameter.shape)) or "1")
-
-
-def _what(entry: Entry) -> str:
-    layer = entry.layer
-    if layer.mixes:
-        kind = "" if layer.kind == "linear" else f" {layer.label}"
-        return f"{entry.width_in}→{entry.d_out}{kind}"
-    return f"{entry.d_out} {_word(layer)}"
-
-
-def _word(layer: Layer) -> str:
-    if isinstance(layer, Activation) and layer.blend:
-        return f"blend({layer.name})"
-    return "sum" if isinstance(layer, Residual) else layer.label
-
-
-def _left_out(spec: Spec, batch: int, loss: Loss, actual: _Account) -> tuple[LeftOut, ...]:
-    """The difference to the textbook, item by item; the items add up to it."""
-    textbook = _account(spec, batch, loss, "textbook")
+def _left_out(spec: Spec, batch: int, loss: Loss, actual: Account) -> tuple[LeftOut, ...]:
+    """Return the differences from the textbook convention. They add up to the difference of the steps."""
+    textbook = account(spec, batch, loss, "textbook")
     pairs = list(zip(textbook.rows, actual.rows, strict=True))
-    # Plain ints: a formula for a sum over every layer would grow with each of them.
+    # Plain ints: the formula of a sum over all layers would be as long as the network is deep.
     slopes = sum(int(b.backward.activation) - int(a.backward.activation) for b, a in pairs)
     inputs = sum(int(b.backward.dA) - int(a.backward.dA) for b, a in pairs)
     other = sum(int(b.backward.other) - int(a.backward.other) for b, a in pairs)
@@ -411,17 +289,17 @@ def _left_out(spec: Spec, batch: int, loss: Loss, actual: _Account) -> tuple[Lef
         LeftOut(
             what="dA of the first layer",
             flops=inputs,
-            why="the textbook charges the gradient of the inputs; nothing below them learns, so no step computes it",
+            why="the textbook counts the gradient of the inputs; no step needs it: nothing below has parameters",
         ),
         LeftOut(
             what="σ′ at its own price",
             flops=slopes,
-            why="the textbook charges one FLOP an element for δ·σ′; a real step also has to evaluate σ′",
+            why="the textbook counts one FLOP per element for δ·σ′; a step also has to evaluate σ′",
         ),
         LeftOut(
             what="gradients below the first parameters",
             flops=other,
-            why="norms, gates and dropout before anything that learns pass no gradient down",
+            why="norms, gates and dropout below the first parameters need no gradient",
         ),
     ]
     return tuple(item for item in found if item.flops)
