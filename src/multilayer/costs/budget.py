@@ -22,6 +22,8 @@ UNITS: dict[str, Unit] = {"flops": "flops", "memory": "bytes", "parameters": "co
 
 @dataclass(frozen=True, kw_only=True)
 class Item:
+    """A limit and the value of the cost."""
+
     name: str
     value: int
     limit: int
@@ -36,7 +38,8 @@ class Item:
 
 
 def parse(text: str) -> dict[str, int]:
-    """
+    """Return the limits by name.
+
     >>> parse("flops=1e9,memory=100MB")
     {'flops': 1000000000, 'memory': 100000000}
     """
@@ -54,13 +57,13 @@ def parse(text: str) -> dict[str, int]:
 
 
 def check(cost: Cost, limits: dict[str, int]) -> tuple[Item, ...]:
-    """Each limit with the figure it holds against: `step`, `memory.total` and `parameters`."""
+    """Compare each limit with the cost: `step`, `memory.total` or `parameters`."""
     values = {"flops": cost.step, "memory": cost.memory.total, "parameters": cost.parameters}
     return tuple(Item(name=name, value=values[name], limit=limit) for name, limit in limits.items())
 
 
 def require(items: tuple[Item, ...]) -> None:
-    """Raises what is over, each item by how much."""
+    """Raise an error with every exceeded limit."""
     over = [str(item) for item in items if not item.ok]
     if over:
         raise BudgetExceeded("over budget: " + "; ".join(over))
@@ -74,7 +77,7 @@ _QUANTITY = re.compile(
 _EXAMPLES = {"bytes": "2GB, 512MiB or 1e9", "flops": "1e9, 10M or 1.5G", "count": "1e6, 10M or 235146"}
 _WORDS = {"bytes": ("", "b"), "flops": ("", "flop", "flops"), "count": ("",)}
 LEAST_PLAIN = 1_000_000
-"""Numbers of bytes below this need a unit: a plain 2 rarely means two bytes."""
+"""Numbers of bytes below this need a unit: `2` rarely means two bytes."""
 
 
 def quantity(text: str, *, what: str, unit: Unit = "count") -> int:

@@ -1,6 +1,6 @@
-"""The formula beside each number of an account.
+"""The formula of each number of a cost.
 
-A number that was computed from sizes carries its formula (`counting.Count`); a total says what it adds.
+A number that is computed from sizes has its formula (`core.counts.Count`). The formula of a total lists its parts.
 """
 
 from __future__ import annotations
@@ -15,37 +15,37 @@ from ..core.counts import Count
 if TYPE_CHECKING:
     from .count import Cost, Row
 
-_TERMS = 8  # layers written out in a sum; beyond, only how many there are
+_TERMS = 8  # longest sum that is written out; of a longer one, only the number of terms is given
 
 LETTERS = {
     "B": "rows in a batch",
-    "I": "numbers in",
-    "O": "numbers out",
+    "I": "inputs of the layer",
+    "O": "outputs of the layer",
     "C": "outputs of the network",
-    "n": "width of the activation (in columns: frequencies or bins of a number)",
-    "c": "FLOPs of the activation an element",
-    "c′": "FLOPs of its slope an element",
+    "n": "width of the activation (in columns: frequencies or bins per number)",
+    "c": "FLOPs of the activation per element",
+    "c′": "FLOPs of its derivative per element",
     "k": "pieces of a maxout unit",
-    "K": "bases (in columns: numbers into the inner map)",
+    "K": "bases (in columns: inputs of the inner linear map)",
     "G": "groups of a norm",
     "F": "numeric inputs",
-    "D": "numbers out of the inner map of columns",
-    "E": "numbers looked up in tables",
+    "D": "outputs of the inner linear map of columns",
+    "E": "numbers read from embedding tables",
     "P": "parameters",
-    "Q": "numbers the fused engine stores them in: rows of matrices in whole lines of 16",
-    "R": "rows in a batch in whole panels of 16",
-    "W": "parameters that decay",
+    "Q": "numbers that the fused engine stores for them: rows of matrices are padded to multiples of 16",
+    "R": "rows in a batch, padded to multiples of 16",
+    "W": "parameters with weight decay",
     "s": "bytes of a number",
-    "m": "numbers the optimiser keeps a parameter",
-    "Σn": "widths of the tensors kept, each once",
-    "e": "further numbers kept a row (masks, statistics, log-probabilities)",
-    "f": "further numbers kept a batch",
+    "m": "numbers that the optimizer stores per parameter",
+    "Σn": "widths of the tensors kept for the backward pass, each once",
+    "e": "further numbers kept per row (masks, statistics, log-probabilities)",
+    "f": "further numbers kept per batch",
 }
 
 
 @dataclass(frozen=True, kw_only=True)
 class Line:
-    """`where` is a layer or a part of the account; `numbers` is the formula with its figures, empty if it has none."""
+    """A number with its formula. `where` is a layer or a part of the cost. `numbers` is the formula with the sizes."""
 
     where: str
     what: str
@@ -55,7 +55,7 @@ class Line:
 
 
 def explain(cost: Cost) -> tuple[Line, ...]:
-    """Every number of the account with its formula, layers first; parts that are 0 are left out."""
+    """Return every number of a cost with its formula, layers first. Parts that are 0 are left out."""
     found: list[Line] = []
     for row in cost.layers:
         found += _row(row, actual=cost.convention == "actual")
@@ -90,7 +90,7 @@ def _row(row: Row, *, actual: bool) -> list[Line]:
         parts: dict[str, Any] = {f.name: getattr(flops, f.name) for f in fields(flops) if int(getattr(flops, f.name))}
         found += [line(row.name, f"{side}.{name}", value) for name, value in parts.items()]
         if side == "backward" and actual and "dW" in parts and "dA" not in parts:
-            why = "not computed: nothing below it learns"
+            why = "not computed: nothing below has parameters"
             found.append(Line(where=row.name, what="backward.dA", value=0, formula=why, numbers=""))
         if len(parts) > 1:
             found.append(_sum(row.name, f"{side}.total", flops.total, " + ".join(parts), list(parts.values())))

@@ -1,18 +1,19 @@
-"""Questions asked backwards: what fits, and how long it lasts.
+"""Inverse questions about the cost: what fits within a limit, and how long training takes.
 
-    largest_batch   the most rows a batch may have within so many bytes
-    widest          all hidden widths scaled by one factor, inputs and outputs kept, within FLOPs or parameters
-    deepest         the last hidden layer (or residual block) repeated, within FLOPs or parameters
-    time            seconds of so many epochs, from this machine's measured roofline
-    sweep           the cost as the batch or the widest hidden layer grows, at powers of two: batch=1..4096
+| function | answer |
+|---|---|
+| `largest_batch` | the largest batch within a number of bytes |
+| `widest` | all hidden widths scaled by one factor, within FLOPs or parameters |
+| `deepest` | the last hidden layer or residual block repeated, within FLOPs or parameters |
+| `time` | seconds for a number of epochs, from the measured roofline of this machine |
+| `sweep` | the cost as the batch or the widest hidden layer grows in powers of two, such as batch=1..4096 |
 
-Each answer is exact: it fits, and the next larger one does not. `account` prices a network as the asker would, by
-default as `multilayer.cost` does. FLOPs are those of `Cost.step` and bytes those of
-`Memory.total`, the very figures that an account of the answer shows.
+The answers are exact: the result fits, and the next larger one does not. `account` computes the cost of a network, by
+default with `multilayer.cost`. FLOPs are `Cost.step`, and bytes are `Memory.total`.
 
-Scaling: with W the widest hidden width and t its new one, a hidden width w becomes w·t/W, rounded half up, at least 1
-and a multiple of what group norms ask for. A width that must equal another one (the end of a residual block) follows
-it. Equal widths stay equal, and no width ever falls as t grows, so that bisection over t finds the largest.
+Scaling: if W is the widest hidden width and t its new value, a hidden width w becomes w·t/W, rounded half up, at least
+1, and a multiple of the number of groups of group norms. The end of a residual block keeps the width of its beginning.
+Equal widths stay equal. No width decreases as t grows, so bisection over t finds the largest.
 """
 
 from __future__ import annotations
@@ -34,12 +35,12 @@ if TYPE_CHECKING:
     from ..core.machine import Machine
 
 MAX_BATCH = 2**40
-"""Where the search for a batch ends: memory that does not grow with the batch would never stop it."""
+"""The search for a batch stops here: the memory of some networks does not grow with the batch."""
 MAX_WIDTH = 2**31
 
 
 class Account(Protocol):
-    """What a step of a network costs; without a batch, that of the one who asks."""
+    """A function that returns the cost of a network. Without a batch, it uses its own default."""
 
     def __call__(self, spec: Spec, batch: int | None = None, /) -> Cost: ...
 
@@ -61,9 +62,9 @@ def largest_batch(
     clip: bool = False,
     temporary: bool = False,
 ) -> int:
-    """The most rows that fit; 0 if not even one does, `MAX_BATCH` if their number hardly matters.
+    """Return the largest batch that fits, or 0 if one row does not fit. The search stops at `MAX_BATCH`.
 
-    `temporary` counts the largest temporary too, which `Memory.total` leaves out.
+    With `temporary`, `Memory.temporary` is counted too, which `Memory.total` leaves out.
 
     >>> largest_batch(Spec.parse("784-256-128-10"), 2_000_000_000)
     423649
@@ -89,8 +90,11 @@ def largest_batch(
 
 @dataclass(frozen=True, kw_only=True)
 class Widest:
-    """`spec` has its widest hidden layer at `width`, where the network that was asked about had it at `base`;
-    `at_limit` when the search ended there."""
+    """The result of `widest`.
+
+    `width` is the widest hidden width of `spec`, and `base` that of the original network. `at_limit` is true if the
+    search stopped there.
+    """
 
     spec: Spec
     width: int
@@ -101,7 +105,7 @@ class Widest:
 def widest(
     spec: Spec, *, flops: int | None = None, parameters: int | None = None, account: Account = _account
 ) -> Widest | None:
-    """The widest network of the same form within the limits; None if not even widths of 1 fit.
+    """Return the widest network of the same form within the limits, or None if widths of 1 do not fit.
 
     >>> widest(Spec.parse("784-256-128-10"), parameters=1_000_000)
     Widest(spec=Spec('784-829-415-10'), width=829, base=256, at_limit=False)
@@ -125,8 +129,11 @@ def widest(
 
 @dataclass(frozen=True, kw_only=True)
 class Deepest:
-    """`spec` has its last hidden layer or block `copies` times; `at_limit` when no network may have more layers.
-    `step` is in FLOPs."""
+    """The result of `deepest`.
+
+    `spec` has the last hidden layer or block `copies` times. `at_limit` is true if this is the largest number of layers
+    that a network may have. `step` is in FLOPs.
+    """
 
     spec: Spec
     copies: int
@@ -139,9 +146,9 @@ class Deepest:
 def deepest(
     spec: Spec, *, flops: int | None = None, parameters: int | None = None, account: Account = _account
 ) -> Deepest | None:
-    """The deepest network made by repeating the last hidden layer; None if the network itself is over a limit.
+    """Repeat the last hidden layer as often as the limits allow. Return None if the network itself exceeds a limit.
 
-    From the second copy on every copy costs the same, so the answer is a division.
+    From the second copy on, each copy costs the same, so the result is computed by a division.
 
     >>> found = deepest(Spec.parse("784-256-128-10"), parameters=300_000)
     >>> found.spec, found.copies, found.repeated, found.parameters
@@ -171,6 +178,8 @@ def deepest(
 
 @dataclass(frozen=True, kw_only=True)
 class Time:
+    """Predicted training time. It may be a lower bound."""
+
     seconds: float
     lower_bound: bool
 
@@ -212,19 +221,19 @@ def time(
 
 
 def hidden_widths(spec: Spec) -> list[int]:
-    """Widths that scaling may change, in order."""
-    found: list[int] = []
+    """Return the widths that scaling may change, in order."""
+    widths: list[int] = []
 
-    def note(width: int) -> int:
-        found.append(width)
+    def record(width: int) -> int:
+        widths.append(width)
         return width
 
-    _resized(spec, note)
-    return found
+    _resized(spec, record)
+    return widths
 
 
 def with_width(spec: Spec, width: int) -> Spec:
-    """The network with its widest hidden layer at `width` and all other hidden widths in proportion.
+    """Return the network with `width` as its widest hidden width and the other hidden widths in proportion.
 
     >>> with_width(Spec.parse("784-256-128-10"), 64)
     Spec('784-64-32-10')
@@ -243,7 +252,7 @@ def _resized(spec: Spec, width: Callable[[int], int]) -> Spec:
 def _resized_layers(
     layers: Sequence[Layer], spec: Spec, d: int, out: int | None, width: Callable[[int], int]
 ) -> Iterator[Layer]:
-    """`out` is the width the layers must end with; None keeps that of the last one that sets a width."""
+    """Yield the layers with new widths. `out` is the width of the last one; None keeps it."""
     setting = [i for i, layer in enumerate(layers) if _sets_width(layer)]
     d = d or spec.inputs.numeric
     for i, layer in enumerate(layers):
@@ -253,10 +262,10 @@ def _resized_layers(
             d = layer.width(spec.inputs if spec.inputs.categories else d)
             yield layer
         elif _sets_width(layer):
-            own = cast(Any, layer)
+            wide = cast(Any, layer)
             last = i == setting[-1]
-            d = (own.d_out if out is None else out) if last else width(own.d_out)
-            yield replace(own, d_out=d)
+            d = (wide.d_out if out is None else out) if last else width(wide.d_out)
+            yield replace(wide, d_out=d)
         else:
             yield layer
 
@@ -276,7 +285,7 @@ def _all_layers(layers: Iterable[Layer]) -> Iterator[Layer]:
 
 
 def _last_hidden(spec: Spec) -> tuple[int, int]:
-    """Where the last hidden layer or block begins, and where what follows it does: norm and activation belong to it."""
+    """Return the start and the end of the last hidden layer or block, with its norm and activation."""
     starts = [i for i, layer in enumerate(spec.layers) if _sets_width(layer) or isinstance(layer, Residual)]
     ends = [*starts[1:], len(spec.layers)]
     groups = list(zip(starts, ends, strict=True))
@@ -307,7 +316,7 @@ def _value(values: list[int], copies: int) -> int:
 
 
 def _largest(fits: Callable[[int], bool], *, start: int, most: int) -> int:
-    """The largest number from 1 to `most` that fits, 0 if 1 does not; whoever fits, so does everything smaller."""
+    """Return the largest number from 1 to `most` that fits, or 0. If a number fits, all smaller ones fit."""
     low, high = 0, start
     while high < most and fits(high):
         low, high = high, min(2 * high, most)
@@ -333,18 +342,23 @@ _MOST = {"batch": 2**40, "width": 2**30}
 
 @dataclass(frozen=True, kw_only=True)
 class Point:
+    """A value of the batch or of the width, with the cost."""
+
     value: int
     cost: Cost
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sweep:
+    """Costs over a range of batch sizes or widths."""
+
     over: Over
     points: tuple[Point, ...]
 
 
 def parse_sweep(text: str) -> tuple[Over, tuple[int, ...]]:
-    """
+    """Return what is varied, and its values: both ends of the range and the powers of two between them.
+
     >>> parse_sweep("batch=1..20")
     ('batch', (1, 2, 4, 8, 16, 20))
     """
@@ -362,7 +376,7 @@ def parse_sweep(text: str) -> tuple[Over, tuple[int, ...]]:
 def sweep(
     spec: Spec, *, over: Over, values: tuple[int, ...], batch: int, account: Callable[[Spec, int], Cost]
 ) -> Sweep:
-    """`account(spec, batch)` gives the cost of one point; `batch` holds while the width is swept."""
+    """Compute the cost of each value with `account(spec, batch)`. A sweep over the width uses `batch`."""
     points = [
         Point(value=v, cost=account(spec, v) if over == "batch" else account(with_width(spec, v), batch))
         for v in values

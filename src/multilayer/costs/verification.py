@@ -1,10 +1,12 @@
-"""The closed forms of `cost` against what PyTorch counts while it runs the network.
+"""Compare the counts of `cost` with what PyTorch counts while it runs the network.
 
-    parameters         numel of every parameter, shared ones once
-    matmul FLOPs       torch.utils.flop_counter, forward and backward
-    kept bytes         saved-tensor hooks: float tensors that are neither the model's own nor targets, each storage once
+| count | in PyTorch |
+|---|---|
+| parameters | `numel` of every parameter, shared ones once |
+| matmul FLOPs | `torch.utils.flop_counter`, forward and backward |
+| kept bytes | saved-tensor hooks: float tensors except parameters, buffers and targets, each storage once |
 
-The network is built anew with random inputs; no model of the user's is touched.
+The network is built with new random values and runs on random inputs. The user's model is not used.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ from .count import DTYPES, Cost, cost, kept_floats
 
 @dataclass(frozen=True, kw_only=True)
 class Check:
-    """One figure from both sides."""
+    """A number of the cost, and what PyTorch counted."""
 
     what: str
     closed_form: int
@@ -42,6 +44,8 @@ class Check:
 
 @dataclass(frozen=True, kw_only=True)
 class Verification:
+    """The result of `verify`."""
+
     checks: tuple[Check, ...]
 
     @property
@@ -50,7 +54,7 @@ class Verification:
 
 
 def verify(spec: Spec | str, *, batch: int = 32, loss: str = "auto", dtype: str = "float32") -> Verification:
-    """Builds the network, runs one step of it and compares.
+    """Build a network, run one step in PyTorch, and compare the counts.
 
     >>> verify("4-8-3", batch=5).ok
     True
@@ -88,14 +92,14 @@ def verify(spec: Spec | str, *, batch: int = 32, loss: str = "auto", dtype: str 
 
 
 def require_step(account: Cost) -> None:
-    """Refuses a step that this machine's memory cannot hold."""
-    rows = 8 * account.batch * account.spec.inputs.count  # drawn in float64
+    """Raise an error if the memory of this machine is too small for a step."""
+    rows = 8 * account.batch * account.spec.inputs.count  # random inputs are created in float64
     needed = account.memory.total + int(account.memory.temporary) + rows
     require_memory(needed, f"a step of {account.batch:,} rows with {account.parameters:,} parameters")
 
 
 def example(spec: Spec, loss: Loss, batch: int, *, dtype: torch.dtype) -> tuple[tuple[Tensor, ...], Tensor]:
-    """Random inputs and targets of the right shapes."""
+    """Return random inputs and targets for a network."""
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(batch, spec.inputs.numeric, generator=generator, dtype=torch.float64).to(dtype)
     categories = [torch.randint(0, n + 1, (batch,), generator=generator) for n in spec.inputs.categories]
@@ -118,14 +122,14 @@ def _flops(model: Model, inputs: tuple[Tensor, ...], target: Tensor, loss: Loss)
 
 
 def kept_bytes(model: torch.nn.Module, inputs: tuple[Tensor, ...], target: Tensor, loss: Loss | None) -> int:
-    """Bytes of distinct float storages that autograd holds between the forward and the backward pass."""
-    own = {t.untyped_storage().data_ptr() for t in (*model.parameters(), *model.buffers(), target)}
+    """Return the bytes of float storages that autograd keeps for the backward pass, each storage once."""
+    excluded = {t.untyped_storage().data_ptr() for t in (*model.parameters(), *model.buffers(), target)}
     storages: dict[int, Any] = {}
 
     def pack(tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()
-        if tensor.is_floating_point() and storage.data_ptr() not in own:
-            storages[storage.data_ptr()] = storage  # held, so that an address is not given out twice
+        if tensor.is_floating_point() and storage.data_ptr() not in excluded:
+            storages[storage.data_ptr()] = storage  # kept alive, so that its address is not reused
         return tensor
 
     with saved_tensors_hooks(pack, lambda tensor: tensor):
