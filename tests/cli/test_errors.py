@@ -123,7 +123,7 @@ MISTAKES = [
     *((f"{c} {text}", message)
       for c in ("resume", "report", "runs")
       for text, message in (
-          ("missing", "there is no run at missing: give the folder of a run"),
+          ("missing", "there is no run at missing: pass the folder of a run"),
           ("t.csv", "there is no run at t.csv"),
           ("dir", "dir"),
           ("empty.csv", "there is no run at empty.csv"),

@@ -354,7 +354,7 @@ def test_resume_warns_of_damaged_checkpoints_with_quiet_too(here: Path) -> None:
     newest.write_bytes(newest.read_bytes()[:-1])
     done = CliRunner().invoke(app, ["resume", "r", "-q"])
     assert done.exit_code == 0, done.output
-    assert re.search(r"^warning: the last checkpoint of step \d+ was passed over: ", done.stderr)
+    assert re.search(r"^warning: the last checkpoint of step \d+ was skipped: ", done.stderr)
     assert "warning" not in done.stdout
 
 

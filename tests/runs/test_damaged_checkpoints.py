@@ -74,7 +74,7 @@ def test_damage_is_found_and_told(folder: Path, tried: Tried) -> None:
         assert loaded is not None, name
         assert loaded.step == 1, name
         assert loaded.state.equals(state_of(Do("last", 1))), name
-        told = f"the last checkpoint of step 2 was {'not finished' if name == '.json: gone' else 'passed over'}: "
+        told = f"the last checkpoint of step 2 was {'not finished' if name == '.json: gone' else 'skipped'}: "
         assert any(note.startswith(told) for note in loaded.notes), (name, loaded.notes)
         restore(path, whole)
         count += 1
@@ -88,11 +88,9 @@ def test_damage_to_all_is_an_error(folder: Path) -> None:
     for file in (path / "checkpoints").glob("*.safetensors"):
         file.write_bytes(file.read_bytes()[:-1])
     run = RunFolder.open(path)
-    with pytest.raises(
-        RunError, match=r"no last checkpoint that is whole: .*step 2 was passed over.*step 1 was passed"
-    ):
+    with pytest.raises(RunError, match=r"no valid last checkpoint: .*step 2 was skipped.*step 1 was skipped"):
         run.latest()
-    with pytest.raises(RunError, match=r"no best checkpoint that is whole: .*step 2"):
+    with pytest.raises(RunError, match=r"no valid best checkpoint: .*step 2"):
         run.best()
 
 
@@ -102,7 +100,7 @@ def test_a_damaged_best_falls_back_too(folder: Path) -> None:
     best = RunFolder.open(path).best()
     assert best is not None
     assert best.step == 1
-    assert "the best checkpoint of step 2 was passed over" in best.notes[0]
+    assert "the best checkpoint of step 2 was skipped" in best.notes[0]
 
 
 def test_going_on_after_damage(folder: Path) -> None:
@@ -140,7 +138,7 @@ def test_a_state_that_is_none(folder: Path) -> None:
         loaded = RunFolder.open(path).latest()
         assert loaded is not None
         assert loaded.step == 1
-        assert "the last checkpoint of step 2 was passed over" in loaded.notes[0]
+        assert "the last checkpoint of step 2 was skipped" in loaded.notes[0]
 
 
 def test_reading_while_another_process_writes(folder: Path) -> None:

@@ -129,7 +129,7 @@ def test_a_resume_supersedes_what_was_told_after_its_checkpoint() -> None:
         ({**KNOWN, "metrics": [1]}, r"event 'epoch': metrics must be an object, got \[1\]"),
         ({**KNOWN, "metrics": {"r2": "x"}}, r"event 'epoch': metrics\['r2'\] must be a number, got 'x'"),
         ({**SPIKE, "rows": [1, "x"]}, r"event 'spike': rows\[1\] must be a whole number, got 'x'"),
-        ({**SPIKE, "layer": 3}, "event 'spike': layer must be a text, got 3"),
+        ({**SPIKE, "layer": 3}, "event 'spike': layer must be a string, got 3"),
         ({**SAVED, "kind": "worst"}, "event 'checkpoint': kind must be 'last' or 'best', got 'worst'"),
         ({**MEASURED, "values": {"a": [1, "x"]}}, r"event 'measured': values\['a'\]\[1\] must be a number, got 'x'"),
         ({**MEASURED, "values": {"a": {}}}, r"event 'measured': values\['a'\] must be a number, got {}"),

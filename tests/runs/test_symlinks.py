@@ -218,7 +218,7 @@ def test_a_search_with_a_hard_link_a_pipe_or_another_file_as_its_study(
         study.write_text(text)
         done = mlp(*words)
         assert done.exit_code == 2, done.output
-        assert "study.logmustholdthetrialsofasearch" in "".join(done.output.split())
+        assert "study.logmustcontainthetrialsofasearch" in "".join(done.output.split())
 
 
 @pytest.mark.parametrize("name", [".lock", "events.jsonl"])
@@ -369,7 +369,7 @@ def test_rebuilding_a_model_file_without_its_checkpoint(run: Path) -> None:
     (run / "model.safetensors").unlink()
     for path in (run / "checkpoints").glob("*-best-*"):
         path.write_bytes(b"")
-    with pytest.raises(RunError, match="no best checkpoint that is whole"):
+    with pytest.raises(RunError, match="no valid best checkpoint"):
         ml.resume(run, quiet=True)
     shutil.rmtree(run / "checkpoints")
     with pytest.raises(RunError, match=r"the model cannot be rebuilt without checkpoints/.*: restore it from a copy"):

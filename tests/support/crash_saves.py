@@ -154,7 +154,7 @@ def _as_do(loaded: Loaded | None) -> Do | None:
         return None
     do = Do(loaded.event.kind, loaded.step, loaded.extra["salt"])
     assert loaded.state.equals(state_of(do)), "the loaded state differs from the saved one"
-    assert not any("passed over" in note for note in loaded.notes), loaded.notes
+    assert not any("skipped" in note for note in loaded.notes), loaded.notes
     return do
 
 

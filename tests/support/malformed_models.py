@@ -81,7 +81,7 @@ def meanings() -> Iterator[tuple[str, bytes, str]]:
         yield f"{word}: an image of nothing", text(model, ("encoding", "image"), [0, 1, 1]), "three positive"
         yield f"{word}: a huge top", text(model, ("encoding", "top"), 10**400), "not an encoding: OverflowError"
         yield f"{word}: a top of 0", text(model, ("encoding", "top"), 0.0), "top of an encoding must be positive"
-        yield f"{word}: another loss", text(model, ("loss",), "poisson"), "does not belong to its encoding"
+        yield f"{word}: another loss", text(model, ("loss",), "poisson"), "does not match its encoding"
         for value in (None, 1, ["a"]):
             changed = text(model, ("encoding", "columns", 0, "name"), value)
             yield f"{word}: a column called {value}", changed, "needs a name and an indicator"

@@ -254,7 +254,7 @@ TABLE: list[tuple[str, str, Bugs]] = [
             ("[-KEEP:]", "[-1:]"),
             ("place for place in places if place.step <= step)", "place for place in places)"),
             ('kind="checkpoint", sha256=sha256', 'kind="checkpoint"'),
-            ("for place in reversed(wanted):", "for place in wanted:"),
+            ("for place in reversed(candidates):", "for place in candidates:"),
             ("(at is None or place.step <= at))\n            if", "(at is None or place.step < at))\n            if"),
         ],
     ),

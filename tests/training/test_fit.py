@@ -263,7 +263,7 @@ def test_a_run_and_its_model_are_shown_in_a_line(table: Path, tmp_path: Path) ->
 
 def test_an_empty_path_is_no_run(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(table.parent)
-    with pytest.raises(RunError, match="needs the path of a new or empty folder, got an empty text"):
+    with pytest.raises(RunError, match="needs the path of a new or empty folder, got an empty string"):
         fit(None, table, target="rich", run="", **FAST)
     with pytest.raises(RunError, match=f"a new run needs a new or empty folder, .* has {table.name}"):
         fit(None, table, target="rich", run=".", **FAST)
@@ -278,7 +278,7 @@ def test_an_empty_path_is_no_run(table: Path, monkeypatch: pytest.MonkeyPatch) -
         ({"epochs": 1.5}, OptionError, "epochs must be a whole number, got 1.5"),
         ({"optimizer": "adm"}, OptionError, "did you mean 'adam'"),
         ({"schedule": "cosin"}, OptionError, "did you mean 'cosine'"),
-        ({"validation": 1.5}, OptionError, "validation must be a share between 0 and 1, got 1.5"),
+        ({"validation": 1.5}, OptionError, "validation must be a fraction between 0 and 1, got 1.5"),
         ({"on_spike": "rollbak"}, OptionError, "did you mean 'rollback'"),
         ({"metric": "acuracy"}, OptionError, "did you mean 'accuracy'"),
         ({"metric": "rmse"}, OptionError, "rmse does not fit a binary task"),

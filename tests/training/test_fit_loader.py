@@ -289,7 +289,7 @@ def pair(x: Any, y: Any) -> Any:
             loader(),
             {"validation": DataLoader([(torch.zeros(3), 1)])},
             DataError,
-            "4 numbers a row as in training, got 3",
+            "4 numbers per row as in training, got 3",
         ),
         (loader(), {"validation": pair(torch.zeros(4, 4), [0, 1, 2, 7])}, DataError, "must be one of .* got 7"),
         (loader(), {"spec": "5-3"}, SpecError, "the data has 4 numbers"),
@@ -302,7 +302,7 @@ def pair(x: Any, y: Any) -> Any:
             DataLoader(TensorDataset(*numbers(20)), batch_sampler=[[0, 1], [2, 3, 4], [5]]),
             {},
             DataError,
-            "got 3 in batch 2 of 3 after 2",
+            "got 3 rows in batch 2 of 3 after 2",
         ),
         (
             DataLoader(TensorDataset(torch.zeros(4, 2), torch.zeros(4, 1).long(), torch.zeros(4)), batch_size=2),

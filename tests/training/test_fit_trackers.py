@@ -132,7 +132,7 @@ def test_a_users_own_is_named_by_its_type() -> None:
 @pytest.mark.parametrize("at", ["start", "log", "artifact", "finish"])
 def test_one_that_fails_is_dropped_with_one_warning(at: str, tmp_path: Path) -> None:
     bad, good = Recorder(fails=at), Recorder()
-    with pytest.warns(RuntimeWarning, match=f"recorder failed and is left out .* {at} broke") as warned:
+    with pytest.warns(RuntimeWarning, match=f"recorder failed and receives no further events .* {at} broke") as warned:
         run = ml.fit(None, "iris", run=tmp_path / "run", trackers=[bad, good], **FAST)
     assert len(warned) == 1
     assert run.end.status == "finished"
@@ -146,7 +146,7 @@ def test_one_that_fails_is_dropped_with_one_warning(at: str, tmp_path: Path) -> 
 def test_the_warning_is_a_line_where_progress_is_shown(capfd: pytest.CaptureFixture[str]) -> None:
     ml.fit(None, "iris", trackers=[Recorder(fails="log")], **FAST | {"quiet": False})
     said = capfd.readouterr().err
-    assert said.count("tracker: recorder failed and is left out from here on") == 1
+    assert said.count("tracker: recorder failed and receives no further events") == 1
 
 
 def test_a_run_that_breaks_ends_its_trackers() -> None:

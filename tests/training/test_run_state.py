@@ -108,7 +108,7 @@ def test_a_run_that_goes_on_counts_its_own_time(clock: Clock) -> None:
     bar.notice(epoch(2))
     assert bar.state.left == pytest.approx(2)
     assert [at for at, _ in bar.state.validation] == [10, 20, 30]
-    assert stream.getvalue().startswith("step 20 resume: goes on from c/20\n")
+    assert stream.getvalue().startswith("step 20 resume: resumes from c/20\n")
 
 
 def test_durations() -> None:

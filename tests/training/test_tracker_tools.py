@@ -166,7 +166,7 @@ def test_mlflow_makes_and_ends_its_own_run(status: str, theirs: str, mlflow: Any
     assert ("versions.numpy", "2") in params
     assert len(dict(params)["network"]) == 6000
     assert ("validation/accuracy", 0.9, 1_000_000, 10) in client.batches[2][1]
-    assert client.tags["alert/step 12/spike"].startswith("the loss 9 is over")
+    assert client.tags["alert/step 12/spike"].startswith("the loss 9 exceeds")
     assert client.ended == [("id of one", theirs)] * 2
     assert client.files == [str(model)] * 2
 
@@ -175,7 +175,7 @@ def test_a_users_mlflow_run_is_left_running(mlflow: Any) -> None:
     client: FakeMlflowClient = mlflow.client
     with pytest.raises(OptionError, match=r"mlflow has no active run: call mlflow.start_run\(\) first"):
         adapt(mlflow)
-    with pytest.raises(OptionError, match=r"does not say which run: give \(client, run_id\)"):
+    with pytest.raises(OptionError, match=r"needs the id of a run: pass \(client, run_id\)"):
         adapt(client)
     run = types.SimpleNamespace(info=types.SimpleNamespace(run_id="theirs"))
     mlflow.__dict__["active_run"] = lambda: run

@@ -93,7 +93,7 @@ def test_values_that_are_not_finite_are_logged_and_alerted_once_in_a_row() -> No
 @pytest.mark.parametrize(
     ("event", "level", "text"),
     [
-        (RUN[4], "warn", "the loss 9 is over its limit 2; gradient norm 50, largest in linear1; rows 3, 4"),
+        (RUN[4], "warn", "the loss 9 exceeds its limit 2; gradient norm 50, largest in linear1; rows 3, 4"),
         (RUN[5], "warn", "back to step 10, rate × 0.1: the loss exceeded its limit"),
         (
             NonFinite(step=1, where="gradient", layer="linear1", unit=3, rows=list(range(7))),
@@ -106,8 +106,8 @@ def test_values_that_are_not_finite_are_logged_and_alerted_once_in_a_row() -> No
             "first in the parameter of linear1; no rows",
         ),
         (Notice(step=1, message="so", remedy=""), "info", "so"),
-        (Resume(step=1, checkpoint="c/8", kept=1, notes=[]), "info", "goes on from c/8"),
-        (Resume(step=0, checkpoint="", kept=0, notes=["c/9 is cut"]), "warn", "goes on from the start; c/9 is cut"),
+        (Resume(step=1, checkpoint="c/8", kept=1, notes=[]), "info", "resumes from c/8"),
+        (Resume(step=0, checkpoint="", kept=0, notes=["c/9 is cut"]), "warn", "resumes from the start; c/9 is cut"),
     ],
 )
 def test_events_in_words(event: Event, level: str, text: str) -> None:
@@ -189,15 +189,16 @@ def test_a_tracker_that_fails_is_dropped_with_one_warning(fails: str) -> None:
             observer.notice(event)
     (warning,) = warnings
     assert warning == (
-        f"recorder failed and is left out from here on, the run's own log is complete: ConnectionError: {fails} broke"
+        "recorder failed and receives no further events; the log of the run is complete: "
+        f"ConnectionError: {fails} broke"
     )
     assert observer.tracker is None
     assert fails == "finish" or not tracker.of("finish")
 
 
-def test_the_warning_is_a_python_warning_unless_told() -> None:
+def test_the_warning_is_a_python_warning_by_default() -> None:
     tracker = TrackerObserver(Recorder(fails="start"))
-    with pytest.warns(RuntimeWarning, match="recorder failed and is left out"):
+    with pytest.warns(RuntimeWarning, match="recorder failed and receives no further events"):
         tracker.notice(START)
 
 

@@ -1,15 +1,17 @@
-"""How good predictions are, from raw outputs z and targets y as an engine has them.
+"""Metrics of predictions, from raw outputs z and targets y as an engine has them.
 
-    accuracy            classes, labels    share of rows (labels: of yes-or-no answers) that are right
-    balanced_accuracy   classes            mean over classes of the share found
-    log_loss            classes, labels    −log of the probability given to the truth; lower is better
-    auc                 classes, labels    area under the ROC curve; more than two: mean of one against the rest
-    f1                  classes, labels    of the positive class; more than two: mean over them
-    rmse, mae           numbers            in the target's own units; several: mean over them; lower is better
-    r2                  numbers            1 − squared error/variance; several: mean over them
+    metric              tasks              definition
+    accuracy            classes, labels    fraction of correct rows; for labels, of correct yes-or-no answers
+    balanced_accuracy   classes            recall, averaged over the classes
+    log_loss            classes, labels    −log of the probability of the true class; lower is better
+    auc                 classes, labels    area under the ROC curve; with more than two classes, the mean of one-vs-rest
+    f1                  classes, labels    F1 of the positive class; with more than two classes, the mean over classes
+    rmse, mae           numbers            error in the units of the target, averaged over targets; lower is better
+    r2                  numbers            1 − squared error / variance, averaged over targets
 
-All take sample weights, and are plain numpy: importing scikit-learn would take longer than many an epoch. What has no
-value (one class alone, no rows) is NaN. Of several quantiles the median is judged (`targets.middle`).
+All metrics accept sample weights. They use only numpy, because importing scikit-learn takes longer than training a
+small network. A metric without a value, such as the AUC of a single class, is NaN. If the model predicts several
+quantiles, the median is evaluated (`targets.middle`).
 """
 
 from __future__ import annotations
@@ -35,8 +37,11 @@ NUMBERS = ("regression", "multioutput")
 
 @dataclass(frozen=True, kw_only=True)
 class Metric:
-    """`function(truth, given, weight)`: class numbers and probabilities (N, C), labels and probabilities (N, T), or
-    numbers (N, T) both."""
+    """A metric with its name, the tasks that it fits, and its function `function(truth, predicted, weight)`.
+
+    The function receives class indices (N) and probabilities (N, C) for classes, labels and probabilities (N, T) for
+    labels, and numbers (N, T) twice for regression.
+    """
 
     name: str
     function: Callable[[Array, Array, Floats], float]
@@ -50,7 +55,7 @@ def accuracy(truth: Array, p: Floats, weight: Floats) -> float:
 
 
 def log_loss(truth: Array, p: Floats, weight: Floats) -> float:
-    tiny = np.finfo(np.float64).eps  # as scikit-learn has it
+    tiny = np.finfo(np.float64).eps  # as in scikit-learn
     p = np.clip(p, tiny, 1 - tiny)
     if truth.ndim == 1:
         return _mean(-np.log(p[np.arange(len(truth)), truth] / p.sum(1)), weight)
@@ -74,7 +79,10 @@ def auc(truth: Array, p: Floats, weight: Floats) -> float:
 
 
 def area_under_curve(score: Floats, yes: Floats, no: Floats) -> float:
-    """The chance that a row that is so scores above one that is not; half of it where they are equal (Mann–Whitney)."""
+    """Return the probability that a positive row has a higher score than a negative one; ties count half.
+
+    This is the Mann–Whitney statistic. `yes` and `no` are the weights of each row in the two groups.
+    """
     if np.isnan(score).any():
         return float("nan")
     ranked, rank = np.unique(score, return_inverse=True)
@@ -141,9 +149,9 @@ USUAL: dict[str, tuple[str, ...]] = {
     "regression": ("rmse", "mae", "r2"),
     "multioutput": ("rmse", "mae", "r2"),
 }
-"""What is measured unless told."""
+"""Metrics of each task that are measured by default."""
 MAY_LACK = ("auc", "r2")
-"""Those that rows of one class or one value do not have. Any other that is NaN tells of a network that diverged."""
+"""Metrics that are NaN for rows of a single class or value. Other metrics are NaN only if the network diverged."""
 
 
 def get(name: str) -> Metric:
@@ -153,12 +161,12 @@ def get(name: str) -> Metric:
 
 
 def larger(name: str) -> bool:
-    """Whether more of a metric is better; "loss" is the validation loss."""
+    """Return whether larger values of a metric are better. "loss" is the validation loss."""
     return name != "loss" and get(name).better == "higher"
 
 
 def fitting(name: str, task: Task) -> Metric:
-    """The metric of that name, refused where the task has none such."""
+    """Return the metric with this name. Raise an error if it does not fit the task."""
     metric = get(name)
     if task.kind not in metric.tasks:
         raise OptionError(f"{name} does not fit a {task.kind} task: it has {', '.join(names_for(task))}, loss")
@@ -166,7 +174,7 @@ def fitting(name: str, task: Task) -> Metric:
 
 
 def shown(found: Mapping[str, float]) -> dict[str, float]:
-    """The metrics without those that have no value on such rows: a class without rows has no area under a curve.
+    """Return the metrics without those that are NaN because the rows have a single class or value.
 
     >>> shown({"accuracy": 1.0, "auc": float("nan")})
     {'accuracy': 1.0}
@@ -175,14 +183,14 @@ def shown(found: Mapping[str, float]) -> dict[str, float]:
 
 
 def names_for(task: Task) -> tuple[str, ...]:
-    """Every metric that a task has."""
+    """Return the names of all metrics that fit the task."""
     return tuple(name for name, metric in METRICS.items() if task.kind in metric.tasks)
 
 
 def measure(
     task: Task, y: Array, z: Array, *, loss: str, weight: Array | None = None, names: Iterable[str] | None = None
 ) -> dict[str, float]:
-    """The metrics of raw outputs z against targets y, both as an engine has them.
+    """Return the metrics of raw outputs z for targets y, both as an engine has them.
 
     >>> from multilayer.data import Task
     >>> task = Task(kind="binary", names=("y",), classes=((0, 1),))
@@ -198,6 +206,7 @@ def measure(
 
 
 def truth_and_given(task: Task, y: Array, z: Array, loss: str) -> tuple[Array, Array]:
+    """Return the true targets and the predictions, in the form that the functions of the metrics need."""
     if not task.classifies:
         truth = task.units.invert(np.asarray(y, dtype=np.float64))  # (N, T)
         given = targets.middle(targets.decode(task, z, loss), loss)

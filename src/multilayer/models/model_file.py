@@ -1,13 +1,19 @@
-"""A trained model as the content of a file (`core.tensor_file`): JSON for the description, tensors for everything else.
+"""The content of a model file (`core.tensor_file`): JSON for the description, and tensors for all numbers.
 
-    spec, encoding       network and encoding of the first member, and of all members unless they differ. The tensors
-                         are `network/…`, those of several members `network/member1/…`, `network/member2/…`, …
+The keys of the JSON:
+
+    spec, encoding    network and encoding of the first member, and of all members unless they differ
     other_specs, other_encodings
-                         the further networks and encodings if members differ, each once; the tensors of the second
-                         encoding are `encoding/2/…`
-    members              if members differ, the numbers of each member's network and encoding, counted from 1
-    loss, weights        the loss, and the members' weights unless they are equal
-    calibration          if the model has one
+                      the further networks and encodings if members differ, each once
+    members           if members differ, the numbers of the network and the encoding of each member, counted from 1
+    loss, weights     the loss, and the weights of the members unless they are equal
+    calibration       the calibration, if the model has one
+
+The names of the tensors:
+
+    network/…         parameters and buffers; of several members `network/member1/…`, `network/member2/…`, …
+    encoding/…        numbers of the first encoding; of the second `encoding/2/…`
+    calibration/…     numbers of the calibration
 
 Equal models have equal bytes. Loading a file never runs code from it.
 """
@@ -32,7 +38,7 @@ if TYPE_CHECKING:
 
 
 MIXED = ("other_specs", "other_encodings", "members")
-"""Keys of a file whose members differ."""
+"""Keys that a file has only if members differ."""
 
 
 def to_parts(model: TrainedModel) -> tuple[dict[str, Array], dict[str, Any]]:
@@ -79,15 +85,15 @@ def from_parts(
         specs, encodings = _of_members(meta, [spec], encodings, path)
     else:
         encodings *= members
-    wanted = joined([one.parameters | one.buffers for one in specs])
-    for name, parameter in wanted.items():
+    expected = joined([one.parameters | one.buffers for one in specs])
+    for name, parameter in expected.items():
         if name not in network or network[name].shape != parameter.shape:
             found = network[name].shape if name in network else "none"
             raise FileError(f"{path}: {name} must have the shape {parameter.shape}, got {found}")
-    _check_tensors(network, wanted, path)
+    _check_tensors(network, expected, path)
     for spec, encoding in zip(specs, encodings, strict=True):
         if encoding.loss != meta["loss"] or encoding.inputs != spec.inputs or encoding.outputs != spec.d_out:
-            raise FileError(f"{path}: its network does not belong to its encoding")
+            raise FileError(f"{path}: its network does not match its encoding")
     calibration = None
     if "calibration" in meta:
         outputs = spec.d_out, spec.d_out // losses.get(meta["loss"]).per_target
@@ -107,7 +113,7 @@ def _encodings(meta: Mapping[str, Any], arrays: Mapping[str, Array], path: str) 
             raise FileError(f"{path}: the tensor encoding/{name} belongs to none of the {len(described)} encodings")
         groups[int(number or 1) - 1][rest] = value
     try:
-        return [Encoding.from_parts(one, own) for one, own in zip(described, groups, strict=True)]
+        return [Encoding.from_parts(one, group) for one, group in zip(described, groups, strict=True)]
     except DataError as error:
         raise FileError(f"{path}: {error}") from None
 
@@ -132,7 +138,7 @@ def _of_members(
 
 
 def _listed(meta: Mapping[str, Any], key: str, path: str) -> list[Any]:
-    """Return a list of the metadata, empty if it is absent."""
+    """Return a list in the metadata. It is empty if the key is missing."""
     found = meta.get(key, [])
     if not isinstance(found, list):
         raise FileError(f"{path}: {key} must be a list, got {str(found)[:80]}")
@@ -163,12 +169,12 @@ def _weights(found: Any, members: int, path: str) -> list[float]:
     return found
 
 
-def _check_tensors(network: Mapping[str, Array], wanted: Mapping[str, Any], path: str) -> None:
+def _check_tensors(network: Mapping[str, Array], expected: Mapping[str, Any], path: str) -> None:
     """Raise an error for tensors that do not belong to the network or are not finite."""
     for name, value in network.items():
-        if name not in wanted:
+        if name not in expected:
             raise FileError(
-                f"{path}: unknown tensor {name!r}: none of the {len(wanted)} tensors of the network has that name"
+                f"{path}: unknown tensor {name!r}: none of the {len(expected)} tensors of the network has that name"
             )
         if str(value.dtype) not in ("float32", "float64"):
             raise FileError(f"{path}: {name} must be float32 or float64, got {value.dtype}")

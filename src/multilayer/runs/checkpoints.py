@@ -1,18 +1,23 @@
-"""Checkpoints: states that a run can go on from, of which at least one is whole whenever the process dies.
+"""Checkpoints: saved states from which a run resumes. At least one is valid if the process is killed at any time.
 
-    STEP-KIND-HASH.safetensors    the state, and JSON that goes with it
-    STEP-KIND.json                the note: that this checkpoint counts, and the SHA-256 of its data
+    STEP-KIND-HASH.safetensors    the state of the engine, and the rest of the run as JSON
+    STEP-KIND.json                the note: it makes the checkpoint valid, and contains the SHA-256 of its data
 
-The data is put in place first and the note second: from the note on it counts. Data that no note names is not there,
-and data is never written over, so a process may die between any two steps and leave the checkpoint before whole.
-Reading checks the hash and the id of the run, which checkpoints of older versions lack; a checkpoint that has another
-is passed over, and a note says so.
+Writing: the data file is written first and the note second. Data files are never overwritten, and a data file without a
+note is ignored. If the process is killed between two writes, the previous checkpoint stays valid.
 
-Of kind `last` the newest two are kept; of kind `best` the newest, and those that were the newest at these two. A new
-checkpoint of kind `last` deletes the others, and those of later steps, which did not happen then.
-A new `best` deletes nothing, because it may be older than the `last` checkpoint of an interrupted run. Resuming a run
-deletes the files that a new `last` would delete, because the process may have been killed before it deleted them. Names
-depend only on step, kind and content, so a resumed run makes the same ones as an uninterrupted run.
+Reading: the hash and the id of the run are checked. Checkpoints of older versions have no id. An invalid checkpoint is
+skipped with a note to the user.
+
+Deleting: a new checkpoint of kind `last` deletes the others except
+
+- the newest two of kind `last`,
+- the newest of kind `best`, and those that were the newest `best` at these two.
+
+It also deletes checkpoints of later steps, which are superseded. A new `best` deletes nothing, because it may be older
+than the `last` checkpoint of an interrupted run. Resuming a run deletes the files that a new `last` would delete,
+because the process may have been killed before it deleted them. Names depend only on step, kind and content, so a
+resumed run makes the same ones as an uninterrupted run.
 """
 
 from __future__ import annotations
@@ -34,7 +39,7 @@ Kind = Literal["last", "best"]
 
 VERSION = 1
 KEEP = 2
-"""How many checkpoints of kind `last` are kept."""
+"""Number of checkpoints of kind `last` that are kept."""
 
 _NOTE = re.compile(r"(\d{8,})-(last|best)\.json")
 _DATA = re.compile(r"(\d{8,})-(last|best)-[0-9a-f]{8}\.safetensors")
@@ -43,12 +48,12 @@ _MAX_NOTE = 4096
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Loaded:
-    """A checkpoint that was read and found whole. `notes` are for the user: which newer ones were not, and why."""
+    """A valid checkpoint. `notes` tell the user which newer checkpoints were skipped, and why."""
 
     state: State
     extra: dict[str, Any]
     event: events.Checkpoint
-    """What `checkpoint` gave when it was saved."""
+    """The event that was emitted when it was saved."""
     notes: tuple[str, ...] = ()
 
     @property
@@ -62,7 +67,7 @@ class Loaded:
 
 
 class Place(NamedTuple):
-    """Which checkpoint: at most one of each step and kind."""
+    """The step and kind of a checkpoint, which identify it."""
 
     step: int
     kind: Kind
@@ -81,12 +86,12 @@ class Checkpoints:
     def __init__(self, folder: Path, run: str = "") -> None:
         self.folder = folder
         self.run = run
-        """The run's id, which its checkpoints carry; empty for a run made before there was one."""
+        """Id of the run, stored in its checkpoints. Empty for runs of versions without ids."""
         self.root = folder.parent
         """The folder of the run. No symbolic link below it is followed."""
 
     def save(self, state: State, extra: Mapping[str, Any], kind: Kind) -> events.Checkpoint:
-        """On return it is on the disk; when it raises, the one before is what it was."""
+        """Save a checkpoint. It is on the disk on return. After an error, the previous checkpoint is unchanged."""
         place = Place(state.step, kind)
         extra = {**extra, "run": self.run} if self.run else dict(extra)
         about = {"extra": extra, "purpose": kind, "step": state.step}
@@ -96,7 +101,7 @@ class Checkpoints:
             atomic_files.write(self.folder / place.data(sha256), data, root=self.root)
             atomic_files.write(self.folder / place.note, _note_text(place, sha256).encode(), root=self.root)
         except StorageError:
-            with contextlib.suppress(StorageError):  # a full disk needs the space; the first error is the one to tell
+            with contextlib.suppress(StorageError):  # free the space of a full disk; report the first error
                 self._sweep(self._places())
             raise
         atomic_files.point("checkpoint.committed")
@@ -106,21 +111,21 @@ class Checkpoints:
         return self._event(place, sha256)
 
     def newest(self, kind: Kind, *, at: int | None = None) -> Loaded | None:
-        """The newest that is whole, of those up to step `at`; None where none was finished."""
+        """Return the newest valid checkpoint, up to step `at`. None if there is no checkpoint."""
         while True:
             present = self._places()
-            wanted = sorted(place for place in present if place.kind == kind and (at is None or place.step <= at))
-            if not wanted:
+            candidates = sorted(place for place in present if place.kind == kind and (at is None or place.step <= at))
+            if not candidates:
                 return None
             notes: list[str] = []
-            for place in reversed(wanted):
+            for place in reversed(candidates):
                 try:
                     return self._load(place, [*self._unfinished(place, at), *notes])
-                # Every error of ours is a ValueError, and so is what a state that is none raises.
+                # Errors of this package, and errors of `State` for invalid tensors, are derived from these two.
                 except (ValueError, TypeError) as error:
-                    notes.append(f"the {kind} checkpoint of step {place.step} was passed over: {error}")
-            if present == self._places():  # else a writer was at work meanwhile: look again
-                raise RunError(f"{self.folder} has no {kind} checkpoint that is whole: " + "; ".join(notes))
+                    notes.append(f"the {kind} checkpoint of step {place.step} was skipped: {error}")
+            if present == self._places():  # otherwise another process has written checkpoints, so try again
+                raise RunError(f"{self.folder} has no valid {kind} checkpoint: " + "; ".join(notes))
 
     def _load(self, place: Place, notes: Iterable[str]) -> Loaded:
         sha256 = _read_note(self.folder / place.note, place, self.root)
@@ -128,7 +133,7 @@ class Checkpoints:
         tensors, about = tensor_file.load(path, kind="checkpoint", sha256=sha256, root=self.root)
         state = State.from_tensors(tensors)
         if (state.step, about["step"], about["purpose"]) != (place.step, place.step, place.kind):
-            raise FileError(f"{path}: holds step {state.step} of kind {about['purpose']!r}, not what its name says")
+            raise FileError(f"{path}: contains step {state.step} of kind {about['purpose']!r}, unlike its name")
         if not isinstance(about["extra"], dict):
             raise FileError(f"{path}: extra must be a JSON object")
         if about["extra"].pop("run", self.run) != self.run and self.run:
@@ -139,18 +144,18 @@ class Checkpoints:
         path = f"{self.folder.name}/{place.data(sha256)}"
         return events.Checkpoint(step=place.step, kind=place.kind, path=path, sha256=sha256)
 
-    def _unfinished(self, taken: Place, at: int | None) -> list[str]:
-        """What to say of newer data without a note."""
+    def _unfinished(self, chosen: Place, at: int | None) -> list[str]:
+        """Return notes about newer data files without a note file."""
         matches = (_DATA.fullmatch(name) for name in self._names())
         found = {Place(int(match[1]), cast("Kind", match[2])) for match in matches if match} - self._places()
         return [
-            f"the {taken.kind} checkpoint of step {place.step} was not finished: step {taken.step} is taken"
+            f"the {chosen.kind} checkpoint of step {place.step} was not finished: step {chosen.step} is used"
             for place in sorted(found)
-            if place.kind == taken.kind and taken.step < place.step and (at is None or place.step <= at)
+            if place.kind == chosen.kind and chosen.step < place.step and (at is None or place.step <= at)
         ]
 
     def rewind(self, step: int) -> None:
-        """Delete the checkpoints after a step, and earlier ones that are not kept: first the notes, then the data."""
+        """Delete the checkpoints after a step, and earlier ones that are not kept. Notes are deleted before data."""
         places = self._places()
         readable = {place for place in places if self._noted(place) is not None}
         kept = _kept(readable, step)
@@ -158,13 +163,13 @@ class Checkpoints:
         self._sweep(kept)
 
     def _sweep(self, places: Iterable[Place]) -> None:
-        """Remove data files that no note of these checkpoints names."""
+        """Delete data files that do not belong to these checkpoints."""
         named = {place.data(self._noted(place) or "") for place in places}
         stray = [name for name in self._names() if _DATA.fullmatch(name) and name not in named]
         atomic_files.remove((self.folder / name for name in stray), root=self.root)
 
     def _noted(self, place: Place) -> str | None:
-        """The hash of a checkpoint's note; None where the note is damaged. What cannot be read now may be whole."""
+        """Return the hash in a note. None if the note is damaged. An unreadable file is an error: it may be valid."""
         try:
             return _read_note(self.folder / place.note, place, self.root)
         except FileError:
@@ -179,7 +184,7 @@ class Checkpoints:
 
 
 def _kept(places: set[Place], step: int) -> set[Place]:
-    """Up to a step: the newest of kind `last`, the newest `best`, and the one that was so at each of these."""
+    """Return the checkpoints to keep at a step, by the rule in the module docstring."""
     present = sorted(place for place in places if place.step <= step)
     lasts = [place for place in present if place.kind == "last"][-KEEP:]
     kept = set(lasts)
@@ -194,13 +199,13 @@ def _note_text(place: Place, sha256: str) -> str:
 
 
 def _read_note(path: Path, place: Place, root: Path) -> str:
-    """The hash that a note states; the note must be what we would write, to the byte."""
+    """Return the hash in a note. The file must equal, byte for byte, the note that `save` writes."""
     data = atomic_files.read(path, limit=_MAX_NOTE, root=root)
     about = canonical_json.loads(data, str(path))
     found = cast("dict[str, Any]", about) if isinstance(about, dict) else {}
     sha256 = found.get("sha256")
     if not isinstance(sha256, str) or not re.fullmatch("[0-9a-f]{64}", sha256):
-        raise FileError(f"{path}: damaged: it must note a SHA-256")
+        raise FileError(f"{path}: damaged: it must contain a SHA-256")
     if _note_text(place, sha256).encode() != data:
         raise FileError(f"{path}: damaged: not the note of a checkpoint of kind {place.kind} at step {place.step}")
     return sha256

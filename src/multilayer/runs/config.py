@@ -1,7 +1,7 @@
-"""The configuration of a run: every choice but the data and the network, in one place.
+"""The training options of a run: `Config`, with the default, the type and the help text of each option.
 
-`Config` is what the command line's options, a TOML file and `ml.fit`'s keywords become, and what a run saves. Defaults,
-types and help text stand here alone; the rest is derived.
+The options of `mlp train`, TOML files and the keywords of `ml.fit` become a `Config`, which a run folder saves. The
+command line and the documentation are derived from it. The options of the data are in `data.DataOptions`.
 """
 
 from __future__ import annotations
@@ -36,15 +36,28 @@ MAX_TOML = 1 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """Options of training."""
+    """Options of training, with their defaults. Each is a keyword of `ml.fit` and an option of `mlp train`.
+
+    Raises
+    ------
+    OptionError
+        If an option has a wrong type, is out of range, or is an unknown name.
+
+    Examples
+    --------
+    >>> Config(epochs=20, learning_rate=0.01).schedule
+    'cosine(warmup=0.05)'
+    """
 
     engine: str = _option("auto", "Engine that runs the steps: auto, fused, torch or numpy.")
-    optimizer: str = _option("adamw", "sgd, momentum, nesterov, adam or adamw, with constants: adam(beta2=0.95).")
+    optimizer: str = _option(
+        "adamw", "Optimizer: sgd, momentum, nesterov, adam or adamw. Constants in brackets: adam(beta2=0.95)."
+    )
     loss: str = _option(
-        "auto", "auto chooses by the task; or cross_entropy, mse, mae, huber(delta=1), quantile(0.1, 0.9), …"
+        "auto", "Loss: cross_entropy, mse, mae, huber(delta=1), quantile(0.1, 0.9), …; auto chooses by the task."
     )
     learning_rate: float | None = _option(
-        None, "Peak learning rate; auto is 0.01, lower for layers with over 64 inputs.", auto=True
+        None, "Peak learning rate; auto is 0.01, lower for layers with more than 64 inputs.", auto=True
     )
     schedule: str = _option("cosine(warmup=0.05)", "Learning rate schedule: constant, cosine, one_cycle, coslog, …")
     weight_decay: float = _option(0.1, "Decoupled weight decay on weight matrices.")
@@ -52,19 +65,21 @@ class Config:
     dropout_schedule: str = _option("constant", "Dropout schedule.")
     l2: float = _option(0.0, "L2 penalty on weight matrices.")
     clip_norm: float | None = _option(None, "Clip the gradient to this norm.")
-    clip_value: float | None = _option(None, "Clip each value of the gradient to this size.")
+    clip_value: float | None = _option(None, "Clip each value of the gradient to ± this number.")
     average: float | None = _option(
         None,
-        "Decay β of the exponential moving average of the weights; auto is 0.99, none if epochs is set.",
+        "Decay β of the exponential moving average of the weights; auto is 0.99, no average if epochs is set.",
         auto=True,
     )
     batch_size: int | None = _option(
-        None, "Rows per step; auto is 256, or fewer so that an epoch has about 40 steps, but at least 16.", auto=True
+        None, "Rows per step; auto is 256, less if an epoch would have fewer than 40 steps, at least 16.", auto=True
     )
-    epochs: int | None = _option(None, "Passes over the training rows; auto is about 8,000 steps.", auto=True)
-    epoch_rows: int | None = _option(None, "Rows per epoch if not all; each epoch draws other rows.")
+    epochs: int | None = _option(
+        None, "Passes over the training rows; auto is the number for about 8,000 steps.", auto=True
+    )
+    epoch_rows: int | None = _option(None, "Rows per epoch; each epoch draws different rows. By default, all rows.")
     validation: float | str | None = _option(
-        "auto", "Fraction of rows to hold out, none, or auto: a fifth unless there are few rows."
+        "auto", "Fraction of rows to hold out, or none; auto is 0.2, none if there are few rows."
     )
     metric: str = _option(
         "loss",
@@ -72,37 +87,44 @@ class Config:
     )
     patience: int | None = _option(
         None,
-        "Stop after this many epochs without improvement; auto is 30 % of the epochs, none if epochs is set.",
+        "Epochs without improvement before training stops; auto is 30 % of the epochs, no limit if epochs is set.",
         auto=True,
     )
     time_limit: float | None = _option(None, "Stop this many seconds after the start.")
     on_spike: str = _option("rollback", "What to do if the loss spikes: rollback, stop or ignore.")
     rollbacks: int = _option(3, "Largest number of rollbacks.")
-    augment: str | None = _option(None, "Augmentations, joined by +: noise(0.1)+mask(0.1)+mixup(0.2).")
-    task: str = _option("auto", "auto, binary, multiclass, multilabel, regression or multioutput.")
-    class_weight: str | Mapping[str, float] | None = _option(None, "balanced, to give rare classes larger weights.")
-    init: str = _option("auto", "Initialisation: auto, he, xavier, orthogonal, …; data adapts the weights to the rows.")
-    scaling: str = _option("auto", "Scaling of numeric columns: auto, standard, robust or none.")
-    ensemble: int = _option(1, "Ensemble members to train in parallel; each holds out a different part of the rows.")
-    calibrate: bool | None = _option(
-        None, "Calibrate probabilities and intervals on held-out rows; auto calibrates probabilities.", auto=True
+    augment: str | None = _option(None, "Augmentations, joined with +: noise(0.1)+mask(0.1)+mixup(0.2).")
+    task: str = _option("auto", "Task: auto, binary, multiclass, multilabel, regression or multioutput.")
+    class_weight: str | Mapping[str, float] | None = _option(
+        None, "Class weights; balanced gives rare classes larger weights."
     )
-    rates: str | None = _option(None, "Factors on the learning rate: bias=0.1, scale=6, columns.weight=0.1.")
-    seed: int = _option(0, "Seed of all random numbers.")
-    dtype: str = _option("float32", "float32, float64 or bfloat16.")
-    device: str = _option("auto", "auto, cpu or cuda.")
+    init: str = _option("auto", "Initialization: auto, he, xavier, orthogonal, …; data adapts the weights to the rows.")
+    scaling: str = _option("auto", "Scaling of numeric columns: auto, standard, robust or none.")
+    ensemble: int = _option(1, "Number of ensemble members; each holds out a different part of the rows.")
+    calibrate: bool | None = _option(
+        None, "Calibrate probabilities and intervals on held-out rows; auto calibrates only probabilities.", auto=True
+    )
+    rates: str | None = _option(
+        None, "Factors on the learning rate for groups of parameters: bias=0.1, scale=6, columns.weight=0.1."
+    )
+    seed: int = _option(0, "Seed of the random numbers.")
+    dtype: str = _option("float32", "Number format: float32, float64 or bfloat16.")
+    device: str = _option("auto", "Device: auto, cpu or cuda.")
     compile: bool = _option(False, "Use torch.compile.")
-    threads: int | None = _option(None, "Threads to use; auto is 1 if steps are small, else one per core.", auto=True)
+    threads: int | None = _option(
+        None, "Number of threads; auto is 1 if steps are small, otherwise one per core.", auto=True
+    )
     checkpoint_every: int | None = _option(
         None,
-        "Steps between checkpoints; auto is the end of an epoch, 500 steps or 4 % of the run after the last one.",
+        "Steps between checkpoints; auto is whole epochs of at least 500 steps, growing to 4 % of the steps so far.",
         auto=True,
     )
-
-    statistics_every: int | None = _option(None, "Steps between norms of every tensor and its gradient in the events.")
+    statistics_every: int | None = _option(
+        None, "Steps between events with the norm of every parameter and its gradient. By default, none."
+    )
 
     def __post_init__(self) -> None:
-        if isinstance(self.class_weight, Mapping):  # texts, as JSON and TOML have them
+        if isinstance(self.class_weight, Mapping):  # JSON and TOML have only strings as keys
             items = cast("Mapping[Any, Any]", self.class_weight).items()
             named = {str(name): value.item() if isinstance(value, np.generic) else value for name, value in items}
             object.__setattr__(self, "class_weight", named)
@@ -140,8 +162,10 @@ class Config:
         if self.average is not None and not 0 <= self.average < 1:
             raise OptionError(f"{option_name('average')} must be at least 0 and below 1, got {self.average!r}")
         if isinstance(self.validation, float) and not 0 < self.validation < 1:
-            raise OptionError(f"{option_name('validation')} must be a share between 0 and 1, got {self.validation!r}")
-        for name, get, elsewhere in (
+            raise OptionError(
+                f"{option_name('validation')} must be a fraction between 0 and 1, got {self.validation!r}"
+            )
+        for name, get, other in (
             ("optimizer", optimizers.get, None),
             ("loss", losses.get, "auto"),
             ("schedule", schedules.get, None),
@@ -150,7 +174,7 @@ class Config:
             ("init", scheme, "data"),
         ):
             try:
-                if getattr(self, name) != elsewhere:
+                if getattr(self, name) != other:
                     get(getattr(self, name))
             except OptionError as error:
                 raise OptionError(f"{option_name(name)}: {error}") from None
@@ -165,7 +189,7 @@ class Config:
                 raise OptionError(unknown_name(option_name(name), getattr(self, name), valid))
 
     def rate_factors(self, parameters: Mapping[str, Parameter]) -> dict[str, float]:
-        """The factor of each parameter that `rates` names: by its name, by its layer's kind, or by its role.
+        """Return the learning rate factor of each parameter in `rates`: by name, by kind of layer, or by role.
 
         >>> from multilayer import Spec
         >>> Config(rates="bias=0.1, columns.bias=1").rate_factors(Spec.parse("2-1").parameters)
@@ -179,13 +203,13 @@ class Config:
             except ValueError:
                 equals = ""
             if not (name and equals and 0 <= given.get(name, -1) < math.inf):
-                such = "names with factors, such as 'bias=0.1, scale=6'"
-                raise OptionError(f"{option_name('rates')} must be {such}, got {part.strip()!r}")
+                expected = "names with factors, such as 'bias=0.1, scale=6'"
+                raise OptionError(f"{option_name('rates')} must be {expected}, got {part.strip()!r}")
         found: dict[str, float] = {}
         for name, parameter in parameters.items():
-            layer, _, own = name.rpartition(".")
+            layer, _, tensor = name.rpartition(".")
             kind = layer.rpartition(".")[2].rstrip("0123456789")
-            for key in (name, f"{kind}.{own}", parameter.role):
+            for key in (name, f"{kind}.{tensor}", parameter.role):
                 if key in given:
                     found[name] = given[key]
                     break
@@ -204,7 +228,7 @@ class Config:
 
     @staticmethod
     def from_toml(path: Path) -> dict[str, Any]:
-        """The options of a TOML file, not yet checked against each other."""
+        """Read the options of a TOML file, without checking them."""
         data = atomic_files.read(path, limit=MAX_TOML)
         try:
             return tomllib.loads(data.decode())
@@ -215,7 +239,7 @@ class Config:
 
 
 class Options(TypedDict, total=False):
-    """The fields of `Config` as keywords; a test keeps the two the same. `validation` may also be data of its own."""
+    """The fields of `Config` as keywords; a test compares the two. `validation` may also be separate data."""
 
     engine: str
     optimizer: str
@@ -257,7 +281,7 @@ class Options(TypedDict, total=False):
 
 @functools.cache
 def hints() -> dict[str, Any]:
-    """The type of each field; finding them takes longer than many a step."""
+    """Return the type of each field. Cached, because resolving the types is slow."""
     return typing.get_type_hints(Config)
 
 

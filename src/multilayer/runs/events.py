@@ -1,10 +1,12 @@
-"""The events of a run: what happened, in order, as plain data.
+"""The events of a run, in order, as plain data.
 
-An event is a frozen dataclass here and one JSON object a line in `events.jsonl`: its fields, and `event` with its name.
-The log is the truth that every tracker, plot and page replays, so its form is fixed: names are a closed set, numbers
-that are not finite are written as the strings "nan", "inf" and "-inf", and two logs of the same run are equal but for
-the clock fields. Nothing in an event depends on how the loop cuts its work into chunks. Epochs are counted from 1:
-when epoch 3 has ended, 3 are done.
+An event is a frozen dataclass here, and a line in `events.jsonl`: a JSON object with its fields, and its name as
+`event`. Every tracker, plot and page reads the events of this log, so its format is fixed:
+
+- There are no other events than those in this file.
+- Numbers that are not finite are written as the strings "nan", "inf" and "-inf".
+- Two logs of the same run are equal except for times and speeds. The chunks of the loop have no influence.
+- Epochs are counted from 1: after the event of epoch 3, three epochs are done.
 
 A killed run is resumed from a checkpoint. Its `resume` event supersedes the events that were emitted after the
 checkpoint.
@@ -24,14 +26,14 @@ from ..core.formatting import number, short
 from ..errors import EventError, unknown_name
 
 CLOCK = frozenset({"time", "seconds", "rows_per_second"})
-"""Fields that tell the time: left out when two logs are compared."""
+"""Fields that depend on the time. `same` ignores them."""
 NO_MISTAKES = "every training row is classified correctly"
 """Reason of the `End` event of a perceptron that has converged. Its model is that of the last epoch."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Event:
-    """Base of all: the step it belongs to, counted from the start of training, and the time of day it was written."""
+    """Base class: the number of steps done so far, and the time in seconds since 1970."""
 
     event: ClassVar[str]
     step: int
@@ -43,7 +45,7 @@ class Event:
 
 @dataclass(frozen=True, kw_only=True)
 class Start(Event):
-    """What is about to be trained, on how many rows; `notes` are what was decided about the data."""
+    """The start of a run: its network, data and configuration. `notes` are decisions about the data."""
 
     event: ClassVar[str] = "start"
     network: str
@@ -55,11 +57,11 @@ class Start(Event):
     versions: dict[str, str]
     task: str = ""
     metric: str = ""
-    """What decides which epoch was best."""
+    """The metric that selects the best epoch."""
     held_out: int = 0
-    """Rows for validation."""
+    """Number of held-out rows."""
     dropped: int = 0
-    """Rows of the source that could not be used."""
+    """Number of rows of the source that could not be used."""
     notes: list[str] = field(default_factory=list[str])
     run: str = ""
     """SHA-256 of the run's configuration. Empty for a run in memory, and in logs of versions that did not record it."""
@@ -67,7 +69,7 @@ class Start(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class Progress(Event):
-    """At a fixed interval of steps: means since the last one."""
+    """Progress at a fixed interval of steps: means since the previous `Progress` event."""
 
     event: ClassVar[str] = "progress"
     epoch: int
@@ -78,8 +80,11 @@ class Progress(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class EpochEnd(Event):
-    """`seconds` is training alone, without evaluation; `gradient_norm` is the mean over its steps, which old logs do
-    not have; `metrics` are those of the validation rows, by name."""
+    """The end of an epoch.
+
+    `seconds` are those of training without evaluation. `gradient_norm` is the mean over the steps; old logs do not have
+    it. `metrics` are the metrics on the validation rows by name.
+    """
 
     event: ClassVar[str] = "epoch"
     epoch: int
@@ -93,7 +98,7 @@ class EpochEnd(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class Checkpoint(Event):
-    """Where a state was saved; a run in memory keeps it there, so that path and hash are empty."""
+    """A saved checkpoint. Path and hash are empty for a run in memory."""
 
     event: ClassVar[str] = "checkpoint"
     kind: Literal["last", "best"]
@@ -103,7 +108,7 @@ class Checkpoint(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class Spike(Event):
-    """A loss outside its running band, and what stood behind it."""
+    """A loss above its limit, with the layer that has the largest gradient and the rows of the step."""
 
     event: ClassVar[str] = "spike"
     loss: float
@@ -115,6 +120,8 @@ class Spike(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class RolledBack(Event):
+    """A return to an earlier checkpoint, and the new factor of the learning rate."""
+
     event: ClassVar[str] = "rollback"
     to_step: int
     rate_factor: float
@@ -123,7 +130,7 @@ class RolledBack(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class NonFinite(Event):
-    """The first value that is not finite: where it arose, and the rows that were in the batch."""
+    """The first value that is not finite: where it is, and the rows of the batch."""
 
     event: ClassVar[str] = "non_finite"
     where: Literal["input", "target", "loss", "gradient", "parameter"]
@@ -134,8 +141,7 @@ class NonFinite(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class Measured(Event):
-    """What an observer found by looking: `name` says what was measured, `values` are numbers, or one for each layer,
-    unit or bin, by name."""
+    """A measurement of an observer. `values` are numbers, or lists with a number per unit or bin, by name."""
 
     event: ClassVar[str] = "measured"
     name: str
@@ -144,7 +150,7 @@ class Measured(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class Notice(Event):
-    """Something a person should know, with what to do about it."""
+    """A message for the user, and what to do."""
 
     event: ClassVar[str] = "notice"
     message: str
@@ -159,12 +165,12 @@ class Resume(Event):
     checkpoint: str
     kept: int
     notes: list[str]
-    """What was wrong with newer checkpoints, if anything."""
+    """Reasons why newer checkpoints were skipped."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class End(Event):
-    """`epoch` is the last one that was done; `metrics` are the model's on the rows held out."""
+    """The end of a run, after `epoch` epochs. `metrics` are those of the model on the held-out rows."""
 
     event: ClassVar[str] = "end"
     status: Literal["finished", "stopped", "interrupted", "failed"]
@@ -193,11 +199,11 @@ EVENTS: dict[str, type[Event]] = {
 
 
 OLD_KEYS = {("progress", "rate"): "learning_rate"}
-"""Today's names of keys in logs of earlier versions."""
+"""The current names of keys that earlier versions wrote."""
 
 
 def from_dict(data: Mapping[str, Any]) -> Event:
-    """The event of a line of the log; unknown names and keys and values of another type are errors that name them."""
+    """Return the event of a JSON object of the log. Unknown names and keys, and wrong types, are errors."""
     if not isinstance(data, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise EventError(f"an event must be an object, got {short(data)}")
     name = data.get("event")
@@ -223,7 +229,7 @@ def _types(cls: type[Event]) -> dict[str, Any]:
 
 
 def effective(events: Iterable[Event]) -> list[Event]:
-    """What happened in the end, without the resumes: each takes out what was emitted after its checkpoint."""
+    """Return the events without superseded ones. A resume supersedes the events after its checkpoint."""
     kept: list[Event] = []
     for event in events:
         if isinstance(event, Resume):
@@ -246,7 +252,7 @@ def _timeless(events: Iterable[Event]) -> list[dict[str, Any]]:
 
 
 def plain(value: Any) -> Any:
-    """A value as strict JSON can hold it: what is not finite as "nan", "inf" or "-inf"."""
+    """Return a value for strict JSON. Numbers that are not finite become "nan", "inf" or "-inf"."""
     if isinstance(value, float) and not math.isfinite(value):
         return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
     if isinstance(value, dict):
@@ -255,7 +261,7 @@ def plain(value: Any) -> Any:
 
 
 def _read(value: Any, hint: Any, place: str) -> Any:
-    """A value of the log as its field has it: "nan" and the like become numbers where numbers are kept."""
+    """Check a value of the log and return it for its field. "nan", "inf" and "-inf" become numbers."""
     origin, inner = typing.get_origin(hint), typing.get_args(hint)
     if hint is Any:
         return value
@@ -270,27 +276,27 @@ def _read(value: Any, hint: Any, place: str) -> Any:
         return float(value)
     if value in inner if origin is Literal else isinstance(value, _TAKES.get(hint, ())) and not isinstance(value, bool):
         return value
-    wanted = " or ".join(map(repr, inner)) if origin is Literal else _WORDS[origin or hint]
-    raise EventError(f"{place} must be {wanted}, got {short(value)}")
+    expected = " or ".join(map(repr, inner)) if origin is Literal else _WORDS[origin or hint]
+    raise EventError(f"{place} must be {expected}, got {short(value)}")
 
 
 _TAKES: dict[Any, Any] = {int: int, float: int | float, str: str}
-_WORDS: dict[Any, str] = {int: "a whole number", float: "a number", str: "a text", list: "a list", dict: "an object"}
+_WORDS: dict[Any, str] = {int: "a whole number", float: "a number", str: "a string", list: "a list", dict: "an object"}
 
 
 def _option(value: Any, options: tuple[Any, ...]) -> Any:
-    """Which of several types a value is meant for: a list where it is one, else the plain type."""
+    """Return the type of a union to check a value against: a list type for a list, else the first one."""
     lists = [option for option in options if typing.get_origin(option) is list]
     return lists[0] if lists and isinstance(value, list) else options[0]
 
 
-# In words
+# Messages for the user
 
 Level = Literal["info", "warn", "error"]
 
 
 class Message(NamedTuple):
-    """How much it matters, what it is called, and what happened."""
+    """A message with its level and title."""
 
     level: Level
     title: str
@@ -298,7 +304,7 @@ class Message(NamedTuple):
 
 
 def message_for(event: Event) -> Message | None:
-    """The words for an event, or None where its numbers say it all.
+    """Return the message for an event. None if the event has only numbers.
 
     >>> message_for(Notice(step=5, message="the loss is flat", remedy="raise the rate"))
     Message(level='info', title='notice', text='the loss is flat: raise the rate')
@@ -306,7 +312,7 @@ def message_for(event: Event) -> Message | None:
     match event:
         case Spike():
             text = (
-                f"the loss {number(event.loss)} is over its limit {number(event.limit)}; "
+                f"the loss {number(event.loss)} exceeds its limit {number(event.limit)}; "
                 f"gradient norm {number(event.gradient_norm)}, largest in {event.layer}; {_rows(event.rows)}"
             )
             return Message("warn", "spike", text)
@@ -322,12 +328,12 @@ def message_for(event: Event) -> Message | None:
         case Resume():
             where = f"from {event.checkpoint}" if event.checkpoint else "from the start"
             level: Level = "warn" if event.notes else "info"
-            return Message(level, "resume", "; ".join([f"goes on {where}", *event.notes]))
+            return Message(level, "resume", "; ".join([f"resumes {where}", *event.notes]))
         case _:
             return None
 
 
 def _rows(rows: list[int], most: int = 5) -> str:
-    named = ", ".join(str(row) for row in rows[:most])
+    first = ", ".join(str(row) for row in rows[:most])
     more = f" and {len(rows) - most:,} more" if len(rows) > most else ""
-    return f"rows {named}{more}" if rows else "no rows"
+    return f"rows {first}{more}" if rows else "no rows"

@@ -1,13 +1,13 @@
-"""The folder of a run: its configuration, the log of what happened, checkpoints, and the result.
+"""The folder of a run: its configuration, the log of its events, checkpoints, and the model.
 
     config.json          the configuration and its SHA-256; the folder is a run as soon as this file exists
-    events.jsonl         one event a line; only grows; every plot and tracker replays it
-    checkpoints/         states to go on from
-    model.safetensors    the result
+    events.jsonl         one event per line; events are only appended; every plot and tracker reads it
+    checkpoints/         saved states to resume from
+    model.safetensors    the trained model
     report.json, report.html
 
-One process writes (`open(path, write=True)`), by a lock that ends with the process; any number may read, and reading
-changes nothing. No name or content here tells the time, but for the events' own `time`.
+Only one process writes (`open(path, write=True)`). It holds a lock, which ends with the process. Any number of
+processes may read, which changes nothing. Only the events contain the time of day.
 
 The SHA-256 of the configuration is also the id of the run. The start event of the log contains it, so that an edited
 configuration and the log of another run are refused. Folders from versions without an id are accepted. A symbolic link
@@ -51,7 +51,7 @@ _MAX_CONFIG = 1 << 24
 
 
 class RunFolder:
-    """One run's folder; made by `create` or `open`, closed by `close` or at the end of a `with` block."""
+    """The folder of a run, from `create` or `open`. `close`, or the end of a `with` block, closes it."""
 
     def __init__(self, path: Path, config: dict[str, Any], id: str, lock: Lock | None) -> None:
         self.path = path
@@ -93,7 +93,7 @@ class RunFolder:
             )
         return self.config
 
-    # Making and opening
+    # Create and open
 
     @staticmethod
     def create(
@@ -103,17 +103,17 @@ class RunFolder:
         name: str = "run",
         root: str | os.PathLike[str] = "runs",
     ) -> RunFolder:
-        """A new run, open for writing, at `path` or at the next of root/name-001, root/name-002, …"""
+        """Create a run at `path`, or at the next free path of root/name-001, root/name-002, …, and open it to write."""
         text = _config_text(config)
         if path is not None and not os.fspath(path):
-            raise RunError("a new run needs the path of a new or empty folder, got an empty text: name one")
+            raise RunError("a new run needs the path of a new or empty folder, got an empty string")
         stem = re.sub(r"[^A-Za-z0-9_.]+", "-", name).strip("-.")[:60] or "run"
         folder = _make_next(Path(root), stem) if path is None else Path(path)
         atomic_files.make_folder(folder)
-        _check_empty(folder)  # before the lock, which would stay behind
+        _check_empty(folder)  # before the lock, because its file would remain
         lock = Lock(folder)
         try:
-            _check_empty(folder)  # and after: another process may have been first
+            _check_empty(folder)  # again, because another process may have created a run meanwhile
             atomic_files.write(folder / _CONFIG, text.encode())
             return RunFolder(folder, *_config(text.encode(), folder / _CONFIG), lock)
         except BaseException:
@@ -122,11 +122,11 @@ class RunFolder:
 
     @staticmethod
     def open(path: str | os.PathLike[str], *, write: bool = False) -> RunFolder:
-        """A run that is there: to read, or as the one process that goes on with it."""
+        """Open a run to read it, or with `write` to resume it. Only one process can open a run with `write`."""
         folder = Path(path)
         file = folder / _CONFIG
         if not folder.is_dir():
-            raise RunError(f"there is no run at {folder}: give the folder of a run")
+            raise RunError(f"there is no run at {folder}: pass the folder of a run")
         if not file.exists():
             raise RunError(f"{folder} is not a run: it has no {_CONFIG}")
         lock = Lock(folder) if write else None
@@ -165,14 +165,20 @@ class RunFolder:
     # Events
 
     def append(self, event: events.Event) -> None:
-        """Adds a line to the log, with the time of day unless the event has one. From then on it survives this process;
-        from the next checkpoint on, a power cut."""
+        """Append an event to the log, with the current time unless it has one.
+
+        The event is not lost if the process is killed afterwards. After the next checkpoint, it is not lost in a power
+        failure.
+        """
         stamped = event if event.time is not None else replace(event, time=time.time())
         self._writing().append(canonical_json.dumps(stamped.to_dict()))
 
     def events(self, *, effective: bool = False) -> list[events.Event]:
-        """The events, in order; with `effective`, without what a resume took back. A torn last line, which a killed
-        writer leaves, is dropped; any other damage is an error that names the line."""
+        """Return the events in order. With `effective`, events that a resume superseded are left out.
+
+        An incomplete last line, from a process that was killed, is ignored. Any other damage is an error with the line
+        number.
+        """
         if not os.path.lexists(self.log):
             return []
         lines = atomic_files.read(self.log, limit=machine.physical_memory(), root=self.path).split(b"\n")
@@ -185,20 +191,22 @@ class RunFolder:
     # Checkpoints
 
     def checkpoint(self, state: State, extra: Mapping[str, Any], kind: Kind) -> events.Checkpoint:
-        """Saves a state, and JSON that goes with it. When this returns it is on the disk, with every event before it;
-        when it raises, the checkpoint before is what it was. Gives the event that tells of it, for the caller to
-        append."""
+        """Save a state with additional JSON, and return the event for the caller to append.
+
+        On return, the checkpoint and all earlier events are on the disk. After an error, the previous checkpoint is
+        unchanged.
+        """
         log = self._writing()
         atomic_files.point("checkpoint.begin")
         log.sync()
         return self._checkpoints.save(state, extra, kind)
 
     def latest(self) -> Loaded | None:
-        """The newest checkpoint of kind `last` that is whole; None where none was finished."""
+        """Return the newest valid checkpoint of kind `last`. None if there is no checkpoint."""
         return self._checkpoints.newest("last")
 
     def best(self, *, at: int | None = None) -> Loaded | None:
-        """The newest of kind `best` that is whole; with `at`, of those up to that step."""
+        """Return the newest valid checkpoint of kind `best`, up to step `at`."""
         return self._checkpoints.newest("best", at=at)
 
     def rewind(self, step: int) -> None:
@@ -218,7 +226,7 @@ def no_model(path: Path) -> str:
 
 
 def find(root: str | os.PathLike[str] = "runs") -> list[Path]:
-    """The runs in a folder, by name."""
+    """Return the run folders in a folder, sorted by name."""
     folder = Path(root)
     if not folder.is_dir():
         return []
@@ -227,6 +235,7 @@ def find(root: str | os.PathLike[str] = "runs") -> list[Path]:
 
 
 def event_of(line: bytes, where: str) -> events.Event:
+    """Return the event of a line of the log. `where` is the file and line for error messages."""
     data = canonical_json.loads(line, where)
     if not isinstance(data, dict):
         raise FileError(f"{where}: an event must be a JSON object")
@@ -282,7 +291,7 @@ def _check_empty(folder: Path) -> None:
     if present:
         raise RunError(
             f"a new run needs a new or empty folder, {folder} has {present[0]}: "
-            "choose another path, or resume the run that is there"
+            "choose another path, or resume the run in it"
         )
 
 
@@ -317,10 +326,10 @@ def numbered(stem: str, root: str | os.PathLike[str] = "runs") -> Generator[Path
 
 
 class Lock:
-    """The right to write to a folder, held by one process until `release`.
+    """A lock on a run folder for the process that writes to it, until `release`.
 
-    The system releases it when that process ends, even by kill -9, so no lock is ever stale. The process id in the file
-    is only for the message. File systems without locks, and Windows, are used without one.
+    The system releases it when the process ends, even by kill -9, so there are no stale locks. The process id in the
+    file is only for the error message. On Windows, and on file systems without locks, nothing is locked.
     """
 
     def __init__(self, folder: Path) -> None:

@@ -1,19 +1,19 @@
-"""What a tracker is, and the observer that feeds it.
+"""The base class of trackers, and the observer that passes events to a tracker.
 
     start(config) → log(values, step) … → finish(status)
 
-`alert`, `artifact` and `histogram` are for tools that have them. Names are `layer/metric`:
+`alert`, `artifact` and `histogram` are optional. Values are logged under these names:
 
-    at the end of an epoch   train/loss  train/epoch  train/seconds  train/rows_per_second
-                             validation/loss  validation/accuracy  …
-    at fixed steps           train/running_loss  train/gradient_norm  train/learning_rate
-    as it is measured        measured/NAME/…: a number, or the distribution of one for each unit or bin
-    at the end               final/…
+    end of an epoch    train/loss  train/epoch  train/seconds  train/rows_per_second
+                       validation/loss  validation/accuracy  …
+    fixed steps        train/running_loss  train/gradient_norm  train/learning_rate
+    measurements       measured/NAME/…: a number, or a distribution over units or bins
+    end of the run     final/…
 
-Values that are not finite are handed on as they are, since every tool here shows them in its own way, and the first of
-a row of them is an alert as well. A rollback takes nothing back: what was logged before it happened.
+Values that are not finite are passed on, because each tool displays them in its own way. The first of consecutive
+non-finite values also causes an alert. A rollback does not remove logged values.
 
-Left out on purpose: queues and threads. The tools have their own.
+There are no queues and threads here, because the tools have their own.
 """
 
 from __future__ import annotations
@@ -33,33 +33,33 @@ from ...runs.events import End, EpochEnd, Event, Measured, Message, Progress, Re
 
 
 class Tracker(ABC):
-    """A tracker. Derive from it to add one; whatever it raises costs the run no more than this tracker."""
+    """Base class of trackers. Derive from it to add one. If it raises an error, only this tracker is dropped."""
 
     name: str = "tracker"
-    """What a warning calls it; a user's own is called by its type."""
+    """Name in warnings."""
 
     @abstractmethod
     def start(self, config: Mapping[str, Any], *, resumed_at: int | None = None) -> None:
-        """Begins. `resumed_at` is the step an earlier run goes on from; what it logged later did not happen."""
+        """Start logging. `resumed_at` is the step from which a run resumes; values logged after it are superseded."""
 
     @abstractmethod
     def log(self, values: Mapping[str, float], step: int, *, time: float | None = None) -> None:
-        """Numbers of a step; `time` of day where it was not just now."""
+        """Log the values of a step. `time` is the time in seconds since 1970, by default now."""
 
     @abstractmethod
     def finish(self, status: str) -> None:
-        """Ends what `start` created, and nothing else."""
+        """End what `start` created."""
 
     def alert(self, what: Message, step: int) -> None:
-        """Tells a person, where the tool can."""
+        """Send a message to the user, if the tool supports it."""
         return
 
     def artifact(self, path: Path) -> None:
-        """Keeps a file, where the tool can."""
+        """Store a file, if the tool supports it."""
         return
 
     def histogram(self, name: str, values: NDArray[np.floating[Any]], step: int) -> None:
-        """A distribution; as four numbers where the tool has nothing better."""
+        """Log a distribution. By default, its mean, standard deviation, minimum and maximum are logged."""
         summary = {"mean": np.mean, "std": np.std, "min": np.min, "max": np.max}
         self.log({f"{name}/{key}": float(of(values)) for key, of in summary.items()}, step)
 
@@ -85,7 +85,7 @@ class TrackerObserver:
         self._guard(lambda: self._feed.take(event))
 
     def close(self) -> None:
-        """Ends what was started, for a run that came to no end of its own."""
+        """End tracking with the status "failed", unless the run has ended."""
         self._guard(lambda: self._feed.end("failed"))
 
     def __enter__(self) -> TrackerObserver:
@@ -99,19 +99,19 @@ class TrackerObserver:
             return
         try:
             act()
-        except Exception as error:  # any tool may raise anything, and none of it is worth a run
+        except Exception as error:  # an error of a tool must not stop training
             name, self.tracker = self.tracker.name, None
             self._warn(left_out(name, error))
 
 
 def left_out(name: str, error: Exception) -> str:
-    """The one warning about a tracker that failed."""
+    """Return the warning about a tracker that failed."""
     why = f"{type(error).__name__}: {error}".rstrip(": ")
-    return f"{name} failed and is left out from here on, the run's own log is complete: {why}"
+    return f"{name} failed and receives no further events; the log of the run is complete: {why}"
 
 
 def replay(events: Iterable[Event], tracker: Tracker, *, model: Path | None = None) -> None:
-    """Logs a run afterwards, without what a resume took back. Here the tracker's errors are the caller's."""
+    """Log the events of a finished run, without superseded events. Errors of the tracker are raised."""
     feed = _Feed(tracker, model)
     for event in effective(events):
         feed.take(event)
@@ -119,7 +119,7 @@ def replay(events: Iterable[Event], tracker: Tracker, *, model: Path | None = No
 
 
 class _Feed:
-    """Translates events into calls of a tracker."""
+    """Translate events into calls of a tracker."""
 
     def __init__(self, tracker: Tracker, model: Path | None) -> None:
         self.tracker, self.model = tracker, model
@@ -145,9 +145,9 @@ class _Feed:
                     self.tracker.histogram(
                         f"measured/{event.name}/{key}", np.asarray(found, dtype=np.float64), event.step
                     )
-        words = message_for(event)
-        if words is not None:
-            self.tracker.alert(words, event.step)
+        message = message_for(event)
+        if message is not None:
+            self.tracker.alert(message, event.step)
         if isinstance(event, End):
             if self.model is not None and self.model.exists():
                 self.tracker.artifact(self.model)
@@ -168,13 +168,13 @@ class _Feed:
 
 
 def config_of(event: Start) -> dict[str, Any]:
-    """What a run is told to be: its configuration, and what came of it."""
+    """Return the configuration of a run, with facts about its network and data."""
     facts = ("network", "parameters", "rows", "held_out", "dropped", "task", "metric", "engine", "seed")
     return {**event.config, **{name: getattr(event, name) for name in facts}, "versions": dict(event.versions)}
 
 
 def values_of(event: Event) -> dict[str, float]:
-    """The numbers of an event by their names in a tracker; none for most events.
+    """Return the values of an event by their names in a tracker. Most events have none.
 
     >>> values_of(Progress(step=50, epoch=1, loss=0.5, gradient_norm=2.0, learning_rate=0.001))
     {'train/running_loss': 0.5, 'train/gradient_norm': 2.0, 'train/learning_rate': 0.001}

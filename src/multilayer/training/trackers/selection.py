@@ -1,4 +1,4 @@
-"""Which tracker: by name, or by the shape of an object that is already there."""
+"""Choose a tracker by its name, or for an object of a tracking library by the methods of the object."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ TRACKERS: dict[str, type[Tracker]] = {
     "trackio": Trackio,
     "wandb": WandB,
 }
-"""Those that make a run of their own."""
+"""The trackers that can be chosen by name. They create a run of the tool."""
 
 
 def get(name: str, /, **where: Any) -> Tracker:
-    """A tracker of ours; its library is looked for now, and its run begins with the training.
+    """Return the tracker with this name. Its library is imported now; its run starts with the training.
 
-    `where` is what the tool needs to know: `folder` for tensorboard, `project`, `name` and the like for the others.
+    `where` are the arguments of its class, such as `folder` for TensorBoard, or `project` and `name`.
     """
     if name not in TRACKERS:
         raise OptionError(unknown_name("tracker", name, TRACKERS))
@@ -36,16 +36,16 @@ def get(name: str, /, **where: Any) -> Tracker:
 
 
 def for_run(name: str, run: Path | None) -> Tracker:
-    """A tracker of ours for a run: its files inside the run's folder where it writes files, its run called like it."""
+    """Return the tracker with this name. It writes files into the run folder, and its run has the folder's name."""
     if run is None or name not in TRACKERS:
         return get(name)
     return get(name, folder=run / name) if name == "tensorboard" else get(name, name=run.name)
 
 
 def adapt(given: Any) -> Tracker:
-    """A tracker for what a user has: a name, a tracker, or the run, writer or logger of a tool, known by its methods.
+    """Return a tracker for a name, a tracker, or a run, writer or logger of a tool, which is recognised by its methods.
 
-    A run that was there before stays open at the end; ending it is its owner's business.
+    A run of the user is not ended.
     """
     if isinstance(given, str):
         return get(given)
@@ -64,28 +64,30 @@ def adapt(given: Any) -> Tracker:
 
 
 _ACCEPTED = (
-    f"give one of {', '.join(TRACKERS)}, a W&B or trackio run, a SummaryWriter, mlflow with a run that is active, "
-    "(MlflowClient, run_id), a Lightning logger, a Keras callback, an object with log(values, step), or a Tracker of "
-    "your own"
+    f"give one of {', '.join(TRACKERS)}, a W&B or trackio run, a SummaryWriter, mlflow with an active run, "
+    "(MlflowClient, run_id), a Lightning logger, a Keras callback, an object with log(values, step), or a Tracker"
 )
 
 
 def accepted(given: Sequence[Any], run: Path | None) -> list[Tracker]:
-    """A tracker for each name or object. What is no tracker and a library that is missing are errors; a user's own
-    object that raises when it is looked at is left out with one warning."""
+    """Return a tracker for each name or object.
+
+    Unknown names and objects, and missing libraries, are errors. If the methods of an object cannot be inspected, it is
+    dropped with a warning.
+    """
     found: list[Tracker] = []
     for one in given:
         try:
             found.append(for_run(one, run) if isinstance(one, str) else adapt(one))
         except MultilayerError:
             raise
-        except Exception as error:  # as in TrackerObserver: none of it is worth a run
+        except Exception as error:  # as in TrackerObserver, an error of a tool must not stop training
             warn(left_out(called(one), error))
     return found
 
 
 def called(given: object) -> str:
-    """What a user's own object is called: by its type, and the library that it is from.
+    """Return the name of an object for warnings: its type and library.
 
     >>> called(Path()), called(inspect)
     ('pathlib.PosixPath', 'inspect')
@@ -104,25 +106,25 @@ def _has(given: object, *names: str) -> bool:
 def _of_mlflow(mlflow: Any) -> Tracker:
     run = mlflow.active_run()
     if run is None:
-        raise OptionError("mlflow has no active run: call mlflow.start_run() first, or give 'mlflow' for a run of ours")
+        raise OptionError("mlflow has no active run: call mlflow.start_run() first, or pass 'mlflow' to create a run")
     return MLflow.of(mlflow.MlflowClient(), run.info.run_id)
 
 
 def _of_wandb(wandb: Any) -> Tracker:
     if wandb.run is None:
-        raise OptionError("wandb has no active run: call wandb.init() first, or give 'wandb' for a run of ours")
+        raise OptionError("wandb has no active run: call wandb.init() first, or pass 'wandb' to create a run")
     return WandB.of(wandb.run)
 
 
-def _lonely_client(_: Any) -> Tracker:
-    raise OptionError("an MlflowClient alone does not say which run: give (client, run_id)")
+def _client_without_run(_: Any) -> Tracker:
+    raise OptionError("an MlflowClient needs the id of a run: pass (client, run_id)")
 
 
 _SHAPES: tuple[tuple[Callable[[Any], bool], Callable[[Any], Tracker]], ...] = (
     (lambda o: _has(o, "log_metrics", "log_hyperparams"), Lightning),
     (lambda o: _has(o, "add_scalar"), TensorBoard.of),
     (lambda o: _has(o, "active_run", "log_metrics"), _of_mlflow),
-    (lambda o: _has(o, "log_batch"), _lonely_client),
+    (lambda o: _has(o, "log_batch"), _client_without_run),
     (lambda o: hasattr(getattr(o, "info", None), "run_id"), lambda o: MLflow.of(None, o.info.run_id)),
     (lambda o: _has(o, "init", "log") and hasattr(o, "define_metric"), _of_wandb),
     (lambda o: _has(o, "log", "define_metric"), WandB.of),
@@ -130,4 +132,4 @@ _SHAPES: tuple[tuple[Callable[[Any], bool], Callable[[Any], Tracker]], ...] = (
     (lambda o: _has(o, "on_epoch_end"), Keras),
     (lambda o: _has(o, "log"), Plain),
 )
-"""In this order: the first that fits is it."""
+"""The first condition that is true selects the tracker."""

@@ -1,8 +1,8 @@
-"""TensorBoard, Weights & Biases, trackio and MLflow.
+"""Trackers for TensorBoard, Weights & Biases, trackio, MLflow, Lightning loggers and Keras callbacks.
 
-There are two ways to make each tracker. Made by name, `start` creates a run and `finish` ends it. Made with `of` from
-an object of the user, the tracker writes to that object and leaves it open. The library is imported when the tracker is
-made, so a missing library is reported before training.
+There are two ways to make a tracker. Made by name, `start` creates a run of the tool and `finish` ends it (`ours` is
+True). Made with `of` from an object of the user, the tracker writes to this object and does not close it. The library
+is imported when the tracker is made, so a missing library is reported before training.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from .base import Tracker
 
 
 def library(module: str, *, extra: str) -> Any:
-    """An optional library, or the error that says how to get it."""
+    """Import an optional library. If it is missing, the error says how to install it."""
     with needed_by(f"logging to {extra}"):
         return importlib.import_module(module)
 
@@ -69,7 +69,7 @@ class _EventFile:
 
 
 class TensorBoard(Tracker):
-    """Event files for `tensorboard --logdir`. A resumed run hides what it logged after the step it goes on from."""
+    """Event files for `tensorboard --logdir`. A resumed run hides the values of superseded steps."""
 
     name: str = "tensorboard"
 
@@ -81,15 +81,15 @@ class TensorBoard(Tracker):
 
     @classmethod
     def of(cls, writer: Any) -> Self:
-        """A SummaryWriter, torch's or another with its `add_scalar`."""
+        """Wrap a SummaryWriter, or another writer with its `add_scalar`."""
         tracker = cls.__new__(cls)
         tracker.folder, tracker.writer, tracker.ours = None, writer, False
         return tracker
 
     def start(self, config: Mapping[str, Any], *, resumed_at: int | None = None) -> None:
         if self.ours:
-            own = Path("runs", f"{clock.strftime('%b%d_%H-%M-%S')}_{platform.node()}")
-            folder = str(self.folder or own)
+            default = Path("runs", f"{clock.strftime('%b%d_%H-%M-%S')}_{platform.node()}")
+            folder = str(self.folder or default)
             self.writer = _EventFile(folder, purge_step=None if resumed_at is None else resumed_at + 1)
         if config:
             text = json.dumps(config, indent=2, ensure_ascii=False, default=str)
@@ -122,7 +122,7 @@ class TensorBoard(Tracker):
 
 
 class WandB(Tracker):
-    """Weights & Biases. Its own step never goes back, ours does after a rollback; so ours is a metric, train/step."""
+    """Weights & Biases. Its own step cannot decrease after a rollback, so ours is logged as a metric, train/step."""
 
     name: str = "wandb"
 
@@ -141,18 +141,18 @@ class WandB(Tracker):
 
     @classmethod
     def of(cls, run: Any) -> Self:
-        """A run that `wandb.init` gave."""
+        """Wrap a run that `wandb.init` returned."""
         tracker = cls.__new__(cls)
         tracker.where, tracker.run, tracker.ours = {}, run, False
         return tracker
 
     def start(self, config: Mapping[str, Any], *, resumed_at: int | None = None) -> None:
         if self.ours:
-            # Without create_new, wandb hands out a run that the user has open, and we would end it.
+            # Without create_new, wandb returns a run that the user has open, and `finish` would end it.
             again = None if resumed_at is None else "allow"
             self.run = self._wandb.init(**self.where, config=dict(config), resume=again, reinit="create_new")
         elif config:
-            # One key of our own: the user's `seed` or `epochs` are not ours to change.
+            # A separate key, which does not overwrite `seed` or `epochs` of the user.
             self.run.config.update({"multilayer": dict(config)}, allow_val_change=True)
         self.run.define_metric("train/step")
         for group in ("train/*", "validation/*", "measured/*", "final/*"):
@@ -179,7 +179,7 @@ class WandB(Tracker):
 
 
 class Trackio(Tracker):
-    """trackio, or another module or run with its `log(metrics, step=…)`."""
+    """Trackio, or another module or run with its `log(metrics, step=…)`."""
 
     name: str = "trackio"
 
@@ -191,14 +191,14 @@ class Trackio(Tracker):
 
     @classmethod
     def of(cls, run: Any) -> Self:
-        """A run that `trackio.init` gave, or the module, which writes to the run that is active."""
+        """Wrap a run that `trackio.init` returned, or the module, which logs to the active run."""
         tracker = cls.__new__(cls)
         tracker.where, tracker.run, tracker.ours = {}, run, False
         return tracker
 
     def start(self, config: Mapping[str, Any], *, resumed_at: int | None = None) -> None:
         if self.ours:
-            # init ends the run that is active in its context, which may be the user's: ours begins in an empty one.
+            # `init` ends the active run of its context, which may be a run of the user, so it gets an empty context.
             self.run = contextvars.Context().run(
                 self._trackio.init,
                 **self.where,
@@ -227,10 +227,10 @@ class Trackio(Tracker):
 
 
 class MLflow(Tracker):
-    """MLflow, by a client and a run's id, so that the run that is active in the process is left alone.
+    """MLflow, with a client and the id of a run. The active run of the process is not used.
 
-    A configuration becomes parameters of a run of ours, and tags of a user's: parameters cannot be set twice. Alerts
-    are tags. A resumed run is a new run.
+    The configuration is logged as parameters. In a run of the user it is logged as tags, because parameters cannot be
+    set twice. Alerts are tags. A resumed run is a new run.
     """
 
     name: str = "mlflow"
@@ -250,7 +250,7 @@ class MLflow(Tracker):
 
     @classmethod
     def of(cls, client: Any, run_id: str) -> Self:
-        """A user's run; without a client, on the tracking server that MLflow is set to."""
+        """Wrap a run of the user. Without a client, it is on the configured tracking server."""
         tracker = cls.__new__(cls)
         tracker.client = library("mlflow", extra="mlflow").MlflowClient() if client is None else client
         tracker.run_id, tracker.ours = run_id, False
@@ -288,7 +288,7 @@ class MLflow(Tracker):
 
 
 def _flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested mappings as one, with dots.
+    """Return nested mappings as one mapping, with dots in its keys.
 
     >>> _flat({"a": 1, "b": {"c": 2}})
     {'a': 1, 'b.c': 2}
@@ -300,12 +300,12 @@ def _flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def _mlflow_key(name: str) -> str:
-    """A name with what MLflow allows in one."""
+    """Replace the characters that MLflow does not allow in names."""
     return re.sub(r"[^\w. /:-]", "_", name)
 
 
 class Lightning(Tracker):
-    """`log_hyperparams`, `log_metrics`, `save`. `finalize` ends the experiment and is left to its owner."""
+    """A Lightning logger. `finalize` is not called, because it would end the experiment."""
 
     name: str = "the Lightning logger"
 
@@ -325,7 +325,7 @@ class Lightning(Tracker):
 
 
 class Keras(Tracker):
-    """A callback that hears of epochs, under Keras' names: loss, val_loss, val_accuracy. It gets no Keras model."""
+    """A Keras callback. It receives epochs with the names of Keras: loss, val_loss, val_accuracy. It has no model."""
 
     name: str = "the Keras callback"
 
@@ -351,7 +351,7 @@ class Keras(Tracker):
 
 
 class Plain(Tracker):
-    """Anything with `log(values, step)`."""
+    """Any object with `log(values, step)`."""
 
     name: str = "the logger"
 
