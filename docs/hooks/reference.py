@@ -94,7 +94,8 @@ def _python_page(title: str, introduction: str, names: Iterable[str]) -> str:
         shown = f"ml.{name}" if name in where else name.rpartition(".")[2]
         members = "true" if name.startswith("MLP") else "false"
         lines += [f"::: {path}", "    options:", f"      heading: {shown}", f"      toc_label: {shown}"]
-        lines += [f"      inherited_members: {members}", ""]
+        lines += [f"      inherited_members: {members}"]
+        lines += ["      members: false", ""] if where.get(name) == "nn.layers" else [""]
     return "\n".join(lines)
 
 
