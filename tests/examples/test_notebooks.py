@@ -38,7 +38,7 @@ def read(path: Path) -> Any:
 
 
 def run(path: Path, folder: Path) -> list[Any]:
-    """Run a copy of a notebook in a process and a kernel of its own. Return the outputs of all cells."""
+    """Run a copy of a notebook in a separate process and kernel. Return the outputs of all cells."""
     copy = Path(shutil.copy(path, folder))
     settings = {"OMP_NUM_THREADS": "1", "IPYTHONDIR": str(folder), "JUPYTER_RUNTIME_DIR": str(folder / "runtime")}
     done = subprocess.run(
