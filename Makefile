@@ -67,7 +67,7 @@ mutants: .venv/.dev ## mutation tests: at least 95 % of the bugs added to a copy
 soak: .venv/.dev ## the reliability tables in full, and new random networks
 	SOAK=1 $(bin)/pytest -q -n $(WORKERS) tests/training/test_kill.py tests/training/test_reproducibility.py tests/training/test_fit_accuracy.py \
 		$(wildcard tests/runs/test_*.py) tests/core/test_tensor_file.py \
-		tests/core/test_atomic_files.py tests/nn/test_layers.py tests/costs/test_cost.py tests/spec/test_spec.py tests/costs/test_peers.py \
+		tests/core/test_atomic_files.py tests/nn/test_layers.py tests/costs/test_cost.py tests/spec/test_spec.py tests/costs/test_tool_comparison.py \
 		tests/engines/test_fused_kernels.py
 
 # The core's own tests without Python (csrc/tests): built with each sanitizer, and for ARM under an emulator. UBSan's checks

@@ -18,7 +18,7 @@ from ..costs.formulas import Line
 from ..costs.formulas import explain as explain_
 from ..costs.html import page
 from ..costs.inverse import parse_sweep
-from ..costs.peers import TOOLS
+from ..costs.tool_comparison import TOOLS
 from ..costs.transformer import parse_context
 from ..errors import OptionError, printable, unknown_name
 from ..nn.losses import LOSSES

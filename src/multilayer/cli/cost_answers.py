@@ -23,7 +23,7 @@ from .output import uncut
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from ..costs.peers import PeerReport
+    from ..costs.tool_comparison import ToolReport
     from ..costs.torch_speed import Measurement
     from ..costs.verification import Verification
 
@@ -301,7 +301,7 @@ def measurement(found: Measurement) -> Answer:
     )
 
 
-def peer(found: PeerReport) -> Answer:
+def tool_report(found: ToolReport) -> Answer:
     table = _headed(("", "l"), (found.tool, "r"), ("ours", "r"))
     whys: list[RenderableType] = []
     for line in found.lines:

@@ -7,7 +7,7 @@
 | `--epochs` | the time for some epochs | `costs.inverse` |
 | `--sweep` | the cost over a range of batch sizes or widths | `costs.inverse` |
 | `--context` | the cost next to the attention of a transformer | `costs.transformer` |
-| `--as` | what another tool reports | `costs.peers` |
+| `--as` | what another tool reports | `costs.tool_comparison` |
 | `--verify` | whether PyTorch runs the same operations | `costs.verification` |
 | `--measure` | the measured time of a step | `costs.torch_speed` |
 
@@ -149,9 +149,9 @@ def answer(spec: Spec, step: Step, questions: Questions) -> Iterator[Answer]:
             transformer_context(spec, sequence_length=length, heads=heads, batch=step.batch, dtype=step.dtype)
         )
     if questions.tool is not None:
-        from ..costs.peers import report
+        from ..costs.tool_comparison import report
 
-        yield answers.peer(report(spec, questions.tool, batch=step.batch))
+        yield answers.tool_report(report(spec, questions.tool, batch=step.batch))
     if questions.verify:
         with needed_by("mlp cost --verify"):
             from ..costs.verification import verify

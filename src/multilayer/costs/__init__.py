@@ -11,7 +11,7 @@
 | `transformer` | a feed-forward block and the attention next to it |
 | `summary` | layers with parameters and FLOPs, repeated layers merged |
 | `budget` | limits for continuous integration |
-| `peers` | what other tools report |
+| `tool_comparison` | what other tools report |
 | `html` | a cost as an HTML page |
 | `verification`, `torch_speed` | comparison with PyTorch: counts and times |
 

@@ -1,4 +1,4 @@
-"""The figures that `peers` states for each tool equal those of the tool itself on a real module.
+"""The figures that `tool_comparison` states for each tool equal those of the tool itself on a real module.
 
 Each tool gets a new module, because thop adds buffers to modules.
 """
@@ -19,7 +19,7 @@ from packaging.version import Version
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from multilayer.costs.peers import STORAGE_OBJECT, TOOLS, report
+from multilayer.costs.tool_comparison import STORAGE_OBJECT, TOOLS, report
 from multilayer.costs.verification import example
 from multilayer.errors import OptionError, SpecError
 from multilayer.nn import losses
@@ -192,7 +192,7 @@ def test_figures_are_unknown_only_for_layers_without_a_torch_module(case: Case) 
     for tool in ("torchinfo", "fvcore", "thop"):
         lines = report(spec, tool, batch=4).lines
         assert [line.figure is not None for line in lines] == [known] * len(lines)
-        assert all(known or line.why.startswith("unknown: torch has no module of its own for ") for line in lines)
+        assert all(known or line.why.startswith("unknown: torch has no module for ") for line in lines)
     check(spec, "flopcounter", 4)
 
 
@@ -207,12 +207,12 @@ def test_a_batch_that_torch_refuses_is_unknown() -> None:
                 assert line.figure == parameter_count(fresh(one_each))[""]
             else:
                 assert line.figure is None
-                assert "torch refuses groupnorm1 with one number in each group" in line.why
+                assert "torch cannot run groupnorm1 with one element per group" in line.why
         check(one_each, tool, 2)
     forward, step = report("4-4:batchnorm-2", "flopcounter").lines
     assert forward.figure == 48
     assert step.figure is None
-    assert "torch refuses to train batchnorm1 with a batch of one row" in step.why
+    assert "torch cannot train batchnorm1 with a batch of one row" in step.why
 
 
 def test_totals_equal_those_that_torchinfo_prints() -> None:
@@ -227,13 +227,14 @@ def test_fvcore_counts_more_for_batch_norm_in_training() -> None:
     analysis = FlopCountAnalysis(nn.Sequential(nn.BatchNorm1d(3)).train(), torch.randn(4, 3))
     assert analysis.total() == 5 * 4 * 3
     assert (
-        "BatchNorm counts 2 a number (5 in training mode) (24)" in report("3-batchnorm", "fvcore", batch=4).lines[0].why
+        "BatchNorm counts 2 per element (5 in training mode) (24)"
+        in report("3-batchnorm", "fvcore", batch=4).lines[0].why
     )
 
 
 def test_thop_reports_no_parameters_for_a_single_module() -> None:
     assert thop.profile(nn.Linear(10, 11), inputs=(torch.randn(1, 10),), verbose=False) == (110.0, 0)
-    assert report("10-11", "thop").lines[1].why.endswith("0 for the same module handed over alone")
+    assert report("10-11", "thop").lines[1].why.endswith("0 for the same module alone")
 
 
 @pytest.mark.parametrize(
@@ -281,7 +282,7 @@ def test_equal_figures_are_explained() -> None:
     assert chance.why.startswith("the same by chance: ")
     shared = report("4-4:prelu(per=network)-4:prelu(per=network)", "thop").lines[1]
     assert shared.figure is None
-    assert shared.why.startswith("unknown: torch has no module of its own for prelu1")
+    assert shared.why.startswith("unknown: torch has no module for prelu1")
 
 
 @pytest.mark.parametrize("tool", TOOLS)
@@ -302,7 +303,7 @@ def test_invalid_options_are_refused() -> None:
 def test_a_report_imports_none_of_the_tools() -> None:
     code = """
 import sys
-from multilayer.costs.peers import TOOLS, report
+from multilayer.costs.tool_comparison import TOOLS, report
 for tool in TOOLS:
     report("4-3-2", tool, batch=2)
 print(sorted({"torch", "torchinfo", "fvcore", "thop"} & set(sys.modules)))
