@@ -1,4 +1,4 @@
-"""Metrics against scikit-learn's, with and without weights, and where they have no value."""
+"""Metrics compared with scikit-learn, with and without weights, and metrics without a value."""
 
 from __future__ import annotations
 
@@ -101,12 +101,12 @@ MEDIANS: list[tuple[str, list[float]]] = [
     ("0.1, 0.2", [0, 1]),
     ("0.3", [1]),
 ]
-"""Levels, and what each counts in the median."""
+"""Levels, and the weight of each in the median."""
 
 
 @pytest.mark.parametrize(("levels", "share"), MEDIANS, ids=[levels for levels, _ in MEDIANS])
 @pytest.mark.parametrize("task", [NUMBER, NUMBERS], ids=["one", "two"])
-def test_the_median_of_quantiles_is_judged(task: Task, levels: str, share: list[float]) -> None:
+def test_the_median_of_quantiles_is_evaluated(task: Task, levels: str, share: list[float]) -> None:
     T = len(task.names)
     y, z = RNG.normal(size=(N, T)), np.sort(RNG.normal(size=(N, T, len(share))), axis=2)
     median = every(task, y, z @ share, "mse", None)
@@ -114,7 +114,7 @@ def test_the_median_of_quantiles_is_judged(task: Task, levels: str, share: list[
 
 
 def test_the_median_needs_no_other_level() -> None:
-    """One that is infinite has no part in it."""
+    """An infinite quantile does not change the median."""
     y, z = RNG.normal(size=(N, 1)), np.sort(RNG.normal(size=(N, 3)), axis=1)
     known = every(NUMBER, y, z, "quantile(0.1, 0.5, 0.9)", None)
     z[:, 2] = np.inf
@@ -129,7 +129,7 @@ def test_auc_where_scores_are_equal(levels: int, weight: Any) -> None:
     assert found["auc"] == pytest.approx(theirs.roc_auc_score(y[:, 0], z[:, 0], sample_weight=weight), rel=1e-12)
 
 
-def test_classes_that_are_never_given_or_never_true() -> None:
+def test_classes_that_are_never_predicted_or_never_true() -> None:
     y, z = np.array([0, 0, 3, 3]), np.eye(4)[[0, 1, 1, 3]]
     task = Task(kind="multiclass", names=("y",), classes=((0, 1, 2, 3),))
     found = every(task, y, z, "cross_entropy", None)
@@ -153,7 +153,7 @@ assert not {"sklearn", "scipy"} & set(sys.modules)
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_what_has_no_value_is_nan() -> None:
+def test_metrics_without_a_value_are_nan() -> None:
     one = metrics.measure(BINARY, np.zeros((4, 1)), RNG.normal(size=(4, 1)), loss="binary_cross_entropy")
     assert math.isnan(one["auc"])
     assert not math.isnan(one["accuracy"])

@@ -1,4 +1,4 @@
-"""Members with networks and encodings of their own: every reading of the model is the plain average of its members."""
+"""Members with different networks and encodings: every prediction is the average of the members."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def table(link: str) -> Any:
 
 
 def mixed(link: str) -> tuple[TrainedModel, Any]:
-    """Two members of a small network, then one that saw fewer cities, missing values and another scale."""
+    """Two members with a small network, and one with fewer cities, missing values and another scale."""
     rows = table(link)
     given: dict[str, Any] = {"target": "y", "quiet": True, "epochs": 3, "loss": TASKS[link]}
     given |= {"task": "regression"} if link in ("exp", "none") else {}
@@ -60,7 +60,7 @@ def mixed(link: str) -> tuple[TrainedModel, Any]:
 
 
 def averaged(model: TrainedModel, rows: Any) -> np.ndarray:
-    """The weighted average of the members' predictions, in plain numpy."""
+    """Return the weighted average of the predictions of the members, in plain numpy."""
     z = []
     for one in model.members:
         x, codes = one.encoding.apply(rows, dtype=np.float64)
@@ -89,7 +89,7 @@ def answer(model: TrainedModel, rows: Any) -> np.ndarray:
 
 
 @pytest.mark.parametrize("link", TASKS)
-def test_every_reading_is_the_average_of_the_members(link: str, tmp_path: Path) -> None:
+def test_all_predictions_are_the_average_of_the_members(link: str, tmp_path: Path) -> None:
     import onnxruntime
 
     with warnings.catch_warnings():
@@ -129,7 +129,7 @@ def test_every_reading_is_the_average_of_the_members(link: str, tmp_path: Path) 
     np.testing.assert_allclose(session.run(None, columns)[-1].reshape(expected.shape), expected, rtol=1e-4, atol=1e-4)
 
 
-def test_commands_take_mixed_members(tmp_path: Path) -> None:
+def test_commands_accept_mixed_members(tmp_path: Path) -> None:
     model, rows = mixed("none")
     model.save(tmp_path / "model.safetensors")
     rows.to_csv(tmp_path / "rows.csv", index=False)
@@ -148,7 +148,7 @@ def test_commands_take_mixed_members(tmp_path: Path) -> None:
     assert "needs members with the same network, but that of member 3 differs" in " ".join(done.stderr.split())
 
 
-def test_what_needs_members_alike_names_the_member_that_is_not() -> None:
+def test_an_error_names_the_member_that_differs() -> None:
     model, rows = mixed("none")
     with pytest.raises(OptionError, match="the explorer needs members with the same network, but that of member 3"):
         ml.explore(model)

@@ -42,7 +42,7 @@ def weighted(model: TrainedModel, *weights: float) -> TrainedModel:
 
 
 @pytest.mark.parametrize("name", TASKS)
-def test_weights_of_members_count_wherever_the_model_predicts(name: str, tmp_path: Path) -> None:
+def test_all_predictions_use_the_weights_of_the_members(name: str, tmp_path: Path) -> None:
     """A member of weight 2 is equivalent to two equal members, in numpy, torch and ONNX, and after saving."""
     import onnxruntime
     import torch
@@ -107,7 +107,7 @@ class Own:
     weights: tuple[float, ...] | None = None
 
 
-def test_exporters_take_the_protocol_and_no_class_of_models() -> None:
+def test_exporters_accept_any_class_with_the_protocol() -> None:
     model, x = trained("softmax")
     own = Own(members=model.members, encoding=model.encoding, calibration=model.calibration)
     assert encode(own) == encode(model)

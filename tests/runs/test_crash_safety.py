@@ -47,7 +47,7 @@ def test_a_kill_at_every_point(tried: Tried) -> None:
 
 ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS, errno.EIO)
 NO_CALL = ("checkpoint.begin", "checkpoint.committed", "checkpoint.pruned")
-"""Points between the calls to the system, where none can fail."""
+"""Points between system calls, at which nothing can fail."""
 
 
 @pytest.mark.parametrize("scenario", crash_saves.SCENARIOS)
@@ -82,7 +82,7 @@ def test_an_error_at_every_point(folder: Path, scenario: str, tried: Tried) -> N
 @pytest.mark.parametrize("writes", range(4))
 @pytest.mark.parametrize("code", [errno.ENOSPC, 0], ids=["full", "nothing taken"])
 def test_short_writes(folder: Path, monkeypatch: pytest.MonkeyPatch, writes: int, code: int, tried: Tried) -> None:
-    """The disk takes half of a write, then no more; a full disk is left as it was found."""
+    """The disk accepts half of a write, then nothing. The files on it stay unchanged."""
     run = RunFolder.open(made(folder / "run"), write=True)
     before, real, count = tree(run.path), os.write, [0]
 
@@ -111,7 +111,7 @@ def test_short_writes(folder: Path, monkeypatch: pytest.MonkeyPatch, writes: int
 
 
 def test_a_real_disk_that_is_read_only(folder: Path) -> None:
-    """Folders that may not be written to: reading works, writing says why."""
+    """In a read-only folder, reading works, and writing is a clear error."""
     path = made(folder / "run")
     before = tree(path)
     code = f"""

@@ -65,7 +65,7 @@ def restore(path: Path, content: dict[str, bytes]) -> None:
         (path / name).write_bytes(data)
 
 
-def test_damage_is_found_and_told(folder: Path, tried: Tried) -> None:
+def test_damage_is_detected_and_reported(folder: Path, tried: Tried) -> None:
     path = made(folder / "run")
     whole, count = tree(path), 0
     for name, damage in damages(path, flips=500):
@@ -74,16 +74,16 @@ def test_damage_is_found_and_told(folder: Path, tried: Tried) -> None:
         assert loaded is not None, name
         assert loaded.step == 1, name
         assert loaded.state.equals(state_of(Do("last", 1))), name
-        told = f"the last checkpoint of step 2 was {'not finished' if name == '.json: gone' else 'skipped'}: "
-        assert any(note.startswith(told) for note in loaded.notes), (name, loaded.notes)
+        expected = f"the last checkpoint of step 2 was {'not finished' if name == '.json: gone' else 'skipped'}: "
+        assert any(note.startswith(expected) for note in loaded.notes), (name, loaded.notes)
         restore(path, whole)
         count += 1
     assert stand_on_disk(path) == stand_after(TWO)
-    tried("R3: damaged checkpoints, fallback told", count)
+    tried("R3: damaged checkpoints, reported and skipped", count)
     assert count >= 500 + 40 + 9
 
 
-def test_damage_to_all_is_an_error(folder: Path) -> None:
+def test_damage_to_all_checkpoints_is_an_error(folder: Path) -> None:
     path = made(folder / "run")
     for file in (path / "checkpoints").glob("*.safetensors"):
         file.write_bytes(file.read_bytes()[:-1])
@@ -94,7 +94,7 @@ def test_damage_to_all_is_an_error(folder: Path) -> None:
         run.best()
 
 
-def test_a_damaged_best_falls_back_too(folder: Path) -> None:
+def test_an_older_checkpoint_replaces_a_damaged_best_one(folder: Path) -> None:
     path = made(folder / "run")
     next((path / "checkpoints").glob("00000002-best-*")).write_bytes(b"")
     best = RunFolder.open(path).best()
@@ -103,8 +103,8 @@ def test_a_damaged_best_falls_back_too(folder: Path) -> None:
     assert "the best checkpoint of step 2 was skipped" in best.notes[0]
 
 
-def test_going_on_after_damage(folder: Path) -> None:
-    """The run goes on from the older one; what it makes then is whole, and damaged notes are swept away."""
+def test_resuming_after_damage(folder: Path) -> None:
+    """The run resumes from the older checkpoint. New checkpoints are valid, and damaged notes are deleted."""
     path = made(folder / "run")
     (path / "checkpoints" / "00000002-last.json").write_bytes(b"")
     with RunFolder.open(path, write=True) as run:
@@ -115,8 +115,8 @@ def test_going_on_after_damage(folder: Path) -> None:
     assert (latest.step, latest.notes) == (3, ())
 
 
-def test_a_state_that_is_none(folder: Path) -> None:
-    """A file that is whole by its hashes and still no state of training."""
+def test_an_invalid_state(folder: Path) -> None:
+    """The hash of the file is correct, but its content is not a valid state."""
     from multilayer.core import tensor_file
     from multilayer.runs import checkpoints
 
@@ -142,7 +142,7 @@ def test_a_state_that_is_none(folder: Path) -> None:
 
 
 def test_reading_while_another_process_writes(folder: Path) -> None:
-    """A reader sees a checkpoint that is whole however often the writer takes old ones away."""
+    """A reader always finds a valid checkpoint while the writer deletes old ones."""
     path = made(folder / "run", [Do("create"), Do("last", 1)])
     code = f"import sys\nsys.path.insert(0, {os.path.dirname(crash_saves.__file__)!r})\nfrom crash_saves import *\n" + (
         f"perform(Path({str(path)!r}), [Do('last', step) for step in range(2, 200)])"

@@ -1,4 +1,4 @@
-"""Events: their form is fixed, and a resumed log tells the same run as an unbroken one."""
+"""Events: their format is fixed, and the effective events of a resumed run equal those of an uninterrupted run."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_every_event_is_in_the_table() -> None:
 
 
 @pytest.mark.parametrize("event", ONE_OF_EACH, ids=lambda event: event.event)
-def test_events_survive_a_line_of_json(event: Event) -> None:
+def test_events_are_equal_after_writing_and_reading_json(event: Event) -> None:
     line = json.dumps(event.to_dict(), allow_nan=False)
     again = from_dict(json.loads(line))
     assert type(again) is type(event)
@@ -102,7 +102,7 @@ def epoch(step: int, seconds: float = 1.0) -> EpochEnd:
     return EpochEnd(step=step, epoch=step, loss=1 / step, seconds=seconds, rows_per_second=1 / seconds, metrics={})
 
 
-def test_a_resume_supersedes_what_was_told_after_its_checkpoint() -> None:
+def test_a_resume_supersedes_events_after_its_checkpoint() -> None:
     resume = Resume(step=2, checkpoint="x", kept=2, notes=[])
     killed = [epoch(1), epoch(2), epoch(3), resume, epoch(3), epoch(4)]
     assert effective(killed) == [epoch(1), epoch(2), epoch(3), epoch(4)]
@@ -135,6 +135,6 @@ def test_a_resume_supersedes_what_was_told_after_its_checkpoint() -> None:
         ({**MEASURED, "values": {"a": {}}}, r"event 'measured': values\['a'\] must be a number, got {}"),
     ],
 )
-def test_what_is_no_event_is_refused(data: dict[str, object], message: str) -> None:
+def test_an_invalid_event_is_an_error(data: dict[str, object], message: str) -> None:
     with pytest.raises(EventError, match=message):
         from_dict(data)

@@ -1,4 +1,4 @@
-"""The run folder: making and opening it, its log, and which checkpoints are kept."""
+"""The run folder: creating and opening it, its log, and which checkpoints are kept."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from support.run_folders import made, names, save
 # Making and opening
 
 
-def test_a_run_from_its_making_to_its_reading(tmp_path: Path) -> None:
+def test_create_write_and_read_a_run(tmp_path: Path) -> None:
     with RunFolder.create(tmp_path / "run", config={"seed": 3, "arch": "2-1", "ü": [1.5, None]}) as run:
         first = events.Start(
             step=0,
@@ -54,7 +54,7 @@ def test_a_run_from_its_making_to_its_reading(tmp_path: Path) -> None:
     assert sorted(os.listdir(again.path)) == [".lock", "checkpoints", "config.json", "events.jsonl"]
 
 
-def test_runs_count_up(tmp_path: Path) -> None:
+def test_runs_are_numbered(tmp_path: Path) -> None:
     root = tmp_path / "runs"
     assert find(root) == []
     made = [
@@ -67,7 +67,7 @@ def test_runs_count_up(tmp_path: Path) -> None:
     assert len(find(root)) == 6
 
 
-def test_several_processes_each_get_their_own(tmp_path: Path) -> None:
+def test_several_processes_get_different_numbers(tmp_path: Path) -> None:
     code = (
         f"from multilayer.runs import RunFolder\nprint(RunFolder.create(config={{}}, root={str(tmp_path)!r}).path.name)"
     )
@@ -76,7 +76,7 @@ def test_several_processes_each_get_their_own(tmp_path: Path) -> None:
     assert sorted(process.communicate()[0].strip() for process in started) == [f"run-00{i}" for i in range(1, 5)]
 
 
-def test_a_numbered_folder_is_kept_if_something_is_in_it(tmp_path: Path) -> None:
+def test_a_numbered_folder_is_kept_if_it_is_not_empty(tmp_path: Path) -> None:
     root = tmp_path / "runs"
     with numbered("größe", root) as folder:
         assert folder == root / "größe-001"
@@ -96,7 +96,7 @@ def test_the_default_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert find() == [Path("runs/digits-001")]
 
 
-def test_what_is_no_place_for_a_run(tmp_path: Path) -> None:
+def test_invalid_paths_of_a_new_run(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     RunFolder.create(tmp_path / "empty", config={}).close()
     with pytest.raises(
@@ -122,7 +122,7 @@ def test_what_is_no_place_for_a_run(tmp_path: Path) -> None:
         (b'{"config":[],"format":"multilayer-run","version":1}', "not the configuration of a run"),
     ],
 )
-def test_what_is_no_run(tmp_path: Path, text: bytes, message: str) -> None:
+def test_invalid_configurations(tmp_path: Path, text: bytes, message: str) -> None:
     with pytest.raises(RunError, match="there is no run at"):
         RunFolder.open(tmp_path / "none")
     with pytest.raises(RunError, match="is not a run: it has no config"):
@@ -156,7 +156,7 @@ def test_one_writer_and_any_number_of_readers(folder: Path) -> None:
     RunFolder.open(folder / "run", write=True).close()
 
 
-def test_the_lock_of_a_killed_process_is_gone(folder: Path) -> None:
+def test_the_lock_of_a_killed_process_is_released(folder: Path) -> None:
     code = (
         "import os, signal\nfrom multilayer.runs import RunFolder\n"
         f"run = RunFolder.create({str(folder / 'run')!r}, config={{}})\nos.kill(os.getpid(), signal.SIGKILL)"
@@ -166,7 +166,7 @@ def test_the_lock_of_a_killed_process_is_gone(folder: Path) -> None:
     RunFolder.open(folder / "run", write=True).close()
 
 
-def test_a_disk_without_locks_is_taken_as_it_is(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_system_without_locks(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from multilayer.runs import folder as runs_folder
 
     def none(*_: Any) -> None:
@@ -182,7 +182,7 @@ def test_a_disk_without_locks_is_taken_as_it_is(folder: Path, monkeypatch: pytes
 # Events
 
 
-def test_a_torn_last_line_is_dropped_and_a_damaged_one_named(folder: Path) -> None:
+def test_an_incomplete_last_line_is_ignored_and_a_damaged_line_is_an_error(folder: Path) -> None:
     run = RunFolder.create(folder / "run", config={})
     assert RunFolder.open(run.path).events() == []
     for step in range(3):
@@ -207,7 +207,7 @@ def test_a_torn_last_line_is_dropped_and_a_damaged_one_named(folder: Path) -> No
             run.events()
 
 
-def test_events_as_they_count(folder: Path) -> None:
+def test_effective_events(folder: Path) -> None:
     with RunFolder.create(folder / "run", config={}) as run:
         told = [events.Notice(step=step, message="m", remedy="r", time=1.0) for step in range(4)]
         for event in told:
@@ -216,8 +216,8 @@ def test_events_as_they_count(folder: Path) -> None:
         assert run.events(effective=True) == events.effective(told)
 
 
-def test_the_clock_is_the_events_alone(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same things done years later are the same files, but for the time of an event."""
+def test_only_events_contain_the_time(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same calls at another time give the same files, except for the times of events."""
     for name, now in (("a", 1e9), ("b", 2e9)):
         monkeypatch.setattr(time, "time", lambda now=now: now)
         with RunFolder.open(made(folder / name), write=True) as run:
@@ -233,7 +233,7 @@ def test_the_clock_is_the_events_alone(folder: Path, monkeypatch: pytest.MonkeyP
 # Which checkpoints are kept
 
 
-def test_which_are_kept(folder: Path) -> None:
+def test_which_checkpoints_are_kept(folder: Path) -> None:
     with RunFolder.create(folder / "run", config={}) as run:
         for step in range(1, 8):
             if step in (1, 2, 6):
@@ -251,7 +251,7 @@ def test_which_are_kept(folder: Path) -> None:
         assert (latest.notes, best.notes) == ((), ())
 
 
-def test_a_rollback_takes_back_what_came_after(folder: Path) -> None:
+def test_a_rollback_deletes_later_checkpoints(folder: Path) -> None:
     with RunFolder.create(folder / "run", config={}) as run:
         for what, step in (("best", 1), ("last", 1), ("last", 2), ("best", 3)):
             save(run, what, step)
@@ -267,7 +267,7 @@ def test_a_rollback_takes_back_what_came_after(folder: Path) -> None:
         assert latest.extra == {"salt": 5}
 
 
-def test_going_back_behind_a_last(folder: Path) -> None:
+def test_rewinding_to_a_step_before_a_last_checkpoint(folder: Path) -> None:
     with RunFolder.open(made(folder / "run", [Do("create"), *(Do("last", n) for n in (1, 2, 3))]), write=True) as run:
         save(run, "last", 2, salt=5)
         latest = run.latest()
@@ -276,14 +276,14 @@ def test_going_back_behind_a_last(folder: Path) -> None:
         assert not [name for name in names(run.path) if name.startswith("00000003")]
 
 
-def test_names_follow_from_content(folder: Path) -> None:
-    """A resumed run tells of the same paths and hashes as one that was never broken."""
+def test_names_depend_only_on_content(folder: Path) -> None:
+    """A resumed run emits the same paths and hashes as an uninterrupted run."""
     unbroken = made(folder / "a", [Do("create"), Do("last", 1), Do("last", 2), Do("last", 3)])
     broken = made(folder / "b", [Do("create"), Do("last", 1), Do("reopen"), Do("last", 2), Do("reopen"), Do("last", 3)])
     assert names(unbroken) == names(broken)
 
 
-def test_what_cannot_be_saved_leaves_nothing(folder: Path) -> None:
+def test_a_failed_save_leaves_no_files(folder: Path) -> None:
     with RunFolder.open(made(folder / "run"), write=True) as run:
         before = tree(run.path)
         for state, extra, message in (

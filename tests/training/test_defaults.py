@@ -1,4 +1,4 @@
-"""Options that are left out for a network of the user's own: what is chosen, and what is not."""
+"""Default options for a network that the user describes."""
 
 from __future__ import annotations
 

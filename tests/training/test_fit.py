@@ -33,7 +33,7 @@ FAST: dict[str, Any] = {"recipe": "plain", "engine": "numpy", "epochs": 3, "quie
 
 
 def people(rows: int = 120, seed: int = 0) -> pa.Table:
-    """Numbers, categories, gaps and a target that depends on both."""
+    """Write a table with numbers, categories, missing values, and a target that depends on both."""
     generator = np.random.default_rng(seed)
     age = generator.uniform(18, 80, rows)
     job = generator.choice(["nurse", "clerk", "baker", "pilot"], rows)
@@ -110,7 +110,7 @@ def test_the_best_epoch_is_the_model(table: Path) -> None:
     assert run.metrics["log_loss"] == pytest.approx(min(values), rel=1e-12)
 
 
-def test_without_validation_the_last_epoch_is(table: Path) -> None:
+def test_without_validation_the_last_epoch_is_the_model(table: Path) -> None:
     run = fit(None, table, target="rich", validation=None, **FAST)
     assert run.metrics == {}
     assert run.model is not None
@@ -129,7 +129,7 @@ def test_a_run_is_the_same_in_memory_and_in_a_folder(table: Path, tmp_path: Path
 
 
 @pytest.mark.parametrize("engine", ["fused", "numpy", "torch"])
-def test_reruns_are_equal_bytes(table: Path, tmp_path: Path, engine: str) -> None:
+def test_reruns_are_byte_identical(table: Path, tmp_path: Path, engine: str) -> None:
     made = []
     for i in range(3):
         fit(
@@ -152,8 +152,10 @@ fit(None, sys.argv[1], target="rich", run=sys.argv[2], epochs=400, **how)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGKILL])
-def test_a_signal_loses_nothing(table: Path, tmp_path: Path, number: signal.Signals) -> None:
-    """Stopped at some time, then resumed: model, log and checkpoints as of a run that was left alone."""
+def test_a_run_stopped_by_a_signal_resumes_to_the_same_result(
+    table: Path, tmp_path: Path, number: signal.Signals
+) -> None:
+    """Model, log and checkpoints of a stopped and resumed run equal those of an uninterrupted run."""
     options: dict[str, Any] = {"recipe": "plain", "engine": "numpy", "epochs": 40, "quiet": True, "checkpoint_every": 7}
     script = SCRIPT.replace("epochs=400", "epochs=40")
     fit(None, table, target="rich", run=tmp_path / "whole", **options)
@@ -212,7 +214,7 @@ def test_missing_checkpoints_are_reported(table: Path, tmp_path: Path) -> None:
     assert again.metrics == first.metrics
 
 
-def test_a_run_on_a_table_in_which_nothing_varies_goes_on(tmp_path: Path) -> None:
+def test_a_run_on_constant_columns_resumes(tmp_path: Path) -> None:
     x, y = np.ones((40, 2)), np.arange(40) % 2
     first = fit("1-1", (x, y), keep_constant=True, run=tmp_path / "run", **FAST)
     unfinished(tmp_path / "run")
@@ -222,7 +224,7 @@ def test_a_run_on_a_table_in_which_nothing_varies_goes_on(tmp_path: Path) -> Non
     assert again.model.predict(x).tolist() == first.model.predict(x).tolist()
 
 
-def test_resuming_with_other_data_is_refused(table: Path, tmp_path: Path) -> None:
+def test_resuming_with_other_data_is_an_error(table: Path, tmp_path: Path) -> None:
     fit(None, table, target="rich", run=tmp_path / "run", **FAST)
     unfinished(tmp_path / "run")
     csv.write_csv(people(seed=4), table)
@@ -230,7 +232,7 @@ def test_resuming_with_other_data_is_refused(table: Path, tmp_path: Path) -> Non
         resume(tmp_path / "run", quiet=True)
 
 
-def test_data_in_memory_must_be_handed_over_again(tmp_path: Path) -> None:
+def test_data_in_memory_must_be_passed_again(tmp_path: Path) -> None:
     x = np.random.default_rng(0).normal(size=(60, 2))
     data = (x, x.sum(1))
     fit("2-1", data, run=tmp_path / "run", **FAST)
@@ -240,7 +242,7 @@ def test_data_in_memory_must_be_handed_over_again(tmp_path: Path) -> None:
     assert resume(tmp_path / "run", data=data, quiet=True).end.status == "finished"
 
 
-def test_validation_data_of_memory_may_be_handed_over_as_a_file(table: Path, tmp_path: Path) -> None:
+def test_validation_data_in_memory_may_be_passed_as_a_file(table: Path, tmp_path: Path) -> None:
     validation = tmp_path / "validation.csv"
     csv.write_csv(people(seed=4), validation)
     fit(None, table, target="income", validation=csv.read_csv(validation), run=tmp_path / "run", **FAST)
@@ -250,7 +252,7 @@ def test_validation_data_of_memory_may_be_handed_over_as_a_file(table: Path, tmp
     assert resume(tmp_path / "run", validation=str(validation), quiet=True).end.status == "finished"
 
 
-def test_a_run_and_its_model_are_shown_in_a_line(table: Path, tmp_path: Path) -> None:
+def test_repr_of_a_run_and_its_model(table: Path, tmp_path: Path) -> None:
     run = fit("3+cat(4)-columns-4:tanh-1", table, target="rich", run=tmp_path / "run", **FAST | {"epochs": 1})
     values = ", ".join(f"{name} {value:.4g}" for name, value in run.metrics.items())
     assert repr(run) == f"Run({tmp_path / 'run'}: finished after 1 epoch, {values})"
@@ -261,7 +263,7 @@ def test_a_run_and_its_model_are_shown_in_a_line(table: Path, tmp_path: Path) ->
     assert repr(Run()) == "Run(in memory: not ended)"
 
 
-def test_an_empty_path_is_no_run(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_empty_path_is_an_error(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(table.parent)
     with pytest.raises(RunError, match="needs the path of a new or empty folder, got an empty string"):
         fit(None, table, target="rich", run="", **FAST)
@@ -288,7 +290,7 @@ def test_an_empty_path_is_no_run(table: Path, monkeypatch: pytest.MonkeyPatch) -
         ({"run": "/proc/nothing"}, MultilayerError, "/proc/nothing"),
     ],
 )
-def test_bad_input_is_one_clear_error(table: Path, options: dict[str, Any], error: type, message: str) -> None:
+def test_invalid_input_is_one_clear_error(table: Path, options: dict[str, Any], error: type, message: str) -> None:
     given: dict[str, Any] = {"target": "rich", "spec": None, **FAST, **options}
     with pytest.raises(error, match=message):
         fit(given.pop("spec"), table, **given)
@@ -301,7 +303,7 @@ def test_options_are_the_fields_of_the_configuration() -> None:
         Config.from_dict({"epoch": 3})
 
 
-def test_numbers_of_numpy_and_none_in_words_are_options(table: Path, tmp_path: Path) -> None:
+def test_options_may_be_numpy_numbers_or_the_string_none(table: Path, tmp_path: Path) -> None:
     numbers: dict[str, Any] = {"epochs": np.int64(2), "learning_rate": np.float32(0.5), "compile": np.bool_(False)}
     config = Config(**numbers, validation=np.float32(0.25))
     assert config == Config(epochs=2, learning_rate=0.5, validation=0.25)
@@ -316,11 +318,11 @@ def test_numbers_of_numpy_and_none_in_words_are_options(table: Path, tmp_path: P
     assert "accuracy" in run.metrics
 
 
-def test_batches_are_smaller_where_rows_are_few() -> None:
+def test_batches_are_smaller_if_there_are_few_rows() -> None:
     assert [batch_size(rows) for rows in (1, 100, 1_437, 5_000, 10_240, 10**6)] == [16, 16, 32, 64, 256, 256]
 
 
-def test_start_says_what_the_run_is(table: Path) -> None:
+def test_the_start_event_describes_the_run(table: Path) -> None:
     start = fit(None, table, target="rich", **FAST).log[0]
     assert isinstance(start, Start)
     assert start.parameters == ml.Spec.parse(start.network).n_parameters
@@ -329,7 +331,7 @@ def test_start_says_what_the_run_is(table: Path) -> None:
     assert (start.task, start.metric, start.rows, start.held_out, start.dropped) == ("binary", "loss", 96, 24, 0)
 
 
-def test_start_tells_rows_that_were_dropped_and_why() -> None:
+def test_the_start_event_reports_dropped_rows() -> None:
     rows = people()
     gaps = rows.set_column(3, "rich", pa.array([None, None, *rows["rich"].to_pylist()[2:]]))
     run = fit(None, gaps, target="rich", **FAST)
@@ -380,7 +382,7 @@ def test_predicting_imports_no_torch(table: Path, tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", code, str(tmp_path / "run"), str(table)], check=True)
 
 
-def test_a_model_file_that_does_not_fit_together_is_refused(table: Path, tmp_path: Path) -> None:
+def test_an_inconsistent_model_file_is_an_error(table: Path, tmp_path: Path) -> None:
     run = fit(None, table, target="rich", **FAST)
     assert run.model is not None
     spec = ml.Spec.parse("9-256:gelu:dropout(0.1)-128:gelu:dropout(0.1)-1")

@@ -45,9 +45,7 @@ def test_digits_with_the_defaults() -> None:
         ("digits", "64-64-10", 2, 0.97),
     ],
 )
-def test_a_network_of_the_users_own_is_accurate_without_options(
-    name: str, spec: str, splits: int, needed: float
-) -> None:
+def test_a_given_network_is_accurate_without_options(name: str, spec: str, splits: int, needed: float) -> None:
     found: list[float] = []
     for seed in range(splits):
         train, test = split(name, seed)
@@ -89,7 +87,7 @@ def test_a_regression_without_options_is_as_good_as_ridge_regression() -> None:
 @pytest.mark.parametrize("hidden", [2, 3])
 @pytest.mark.parametrize("name", ["xor", "songs"])
 def test_how_often_few_units_solve_it(name: str, hidden: int, tried: Any) -> None:
-    """Two units can hold the solution but are not always led to it; eight are (test_fit). Reported, hardly asserted."""
+    """Two units can represent the solution, but training does not always find it. The rate is reported."""
     seeds = 20 if FULL else 10
     solved = 0
     for seed in range(seeds):

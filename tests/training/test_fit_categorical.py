@@ -1,4 +1,4 @@
-"""Columns that are called categories: by `ml.fit`, by `mlp train` and its file; kept with the run, and checked."""
+"""The option `categorical` of `ml.fit` and `mlp train`: it is stored with the run, and checked."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ROWS = 80
 X = np.random.default_rng(0).normal(size=ROWS).round(3)
 ZIP = np.array([10115, 80331, 50667, 20095, 1067] * 16)
 ODD = [*range(100, 100 + ROWS - 1), "K7"]
-"""Codes, of which one alone tells that they are none to reckon with."""
+"""Codes of which a single one is not a number."""
 
 
 @pytest.fixture
@@ -47,8 +47,8 @@ def test_a_run_keeps_the_names_of_its_categories(table: Path, tmp_path: Path) ->
     assert parameters(resume(tmp_path / "run", quiet=True)) == parameters(first)
 
 
-def test_the_message_about_a_stray_word_names_an_option_that_there_is(table: Path) -> None:
-    """What it says works; where there is no such option it says what does."""
+def test_the_message_about_a_word_among_numbers_names_an_option_that_works(table: Path) -> None:
+    """Each message recommends something that works for its interface."""
     said = r"row 80, column 'code': 79 of 80 different values are numbers, got 'K7': correct it, leave it empty, or"
     with pytest.raises(DataError, match=rf"{said} have all of it as categories: categorical='code'$"):
         fit(None, table, target="y", **FAST)
@@ -97,7 +97,7 @@ def test_columns_of_arrays_go_by_their_numbers(name: Any) -> None:
         (["y"], "categorical must be another column than the target, got 'y': name another, or none"),
     ],
 )
-def test_categories_that_are_none(table: Path, names: list[str], message: str) -> None:
+def test_invalid_names_of_categories(table: Path, names: list[str], message: str) -> None:
     with pytest.raises(OptionError, match=message):
         fit(None, table, target="y", categorical=names, **FAST)
     with pytest.raises(OptionError, match=r"the array: unknown column '2': .*valid: x0, x1$"):

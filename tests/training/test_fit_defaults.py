@@ -1,4 +1,4 @@
-"""A network of the user's own gets epochs, rate, patience and calibration from the data. Options that are set win."""
+"""The data determines epochs, rate, patience and calibration of a network that the user describes, unless set."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_without_options_all_of_them_are_chosen_and_an_option_changes_only_its_o
     "name", ["epochs", "learning_rate", "batch_size", "calibrate", "patience", "average", "threads"]
 )
 def test_none_leaves_an_option_to_the_recipe(name: str) -> None:
-    """None is what an option has when it is not set, so it must not switch off what the recipe chooses."""
+    """None means that an option is not set, so it must not replace the choice of the recipe."""
     how: dict[str, Any] = {"hidden": (4,), "ensemble": 2}
     assert chosen(None, "iris", **how) == chosen(None, "iris", **how, **{name: None})
     assert chosen("4-8-3", "iris") == chosen("4-8-3", "iris", **{name: None})

@@ -1,4 +1,4 @@
-"""A DataLoader of one's own as the data of `fit`: what it gives, what is said, what cannot work."""
+"""A DataLoader as the data of `fit`: supported loaders, notices and errors."""
 
 from __future__ import annotations
 
@@ -67,8 +67,8 @@ def test_loaders_of_every_kind_train(how: dict[str, Any]) -> None:
     assert "task: classification of 'y' into 3 classes (inferred; task=… overrides)" in run.notes
 
 
-def test_without_shuffling_it_is_pytorch_by_hand() -> None:
-    """The same batches in the same order, to the bit."""
+def test_without_shuffling_the_result_equals_plain_pytorch() -> None:
+    """The batches and their order are the same, and the result is bit-identical."""
     x, y = numbers()
     run = ml.fit(
         "4-5:tanh-3",
@@ -95,7 +95,7 @@ def test_without_shuffling_it_is_pytorch_by_hand() -> None:
     np.testing.assert_allclose(run.model.tensors["linear1.weight"], W1.detach().numpy(), atol=1e-14)
 
 
-def test_what_lapses_is_said_once_and_recorded(tmp_path: Path) -> None:
+def test_limitations_of_a_loader_are_reported_once_and_recorded(tmp_path: Path) -> None:
     run = ml.fit("4-3", loader(shuffle=True), run=tmp_path / "run", validation=None, **FAST)
     assert len(notices(run)) == 1
     assert "a resumed run or a rollback continues with other batches" in notices(run)[0]
@@ -135,14 +135,14 @@ def test_regression_keeps_its_units_and_binary_its_classes(tmp_path: Path) -> No
     assert counted.model.encoding.task.kind == "regression"
 
 
-def test_images_are_flat_with_channels_last_as_everywhere() -> None:
+def test_images_are_flattened_with_channels_last() -> None:
     x = torch.arange(2 * 3 * 2 * 2, dtype=torch.float32).reshape(2, 3, 2, 2) / 24
     run = ml.fit("12-1", DataLoader(TensorDataset(x, torch.tensor([0, 1])), batch_size=2), validation=None, **FAST)
     assert run.model is not None
     np.testing.assert_array_equal(run.model.outputs(x), run.model.outputs(x.movedim(1, -1).reshape(2, 12)))
 
 
-def test_large_numbers_are_pointed_out() -> None:
+def test_large_numbers_cause_a_notice() -> None:
     x, y = numbers()
     run = ml.fit("4-3", DataLoader(TensorDataset(1000 * x, y), batch_size=16), validation=None, **FAST)
     assert any("are not scaled" in note for note in run.notes)
@@ -156,7 +156,7 @@ class Stream(IterableDataset[Any]):
         return zip(x[first::step], y[first::step], strict=True)
 
 
-def test_a_stream_trains() -> None:
+def test_an_iterable_dataset() -> None:
     run = ml.fit("4-3", DataLoader(Stream(), batch_size=8), validation=None, **FAST)
     assert run.log[0].rows == 50  # type: ignore[attr-defined]
 
@@ -175,7 +175,7 @@ class Epochs(torch.utils.data.Sampler[int]):
         return 90
 
 
-def test_a_sampler_hears_of_epochs() -> None:
+def test_a_sampler_receives_the_epoch() -> None:
     sampler = Epochs()
     ml.fit("4-3", loader(sampler=sampler), validation=None, **FAST)
     assert sampler.epochs == [0, 1, 2, 3]
@@ -185,7 +185,7 @@ def test_a_sampler_hears_of_epochs() -> None:
 
 
 class Poisoned:
-    """A loader whose third epoch holds a NaN, as an augmentation with a fault would make it."""
+    """A loader whose third epoch contains a NaN, as from an error in an augmentation."""
 
     batch_size, dataset = 16, None
 
@@ -201,20 +201,20 @@ class Poisoned:
             yield x, y
 
 
-def test_a_bad_value_is_named_by_what_the_loader_gave() -> None:
+def test_a_bad_value_is_reported_by_its_place_in_the_loader() -> None:
     run = ml.fit("4-8:tanh:dropout(0.1)-3", Poisoned(), validation=None, on_spike="stop", **FAST)
     bad = next(event for event in run.log if isinstance(event, NonFinite))
     assert (bad.where, bad.unit, bad.rows) == ("input", 1, [2 * 16 + 5])
     assert run.end.status == "stopped"
 
 
-def test_a_rollback_goes_on_with_other_batches() -> None:
+def test_a_rollback_continues_with_other_batches() -> None:
     run = ml.fit("4-8:tanh-3", Poisoned(), validation=None, **FAST)
     assert [event["event"] for event in run.events].count("rollback") == 1
     assert run.end.status == "finished"
 
 
-def test_steps_taken_again_get_the_same_batch() -> None:
+def test_repeated_steps_get_the_same_batch() -> None:
     shuffled = LoaderBatches(loader(shuffle=True))
     none: Any = None
     data = Data(x=np.zeros((90, 4)), y=np.zeros(90))
@@ -235,7 +235,7 @@ def test_the_last_batch_comes_early_after_a_rollback() -> None:
     assert len(batches(None, data, np.arange(80, 90), 0).x) == 10  # type: ignore[arg-type]
 
 
-def test_it_goes_on_with_a_loader_and_only_with_one(tmp_path: Path) -> None:
+def test_a_run_from_a_loader_resumes_only_with_a_loader(tmp_path: Path) -> None:
     x, y = numbers(40, seed=3)
     options = {**FAST, "validation": (x, y), "checkpoint_every": 4}
     ml.fit("4-3", loader(shuffle=True), run=tmp_path / "run", **options)
@@ -243,7 +243,7 @@ def test_it_goes_on_with_a_loader_and_only_with_one(tmp_path: Path) -> None:
     lines = folder.log.read_text().splitlines(keepends=True)
     folder.log.write_text("".join(lines[:-1]))
     folder.model.unlink()
-    with pytest.raises(RunError, match=r"from a loader of your own: pass it again, ml.resume\(path, data=loader"):
+    with pytest.raises(RunError, match=r"from your own loader: pass it again, ml.resume\(path, data=loader"):
         ml.resume(tmp_path / "run", quiet=True)
     with pytest.raises(RunError, match="resume needs one, got tuple"):
         ml.resume(tmp_path / "run", data=numbers(), validation=(x, y), quiet=True)
@@ -308,17 +308,19 @@ def pair(x: Any, y: Any) -> Any:
             DataLoader(TensorDataset(torch.zeros(4, 2), torch.zeros(4, 1).long(), torch.zeros(4)), batch_size=2),
             {},
             DataError,
-            r"a loader must give \(x, y\): for categories give its dataset",
+            r"a loader must give \(x, y\): for categories pass its dataset",
         ),
     ],
 )
-def test_what_cannot_work_is_one_clear_error(given: Any, options: dict[str, Any], error: type, message: str) -> None:
+def test_invalid_loaders_and_options_are_one_clear_error(
+    given: Any, options: dict[str, Any], error: type, message: str
+) -> None:
     chosen: dict[str, Any] = {"spec": "4-3", "validation": None, **FAST, **options}
     with pytest.raises(error, match=message):
         ml.fit(chosen.pop("spec"), given, **chosen)
 
 
-def test_a_loader_that_changes_its_batches_is_told() -> None:
+def test_a_loader_that_changes_its_batches_causes_a_notice() -> None:
     class Shrinking:
         batch_size, dataset = 16, None
         passes = 0

@@ -1,4 +1,4 @@
-"""Trackers as an option of `fit` and of `mlp train`: by name, a user's own run, and one that fails."""
+"""The option `trackers` of `fit` and `mlp train`: names, objects of the user, and trackers that fail."""
 
 from __future__ import annotations
 
@@ -64,9 +64,9 @@ def test_from_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert [call[0] for call in recorder.calls if call[0] != "log"] == ["start", "artifact", "finish"]
 
 
-def test_a_users_own_objects_get_every_event() -> None:
+def test_objects_of_the_user_get_every_event() -> None:
     class Logger:
-        """As Lightning's are."""
+        """A logger with the methods of a Lightning logger."""
 
         def __init__(self) -> None:
             self.steps: list[int] = []
@@ -87,7 +87,7 @@ def test_a_users_own_objects_get_every_event() -> None:
 
 
 class Own:
-    """A user's tracker with nothing but `log(dict, step)`, whatever the second is called."""
+    """An object with only `log(dict, step)`; the name of its second parameter is arbitrary."""
 
     def __init__(self) -> None:
         self.logged: list[tuple[dict[str, float], int]] = []
@@ -97,7 +97,7 @@ class Own:
 
 
 class Touchy:
-    """Cannot even be looked at."""
+    """An object whose attributes raise an error."""
 
     def __getattr__(self, name: str) -> Any:
         raise ConnectionError(f"no {name}")
@@ -116,7 +116,7 @@ def test_an_object_that_can_only_log_is_enough() -> None:
     assert own.logged == [(values, step) for values, step, _ in recorder.of("log")]
 
 
-def test_one_that_cannot_be_looked_at_is_dropped_with_one_warning() -> None:
+def test_an_object_that_cannot_be_inspected_is_dropped_with_one_warning() -> None:
     recorder = Recorder()
     with pytest.warns(RuntimeWarning, match=r"Touchy failed .* ConnectionError: no \w+$") as warned:
         ml.fit(None, "iris", trackers=[Touchy(), recorder], **FAST)
@@ -124,13 +124,13 @@ def test_one_that_cannot_be_looked_at_is_dropped_with_one_warning() -> None:
     assert recorder.calls[-1] == ("finish", "finished")
 
 
-def test_a_users_own_is_named_by_its_type() -> None:
+def test_an_object_of_the_user_is_named_by_its_type() -> None:
     with pytest.warns(RuntimeWarning, match=r"LikeWandb failed .* ConnectionError: offline$"):
         ml.fit(None, "iris", trackers=[LikeWandb()], **FAST)
 
 
 @pytest.mark.parametrize("at", ["start", "log", "artifact", "finish"])
-def test_one_that_fails_is_dropped_with_one_warning(at: str, tmp_path: Path) -> None:
+def test_a_tracker_that_fails_is_dropped_with_one_warning(at: str, tmp_path: Path) -> None:
     bad, good = Recorder(fails=at), Recorder()
     with pytest.warns(RuntimeWarning, match=f"recorder failed and receives no further events .* {at} broke") as warned:
         run = ml.fit(None, "iris", run=tmp_path / "run", trackers=[bad, good], **FAST)
@@ -143,13 +143,13 @@ def test_one_that_fails_is_dropped_with_one_warning(at: str, tmp_path: Path) -> 
     assert all(np.array_equal(run.model.tensors[name], value) for name, value in plain.model.tensors.items())
 
 
-def test_the_warning_is_a_line_where_progress_is_shown(capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_warning_is_a_line_of_the_progress_display(capfd: pytest.CaptureFixture[str]) -> None:
     ml.fit(None, "iris", trackers=[Recorder(fails="log")], **FAST | {"quiet": False})
     said = capfd.readouterr().err
     assert said.count("tracker: recorder failed and receives no further events") == 1
 
 
-def test_a_run_that_breaks_ends_its_trackers() -> None:
+def test_a_run_that_fails_ends_its_trackers() -> None:
     class Breaking:
         def notice(self, event: Event) -> None:
             if isinstance(event, EpochEnd):
@@ -161,7 +161,7 @@ def test_a_run_that_breaks_ends_its_trackers() -> None:
     assert recorder.calls[-1] == ("finish", "failed")
 
 
-def test_a_resumed_run_tells_where_it_goes_on(tmp_path: Path) -> None:
+def test_trackers_receive_the_step_of_a_resume(tmp_path: Path) -> None:
     ml.fit(None, "iris", run=tmp_path / "run", checkpoint_every=5, **FAST)
     log = tmp_path / "run" / "events.jsonl"
     log.write_text("".join(log.read_text().splitlines(keepends=True)[:-1]))
@@ -180,13 +180,13 @@ def test_a_resumed_run_tells_where_it_goes_on(tmp_path: Path) -> None:
         ([object()], OptionError, "cannot log to object: give one of mlflow, tensorboard, trackio, wandb"),
     ],
 )
-def test_what_is_no_tracker_leaves_no_run(trackers: Any, error: type, message: str, tmp_path: Path) -> None:
+def test_an_invalid_tracker_creates_no_run_folder(trackers: Any, error: type, message: str, tmp_path: Path) -> None:
     with pytest.raises(error, match=message):
         ml.fit(None, "iris", run=tmp_path / "run", trackers=trackers, **FAST)
     assert not (tmp_path / "run").exists()
 
 
-def test_a_library_that_is_missing_is_told_before_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_library_is_reported_before_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import sys
 
     monkeypatch.setitem(sys.modules, "mlflow", None)

@@ -1,4 +1,4 @@
-"""Weights of rows and of classes: by column, by array, by class; saved with the run, and checked."""
+"""Weights of rows and classes, from a column, an array or the classes. They are stored with the run, and checked."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_a_run_keeps_the_name_of_its_weights(table: Path, tmp_path: Path) -> Non
     assert parameters(resume(tmp_path / "run", quiet=True)) == parameters(first)
 
 
-def test_weights_in_memory_must_be_handed_over_again(table: Path, tmp_path: Path) -> None:
+def test_weights_in_memory_must_be_passed_again(table: Path, tmp_path: Path) -> None:
     first = fit(None, table, target="y", sample_weight=W, run=tmp_path / "run", **FAST)
     unfinished(tmp_path / "run")
     with pytest.raises(RunError, match=r"was trained with weights in memory: pass them again, ml\.resume"):
@@ -74,7 +74,7 @@ def test_weights_in_memory_must_be_handed_over_again(table: Path, tmp_path: Path
         ({"class_weight": {"rare": "2"}}, OptionError, "class_weight must be a string or a number for each class"),
     ],
 )
-def test_weights_that_are_none(table: Path, options: dict[str, Any], error: type, message: str) -> None:
+def test_invalid_weights(table: Path, options: dict[str, Any], error: type, message: str) -> None:
     with pytest.raises(error, match=message) as caught:
         fit(None, table, target="y", **options, **FAST)
     assert isinstance(caught.value, MultilayerError)

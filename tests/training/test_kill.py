@@ -1,4 +1,4 @@
-"""R1 over whole training runs: killed anywhere, resumed, equal to the bit."""
+"""R1 for complete training runs: runs that are killed at any point resume to a bit-identical result."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from support.long_tests import FULL, memory_folder
 
 
 @pytest.mark.parametrize("engine", ["fused", "numpy"] if FULL else ["fused"])
-def test_a_killed_run_ends_as_if_it_had_not_been(engine: str, tried) -> None:
+def test_a_killed_and_resumed_run_equals_an_uninterrupted_one(engine: str, tried) -> None:
     points, times = (400, 200) if FULL else (25, 15)
     with memory_folder() as folder:
         script = Path(kill_runs.__file__)

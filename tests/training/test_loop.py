@@ -1,4 +1,4 @@
-"""The loop: how it is cut changes nothing, and spikes, bad values, early stopping and resumes come out the same."""
+"""The loop: chunks change nothing, also with spikes, bad values, early stopping and resumed runs."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ both = pytest.mark.parametrize("make", ENGINES, ids=["numpy", "torch", "fused"])
 
 @both
 @pytest.mark.parametrize("steps", [1, 7, 1000])
-def test_how_work_is_cut_changes_nothing(make: type, steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_length_of_chunks_changes_nothing(make: type, steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
     whole, told = make_loop(make, table())
     whole.run()
     cut_to(monkeypatch, steps)
@@ -53,7 +53,7 @@ ABSURD = 33
 
 
 def spiky(epoch: int = 3) -> Data:
-    """One row whose target is absurd, from an epoch on."""
+    """Give one row an extreme target, from an epoch on."""
     plain = table()
 
     def augment(batch: Batch, data: Data, rows: np.ndarray, at: int) -> Batch:
@@ -67,7 +67,7 @@ def spikes() -> list[Any]:
 
 
 @both
-def test_a_spike_is_told_rolled_back_and_then_ends_the_run(make: type) -> None:
+def test_a_spike_is_reported_rolled_back_and_finally_stops_the_run(make: type) -> None:
     loop, told = make_loop(make, spiky(), epochs=8, policies=spikes, text="4-8:tanh-1")
     outcome = loop.run()
     found = [event for event in told.events if isinstance(event, Spike)]
@@ -82,7 +82,7 @@ def test_a_spike_is_told_rolled_back_and_then_ends_the_run(make: type) -> None:
 
 
 @both
-def test_what_a_rollback_does_not_take_back_is_how_often_it_happened(make: type) -> None:
+def test_a_rollback_keeps_the_number_of_rollbacks(make: type) -> None:
     loop, _ = make_loop(make, spiky(), epochs=8, policies=spikes, text="4-8:tanh-1")
     loop.run()
     assert loop.policies[0].state()["rollbacks"] == 2
@@ -91,7 +91,9 @@ def test_what_a_rollback_does_not_take_back_is_how_often_it_happened(make: type)
 
 @both
 @pytest.mark.parametrize("steps", [1, 7, 1000])
-def test_a_run_with_rollbacks_is_cut_invariant(make: type, steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_length_of_chunks_changes_nothing_in_a_run_with_rollbacks(
+    make: type, steps: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def trained() -> tuple[Loop, Recorder, Outcome]:
         loop, told = make_loop(make, spiky(), epochs=6, policies=spikes, text="4-8:tanh-1")
         outcome = loop.run()
@@ -127,14 +129,14 @@ def test_a_healthy_run_near_the_end_of_its_learning_has_no_spikes() -> None:
     assert not [event for event in told.events if isinstance(event, Spike)]
 
 
-def test_one_hard_batch_of_a_network_that_has_nearly_learned_is_no_spike() -> None:
+def test_one_hard_batch_near_the_end_of_learning_is_no_spike() -> None:
     policy = Spikes(window=16)
     losses = np.array([2.3] * 8 + [0.01] * 40 + [0.3])  # far above its band, far below where it began
     steps = Steps(first=1, loss=losses, gradient_norm=10 * losses)
     assert policy.watch(steps) is None
 
 
-def test_a_spike_is_wild_or_stays() -> None:
+def test_a_spike_is_very_large_or_lasts_for_several_steps() -> None:
     policy = Spikes(window=16)
 
     def watch(*losses: float) -> Any:
@@ -150,7 +152,7 @@ def test_a_spike_is_wild_or_stays() -> None:
 @both
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 @pytest.mark.parametrize("steps", [1, 7, 1000])
-def test_a_bad_value_is_named_and_the_state_precedes_it(
+def test_a_bad_value_is_reported_and_its_step_is_undone(
     make: type, value: float, steps: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cut_to(monkeypatch, steps)
@@ -169,7 +171,7 @@ def test_a_bad_value_is_named_and_the_state_precedes_it(
 
 
 @both
-def test_a_rate_that_explodes_is_rolled_back_until_it_does_not(make: type) -> None:
+def test_a_learning_rate_that_diverges_is_lowered_by_rollbacks(make: type) -> None:
     data = table()
     loop, told = make_loop(make, data, rate=1e155, policies=spikes, epochs=2, text="4-8:relu-1", checkpoint_every=3)
     outcome = loop.run()
@@ -181,7 +183,7 @@ def test_a_rate_that_explodes_is_rolled_back_until_it_does_not(make: type) -> No
 
 
 @both
-def test_early_stopping_keeps_the_best(make: type) -> None:
+def test_early_stopping_keeps_the_best_epoch(make: type) -> None:
     loop, told = make_loop(
         make,
         table(60),
@@ -202,8 +204,8 @@ def test_early_stopping_keeps_the_best(make: type) -> None:
 
 @both
 @pytest.mark.parametrize("at", [1, 4, 9, 13, 18, 27, 40])
-def test_a_resumed_run_is_the_unbroken_one(make: type, at: int) -> None:
-    """Stopped by a signal after `at` steps, in whatever phase that is, and taken up from its checkpoint."""
+def test_a_resumed_run_equals_an_uninterrupted_one(make: type, at: int) -> None:
+    """The run is stopped by a signal after `at` steps, and resumed from its checkpoint."""
     policies = lambda: [EarlyStopping("loss", larger=False, patience=50), Spikes(window=16), Plateau(epochs=2)]  # noqa: E731
     whole, told = make_loop(make, table(), policies=policies)
     whole.run()
@@ -214,7 +216,7 @@ def test_a_resumed_run_is_the_unbroken_one(make: type, at: int) -> None:
     assert before.saved[-1][2] == "last"
     again, after = make_loop(make, table(), policies=policies)
     step = restore(again, before)
-    if before.saved[-1][1]["scheduled"]:  # due at that step anyway, so told again
+    if before.saved[-1][1]["scheduled"]:  # also due in an uninterrupted run, so emitted again
         again.emit(Checkpoint(step=step, kind="last", path=f"{step}", sha256=""))
     again.run()
     assert again.engine.state().equals(whole.engine.state())
@@ -226,9 +228,9 @@ def test_a_resumed_run_is_the_unbroken_one(make: type, at: int) -> None:
 
 @both
 @pytest.mark.parametrize("at", [20, 29, 31, 44])
-def test_a_log_with_a_rollback_and_a_kill_tells_the_unbroken_run(make: type, at: int) -> None:
-    """Killed without warning after `at` events, before or after the rollbacks: what the resume keeps, and what follows,
-    are the events of the unbroken run."""
+def test_the_log_of_a_killed_run_with_rollbacks_equals_an_uninterrupted_one(make: type, at: int) -> None:
+    """The run is killed after `at` events, before or after the rollbacks. The effective events of the resumed run are
+    those of an uninterrupted run."""
 
     class Killed(Exception):
         pass
@@ -263,7 +265,7 @@ def test_a_log_with_a_rollback_and_a_kill_tells_the_unbroken_run(make: type, at:
 
 
 class Measuring:
-    """Answers every event, those of others and its own included."""
+    """An observer that returns an event for every event, including returned ones."""
 
     measures = True
 
@@ -275,7 +277,7 @@ class Measuring:
         return [Measured(step=event.step, name="parameters", values={"largest": largest})]
 
 
-def test_what_observers_answer_is_told_once_and_counted() -> None:
+def test_events_returned_by_observers_are_emitted_once_and_counted() -> None:
     loop, told = make_loop(NumpyEngine, table(), epochs=2)
     plain, expected = make_loop(NumpyEngine, table(), epochs=2)
     loop.observers = [Measuring(loop.engine), told]
@@ -313,7 +315,7 @@ def test_a_run_with_measurements_resumes_to_the_same_log(make: type) -> None:
 
 
 @both
-def test_a_bad_loss_with_batch_norm_is_named_though_no_row_stands_alone(make: type) -> None:
+def test_a_bad_loss_with_batch_norm_is_reported_with_all_rows(make: type) -> None:
     data = table()
     plain = Data(x=data.x, y=np.where(np.arange(90)[:, None] == ABSURD, 1e200, data.y))
     loop, told = make_loop(make, plain, epochs=1, text="4-8:batchnorm:tanh-1")
@@ -331,7 +333,7 @@ def test_a_time_limit_stops(make: type) -> None:
     assert not any(isinstance(event, Spike) for event in told.events)
 
 
-def test_what_is_told_at_which_step() -> None:
+def test_the_step_of_each_event() -> None:
     loop, told = make_loop(NumpyEngine, table(), epochs=2)
     assert loop.plan.steps_per_epoch == 9
     loop.run()

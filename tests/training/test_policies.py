@@ -29,8 +29,8 @@ def rates(text: str, epochs: int) -> list[float]:
     return schedules.get(text)(np.arange(1, epochs + 1) - 1, epochs).tolist()
 
 
-def told(policy: Plateau, losses: Sequence[float], *, first: int = 1) -> list[tuple[int, str]]:
-    """When, and what, a policy says of epochs with these losses."""
+def reported(policy: Plateau, losses: Sequence[float], *, first: int = 1) -> list[tuple[int, str]]:
+    """Return the epochs and messages of a policy for epochs with these losses."""
     found: list[tuple[int, str]] = []
     for epoch, loss in enumerate(losses, first):
         event = EpochEnd(step=epoch, epoch=epoch, loss=loss, seconds=1.0, rows_per_second=1.0, metrics={})
@@ -45,49 +45,49 @@ def falls(over: int) -> str:
 
 
 @pytest.mark.parametrize("text", ["constant", "cosine(warmup=0)", "linear", "step", "flat_cosine"])
-def test_a_flat_loss_is_told_once(text: str) -> None:
-    assert told(Plateau(rates(text, 40)), [1.0] * 40) == [(11, falls(10))]
-    assert told(Plateau(rates(text, 40)), [0.99**epoch for epoch in range(40)]) == []
+def test_a_flat_loss_is_reported_once(text: str) -> None:
+    assert reported(Plateau(rates(text, 40)), [1.0] * 40) == [(11, falls(10))]
+    assert reported(Plateau(rates(text, 40)), [0.99**epoch for epoch in range(40)]) == []
 
 
 @pytest.mark.parametrize("text", ["constant(warmup=0.5)", "one_cycle(warmup=0.5)"])
-def test_nothing_is_told_while_the_rate_rises(text: str) -> None:
+def test_nothing_is_reported_while_the_rate_rises(text: str) -> None:
     planned = rates(text, 40)
     highest = 1 + planned.index(max(planned))
     assert 20 <= highest <= 21
-    assert told(Plateau(planned), [1.0] * 40) == [(highest + 10, falls(10))]
+    assert reported(Plateau(planned), [1.0] * 40) == [(highest + 10, falls(10))]
 
 
-def test_a_loss_that_follows_the_waves_of_its_rate_is_no_plateau() -> None:
+def test_a_loss_that_follows_the_cycles_of_its_rate_is_no_plateau() -> None:
     planned = rates("coslog(4)", 256)
     losses = [0.99 ** (epoch / 10) + rate for epoch, rate in enumerate(planned)]
-    assert told(Plateau(planned), losses) == []
-    assert told(Plateau(), losses)[0][0] < 30  # what ten epochs alone would say
+    assert reported(Plateau(planned), losses) == []
+    assert reported(Plateau(), losses)[0][0] < 30  # what ten epochs alone would say
 
 
-def test_a_whole_wave_that_brought_nothing_is_told_at_its_end() -> None:
+def test_a_cycle_without_improvement_is_reported_at_its_end() -> None:
     planned = rates("coslog(4)", 256)
-    assert told(Plateau(planned), [1.0] * 256) == [(18, falls(17))]
+    assert reported(Plateau(planned), [1.0] * 256) == [(18, falls(17))]
     better_at_first = [1.0] * 5 + [0.5] * 251
-    assert told(Plateau(planned), better_at_first) == [(52, falls(34))]
+    assert reported(Plateau(planned), better_at_first) == [(52, falls(34))]
 
 
-def test_waves_that_are_short_count_together() -> None:
-    assert told(Plateau(rates("coslog(4)", 60)), [1.0] * 60) == [(13, falls(12))]
-    assert told(Plateau(rates("coslog(4)", 10)), [1.0] * 10) == []
+def test_short_cycles_are_taken_together() -> None:
+    assert reported(Plateau(rates("coslog(4)", 60)), [1.0] * 60) == [(13, falls(12))]
+    assert reported(Plateau(rates("coslog(4)", 10)), [1.0] * 10) == []
 
 
 @pytest.mark.parametrize("at", [1, 17, 18, 40])
-def test_a_wave_goes_on_after_a_resume(at: int) -> None:
+def test_a_cycle_continues_after_a_resume(at: int) -> None:
     planned, losses = rates("coslog(4)", 256), [1.0] * 5 + [0.5] * 251
     before, after = Plateau(planned), Plateau(planned)
-    assert told(before, losses[:at]) == []
+    assert reported(before, losses[:at]) == []
     after.load(json.loads(json.dumps(before.state())))
-    assert told(after, losses[at:], first=at + 1) == [(52, falls(34))]
+    assert reported(after, losses[at:], first=at + 1) == [(52, falls(34))]
 
 
 @pytest.mark.parametrize(("schedule", "at"), [("constant", 11), ("coslog(cycles=2)", 12)])
-def test_a_run_judges_by_its_own_schedule(schedule: str, at: int) -> None:
+def test_a_run_uses_its_own_schedule_for_plateaus(schedule: str, at: int) -> None:
     x = np.random.default_rng(0).normal(size=(64, 3))
     run = ml.fit("3-1", (x, x[:, 0]), learning_rate=1e-12, schedule=schedule, epochs=36, engine="numpy", quiet=True)
     notices = [event for event in run.events if event["event"] == "notice"]
@@ -112,7 +112,7 @@ def test_the_remedy_of_a_plateau_depends_on_how_the_loss_moves() -> None:
 
 
 def test_a_flat_loss_at_the_end_of_the_schedule_is_not_a_plateau() -> None:
-    assert told(Plateau([1.0] * 11 + [0.05] * 29), [1 / epoch for epoch in range(1, 12)] + [0.09] * 29) == []
+    assert reported(Plateau([1.0] * 11 + [0.05] * 29), [1 / epoch for epoch in range(1, 12)] + [0.09] * 29) == []
 
 
 def test_of_equal_metrics_the_lower_loss_is_better() -> None:
@@ -185,15 +185,15 @@ def test_a_resumed_run_keeps_its_count_of_rollbacks() -> None:
 
 def test_a_resumed_run_does_not_repeat_its_plateau_notice() -> None:
     policy = Plateau(rates("constant", 40))
-    assert len(told(policy, [1.0] * 12)) == 1
+    assert len(reported(policy, [1.0] * 12)) == 1
     resumed = Plateau(rates("constant", 40))
     resumed.load(json.loads(json.dumps(policy.state())))
-    assert told(resumed, [1.0] * 28, first=13) == []
+    assert reported(resumed, [1.0] * 28, first=13) == []
 
 
 def test_a_plateau_is_measured_relative_to_the_loss() -> None:
-    assert told(Plateau(rates("constant", 40)), [100.0 - 0.05 * epoch for epoch in range(12)]) == [(11, falls(10))]
-    assert told(Plateau(rates("constant", 40)), [1e-3 * 0.99**epoch for epoch in range(12)]) == []
+    assert reported(Plateau(rates("constant", 40)), [100.0 - 0.05 * epoch for epoch in range(12)]) == [(11, falls(10))]
+    assert reported(Plateau(rates("constant", 40)), [1e-3 * 0.99**epoch for epoch in range(12)]) == []
 
 
 def test_a_time_limit_ends_at_the_last_step_taken() -> None:

@@ -1,4 +1,4 @@
-"""Progress in a real terminal, which is left as it was found."""
+"""Progress in a real terminal, whose state is restored at the end."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ print("done")
 
 
 def in_terminal(how: str, width: int, *, interrupt: bool = False, stdout: int | None = None) -> tuple[str, int]:
-    """What a terminal of that width is sent, and the exit code."""
+    """Return the output to a terminal of that width, and the exit code."""
     parent, child = pty.openpty()
     fcntl.ioctl(child, termios.TIOCSWINSZ, struct.pack("HHHH", 24, width, 0, 0))
     environment = {**os.environ, "TERM": "xterm-256color", "PYTHONPATH": os.pathsep.join(sys.path)}

@@ -73,7 +73,7 @@ def train(path: Path, engine: str, optimizer: str, network: str, **options: Any)
 
 
 def equal(cut: Path, whole: Path) -> None:
-    """Model, log and the bytes of every checkpoint."""
+    """Check that model, log and all checkpoints are equal. Models and checkpoints are compared byte by byte."""
     one, other = RunFolder.open(cut), RunFolder.open(whole)
     assert one.model.read_bytes() == other.model.read_bytes(), "the model differs"
     assert same(one.events(), other.events()), "the log differs"
@@ -82,7 +82,7 @@ def equal(cut: Path, whole: Path) -> None:
 
 
 def part(cases: list[Any], count: int) -> list[Any]:
-    """All of a table, or about `count` of its rows at a stride that shares no factor with its columns."""
+    """Return all cases, or about `count` of them at a stride that shares no factor with the sizes of the table."""
     if FULL or len(cases) <= count:
         return cases
     stride = len(cases) // count
@@ -95,12 +95,12 @@ def part(cases: list[Any], count: int) -> list[Any]:
 
 
 class Killed(BaseException):
-    """The process is gone: nobody saves any more."""
+    """Raised instead of killing the process: nothing is saved afterwards."""
 
 
 @contextmanager
 def at_step(step: int, act: Callable[[], None]) -> Iterator[None]:
-    """Does something once, when a run has taken so many steps, whose chunks are of one step."""
+    """Call `act` once, after `step` steps of a run. Each chunk has one step."""
     until, advance = Loop._until_due, Loop._advance
     done: list[bool] = []
 
@@ -121,7 +121,7 @@ def kill() -> None:
 
 
 class KillingAt:
-    """Kills when it hears the n-th event of a kind; those who listen before it have heard it too."""
+    """An observer that raises `Killed` at the n-th event of a kind. Earlier observers have received the event."""
 
     def __init__(self, kind: type[Event], number: int) -> None:
         self.kind, self.left = kind, number
@@ -157,7 +157,7 @@ PHASES = [
 
 
 def interrupt(path: Path, cut: Cut, *case: str) -> None:
-    """Trains until the cut and leaves the folder as it is."""
+    """Train until the cut, and leave the folder as it is."""
     if cut.event is not None:
         with pytest.raises(Killed):
             train(path, *case, observers=[KillingAt(*cut.event)])
@@ -175,7 +175,9 @@ def interrupt(path: Path, cut: Cut, *case: str) -> None:
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_a_run_cut_in_any_phase_is_the_unbroken_one(engine: str, tried: Tried, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_stopped_in_any_phase_equals_an_uninterrupted_one(
+    engine: str, tried: Tried, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(setup, "LOG_EVERY", 4)
     cases = part(list(itertools.product(OPTIMIZERS, NETWORKS, PHASES)), 26)
     with memory_folder() as folder:
@@ -197,8 +199,8 @@ def test_a_run_cut_in_any_phase_is_the_unbroken_one(engine: str, tried: Tried, m
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_a_run_cut_again_and_again_is_the_unbroken_one(engine: str, tried: Tried) -> None:
-    """At every step of the run, one after another, each time going on from where the last was cut."""
+def test_a_run_stopped_at_every_step_equals_an_uninterrupted_one(engine: str, tried: Tried) -> None:
+    """The run is stopped and resumed at every step."""
     case = (engine, "adam", "layer norm and dropout")
     with memory_folder() as folder:
         train(folder / "whole", *case)
@@ -227,7 +229,7 @@ main()
 
 
 def test_signals_at_random_times(tried: Tried) -> None:
-    """Exit codes 143, 130 and 129; a checkpoint to go on from; no process left."""
+    """The exit codes are 143, 130 and 129, a checkpoint to resume from exists, and no process remains."""
     signals = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
     count = 40 if FULL else 1
     chance = np.random.default_rng(3)
@@ -275,11 +277,11 @@ def looped(
 ) -> tuple[Loop, list[Event]]:
     spec = Spec.parse(text)
     engine = BAD[name].make(spec, made, Settings(loss="mse", optimizer="momentum", average=0.9))
-    told: list[Event] = []
+    events: list[Event] = []
 
     class Log:
         def notice(self, event: Event) -> None:
-            told.append(event)
+            events.append(event)
 
     always = schedule("constant")
     plan = Plan(
@@ -300,7 +302,7 @@ def looped(
     loop = Loop(
         plan=plan, engine=engine, policies=[], observers=[Log()], evaluate=lambda _: (None, {}), save=lambda *_: None
     )
-    return loop, told
+    return loop, events
 
 
 @contextmanager
@@ -321,7 +323,7 @@ PLACES = {"the first step": 0, "inside the epoch": 3, "its last batch": 6, "the 
 
 
 @pytest.mark.parametrize("engine", BAD)
-def test_what_is_not_finite_is_named_and_the_state_precedes_it(engine: str, tried: Tried) -> None:
+def test_a_value_that_is_not_finite_is_reported_and_its_step_is_undone(engine: str, tried: Tried) -> None:
     generator = np.random.default_rng(1)
     plain = Data(x=generator.normal(size=(52, 3)), y=generator.normal(size=(52, 1)))
     values, absurd_target = (math.nan, math.inf, -math.inf), BAD[engine].square_overflows
@@ -339,13 +341,13 @@ def test_what_is_not_finite_is_named_and_the_state_precedes_it(engine: str, trie
             absurd = absurd_target if where == "loss" else value  # noqa: B023
             return replace(batch, y=np.where(hit[:, None], absurd, batch.y))
 
-        # One row in one epoch, as a fault in an augmentation would make it.
+        # One row in one epoch is bad, as from an error in an augmentation.
         clean, _ = looped(engine, plain)
         states = _states(clean, place)
-        loop, told = looped(engine, replace(plain, augment=spoil))
+        loop, events = looped(engine, replace(plain, augment=spoil))
         with chunks_of(steps):
             outcome = loop.run()
-        bad = next(event for event in told if isinstance(event, NonFinite))
+        bad = next(event for event in events if isinstance(event, NonFinite))
         assert outcome.status == "stopped"
         assert (bad.step, bad.where, bad.rows) == (place + 1, where, [row])
         assert bad.unit == {"input": 1, "target": 0, "loss": None}[where]
@@ -354,7 +356,7 @@ def test_what_is_not_finite_is_named_and_the_state_precedes_it(engine: str, trie
 
 
 def _states(loop: Loop, steps: int) -> Any:
-    """The state of a clean run after so many steps."""
+    """Return the state after `steps` steps without bad values."""
     for epoch in range(loop.plan.epochs):
         for rows in loop.plan.order(epoch).batches():
             if loop.engine.state().step == steps:
@@ -367,26 +369,26 @@ def _states(loop: Loop, steps: int) -> Any:
 
 @pytest.mark.parametrize("engine", BAD)
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-def test_weights_and_gradients_that_are_not_finite_are_named(engine: str, value: float, tried: Tried) -> None:
+def test_weights_and_gradients_that_are_not_finite_are_reported(engine: str, value: float, tried: Tried) -> None:
     plain = Data(x=np.zeros((16, 3)), y=np.full((16, 1), 10.0))
     names = ("linear1.weight", "linear2.bias", "linear3.weight")
     for name in names:
-        loop, told = looped(engine, plain)
+        loop, events = looped(engine, plain)
         state = loop.engine.state()
         state.parameters[name].flat[-1] = value
         loop.engine.load(state)
         assert loop.run().status == "stopped"
-        bad = next(event for event in told if isinstance(event, NonFinite))
+        bad = next(event for event in events if isinstance(event, NonFinite))
         assert (bad.step, bad.where, bad.layer) == (1, "parameter", name.partition(".")[0])
         assert bad.unit == len(state.parameters[name]) - 1
         assert loop.engine.state().equals(state)
     # Rows of zeros give outputs of zero, and a gradient that overflows on its way through huge weights.
-    loop, told = looped(engine, plain)
+    loop, events = looped(engine, plain)
     state = loop.engine.state()
     state.parameters["linear3.weight"][:] = BAD[engine].product_overflows
     loop.engine.load(state)
     assert loop.run().status == "stopped"
-    bad = next(event for event in told if isinstance(event, NonFinite))
+    bad = next(event for event in events if isinstance(event, NonFinite))
     assert (bad.step, bad.where, bad.layer) == (1, "gradient", "linear2")
     assert loop.engine.state().equals(state)
     tried("R6: weights and gradients not finite", len(names) + 1)
@@ -401,9 +403,9 @@ RERUNS = 20
 @pytest.mark.parametrize(
     ("engine", "threads"), [("fused", None), ("numpy", None), ("torch", 1), ("torch", 2)], ids=lambda value: str(value)
 )
-def test_reruns_are_the_same_bits(engine: str, threads: int | None, tried: Tried) -> None:
+def test_reruns_are_bit_identical(engine: str, threads: int | None, tried: Tried) -> None:
     cases = list(itertools.product(OPTIMIZERS, NETWORKS)) if FULL else [("adamw", "layer norm and dropout")]
-    reruns = RERUNS if FULL or threads != 2 else 5  # two threads wait for each other where a machine is busy
+    reruns = RERUNS if FULL or threads != 2 else 5  # slow on a busy machine
     with memory_folder() as folder:
         for optimizer, network in cases:
             first = folder / f"{optimizer} {network}"
@@ -440,10 +442,10 @@ SCENARIOS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_chunks_of_1_7_and_1000_steps_are_the_same_runs(
+def test_chunks_of_1_7_and_1000_steps_give_equal_runs(
     engine: str, tried: Tried, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(setup, "LOG_EVERY", 1000)  # so that a chunk is cut by its length alone
+    monkeypatch.setattr(setup, "LOG_EVERY", 1000)  # so that only `chunks_of` limits a chunk
     seen: dict[str, set[str]] = {}
     count = 0
     cases = part(list(itertools.product(OPTIMIZERS, NETWORKS)), 3)
@@ -458,7 +460,7 @@ def test_chunks_of_1_7_and_1000_steps_are_the_same_runs(
                 count += 1
             seen.setdefault(name, set()).add(run.end.status)
             seen[name] |= {type(event).__name__ for event in run.log}
-            # Cut in chunks of one length, gone on in another.
+            # Stop a run with one chunk length, and resume it with another.
             for steps, later in ((1, 1000), (7, 1), (1000, 7)) if name in ("to the end", "early stopping") else ():
                 path = folder / f"{i} {steps} {later}"
                 with chunks_of(steps), pytest.raises(Killed):

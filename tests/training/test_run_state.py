@@ -1,4 +1,4 @@
-"""What a display knows of a run: curves, the best, time left and speed."""
+"""The state of a run for a display: curves, best epoch, remaining time and speed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from multilayer.training.run_state import BLOCKS, MOST_POINTS, RunState, columns
 from support.terminals import START, Clock, epoch, plain, step
 
 
-def test_columns_are_means_and_take_what_follows() -> None:
+def test_columns_are_means_or_the_next_value() -> None:
     assert columns([], steps=10, width=5) == []
     assert columns([(1, 1.0), (2, 3.0)], steps=4, width=2) == [2.0]
     assert columns([(4, 7.0)], steps=4, width=4) == [7.0, 7.0, 7.0, 7.0]
@@ -80,7 +80,7 @@ def test_the_checkpoint_of_an_earlier_best_epoch_does_not_move_the_run_back() ->
     assert (state.step, state.taken) == (30, 30)
 
 
-def test_a_rollback_takes_back_the_best() -> None:
+def test_a_rollback_restores_the_best_epoch() -> None:
     state = RunState(steps=50, epochs=5, steps_per_epoch=10, metric="accuracy", larger=True)
     for event in (epoch(0, accuracy=0.7), epoch(1, accuracy=0.9)):
         state.take(event)
@@ -98,7 +98,7 @@ def test_without_validation_the_training_loss_decides() -> None:
     assert state.best == (0.5, 1)
 
 
-def test_a_run_that_goes_on_counts_its_own_time(clock: Clock) -> None:
+def test_a_resumed_run_counts_its_own_time(clock: Clock) -> None:
     console, stream = plain()
     bar = Bar(50, 5, 10, console=console, past=[START, epoch(0), epoch(1)])
     assert bar.state.best == (0.6, 1)

@@ -1,4 +1,4 @@
-"""Each tool is told what it should be, and whose run is ended: fakes with the signatures of the real tools."""
+"""The calls that each tool receives, and which runs are ended. The tools are fakes with the real signatures."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from support.tracked_runs import RUN, START, end, epoch, feed
 
 
 @pytest.mark.parametrize(("status", "code"), [("finished", 0), ("stopped", 0), ("interrupted", 1), ("failed", 1)])
-def test_wandb_makes_and_ends_its_own_run(status: str, code: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wandb_creates_and_ends_a_run(status: str, code: int, monkeypatch: pytest.MonkeyPatch) -> None:
     module, made = fake_wandb()
     monkeypatch.setitem(sys.modules, "wandb", module)
     tracker = get("wandb", project="digits", id="abc")
@@ -39,14 +39,14 @@ def test_wandb_makes_and_ends_its_own_run(status: str, code: int, monkeypatch: p
     assert (run.exit_code, run.summary) == (code, {"status": status})
 
 
-def test_wandb_goes_on_in_a_run_that_was_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wandb_resumes_a_run_that_was_killed(monkeypatch: pytest.MonkeyPatch) -> None:
     module, made = fake_wandb()
     monkeypatch.setitem(sys.modules, "wandb", module)
     feed(get("wandb", id="abc"), [Resume(step=10, checkpoint="c", kept=1, notes=[]), epoch(1), end()])
     assert made[0]["resume"] == "allow"
 
 
-def test_a_users_wandb_run_is_written_to_and_left_open(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_users_wandb_run_is_used_and_not_ended(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     module, made = fake_wandb()
     monkeypatch.setitem(sys.modules, "wandb", module)
     with pytest.raises(OptionError, match=r"wandb has no active run: call wandb.init\(\) first"):
@@ -70,7 +70,7 @@ def test_a_users_wandb_run_is_written_to_and_left_open(monkeypatch: pytest.Monke
 # trackio
 
 
-def test_trackio_makes_and_ends_its_own_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_trackio_creates_and_ends_a_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     run, made = FakeTrackioRun(), list[dict[str, Any]]()
 
     def init(
@@ -102,7 +102,7 @@ def test_trackio_makes_and_ends_its_own_run(monkeypatch: pytest.MonkeyPatch, tmp
     assert made[1]["resume"] == "allow"
 
 
-def test_a_users_trackio_run_or_module_is_left_open() -> None:
+def test_a_users_trackio_run_or_module_is_not_ended() -> None:
     run = FakeTrackioRun()
     module = types.ModuleType("trackio")
 
@@ -153,7 +153,7 @@ def mlflow(monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
     ("status", "theirs"),
     [("finished", "FINISHED"), ("stopped", "FINISHED"), ("interrupted", "KILLED"), ("failed", "FAILED")],
 )
-def test_mlflow_makes_and_ends_its_own_run(status: str, theirs: str, mlflow: Any, tmp_path: Path) -> None:
+def test_mlflow_creates_and_ends_a_run(status: str, theirs: str, mlflow: Any, tmp_path: Path) -> None:
     client: FakeMlflowClient = mlflow.client
     model = tmp_path / "model.safetensors"
     model.write_bytes(b"")
@@ -171,7 +171,7 @@ def test_mlflow_makes_and_ends_its_own_run(status: str, theirs: str, mlflow: Any
     assert client.files == [str(model)] * 2
 
 
-def test_a_users_mlflow_run_is_left_running(mlflow: Any) -> None:
+def test_a_users_mlflow_run_is_not_ended(mlflow: Any) -> None:
     client: FakeMlflowClient = mlflow.client
     with pytest.raises(OptionError, match=r"mlflow has no active run: call mlflow.start_run\(\) first"):
         adapt(mlflow)
@@ -190,7 +190,7 @@ def test_a_users_mlflow_run_is_left_running(mlflow: Any) -> None:
     assert client.ended == []
 
 
-def test_mlflow_names_have_no_letters_it_refuses(mlflow: Any) -> None:
+def test_invalid_characters_in_mlflow_names_are_replaced(mlflow: Any) -> None:
     tracker = get("mlflow")
     tracker.start({})
     tracker.log({"validation/f1(macro)": 0.5}, 1)

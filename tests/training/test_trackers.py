@@ -68,7 +68,7 @@ def test_without_validation_there_are_no_validation_values() -> None:
     assert not [name for name in values_of(epoch(0, validation=None)) if name.startswith("validation")]
 
 
-def test_what_a_person_should_hear_of_is_an_alert() -> None:
+def test_messages_for_the_user_are_alerts() -> None:
     tracker = Recorder()
     feed(tracker, RUN)
     heard = [(what.title, step) for what, step in tracker.of("alert")]
@@ -110,13 +110,13 @@ def test_values_that_are_not_finite_are_logged_and_alerted_once_in_a_row() -> No
         (Resume(step=0, checkpoint="", kept=0, notes=["c/9 is cut"]), "warn", "resumes from the start; c/9 is cut"),
     ],
 )
-def test_events_in_words(event: Event, level: str, text: str) -> None:
+def test_messages_of_events(event: Event, level: str, text: str) -> None:
     words = message_for(event)
     assert words is not None
     assert (words.level, words.text) == (level, text)
 
 
-def test_the_model_is_handed_over_at_the_end_where_there_is_one(tmp_path: Path) -> None:
+def test_the_model_file_is_logged_at_the_end_if_it_exists(tmp_path: Path) -> None:
     model = tmp_path / "model.safetensors"
     for exists in (False, True):
         if exists:
@@ -127,14 +127,14 @@ def test_the_model_is_handed_over_at_the_end_where_there_is_one(tmp_path: Path) 
         assert tracker.calls[-1] == ("finish", "finished")
 
 
-def test_a_resumed_run_says_where_it_goes_on() -> None:
+def test_a_resumed_run_passes_its_step() -> None:
     tracker = Recorder()
     feed(tracker, [Resume(step=10, checkpoint="c/10", kept=3, notes=[]), epoch(1), end()])
     assert tracker.calls[0] == ("start", {}, 10)
     assert [step for _, step, _ in tracker.of("log")] == [20, 20]
 
 
-def test_replay_leaves_out_what_a_resume_took_back() -> None:
+def test_replay_leaves_out_superseded_events() -> None:
     log: list[Event] = [START, epoch(0), epoch(1, accuracy=0.1), Resume(step=10, checkpoint="c", kept=2, notes=[])]
     tracker = Recorder()
     replay([*log, epoch(1, accuracy=0.8), end()], tracker)
@@ -167,7 +167,7 @@ def test_a_run_without_an_end_is_ended_by_close() -> None:
     TrackerObserver(Recorder()).close()
 
 
-def test_histograms_fall_back_to_four_numbers() -> None:
+def test_histograms_are_four_numbers_by_default() -> None:
     tracker = Recorder()
     tracker.histogram("linear1/weight", np.array([1.0, 3.0]), 5)
     assert tracker.of("log")[0][0] == {
@@ -221,7 +221,7 @@ def test_ctrl_c_in_a_tracker_is_not_a_failure() -> None:
 # Which tracker
 
 
-def test_names_are_a_closed_set() -> None:
+def test_unknown_names_are_errors() -> None:
     with pytest.raises(OptionError, match="unknown tracker 'tensorbord': did you mean 'tensorboard'"):
         get("tensorbord")
     with pytest.raises(OptionError, match="tensorboard: unknown option 'foldr': did you mean 'folder'"):
@@ -232,7 +232,9 @@ def test_names_are_a_closed_set() -> None:
     ("name", "missing"),
     [("wandb", "wandb"), ("trackio", "trackio"), ("mlflow", "mlflow"), ("tensorboard", "tensorboard")],
 )
-def test_a_missing_library_is_told_before_training(name: str, missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_library_is_reported_before_training(
+    name: str, missing: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuse(module: str) -> Any:
         raise ModuleNotFoundError(f"No module named {missing!r}", name=missing)
 
@@ -241,7 +243,7 @@ def test_a_missing_library_is_told_before_training(name: str, missing: str, monk
         get(name)
 
 
-def test_a_library_that_is_broken_is_not_called_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broken_library_is_not_reported_as_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(module: str) -> Any:
         raise ModuleNotFoundError("No module named 'google'", name="google")
 
@@ -255,7 +257,7 @@ def test_extras_are_declared() -> None:
     assert set(TRACKERS) <= set(project["project"]["optional-dependencies"])
 
 
-def test_what_is_no_tracker_is_refused_by_name() -> None:
+def test_an_object_that_is_not_a_tracker_is_an_error() -> None:
     with pytest.raises(
         OptionError, match=r"cannot log to dict: give one of mlflow, tensorboard, trackio, wandb, a W&B"
     ):
