@@ -1,41 +1,43 @@
 """Outputs of an ensemble, and its calibration on held-out rows: temperature and prediction intervals.
 
-An ensemble's outputs are those whose link gives the mean of the members' predictions, so that whatever reads raw
-outputs reads an ensemble as one network:
+The outputs z of an ensemble are chosen such that their link gives the mean of the members' predictions. Code that reads
+raw outputs can then treat an ensemble like one network:
 
     softmax    z = log mean softmax(zₘ/T)
     sigmoid    z = logit mean σ(zₘ/T)
-    exp        z = log mean exp(zₘ), or the target of training where it never varies
-    none       z = mean zₘ, within the targets of training
+    exp        z = log mean exp(zₘ); the log of the training target if that is constant
+    none       z = mean zₘ, clipped to the range of the training targets
 
-The mean is weighted if the members have different weights. T is one number for all outputs, the one that held-out rows
-find likeliest (Guo et al. 2017). Intervals come from the errors on held-out rows: of n such rows the
-⌈(n + 1)(1 − α)⌉-th smallest error is what a new row exceeds with a chance of at most α (split conformal, Vovk et al.
-2005; each row's error is that of the members that did not see it). What an error is, is the loss's:
+The mean is weighted if the members have different weights. The temperature T is one number for all outputs, fitted by
+maximum likelihood on held-out rows (Guo et al. 2017).
 
-    mse, mae, huber     y − z; what is added on either side is of |y − z|
-    poisson             the same of exp(z), and no end is below 0
-    one quantile        y − z; each end has α/2 of its own, since z is off the middle
-    several             max(z_lowest − y, y − z_highest), added outside of both (Romano et al. 2019)
+Prediction intervals use the errors on n held-out rows (split conformal prediction, Vovk et al. 2005). A new error is
+larger than the ⌈(n + 1)(1 − α)⌉-th smallest one with a probability of at most α. In an ensemble, the error of a row is
+that of its out-of-fold prediction, by the members that did not train on it. The loss defines the error:
 
-Quantiles of the errors are by the same ranks: the q-quantile is the (n + 1)q-th smallest, on the line between two, so
-that a new row stays below it with a chance of q on average, and infinite where there is no such rank.
+    mse, mae, huber      y − z; the interval is z ± a quantile of |y − z|
+    poisson              the same with exp(z) instead of z; the lower end is at least 0
+    one quantile         y − z; each side has probability α/2, since z is not in the middle
+    several quantiles    max(z_lowest − y, y − z_highest), added outside both ends (Romano et al. 2019)
 
-Rows of different weights w are kept as (Σw)²/Σw² rows that count alike (Kish 1965), at the weighted quantiles.
+The q-quantile of the errors is the (n + 1)q-th smallest, with linear interpolation between two. On average, a new error
+is below it with probability q. It is infinite if there is no such rank.
 
-`ensemble_temperature` is the T of several members, of which each row was held out by few. A row that one member did not
-see tells how far to trust one member. The mean of several is right more often and less sure of it, so with one member's T it
-would be too modest. Where all members judged a row, the T that makes their mean likeliest is found outright. Otherwise
-a member's outputs are taken for those of endlessly many and noise of its own:
+Errors with different weights w are replaced by (Σw)²/Σw² equally weighted errors at the weighted quantiles (Kish 1965).
 
-    1. Noise once and twice as strong is added to the judge's outputs: differences of two members that both saw the row,
-       over √2. Each makes another 1/T likeliest, which falls with the noise.
-    2. Where 1/T, as a parabola of the noise, would be if only 1/M of it were left is that of the mean output of M
-       members (simulation and extrapolation, Cook and Stefanski 1994).
-    3. Members are averaged as probabilities, not as outputs, which is less sure again: T is the one at which their mean
-       is as sure, over these rows, as the mean output is at its own. Where members contradict each other on some rows
-       no T may do that, and ever colder ones make these rows certain and wrong: T is at least nearly the one at which
-       the two agree best, by cross-entropy.
+`ensemble_temperature` fits T of the averaged ensemble. The average is more accurate and less confident than one member,
+so with the T of one member it would be underconfident. If all members predict all rows out-of-fold, T is fitted
+directly. Otherwise few members predict each row. Then the output of a member is modelled as the mean output of
+infinitely many members plus noise, and T is extrapolated to less noise:
+
+    1. Add noise with once and twice the variance of a member's noise to the out-of-fold outputs. The noise is the
+       difference of two members that both trained on the row, divided by √2. Fit 1/T for each. It decreases with noise.
+    2. Fit a parabola of 1/T over the noise. Extrapolate to the noise of the mean output of M members, 1/M of that of
+       one member (simulation extrapolation, Cook and Stefanski 1994).
+    3. The ensemble averages probabilities instead of outputs, which is less confident again. Choose T such that this
+       average is as confident on these rows as the mean output with its T. If the members contradict each other on some
+       rows, this T would be too low or not exist. So T is at least 0.9 times the T at which the two agree best by
+       cross-entropy.
 """
 
 from __future__ import annotations
@@ -55,30 +57,34 @@ from .losses import Loss
 Floats = NDArray[np.float64]
 
 MAX_ERRORS = 10_000
-"""Errors that are kept; of more, as many quantiles."""
+"""Largest number of stored errors. More errors are replaced by this number of quantiles."""
 MAX_ROWS_NEEDED = 1e300
-"""That are told to be needed: beyond, a number of rows has no float."""
+"""Largest number of rows in a message. A float cannot hold much larger ones."""
 MAX_LOG_OUTPUT = 700.0
-"""From 0 that an output is kept whose link is exp: beyond it exp leaves float64."""
+"""Largest absolute output for the link exp. Beyond it, exp is not finite in float64."""
 MIN_TEMPERATURE, MAX_TEMPERATURE = 0.1, 20.0
-"""Bounds of T. Networks that were trained on smoothed labels, and are right, want the coldest."""
+"""Bounds of T. Accurate networks that were trained with label smoothing need the lowest."""
 _LOWEST, _HIGHEST = MIN_TEMPERATURE * (1 - 1e-6), MAX_TEMPERATURE * (1 + 1e-6)
 """The bounds of T, with a tolerance for rounding."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Calibration:
-    """Plain data. `low`, `high` and `errors` have a place for each output, and are empty for classes."""
+    """Temperature, and for regression the range of the outputs and the errors on held-out rows.
+
+    `low` and `high` have one value per output. `low`, `high` and `errors` are empty for classification.
+    """
 
     temperature: float = 1.0
     out_of_fold: float | None = None
-    """The temperature of what held-out rows were told by the members that did not see them, where it is another."""
+    """Temperature of out-of-fold predictions, if it differs from that of the ensemble."""
     low: Floats = field(default_factory=lambda: np.zeros(0))
     high: Floats = field(default_factory=lambda: np.zeros(0))
     errors: Floats = field(default_factory=lambda: np.zeros((0, 0)))
-    """Of held-out rows, sorted (rows, targets), standardised."""
+    """Sorted errors on held-out rows (rows, targets), in units of the standardized targets."""
 
     def to_parts(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """Return the numbers and the arrays that a model file stores."""
         judges = {} if self.out_of_fold is None else {"judges": self.out_of_fold}
         arrays = {"low": self.low, "high": self.high, "errors": self.errors}
         return {"temperature": self.temperature, **judges}, arrays
@@ -109,12 +115,14 @@ class Calibration:
 
     @property
     def for_out_of_fold(self) -> Calibration:
-        """For outputs of held-out rows, made by the members that did not see them."""
+        """The calibration of out-of-fold predictions."""
         return self if self.out_of_fold is None else replace(self, temperature=self.out_of_fold, out_of_fold=None)
 
     def interval(self, coverage: float, loss: Loss) -> tuple[Floats, Floats]:
-        """What to add to the lowest and the highest output of each target so that the given share of new rows lies
-        between. → (targets,), (targets,)"""
+        """Return what to add to the lowest and to the highest output of each target, each (targets,).
+
+        A share `coverage` of new rows lies between the two.
+        """
         if not 0 < coverage < 1:
             raise OptionError(f"coverage must be above 0 and below 1, got {coverage!r}")
         errors = self._known()
@@ -128,13 +136,13 @@ class Calibration:
         return -half, half
 
     def too_few(self, coverage: float, loss: Loss) -> int | None:
-        """How many held-out rows an interval of such coverage needs, where there are fewer."""
+        """Return the number of held-out rows that an interval needs, or None if there are enough."""
         one_level = len(loss.quantiles) == 1
         share, rest = ((1 + coverage) / 2, (1 - coverage) / 2) if one_level else (coverage, 1 - coverage)
         return self._lacking(share, rest)
 
     def quantile(self, q: float) -> Floats:
-        """What to add to an output to get the q-quantile of the target. → (outputs,)"""
+        """Return what to add to each output to get the q-quantile of the target, (outputs,)."""
         if not 0 < q < 1:
             raise OptionError(f"a quantile must be above 0 and below 1, got {q!r}")
         errors = self._known()
@@ -143,11 +151,11 @@ class Calibration:
         return np.quantile(errors, q, axis=0, method="weibull")
 
     def too_few_for(self, q: float) -> int | None:
-        """How many held-out rows the q-quantile needs, where there are fewer."""
+        """Return the number of held-out rows that the q-quantile needs, or None if there are enough."""
         return self._lacking(max(q, 1 - q), min(q, 1 - q))
 
     def _lacking(self, share: float, rest: float) -> int | None:
-        """`rest` is 1 − share, which is above 0 where a float has no share below 1 for it."""
+        """Return the number of rows needed for a share. `rest` is 1 − share, above 0 even if share rounds to 1."""
         if _place(len(self._known()), share) <= len(self.errors):
             return None
         about = int(min(1 / float(rest), MAX_ROWS_NEEDED))
@@ -196,7 +204,7 @@ def combined(
 
 
 def calibrated(loss: Loss, z: NDArray[Any], y: NDArray[Any], weight: NDArray[Any] | None, targets: Any) -> Calibration:
-    """From the outputs of held-out rows; `targets` (N, outputs) are those of training, for their range."""
+    """Return the calibration from the outputs of held-out rows. `targets` (N, outputs) are the training targets."""
     if loss.gives_probabilities:
         return Calibration(temperature=temperature(loss, z, y, weight))
     if loss.link not in (None, "exp") or not len(targets):
@@ -216,8 +224,8 @@ def calibrated(loss: Loss, z: NDArray[Any], y: NDArray[Any], weight: NDArray[Any
             errors = y - np.exp(z)
     else:
         low, high = targets.min(0).astype(np.float64), targets.max(0).astype(np.float64)
-        errors = y - np.clip(z, low, high)  # of what is predicted
-    if not np.isfinite(errors).all():  # a network that has left its senses
+        errors = y - np.clip(z, low, high)  # predictions are clipped as well
+    if not np.isfinite(errors).all():  # training diverged
         return Calibration(low=low, high=high)
     errors = _equally_weighted(errors, weight)
     if len(errors) > MAX_ERRORS:
@@ -226,19 +234,20 @@ def calibrated(loss: Loss, z: NDArray[Any], y: NDArray[Any], weight: NDArray[Any
 
 
 def temperature(loss: Loss, z: NDArray[Any], y: NDArray[Any], weight: NDArray[Any] | None) -> float:
-    """The T whose z/T make the targets likeliest; 1 where there are no rows.
+    """Return T such that z/T maximizes the likelihood of the targets; 1 without rows.
 
-    Each target is taken for certain by all but 1/(n + 2) (Platt 1999): some rows that are all right prove no certainty.
+    Targets have probability 1 − 1/(n + 2) instead of 1 (Platt 1999), so that few correct rows do not give full
+    confidence.
     """
     if not len(z):
         return 1.0
     z = np.asarray(z, dtype=np.float64)
-    if not np.isfinite(z).all():  # a network that has left its senses
+    if not np.isfinite(z).all():  # training diverged
         return 1.0
     weights = np.ones(len(z)) if weight is None else np.asarray(weight, dtype=np.float64)
     doubt = (z[np.arange(len(z)), y] - z.mean(1) if loss.classes else ((y - 0.5) * z).mean(1)) / (len(z) + 2)
     moments = _softmax_moments(z) if loss.link == "softmax" else _sigmoid_moments(z)
-    # By 1/T the loss is convex: its slope is E[z], as z/T has it, less what the targets have, and its bend Var[z].
+    # The loss is convex in 1/T. Its derivative is E[z] at z/T minus z at the targets, its second derivative is Var[z].
     fixed = float((np.einsum("nc,nc->n", loss.slope(z, y), z) + doubt - moments(1.0)[0]) @ weights)
 
     def at(cold: float) -> tuple[float, float]:
@@ -246,8 +255,8 @@ def temperature(loss: Loss, z: NDArray[Any], y: NDArray[Any], weight: NDArray[An
         return float(expected @ weights) + fixed, float(bend @ weights)
 
     low, high, cold = 1 / MAX_TEMPERATURE, 1 / MIN_TEMPERATURE, 1.0
-    ends = {low, high}  # that nothing is known of yet: the answer may lie beyond
-    for _ in range(60):  # Newton's steps, and halves where one would leave what is known to hold the answer
+    ends = {low, high}  # ends of the interval that were not evaluated yet
+    for _ in range(60):  # Newton steps; bisection if a step would leave the interval
         slope, bend = at(cold)
         low, high = (low, cold) if slope > 0 else (cold, high)
         ends.discard(cold)
@@ -260,12 +269,12 @@ def temperature(loss: Loss, z: NDArray[Any], y: NDArray[Any], weight: NDArray[An
 
 
 def _softmax_moments(z: Floats) -> Callable[[float], tuple[Floats, Floats]]:
-    """Of each row, at z · cold: the mean of z by its probabilities, and its variance."""
-    turned = np.ascontiguousarray((z - z.max(1, keepdims=True)).T)  # (C, N): sums over few classes are slow along rows
+    """Return a function of 1/T: the mean and variance of z in each row, under the probabilities softmax(z/T)."""
+    turned = np.ascontiguousarray((z - z.max(1, keepdims=True)).T)  # (C, N): sums over the first axis are faster
 
     def moments(cold: float) -> tuple[Floats, Floats]:
         e = cold * turned
-        np.exp(e, out=e)  # one array for all: of many rows, making others would take most of the time
+        np.exp(e, out=e)  # in place: allocating arrays would take most of the time
         total = e.sum(0)
         e *= turned
         mean = e.sum(0) / total
@@ -276,7 +285,7 @@ def _softmax_moments(z: Floats) -> Callable[[float], tuple[Floats, Floats]]:
 
 
 def _sigmoid_moments(z: Floats) -> Callable[[float], tuple[Floats, Floats]]:
-    """The same where each output is a question of its own, as means over them."""
+    """Return the same for independent binary outputs, averaged over the outputs."""
     turned = np.ascontiguousarray(z.T)
 
     def moments(cold: float) -> tuple[Floats, Floats]:
@@ -287,7 +296,7 @@ def _sigmoid_moments(z: Floats) -> Callable[[float], tuple[Floats, Floats]]:
 
 
 def _equally_weighted(errors: Floats, weight: NDArray[Any] | None) -> Floats:
-    """Sorted errors (rows, targets) that count alike; where weights differ, as many as these are worth."""
+    """Return sorted errors (rows, targets) with equal weights: for different weights, the effective number of them."""
     ordered = np.sort(errors, axis=0)
     if weight is None or not len(weight) or (weight == weight[0]).all():
         return ordered
@@ -301,7 +310,7 @@ def _equally_weighted(errors: Floats, weight: NDArray[Any] | None) -> Floats:
 
 
 def _place(n: int, coverage: float) -> int:
-    """Which of n errors, from 1, a new row stays within with such a chance; n + 1 where none is enough."""
+    """Return the rank, from 1, of the error that covers a new row with this probability. n + 1 if there is none."""
     return int(np.ceil((n + 1) * coverage))
 
 
@@ -311,7 +320,7 @@ def _rank(ordered: Floats, coverage: float) -> Floats:
 
 
 def _mean(values: Sequence[NDArray[Any]], weights: Sequence[float] | None = None) -> Floats:
-    """In order, so that it does not depend on how many are summed at a time."""
+    """Return the weighted mean, summed in order, so that the number of rows does not change the bits."""
     if weights is not None:
         values = [weight * value for value, weight in zip(values, weights, strict=True)]
     total = values[0].copy()
@@ -331,17 +340,17 @@ def _log_mean(z: Sequence[Floats], weights: Sequence[float] | None = None) -> Fl
 
 
 MAX_ROWS = 20_000
-"""Rows that are looked at; of more, as many evenly apart."""
+"""Largest number of rows for fitting T. More rows are sampled at equal distances."""
 MAX_PAIRS = 3
-"""Pairs of members whose difference is taken for noise."""
+"""Largest number of pairs of members whose difference is used as noise."""
 MAX_SHARPENING = 2.0
-"""The most that 1/T grows by: what is extrapolated from few rows may be anything."""
+"""Largest factor by which extrapolation may increase 1/T. It is unreliable for few rows."""
 PRIOR_ROWS = 100
-"""As many held-out rows move T half of the way: what few rows say of it is mostly chance."""
+"""Number of held-out rows with which log T moves half of the way from the T of a member to the fitted T."""
 MIN_SHARE_OF_BEST = 0.9
-"""Of the T at which members' mean and mean output agree best: the least that is taken."""
+"""Smallest T, as a share of the T at which the average and the mean output agree best."""
 LOG_TOLERANCE = 1e-4
-"""How near log T has to be."""
+"""Tolerance of log T."""
 
 
 def ensemble_temperature(
@@ -352,7 +361,10 @@ def ensemble_temperature(
     weight: NDArray[Any] | None,
     alone: float,
 ) -> float:
-    """T of the members (M, N, C) together; `seen` (M, N) are rows they trained on, `alone` is the T of judges."""
+    """Return T of the averaged ensemble, for the outputs of its members (M, N, C) on held-out rows.
+
+    `seen` (M, N) marks the rows that a member trained on. `alone` is the T of out-of-fold predictions.
+    """
     usable = np.isfinite(members).all((0, 2)) & ~seen.all(0)
     everyone = not seen.any()
     if not everyone and len(members) > 2:
@@ -381,7 +393,7 @@ def ensemble_temperature(
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class HeldOutRows:
-    """Held-out rows that are looked at, each of weight above 0 for some."""
+    """Outputs of the members (M, N, C) on held-out rows. At least one row has a positive weight."""
 
     loss: Loss
     members: Floats
@@ -390,35 +402,36 @@ class HeldOutRows:
     weight: Floats
 
     def inverse_temperature_of_mean(self) -> float:
-        """1/T of the mean output of all members."""
+        """Return 1/T of the mean output of all members, by extrapolation."""
         rows = np.arange(self.members.shape[1])
-        order = np.argsort(~self.seen, axis=0, kind="stable")  # those that saw a row, and a judge at the end
-        judged = self.members[order[-1], rows]
+        order = np.argsort(~self.seen, axis=0, kind="stable")  # training members first
+        out_of_fold = self.members[order[-1], rows]
         both = range(int(self.seen.sum(0).min()))
-        some = [(i, j) for j in both for i in range(j)][:MAX_PAIRS]
-        noise = [(self.members[order[i], rows] - self.members[order[j], rows]) / np.sqrt(2) for i, j in some]
+        pairs = [(i, j) for j in both for i in range(j)][:MAX_PAIRS]
+        noise = [(self.members[order[i], rows] - self.members[order[j], rows]) / np.sqrt(2) for i, j in pairs]
 
         def cold(times: float) -> float:
-            changed = [judged + sign * np.sqrt(times) * one for one in noise for sign in (-1, 1)]
+            changed = [out_of_fold + sign * np.sqrt(times) * one for one in noise for sign in (-1, 1)]
             return float(np.mean([1 / temperature(self.loss, z, self.y, self.weight) for z in changed]))
 
-        none, once, twice = 1 / temperature(self.loss, judged, self.y, self.weight), cold(1), cold(2)
+        none, once, twice = 1 / temperature(self.loss, out_of_fold, self.y, self.weight), cold(1), cold(2)
         less = 1 - 1 / len(self.members)
         found = none * (less + 1) * (less + 2) / 2 - once * less * (less + 2) + twice * less * (less + 1) / 2
         return float(np.clip(found, none, MAX_SHARPENING * none))
 
     def probabilities(self, z: Floats, t: float) -> Floats:
+        """Return the probabilities of outputs z at temperature t."""
         together = combined(self.loss, [z], Calibration(temperature=t))
         return np.exp(-np.logaddexp(0, -together)) if self.loss.link == "sigmoid" else np.exp(together)
 
     def best_temperature(self, y: NDArray[Any]) -> float:
-        """The T at which the members' mean makes these targets likeliest: classes, or probabilities."""
+        """Return T that maximizes the likelihood of targets y under the average: classes or probabilities."""
 
         def cost(log_t: float) -> float:
             z = combined(self.loss, list(self.members), Calibration(temperature=float(np.exp(log_t))))
             return float((self.loss.rows(z, y) * self.weight).sum())
 
-        ratio = (np.sqrt(5) - 1) / 2  # the golden section
+        ratio = (np.sqrt(5) - 1) / 2  # golden-section search
         low, high = np.log(MIN_TEMPERATURE), np.log(MAX_TEMPERATURE)
         left, right = high - ratio * (high - low), low + ratio * (high - low)
         at_left, at_right = cost(left), cost(right)
@@ -434,7 +447,7 @@ class HeldOutRows:
         return float(np.exp((low + high) / 2))
 
     def confidence(self, members: Sequence[Floats] | Floats, t: float) -> float:
-        """The mean probability of the likelier answer."""
+        """Return the mean probability of the predicted class."""
         z = combined(self.loss, list(members), Calibration(temperature=t))
         if self.loss.link == "sigmoid":
             sure = (1 / (1 + np.exp(-np.abs(z)))).mean(1)
@@ -442,12 +455,12 @@ class HeldOutRows:
             sure = 1 / np.exp(z - z.max(1, keepdims=True)).sum(1)
         return float((sure * self.weight).sum() / self.weight.sum())
 
-    def temperature_for(self, wanted: float) -> float:
-        """The T at which the members' mean is."""
+    def temperature_for(self, confidence: float) -> float:
+        """Return T at which the average has this confidence."""
         low, high = np.log(MIN_TEMPERATURE), np.log(MAX_TEMPERATURE)
         while high - low > LOG_TOLERANCE:
             middle = (low + high) / 2
-            if self.confidence(self.members, float(np.exp(middle))) > wanted:
+            if self.confidence(self.members, float(np.exp(middle))) > confidence:
                 low = middle
             else:
                 high = middle

@@ -1,8 +1,8 @@
-"""The losses: what each measures, its gradient and its cost.
+"""Loss functions: values, gradients and costs.
 
-A network gives raw outputs z (B, C); the link that turns them into a prediction belongs to the loss. `rows(z, y)` is
-the loss of each row (B,), `slope(z, y)` its derivative by z (B, C). The loss of a batch is the mean over rows, so that
-δ = slope/B already holds the only division by B.
+The outputs z (B, C) of a network are raw. The loss has the link that turns them into predictions. `rows(z, y)` is the
+loss of each row, (B,). `slope(z, y)` is its derivative with respect to z, (B, C). The loss of a batch is the mean over
+rows, so δ = slope/B.
 
     name                   loss of a row                                  link       slope
     cross_entropy          −Σ_c t_c log softmax(z)_c                      softmax    softmax(z) − t
@@ -14,9 +14,9 @@ the loss of each row (B,), `slope(z, y)` its derivative by z (B, C). The loss of
     poisson                mean_c exp(z) − y z                            exp        (exp(z) − y)/C
     perceptron             mean_c max(0, −t z),  t = 2y − 1               step       −t 1[t z ≤ 0]/C
 
-Label smoothing ε makes the target t = (1 − ε) y + ε/C, for one of C classes, or (1 − ε) y + ε/2 for yes or no. Several
-quantiles q of one target are several outputs: `quantile(0.1, 0.5, 0.9)`. Gradient descent on `perceptron` with a batch
-of one row and rate 1 is the perceptron rule (Rosenblatt 1958).
+With label smoothing ε, targets are t = (1 − ε) y + ε/C for C classes, and (1 − ε) y + ε/2 for binary outputs. A loss
+with several quantiles of one target, such as `quantile(0.1, 0.5, 0.9)`, needs one output for each. Gradient descent on
+`perceptron` with batches of one row and learning rate 1 is the perceptron rule (Rosenblatt 1958).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Targets = NDArray[Any]
 
 @dataclass(frozen=True, kw_only=True)
 class Loss:
-    """One loss with its constants bound. FLOPs are per row and output; `kept` is what PyTorch keeps for C outputs."""
+    """A loss with bound constants. FLOPs are per row and output. `kept(C)` is what PyTorch keeps for C outputs."""
 
     name: str
     formula: str
@@ -54,7 +54,7 @@ class Loss:
     classes: bool = False
     """Whether the target is one class number per row."""
     per_target: int = 1
-    """Outputs for each target."""
+    """Number of outputs per target."""
     targets: Literal["classes", "numbers", "both"]
     """The targets that the loss accepts: classes (yes or no counts as two classes), numbers, or both."""
     zero_when_separated: bool = False
@@ -71,6 +71,7 @@ class Loss:
         return dict(self.constants).get("q", ())
 
     def constant(self, name: str) -> Any:
+        """Return the value of a constant."""
         return dict(self.constants)[name]
 
 
@@ -79,7 +80,7 @@ def cross_entropy(label_smoothing: float = 0.0) -> Loss:
 
     def targets(z: Array, y: Targets) -> Array:
         C = z.shape[-1]
-        share = y if y.ndim == 2 else np.eye(C, dtype=z.dtype)[y]  # mixed rows come with probabilities
+        share = y if y.ndim == 2 else np.eye(C, dtype=z.dtype)[y]  # mixup gives probabilities
         return (1 - eps) * share + eps / C
 
     return Loss(
@@ -92,7 +93,7 @@ def cross_entropy(label_smoothing: float = 0.0) -> Loss:
         slope=lambda z, y: np.exp(_log_softmax(z)) - targets(z, y),
         flops=2,
         flops_backward=2,
-        # Log-probabilities, and nll_loss's count of rows.
+        # Log-probabilities, and the row count of nll_loss.
         kept=lambda C: Kept(per_row=C, per_batch=1),
         classes=True,
         targets="classes",
@@ -115,7 +116,7 @@ def binary_cross_entropy(label_smoothing: float = 0.0) -> Loss:
         slope=lambda z, y: (logistic(z) - smooth(y)) / z.shape[-1],
         flops=4,
         flops_backward=2,
-        kept=lambda C: Kept(input=True, per_row=C if eps else 0),  # and the smoothed targets
+        kept=lambda C: Kept(input=True, per_row=C if eps else 0),  # smoothed targets
         targets="classes",
     )
 
@@ -167,7 +168,7 @@ def huber(delta: float = 1.0) -> Loss:
 
 
 def quantile(*q: float) -> Loss:
-    """The quantiles q of the target, the median unless told; outputs go quantile by quantile for each target."""
+    """Quantiles q of the target, by default the median. The outputs of a target are its quantiles in order."""
     levels = q or (0.5,)
     for level in levels:
         require("q", level, 0 < level < 1, "above 0 and below 1")
@@ -176,7 +177,7 @@ def quantile(*q: float) -> Loss:
     Q = len(levels)
 
     def parts(z: Array, y: Targets) -> tuple[Array, Array]:
-        """e = y − z and the q of each output, (B, C)."""
+        """Return e = y − z (B, C), and q of each output (C,)."""
         return np.repeat(y, Q, axis=-1) - z, np.tile(np.asarray(levels, dtype=z.dtype), z.shape[-1] // Q)
 
     def rows(z: Array, y: Targets) -> Array:
@@ -185,7 +186,7 @@ def quantile(*q: float) -> Loss:
 
     def slope(z: Array, y: Targets) -> Array:
         e, level = parts(z, y)
-        return ((e < 0) + 0.5 * (e == 0) - level) / z.shape[-1]  # at e = 0 the mean of both sides, as torch has it
+        return ((e < 0) + 0.5 * (e == 0) - level) / z.shape[-1]  # at e = 0 the mean of both sides, as in torch
 
     return Loss(
         name="quantile",
@@ -238,23 +239,27 @@ LOSSES: dict[str, Callable[..., Loss]] = {
 }
 
 
+FAMILIAR = {"squared_error": "mse", "absolute_error": "mae"}
+"""Names of scikit-learn for losses of this package."""
+
+
 @lru_cache(maxsize=256)
 def get(text: str) -> Loss:
-    """The loss of a text.
+    """Return the loss for a string.
 
     >>> get("quantile(0.1, 0.9)").per_target
     2
     """
-    return choose("loss", text, LOSSES, also=("auto",))
+    return choose("loss", FAMILIAR.get(text, text), LOSSES, also=("auto",))
 
 
 def auto(d_out: int) -> Loss:
-    """Softmax cross-entropy for more than one output, mean squared error for one."""
+    """Return softmax cross-entropy for more than one output, and mean squared error for one."""
     return get("cross_entropy" if d_out > 1 else "mse")
 
 
 def of(text: str, d_out: int) -> Loss:
-    """The loss of a text for a network of so many outputs; `auto` chooses by them.
+    """Return the loss for a string and a number of outputs, which "auto" depends on.
 
     >>> of("auto", 10).name
     'cross_entropy'
@@ -269,7 +274,7 @@ def of(text: str, d_out: int) -> Loss:
 
 
 def unsmoothed(loss: Loss) -> Loss:
-    """The loss by the targets as they are, which tells how sure a network may be whatever it was trained by.
+    """Return the same loss without label smoothing. Calibration uses it, since it needs the true targets.
 
     >>> unsmoothed(get("cross_entropy(0.1)")).constants
     (('label_smoothing', 0.0),)

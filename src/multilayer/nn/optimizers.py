@@ -1,4 +1,4 @@
-"""The optimisers: one pure function a step, what it keeps between steps, and its cost.
+"""Optimizers: the update of a step as a pure function, the state between steps, and the cost.
 
     sgd        p ← p − η g
     momentum   v ← μ v + g,                  p ← p − η v
@@ -6,9 +6,9 @@
     adam       m ← β₁ m + (1 − β₁) g,  v ← β₂ v + (1 − β₂) g²,  p ← p − η m̂ / (√v̂ + ε)      Kingma & Ba 2015
     adamw      p ← (1 − η λ) p, then adam                                                     Loshchilov & Hutter 2019
 
-with m̂ = m/(1 − β₁ᵗ), v̂ = v/(1 − β₂ᵗ) and t counting from 1. The formulas and their order of operations are PyTorch's.
-Weight decay λ is decoupled for every optimiser here and acts on weight matrices alone; adding λ p to the gradient
-instead is L2, which costs the same 2 FLOPs a parameter.
+with m̂ = m/(1 − β₁ᵗ), v̂ = v/(1 − β₂ᵗ) and t from 1. Formulas and order of operations are those of PyTorch. Weight decay
+λ is decoupled for every optimizer and applies to weight matrices only. L2 adds λ p to the gradient instead, at the same
+cost of 2 FLOPs per parameter.
 """
 
 from __future__ import annotations
@@ -28,21 +28,26 @@ Update = Callable[[Array, Slots, float, int], tuple[Array, dict[str, Array]]]
 
 @dataclass(frozen=True, kw_only=True)
 class Optimizer:
-    """`update(g, slots, rate, t)` gives what to subtract from the parameter and the new slots."""
+    """An optimizer with bound constants.
+
+    `update(g, slots, rate, t)` returns what to subtract from the parameter, and the new slots. A slot is a tensor that
+    the optimizer keeps for each parameter, such as a running mean.
+    """
 
     name: str
     formula: str
     constants: tuple[tuple[str, float], ...] = ()
     slots: tuple[str, ...] = ()
     flops: int
-    """FLOPs a parameter and step, decay not in it."""
+    """FLOPs per parameter and step, without weight decay."""
     decays: bool = False
-    """Whether weight decay is on unless told otherwise."""
+    """Whether weight decay is on by default."""
     update: Update
     rule: str = ""
-    """The optimizer whose update it uses, if it is another one: adamw uses that of adam and decays separately."""
+    """Name of the optimizer whose update it uses, if that is another one: adamw uses adam's."""
 
     def constant(self, name: str) -> float:
+        """Return the value of a constant."""
         return dict(self.constants)[name]
 
 
@@ -123,15 +128,15 @@ OPTIMIZERS: dict[str, Callable[..., Optimizer]] = {
     optimizer.__name__: optimizer for optimizer in (sgd, momentum, nesterov, adam, adamw)
 }
 DECAY_FLOPS = 2
-"""A parameter and step: decoupled decay, or L2."""
+"""FLOPs per parameter and step of weight decay or L2."""
 CLIP_FLOPS = 3
-"""A parameter and step: the norm's product and sum, and the scaling."""
+"""FLOPs per parameter and step of clipping: square and sum for the norm, and the scaling."""
 AVERAGE_FLOPS = 3
-"""A parameter and step: ā ← β ā + (1 − β) p."""
+"""FLOPs per parameter and step of the running average, ā ← β ā + (1 − β) p."""
 
 
 def get(text: str) -> Optimizer:
-    """The optimiser of a text.
+    """Return the optimizer for a string.
 
     >>> get("adam(beta2=0.95)").constants
     (('beta1', 0.9), ('beta2', 0.95), ('eps', 1e-08))

@@ -1,19 +1,19 @@
-"""Schedules: what the rate, weight decay or dropout is multiplied by, as a pure function of the step.
+"""Schedules: a factor on the learning rate, weight decay or dropout, as a pure function of the step.
 
-With t = step/steps, the share of the run that is behind a step, and u = (t − w)/(1 − w) the same after a warm-up of the
-share w, in which the factor rises in equal steps to 1:
+t = step/steps is the share of the run before a step. During a warm-up of the share w of the run, the factor rises
+linearly to 1. After it, u = (t − w)/(1 − w) goes from 0 to 1:
 
     constant      1
     linear        1 − u
     cosine        ½(1 + cos πu)                          Loshchilov & Hutter 2017, one cycle
     step          factorⁿ,  n = ⌊t/every⌋                 He et al. 2016
-    one_cycle     cosine up, then cosine down to almost 0  Smith & Topin 2018, as PyTorch's OneCycleLR has it
+    one_cycle     cosine up, then cosine down to almost 0  Smith & Topin 2018, as in PyTorch's OneCycleLR
     flat_cosine   1 until t = flat, then cosine to 0
     coslog        ½(1 − cos(2π log₂(1 + (2ⁿ − 1)t)))      n cycles, each twice as long as the one before:
                                                           Holzmüller et al. 2024 (RealMLP), with n = 4
 
-`floor` is what linear and cosine end at. Shares are of the whole run, so a schedule keeps its shape whatever the number
-of epochs. Each number is computed on its own, so it is the same bits however many are asked for at once.
+`floor` is the last value of linear and cosine. Shares refer to the whole run, so the shape does not depend on the
+number of epochs. Each value is computed separately, so its bits do not depend on the number of values in a call.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from ..errors import OptionError
 
 @dataclass(frozen=True, kw_only=True)
 class Schedule:
-    """`schedule(step, steps)` is the factor, from 0 to 1, of step 0 … steps − 1; an array of steps gives an array."""
+    """`schedule(step, steps)` is the factor, from 0 to 1, for a step from 0 to steps − 1, or for an array of steps."""
 
     name: str
     formula: str
     constants: tuple[tuple[str, float], ...] = ()
     at: Callable[[int, int], float]
     flat: bool = False
-    """Whether it is 1 throughout."""
+    """Whether the factor is always 1."""
 
     @overload
     def __call__(self, step: int, steps: int) -> float: ...
@@ -47,14 +47,14 @@ class Schedule:
     def __call__(self, step: NDArray[np.integer[Any]], steps: int) -> NDArray[np.float64]: ...
     def __call__(self, step: int | NDArray[np.integer[Any]], steps: int) -> float | NDArray[np.float64]:
         at = self.at
-        asked: list[int] = step.ravel().tolist() if isinstance(step, np.ndarray) else [step]
-        for outside in (s for s in asked if not 0 <= s < steps):
+        numbers: list[int] = step.ravel().tolist() if isinstance(step, np.ndarray) else [step]
+        for outside in (s for s in numbers if not 0 <= s < steps):
             raise OptionError(f"step must be from 0 to {steps - 1} in a run of {steps} steps, got {outside}")
         if not isinstance(step, np.ndarray):
             return at(step, steps)
         if self.flat:
             return np.ones(step.shape)
-        return np.array([at(s, steps) for s in asked], dtype=np.float64).reshape(step.shape)
+        return np.array([at(s, steps) for s in numbers], dtype=np.float64).reshape(step.shape)
 
 
 def constant(warmup: float = 0.0) -> Schedule:
@@ -98,7 +98,7 @@ def step(every: float = 0.3, factor: float = 0.1, warmup: float = 0.0) -> Schedu
 
 
 def one_cycle(warmup: float = 0.3, div: float = 25.0, final_div: float = 1e4) -> Schedule:
-    """From 1/div up to 1, the peak after the share `warmup`, then down to 1/(div · final_div) at the last step."""
+    """Rise from 1/div to 1 during the share `warmup`, then fall to 1/(div · final_div) at the last step."""
     _share("warmup", warmup)
     require("div", div, div >= 1, "at least 1")
     require("final_div", final_div, final_div >= 1, "at least 1")
@@ -150,7 +150,7 @@ SCHEDULES: dict[str, Callable[..., Schedule]] = {
 
 
 def get(text: str) -> Schedule:
-    """The schedule of a text.
+    """Return the schedule for a string.
 
     >>> get("cosine(warmup=0)")(50, 100)
     0.5
@@ -159,9 +159,8 @@ def get(text: str) -> Schedule:
 
 
 def _after(warmup: float, then: Callable[[int, int], float]) -> Callable[[int, int], float]:
-    """A linear rise over the first steps, 1/(w + 1) … w/(w + 1), then `then` over what is left of the run."""
+    """Return a schedule with a linear rise, 1/(w + 1) … w/(w + 1), and then `then` for the rest of the run."""
     _share("warmup", warmup)
-
     if not warmup:
         return then
 
@@ -173,7 +172,7 @@ def _after(warmup: float, then: Callable[[int, int], float]) -> Callable[[int, i
 
 
 def _whole(value: float) -> int:
-    """Rounded down; 28.999999999999996 steps, which is what 0.29 · 100 gives, are 29."""
+    """Round down with a tolerance: 0.29 · 100 is 28.999999999999996 and gives 29 steps."""
     return math.floor(value + 1e-9)
 
 

@@ -12,7 +12,7 @@ from ...errors import SpecError, unknown_name
 from . import fixed, learned
 from .function import ActivationFunction, Array, Kept
 
-__all__ = ["Array", "ActivationFunction", "Kept", "aliases", "catalogue", "get"]
+__all__ = ["ActivationFunction", "Array", "Kept", "aliases", "catalogue", "get"]
 
 catalogue: dict[str, Callable[..., ActivationFunction]] = {
     "identity": fixed.identity,
@@ -42,7 +42,7 @@ catalogue: dict[str, Callable[..., ActivationFunction]] = {
     "generalised_relu": learned.generalised_relu,
     "softmax": fixed.softmax,
 }
-"""Name → the function that makes it, in the order they are listed to people."""
+"""Functions that create an activation, by name, in the order of listings."""
 
 aliases: dict[str, str] = {
     "none": "identity",
@@ -54,11 +54,11 @@ aliases: dict[str, str] = {
     "leakyrelu": "leaky_relu",
     "generalized_relu": "generalised_relu",
 }
-"""Other names that are understood; an `ActivationFunction` always carries the catalogue's."""
+"""Other accepted names. `ActivationFunction.name` is always the name in the catalogue."""
 
 
 def get(name: str, **constants: object) -> ActivationFunction:
-    """The activation of that name, its constants bound. Case does not matter; equal requests give the same object.
+    """Return the activation with a name and constants. Case does not matter. Equal arguments give the same object.
 
     >>> get("leaky", alpha=0.1).formula
     'z if z > 0 else 0.1·z'
@@ -74,13 +74,13 @@ def get(name: str, **constants: object) -> ActivationFunction:
                 raise SpecError(f"{key} takes no constants, got {constant}={value!r}")
             raise SpecError(unknown_name(f"constant of {key}", constant, takes))
     bound = {constant: parameter.default for constant, parameter in takes.items()} | constants
-    # A list of names comes from JSON; the cache holds only what can be hashed, and the checks refuse the rest.
+    # JSON has lists of names. The cache needs hashable values; other values fail the checks without the cache.
     bound = {k: tuple(map(str, cast("list[object]", v))) if isinstance(v, list) else v for k, v in bound.items()}
     make = _made if all(isinstance(value, Hashable) for value in bound.values()) else _made.__wrapped__
     return make(key, **bound)
 
 
-@lru_cache(maxsize=1024, typed=True)  # typed: True is not 1, and must fail its check
+@lru_cache(maxsize=1024, typed=True)  # typed, since True equals 1 but must fail its check
 def _made(name: str, **constants: object) -> ActivationFunction:
     return catalogue[name](**constants)
 
@@ -89,6 +89,5 @@ def _restored(name: str, constants: tuple[tuple[str, object], ...]) -> Activatio
     return get(name, **dict(constants))
 
 
-# Pickle a function as its name and constants, and copy it as the same object, so that modules with a function can be
-# pickled and copied.
+# Pickle an activation as its name and constants, so that modules that hold one can be pickled and copied.
 copyreg.pickle(ActivationFunction, lambda function: (_restored, (function.name, function.constants)))

@@ -1,15 +1,15 @@
-"""The activations without learned numbers: identity, step, powers, sigmoids, sine, softmax, and the family of ReLU.
+"""Activations without learned parameters: identity, step, powers, sigmoids, sine, softmax, and the family of ReLU.
 
-Each is a plain function that binds its constants and returns an `ActivationFunction`; the maths is in its `formula`. All
-are exact to rounding in float64 and raise no floating-point warning for |z| ≤ 1e4; z = ±∞ gives the limit; float32 input
-gives float32 output. Where f or f′ jumps, the value is PyTorch's: step(0) = 1, hard tanh′(±1) = 0, ReLU′(0) = 0,
+Each function binds its constants and returns an `ActivationFunction`, whose `formula` is the definition. In float64,
+values are exact to rounding and raise no floating-point warning for |z| ≤ 1e4. z = ±∞ gives the limit. float32 input
+gives float32 output. At jumps of f or f′, values are those of PyTorch: step(0) = 1, hard tanh′(±1) = 0, ReLU′(0) = 0,
 LeakyReLU′(0) = ELU′(0) = α.
 
     LeakyReLU  Maas et al. 2013           GELU  Hendrycks & Gimpel 2016
     ELU        Clevert et al. 2016        SiLU  Elfwing et al. 2018; as Swish, Ramachandran et al. 2017
     SELU       Klambauer et al. 2017      Mish  Misra 2019
 
-Left out on purpose: variants that differ from one of these by a clipped tail only, such as the hard sigmoid and ReLU6.
+Not included: variants that only differ by a clipped tail, such as the hard sigmoid and ReLU6.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from .function import (
 
 
 def identity() -> ActivationFunction:
-    """No activation: layers joined by it collapse into one."""
+    """No activation. Linear layers with nothing else between them are equivalent to one."""
     return ActivationFunction(
         name="identity",
         formula="z",
@@ -50,7 +50,7 @@ def identity() -> ActivationFunction:
 
 
 def step() -> ActivationFunction:
-    """Heaviside's step, of the perceptron. No gradient passes at all, so it both vanishes and dies."""
+    """The Heaviside step function, as in the perceptron. Its gradient is 0, so it both vanishes and dies."""
     return ActivationFunction(
         name="step",
         formula="1 if z ≥ 0 else 0",
@@ -69,7 +69,7 @@ def step() -> ActivationFunction:
 
 
 def polynomial(*, p: int = 2) -> ActivationFunction:
-    """zᵖ: shows how values and slopes blow up. Overflow to ∞ is its lesson, so it is not warned of."""
+    """zᵖ. It shows how values and slopes explode, so overflow to ∞ raises no warning."""
     p = whole("polynomial", "p", p, low=1, high=16)
 
     def f(z: Array) -> Array:
@@ -94,7 +94,7 @@ def polynomial(*, p: int = 2) -> ActivationFunction:
 
 
 def sqrt() -> ActivationFunction:
-    """√z: shows how a function without values below 0 fails. NaN there, and an infinite slope at 0."""
+    """√z. It shows how a function fails that is not defined below 0: NaN there, and an infinite slope at 0."""
 
     def f(z: Array) -> Array:
         with np.errstate(invalid="ignore"):
@@ -119,7 +119,7 @@ def sqrt() -> ActivationFunction:
 
 
 def sigmoid(*, a: float = 1.0) -> ActivationFunction:
-    """σ(az). A large slope a makes it the step function."""
+    """σ(az). For a large slope a it approaches the step function."""
     a = number("sigmoid", "a", a, positive=True)
     slope = "" if a == 1 else f"{a:g}"
 
@@ -157,7 +157,7 @@ def tanh() -> ActivationFunction:
 
 
 def hard_tanh() -> ActivationFunction:
-    """z between −1 and 1, flat outside: tanh for one comparison at each end."""
+    """z clipped to [−1, 1]: an approximation of tanh with two comparisons."""
     return ActivationFunction(
         name="hard_tanh",
         formula="min(1, max(−1, z))",
@@ -188,7 +188,7 @@ def sin() -> ActivationFunction:
 
 
 def softmax() -> ActivationFunction:
-    """eᶻⁱ / Σ eᶻʲ along the last axis, for the output; its gradient is a product with a full Jacobian."""
+    """eᶻⁱ / Σ eᶻʲ along the last axis, for outputs. Its gradient is a product with a full Jacobian."""
 
     def f(z: Array) -> Array:
         e = np.exp(z - z.max(axis=-1, keepdims=True))
@@ -210,7 +210,7 @@ def softmax() -> ActivationFunction:
         df=df,
         vjp=vjp,
         flops=5,  # maximum, difference, exp, sum, quotient
-        flops_backward=3,  # four for a(δ − Σδa), one of them the product with δ
+        flops_backward=3,  # four for a(δ − Σδa), of which the product with δ is not counted
         cached="a",
         kept=Kept(output=True),
         vanishes=True,
@@ -266,7 +266,7 @@ def _exponential_linear_slope(z: Array, alpha: float, scale: float) -> Array:
 
 
 def elu(*, alpha: float = 1.0) -> ActivationFunction:
-    """z above 0, an exponential down to −α below."""
+    """z above 0, and α(eᶻ − 1) below."""
     alpha = number("elu", "alpha", alpha)
     factor = "" if alpha == 1 else f"{alpha:g}·"
 
@@ -285,13 +285,13 @@ def elu(*, alpha: float = 1.0) -> ActivationFunction:
     )
 
 
-# The two numbers for which mean 0 and variance 1 are kept by a layer of independent units (Klambauer et al. 2017).
+# With these two constants, a layer of independent units keeps mean 0 and variance 1 (Klambauer et al. 2017).
 SELU_SCALE = 1.0507009873554804934193349852946
 SELU_ALPHA = 1.6732632423543772848170429916717
 
 
 def selu() -> ActivationFunction:
-    """ELU scaled so that mean 0 and variance 1 reproduce themselves from layer to layer."""
+    """ELU, scaled such that layers keep mean 0 and variance 1."""
     scale, alpha = f"{SELU_SCALE:.4f}", f"{SELU_ALPHA:.4f}"
     return ActivationFunction(
         name="selu",
@@ -321,7 +321,7 @@ def softplus() -> ActivationFunction:
 
 
 def gelu() -> ActivationFunction:
-    """z Φ(z), Φ the normal distribution function."""
+    """z Φ(z), where Φ is the normal distribution function."""
     return ActivationFunction(
         name="gelu",
         formula="z·(1 + erf(z/√2))/2",
@@ -335,7 +335,7 @@ def gelu() -> ActivationFunction:
 
 
 def gelu_tanh() -> ActivationFunction:
-    """GELU's tanh form. ½(1 + tanh u) is computed as σ(2u), which loses nothing in the left tail."""
+    """The tanh approximation of GELU. ½(1 + tanh u) is computed as σ(2u), which is accurate in the left tail."""
     c, k = math.sqrt(2 / math.pi), 0.044715
 
     def df(z: Array) -> Array:
@@ -374,7 +374,7 @@ def silu() -> ActivationFunction:
 
 
 def swish(*, beta: float = 1.0) -> ActivationFunction:
-    """z σ(βz) with β fixed: z/2 at β = 0, SiLU at 1, ReLU as β grows."""
+    """z σ(βz) with a fixed β: z/2 for β = 0, SiLU for 1, and close to ReLU for large β."""
     beta = number("swish", "beta", beta)
     factor = "" if beta == 1 else f"{beta:g}"
 

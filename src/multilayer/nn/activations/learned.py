@@ -1,4 +1,4 @@
-"""Activations with learned numbers, and those that are made of other activations.
+"""Activations with learned parameters, and activations composed of others.
 
     PReLU              z if z > 0 else αz                             He et al. 2015
     learned Swish      z σ(βz)                                        Ramachandran et al. 2017
@@ -6,12 +6,12 @@
     APL                max(0, z) + Σᵢ aᵢ max(0, bᵢ − z)               Agostinelli et al. 2014
     KAF                Σᵢ αᵢ exp(−γ(z − dᵢ)²), d fixed                Scardapane et al. 2019
     combination        Σᵢ αᵢ φᵢ(z)
-    generalised ReLU   z β(z), nothing learned
+    generalised ReLU   z β(z), without learned parameters
 
-β and every φᵢ are functions of `building_blocks`, with their usual constants. A number left out of a call has its
-initial value. Initial values are deterministic. Left out on purpose: parts with other constants or with learned numbers
-of their own (write such a function as an entry of the catalogue), and how many units share a number, which the layer
-decides.
+β and every φᵢ are functions of `building_blocks` with their default constants. A parameter that a call leaves out has
+its initial value. Initial values are deterministic. The layer decides how many units share a parameter.
+
+Not included: parts with other constants or with learned parameters. Add such a function to the catalogue instead.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ building_blocks: dict[str, Callable[[], ActivationFunction]] = {
         fixed.mish,
     )
 }
-"""What can be composed: elementwise, nothing learned, and finite for every finite z (which √z is not)."""
+"""Functions that can be composed: elementwise, without learned parameters, and finite for all z (unlike √z)."""
 
 
 def generalised_relu(*, gate: str = "sigmoid") -> ActivationFunction:
-    """z β(z) for a gate β: SiLU from the sigmoid, ReLU from the step (but its slope at 0 is step(0) = 1)."""
+    """z β(z) for a gate β: SiLU for the sigmoid, ReLU for the step, but with slope 1 at 0."""
     gate = one_of("generalised_relu", "gate", gate, building_blocks)
     beta = building_blocks[gate]()
 
@@ -66,7 +66,7 @@ def generalised_relu(*, gate: str = "sigmoid") -> ActivationFunction:
         parts=(beta,),
         flops=beta.flops + 1,
         flops_backward=beta.flops + beta.flops_backward + 2,  # β again, β′, then β + zβ′
-        kept=Kept(input=True, extra=beta.kept.extra + (gate != "identity")),  # β(z), which for the identity is z itself
+        kept=Kept(input=True, extra=beta.kept.extra + (gate != "identity")),  # β(z), which is z for the identity
         kinks=beta.kinks,
         dies=beta.silent_below,
         on_page=False,
@@ -74,7 +74,7 @@ def generalised_relu(*, gate: str = "sigmoid") -> ActivationFunction:
 
 
 def combination(*, parts: str | Iterable[str] = "identity+tanh+relu") -> ActivationFunction:
-    """Σ αᵢ φᵢ(z) with α learned, from the mean of the parts: "relu+tanh", or the names one by one."""
+    """Σ αᵢ φᵢ(z) with learned α, initially the mean. `parts` is a string such as "relu+tanh", or a list of names."""
     names = _part_names(parts)
     functions = tuple(building_blocks[name]() for name in names)
     n = len(functions)
@@ -103,7 +103,7 @@ def combination(*, parts: str | Iterable[str] = "identity+tanh+relu") -> Activat
         # Each φ again, which is ∂f/∂α, each φ′ from it, and the sum.
         flops_backward=sum(phi.flops + phi.flops_backward for phi in functions) + 2 * n - 1,
         kept=Kept(
-            # Every φ(z) is kept for ∂f/∂α; the identity's is z itself.
+            # Every φ(z) is kept for ∂f/∂α. That of the identity is z.
             input="identity" in names or any(phi.kept.input for phi in functions),
             extra=sum(phi.kept.extra + (phi.name != "identity") for phi in functions),
         ),
@@ -129,7 +129,7 @@ def _subscript(i: int) -> str:
 
 
 def prelu(*, alpha: float = 0.25) -> ActivationFunction:
-    """LeakyReLU whose slope α is learned, from the value given. At 0 the slope is α, as LeakyReLU's."""
+    """LeakyReLU with a learned slope α. At 0 the slope is α, as for LeakyReLU."""
     alpha = number("prelu", "alpha", alpha)
     alpha0 = initial(alpha)
 
@@ -159,7 +159,7 @@ def prelu(*, alpha: float = 0.25) -> ActivationFunction:
 
 
 def learned_swish(*, beta: float = 1.0) -> ActivationFunction:
-    """Swish whose β is learned, from the value given: SiLU at first."""
+    """Swish with a learned β. Initially it is SiLU."""
     beta = number("learned_swish", "beta", beta)
     beta0 = initial(beta)
 
@@ -189,7 +189,7 @@ def learned_swish(*, beta: float = 1.0) -> ActivationFunction:
 
 
 def trainable_swish() -> ActivationFunction:
-    """σ(az + b)(cz + d) with all four learned, from a = c = 1, b = d = 0: SiLU at first."""
+    """σ(az + b)(cz + d) with learned a, b, c and d. Initially a = c = 1 and b = d = 0, which is SiLU."""
     one, zero = initial(1.0), initial(0.0)
 
     def f(z: Array, a: Array = one, b: Array = zero, c: Array = one, d: Array = zero) -> Array:
@@ -219,10 +219,10 @@ def trainable_swish() -> ActivationFunction:
 
 
 def apl(*, n: int = 2) -> ActivationFunction:
-    """ReLU plus n hinges that open to the left, slopes a and places b learned. a = 0 at first: exactly ReLU.
+    """ReLU plus n hinges max(0, bᵢ − z) with learned slopes a and positions b. Initially a = 0, which is ReLU.
 
-    The places start apart, evenly over [−1, 1], so that the hinges learn different things. A unit left of every
-    hinge still learns through a, so it does not die as a ReLU does.
+    The initial positions have equal steps over [−1, 1], so that the hinges learn different features. A unit with z
+    below all positions still learns a, so it does not die like a ReLU.
     """
     n = whole("apl", "n", n, low=1, high=64)
     a0 = initial(np.zeros(n))
@@ -247,8 +247,9 @@ def apl(*, n: int = 2) -> ActivationFunction:
         dp=dp,
         learned={"a": a0, "b": b0},
         flops=1 + 4 * n,
-        flops_backward=1 + 5 * n,  # each hinge: test, slope, sum for f′; difference and maximum for ∂a; ∂b is the slope
-        kept=Kept(extra=1 + n),  # what each maximum gave
+        flops_backward=1
+        + 5 * n,  # per hinge: comparison, slope and sum for f′; difference and maximum for ∂a; ∂b is the slope
+        kept=Kept(extra=1 + n),  # the result of each maximum
         kept_on_data=Kept(extra=n),
         kinks=tuple(sorted({0.0, *b0.tolist()})),
         on_page=False,
@@ -256,10 +257,10 @@ def apl(*, n: int = 2) -> ActivationFunction:
 
 
 def kaf(*, n: int = 20, bound: float = 3.0, target: str = "tanh") -> ActivationFunction:
-    """n Gaussian bumps at fixed places over [−bound, bound], heights α learned, fitted to `target` at first.
+    """n Gaussians with fixed centres over [−bound, bound] and learned heights α, initially fitted to `target`.
 
-    With Δ the distance between bumps, γ = 1/(6Δ²), and α solves (K + εI)α = t, where Kᵢⱼ = exp(−γ(dᵢ − dⱼ)²) and t is
-    the target at the places d (section 3 of the paper). Far outside the bound f is 0.
+    With Δ the distance between centres, γ = 1/(6Δ²). The initial α solves (K + εI)α = t, where
+    Kᵢⱼ = exp(−γ(dᵢ − dⱼ)²) and t is the target at the centres d (section 3 of the paper). Far outside the bound f is 0.
     """
     n = whole("kaf", "n", n, low=2, high=64)
     bound = number("kaf", "bound", bound, positive=True)
@@ -270,7 +271,7 @@ def kaf(*, n: int = 20, bound: float = 3.0, target: str = "tanh") -> ActivationF
     def bumps(z: Array) -> Array:
         return np.exp(-gamma * (z[..., None] - places.astype(z.dtype)) ** 2)
 
-    # Rounded, because the last digits of a linear solve differ from one BLAS to another and all machines must agree.
+    # Rounded, since the last digits of a linear solve depend on the BLAS, and all machines must get the same values.
     ridge = 1e-4
     alpha0 = initial(np.round(np.linalg.solve(bumps(places) + ridge * np.eye(n), fitted.f(places)), 6))
 
@@ -293,8 +294,8 @@ def kaf(*, n: int = 20, bound: float = 3.0, target: str = "tanh") -> ActivationF
         df=df,
         dp=dp,
         learned={"alpha": alpha0},
-        flops=6 * n - 1,  # each bump: difference, square, product, exp, product, sum
-        flops_backward=7 * n,  # bumps again 4n, which are ∂f/∂α; f′ 3n − 1, and −2γ once
+        flops=6 * n - 1,  # per Gaussian: difference, square, product, exp, product, sum
+        flops_backward=7 * n,  # Gaussians again 4n, which are ∂f/∂α; f′ 3n − 1, and −2γ once
         kept=Kept(extra=2 * n),  # z − d for the square and the exponentials
         kept_on_data=Kept(extra=n),
         vanishes=True,
@@ -303,6 +304,6 @@ def kaf(*, n: int = 20, bound: float = 3.0, target: str = "tanh") -> ActivationF
 
 
 def kaf_gamma(n: int, bound: float) -> float:
-    """γ of the kernel, from the distance between its places."""
+    """Return γ of the kernel from the distance between its centres."""
     spacing = 2 * bound / (n - 1)
     return 1 / (6 * spacing**2)

@@ -1,25 +1,29 @@
-"""What can be told of an activation, computed from its f and f′ and never copied.
+"""Properties of activations, computed numerically from f and f′.
 
-    max_slope         sup |f′|                          extent           inf f, sup f
-    second_moment     E f(z)², z ~ N(0, v)              slope_moment     E f′(z)²
-    gain              1/√E f(z)², z ~ N(0, 1)           gain_backward    1/√E f′(z)²
-    saturates         the points beyond which |f′| stays within 1 % of its maximum and goes to 0
+    max_slope         sup |f′|
+    extent            inf f, sup f
+    second_moment     E f(z)², z ~ N(0, v)
+    slope_moment      E f′(z)²
+    gain              1/√E f(z)², z ~ N(0, 1)
+    gain_backward     1/√E f′(z)²
+    saturates         the points beyond which |f′| stays below 1 % of its maximum and goes to 0
 
-A weight of variance gain²/n_in keeps E a² from layer to layer (He et al. 2015, for any f). Suprema are taken over a
-grid that is fine near 0 and geometric out to 1e9, then refined; moments by Gauss–Legendre rules on geometric panels cut
-at the kinks, so that one rule serves every variance from 1e-12 to 1e12.
+A weight variance of gain²/n_in keeps E a² constant from layer to layer (He et al. 2015, for any f).
 
-Here too is the one definition, used everywhere, of a unit that has stopped learning:
+Suprema are searched on a grid that is fine near 0 and geometric up to 1e9, then refined. Moments use Gauss–Legendre
+rules on geometric panels that end at the kinks, so that one rule works for variances from 1e-12 to 1e12.
 
-    dead         f can die (f′ = 0 over a half-line) and f′ is exactly 0 on every row
+Two functions detect units that no longer learn. All diagnostics use them.
+
+    dead         f can die (f′ = 0 over a half-line) and f′ is exactly 0 on all rows
     saturated    f saturates and |f′| ≤ 1 % of its maximum on at least 95 % of the rows
 
-ReLU and its like are judged by `dead` alone: a unit that is silent on 96 % of the rows is sparse, not broken.
+For ReLU and similar functions only `dead` applies: a unit that is 0 on 96 % of the rows is sparse, not broken.
 
-Learned numbers have their initial values unless `learned` gives those of one unit (or of every unit, for `dead` and
-`saturated`). Softmax is read as a function of one of its inputs among two, which has the same bounds as among many; it
-has no gain. Moments are good to 1e-12, with two exceptions left as they are: oscillation at scales beyond the rule (sin
-holds to 1e-8 up to v = 1e3 and to about 0.02 beyond), and APL with given learned places, at which no panel ends (1e-3).
+Learned parameters have their initial values, unless `learned` contains values of one unit (or of each unit, for `dead`
+and `saturated`). Softmax is treated as a function of one of two inputs, which has the same bounds as with more inputs.
+It has no gain. Moments have an error of 1e-12, with two exceptions: functions that oscillate faster than the rule (sin
+has 1e-8 up to v = 1e3, and about 0.02 beyond), and APL with given learned positions, where no panel ends (1e-3).
 """
 
 from __future__ import annotations
@@ -33,9 +37,9 @@ import numpy as np
 from .function import ActivationFunction, Array
 
 SATURATED_SLOPE = 0.01
-"""A slope of at most this share of the largest one counts as flat."""
+"""Share of the largest slope up to which a slope counts as flat."""
 SATURATED_ROWS = 0.95
-"""A unit counts as saturated when its slope is flat on at least this share of the rows."""
+"""Share of the rows with a flat slope from which a unit counts as saturated."""
 
 _FAR = 1e9
 _NO_SLOPE = 1e-6
@@ -44,39 +48,39 @@ _Line = Callable[[Array], Array]
 
 
 def max_slope(fn: ActivationFunction, learned: Learned | None = None) -> float:
-    """sup |f′|; infinite where it has no bound."""
+    """Return sup |f′|, or infinity."""
     return _initial_max_slope(fn) if learned is None else _max_slope(fn, learned)
 
 
 def extent(fn: ActivationFunction, learned: Learned | None = None) -> tuple[float, float]:
-    """(inf f, sup f), attained or not; infinite where there is no bound."""
+    """Return inf f and sup f, finite or not."""
     f = _line(fn, fn.f, learned)
     grid = _grid(fn)
-    return 0.0 - _supremum(lambda z: -f(z), grid), _supremum(f, grid)  # 0 − x, since −0.0 is no way to write a bound
+    return 0.0 - _supremum(lambda z: -f(z), grid), _supremum(f, grid)  # 0 − x instead of −x avoids −0.0
 
 
 def second_moment(fn: ActivationFunction, variance: float, learned: Learned | None = None) -> float:
-    """E f(z)² for z ~ N(0, variance); NaN where f is not defined."""
+    """Return E f(z)² for z ~ N(0, variance). NaN if f is not defined everywhere."""
     return _moment(fn, fn.f, variance, learned)
 
 
 def slope_moment(fn: ActivationFunction, variance: float, learned: Learned | None = None) -> float:
-    """E f′(z)² for z ~ N(0, variance); NaN where f is not defined."""
+    """Return E f′(z)² for z ~ N(0, variance). NaN if f is not defined everywhere."""
     return _moment(fn, fn.df, variance, learned)
 
 
 def gain(fn: ActivationFunction, learned: Learned | None = None) -> float | None:
-    """1/√E f(z)² for z ~ N(0, 1); None where that is no finite number."""
+    """Return 1/√E f(z)² for z ~ N(0, 1), or None if it is not finite."""
     return _initial_gain(fn) if learned is None else _gain(second_moment(fn, 1.0, learned))
 
 
 def gain_backward(fn: ActivationFunction, learned: Learned | None = None) -> float | None:
-    """1/√E f′(z)² for z ~ N(0, 1); None where that is no finite number."""
+    """Return 1/√E f′(z)² for z ~ N(0, 1), or None if it is not finite."""
     return _gain(slope_moment(fn, 1.0, learned))
 
 
 def saturates(fn: ActivationFunction, learned: Learned | None = None) -> tuple[float | None, float | None]:
-    """(below, above): beyond these |f′| stays within 1 % of its maximum and goes to 0; None on a side that does not."""
+    """Return the points below and above which |f′| stays below 1 % of its maximum and goes to 0, or None."""
     slope = max_slope(fn, learned)
     if not 0 < slope < math.inf:
         return None, None
@@ -87,7 +91,7 @@ def saturates(fn: ActivationFunction, learned: Learned | None = None) -> tuple[f
         outward = np.sort(sign * grid)
         steep = np.abs(df(sign * outward)) > SATURATED_SLOPE * slope
         last = int(np.flatnonzero(steep)[-1])  # the maximum itself is steep
-        # A slope that is small but constant, as LeakyReLU's, is not a flat side.
+        # A small constant slope, as that of LeakyReLU, does not count as flat.
         if outward[last] > _FAR / 10 or abs(df(np.array(sign * _FAR))) > _NO_SLOPE * slope:
             return None
         inner, outer = float(outward[last]), float(outward[last + 1])
@@ -103,7 +107,7 @@ def saturates(fn: ActivationFunction, learned: Learned | None = None) -> tuple[f
 
 
 def dead(fn: ActivationFunction, z: Array, learned: Learned | None = None) -> np.ndarray:
-    """Which units are dead, from z (..., units). None is on no rows at all, or if f cannot die."""
+    """Return which units are dead, for z (..., units). Without rows, or if f cannot die, no unit is."""
     slopes = _slopes(fn, z, learned)  # (rows, units)
     if not fn.dies or not len(slopes):
         return np.zeros(slopes.shape[1], dtype=bool)
@@ -111,7 +115,7 @@ def dead(fn: ActivationFunction, z: Array, learned: Learned | None = None) -> np
 
 
 def saturated(fn: ActivationFunction, z: Array, learned: Learned | None = None) -> np.ndarray:
-    """Which units are saturated, from z (..., units). None is on no rows at all, or if f does not saturate."""
+    """Return which units are saturated, for z (..., units). Without rows, or if f does not saturate, no unit is."""
     slopes = _slopes(fn, z, learned)  # (rows, units)
     units = slopes.shape[1]
     if not fn.elementwise or (fn.dies and not fn.vanishes) or not len(slopes):
@@ -120,11 +124,11 @@ def saturated(fn: ActivationFunction, z: Array, learned: Learned | None = None) 
 
 
 def _flat_slopes(fn: ActivationFunction, units: int, learned: Learned | None) -> Array:
-    """The largest slope that counts as flat, per unit; −1 where f does not saturate."""
+    """Return the largest slope that counts as flat for each unit, or −1 if f does not saturate."""
     if not learned:
         saturating = saturates(fn) != (None, None)
         return np.full(units, SATURATED_SLOPE * max_slope(fn) if saturating else -1.0)
-    # Every unit is a function of its own: one coarse grid for all, whose maximum is within 0.1 % of the true one.
+    # Each unit has a different function. One coarse grid for all finds the maximum to 0.1 %.
     far = np.geomspace(1e-6, 1e6, 121)
     grid = np.unique(np.concatenate([-far, np.linspace(-8, 8, 161), far]))
     slopes = np.abs(fn.df(np.repeat(grid[:, None], units, axis=1), **learned))  # (points, units)
@@ -137,14 +141,14 @@ def _slopes(fn: ActivationFunction, z: Array, learned: Learned | None) -> Array:
 
 
 def _line(fn: ActivationFunction, function: Callable[..., Array], learned: Learned | None) -> _Line:
-    """f or f′ as a function of one number."""
+    """Return f or f′ as a function of one value."""
     if fn.elementwise:
         return lambda z: function(z, **(learned or {}))
     return lambda z: function(np.stack([z, np.zeros_like(z)], axis=-1))[..., 0]
 
 
 def _grid(fn: ActivationFunction) -> Array:
-    """Sorted points that show every feature between 1e-9 and 1e9 of 0, the kinks, and either side of each."""
+    """Return sorted points at all scales from 1e-9 to 1e9, the kinks, and the nearest floats on both sides of them."""
     far = np.geomspace(1e-9, _FAR, 3601)
     kinks = np.array(fn.kinks)
     edges = np.concatenate([kinks, np.nextafter(kinks, np.inf), np.nextafter(kinks, -np.inf)])
@@ -152,7 +156,7 @@ def _grid(fn: ActivationFunction) -> Array:
 
 
 def _supremum(g: _Line, grid: Array) -> float:
-    """sup g: infinite if g still grows in proportion at the far end, else refined around the best point of the grid."""
+    """Return sup g, refined around the best point of the grid, or infinity if g still grows at the ends of the grid."""
     values = g(grid)
     best = int(np.nanargmax(values))
     top = float(values[best])
@@ -160,13 +164,13 @@ def _supremum(g: _Line, grid: Array) -> float:
     if top > near + abs(near) / 2:
         return math.inf
     low, high = float(grid[max(best - 1, 0)]), float(grid[min(best + 1, len(grid) - 1)])
-    for _ in range(12):  # 1/32 of the width each time: enough even for a grid cell of 1e7
+    for _ in range(12):  # each iteration divides the width by 32, which is enough for a cell of 1e7
         fine = np.linspace(low, high, 65)
         values = g(fine)
         i = int(np.nanargmax(values))
         top = max(top, float(values[i]))
         low, high = float(fine[max(i - 1, 0)]), float(fine[min(i + 1, 64)])
-    return float(f"{top:.14g}") + 0.0  # beyond are rounding errors; + 0.0 turns −0.0 into 0
+    return float(f"{top:.14g}") + 0.0  # further digits are rounding errors; + 0.0 turns −0.0 into 0
 
 
 def _max_slope(fn: ActivationFunction, learned: Learned | None) -> float:
@@ -181,7 +185,6 @@ def _initial_max_slope(fn: ActivationFunction) -> float:
 
 @lru_cache(maxsize=1024)
 def _initial_gain(fn: ActivationFunction) -> float | None:
-    """Asked for by every layer of a network."""
     return _gain(second_moment(fn, 1.0))
 
 
@@ -190,7 +193,7 @@ def _gain(moment: float) -> float | None:
 
 
 def _moment(fn: ActivationFunction, function: Callable[..., Array], variance: float, learned: Learned | None) -> float:
-    """∫ g(√v t)² φ(t) dt, the sum over panels between break points of t."""
+    """Return ∫ g(√v t)² φ(t) dt as a sum over panels."""
     if not fn.elementwise:
         return math.nan
     scale = math.sqrt(variance)
@@ -209,8 +212,8 @@ _TAIL = 38.0  # beyond it the normal density is 0 in float64
 
 @lru_cache(maxsize=1)
 def _breaks() -> Array:
-    # Down to 1e-16, below which a panel holds less than a rounding error; a factor √2 apart, so that smooth functions
-    # of any scale are smooth on every panel.
+    # The panels start at 1e-16, below which their integral is less than a rounding error. Each is √2 times as far out
+    # as the one before, so that a smooth function of any scale is smooth on each panel.
     positive = np.geomspace(1e-16, _TAIL, 117)
     return np.concatenate([-positive[::-1], [0.0], positive])
 
