@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import multilayer as ml
-from multilayer.costs.memory import KEPT, halves_gradients, keeps_gradients, stored
+from multilayer.costs.memory import LONG_STEP, halves_gradients, keeps_gradients, stored
 from multilayer.data.batches import Batch, Data
 from multilayer.engines.fused_engine import FusedEngine
 from multilayer.engines.fused_program import why_not
@@ -165,7 +165,7 @@ def test_sums_over_rows_count_for_the_length_of_a_step() -> None:
     spec = Spec.parse("64-[layernorm:gelu]*4-3:prelu(per=unit)-1:prelu-1:layernorm-5:blend(prelu(per=unit))-2")
     vectors = 4 * 2 * 64 + 3 + 3 + 5 + 5 + 5 + 2
     weights = 64 * 3 + 3 + 1 + 5 + 5 * 2 + 32 * vectors
-    require_kept_gradients_from(spec, -(-KEPT // weights))
+    require_kept_gradients_from(spec, -(-LONG_STEP // weights))
 
 
 def require_kept_gradients_from(spec: Spec, first: int) -> None:
@@ -176,12 +176,12 @@ def require_kept_gradients_from(spec: Spec, first: int) -> None:
 
 def test_columns_layers_count_for_the_length_of_a_step() -> None:
     weights = 4 * 256 * (256 + 8) + 4 * 256
-    require_kept_gradients_from(Spec.parse("4-columns(plr, d_numeric=256, n=128)-1"), -(-KEPT // weights))
+    require_kept_gradients_from(Spec.parse("4-columns(plr, d_numeric=256, n=128)-1"), -(-LONG_STEP // weights))
 
 
 def test_steps_with_few_rows_become_interruptible_later() -> None:
     weights = 1565 * 1565 + 1565 + 32 * 1565
-    require_kept_gradients_from(Spec.parse("1565-1565-1"), -(-5 * KEPT // weights))
+    require_kept_gradients_from(Spec.parse("1565-1565-1"), -(-5 * LONG_STEP // weights))
     require_kept_gradients_from(Spec.parse("3200-3200-1"), 256)
 
 

@@ -1,50 +1,66 @@
-"""Bytes of a training step: what stays between steps, and what a step keeps for its way back.
+"""Bytes of a training step: what is stored between steps, and what a step keeps for its backward pass.
 
-    parameters   s·P            s bytes a number, P parameters
-    gradients    s·P
-    optimizer    m·s·P          m numbers kept a parameter
-    averages     s·P            where averages of the weights are kept
-    activations  s·(B·(Σn + e) + f)   n the widths of the tensors kept, each once; e and f extras a row and a batch
-    temporary    s·B·(I + O)    the largest pair of δ alive at once, O the widest tensor a layer makes on its way; it
-                                comes and goes and is in no total
+| part | bytes | |
+|---|---|---|
+| parameters, gradients | s·P each | s bytes per number, P parameters |
+| optimizer | m·s·P | m numbers per parameter |
+| averages | s·P | if averages of the weights are kept |
+| activations | s·(B·(Σn + e) + f) | n widths of the tensors kept, each once; e and f more numbers per row and batch |
+| temporary | s·B·(I + O) | largest pair of δ that exists at the same time, O the widest tensor inside a layer |
 
-`textbook` keeps the inputs and every layer's output; `actual` keeps what PyTorch, or the fused engine, really keeps.
-The fused engine has Q numbers for P parameters and s·R·Σn of activations. It updates a weight as its gradient is made:
-gradients are N numbers, and Q more where they are kept. A δ takes the place of what it belongs to. In float64 it runs
-plain loops, which have P gradients, every layer's output, buffers twice, and the temporary.
+`temporary` is needed only for a moment, so no total includes it. The `textbook` convention keeps the inputs and the
+output of each layer. The `actual` convention keeps what PyTorch or the fused engine keeps.
+
+The fused engine stores Q numbers for P parameters, and s·R·Σn bytes of activations. It updates a weight as soon as its
+gradient is computed, so it stores only N numbers of gradients, or N + Q if all gradients of a step are stored. A δ
+overwrites the activation that it belongs to. In float64 it runs plain loops, with P gradients, the outputs of all
+layers, two copies of the buffers, and the temporary.
 
 The fused engine in float32
 ---------------------------
-Its memory is an arena, as csrc/fused/memory_plan.cpp lays it out. Rows go in panels of 16, and a matrix has its rows
-filled up to whole lines of 16 numbers: ⌈n⌉ is n rounded up.
+csrc/fused/memory_plan.cpp lays out the memory. Rows are stored in panels of 16, and rows of matrices are padded to
+multiples of 16 numbers: ⌈n⌉ is n rounded up.
 
-    stored Q   O·⌈I⌉ of each matrix, ⌈n⌉ of each other parameter; as much again for a slot, and for averages
-    learned N  ⌈n⌉ of each parameter that is no matrix, its gradient; 16·O of a matrix, Σ g² of each row, a line apart;
-               as much as is stored where gradients are kept (`keeps_gradients`), and twice as much where they are sums
-               of two (`halves_gradients`); 3·n of a batch norm, this batch's statistics
-    written R  ⌈B⌉ rows of these, 128 at the least since outputs are made of so many at once, each array apart
-        what is known of a row, of this step and the last: its number, share and loss; its class or targets, or both
-            where classes are mixed; its codes
-        the input, and what every layer makes that does not work in place; its δ takes the same place on the way back
-        linear, gated unit     ⌈I⌉, the input row by row; both projections of a gated unit, 2·O
-        activation, dropout    n, the slope of both where they follow each other; n for a learned number, n for a blend
-        norm                   n + G: x̂ and 1/σ
-        scale                  n, its input's δ, where something below learns: ds still reads the input
-        columns                F·K inside, and the slopes of waves: F·(K + D) with plr, F·K with pbld
+Q, the numbers stored for parameters:
+
+- O·⌈I⌉ for each matrix, ⌈n⌉ for each other parameter
+- the same again for each slot of the optimizer, and for averages
+
+N, the numbers of gradients:
+
+- ⌈n⌉ for each parameter that is not a matrix
+- 16·O for each matrix: Σ g² of each row, on a line of its own
+- Q more if gradients are stored (`keeps_gradients`), and 2·Q more if they are sums of two halves (`halves_gradients`)
+- 3·n for each batch norm: the statistics of this batch
+
+R is ⌈B⌉, but at least 128, because outputs are computed for 128 rows at a time. Each row has these numbers:
+
+| part | numbers per row |
+|---|---|
+| row | twice, for this step and the last: index, sample weight, loss; class or targets (both with mixup); codes |
+| input | its width |
+| layer that does not work in place | its output; its δ uses the same memory |
+| linear, gated unit | ⌈I⌉ for the input in row-major order; 2·O for both projections of a gated unit |
+| activation, dropout | n for the slope, shared if they follow each other; n for a learned parameter, n for a blend |
+| norm | n + G for x̂ and 1/σ |
+| scale | n for the δ of its input, if a layer below has parameters: ds still reads the input |
+| columns | F·K inside, and the slopes of waves: F·(K + D) with plr, F·K with pbld |
 
 The fused engine in float64
 ---------------------------
-Plain loops run (csrc/reference/core.cpp), with no panels and nothing in place. Parameters, gradients, slots and
-averages are as many as there are parameters; buffers are held twice, as they are and as a step leaves them.
+Plain loops run (csrc/reference/core.cpp), without panels and not in place. Parameters, gradients, slots and averages
+have P numbers each. Buffers are stored twice, before and after a step. Each of B rows has these numbers:
 
-    looped     B rows of these
-        the input and its codes, and what every layer makes; a residual block makes two, at its beginning and its end
-        gated unit     2·O, both projections
-        dropout        n, its mask
-        norm           n + G: x̂ and 1/σ, which a batch norm has n of for all rows
-        columns        F·(K + n): inside, and the phases of waves
+| part | numbers per row |
+|---|---|
+| input | its width, and its codes |
+| layer | its output; two for a residual block, at its beginning and its end |
+| gated unit | 2·O for both projections |
+| dropout | n for its mask |
+| norm | n + G for x̂ and 1/σ; a batch norm has n of 1/σ for all rows together |
+| columns | F·(K + n): inside, and the phases of waves |
 
-A layer without a kernel counts as what PyTorch keeps of it.
+A layer without a kernel counts as in PyTorch.
 """
 
 from __future__ import annotations
@@ -61,21 +77,45 @@ from ..nn.optimizers import Optimizer
 from ..spec import Spec
 
 LEAST_ROWS = 128
-KEPT = 500_000_000
+"""The fused engine has room for at least this many rows."""
+LONG_STEP = 500_000_000
+"""Multiply-adds of a step with `MANY_ROWS` rows from which gradients are stored."""
 MANY_ROWS, SOME_ROWS = 1024, 256
-LONGER = 5  # times KEPT, of fewer than MANY_ROWS
-HALVED_ROWS = 128
-LIGHT = 16_000
-STREAMED = 32
-WAVE = 8  # multiply-adds that a wave or a bin of columns is worth
-_LONG = 2  # numbers that a class or a code takes the room of
-_DOUBLE = 8  # bytes of a number for which the fused engine has plain loops alone
-_TERMS = 12  # widths written out in a formula; beyond, only how many there are
+LONGER = 5
+"""A step with `SOME_ROWS` rows stores gradients from `LONGER` times `LONG_STEP` on."""
+HALVED_ROWS, FEW_WEIGHTS = 128, 16_000
+"""Limits for gradients that are summed over two halves of the rows."""
+VECTOR_ELEMENT, WAVE = 32, 8
+"""Multiply-adds that take as long as an element of a vector, or a wave or bin of columns."""
+_LONG = 2  # a class or a code has 8 bytes: two float32 numbers
+_DOUBLE = 8  # bytes of float64, for which the fused engine runs plain loops
+_TERMS = 12  # longest sum of widths that is written out; of a longer one, only the number of widths is given
 
 
 @dataclass(frozen=True, kw_only=True)
 class Memory:
-    """Bytes. `total` leaves out `temporary`, the largest pair of δ alive at once."""
+    """Bytes of a training step.
+
+    Attributes
+    ----------
+    parameters, gradients, averages : int
+        Bytes of the parameters, of their gradients, and of averaged weights if chosen.
+    buffers : int
+        Running statistics and other tensors that are not learned.
+    optimizer : int
+        Bytes that the optimizer stores between steps.
+    activations : int
+        Bytes kept for the backward pass.
+    temporary : int
+        The largest pair of gradients that exists at the same time. It is not part of the total.
+
+    Examples
+    --------
+    >>> from multilayer.costs import cost
+    >>> memory = cost("784-256-128-10", batch=32, optimizer="sgd").memory
+    >>> memory.parameters, memory.gradients, memory.activations, memory.total
+    (940584, 940584, 150788, 2031956)
+    """
 
     parameters: int
     buffers: int
@@ -87,6 +127,7 @@ class Memory:
 
     @property
     def total(self) -> int:
+        """Sum of all parts except `temporary`."""
         parts = (self.parameters, self.buffers, self.gradients, self.optimizer, self.averages, self.activations)
         return sum(int(part) for part in parts)
 
@@ -104,6 +145,7 @@ def memory(
     clip: bool,
     mixup: bool = False,
 ) -> Memory:
+    """Return the bytes of a training step. The options are those of `cost`."""
     B, s, P, m = named(B=batch, s=itemsize, P=spec.n_parameters, m=len(optimizer.slots))
     pairs = ((entry.width_in, entry.layer.widest(cast(int, entry.d_in))) for entry in spec.entries)
     I, O = max(pairs, key=sum)  # noqa: E741
@@ -138,8 +180,8 @@ def kept_floats(spec: Spec, batch: int, loss: Loss | None) -> int:
 
     Without a loss, the network is a part of a larger one.
     """
-    widths = [spec.inputs.numeric]  # of every tensor, each the input of the next layer
-    needed = [False]  # whether it is kept
+    widths = [spec.inputs.numeric]  # width of each tensor; each is the input of the next layer
+    needed = [False]  # whether the tensor is kept
     known: dict[tuple[Layer, object, bool], Any] = {}  # deep networks repeat their layers
     extra = once = 0
     for entry in spec.entries:
@@ -164,12 +206,12 @@ def kept_floats(spec: Spec, batch: int, loss: Loss | None) -> int:
 
 
 def _once(numbers: int) -> Count:
-    """f, if there are such numbers."""
+    """Return the numbers that do not depend on the batch, as f."""
     return named(f=numbers)[0] if numbers else count(0)
 
 
 def _widths(widths: list[int]) -> Count:
-    """Σn, its figures with equal widths joined: 784 + 6·384."""
+    """Return Σn. In its formula, equal widths are joined: 784 + 6·384."""
     if not widths:
         return count(0)
     times = Counter(widths)
@@ -182,13 +224,13 @@ def _widths(widths: list[int]) -> Count:
 
 
 def stored(spec: Spec) -> int:
-    """Numbers that the parameters take."""
+    """Return the numbers stored for the parameters, including padding."""
     shapes = (p.shape if _is_matrix(p) else (1, p.size) for p in spec.parameters.values())
     return sum(height * lines(columns) for height, columns in shapes)
 
 
 def _learned(spec: Spec) -> int:
-    """Numbers of gradients and statistics that are always there."""
+    """Return the numbers of gradients and statistics that the engine always stores."""
     gradients = (LINE * p.shape[0] if _is_matrix(p) else lines(p.size) for p in spec.parameters.values())
     return sum(gradients) + 3 * sum(entry.width_in for entry in spec.entries if entry.layer.over_batch)
 
@@ -198,37 +240,37 @@ def _is_matrix(parameter: Parameter) -> bool:
 
 
 def keeps_gradients(spec: Spec, batch: int, *, clip: bool) -> bool:
-    """Return whether gradients are kept until all are there.
+    """Return whether all gradients of a step are stored before the update.
 
-    They are if they are clipped, or if a step takes so long that it may be given up. With fewer rows, where keeping
-    costs more, a step must take `LONGER` times as long.
+    They are if they are clipped, or if a step is so long that it can be cancelled. With fewer rows, storing them costs
+    more, so a step must be `LONGER` times as long.
     """
     weights = sum(p.size for p in spec.parameters.values() if _is_matrix(p))
-    # A vector is a sum over rows, for each of which memory is read.
-    weights += STREAMED * sum(p.size for p in spec.parameters.values() if len(p.shape) == 1 and p.size > 1)
+    # The gradient of a vector is a sum over rows, and each row is read from memory.
+    weights += VECTOR_ELEMENT * sum(p.size for p in spec.parameters.values() if len(p.shape) == 1 and p.size > 1)
     if isinstance(spec.layers[0], Columns):
         K, D = spec.layers[0].inner
         weights += spec.inputs.numeric * K * (D + WAVE)
-    least = KEPT if batch >= MANY_ROWS else LONGER * KEPT
+    least = LONG_STEP if batch >= MANY_ROWS else LONGER * LONG_STEP
     return clip or (batch >= SOME_ROWS and batch * weights >= least)
 
 
 def halves_gradients(spec: Spec, batch: int) -> bool:
-    """Return whether there is room for gradients that are sums over two halves of the rows.
+    """Return whether the engine allocates memory to sum gradients over two halves of the rows.
 
-    There is if weights are few, and nothing else learns. Steps of 1,024 rows do not use it, but the last one of an
-    epoch is smaller.
+    It does if there are few weights, and no other parameters except biases. Steps of 1,024 rows do not use it, but the
+    last step of an epoch is smaller.
     """
     plain = all(layer.weights_alone for layer in spec.layers if not layer.passes_through)
     weights = sum(p.size for p in spec.parameters.values() if _is_matrix(p))
-    return plain and weights <= LIGHT and batch >= HALVED_ROWS
+    return plain and weights <= FEW_WEIGHTS and batch >= HALVED_ROWS
 
 
 def _written(spec: Spec, loss: Loss, *, mixup: bool) -> list[int]:
-    """Numbers a row of each array that a step writes; with `mixup` a row has probabilities of classes too."""
+    """Return the numbers per row of each array that a step writes. With `mixup`, a row also has class probabilities."""
     answer = _LONG + mixup * spec.d_out if loss.classes else spec.d_out // loss.per_target
     widths = [2 * (3 + answer + _LONG * len(spec.inputs.categories)), spec.inputs.numeric]
-    slope = -1  # depth of an activation right before, whose slope a dropout shares
+    slope = -1  # depth of the activation directly before, if any: a dropout shares its slope
     for entry in spec.entries:
         if isinstance(entry.layer, Residual):
             widths.append(entry.d_out)
@@ -241,7 +283,7 @@ def _written(spec: Spec, loss: Loss, *, mixup: bool) -> list[int]:
 
 
 def _looped(spec: Spec) -> list[int]:
-    """Numbers a row of each array that a step in float64 writes; a code takes the room of one."""
+    """Return the numbers per row of each array that a step in float64 writes. A code counts as one number."""
     widths = [spec.inputs.numeric, len(spec.inputs.categories)]
     for entry in spec.entries:
         if not entry.layer.passes_through:
