@@ -140,7 +140,8 @@ def trace(
         of a bundled data set. For a network, encoded rows (B, I), or ``(numbers, codes)`` with categorical columns.
     y : optional
         Targets. For a trained model, class labels or numbers in the target's units; by default, the target column of
-        `x`. For a network, class indices (B,) for cross-entropy, otherwise numbers (B, C).
+        `x`. For a network, class indices (B,) for cross-entropy, otherwise numbers (B, C). With one output, (B,) is
+        the same as (B, 1).
     member : int
         Ensemble member to trace, counted from 0. `Trace.model` has the prediction of all members.
     loss : str
@@ -250,6 +251,8 @@ def _goal(y: Any, z: Array, loss: losses.Loss) -> Any:
     else:
         values = values.astype(np.float64)
         shape = (len(z), z.shape[1] // loss.per_target)
+        if values.shape == (len(z),) and shape[1] == 1:
+            values = values[:, None]  # (B, 1)
         fits, needed = values.shape == shape, f"{shape} numbers"
     if not fits:
         raise DataError(f"y must be {needed}, got shape {values.shape}")
