@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from multilayer.cli.drawing import curve, log_bar, share_bar
 from multilayer.cli.main import app
+from multilayer.training.fit import fit
 
 RESIDUAL = "20-384:none-[layernorm-1536:gelu:dropout(0.1)-384]*6-10"
 
@@ -84,6 +85,17 @@ def test_invalid_arguments_are_errors(arguments: list[str], message: str) -> Non
     result = CliRunner().invoke(app, ["show", *arguments])
     assert result.exit_code == 2
     assert message in result.output
+
+
+def test_showing_a_run_trained_with_binary_cross_entropy_prints_its_loss(tmp_path: Path) -> None:
+    x = np.arange(24.0)[:, None]
+    fit("1-1", (x, x[:, 0] > 11), epochs=1, quiet=True, report=False, run=tmp_path / "run")
+    for path in (tmp_path / "run", tmp_path / "run" / "model.safetensors"):
+        assert "binary_cross_entropy" in run(str(path))
+        for loss, options in (("binary_cross_entropy", []), ("huber", ["--loss", "huber"])):
+            result = CliRunner().invoke(app, ["cost", str(path), "--json", *options])
+            assert json.loads(result.output)["loss"]["name"] == loss
+    assert "mse" in run("1-1")
 
 
 # Drawings

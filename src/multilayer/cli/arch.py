@@ -29,14 +29,23 @@ _TABLES = (".csv", ".tsv", ".parquet", ".arrow", ".feather", ".jsonl", ".npy", "
 
 def read_network(arch: str, activation: str = "relu") -> Spec:
     """Return the network that ARCH specifies. `activation` is the activation between plain widths of a text."""
-    if arch == "-":
-        return _interpret(_read(sys.stdin.buffer, "standard input"), "standard input", activation)
+    return read_network_and_loss(arch, activation)[0]
+
+
+def read_network_and_loss(arch: str, activation: str = "relu") -> tuple[Spec, str]:
+    """Return the network that ARCH specifies and the loss of a trained model, or "auto" if ARCH is not one."""
     if os.path.isfile(os.path.join(arch, MODEL)) or (arch.endswith(".safetensors") and os.path.isfile(arch)):
         from ..models.trained_model import load
 
         model = load(arch)
         model.check_alike(f"{arch}: reading one network", encodings=False)
-        return model.spec
+        return model.spec, model.encoding.loss
+    return _read_untrained(arch, activation), "auto"
+
+
+def _read_untrained(arch: str, activation: str) -> Spec:
+    if arch == "-":
+        return _interpret(_read(sys.stdin.buffer, "standard input"), "standard input", activation)
     # The text of a network has no slash and no file extension. Anything else is a path, even if the file is missing.
     if not _FILE_NAME.search(arch) and os.sep not in arch and not os.path.exists(arch):
         return Spec.parse(arch, activation=activation)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -64,7 +64,7 @@ def cost(
         str,
         option(
             "--loss",
-            text=f"{listed(LOSSES)}. auto is cross_entropy, or mse for a network with one output.",
+            text=f"{listed(LOSSES)}. auto is the loss of a trained model, else cross_entropy, or mse for one output.",
             metavar="NAME",
             panel=_STEP,
             default=True,
@@ -215,7 +215,8 @@ def cost(
         average=average,
     )
     require_fitting(step, questions)
-    spec = networks.read_network(arch, activation)
+    spec, trained_loss = networks.read_network_and_loss(arch, activation)
+    step = replace(step, loss=trained_loss) if loss == "auto" else step
     found = step.cost(spec)
     items = budgets.check(found, limits)
     answers = [*answer(spec, step, questions), *([answers_.budget(items)] if items else [])]

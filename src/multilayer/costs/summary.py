@@ -115,14 +115,16 @@ class NetworkSummary:
         return found | ({"layers": [self._part_to_dict(inner) for inner in part.parts]} if part.parts else {})
 
 
-def summarize(spec: Spec | str, *, fold: bool = True) -> NetworkSummary:
+def summarize(spec: Spec | str, *, fold: bool = True, loss: str = "auto") -> NetworkSummary:
     """Summarize a network. With `fold`, repeated layers are merged: three equal layers, two equal blocks or patterns.
+
+    With "auto", the number of outputs decides the loss.
 
     >>> [(part.heading, part.times) for part in summarize("8-[8]*3-4-(16)*5-2").parts]
     [('residual1…3', 3), ('linear1', 1), ('linear2', 1), ('linear3…6', 4), ('linear7', 1)]
     """
     spec = Spec.of(spec)
-    account = cost(spec)
+    account = cost(spec, loss=loss)
     rows = {row.name: row for row in account.layers}
     inputs = spec.inputs if spec.inputs.categories else spec.inputs.numeric
     return NetworkSummary(spec=spec, cost=account, parts=_parts(spec.layers, inputs, "", rows, fold))
