@@ -49,6 +49,8 @@ NOT_SEPARABLE = (
 )
 PLATEAU_FRACTION = 8
 """A plateau is 1 / PLATEAU_FRACTION of the epochs without progress, and at least ten epochs."""
+_WITH_ENCODING = "rows+encoding:"
+"""Prefix of the fingerprints that include the encoding."""
 SINGLE_THREAD_FLOPS = 5e7
 """Largest number of FLOPs of a step that PyTorch runs with one thread. One core needs about a millisecond for them, and
 synchronising a second thread would take longer than it saves."""
@@ -273,22 +275,38 @@ class Setup:
         return float((loss.rows(z, y) * weight).sum() / weight.sum())
 
     def fingerprint(self) -> str:
-        """Return a hash of the encoded rows and their split. `resume` uses it to detect changed data.
+        """Return a hash of the encoded rows, their split and the encoding. `resume` uses it to detect changed data.
 
-        A loader may return other rows each time, so its hash covers only shapes, batch size and classes.
+        The encoding matters because rows that are multiplied by 2 are equal after scaling. A loader may return other
+        rows each time, so its hash covers only shapes, batch size and classes.
         """
-        digest = hashlib.sha256()
-        data = self.prepared.data
         if self.prepared.loader_batch is not None:
-            facts = (data.x.shape, data.y.shape, self.prepared.loader_batch, self.prepared.encoding.task.classes)
+            data, classes = self.prepared.data, self.prepared.encoding.task.classes
+            facts = (data.x.shape, data.y.shape, self.prepared.loader_batch, classes)
             return hashlib.sha256(repr(facts).encode()).hexdigest()
+        digest, encoding = self._row_digest(), self.prepared.encoding
+        task, numbers = encoding.task, (encoding.center, encoding.scale, encoding.fill)
+        for array in (*numbers, np.asarray(task.mean), np.asarray(task.std)):
+            digest.update(array.astype(np.float64).tobytes())
+        values = [[str(value) for value in words.to_pylist()] for words in encoding.vocabularies.values()]
+        digest.update(repr(([[str(name) for name in names] for names in task.classes], values)).encode())
+        return f"{_WITH_ENCODING}{digest.hexdigest()}"
+
+    def matches(self, fingerprint: str) -> bool:
+        """Return whether a run with this fingerprint was trained on the same data. Older runs hashed only the rows."""
+        if self.prepared.loader_batch is None and not fingerprint.startswith(_WITH_ENCODING):
+            return self._row_digest().hexdigest() == fingerprint
+        return self.fingerprint() == fingerprint
+
+    def _row_digest(self) -> Any:
+        digest, data = hashlib.sha256(), self.prepared.data
         split = (self.prepared.train, self.prepared.validation, *self.prepared.folds)
         for part in pieces(*data.x.shape):
             digest.update(np.ascontiguousarray(data.x[part]).tobytes())
         for array in (data.y, data.codes, data.weight, *split):
             if array is not None:
                 digest.update(np.ascontiguousarray(array).tobytes())
-        return digest.hexdigest()
+        return digest
 
 
 def check_alike(encoding: Encoding, other: Encoding) -> None:
