@@ -29,8 +29,8 @@ def test_network_options() -> None:
     assert model.config_["learning_rate"] == 0.04  # what was not asked for is the recipe's
     linear = MLPClassifier(**{**QUICK, "hidden": ()}).fit(x, y)
     assert linear.predict(x).shape == y.shape
-    with pytest.raises(OptionError, match=r"hidden must be widths such as \(256, 256\), got 16"):
-        MLPClassifier(**{**QUICK, "hidden": 16}).fit(x, y)
+    with pytest.raises(OptionError, match=r"hidden must be a width or widths such as \(256, 256\), got 1.5"):
+        MLPClassifier(**{**QUICK, "hidden": 1.5}).fit(x, y)
     array = MLPClassifier(**{**QUICK, "hidden": np.array([12, 8])}, activation=np.array(["relu", "tanh"]), dropout=0.0)
     assert array.fit(x, y).spec_ == model.spec_
     with pytest.raises(OptionError, match="activation must be a name such as 'relu', or one for each layer, got 5"):
@@ -163,7 +163,7 @@ def test_class_weight_moves_what_is_predicted() -> None:
     assert shares[2] > 1.5 * shares[0]
     scores = [balanced_accuracy_score(y, model.predict(x)) for model in (plain, balanced)]
     assert scores[1] > scores[0]
-    with pytest.raises(OptionError, match="class_weight names 7: classes are"):
+    with pytest.raises(OptionError, match="class_weight must name classes of the target, got 7: classes are"):
         MLPClassifier(**QUICK, class_weight={np.int64(7): 1.0}).fit(x, y)
     with pytest.raises(OptionError, match="must be 'balanced' or a mapping, got 'even'"):
         MLPClassifier(**QUICK, class_weight="even").fit(x, y)
@@ -211,9 +211,11 @@ def test_weights_of_validation_rows() -> None:
     with pytest.raises(ValueError, match=r"sample_weight.shape == \(70,\), expected \(60,\)"):
         MLPRegressor(**QUICK).fit(x[:100], y[:100], **own, sample_weight_val=np.ones(70))
     held: Any = {"validation": (x[100:], y[100:]), "epochs": 1, "quiet": True}
-    with pytest.raises(DataError, match=r"weights must be one number a row, 60, got \(70,\)"):
+    with pytest.raises(
+        DataError, match=r"weights must be one number for each of 60 rows, got an array of shape \(70,\)"
+    ):
         ml.fit("4-1", (x[:100], y[:100]), **held, validation_weight=np.ones(70))
-    with pytest.raises(DataError, match=r"validation weights must not all be 0, got .*: give some weight"):
+    with pytest.raises(DataError, match=r"validation weights must not all be 0, got .*: pass a weight above 0"):
         ml.fit("4-1", (x[:100], y[:100]), **held, validation_weight=np.zeros(60))
 
 
@@ -299,20 +301,20 @@ def test_times_of_every_kind(kind: str) -> None:
 
 
 BESIDE: list[tuple[str, Any, str]] = [
-    ("times", pd.Series([pd.NaT, *DAYS[1:]]), "every row needs a time, got none in row 1: leave the row out"),
-    ("times", np.r_[0.0, np.nan, np.arange(98)], "every row needs a time, got none in row 2"),
-    ("times", ["2020-01-01"] * 99 + ["later"], "texts such as 2024-12-31 23:59, got 'later' in row 100"),
-    ("times", np.arange(100) > 50, "times must be numbers, dates or moments, got true or false: convert them"),
-    ("times", np.ones((100, 2)), "a time for each of 100 rows is needed, got 100×2 values"),
-    ("times", 3, "a time for each of 100 rows is needed, got 3"),
+    ("times", pd.Series([pd.NaT, *DAYS[1:]]), "every row must have a time, got none in row 1: remove the row"),
+    ("times", np.r_[0.0, np.nan, np.arange(98)], "every row must have a time, got none in row 2"),
+    ("times", ["2020-01-01"] * 99 + ["later"], "strings such as 2024-12-31 23:59, got 'later' in row 100"),
+    ("times", np.arange(100) > 50, "times must be numbers, dates or timestamps, got true or false: convert them"),
+    ("times", np.ones((100, 2)), "there must be one time for each of 100 rows, got 100×2 values"),
+    ("times", 3, "there must be one time for each of 100 rows, got 3"),
     ("times", "when", r"times must have one value per row, got 'when': pass the column, X\['when'\]"),
-    ("groups", np.ones((100, 2)), "a group for each of 100 rows is needed, got 100×2 values"),
-    ("groups", [None, *range(99)], "every row needs a group, got none in row 1: leave the row out"),
-    ("groups", np.r_[np.arange(99.0), np.nan], "every row needs a group, got none in row 100"),
-    ("groups", np.arange(5), "a group for each of 100 rows is needed, got 5 values"),
-    ("groups", 3, "a group for each of 100 rows is needed, got 3"),
+    ("groups", np.ones((100, 2)), "there must be one group for each of 100 rows, got 100×2 values"),
+    ("groups", [None, *range(99)], "every row must have a group, got none in row 1: remove the row"),
+    ("groups", np.r_[np.arange(99.0), np.nan], "every row must have a group, got none in row 100"),
+    ("groups", np.arange(5), "there must be one group for each of 100 rows, got 5 values"),
+    ("groups", 3, "there must be one group for each of 100 rows, got 3"),
     ("groups", "who", r"groups must have one value per row, got 'who': pass the column, X\['who'\]"),
-    ("groups", np.array([1, "a"] * 50, dtype=object), "groups must be of one type, got int and str: give texts or"),
+    ("groups", np.array([1, "a"] * 50, dtype=object), "groups must be of one type, got int and str: convert them"),
 ]
 
 

@@ -366,7 +366,9 @@ def test_a_run_without_held_out_rows_says_so(tmp_path: Path) -> None:
 
 
 def test_a_run_in_memory_leaves_nothing_and_a_folder_shows_itself_in_a_notebook(tmp_path: Path) -> None:
-    assert ml.fit(None, "iris", epochs=1, **FAST)._repr_html_() is None
+    table = ml.fit(None, "iris", epochs=1, **FAST)._repr_html_()
+    assert table.startswith("<table><tr><th>run</th><td>in memory</td>")
+    assert "<th>accuracy</th>" in table
     run = ml.fit(None, "iris", epochs=1, run=tmp_path / "run", **FAST)
     shown = run._repr_html_()
     assert shown is not None

@@ -78,10 +78,10 @@ def refused(done: Any, name: str) -> None:
     """Expect one error that names the link and says what to do."""
     assert done.exit_code == 2, done.output
     assert "Traceback" not in done.output
-    said = " ".join(done.output.split())
-    assert name in said.replace(" ", ""), said
-    assert "is a symbolic link" in said
-    assert "delete it" in said
+    output = " ".join(done.output.split())
+    assert name in output.replace(" ", ""), output
+    assert "is a symbolic link" in output
+    assert "delete it" in output
 
 
 def checkpoint_names(run: Path) -> list[str]:

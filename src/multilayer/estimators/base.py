@@ -227,7 +227,7 @@ class BaseMLP(FittedMixin, CallbackSupportMixin, BaseEstimator, ABC):
                 start=start,
                 keep_constant=True,
                 classes=classes,
-                quiet=self.verbose if self.verbose == "auto" else not self.verbose,
+                quiet="auto" if self.verbose == "auto" else not self.verbose,
                 each_epoch=bridge,
                 **cast(Any, {**options, "task": task, "validation": validation, "seed": seed}),
             )
@@ -312,7 +312,7 @@ class BaseMLP(FittedMixin, CallbackSupportMixin, BaseEstimator, ABC):
         if held_out and model.calibration is not None and probabilities:
             history["tempered_loss"], history["validation_loss"] = history["validation_loss"], history["log_loss"]
         self.model_, self._partial, self.history_ = model, None, history
-        self._held_out_rows, self._importances = getattr(run, "held_out", None), None
+        self._held_out_rows, self._importances = run.held_out, None
         self.n_iter_ = max(run.end.epoch, 1)
         start = next(event for event in run.log if isinstance(event, Start))
         self.config_, self._split = plain(start.config), (start.rows, start.held_out)

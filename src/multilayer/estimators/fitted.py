@@ -81,8 +81,8 @@ class FittedMixin:
     def feature_importances_(self) -> NDArray[np.float64]:
         """Permutation importance of each column of X, measured on held-out rows.
 
-        The importance is how much the metric of the task gets worse (accuracy for classes, R² for numbers) if the
-        values of a column are shuffled, on average over ten shuffles and at most 1,000 held-out rows. In an ensemble,
+        The importance is how much the accuracy (for numbers, R²) decreases if the values of a column are shuffled, on
+        average over five shuffles and at most 1,000 held-out rows. In an ensemble,
         each row is predicted by the members that did not train on it. Columns that were dropped have importance 0. A
         useless column may have a value below 0. Columns with the same information share their importance.
 

@@ -29,49 +29,22 @@ class MLPRegressor(RegressorMixin, MultiOutputMixin, BaseMLP):
 
     Parameters
     ----------
-    hidden : int or sequence of int, optional
-        Widths of the hidden layers. ``()`` is a linear model.
-    activation : str or sequence of str, optional
-        Activation of the hidden layers: one name, or one per layer.
     loss : str, optional
         Loss to minimise. By default ``"mse"``. Others: ``"mae"``, ``"huber(delta=1)"``, ``"quantile(0.1, 0.5, 0.9)"``,
         ``"poisson"``.
     metric : str, optional
         Validation metric that selects the best epoch: ``"r2"``, ``"mae"``, ``"rmse"``. By default, the loss.
-    ensemble : int, optional
-        Number of networks to train. Each holds out a different part of the rows.
-    validation : float, "auto" or None
-        ``"auto"``: each member holds out a different part. A fraction: all members hold out the same rows. None: no
-        rows are held out. Pass separate rows to `fit` as `X_val` and `y_val`.
-    time_limit : float, optional
-        Seconds for the whole fit. The number of epochs and members is chosen to fit.
-    epochs : int, optional
-        Number of passes over the rows.
-    patience : int, optional
-        Stop after this many epochs without improvement on the held-out rows. By default, all epochs are trained. In
-        both cases, the model is that of the best epoch.
-    batch_size : int, optional
-        Rows per step.
-    learning_rate : float, optional
-        Peak learning rate.
-    dropout : float, optional
-        Dropout rate of the hidden layers.
-    weight_decay : float, optional
-        Decoupled weight decay.
+    hidden, activation, dropout : optional
+        Widths of the hidden layers, their activation, and the dropout rate.
+    epochs, batch_size, learning_rate, weight_decay : optional
+        Options of the optimisation.
+    ensemble, validation, patience, time_limit : optional
+        Number of networks, which rows they hold out, and when training stops early.
     categorical : str, int or sequence, optional
-        Columns to treat as categories, whatever their values are: names, or numbers for the columns of an array. Text
-        columns and columns with a categorical dtype are always categories.
-    random_state : int, RandomState or None
-        With a number, the result is reproducible for any number of threads.
-    n_threads : int, optional
-        Number of threads. By default, all cores are used if it is faster.
-    device : str, optional
-        ``"cpu"`` or ``"cuda"``.
-    verbose : bool or "auto"
-        ``"auto"`` shows the progress of a fit that takes longer than five seconds, with the remaining time, and removes
-        it at the end; only in a terminal or a notebook. True shows it from the start. False shows nothing.
-    warm_start : bool
-        Whether `fit` continues with the parameters of the previous fit.
+        Columns to treat as categories, whatever their values are.
+    random_state, n_threads, device, verbose, warm_start : optional
+        Seed, hardware, progress display, and whether `fit` continues from the previous fit. The reference of
+        `MLPClassifier` describes these options and their values in full.
 
     Attributes
     ----------
@@ -101,10 +74,10 @@ class MLPRegressor(RegressorMixin, MultiOutputMixin, BaseMLP):
     def __init__(
         self,
         *,
-        hidden: Hidden = None,
-        activation: str | Sequence[str] | None = None,
         loss: str | None = None,
         metric: str | None = None,
+        hidden: Hidden = None,
+        activation: str | Sequence[str] | None = None,
         ensemble: int | None = None,
         validation: Validation = "auto",
         time_limit: float | None = None,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Self, cast
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,9 @@ from ..data.table import Rows
 from ..nn import losses
 from ..nn.calibration import combined
 from .metrics import truth_and_given
-from .trained_model import TrainedModel
+
+if TYPE_CHECKING:
+    from .trained_model import TrainedModel
 
 Array = NDArray[Any]
 Floats = NDArray[np.float64]

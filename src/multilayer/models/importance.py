@@ -81,13 +81,13 @@ class Importance:
 
 
 def importance(rows: EvaluationRows, metric: str | None = None, *, rounds: int = ROUNDS) -> Importance:
-    """Return the importance of every column. By default, the metric is that of the task: accuracy or R²."""
-    name = rows.task.metric if metric is None else metrics.fitting(metric, rows.task).name
+    """Return the importance of every column. By default, the metric is accuracy for classes and R² for numbers."""
+    usual = "accuracy" if rows.task.classifies else "r2"
+    name = usual if metric is None else metrics.fitting(metric, rows.task).name
     columns = list(places(rows.model.encoding))
     if len(rows) < 2:
         raise DataError(f"importance needs at least two rows with a target, got {len(rows)}")
-    fitting = max(FEWEST_ROWS, min(MOST_PREDICTIONS // max(len(columns), 1), NUMBERS // max(rows.x.shape[1], 1)))
-    rows = rows.at_most(min(MOST_ROWS, fitting))
+    rows = rows.at_most(min(most_rows(rows.x.shape[1]), max(FEWEST_ROWS, MOST_PREDICTIONS // max(len(columns), 1))))
     value, drops = shuffled(rows, columns, name, rounds=rounds)
     means, deviations = drops.mean(0), drops.std(0)
     order = np.argsort(-means, kind="stable")
@@ -99,6 +99,11 @@ def importance(rows: EvaluationRows, metric: str | None = None, *, rounds: int =
         rows=len(rows),
         rounds=len(drops),
     )
+
+
+def most_rows(width: int) -> int:
+    """Return the largest number of rows that are used if they are encoded as this many numbers."""
+    return min(MOST_ROWS, max(FEWEST_ROWS, NUMBERS // max(width, 1)))
 
 
 def shuffled(

@@ -37,6 +37,7 @@ from . import metrics, model_file
 
 if TYPE_CHECKING:
     from ..export.torch_module import TrainedNetwork
+    from .importance import Importance
 
 
 MAX_ROWS_PER_PASS = 4096
@@ -86,10 +87,33 @@ class Member:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TrainedModel:
-    """A trained model, as in `run.model` after `ml.fit`, or from `ml.load`. It predicts without PyTorch.
+    """A trained model, from `run.model` after `ml.fit`, or from `ml.load`. It predicts without PyTorch.
 
-    Members predict the same target from the same columns, with the same loss. Each may have its own network and its own
-    encoding. Members with equal encodings share one: rows are encoded once for all of them, and a file stores it once.
+    The outputs of the members are averaged. All members predict the same target from the same columns with the same
+    loss, but each may have its own network and its own encoding of the columns. Equal encodings are shared, so rows are
+    encoded only once for them.
+
+    Attributes
+    ----------
+    members : tuple of Member
+        Networks with their parameters, encodings and weights. A single network is a model with one member.
+    calibration : Calibration or None
+        Temperature of the probabilities, or correction of the intervals.
+    spec : Spec
+        The network of the first member.
+    encoding : Encoding
+        The encoding of the first member: columns, task, classes and loss.
+
+    Examples
+    --------
+    >>> import multilayer as ml
+    >>> model = ml.fit("4-8-3", "iris", epochs=20, quiet=True).model
+    >>> model.predict([[5.1, 3.5, 1.4, 0.2]])
+    array(['setosa'], dtype='<U10')
+    >>> model.predict_proba([[5.1, 3.5, 1.4, 0.2]]).shape
+    (1, 3)
+    >>> sorted(model.evaluate("iris"))
+    ['accuracy', 'auc', 'balanced_accuracy', 'f1', 'log_loss']
     """
 
     members: tuple[Member, ...]
@@ -100,11 +124,11 @@ class TrainedModel:
         distinct: list[Encoding] = []
         shared: list[Member] = []
         for i, one in enumerate(self.members):
-            known = next((own for own in distinct if own is one.encoding or own == one.encoding), None)
+            known = next((equal for equal in distinct if equal is one.encoding or equal == one.encoding), None)
             if known is None:
-                wrong = _difference(self.encoding, one.encoding)
-                if wrong is not None:
-                    raise OptionError(f"all members must have the same {wrong}, but that of member {i + 1} differs")
+                different = _difference(self.encoding, one.encoding)
+                if different is not None:
+                    raise OptionError(f"all members must have the same {different}, but that of member {i + 1} differs")
                 distinct.append(one.encoding)
             shared.append(one if known is None or known is one.encoding else replace(one, encoding=known))
         object.__setattr__(self, "members", tuple(shared))
@@ -122,8 +146,8 @@ class TrainedModel:
         """Return the model of a training state: members with one network and one encoding."""
         values = state.averages if averaged and state.averages else state.parameters
         tensors = model_file.split({**values, **state.buffers}, members)
-        made = tuple(Member(spec=spec, tensors=own, encoding=encoding) for own in tensors)
-        return TrainedModel(members=made, calibration=calibration)
+        created = tuple(Member(spec=spec, tensors=values, encoding=encoding) for values in tensors)
+        return TrainedModel(members=created, calibration=calibration)
 
     @property
     def spec(self) -> Spec:
@@ -142,7 +166,7 @@ class TrainedModel:
 
     @property
     def tensors(self) -> dict[str, Array]:
-        """Parameters and buffers by name; an ensemble's under `memberN/`."""
+        """Parameters and buffers by name. Names of several members begin with `memberN/`."""
         return model_file.joined([one.tensors for one in self.members])
 
     @property
@@ -157,7 +181,7 @@ class TrainedModel:
         return self._of_all(str)
 
     def check_alike(self, purpose: str, *, networks: bool = True, encodings: bool = True) -> None:
-        """Raise an error if members have different networks or encodings, as asked for."""
+        """Raise an error if members have different networks or different encodings, unless this is allowed."""
         for i, one in enumerate(self.members):
             other_encoding = encodings and one.encoding is not self.encoding
             for what, differs in (("network", networks and one.spec != self.spec), ("encoding", other_encoding)):
@@ -205,7 +229,7 @@ class TrainedModel:
         return found
 
     def outputs(self, source: Any) -> Array:
-        """Raw outputs z (rows, d_out)."""
+        """Return the raw outputs z (rows, d_out), before the link function."""
         return self.forward(self.read(source))
 
     def forward(self, rows: Encoded | Sequence[Encoded]) -> Array:
@@ -240,15 +264,52 @@ class TrainedModel:
         return combined(losses.get(self.encoding.loss), z, self.calibration, weights=self.weights)
 
     def predict(self, source: Any) -> np.ndarray:
-        """Labels for classification, numbers in the target's own units for regression."""
+        """Predict the target.
+
+        Parameters
+        ----------
+        source
+            Rows with the columns of the training data: a table (a file, the name of a bundled data set, a DataFrame) or
+            an array. Other columns are ignored.
+
+        Returns
+        -------
+        ndarray
+            Labels for classification, numbers in the units of the target for regression. Models with several targets
+            or quantiles have a column for each.
+
+        Raises
+        ------
+        DataError
+            If a column is missing, has an unexpected type, or leads to an output that is not finite.
+        """
         return self.encoding.decode(self.forward(self.read(source)))
 
     def predict_proba(self, source: Any) -> Array:
-        """Probabilities by class (rows, classes)."""
+        """Predict the probability of each class.
+
+        Parameters
+        ----------
+        source
+            Rows, as in `predict`.
+
+        Returns
+        -------
+        ndarray of shape (rows, classes)
+            Probabilities, in the order of the classes of the task. For several labels, the probability of each label.
+
+        Raises
+        ------
+        DataError
+            If the model predicts numbers, or the rows are invalid as in `predict`.
+        """
         return self.encoding.probabilities(self.forward(self.read(source)))
 
     def prediction_table(self, rows: Encoded | Sequence[Encoded], *, probabilities: bool = False) -> Any:
-        """Return an Arrow table with a column per target. With `probabilities`, a column per class is added."""
+        """Return the predictions for encoded rows as an Arrow table with a column per target.
+
+        With `probabilities`, a column per class is added.
+        """
         import pyarrow as pa
 
         task, z = self.encoding.task, self.forward(rows)
@@ -265,23 +326,71 @@ class TrainedModel:
         return pa.table(columns)
 
     def evaluate(self, source: Any) -> dict[str, float]:
-        """Every metric of the task, on rows that have their target."""
+        """Compute all metrics of the task.
+
+        Parameters
+        ----------
+        source
+            Rows with the target column, or a pair ``(X, y)``.
+
+        Returns
+        -------
+        dict of str to float
+            Metrics by name. A metric is NaN if it is not defined for the rows, such as ``auc`` for a single class.
+        """
         return self.measured(self.read(source, targets=True))
 
     def measured(self, rows: Encoded | Sequence[Encoded]) -> dict[str, float]:
-        """Every metric of the task, on encoded rows with their targets."""
+        """Compute all metrics of the task on encoded rows with their targets."""
         parts, task = self._for_each(rows), self.encoding.task
         z = self.forward(parts).astype(np.float64)
         return metrics.measure(task, cast(Any, parts[0].y), z, loss=self.encoding.loss, names=metrics.names_for(task))
 
+    def importance(self, source: Any, *, metric: str | None = None, rounds: int = 5) -> Importance:
+        """Compute the permutation importance of each column on rows with a target.
+
+        Parameters
+        ----------
+        source
+            Rows that the model did not train on: a table with the target column, or ``(X, y)``.
+        metric : str, optional
+            By default, accuracy for classes and R² for numbers.
+        rounds : int
+            How often each column is shuffled.
+
+        Returns
+        -------
+        Importance
+
+        Raises
+        ------
+        OptionError, DataError
+            If the metric does not fit the task, or the rows do not fit the model.
+
+        Examples
+        --------
+        >>> import multilayer as ml
+        >>> found = ml.fit("4-16-3", "iris", epochs=20, quiet=True).model.importance("iris")
+        >>> next(iter(found.means))
+        'petal width (cm)'
+        """
+        from .evaluation_rows import given_rows
+        from .importance import importance
+
+        return importance(given_rows(self, source), metric, rounds=rounds)
+
     def save(self, path: str | Path) -> str:
-        """Writes the model file and gives its SHA-256."""
+        """Save the model to a ``.safetensors`` file, and return its SHA-256. Equal models have equal files.
+
+        An existing file at `path` is replaced.
+        """
         return tensor_file.save(Path(path), *model_file.to_parts(self))
 
     def to_onnx(self, path: str | Path) -> None:
-        """Write an ONNX model with the encoding, all members and the calibration: docs/explanation/export.md.
+        """Export the model to an ONNX file with the encoding, all members and the calibration.
 
-        Its inputs are the columns of the table. Its outputs are those of `predict`.
+        Its inputs are the columns of the table. Its outputs are those of `predict` and `predict_proba`.
+        docs/explanation/export.md describes the file. An existing file at `path` is replaced.
         """
         from ..export.onnx.model import to_onnx
 
@@ -290,14 +399,14 @@ class TrainedModel:
     def to_torch(self, *, member: int | None = None, preprocessing: bool = False) -> TrainedNetwork:
         """Return the trained network as a torch module: the calibrated average of all members, or one member.
 
-        Parameters and result are those of `ml.to_torch`.
+        `ml.to_torch` describes the parameters and the result.
         """
         with needed_by("to_torch"):
             from ..export.torch_module import TrainedNetwork
         return TrainedNetwork(self, member=member, preprocessing=preprocessing)
 
     def to_bytes(self) -> bytes:
-        """What `save` writes."""
+        """Return the content of the file that `save` writes."""
         return tensor_file.encode(*model_file.to_parts(self))
 
     @staticmethod
@@ -310,7 +419,7 @@ class TrainedModel:
 
     @staticmethod
     def from_bytes(data: bytes) -> TrainedModel:
-        """The model that `to_bytes` gave."""
+        """Return the model for the result of `to_bytes`."""
         return _of_parts(*tensor_file.decode(data), "the model")
 
 
@@ -328,15 +437,15 @@ def notes_of(rows: Sequence[Encoded]) -> tuple[Note, ...]:
 
 
 def _difference(first: Encoding, other: Encoding) -> str | None:
-    """Return in what two encodings of one model differ although members must agree in it. None if they agree."""
-    for what, mine, theirs in (
+    """Return the first property that two encodings of one model must share but do not. None if they share all."""
+    for name, ours, theirs in (
         ("task", first.task, other.task),
         ("loss", first.loss, other.loss),
         ("columns", [c.name for c in first.columns], [c.name for c in other.columns]),
         ("kind of input", (first.positional, first.image), (other.positional, other.image)),
     ):
-        if mine != theirs:
-            return what
+        if ours != theirs:
+            return name
     return None
 
 

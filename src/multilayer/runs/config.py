@@ -134,6 +134,8 @@ class Config:
                 value = value.item()
             if (spec.name == "validation" and value == "none") or (spec.name == "time_limit" and value == math.inf):
                 value = None
+            if spec.name == "loss":
+                value = losses.FAMILIAR.get(cast(str, value), value)
             object.__setattr__(self, spec.name, value)
             if not _fits(value, hints()[spec.name]):
                 raise OptionError(f"{option_name(spec.name)} must be {_words(spec.name)}, got {value!r}")

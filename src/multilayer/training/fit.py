@@ -7,19 +7,20 @@ A run without a folder keeps its events and its best state in memory. Everything
 
 from __future__ import annotations
 
+import inspect
 import time
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Unpack, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Unpack, cast
 
 from .. import data as tables
 from ..core.formatting import count
 from ..data import DataOptions, TrainingData
 from ..data.encoding_fit import DROPPED, warn_of_dropped
 from ..data.training_data import DataKeywords
-from ..errors import OptionError, RunError, is_command_line, option, option_name, warn
+from ..errors import OptionError, RunError, is_command_line, option, option_name, unknown_name, warn
 from ..models.trained_model import TrainedModel
 from ..runs import RunFolder
 from ..runs.config import Config, Options
@@ -42,11 +43,15 @@ FEW_STEPS = 20
 """Number of steps below which a model has hardly been trained. Only a time limit leads to so few steps by default."""
 
 
-Now = TrainingProgress
+Quiet = bool | Literal["auto"]
 
 
 class FitOptions(DataKeywords, Options, total=False):
     """The options of `fit` for data and training."""
+
+
+OPTIONS = DATA | frozenset(field.name for field in fields(Config))
+"""Names that `fit` accepts in `options`."""
 
 
 def fit(
@@ -54,14 +59,14 @@ def fit(
     data: Any = None,
     *,
     recipe: str | None = None,
-    hidden: Sequence[int] | None = None,
+    hidden: int | Sequence[int] | None = None,
     activation: str | Sequence[str] | None = None,
     dropout: float | None = None,
     start: TrainedModel | None = None,
     run: str | Path | None = None,
     observers: Sequence[Observer] = (),
     trackers: Sequence[Any] = (),
-    quiet: bool = False,
+    quiet: Quiet = False,
     report: bool = True,
     each_epoch: Callable[[TrainingProgress], bool] | None = None,
     **options: Unpack[FitOptions],
@@ -91,8 +96,9 @@ def fit(
     trackers : sequence
         Names of trackers (``"tensorboard"``, ``"wandb"``, ``"trackio"``, ``"mlflow"``), or a run, writer or logger
         that you created with one of these libraries.
-    quiet : bool
-        Whether to print nothing.
+    quiet : bool or "auto"
+        Whether to print nothing. ``"auto"`` shows only the progress of a run that takes longer than five seconds, with
+        the remaining time, and removes it at the end; only in a terminal or a notebook.
     report : bool
         Whether to write the report into the folder `run`.
     each_epoch : callable, optional
@@ -144,6 +150,9 @@ def fit(
     """
     began = time.monotonic()
     check_order(spec, data)
+    for name in options:
+        if name not in OPTIONS:
+            raise OptionError(f"fit: {unknown_name('option', name, [*_PARAMETERS, *OPTIONS])}")
     keywords = dict(options)
     given = DataOptions(**cast(Any, {name: keywords.pop(name) for name in DATA if name in keywords}))
     set_options = {name: value for name, value in keywords.items() if value is not None or name not in AUTO}
@@ -168,7 +177,7 @@ def fit(
         done = run_training(setup, folder, observers=watching, each_epoch=each_epoch)
         _warn_of_few_steps(setup, done, planned=made.shortened)
         if report:
-            write_report(done, setup, folder, table, made.options.validation, quiet=quiet)
+            write_report(done, setup, folder, table, made.options.validation, quiet=bool(quiet))
     return done
 
 
@@ -180,7 +189,7 @@ def resume(
     sample_weight: Any = None,
     observers: Sequence[Observer] = (),
     trackers: Sequence[Any] = (),
-    quiet: bool = False,
+    quiet: Quiet = False,
     report: bool = True,
     each_epoch: Callable[[TrainingProgress], bool] | None = None,
 ) -> Run:
@@ -228,7 +237,7 @@ def resume(
         table = read_once(source)
         options = with_config(replace(options, outputs=spec.d_out), config)
         setup = Setup.make(spec, encode(table, options, config), config, began=began)
-        if setup.fingerprint() != saved["fingerprint"]:
+        if not setup.matches(saved["fingerprint"]):
             raise RunError(
                 f"the data differs from the training data of {path}: resume needs the same rows in the same order"
             )
@@ -238,8 +247,12 @@ def resume(
             done = run_training(setup, folder, observers=watching, resumed=True, each_epoch=each_epoch)
             _warn_of_few_steps(setup, done, planned=False)
             if report:
-                write_report(done, setup, folder, table, options.validation, quiet=quiet)
+                write_report(done, setup, folder, table, options.validation, quiet=bool(quiet))
         return done
+
+
+_PARAMETERS = [name for name in inspect.signature(fit).parameters if name not in ("spec", "data", "options")]
+"""Options of `fit` that are not in `OPTIONS`."""
 
 
 class _Choice(NamedTuple):
@@ -313,7 +326,7 @@ def _watching(
     observers: Sequence[Observer],
     tracking: Sequence[Tracker],
     *,
-    quiet: bool,
+    quiet: Quiet,
     past: Iterable[Event] = (),
 ) -> Generator[list[Observer]]:
     """Open the progress display and the trackers. At the end, close them, the folder and the engine."""

@@ -1,28 +1,32 @@
-"""Progress as people and programs see it.
+"""The progress of training, for people and for programs.
 
-On a terminal, one block that is drawn again and again, and above it, for good, what a person should hear of:
+A terminal or a notebook shows one block, which is redrawn in place. Messages appear above it and remain:
 
     epoch 7/20         34%  ━━━━━━━━━━━━━━╸━━━━━━━━━━━━━━━━━━━━━━━━━━  0:14 left
     train loss      0.2341  █▇▆▅▄▃▃▂▂▁▁▁▁▁▁                            52,100 rows/s
     validation loss 0.2811  █▇▆▅▄▃▃▃▃▂▂▂▂▂▂                            rate 9.5e-04
     accuracy        0.9653  ▁▂▄▅▆▇▇████████                            best 0.9712 (epoch 6)
 
-Anywhere else, a plain line an epoch, but no more than one every two seconds, the first and the last always.
+Other outputs get a line per epoch, but at most one every two seconds, and always the first and the last.
 
-It is drawn when something happened, from the thread that trains: no thread of its own, so nothing is left running when
-an exception ends the run. A display that breaks (its terminal is gone) goes quiet; training goes on.
+The estimators show the block only if training takes longer than five seconds, and remove it at the end: `quiet="auto"`.
+Outputs that are not a terminal or a notebook, and worker processes, show nothing then.
+
+The display has no thread: it is drawn when an event arrives, so nothing is left running if an exception ends the run.
+If writing fails, for example because the terminal was closed, the display stops and training continues.
 """
 
 from __future__ import annotations
 
-import importlib.util
+import io
 import itertools
 import json
+import multiprocessing
 import sys
 import time
 import warnings
 from collections.abc import Iterable
-from typing import Literal, NamedTuple, TextIO
+from typing import Any, Literal, NamedTuple, TextIO
 
 from rich.console import Console
 from rich.errors import LiveError
@@ -37,19 +41,37 @@ from .run_state import ASCII_BLOCKS, BLOCKS, Point, RunState, columns, limits, s
 
 REDRAW_SECONDS = 0.2
 LINE_SECONDS = 2.0
+LONG_SECONDS = 5.0
+"""Time after which a training run is shown if `quiet` is "auto"."""
+NOTEBOOK_WIDTH = 100
+"""Characters per line in a notebook."""
 WIDEST_CURVE = 100
 NARROWEST_CURVE = 8
 ECHO = 3
-"""Columns left free: a terminal's ^C on the last of them would begin a new line, and the block be drawn one off."""
+"""Columns left free, because the ^C that a terminal prints in the last column would begin a new line."""
 
 _STYLES = {"info": "cyan", "warn": "yellow", "error": "bold red"}
 
 
 class ProgressDisplay:
-    """An observer that shows how training goes; close it, or use it as a context, whatever happens.
+    """An observer that shows the progress of training. Close it, or use it as a context manager.
 
-    `metric` and `larger` say what "best" means; `past` are the events of a run that goes on, for its curves;
-    `notes` are said at its start, and beside the engine `why`, what another one lacks.
+    Parameters
+    ----------
+    steps, epochs, steps_per_epoch : int
+        Length of the run.
+    metric, larger
+        Metric that selects the best epoch, and whether larger values are better.
+    console : Console, optional
+        Where to print. By default, standard error.
+    quiet : bool or "auto"
+        Whether to show nothing. "auto" shows the block of a long run in a terminal or a notebook.
+    past : iterable of Event
+        Events of a resumed run from before the interruption, for the curves.
+    notes : iterable of str
+        Decisions about the data, printed at the start.
+    why : str, optional
+        Why the run does not use the fused engine.
     """
 
     def __init__(
@@ -61,7 +83,7 @@ class ProgressDisplay:
         metric: str = "loss",
         larger: bool = False,
         console: Console | None = None,
-        quiet: bool = False,
+        quiet: bool | Literal["auto"] = False,
         past: Iterable[Event] = (),
         notes: Iterable[str] = (),
         why: str | None = None,
@@ -71,15 +93,20 @@ class ProgressDisplay:
             self.state.take(event)
         self.notes, self.why = tuple(notes), why
         self.console = _console() if console is None else console
-        self._how: Literal["quiet", "plain", "live"] = "quiet" if quiet else _how(self.console)
-        self._live: Live | None = None
+        self._how: Literal["quiet", "plain", "live"] = "quiet" if quiet is True else _how(self.console)
+        self._brief = quiet == "auto"
+        """Whether only the block of a long run is shown, and removed at the end."""
+        if self._brief and (self._how != "live" or multiprocessing.parent_process() is not None):
+            self._how = "quiet"
+        self._started = time.monotonic()
+        self._live: Live | _NotebookBlock | None = None
         self._shown: float | None = None
-        """When something was last shown."""
+        """Time of the last output."""
         self._withheld: EpochEnd | None = None
 
     def notice(self, event: Event) -> None:
         self.state.take(event)
-        if self._how == "quiet":
+        if self._how == "quiet" or (self._brief and time.monotonic() - self._started < LONG_SECONDS):
             return
         try:
             if self._how == "live":
@@ -91,16 +118,16 @@ class ProgressDisplay:
             self._stop()
 
     def warn(self, message: str) -> None:
-        """Says something that is not an event; as Python's own warning where nothing is shown."""
-        if self._how == "quiet":
+        """Print a message that is not an event. If nothing is shown, raise a warning of Python."""
+        if self._how == "quiet" or self._brief:
             warnings.warn(message, RuntimeWarning, stacklevel=2)
         else:
             self._say(Message("warn", "tracker", message), self.state.step)
 
     def close(self) -> None:
-        """The last state stays on the screen, and the terminal is as it was."""
+        """Draw the last state, or remove the block of a brief display. Restore the terminal."""
         try:
-            if self._live is not None:
+            if self._live is not None and not self._brief:
                 self._redraw()
             elif self._how == "plain":
                 self._print_withheld()
@@ -115,7 +142,7 @@ class ProgressDisplay:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    # On a terminal
+    # In a terminal or a notebook
 
     def _draw_event(self, event: Event) -> None:
         if self._live is None and not isinstance(event, End):
@@ -128,19 +155,22 @@ class ProgressDisplay:
             self._redraw()
 
     def _begin(self) -> None:
-        # Standard output that goes to a file or a program must keep going there.
+        if self.console.is_jupyter:
+            self._live = _NotebookBlock(keep=not self._brief)
+            return
+        # Output to a file or a pipe must not be redirected to the terminal.
         live = Live(
             console=self.console,
             auto_refresh=False,
-            transient=False,
-            redirect_stdout=sys.stdout.isatty() or self.console.is_jupyter,
-            redirect_stderr=sys.stderr.isatty() or self.console.is_jupyter,
+            transient=self._brief,
+            redirect_stdout=sys.stdout.isatty(),
+            redirect_stderr=sys.stderr.isatty(),
         )
         try:
             live.start()
             self._live = live
         except LiveError:
-            self._how = "plain"  # another display has this terminal
+            self._how = "quiet" if self._brief else "plain"  # another display uses this terminal
 
     def _redraw(self) -> None:
         self._shown = time.monotonic()
@@ -155,7 +185,7 @@ class ProgressDisplay:
             except (OSError, UnicodeError):
                 self._how = "quiet"
 
-    # Anywhere else
+    # Other outputs
 
     def _print_event(self, event: Event) -> None:
         if isinstance(event, EpochEnd):
@@ -177,6 +207,8 @@ class ProgressDisplay:
 
     def _say_event(self, event: Event) -> None:
         words = message_for(event)
+        if self._brief:
+            return
         if words is not None:
             self._say(words, event.step)
         elif isinstance(event, Start):
@@ -200,15 +232,35 @@ class ProgressDisplay:
 
 
 def _networks(event: Start) -> str:
-    """The network and its size, times the members of an ensemble."""
+    """Describe the network and its size, with the number of ensemble members."""
     members = event.config.get("ensemble", 1)
     if members == 1:
         return f"{event.network} · {event.parameters:,} parameters"
     return f"{members} × {event.network} · {members} × {event.parameters:,} parameters"
 
 
+class _NotebookBlock:
+    """The block in a notebook: the output of a cell that is replaced with each update."""
+
+    def __init__(self, *, keep: bool) -> None:
+        from IPython.display import display
+
+        self.keep = keep
+        self.handle: Any = display({"text/plain": ""}, raw=True, display_id=True)
+
+    def update(self, text: Text, *, refresh: bool) -> None:
+        console = Console(file=io.StringIO(), record=True, width=NOTEBOOK_WIDTH, force_jupyter=False)
+        console.print(text)
+        page = console.export_html(inline_styles=True, code_format="<pre style='line-height: 1.2'>{code}</pre>")
+        self.handle.update({"text/plain": text.plain, "text/html": page}, raw=True)
+
+    def stop(self) -> None:
+        if not self.keep:
+            self.handle.update({"text/plain": ""}, raw=True)
+
+
 class JsonLines:
-    """An observer that writes every event to a stream, one JSON object a line, at once."""
+    """An observer that writes every event to a stream as a line of JSON, and flushes the stream."""
 
     def __init__(self, stream: TextIO) -> None:
         self.stream = stream
@@ -219,21 +271,21 @@ class JsonLines:
 
 
 def line(state: RunState, event: EpochEnd) -> str:
-    """An epoch in one plain line."""
+    """Return an epoch as one line of text."""
     digits = len(str(state.epochs))
     parts = [f"epoch {event.epoch:>{digits}}/{state.epochs}", f"train loss {number(event.loss)}"]
     if event.validation_loss is not None:
         parts.append(f"validation loss {number(event.validation_loss)}")
-    # The loss of some tasks is a metric too, under another name.
-    said = None if event.validation_loss is None else number(event.validation_loss)
+    # For some tasks, the loss is also a metric with another name.
+    known = None if event.validation_loss is None else number(event.validation_loss)
     parts += [
-        f"{printable(name)} {number(value)}" for name, value in shown(event.metrics).items() if number(value) != said
+        f"{printable(name)} {number(value)}" for name, value in shown(event.metrics).items() if number(value) != known
     ]
     if state.best is not None:
         value, epoch = state.best
         parts.append("best so far" if epoch == event.epoch else f"best {number(value)} (epoch {epoch})")
-    left = [f"{clock(state.left)} left"] if state.left is not None and state.share < 1 else []
-    return "  ".join([*parts, *_pace(state), *left])
+    remaining = [f"{clock(state.left)} left"] if state.left is not None and state.share < 1 else []
+    return "  ".join([*parts, *_pace(state), *remaining])
 
 
 class _Row(NamedTuple):
@@ -246,7 +298,7 @@ class _Row(NamedTuple):
 
 
 def block(state: RunState, console: Console) -> Text:
-    """The block on a terminal: bar and curves over the same columns, what is best and how fast beside them."""
+    """Return the block: a progress bar and curves, and to their right the time, the best value and the speed."""
     ascii_only = console.options.ascii_only
     rows = _rows(state)
     tails = _tails(state, rows)
@@ -279,7 +331,7 @@ def _rows(state: RunState) -> list[_Row]:
 
 
 def _curves(state: RunState, rows: list[_Row], width: int, ascii_only: bool) -> list[Text]:
-    """Losses share a scale, so that a validation curve that leaves the training curve is seen to."""
+    """Return the curves. Both losses have the same scale, so that overfitting is visible."""
     curves = [columns(row.points, steps=state.steps, width=width, origin=state.origin) for row in rows]
     losses = limits(*(curve for curve, row in zip(curves, rows, strict=True) if row.is_loss))
     blocks = ASCII_BLOCKS if ascii_only else BLOCKS
@@ -302,9 +354,9 @@ def _bar(share: float, width: int, ascii_only: bool) -> Text:
 
 
 def _tails(state: RunState, rows: list[_Row]) -> list[str]:
-    """What stands at the right: the time, then the pace, with the best beside the curve it is of."""
-    left = "" if state.left is None else f"{clock(state.left)} left"
-    tails = [f"{clock(state.elapsed)} in all" if state.share >= 1 else left]
+    """Return the text to the right of each line: the time, the best value next to its curve, and the speed."""
+    remaining = "" if state.left is None else f"{clock(state.left)} left"
+    tails = [f"{clock(state.elapsed)} in all" if state.share >= 1 else remaining]
     best = "" if state.best is None else f"best {number(state.best[0])} (epoch {state.best[1]})"
     measured = [row.label for row in rows if row.is_loss][-1] if state.metric == "loss" else state.metric
     pace = _pace(state)
@@ -323,15 +375,14 @@ def _pace(state: RunState) -> list[str]:
 
 
 def _how(console: Console) -> Literal["plain", "live"]:
-    """Whether the block can be drawn again in place. Colours that are forced into a file make it no terminal."""
+    """Return whether the block can be redrawn in place. A file is not a terminal, even if colors are forced."""
     if console.is_jupyter:
-        # Without widgets, rich can show a block once and not again.
-        return "live" if importlib.util.find_spec("ipywidgets") is not None else "plain"
+        return "live"
     return "live" if console.is_terminal and console.file.isatty() and not console.is_dumb_terminal else "plain"
 
 
 def _console() -> Console:
-    """Standard error: what comes out of a command goes to standard output."""
+    """Return a console for standard error, because standard output is for the results of a command."""
 
     class Plain(Console):
         def on_broken_pipe(self) -> None:

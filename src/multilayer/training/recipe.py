@@ -94,7 +94,8 @@ class Recipe:
     For images, the plain network is used, with one scale for all pixels.
     """
 
-    hidden: Sequence[int] | None = None
+    hidden: int | Sequence[int] | None = None
+    """Widths of the hidden layers. A number is one hidden layer."""
     activation: str | Sequence[str] | None = None
     dropout: float | None = None
     embedding: Numeric | None = None
@@ -107,6 +108,8 @@ class Recipe:
     def __post_init__(self) -> None:
         for name in ("hidden", "activation"):
             object.__setattr__(self, name, _plain(getattr(self, name)))
+        if isinstance(self.hidden, int) and not isinstance(self.hidden, bool):
+            object.__setattr__(self, "hidden", (self.hidden,))
         functions = self.activation
         names = cast("list[Any]", list(functions)) if isinstance(functions, Sequence) else [functions]
         if functions is not None and not all(isinstance(one, str) for one in names):
@@ -279,7 +282,7 @@ def _instead(spec: Spec, shape: Recipe) -> str:
     alike = len(functions) == len(widths) - 1
     if not alike or mlp(spec.inputs, widths[:-1], widths[-1], activation=functions, dropout=rate, **how) != spec:
         return "write them into the network"
-    hidden = widths[:-1] if shape.hidden is None else shape.hidden
+    hidden = widths[:-1] if shape.hidden is None else cast("Sequence[int]", shape.hidden)
     if len(widths) == 1 and shape.hidden is None:
         return f"it has no hidden layers, so omit {shape.given}"
     usual = functions if len(hidden) == len(functions) else functions[0] if functions else "relu"
@@ -298,14 +301,14 @@ def network(
     inputs: Inputs,
     outputs: int,
     *,
-    hidden: Sequence[int],
+    hidden: int | Sequence[int],
     activation: str | Sequence[str],
     dropout: float,
     embedding: Numeric = EMBEDDING,
 ) -> Spec:
     """Return the network of the recipe for these inputs."""
-    if not isinstance(hidden, Sequence):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise OptionError(f"{option_name('hidden')} must be widths such as (256, 256), got {hidden!r}")
+    if not isinstance(hidden, Sequence):
+        raise OptionError(f"{option_name('hidden')} must be a width or widths such as (256, 256), got {hidden!r}")
     functions = [activation] * len(hidden) if isinstance(activation, str) else list(activation)
     if len(functions) != len(hidden):
         raise OptionError(
@@ -335,8 +338,8 @@ def defaults() -> dict[str, Any]:
 
 
 def _plain(values: Any) -> Any:
-    """Convert an array of widths or names to a list."""
-    return values.tolist() if isinstance(values, np.ndarray) else values
+    """Convert an array or a number of numpy to a list or a number of Python."""
+    return values.tolist() if isinstance(values, np.ndarray | np.generic) else values
 
 
 def kind_of(encoding: Encoding) -> Literal["classes", "numbers", "counts"]:

@@ -23,9 +23,11 @@ from types import FrameType
 from typing import Any
 
 from ..core import atomic_files
-from ..core.formatting import count
+from ..core.formatting import clock, count, number
 from ..engines import State
 from ..errors import MultilayerError, RunError, is_command_line, warn
+from ..models.evaluation_rows import EvaluationRows, held_out_rows
+from ..models.importance import most_rows
 from ..models.metrics import shown
 from ..models.trained_model import TrainedModel
 from ..runs import RESTORE, RunFolder
@@ -81,6 +83,8 @@ class Run:
     notes: tuple[str, ...] = ()
     signal: int | None = None
     failed: bool = False
+    held_out: EvaluationRows | None = field(default=None, repr=False)
+    """Some of the held-out rows, encoded, for the importance of the columns."""
 
     def __repr__(self) -> str:
         where = "in memory" if self.path is None else str(self.path)
@@ -106,13 +110,27 @@ class Run:
         """Metrics of the model on the held-out rows."""
         return self.end.metrics
 
-    def _repr_html_(self) -> str | None:
-        """Return the report for a notebook, in a sandboxed frame. None if the run has no report."""
+    def _repr_html_(self) -> str:
+        """Return the report for a notebook, in a sandboxed frame, or a table if the run has no report."""
         report = None if self.path is None else self.path / "report.html"
         if report is None or report.is_symlink() or not report.is_file():
-            return None
+            return self._html_table()
         page = html.escape(atomic_files.read(report, limit=_LARGEST_PAGE, root=self.path).decode("utf-8"))
         return f'<iframe srcdoc="{page}" sandbox="allow-scripts" width="100%" height="720" title="report"></iframe>'
+
+    def _html_table(self) -> str:
+        """Return a table with the network, the result and the metrics."""
+        start = next((event for event in self.log if isinstance(event, Start)), None)
+        end = next((event for event in reversed(self.log) if isinstance(event, End)), None)
+        lines: dict[str, str] = {"run": "in memory" if self.path is None else str(self.path)}
+        if start is not None:
+            lines["network"] = start.network if self.model is None else self.model.networks
+            lines["rows"] = f"{start.rows:,} for training, {start.held_out or 0:,} held out"
+        if end is not None:
+            lines["result"] = f"{end.status} after {count(end.epoch, 'epoch')} in {clock(end.seconds)}"
+            lines |= {name: number(value) for name, value in shown(end.metrics).items()}
+        rows = [f"<tr><th>{html.escape(name)}</th><td>{html.escape(text)}</td></tr>" for name, text in lines.items()]
+        return f"<table>{''.join(rows)}</table>"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -219,6 +237,7 @@ def _finish(setup: Setup, loop: Loop, outcome: Outcome, run: Run, folder: RunFol
     calibration = setup.calibration(setup.engine)
     _, metrics = setup.evaluate(setup.engine, calibration)
     run.model = setup.model(calibration)
+    run.held_out = held_out_rows(run.model, setup.prepared, most=most_rows(setup.prepared.data.x.shape[1]))
     if folder is not None and outcome.status != "interrupted":
         run.model.save(folder.model)
     loop.emit(

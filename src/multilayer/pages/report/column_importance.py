@@ -14,7 +14,7 @@ import numpy as np
 
 from ...models import metrics
 from ...models.evaluation_rows import outputs
-from ...models.importance import FEWEST_ROWS, MOST_ROWS, NUMBERS, Place, places, shuffled
+from ...models.importance import FEWEST_ROWS, NUMBERS, Place, most_rows, places, shuffled
 from .quality import number
 from .sample import Sample
 
@@ -41,9 +41,9 @@ def importance(sample: Sample, metric: str, *, seconds: float = SECONDS) -> dict
         columns = list(patches(columns, image, patch))
     if len(sample) < 2 or not columns:
         return None
-    of, width = len(columns), sample.x.shape[1]
+    of = len(columns)
     each = _seconds_a_row(sample)
-    most = min(len(sample), MOST_ROWS, max(FEWEST_ROWS, NUMBERS // max(width, 1)))
+    most = min(len(sample), most_rows(sample.x.shape[1]))
     rows = max(min(most, FEWEST_ROWS), min(most, int(FIRST * seconds / (each * of))))
     sample = sample.at_most(rows)
     if image is None:
