@@ -56,7 +56,7 @@ def test_layers_too_wide_to_be_timed_give_a_lower_bound(monkeypatch: pytest.Monk
 
 
 def test_networks_that_cannot_train_are_refused() -> None:
-    with pytest.raises(SpecError, match="a training step needs something that learns, and 4-relu has no parameters"):
+    with pytest.raises(SpecError, match="a training step needs parameters, and 4-relu has none"):
         measure("4-relu")
     with pytest.raises(BatchError, match="batchnorm needs at least 2 rows in a training batch, got 1"):
         measure("4-6:batchnorm-2", batch=1)

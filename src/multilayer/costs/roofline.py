@@ -1,16 +1,21 @@
-"""How long a step should take on this machine: by its roofline alone, or by what an engine was seen to reach on it.
+"""Predicted time of a training step on this machine, from its roofline or from a calibration of PyTorch.
 
-The roofline is a lower bound: for each operation the larger of its arithmetic and its traffic.
+The roofline is a lower bound. Each operation takes at least the time of its arithmetic, and of its memory traffic:
 
     seconds ≥ max(FLOPs / rate, bytes / bandwidth)        Williams, Waterman & Patterson 2009
 
-A row of the account is up to six operations: product and activation forward; dW, dA, db and σ′ back. Each reads its
-operands and writes its result once. Fused, an activation happens in the registers of its product: no bytes of its own.
+A row of the cost has up to six operations: forward the product and the activation, backward dW, dA, db and σ′. Each
+operation reads its operands and writes its result once. In the fused engine, an activation runs in the registers of its
+product, so it moves no bytes.
 
-With a calibration the products run at the rate that products of their size and batch reach; their weights come from
-the level of memory that holds the step, which adds up, because a product packs its operands before it multiplies. All
-else takes what its kind of layer takes for so many numbers (`kinds`), and so do the loss and the update; what is left
-of a step is the same for every network. A calibration is remembered with the machine.
+With a calibration, the time of a step is the sum of these parts:
+
+- products: at the measured rate for their size and batch, and the time to read their weights from the level of memory
+  that holds the step; the two times add up, because a product packs its operands before it multiplies
+- other operations, the loss and the update: at the measured time per element of their kind (`kinds`)
+- a constant per step
+
+A calibration is stored with the machine.
 
 A step in PyTorch consists of many small operations. Their time per number differs by a factor of fifty: 0.1 ns for
 ReLU, several ns for `where`, `max` over an axis or Mish. FLOPs and bytes do not predict this. Each kind of layer is
@@ -23,7 +28,7 @@ larger matrix products is added, by their FLOPs. `Layer.timed` returns the bench
     columns                      features; 1 a code   16 features, with their products; one column of codes
     every other                  inputs               the layer itself, 128 wide
 
-Not modelled on purpose: how well a width fits the registers, and how norms and softmax slow down for wider rows.
+Not modelled: how well a width fits the registers, and that norms and softmax are slower for wider rows.
 """
 
 from __future__ import annotations
@@ -46,15 +51,15 @@ from .count import DTYPES, Cost, Row
 
 Bound = Literal["compute", "memory", "overhead"]
 Curve = tuple[tuple[int, float], ...]
-"""Seconds by numbers handled, both growing; the first is what it takes to start."""
+"""Points (elements, seconds), both increasing. The first point has the time to start."""
 
 MANY_OUTPUTS = 32
 ELEMENTWISE_SHARE = 0.125
-"""Elementwise work has divisions and no fused multiply-adds: this share of the matrix peak."""
+"""Share of the matrix peak that elementwise work reaches: it has divisions and no fused multiply-adds."""
 
 
 def seconds_of(curve: Curve, numbers: int) -> float:
-    """Straight between the points of a curve, and on as it ends.
+    """Interpolate a curve linearly. Beyond its end, the last segment is continued.
 
     >>> [seconds_of(((10, 1.0), (20, 2.0)), n) for n in (1, 10, 15, 40)]
     [1.0, 1.0, 1.5, 4.0]
@@ -67,13 +72,13 @@ def seconds_of(curve: Curve, numbers: int) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class SpeedCalibration:
-    """What an engine really reaches here. `products` are rows, width and GFLOP/s of square maps, every pair of them."""
+    """Measured speed of an engine. `products` has rows, width and GFLOP/s of square products, for all pairs."""
 
     products: tuple[tuple[int, int, float], ...] = ()
     kinds: Mapping[str, Curve] = field(default_factory=dict[str, Curve])
-    """Of layers by `Unit.key`, of losses and updates by their names."""
+    """Curves of layers by `Unit.key`, and of losses and updates by name."""
     per_tensor: float = 0.0
-    """Seconds that each tensor of parameters adds to an update."""
+    """Seconds that each parameter tensor adds to an update."""
     per_step: float = 0.0
 
     def to_dict(self) -> dict[str, Any]:
@@ -92,7 +97,7 @@ class SpeedCalibration:
         )
 
     def rate(self, rows: int, width: float) -> float:
-        """GFLOP/s of the products of a map of about that width, straight between what was timed on log scales."""
+        """Return the GFLOP/s of products of a width, interpolated linearly on log scales."""
         rates = {(b, w): math.log(r) for b, w, r in self.products}
         batches, widths = (sorted({pair[i] for pair in rates}) for i in (0, 1))
         by_width = [np.interp(math.log(rows), np.log(batches), [rates[b, w] for b in batches]) for w in widths]
@@ -101,8 +106,10 @@ class SpeedCalibration:
 
 @dataclass(frozen=True, kw_only=True)
 class RowTime:
-    """Predicted seconds of one row of the account, forward and backward: what its arithmetic bounds, what its traffic
-    bounds, and what it costs to start."""
+    """Predicted seconds of one row of a cost, forward and backward.
+
+    The time is split by what limits it: arithmetic, memory traffic, or the overhead to start operations.
+    """
 
     name: str
     what: str
@@ -116,15 +123,18 @@ class RowTime:
 
     @property
     def bound(self) -> Bound:
-        """What takes most of it."""
+        """The largest of the three parts."""
         parts: dict[Bound, float] = {"compute": self.compute, "memory": self.memory, "overhead": self.overhead}
         return max(parts, key=lambda part: parts[part])
 
 
 @dataclass(frozen=True, kw_only=True)
 class Prediction:
-    """`fused_saving` is how many times longer the layers take than with their activations fused; `calibrated`, whether
-    all of it is by what the engine was seen to reach. Otherwise it is a lower bound."""
+    """Predicted seconds of a training step.
+
+    `fused_saving` is the time of the layers divided by their time with fused activations. If `calibrated` is false, the
+    roofline was used for some part, and the time is a lower bound.
+    """
 
     rows: tuple[RowTime, ...]
     optimizer: float
@@ -142,7 +152,7 @@ _FILE = "torch.json"
 
 
 def remember(calibration: SpeedCalibration, machine: Machine, *, threads: int, version: str) -> None:
-    """Keeps what PyTorch reaches on this machine, for predictions that do not run it; kinds known before stay known."""
+    """Store a calibration for later predictions. Kinds of layers that were measured before are kept."""
     keys = {"processor": machine.processor, "threads": threads, "torch": version}
     before = machines.remembered(_FILE)
     known = recall(machine) if before is not None and keys.items() <= before.items() else None
@@ -151,7 +161,7 @@ def remember(calibration: SpeedCalibration, machine: Machine, *, threads: int, v
 
 
 def recall(machine: Machine) -> SpeedCalibration | None:
-    """The calibration that `mlp cost --measure` left, if it is of this machine."""
+    """Return the calibration that `mlp cost --measure` stored, if it is from this machine."""
     found = machines.remembered(_FILE)
     if found is None or found.get("processor") != machine.processor:
         return None
@@ -164,7 +174,7 @@ def recall(machine: Machine) -> SpeedCalibration | None:
 def predict(
     account: Cost, machine: Machine, *, threads: int | None = None, calibration: SpeedCalibration | None = None
 ) -> Prediction:
-    """The time of one training step from its account and the machine's measured figures."""
+    """Predict the time of a training step from its cost and the measurements of the machine."""
     threads = machine.threads if threads is None else threads
     model = _Roof(account, machine, threads, calibration)
     fused = account.engine == "fused"
@@ -181,7 +191,7 @@ def predict(
 
 
 class _Roof:
-    """One machine's limits for one account."""
+    """The limits of a machine for a cost."""
 
     def __init__(self, account: Cost, machine: Machine, threads: int, calibration: SpeedCalibration | None) -> None:
         peak = machine.peak(threads)
@@ -203,7 +213,7 @@ class _Roof:
         if self.calibration is not None and curve is not None:
             more = max(0, len(self.account.spec.parameters) - 1) * self.calibration.per_tensor
             return seconds_of(curve, self.account.parameters) + more
-        # Reads p, g and every slot, writes p and every slot; the fused engine has g in registers.
+        # An update reads p, g and each slot, and writes p and each slot. The fused engine has g in registers.
         touched = 3 - (self.account.engine == "fused") + 2 * len(get_optimizer(self.account.optimizer).slots)
         return touched * self.account.memory.parameters / self.bandwidth
 
@@ -229,7 +239,7 @@ class _Roof:
         return RowTime(name=row.name, what=row.what, compute=compute, memory=memory, overhead=0.0)
 
     def _operations(self, row: Row, *, fused: bool) -> Iterator[tuple[int, int, float]]:
-        """FLOPs, bytes and FLOP rate of each operation of a row."""
+        """Yield the FLOPs, bytes and FLOP rate of each operation of a row."""
         B = self.account.batch
         x, y, W = (self.size * n for n in (B * row.d_in, B * row.d_out, row.parameters))
         ahead, back = row.forward, row.backward
@@ -249,10 +259,10 @@ class _Roof:
         B, compute, memory, overhead = self.account.batch, 0.0, 0.0, 0.0
         for i, (unit, curve) in enumerate(parts):
             if fused and i and isinstance(unit.layer, Activation):
-                continue  # it happens in the registers of the product
+                continue  # it runs in the registers of the product
             start = curve[0][1]
             rest = seconds_of(curve, B * unit.numbers) - start
-            # Two passes forward and three back are what the numbers at either end take; the rest is arithmetic.
+            # Memory traffic is two passes over the outputs forward and three backward. The rest is arithmetic.
             traffic = min(rest, 5 * self.size * B * row.d_out / self.bandwidth)
             overhead, memory, compute = overhead + start, memory + traffic, compute + rest - traffic
         if fused and parts and isinstance(parts[0][0].layer, Linear):
@@ -270,12 +280,12 @@ def update_key(optimizer: str) -> str:
 
 
 def loss_key(name: str, d_out: int) -> str:
-    """A row of few outputs takes about as long as one of many more."""
+    """Return the key of a loss. Few outputs are timed separately, because they take more time per element."""
     return f"loss {name} of {'few' if d_out < MANY_OUTPUTS else 'many'} outputs"
 
 
 def _parts(account: Cost) -> dict[str, tuple[Unit, ...]]:
-    """The units of each row: those of its layer, and of the activation counted with it."""
+    """Return the timing units of each row: those of its layer and of the activation after it."""
     rows, found, current = {row.name for row in account.layers}, dict[str, tuple[Unit, ...]](), ""
     for name, parts in units(account.spec).items():
         current = name if name in rows else current

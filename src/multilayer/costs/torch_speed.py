@@ -1,12 +1,15 @@
-"""What PyTorch reaches on this machine: seconds of products, of each kind of layer, of a loss, an update and a step.
+"""Speed of PyTorch on this machine: products, kinds of layers, losses, updates and whole steps.
 
-Nothing of a user's network is timed here, only the kinds of layer that it has. How a kind grows with its numbers is
-timed on several of it in one graph less one of it: starting the backward pass drops out, and where they are large their
-numbers come from as far away as in a network. What it takes to start is what it adds to a small network's step: among
-other operations its code is no longer at hand, which costs half as much again as when it runs over and over. Times are
-the best of many, which is what a busy machine disturbs least.
+A calibration times each kind of layer in the user's network, but not the network itself.
 
-`measure` predicts a step of the user's network from such a calibration, and times the step, whole and layer by layer.
+- Time per element: the time of several equal layers in one graph, minus the time of one. This removes the time to start
+  the backward pass. The layers are large enough that their data is as far from the processor as in a network.
+- Time to start: what a layer adds to the step of a small network. Among other operations, this takes 1.5 times as long
+  as alone in a loop, because the code does not stay in the caches.
+
+Each time is the minimum of many runs, because other processes can only increase it.
+
+`measure` predicts a step of the user's network from a calibration, and then times the step and each layer.
 """
 
 from __future__ import annotations
@@ -51,24 +54,24 @@ from .verification import example, require_step
 BATCHES = (1, 8, 64, 512)
 WIDTHS = (32, 128, 512)
 SIZES = (2**8, 2**13, 2**15, 2**17, 2**19)
-"""Numbers of the widest tensor that a kind is timed at; PyTorch works on one thread up to 2^15."""
+"""Elements of the widest tensor for which a kind is timed. Up to 2^15, PyTorch uses one thread."""
 UPDATES = (2**8, 2**12, 2**16, 2**18, 2**20, 2**22)
 MOST = 2**21
-"""A kind whose rows are wider is not timed: what it takes stays a lower bound."""
+"""Kinds with wider rows are not timed. Their predicted time is a lower bound."""
 FEW = 8
-"""Outputs that stand for few of them."""
+"""Outputs with which a loss of few outputs is timed."""
 SEVERAL = 5
 BUDGET = 0.3
-"""Seconds that timing a step may take."""
+"""Seconds for timing a step."""
 SHORT = 0.02
-"""The same for one of the many timings of a calibration."""
+"""Seconds for each of the many timings of a calibration."""
 
 Part = tuple[Callable[[], Tensor], Sequence[Tensor]]
-"""What runs forward, and what its gradient is wanted of."""
+"""A forward function, and the tensors whose gradients are computed."""
 
 
 def best(work: Callable[[], Any], *, budget: float = BUDGET) -> float:
-    """The shortest of as many runs as the budget holds, at least three after one to warm up."""
+    """Return the shortest time of repeated runs: at least three, after one to warm up, and until the budget ends."""
     work()
     end, shortest, runs = time.perf_counter() + budget, float("inf"), 0
     while runs < 3 or time.perf_counter() < end:
@@ -80,12 +83,12 @@ def best(work: Callable[[], Any], *, budget: float = BUDGET) -> float:
 
 
 def step_seconds(spec: Spec, *, batch: int, optimizer: str, loss: str) -> float:
-    """Best time of forward, loss, backward and update, gradients set to None in between."""
+    """Return the best time of a step: forward, loss, backward and update. Gradients are set to None before it."""
     return best(_Step(spec, batch=batch, optimizer=optimizer, loss=loss).run)
 
 
 class _Step:
-    """A training step, alone or with a part of another network in its graph."""
+    """A training step, alone or with a part in the same graph."""
 
     def __init__(self, spec: Spec, *, batch: int, optimizer: str, loss: str) -> None:
         self.loss = losses.of(loss, spec.d_out)
@@ -99,7 +102,7 @@ class _Step:
         self.update.step()
 
     def run_with(self, part: Part, gradient: Tensor | None) -> None:
-        """`gradient` is that of the part's output; None where nothing goes back through it."""
+        """Run a step together with a part. `gradient` is that of the part's output, or None if it has none."""
         self.update.zero_grad(set_to_none=True)
         z, output = self.model(*self.inputs), part[0]()
         loss = loss_forward(self.loss, z, self.target)
@@ -119,7 +122,7 @@ class _Step:
 
 
 def graph_seconds(parts: Sequence[Part], *, budget: float) -> float:
-    """Forward through all of the parts, then backward through all of them, as one graph."""
+    """Return the best time of all parts in one graph: all forward, then all backward."""
     return best(_graph(parts), budget=budget)
 
 
@@ -133,9 +136,9 @@ def _graph(parts: Sequence[Part]) -> Callable[[], Any]:
 
 
 def calibrate(spec: Spec, machine: Machine, *, optimizer: str, loss: str) -> SpeedCalibration:
-    """What PyTorch reaches here on everything that a network is made of."""
+    """Measure the speed of PyTorch for everything in a network: products, layers, loss and update."""
     chosen = losses.of(loss, spec.d_out)
-    # Too small to take time itself: what its step takes beyond its parts, any step does.
+    # This network is too small to take time. What its step takes beyond its parts is the constant of every step.
     small = Spec.parse(f"2-2-{2 * chosen.per_target}")
     step = _Step(small, batch=2, optimizer=optimizer, loss=loss)
     parts = [unit for some in (*units(spec).values(), *units(small).values()) for unit in some]
@@ -151,7 +154,7 @@ def calibrate(spec: Spec, machine: Machine, *, optimizer: str, loss: str) -> Spe
 
 
 def _products() -> tuple[tuple[int, int, float], ...]:
-    """GFLOP/s of z = x Wᵀ, dW and dA by rows and width, beyond what it takes to start them."""
+    """Return the GFLOP/s of z = x Wᵀ, dW and dA by rows and width, without the time to start them."""
 
     def seconds(rows: int, width: int) -> float:
         sets = [(torch.randn(width, width), torch.randn(rows, width), torch.randn(rows, width)) for _ in range(SEVERAL)]
@@ -162,7 +165,7 @@ def _products() -> tuple[tuple[int, int, float], ...]:
     for rows in BATCHES:
         for width in WIDTHS:
             flops = 6 * rows * width * width
-            # What takes no longer than nothing is as good as free, and noise must not make it less.
+            # Noise must not make the difference zero or negative.
             found.append((rows, width, flops / max(seconds(rows, width) - start, 1e-7) / 1e9))
     return tuple(found)
 
@@ -174,13 +177,13 @@ def _per_part(make: Callable[[], Part]) -> float:
 
 
 def _in_turns(*works: Callable[[], Any], rounds: int = 2) -> list[float]:
-    """The best time of each, in turns, so that a burst of other work does not fall on one of them alone."""
+    """Return the best time of each function. They run alternately, so a busy moment does not affect only one."""
     taken = [[best(work, budget=SHORT / 2) for work in works] for _ in range(rounds)]
     return [min(times) for times in zip(*taken, strict=True)]
 
 
 def _curve(points: Iterable[tuple[int, float]]) -> Curve:
-    """The points as a curve that never falls, so that noise makes no more work look like less."""
+    """Return the points as a curve that never falls: noise must not make more work look faster."""
     numbers, seconds = zip(*points, strict=True)
     return tuple(zip(numbers, accumulate(seconds, max), strict=True))
 
@@ -200,7 +203,7 @@ def _curve_of(unit: Unit, step: _Step) -> Curve:
 
     heights = _heights(unit.widest)
     curve = _curve((rows * unit.standard, _per_part(lambda rows=rows: part(rows))) for rows in heights)
-    # A small difference of two long times: never taken for more than the start itself.
+    # This is a small difference of two long times, so it is limited to the time to start.
     more = min(max(0.0, step.seconds_added(part(heights[0])) - curve[0][1]), curve[0][1])
     return tuple((numbers, seconds + more) for numbers, seconds in curve)
 
@@ -219,7 +222,7 @@ def _loss_curve(text: str, per_target: int, *, many: bool) -> Curve:
 
 
 def _update_curve(optimizer: str) -> tuple[Curve, float]:
-    """Seconds of an update by parameters, all in one tensor, and what each further tensor adds."""
+    """Return the time of an update by the number of parameters, and the time that each further tensor adds."""
 
     def seconds(tensors: int, numbers: int) -> float:
         parameters = [torch.zeros(numbers, requires_grad=True) for _ in range(tensors)]
@@ -236,6 +239,8 @@ def _update_curve(optimizer: str) -> tuple[Curve, float]:
 
 @dataclass(frozen=True, kw_only=True)
 class MeasuredRow:
+    """Predicted and measured seconds of one row of a cost. `measured` is None if the row cannot be timed alone."""
+
     name: str
     what: str
     predicted: float
@@ -245,7 +250,7 @@ class MeasuredRow:
 
 @dataclass(frozen=True, kw_only=True)
 class Measurement:
-    """Seconds. `error` is (predicted − measured)/measured."""
+    """Predicted and measured seconds of a step. `error` is (predicted − measured)/measured."""
 
     rows: tuple[MeasuredRow, ...]
     predicted: float
@@ -255,7 +260,7 @@ class Measurement:
     machine: str
     prediction: Prediction
     busy: bool = False
-    """Whether other work was running, so that no figure here is to be trusted."""
+    """Whether other processes were running, so the times are not reliable."""
 
     @property
     def error(self) -> float:
@@ -270,10 +275,10 @@ def measure(
     loss: str = "auto",
     machine: Machine | None = None,
 ) -> Measurement:
-    """One training step in float32 on the CPU, predicted and timed."""
+    """Predict and time one training step in float32 on the CPU."""
     spec = Spec.of(spec)
     if not spec.n_parameters:
-        raise SpecError(f"a training step needs something that learns, and {str(spec)[:100]} has no parameters")
+        raise SpecError(f"a training step needs parameters, and {str(spec)[:100]} has none")
     if any(entry.layer.over_batch for entry in spec.entries):
         require_rows(batch)
     account = cost(spec, batch=batch, optimizer=optimizer, loss=loss)
@@ -305,12 +310,12 @@ def measure(
 
 
 def is_busy() -> bool:
-    """Whether other processes have kept more than half of the cores at work over the last minute."""
+    """Return whether other processes used more than half of the cores during the last minute."""
     return hasattr(os, "getloadavg") and os.getloadavg()[0] > 1 + (os.cpu_count() or 1) / 2
 
 
 def _row_seconds(model: Model, spec: Spec, row: Row, batch: int, started: float) -> float | None:
-    """Forward and backward of the modules of one row of the account, without what it takes to start the latter."""
+    """Return the time of the modules of a row, forward and backward, without the time to start the backward pass."""
     entries = _entries_of(spec, row)
     if isinstance(entries[0].layer, Residual):
         return None  # a sum of two tensors, timed with the step
@@ -332,7 +337,7 @@ def _row_seconds(model: Model, spec: Spec, row: Row, batch: int, started: float)
 
 
 def _entries_of(spec: Spec, row: Row) -> list[Entry]:
-    """The layer a row is named after and the activation that was counted with it."""
+    """Return the layer of a row, and the activation after it."""
     start = next(i for i, entry in enumerate(spec.entries) if entry.name == row.name)
     found = [spec.entries[start]]
     follower = spec.entries[start + 1] if start + 1 < len(spec.entries) else None
