@@ -1,4 +1,4 @@
-"""The text form of a network, read and written.
+"""The string form of a network, such as "784-256-128-10".
 
     network  = inputs then sequence
     inputs   = WHOLE [ "+" cat ] | cat
@@ -10,16 +10,18 @@
     argument = [ NAME "=" ] value
     value    = [ "-" ] NUMBER | NAME { "+" NAME } | call
 
-WHOLE is a whole number of at least 1, NUMBER any decimal number (3, 0.1, 1e-3). A whole number is a linear map of that
-width. `-` and `:` both mean "then"; by habit `:` attaches what belongs to a width. [ ... ] is a residual block, ( ... )
-a group, * repeats. Plain arguments come before named ones; only blend takes an argument that has its own.
+WHOLE is an integer of at least 1, NUMBER any decimal number (3, 0.1, 1e-3). An integer is a linear layer of that width.
+Both `-` and `:` separate layers; by convention `:` precedes layers that belong to a width. [ ... ] is a residual block,
+( ... ) a group, and * repeats. Positional arguments come before named ones. Only the argument of blend may have
+arguments.
 
-Two things are implied. A linear map with no activation before the next layer with weights of its sequence gets a ReLU
-(or the activation that was asked for), behind the norms that directly follow it and before anything else; `none` keeps
-it away. Inputs with categories that no `columns` follows get a plain one. docs/reference/network-grammar.md has
-examples.
+Two layers are implied:
 
-`render` writes the shortest text that reads back as the same network.
+    activation   between a linear layer and the next layer with weights, unless there is one. It is ReLU by default,
+                 comes after norms that directly follow, and before all other layers. `none` prevents it.
+    columns      after categorical inputs, unless there is one
+
+`render` writes the shortest string for a network. docs/reference/network-grammar.md has examples.
 """
 
 from __future__ import annotations
@@ -43,7 +45,7 @@ _TOKEN = re.compile(
     r"\s*(?:(?P<number>(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)|(?P<name>[A-Za-z_][A-Za-z0-9_]*)|(?P<mark>[-:+*\[\]()=,]))"
 )
 _WORDS = {"yes": True, "true": True, "no": False, "false": False}
-# one-hot is the one value with a dash in it; in text it is written one_hot.
+# In a string one-hot is written one_hot, since a dash separates layers.
 _VALUES = {"one_hot": "one-hot"}
 
 
@@ -56,12 +58,12 @@ class _Token:
 
 @dataclass(frozen=True)
 class _None:
-    """The word `none`: keeps the implied activation away and makes no layer."""
+    """The word `none`, which prevents the implied activation and creates no layer."""
 
 
 @dataclass(frozen=True)
 class _Name:
-    """A name with its arguments."""
+    """A name with its arguments. `at` is its position in the string."""
 
     name: str
     arguments: tuple[_Argument, ...]
@@ -70,7 +72,7 @@ class _Name:
 
 @dataclass(frozen=True)
 class _Argument:
-    """`key` is None where it was given without one; `at` is where it begins, `value` a number, a truth or a name."""
+    """An argument: `key` is None if it is positional, `value` is a number, a bool or a name, `at` is its position."""
 
     key: str | None
     value: Any
@@ -78,7 +80,7 @@ class _Argument:
 
 
 def parse(text: str, *, activation: str = "relu") -> tuple[Inputs, tuple[Layer, ...]]:
-    """Inputs and layers of a text; `activation` is the one that is implied between plain widths.
+    """Return inputs and layers of a string. `activation` is implied between linear layers.
 
     >>> parse("2-1")
     (Inputs(numeric=2, categories=()), (Linear(d_out=1, bias=True, scale=None),))
@@ -89,7 +91,7 @@ def parse(text: str, *, activation: str = "relu") -> tuple[Inputs, tuple[Layer, 
 
 
 class _Parser:
-    """Recursive descent over the tokens of one text."""
+    """Recursive-descent parser of one string."""
 
     def __init__(self, text: str, activation: str) -> None:
         self.text = text
@@ -111,7 +113,7 @@ class _Parser:
         yield _Token("end", "", len(text))
 
     def error(self, message: str, at: int) -> SpecError:
-        """The message with the text below it and a caret under the place."""
+        """Return an error with the string and a caret under the position."""
         start = max(0, at - 60)
         line = self.text[start : at + 40].replace("\n", " ").replace("\t", " ")
         cut = "…" if start else ""
@@ -203,13 +205,14 @@ class _Parser:
         return found
 
     def with_implied(self, items: Sequence[Layer | _None]) -> tuple[Layer, ...]:
+        """Return the layers with implied activations."""
         layers: list[Layer] = []
-        due = -1  # where the implied activation of the linear map before stands
+        due = -1  # index of the item after which the implied activation is inserted
         for i, item in enumerate(items):
             if not isinstance(item, _None):
                 layers.append(item)
             if isinstance(item, Linear) and _implies(items, i):
-                due = _behind_norms(items, i) - 1
+                due = _after_norms(items, i) - 1
             if i == due:
                 layers += self.implied
         return tuple(layers)
@@ -266,15 +269,15 @@ class _Parser:
         try:
             function = activations.get(name.name)
             keys = [key for key, _ in function.constants]
-            arguments = self.together(name) if function.name == "combination" else name.arguments
+            arguments = self.with_joined_parts(name) if function.name == "combination" else name.arguments
             values = self.assign(name, arguments, keys, [*keys, "per"] if function.learned else keys)
             per: Any = values.pop("per", "layer")
             return Activation(name.name, values, per=per, blend=blend)
         except SpecError as error:
             raise error if "\n" in str(error) else self.error(str(error), name.at) from None
 
-    def together(self, name: _Name) -> Sequence[_Argument]:
-        """The arguments of a combination, with parts that were given one by one as one: relu, tanh → relu+tanh."""
+    def with_joined_parts(self, name: _Name) -> Sequence[_Argument]:
+        """Return the arguments of a combination with separate parts joined: relu, tanh → relu+tanh."""
         parts = [a for a in name.arguments if a.key is None and isinstance(a.value, _Name)]
         if len(parts) < 2:
             return name.arguments
@@ -326,12 +329,13 @@ class _Parser:
         return _WORDS[name.name] if name.name in _WORDS and not name.arguments else name
 
     def alone(self, *names: _Name) -> None:
+        """Raise SpecError for a name with arguments."""
         for name in names:
             if name.arguments:
                 raise self.error(f"{name.name} takes no arguments of its own here", name.arguments[0].at)
 
     def plain(self, argument: _Argument) -> Any:
-        """Its value: a number, a truth, or a name that stands alone."""
+        """Return the value of an argument: a number, a bool, or a name without arguments."""
         if not isinstance(argument.value, _Name):
             return argument.value
         self.alone(argument.value)
@@ -340,7 +344,7 @@ class _Parser:
     def assign(
         self, name: _Name, arguments: Sequence[_Argument], by_position: Sequence[str], valid: Sequence[str]
     ) -> dict[str, Any]:
-        """Arguments to what they are for, each at most once: any valid name, and the first ones by position too."""
+        """Return the arguments by key. Each may occur once; the first ones may be positional."""
         found: dict[str, Any] = {}
         for i, argument in enumerate(arguments):
             key = {"width": "d_out"}.get(argument.key or "", argument.key)
@@ -359,7 +363,7 @@ class _Parser:
         return found
 
     def bind(self, name: _Name, cls: type[Layer], *, skip: tuple[str, ...] = ()) -> dict[str, Any]:
-        """Arguments of a call to fields of a layer."""
+        """Return the arguments of a call by the fields of a layer."""
         fields = [f for f in stored_fields(cls) if f.name not in skip]
         by_position = [f.name for f in fields if not f.kw_only]
         found = self.assign(name, name.arguments, by_position, [f.name for f in fields])
@@ -369,6 +373,7 @@ class _Parser:
         return found
 
     def layer(self, cls: type[Layer], values: dict[str, Any], at: int) -> Layer:
+        """Return a layer. An error points to the position `at`."""
         try:
             check_fields(cls, values)
             return cls(**values)
@@ -381,12 +386,12 @@ def _example(missing: list[str]) -> str:
 
 
 def _has_weights(item: Layer | _None) -> bool:
-    """Whether a layer begins a new stretch: it mixes inputs, so an activation before it is worth something."""
+    """Return whether a layer mixes its inputs by weights, so that an activation before it has an effect."""
     return isinstance(item, Residual) or (isinstance(item, Layer) and item.mixes)
 
 
 def _implies(items: Sequence[Layer | _None], i: int) -> bool:
-    """Whether the linear map at `i` gets the implied activation: a later layer has weights, with none before it."""
+    """Return whether the linear layer at `i` gets the implied activation: weights follow before any activation."""
     for j in range(i + 1, len(items)):
         item = items[j]
         if isinstance(item, Activation | _None):
@@ -396,8 +401,8 @@ def _implies(items: Sequence[Layer | _None], i: int) -> bool:
     return False
 
 
-def _behind_norms(items: Sequence[Layer | _None], i: int) -> int:
-    """The place behind `i` and the norms that directly follow it: there the implied activation stands."""
+def _after_norms(items: Sequence[Layer | _None], i: int) -> int:
+    """Return the index after `i` and the norms that directly follow it, where the implied activation belongs."""
     i += 1
     while i < len(items) and _is_norm(items[i]):
         i += 1
@@ -414,7 +419,7 @@ _RELU = Activation("relu")
 
 
 def render(inputs: Inputs, layers: Sequence[Layer]) -> str:
-    """The shortest text that `parse` reads back as the same network."""
+    """Return the shortest string for which `parse` returns the same network."""
     numeric, categories = inputs.numeric, inputs.categories
     parts = [str(numeric)] if numeric else []
     if categories:
@@ -423,20 +428,20 @@ def render(inputs: Inputs, layers: Sequence[Layer]) -> str:
 
 
 def _render_sequence(layers: Sequence[Layer]) -> str:
-    """Stretches joined by dashes: a layer that mixes its inputs with what hangs on it; equal neighbours are folded."""
-    stretches: list[list[str]] = []
-    left_out = -1  # where the activation stands that the linear map before implies
+    """Return layers with weights, joined by dashes, each with its following layers. Equal neighbours are folded."""
+    groups: list[list[str]] = []
+    implied = -1  # index of the activation that the last linear layer implies
     for i, layer in enumerate(layers):
-        if i == left_out:
+        if i == implied:
             continue
-        if not stretches or _has_weights(layer):
-            stretches.append([])
-        stretches[-1].append(_render_layer(layer))
+        if not groups or _has_weights(layer):
+            groups.append([])
+        groups[-1].append(_render_layer(layer))
         if isinstance(layer, Linear) and _implies(layers, i):
-            stretches[-1].append("none")
-        elif isinstance(layer, Linear) and _is_implied(layers, _behind_norms(layers, i)):
-            left_out = _behind_norms(layers, i)
-    return "-".join(_fold(parts, len(list(run))) for parts, run in itertools.groupby(stretches))
+            groups[-1].append("none")
+        elif isinstance(layer, Linear) and _is_implied(layers, _after_norms(layers, i)):
+            implied = _after_norms(layers, i)
+    return "-".join(_fold(parts, len(list(run))) for parts, run in itertools.groupby(groups))
 
 
 def _fold(parts: list[str], times: int) -> str:
@@ -447,9 +452,9 @@ def _fold(parts: list[str], times: int) -> str:
 
 
 def _is_implied(layers: Sequence[Layer], i: int) -> bool:
-    """Whether the layer at `i`, behind a linear map and its norms, is the ReLU that parse would put there."""
+    """Return whether the layer at `i`, after a linear layer and its norms, is the ReLU that parse would insert."""
     found = i < len(layers) and layers[i] == _RELU and _implies(layers, i)
-    return found and _behind_norms(layers, i) == i + 1  # a norm behind it would come before it
+    return found and _after_norms(layers, i) == i + 1  # parse would put the activation after a norm at i + 1
 
 
 def _render_layer(layer: Layer) -> str:

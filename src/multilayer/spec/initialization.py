@@ -1,37 +1,38 @@
-"""First values of a network's parameters: the schemes, and the numbers they give.
+"""Initial values of the parameters of a network.
 
-    zeros                 0: every unit of a layer computes the same and stays the same
-    constant(c)           c: the same failure
-    normal(v) uniform(v)  variance v, so standard deviation √v, for any width
+The schemes, by the variance of the weights:
+
+    zeros                 0. All units of a layer are equal and stay equal.
+    constant(c)           c²: all weights are c, which fails in the same way
+    normal(v) uniform(v)  v, for any width
     lecun                 1/n_in                              LeCun et al. 1998         (and lecun_uniform)
     xavier                2/(n_in + n_out)                    Glorot & Bengio 2010      (and xavier_uniform)
     he                    2/n_in                              He et al. 2015            (and he_uniform; he(fan_out))
-    auto                  gain²/n_in, gain = 1/√E[f(z)²] of the activation that feeds the layer (1 for inputs and
-                          norms): then every z has variance 1, whatever the activation and the depth
-    depth                 auto's variance divided by the number of layers with weights
+    auto                  gain²/n_in, with gain = 1/√E[f(z)²] of the activation before the layer (1 for inputs and
+                          norms). Every z then has variance 1, for any activation and depth.
+    depth                 the variance of auto divided by the number of layers with weights
     width                 1/n_out
-    orthogonal            gain times a matrix with orthonormal rows or columns: variance gain²/max(n_in, n_out)
+    orthogonal            gain²/max(n_in, n_out): gain times a matrix with orthonormal rows or columns
                           (Saxe et al. 2014)
-    torch                 PyTorch's nn.Linear: U(±1/√n_in) for weights and biases, variance 1/(3 n_in)
+    torch                 1/(3 n_in), as in PyTorch's nn.Linear: U(±1/√n_in) for weights and biases
 
-Uniform laws are U(±√(3·variance)). Biases are 0 except under `torch`. A linear map with a fixed scale s has its weights
-divided by s, so that s·W is what the scheme says. Tensors with first values of their own (norms, learned activations,
-embeddings) keep those under every scheme.
+Uniform distributions are U(±√(3·variance)). Biases are 0 except for `torch`. If a linear map has a fixed scale s, its
+weights are divided by s, so that s·W follows the scheme. Norms, learned activations and embeddings define their own
+initial values, which are the same under every scheme.
 
-Numbers come from the counter-based stream: tensor t takes part t of the purpose INIT, its first axes as rows and its
-last as units, so the same seed gives the same float64 on any platform, whoever asks. `orthogonal` goes through a QR
-factorisation whose last digits depend on the linear-algebra library; it is the one exception.
+The random numbers are counter-based: tensor t uses part t of the purpose INIT, with its last axis as units and the
+others as rows. The same seed gives the same float64 values on any platform. Only `orthogonal` is an exception: the last
+digits of its QR factorization depend on the linear algebra library.
 
-`from_rows` looks at the data: each unit of a linear layer starts with z of deviation 1 over training rows.
+`from_rows` uses training rows, so that z of each unit of a linear layer has standard deviation 1:
 
-    W ~ N(0, 1), each row divided by the deviation of its unit's s·x Wᵀ                      Holzmüller et al. 2024
-    b = −s·x̃ Wᵀ, x̃ a random point between five training rows (the last layer: b = 0)         Steinwart 2019
+    W ~ N(0, 1), each row divided by the standard deviation of s·x Wᵀ                        Holzmüller et al. 2024
+    b = −s·x̃ Wᵀ, x̃ a random mean of five training rows (b = 0 in the last layer)             Steinwart 2019
 
-So the kink of every unit goes through the data, whatever the columns look like. A unit whose inputs do not vary gets
-the deviation 1 for independent inputs of variance 1. Layers inside residual blocks keep the scheme of `init`, and so do
-all other tensors except one: for a number with few values, each in many rows (a code, a month, a grade), every other
-first frequency of a periodic embedding is wide enough to separate neighbouring values, as a table of the values would.
-The rest stay smooth.
+Each unit then has its kink within the data, for any scale of the columns. If the inputs of a unit do not vary, it is
+scaled for independent inputs of variance 1. Layers inside residual blocks and all other tensors keep their usual
+values, with one exception: the frequencies of a periodic embedding for a feature with few values and many rows for each
+(a code, a month, a grade). Every other frequency is then large enough to separate neighbouring values.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ from .spec import Entry, Spec
 
 @dataclass(frozen=True, kw_only=True)
 class Fan:
-    """What a scheme looks at."""
+    """Properties of a layer that a scheme depends on."""
 
     n_in: int
     n_out: int
@@ -67,16 +68,16 @@ class Fan:
 
 @dataclass(frozen=True, kw_only=True)
 class Scheme:
-    """How weights are drawn. `variance` is that of s·W."""
+    """Distribution of the initial weights. `variance` is that of s·W."""
 
     text: str
     law: Literal["normal", "uniform", "orthogonal", "constant"]
     variance: Callable[[Fan], float]
     constant: float = 0.0
     fixed: bool = False
-    """Whether the variance is the same whatever the width."""
+    """Whether the variance does not depend on the width."""
     biases: bool = False
-    """Whether biases are drawn as well, from U(±1/√n_in)."""
+    """Whether biases are random as well: U(±1/√n_in)."""
 
 
 def _he(fan: Fan) -> float:
@@ -138,32 +139,53 @@ _WITH_NUMBER: dict[str, Callable[..., Scheme]] = {"constant": _constant, "normal
 _ALIASES = {"kaiming": "he", "glorot": "xavier", "kaiming_uniform": "he_uniform", "glorot_uniform": "xavier_uniform"}
 
 SCHEMES: tuple[str, ...] = (*_PLAIN, *(f"{name}(…)" for name in _WITH_NUMBER))
-"""Every scheme as it is written."""
+"""Names of all schemes."""
 
 
 def scheme(text: str) -> Scheme:
-    """The scheme of that name; `he_normal` and the like are understood.
+    """Return the scheme with a name. Names such as `he_normal` and `kaiming` are accepted as well.
 
     >>> scheme("normal(0.01)").variance(Fan(n_in=64, n_out=64, gain=1.0, depth=1))
     0.01
     """
     if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise OptionError(f"an initialisation scheme must be a string such as 'he', got {text!r}")
-    called, bracket, given = text.replace(" ", "").partition("(")
-    called = called.removesuffix("_normal")
-    called = _ALIASES.get(called, called)
-    name = (called + bracket + given).removesuffix("(fan_in)")
+    base, bracket, argument = text.replace(" ", "").partition("(")
+    base = base.removesuffix("_normal")
+    base = _ALIASES.get(base, base)
+    name = (base + bracket + argument).removesuffix("(fan_in)")
     if name in _PLAIN:
         return _PLAIN[name]
-    if bracket and called in _PLAIN:
-        takes = "fan_in or fan_out" if f"{called}(fan_out)" in _PLAIN else "nothing"
-        raise OptionError(f"{called} takes {takes} in brackets, got {given.removesuffix(')')!r}")
+    if bracket and base in _PLAIN:
+        takes = "fan_in or fan_out" if f"{base}(fan_out)" in _PLAIN else "nothing"
+        raise OptionError(f"{base} takes {takes} in brackets, got {argument.removesuffix(')')!r}")
     return choose("initialisation scheme", name, _WITH_NUMBER, also=tuple(_PLAIN))
 
 
 def initialise(spec: Spec, init: str | Scheme = "auto", *, seed: int = 0) -> dict[str, Array]:
-    """Every parameter and buffer of a network by name, float64.
+    """Return initial values of all parameters and buffers of a network.
 
+    Parameters
+    ----------
+    spec : Spec
+        The network.
+    init : str
+        Initialization scheme, such as ``"he"``, ``"normal(0.01)"`` or ``"auto"``.
+    seed : int
+        Seed of the random numbers.
+
+    Returns
+    -------
+    dict of str to ndarray
+        Values by tensor name, in float64.
+
+    Raises
+    ------
+    OptionError
+        If the scheme does not exist.
+
+    Examples
+    --------
     >>> values = initialise(Spec.parse("784-256-10"), "he", seed=0)
     >>> values["linear1.weight"].shape, round(float(values["linear1.weight"].std()), 3)
     ((256, 784), 0.05)
@@ -180,7 +202,7 @@ def initialise(spec: Spec, init: str | Scheme = "auto", *, seed: int = 0) -> dic
 
 
 def weight_variances(spec: Spec, init: str | Scheme = "auto") -> dict[str, float]:
-    """The variance of s·W that a scheme gives each weight matrix, by name; those with their own law included."""
+    """Return the variance of s·W for each weight matrix and bias, by name."""
     chosen = init if isinstance(init, Scheme) else scheme(init)
     found: dict[str, float] = {}
     for name, (fan, _) in _fans(spec):
@@ -207,9 +229,9 @@ def weight_deviations(spec: Spec, init: str | Scheme = "auto") -> dict[str, floa
 
 
 def feeding_gains(entries: Iterable[Entry]) -> Iterator[float]:
-    """1/√E[a²] of what reaches each entry, where every z before has variance 1.
+    """Yield 1/√E[a²] of the inputs a of each entry, if every earlier z has variance 1.
 
-    Dropout divides by 1 − p, so it raises E[a²]; a norm makes it 1; behind a residual block it is taken as 1.
+    Dropout divides by 1 − p, which increases E[a²]. After a norm it is 1. After a residual block it is assumed to be 1.
     """
     gain = square = 1.0
     depth = 0
@@ -221,15 +243,14 @@ def feeding_gains(entries: Iterable[Entry]) -> Iterator[float]:
 
 
 def _fans(spec: Spec) -> Iterator[tuple[str, tuple[Fan, float]]]:
-    """Each weight matrix and bias with what its scheme looks at, and the fixed scale of its layer."""
+    """Yield the name of each weight matrix and bias, with its `Fan` and the fixed scale of its layer."""
     entries = spec.entries
     depth = sum(any(p.role == "weight" for p in entry.parameters) for entry in entries)
     for entry, gain in zip(entries, feeding_gains(entries), strict=True):
-        own = [p for p in entry.parameters if p.role in ("weight", "bias") and p.fan_in]
-        if not own:
-            continue
         scale = entry.layer.factor(entry.width_in) if isinstance(entry.layer, Linear) else 1.0
-        for p in own:
+        for p in entry.parameters:
+            if p.role not in ("weight", "bias") or not p.fan_in:
+                continue
             fan = Fan(n_in=p.fan_in, n_out=p.fan_out, gain=gain, depth=max(depth, 1))
             yield f"{entry.name}.{p.name}", (fan, scale)
 
@@ -272,12 +293,12 @@ def _draw(shape: tuple[int, ...], law: Draw, *, seed: int, part: int) -> Array:
 
 
 def _draw_variance(law: Draw) -> float:
-    square = law.scale * law.scale  # unlike a power, infinite where it is too large
+    square = law.scale * law.scale  # unlike **, a product overflows to infinity
     return square if law.law == "normal" else square / 3
 
 
 def _orthogonal(normal: Array) -> Array:
-    """Orthonormal rows or columns, whichever are fewer, by QR with the signs of R's diagonal taken out."""
+    """Return a matrix with orthonormal rows or columns, from a QR factorization with a positive diagonal of R."""
     tall = normal if normal.shape[0] >= normal.shape[1] else normal.T
     q, r = np.linalg.qr(tall)
     q = q * np.where(np.diag(r) < 0, -1.0, 1.0)
@@ -287,16 +308,17 @@ def _orthogonal(normal: Array) -> Array:
 # From data
 
 MAX_ROWS, MAX_NUMBERS = 1024, 1 << 22
-"""Training rows that are looked at, at most, and of wide tables so few that they hold no more numbers; 64 at least."""
+"""Largest number of training rows, and of values in them. At least 64 rows are used."""
 ROWS_PER_KINK = 5
+"""Number of training rows whose random mean is the point x̃ of a bias."""
 MAX_VALUES, MIN_ROWS_PER_VALUE = 32, 32
-"""Few values are so many at the most, and many rows of each so many in the mean at the least."""
+"""Largest number of values of a feature with few values, and smallest mean number of rows per value."""
 TURNS_BETWEEN_VALUES = 0.25
-"""Turns between neighbouring values, at one deviation of the wide frequencies: a quarter makes them unlike."""
+"""Turns between neighbouring values at a frequency of one standard deviation. A quarter turn separates them."""
 
 
 def from_rows(spec: Spec, x: NDArray[Any] | Sparse, codes: NDArray[np.int64] | None, *, seed: int) -> dict[str, Array]:
-    """Every parameter and buffer by name, float64, for training rows x (N, F) and codes (N, C)."""
+    """Return all parameters and buffers by name in float64, fitted to training rows x (N, F) and codes (N, C)."""
     values = initialise(spec, "normal(1)", seed=seed)
     rows = min(MAX_ROWS, max(64, MAX_NUMBERS // max(x.shape[1], 1)))
     chosen = random.permutation(len(x), seed=seed, epoch=0)[:rows]
@@ -319,6 +341,7 @@ def from_rows(spec: Spec, x: NDArray[Any] | Sparse, codes: NDArray[np.int64] | N
 
 
 def _widened(frequency: Array, sigma: float, a: Any, *, rows: int) -> Array:
+    """Return the frequencies (F, n), with every other one increased for features with few values."""
     x: Array = a[0] if isinstance(a, tuple) else a  # (N, F)
     found = frequency.copy()  # (F, n)
     for i in range(x.shape[1]):
@@ -329,6 +352,7 @@ def _widened(frequency: Array, sigma: float, a: Any, *, rows: int) -> Array:
 
 
 def _linear(layer: Linear, x: Array, tensors: dict[str, Array], *, seed: int, part: int, bias: bool) -> None:
+    """Set weight and bias of a linear layer for its inputs x (N, I)."""
     s, W = layer.factor(x.shape[1]), tensors["weight"]
     deviation = (s * (x @ W.T)).std(0)  # (O,)
     alone = s * np.linalg.norm(W, axis=1)

@@ -1,18 +1,18 @@
-"""How the size of activations and gradients changes with depth at initialisation: predicted and measured.
+"""The size of activations and gradients in each layer at initialization: predicted and measured.
 
-Sizes are mean squares, E[a²] going forward and E[δ²] going back. The prediction follows three numbers through the
-layers, for wide networks (Glorot & Bengio 2010, He et al. 2015, Poole et al. 2016, Yang et al. 2019): the mean square q
-of a unit, its mean m, and c, the mean product of a unit on two different rows. V is the variance of s·W:
+Sizes are mean squares: E[a²] of activations and E[δ²] of gradients. The prediction for wide networks follows three
+numbers through the layers (Glorot & Bengio 2010, He et al. 2015, Poole et al. 2016, Yang et al. 2019): the mean square
+q of a unit, its mean m, and the mean product c of a unit on two different rows. V is the variance of s·W:
 
     linear      q ← n V q,  c ← n V c,  m ← 0                          E[δ_in²] = n_out V E[δ²]
-    activation  q, m, c ← E f², E f, E f f′ over Gaussians of those     E[δ_z²] = E[δ_a²] E f′²
+    activation  q, m ← E f², E f;  c ← E f(z) f(z′) on two rows         E[δ_z²] = E[δ_a²] E f′²
     norms       q ← 1; layer: (c − m²)/(q − m²), batch: c ← 0           E[δ²] divided by what the norm divides by
     dropout p   q ← q/(1 − p)                                           E[δ²]/(1 − p)
-    residual    q + q_g + 2 m m_g, and c and m alike                    E[δ²] + what comes back through g
+    residual    q ← q + q_g + 2 m m_g, and c in the same way; m ← m + m_g     E[δ²] + E[δ²] through g
 
-Inputs are N(0, 1), and so are the gradients that enter at the outputs. Where no such rule is known (maxout, KAN,
-columns, constant weights) the prediction is None from there on, until a norm starts it anew. A single network of finite
-width scatters around it; `scatter` says by about which factor (Hanin 2018): exp √Σ κ/n, κ = E f⁴/(E f²)² − 1.
+Inputs and the gradients of the outputs are N(0, 1). There is no rule for maxout, KAN, columns and constant weights: the
+prediction is None after them, until the next norm. A single network of finite width differs from the prediction by a
+factor of about `scatter` (Hanin 2018): exp √Σ κ/n, κ = E f⁴/(E f²)² − 1.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ ALTERNATIVES = ("auto", "depth", "he", "xavier", "lecun")
 
 @dataclass(frozen=True, kw_only=True)
 class LayerVariance:
-    """Mean squares of a layer's outputs and of the gradient that reaches them."""
+    """Mean squares of the outputs of a layer (forward) and of their gradient (backward)."""
 
     name: str
     what: str
@@ -57,13 +57,15 @@ class LayerVariance:
 
 @dataclass(frozen=True, kw_only=True)
 class Variance:
+    """Mean squares in each layer at initialization, and a verdict."""
+
     scheme: str
     layers: tuple[LayerVariance, ...]
     verdict: str
     note: str = ""
-    """What to know of the scheme and of the prediction."""
+    """Limits of the scheme or of the prediction."""
     scatter: float = 1.0
-    """The factor by which one network differs from the prediction at its last layer, about."""
+    """Typical factor between one network and the prediction at the last layer."""
 
 
 def variance(spec: Spec | str, init: str = "auto", *, seed: int = 0, rows: int = 512) -> Variance:
@@ -99,7 +101,9 @@ def variance(spec: Spec | str, init: str = "auto", *, seed: int = 0, rows: int =
     """
     spec = Spec.of(spec)
     if spec.inputs.categories:
-        raise SpecError("variance needs plain numeric inputs, got categories: describe the network behind its columns")
+        raise SpecError(
+            "variance needs plain numeric inputs, got categories: describe the network after its columns layer"
+        )
     if rows < 2:
         raise OptionError(f"rows must be at least 2, got {rows}")
     widths = (entry.layer.widest(cast(int, entry.d_in)) for entry in spec.entries)
@@ -110,19 +114,19 @@ def variance(spec: Spec | str, init: str = "auto", *, seed: int = 0, rows: int =
     chosen = scheme(init)
     found = _predict(spec, chosen)
 
-    def measured(drawn: Scheme) -> _Seen:
-        return _measure(spec, initialise(spec, drawn, seed=seed), rows=rows, seed=seed)
+    def measure(other: Scheme) -> _Measured:
+        return _measure(spec, initialise(spec, other, seed=seed), rows=rows, seed=seed)
 
-    seen = measured(chosen)
+    measured = measure(chosen)
     deviations = weight_deviations(spec, chosen)
     layers = tuple(
         LayerVariance(
             name=entry.name,
             what=_word(entry.layer, entry.width_in, entry.d_out),
             predicted_forward=found.forward[entry.name],
-            measured_forward=seen.forward[entry.name],
+            measured_forward=measured.forward[entry.name],
             predicted_backward=found.backward[entry.name],
-            measured_backward=seen.backward[entry.name],
+            measured_backward=measured.backward[entry.name],
             weight_std=deviations.get(entry.name),
         )
         for entry in spec.entries
@@ -131,7 +135,7 @@ def variance(spec: Spec | str, init: str = "auto", *, seed: int = 0, rows: int =
     return Variance(
         scheme=chosen.text,
         layers=layers,
-        verdict=_verdict(spec, chosen, seen, found, measured),
+        verdict=_verdict(spec, chosen, measured, found, measure),
         note=_note(chosen, scatter),
         scatter=scatter,
     )
@@ -143,25 +147,25 @@ def _word(layer: Layer, d_in: int, d_out: int) -> str:
 
 
 def _note(chosen: Scheme, scatter: float) -> str:
-    said: list[str] = []
+    notes: list[str] = []
     if chosen.fixed:
-        said.append(
-            "a fixed variance scales a layer's outputs by its number of inputs: what it does depends on the width"
-        )
+        notes.append("the effect of a fixed variance depends on the width: outputs grow with the number of inputs")
     if scatter > 2:
-        said.append(
-            f"at this width and depth one network scatters about the prediction by a factor of about {scatter:.1g}"
+        notes.append(
+            f"at this width and depth, one network differs from the prediction by a factor of about {scatter:.1g}"
         )
-    return "; ".join(said)
+    return "; ".join(notes)
 
 
-def _verdict(spec: Spec, chosen: Scheme, seen: _Seen, found: _Prediction, measure: Callable[[Scheme], _Seen]) -> str:
+def _verdict(
+    spec: Spec, chosen: Scheme, measured: _Measured, found: _Prediction, measure: Callable[[Scheme], _Measured]
+) -> str:
     """Describe what happens over the depth of the network, and the remedy.
 
     The remedy depends on the cause. If the scheme is predicted to be steady, the cause is chance. If another scheme is
     steady, the cause is the scheme. Otherwise, it is the network.
     """
-    changes = _changes(spec, seen.forward, seen.backward)
+    changes = _changes(spec, measured.forward, measured.backward)
     words = [f"{what} {_word_of(size)}" for what, size in zip(("activations", "gradients"), changes, strict=True)]
     if all(map(_steady, changes)):
         remedy = "this scheme suits the network"
@@ -176,13 +180,13 @@ def _verdict(spec: Spec, chosen: Scheme, seen: _Seen, found: _Prediction, measur
     return f"{', '.join(words)}: {remedy}"
 
 
-def _suits(spec: Spec, other: Scheme, measure: Callable[[Scheme], _Seen]) -> bool:
+def _suits(spec: Spec, other: Scheme, measure: Callable[[Scheme], _Measured]) -> bool:
     """Return whether another scheme is steady, by prediction or, without a prediction, by measurement."""
     found = _predict(spec, other)
     changes = _changes(spec, found.forward, found.backward)
     if None in changes:
-        seen = measure(other)
-        changes = _changes(spec, seen.forward, seen.backward)
+        measured = measure(other)
+        changes = _changes(spec, measured.forward, measured.backward)
     return all(_steady(size, _limit(spec)) for size in changes)
 
 
@@ -239,7 +243,7 @@ Sizes = dict[str, float | None]
 
 @dataclass(kw_only=True)
 class _Prediction:
-    """What is found on the way: each layer's mean square, and what the gradient is multiplied by on its way through."""
+    """Mean squares of each layer, and `rules`: its factor on the mean square of the gradient."""
 
     variances: Mapping[str, float]
     known: bool
@@ -248,11 +252,11 @@ class _Prediction:
     backward: Sizes = field(default_factory=dict[str, "float | None"])
     scatter: float = 0.0
 
-    def ahead(self, layers: Sequence[Layer], d: int, x: Moments | None, prefix: str) -> Moments | None:
+    def predict_forward(self, layers: Sequence[Layer], d: int, x: Moments | None, prefix: str) -> Moments | None:
         for name, layer in named(layers):
             path = prefix + name
             if isinstance(layer, Residual):
-                y, self.rules[path] = summed(x, self.ahead(layer.layers, d, x, f"{path}.")), None
+                y, self.rules[path] = summed(x, self.predict_forward(layer.layers, d, x, f"{path}.")), None
             else:
                 passed = layer.moments(d, x, self.variances.get(f"{path}.weight") if self.known else None)
                 y, self.rules[path] = passed.moments, passed.backward
@@ -261,12 +265,12 @@ class _Prediction:
             x, d = y, layer.width(d)
         return x
 
-    def back(self, layers: Sequence[Layer], g: float | None, prefix: str) -> float | None:
+    def predict_backward(self, layers: Sequence[Layer], g: float | None, prefix: str) -> float | None:
         for name, layer in reversed(list(named(layers))):
             path = prefix + name
             self.backward[path] = g
             if isinstance(layer, Residual):
-                inner = self.back(layer.layers, g, f"{path}.")
+                inner = self.predict_backward(layer.layers, g, f"{path}.")
                 g = None if g is None or inner is None else g + inner
             else:
                 factor = self.rules[path]
@@ -277,8 +281,8 @@ class _Prediction:
 def _predict(spec: Spec, chosen: Scheme) -> _Prediction:
     found = _Prediction(variances=weight_variances(spec, chosen), known=chosen.law != "constant")
     with np.errstate(over="ignore", invalid="ignore"):
-        found.ahead(spec.layers, spec.inputs.numeric, Moments(1.0, 0.0, 0.0), "")
-        found.back(spec.layers, 1.0, "")
+        found.predict_forward(spec.layers, spec.inputs.numeric, Moments(1.0, 0.0, 0.0), "")
+        found.predict_backward(spec.layers, 1.0, "")
     return found
 
 
@@ -286,13 +290,13 @@ def _predict(spec: Spec, chosen: Scheme) -> _Prediction:
 
 
 @dataclass(frozen=True)
-class _Seen:
+class _Measured:
     forward: dict[str, float]
     backward: dict[str, float]
 
 
-def _measure(spec: Spec, values: Mapping[str, Array], *, rows: int, seed: int) -> _Seen:
-    """One pass forward and one back through the numpy layers, with N(0, 1) at both ends."""
+def _measure(spec: Spec, values: Mapping[str, Array], *, rows: int, seed: int) -> _Measured:
+    """Run one forward and one backward pass in numpy. Inputs and output gradients are N(0, 1)."""
     tensors: dict[str, dict[str, Array]] = {entry.name: {} for entry in spec.entries}
     for place, stored in (*spec.tensor_names.items(), *((name, name) for name in spec.buffers)):
         layer, _, tensor = place.rpartition(".")
@@ -307,37 +311,42 @@ def _measure(spec: Spec, values: Mapping[str, Array], *, rows: int, seed: int) -
     noise = derive(seed, 1)
     x = random.normal(noise, Purpose.MEASURE, rows=rows, units=spec.inputs.numeric)
     dy = random.normal(noise, Purpose.MEASURE, rows=rows, units=spec.d_out, epoch=1)
-    seen = _Seen({}, {})
+    measured = _Measured({}, {})
     with np.errstate(over="ignore", invalid="ignore"):
-        _, caches = _walk(spec.layers, x, tensors, "", run, seen)
-        _walk_back(spec.layers, dy, caches, tensors, "", seen)
-    return seen
+        _, caches = _forward(spec.layers, x, tensors, "", run, measured)
+        _backward(spec.layers, dy, caches, tensors, "", measured)
+    return measured
 
 
-def _walk(
-    layers: Sequence[Layer], x: Array, tensors: Mapping[str, Tensors], prefix: str, run: Pass, seen: _Seen
+def _forward(
+    layers: Sequence[Layer], x: Array, tensors: Mapping[str, Tensors], prefix: str, run: Pass, measured: _Measured
 ) -> tuple[Array, list[Any]]:
     caches: list[Any] = []
     for name, layer in named(layers):
         path = prefix + name
         if isinstance(layer, Residual):
-            h, cache = _walk(layer.layers, x, tensors, f"{path}.", run, seen)
+            h, cache = _forward(layer.layers, x, tensors, f"{path}.", run, measured)
             x = x + h
         else:
             x, cache = layer.forward(x, tensors[path], run)
-        seen.forward[path] = _mean_square(x)
+        measured.forward[path] = _mean_square(x)
         caches.append(cache)
     return x, caches
 
 
-def _walk_back(
-    layers: Sequence[Layer], dy: Array, caches: list[Any], tensors: Mapping[str, Tensors], prefix: str, seen: _Seen
+def _backward(
+    layers: Sequence[Layer],
+    dy: Array,
+    caches: list[Any],
+    tensors: Mapping[str, Tensors],
+    prefix: str,
+    measured: _Measured,
 ) -> Array:
     for (name, layer), cache in zip(reversed(list(named(layers))), reversed(caches), strict=True):
         path = prefix + name
-        seen.backward[path] = _mean_square(dy)
+        measured.backward[path] = _mean_square(dy)
         if isinstance(layer, Residual):
-            dy = dy + _walk_back(layer.layers, dy, cache, tensors, f"{path}.", seen)
+            dy = dy + _backward(layer.layers, dy, cache, tensors, f"{path}.", measured)
         elif not isinstance(layer, Columns):
             dy, _ = layer.backward(dy, cache, tensors[path])
     return dy
