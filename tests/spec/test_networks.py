@@ -81,7 +81,7 @@ def test_an_invalid_width_is_reported_with_its_position() -> None:
         (lambda: ml.Spec.parse(784), "Spec.parse needs a string such as '784-256-10', got 784"),
         (lambda: ml.Inputs(categories=3), r"categories must be one number for each column, got 3: write \(3, 12\)"),
         (lambda: ml.build(784), "ml.build needs a Spec or a string such as '784-256-10', got 784"),
-        (lambda: ml.Activation("elu(1, 2)"), r"elu takes at most 1 plain options, got 'elu\(1, 2\)'"),
+        (lambda: ml.Activation("elu(1, 2)"), r"elu takes at most 1 positional options, got 'elu\(1, 2\)'"),
         (lambda: ml.Activation("elu(1, alpha=2)"), "alpha of elu is given twice"),
         (lambda: ml.Activation("elu(x)"), "elu needs alpha to be a finite number, got alpha='x'"),
         (lambda: ml.Activation("elu(1)", {"alpha": 2}), "options of an activation must be in its name or separate"),

@@ -295,7 +295,7 @@ class _Parser:
             while not self.take(")"):
                 arguments.append(self.argument())
                 if arguments[-1].key is None and len(arguments) > 1 and arguments[-2].key is not None:
-                    raise self.error("plain arguments come before named ones", arguments[-1].at)
+                    raise self.error("positional arguments come before named ones", arguments[-1].at)
                 if self.token.text != ")":
                     self.expect(",")
         return _Name(token.text, tuple(arguments), token.at)
@@ -351,7 +351,7 @@ class _Parser:
             if not valid:
                 raise self.error(f"{name.name} takes no arguments", argument.at)
             if key is None and i >= len(by_position):
-                most = f"at most {count(i, 'plain argument')}" if i else "no plain arguments"
+                most = f"at most {count(i, 'positional argument')}" if i else "no positional arguments"
                 rest = "; name the rest" if len(valid) > i else ""
                 raise self.error(f"{name.name} takes {most}{rest}", argument.at)
             key = by_position[i] if key is None else key

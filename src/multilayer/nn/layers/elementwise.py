@@ -232,7 +232,7 @@ def _call(text: str) -> tuple[str, dict[str, object]]:
         key, named, value = (word.strip() for word in argument.rpartition("="))
         if not named:
             if i >= len(keys):
-                raise SpecError(f"{name} takes at most {len(keys)} plain options, got {text!r}")
+                raise SpecError(f"{name} takes at most {len(keys)} positional options, got {text!r}")
             key = keys[i]
         if key in found:
             raise SpecError(f"{key} of {name} is given twice in {text!r}")
