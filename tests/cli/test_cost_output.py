@@ -139,7 +139,7 @@ def test_actual_lists_the_differences_from_the_textbook_convention() -> None:
     text = printed(NET)
     assert "The textbook convention also counts" in text
     assert "+12,845,056  dA of the first layer" in text
-    assert "−12,288  σ′ at its own price" in text
+    assert "−12,288  σ′ at its actual cost" in text
     assert "step by the textbook convention: 45.1 MFLOP (45,124,416)" in text
     assert "also counts" not in run(*TEXTBOOK).stdout
 

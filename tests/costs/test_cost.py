@@ -66,7 +66,7 @@ def test_the_actual_convention_lists_its_differences_from_the_textbook() -> None
     assert actual.layers[2].backward.activation == 32 * 128 * 2
     assert {item.what: item.flops for item in actual.left_out} == {
         "dA of the first layer": 12_845_056,
-        "σ′ at its own price": -12_288,
+        "σ′ at its actual cost": -12_288,
     }
     assert actual.backward + sum(item.flops for item in actual.left_out) == textbook.backward
 

@@ -12,7 +12,7 @@
 | `summary` | layers with parameters and FLOPs, repeated layers merged |
 | `budget` | limits for continuous integration |
 | `tool_comparison` | what other tools report |
-| `html` | a cost as an HTML page |
+| `html` | a cost as an HTML page, and tables for notebooks |
 | `verification`, `torch_speed` | comparison with PyTorch: counts and times |
 
 Printed tables belong in `cli`, and measurements of the machine in `core`.

@@ -292,7 +292,7 @@ def _left_out(spec: Spec, batch: int, loss: Loss, actual: Account) -> tuple[Left
             why="the textbook counts the gradient of the inputs; no step needs it: nothing below has parameters",
         ),
         LeftOut(
-            what="σ′ at its own price",
+            what="σ′ at its actual cost",
             flops=slopes,
             why="the textbook counts one FLOP per element for δ·σ′; a step also has to evaluate σ′",
         ),

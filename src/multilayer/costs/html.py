@@ -1,4 +1,4 @@
-"""A cost as HTML: a page of its own, and a table for notebooks.
+"""A cost as an HTML page, and as a table for notebooks.
 
 The page has no scripts and makes no requests. It follows the light or dark mode of the system. All text is escaped. A
 content security policy allows only the style sheet of the page, by its hash. It forbids style attributes, so bars are

@@ -29,7 +29,7 @@ Q, the numbers stored for parameters:
 N, the numbers of gradients:
 
 - ⌈n⌉ for each parameter that is not a matrix
-- 16·O for each matrix: Σ g² of each row, on a line of its own
+- 16·O for each matrix: Σ g² of each row, each on its own line
 - Q more if gradients are stored (`keeps_gradients`), and 2·Q more if they are sums of two halves (`halves_gradients`)
 - 3·n for each batch norm: the statistics of this batch
 
