@@ -137,8 +137,8 @@ def test_background_is_black_after_scaling() -> None:
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
-        ("shift(1)", "for pictures, and these rows are none"),
-        ("flip", "for pictures"),
+        ("shift(1)", r"shift\(1\) needs images, and the rows of this table are not images"),
+        ("flip", "flip needs images"),
         ("nois", "unknown augmentation 'nois': did you mean 'noise'"),
         ("noise(-1)", "std must be at least 0"),
         ("mask(1)", "p must be at least 0 and below 1"),
@@ -156,7 +156,9 @@ def test_none_and_lists() -> None:
     a = prepare(TABLE, target="y", augment=["noise", "mask"]).data
     b = prepare(TABLE, target="y", augment="noise+mask").data
     assert same(a.take(np.arange(N), epoch=1), b.take(np.arange(N), epoch=1))
-    with pytest.raises(OptionError, match="leaves nothing of pictures of 6 × 8 pixels"):
+    with pytest.raises(
+        OptionError, match=r"crop\(6\) needs images with more than 6 rows and columns, got 6 × 8 pixels"
+    ):
         ready("crop(6)").data.take(np.arange(2), epoch=0)
 
 

@@ -86,14 +86,14 @@ def test_rows_of_ones_own_to_judge_by_count_by_their_class(given: Any) -> None:
 def test_a_class_of_weight_0_is_left_out_and_stays_a_class() -> None:
     ready = prepare((FRAME, LABELS), class_weight={"some": 0, "rare": 2})
     assert f"{(LABELS == 'some').sum()} rows of classes of weight 0 left out" in ready.notes
-    assert "what a row counts by its class, held out or not: 'rare' 2, 'some' 0, 'usual' 1" in ready.notes
+    assert "class weights of all rows, also held-out ones: 'rare' 2, 'some' 0, 'usual' 1" in ready.notes
     assert ready.encoding.outputs == 3
     assert ready.dropped == (LABELS == "some").sum()
     assert set(LABELS[ready.origin]) == {"rare", "usual"}
     grouped = prepare((FRAME, LABELS), class_weight={"some": 0}, group=np.arange(ROWS) // 3)
     assert len(grouped.data) == ready.origin.size
-    with pytest.raises(DataError, match="no row has a class of weight above 0: nothing can be learned"):
+    with pytest.raises(DataError, match="no row has a class of weight above 0: pass a class weight"):
         prepare((FRAME, LABELS), class_weight=dict.fromkeys(["rare", "some", "usual"], 0))
     only = LABELS == "some"
-    with pytest.raises(DataError, match="validation weights must not all be 0, got rows of classes of weight 0: give"):
+    with pytest.raises(DataError, match="validation weights must not all be 0, got rows of classes of weight 0 only"):
         prepare((FRAME, LABELS), class_weight={"some": 0}, validation=(FRAME[only], LABELS[only]))

@@ -125,7 +125,7 @@ TYPED = [
         rf"{at(1, 'f')}: must be true or false as in training, got 'yes'",
     ),
     ("text as booleans", {"s": pa.array([True] * 24)}, rf"{at(1, 's')}: was text in training, got true or false"),
-    ("lists", {"n": pa.array([[1.0]] * 24)}, "column 'n': must hold numbers"),
+    ("lists", {"n": pa.array([[1.0]] * 24)}, "column 'n': must contain numbers"),
     ("times for dates", {"d": pa.array([0] * 24, pa.time32("s"))}, rf"{at(1, 'd')}: was dates in training, got times"),
 ]
 
@@ -146,24 +146,22 @@ MOMENTS = [0, 3_600, 90_000, 200_000] * 6
 
 
 @pytest.mark.parametrize("trained", [None, "UTC"])
-def test_a_time_zone_that_came_or_went_is_refused(trained: str | None) -> None:
+def test_timestamps_that_gain_or_lose_a_time_zone_are_rejected(trained: str | None) -> None:
     def table(zone: str | None) -> Any:
         return pa.table({"when": pa.array(MOMENTS, pa.timestamp("s", tz=zone)), "y": TRAINED["y"]})
 
     encoding = prepare(table(trained), target="y").encoding
-    other, said = ("UTC", ("without", "with")) if trained is None else (None, ("with", "without"))
-    fault = (
-        f"column 'when': was moments {said[0]} a time zone in training, got moments {said[1]} a time zone, timestamp"
-    )
+    other, before, now = ("UTC", "without", "with") if trained is None else (None, "with", "without")
+    fault = f"'when': was timestamps {before} a time zone in training, got timestamps {now} a time zone, timestamp"
     saved, arrays = encoding.to_parts()
     for one in (encoding, Encoding.from_parts(saved, arrays)):
         one.apply(table(trained))
         with pytest.raises(DataError, match=fault):
             one.apply(table(other))
-    if trained is not None:  # the same moments, told in another place
+    if trained is not None:  # the same times in another time zone
         np.testing.assert_array_equal(encoding.apply(table("Asia/Tokyo"))[0], encoding.apply(table(trained))[0])
-    before = {**saved, "columns": [{k: v for k, v in c.items() if k != "zone"} for c in saved["columns"]]}
-    Encoding.from_parts(before, arrays).apply(table(other))  # a model that was saved before zones were
+    old = {**saved, "columns": [{k: v for k, v in c.items() if k != "zone"} for c in saved["columns"]]}
+    Encoding.from_parts(old, arrays).apply(table(other))  # a model that was saved before zones were stored
     wrong = {**saved, "columns": [{**c, "zone": "UTC"} for c in saved["columns"]]}
     with pytest.raises(DataError, match="column 'when' of family datetime has the zone 'UTC'"):
         Encoding.from_parts(wrong, arrays)

@@ -161,9 +161,9 @@ def test_arrays_go_by_place_and_frames_by_name() -> None:
     assert named.apply(X)[0].tobytes() == x.tobytes()
     assert named.apply(dict(reversed(frame.items())))[0].tobytes() == x.tobytes()
     for bad in (X[:, :2], np.ones((4, 5))):
-        with pytest.raises(DataError, match="needs 3 columns as in training, got"):
+        with pytest.raises(DataError, match="must have 3 columns as in training, got"):
             encoding.apply(bad)
-    with pytest.raises(DataError, match="so far from the training rows that its scaled value is beyond float32"):
+    with pytest.raises(DataError, match="so far from the training rows that its scaled value does not fit in float32"):
         prepare((X * 1e-30, y)).encoding.apply(X * 1e38)
 
 
@@ -193,9 +193,9 @@ def test_pictures_keep_every_pixel() -> None:
     x, _ = encoding.apply(pixels)
     np.testing.assert_array_equal(x, (pixels.reshape(N, 20) / 255).astype(np.float32))
     np.testing.assert_array_equal(encoding.apply(pixels.astype(np.float64))[0], x)
-    with pytest.raises(DataError, match="pixels were whole numbers up to 255 in training, got 0"):
+    with pytest.raises(DataError, match="pixels were whole numbers from 0 to 255 in training, got 0"):
         encoding.apply(pixels / 255)
-    with pytest.raises(DataError, match=r"pictures must be \(4, 5, 1\) as in training"):
+    with pytest.raises(DataError, match=r"images must have the shape of training \(4, 5, 1\), got \(5, 4, 1\)"):
         encoding.apply(pixels.transpose(0, 2, 1))
     floats = prepare((pixels / 255, y)).encoding
     assert floats.image == (4, 5, 1)
@@ -245,7 +245,7 @@ BROKEN: list[tuple[str, Any, str]] = [
     ("format", "x", "not an encoding"),
     ("extra", 1, "not an encoding"),
     ("loss", "nope", "unknown loss"),
-    ("task", {"kind": "binary"}, "a task has kind, names"),
+    ("task", {"kind": "binary"}, "a task must have kind, names"),
     ("columns", [{"name": "a"}], "not an encoding: KeyError"),
     ("columns", [], "unknown arrays"),
     ("image", ["x"], "three positive whole numbers"),
@@ -283,7 +283,10 @@ def test_declared_categories_keep_their_most_frequent_values() -> None:
     ready = prepare(frame, target="y", validation=None)
     known = ready.encoding.vocabularies["name"].to_pylist()
     assert known == [*names[150:10_149], "n10199"]  # four times, then three times, the first in order
-    assert "'name': the 10,000 most frequent of 10,200 values are learned, the rest is unknown" in ready.notes
+    assert (
+        "'name': the 10,000 most frequent of 10,200 values are categories, all others are read as unknown"
+        in ready.notes
+    )
 
 
 @pytest.mark.parametrize("scaling", ["standard", "robust"])

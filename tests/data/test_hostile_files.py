@@ -241,7 +241,7 @@ def test_more_columns_than_memory_holds_are_refused_before_they_are_parsed(
     monkeypatch.setattr(text_files, "available_memory", lambda: 1 << 20)
     for n in (10, 200):
         (tmp_path / f"{n}.csv").write_text(",".join(f"c{i}" for i in range(n)) + "\n" + ",".join("1" * n) + "\n")
-    with pytest.raises(DataError, match=r"200.csv: has 200 columns, whose reading takes at least .* bytes, more than"):
+    with pytest.raises(DataError, match=r"200.csv: has 200 columns, which need at least .* bytes, more than"):
         read(tmp_path / "200.csv")
     assert len(read(tmp_path / "10.csv").names) == 10
 

@@ -213,7 +213,7 @@ def test_torch_tensors_and_datasets() -> None:
     for source, fault in (
         (Endless(), "must have a length"),
         (Ragged(), "arrays of the same shapes"),
-        (torch.utils.data.TensorDataset(Tx, Ty, Ty), "a row or a row and its target, got 3"),
+        (torch.utils.data.TensorDataset(Tx, Ty, Ty), "a row, or a row and its target, got 3"),
         (torch.utils.data.DataLoader(torch.utils.data.TensorDataset(Tx, Ty)), "give its dataset"),
     ):
         with pytest.raises(DataError, match=fault):
@@ -254,12 +254,12 @@ def test_idx_files_and_folders(tmp_path: Path, zipped: bool) -> None:
         (tmp_path / f"{part}-images-idx3-ubyte{end}").write_bytes(pack(idx(images[rows])))
         (tmp_path / f"{part}-labels-idx1-ubyte{end}").write_bytes(pack(idx(labels[rows])))
     ready = prepare(tmp_path, validation=tmp_path / f"t10k-images-idx3-ubyte{end}", task="multiclass")
-    assert any("is left for testing" in note for note in ready.notes)
+    assert any("is not used: validation=" in note for note in ready.notes)
     assert (len(ready.train), len(ready.validation)) == (15, 5)
     assert ready.encoding.image == (2, 3, 1)
     np.testing.assert_array_equal(ready.data.x, (images.reshape(20, 6) / 255).astype(np.float32))
     np.testing.assert_array_equal(ready.data.y, labels)
-    with pytest.raises(DataError, match="labels alone"):
+    with pytest.raises(DataError, match="labels only"):
         read(tmp_path / f"train-labels-idx1-ubyte{end}")
     (tmp_path / "none").mkdir()
     with pytest.raises(DataError, match="one idx file of training images, got 0"):
@@ -314,7 +314,7 @@ def test_infinite_decimals_are_refused_with_their_place(value: str) -> None:
 def test_complex_numbers_are_refused() -> None:
     x, y = np.ones((60, 2)), np.arange(60) % 2
     for source, where in (((x * 1j, y), "the array"), ((x, y * 1j), "the array: the target 'y'")):
-        with pytest.raises(DataError, match=f"^{where}: numbers must be real, got complex128: give its real and its"):
+        with pytest.raises(DataError, match=f"^{where}: numbers must be real, got complex128: pass its real part"):
             prepare(source)
     with pytest.raises(DataError, match=r"^the dictionary: column 'a': numbers must be real, got complex128"):
         prepare({"a": x[:, 0] * 1j, "y": y})
@@ -333,8 +333,8 @@ def test_npy_and_npz(tmp_path: Path) -> None:
     assert numbers(tmp_path / "t.npz") == numbers((X, y)) == numbers(tmp_path / "keras.npz")
     assert read(tmp_path / "t.npz").notes == ()
     assert prepare(tmp_path / "keras.npz").notes[0] == (
-        "left aside beside x_train and y_train: x_test, y_test: "
-        "save them as X and y in a file of their own for validation or mlp evaluate"
+        "arrays ignored: x_test, y_test; only x_train and y_train are read: "
+        "save them as X and y in another file for validation or mlp evaluate"
     )
     encoding = prepare(tmp_path / "t.npy", target=-1).encoding
     again, pair = encoding.encode(tmp_path / "t.npy", targets=True), encoding.encode((X, y), targets=True)
@@ -350,7 +350,7 @@ def test_npy_and_npz(tmp_path: Path) -> None:
         (7, "got builtins.int"),
         ("nowhere.csv", "nowhere.csv: there is no such file"),
         ("digts", "did you mean 'digits'"),
-        (np.arange(3.0), "2 dimensions, or 3 or 4 for pictures, got 1"),
+        (np.arange(3.0), "2 dimensions, or 3 or 4 for images, got 1"),
         (np.zeros((2, 2), dtype=complex), "numbers must be real, got complex128"),
         ([[1, 2], [3]], "rows must have the same length"),
         ([[1, "a"], ["x", "b"]], "^the list: column 'x0': .*row 2 holds 'x' after float in the rows before"),

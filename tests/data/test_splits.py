@@ -54,7 +54,7 @@ def test_time_keeps_equal_moments_together() -> None:
     times = np.array([1.0, 2.0, 2.0, 2.0, 3.0])
     train, held_out = splits.by_time(times, 0.4)
     assert (train.tolist(), held_out.tolist()) == ([0], [1, 2, 3, 4])
-    with pytest.raises(DataError, match="two moments or more"):
+    with pytest.raises(DataError, match="at least two different times"):
         splits.by_time(np.ones(5), 0.4)
 
 
@@ -65,9 +65,9 @@ def test_shares(share: float) -> None:
 
 
 def test_too_few() -> None:
-    with pytest.raises(DataError, match="two rows or more, got 1: train with validation=None"):
+    with pytest.raises(DataError, match="at least two rows, got 1: train with validation=None"):
         splits.holdout(1, 0.5, seed=0)
-    with pytest.raises(DataError, match="two groups or more"):
+    with pytest.raises(DataError, match="at least two groups"):
         splits.grouped(np.zeros(5, dtype=np.int64), 0.5, seed=0)
 
 
@@ -159,7 +159,7 @@ def test_folds_of_groups_keep_them_whole_and_even() -> None:
     assert len(sizes) == 4
     assert sizes.max() - sizes.min() <= 20  # the largest group
     assert np.bincount(splits.grouped_folds(np.array([0, 0, 1]), 8, seed=0)).tolist() == [2, 1]
-    with pytest.raises(DataError, match="two groups or more"):
+    with pytest.raises(DataError, match="at least two groups"):
         splits.grouped_folds(np.zeros(5, dtype=np.int64), 2, seed=0)
 
 
@@ -259,13 +259,13 @@ def test_weights() -> None:
 @pytest.mark.parametrize(
     ("options", "fault"),
     [
-        ({"sample_weight": np.ones(5)}, "one number a row, 100, got"),
+        ({"sample_weight": np.ones(5)}, "one number for each of 100 rows, got"),
         ({"sample_weight": -np.ones(100)}, "weights must be 0 or more and finite, got -1"),
         ({"sample_weight": np.zeros(100)}, "no row has a target and a weight above 0"),
         ({"class_weight": "balance"}, "must be 'balanced' or a mapping, got 'balance'"),
-        ({"class_weight": {7: 1.0}}, "class_weight names 7: classes are 0, 1"),
+        ({"class_weight": {7: 1.0}}, "class_weight must name classes of the target, got 7: classes are 0, 1"),
         ({"class_weight": {1: -1.0}}, "class_weight must be 0 or more and finite, got -1.0 for 1"),
-        ({"class_weight": "balanced", "task": "regression"}, "needs a task with classes, got regression"),
+        ({"class_weight": "balanced", "task": "regression"}, "needs a task with one class per row, got regression"),
     ],
 )
 def test_bad_weights(options: dict[str, object], fault: str) -> None:

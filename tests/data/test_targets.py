@@ -56,15 +56,17 @@ def test_a_task_that_is_named_is_obeyed() -> None:
     ):
         with pytest.raises(error, match=fault):
             prepare((X, I % 2), **options)
-    with pytest.raises(DataError, match="a binary task has one target, got 2"):
+    with pytest.raises(DataError, match="a binary task must have one target, got 2"):
         prepare((X, X[:, :2]), task="binary")
-    with pytest.raises(OptionError, match="one class a row, not several labels"):
+    with pytest.raises(OptionError, match="cross_entropy needs one class per row, got several labels"):
         prepare((X, np.stack([I % 2, I // 2 % 2], 1)), loss="cross_entropy")
     with pytest.raises(DataError, match="several targets must be numbers or have two values each"):
         prepare((X, np.array([["a", "b"], ["c", "d"], ["e", "b"]])[I % 3]))
 
 
-COUNTS = "column 'y': {} is a loss for numbers, and these read as {} classes: say which, task=regression or task=cl"
+COUNTS = (
+    "column 'y': {} is a loss for numbers, but the target has {} values, like classes: set task=regression or task=cl"
+)
 
 
 @pytest.mark.parametrize("loss", ["mse", "mae", "huber(2)", "quantile(0.1, 0.9)", "poisson"])

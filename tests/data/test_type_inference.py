@@ -264,5 +264,5 @@ def test_a_regression_takes_numbers_that_a_frame_has_as_text() -> None:
     assert model is not None
     assert model.predict(frame).dtype == np.float64
     frame["y"] = ["1", "2"] * 20
-    with pytest.raises(OptionError, match="mse is a loss for numbers, and these read as 2 classes: say which"):
+    with pytest.raises(OptionError, match="mse is a loss for numbers, but the target has 2 values, like classes: set"):
         ml.fit(None, frame, target="y", loss="mse", quiet=True)

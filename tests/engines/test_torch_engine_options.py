@@ -118,7 +118,7 @@ def test_training_with_a_data_loader_equals_training_with_a_table() -> None:
     assert plain.state().equals(engine.state())
     assert "order is its own" in engine.notes[0]
     dropping = torch.utils.data.DataLoader(pairs, batch_size=6, drop_last=True)
-    with pytest.raises(BatchError, match="gave a batch of 6 rows where 5 were due: train with its own batch size"):
+    with pytest.raises(BatchError, match="gave a batch of 6 rows, expected 5: train with the batch size of the loader"):
         run(double(spec, from_loader(dropping), settings), Order(epoch=0, rows=np.arange(18), batch=5))
     doubled = from_loader(dropping, encode=lambda batch: replace(batch, x=2 * batch.x))
     np.testing.assert_array_equal(doubled.x, 2 * data.x[:18])

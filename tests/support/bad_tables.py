@@ -102,18 +102,21 @@ def text_cases() -> Iterator[Case]:
     yield Case(name="gzip without its name", data=gzip.compress(good), rows=24)
     for cut in (3, 9, 12, 30, len(gzip.compress(good)) - 1, len(gzip.compress(good)) - 8):
         yield Case(
-            name=f"gzip cut at {cut}", data=gzip.compress(good)[:cut], suffix=".csv.gz", fault="is the file whole"
+            name=f"gzip cut at {cut}",
+            data=gzip.compress(good)[:cut],
+            suffix=".csv.gz",
+            fault="check that the file is complete",
         )
     broken = bytearray(gzip.compress(good))
     broken[-6] ^= 0xFF
-    yield Case(name="gzip checksum", data=bytes(broken), suffix=".csv.gz", fault="is the file whole")
+    yield Case(name="gzip checksum", data=bytes(broken), suffix=".csv.gz", fault="check that the file is complete")
     for data in (b"", b"\n", b"  \n \n", b"\xef\xbb\xbf"):
         yield Case(name=f"empty {data!r}", data=data, fault="the file is empty")
     yield Case(name="header alone", data=csv([]), fault="at least one row")
     yield Case(name="header alone, no newline", data=b"a,b,y", fault="at least one row")
-    yield Case(name="one row", data=csv(GOOD[:1]), fault="two classes or more")
+    yield Case(name="one row", data=csv(GOOD[:1]), fault="at least two classes")
     yield Case(name="two rows", data=csv(GOOD[:2]), rows=2)
-    yield Case(name="one column", data=b"y\n1\n2\n", fault="a column beside its target")
+    yield Case(name="one column", data=b"y\n1\n2\n", fault="a column besides its target")
     for encoding in ("utf-16", "utf-16-be", "utf-32"):
         yield Case(name=encoding, data=good.decode().encode(encoding), fault="UTF-8|NUL")
     for line in (1, 2, 13, 25):
@@ -135,11 +138,11 @@ def text_cases() -> Iterator[Case]:
             short[row - 1] = short[row - 1][:-1]
             long = [list(line) for line in GOOD]
             long[row - 1] = [*long[row - 1], 9]
-            fault = f"row {row} has {{}} values where the header has 4"
+            fault = f"row {row} has {{}} values, but the header has 4"
             yield Case(name=f"short row {row} {delimiter}", data=csv(short, delimiter=delimiter), fault=fault.format(3))
             yield Case(name=f"long row {row} {delimiter}", data=csv(long, delimiter=delimiter), fault=fault.format(5))
-    yield Case(name="open quote", data=csv(changed(3, 2, '"u')), fault="a quote never ends|has .* values where")
-    yield Case(name="open quote at the end", data=good + b'1,2,u,"a\n', fault="row 25.*a quote .*never ends")
+    yield Case(name="open quote", data=csv(changed(3, 2, '"u')), fault="a quote must be closed|has .* values, but")
+    yield Case(name="open quote at the end", data=good + b'1,2,u,"a\n', fault="row 25.*a quote must be closed")
     yield Case(name="quote inside", data=csv(changed(3, 2, 'u"v')), rows=24)
     yield Case(name="delimiter in quotes", data=csv(changed(3, 2, '"u,v"')), rows=24)
     yield Case(name="newline in quotes", data=csv(changed(3, 2, '"u\nv"')), rows=24)
@@ -156,13 +159,11 @@ def header_cases() -> Iterator[Case]:
         yield Case(name=f"no name {i + 1}", data=csv(header=header), fault=f"column {i + 1} has no name")
         yield Case(name=f"blank name {i + 1}", data=csv(header=[n or "  " for n in header]), fault="has no name")
     rows = [[i, *line] for i, line in enumerate(GOOD)]
-    yield Case(name="pandas' index", data=csv(rows, ["", *HEADER]), note="counts the rows: left out", rows=24)
+    yield Case(name="pandas' index", data=csv(rows, ["", *HEADER]), note="only numbers the rows: ignored", rows=24)
     rows = [[i * 2, *line] for i, line in enumerate(GOOD)]
     yield Case(name="nameless numbers", data=csv(rows, ["", *HEADER]), fault="column 1 has no name")
     yield Case(name="trailing delimiter", data=csv([[*r, ""] for r in GOOD], [*HEADER, ""]), note="no values", rows=24)
-    yield Case(
-        name="id", data=csv([[i, *r] for i, r in enumerate(GOOD)], ["id", *HEADER]), note="'id' .counts the rows"
-    )
+    yield Case(name="id", data=csv([[i, *r] for i, r in enumerate(GOOD)], ["id", *HEADER]), note="'id' .row numbers")
     yield Case(name="no header", data=b"5.1,3.5,1.4,s\n4.9,3.0,1.4,t\n", fault="names of the columns, got '5.1")
     yield Case(name="all numbers", data=b"5.1,3.5,1.4\n4.9,3.0,1.2\n", fault="names of the columns")
     yield Case(name="names that are whole numbers", data=csv(header=["0", "1", "2", "y"]), rows=24)
@@ -230,14 +231,16 @@ def value_cases() -> Iterator[Case]:
     )
     yield Case(name="constant", data=csv([[5, *row[1:]] for row in GOOD]), note="'a' .constant", rows=24)
     yield Case(name="empty column", data=csv([["", *row[1:]] for row in GOOD]), note="'a' .empty", rows=24)
-    yield Case(name="nothing varies", data=csv([[5, 5, "u", row[3]] for row in GOOD]), fault="no column is left")
+    yield Case(name="nothing varies", data=csv([[5, 5, "u", row[3]] for row in GOOD]), fault="all columns were dropped")
     one = csv([[*row[:3], "a"] for row in GOOD])
     yield Case(name="one class", data=one, fault=r"column 'y': a classification needs two classes")
     free = csv([[f"name {i * 7919}", *row[1:]] for i, row in enumerate(GOOD)])
     note = "'a' .text with many different values"
     yield Case(name="free text", data=free, note=note, rows=24, options={"validation": None})
     unique = csv([[*row[:3], f"name {i}"] for i, row in enumerate(GOOD)])
-    yield Case(name="free text as target", data=unique, fault="24 different texts in 24 rows cannot be a target")
+    yield Case(
+        name="free text as target", data=unique, fault="few different values, got 24 different strings in 24 rows"
+    )
     dates = csv([[*row[:3], f"2024-01-{i + 1:02}"] for i, row in enumerate(GOOD)])
     yield Case(name="dates as target", data=dates, fault="column 'y': a target must be numbers, text or booleans")
     three = csv([[*row[:3], "abc"[i % 3]] for i, row in enumerate(GOOD)])
@@ -282,7 +285,7 @@ def binary_cases() -> Iterator[Case]:
             if suffix == ".arrow" and cut > len(data) // 2:
                 continue  # a stream is valid without its end marker
             yield Case(
-                name=f"{suffix} cut at {cut}", data=data[:cut], suffix=suffix, fault="cannot be read|whole|empty"
+                name=f"{suffix} cut at {cut}", data=data[:cut], suffix=suffix, fault="cannot be read|complete|empty"
             )
         for i, value in enumerate((np.inf, -np.inf, 1e39)):
             column = [row[1] for row in GOOD]
@@ -292,9 +295,9 @@ def binary_cases() -> Iterator[Case]:
             made[".feather"] = lambda t: written(feather.write_feather, t)
             yield Case(name=f"{suffix} {value} {i}", data=made[suffix](table), suffix=suffix, fault=at(11, "b"))
     parquets = [
-        ("list", arrow(b=[[1.0]] * 24), "column 'b': must hold numbers"),
-        ("struct", arrow(b=[{"q": 1}] * 24), "column 'b': must hold numbers"),
-        ("binary", arrow(b=[b"q"] * 24), "column 'b': must hold numbers"),
+        ("list", arrow(b=[[1.0]] * 24), "column 'b': must contain numbers"),
+        ("struct", arrow(b=[{"q": 1}] * 24), "column 'b': must contain numbers"),
+        ("binary", arrow(b=[b"q"] * 24), "column 'b': must contain numbers"),
         ("no rows", arrow().slice(0, 0), "at least one row"),
         ("twice a", arrow().rename_columns(["a", "a", "c", "y"]), "columns 1 and 2 are both called 'a'"),
         ("no name", arrow().rename_columns(["a", "", "c", "y"]), "column 2 has no name"),
@@ -320,10 +323,10 @@ def binary_cases() -> Iterator[Case]:
         (good + b'{"a": "\xff"}\n', "line 25: .*UTF-8"),
         (lines({"b": float("inf"), "y": "a"}), at(25, "b")),
         (lines({"b": float("-inf"), "y": "a"}), at(25, "b")),
-        (b'[{"a": 1}]', "one object a line, got a list"),
+        (b'[{"a": 1}]', "one object per line, got a list"),
         (b"{}\n{}\n", "at least one row and one column"),
         (b"", "the file is empty"),
-        (lines({"q": {"deep": 1}, "y": "a"}), "column 'q': must hold numbers"),
+        (lines({"q": {"deep": 1}, "y": "a"}), "column 'q': must contain numbers"),
         (b'{"a":' + b"[" * 50_000 + b"\n", "JSON"),
     ]
     for i, (data, fault) in enumerate(faults):
@@ -358,23 +361,23 @@ def array_cases() -> Iterator[Case]:
         (".npy", table.replace(b"'<f8'", b"'|O8'"), "Python objects|cannot be read"),
         (".npy", npy(np.zeros((2, 2), dtype=complex)), "numbers must be real, got complex128"),
         (".npy", b"\x93NUMPY", "cannot be read as .npy"),
-        (".npy", b"junk", "does not begin as a npy file"),
+        (".npy", b"junk", "does not begin like a npy file"),
     ]
     for i, (suffix, data, fault) in enumerate(faults):
         yield Case(name=f"{suffix} {i} {fault}", data=data, suffix=suffix, fault=fault, options={"target": None})
     images = bytes([0, 0, 8, 3]) + b"".join(n.to_bytes(4, "big") for n in (24, 2, 3)) + bytes(range(144))
     for i, (data, fault) in enumerate(
         [
-            (images[:-1], "need 144 bytes after the header, got 143"),
-            (images + b"\0", "need 144 bytes after the header, got 145"),
+            (images[:-1], "needs 144 bytes after the header, got 143"),
+            (images + b"\0", "needs 144 bytes after the header, got 145"),
             (images[:10], "ends inside its header"),
             (b"\0\0\x08\x07" + images[4:], "not an idx file"),
-            (b"\0\0\x08\x01" + (144).to_bytes(4, "big") + bytes(144), "holds labels alone"),
+            (b"\0\0\x08\x01" + (144).to_bytes(4, "big") + bytes(144), "contains labels only"),
             (b"\0\0\x08\x03" + b"\xff" * 12 + bytes(9), "bytes after the header, got 9"),
             (b"", "idx"),
         ]
     ):
-        yield Case(name=f"idx {i}", data=data, suffix="-images-idx3-ubyte", fault=fault + "|whole", **own)
+        yield Case(name=f"idx {i}", data=data, suffix="-images-idx3-ubyte", fault=fault + "|complete", **own)
     for suffix in (".xlsx", ".pkl", ".joblib", ".db", ""):
         yield Case(name=f"kind of file {suffix!r}", data=csv(), suffix=suffix, fault="unknown kind of file")
 

@@ -95,7 +95,7 @@ def meanings() -> Iterator[tuple[str, bytes, str]]:
         if model is classes:
             for value in ("evil", {}, []):
                 changed = text(model, ("encoding", "task", "classes", 0), value)
-                yield f"the classes {value} of a target", changed, "must be lists|needs two classes or more"
+                yield f"the classes {value} of a target", changed, "must be lists|needs at least two classes"
             for value in (1, True):
                 changed = text(model, ("encoding", "task", "classes", 0, 0), value)
                 yield f"the class {value} among strings", changed, "all of one type"

@@ -125,7 +125,7 @@ def test_a_step_output_on_a_loader_or_on_numbers_is_refused() -> None:
     )
     with pytest.raises(OptionError, match=r"a step output trains on a table, got a loader: remove the step"):
         ml.fit("2-1:step", loader, quiet=True)
-    with pytest.raises(OptionError, match=r"a step output .* two classes, and the task is regression: remove the step"):
+    with pytest.raises(OptionError, match=r"a step output .* two classes, but the task is regression: remove the step"):
         ml.fit("10-1:step", "diabetes", quiet=True)
     with pytest.warns(UserWarning, match="layers before a step activation cannot learn"):
         ml.fit("2-1:step", (CORNERS, AND), loss="mse", task="regression", epochs=1, quiet=True)

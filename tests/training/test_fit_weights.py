@@ -64,13 +64,21 @@ def test_weights_in_memory_must_be_passed_again(table: Path, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"sample_weight": W[1:]}, DataError, r"weights must be one number a row, 80, got \(79,\)"),
+        (
+            {"sample_weight": W[1:]},
+            DataError,
+            r"weights must be one number for each of 80 rows, got an array of shape \(79,\)",
+        ),
         ({"sample_weight": -W}, DataError, r"row 1, .*weights must be 0 or more and finite, got -"),
         ({"sample_weight": W * np.nan}, DataError, "weights must be 0 or more and finite, got nan"),
-        ({"sample_weight": ["many"] * ROWS}, DataError, r"weights must be one number a row, got \['many'"),
+        ({"sample_weight": ["many"] * ROWS}, DataError, r"weights must be one number per row, got \['many'"),
         ({"sample_weight": "y"}, OptionError, "weight must be another column than the target, got 'y'"),
         ({"sample_weight": "v"}, DataError, "'v'"),
-        ({"class_weight": {"rar": 2.0}}, OptionError, "class_weight names 'rar': classes are rare, usual"),
+        (
+            {"class_weight": {"rar": 2.0}},
+            OptionError,
+            "class_weight must name classes of the target, got 'rar': classes are rare, usual",
+        ),
         ({"class_weight": {"rare": "2"}}, OptionError, "class_weight must be a string or a number for each class"),
     ],
 )

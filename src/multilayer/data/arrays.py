@@ -1,9 +1,11 @@
-"""Tables from arrays: numpy, scipy sparse, torch, .npy and .npz files, and the idx files of MNIST.
+"""Read tables from arrays: numpy, scipy sparse, torch, .npy and .npz files, and the idx files of MNIST.
 
-A two-dimensional array is columns x0, x1, …; one of three or four dimensions is pictures, (rows, height, width) or
-(rows, height, width, channels), whose numbers stand in that order; torch's channels are moved last. Files are read
-without pickle. idx: two zero bytes, a type, the number of dimensions, each dimension as a big-endian 32-bit number,
-then the values.
+    2 dimensions      columns x0, x1, …
+    3 or 4            images: (rows, height, width) or (rows, height, width, channels); torch's channels are moved last
+    idx               two zero bytes, a type, the number of dimensions, each dimension as a big-endian 32-bit number,
+                      the values
+
+Files are read without pickle, because a pickle can run code.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ Y_NAMES = ("y", "target", "targets", "label", "labels", "y_train", "train_labels
 
 
 def table_of_array(array: Any, *, name: str) -> Table:
-    """The rows of an array as a table."""
+    """Return an array of 2 dimensions, or a structured one, as a table. Arrays of 3 or 4 dimensions are images."""
     if isinstance(array, np.ma.MaskedArray):
         masked: Any = array
         array = masked.astype(np.float64).filled(np.nan) if masked.dtype.kind in "iuf" else masked.filled()
@@ -43,8 +45,8 @@ def table_of_array(array: Any, *, name: str) -> Table:
         columns = {field: arrow_of(values[field], f"{name}: column {field!r}") for field in values.dtype.names}
         return _require_rows(Table(name=name, columns=columns))
     if values.ndim not in (2, 3, 4):
-        hint = "reshape(-1, 1) where it is one column, reshape(1, -1) where it is one row"
-        raise DataError(f"{name}: an array must have 2 dimensions, or 3 or 4 for pictures, got {values.ndim}: {hint}")
+        hint = "use reshape(-1, 1) for a single column, reshape(1, -1) for a single row"
+        raise DataError(f"{name}: an array must have 2 dimensions, or 3 or 4 for images, got {values.ndim}: {hint}")
     if 0 in values.shape:
         raise DataError(f"{name}: a table needs at least one row and one column, got an array of shape {values.shape}")
     image = None
@@ -64,7 +66,7 @@ def table_of_array(array: Any, *, name: str) -> Table:
 
 
 def arrow_of(values: Any, what: str) -> Any:
-    """One column of numpy, pandas or Python values as an Arrow array; periods are the moments they start at."""
+    """Return a column of numpy, pandas or Python values as an Arrow array. Periods become their start times."""
     _check_real(values, what)
     if type(getattr(values, "dtype", None)).__name__ == "PeriodDtype":
         values = np.asarray(getattr(values, "dt", values).to_timestamp())
@@ -76,7 +78,9 @@ def arrow_of(values: Any, what: str) -> Any:
     except UnicodeEncodeError:
         raise surrogate_error(values, what) from None
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError, TypeError) as error:
-        if all(is_missing(value) or isinstance(value, int | float | Decimal) for value in values):  # beyond what it has
+        if all(
+            is_missing(value) or isinstance(value, int | float | Decimal) for value in values
+        ):  # outside Arrow's range
             return pa.chunked_array([pa.array([None if is_missing(one) else _float(one) for one in values])])
         if all(is_missing(value) or type(value).__name__ == "Period" for value in values):
             return arrow_of([None if is_missing(one) else one.to_timestamp() for one in values], what)
@@ -91,18 +95,18 @@ def surrogate_error(values: Iterable[Any], what: str) -> DataError:
 
 
 def texts_of(values: Iterable[Any]) -> list[str | None]:
-    """Python values as texts, None where one is missing."""
+    """Convert Python values to strings. Missing values become None."""
     return [None if is_missing(value) else str(value) for value in values]
 
 
 def reads_as_text(values: Iterable[Any]) -> bool:
-    """Whether Python values of several types, or of pandas' intervals, can be told apart as texts alone."""
+    """Return whether a column of Python objects is read as text: it contains strings, bytes or pandas intervals."""
     kinds = {type(value) for value in values if not is_missing(value)}
     return any(issubclass(kind, str | bytes) or kind.__name__ == "Interval" for kind in kinds)
 
 
 def is_missing(value: Any) -> bool:
-    """Whether a Python value stands for none: None, NaN, NaT, pandas' NA."""
+    """Return whether a Python value is a missing value: None, NaN, NaT or pandas' NA."""
     return (
         value is None
         or type(value).__name__ in ("NAType", "NaTType")
@@ -112,7 +116,7 @@ def is_missing(value: Any) -> bool:
 
 
 def _float(value: float | Decimal) -> float:
-    """A number of any size; beyond what a float holds it is infinite, which is refused with its place."""
+    """Convert a number to a float. Larger numbers become infinite, which raises an error with their row later."""
     try:
         return float(value)
     except OverflowError:
@@ -121,12 +125,12 @@ def _float(value: float | Decimal) -> float:
 
 def _check_real(values: Any, what: str) -> None:
     if getattr(values, "dtype", None) is not None and getattr(values.dtype, "kind", "") == "c":
-        remedy = "give its real and its imaginary part as columns of their own"
+        remedy = "pass its real part and its imaginary part as separate columns"
         raise DataError(f"{what}: numbers must be real, got {values.dtype}: {remedy}")
 
 
 def _first_other_type(values: Any, error: Exception) -> str:
-    """Names the first value that is of another type than those before it."""
+    """Describe the first value whose type differs from the types before it, for an error message."""
     kinds: dict[type, int] = {}
     for row, value in enumerate(values):
         if value is None or (isinstance(value, float) and value != value):
@@ -162,7 +166,7 @@ def check_length(found: dict[str, Any], *, n: int, name: str) -> dict[str, Any]:
 
 
 def _numpy(values: Any) -> Any:
-    """A torch tensor as numpy, with the channels of pictures last; anything else as it is."""
+    """Convert a torch tensor to numpy, with the channels of images last. Return any other value unchanged."""
     if not hasattr(values, "detach"):
         return values
     values = values.detach().cpu()
@@ -175,7 +179,7 @@ def table_of_tensor(tensor: Any, *, name: str) -> Table:
 
 
 def table_of_sparse(matrix: Any, *, name: str) -> Table:
-    """A scipy sparse matrix: it stays so, unless values are missing, which have to be told from zeros."""
+    """Return a scipy sparse matrix as a table. It stays sparse unless values are missing."""
     _check_real(matrix, name)
     if len(matrix.shape) != 2 or 0 in matrix.shape:
         raise DataError(f"{name}: a table needs at least one row and one column, got a matrix of shape {matrix.shape}")
@@ -184,29 +188,30 @@ def table_of_sparse(matrix: Any, *, name: str) -> Table:
         names = tuple(f"x{i}" for i in range(found.shape[1]))
         return Table(name=name, matrix=found, matrix_names=names, positional=True)
     rows, columns = found.shape
-    said = f"{name}: {rows:,} rows of {columns:,} columns made dense, since some are missing (fill them, or keep fewer)"
-    require_memory(12 * rows * columns, said)
+    remedy = "fill them, or select fewer columns"
+    what = f"{name}: {rows:,} rows × {columns:,} columns as a dense array, because values are missing ({remedy})"
+    require_memory(12 * rows * columns, what)
     return table_of_array(matrix.toarray(), name=name)
 
 
 def table_of_dataset(dataset: Any, *, name: str) -> Table:
-    """A torch Dataset of rows, or of (row, target) pairs."""
+    """Return a torch Dataset of rows, or of (row, target) pairs, as a table."""
     if hasattr(dataset, "tensors"):
         parts = [_numpy(tensor) for tensor in dataset.tensors]
     else:
         try:
             items = [dataset[i] for i in range(len(dataset))]
         except TypeError:
-            raise DataError(f"{name}: a dataset must have a length: one that only streams cannot be shuffled") from None
+            raise DataError(f"{name}: a dataset must have a length: a stream of rows cannot be shuffled") from None
         if not items:
             raise DataError(f"{name}: a table needs at least one row, got an empty dataset")
         pairs = [item if isinstance(item, (tuple, list)) else (item,) for item in items]
         try:
             parts = [np.stack([np.asarray(_numpy(pair[i])) for pair in pairs]) for i in range(len(pairs[0]))]
         except (ValueError, IndexError, TypeError) as error:
-            raise DataError(f"{name}: every item must be arrays of the same shapes: {error}") from None
+            raise DataError(f"{name}: all items must contain arrays of the same shapes: {error}") from None
     if len(parts) > 2:
-        raise DataError(f"{name}: an item must be a row or a row and its target, got {len(parts)} parts")
+        raise DataError(f"{name}: an item must be a row, or a row and its target, got {len(parts)} parts")
     rows: Matrix = parts[0]
     table = table_of_array(rows[:, None] if rows.ndim == 1 else rows, name=name)
     if len(parts) == 1:
@@ -222,7 +227,7 @@ READ_ERRORS = (
     *(ValueError, TypeError, KeyError, OSError, EOFError, MemoryError, OverflowError, RecursionError, SyntaxError),
     *(NotImplementedError, tokenize.TokenError, zipfile.BadZipFile, zlib.error, struct.error),
 )
-"""What numpy raises at a file that is not what it says: its header is a Python literal, its container a zip."""
+"""Exceptions of numpy for a damaged file. The header of the file is a Python literal, its container a zip archive."""
 
 
 def read_npy(path: Path) -> Table:
@@ -234,7 +239,7 @@ def read_npy(path: Path) -> Table:
 
 
 def _read_sparse(path: Path) -> Table:
-    """What `scipy.sparse.save_npz` wrote."""
+    """Read a file of `scipy.sparse.save_npz`."""
     from scipy.sparse import load_npz
 
     try:
@@ -245,8 +250,10 @@ def _read_sparse(path: Path) -> Table:
 
 
 def read_npz(path: Path) -> Table:
-    """Arrays X and y (or one of the usual names for them), a scipy sparse matrix, else every array is a column. Others
-    beside X and y, such as x_test and y_test, are left aside, and said."""
+    """Read an .npz file: arrays X and y (or one of their usual names), a scipy sparse matrix, or columns.
+
+    If there are X and y, other arrays, such as x_test and y_test, are ignored, and a note names them.
+    """
     try:
         with zipfile.ZipFile(path) as packed:
             size = sum(one.file_size for one in packed.infolist())
@@ -264,16 +271,16 @@ def read_npz(path: Path) -> Table:
     if x is None:
         columns = {key: value for key, value in arrays.items() if value.ndim == 1}
         if not columns or len(columns) < len(arrays) or len({len(value) for value in columns.values()}) > 1:
-            raise DataError(f"{path}: must hold arrays X and y, or columns of equal length, got {', '.join(arrays)}")
+            raise DataError(f"{path}: must contain arrays X and y, or columns of equal length, got {', '.join(arrays)}")
         made = {key: arrow_of(value, f"{path}: column {key!r}") for key, value in columns.items()}
         return _require_rows(Table(name=str(path), columns=made))
     table = table_of_array(arrays[x], name=str(path))
     y = next((lower[key] for key in Y_NAMES if key in lower), None)
     rest = [key for key in arrays if key not in (x, y)]
     if rest:
-        remedy = "save them as X and y in a file of their own for validation or mlp evaluate"
+        remedy = "save them as X and y in another file for validation or mlp evaluate"
         used = x if y is None else f"{x} and {y}"
-        table = replace(table, notes=(f"left aside beside {used}: {', '.join(rest)}: {remedy}",))
+        table = replace(table, notes=(f"arrays ignored: {', '.join(rest)}; only {used} are read: {remedy}",))
     if y is None:
         return table
     columns = target_columns(arrays[y], n=len(table), name=str(path))
@@ -281,9 +288,9 @@ def read_npz(path: Path) -> Table:
 
 
 def read_idx(data: bytes, *, name: str) -> Matrix:
-    """The array of an idx file."""
+    """Return the array of an idx file."""
     if len(data) < 4 or data[:2] != b"\x00\x00" or data[2] not in IDX_TYPES or not 1 <= data[3] <= 4:
-        raise DataError(f"{name}: not an idx file: it must begin with 00 00, a type and 1 to 4 dimensions")
+        raise DataError(f"{name}: not an idx file: it must begin with the bytes 00 00, a type and 1 to 4 dimensions")
     n_dims, kind = data[3], np.dtype(IDX_TYPES[data[2]])
     start = 4 + 4 * n_dims
     if len(data) < start:
@@ -291,7 +298,9 @@ def read_idx(data: bytes, *, name: str) -> Matrix:
     shape = tuple(int(n) for n in np.frombuffer(data, ">u4", count=n_dims, offset=4))
     expected = int(np.prod([int(n) for n in shape], dtype=object)) * kind.itemsize
     if len(data) - start != expected:
-        raise DataError(f"{name}: {shape} values need {expected:,} bytes after the header, got {len(data) - start:,}")
+        raise DataError(
+            f"{name}: an array of shape {shape} needs {expected:,} bytes after the header, got {len(data) - start:,}"
+        )
     return np.frombuffer(data, kind, offset=start).reshape(shape).astype(kind.newbyteorder("="))
 
 
@@ -314,7 +323,7 @@ def _require_rows(table: Table) -> Table:
 def _describe_error(error: BaseException) -> str:
     words = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
     return (
-        "it holds Python objects, which could run code: save plain numbers"
+        "it contains Python objects, which could run code: save plain numbers"
         if "pickle" in words or "Python objects" in words
         else words
     )

@@ -96,7 +96,7 @@ def _is_text(kind: Any) -> bool:
 
 
 def _fixed(kind: Any) -> bool:
-    """Whether every value of a type takes the same number of bytes; categories are numbers and their names once."""
+    """Return whether all values of a type have the same size. Categories have: the rows are numbers."""
     try:
         return bool(kind.bit_width)
     except ValueError:

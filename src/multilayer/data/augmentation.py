@@ -1,15 +1,16 @@
-"""Augmentation: training rows changed a little, anew each epoch, as a pure function of (seed, row, epoch).
+"""Augmentation: random changes to training rows, different in each epoch.
 
     noise(std=0.1)     x + std · N(0, 1)
-    mask(p=0.1)        each number becomes 0 and each category unknown, with probability p
-    mixup(alpha=0.2)   λ x + (1 − λ) x′ and the same of the targets, λ ~ Beta(α, α) but at least ½; x′ is another
-                       training row, as it stands in the table; category codes stay the row's own. Zhang et al. 2018
-    shift(n=2)         pictures moved by up to n pixels each way; what comes in is background
-    flip(p=0.5)        pictures mirrored left to right with probability p
-    crop(n=4)          a window n pixels smaller each way, at random, enlarged again to the nearest pixel
+    mask(p=0.1)        sets each number to 0 and each category to unknown, with probability p
+    mixup(alpha=0.2)   λ x + (1 − λ) x′, and the same for the targets; x′ is another training row without augmentation,
+                       and λ = max(b, 1 − b) with b ~ Beta(α, α). Category codes are not mixed. Zhang et al. 2018
+    shift(n=2)         moves images by up to n pixels in each direction, and fills with background
+    flip(p=0.5)        mirrors images left to right with probability p
+    crop(n=4)          enlarges a random window, n pixels smaller in each direction, to the size of the image
 
-Several run in the order given, joined by +: `shift(2)+noise(0.05)`. x is scaled, so `noise` is in standard deviations.
-Numbers are keyed by the row's own number and the place in the chain: batches, threads and engines do not matter.
+Join several with +; they are applied in this order: `shift(2)+noise(0.05)`. x is scaled, so the unit of `noise` is the
+standard deviation. The random numbers depend on the seed, the row number, the epoch and the position in the chain only,
+so the result is the same for all batch sizes, numbers of threads and engines.
 """
 
 from __future__ import annotations
@@ -33,20 +34,20 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Scene:
-    """What a step needs to know of the table."""
+    """Properties of the table that the steps need."""
 
     seed: int
     train: Rows
     image: Shape | None = None
     background: float = 0.0
-    """What a black or empty pixel is after scaling."""
+    """Value of a black pixel after scaling."""
     n_classes: int | None = None
-    """Where y is class numbers."""
+    """Number of classes, if y contains class numbers."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Draws:
-    """The random numbers of one step, for given rows in one epoch."""
+    """Random numbers of one step, for the given rows in one epoch."""
 
     seed: int
     rows: Rows
@@ -60,7 +61,7 @@ class Draws:
         return random.normal(self.seed, Purpose.AUGMENT, rows=self.rows, units=units, epoch=self.epoch, part=self.part)
 
     def whole(self, units: int, low: int, high: int) -> NDArray[np.int64]:
-        """Whole numbers from low to high, both included."""
+        """Return random whole numbers from `low` to `high`, both included."""
         return (low + np.floor(self.uniform(units) * (high - low + 1))).astype(np.int64)
 
 
@@ -69,7 +70,7 @@ Step = Callable[[Batch, Data, Draws, Scene], Batch]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Chain:
-    """Meets `engine.Augment`."""
+    """Apply several steps in order. This is an `Augment`."""
 
     steps: tuple[Step, ...]
     scene: Scene
@@ -82,12 +83,14 @@ class Chain:
 
 
 def build(texts: str | Sequence[str], scene: Scene) -> Augment | None:
-    """The augmentation that texts name, or None where they name none."""
+    """Return the augmentation with the given names. None if there are no names, or only "none"."""
     parts = [part.strip() for text in ([texts] if isinstance(texts, str) else texts) for part in text.split("+")]
     parts = [part for part in parts if part and part != "none"]
     for part in parts:
-        if part.partition("(")[0].strip() in PICTURES and scene.image is None:
-            raise OptionError(f"{part} is for pictures, and these rows are none: use noise, mask or mixup")
+        if part.partition("(")[0].strip() in FOR_IMAGES and scene.image is None:
+            raise OptionError(
+                f"{part} needs images, and the rows of this table are not images: use noise, mask or mixup"
+            )
     steps = tuple(choose("augmentation", part, STEPS, also=("none",)) for part in parts)
     return Chain(steps=steps, scene=scene) if steps else None
 
@@ -126,8 +129,7 @@ def mixup(alpha: float = 0.2) -> Step:
         share = betaincinv(alpha, alpha, u[:, 1])
         share = np.maximum(share, 1 - share)[:, None]  # (B, 1)
         x = share * batch.x + (1 - share) * data.x[other]
-        mine, theirs = _numbers(batch.y, scene), _numbers(data.y[other], scene)
-        y = share * mine + (1 - share) * theirs
+        y = share * _numbers(batch.y, scene) + (1 - share) * _numbers(data.y[other], scene)
         dtype = batch.x.dtype
         return replace(batch, x=x.astype(dtype), y=y.astype(dtype))
 
@@ -135,7 +137,7 @@ def mixup(alpha: float = 0.2) -> Step:
 
 
 def _numbers(y: Array, scene: Scene) -> Array:
-    """Targets that can be averaged: class numbers as one-hot rows."""
+    """Return targets that can be averaged. Class numbers become one-hot rows."""
     return np.eye(scene.n_classes)[y] if y.ndim == 1 and scene.n_classes is not None else y
 
 
@@ -169,7 +171,7 @@ def crop(n: float = 4) -> Step:
     def step(batch: Batch, data: Data, draws: Draws, scene: Scene) -> Batch:
         H, W, _ = _shape(scene)
         if less >= min(H, W):
-            raise OptionError(f"crop({less}) leaves nothing of pictures of {H} × {W} pixels")
+            raise OptionError(f"crop({less}) needs images with more than {less} rows and columns, got {H} × {W} pixels")
         corner = draws.whole(2, 0, less)
         down = corner[:, :1] + np.arange(H) * (H - less) // H
         return _sampled(batch, scene, down, corner[:, 1:] + np.arange(W) * (W - less) // W)
@@ -178,20 +180,20 @@ def crop(n: float = 4) -> Step:
 
 
 def _shape(scene: Scene) -> Shape:
-    assert scene.image is not None, "build refuses pictures' steps without a shape"
+    assert scene.image is not None, "build raises an error for steps that need images"
     return scene.image
 
 
 def _sampled(batch: Batch, scene: Scene, down: Array, across: Array) -> Batch:
-    """Pictures whose pixel (i, j) is the old pixel (down_i, across_j), or background where that lies outside.
+    """Return images whose pixel (i, j) is the given pixel (down_i, across_j), or background outside the image.
 
     down (B, H), across (B, W).
     """
     H, W, channels = _shape(scene)
     B = len(batch.x)
-    pictures = batch.x.reshape(B, H, W, channels)
+    images = batch.x.reshape(B, H, W, channels)
     inside = ((down >= 0) & (down < H))[:, :, None] & ((across >= 0) & (across < W))[:, None, :]  # (B, H, W)
-    moved = pictures[
+    moved = images[
         np.arange(B)[:, None, None], np.clip(down, 0, H - 1)[:, :, None], np.clip(across, 0, W - 1)[:, None, :]
     ]  # (B, H, W, channels)
     moved = np.where(inside[..., None], moved, batch.x.dtype.type(scene.background))
@@ -203,7 +205,7 @@ def _pixels(n: float) -> int:
     return int(n)
 
 
-PICTURES = ("shift", "flip", "crop")
+FOR_IMAGES = ("shift", "flip", "crop")
 STEPS: dict[str, Callable[..., Step]] = {
     "noise": noise,
     "mask": mask,

@@ -2,10 +2,10 @@
 
 `Data` is a whole table, and `Batch` is a subset of its rows. An augmentation changes a training batch.
 
-    data = from_loader(loader)      a DataLoader of the user: read once as a table, asked again for each training batch
+    data = from_loader(loader)      a DataLoader of the user: read once as a table, then iterated in each epoch
 
-A loader keeps its own order, shuffling and random changes, so what depends on them is not promised: see
-`LoaderBatches.notes`. Its latest batches are kept, because the loop repeats steps to examine them.
+A loader determines order, shuffling and random changes itself, so some guarantees do not hold: `LoaderBatches.notes`
+lists them. Its latest batches are kept, because the training loop repeats steps to examine them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Rows = NDArray[np.int64]
 class Batch:
     """Rows as numbers: x (B, F), codes (B, C) or None, y, weight (B,) or None.
 
-    y is (B,) class numbers, (B, C) probabilities of classes where an augmentation mixed them, or (B, targets) numbers.
+    y is (B,) class numbers, (B, C) class probabilities (after mixup), or (B, targets) numbers.
     """
 
     x: Array
@@ -39,15 +39,17 @@ class Batch:
 
 
 class Augment(Protocol):
-    """Changes a training batch. A pure function of the rows' own numbers and the epoch, so that it gives the same
-    numbers however the work is cut and whichever engine asks; `data` is the whole table, for mixing rows."""
+    """Change a training batch. `data` is the whole table, for mixing rows.
+
+    The result must depend on row numbers and epoch only, so that it is the same for all batch sizes and engines.
+    """
 
     def __call__(self, batch: Batch, data: Data, rows: Rows, epoch: int) -> Batch: ...
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Data(Batch):
-    """A whole table; engines take their training batches from `take`, which makes the rows of a sparse one."""
+    """A whole table. Engines get their training batches from `take`, which converts sparse rows to dense ones."""
 
     x: Array | Sparse  # pyright: ignore[reportIncompatibleVariableOverride]
     augment: Augment | None = None
@@ -57,16 +59,16 @@ class Data(Batch):
 
     @property
     def made(self) -> bool:
-        """Whether rows of training have to be made, and are not there to be read."""
+        """Whether training rows have to be computed, by an augmentation or from a sparse matrix."""
         return self.augment is not None or isinstance(self.x, Sparse)
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Messages of the augmentation for the user: which promises do not hold. Plain functions have none."""
+        """Messages of the augmentation for the user about guarantees that do not hold. Plain functions have none."""
         return getattr(self.augment, "notes", ())
 
     def take(self, rows: Rows, *, epoch: int | None = None) -> Batch:
-        """The given rows; augmented for training where an epoch is given, and there are any."""
+        """Return the given rows. If an epoch is given, they are augmented for training."""
         rows = row_numbers(rows)
         require_within(rows, len(self))
         batch = Batch(
@@ -81,15 +83,15 @@ class Data(Batch):
 
 
 def row_numbers(rows: NDArray[Any]) -> Rows:
-    """A copy of row numbers. Refuses fractions and masks, which would be read as other rows."""
+    """Return a copy of row numbers. Raise an error for fractions and masks, which would select other rows."""
     given = np.asarray(rows)
     if given.size and given.dtype.kind not in "iu":
-        raise OptionError(f"rows must be whole numbers, got {given.dtype}: of a mask, give np.flatnonzero(mask)")
+        raise OptionError(f"rows must be whole numbers, got {given.dtype}: convert a mask with np.flatnonzero(mask)")
     return np.array(given, dtype=np.int64, order="C")
 
 
 def require_within(rows: Rows, n: int) -> None:
-    """Refuses rows that a table of n has not, as the compiled core does: numpy would count from the end."""
+    """Raise an error for rows outside a table of n rows, as the compiled core does: numpy would count from the end."""
     for row in rows[(rows < 0) | (rows >= n)][:1].tolist():
         raise IndexError(f"row {row} is not in a table of {n}")
 
@@ -100,7 +102,7 @@ def require_within(rows: Rows, n: int) -> None:
 Encode = Callable[[Batch], Batch]
 
 KEPT = 64
-"""Batches that are kept: more than the loop takes between two looks."""
+"""Number of batches that are kept: more than the training loop takes between two examinations."""
 
 
 class _Given(NamedTuple):
@@ -110,16 +112,16 @@ class _Given(NamedTuple):
 
 
 class LoaderBatches:
-    """An `Augment` that puts the loader's next batch in the place of the rows asked for.
+    """An `Augment` that returns the loader's next batch instead of the requested rows.
 
-    An epoch begins the loader anew; a loader that ends before the epoch does begins again. `encode` makes numbers
-    that the network takes of what the loader gives; `size` is its batch size, for a run that goes on at an epoch's last
-    and smaller batch.
+    Each epoch starts a new iteration over the loader. If the loader ends before the epoch, it starts again. `encode`
+    converts a batch of the loader to the numbers of the network. `size` is the batch size of the loader, for a run that
+    is resumed at the last, smaller batch of an epoch.
     """
 
     notes = (
-        "batches come from your own loader: their order is its own, a resumed run or a rollback goes on with other "
-        "batches, rows are numbered as they came in that epoch, and dropout follows those numbers",
+        "batches come from your own loader: the loader determines their order, a resumed run or a rollback continues "
+        "with other batches, rows are numbered in the order of the epoch, and dropout depends on these numbers",
     )
 
     def __init__(self, loader: Iterable[Any], encode: Encode = lambda batch: batch, *, size: int | None = None) -> None:
@@ -130,28 +132,28 @@ class LoaderBatches:
 
     def __call__(self, batch: Batch, data: Data, rows: Rows, epoch: int) -> Batch:
         if self._epoch is not None and epoch < self._epoch:
-            self._given.clear()  # a rollback: what came after its checkpoint need not come again
+            self._given.clear()  # after a rollback, the batches after its checkpoint need not be repeated
         again = self._again(rows, epoch)
         if again is not None:
             return again
         first = epoch != self._epoch
         found = self._next(epoch)
-        due = len(rows) if self.size is None else self.size
-        if first and len(found.x) != due:
-            got = f"the loader gave a batch of {len(found.x)} rows where {due} were due"
-            raise BatchError(f"{got}: train with its own batch size")
-        # After a rollback the loader's smaller last batch comes early: it is left out.
+        expected = len(rows) if self.size is None else self.size
+        if first and len(found.x) != expected:
+            got = f"the loader gave a batch of {len(found.x)} rows, expected {expected}"
+            raise BatchError(f"{got}: train with the batch size of the loader")
+        # After a rollback, the smaller last batch of the loader comes too early. It is skipped.
         for _ in range(2):
             if len(found.x) < len(rows):
                 found = self._next(epoch)
         if len(found.x) < len(rows):
-            raise BatchError(f"the loader gave no batch of {len(rows)} rows any more: its batches must not change size")
+            raise BatchError(f"the loader gave no more batches of {len(rows)} rows: its batch size must not change")
         found = _part(found, np.arange(len(rows))) if len(found.x) > len(rows) else found
         self._given.append(_Given(epoch, rows, found))
         return found
 
     def _again(self, rows: Rows, epoch: int) -> Batch | None:
-        """What was given for these rows before, or for one of them."""
+        """Return the earlier batch for these rows, or its part for a single row."""
         for given in reversed(self._given):
             if given.epoch == epoch and given.rows[0] == rows[0] and np.array_equal(given.rows, rows):
                 return given.batch
@@ -177,23 +179,24 @@ class LoaderBatches:
 
 
 def from_loader(loader: Iterable[Any], encode: Encode = lambda batch: batch) -> Data:
-    """A table of one pass over the loader, whose training batches are the loader's own."""
+    """Return the rows of one iteration over the loader as a table. Its training batches come from the loader."""
     return concatenate_batches([encode(batch) for batch in read_batches(loader)], LoaderBatches(loader, encode))
 
 
 def read_batches(loader: Iterable[Any]) -> list[Batch]:
-    """Every batch that a loader gives."""
+    """Return all batches of a loader."""
     read = [as_batch(item) for item in loader]
     if not read:
         raise OptionError("a loader must give at least one batch, got none")
     shapes = {batch.x.shape[1] for batch in read}
     if len(shapes) > 1:
-        raise OptionError(f"rows of a loader must have the same numbers, got {' and '.join(map(str, sorted(shapes)))}")
+        got = " and ".join(map(str, sorted(shapes)))
+        raise OptionError(f"all rows of a loader must have the same number of values, got {got}")
     return read
 
 
 def concatenate_batches(batches: list[Batch], augment: LoaderBatches | None = None) -> Data:
-    """Batches as one table."""
+    """Join batches to one table."""
     codes = [b.codes for b in batches if b.codes is not None]
     weight = [b.weight for b in batches if b.weight is not None]
     return Data(
@@ -206,11 +209,11 @@ def concatenate_batches(batches: list[Batch], augment: LoaderBatches | None = No
 
 
 def as_batch(item: object) -> Batch:
-    """What a loader gives, (x, y) or (x, codes, y), as a batch; rows of images and the like become flat."""
+    """Convert an item of a loader, (x, y) or (x, codes, y), to a batch. Images and other arrays become flat rows."""
     parts: list[Any] = list(cast("tuple[Any, ...]", item)) if isinstance(item, tuple | list) else []
     if len(parts) not in (2, 3):
         got = f"{len(parts)} parts" if parts else type(item).__name__
-        raise OptionError(f"a loader must give (x, y) or (x, codes, y), got {got}: its collate_fn can")
+        raise OptionError(f"a loader must give (x, y) or (x, codes, y), got {got}: change its collate_fn")
     x, y = _array(parts[0]), _array(parts[-1])
     if not x.ndim or not y.ndim or len(x) != len(y):
         raise OptionError(f"x and y of a batch must have the same number of rows, got shapes {x.shape} and {y.shape}")
@@ -222,11 +225,11 @@ def as_batch(item: object) -> Batch:
 
 
 def _array(values: Any) -> NDArray[Any]:
-    """Numbers as numpy; the channels of torch's images go last, as everywhere here."""
+    """Convert an array or a tensor to numpy. The channels of torch's images are moved last."""
     tensor = hasattr(values, "detach")
     array = np.asarray(values.detach().cpu() if tensor else values)
     if array.dtype.kind not in "iufb":
-        raise OptionError(f"a loader must give numbers, got {array.dtype}: its collate_fn can make them")
+        raise OptionError(f"a loader must give numbers, got {array.dtype}: convert them in its collate_fn")
     return np.moveaxis(array, 1, -1) if tensor and array.ndim == 4 and array.shape[1] in (1, 3, 4) else array
 
 
@@ -240,5 +243,5 @@ def _part(batch: Batch, places: NDArray[np.int64]) -> Batch:
 
 
 def is_loader(source: Any) -> bool:
-    """Whether something is a DataLoader of torch, or made like one."""
+    """Return whether an object is a torch DataLoader, or has the same attributes."""
     return all(hasattr(source, name) for name in ("__iter__", "batch_size", "dataset"))

@@ -1,14 +1,14 @@
-"""Sets that come with the package: five from scikit-learn, and six made from the random stream.
+"""Bundled data sets: five from scikit-learn, and six that are generated.
 
-    digits, iris, wine, breast_cancer, diabetes     scikit-learn's
+    digits, iris, wine, breast_cancer, diabetes     from scikit-learn
     xor                4 rows: whether two bits differ
-    songs              4 rows: add or skip a song by tempo and mood, centred on 0; xor in other words
+    songs              4 rows: add or skip a song by tempo and mood, which are -1 or 1; the same function as xor
     parity(bits=4)     all 2^bits rows: whether the number of ones is odd
-    moons(n, noise)    two half circles, each reaching into the other
-    circles(n, noise)  one circle inside another
+    moons(n, noise)    two interleaved half circles
+    circles(n, noise)  a circle inside another circle
     spirals(n, noise, turns, arms)   interleaved spirals
 
-The made ones depend on `seed` (0) and on nothing else.
+The generated sets depend on their arguments and on `seed` (default 0) only.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def known(text: str) -> bool:
 
 
 def load(text: str) -> Table:
-    """The set that a text names.
+    """Return the data set with this name.
 
     >>> len(load("xor")), load("parity(bits=3)").names
     (4, ('odd', 'bit0', 'bit1', 'bit2'))
@@ -146,7 +146,8 @@ def spirals(n: float = 1000, noise: float = 0.02, turns: float = 1.75, arms: flo
 def _plane(
     name: str, shape: Callable[[Array, Array], Array], n: float, noise: float, seed: float, classes: int = 2
 ) -> Table:
-    """Points of `classes` curves t ↦ shape(t, k) in turn, with normal noise."""
+    """Return points of the curves t ↦ shape(t, k), k = 0 … classes − 1, with normal noise. Row i has class i modulo
+    `classes`."""
     rows = _whole("n", n, classes, 10_000_000)
     require("noise", noise, 0 <= noise <= 10, "at least 0 and at most 10")
     key = _whole("seed", seed, 0, 2**32 - 1)

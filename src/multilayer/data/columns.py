@@ -1,20 +1,22 @@
-"""What a column is: its family (what its values are) and its kind (how a network reads them).
+"""The type of a column: its family (the type of its values) and its kind (the numbers that a network gets from it).
 
-    family     values                               kind unless told
-    number     whole, decimal, floating; durations  numeric       one number
-    boolean    true, false                          categorical   of two values
-    text       words                                categorical   where few differ; otherwise dropped, and said
-    date       days                                 date          day number, year and week on a circle
-    datetime   moments                              datetime      the same, and the day on a circle
-    time       times of day                         time          hours, and the day on a circle
-    empty      nothing at all                       dropped
+    family     values                                   default kind   numbers
+    number     integers, decimals, floats, durations    numeric        one number
+    boolean    true, false                              categorical    a code
+    text       strings                                  categorical    a code; dropped if there are too many values
+    date       dates                                    date           day number; year and week as (sin, cos)
+    datetime   timestamps                               datetime       the same, and the day as (sin, cos)
+    time       times of day                             time           hours; the day as (sin, cos)
+    empty      missing values only                      drop
 
-Circles: (sin, cos) of 2π times the part of the year, week or day that has passed. Text has few values where at most 20
-differ, or at most half as many as there are training rows and at most 10,000; of what a frame says is a category the
-10,000 most frequent are learned. At prediction a column must be of the family it had in training, or of one that loses
-nothing: `check_family` is the list. One without a single value is of every family, whatever type its reader gave it.
-`type_inference` finds the type of text columns.
-Moments with a time zone and those without are never read as each other; those with one may come in any zone.
+(sin, cos) are those of 2π times the fraction of the year, week or day that has passed.
+
+Text is categorical if it has at most 20 different values, or at most 10,000 and at most half as many as there are
+training rows. If a data frame declares a column as categorical, its 10,000 most frequent values are used.
+
+At prediction, a column must have its family of training, or one that can be converted exactly: see `check_family`. A
+column without values is accepted as any family. A column of timestamps with a time zone accepts every time zone, but no
+timestamps without one, and the reverse. `type_inference` finds the types of text columns.
 """
 
 from __future__ import annotations
@@ -51,9 +53,9 @@ FAMILY_NAMES: dict[Family, str] = {
     "boolean": "true or false",
     "text": "text",
     "date": "dates",
-    "datetime": "moments",
+    "datetime": "timestamps",
     "time": "times of day",
-    "empty": "nothing",
+    "empty": "missing values only",
 }
 PARTS: dict[Kind, tuple[str, ...]] = {
     "numeric": ("",),
@@ -64,21 +66,21 @@ PARTS: dict[Kind, tuple[str, ...]] = {
     ),
     "time": (" (hours)", " (day, sin)", " (day, cos)"),
 }
-"""What each kind adds to its column's name, one for each number it gives."""
+"""Suffixes of the column name, one for each number that a kind gives."""
 
 FEW_VALUES, MAX_CATEGORIES = 20, 10_000
 FREE_TEXT = "text with many different values"
 OTHER_DATES = "dates in another format than 2024-12-31"
 DATES = r"^\s*(\d{1,4}[./-]\d{1,2}[./-]\d{1,4}|\d{1,2}[ -][A-Za-z]{3,9}\.?[ -]\d{2,4})([ T,]|$)"
 MOSTLY_NUMBERS = 0.9
-"""Text of which so many values are numbers was meant to be numbers."""
+"""If this fraction of the values of a text column are numbers, the other values are considered errors."""
 LARGEST = float(np.finfo(np.float32).max)
 SCALINGS = ("auto", "standard", "robust", "none")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Column:
-    """One column of the training table. `parts` are the numbers of its kind that are used, by place."""
+    """A column of the training table. `parts` lists the numbers of its kind that are used, by position."""
 
     name: str
     family: Family
@@ -86,15 +88,15 @@ class Column:
     parts: tuple[int, ...] = ()
     indicator: bool = False
     zone: bool | None = None
-    """Whether moments had a time zone; None for other families, and for models saved before it was kept."""
+    """Whether timestamps had a time zone. None for other families, and for models saved before it was stored."""
     numbered: bool = field(default=False, compare=False)
     """Whether the column names of the data frame were numbers. They are strings here."""
     why: str = field(default="", compare=False)
-    """Why a column was dropped, for those who fit; files do not tell."""
+    """Why the column was dropped. This is not stored in files."""
 
 
 def family_of(column: Any, what: str) -> Family:
-    """The family of an Arrow column; one that is none is refused by name."""
+    """Return the family of an Arrow column. Raise an error if its type has none, such as a list."""
     kind = column.type
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
@@ -114,17 +116,17 @@ def family_of(column: Any, what: str) -> Family:
         if test(kind):
             return family
     raise DataError(
-        f"{what}: must hold numbers, text, true and false, or dates, got {kind}: spread it over columns or drop it"
+        f"{what}: must contain numbers, text, booleans or dates, got {kind}: split it into several columns or drop it"
     )
 
 
 def is_category(column: Any) -> bool:
-    """Whether a data frame says that its values are categories."""
+    """Return whether a data frame declares the values of a column as categories."""
     return pa.types.is_dictionary(column.type)
 
 
 def plain(column: Any) -> Any:
-    """Without a dictionary, and text as one Arrow type."""
+    """Return a column without dictionary encoding, and text as one Arrow type."""
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
     if pa.types.is_string(column.type) or pa.types.is_string_view(column.type):
@@ -133,20 +135,20 @@ def plain(column: Any) -> Any:
 
 
 def missing(column: Any) -> NDArray[np.bool_]:
-    """Where a column holds nothing, or not a number."""
+    """Return which values of a column are null or NaN."""
     if pa.types.is_dictionary(column.type):
         column = plain(column)
     return to_numpy(pc.is_null(column, nan_is_null=True))
 
 
 def _typed(column: Any) -> Any:
-    """A plain column, of no type where it holds no value: what came as one is what a reader made of nothing."""
+    """Return a plain column. If it has no values, its type is null, because readers choose a type arbitrarily."""
     column = plain(column)
     return pa.chunked_array([pa.nulls(len(column))]) if missing(column).all() else column
 
 
 def numbers(table: Table, name: str, kind: Kind) -> Floats:
-    """The numbers that a column gives, NaN where a value is missing.   → (N, parts)."""
+    """Return the numbers of a column, NaN where a value is missing.   → (N, parts)."""
     values = read_numbers(table, name, kind)
     return values[:, None] if kind == "numeric" else DateParts(kind=kind).apply(values)
 
@@ -168,7 +170,7 @@ def read_numbers(table: Table, name: str, kind: Kind) -> Floats:
 
 
 def floats(column: Any) -> Floats:
-    """Numbers, durations (in seconds) or booleans as float64; whole numbers past 2^53 are rounded."""
+    """Return numbers, durations (in seconds) or booleans as float64. Integers above 2^53 are rounded."""
     if pa.types.is_duration(column.type):
         seconds = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}[column.type.unit]
         return floats(column.cast(pa.int64())) / seconds
@@ -180,7 +182,7 @@ def floats(column: Any) -> Floats:
 
 
 def check_finite(values: Floats, table: Table, name: str) -> Floats:
-    """Refuses numbers beyond float32, in which networks compute; NaN means missing and is allowed."""
+    """Raise an error for numbers beyond float32, the type in which networks compute. NaN (missing) is allowed."""
     with np.errstate(invalid="ignore"):
         bad = np.abs(values) > LARGEST
     if bad.any():
@@ -193,37 +195,38 @@ def check_finite(values: Floats, table: Table, name: str) -> Floats:
 
 
 def _parsed(column: Any, kind: Kind, table: Table, name: str) -> Any:
-    """Text that the user declared to be numbers or dates."""
-    wanted: Any = {
+    """Convert text that the user declared as numbers or dates."""
+    types: Any = {
         "numeric": pa.float64(),
         "date": pa.date32(),
         "datetime": pa.timestamp("us"),
         "time": pa.time64("us"),
     }
     try:
-        return pc.cast(column, wanted[kind])
+        return pc.cast(column, types[kind])
     except pa.ArrowInvalid:
-        row = first_invalid(column, wanted[kind]) or 0
+        row = first_invalid(column, types[kind]) or 0
         value = short(column[row].as_py())
-        remedy = "correct it, or give the column another kind in columns"
+        remedy = "correct it, or choose another kind for the column in the option columns"
         raise DataError(f"{where(table, name, row)}: must be {_KIND_NAMES[kind]}, got {value}: {remedy}") from None
 
 
 _KIND_NAMES = {
     "numeric": "a number",
     "date": "a date such as 2024-12-31",
-    "datetime": "a moment such as 2024-12-31 23:59",
+    "datetime": "a timestamp such as 2024-12-31 23:59",
+    "time": "a time such as 23:59",
 }
-_KIND_NAMES["time"] = "a time such as 23:59"
 
 
 def _seconds(column: Any, kind: Kind, table: Table, name: str) -> Floats:
-    """Seconds since midnight, or since 1970-01-01."""
+    """Return seconds since midnight, or since 1970-01-01."""
     if pa.types.is_null(column.type):
         return np.full(len(column), np.nan)
     if pa.types.is_time(column.type) != (kind == "time"):
         raise DataError(
-            f"{where(table, name)}: must be {_KIND_NAMES[kind]}, got {column.type}: give it another kind in columns"
+            f"{where(table, name)}: must be {_KIND_NAMES[kind]}, got {column.type}: choose another kind for the "
+            "column in the option columns"
         )
     nothing = missing(column)
     if kind == "time":
@@ -252,7 +255,7 @@ def keys_of(column: Any, table: Table, name: str) -> Any:
         try:
             return column.cast(pa.int64())
         except pa.ArrowInvalid:
-            raise DataError(f"{where(table, name)}: whole numbers as categories must be below 2^63") from None
+            raise DataError(f"{where(table, name)}: integers as categories must be below 2^63: use strings") from None
     return _nan_to_null(check_finite(floats(column), table, name))
 
 
@@ -262,14 +265,14 @@ def _nan_to_null(values: Floats) -> Any:
 
 
 def vocabulary(keys: Any) -> Any:
-    """The values that occur, in order, as one Arrow array."""
+    """Return the different values, sorted, as one Arrow array."""
     found = pc.drop_null(pc.unique(keys))
     found = found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
     return found.take(pc.array_sort_indices(found)) if len(found) else found
 
 
 def most_frequent(keys: Any, n: int) -> Any:
-    """The n values that occur most often, the first in order of those that occur as often, in order."""
+    """Return the n most frequent values, sorted. Among equally frequent values, the first in order are chosen."""
     counted = pc.value_counts(pc.drop_null(keys))
     values, counts = counted.field("values"), to_numpy(counted.field("counts"))
     rank = np.empty(len(values), dtype=np.int64)
@@ -279,7 +282,7 @@ def most_frequent(keys: Any, n: int) -> Any:
 
 
 def has_distinct_integers(column: Any) -> bool:
-    """Whether a column of whole numbers has several, of any size."""
+    """Return whether a column of integers has different values, also those that are equal as floats."""
     column = plain(column)
     if not pa.types.is_integer(column.type):
         return False
@@ -288,7 +291,7 @@ def has_distinct_integers(column: Any) -> bool:
 
 
 def reads_as_categories(n_values: int, n_rows: int) -> bool:
-    """Whether text with so many different values over so many rows reads as categories."""
+    """Return whether text with `n_values` different values in `n_rows` rows is categorical."""
     return n_values <= FEW_VALUES or (n_values <= MAX_CATEGORIES and 2 * n_values <= n_rows)
 
 
@@ -313,7 +316,7 @@ def check_not_numbers(table: Table, name: str, values: Any, keys: Any, *, otherw
 
 
 def has_zone(column: Any) -> bool | None:
-    """Whether the moments of a column have a time zone; None where it holds no moments."""
+    """Return whether the timestamps of a column have a time zone. None for other types."""
     kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
     return kind.tz is not None if pa.types.is_timestamp(kind) else None
 
@@ -329,10 +332,10 @@ def check_family(table: Table, name: str, trained: Family, *, zone: bool | None 
     if (given == trained and zone in (None, zoned)) or missing(column).all():
         return None
     if zone is not None and zoned is not None and zone != zoned:
-        said = {True: "with a time zone", False: "without a time zone"}
+        names = {True: "timestamps with a time zone", False: "timestamps without a time zone"}
         raise DataError(
-            f"{where(table, name)}: was moments {said[zone]} in training, got moments {said[zoned]}, {column.type}: "
-            "convert the column (nothing is converted silently)"
+            f"{where(table, name)}: was {names[zone]} in training, got {names[zoned]}, {column.type}: "
+            "convert the column"
         )
     if given == trained or trained == "empty":
         return None
@@ -342,7 +345,7 @@ def check_family(table: Table, name: str, trained: Family, *, zone: bool | None 
         if not odd.any():
             return f"{name!r} was true or false in training: 1 and 0 are read as true and false"
         row = int(np.flatnonzero(odd)[0])
-        raise DataError(f"{where(table, name, row)}: was true or false in training, got {values[row]:g}: convert it")
+        raise DataError(f"{where(table, name, row)}: was true or false in training, got {values[row]:g}: use 1 or 0")
     if {trained, given} == {"date", "datetime"}:
         return f"{name!r} was {FAMILY_NAMES[trained]} in training, now it is {FAMILY_NAMES[given]}"
     values = plain(column)
@@ -353,7 +356,7 @@ def check_family(table: Table, name: str, trained: Family, *, zone: bool | None 
     value = short(values[row].as_py())
     raise DataError(
         f"{where(table, name, row)}: was {FAMILY_NAMES[trained]} in training, got {FAMILY_NAMES[given]}, {value}: "
-        "convert the column (nothing is converted silently)"
+        "convert the column"
     )
 
 

@@ -1,19 +1,26 @@
-"""`Encoding`: how rows of a table become numbers, fitted on training rows and kept with the model.
+"""`Encoding`: convert the rows of a table to numbers. It is fitted on the training rows and stored with the model.
 
-    x      (N, F)   the numbers of numeric and date columns, scaled; then 0 or 1 for each that had missing values
-    codes  (N, C)   one whole number for each category column: 0 missing or unknown, else 1 … n in sorted order
+    x      (N, F)   the scaled numbers of numeric and date columns; then a missing-value indicator (0 or 1) for each
+                    column that had missing values in training
+    codes  (N, C)   a code for each categorical column: 0 missing or unknown, else 1 … n in sorted order
 
-`Encoding.steps_of` lists the preprocessing steps of a column (`preprocessing`). Scaling of each number, by training rows:
+`Encoding.steps_of` lists the preprocessing steps of a column (`preprocessing`). Missing numbers become the median. Then
+each number is scaled, with the statistics of the training rows:
+
     standard   (x − mean)/std
-    robust     r = (x − median)/(q75 − q25), or 2(x − median)/(max − min) where the quartiles meet; then r/√(1 + (r/3)²)
-               Holzmüller et al. 2024
+    robust     r = (x − median)/(q75 − q25), or 2(x − median)/(max − min) if the quartiles are equal; then
+               r/√(1 + (r/3)²). Holzmüller et al. 2024
     none       x
-    range      pictures: x/top, 255 for bytes; where there is no top, one mean and std for all pixels
-Missing numbers become the median first. Columns that are constant, empty, or text with too many values are dropped; the
-numbers of a date column that are constant too. At prediction columns are found by name (arrays: by place); more columns
-do not matter, missing ones are refused by name, and what was not seen in training is counted in the notes. A numeric
-column of the family empty stands alone where training had nothing to learn from: it is 0, whatever comes. A category
-column of the family empty had one value in every piece so far: its code is 1, whatever comes.
+    range      images: x/top, 255 for bytes; without a top, one mean and std for all pixels
+
+    columns             at training                                     at prediction
+    constant, empty     dropped, also constant numbers of a date        ignored
+    too many strings    dropped                                         ignored
+    used                                                                found by name (arrays: by position), required
+    others                                                              ignored
+
+Unknown categories and unexpected missing values are counted in the notes. The family "empty" marks columns without
+information: a numeric column is always 0, and a categorical column had one value so far and always has the code 1.
 """
 
 from __future__ import annotations
@@ -62,7 +69,7 @@ BLOCK = 8192
 
 
 class Note(str):
-    """Something to say about new rows. Notes of one `kind` are one warning."""
+    """A message about new rows. The notes of one `kind` are joined to one warning."""
 
     kind: str
 
@@ -74,7 +81,7 @@ class Note(str):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Encoded:
-    """A table as numbers. `rows` are the places in the source, from 0, of the rows that could be used."""
+    """A table as numbers. `rows` are the positions in the source, from 0, of the rows that were used."""
 
     x: NDArray[Any] | Sparse
     codes: CodeRows | None
@@ -92,7 +99,10 @@ class Encoded:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Encoding:
-    """Plain data. `center`, `scale` and `fill` have one value for each number that is not an indicator."""
+    """The fitted conversion of the columns of a table to numbers.
+
+    `center`, `scale` and `fill` have one value for each number of x that is not a missing-value indicator.
+    """
 
     columns: tuple[Column, ...]
     task: Task
@@ -120,7 +130,7 @@ class Encoding:
 
     @cached_property
     def numeric_names(self) -> tuple[str, ...]:
-        """What each number of x is."""
+        """Names of the numbers of x, such as "born (year, sin)" or "age (missing)"."""
         values = [c.name + C.PARTS[c.kind][part] for c in self.numeric for part in c.parts]
         return (*values, *(f"{c.name} (missing)" for c in self.numeric if c.indicator))
 
@@ -156,7 +166,7 @@ class Encoding:
 
     @property
     def outputs(self) -> int:
-        """Outputs that the network needs."""
+        """Number of outputs that the network needs."""
         return self.task.outputs(self.loss)
 
     @property
@@ -166,22 +176,19 @@ class Encoding:
     # New rows
 
     def apply(self, source: Any, *, dtype: Any = np.float32) -> tuple[NDArray[Any], CodeRows | None]:
-        """x and codes of new rows."""
+        """Return x and codes of new rows."""
         found = self.encode(source, dtype=dtype)
         return found.x[:], found.codes
 
     def encode(self, source: Any, *, targets: bool = False, dtype: Any = np.float32) -> Encoded:
-        """New rows as numbers, with what there was to say; with their targets where asked for.
-
-        Rows without a target are then left out, and said.
-        """
+        """Return new rows as numbers, with notes. With `targets`, rows without a target are dropped, with a note."""
         table = self.read(source, targets=targets)
         notes = [Note(note, "reading") for note in table.notes]
         rows = np.arange(len(table))
         if targets:
             present = usable(table, self.task.names)
             if not present.any():
-                raise DataError(f"{table.name}: no row has a target: these rows must have it, to be compared with")
+                raise DataError(f"{table.name}: no row has a target: pass rows with {', '.join(self.task.names)}")
             if not present.all():
                 notes.append(Note(f"{count(int((~present).sum()), 'row')} without a target left out", "target"))
                 rows = np.flatnonzero(present)
@@ -202,7 +209,7 @@ class Encoding:
         return convert_text_as_trained(table, names, hints, self.vocabularies)
 
     def transform(self, table: Table, dtype: Any) -> tuple[NDArray[Any] | Sparse, CodeRows | None, list[Note]]:
-        """The numbers of a table whose columns have the names and families of training. Sparse ones stay so."""
+        """Return the numbers of a table whose columns have the names and families of training. x may be sparse."""
         notes: list[Note] = []
         x: NDArray[Any] | Sparse
         whole = all(c.name in table.places and c.kind == "numeric" and c.family != "empty" for c in self.numeric)
@@ -240,7 +247,7 @@ class Encoding:
         return x, codes, notes
 
     def _transform_sparse(self, table: Table, matrix: Sparse, dtype: Any) -> Sparse:
-        """Each value that is there, and what stands for all others of a column."""
+        """Return the scaled stored values, and the scaled value of the elements that are not stored, per column."""
         order = np.array([table.places[c.name] for c in self.numeric], dtype=np.int64)
         place_of = np.full(len(matrix.base), -1)
         place_of[order] = np.arange(len(order))
@@ -248,8 +255,8 @@ class Encoding:
         kept = columns >= 0
         columns, values = columns[kept], matrix.values[kept].astype(np.float64)
         for i in np.flatnonzero(~(np.abs(values) <= C.LARGEST))[:1]:
-            C.numbers(table, self.numeric[columns[i]].name, "numeric")  # says which row
-        base = np.zeros(len(self.numeric_names), dtype=dtype)  # nothing is missing
+            C.numbers(table, self.numeric[columns[i]].name, "numeric")  # raises an error with the row
+        base = np.zeros(len(self.numeric_names), dtype=dtype)  # indicators are 0: a sparse table has no missing values
         base[: len(order)] = apply_steps(self.number_steps, matrix.base[order].astype(np.float64), dtype)
         starts = np.concatenate([[0], np.cumsum(kept)])[matrix.starts]
         here = tuple(step.at(columns) for step in self.number_steps)
@@ -268,7 +275,7 @@ class Encoding:
             with np.errstate(invalid="ignore"):
                 if (np.abs(values) > C.LARGEST).any():
                     column = int(np.flatnonzero((np.abs(values) > C.LARGEST).any(0))[0])
-                    C.numbers(table, self.numeric[column].name, "numeric")  # says which row
+                    C.numbers(table, self.numeric[column].name, "numeric")  # raises an error with the row
             nothing = np.isnan(values)
             lost += nothing.sum(0)
             x[start : start + BLOCK, V:] = nothing[:, with_indicator]
@@ -289,13 +296,12 @@ class Encoding:
         first = np.argwhere(~np.isfinite(values))[0]
         row, place = (int(i) for i in (x.place(first[0]) if isinstance(x, Sparse) else first))
         raise DataError(
-            f"{where(table, self.numeric_names[place], row)}: so far from the training rows "
-            f"that its scaled value is beyond {x.dtype}: correct it or leave it empty"
+            f"{where(table, self.numeric_names[place], row)}: is so far from the training rows that its scaled value "
+            f"does not fit in {x.dtype}: correct it or leave it empty"
         )
 
     def _hints(self, targets: bool) -> dict[str, Any]:
-        """Types that a text file's columns are read as, so that a file that happens to hold only digits where training
-        had words is not read as numbers."""
+        """Return the types of columns in training, for text files: a column of strings may contain only digits now."""
         types: dict[str, Any] = {"text": pa.large_string(), "boolean": pa.bool_(), "date": pa.date32()}
         hints = {c.name: types[c.family] for c in self.columns if c.kind != "drop" and c.family in types}
         for column in self.categorical:
@@ -308,13 +314,17 @@ class Encoding:
         return hints
 
     def _aligned(self, table: Table, targets: bool) -> Table:
-        """The table with the names of training."""
+        """Return the table with the column names of training. Check that all columns of training are there."""
         names = tuple(c.name for c in self.columns)
         if self.image is not None and table.image is not None and table.image != self.image:
-            raise DataError(f"{table.name}: pictures must be {self.image} as in training, got {table.image}")
+            raise DataError(
+                f"{table.name}: images must have the shape of training {self.image}, got {table.image}: resize them"
+            )
         if targets and table.targets and set(table.targets) != set(self.task.names):
             if len(table.targets) != len(self.task.names):
-                raise DataError(f"{table.name}: needs {len(self.task.names)} targets, got {len(table.targets)}")
+                raise DataError(
+                    f"{table.name}: must have {len(self.task.names)} targets as in training, got {len(table.targets)}"
+                )
             new = dict(zip(table.targets, self.task.names, strict=True))
             kept = [name for name in table.columns if name in new or name not in self.task.names]
             renamed = {new.get(name, name): table.columns[name] for name in kept}
@@ -324,7 +334,7 @@ class Encoding:
         if not with_targets and (table.positional or (self.positional and not set(names) <= set(given))):
             rest = [name for name in given if name not in self.task.names] if not table.positional else list(given)
             if len(rest) != len(names):
-                raise DataError(f"{table.name}: needs {len(names):,} columns as in training, got {len(rest):,}")
+                raise DataError(f"{table.name}: must have {len(names):,} columns as in training, got {len(rest):,}")
             new = dict(zip(rest, names, strict=True))
             table = replace(
                 table,
@@ -336,33 +346,33 @@ class Encoding:
         if unknown:
             named = ", ".join(repr(name) for name in unknown[:20])
             raise DataError(
-                f"{table.name}: the target {named} is missing: these rows must have it, to be compared with"
+                f"{table.name}: the target {named} is missing: add the column, predictions are compared with it"
             )
         lacking = [c.name for c in self.columns if c.kind != "drop" and c.name not in present]
         if lacking:
             words = ", ".join(repr(name) for name in lacking[:20]) + (", …" if len(lacking) > 20 else "")
             missing = f"{count(len(lacking), 'column')} of training missing: {words}"
-            raise DataError(f"{table.name}: {missing}: add them, empty where unknown")
+            raise DataError(f"{table.name}: {missing}: add them, with empty values if unknown")
         if self.top is not None and isinstance(table.matrix, np.ndarray) and table.matrix.dtype.kind == "f":
             self._check_bytes(table)
         return table
 
     def _check_bytes(self, table: Table) -> None:
-        """Pictures trained as 0 … 255 and given as floats must be the same numbers."""
-        assert isinstance(table.matrix, np.ndarray), "sparse ones are no pictures"
+        """Raise an error for fractions, if the pixels of training were 0 … 255."""
+        assert isinstance(table.matrix, np.ndarray), "a sparse matrix contains no images"
         with np.errstate(invalid="ignore"):
             bad = (table.matrix != np.floor(table.matrix)) & ~np.isnan(table.matrix)
         if bad.any():
             row, place = (int(i) for i in np.argwhere(bad)[0])
             raise DataError(
-                f"{where(table, table.matrix_names[place], row)}: pixels were whole numbers up to {self.top:g} in "
+                f"{where(table, table.matrix_names[place], row)}: pixels were whole numbers from 0 to {self.top:g} in "
                 f"training, got {table.matrix[row, place]:g}: multiply by {self.top:g} and round"
             )
 
     # Predictions
 
     def decode(self, z: Any, loss: str | None = None) -> NDArray[Any]:
-        """Predictions from raw outputs."""
+        """Return predictions from raw outputs."""
         return decode_outputs(self.task, z, loss or self.loss)
 
     def probabilities(self, z: Any, loss: str | None = None) -> NDArray[np.float64]:
@@ -380,13 +390,13 @@ class Encoding:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Encoding):
             return NotImplemented
-        (mine, numbers), (theirs, others) = self.to_parts(), other.to_parts()
+        (data, arrays), (other_data, other_arrays) = self.to_parts(), other.to_parts()
         return (
-            mine == theirs
-            and numbers.keys() == others.keys()
+            data == other_data
+            and arrays.keys() == other_arrays.keys()
             and all(
-                value.dtype == others[name].dtype and value.tobytes() == others[name].tobytes()
-                for name, value in numbers.items()
+                value.dtype == other_arrays[name].dtype and value.tobytes() == other_arrays[name].tobytes()
+                for name, value in arrays.items()
             )
         )
 
@@ -394,7 +404,7 @@ class Encoding:
 
 
 def usable(table: Table, names: tuple[str, ...]) -> NDArray[np.bool_]:
-    """Which rows have a value in every one of the columns."""
+    """Return which rows have a value in all of the given columns."""
     present = np.ones(len(table), dtype=np.bool_)
     for name in names:
         present &= ~C.missing(table.column(name))
@@ -406,7 +416,7 @@ def _unforeseen(name: str, n: int) -> Note:
 
 
 def _as_trained(keys: Any, column: Column) -> Any:
-    """0 and 1 as false and true where training had those."""
+    """Convert 0 and 1 to false and true, if the column was boolean in training."""
     if column.family == "boolean" and not pa.types.is_boolean(keys.type) and not pa.types.is_null(keys.type):
         return keys.cast(pa.bool_())
     return keys

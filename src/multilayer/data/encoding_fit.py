@@ -1,9 +1,9 @@
-"""Fits an `Encoding` to the training rows of a table: kinds, vocabularies, scales, and what to drop."""
+"""Fit an `Encoding` to the training rows of a table: kinds, vocabularies, scales, and which columns to drop."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -20,13 +20,15 @@ from .targets import Task
 from .text_files import counts_rows
 
 Floats = NDArray[np.float64]
+Scale = tuple[float, float, float]
+"""Center, scale and fill value of a number."""
 ROW_NUMBER_NAMES = {"id", "index", "row", "rownames", "rowid", "row_id", "unnamed: 0"}
-"""Names under which a column that counts the rows is their number and nothing else."""
+"""Names of a column of consecutive whole numbers that is dropped, because it only numbers the rows."""
 
 ROUNDED = "whole numbers too large to differ as floats: subtract the smallest, or make them a category"
 NO_VARIATION = ("constant", "empty", ROUNDED)
 """Reasons for dropping a column. If no other column is left, a column dropped for one of them is kept first."""
-ROW_NUMBERS = "counts the rows"
+ROW_NUMBERS = "row numbers"
 DROPPED = "columns dropped: "
 DROPPED_BY_USER = "asked for"
 """Reason for a column that the user dropped. It is never kept."""
@@ -36,7 +38,7 @@ SMALL = 1e-140
 NO_UNIT = float(np.finfo(np.float64).max)
 """Scale of a constant column: every value becomes 0 in float32."""
 BLOCK_SIZE = 1 << 18
-"""Numbers of a matrix that are looked at together: they stay in the cache."""
+"""Numbers of a matrix that are processed together, so that they stay in the cache."""
 
 
 def fit(
@@ -50,8 +52,10 @@ def fit(
     kinds: Mapping[str, str] | None = None,
     keep_constant: bool | Literal["all"] = False,
 ) -> tuple[Encoding, list[str]]:
-    """The encoding of the columns `inputs`, and what there was to say. `kinds` are those that the user gave; None
-    where there is no way to, so that no message asks for one.
+    """Fit the encoding of the columns `inputs` to the training rows. Return it and notes for the user.
+
+    `kinds` are the kinds that the user specified. None means that the caller has no option for them: messages then do
+    not recommend one.
 
     If no column can be used, an error is raised. With `keep_constant`, one column is kept as an input that is always 0,
     so that every prediction is the same. "all" keeps every constant column, because rows of later pieces may vary: it
@@ -59,8 +63,8 @@ def fit(
     """
     if scaling not in SCALINGS:
         raise OptionError(unknown_name("scaling", scaling, SCALINGS))
-    pictures = table.image is not None and scaling == "auto" and set(inputs) <= set(table.matrix_names) and not kinds
-    if pictures and _varies(table.matrix, train):
+    images = table.image is not None and scaling == "auto" and set(inputs) <= set(table.matrix_names) and not kinds
+    if images and _varies(table.matrix, train):
         return _fit_image(table, train, inputs, task, loss), []
     scaling = "standard" if scaling == "auto" else scaling
     declared: dict[str, Kind] = {name: C.check_kind(kind, name) for name, kind in (kinds or {}).items()}
@@ -68,71 +72,33 @@ def fit(
         if name not in inputs:
             raise DataError(f"{table.name}: {unknown_name('input column', name, inputs)}")
     if not inputs:
-        raise DataError(f"{table.name}: a table needs a column beside its target, got {', '.join(table.names)}")
-    # Values are looked at in all rows, so that what training rows hide does not fail later; numbers come from training.
-    found: list[Column] = []
-    numbers: list[tuple[float, float, float]] = []
-    vocabularies: dict[str, Any] = {}
-    dropped: dict[str, list[str]] = {}
-    notes: list[str] = []
+        raise DataError(f"{table.name}: a table needs a column besides its target, got {', '.join(table.names)}")
     usual = [name for name in inputs if name not in declared and not _is_counter(table, name)]
     ready = _plain_scales(table, train, usual, scaling)
-    for name in inputs:
-        if name in ready:
-            numbers.append(ready[name])
-            found.append(Column(name=name, family="number", kind="numeric", parts=(0,)))
-            continue
-        family = "number" if name in table.places else C.family_of(table.column(name), where(table, name))
-        kind = declared[name] if name in declared else _kind(table, name, family)
-        parts: tuple[int, ...] = ()
-        indicator, why = False, ""
-        if kind == "drop":
-            why = DROPPED_BY_USER if name in declared else "empty"
-        elif kind == "categorical":
-            vocabulary, why, said = _categories(
-                table, name, train, declared=name in declared, declarable=kinds is not None
-            )
-            vocabularies[name] = vocabulary
-            notes += said
-        elif name not in declared and _is_counter(table, name):
-            why = ROW_NUMBERS
-        else:
-            values = C.numbers(table, name, kind)[train]  # (N, parts)
-            nothing = np.isnan(values[:, 0])
-            indicator = bool(nothing.any())
-            values = values[~nothing]
-            parts = tuple(i for i in range(values.shape[1]) if len(values) and values[:, i].min() < values[:, i].max())
-            numbers += _scales(np.ascontiguousarray(values[:, list(parts)].T), scaling) if parts else []
-            why = "" if parts else "constant" if len(values) and not indicator else "empty"
-            if why == "constant" and C.has_distinct_integers(table.column(name).take(from_numpy(train))):
-                why = ROUNDED
-            if not parts and len(values) and indicator:
-                parts, why = (0,), ""  # only its missing-value indicator is informative: every value becomes 0
-                numbers.append((float(values[0, 0]), NO_UNIT, float(values[0, 0])))
-            if why == "constant" and keep_constant == "all":
-                parts = (0,)
-                numbers.append((float(values[0, 0]), NO_UNIT, float(values[0, 0])))
-        if why == "constant" and keep_constant == "all":
-            why, family = "", "empty" if kind == "categorical" else family
-        if why:
-            dropped.setdefault(why, []).append(name)
-            vocabularies.pop(name, None)
-            kind, parts, indicator = "drop", (), False
-        zone = None if name in table.places else C.has_zone(table.column(name))
-        found.append(Column(name=name, family=family, kind=kind, parts=parts, indicator=indicator, zone=zone, why=why))
-    if keep_constant and all(column.kind == "drop" for column in found):
-        place = _first_to_keep(found)
-        if place is not None:
-            found[place] = replace(found[place], kind="numeric", parts=(0,), family="empty", zone=None)
-            numbers.append((0.0, 1.0, 0.0))
-    if all(column.kind == "drop" for column in found):
-        raise DataError(
-            f"{table.name}: no column is left to learn from: {_said(dropped, declarable=kinds is not None)}"
+    fitted = [
+        _FittedColumn(column=Column(name=name, family="number", kind="numeric", parts=(0,)), scales=[ready[name]])
+        if name in ready
+        else _fit_column(
+            *(table, train, name, declared.get(name), scaling),
+            declarable=kinds is not None,
+            keep_constant=keep_constant == "all",
         )
-    whole = not vocabularies and all(column.parts == (0,) and not column.indicator for column in found)
-    center, scale, fill = np.array(numbers, dtype=np.float64).reshape(-1, 3).T.copy()
+        for name in inputs
+    ]
+    if all(one.column.kind == "drop" for one in fitted):
+        place = _first_to_keep([one.column for one in fitted]) if keep_constant else None
+        if place is None:
+            reasons = _describe_dropped([one.column for one in fitted], declarable=kinds is not None)
+            raise DataError(f"{table.name}: all columns were dropped, so there is nothing to learn from: {reasons}")
+        kept = replace(fitted[place].column, kind="numeric", parts=(0,), family="empty", zone=None)
+        fitted[place] = _FittedColumn(column=kept, scales=[(0.0, 1.0, 0.0)])
+    columns = tuple(one.column for one in fitted)
+    vocabularies = {one.column.name: one.vocabulary for one in fitted if one.vocabulary is not None}
+    scales = [scale for one in fitted for scale in one.scales]
+    center, scale, fill = np.array(scales, dtype=np.float64).reshape(-1, 3).T.copy()
+    whole = not vocabularies and all(column.parts == (0,) and not column.indicator for column in columns)
     encoding = Encoding(
-        columns=tuple(found),
+        columns=columns,
         task=task,
         loss=loss,
         scaling=scaling,
@@ -143,13 +109,75 @@ def fit(
         image=table.image if whole else None,
         positional=table.positional,
     )
-    said = dropped_note(encoding, declarable=kinds is not None)
-    return encoding, [*notes, *([] if said is None else [said])]
+    dropped = dropped_note(encoding, declarable=kinds is not None)
+    return encoding, [*(note for one in fitted for note in one.notes), *([] if dropped is None else [dropped])]
+
+
+@dataclass(kw_only=True)
+class _FittedColumn:
+    """A column, the scale of each of its numbers, its vocabulary if it is categorical, and notes for the user."""
+
+    column: Column
+    scales: Sequence[Scale] = ()
+    vocabulary: Any = None
+    notes: Sequence[str] = ()
+
+
+def _fit_column(
+    table: Table,
+    train: Rows,
+    name: str,
+    declared: Kind | None,
+    scaling: str,
+    *,
+    declarable: bool,
+    keep_constant: bool,
+) -> _FittedColumn:
+    """Fit a column. All its values are checked, so that values in held-out rows cannot raise an error later."""
+    family = "number" if name in table.places else C.family_of(table.column(name), where(table, name))
+    kind = declared or _default_kind(table, name, family)
+    parts, indicator, scales = (), False, []
+    vocabulary, notes, why = None, [], ""
+    if kind == "drop":
+        why = "empty" if declared is None else DROPPED_BY_USER
+    elif kind == "categorical":
+        vocabulary, why, notes = _categories(table, name, train, declared=declared is not None, declarable=declarable)
+    elif declared is None and _is_counter(table, name):
+        why = ROW_NUMBERS
+    else:
+        parts, indicator, scales, why = _fit_numbers(table, train, name, kind, scaling)
+    if why == "constant" and keep_constant:
+        why, family = "", "empty" if kind == "categorical" else family
+    if why:
+        kind, parts, indicator, scales, vocabulary = "drop", (), False, [], None
+    zone = None if name in table.places else C.has_zone(table.column(name))
+    column = Column(name=name, family=family, kind=kind, parts=parts, indicator=indicator, zone=zone, why=why)
+    return _FittedColumn(column=column, scales=scales, vocabulary=vocabulary, notes=notes)
+
+
+def _fit_numbers(
+    table: Table, train: Rows, name: str, kind: Kind, scaling: str
+) -> tuple[tuple[int, ...], bool, list[Scale], str]:
+    """Return which parts of a column vary, whether values are missing, the scales, and the reason to drop it or ""."""
+    values = C.numbers(table, name, kind)[train]  # (N, parts)
+    nothing = np.isnan(values[:, 0])
+    indicator = bool(nothing.any())
+    values = values[~nothing]
+    if not len(values):
+        return (), indicator, [], "empty"
+    parts = tuple(i for i in range(values.shape[1]) if values[:, i].min() < values[:, i].max())
+    if parts:
+        return parts, indicator, _scales(np.ascontiguousarray(values[:, list(parts)].T), scaling), ""
+    why = "" if indicator else "constant"  # a missing-value indicator is informative, even if the values are not
+    if why and C.has_distinct_integers(table.column(name).take(from_numpy(train))):
+        why = ROUNDED
+    constant = float(values[0, 0])
+    return (0,), indicator, [(constant, NO_UNIT, constant)], why
 
 
 def with_variation(encoding: Encoding, source: Any) -> Encoding:
-    """Return the encoding for another piece of a table: columns that vary now for the first time take effect, numbers
-    in their own units."""
+    """Return the encoding for another piece of a table. Constant columns that vary for the first time take effect,
+    without scaling."""
     place, scale, columns = 0, encoding.scale.copy(), list(encoding.columns)
     table: Table | None = None
     for i, column in enumerate(columns):
@@ -175,18 +203,15 @@ def dropped_note(encoding: Encoding, *, declarable: bool = True) -> str | None:
 
     `declarable` says whether the caller has the option `categorical`.
     """
-    found: dict[str, list[str]] = {}
-    for column in encoding.columns:
-        if column.why not in ("", DROPPED_BY_USER):
-            found.setdefault(column.why, []).append(column.name)
-    return f"{DROPPED}{_said(found, declarable=declarable)}" if found else None
+    dropped = [column for column in encoding.columns if column.why not in ("", DROPPED_BY_USER)]
+    return f"{DROPPED}{_describe_dropped(dropped, declarable=declarable)}" if dropped else None
 
 
 def warn_of_dropped(encoding: Encoding, *, declarable: bool = True) -> None:
     """Warn about dropped columns in Python, even with `quiet`. The command line prints a note instead."""
-    said = dropped_note(encoding, declarable=declarable)
-    if said is not None and not is_command_line():
-        warn(said)
+    note = dropped_note(encoding, declarable=declarable)
+    if note is not None and not is_command_line():
+        warn(note)
 
 
 def _first_to_keep(columns: list[Column]) -> int | None:
@@ -196,7 +221,7 @@ def _first_to_keep(columns: list[Column]) -> int | None:
     return next(iter([*flat, *others]), None)
 
 
-def _kind(table: Table, name: str, family: C.Family) -> Kind:
+def _default_kind(table: Table, name: str, family: C.Family) -> Kind:
     if name not in table.places and C.is_category(table.column(name)) and family in ("number", "text", "boolean"):
         return "categorical"
     return C.DEFAULT_KIND[family]
@@ -209,7 +234,7 @@ def _is_counter(table: Table, name: str) -> bool:
 def _categories(
     table: Table, name: str, train: Rows, *, declared: bool, declarable: bool
 ) -> tuple[Any, str, list[str]]:
-    """The values that training rows hold, why the column is dropped, if it is, and what there is to say."""
+    """Return the vocabulary of the training rows, the reason to drop the column (or ""), and notes for the user."""
     column = table.column(name)
     keys = C.keys_of(column, table, name)
     seen = keys.take(from_numpy(train))
@@ -229,15 +254,14 @@ def _categories(
         if pc.all(pc.match_substring_regex(values, C.DATES)).as_py():
             return values, C.OTHER_DATES, []
         return values, f"{C.FREE_TEXT} (more than {C.FEW_VALUES} and half the rows, or {C.MAX_CATEGORIES:,})", []
-    said = (
-        f"{name!r}: the {C.MAX_CATEGORIES:,} most frequent of {len(values):,} values are learned, the rest is unknown"
-    )
-    return C.most_frequent(seen, C.MAX_CATEGORIES), "", [said]
+    kept = f"the {C.MAX_CATEGORIES:,} most frequent of {len(values):,} values"
+    note = f"{name!r}: {kept} are categories, all others are read as unknown"
+    return C.most_frequent(seen, C.MAX_CATEGORIES), "", [note]
 
 
-def _plain_scales(table: Table, train: Rows, names: list[str], scaling: str) -> dict[str, tuple[float, float, float]]:
-    """The scales of a matrix's columns that vary, lack nothing and can be scaled, many at a time; no others."""
-    found: dict[str, tuple[float, float, float]] = {}
+def _plain_scales(table: Table, train: Rows, names: list[str], scaling: str) -> dict[str, Scale]:
+    """Return the scales of the columns of a matrix that vary and have no missing values, many columns at a time."""
+    found: dict[str, Scale] = {}
     if table.matrix is None or not len(train):
         return found
     names = [name for name in names if name in table.places]
@@ -254,8 +278,8 @@ def _plain_scales(table: Table, train: Rows, names: list[str], scaling: str) -> 
     return found
 
 
-def _scales(values: Floats, scaling: str) -> list[tuple[float, float, float]]:
-    """Center, scale and what stands for a missing value, of columns (columns, N) that vary."""
+def _scales(values: Floats, scaling: str) -> list[Scale]:
+    """Return center, scale and fill value of columns (columns, N) that vary."""
     if not len(values):
         return []
     median, spread = np.median(values, axis=1), values.max(1) - values.min(1)
@@ -269,20 +293,20 @@ def _scales(values: Floats, scaling: str) -> list[tuple[float, float, float]]:
         small = spread < SMALL
         if small.any():
             std[small] = spread[small] * (values[small] / spread[small, None]).std(1)
-        # Numbers that differ in their last bits alone may round to no deviation at all.
+        # The standard deviation of numbers that differ in their last bits only may round to 0.
         center, scale = values.mean(1), np.where(std > 0, std, spread)
     return list(zip(center.tolist(), scale.tolist(), median.tolist(), strict=True))
 
 
 def _fit_image(table: Table, train: Rows, inputs: tuple[str, ...], task: Task, loss: str) -> Encoding:
-    """Pictures keep every pixel and one scale for all."""
-    assert isinstance(table.matrix, np.ndarray), "sparse ones are no pictures"
+    """Fit an encoding of images: it keeps every pixel, and all pixels have the same scale."""
+    assert isinstance(table.matrix, np.ndarray), "a sparse matrix contains no images"
     n = len(inputs)
     center, scale = (0.0, table.top) if table.top is not None else _mean_and_deviation(table.matrix, train)
     if not (np.isfinite(center) and np.isfinite(scale)):
         for name in inputs:
-            C.numbers(table, name, "numeric")  # says where
-        raise DataError(f"{table.name}: every pixel is missing")
+            C.numbers(table, name, "numeric")  # raises an error with the row
+        raise DataError(f"{table.name}: all pixels are missing: pass images with numbers")
     return Encoding(
         columns=tuple(Column(name=name, family="number", kind="numeric", parts=(0,)) for name in inputs),
         task=task,
@@ -320,13 +344,17 @@ def _mean_and_deviation(matrix: NDArray[Any], train: Rows) -> tuple[float, float
     return mean, deviation or 1.0
 
 
-def _said(dropped: Mapping[str, list[str]], *, declarable: bool) -> str:
-    parts: list[str] = []
-    for why, names in dropped.items():
+def _describe_dropped(columns: Iterable[Column], *, declarable: bool) -> str:
+    """List the dropped columns by reason, with remedies."""
+    reasons: dict[str, list[str]] = {}
+    for column in columns:
+        reasons.setdefault(column.why, []).append(column.name)
+    words: list[str] = []
+    for why, names in reasons.items():
         more = f" and {len(names) - 5:,} more" if len(names) > 5 else ""
         remedy = _remedy(why, names[0], declarable=declarable)
-        parts.append(f"{', '.join(repr(name) for name in names[:5])}{more} ({why}{remedy})")
-    return "; ".join(parts)
+        words.append(f"{', '.join(repr(name) for name in names[:5])}{more} ({why}{remedy})")
+    return "; ".join(words)
 
 
 def _remedy(why: str, name: str, *, declarable: bool) -> str:

@@ -1,9 +1,10 @@
-"""An `Encoding` as JSON and arrays, and back exactly: what a model file stores.
+"""Convert an `Encoding` to JSON and arrays for a model file, and back exactly.
 
-Names, kinds, classes and options are JSON; center, scale, fill and vocabularies are arrays. A vocabulary of texts is
-its UTF-8 bytes and where each text ends. `zone` stands only with columns of moments, and may be absent there: models
-saved before it was kept take moments with and without a time zone. `numbered` stands only where a frame's names were
-numbers.
+    JSON      names, kinds, classes and options
+    arrays    center, scale, fill and vocabularies; a vocabulary of strings is stored as UTF-8 bytes and end positions
+
+Two keys of a column are optional: `zone` for timestamps (if it is absent in an old model, timestamps with and without a
+time zone are accepted), and `numbered` if the column names of the data frame were numbers.
 """
 
 from __future__ import annotations
@@ -75,15 +76,17 @@ def _from_parts(data: dict[str, Any], arrays: Arrays) -> dict[str, Any]:
     if not isinstance(data["positional"], bool):
         raise DataError(f"positional of an encoding must be true or false, got {short(data['positional'])}")
     if data["version"] != VERSION:
-        raise DataError(f"the encoding has version {data['version']!r}, this package reads {VERSION}: update it")
+        raise DataError(
+            f"the encoding has version {data['version']!r}, this package reads version {VERSION}: update the package"
+        )
     task = targets.from_dict(data["task"])
-    task.outputs(losses.get(data["loss"]).name)  # both must be known
+    task.outputs(losses.get(data["loss"]).name)  # raises an error for an unknown task or loss
     columns: list[Column] = []
     vocabularies: dict[str, Any] = {}
     used = set(NUMBERS)
     for i, entry in enumerate(cast("list[dict[str, Any]]", data["columns"])):
         if not isinstance(entry["name"], str) or not isinstance(entry["indicator"], bool):
-            raise DataError(f"a column of an encoding needs a name and an indicator, got {short(entry)}")
+            raise DataError(f"a column of an encoding must have a name and an indicator, got {short(entry)}")
         kind = C.check_kind(entry["kind"], entry["name"])
         if entry["family"] not in C.DEFAULT_KIND:
             raise DataError(f"unknown family {entry['family']!r} of column {entry['name']!r}")
@@ -123,7 +126,7 @@ def _from_parts(data: dict[str, Any], arrays: Arrays) -> dict[str, Any]:
     numbers = {name: np.asarray(arrays.get(name, np.zeros(0)), dtype=np.float64) for name in NUMBERS}
     for name, value in numbers.items():
         if value.shape != (n,) or not np.isfinite(value).all() or (name == "scale" and not (value > 0).all()):
-            raise DataError(f"{name} of an encoding must be {n} finite numbers, the scales positive")
+            raise DataError(f"{name} of an encoding must be {n} finite numbers, and the scales positive")
     if any(array.dtype != np.float64 for name, array in arrays.items() if name in NUMBERS):
         raise DataError("center, scale and fill of an encoding must be float64")
     image, top = data["image"], data["top"]
@@ -164,11 +167,11 @@ def _store(values: Any) -> tuple[str, dict[str, NDArray[Any]]]:
 def _load(keys: str, stored: list[NDArray[Any]]) -> Any:
     if keys == "text":
         if [one.dtype for one in stored] != [np.uint8, np.int64]:
-            raise DataError("a vocabulary of text must be bytes and the places where they end")
+            raise DataError("a vocabulary of strings must be bytes and end positions")
         text, ends = stored[0].tobytes(), [int(end) for end in stored[1]]
         starts = [0, *ends[:-1]]
         if starts != sorted(starts) or (ends and ends[-1] != len(text)):
-            raise DataError("a vocabulary's texts must end where its bytes end")
+            raise DataError("the last string of a vocabulary must end where its bytes end")
         return from_bytes(text, np.array(ends, dtype=np.int64))
     types: dict[str, Any] = {"boolean": pa.bool_(), "integer": pa.int64(), "number": pa.float64()}
     if keys not in types:

@@ -1,7 +1,7 @@
-"""A user's own DataLoader: read once for task, classes and shapes; training batches stay the loader's.
+"""Read a DataLoader of the user once, for task, classes and shapes. The loader then provides the training batches.
 
-Rows reach the network as the loader gives them: whoever writes a loader scales in it. Targets are encoded as those of
-any table, so metrics and predictions are in their own units.
+The inputs of the network are the values of the loader: they are not scaled, so the loader must scale them. Targets are
+encoded as those of a table, so metrics and predictions are in the units of the target.
 """
 
 from __future__ import annotations
@@ -24,17 +24,37 @@ from .training_data import DataKeywords, DataOptions, TrainingData
 
 NAME = "the loader"
 LARGE = 100.0
-"""Numbers beyond this were hardly scaled."""
+"""Larger inputs are probably not scaled."""
 
 
 def read_loader(loader: Any, options: DataOptions) -> TrainingData:
-    """Read a loader once. `validation` is another loader, or data with a target."""
+    """Read a DataLoader once, as training data.
+
+    Parameters
+    ----------
+    loader : torch.utils.data.DataLoader
+        Must give batches (x, y) of the same size; only the last may be smaller.
+    options : DataOptions
+        `validation` is a second loader, data with a target such as (X, y), or None. Options for tables, such as
+        `target`, are not allowed.
+
+    Returns
+    -------
+    TrainingData
+        Its training batches come from the loader.
+
+    Raises
+    ------
+    OptionError
+        If an option is for tables only, or an item of the loader is not (x, y).
+    DataError
+        If batch sizes differ, or an input is not finite.
+    """
     _check_options(options)
     validation, dtype = options.validation, options.dtype
     if isinstance(validation, int | float):
-        got = f"got {validation!r}"
         raise OptionError(
-            f"with a loader, validation must be a second loader, (X, y) or None, {got}: split the dataset"
+            f"with a loader, validation must be a second loader, (X, y) or None, got {validation!r}: split the dataset"
         )
     batches = read_batches(loader)
     batch = _batch_size(batches)
@@ -54,17 +74,17 @@ def read_loader(loader: Any, options: DataOptions) -> TrainingData:
 
     data = concatenate_batches([encode(given) for given in batches], LoaderBatches(loader, encode, size=batch))
     notes = [
-        f"{count(len(x), 'row')} of {x.shape[1]:,} numbers in batches of {batch}, as the loader gives them",
+        f"{count(len(x), 'row')} of {x.shape[1]:,} numbers in batches of {batch} from the loader",
         *notes,
     ]
     if options.task == "auto":
         notes.append(f"{found.describe()} (inferred; {option('task')} overrides)")
     largest = float(np.abs(data.x[:]).max())
     if largest > LARGE:
-        notes.append(f"numbers up to {largest:,.0f} are not scaled: a network learns better from a loader that does")
+        notes.append(f"numbers up to {largest:,.0f} are not scaled: scale them in the dataset for better results")
     held_out = np.zeros(0, dtype=np.int64)
     if validation == "auto":
-        notes.append(f"no rows held out: {option('validation')} takes a second loader or (X, y)")
+        notes.append(f"no rows held out: set {option('validation')} to a second loader or (X, y)")
     elif validation is not None:
         own = _held_out(validation, encoding, encode, dtype)
         held_out = np.arange(len(x), len(x) + len(own.x), dtype=np.int64)
@@ -87,17 +107,17 @@ def _check_options(options: DataOptions) -> None:
     for name in DataKeywords.__annotations__:
         value = getattr(options, name)
         if value is not None and value is not False and not (isinstance(value, list) and not value):
-            raise OptionError(f"{name} is for tables, got {name}={short(value)}: a loader gives rows with their target")
+            raise OptionError(f"{name} is for tables, got {name}={short(value)}: remove it, or pass a table")
 
 
 def _batch_size(batches: Sequence[Batch]) -> int:
     size = len(batches[0].x)
     for place, batch in enumerate(batches, 1):
         if batch.codes is not None:
-            raise DataError("a loader must give (x, y): for categories give its dataset, or a table with their columns")
+            raise DataError("a loader must give (x, y): for categories pass its dataset, or a table with their columns")
         rows = len(batch.x)
         if rows > size or (rows < size and place < len(batches)):
-            got = f"got {rows} in batch {place} of {len(batches)} after {size}"
+            got = f"got {rows} rows in batch {place} of {len(batches)} after {size}"
             raise DataError(f"batches of a loader must have the same size, only the last may be smaller, {got}")
     return size
 
@@ -114,7 +134,7 @@ def _columns(batches: Sequence[Batch]) -> tuple[Any, dict[str, Any]]:
 
 
 def _encoding(width: int, task: targets.Task, loss: str) -> Encoding:
-    """Numbers as they are, by place."""
+    """Return an encoding without scaling, with columns by position."""
     return Encoding(
         columns=tuple(Column(name=f"x{i}", family="number", kind="numeric", parts=(0,)) for i in range(width)),
         task=task,
@@ -128,11 +148,11 @@ def _encoding(width: int, task: targets.Task, loss: str) -> Encoding:
 
 
 def _held_out(source: Any, encoding: Encoding, encode: Any, dtype: Any) -> Any:
-    """x and y of the validation rows."""
+    """Return x and y of the validation rows."""
     if not is_loader(source):
         return encoding.encode(source, targets=True, dtype=dtype)
     read = concatenate_batches([encode(batch) for batch in read_batches(source)])
     if read.x.shape[1] != len(encoding.columns):
-        wanted = f"{len(encoding.columns)} numbers a row as in training"
-        raise DataError(f"the validation loader must give {wanted}, got {read.x.shape[1]}")
+        expected = f"{len(encoding.columns)} numbers per row as in training"
+        raise DataError(f"the validation loader must give {expected}, got {read.x.shape[1]}")
     return read

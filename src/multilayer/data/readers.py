@@ -1,17 +1,17 @@
-"""`read`: anything that holds rows, as a `Table`.
+"""`read`: read a file, a data frame, arrays or a dataset as a `Table`.
 
-    a path              .csv .tsv .txt .jsonl .ndjson .parquet .arrow .feather .ipc .npy .npz, idx, or a folder of idx
-                        files; any of them but Parquet and Arrow also gzipped. What a file is, its first bytes say;
-                        its name decides only between kinds of text
-    a name              a bundled set: digits, iris, …, xor, spirals(turns=2), …; a file of that name comes first, and
-                        a folder that holds idx files
-    (X, y)              any of the below, and its target
-    a data frame        pandas, polars, pyarrow and whatever else narwhals knows
+    path                .csv .tsv .txt .jsonl .ndjson .parquet .arrow .feather .ipc .npy .npz, idx, or a folder of idx
+                        files; all except Parquet and Arrow may be gzipped. The first bytes determine the format; the
+                        name only distinguishes text formats
+    name                a bundled set: digits, iris, …, xor, spirals(turns=2), …; a file with this name, or a folder
+                        that contains idx files, takes precedence
+    (X, y)              one of the following, and its target
+    data frame          pandas, polars, pyarrow and others that narwhals supports
     arrays              numpy, scipy sparse, torch tensors
     datasets            torch and Hugging Face
     dict, list of dict  columns, rows
 
-Libraries that are not installed or not yet imported are never imported to find out.
+Optional libraries that are not imported yet are never imported to recognise an object.
 """
 
 from __future__ import annotations
@@ -42,16 +42,40 @@ from .text_files import SNIFFED, first_line, read_csv, read_json_lines
 from .type_inference import Hints, convert_text, is_text
 
 WIDE = 64
-"""Columns from which a frame of numbers of one type is read as a block: that copies, where one at a time takes long."""
+"""A frame with at least this many columns of one number type is read as one block, which is faster but copies."""
 CHUNK = 1 << 24
+"""Bytes of a gzipped file that are decompressed at a time."""
 NAMED = 5
 """Largest number of columns that a note names."""
 SUFFIXES = (".csv", ".tsv", ".tab", ".txt", ".jsonl", ".ndjson", ".parquet", ".arrow", ".feather", ".npy", ".npz")
 
 
 def read(source: Any) -> Table:
-    """Read the table of a source for training. Text columns get the type of their values, in every source
-    (`type_inference`). The labels in `y` of `(X, y)` are not converted."""
+    """Read a table for training.
+
+    Text columns are converted to the type of their values, for every source (see `type_inference`). The labels in `y`
+    of `(X, y)` are not converted.
+
+    Parameters
+    ----------
+    source : path, str, tuple, data frame, array, dataset, dict or list of dict
+        The data. The module docstring lists the formats.
+
+    Returns
+    -------
+    Table
+
+    Raises
+    ------
+    DataError
+        If the source cannot be read. The message names the source and, if possible, the row and the column.
+
+    Examples
+    --------
+    >>> table = read({"age": ["31", "NA"], "city": ["Rome", "Oslo"]})
+    >>> table.names, table.column("age").to_pylist()
+    (('age', 'city'), [31, None])
+    """
     return source if isinstance(source, Table) else with_meaning(read_raw(source))
 
 
@@ -100,7 +124,7 @@ def _of_object(source: Any, hints: Hints | None) -> Table:
     if torch is not None and isinstance(source, torch.utils.data.Dataset):
         return arrays.table_of_dataset(source, name=f"the dataset {type(source).__name__}")
     if torch is not None and isinstance(source, torch.utils.data.DataLoader):
-        raise DataError("a DataLoader holds batches in an order of its own: give its dataset, loader.dataset")
+        raise DataError("a DataLoader gives batches in its own order: give its dataset, loader.dataset")
     if isinstance(source, Sequence):
         items = cast("Sequence[Any]", source)
         if items and all(isinstance(item, Mapping) for item in items):
@@ -109,7 +133,7 @@ def _of_object(source: Any, hints: Hints | None) -> Table:
             values = np.array(items)
         except ValueError as error:
             raise DataError(f"the list: rows must have the same length: {first_line(error)}") from None
-        if values.dtype.kind in "US":  # numbers beside texts are texts there
+        if values.dtype.kind in "US":  # numpy converts numbers in the same list to strings
             values = np.array(items, dtype=object)
         return arrays.table_of_array(values, name="the list")
     return _of_frame(source, kind, hints)
@@ -119,7 +143,7 @@ def _of_object(source: Any, hints: Hints | None) -> Table:
 
 
 def means_bundled(source: str | Path) -> bool:
-    """Whether a text names a bundled set, and no data beside it."""
+    """Return whether a source is the name of a bundled set, and not of a file or a folder with data."""
     path = Path(source)
     return isinstance(source, str) and bundled.known(source) and not (path.is_file() or _images(path))
 
@@ -130,7 +154,7 @@ def read_path(source: str | Path, hints: Hints | None = None) -> Table:
         return bundled.load(str(source))
     if path.is_dir():
         if (path / "config.json").is_file() and (path / "events.jsonl").is_file():
-            raise DataError(f"{source}: a table was expected, got the folder of a run: pass a file with rows")
+            raise DataError(f"{source}: expected a table, got the folder of a run: pass a file with rows")
         return _folder(path)
     if not path.exists():
         if path.suffix or len(path.parts) > 1:
@@ -151,12 +175,12 @@ def read_path(source: str | Path, hints: Hints | None = None) -> Table:
             return arrays.read_npz(path)
         data = unpacked(path)
     except (pa.ArrowException, OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
-        raise DataError(f"{path}: cannot be read: {first_line(error)}: is the file whole?") from None
+        raise DataError(f"{path}: cannot be read: {first_line(error)}: check that the file is complete") from None
     return _of_bytes(data, path, hints)
 
 
 def unpacked(path: Path) -> bytes:
-    """Return the bytes of a file, decompressed if it is gzipped. Content that does not fit in memory is refused."""
+    """Return the bytes of a file, decompressed if it is gzipped. Raise an error if they do not fit in memory."""
     limit = available_memory() // COPIES
     with atomic_files.opened(path) as file:
         zipped = file.read(2) == b"\x1f\x8b"
@@ -190,17 +214,17 @@ def _of_bytes(data: bytes, path: Path, hints: Hints | None) -> Table:
         except (pa.ArrowException, OSError) as error:
             raise DataError(f"{name}: cannot be read as an Arrow file: {first_line(error)}") from None
     if suffix in ("parquet", "feather", "npy", "npz") or "idx" in path.name:
-        raise DataError(f"{name}: does not begin as a {suffix} file does: is the file whole?")
+        raise DataError(f"{name}: does not begin like a {suffix} file: check that the file is complete")
     raise DataError(f"{name}: {unknown_name('kind of file', '.' + suffix, SUFFIXES)}")
 
 
 def _idx_with_labels(data: bytes, path: Path) -> Table:
-    """Images with the labels that lie beside them under MNIST's names."""
+    """Return the images of an idx file, with labels if the folder contains them under MNIST's names."""
     values = arrays.read_idx(data, name=str(path))
     if values.ndim == 1:
-        raise DataError(f"{path}: holds labels alone: give the file of images, or the folder")
-    beside = re.sub(r"images([-.])idx\d", r"labels\1idx1", path.name)
-    options = (beside, beside.removesuffix(".gz"), beside + ".gz")
+        raise DataError(f"{path}: contains labels only: pass the file of images, or the folder")
+    labels_name = re.sub(r"images([-.])idx\d", r"labels\1idx1", path.name)
+    options = (labels_name, labels_name.removesuffix(".gz"), labels_name + ".gz")
     other = next((path.with_name(name) for name in options if path.with_name(name).exists()), None)
     labels = None if other is None or other == path else arrays.read_idx(_unzipped(other), name=str(other))
     return arrays.idx_table(values, labels, name=str(path))
@@ -210,11 +234,11 @@ def _unzipped(path: Path) -> bytes:
     try:
         return unpacked(path)
     except (OSError, EOFError, zlib.error) as error:
-        raise DataError(f"{path}: cannot be read: {first_line(error)}: is the file whole?") from None
+        raise DataError(f"{path}: cannot be read: {first_line(error)}: check that the file is complete") from None
 
 
 def _folder(path: Path) -> Table:
-    """The training images of a folder in MNIST's layout."""
+    """Return the training images of a folder in MNIST's layout."""
     found = _images(path)
     training = [p for p in found if "train" in p.name]
     if not found or len(training or found) > 1:
@@ -225,12 +249,12 @@ def _folder(path: Path) -> Table:
     chosen = (training or found)[0]
     table = read_path(chosen)
     rest = [p for p in found if p != chosen]
-    notes = (f"{rest[0]} is left for testing: {option('validation', str(rest[0]))} would use it",) if rest else ()
+    notes = (f"{rest[0]} is not used: {option('validation', str(rest[0]))} uses it for validation",) if rest else ()
     return replace(table, notes=(*table.notes, *notes))
 
 
 def _images(path: Path) -> list[Path]:
-    """Files of images in a folder; none where there is no folder."""
+    """Return the image files of a folder. There are none if the path is not a folder."""
     return sorted(p for p in path.iterdir() if re.search(r"images[-.]idx", p.name)) if path.is_dir() else []
 
 
@@ -246,7 +270,9 @@ def _of_arrow(table: Any, name: str) -> Table:
 
 def _of_mapping(source: Mapping[Any, Any]) -> Table:
     if any(hasattr(value, "column_names") for value in source.values()):
-        raise DataError(f"a dictionary of datasets: choose one of {', '.join(map(str, source))}")
+        raise DataError(
+            f"expected one dataset, got a dictionary of datasets: choose one of {', '.join(map(str, source))}"
+        )
     columns: dict[str, Any] = {}
     for name, values in source.items():
         if isinstance(values, (str, bytes)) or not hasattr(values, "__len__"):
@@ -270,9 +296,9 @@ def _of_rows(rows: Sequence[Mapping[str, Any]]) -> Table:
 
 def _of_hugging_face(source: Any) -> Table:
     if not hasattr(source, "with_format"):
-        raise DataError("a Hugging Face dataset must be one split, such as data['train']")
+        raise DataError("a Hugging Face dataset must be a single split, such as data['train']")
     if not hasattr(source, "__len__"):
-        raise DataError("a Hugging Face dataset must not stream: its rows could not be shuffled")
+        raise DataError("a Hugging Face dataset must not be streamed, because its rows are shuffled: load it in full")
     return _of_arrow(source.with_format("arrow")[:], "the dataset")
 
 
@@ -287,7 +313,7 @@ def _of_frame(source: Any, kind: str, hints: Hints | None) -> Table:
     try:
         frame = nw.from_native(source)
     except TypeError:
-        raise DataError(f"rows must come as a path, a data frame, arrays or a dataset, got {kind}") from None
+        raise DataError(f"data must be a path, a data frame, arrays or a dataset, got {kind}") from None
     except DuplicateError:
         check_names([str(column) for column in source.columns], name)
         raise
@@ -324,7 +350,7 @@ def _plain_number(kind: Any) -> bool:
 
 
 def _block(frame: Any) -> NDArray[Any] | None:
-    """A frame's numbers, where every column has the same plain type and numpy has it too, nulls being NaN."""
+    """Return a frame as one array, if all columns have the same number type, also after nulls became NaN."""
     kinds = set(frame.schema.values())
     kind = kinds.pop()
     if kinds or not kind.is_numeric() or kind.is_decimal():
@@ -365,8 +391,8 @@ def _of_series(series: Series, what: str, hint: Any) -> Any:
         raise arrays.surrogate_error(to_list(), what) from None
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError, TypeError):
         found, as_text = None, arrays.reads_as_text(to_list())
-    wanted = loose and hint == pa.large_string() and not (found is not None and is_text(found))
-    if not as_text and not wanted:
+    was_text = loose and hint == pa.large_string() and not (found is not None and is_text(found))
+    if not as_text and not was_text:
         return arrays.arrow_of(to_list(), what) if found is None else found
     if categories:
         places = given.cat.codes.to_numpy()
@@ -380,7 +406,7 @@ def _value_type(column: Any) -> Any:
 
 
 def target_columns(y: Any, *, n: int, name: str) -> dict[str, Any]:
-    """The target of `(X, y)` as named columns."""
+    """Return the target of `(X, y)` as named columns."""
     if not hasattr(y, "columns") and not hasattr(y, "to_frame"):
         return arrays.target_columns(y, n=n, name=name)
     table = read_raw(y if hasattr(y, "columns") else y.to_frame())
@@ -398,7 +424,7 @@ def _with_target(table: Table, y: Any) -> Table:
 
 
 def _unique_name(name: str, table: Table) -> str:
-    """A target's name that no column of X has."""
+    """Return a name for the target that is not the name of a column of X."""
     while name in table.names:
         name = f"{name} (target)"
     return name

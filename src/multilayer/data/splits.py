@@ -1,14 +1,15 @@
-"""Which rows train and which are held out. Each split is a function of the seed and the table alone.
+"""Split rows into training and held-out rows. Each split depends on the seed and the table only.
 
-holdout      rows at random
-stratified   rows at random within each class, as near the share as whole rows allow; a class keeps one row to train
-                 unless every class has one alone
-grouped      whole groups at random, until the share is reached: no group stands on both sides
-by_time      the last rows in time; rows of one moment stay on one side
-folds        every row in one of k parts: alike in classes or numbers, or of whole groups
+    holdout      random rows
+    stratified   random rows of each class, in proportion to its size; each class keeps at least one training row,
+                 unless all classes have a single row
+    grouped      random whole groups until the fraction is reached; a group is never on both sides
+    by_time      the last rows in time; rows with equal times are on the same side
+    folds        each row in one of k parts, stratified by class or by the value of a number
+    grouped_folds  whole groups in each of k parts
 
-Groups and times may be one value per row. They become numbers with the same order. Groups are any values of one type;
-times are numbers, dates, moments or text such as 2024-12-31. A row without a value is refused.
+Groups and times may be given as one value per row. They are converted to numbers in the same order. Groups are values
+of a single type. Times are numbers, dates, timestamps or text such as 2024-12-31. Missing values raise an error.
 """
 
 from __future__ import annotations
@@ -29,39 +30,40 @@ from .table import Rows, Table, pc, to_numpy
 from .type_inference import first_invalid
 
 TINY = 10
-"""Below so many rows, "auto" holds none out, unless they are to be split by group or by time."""
+"""With fewer rows, "auto" holds out no rows, unless they are split by group or by time."""
 AUTO = 0.2
+"""Fraction of rows that "auto" holds out."""
 
 Pair = tuple[Rows, Rows]
 
 
 def check_share(share: float) -> float:
     if not 0 < share < 1:
-        raise OptionError(f"the share held out must be above 0 and below 1, got {share!r}")
+        raise OptionError(f"the fraction of rows to hold out must be above 0 and below 1, got {share!r}")
     return share
 
 
 def keys(n: int, seed: int) -> NDArray[np.uint64]:
-    """A random 64-bit number for each of n things."""
+    """Return n random 64-bit numbers."""
     words = random.bits(seed, Purpose.SPLIT, rows=n, units=2).astype(np.uint64)
     return words[:, 0] << np.uint64(32) | words[:, 1]
 
 
 def holdout(n: int, share: float, *, seed: int) -> Pair:
-    """Training rows and held-out rows, each in rising order."""
+    """Return training rows and held-out rows, each sorted."""
     count = _count(n, share)
     return _pair(np.argsort(keys(n, seed), kind="stable")[:count], n)
 
 
 def stratified(classes: NDArray[np.int64], share: float, *, seed: int) -> Pair:
-    """`classes` are class numbers from 0."""
+    """Split each class in the same proportion. `classes` are class numbers from 0."""
     n = len(classes)
     total = _count(n, share)
     sizes = np.bincount(classes)
-    wanted = sizes * (total / n)
-    take = np.minimum(np.floor(wanted).astype(np.int64), np.maximum(sizes - 1, 0))
-    # What is left goes to the classes that lost most by rounding, the first of equals.
-    for c in np.argsort(-(wanted - take), kind="stable"):
+    exact = sizes * (total / n)
+    take = np.minimum(np.floor(exact).astype(np.int64), np.maximum(sizes - 1, 0))
+    # The remaining rows go to the classes that lost most by rounding, in order of their numbers if equal.
+    for c in np.argsort(-(exact - take), kind="stable"):
         if take.sum() >= total:
             break
         take[c] += int(take[c] < sizes[c] - 1)
@@ -74,11 +76,11 @@ def stratified(classes: NDArray[np.int64], share: float, *, seed: int) -> Pair:
 
 
 def grouped(groups: NDArray[np.int64], share: float, *, seed: int) -> Pair:
-    """`groups` are group numbers from 0."""
+    """Hold out whole groups. `groups` are group numbers from 0."""
     n = len(groups)
     sizes = np.bincount(groups)
     if len(sizes) < 2:
-        raise DataError("a split by group needs two groups or more, got one")
+        raise DataError("a split by group needs at least two groups, got one")
     order = np.argsort(keys(len(sizes), seed), kind="stable")
     before = np.cumsum(sizes[order]) - sizes[order]
     chosen = order[:-1][before[:-1] < _count(n, share)]
@@ -86,6 +88,7 @@ def grouped(groups: NDArray[np.int64], share: float, *, seed: int) -> Pair:
 
 
 def by_time(times: NDArray[np.float64], share: float) -> Pair:
+    """Hold out the rows with the latest times."""
     n = len(times)
     ordered = np.sort(times)
     cut = ordered[n - _count(n, share)]
@@ -93,13 +96,16 @@ def by_time(times: NDArray[np.float64], share: float) -> Pair:
     if late.all():
         late = times > cut
     if not late.any():
-        raise DataError("a split by time needs two moments or more, got one")
+        raise DataError("a split by time needs at least two different times, got one")
     return _pair(np.flatnonzero(late), n)
 
 
 def folds(n: int, k: int, *, seed: int, strata: NDArray[Any] | None = None) -> NDArray[np.int64]:
-    """The part, from 0, of each of n rows. Rows are dealt out in the order of `strata` (class numbers, or targets that
-    are numbers), equals and neighbours at random, so that each part has its share of each. → (n,)"""
+    """Return the part, from 0, of each of n rows.   → (n,)
+
+    `strata` are class numbers or the values of a number. Rows are sorted by them, with equal or neighbouring values in
+    random order, and assigned to the parts one after another, so that all parts have a similar distribution.
+    """
     random_keys = keys(n, seed)
     if strata is None:
         order = np.argsort(random_keys, kind="stable")
@@ -115,10 +121,10 @@ def folds(n: int, k: int, *, seed: int, strata: NDArray[Any] | None = None) -> N
 
 
 def grouped_folds(groups: NDArray[np.int64], k: int, *, seed: int) -> NDArray[np.int64]:
-    """Whole groups, the largest first, each to the part that has fewest rows. → (n,)"""
+    """Assign whole groups, the largest first, to the part with the fewest rows.   → (n,)"""
     sizes = np.bincount(groups)
     if len(sizes) < 2:
-        raise DataError("a split by group needs two groups or more, got one")
+        raise DataError("a split by group needs at least two groups, got one")
     k = min(k, len(sizes))
     held = np.zeros(k, dtype=np.int64)
     part = np.zeros(len(sizes), dtype=np.int64)
@@ -129,9 +135,9 @@ def grouped_folds(groups: NDArray[np.int64], k: int, *, seed: int) -> NDArray[np
 
 
 def _count(n: int, share: float) -> int:
-    """Rows to hold out: at least one, and one is left to train on."""
+    """Return the number of rows to hold out. At least one row is held out, and one remains for training."""
     if n < 2:
-        raise DataError(f"a split needs two rows or more, got {n}: train with {option('validation', 'None')}")
+        raise DataError(f"a split needs at least two rows, got {n}: train with {option('validation', 'None')}")
     return min(max(round(n * check_share(share)), 1), n - 1)
 
 
@@ -145,19 +151,19 @@ def _pair(held_out: NDArray[np.integer], n: int) -> Pair:
 
 
 def group_numbers(groups: Any, table: Table) -> NDArray[np.int64]:
-    """Groups that came as a value for each row, by their numbers in rising order."""
+    """Convert groups, given as one value per row, to numbers from 0 in sorted order."""
     values = _check_one_per_row(groups, table, "group")
     _check_present(np.array([is_missing(value) for value in values.tolist()]), table, "group")
     try:
         return np.unique(values, return_inverse=True)[1].reshape(-1).astype(np.int64)
     except TypeError:
         kinds = sorted({type(value).__name__ for value in values.tolist()})
-        remedy = "give texts or whole numbers alone"
+        remedy = "convert them to strings or whole numbers"
         raise DataError(f"{table.name}: groups must be of one type, got {' and '.join(kinds)}: {remedy}") from None
 
 
 def moments(times: Any, table: Table) -> NDArray[np.float64]:
-    """Times that came as a value for each row, by their places in time: moments of every unit stay apart."""
+    """Convert times, given as one value per row, to numbers from 0 in sorted order. No time unit is rounded."""
     _check_one_per_row(times, table, "time")
     column = C.plain(times.to_arrow() if hasattr(times, "to_arrow") else arrow_of(times, f"{table.name}: the times"))
     _check_present(C.missing(column), table, "time")
@@ -171,7 +177,7 @@ def moments(times: Any, table: Table) -> NDArray[np.float64]:
         values = to_numpy(column.cast(pa.timestamp(unit, tz=getattr(column.type, "tz", None))).cast(pa.int64()))
     else:
         raise DataError(
-            f"{table.name}: times must be numbers, dates or moments, got {C.FAMILY_NAMES[family]}: convert them"
+            f"{table.name}: times must be numbers, dates or timestamps, got {C.FAMILY_NAMES[family]}: convert them"
         )
     return np.unique(values, return_inverse=True)[1].reshape(-1).astype(np.float64)
 
@@ -184,7 +190,7 @@ def _read_moments(texts: Any, table: Table) -> Any:
             continue
     row = first_invalid(texts, pa.timestamp("us")) or 0
     raise DataError(
-        f"{table.name}: times must be numbers, dates or texts such as 2024-12-31 23:59, got "
+        f"{table.name}: times must be numbers, dates or strings such as 2024-12-31 23:59, got "
         f"{short(texts[row].as_py())} in row {row + 1:,}"
     )
 
@@ -193,11 +199,11 @@ def _check_one_per_row(values: Any, table: Table, what: str) -> NDArray[Any]:
     found = np.asarray(values)
     if found.shape != (len(table),):
         got = f"got {found.item()!r}" if found.ndim == 0 else f"got {'×'.join(f'{n:,}' for n in found.shape)} values"
-        raise DataError(f"{table.name}: a {what} for each of {len(table):,} rows is needed, {got}")
+        raise DataError(f"{table.name}: there must be one {what} for each of {len(table):,} rows, {got}")
     return found
 
 
 def _check_present(nothing: NDArray[np.bool_], table: Table, what: str) -> None:
     if nothing.any():
         row = int(np.flatnonzero(nothing)[0])
-        raise DataError(f"{table.name}: every row needs a {what}, got none in row {row + 1:,}: leave the row out")
+        raise DataError(f"{table.name}: every row must have a {what}, got none in row {row + 1:,}: remove the row")

@@ -1,10 +1,10 @@
-"""`Table`: named columns of equal length, whatever they came from.
+"""`Table`: named columns of equal length, from any source.
 
-Columns are Arrow arrays; a block of numbers that came as one numpy array stays one matrix. Rows are counted from 1 in
-messages, a file's header not counted. A table knows what it was read from, so that a message can name it.
+Columns are Arrow arrays. Numbers that were read as one numpy array or sparse matrix stay one matrix. Messages begin
+with the name of the source, and count rows from 1, without the header of a file.
 
-`to_numpy` and `from_numpy` convert by buffers: Arrow's own functions import pandas if it is installed, which takes
-longer than most of what is done here.
+`to_numpy` and `from_numpy` share buffers. Arrow's own functions are slower at first use, because they import pandas if
+it is installed.
 """
 
 from __future__ import annotations
@@ -23,45 +23,68 @@ from ..core.sparse import Sparse, rows_of
 from ..errors import DataError, unknown_name
 
 pc: Any = pyarrow.compute
-"""Arrow's functions: they are made when it is imported, so that no type checker knows them."""
+"""Arrow's compute functions. Their type is Any because Arrow creates them at import, unknown to type checkers."""
 
 Rows = NDArray[np.int64]
 Matrix = NDArray[Any]
 Shape = tuple[int, int, int]
-"""Height, width and channels of rows that are pictures, in the order their numbers stand."""
+"""Height, width and channels of an image, in the order of its numbers in a row."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Table:
-    """`columns` first, then the columns of `matrix`, which has one row for each row of the table."""
+    """A table of named columns, as `read` returns it.
+
+    Parameters
+    ----------
+    name : str
+        What the table was read from, such as a path. Messages begin with it.
+    columns : mapping of str to Arrow array
+        The first columns.
+    matrix : array or Sparse, optional
+        Numbers (rows, columns) that follow the columns.
+    matrix_names : tuple of str
+        Column names of `matrix`.
+    targets : tuple of str
+        Columns that the source declares as targets.
+    image : tuple of 3 int, optional
+        Height, width and channels, if the rows of `matrix` are images.
+    top : float, optional
+        Largest possible value of a pixel: 255 for bytes.
+    positional : bool
+        Whether the source has no column names, so that columns are identified by position.
+    notes : tuple of str
+        Messages of the reader for the user.
+    origin : array of int, optional
+        Position of each row in the source, from 0, if rows were dropped.
+    written : mapping of str to Arrow array
+        The original text of columns that were converted from text.
+    target_names : tuple of str
+        Names of the targets in the trained model, if they differ from the column names.
+    class_names : tuple
+        Classes in the trained model, if the target column contains class numbers from 0.
+    numbered : bool
+        Whether the column names were numbers in the source.
+    """
 
     name: str
     columns: Mapping[str, Any] = field(default_factory=dict[str, Any])
     matrix: Matrix | Sparse | None = None
     matrix_names: tuple[str, ...] = ()
     targets: tuple[str, ...] = ()
-    """Columns that the source itself says are the target."""
     image: Shape | None = None
     top: float | None = None
-    """The largest number a picture's rows can hold: 255 for bytes."""
     positional: bool = False
-    """Whether the names of the columns were made up, so that their places count."""
     notes: tuple[str, ...] = ()
     origin: Rows | None = None
-    """Where each row stood in the source, from 0, where some were left out."""
     written: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """The text of columns that were text in the source and are now of the type that the text means."""
-
     target_names: tuple[str, ...] = ()
-    """Names of the targets in the trained model, if they differ from those of the columns."""
     class_names: tuple[Any, ...] = ()
-    """Classes in the trained model, if the target column holds class numbers from 0."""
     numbered: bool = False
-    """Whether the column names were numbers in the source."""
 
     @staticmethod
     def of_arrow(table: Any, *, name: str, **known: Any) -> Table:
-        """Columns of an Arrow table. Names must be there and differ."""
+        """Return an Arrow table as a `Table`. Its column names must not be empty, and must be distinct."""
         names = [str(column) for column in table.column_names]
         check_names(names, name)
         return Table(name=name, columns=dict(zip(names, table.columns, strict=True)), **known)
@@ -77,11 +100,11 @@ class Table:
 
     @cached_property
     def places(self) -> dict[str, int]:
-        """Where each column of the matrix stands in it."""
+        """Position of each column of the matrix."""
         return {name: i for i, name in enumerate(self.matrix_names)}
 
     def column(self, name: str) -> Any:
-        """One column as an Arrow array."""
+        """Return a column as an Arrow array."""
         if name in self.columns:
             return self.columns[name]
         if name in self.places and self.matrix is not None:
@@ -89,7 +112,7 @@ class Table:
         raise DataError(f"{self.name}: {unknown_name('column', name, self.names)}")
 
     def take(self, rows: Rows) -> Table:
-        """The given rows, counted from 0, in that order."""
+        """Return the table of the given rows, counted from 0, in the given order."""
         columns = {name: column.take(from_numpy(rows)) for name, column in self.columns.items()}
         written = {name: column.take(from_numpy(rows)) for name, column in self.written.items()}
         matrix = None if self.matrix is None else rows_of(self.matrix, rows)
@@ -97,21 +120,21 @@ class Table:
         return replace(self, columns=columns, written=written, matrix=matrix, origin=origin)
 
     def with_columns(self, columns: Mapping[str, Any], *, targets: tuple[str, ...] = ()) -> Table:
-        """More columns of the same length, before the others."""
+        """Return the table with additional columns of the same length before the others."""
         return replace(self, columns={**columns, **self.columns}, targets=targets or self.targets)
 
 
 def check_names(names: list[str], source: str) -> None:
-    """Every column has a name of its own."""
+    """Raise an error if a column has no name, or two columns have the same name."""
     first: dict[str, int] = {}
     for place, name in enumerate(names, 1):
         if not name.strip():
-            raise DataError(f"{source}: column {place} has no name: every column needs one, give it a header")
+            raise DataError(f"{source}: column {place} has no name: add its name to the header")
         if not is_unicode(name):
             raise DataError(f"{source}: column {place}: {NOT_UNICODE}, got {name!r}: rename the column")
         if name in first:
             where = f"columns {first[name]} and {place}"
-            raise DataError(f"{source}: {where} are both called {name!r}: names must differ, rename one")
+            raise DataError(f"{source}: {where} are both called {name!r}: rename one, column names must be distinct")
         first[name] = place
 
 
@@ -141,7 +164,7 @@ def check_size(path: object, size: int, limit: int, verb: str) -> None:
 
 
 def where(table: Table, column: str, row: int | None = None) -> str:
-    """The beginning of a message about a column, or about one value: `row` counts from 0."""
+    """Return the beginning of a message about a column, or about one of its values. `row` counts from 0."""
     if row is None:
         return f"{table.name}: column {column!r}"
     number = row if table.origin is None else int(table.origin[row])
@@ -152,13 +175,13 @@ def where(table: Table, column: str, row: int | None = None) -> str:
 
 
 def to_numpy(column: Any) -> NDArray[Any]:
-    """Numbers or booleans of an Arrow array. Nulls become NaN where they can, else whatever stands there.
+    """Convert an Arrow array of numbers or booleans. Nulls become NaN in floats, and are undefined in other types.
 
     >>> to_numpy(pa.chunked_array([[1.5, None], [2.5]]))
     array([1.5, nan, 2.5])
     """
     array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    if isinstance(array, pa.ChunkedArray):  # no chunk at all
+    if isinstance(array, pa.ChunkedArray):  # it has no chunks
         return np.zeros(0, dtype=array.type.to_pandas_dtype())
     start, n = array.offset, len(array)
     buffer = array.buffers()[1]
@@ -173,7 +196,7 @@ def to_numpy(column: Any) -> NDArray[Any]:
 
 
 def from_numpy(values: NDArray[Any]) -> Any:
-    """An Arrow array of numbers or booleans, none of them null.
+    """Convert an array of numbers or booleans to Arrow, without nulls.
 
     >>> from_numpy(np.array([True, False])).to_pylist()
     [True, False]
@@ -183,18 +206,18 @@ def from_numpy(values: NDArray[Any]) -> Any:
     return pa.Array.from_buffers(kind, n, [None, pa.py_buffer(packed)])
 
 
-def from_texts(texts: Iterable[str]) -> Any:
-    """An Arrow array of texts.
+def from_texts(strings: Iterable[str]) -> Any:
+    """Convert strings to an Arrow array.
 
     >>> from_texts(["no", "yes"]).to_pylist()
     ['no', 'yes']
     """
-    encoded = [text.encode() for text in texts]
+    encoded = [text.encode() for text in strings]
     return from_bytes(b"".join(encoded), np.cumsum([len(text) for text in encoded], dtype=np.int64))
 
 
 def from_bytes(data: bytes, ends: NDArray[np.int64]) -> Any:
-    """Texts from their UTF-8 bytes and where each ends; Arrow refuses what does not fit together."""
+    """Make an Arrow array of strings from UTF-8 bytes and end positions. Arrow raises an error if they do not match."""
     offsets = np.concatenate([np.zeros(1, dtype=np.int64), ends])
     made = pa.Array.from_buffers(pa.large_string(), len(ends), [None, pa.py_buffer(offsets), pa.py_buffer(data)])
     made.validate(full=True)

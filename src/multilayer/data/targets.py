@@ -1,17 +1,23 @@
-"""What is to be predicted: the task, its classes, and the way between target values and a network's outputs.
+"""The task: what is predicted, its classes, and the conversion of targets to numbers and of outputs to predictions.
 
     kind          target                                    y of the engine            network outputs
     binary        two values                                (N, 1) 0 or 1              1, or 2 with cross_entropy
-    multiclass    more                                      (N,) class numbers         one a class
+    multiclass    more than two values                      (N,) class numbers         one per class
     multilabel    several columns of two values each        (N, T) 0 or 1              T
     regression    one column of numbers                     (N, 1) standardised        1
-    multioutput   several                                   (N, T) standardised        T
+    multioutput   several columns of numbers                (N, T) standardised        T
 
-Inferred: text, booleans and categories are classes; so are whole numbers of which at most 20 differ and each has five
-rows or more on average (two values: always). Other numbers are regression. Classes are sorted; of two the second is
-the positive one. Standardised: (y − mean)/std of the training rows; for a loss whose link is exp (poisson), where y
-must not be negative, y/mean, so that outputs start at the mean. A network with two outputs for two classes trains with
-cross_entropy. With another loss than cross_entropy, more than two classes are one output each, 0 or 1.
+The task is inferred as follows:
+
+- Text, booleans and categories are classes.
+- Two different whole numbers are classes. So are up to 20, if there are at least five rows per value on average.
+- Other numbers are a regression.
+
+Classes are sorted. The second of two classes is the positive one. With a loss other than cross_entropy, more than two
+classes have one output each, 0 or 1.
+
+Targets of a regression are standardised with the training rows: (y − mean)/std. For a loss with the link exp (poisson),
+where y must not be negative, they are y/mean, so that an output of 0 is the mean.
 """
 
 from __future__ import annotations
@@ -43,7 +49,25 @@ TINIEST = 1e-100
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """`classes` has a tuple for each target of a classification; `mean` and `std` a number for each of a regression."""
+    """What is predicted.
+
+    Parameters
+    ----------
+    kind : str
+        binary, multiclass, multilabel, regression or multioutput.
+    names : tuple of str
+        Target columns.
+    classes : tuple of tuples
+        Sorted classes of each target of a classification.
+    mean, std : tuple of float
+        Mean and standard deviation of each target of a regression, in the training rows.
+
+    Examples
+    --------
+    >>> task = Task(kind="binary", names=("income",), classes=(("high", "low"),))
+    >>> task.describe(), task.outputs("binary_cross_entropy")
+    ("task: binary classification of 'income': 'high' or 'low'", 1)
+    """
 
     kind: TaskKind
     names: tuple[str, ...]
@@ -63,7 +87,7 @@ class Task:
 
     @property
     def metric(self) -> str:
-        """The usual measure of quality."""
+        """The default metric."""
         return "accuracy" if self.classifies else "rmse"
 
     @property
@@ -72,7 +96,7 @@ class Task:
         return Standardise(center=np.asarray(self.mean), scale=np.asarray(self.std))
 
     def outputs(self, loss: str) -> int:
-        """Outputs that a network needs for this task and loss."""
+        """Return the number of network outputs for this task and loss."""
         chosen = losses.get(loss)
         if self.kind == "multiclass" or (self.kind == "binary" and chosen.classes):
             return len(self.classes[0])
@@ -94,27 +118,28 @@ class Task:
 
 
 def infer(table: Table, names: Sequence[str], task: str, classes: Sequence[Class] | None = None) -> Task:
-    """The task of a table's target columns; `task` is what the user said, or "auto". Rows have no missing target.
+    """Return the task of the target columns, which have no missing values. `task` is the option of the user.
 
-    `classes` are those that every target may have, where that is known: rows may lack some.
+    `classes` are all classes of every target, if the caller knows them. The rows may lack some of them.
     """
     if task not in ("auto", "classification", *TASKS):
         raise OptionError(unknown_name("task", task, ("auto", "classification", *TASKS)))
     if task in ("binary", "multiclass") and len(names) > 1:
-        raise DataError(f"{table.name}: a {task} task has one target, got {len(names)}: {', '.join(names)}")
+        raise DataError(f"{table.name}: a {task} task must have one target, got {len(names)}: {', '.join(names)}")
     if task == "auto" and classes is not None:
         kind = "classification"
     elif task == "auto":
-        alike = [looks_like_classes(table, name) for name in names]
-        labels = [len(found) == 2 if (found := one) else False for one in alike]
+        inferred = [looks_like_classes(table, name) for name in names]
         if len(names) == 1:
-            kind = "regression" if alike[0] is None else "classification"
-        elif all(labels):
+            kind = "regression" if inferred[0] is None else "classification"
+        elif all(one is not None and len(one) == 2 for one in inferred):
             kind = "multilabel"
         else:
             bad = next((n for n in names if columns.family_of(table.column(n), where(table, n)) == "text"), None)
             if bad is not None:
-                raise DataError(f"{where(table, bad)}: several targets must be numbers or have two values each")
+                raise DataError(
+                    f"{where(table, bad)}: several targets must be numbers or have two values each: name one target"
+                )
             kind = "multioutput"
     else:
         kind = task
@@ -126,40 +151,42 @@ def infer(table: Table, names: Sequence[str], task: str, classes: Sequence[Class
     values = tuple(classes_of(table, name) if classes is None else tuple(classes) for name in names)
     if kind == "classification":
         kind = "multilabel" if len(names) > 1 else "binary" if len(values[0]) == 2 else "multiclass"
-    if kind == "multilabel":  # a label that no row has, or every one, is a label all the same
+    if kind == "multilabel":  # a label may be the same in every row
         values = tuple((type(found[0])(0), type(found[0])(1)) if _one_of_two(found) else found for found in values)
     for name, found in zip(names, values, strict=True):
         if len(found) < 2:
-            raise DataError(f"{where(table, name)}: a classification needs two classes or more, got {short(found)}")
+            raise DataError(f"{where(table, name)}: a classification needs at least two classes, got {short(found)}")
         if kind in ("binary", "multilabel") and len(found) != 2:
             raise DataError(f"{where(table, name)}: a {kind} task needs two classes, got {len(found)}: {short(found)}")
     return Task(kind=cast(TaskKind, kind), names=tuple(names), classes=values)
 
 
 def _one_of_two(found: tuple[Class, ...]) -> bool:
-    """Whether a label has one value alone, and the other is plain: 0 or 1, false or true."""
+    """Return whether a label has a single value and the other is known: 0 or 1, false or true."""
     return len(found) == 1 and not isinstance(found[0], str) and found[0] in (0, 1)
 
 
 def check_loss(table: Table, task: Task, loss: str) -> None:
-    """Refuses to guess where numbers read as classes, and the loss that was asked for is one of numbers."""
+    """Raise an error if numbers were inferred to be classes, but the loss of the user is for numbers."""
     if not task.classifies or losses.get(loss).link not in (None, "exp"):
         return
     for name, found in zip(task.names, task.classes, strict=True):
         column = table.column(name)
         if columns.family_of(column, where(table, name)) == "number" and not columns.is_category(column):
             raise OptionError(
-                f"{where(table, name)}: {losses.get(loss).name} is a loss for numbers, and these read as "
-                f"{len(found)} classes: say which, {option('task', 'regression')} or {option('task', 'classification')}"
+                f"{where(table, name)}: {losses.get(loss).name} is a loss for numbers, but the target has "
+                f"{len(found)} values, like classes: set {option('task', 'regression')} or "
+                f"{option('task', 'classification')}"
             )
 
 
 def looks_like_classes(table: Table, name: str) -> tuple[Class, ...] | None:
-    """The classes of a target that reads as classes, or None where it reads as numbers."""
+    """Return the classes of a target, or None if its values are numbers for a regression."""
     column = table.column(name)
     family = columns.family_of(column, where(table, name))
     if family in ("date", "datetime", "time"):
-        raise DataError(f"{where(table, name)}: a target must be numbers, text or booleans, got a {family}")
+        got = columns.FAMILY_NAMES[family]
+        raise DataError(f"{where(table, name)}: a target must be numbers, text or booleans, got {got}: convert it")
     if family != "number" or columns.is_category(column):
         return classes_of(table, name)
     values = np.unique(columns.check_finite(columns.floats(columns.plain(column)), table, name))
@@ -169,22 +196,23 @@ def looks_like_classes(table: Table, name: str) -> tuple[Class, ...] | None:
 
 
 def classes_of(table: Table, name: str) -> tuple[Class, ...]:
-    """The different values of a target, sorted; whole numbers as int, also where they came as floats."""
+    """Return the different values of a target, sorted. Whole numbers become int, also if they are floats."""
     keys = columns.keys_of(table.column(name), table, name)
     found = columns.vocabulary(keys)
     if pa.types.is_large_string(found.type):
         columns.check_not_numbers(table, name, found, keys)
         if not columns.reads_as_categories(len(found), len(table)):
             raise DataError(
-                f"{where(table, name)}: {len(found):,} different texts in {len(table):,} rows cannot be a target: "
-                "name another column"
+                f"{where(table, name)}: a target must have few different values, got {len(found):,} different strings "
+                f"in {len(table):,} rows: name another column"
             )
     values: list[Class] = found.to_pylist()
     if pa.types.is_floating(found.type) and all(float(value).is_integer() for value in values):
         values = [int(value) for value in values]
     if len(values) > columns.MAX_CATEGORIES:
         raise DataError(
-            f"{where(table, name)}: a classification has at most {columns.MAX_CATEGORIES:,} classes, got {len(values):,}"
+            f"{where(table, name)}: a classification target must have at most {columns.MAX_CATEGORIES:,} classes, "
+            f"got {len(values):,}: choose another target or task"
         )
     return tuple(values)
 
@@ -193,7 +221,7 @@ def classes_of(table: Table, name: str) -> tuple[Class, ...]:
 
 
 def class_numbers(table: Table, name: str, classes: tuple[Class, ...]) -> NDArray[np.int64]:
-    """The place of each row's class; a class that training never saw is refused.   → (N,)"""
+    """Return the class number of each row. Raise an error for a class that is not in `classes`.   → (N,)"""
     keys = columns.keys_of(table.column(name), table, name)
     known = _arrow(classes)
     if keys.type != known.type and not {str(keys.type), str(known.type)} <= {"int64", "double"}:
@@ -211,7 +239,7 @@ def _arrow(classes: tuple[Class, ...]) -> Any:
 
 
 def target_numbers(table: Table, name: str) -> NDArray[np.float64]:
-    """The numbers of a regression target.   → (N,)"""
+    """Return the numbers of a regression target.   → (N,)"""
     column = columns.plain(table.column(name))
     family = columns.family_of(column, where(table, name))
     if family not in ("number", "boolean"):
@@ -224,7 +252,7 @@ def target_numbers(table: Table, name: str) -> NDArray[np.float64]:
 
 
 def standardise(task: Task, table: Table, train: Rows, loss: str) -> tuple[Task, list[str]]:
-    """The task with the mean and standard deviation of its targets over training rows."""
+    """Return the task with mean and standard deviation of its targets in the training rows, and notes."""
     if task.classifies:
         return task, []
     for name in task.names:
@@ -257,37 +285,41 @@ def _check_range(table: Table, name: str, y: NDArray[np.float64]) -> None:
 
 
 def encode(task: Task, table: Table, loss: str, dtype: Any) -> NDArray[Any]:
-    """y as the engine takes it for this loss."""
+    """Return y as the engine needs it for this loss."""
     chosen = losses.get(loss)
     if task.classifies:
         place = [class_numbers(table, name, found) for name, found in zip(task.names, task.classes, strict=True)]
         if chosen.classes:
             if len(place) > 1:
-                raise OptionError(f"{chosen.name} takes one class a row, not several labels: use binary_cross_entropy")
+                raise OptionError(
+                    f"{chosen.name} needs one class per row, got several labels: use the loss binary_cross_entropy"
+                )
             return place[0]
         if chosen.targets == "numbers":
-            raise OptionError(f"{chosen.name} is a loss for numbers, and the task is {task.kind} classification")
+            raise OptionError(
+                f"{chosen.name} is a loss for numbers, but the task is {task.kind} classification: try cross_entropy"
+            )
         if task.kind == "multiclass":
             return np.eye(len(task.classes[0]), dtype=dtype)[place[0]]  # (N, C)
         return np.stack(place, 1).astype(dtype)  # (N, T)
     if chosen.link == "step":
         raise OptionError(
-            f"a step output and the loss perceptron need two classes, and the task is {task.kind}: remove the step "
+            f"a step output and the loss perceptron need two classes, but the task is {task.kind}: remove the step "
             "from the network, or use the loss mse"
         )
     if chosen.targets == "classes":
-        raise OptionError(f"{chosen.name} is a loss for classes, and the task is {task.kind}: try mse, mae or huber")
+        raise OptionError(f"{chosen.name} is a loss for classes, but the task is {task.kind}: try mse, mae or huber")
     y = np.stack([target_numbers(table, name) for name in task.names], 1)  # (N, T)
     if chosen.link == "exp" and (y < 0).any():
         row, place = (int(i) for i in np.argwhere(y < 0)[0])
         raise DataError(
-            f"{where(table, task.names[place], row)}: {chosen.name} needs counts of 0 or more, got {y[row, place]:g}"
+            f"{where(table, task.names[place], row)}: {chosen.name} needs numbers of 0 or more, got {y[row, place]:g}"
         )
     return task.units.apply(y).astype(dtype)
 
 
 def classes_in(y: NDArray[Any]) -> NDArray[np.int64]:
-    """The class numbers of y as `encode` gives it for one class a row.
+    """Return the class numbers of y from `encode`, for a task with one class per row.
 
     >>> classes_in(np.eye(3)[[2, 0]]), classes_in(np.array([[1.0], [0.0]]))
     (array([2, 0]), array([1, 0]))
@@ -301,9 +333,9 @@ def classes_in(y: NDArray[Any]) -> NDArray[np.int64]:
 
 
 def probabilities(task: Task, z: Any, loss: str) -> NDArray[np.float64]:
-    """(N, C) probabilities of the classes, or (N, T) of the second value of each label."""
+    """Return the probabilities of the classes (N, C), or of the second value of each label (N, T)."""
     if not task.classifies:
-        raise DataError(f"a {task.kind} has no probabilities: predict its numbers")
+        raise DataError(f"a {task.kind} has no probabilities: use predict")
     z = np.asarray(z, dtype=np.float64)
     chosen = losses.get(loss)
     if chosen.link == "softmax":
@@ -317,7 +349,7 @@ def probabilities(task: Task, z: Any, loss: str) -> NDArray[np.float64]:
     elif chosen.link == "step":
         p = (z > 0).astype(np.float64)
     else:
-        p = np.clip(z, 0, 1)  # a network trained to give 0 or 1 itself
+        p = np.clip(z, 0, 1)  # the network was trained with outputs 0 and 1
     if task.kind == "multilabel":
         return p
     if task.kind == "binary":
@@ -326,7 +358,7 @@ def probabilities(task: Task, z: Any, loss: str) -> NDArray[np.float64]:
 
 
 def decode(task: Task, z: Any, loss: str) -> NDArray[Any]:
-    """Predictions: (N,) classes or numbers, (N, T) for several targets, with one more axis for several quantiles."""
+    """Return predictions: classes or numbers (N,), (N, T) for several targets, with another axis for quantiles."""
     z = np.asarray(z, dtype=np.float64)
     if task.kind == "multilabel":
         yes = probabilities(task, z, loss) > 0.5
@@ -340,14 +372,14 @@ def decode(task: Task, z: Any, loss: str) -> NDArray[Any]:
     if chosen.link == "exp":
         z = np.exp(z)
     z = z.reshape(len(z), len(task.names), chosen.per_target)  # (N, T, Q)
-    z = np.sort(z, axis=2)  # quantiles learned apart may cross: Chernozhukov et al. 2010
+    z = np.sort(z, axis=2)  # quantiles are learned independently, so they may cross: Chernozhukov et al. 2010
     z = task.units.invert(z.swapaxes(1, 2)).swapaxes(1, 2)  # (N, T, Q)
     z = z[:, :, 0] if chosen.per_target == 1 else z
     return z[:, 0] if len(task.names) == 1 else z
 
 
 def levels(loss: str) -> tuple[float, ...]:
-    """The quantiles that a loss of such trains for, rising.
+    """Return the levels of a quantile loss, in increasing order.
 
     >>> levels("quantile(0.1, 0.9)")
     (0.1, 0.9)
@@ -356,8 +388,9 @@ def levels(loss: str) -> tuple[float, ...]:
 
 
 def middle(values: NDArray[np.float64], loss: str) -> NDArray[np.float64]:
-    """One number for each target of what `decode` gives. Of several quantiles (…, Q) it is the median: trained for, or
-    on the line between the levels around it, or the level nearest to it.
+    """Return one number per target from the result of `decode`. For quantiles (…, Q), this is the median.
+
+    If the median is not a level, it is interpolated between the levels around it, or the nearest level is used.
 
     >>> middle(np.array([[1.0, 3.0, 7.0]]), "quantile(0.2, 0.4, 0.8)")
     array([4.])
@@ -371,12 +404,12 @@ def middle(values: NDArray[np.float64], loss: str) -> NDArray[np.float64]:
 
 
 def untrained(name: Class) -> str:
-    """The note of a class that the split left without a row to train on."""
+    """Return the note about a class that has no training rows after the split."""
     return f"class {name!r} has no training row"
 
 
 def values_of(classes: tuple[Class, ...]) -> NDArray[Any]:
-    """Classes as an array that keeps their type.
+    """Return classes as an array of their type.
 
     >>> values_of(("no", "yes"))[[1, 0]]
     array(['yes', 'no'], dtype='<U3')
@@ -399,7 +432,7 @@ def to_dict(task: Task) -> dict[str, Any]:
 
 def from_dict(data: dict[str, Any]) -> Task:
     if not isinstance(data, dict) or set(data) != {"kind", "names", "classes", "mean", "std"}:  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise DataError(f"a task has kind, names, classes, mean and std, got {short(data)}")
+        raise DataError(f"a task must have kind, names, classes, mean and std, got {short(data)}")
     if data["kind"] not in TASKS:
         raise DataError(unknown_name("task", str(data["kind"]), TASKS))
     mean, std = tuple(float(v) for v in data["mean"]), tuple(float(v) for v in data["std"])
@@ -427,11 +460,11 @@ def from_dict(data: dict[str, Any]) -> Task:
 
 
 def _check_classes(kind: TaskKind, names: tuple[str, ...], classes: tuple[tuple[Any, ...], ...]) -> None:
-    """Refuses a task of a file whose number of classes does not fit its kind."""
+    """Raise an error if the number of classes in a file does not match the kind of the task."""
     several = kind == "multilabel"
     expected = 0 if kind in ("regression", "multioutput") else len(names) if several else 1
     if len(classes) != expected or (kind in ("binary", "multiclass", "regression") and len(names) != 1):
         raise DataError(f"a {kind} task cannot have {len(names)} targets and {len(classes)} lists of classes")
     for found in classes:
         if len(found) < 2 or (kind != "multiclass" and len(found) != 2):
-            raise DataError(f"a {kind} task needs {'two classes or more' if kind == 'multiclass' else 'two classes'}")
+            raise DataError(f"a {kind} task needs {'at least two classes' if kind == 'multiclass' else 'two classes'}")

@@ -1,12 +1,12 @@
-"""CSV, TSV and JSON lines, by Arrow's parsers. What is decided here is what they leave open.
+"""Read CSV, TSV and JSON lines with Arrow's parsers. This module determines their options and checks the file.
 
-    delimiter       the one of , ; tab | that cuts the first records most evenly; quotes are respected
-    header          the first record; names must be there and differ; a nameless first column that only counts the rows
-                    is the index that pandas writes, and is left out
-    decimal comma   where ; or tab delimits and columns hold 1,5 and none holds 1.5
-    types           as in `type_inference`, over the whole file; at prediction, columns of text in training stay text
+    delimiter       , ; tab or |, whichever gives the first records the most equal numbers of values
+    header          the first record; names must not be empty, and must be distinct. A first column without a name that
+                    only numbers the rows is ignored: pandas writes its index so
+    decimal comma   if the delimiter is ; or tab, columns contain numbers such as 1,5 and no column one such as 1.5
+    types           as in `type_inference`, over the whole file; at prediction, columns that were text stay text
 
-A file must be UTF-8 without NUL bytes; a byte order mark is skipped.
+A file must be UTF-8 without NUL bytes. A byte order mark is skipped.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ BLOCK = 8 << 20
 SNIFFED = 4 << 20
 """Bytes at the start of a file in which the header must end."""
 LONGEST_LINE = 64 << 20
-"""Bytes of a line of text: about a million columns."""
+"""Largest number of bytes of a line. This is enough for about a million columns."""
 COLUMN, COLUMN_OF_BLOCK = 10 << 10, 2 << 10
 """Bytes that Arrow needs for each column, and for each column of a block. Measured with 20,000 columns."""
 
 
 def read_csv(data: bytes, *, name: str, delimiter: str | None = None, hints: Hints | None = None) -> Table:
-    """`hints` are the Arrow types that columns had in training."""
+    """Read a CSV file. `hints` are the Arrow types of columns in training."""
     data = check_text(data, name)
     if b"\n" not in data and b"\r" not in data:
-        raise DataError(f"{name}: a table needs a header and at least one row, got one line")
+        raise DataError(f"{name}: a table needs a header and at least one row, got a single line")
     delimiter, header = sniff(data, name, delimiter)
     blocks = -(-len(data) // BLOCK)
     needed = len(header) * (COLUMN + blocks * COLUMN_OF_BLOCK)
-    check_size(name, needed, available_memory(), f"has {len(header):,} columns, whose reading takes at least")
+    check_size(name, needed, available_memory(), f"has {len(header):,} columns, which need at least")
     found, notes = _parse(data, name, delimiter, header, dict(hints or {}), "."), []
     if delimiter in ";\t" and _decimal_commas(found):
         found = _parse(data, name, delimiter, header, dict(hints or {}), ",")
@@ -69,7 +69,7 @@ def read_csv(data: bytes, *, name: str, delimiter: str | None = None, hints: Hin
 
 
 def check_text(data: bytes, name: str) -> bytes:
-    """The bytes of a text file without its byte order mark."""
+    """Check the bytes of a text file. Return them without the byte order mark."""
     for mark, encoding in ((b"\xff\xfe", "UTF-16"), (b"\xfe\xff", "UTF-16"), (b"\x00\x00\xfe\xff", "UTF-32")):
         if data.startswith(mark):
             raise DataError(f"{name}: a text file must be UTF-8, got {encoding}: save it as UTF-8")
@@ -80,12 +80,14 @@ def check_text(data: bytes, name: str) -> bytes:
     nul = data.find(b"\x00")
     if nul >= 0:
         line = data.count(b"\n", 0, nul) + 1
-        raise DataError(f"{name}: line {line:,}: a text file must not hold NUL bytes: is it binary or UTF-16?")
+        raise DataError(
+            f"{name}: line {line:,}: a text file must not contain NUL bytes: check that it is not binary or UTF-16"
+        )
     return data
 
 
 def _check_lines(data: bytes, name: str) -> None:
-    """Refuses an endless line before anything is parsed: Arrow would need minutes for it, and copies of the file."""
+    """Raise an error for a very long line before parsing. Arrow would need minutes for it, and copies of the file."""
     start = 0
     while len(data) - start > LONGEST_LINE:
         stop = start + LONGEST_LINE + 1
@@ -93,14 +95,14 @@ def _check_lines(data: bytes, name: str) -> None:
         if end < 0:
             line = data.count(b"\n", 0, start) + 1
             raise DataError(
-                f"{name}: line {line:,}: a line must have at most {LONGEST_LINE:,} bytes, got more: is a line break "
-                "or a quote missing?"
+                f"{name}: line {line:,}: a line must have at most {LONGEST_LINE:,} bytes, got more: check its line "
+                "breaks and quotes"
             )
         start = end + 1
 
 
 def sniff(data: bytes, name: str, delimiter: str | None = None) -> tuple[str, list[str]]:
-    """The delimiter of a CSV file, and its header."""
+    """Return the delimiter of a CSV file and its header."""
     start = data[:SNIFFED]
     try:
         text = start.decode()
@@ -122,7 +124,7 @@ def sniff(data: bytes, name: str, delimiter: str | None = None) -> tuple[str, li
                 if len(records) == 50:
                     break
         except csv.Error:
-            pass  # a field of more than 131,072 characters; what came before it tells enough
+            pass  # a field of more than 131,072 characters; the records before it are enough
         if not records or (len(records[0]) < 2 and best is not None):
             continue
         widths = Counter(map(len, records))
@@ -131,7 +133,7 @@ def sniff(data: bytes, name: str, delimiter: str | None = None) -> tuple[str, li
         if best is None or candidate[:2] > best[:2]:
             best = candidate
     if best is None:
-        raise DataError(f"{name}: no header could be read: the first record must hold the names of the columns")
+        raise DataError(f"{name}: no header could be read: the first record must contain the column names")
     return best[2], best[3]
 
 
@@ -154,13 +156,15 @@ def _parse(data: bytes, name: str, delimiter: str, header: list[str], hints: dic
     except (pa.ArrowInvalid, UnicodeDecodeError) as error:
         raise _explain(data, name, delimiter, header, hints, error) from None
     if found.num_columns != len(header):
-        raise DataError(f"{name}: the header must end where its line ends: check its quotes")
+        raise DataError(f"{name}: the header must be a single line: check its quotes")
     return found
 
 
 def _stream(data: bytes) -> Any:
-    """The bytes in memory of Arrow's own. Its threads may let go of them when Python is about to end: with memory of
-    Python's the process would abort."""
+    """Copy bytes to memory of Arrow.
+
+    Its threads may release the bytes while Python exits. The process would abort if they were in memory of Python.
+    """
     held = pa.allocate_buffer(len(data))
     np.frombuffer(held, dtype=np.uint8)[:] = np.frombuffer(data, dtype=np.uint8)
     return pa.BufferReader(held)
@@ -169,7 +173,7 @@ def _stream(data: bytes) -> Any:
 def _explain(
     data: bytes, name: str, delimiter: str, header: list[str], hints: dict[str, Any], error: Exception
 ) -> DataError:
-    """What is wrong with a file that Arrow refused: the row and the column."""
+    """Return an error with row and column for a file that Arrow cannot parse."""
     try:
         data.decode()
     except UnicodeDecodeError as bad:
@@ -194,7 +198,7 @@ def _explain(
         row = ragged[0]
         place = f"row {row.number - 1:,}" if row.number else "a row"
         return DataError(
-            f"{name}: {place} has {row.actual_columns:,} values where the header has {row.expected_columns:,} names: "
+            f"{name}: {place} has {row.actual_columns:,} values, but the header has {row.expected_columns:,} names: "
             f"{short(row.text)}: check its quotes and delimiters"
         )
     for cell, column in zip(header, found.columns, strict=False):
@@ -223,7 +227,7 @@ def _decimal_commas(found: Any) -> bool:
 def _padded_codes(
     found: Any, data: bytes, name: str, delimiter: str, header: list[str], hints: dict[str, Any]
 ) -> tuple[Any, list[str]]:
-    """With columns of whole numbers that have leading zeros as text, and what to say of them."""
+    """Return the table with columns of numbers with leading zeros as text, such as 00123, and notes that name them."""
     whole = [i for i, column in enumerate(found.columns) if pa.types.is_integer(column.type) and header[i].strip()]
     if not whole or re.search(rb'(?:^|[,;|"\s])0\d', data) is None:
         return found, []
@@ -240,15 +244,15 @@ def _padded_codes(
 
 
 def _drop_nameless(found: Any, names: list[str]) -> tuple[Any, list[str], list[str]]:
-    """Without a nameless first column that counts the rows, and without nameless columns that hold nothing."""
+    """Drop a first column without a name that numbers the rows, and empty columns without a name. Add notes."""
     notes: list[str] = []
     left_out: set[int] = set()
     for place in reversed([i for i, name in enumerate(names) if not name]):
         column = found.column(place)
         if counts_rows(column) and place == 0:
-            notes.append("the first column has no name and counts the rows: left out")
+            notes.append("the first column has no name and only numbers the rows: ignored")
         elif column.null_count == len(column):
-            notes.append(f"column {place + 1} has no name and no values: left out")
+            notes.append(f"column {place + 1} has no name and no values: ignored")
         else:
             continue
         left_out.add(place)
@@ -257,7 +261,7 @@ def _drop_nameless(found: Any, names: list[str]) -> tuple[Any, list[str], list[s
 
 
 def counts_rows(column: Any) -> bool:
-    """Whether whole numbers go up by one from row to row."""
+    """Return whether a column contains consecutive whole numbers."""
     if not pa.types.is_integer(column.type) or column.null_count or len(column) < 2:
         return False
     values = to_numpy(column)
@@ -265,21 +269,19 @@ def counts_rows(column: Any) -> bool:
 
 
 def _check_not_data(names: list[str], source: str) -> None:
-    """A first record of numbers is a row, not a header: 5.1,3.5,1.4,0.2,setosa."""
+    """Raise an error if the first record is a row, not a header: 5.1,3.5,1.4,0.2,setosa."""
     numbers = [name for name in names if re.match(NUMBER, name)]
     if len(names) > 1 and len(numbers) >= len(names) - 1 and any("." in name for name in numbers):
-        raise DataError(f"{source}: the first record must hold the names of the columns, got {short(', '.join(names))}")
+        raise DataError(f"{source}: the first record must contain the column names, got {short(', '.join(names))}")
 
 
 def _check_quotes(found: Any, source: str) -> None:
-    """A quote that never ends swallows the rest of the file into its last value."""
+    """Raise an error for a quote that is never closed: the last value would contain the rest of the file."""
     last = found.num_rows - 1
     for place, column in enumerate(found.columns, 1):
         value = column[last].as_py()
         if isinstance(value, str) and "\n" in value:
-            raise DataError(
-                f"{source}: row {last + 1:,}, column {place}: a quote begins and never ends: {short(value)}"
-            )
+            raise DataError(f"{source}: row {last + 1:,}, column {place}: a quote must be closed, got {short(value)}")
 
 
 def _raise_not_utf8(column: Any, name: str, source: str) -> None:
@@ -293,7 +295,7 @@ def _raise_not_utf8(column: Any, name: str, source: str) -> None:
 def read_json_lines(data: bytes, *, name: str) -> Table:
     data = check_text(data, name)
     if data.lstrip().startswith(b"["):
-        raise DataError(f"{name}: JSON lines hold one object a line, got a list: write one row a line")
+        raise DataError(f"{name}: JSON lines must have one object per line, got a list: write one row per line")
     try:
         data.decode()
     except UnicodeDecodeError as error:
@@ -302,20 +304,20 @@ def read_json_lines(data: bytes, *, name: str) -> Table:
     options = pa_json.ReadOptions(block_size=min(max(BLOCK, len(data) + 1), (1 << 31) - 1), use_threads=False)
     try:
         found = pa_json.read_json(_stream(data), read_options=options)
-        moments = [pa.field(one.name, pa.large_string()) for one in found.schema if pa.types.is_timestamp(one.type)]
-        if moments:  # Arrow reads dates as timestamps too; the text distinguishes them
-            as_text = pa_json.ParseOptions(explicit_schema=pa.schema(moments), unexpected_field_behavior="infer")
+        times = [pa.field(one.name, pa.large_string()) for one in found.schema if pa.types.is_timestamp(one.type)]
+        if times:  # Arrow reads dates as timestamps too; the text distinguishes them
+            as_text = pa_json.ParseOptions(explicit_schema=pa.schema(times), unexpected_field_behavior="infer")
             read = pa_json.read_json(_stream(data), read_options=options, parse_options=as_text)
             found = read.select(found.column_names)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, UnicodeDecodeError) as error:
         words = re.sub(r"in row (\d+)", lambda m: f"in row {int(m[1]) + 1:,}", first_line(error))
         words = re.sub(r"Column\(/?([^)]*)\)", lambda m: f"column {m[1]!r}" if m[1] else "the row", words)
-        raise DataError(f"{name}: cannot be read as JSON lines: {words}: write one object a line") from None
+        raise DataError(f"{name}: cannot be read as JSON lines: {words}: write one object per line") from None
     if not found.num_rows or not found.num_columns:
         raise DataError(f"{name}: a table needs at least one row and one column, got none")
     return Table.of_arrow(found, name=name)
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of a library's message."""
+    """Return the first line of the message of a library."""
     return (str(error).strip() or type(error).__name__).splitlines()[0][:300]

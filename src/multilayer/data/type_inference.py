@@ -1,4 +1,4 @@
-"""The types of text columns: missing values, numbers, true and false, dates and times. Every source has the same rules.
+"""Infer the types of text columns: missing values, numbers, booleans, dates and times. All sources have the same rules.
 
 A text column of a data frame, a Parquet or Arrow file, JSON lines, a dictionary, a list of rows or an array is
 converted as in a CSV file: Arrow's CSV parser reads all of its values.
@@ -33,7 +33,7 @@ SAMPLE = 1000
 """Number of values that are parsed first. Parsing stops there for free text."""
 
 Hints = Mapping[str, Any]
-_WORDS = from_texts(MISSING)
+_MISSING = from_texts(MISSING)
 
 
 def convert_options(*, point: str = ".", types: Hints | None = None) -> Any:
@@ -67,10 +67,10 @@ def infer_type(column: Any) -> Any:
 def without_missing(text: Any, known: Any = None) -> Any:
     """Replace words for missing values by nulls in a text column, except words that are a `known` category."""
     text = text.cast(pa.large_string())
-    words = pc.is_in(text, value_set=_WORDS)
+    missing = pc.is_in(text, value_set=_MISSING)
     if known is not None and pa.types.is_large_string(known.type):
-        words = pc.and_not(words, pc.is_in(text, value_set=known))
-    return pc.if_else(words, pa.scalar(None, pa.large_string()), text) if pc.any(words).as_py() else text
+        missing = pc.and_not(missing, pc.is_in(text, value_set=known))
+    return pc.if_else(missing, pa.scalar(None, pa.large_string()), text) if pc.any(missing).as_py() else text
 
 
 def _parsed(values: Any, kind: Any = None) -> Any:
