@@ -98,7 +98,7 @@ def test_a_file_whose_only_member_is_numbered_is_refused(tmp_path: Path) -> None
 
 
 @dataclass
-class Own:
+class Custom:
     """Has only the attributes that exporters may read: see `export.protocol`."""
 
     members: tuple[Member, ...]
@@ -109,7 +109,7 @@ class Own:
 
 def test_exporters_accept_any_class_with_the_protocol() -> None:
     model, x = trained("softmax")
-    own = Own(members=model.members, encoding=model.encoding, calibration=model.calibration)
-    assert encode(own) == encode(model)
-    nets = [ml.to_torch(one) for one in (own, model)]
+    custom = Custom(members=model.members, encoding=model.encoding, calibration=model.calibration)
+    assert encode(custom) == encode(model)
+    nets = [ml.to_torch(one) for one in (custom, model)]
     np.testing.assert_array_equal(*(net(*net.encode(x)).detach().numpy() for net in nets))

@@ -37,19 +37,25 @@ def test_create_write_and_read_a_run(tmp_path: Path) -> None:
             run=run.id,
         )
         run.append(first)
-        told = save(run, "last", 7)
-        run.append(told)
+        event = save(run, "last", 7)
+        run.append(event)
     again = RunFolder.open(tmp_path / "run")
     assert again.config == {"seed": 3, "arch": "2-1", "ü": [1.5, None]}
     read = again.events()
     assert read[0] == first
-    assert events.same(read, [first, told])
+    assert events.same(read, [first, event])
     assert read[1].time is not None
     loaded = again.latest()
     assert loaded is not None
     assert loaded.state.equals(state_of(Do("last", 7)))
-    assert (loaded.extra, loaded.step, loaded.path, loaded.event, loaded.notes) == ({"salt": 0}, 7, told.path, told, ())
-    assert (again.path / told.path).is_file()
+    assert (loaded.extra, loaded.step, loaded.path, loaded.event, loaded.notes) == (
+        {"salt": 0},
+        7,
+        event.path,
+        event,
+        (),
+    )
+    assert (again.path / event.path).is_file()
     assert again.best() is None
     assert sorted(os.listdir(again.path)) == [".lock", "checkpoints", "config.json", "events.jsonl"]
 
@@ -209,11 +215,11 @@ def test_an_incomplete_last_line_is_ignored_and_a_damaged_line_is_an_error(folde
 
 def test_effective_events(folder: Path) -> None:
     with RunFolder.create(folder / "run", config={}) as run:
-        told = [events.Notice(step=step, message="m", remedy="r", time=1.0) for step in range(4)]
-        for event in told:
+        expected = [events.Notice(step=step, message="m", remedy="r", time=1.0) for step in range(4)]
+        for event in expected:
             run.append(event)
-        assert run.events() == told
-        assert run.events(effective=True) == events.effective(told)
+        assert run.events() == expected
+        assert run.events(effective=True) == events.effective(expected)
 
 
 def test_only_events_contain_the_time(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

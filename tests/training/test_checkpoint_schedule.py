@@ -17,23 +17,23 @@ from support.loops import Recorder, cut_to, make_loop, table
 
 def improving(**plan: Any) -> tuple[Loop, Recorder]:
     """A loop of 9 steps in which every epoch is the best so far."""
-    loop, told = make_loop(NumpyEngine, table(), **plan)
+    loop, log = make_loop(NumpyEngine, table(), **plan)
     loop.evaluate = lambda _: (-float(loop.position.epoch), {})
-    return loop, told
+    return loop, log
 
 
 def test_the_best_state_is_saved_just_before_the_next_checkpoint_and_at_the_end() -> None:
-    loop, told = improving(epochs=8, checkpoint_every=27)
+    loop, log = improving(epochs=8, checkpoint_every=27)
     loop.run()
-    found = [(event.kind, event.step) for event in told.events if isinstance(event, Checkpoint)]
+    found = [(event.kind, event.step) for event in log.events if isinstance(event, Checkpoint)]
     assert found == [("best", 27), ("last", 27), ("best", 54), ("last", 54), ("best", 72)]
-    assert [kind for _, _, kind in told.saved] == [kind for kind, _ in found]
+    assert [kind for _, _, kind in log.saved] == [kind for kind, _ in found]
 
 
 def test_the_best_state_of_an_earlier_epoch_is_saved_before_a_checkpoint_inside_an_epoch() -> None:
-    loop, told = improving(epochs=3, checkpoint_every=20)
+    loop, log = improving(epochs=3, checkpoint_every=20)
     loop.run()
-    found = [(event.kind, event.step) for event in told.events if isinstance(event, Checkpoint)]
+    found = [(event.kind, event.step) for event in log.events if isinstance(event, Checkpoint)]
     assert found == [("best", 18), ("last", 20), ("best", 27)]
 
 
@@ -41,18 +41,18 @@ def test_an_interrupted_run_saves_its_best_state_and_a_resumed_one_saves_it_agai
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     cut_to(monkeypatch, 1)
-    loop, told = improving(epochs=3, checkpoint_every=1000)
+    loop, log = improving(epochs=3, checkpoint_every=1000)
     loop.interrupted = lambda: 15 if loop.position.step >= 13 else None
     assert loop.run().status == "interrupted"
-    (best, _, _), (_, extra, _) = told.saved
-    assert (best.step, extra["scheduled"], extra["told"]) == (9, False, len(told.events) - 2)
+    (best, _, _), (_, extra, _) = log.saved
+    assert (best.step, extra["scheduled"], extra["told"]) == (9, False, len(log.events) - 2)
     assert position_of(extra).unsaved_best
 
 
 def test_a_checkpoint_of_an_older_version_had_saved_its_best_state() -> None:
-    loop, told = improving(epochs=1, checkpoint_every=4)
+    loop, log = improving(epochs=1, checkpoint_every=4)
     loop.run()
-    _, extra, _ = told.saved[0]
+    _, extra, _ = log.saved[0]
     del extra["position"]["unsaved_best"]
     assert not position_of(extra).unsaved_best
 

@@ -256,9 +256,10 @@ def test_repr_of_a_run_and_its_model(table: Path, tmp_path: Path) -> None:
     run = fit("3+cat(4)-columns-4:tanh-1", table, target="rich", run=tmp_path / "run", **FAST | {"epochs": 1})
     values = ", ".join(f"{name} {value:.4g}" for name, value in run.metrics.items())
     assert repr(run) == f"Run({tmp_path / 'run'}: finished after 1 epoch, {values})"
-    said = "binary classification of 'rich': False or True"
+    described = "binary classification of 'rich': False or True"
     assert (
-        repr(run.model) == f"TrainedModel(3+cat(4)-columns-4:tanh-1, {run.model.spec.n_parameters} parameters: {said})"
+        repr(run.model)
+        == f"TrainedModel(3+cat(4)-columns-4:tanh-1, {run.model.spec.n_parameters} parameters: {described})"
     )
     assert repr(Run()) == "Run(in memory: not ended)"
 

@@ -49,11 +49,11 @@ def test_a_run_keeps_the_names_of_its_categories(table: Path, tmp_path: Path) ->
 
 def test_the_message_about_a_word_among_numbers_names_an_option_that_works(table: Path) -> None:
     """Each message recommends something that works for its interface."""
-    said = r"row 80, column 'code': 79 of 80 different values are numbers, got 'K7': correct it, leave it empty, or"
-    with pytest.raises(DataError, match=rf"{said} have all of it as categories: categorical='code'$"):
+    message = r"row 80, column 'code': 79 of 80 different values are numbers, got 'K7': correct it, leave it empty, or"
+    with pytest.raises(DataError, match=rf"{message} have all of it as categories: categorical='code'$"):
         fit(None, table, target="y", **FAST)
     assert kinds(fit(None, table, target="y", categorical="code", **FAST))["code"] == "categorical"
-    with pytest.raises(DataError, match=rf"{said} give it a categorical dtype in a data frame$"):
+    with pytest.raises(DataError, match=rf"{message} give it a categorical dtype in a data frame$"):
         prepare(table, target="y", categorical=None)
     with pytest.raises(DataError, match=r"column 'code': .*, got 'K7': correct it or leave it empty$"):
         prepare(table, target="code", categorical=None)

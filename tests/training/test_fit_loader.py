@@ -181,7 +181,7 @@ def test_a_sampler_receives_the_epoch() -> None:
     assert sampler.epochs == [0, 1, 2, 3]
 
 
-# What a run does beside going forward
+# Rollbacks, resumed runs and repeated steps
 
 
 class Poisoned:
@@ -230,8 +230,8 @@ def test_repeated_steps_get_the_same_batch() -> None:
 def test_the_last_batch_comes_early_after_a_rollback() -> None:
     batches = LoaderBatches(loader())
     data = Data(x=np.zeros((90, 4)), y=np.zeros(90))
-    asked = [np.arange(i, i + 16) + 1000 * again for i in range(0, 80, 16) for again in (0, 1)]
-    assert [len(batches(None, data, rows, 0).x) for rows in asked] == [16] * 10  # type: ignore[arg-type]
+    steps = [np.arange(i, i + 16) + 1000 * again for i in range(0, 80, 16) for again in (0, 1)]
+    assert [len(batches(None, data, rows, 0).x) for rows in steps] == [16] * 10  # type: ignore[arg-type]
     assert len(batches(None, data, np.arange(80, 90), 0).x) == 10  # type: ignore[arg-type]
 
 
@@ -262,7 +262,7 @@ def test_a_run_from_a_loader_resumes_only_with_a_loader(tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 2
-    assert "loader of your own" in done.stderr
+    assert "your own loader" in done.stderr
 
 
 # What cannot work
@@ -341,7 +341,7 @@ def test_predicting_on_a_loader_points_to_its_dataset() -> None:
     run.model.predict(loader().dataset)
 
 
-# Validation data of its own, for tables too
+# Separate validation data, also for tables
 
 
 def test_a_table_may_have_validation_arrays(tmp_path: Path) -> None:

@@ -261,7 +261,7 @@ X = np.ones((4, 2))
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (("iris", "4-16-3"), r"got them swapped: ml\.fit\('4-16-3', 'iris'\)"),
         ((X, X[:, 0]), r"got ndarray: write ml\.fit\(None, \(X, y\)\)"),
@@ -271,8 +271,8 @@ X = np.ones((4, 2))
         (("iris", X[:, 0]), r"got the data 'iris' in its place: ml\.fit\(None, 'iris'\)"),
     ],
 )
-def test_swapped_arguments_show_the_right_call(arguments: tuple[Any, ...], said: str) -> None:
-    with pytest.raises(MultilayerError, match=said):
+def test_swapped_arguments_show_the_right_call(arguments: tuple[Any, ...], message: str) -> None:
+    with pytest.raises(MultilayerError, match=message):
         ml.fit(*arguments, quiet=True)
 
 
@@ -287,11 +287,11 @@ def test_a_network_as_the_data_of_the_command() -> None:
 
 @pytest.mark.parametrize("options", [{"hidden": (10**9,)}, {"ensemble": 10**6}])
 def test_networks_that_do_not_fit_in_memory_are_refused(options: dict[str, Any], tmp_path: Path) -> None:
-    said = r"training [\d,]+ networks? of [\d,]+ parameters needs [\d,.]+ GiB of memory"
+    message = r"training [\d,]+ networks? of [\d,]+ parameters needs [\d,.]+ GiB of memory"
     x, y = separable(60)
-    with pytest.raises(MultilayerError, match=said):
+    with pytest.raises(MultilayerError, match=message):
         ml.fit(None, (x, y), quiet=True, **options)
-    with pytest.raises(MultilayerError, match=said):
+    with pytest.raises(MultilayerError, match=message):
         ml.MLPClassifier(**options).fit(x, y)
     words = [part for name, value in options.items() for part in (f"--{name}", str(value).strip("(),"))]
     done = CliRunner().invoke(app, ["train", "iris", "--run", str(tmp_path / "run"), *words])

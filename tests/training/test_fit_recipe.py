@@ -49,11 +49,11 @@ def test_the_same_rows_and_seed_give_the_same_model_everywhere(name: str, tmp_pa
     command = ["train", str(tmp_path / "t.csv"), "--target", "y", "--seed", "3", "--run", str(tmp_path / "run"), "-q"]
     done = CliRunner().invoke(app, [*command, *words])
     assert done.exit_code == 0, done.output
-    wanted = contents(ml.load(tmp_path / "run"))
-    assert contents(ml.fit(None, frame, target="y", seed=3, quiet=True, **how).model) == wanted
-    assert contents(ml.fit(None, (X, y), seed=3, quiet=True, **how).model) == wanted
-    assert contents(estimator(random_state=3, **how).fit(X, y).model_) == wanted
-    assert contents(estimator(random_state=3, **how).fit(X.to_numpy(), y.to_numpy()).model_) == wanted
+    expected = contents(ml.load(tmp_path / "run"))
+    assert contents(ml.fit(None, frame, target="y", seed=3, quiet=True, **how).model) == expected
+    assert contents(ml.fit(None, (X, y), seed=3, quiet=True, **how).model) == expected
+    assert contents(estimator(random_state=3, **how).fit(X, y).model_) == expected
+    assert contents(estimator(random_state=3, **how).fit(X.to_numpy(), y.to_numpy()).model_) == expected
 
 
 def test_without_a_network_the_tabular_recipe_is_the_default() -> None:
@@ -95,13 +95,13 @@ def test_a_time_limit_is_planned_without_a_network() -> None:
 
 
 @pytest.mark.parametrize(
-    ("how", "said"),
+    ("how", "message"),
     [
         ({"recipe": "tabula"}, "unknown recipe 'tabula': did you mean 'tabular'"),
         ({"recipe": "plain", "hidden": (4,)}, "hidden can only be used with the tabular recipe, got recipe=plain too"),
         ({"activation": [3]}, "activation must be a name such as 'relu', or one for each layer, got"),
     ],
 )
-def test_invalid_recipes_and_combinations_with_a_recipe(how: dict[str, Any], said: str) -> None:
-    with pytest.raises(OptionError, match=said):
+def test_invalid_recipes_and_combinations_with_a_recipe(how: dict[str, Any], message: str) -> None:
+    with pytest.raises(OptionError, match=message):
         ml.fit(None, "iris", quiet=True, **how)

@@ -20,19 +20,19 @@ FAST: dict[str, Any] = {"epochs": 1, "quiet": True, "threads": 1}
 
 
 def test_a_run_is_locked_while_its_report_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path, said = tmp_path / "run", list[str]()
+    path, messages = tmp_path / "run", list[str]()
 
     def of_run(*args: Any, **how: Any) -> Any:
         with pytest.raises(RunError, match="is open in this process") as refused:
             RunFolder.open(path, write=True)
-        said.append(str(refused.value))
+        messages.append(str(refused.value))
         return written(*args, **how)
 
     written = module.of_run
     monkeypatch.setattr(module, "of_run", of_run)
     ml.fit("4-8-3", "iris", run=path, **FAST)
     ml.resume(path, quiet=True)
-    assert len(said) == 2
+    assert len(messages) == 2
     RunFolder.open(path, write=True).close()
 
 

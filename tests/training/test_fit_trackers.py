@@ -36,7 +36,7 @@ def mlp(*args: str, code: int = 0) -> str:
     return done.output
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of TensorBoard's own
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of TensorBoard's minimal
 def test_tensorboard_is_written_into_the_run(tmp_path: Path) -> None:
     run = ml.fit(None, "iris", run=tmp_path / "run", trackers=["tensorboard"], **FAST)
     found = scalars(tmp_path / "run" / "tensorboard")
@@ -48,18 +48,21 @@ def test_tensorboard_is_written_into_the_run(tmp_path: Path) -> None:
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_from_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    asked: list[tuple[str, dict[str, Any]]] = []
+    requested: list[tuple[str, dict[str, Any]]] = []
     recorder = Recorder()
     real = choosing.get
 
     def get(name: str, /, **where: Any) -> Any:
-        asked.append((name, where))
+        requested.append((name, where))
         return recorder if name == "wandb" else real(name, **where)
 
     monkeypatch.setattr(choosing, "get", get)
     options = ("--engine", "numpy", "--epochs", "3", "--quiet")
     mlp("train", "iris", "--track", "tensorboard", "--track", "wandb", *options)
-    assert asked == [("tensorboard", {"folder": Path("runs/iris-001/tensorboard")}), ("wandb", {"name": "iris-001"})]
+    assert requested == [
+        ("tensorboard", {"folder": Path("runs/iris-001/tensorboard")}),
+        ("wandb", {"name": "iris-001"}),
+    ]
     assert scalars(tmp_path / "runs/iris-001/tensorboard")
     assert [call[0] for call in recorder.calls if call[0] != "log"] == ["start", "artifact", "finish"]
 
@@ -86,7 +89,7 @@ def test_objects_of_the_user_get_every_event() -> None:
     assert recorder.calls[-1] == ("finish", "finished")
 
 
-class Own:
+class Minimal:
     """An object with only `log(dict, step)`; the name of its second parameter is arbitrary."""
 
     def __init__(self) -> None:
@@ -103,7 +106,7 @@ class Touchy:
         raise ConnectionError(f"no {name}")
 
 
-class LikeWandb(Own):
+class LikeWandb(Minimal):
     def log(self, values: dict[str, float], step: int) -> None:
         raise ConnectionError("offline")
 
@@ -111,9 +114,9 @@ class LikeWandb(Own):
 
 
 def test_an_object_that_can_only_log_is_enough() -> None:
-    own, recorder = Own(), Recorder()
-    ml.fit(None, "iris", trackers=[own, recorder], **FAST)
-    assert own.logged == [(values, step) for values, step, _ in recorder.of("log")]
+    minimal, recorder = Minimal(), Recorder()
+    ml.fit(None, "iris", trackers=[minimal, recorder], **FAST)
+    assert minimal.logged == [(values, step) for values, step, _ in recorder.of("log")]
 
 
 def test_an_object_that_cannot_be_inspected_is_dropped_with_one_warning() -> None:
@@ -132,7 +135,7 @@ def test_an_object_of_the_user_is_named_by_its_type() -> None:
 @pytest.mark.parametrize("at", ["start", "log", "artifact", "finish"])
 def test_a_tracker_that_fails_is_dropped_with_one_warning(at: str, tmp_path: Path) -> None:
     bad, good = Recorder(fails=at), Recorder()
-    with pytest.warns(RuntimeWarning, match=f"recorder failed and receives no further events .* {at} broke") as warned:
+    with pytest.warns(RuntimeWarning, match=f"recorder failed and receives no further events; .* {at} broke") as warned:
         run = ml.fit(None, "iris", run=tmp_path / "run", trackers=[bad, good], **FAST)
     assert len(warned) == 1
     assert run.end.status == "finished"
@@ -145,8 +148,8 @@ def test_a_tracker_that_fails_is_dropped_with_one_warning(at: str, tmp_path: Pat
 
 def test_the_warning_is_a_line_of_the_progress_display(capfd: pytest.CaptureFixture[str]) -> None:
     ml.fit(None, "iris", trackers=[Recorder(fails="log")], **FAST | {"quiet": False})
-    said = capfd.readouterr().err
-    assert said.count("tracker: recorder failed and receives no further events") == 1
+    output = capfd.readouterr().err
+    assert output.count("tracker: recorder failed and receives no further events") == 1
 
 
 def test_a_run_that_fails_ends_its_trackers() -> None:

@@ -39,12 +39,12 @@ both = pytest.mark.parametrize("make", ENGINES, ids=["numpy", "torch", "fused"])
 @both
 @pytest.mark.parametrize("steps", [1, 7, 1000])
 def test_the_length_of_chunks_changes_nothing(make: type, steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole, told = make_loop(make, table())
+    whole, log = make_loop(make, table())
     whole.run()
     cut_to(monkeypatch, steps)
-    other, retold = make_loop(make, table())
+    other, other_log = make_loop(make, table())
     other.run()
-    assert same(told.events, retold.events)
+    assert same(log.events, other_log.events)
     assert whole.engine.state().equals(other.engine.state())
     assert whole.position == other.position
 
@@ -68,10 +68,10 @@ def spikes() -> list[Any]:
 
 @both
 def test_a_spike_is_reported_rolled_back_and_finally_stops_the_run(make: type) -> None:
-    loop, told = make_loop(make, spiky(), epochs=8, policies=spikes, text="4-8:tanh-1")
+    loop, log = make_loop(make, spiky(), epochs=8, policies=spikes, text="4-8:tanh-1")
     outcome = loop.run()
-    found = [event for event in told.events if isinstance(event, Spike)]
-    backs = [event for event in told.events if isinstance(event, RolledBack)]
+    found = [event for event in log.events if isinstance(event, Spike)]
+    backs = [event for event in log.events if isinstance(event, RolledBack)]
     assert len(found) == 3
     assert all(ABSURD in event.rows for event in found)
     assert all(event.loss > event.limit for event in found)
@@ -95,16 +95,16 @@ def test_the_length_of_chunks_changes_nothing_in_a_run_with_rollbacks(
     make: type, steps: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def trained() -> tuple[Loop, Recorder, Outcome]:
-        loop, told = make_loop(make, spiky(), epochs=6, policies=spikes, text="4-8:tanh-1")
+        loop, log = make_loop(make, spiky(), epochs=6, policies=spikes, text="4-8:tanh-1")
         outcome = loop.run()
-        return loop, told, outcome
+        return loop, log, outcome
 
-    whole, told, ended = trained()
+    whole, log, ended = trained()
     cut_to(monkeypatch, steps)
-    other, retold, ended_too = trained()
-    assert any(isinstance(event, RolledBack) for event in told.events)
+    other, other_log, ended_too = trained()
+    assert any(isinstance(event, RolledBack) for event in log.events)
     assert ended == ended_too
-    assert same(told.events, retold.events)
+    assert same(log.events, other_log.events)
     assert whole.engine.state().equals(other.engine.state())
 
 
@@ -112,21 +112,21 @@ def test_the_length_of_chunks_changes_nothing_in_a_run_with_rollbacks(
 def test_stopping_at_a_spike_stops_at_its_step(make: type, monkeypatch: pytest.MonkeyPatch) -> None:
     def trained() -> tuple[Loop, Recorder, Outcome]:
         stop = lambda: [Spikes(on_spike="stop", window=16)]  # noqa: E731
-        loop, told = make_loop(make, spiky(), policies=stop, text="4-8:tanh-1")
-        return loop, told, loop.run()
+        loop, log = make_loop(make, spiky(), policies=stop, text="4-8:tanh-1")
+        return loop, log, loop.run()
 
-    whole, told, outcome = trained()
+    whole, log, outcome = trained()
     assert outcome == Outcome("stopped", "the loss exceeded its limit")
     cut_to(monkeypatch, 1)
-    other, retold, _ = trained()
+    other, other_log, _ = trained()
     assert whole.engine.state().equals(other.engine.state())
-    assert same(told.events, retold.events)
+    assert same(log.events, other_log.events)
 
 
 def test_a_healthy_run_near_the_end_of_its_learning_has_no_spikes() -> None:
-    loop, told = make_loop(NumpyEngine, table(), epochs=60, rate=0.02, policies=spikes, text="4-32:tanh-1")
+    loop, log = make_loop(NumpyEngine, table(), epochs=60, rate=0.02, policies=spikes, text="4-32:tanh-1")
     loop.run()
-    assert not [event for event in told.events if isinstance(event, Spike)]
+    assert not [event for event in log.events if isinstance(event, Spike)]
 
 
 def test_one_hard_batch_near_the_end_of_learning_is_no_spike() -> None:
@@ -157,13 +157,13 @@ def test_a_bad_value_is_reported_and_its_step_is_undone(
 ) -> None:
     cut_to(monkeypatch, steps)
     data = table()
-    loop, told = make_loop(make, data, epochs=1)
+    loop, log = make_loop(make, data, epochs=1)
     row = int(loop.plan.order(0).rows[43])  # in the sixth batch of eight
     data.x[row, 2] = value
-    fresh, told = make_loop(make, data, epochs=1)
+    fresh, log = make_loop(make, data, epochs=1)
     outcome = fresh.run()
     assert outcome.status == "stopped"
-    bad = next(event for event in told.events if isinstance(event, NonFinite))
+    bad = next(event for event in log.events if isinstance(event, NonFinite))
     assert (bad.step, bad.where, bad.unit, bad.rows) == (6, "input", 2, [row])
     state = fresh.engine.state()
     assert state.step == 5
@@ -173,9 +173,9 @@ def test_a_bad_value_is_reported_and_its_step_is_undone(
 @both
 def test_a_learning_rate_that_diverges_is_lowered_by_rollbacks(make: type) -> None:
     data = table()
-    loop, told = make_loop(make, data, rate=1e155, policies=spikes, epochs=2, text="4-8:relu-1", checkpoint_every=3)
+    loop, log = make_loop(make, data, rate=1e155, policies=spikes, epochs=2, text="4-8:relu-1", checkpoint_every=3)
     outcome = loop.run()
-    kinds = [type(event).__name__ for event in told.events]
+    kinds = [type(event).__name__ for event in log.events]
     assert "NonFinite" in kinds or "Spike" in kinds
     assert outcome.status == "stopped"
     assert "after 2 rollbacks" in outcome.reason
@@ -184,7 +184,7 @@ def test_a_learning_rate_that_diverges_is_lowered_by_rollbacks(make: type) -> No
 
 @both
 def test_early_stopping_keeps_the_best_epoch(make: type) -> None:
-    loop, told = make_loop(
+    loop, log = make_loop(
         make,
         table(60),
         epochs=60,
@@ -193,7 +193,7 @@ def test_early_stopping_keeps_the_best_epoch(make: type) -> None:
         text="4-32:tanh-32:tanh-1",
     )
     outcome = loop.run()
-    values = [event.validation_loss for event in told.events if isinstance(event, EpochEnd)]
+    values = [event.validation_loss for event in log.events if isinstance(event, EpochEnd)]
     assert outcome.status == "stopped"
     assert outcome.reason == "loss has not improved for 3 epochs"
     assert loop.position.best == min(values)  # type: ignore[type-var]
@@ -207,7 +207,7 @@ def test_early_stopping_keeps_the_best_epoch(make: type) -> None:
 def test_a_resumed_run_equals_an_uninterrupted_one(make: type, at: int) -> None:
     """The run is stopped by a signal after `at` steps, and resumed from its checkpoint."""
     policies = lambda: [EarlyStopping("loss", larger=False, patience=50), Spikes(window=16), Plateau(epochs=2)]  # noqa: E731
-    whole, told = make_loop(make, table(), policies=policies)
+    whole, log = make_loop(make, table(), policies=policies)
     whole.run()
 
     first, before = make_loop(make, table(), policies=policies)
@@ -221,7 +221,7 @@ def test_a_resumed_run_equals_an_uninterrupted_one(make: type, at: int) -> None:
     again.run()
     assert again.engine.state().equals(whole.engine.state())
     assert again.position == whole.position
-    assert same([*before.events[: before.saved[-1][1]["told"]], *after.events], told.events)
+    assert same([*before.events[: before.saved[-1][1]["told"]], *after.events], log.events)
     assert (again.best is None) == (whole.best is None)
     assert again.best is None or again.best.equals(whole.best)  # type: ignore[arg-type]
 
@@ -238,12 +238,12 @@ def test_the_log_of_a_killed_run_with_rollbacks_equals_an_uninterrupted_one(make
     def loop_of() -> tuple[Loop, Recorder]:
         return make_loop(make, spiky(), epochs=6, policies=spikes, text="4-8:tanh-1")
 
-    whole, told = loop_of()
+    whole, expected = loop_of()
     whole.run()
-    assert any(isinstance(event, RolledBack) for event in told.events)
+    assert any(isinstance(event, RolledBack) for event in expected.events)
 
     first, log = loop_of()
-    at = min(at, len(told.events) - 1)
+    at = min(at, len(expected.events) - 1)
 
     def killing(event: Event) -> None:
         log.events.append(event)
@@ -259,8 +259,8 @@ def test_the_log_of_a_killed_run_with_rollbacks_equals_an_uninterrupted_one(make
     again.emit(Checkpoint(step=step, kind="last", path=f"{step}", sha256=""))
     again.run()
     both_logs = [*log.events, *rest.events]
-    assert same(both_logs, told.events)
-    assert again.emitted == whole.emitted == len(told.events)
+    assert same(both_logs, expected.events)
+    assert again.emitted == whole.emitted == len(expected.events)
     assert again.engine.state().equals(whole.engine.state())
 
 
@@ -278,28 +278,28 @@ class Measuring:
 
 
 def test_events_returned_by_observers_are_emitted_once_and_counted() -> None:
-    loop, told = make_loop(NumpyEngine, table(), epochs=2)
+    loop, log = make_loop(NumpyEngine, table(), epochs=2)
     plain, expected = make_loop(NumpyEngine, table(), epochs=2)
-    loop.observers = [Measuring(loop.engine), told]
+    loop.observers = [Measuring(loop.engine), log]
     loop.run()
     plain.run()
-    assert same([event for event in told.events if not isinstance(event, Measured)], expected.events)
-    assert [isinstance(event, Measured) for event in told.events] == [False, True] * len(expected.events)
-    assert loop.emitted == len(told.events)
+    assert same([event for event in log.events if not isinstance(event, Measured)], expected.events)
+    assert [isinstance(event, Measured) for event in log.events] == [False, True] * len(expected.events)
+    assert loop.emitted == len(log.events)
     # A resume is not part of what happened, so nothing may answer it.
     loop.emit(Resume(step=1, checkpoint="x", kept=1, notes=[]), counted=False)
-    assert isinstance(told.events[-1], Resume)
-    assert loop.emitted == len(told.events) - 1
+    assert isinstance(log.events[-1], Resume)
+    assert loop.emitted == len(log.events) - 1
 
 
 @both
 def test_a_run_with_measurements_resumes_to_the_same_log(make: type) -> None:
     def measured() -> tuple[Loop, Recorder]:
-        loop, told = make_loop(make, table(), epochs=3)
-        loop.observers = [told, Measuring(loop.engine)]
-        return loop, told
+        loop, log = make_loop(make, table(), epochs=3)
+        loop.observers = [log, Measuring(loop.engine)]
+        return loop, log
 
-    whole, told = measured()
+    whole, log = measured()
     whole.run()
     first, before = measured()
     first.interrupted = lambda: 15 if first.position.step >= 13 else None
@@ -311,35 +311,35 @@ def test_a_run_with_measurements_resumes_to_the_same_log(make: type) -> None:
     again.best = next(saved for saved, _, kind in before.saved if kind == "best")
     again.emit(Resume(step=state.step, checkpoint="x", kept=again.emitted, notes=[]), counted=False)
     again.run()
-    assert same([*before.events, *after.events], told.events)
+    assert same([*before.events, *after.events], log.events)
 
 
 @both
 def test_a_bad_loss_with_batch_norm_is_reported_with_all_rows(make: type) -> None:
     data = table()
     plain = Data(x=data.x, y=np.where(np.arange(90)[:, None] == ABSURD, 1e200, data.y))
-    loop, told = make_loop(make, plain, epochs=1, text="4-8:batchnorm:tanh-1")
+    loop, log = make_loop(make, plain, epochs=1, text="4-8:batchnorm:tanh-1")
     assert loop.run().status == "stopped"
-    bad = next(event for event in told.events if isinstance(event, NonFinite))
+    bad = next(event for event in log.events if isinstance(event, NonFinite))
     assert bad.where == "loss"
     assert ABSURD in bad.rows
 
 
 @both
 def test_a_time_limit_stops(make: type) -> None:
-    loop, told = make_loop(make, table(), epochs=100_000, policies=lambda: [TimeLimit(0.2)])
+    loop, log = make_loop(make, table(), epochs=100_000, policies=lambda: [TimeLimit(0.2)])
     outcome = loop.run()
     assert outcome == Outcome("stopped", "the time limit of 0.2 s is up")
-    assert not any(isinstance(event, Spike) for event in told.events)
+    assert not any(isinstance(event, Spike) for event in log.events)
 
 
 def test_the_step_of_each_event() -> None:
-    loop, told = make_loop(NumpyEngine, table(), epochs=2)
+    loop, log = make_loop(NumpyEngine, table(), epochs=2)
     assert loop.plan.steps_per_epoch == 9
     loop.run()
-    assert [event.step for event in told.events if isinstance(event, Progress)] == [5, 10, 15]
-    assert [event.step for event in told.events if isinstance(event, EpochEnd)] == [9, 18]
-    assert [event.step for event in told.events if isinstance(event, Checkpoint) and event.kind == "last"] == [9, 18]
+    assert [event.step for event in log.events if isinstance(event, Progress)] == [5, 10, 15]
+    assert [event.step for event in log.events if isinstance(event, EpochEnd)] == [9, 18]
+    assert [event.step for event in log.events if isinstance(event, Checkpoint) and event.kind == "last"] == [9, 18]
     assert module.CHUNK_SECONDS <= 0.05
 
 
@@ -351,9 +351,9 @@ def test_the_loss_of_an_epoch_weights_each_batch_by_its_rows() -> None:
     rows = [8] * 8 + [6]  # 70 rows in batches of 8
     assert len(steps) == 2 * len(rows)
     for epoch, mean in enumerate(epochs):
-        own = steps[epoch * len(rows) : (epoch + 1) * len(rows)]
-        assert mean == pytest.approx(np.average(own, weights=rows), rel=1e-12)
-        assert mean != pytest.approx(np.mean(own), rel=1e-6)
+        epoch_losses = steps[epoch * len(rows) : (epoch + 1) * len(rows)]
+        assert mean == pytest.approx(np.average(epoch_losses, weights=rows), rel=1e-12)
+        assert mean != pytest.approx(np.mean(epoch_losses), rel=1e-6)
 
 
 def test_of_epochs_with_equal_metrics_the_one_with_the_lowest_loss_is_kept() -> None:

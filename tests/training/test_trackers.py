@@ -71,8 +71,8 @@ def test_without_validation_there_are_no_validation_values() -> None:
 def test_messages_for_the_user_are_alerts() -> None:
     tracker = Recorder()
     feed(tracker, RUN)
-    heard = [(what.title, step) for what, step in tracker.of("alert")]
-    assert heard == [
+    alerts = [(what.title, step) for what, step in tracker.of("alert")]
+    assert alerts == [
         ("not finite", 5),
         ("spike", 12),
         ("rollback", 10),
