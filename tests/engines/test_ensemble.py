@@ -15,7 +15,7 @@ import pytest
 import multilayer as ml
 from multilayer.core import random
 from multilayer.engines import Order
-from multilayer.engines.ensemble import Ensemble, joined, parted
+from multilayer.engines.ensemble import Ensemble, join_states, split_states
 from multilayer.errors import OptionError, StateError
 from multilayer.nn import losses
 from multilayer.nn.calibration import combined
@@ -61,10 +61,10 @@ def test_joined_states_can_be_separated_again(average: float | None) -> None:
     run(made, order(made))
     whole = made.state()
     assert {name.partition("/")[0] for name in whole.parameters} == {"member1", "member2", "member3"}
-    for one, member in zip(parted(whole, 3), made.members, strict=True):
+    for one, member in zip(split_states(whole, 3), made.members, strict=True):
         assert one.equals(member.engine.state())
-    assert joined(parted(whole, 3)).equals(whole)
-    first, second = (part.parameters["linear1.weight"] for part in parted(whole, 3)[:2])
+    assert join_states(split_states(whole, 3)).equals(whole)
+    first, second = (part.parameters["linear1.weight"] for part in split_states(whole, 3)[:2])
     assert not np.array_equal(first, second)  # each member has its own seed
     assert whole.step == made.members[0].engine.state().step == order(made).steps
 

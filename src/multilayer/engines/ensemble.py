@@ -121,8 +121,8 @@ class Ensemble:
             statistics=[
                 StepStatistics(
                     place=statistics[0].place,
-                    gradients=_joined([found.gradients for found in statistics]),
-                    parameters=_joined([found.parameters for found in statistics]),
+                    gradients=_with_prefixes([found.gradients for found in statistics]),
+                    parameters=_with_prefixes([found.parameters for found in statistics]),
                 )
                 for statistics in zip(*(chunk.statistics for chunk in chunks), strict=False)
             ],
@@ -135,13 +135,13 @@ class Ensemble:
         found = self._each(lambda i: self.members[i].engine.gradients(rows, epoch=epoch, dropout=dropout))
         return Gradients(
             loss=float(np.mean([one.loss for one in found])),
-            gradients=_joined([one.gradients for one in found]),
-            buffers=_joined([one.buffers for one in found]),
+            gradients=_with_prefixes([one.gradients for one in found]),
+            buffers=_with_prefixes([one.buffers for one in found]),
         )
 
     def apply(self, gradients: Gradients, *, rate: float, decay: float) -> float:
-        values = _parted(gradients.gradients, len(self.members))
-        moved = _parted(gradients.buffers, len(self.members))
+        values = _without_prefixes(gradients.gradients, len(self.members))
+        moved = _without_prefixes(gradients.buffers, len(self.members))
         found = [replace(gradients, gradients=g, buffers=b) for g, b in zip(values, moved, strict=True)]
         return float(np.mean(self._each(lambda i: self.members[i].engine.apply(found[i], rate=rate, decay=decay))))
 
@@ -159,10 +159,10 @@ class Ensemble:
         return np.stack(self._each(lambda i: self.members[i].engine.outputs(rows, averaged=averaged)))
 
     def state(self) -> State:
-        return joined(self._each(lambda i: self.members[i].engine.state()))
+        return join_states(self._each(lambda i: self.members[i].engine.state()))
 
     def load(self, state: State) -> None:
-        states = parted(state, len(self.members))
+        states = split_states(state, len(self.members))
         self._each(lambda i: self.members[i].engine.load(states[i]))
 
     # Members
@@ -203,22 +203,22 @@ class Ensemble:
         return self._orders
 
 
-def joined(states: Sequence[State]) -> State:
+def join_states(states: Sequence[State]) -> State:
     """Return one state for several members. The names of tensors start with `memberN/`."""
     first = states[0]
     return State(
-        parameters=_joined([one.parameters for one in states]),
-        buffers=_joined([one.buffers for one in states]),
-        optimizer={slot: _joined([one.optimizer[slot] for one in states]) for slot in first.optimizer},
-        averages=_joined([one.averages for one in states]),
+        parameters=_with_prefixes([one.parameters for one in states]),
+        buffers=_with_prefixes([one.buffers for one in states]),
+        optimizer={slot: _with_prefixes([one.optimizer[slot] for one in states]) for slot in first.optimizer},
+        averages=_with_prefixes([one.averages for one in states]),
         step=first.step,
         rate_factor=first.rate_factor,
     )
 
 
-def parted(state: State, members: int) -> list[State]:
-    """Return the states of the members, the inverse of `joined`."""
-    slots = {slot: _parted(values, members) for slot, values in state.optimizer.items()}
+def split_states(state: State, members: int) -> list[State]:
+    """Return the states of the members, the inverse of `join_states`."""
+    slots = {slot: _without_prefixes(values, members) for slot, values in state.optimizer.items()}
     return [
         State(
             parameters=parameters,
@@ -229,16 +229,18 @@ def parted(state: State, members: int) -> list[State]:
             rate_factor=state.rate_factor,
         )
         for i, (parameters, buffers, averages) in enumerate(
-            zip(*(_parted(v, members) for v in (state.parameters, state.buffers, state.averages)), strict=True)
+            zip(
+                *(_without_prefixes(v, members) for v in (state.parameters, state.buffers, state.averages)), strict=True
+            )
         )
     ]
 
 
-def _joined(values: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def _with_prefixes(values: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return {f"{member_name(i)}/{name}": value for i, one in enumerate(values) for name, value in one.items()}
 
 
-def _parted(values: dict[str, Any], members: int) -> list[dict[str, Any]]:
+def _without_prefixes(values: dict[str, Any], members: int) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = [{} for _ in range(members)]
     places = {member_name(i): i for i in range(members)}
     for name, value in values.items():

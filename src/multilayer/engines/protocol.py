@@ -282,15 +282,15 @@ def dropout_layers(spec: Spec) -> list[str]:
 def check_data(spec: Spec, data: Data, loss: Loss) -> None:
     """Raise OptionError for arrays whose shapes do not fit the network. Engines rely on this check."""
     n, targets = len(data), spec.d_out // loss.per_target
-    wanted: dict[str, tuple[Any, tuple[tuple[int, ...], ...]]] = {
+    expected: dict[str, tuple[Any, tuple[tuple[int, ...], ...]]] = {
         "x": (data.x, ((n, spec.inputs.numeric),)),
         "y": (data.y, ((n,), (n, spec.d_out)) if loss.classes else ((n, targets),)),
     }
     if data.codes is not None or spec.inputs.categories:
-        wanted["codes"] = (data.codes, ((n, len(spec.inputs.categories)),))
+        expected["codes"] = (data.codes, ((n, len(spec.inputs.categories)),))
     if data.weight is not None:
-        wanted["weight"] = (data.weight, ((n,),))
-    for name, (array, shapes) in wanted.items():
+        expected["weight"] = (data.weight, ((n,),))
+    for name, (array, shapes) in expected.items():
         if array is None or array.shape not in shapes:
             got = "none" if array is None else f"shape {array.shape}"
             raise OptionError(f"{name} must have the shape {' or '.join(map(str, shapes))} for {spec}, got {got}")
@@ -352,9 +352,9 @@ class State:
     def check(self, spec: Spec, optimizer: Optimizer, *, averaged: bool) -> None:
         """Raise StateError for a state of another network or optimizer. The message names the first wrong tensor."""
         if spec.parameters and averaged != bool(self.averages):
-            wanted, got = ("averages", "none") if averaged else ("no averages", "some")
+            expected, got = ("averages", "none") if averaged else ("no averages", "some")
             raise StateError(
-                f"an engine {'with' if averaged else 'without'} `average` needs a state with {wanted}, got {got}: "
+                f"an engine {'with' if averaged else 'without'} `average` needs a state with {expected}, got {got}: "
                 "continue with the settings of the run that saved the state"
             )
         if set(self.optimizer) != set(optimizer.slots):
@@ -366,11 +366,11 @@ class State:
         groups += [(f"optimizer/{slot}", values, spec.parameters) for slot, values in self.optimizer.items()]
         if self.averages:
             groups.append(("averages", self.averages, spec.parameters))
-        for group, found, wanted in groups:
-            for name in sorted(found.keys() ^ wanted.keys()):
-                word = "misses" if name in wanted else "has an unknown"
+        for group, found, expected in groups:
+            for name in sorted(found.keys() ^ expected.keys()):
+                word = "misses" if name in expected else "has an unknown"
                 raise StateError(f"the state {word} tensor {group}/{name} for the network {spec}")
-            for name, parameter in wanted.items():
+            for name, parameter in expected.items():
                 if found[name].shape != parameter.shape:
                     shapes = f"{parameter.shape}, got {found[name].shape}"
                     raise StateError(f"{group}/{name} must have the shape {shapes}")

@@ -310,7 +310,7 @@ def _equally_weighted(errors: Floats, weight: NDArray[Any] | None) -> Floats:
 
 
 def _place(n: int, coverage: float) -> int:
-    """Return the rank, from 1, of the error that covers a new row with this probability. n + 1 if there is none."""
+    """Return the rank, from 1, of the error that covers a new row with this probability, or n + 1."""
     return int(np.ceil((n + 1) * coverage))
 
 

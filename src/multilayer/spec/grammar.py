@@ -332,7 +332,7 @@ class _Parser:
         """Raise SpecError for a name with arguments."""
         for name in names:
             if name.arguments:
-                raise self.error(f"{name.name} takes no arguments of its own here", name.arguments[0].at)
+                raise self.error(f"{name.name} takes no arguments here", name.arguments[0].at)
 
     def plain(self, argument: _Argument) -> Any:
         """Return the value of an argument: a number, a bool, or a name without arguments."""

@@ -333,9 +333,9 @@ def _weight(weights: Mapping[str, Any], name: str, spec: Spec) -> Array:
     if hasattr(value, "detach"):  # a torch tensor, perhaps on another device or in bfloat16
         value = value.detach().cpu().double()
     found = np.asarray(value, dtype=np.float64)
-    wanted = spec.parameters[name].shape
-    if found.shape != wanted:
-        raise SpecError(f"{name} must have the shape {wanted} for {spec}, got {found.shape}")
+    expected = spec.parameters[name].shape
+    if found.shape != expected:
+        raise SpecError(f"{name} must have the shape {expected} for {spec}, got {found.shape}")
     return found
 
 

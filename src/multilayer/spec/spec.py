@@ -44,7 +44,7 @@ class Entry:
     d_out: int
     depth: int
     parameters: tuple[Parameter, ...] = field(compare=False, repr=False)
-    """Parameters of the layer. A residual block has none: its layers have entries with theirs."""
+    """Parameters of the layer. Empty for a residual block, whose layers have their own entries."""
     learning: bool = field(compare=False, repr=False)
     """Whether an earlier operation has parameters, so that training needs the gradient of this one's input."""
 

@@ -81,7 +81,7 @@ class ActivationFunction:
     vanishes: bool = field(default=False, compare=False)
     """Whether f′ tends to 0 on both sides, so that gradients shrink with depth."""
     dies: bool = field(default=False, compare=False)
-    """Whether f′ is exactly 0 over a half-line, so that a unit can stop learning for ever."""
+    """Whether f′ is exactly 0 over a half-line, so that a unit can stop learning permanently."""
     silent_below: bool = field(default=False, compare=False)
     """Whether f and f′ are 0 below 0. A sum or a gate can only die if this holds for all its parts."""
     torch_module: str | None = field(default=None, compare=False)

@@ -166,7 +166,7 @@ LINE = 16
 
 
 def timed_width(width: int, each: int) -> int:
-    """Return the width, reduced if each unit has so many values inside that the layer would be too large."""
+    """Return the width, reduced if a unit has many values inside, so that the layer stays small."""
     return max(1, min(width, MAX_TIMED_WIDTH // each))
 
 
@@ -177,7 +177,7 @@ def lines(n: int) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class Timed:
-    """A benchmark layer, its values per row (`standard`), and the values per row of the layer it stands for."""
+    """A benchmark layer, its values per row (`standard`), and the values per row of the original layer."""
 
     layer: Layer
     d: Any
