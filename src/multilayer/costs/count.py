@@ -191,8 +191,10 @@ def cost(
         The network, such as ``"784-256-128-10"``, or a model.
     batch : int
         Rows per step.
-    optimizer, loss : str
-        Names of the optimizer and the loss. ``"auto"`` chooses the loss by the number of outputs.
+    optimizer : str
+        Name of the optimizer.
+    loss : str
+        Name of the loss. ``"auto"`` is cross-entropy, or the squared error for a network with one output.
     engine : {"torch", "fused"}
         Engine that runs the step.
     dtype : str
@@ -203,7 +205,7 @@ def cost(
         ``"actual"`` counts what a step computes. ``"textbook"`` also counts the gradient with respect to the inputs,
         which no step computes, and counts one FLOP for each derivative of an activation.
     l2, clip, average : bool
-        Whether to include L2 regularisation, gradient clipping by norm, and weight averaging.
+        Whether L2 regularisation, gradient clipping by norm, or weight averaging is included.
     mixup : bool
         Whether an augmentation mixes rows, as ``augment="mixup"`` does. The fused engine then stores one number per
         class for each row instead of a class index.
