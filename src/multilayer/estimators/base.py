@@ -36,7 +36,7 @@ from ..runs.events import EpochEnd, Start, plain
 from ..training.fit import Run
 from ..training.fit import fit as train
 from ..training.recipe import Recipe, network
-from ..training.run import obey
+from ..training.run import reraise_signal
 from ..training.setup import OtherNetwork
 from .callbacks import CallbackBridge, CallbackSupportMixin, has_callbacks, with_callbacks
 from .fitted import FittedMixin
@@ -247,7 +247,7 @@ class BaseMLP(FittedMixin, CallbackSupportMixin, BaseEstimator, ABC):
                 "warm_start: members may have trained on rows that are now held out, so probabilities and intervals "
                 "may be overconfident: fit on the same rows as before, or pass X_val and y_val"
             )
-        obey(run.signal)  # after a signal, the estimator is fitted nevertheless
+        reraise_signal(run.signal)  # the estimator is fitted, also after a signal
         return run
 
     def _table_with_names(self, X: Any, y: Any, given: Any, class_names: tuple[Any, ...]) -> Table:

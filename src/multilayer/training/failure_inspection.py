@@ -61,7 +61,7 @@ def first_bad(engine: Engine, rows: NDArray[np.int64], *, epoch: int, step: int)
 def _loss_alone(engine: Engine, row: int, epoch: int) -> float:
     try:
         return engine.gradients(np.array([row]), epoch=epoch).loss
-    except BatchError:  # batch normalisation cannot use a single row
+    except BatchError:  # batch normalization cannot use a single row
         return 0.0
 
 

@@ -6,7 +6,7 @@ this file. docs/explanation/recipe.md describes the experiments, with the result
     numbers      robust scaling with a smooth clip, then a periodic embedding with a linear part (PBLD)
     categories   one-hot up to eight values, else a learned embedding of eight numbers
     network      a learned scale for each input, three layers of 256 units whose activation blends f(z) with z, dropout;
-                 W ~ N(0, 1), multiplied by 1/√inputs and rescaled to the data at initialisation
+                 W ~ N(0, 1), multiplied by 1/√inputs and rescaled to the data at initialization
     training     AdamW with β₂ = 0.95; a learning rate of four cosine cycles, each longer than the one before; weight
                  decay and dropout that decrease to 0 in the second half; the epoch with the lowest validation loss
     ensemble     each member holds out a different part of the rows, so that every row is used for training and is

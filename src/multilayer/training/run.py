@@ -45,7 +45,7 @@ _LARGEST_PAGE = 1 << 28
 class Run:
     """The result of `ml.fit` and `ml.resume`: a trained model, its metrics, and the events of training.
 
-    In a notebook, a run with a folder is shown as its report.
+    A notebook shows the report of a run with a folder, and a table for a run in memory.
 
     Attributes
     ----------
@@ -386,9 +386,6 @@ def reraise_signal(number: int | None) -> None:
         raise KeyboardInterrupt
     if number is not None:
         signal.raise_signal(number)
-
-
-obey = reraise_signal
 
 
 # Report
