@@ -1,4 +1,4 @@
-"""The explorer's Python side: what goes into the page, that it stays data, and the ways to ask for it."""
+"""The Python side of the explorer: the data of the page, its safe encoding, and the ways to open it."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def digits() -> Any:
 
 
 @pytest.mark.parametrize("name", ["explorer", "report"])
-def test_script_and_style_are_allowed_by_their_hashes_and_nothing_else(name: str) -> None:
+def test_the_policy_allows_only_the_script_and_style_of_the_page_by_hash(name: str) -> None:
     text = page.fill(name, {})
     policy = re.search(r'Content-Security-Policy" content="([^"]*)"', text)
     assert policy is not None
@@ -83,7 +83,7 @@ PAYLOADS = [
 
 @pytest.mark.parametrize("payload", PAYLOADS)
 @pytest.mark.parametrize("place", ["{}", "a {} b", "{}{}", "é {}", "{}\n{}", "'{}"])
-def test_no_string_becomes_markup(payload: str, place: str) -> None:
+def test_no_string_of_the_data_becomes_markup(payload: str, place: str) -> None:
     text = place.replace("{}", payload)
     filled = page.fill("explorer", {"a": [text, {text: text}]})
     assert state_of(filled) == {"a": [text, {text: text}]}
@@ -93,14 +93,14 @@ def test_no_string_becomes_markup(payload: str, place: str) -> None:
     )
 
 
-def test_numbers_that_json_has_not_become_their_names() -> None:
+def test_nan_and_infinity_become_strings() -> None:
     assert json.loads(page.to_json({"x": np.array([1.5, np.nan, -np.inf]), "n": np.int64(3)})) == {
         "x": [1.5, "nan", "-inf"],
         "n": 3,
     }
 
 
-def test_a_page_that_was_not_built_is_told() -> None:
+def test_a_missing_template_is_an_error_with_the_command_that_builds_it() -> None:
     with pytest.raises(StorageError, match=r"has not been built .* run `make pages`"):
         page.fill("nothing", {})
 
@@ -114,7 +114,7 @@ def test_the_page_is_small() -> None:
 # The gallery
 
 
-def test_the_catalogue_tells_what_python_knows() -> None:
+def test_the_catalogue_has_the_properties_of_the_activations() -> None:
     found = {entry["name"]: entry for entry in catalogue()}
     assert found["sigmoid"]["max_slope"] == pytest.approx(0.25)
     assert found["polynomial"]["max_slope"] is None
@@ -124,10 +124,10 @@ def test_the_catalogue_tells_what_python_knows() -> None:
     assert "softmax" not in found
 
 
-# Own networks
+# Networks of the user
 
 
-def test_a_model_goes_in_exactly(digits: Any) -> None:
+def test_the_page_has_the_exact_parameters_and_predictions_of_a_model(digits: Any) -> None:
     state = explore(digits, "digits").state["model"]
     for name, value in digits.tensors.items():
         assert np.array_equal(unpacked(state["tensors"][0][name]), value)
@@ -139,10 +139,10 @@ def test_a_model_goes_in_exactly(digits: Any) -> None:
     assert len(state["targets"]) == explorer_model.MOST_ROWS
     assert state["cost"]["parameters"] == digits.spec.n_parameters
     traced = ml.trace(digits, "digits").output[state["places"]]
-    np.testing.assert_allclose(state["predictions"], [traced], rtol=0, atol=1e-12)  # sums of 64 terms, in other blocks
+    np.testing.assert_allclose(state["predictions"], [traced], rtol=0, atol=1e-12)  # sums of 64 terms in another order
 
 
-def test_rows_without_a_target_and_no_rows_at_all(digits: Any) -> None:
+def test_rows_without_targets_and_no_rows(digits: Any) -> None:
     pixels = np.zeros((3, 64))
     state = explorer_model.model_state(digits, pixels)
     assert state["targets"] is None
@@ -153,7 +153,7 @@ def test_rows_without_a_target_and_no_rows_at_all(digits: Any) -> None:
     assert unpacked(alone["rows"]).shape == (1, 64)
 
 
-def test_typed_columns_come_with_names_units_and_values() -> None:
+def test_columns_have_their_names_scaling_and_categories() -> None:
     import pandas as pd
 
     frame = pd.DataFrame({"size": [1.0, 2, 3, 4] * 10, "kind": ["a", "b", "c", "a"] * 10, "y": [1.0, 2.5, 3, 4.5] * 10})
@@ -168,7 +168,7 @@ def test_typed_columns_come_with_names_units_and_values() -> None:
     assert state["targets"][:4] == pytest.approx([1.0, 2.5, 3.0, 4.5])
 
 
-def test_torch_and_plain_models_are_taken() -> None:
+def test_torch_modules_and_untrained_networks_are_accepted() -> None:
     state = explore(nn.Sequential(nn.Linear(3, 2), nn.ReLU(), nn.Linear(2, 1)), [[1.0, 2, 3]]).state["model"]
     assert state["text"] == "3-2-1"
     assert [feature["name"] for feature in state["features"]] == ["x1", "x2", "x3"]
@@ -190,14 +190,14 @@ def test_torch_and_plain_models_are_taken() -> None:
         ("784-1024-10", ""),
     ],
 )
-def test_what_the_page_cannot_compute_is_said(text: str, reason: str) -> None:
+def test_the_reason_for_a_reduced_page(text: str, reason: str) -> None:
     found = explorer_model.reduced(ml.Spec.parse(text))
     assert reason in found
     assert bool(found) == bool(reason)
 
 
 @pytest.mark.parametrize("case", ALL, ids=lambda case: case.name)
-def test_the_table_of_layers_says_what_the_page_computes(case: Case) -> None:
+def test_the_page_is_reduced_for_the_layers_that_the_table_of_cases_lists(case: Case) -> None:
     assert bool(explorer_model.reduced(case.spec)) == (case.page != "yes")
 
 
@@ -207,7 +207,7 @@ def test_a_reduced_page_has_predictions_and_no_weights() -> None:
     assert np.shape(state["predictions"]) == (1, 1, 1)
 
 
-def test_all_members_of_an_ensemble_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_page_has_all_members_of_an_ensemble_or_one_if_they_are_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
     model = ml.fit("4-3:relu-3", "iris", epochs=1, ensemble=2, quiet=True).model
     one, two = (explorer_model.model_state(model, "iris", member=i) for i in range(2))
     assert (one["member"], two["member"], one["members"]) == (0, 1, 2)
@@ -224,7 +224,7 @@ def test_all_members_of_an_ensemble_are_there(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.filterwarnings("ignore:columns dropped")
-def test_the_page_has_the_score_of_the_model_on_all_rows_given() -> None:
+def test_the_score_on_the_page_is_that_of_the_model_on_all_rows() -> None:
     frame, y = people()
     model = ml.MLPClassifier(**QUICK).fit(frame, y)
     state = explore(model, frame, y).state["model"]
@@ -240,7 +240,7 @@ def test_the_page_has_the_score_of_the_model_on_all_rows_given() -> None:
     np.testing.assert_allclose(state["targets"], (1000 + 50 * target)[state["places"]], rtol=1e-12)
 
 
-def test_the_page_takes_several_labels_and_targets() -> None:
+def test_models_with_several_labels_or_targets() -> None:
     x, y = classes()
     both = np.stack([y > 0, y > 1], 1).astype(int)
     model = ml.MLPClassifier(**QUICK).fit(x, both)
@@ -252,13 +252,13 @@ def test_the_page_takes_several_labels_and_targets() -> None:
     np.testing.assert_allclose(explore(several, x, both * [10.0, 1000.0]).state["model"]["targets"], both * [10, 1000])
 
 
-def test_classes_of_a_squared_error_are_shown_by_name() -> None:
+def test_classes_of_a_model_with_squared_error_are_shown_by_name() -> None:
     x, y = classes()
     model = ml.fit("4-6-3", (x, np.array(["a", "b", "c"])[y]), loss="mse", epochs=1, quiet=True).model
     assert explore(model, (x, np.array(["a", "b", "c"])[y])).state["model"]["targets"] == ["abc"[i] for i in y]
 
 
-def test_targets_that_do_not_fit_the_model_are_refused() -> None:
+def test_targets_that_do_not_fit_the_model_are_an_error() -> None:
     x, y = classes()
     model = ml.MLPClassifier(**QUICK).fit(x, y)
     with pytest.raises(DataError, match="must be int64 as in training"):
@@ -267,17 +267,17 @@ def test_targets_that_do_not_fit_the_model_are_refused() -> None:
         explore(model, x, y[:5])
 
 
-def test_models_are_told_apart(digits: Any) -> None:
+def test_different_models_have_different_marks(digits: Any) -> None:
     models = (digits, digits, ml.build("64-8-10"), ml.build("64-8-10", seed=1))
     marks = [explorer_model.model_state(model)["mark"] for model in models]
     assert marks[0] == marks[1]
     assert len(set(marks)) == 3
 
 
-# Ways to ask for it
+# Ways to open the page
 
 
-def test_a_notebook_gets_a_frame_without_an_address() -> None:
+def test_a_notebook_shows_the_page_in_a_sandboxed_frame_without_an_origin() -> None:
     shown = explore()._repr_html_()
     inside = re.search(r'srcdoc="([^"]*)"', shown)
     assert inside is not None
@@ -286,7 +286,7 @@ def test_a_notebook_gets_a_frame_without_an_address() -> None:
     assert "allow-same-origin" not in shown
 
 
-def test_from_the_command_line(tmp_path: Path, digits: Any) -> None:
+def test_the_command_writes_the_page(tmp_path: Path, digits: Any) -> None:
     digits.save(tmp_path / "model.safetensors")
     out = tmp_path / "page.html"
     arguments = ["explore", str(tmp_path / "model.safetensors"), "--data", "digits", "--out", str(out)]
@@ -294,12 +294,12 @@ def test_from_the_command_line(tmp_path: Path, digits: Any) -> None:
     assert result.exit_code == 0, result.output
     assert state_of(out.read_text())["model"]["text"] == "64-8-10"
     assert "predictions: one calibrated network" in " ".join(result.output.split())
-    result = CliRunner().invoke(app, ["explore", "--out", str(tmp_path / "toys.html")])
+    result = CliRunner().invoke(app, ["explore", "--out", str(tmp_path / "lessons.html")])
     assert result.exit_code == 0, result.output
-    assert "model" not in state_of((tmp_path / "toys.html").read_text())
+    assert "model" not in state_of((tmp_path / "lessons.html").read_text())
 
 
-def test_without_out_it_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_serves_the_page_without_out(monkeypatch: pytest.MonkeyPatch) -> None:
     served: list[str] = []
     monkeypatch.setattr("multilayer.pages.server.serve", lambda text, **_: served.append(text))
     result = CliRunner().invoke(app, ["explore"])
@@ -307,7 +307,7 @@ def test_without_out_it_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
     assert served == [explore().html]
 
 
-def test_show_opens_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_show_writes_a_file_and_opens_it(monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[str] = []
     monkeypatch.setattr("webbrowser.open", lambda address: opened.append(address))
     path = Explorer({}).show()

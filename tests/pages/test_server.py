@@ -1,4 +1,4 @@
-"""R10: the local server gives nothing to anyone but the one who has its link, whatever is asked and however."""
+"""R10: the local server sends the page only to the browser that opened its link, and refuses every other request."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from multilayer.pages import server as web
 from multilayer.pages.server import Feed, Page, Server
 
-SECRET = "only for the one who has the link"
+SECRET = "content of the page"
 HTML = f'<!doctype html><meta http-equiv="Content-Security-Policy" content="default-src \'none\'"><p>{SECRET}</p>'
 
 
@@ -26,7 +26,7 @@ class Answer:
 
 
 def ask(port: int, request: bytes, *, wait: float = 5.0) -> Answer:
-    """Sends bytes as they are, and reads until the server has nothing more to say; 0 where it said nothing."""
+    """Send raw bytes, and read until the server closes the connection. The status is 0 if there is no answer."""
     with socket.create_connection(("127.0.0.1", port), timeout=wait) as connection:
         connection.sendall(request)
         data = b""
@@ -193,74 +193,74 @@ REFUSED = {0, 400, 403, 404, 405, 411, 413, 414, 421, 431, 501, 503}
 
 
 def table(server: Server) -> Iterator[tuple[str, bytes]]:
-    """Every request that must not get the page: what it is, and its bytes."""
+    """Yield every request that must be refused: a description and its bytes."""
     port, key, secret = server.port, server.pages.key, server.pages._secret
-    home, mine = ("Host", f"127.0.0.1:{port}"), cookie(server)
+    address, login = ("Host", f"127.0.0.1:{port}"), cookie(server)
     for host in HOSTS:
         given = ("Host", host.format(port=port))
         for method in ("GET", "HEAD", "POST"):
-            yield f"{method} with Host {host!r}", message(method, "/", [given, mine])
-    yield "no Host", message("GET", "/", [mine])
-    yield "two Hosts", message("GET", "/", [home, ("Host", "evil.example"), mine])
-    yield "the same Host twice", message("GET", "/", [home, home, mine])
+            yield f"{method} with Host {host!r}", message(method, "/", [given, login])
+    yield "no Host", message("GET", "/", [login])
+    yield "two Hosts", message("GET", "/", [address, ("Host", "evil.example"), login])
+    yield "the same Host twice", message("GET", "/", [address, address, login])
     yield "HTTP/1.0 without Host", b"GET / HTTP/1.0\r\n\r\n"
     for origin in ORIGINS:
         for method in ("GET", "HEAD", "POST"):
             yield (
                 f"{method} with Origin {origin!r}",
-                message(method, "/", [home, ("Origin", origin.format(port=port)), mine]),
+                message(method, "/", [address, ("Origin", origin.format(port=port)), login]),
             )
-    good = ("Origin", f"http://127.0.0.1:{port}")
-    yield "two Origins", message("GET", "/", [home, good, ("Origin", "http://evil.example"), mine])
+    valid_origin = ("Origin", f"http://127.0.0.1:{port}")
+    yield "two Origins", message("GET", "/", [address, valid_origin, ("Origin", "http://evil.example"), login])
     for site in ("cross-site", "same-site", "", "none, cross-site"):
-        yield f"Sec-Fetch-Site {site!r}", message("GET", "/", [home, ("Sec-Fetch-Site", site), mine])
+        yield f"Sec-Fetch-Site {site!r}", message("GET", "/", [address, ("Sec-Fetch-Site", site), login])
     for path in PATHS:
         if path not in ("/?", "/#"):
-            yield f"path {path[:60]!r}", message("GET", path, [home, mine])
-        yield f"path {path[:60]!r} without a cookie", message("GET", path, [home])
+            yield f"path {path[:60]!r}", message("GET", path, [address, login])
+        yield f"path {path[:60]!r} without a cookie", message("GET", path, [address])
     for target in KEYS:
         filled = target.format(key=key, cut=key[:-1], upper=key.swapcase())
-        yield f"key in {target!r}", message("GET", filled, [home])
+        yield f"key in {target!r}", message("GET", filled, [address])
     for text in COOKIES:
         filled = text.format(name=server.pages.cookie, value=secret, cut=secret[:-1], upper=secret.swapcase())
-        yield f"cookie {text!r}", message("GET", "/", [home, ("Cookie", filled)])
+        yield f"cookie {text!r}", message("GET", "/", [address, ("Cookie", filled)])
     for method in METHODS:
-        for headers in ([home], [home, mine], [home, good, mine]):
+        for headers in ([address], [address, login], [address, valid_origin, login]):
             yield f"{method} with {len(headers)} headers", message(method, "/", headers)
     upgrade = [("Upgrade", "websocket"), ("Connection", "Upgrade"), ("Sec-WebSocket-Version", "13")]
     upgrade += [("Sec-WebSocket-Key", "dGhlIHNhbXBsZSBub25jZQ==")]
-    yield "WebSocket without a cookie", message("GET", "/", [home, *upgrade])
-    yield "WebSocket to the stream", message("GET", "/events", [home, mine, *upgrade])
+    yield "WebSocket without a cookie", message("GET", "/", [address, *upgrade])
+    yield "WebSocket to the stream", message("GET", "/events", [address, login, *upgrade])
     for length in ("5", "10000000000", "-1", "abc", "0, 5"):
-        yield f"a body of {length}", message("GET", "/", [home, mine, ("Content-Length", length)], b"hello")
+        yield f"a body of {length}", message("GET", "/", [address, login, ("Content-Length", length)], b"hello")
     yield (
         "a body in chunks",
-        message("GET", "/", [home, mine, ("Transfer-Encoding", "chunked")], b"5\r\nhello\r\n0\r\n\r\n"),
+        message("GET", "/", [address, login, ("Transfer-Encoding", "chunked")], b"5\r\nhello\r\n0\r\n\r\n"),
     )
-    yield "a posted body", message("POST", "/", [home, mine, ("Content-Length", "5")], b"hello")
-    yield "a head too large", message("GET", "/", [home, mine, ("X", "y" * 200_000)])
-    yield "a line too long", message("GET", "/" + "a" * 100_000, [home, mine])
-    yield "too many headers", message("GET", "/", [home, *((f"X-{i}", "y" * 40) for i in range(2000)), mine])
+    yield "a posted body", message("POST", "/", [address, login, ("Content-Length", "5")], b"hello")
+    yield "a head too large", message("GET", "/", [address, login, ("X", "y" * 200_000)])
+    yield "a line too long", message("GET", "/" + "a" * 100_000, [address, login])
+    yield "too many headers", message("GET", "/", [address, *((f"X-{i}", "y" * 40) for i in range(2000)), login])
     yield "not HTTP", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"
-    yield "nothing but a line end", b"\r\n\r\n"
-    yield "a line folded", message("GET", "/", [home, ("Cookie", f"\r\n {mine[1]}x")])
-    yield "a smuggled request", message("GET", "/", [home], b"GET / HTTP/1.1\r\nHost: evil.example\r\n\r\n")
+    yield "only a line end", b"\r\n\r\n"
+    yield "a folded header line", message("GET", "/", [address, ("Cookie", f"\r\n {login[1]}x")])
+    yield "a smuggled request", message("GET", "/", [address], b"GET / HTTP/1.1\r\nHost: evil.example\r\n\r\n")
 
 
-def test_nobody_else_gets_anything(server: Server, tried: Any) -> None:
-    asked = list(table(server))
-    assert len(asked) >= 120
-    assert len({name for name, _ in asked}) == len(asked)
-    for name, request in asked:
+def test_requests_without_the_cookie_or_from_other_sites_are_refused(server: Server, tried: Any) -> None:
+    requests = list(table(server))
+    assert len(requests) >= 120
+    assert len({name for name, _ in requests}) == len(requests)
+    for name, request in requests:
         answer = ask(server.port, request)
         assert answer.status in REFUSED, f"{name}: {answer}"
         assert SECRET not in answer.body, name
         assert server.pages._secret not in f"{answer.headers}{answer.body}", name
         assert server.pages.key not in answer.body, name
-    tried("R10: requests that must be refused", len(asked))
+    tried("R10: requests that must be refused", len(requests))
 
 
-def test_the_one_who_has_the_link_gets_the_page_with_its_headers() -> None:
+def test_the_browser_that_opens_the_link_gets_the_page_with_its_security_headers() -> None:
     with Server({"/": Page(make=lambda: HTML)}) as server:
         host = ("Host", f"127.0.0.1:{server.port}")
         first = ask(server.port, message("GET", f"/?key={server.pages.key}", [host, ("Sec-Fetch-Site", "none")]))
@@ -268,13 +268,13 @@ def test_the_one_who_has_the_link_gets_the_page_with_its_headers() -> None:
         given = first.headers["set-cookie"]
         assert "httponly" in given.lower()
         assert "samesite=strict" in given.lower()
-        mine = ("Cookie", given.split(";")[0])
+        login = ("Cookie", given.split(";")[0])
         for headers in (
-            [host, mine],
-            [host, mine, ("Range", "bytes=0-3")],
-            [host, mine, ("Origin", f"http://127.0.0.1:{server.port}")],
-            [host, mine, ("Sec-Fetch-Site", "same-origin"), ("Content-Length", "0")],
-            [("Host", f"localhost:{server.port}"), mine],
+            [host, login],
+            [host, login, ("Range", "bytes=0-3")],
+            [host, login, ("Origin", f"http://127.0.0.1:{server.port}")],
+            [host, login, ("Sec-Fetch-Site", "same-origin"), ("Content-Length", "0")],
+            [("Host", f"localhost:{server.port}"), login],
         ):
             answer = ask(server.port, message("GET", "/", headers))
             assert (answer.status, answer.body) == (200, HTML)
@@ -284,27 +284,27 @@ def test_the_one_who_has_the_link_gets_the_page_with_its_headers() -> None:
             assert answer.headers["x-frame-options"] == "DENY"
             assert answer.headers["cross-origin-resource-policy"] == "same-origin"
             assert "server" not in answer.headers
-        assert ask(server.port, message("HEAD", "/", [host, mine])).body == ""
-        again = ask(server.port, message("GET", f"/?key={server.pages.key}", [host, mine]))
+        assert ask(server.port, message("HEAD", "/", [host, login])).body == ""
+        again = ask(server.port, message("GET", f"/?key={server.pages.key}", [host, login]))
         assert again.status == 303
         other = ask(server.port, message("GET", f"/?key={server.pages.key}", [host]))
         assert other.status == 403
         assert "has been used" in other.body
-        assert ask(server.port, message("POST", "/", [host, mine])).headers["allow"] == "GET, HEAD"
+        assert ask(server.port, message("POST", "/", [host, login])).headers["allow"] == "GET, HEAD"
 
 
-def test_it_listens_on_loopback_alone() -> None:
+def test_the_server_listens_on_loopback_only() -> None:
     with Server({"/": Page(make=lambda: HTML)}) as server:
         assert server._socket.getsockname()[0] == "127.0.0.1"
 
 
-def test_a_port_that_is_taken_is_a_clear_error(server: Server) -> None:
+def test_a_port_that_is_in_use_is_a_clear_error(server: Server) -> None:
     with pytest.raises(Exception, match=f"cannot serve at 127.0.0.1:{server.port}.*choose another port"):
         Server({}, port=server.port)
 
 
-def test_who_does_not_finish_asking_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(web, "PATIENCE", 0.2)
+def test_a_connection_without_a_complete_request_in_time_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(web, "REQUEST_TIMEOUT", 0.2)
     with (
         Server({"/": Page(make=lambda: HTML)}) as server,
         socket.create_connection(("127.0.0.1", server.port), timeout=5) as slow,
@@ -320,10 +320,10 @@ def test_who_does_not_finish_asking_is_let_go(monkeypatch: pytest.MonkeyPatch) -
         assert closed
 
 
-def test_more_listeners_than_allowed_are_sent_away(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_streams_than_allowed_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(web, "STREAMS", 1)
     feed = Feed()
-    feed.tell("{}")
+    feed.publish("{}")
     with Server({"/": Page(make=lambda: HTML)}, feed=feed) as server:
         headers = [("Host", f"127.0.0.1:{server.port}"), cookie(server)]
         with socket.create_connection(("127.0.0.1", server.port), timeout=5) as one:
@@ -342,11 +342,11 @@ def streams_of(server: Server, count: int) -> tuple[list[socket.socket], list[by
     return found, [one.recv(4096).split(b"\r\n")[0] for one in found]
 
 
-def test_fifty_browsers_that_listen_at_once_get_no_more_than_eight_streams() -> None:
+def test_fifty_simultaneous_clients_get_at_most_eight_streams() -> None:
     feed = Feed()
-    feed.tell("{}")
+    feed.publish("{}")
     with Server({"/": Page(make=lambda: HTML)}, feed=feed) as server:
-        for _ in range(2):  # those that left have given their places back
+        for _ in range(2):  # closed streams free their places
             found, lines = streams_of(server, 50)
             assert sum(b" 200 " in line for line in lines) == web.STREAMS
             assert sum(b" 503 " in line for line in lines) == 50 - web.STREAMS
@@ -359,13 +359,13 @@ def test_fifty_browsers_that_listen_at_once_get_no_more_than_eight_streams() -> 
             assert server.pages.streams == 0
 
 
-def test_browsers_that_disconnect_before_the_first_event_free_their_stream() -> None:
+def test_clients_that_disconnect_before_the_first_event_free_their_stream() -> None:
     feed = Feed()
     with Server({"/": Page(make=lambda: HTML)}, feed=feed) as server:
         request = message("GET", "/events", [("Host", f"127.0.0.1:{server.port}"), cookie(server)])
         for _ in range(3 * web.STREAMS):
             with socket.create_connection(("127.0.0.1", server.port), timeout=5) as one:
-                one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # closes by a reset
+                one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # close with a reset
                 one.sendall(request)
         until, status = time.monotonic() + 5, 0
         while status != 200 and time.monotonic() < until:
@@ -378,30 +378,30 @@ def test_browsers_that_disconnect_before_the_first_event_free_their_stream() -> 
 
 
 @pytest.mark.parametrize("method", EVERY_METHOD)
-def test_another_site_that_sends_any_method_with_the_cookie_is_refused(server: Server, method: str) -> None:
-    """This includes unknown methods and WebSocket upgrades."""
-    home, mine = ("Host", f"127.0.0.1:{server.port}"), cookie(server)
+def test_requests_of_another_site_are_refused_with_every_method_and_the_cookie(server: Server, method: str) -> None:
+    """Unknown methods and WebSocket upgrades are refused as well."""
+    address, login = ("Host", f"127.0.0.1:{server.port}"), cookie(server)
     upgrade = [("Upgrade", "websocket"), ("Connection", "Upgrade"), ("Sec-WebSocket-Version", "13")]
     upgrade += [("Sec-WebSocket-Key", "dGhlIHNhbXBsZSBub25jZQ==")]
     for more in ([], upgrade):
         for path in ("/", "/events", f"/?key={server.pages.key}"):
             for headers in (
-                [home, ("Origin", "http://evil.example"), mine],
-                [home, ("Origin", "null"), mine],
-                [("Host", "evil.example"), mine],
-                [("Host", f"evil.example:{server.port}"), ("Origin", f"http://evil.example:{server.port}"), mine],
+                [address, ("Origin", "http://evil.example"), login],
+                [address, ("Origin", "null"), login],
+                [("Host", "evil.example"), login],
+                [("Host", f"evil.example:{server.port}"), ("Origin", f"http://evil.example:{server.port}"), login],
             ):
                 answer = ask(server.port, message(method, path, [*headers, *more]))
                 assert answer.status == 403, (method, path, headers)
                 assert SECRET not in answer.body
-        own = [home, ("Origin", f"http://127.0.0.1:{server.port}"), mine, *more]
-        assert ask(server.port, message(method, "/", own)).status == (200 if method in ("GET", "HEAD") else 405)
+        same_origin = [address, ("Origin", f"http://127.0.0.1:{server.port}"), login, *more]
+        assert ask(server.port, message(method, "/", same_origin)).status == (200 if method in ("GET", "HEAD") else 405)
 
 
-def test_a_stream_tells_the_latest_and_then_the_end() -> None:
+def test_a_stream_sends_the_latest_report_and_then_the_end() -> None:
     feed = Feed()
-    feed.tell('{"a":1}')
-    feed.tell('{"a":2}')
+    feed.publish('{"a":1}')
+    feed.publish('{"a":2}')
     with Server({"/": Page(make=lambda: HTML)}, feed=feed) as server:
         headers = [("Host", f"127.0.0.1:{server.port}"), cookie(server)]
         feed.end()

@@ -1,4 +1,4 @@
-"""Python side of the pages: data in, one HTML file out. The pages themselves are built from `frontend/`.
+"""The explorer and the report: insert data into an HTML template. The templates are built from `frontend/`.
 
-Figures drawn with matplotlib belong in `drawing`.
+Figures with matplotlib belong in `drawing`.
 """

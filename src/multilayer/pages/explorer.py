@@ -1,8 +1,8 @@
-"""The explorer page: toys to take apart, the catalogue of activations, and the user's own network.
+"""The explorer page: small networks to experiment with, the catalogue of activations, and the user's own network.
 
-explore(model, X, y)    in a notebook: shows itself, in a frame with no address of its own
-.save(path)             one HTML file that needs nothing else and asks nothing of the network
-.show()                 opens it in the browser
+explore(model, X, y)    create the page; a notebook displays it in a sandboxed frame
+.save(path)             write the page as one HTML file that loads nothing from the network
+.show()                 open the page in the browser
 """
 
 from __future__ import annotations
@@ -21,27 +21,63 @@ from . import explorer_model
 from .html import fill
 
 HEIGHT = 860
-"""Of the frame in a notebook, in pixels."""
+"""Height of the frame in a notebook, in pixels."""
 
 
 class Explorer:
-    """The page of one model, or of the toys alone."""
+    """The explorer page of a model, or the lessons only. `explore` creates it.
+
+    Parameters
+    ----------
+    state : dict
+        Content of the page, as data for JSON. It always has the key "catalogue", and "model" if there is a model.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     explore().save(f"{folder}/explorer.html").name
+    'explorer.html'
+    """
 
     def __init__(self, state: dict[str, Any]) -> None:
         self.state = state
 
     @property
     def html(self) -> str:
+        """The page as HTML."""
         return fill("explorer", self.state)
 
     def save(self, path: str | Path) -> Path:
-        """Writes the page as one file."""
+        """Write the page as one HTML file.
+
+        Parameters
+        ----------
+        path : str or Path
+            File to write. An existing file is replaced.
+
+        Returns
+        -------
+        Path
+            The file.
+
+        Raises
+        ------
+        StorageError
+            If the file cannot be written.
+        """
         path = Path(path)
         atomic_files.write(path, self.html.encode())
         return path
 
     def show(self) -> Path:
-        """Writes the page to a temporary file and opens it in the browser."""
+        """Write the page to a temporary file and open it in the browser.
+
+        Returns
+        -------
+        Path
+            The temporary file.
+        """
         folder = Path(tempfile.mkdtemp(prefix="multilayer-explorer-"))
         path = self.save(folder / "explorer.html")
         webbrowser.open(path.as_uri())
@@ -81,11 +117,16 @@ def explore(model: Any = None, X: Any = None, y: Any = None, *, member: int = 0)
     ------
     DataError
         If the rows do not fit the model.
+    OptionError
+        If `member` is out of range, or if the members have different weights or networks.
 
     Examples
     --------
-    >>> page = explore()
-    >>> "model" in page.state
+    >>> import multilayer as ml
+    >>> page = ml.explore(ml.build("2-3:relu-1"), [[0.5, -0.5]])
+    >>> page.state["model"]["text"]
+    '2-3:relu-1'
+    >>> "model" in ml.explore().state  # the lessons only
     False
     """
     state: dict[str, Any] = {"catalogue": catalogue()}
@@ -95,7 +136,7 @@ def explore(model: Any = None, X: Any = None, y: Any = None, *, member: int = 0)
 
 
 def catalogue() -> list[dict[str, Any]]:
-    """What the gallery tells of each activation that takes one number and learns nothing."""
+    """Return the entries of the gallery: the elementwise activations without parameters, and their properties."""
     found: list[dict[str, Any]] = []
     for name in activations.catalogue:
         fn = activations.get(name)

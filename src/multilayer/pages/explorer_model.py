@@ -1,16 +1,16 @@
-"""A trained network as data for the explorer page: its layers and numbers, real rows, and what they mean to the user.
+"""A trained network as data for the explorer page: layers, parameters, example rows, and how to read both.
 
-    tensors    of every member, base64 of little-endian floats; of one member where all are too much for a page
-    mark       identifies this model in links
-    made_of    what computes the predictions on the page, such as "calibrated average of 8 members"
-    score      score of the whole model on all rows; the page shows some of them
-    rows       numbers as the network reads them (scaled) and codes of categories; the page scales what a user changes
-    features   name and units of each input: a number, (x − center)/scale and squashed where robust, or a category
+    tensors    parameters of every member, as base64 of little-endian floats; of one member if all are too many
+    mark       identifier of the model in links
+    made_of    how the predictions are computed, such as "calibrated average of 8 members"
+    score      score of the whole model on all rows; the page shows some of the rows
+    rows       inputs of the network: scaled numbers and codes of categories; the page scales a value that a user enters
+    features   name and scaling of each input: (x − center)/scale for a number, then squashed if robust; or a category
     output     how raw outputs become a prediction: classes and probabilities, or numbers in the target's units
-    cost       FLOPs, parameters and bytes of every layer
+    cost       FLOPs and parameters of every layer
 
-A network that is too large, or has layers the page cannot compute, goes in reduced: no tensors, but predictions of the
-rows made here, and the reason.
+The page is reduced if the network is too large, or if the page cannot compute one of its layers. A reduced page has the
+predictions for the rows and the reason, but no tensors.
 """
 
 from __future__ import annotations
@@ -37,14 +37,15 @@ from ..nn.losses import get as loss_of
 from ..spec import Spec
 
 MOST_NUMBERS = 4_000_000
-"""Weights beyond which a page would take long to open and to move."""
+"""Largest number of stored numbers. With more, the page would open slowly and be hard to share."""
 MOST_WIDTH = 1024
-"""Units of a layer beyond which the page's matrix views say little."""
+"""Largest number of units of a layer. The matrix views of wider layers would be unreadable."""
 MOST_ROWS = 120
+"""Largest number of rows on the page."""
 
 
 def model_state(model: Any, X: Any = None, y: Any = None, *, member: int = 0) -> dict[str, Any]:
-    """Everything the page needs of a model and some rows; `member` is the one to look into first."""
+    """Return the data of the page for a model and some rows. `member` is the one that is shown first."""
     network = to_float64(model, member=member)
     if network.predictor is not None:
         network.predictor.check_alike("the explorer")
@@ -83,7 +84,7 @@ def model_state(model: Any, X: Any = None, y: Any = None, *, member: int = 0) ->
 
 
 def reduced(spec: Spec) -> str:
-    """Why the page cannot compute a network itself; empty where it can."""
+    """Return the reason why the page cannot compute a network. Empty if it can."""
     if spec.n_stored > MOST_NUMBERS:
         return f"the network has {spec.n_stored:,} numbers, and the page takes up to {MOST_NUMBERS:,}"
     for entry in spec.entries:
@@ -98,7 +99,7 @@ def reduced(spec: Spec) -> str:
 
 
 def packed(value: Array) -> dict[str, Any]:
-    """Numbers as base64: float32 where that loses nothing, so that a page is half as large."""
+    """Return numbers as base64, in float32 if that is exact: the page is then half as large."""
     narrow = value.astype("<f4")
     stored = narrow if np.array_equal(narrow.astype(np.float64), value) else value.astype("<f8")
     return {
@@ -131,8 +132,10 @@ def _rows(network: Float64Model, X: Any, y: Any) -> dict[str, Any]:
         x = np.zeros((1, spec.inputs.numeric)) if X is None else np.asarray(X, dtype=np.float64)
         codes = None
         if x.ndim != 2 or x.shape[1] != spec.inputs.numeric:
-            raise DataError(f"X must be rows of {spec.inputs.numeric} numbers, got shape {x.shape}")
-    keep = _spread(len(x))
+            raise DataError(
+                f"X must be rows of {spec.inputs.numeric} numbers (B, {spec.inputs.numeric}), got shape {x.shape}"
+            )
+    keep = _spaced(len(x))
     targets = None if y is None else [_value(v) for v in np.asarray(y).reshape(len(x), -1)[keep, 0]]
     return {
         "x": x[keep],
@@ -147,7 +150,7 @@ def _rows(network: Float64Model, X: Any, y: Any) -> dict[str, Any]:
 def _table_rows(predictor: TrainedModel, X: Any, y: Any) -> dict[str, Any]:
     encoding = predictor.encoding
     if X is None:
-        # A row of medians, with every category unknown: something to change from.
+        # Without rows, the page has one row to change: medians, and unknown categories.
         x = np.zeros((1, len(encoding.numeric_names)))
         missing = np.full(len(encoding.center), np.nan)
         x[0, : len(missing)] = apply_steps(encoding.number_steps, missing, np.float64)
@@ -155,7 +158,7 @@ def _table_rows(predictor: TrainedModel, X: Any, y: Any) -> dict[str, Any]:
         return {"x": x, "codes": codes, "names": [], "places": [], "targets": None, "score": None}
     rows = encoded(predictor, X, y, targets=False)
     found = rows[0]
-    keep = _spread(len(found.rows))
+    keep = _spaced(len(found.rows))
     return {
         "x": found.x[:][keep],
         "codes": None if found.codes is None else found.codes[keep],
@@ -192,8 +195,8 @@ def _score(predictor: TrainedModel, rows: Sequence[Encoded], y: Array) -> dict[s
     return {"name": "accuracy" if task.classifies else "R²", "value": value, "rows": len(y)}
 
 
-def _spread(n: int) -> Any:
-    """Up to so many rows, evenly from all."""
+def _spaced(n: int) -> Any:
+    """Return the positions of at most `MOST_ROWS` rows, evenly spaced."""
     return np.unique(np.linspace(0, n - 1, min(n, MOST_ROWS)).astype(np.int64)) if n else np.zeros(0, dtype=np.int64)
 
 
@@ -212,7 +215,7 @@ def _outputs(network: Float64Model, x: Array, codes: Any) -> Array:
     return forward_through(network.spec.layers, inputs, network.places, run)[0]
 
 
-# What they mean
+# Inputs, outputs and cost
 
 
 def _features(network: Float64Model, names: list[str]) -> list[dict[str, Any]]:

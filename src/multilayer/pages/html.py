@@ -1,13 +1,13 @@
 """One HTML file from a built template and its data.
 
-    template   pages/NAME.html: script and style inside, __STATE__ where the data goes, __POLICY__ where the policy goes
-    data       JSON in a script element of type application/json, which a browser never runs
+    template   built/NAME.html with script and style, and the placeholders __STATE__ and __POLICY__
+    data       JSON in a script element of type application/json, which browsers do not run
 
-The content security policy allows that one script and that one style by the SHA-256 of their text and nothing else:
-no other script, no style attribute, no request. What a user wrote can neither end the element it stands in nor become
-markup: <, > and & are written as JSON escapes, as are the two line ends that JavaScript knows and JSON does not.
+The content security policy allows the script and the style of the template by the SHA-256 of their text. It forbids
+all other scripts, style attributes and requests. Text from the user cannot end the script element or become markup:
+<, > and & are written as JSON escapes. So are U+2028 and U+2029, which end a line in JavaScript but not in JSON.
 
-Left out on purpose: a fallback for a missing template. It is part of every wheel; a checkout makes it with `make`.
+There is no fallback for a missing template: wheels contain the templates, and `make pages` builds them in a checkout.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ _STYLE = re.compile(r"<style>(.*?)</style>", re.DOTALL)
 
 
 def fill(name: str, state: Any, *, live: bool = False) -> str:
-    """The page of that name with its data. `live` lets it listen to the server that it came from."""
+    """Return the page of this name with its data. If `live`, the page may connect to the server that sent it."""
     template = _template(name)
-    # The data goes in last: it may hold the words that mark the places.
+    # The data is inserted last, because it may contain the placeholders.
     before, after = template.replace("__POLICY__", _policy(template, live=live)).split("__STATE__")
     return f"{before}{to_json(state)}{after}"
 
 
 def to_json(state: Any) -> str:
-    """JSON that can stand inside a script element. NaN and infinities, which JSON has not, become their names."""
+    """Return JSON that is safe inside a script element. NaN and infinities become "nan", "inf" and "-inf"."""
     return json.dumps(_plain(state), ensure_ascii=False, allow_nan=False, separators=(",", ":")).translate(_ESCAPES)
 
 
@@ -49,8 +49,8 @@ def _template(name: str) -> str:
         return path.read_text(encoding="utf-8")
     except OSError:
         raise StorageError(
-            f"the page {name!r} has not been built at {path}: in a checkout run `make pages` (it needs Node and npm); "
-            "a wheel always has it"
+            f"the page {name!r} has not been built at {path}: in a checkout, run `make pages` "
+            "(it needs Node and npm); wheels contain it"
         ) from None
 
 
@@ -69,7 +69,7 @@ def _hash(text: str) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Arrays as lists, numpy's numbers as Python's, and no number that JSON cannot say."""
+    """Convert arrays to lists, numpy's numbers to Python's, and numbers that JSON does not have to strings."""
     if isinstance(value, np.ndarray):
         return _plain(value.tolist())
     if isinstance(value, np.generic):

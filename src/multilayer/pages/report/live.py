@@ -1,7 +1,7 @@
-"""The report while a run is going on: the log is looked at once a second, and a page that listens hears what is new.
+"""The report during a run: read the log once a second, and send the new report to the open pages.
 
-Whole lines alone are read, from where the last look ended, so a look costs as much as what was added. The judgement of
-the model is not there yet; it follows when the run has ended.
+Each read starts where the last one ended and uses complete lines only, so its cost is proportional to the new lines.
+The evaluation of the model is added when the run has ended.
 """
 
 from __future__ import annotations
@@ -23,74 +23,76 @@ from ..server import Feed, Page, Server
 from . import report
 
 EVERY = 1.0
-"""Seconds between two looks."""
-LATE = 10.0
-"""Seconds that a browser may take to ask for the page of a run that is over already."""
+"""Seconds between two reads of the log."""
+BROWSER_START = 10.0
+"""Seconds to wait for the browser at the end of a short run."""
 
 
 class Log:
-    """A log that is being written: what was told since the last look."""
+    """The events of a log that is still being written."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.told: list[Event] = []
-        self._place = 0
-        self._rest = b""
+        self.events: list[Event] = []
+        self._position = 0
+        self._incomplete = b""
 
     def look(self) -> bool:
-        """Whether there was anything new."""
+        """Read the new lines. Return whether there are any."""
         if not os.path.lexists(self.path):
             return False
-        added = atomic_files.read_from(self.path, self._place, root=self.path.parent)
-        self._place += len(added)
-        *lines, self._rest = (self._rest + added).split(b"\n")
+        added = atomic_files.read_from(self.path, self._position, root=self.path.parent)
+        self._position += len(added)
+        *lines, self._incomplete = (self._incomplete + added).split(b"\n")
         self.told += [event_of(line, str(self.path)) for line in lines if line]
         return bool(lines)
 
 
 class Watch:
-    """Tells a feed how a run is going."""
+    """Publish the report of a run folder to a feed. `on_start` is called once the folder exists."""
 
-    def __init__(self, path: Path, feed: Feed, begun: Callable[[], Any]) -> None:
-        self.path, self.feed, self.begun = path, feed, begun
+    def __init__(self, path: Path, feed: Feed, on_start: Callable[[], Any]) -> None:
+        self.path, self.feed, self.on_start = path, feed, on_start
         self._config: dict[str, Any] | None = None
         self._log = Log(path / "events.jsonl")
 
     def look(self) -> None:
+        """Publish a new report if the log has new events."""
         if self._config is None:
             if not (self.path / "config.json").exists():
                 return
             self._config = RunFolder.open(self.path).config
-            self.begun()
+            self.on_start()
         if self._log.look():
-            found = report.assemble(self.path.name, self._config, self._log.told, None, None)
-            self.feed.tell(html.to_json(found))
+            found = report.assemble(self.path.name, self._config, self._log.events, None, None)
+            self.feed.publish(html.to_json(found))
 
     def run(self, stop: threading.Event) -> None:
+        """Look once every `EVERY` seconds until `stop` is set."""
         while not stop.wait(EVERY):
             try:
                 self.look()
             except MultilayerError:
-                return  # a log that cannot be read is said by whoever opens the run; training goes on
+                return  # training continues; an unreadable log is reported by the commands that open the run
 
     def end(self) -> None:
-        """The whole report, if the run left one."""
+        """Publish the complete report, if the run folder exists."""
         self.look()
         if self._config is not None:
-            self.feed.tell(html.to_json(report.report(self.path)))
+            self.feed.publish(html.to_json(report.report(self.path)))
 
 
 @contextmanager
 def watching(path: Path, *, say: Callable[[str], None], open_page: Callable[[str], Any]) -> Generator[None]:
-    """While inside, a page shows the run that is being made at `path`; at the end it gets the whole report.
+    """Show the report of the run at `path` while the `with` block trains it. At the end, show the complete report.
 
-    It is opened once there is a run: data that cannot be read opens nothing.
+    The page opens when the run folder exists, so it does not open if the data cannot be read.
     """
     feed, stop = Feed(), threading.Event()
     with Server({"/": Page(make=lambda: report.html([], live=True))}, feed=feed) as server:
         say(f"live: {server.url}")
         opened: list[bool] = []
-        watch = Watch(path, feed, begun=lambda: opened.append(bool(open_page(server.url))))
+        watch = Watch(path, feed, on_start=lambda: opened.append(bool(open_page(server.url))))
         thread = threading.Thread(target=watch.run, args=(stop,), daemon=True)
         thread.start()
         try:
@@ -101,6 +103,6 @@ def watching(path: Path, *, say: Callable[[str], None], open_page: Callable[[str
             try:
                 watch.end()
             except MultilayerError as error:
-                say(f"the page does not have the end of the run: {error}")
+                say(f"the page does not show the end of the run: {error}")
             if any(opened):
-                server.wait_for_listener(LATE)
+                server.wait_for_listener(BROWSER_START)
