@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from pathlib import Path
 
 import numpy as np
@@ -290,10 +291,27 @@ def test_predictions_for_orthogonal_weights_of_widening_layers() -> None:
         ("64-[layernorm-64-64]*30-10", "auto", "this does not harm training"),
         ("64-[layernorm-64-64]*30-10", "normal(1)", "use the scheme 'auto'"),
         ("8-8*60-8", "he", "use wider layers"),
+        ("10-(64:tanh)*20-1", "auto", "'he': the largest change measured with it is 7.1-fold instead of 41-fold"),
     ],
 )
 def test_the_remedy_matches_the_cause(network: str, init: str, remedy: str) -> None:
     assert remedy in ml.variance(network, init, rows=64).verdict
+
+
+@pytest.mark.parametrize("text", ["10-(64:tanh)*20-1", "16-(16:sigmoid)*9-4", "8-(8:relu)*30-8", "4-(16:gelu)*40-1"])
+@pytest.mark.parametrize("init", ["auto", "depth", "he", "lecun", "normal(1)", "torch"])
+def test_a_scheme_that_mlp_init_recommends_is_measured_to_be_better(text: str, init: str) -> None:
+    def largest(name: str) -> float:
+        layers = ml.variance(text, name, rows=64).layers
+        forward, backward = layers[-1].measured_forward, layers[0].measured_backward
+        width = int(layers[0].what.split("→")[1]) / int(text.rpartition("-")[2])
+        return max(max(size, 1 / size) if size else math.inf for size in (forward, backward * width))
+
+    verdict = ml.variance(text, init, rows=64).verdict
+    recommended = re.search("use the scheme '(.+?)'", verdict)
+    if recommended is not None:
+        assert largest(recommended[1]) < largest(init)
+        assert f"{largest(recommended[1]):.2g}-fold" in verdict
 
 
 @pytest.mark.parametrize("block", ["16:sigmoid", "16:relu:layernorm", "16:batchnorm", "[16-16]", "[rmsnorm-16-16]"])

@@ -38,7 +38,8 @@ STEADY = 10.0
 EXTREME = 1e3
 """Activations or gradients vanish or explode if they change by more than this factor."""
 ALTERNATIVES = ("auto", "depth", "he", "xavier", "lecun")
-"""Schemes to recommend: the first one that keeps the network steady."""
+"""Schemes to recommend: the first one that is measured as steady, or else the best of those that are steady on
+average."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,31 +164,54 @@ def _verdict(
     """Describe what happens over the depth of the network, and the remedy.
 
     The remedy depends on the cause. If the scheme is predicted to be steady, the cause is chance. If another scheme is
-    steady, the cause is the scheme. Otherwise, it is the network.
+    steady and its measured changes are smaller, the cause is the scheme. Otherwise, it is the network.
     """
     changes = _changes(spec, measured.forward, measured.backward)
     words = [f"{what} {_word_of(size)}" for what, size in zip(("activations", "gradients"), changes, strict=True)]
     if all(map(_steady, changes)):
         remedy = "this scheme suits the network"
-    elif all(_steady(size, _limit(spec)) for size in changes):
+    elif _within(changes, _limit(spec)):
         remedy = "each residual block adds to the sum, and the norms rescale it; this does not harm training"
     elif all(map(_steady, _changes(spec, found.forward, found.backward))):
         remedy = "the scheme is steady on average, but narrow networks vary around the average; use wider layers"
     else:
-        others = (text for text in ALTERNATIVES if text != chosen.text)
-        other = next((text for text in others if _suits(spec, scheme(text), measure)), None)
-        remedy = _structural(spec, changes) if other is None else f"use the scheme {other!r}, which suits the network"
+        remedy = _better_scheme(spec, chosen, _largest(changes), measure) or _structural(spec, changes)
     return f"{', '.join(words)}: {remedy}"
 
 
-def _suits(spec: Spec, other: Scheme, measure: Callable[[Scheme], _Measured]) -> bool:
-    """Return whether another scheme is steady, by prediction or, without a prediction, by measurement."""
-    found = _predict(spec, other)
-    changes = _changes(spec, found.forward, found.backward)
-    if None in changes:
+def _better_scheme(spec: Spec, chosen: Scheme, now: float, measure: Callable[[Scheme], _Measured]) -> str | None:
+    """Return the advice to use another scheme. None if none is steady and measured to change less than `now`."""
+    best: tuple[float, str] | None = None
+    for text in ALTERNATIVES:
+        if text == chosen.text:
+            continue
+        other = scheme(text)
+        found = _predict(spec, other)
+        predicted = _changes(spec, found.forward, found.backward)
+        if None not in predicted and not _within(predicted, _limit(spec)):
+            continue
         measured = measure(other)
         changes = _changes(spec, measured.forward, measured.backward)
-    return all(_steady(size, _limit(spec)) for size in changes)
+        if None in predicted and not _within(changes, _limit(spec)):
+            continue
+        largest = _largest(changes)
+        if largest < now and (best is None or largest < best[0]):
+            best = (largest, text)
+        if _within(changes, _limit(spec)):
+            break
+    if best is None:
+        return None
+    before = f" instead of {now:.2g}-fold" if now <= EXTREME else ""
+    return f"use the scheme {best[1]!r}: the largest change measured with it is {best[0]:.2g}-fold{before}"
+
+
+def _within(changes: Sequence[float | None], limit: float) -> bool:
+    return all(_steady(size, limit) for size in changes)
+
+
+def _largest(changes: Sequence[float]) -> float:
+    """Return the larger of two changes as a factor of at least 1."""
+    return max(max(size, 1 / size) if 0 < size < math.inf else math.inf for size in changes)
 
 
 def _limit(spec: Spec) -> float:
